@@ -1,11 +1,12 @@
-"""Whether `prepare --runner DirectRunner` writes the store of `prepare`, byte for byte, on the books; and what Beam costs here.
+"""Compare `prepare --runner DirectRunner` with plain `prepare`: the stores byte by byte, and cost.
 
     python benchmarks/beam.py [--copies 1]        (needs the extra `beam`)
 
-The two requests are those of configs/bert_mini.py and configs/t5_mini.py. Each is run by processes of this machine, by
-DirectRunner as it is (all in one process), and by DirectRunner with its workers in processes of their own; then all
-files of the three stores are compared. Seconds are those of the whole command; memory is the largest resident size of
-the main process and of its largest child. A dated section is appended to benchmarks/results/beam.md.
+The two requests are those of configs/bert_mini.py and configs/t5_mini.py, on the books. Each runs
+in processes of this machine, in DirectRunner (one process), and in DirectRunner with separate
+worker processes; then all files of the three stores are compared. Seconds are of the whole
+command; memory is the peak resident size of the main process and of its largest child. A dated
+section is appended to benchmarks/results/beam.md.
 """
 
 import argparse
@@ -39,7 +40,7 @@ DIRECT = ["--runner", "DirectRunner"]
 
 
 def ways(cores: int) -> dict[str, list[str]]:
-    """Label -> options."""
+    """Return {label: options of `prepare`}."""
     options = ["direct_running_mode=multi_processing", f"direct_num_workers={cores}"]
     separate = [word for option in options for word in ("--runner-option", option)]
     return {
@@ -52,26 +53,31 @@ def ways(cores: int) -> dict[str, list[str]]:
 def run(
     corpus: pathlib.Path, output: pathlib.Path, options: list[str]
 ) -> tuple[float, float, list[int]]:
-    """Seconds by the clock and of CPU time, peak kilobytes of the main process and of its largest child."""
+    """Run `prepare` in its own process.
+
+    Returns:
+      (wall-clock seconds, CPU seconds, peak KiB of [the main process, its largest child]).
+    """
     script = output.parent / "run.py"
     script.write_text(COMMAND)
-    words = [sys.executable, script, corpus, "--output", output, *options]
-    began, used = time.perf_counter(), children()
+    argv = [sys.executable, script, corpus, "--output", output, *options]
+    start, cpu_start = time.perf_counter(), children()
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(words, check=True, capture_output=True, text=True, env=environment)
-    seconds, cpu = time.perf_counter() - began, children() - used
+    done = subprocess.run(argv, check=True, capture_output=True, text=True, env=environment)
+    seconds, cpu = time.perf_counter() - start, children() - cpu_start
     report = json.loads(done.stdout.splitlines()[-1])
     if report["status"]:
-        raise SystemExit(f"{' '.join(map(str, words))}: status {report['status']}\n{done.stderr}")
+        raise SystemExit(f"{' '.join(map(str, argv))}: status {report['status']}\n{done.stderr}")
     return seconds, cpu, report["peaks"]
 
 
 def files(store: pathlib.Path) -> list[pathlib.Path]:
+    """Return the relative paths of all files of a store, sorted."""
     return sorted(path.relative_to(store) for path in store.rglob("*") if path.is_file())
 
 
 def compare(one: pathlib.Path, other: pathlib.Path) -> str:
-    """How many files and bytes are the same; ends the program where any differs."""
+    """Return how many files and bytes are equal; exit with an error if any differs."""
     if files(one) != files(other):
         raise SystemExit(f"{one} and {other} have different files")
     differ = [
@@ -79,7 +85,8 @@ def compare(one: pathlib.Path, other: pathlib.Path) -> str:
     ]
     if differ:
         raise SystemExit(f"{one} and {other} differ in {', '.join(differ)}")
-    return f"all {len(files(one))} files, {sum((one / file).stat().st_size for file in files(one)):,} bytes"
+    size = sum((one / file).stat().st_size for file in files(one))
+    return f"all {len(files(one))} files, {size:,} bytes"
 
 
 def main() -> None:
@@ -100,19 +107,22 @@ def main() -> None:
                 seconds, cpu, peaks = run(corpus, store, request + options)
                 first = first or store
                 same = "" if store is first else compare(first, store)
-                own, child = (peak / 1024 for peak in peaks)
-                rows.append(
-                    f"| {name} | {label} | {seconds:.0f} | {cpu:.0f} | {own:.0f} + {child:.0f} | {same} |"
-                )
+                main_mib, child_mib = (peak / 1024 for peak in peaks)
+                memory = f"{main_mib:.0f} + {child_mib:.0f}"
+                rows.append(f"| {name} | {label} | {seconds:.0f} | {cpu:.0f} | {memory} | {same} |")
                 print(rows[-1], flush=True)
     versions = ", ".join(
         f"{name} {importlib.metadata.version(name)}"
         for name in ("apache-beam", "tensorflow-datasets")
     )
-    title = f"{processor_name()}, {cores} cores, load {load:.1f} at the start, Python {platform.python_version()}, {versions}"
+    title = (
+        f"{processor_name()}, {cores} cores, load {load:.1f} at the start, "
+        f"Python {platform.python_version()}, {versions}"
+    )
     note = f"`{command()}`: {megabytes:.0f} MB of books."
     head = [
-        "| request of | done by | seconds | of CPU time | peak MiB, main + largest child | the same as the first |",
+        "| request of | run by | seconds | CPU seconds | peak MiB, main + largest child | "
+        "equal to the first |",
         "|---" * 6 + "|",
     ]
     with (ROOT / "benchmarks" / "results" / "beam.md").open("a") as file:

@@ -1,15 +1,19 @@
-"""How fast batches are made, beside what others make them with: tokens a second by the clock, and a CPU second.
+"""Time the making of batches in Cloze and in other collators: tokens per second and CPU second.
 
     python -m benchmarks.collate [--case masked_lm] [--seconds 2] [--rounds 5] [--threads 1]
 
-Cloze is the tf.data pipeline that `train` reads: it finds rows in a token store, cuts them, masks them and checks them, with so many
-threads. The peers, below, work in one thread of Python and get the same text as lists of ids that lie ready in memory; what a data loader does
-to bring them there is not counted. Masked words have two: the collator as run_mlm.py has it, with a fast tokenizer, which pads example by example
-what that script's `map` leaves in a data set (lists input_ids, token_type_ids, attention_mask, special_tokens_mask), and the same collator
-with a stand-in for the tokenizer, which only stacks rows of ready ids. Both make rows of the same length, and tokens are rows times length (the
-encoder's, padding included). The two take turns, each in a process of its own; CPU time is that of all threads of the process. A dated section
-is appended to benchmarks/results/collate.md.
+Cloze is the tf.data pipeline that `train` reads: it locates rows in a token store, truncates,
+masks and checks them, with `--threads` threads. The peers, listed below, run in one Python thread
+and get the same text as lists of ids in memory; the work of a data loader to bring them there is
+not counted. Masked LM has two peers: the collator of run_mlm.py with a fast tokenizer, which pads
+example by example the output of that script's `map` (lists input_ids, token_type_ids,
+attention_mask, special_tokens_mask), and the same collator with a stand-in for the tokenizer,
+which only stacks rows. Both programs make rows of the same length; tokens are rows times length
+(the encoder's, including padding). They take turns, each in its own process; CPU time is of all
+threads of the process. A dated section is appended to benchmarks/results/collate.md.
 """
+
+from __future__ import annotations
 
 import argparse
 import json
@@ -18,12 +22,15 @@ import pathlib
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from benchmarks.harness import (
     ROOT,
     Worker,
+    answer,
     append,
     at_least,
     command,
@@ -38,12 +45,14 @@ from data.objectives import MaskedLm, SentencePair, SpanCorruption
 
 TOKENS = 8_000_000  # of the store
 MASKED = MaskedLm(128, 20, rows="windows")
-CASES = {  # objective, vocabulary of its store and rows of a batch; what the peer is
+# name: (objective, vocabulary of its store, rows of a batch, description of the peer)
+CASES = {
     "masked_lm": (
         MASKED,
         "bert",
         256,
-        "`DataCollatorForLanguageModeling` with a `BertTokenizerFast`, whose rows are framed already",
+        "`DataCollatorForLanguageModeling` with a `BertTokenizerFast`; "
+        "its rows have [CLS] and [SEP] already",
     ),
     "masked_lm, ready ids": (
         MASKED,
@@ -55,42 +64,46 @@ CASES = {  # objective, vocabulary of its store and rows of a batch; what the pe
         SpanCorruption(512),
         "t5",
         128,
-        "a collator after that of the T5 script for Flax that was in transformers: a mask an example",
+        "a collator like that of the former Flax T5 script of transformers: a mask per example",
     ),
     "sentence_pair": (
         SentencePair(128, 20),
         "bert",
         256,
-        "pairs after BERT's published walk over documents, then that collator and stand-in",
+        "pairs made by BERT's published algorithm, then that collator and stand-in",
     ),
 }
 
 
-def serve():
-    """The side of Cloze: a function that reads batches of a case for some seconds."""
+def serve() -> dict[str, Any]:
+    """Return the first answer of Cloze and its step function.
+
+    The step function reads batches of a case for some seconds and returns tokens per second and
+    per CPU second.
+    """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from benchmarks.input import synthetic
     from data.config import Data
     from data.pipeline import Stream
     from data.tf_dataset import import_tensorflow
 
-    asked, iterators = json.loads(sys.argv[1]), {}
-    stores = synthetic(pathlib.Path(asked["folder"]), TOKENS)
-    for name in asked["cases"]:
+    request, iterators = json.loads(sys.argv[2]), {}
+    stores = synthetic(pathlib.Path(request["folder"]), TOKENS)
+    for name in request["cases"]:
         objective, vocabulary, rows, _ = CASES[name]
-        data = Data(objective=objective, batch_size=rows, threads=asked["threads"])
+        data = Data(objective=objective, batch_size=rows, threads=request["threads"])
         iterators[name] = Stream(stores[vocabulary], data, seed=1).batches(1000)
         next(iterators[name])
 
-    def step(name, seconds):
+    def step(name: str, seconds: float) -> dict[str, float]:
         objective, _, rows, _ = CASES[name]
-        used, began, count = time.process_time(), time.perf_counter(), 0
-        while time.perf_counter() - began < seconds:
+        cpu_start, start, count = time.process_time(), time.perf_counter(), 0
+        while time.perf_counter() - start < seconds:
             next(iterators[name])
             count += rows * objective.dims()["L"]
         return {
-            "wall": count / (time.perf_counter() - began),
-            "cpu": count / (time.process_time() - used),
+            "wall": count / (time.perf_counter() - start),
+            "cpu": count / (time.process_time() - cpu_start),
         }
 
     sizes = {name: store.vocabulary.size for name, store in stores.items()}
@@ -100,8 +113,13 @@ def serve():
     }
 
 
-def peer_case(name, folder, sizes):
-    """What the peer must know of a case."""
+def peer_case(name: str, folder: str, sizes: Mapping[str, int]) -> dict[str, Any]:
+    """Return the description of a case for the peer.
+
+    Args:
+      folder: the folder of the stores.
+      sizes: {name of a store: size of its vocabulary}.
+    """
     objective, vocabulary, rows, _ = CASES[name]
     shape = {
         "store": f"{folder}/{vocabulary}",
@@ -116,56 +134,58 @@ def peer_case(name, folder, sizes):
     return shape
 
 
-def measure(names, args, folder):
-    """(versions, {case: {program: [speeds by the clock and a CPU second of each round]}})."""
-    asked = json.dumps({"cases": names, "folder": folder, "threads": args.threads})
-    ours = [
-        sys.executable,
-        "-c",
-        "from benchmarks.harness import answer; from benchmarks.collate import serve; answer(serve)",
-        asked,
-    ]
+def measure(
+    names: Sequence[str], args: argparse.Namespace, folder: str
+) -> tuple[list[str], dict[str, dict[str, np.ndarray]]]:
+    """Run the cases.
+
+    Returns:
+      (versions, {case: {program: M tokens per second and per CPU second [rounds, 2]}}).
+    """
+    request = json.dumps({"cases": names, "folder": folder, "threads": args.threads})
+    ours = [sys.executable, "-m", "benchmarks.collate", "--serve", request]
     with Worker(ours) as cloze:
-        ready = cloze.hear()  # the store is there
+        ready = cloze.hear()  # the stores are written
         cases = {name: peer_case(name, folder, ready["sizes"]) for name in names}
         with Worker(
             [peers_python(), ROOT / "benchmarks" / "collate_torch.py", json.dumps(cases)]
         ) as peer:
-            versions, workers, found = (
-                ready["versions"] + peer.hear()["versions"],
-                {"Cloze": cloze, "peer": peer},
-                {},
-            )
+            versions = ready["versions"] + peer.hear()["versions"]
+            workers, speeds = {"Cloze": cloze, "peer": peer}, {}
             for name in names:
                 interleaved(workers, 1, name=name, seconds=0.2)
                 replies = interleaved(workers, args.rounds, name=name, seconds=args.seconds)
-                found[name] = {
-                    who: np.array([[reply["wall"], reply["cpu"]] for reply in told]) / 1e6
-                    for who, told in replies.items()
+                speeds[name] = {
+                    program: np.array([[turn["wall"], turn["cpu"]] for turn in turns]) / 1e6
+                    for program, turns in replies.items()
                 }
-    return versions, found
+    return versions, speeds
 
 
-def row(name, speeds):
-    """A line of the table."""
+def row(name: str, speeds: Mapping[str, np.ndarray]) -> str:
+    """Return a case's line of the table.
+
+    Args:
+      speeds: {program: M tokens per second and per CPU second [rounds, 2]}.
+    """
     objective, _, rows, _ = CASES[name]
     ratios = speeds["Cloze"] / speeds["peer"]
     cells = [spread(column, ".1f") for speed in (*speeds.values(), ratios) for column in speed.T]
     return f"| {name} | {rows} x {objective.dims()['L']} | {' | '.join(cells)} |"
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--case", choices=CASES, help="one case; without, all of them")
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--case", choices=CASES, help="one case; default: all")
     parser.add_argument("--seconds", type=duration, default=2.0)
     parser.add_argument("--rounds", type=at_least(1), default=5)
-    parser.add_argument("--threads", type=at_least(1), default=1, help="of Cloze")
+    parser.add_argument("--threads", type=at_least(1), default=1, help="threads of Cloze")
     args = parser.parse_args()
     with told_plainly(parser):
         peers_python()
     load, names = os.getloadavg()[0], [args.case] if args.case else list(CASES)
     with tempfile.TemporaryDirectory() as folder:
-        versions, found = measure(names, args, folder)
+        versions, speeds = measure(names, args, folder)
     head = [
         "objective",
         "batch",
@@ -179,15 +199,19 @@ def main():
     lines = [
         f"| {' | '.join(head)} |",
         "|---" * len(head) + "|",
-        *(row(name, speeds) for name, speeds in found.items()),
+        *(row(name, case_speeds) for name, case_speeds in speeds.items()),
     ]
     note = (
-        f"`{command()}`: medians of {args.rounds} rounds of {args.seconds:g} s, in brackets the least and the most; ratios round by round. Cloze with "
-        f"data.threads={args.threads}, the peers in one thread of Python:"
+        f"`{command()}`: medians of {args.rounds} rounds of {args.seconds:g} s and, in brackets, "
+        "the minimum and the maximum; ratios are computed in each round. Cloze with "
+        f"data.threads={args.threads}, the peers in one Python thread:"
     )
     peers = [f"- {name}: {CASES[name][-1]}." for name in names]
     append("collate.md", [title(load, *versions), "", note, "", *peers, "", *lines])
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["--serve"]:
+        answer(serve)
+    else:
+        main()

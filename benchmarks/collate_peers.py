@@ -1,20 +1,29 @@
-"""How others make batches of spans and of sentence pairs: an example at a time. Written for benchmarks/collate.py from the published descriptions.
+"""Collators of spans and sentence pairs that work example by example, for benchmarks/collate.py.
 
-Neither is in `transformers` any more: its script that pretrained T5 in Flax went with Flax, its data set of sentence pairs with version 5.
+They are written from the published descriptions. transformers has removed both: its script that
+pretrained T5 in Flax together with Flax, its data set of sentence pairs in version 5.
 
-B rows   R raw tokens
+Axes: B rows, R raw tokens.
 """
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Mapping, MutableSequence, Sequence
 
 import numpy as np
 
 
 class SpanCollator:
-    """Span corruption (Raffel et al. 2019, section 3.1.4) as that script's collator did it: a mask for each example, the rest on the batch.
+    """Span corruption (Raffel et al. 2019, section 3.1.4) as in that script's collator.
 
-    Returns input_ids, labels and decoder_input_ids, int64 [B, ...].
+    Each example gets its own mask; the rest is computed on the batch.
     """
 
-    def __init__(self, noise, spans, size, eos, pad, rng):
+    def __init__(
+        self, noise: int, spans: int, size: int, eos: int, pad: int, rng: np.random.Generator
+    ) -> None:
+        """Set the number of noise tokens and spans of a row, and the vocabulary's size and ids."""
         self.noise, self.spans, self.size, self.eos, self.pad, self.rng = (
             noise,
             spans,
@@ -24,20 +33,24 @@ class SpanCollator:
             rng,
         )
 
-    def __call__(self, examples):
+    def __call__(self, examples: Sequence[Mapping[str, list[int]]]) -> dict[str, np.ndarray]:
+        """Return input_ids, labels and decoder_input_ids, int64 [B, ...]."""
         ids_BR = np.array([example["input_ids"] for example in examples])
         noise_BR = np.array([self.noise_mask(ids_BR.shape[1]) for _ in examples])
         labels = self.filtered(ids_BR, self.sentinels(~noise_BR))
-        begins = np.full((len(labels), 1), self.pad)
-        decoder = np.concatenate([begins, labels[:, :-1]], axis=1)
+        start_ids = np.full((len(labels), 1), self.pad)
+        decoder = np.concatenate([start_ids, labels[:, :-1]], axis=1)
         return {
             "input_ids": self.filtered(ids_BR, self.sentinels(noise_BR)),
             "labels": labels,
             "decoder_input_ids": decoder,
         }
 
-    def noise_mask(self, length):
-        """bool [R]: stretches that stay and stretches that go, in turn; all lengths, 1 at least, that make the right sums are alike likely."""
+    def noise_mask(self, length: int) -> np.ndarray:
+        """Return a noise mask, bool [R], in which unmasked and masked stretches alternate.
+
+        All lengths of at least 1 with the right sums are equally probable.
+        """
         stretches = np.stack(
             [self.partition(length - self.noise), self.partition(self.noise)], axis=1
         ).reshape(-1)
@@ -45,59 +58,80 @@ class SpanCollator:
         first_of_stretch[np.cumsum(stretches)[:-1]] = 1
         return np.cumsum(first_of_stretch) % 2 == 1
 
-    def partition(self, total):
-        """The sizes of a random partition of `total` things into as many parts as there are spans."""
+    def partition(self, total: int) -> np.ndarray:
+        """Return the sizes of a random partition of `total` items into `spans` parts."""
         begins_part = np.arange(total - 1) < self.spans - 1
         self.rng.shuffle(begins_part)
         return np.bincount(np.cumsum(np.append(False, begins_part)), minlength=self.spans)
 
-    def sentinels(self, mask_BR):
-        """What takes the place of masked tokens: a span's sentinel for its first, -1 for the others; 0 where there is no mask."""
+    def sentinels(self, mask_BR: np.ndarray) -> np.ndarray:
+        """Return the replacements of masked tokens [B, R].
+
+        A span's sentinel for its first token, -1 for the others, 0 for unmasked tokens.
+        """
         before_BR = np.concatenate([np.zeros((len(mask_BR), 1), bool), mask_BR[:, :-1]], axis=1)
         first_BR = mask_BR & ~before_BR
         return np.where(
             first_BR, self.size - np.cumsum(first_BR, axis=1), -mask_BR.astype(np.int64)
         )
 
-    def filtered(self, ids_BR, sentinels_BR):
-        """The ids with their sentinels in, without what the spans hide, and with the end of the text."""
+    def filtered(self, ids_BR: np.ndarray, sentinels_BR: np.ndarray) -> np.ndarray:
+        """Return the ids with each span replaced by its sentinel, and with EOS at the end."""
         merged_BR = np.where(sentinels_BR != 0, sentinels_BR, ids_BR)
-        kept = merged_BR[merged_BR >= 0].reshape(len(ids_BR), -1)
-        return np.concatenate([kept, np.full((len(kept), 1), self.eos)], axis=1)
+        filtered = merged_BR[merged_BR >= 0].reshape(len(ids_BR), -1)
+        return np.concatenate([filtered, np.full((len(filtered), 1), self.eos)], axis=1)
 
 
-def sentence_pairs(documents, index, width, rng, short=0.1, random_next=0.5):
-    """(first segment, second segment, whether that is from elsewhere) of one document, a list of sentences, which are lists of ids.
+def sentence_pairs(
+    documents: Sequence[Sequence[list[int]]],
+    index: int,
+    width: int,
+    rng: random.Random,
+    short: float = 0.1,
+    random_next: float = 0.5,
+) -> Iterator[tuple[list[int], list[int], bool]]:
+    """Yield (first segment, second segment, whether the second is random) of one document.
 
-    The walk of Devlin et al. (2018, appendix A.2), as the authors' code and that data set take it: sentences are gathered until they fill
-    a row and cut in two at random; where the second part is from another document, the walk goes back to what it did not use.
+    The algorithm of Devlin et al. (2018, appendix A.2) as in the authors' code and in that data
+    set: sentences are collected until they fill a row and are split in two at random. If the
+    second segment is taken from another document, the unused sentences are visited again.
+
+    Args:
+      documents: lists of sentences, which are lists of ids.
+      index: the document.
+      width: tokens of a pair at most.
+      short_rate: share of documents with a shorter random length.
+      random_next_rate: share of pairs with a random second segment.
     """
     document = documents[index]
     target = rng.randint(2, width) if rng.random() < short else width
-    gathered, tokens, at = [], 0, 0
-    while at < len(document):
-        gathered.append(document[at])
-        tokens += len(document[at])
-        if at == len(document) - 1 or tokens >= target:
+    gathered, tokens, position = [], 0, 0
+    while position < len(document):
+        gathered.append(document[position])
+        tokens += len(document[position])
+        if position == len(document) - 1 or tokens >= target:
             cut = rng.randint(1, len(gathered) - 1) if len(gathered) > 1 else 1
             first, second = joined(gathered[:cut]), joined(gathered[cut:])
-            elsewhere = len(gathered) == 1 or rng.random() < random_next
-            if elsewhere:
+            is_random = len(gathered) == 1 or rng.random() < random_next
+            if is_random:
                 second = continuation(documents, index, target - len(first), rng)
-                at -= len(gathered) - cut
+                position -= len(gathered) - cut
             truncate(first, second, width, rng)
             if first and second:
-                yield first, second, elsewhere
+                yield first, second, is_random
             gathered, tokens = [], 0
-        at += 1
+        position += 1
 
 
-def joined(sentences):
+def joined(sentences: Iterable[list[int]]) -> list[int]:
+    """Return the ids of several sentences as one list."""
     return [i for sentence in sentences for i in sentence]
 
 
-def continuation(documents, index, wanted, rng):
-    """Ids from a random sentence of another document on, `wanted` of them or its rest."""
+def continuation(
+    documents: Sequence[Sequence[list[int]]], index: int, wanted: int, rng: random.Random
+) -> list[int]:
+    """Return sentences of another document from a random one on, with `num_tokens` ids or fewer."""
     other = index
     while other == index:
         other = rng.randrange(len(documents))
@@ -109,8 +143,10 @@ def continuation(documents, index, wanted, rng):
     return ids
 
 
-def truncate(first, second, width, rng):
-    """Takes tokens from either end of the longer segment until both fit, in place."""
+def truncate(
+    first: MutableSequence[int], second: MutableSequence[int], width: int, rng: random.Random
+) -> None:
+    """Remove tokens at random ends of the longer segment, in place, until both fit into `width`."""
     while len(first) + len(second) > width:
         longer = first if len(first) > len(second) else second
         longer.pop(0 if rng.random() < 0.5 else -1)

@@ -1,10 +1,20 @@
-"""The peers' side of benchmarks/collate.py; runs in their environment: collate_torch.py CASES."""
+"""The worker of benchmarks/collate.py for the peers; it runs in their environment.
+
+collate_torch.py CASES
+"""
+
+# torch and transformers are optional.
+# pyright: reportMissingImports=false
+
+from __future__ import annotations
 
 import json
 import pathlib
 import random
 import sys
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
@@ -18,46 +28,57 @@ from benchmarks.collate_peers import SpanCollator, sentence_pairs
 from benchmarks.harness import answer
 from benchmarks.ready_ids import Ready
 
-DOCUMENTS = 3000  # that sentence pairs are made of
+DOCUMENTS = 3000  # documents that sentence pairs are made of
 CLS, SEP, MASK, PAD = 2, 3, 4, 0  # in the vocabulary of benchmarks/input.py
 
+Example = dict[str, Any]
 
-def endless(examples, rng):
-    """Examples at random, without end."""
+
+def endless(examples: Sequence[Example], rng: np.random.Generator) -> Iterator[Example]:
+    """Yield examples in random order, without end."""
     while True:
         for i in rng.permutation(len(examples)).tolist():
             yield examples[i]
 
 
-def framed(case, tokens):
-    """Rows of one length, as lists."""
+def framed(case: Mapping[str, Any], tokens: np.ndarray) -> tuple[list[list[int]], list[int]]:
+    """Return rows of one length with [CLS] and [SEP], and their mask of special tokens."""
     rows = tokens[: 16_000 * (case["length"] - 2)].reshape(-1, case["length"] - 2).tolist()
     return [[CLS, *row, SEP] for row in rows], [1, *[0] * (case["length"] - 2), 1]
 
 
-def masked(case, tokens, folder):
-    """(examples without end, collator), as run_mlm.py has them: the columns that its `map` makes, and a fast tokenizer."""
+def masked(
+    case: Mapping[str, Any], tokens: np.ndarray, folder: pathlib.Path
+) -> tuple[Iterator[Example], Callable]:
+    """Return (endless examples, collator) of run_mlm.py: its columns and a fast tokenizer."""
     rows, special = framed(case, tokens)
-    one = {
+    columns = {
         "token_type_ids": [0] * case["length"],
         "attention_mask": [1] * case["length"],
         "special_tokens_mask": special,
     }
-    tokenizer = transformers.BertTokenizerFast(vocab=case["vocabulary"])
+    # Not every version of transformers declares it.
+    tokenizer_class: Any = getattr(transformers, "BertTokenizerFast")  # noqa: B009
+    tokenizer = tokenizer_class(vocab=case["vocabulary"])
     if (len(tokenizer), tokenizer.pad_token_id, tokenizer.mask_token_id) != (
         case["size"],
         PAD,
         MASK,
     ):
         raise RuntimeError(
-            f"{case['vocabulary']}: not the vocabulary of the store: {len(tokenizer)} words, of {case['size']}"
+            f"{case['vocabulary']} is not the vocabulary of the store: "
+            f"it has {len(tokenizer)} tokens, the store's has {case['size']}"
         )
     collator = transformers.DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)
-    return endless([{"input_ids": row} | one for row in rows], np.random.default_rng(0)), collator
+    return endless(
+        [{"input_ids": row} | columns for row in rows], np.random.default_rng(0)
+    ), collator
 
 
-def ready(case, tokens, folder):
-    """The same for ids that lie ready, which a stand-in for a tokenizer stacks."""
+def ready(
+    case: Mapping[str, Any], tokens: np.ndarray, folder: pathlib.Path
+) -> tuple[Iterator[Example], Callable]:
+    """Return (endless examples, collator) with a stand-in for the tokenizer that stacks rows."""
     rows, special = framed(case, tokens)
     return endless(
         [{"input_ids": row, "special_tokens_mask": special} for row in rows],
@@ -65,22 +86,26 @@ def ready(case, tokens, folder):
     ), stacker(case)
 
 
-def stacker(case):
-    return transformers.DataCollatorForLanguageModeling(
-        Ready(mask=MASK, pad=PAD, size=case["size"]), mlm_probability=0.15
-    )
+def stacker(case: Mapping[str, Any]) -> Callable:
+    """Return the collator with the stand-in for the tokenizer."""
+    tokenizer: Any = Ready(mask=MASK, pad=PAD, size=case["size"])
+    return transformers.DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)
 
 
-def spans(case, tokens, folder):
-    """The same for texts of one length that span corruption makes rows of `length` of."""
+def spans(
+    case: Mapping[str, Any], tokens: np.ndarray, folder: pathlib.Path
+) -> tuple[Iterator[Example], Callable]:
+    """Return (endless examples, collator) of span corruption, on texts of one raw length."""
     rows = tokens[: 4_000 * case["raw"]].reshape(-1, case["raw"]).tolist()
     rng = np.random.default_rng(0)
     collator = SpanCollator(case["noise"], case["spans"], case["size"], eos=1, pad=PAD, rng=rng)
     return endless([{"input_ids": row} for row in rows], rng), collator
 
 
-def pairs(case, tokens, folder):
-    """The same for pairs, which are made anew whenever a document comes up."""
+def pairs(
+    case: Mapping[str, Any], tokens: np.ndarray, folder: pathlib.Path
+) -> tuple[Iterator[Example], Callable]:
+    """Return (endless examples, collator) of sentence pairs, drawn again at each visit."""
     sentences, documents = (
         np.fromfile(folder / f"{name}.bin", np.int64) for name in ("sentences", "documents")
     )
@@ -92,10 +117,13 @@ def pairs(case, tokens, folder):
     return examples_of_pairs(split, case["length"], random.Random(0)), stacker(case)
 
 
-def examples_of_pairs(documents, length, rng):
+def examples_of_pairs(
+    documents: Sequence[Sequence[list[int]]], length: int, rng: random.Random
+) -> Iterator[Example]:
+    """Yield examples of sentence pairs without end, padded to `length`."""
     while True:
         for index in rng.sample(range(len(documents)), len(documents)):
-            for first, second, elsewhere in sentence_pairs(documents, index, length - 3, rng):
+            for first, second, is_random in sentence_pairs(documents, index, length - 3, rng):
                 padding = length - 3 - len(first) - len(second)
                 yield {
                     "input_ids": [CLS, *first, SEP, *second, SEP, *[PAD] * padding],
@@ -111,7 +139,7 @@ def examples_of_pairs(documents, length, rng):
                         1,
                         *[1] * padding,
                     ],
-                    "next_sentence_label": int(elsewhere),
+                    "next_sentence_label": int(is_random),
                 }
 
 
@@ -123,23 +151,24 @@ MAKERS = {
 }
 
 
-def serve():
-    cases, made = json.loads(sys.argv[1]), {}
+def serve() -> dict[str, Any]:
+    """Return the first answer and the step function, which collates batches for some seconds."""
+    cases, makers = json.loads(sys.argv[1]), {}
     for name, case in cases.items():
         store = pathlib.Path(case["store"])
         folder = store / json.loads((store / "manifest.json").read_text())["generation"] / "train"
-        made[name] = MAKERS[name](case, np.fromfile(folder / "tokens.bin", np.uint16), folder)
+        makers[name] = MAKERS[name](case, np.fromfile(folder / "tokens.bin", np.uint16), folder)
 
-    def step(name, seconds):
-        (examples, collate), rows, count = made[name], cases[name]["rows"], 0
-        used, began = time.process_time(), time.perf_counter()
-        while time.perf_counter() - began < seconds:
+    def step(name: str, seconds: float) -> dict[str, float]:
+        (examples, collate), rows, count = makers[name], cases[name]["rows"], 0
+        cpu_start, start = time.process_time(), time.perf_counter()
+        while time.perf_counter() - start < seconds:
             batch = collate([next(examples) for _ in range(rows)])
             count += rows * cases[name]["length"]
         assert tuple(batch["input_ids"].shape) == (rows, cases[name]["length"])
         return {
-            "wall": count / (time.perf_counter() - began),
-            "cpu": count / (time.process_time() - used),
+            "wall": count / (time.perf_counter() - start),
+            "cpu": count / (time.process_time() - cpu_start),
         }
 
     return {

@@ -1,14 +1,22 @@
-"""How long a token takes that a decoder writes: by how much was written before, with and without the cache, and against `transformers`.
+"""Time the generation of one token, with and without the cache, in Cloze and in transformers.
 
     python benchmarks/decode.py [--rounds 5] [--written 64] [--prompt 64]
 
-GPT-2 small (124 M parameters) and T5-small (61 M), random weights, float32, a thread a core, greedy, no end. A token's time is that of a call
-that writes `--written` tokens, less that of one that writes a single one (so reading the prompt is left out), over their difference.
-The first table has GPT-2 with a batch of one behind 64 to 512 tokens; `without the cache` is a call of the model on as many tokens, read
-again for each new one. The second table compares with `generate` of `transformers` (needs the extra `peers`) on the same weights; the
-two take turns, and the share of words that both wrote is in the table. Medians of the rounds, and in brackets the least and the most: a
-machine that others use makes rounds longer, not shorter. A dated section is appended to benchmarks/results/decode.md.
+GPT-2 small (124 M parameters) and T5-small (61 M), random weights, float32, one thread per core,
+greedy, without an end token. The time of a token is that of a call that generates `--written`
+tokens minus that of a call that generates one (which excludes the prompt), divided by the
+difference in tokens. The first table has GPT-2 with batch size 1 after 64 to 512 tokens; "without
+the cache" is a call of the model on that many tokens, as needed for each new token. The second
+table compares with `generate` of transformers (needs the extra `peers`) with the same weights; the
+programs take turns, and the table has the share of equal tokens. Figures are the median of the
+rounds and, in brackets, the minimum and the maximum; other load makes rounds longer, never
+shorter. A dated section is appended to benchmarks/results/decode.md.
 """
+
+# torch and transformers are optional.
+# pyright: reportMissingImports=false
+
+from __future__ import annotations
 
 import argparse
 import json
@@ -17,6 +25,8 @@ import pathlib
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -38,19 +48,19 @@ T5_SMALL = T5Config(width=512, depth=6, decoder_depth=6, num_heads=8, head_width
 MODELS = {"GPT-2 small": Gpt2Config(), "T5-small": T5_SMALL}
 
 
-def make(config):
-    """(module, random parameters), scanned as a training run leaves them."""
+def make(config: Gpt2Config | T5Config) -> tuple[Any, Any]:
+    """Return (module, random parameters); the parameters are stacked, as in a training run."""
     model, ids = build(config, **make_local_hooks()), jnp.ones((1, 4), jnp.int32)
-    read = (ids,) if isinstance(config, Gpt2Config) else (ids, ids > 0, ids)
+    inputs = (ids,) if isinstance(config, Gpt2Config) else (ids, ids > 0, ids)
     rng = np.random.default_rng(0)
-    shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), *read))["params"]
+    shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), *inputs))["params"]
     return model, jax.tree.map(
         lambda leaf: jnp.asarray(rng.standard_normal(leaf.shape, np.float32) * 0.05), shapes
     )
 
 
-def writer(model, params, tokens_BM):
-    """A function length -> ids [B, length]."""
+def writer(model: Any, params: Any, tokens_BM: np.ndarray) -> Callable[[int], np.ndarray]:
+    """Return a function of a length that generates ids [B, length] after a prompt."""
     B, M = tokens_BM.shape
     if isinstance(model.config, Gpt2Config):
         return lambda length: np.asarray(
@@ -61,112 +71,117 @@ def writer(model, params, tokens_BM):
     )
 
 
-def peer(config, params):
-    """The same weights in `transformers`: a function (tokens_BM) -> (length -> ids)."""
+def peer(
+    config: Gpt2Config | T5Config, params: Any
+) -> Callable[[np.ndarray], Callable[[int], np.ndarray]]:
+    """Return the counterpart of `make_generator` in transformers, a function of the prompt."""
     import torch
     import transformers
     from safetensors.numpy import save_file
 
     torch.set_num_threads(len(os.sched_getaffinity(0)))
-    family, kind = converter_of(config), transformers.GPT2LMHeadModel
+    converter = converter_of(config)
+    model_class: Any = transformers.GPT2LMHeadModel
     if not isinstance(config, Gpt2Config):
-        kind = transformers.T5ForConditionalGeneration
+        model_class = transformers.T5ForConditionalGeneration
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         vocabulary = type("Vocabulary", (), dict(pad=0, eos=1))
-        (folder / "config.json").write_text(json.dumps(family.hf_config(config, vocabulary)))
+        (folder / "config.json").write_text(json.dumps(converter.hf_config(config, vocabulary)))
         save_file(
-            family.to_hf(config, params), folder / "model.safetensors", metadata={"format": "pt"}
+            converter.to_hf(config, params), folder / "model.safetensors", metadata={"format": "pt"}
         )
-        theirs = kind.from_pretrained(folder).eval()
-    theirs.generation_config.eos_token_id = None
+        peer_model = model_class.from_pretrained(folder).eval()
+    peer_model.generation_config.eos_token_id = None
 
-    def with_prompt(tokens_BM):
+    def with_prompt(tokens_BM: np.ndarray) -> Callable[[int], np.ndarray]:
         ids = torch.tensor(tokens_BM.astype(np.int64))
 
-        def write(length):
+        def write(length: int) -> np.ndarray:
             with torch.inference_mode():
-                how = {"max_new_tokens": length, "do_sample": False, "pad_token_id": 0}
-                found = theirs.generate(ids, attention_mask=torch.ones_like(ids), **how)
-            return found[:, -length:].numpy()
+                settings = {"max_new_tokens": length, "do_sample": False, "pad_token_id": 0}
+                ids_BL = peer_model.generate(ids, attention_mask=torch.ones_like(ids), **settings)
+            return ids_BL[:, -length:].numpy()
 
         return write
 
     return with_prompt
 
 
-def seconds(call, *arguments):
-    began = time.perf_counter()
+def seconds(call: Callable[..., object], *arguments: object) -> float:
+    """Return the seconds of one call."""
+    start = time.perf_counter()
     call(*arguments)
-    return time.perf_counter() - began
+    return time.perf_counter() - start
 
 
-def per_token(write, length):
-    """Milliseconds of a token behind the first."""
+def per_token(write: Callable[[int], object], length: int) -> float:
+    """Return the milliseconds of a token after the first."""
     return 1000 * (seconds(write, length) - seconds(write, 1)) / (length - 1)
 
 
-def rounds_of(number, *measures):
-    """[number, measures]: each measure once to compile, then in turns."""
+def rounds_of(number: int, *measures: Callable[[], float]) -> np.ndarray:
+    """Return the results [number, measures] of measures in turns, after one call of each."""
     for measure in measures:
         measure()
     return np.array([[measure() for measure in measures] for _ in range(number)])
 
 
-def by_length(args):
-    """Rows of the first table."""
+def by_length(args: argparse.Namespace) -> Iterator[str]:
+    """Yield the rows of the first table."""
     model, params = make(MODELS["GPT-2 small"])
     scanned, (model, params) = (model, params), unstack_model(model, params)
     tokens = np.random.default_rng(1).integers(0, 50257, (1, 512)).astype(np.int32)
 
     @jax.jit
-    def last(params, ids):
+    def last(params: Any, ids: jax.Array) -> jax.Array:
         states_BLD = model.apply({"params": params}, ids, method="states")
         return model.apply({"params": params}, states_BLD[:, -1:], method="logits")
 
-    for behind in (64, 128, 256, 512):
-        prompt = tokens[:, :behind]
+    for num_before in (64, 128, 256, 512):
+        prompt = tokens[:, :num_before]
         writers = writer(model, params, prompt), writer(*scanned, prompt)
-        again = jnp.asarray(prompt)
+        ids = jnp.asarray(prompt)
         measures = [lambda write=write: per_token(write, 33) for write in writers]
-        found = rounds_of(
+        times = rounds_of(
             args.rounds,
             *measures,
-            lambda again=again: 1000 * seconds(lambda: jax.block_until_ready(last(params, again))),
+            lambda ids=ids: 1000 * seconds(lambda: jax.block_until_ready(last(params, ids))),
         )
-        yield f"| {behind} | " + " | ".join(spread(column, ".1f") for column in found.T) + " |"
+        yield f"| {num_before} | " + " | ".join(spread(column, ".1f") for column in times.T) + " |"
 
 
-def against(args):
-    """Rows of the second table."""
+def against(args: argparse.Namespace) -> Iterator[str]:
+    """Yield the rows of the second table."""
     for name, config in MODELS.items():
         model, params = make(config)
-        theirs, (model, params) = peer(config, params), unstack_model(model, params)
+        make_peer_writer = peer(config, params)
+        model, params = unstack_model(model, params)
         for B in (1, 8):
             prompt = (
                 np.random.default_rng(2)
                 .integers(2, config.vocab, (B, args.prompt))
                 .astype(np.int32)
             )
-            pair = writer(model, params, prompt), theirs(prompt)
+            pair = writer(model, params, prompt), make_peer_writer(prompt)
             same = np.mean(pair[0](args.written) == pair[1](args.written))
-            found = rounds_of(
+            times = rounds_of(
                 args.rounds, *(lambda write=write: per_token(write, args.written) for write in pair)
             )
-            ours, their = found.T
+            our_times, peer_times = times.T
             cells = [
                 name,
                 str(B),
-                spread(ours, ".1f"),
-                spread(their, ".1f"),
-                spread(their / ours, ".2f"),
+                spread(our_times, ".1f"),
+                spread(peer_times, ".1f"),
+                spread(peer_times / our_times, ".2f"),
                 f"{same:.1%}",
             ]
             yield f"| {' | '.join(cells)} |"
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--rounds", type=at_least(1), default=5)
     parser.add_argument("--written", type=at_least(2), default=64)
     parser.add_argument("--prompt", type=at_least(1), default=64)
@@ -190,8 +205,10 @@ def main():
         f"transformers {transformers.__version__}",
     )
     note = (
-        f"`{command()}`: milliseconds a step, in which each row of the batch gets a token, {args.written} of them behind {args.prompt} in the second table; "
-        f"the median of {args.rounds} rounds, and in brackets the least and the most; ratios likewise, of each round's."
+        f"`{command()}`: milliseconds a step, in which each row of the batch gets one token; "
+        f"{args.written} tokens after {args.prompt} in the second table; the median of "
+        f"{args.rounds} rounds and, in brackets, the minimum and the maximum; ratios likewise, "
+        "computed in each round."
     )
     append("decode.md", [title(load, *versions), "", note, "", *lines])
 

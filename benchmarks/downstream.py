@@ -1,12 +1,16 @@
-"""What pretraining is worth downstream: the same fine-tuning from a pretrained encoder and from random weights, several seeds.
+"""Compare fine-tuning from a pretrained encoder and from random weights, with several seeds.
 
-    python -m benchmarks.downstream --corpora ../shared/corpora [--from runs/bert_mini] [--only CoLA,RTE] [--again] [--page]
+    python -m benchmarks.downstream --corpora ../shared/corpora [--from runs/bert_mini]
+      [--only CoLA,RTE] [--again] [--page]
 
-Each task of benchmarks/downstream_tasks.py is `python -m pretrain finetune`, once as it is and once with `--fresh all`, otherwise the same; RATES says at which
-rate. What is measured lies in WORK/results, and is not run again unless --again says so; what was stopped in between goes on where it was.
-After each task benchmarks/downstream.md is written anew from all that lies there; --page writes it and runs nothing.
-`python -m benchmarks.downstream_peer` adds the second part.
+Each task of benchmarks/downstream_tasks.py runs `python -m pretrain finetune` twice, without and
+with `--fresh all`, with the learning rates of RATES. Results are kept in WORK/results and are not
+measured again without --again; an interrupted run is resumed. After each task
+benchmarks/downstream.md is written from all results; --page only writes it.
+`python -m benchmarks.downstream_peer` adds the second part of the page.
 """
+
+from __future__ import annotations
 
 import argparse
 import datetime
@@ -16,11 +20,13 @@ import pathlib
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from benchmarks.downstream_page import NAMES, PAGE, page
-from benchmarks.downstream_tasks import TASKS, files_of
+from benchmarks.downstream_tasks import TASKS, Task, files_of
 from benchmarks.harness import KEEP_PAGES, ROOT, processor_name
 from data.objectives import Classification
 from data.store.atomic import write_atomically
@@ -28,28 +34,39 @@ from pretrain.evaluation.task_metrics import measured
 from pretrain.workdir import metrics_file
 from pretrain.workdir.checkpoints import read_run
 
+if TYPE_CHECKING:
+    from data.config import Data
+
 SEEDS = 3
-RATES = {
-    "head": "3e-4",
-    "all": "3e-4",
-}  # from the pretrained encoder, from random weights: see the page
+# Peak learning rates from the pretrained encoder ("head" is new) and from random weights ("all").
+# The page describes how they were chosen.
+RATES = {"head": "3e-4", "all": "3e-4"}
+# The commands that made runs/bert_mini.
 MADE = (
     "python -m pretrain prepare BOOKS --output runs/books --vocab-size 8192",
     "python -m pretrain train bert_mini --workdir runs/bert_mini",
     "python -m pretrain train bert_mini_64 --workdir runs/bert_mini --allow-changes",
-)  # of runs/bert_mini
+)
 
 
-def command(name, task, start, files, args):
-    """The words behind `python -m pretrain` that fine-tune."""
-    words = ["finetune", "--from", args.encoder, "--task", task.kind, "--train", files["train"]]
-    words += ["--heldout", files["heldout"]] if files["heldout"] else []
-    words += ["--workdir", args.work / f"{name}-{start}", "--epochs", task.epochs, "--seeds", SEEDS]
-    words += ["--fresh", start] if start != "head" else []
+def command(
+    name: str, task: Task, start: str, files: Mapping[str, Any], args: argparse.Namespace
+) -> list[str]:
+    """Return the arguments of `python -m pretrain` that fine-tune on a task.
+
+    Args:
+      start: "head" or "all", the weights that start at random.
+      files: {"train", "heldout"}: paths.
+    """
+    arguments = ["finetune", "--from", args.encoder, "--task", task.kind, "--train", files["train"]]
+    arguments += ["--heldout", files["heldout"]] if files["heldout"] else []
+    arguments += ["--workdir", args.work / f"{name}-{start}"]
+    arguments += ["--epochs", task.epochs, "--seeds", SEEDS]
+    arguments += ["--fresh", start] if start != "head" else []
     return [
-        str(word)
-        for word in (
-            *words,
+        str(argument)
+        for argument in (
+            *arguments,
             f"optimizer.learning_rate={RATES[start]}",
             f"data.objective.length={task.length}",
             *task.more,
@@ -60,8 +77,12 @@ def command(name, task, start, files, args):
 # ---- measuring ---------------------------------------------------------------
 
 
-def verb(words, log):
-    """What a verb prints; all of it goes into the file `log`. Raises RuntimeError, with its end, where it fails."""
+def verb(words: Sequence[str], log: str | os.PathLike[str]) -> str:
+    """Run a verb of Cloze, write its output to the file `log` and return it.
+
+    Raises:
+      RuntimeError: if the verb fails; the message has the end of its output.
+    """
     print("python -m pretrain", *words, flush=True)
     with open(log, "w", encoding="utf-8") as file:
         program = [sys.executable, "-m", "pretrain", *words]
@@ -76,27 +97,39 @@ def verb(words, log):
     return text
 
 
-def printed(text):
-    """The JSON object that a verb printed with --json."""
+def printed(text: str) -> dict[str, Any]:
+    """Return the JSON object in the output of a verb with --json."""
     return json.loads(next(line for line in text.splitlines() if line.startswith("{")))
 
 
-def constant(names, right, common):
-    """{metric: number} of one and the same answer for all."""
+def constant(names: Sequence[str], right: np.ndarray, common: Any) -> dict[str, float]:
+    """Return {metric: score} of predicting one class for all rows.
+
+    Args:
+      labels: of the rows.
+      answer: the predicted class.
+    """
     return measured(
         names, np.stack([np.full_like(right, common), right, np.ones_like(right)], axis=1)
     )
 
 
-def examples_of(data, names):
-    """Of the `data.config.Data` of a fine-tuning: how many rows each part has, how many of `train` lose their end, and as "baseline" what
-    the commonest class of `train` is worth on `heldout`, where there are classes of rows."""
+def examples_of(data: Data, names: Sequence[str]) -> dict[str, Any]:
+    """Count the examples of a fine-tuning.
+
+    Args:
+      names: metrics.
+
+    Returns:
+      {train, heldout, cut, baseline}: the rows of each split, the truncated rows of `train`, and
+      for a classification the scores on `heldout` of predicting the most frequent class of `train`.
+    """
     from data.pipeline import Stream
     from data.store.reader import Store
 
     store = Store.open(data.store)
     train, heldout = (Stream(store, data, split=split) for split in ("train", "heldout"))
-    found = {
+    counts_of: dict[str, Any] = {
         "train": train.rows,
         "heldout": heldout.rows,
         "cut": getattr(train.table, "cut", 0),
@@ -104,52 +137,54 @@ def examples_of(data, names):
     }
     if isinstance(data.objective, Classification):
         values, counts = np.unique(train.split.labels, return_counts=True)
-        found["baseline"] = constant(
+        counts_of["baseline"] = constant(
             names, np.asarray(heldout.split.labels), values[counts.argmax()]
         )
-    return found
+    return counts_of
 
 
-def shown(words):
-    """The command as a person gives it."""
+def shown(words: Sequence[str]) -> str:
+    """Return the command line of a verb."""
     return " ".join(["python -m pretrain", *words])
 
 
-def is_done(path, words):
-    """Whether a result lies there. Raises ValueError where it is that of another command."""
+def is_done(path: pathlib.Path, words: Sequence[str]) -> bool:
+    """Return whether the result of a command exists at `path`.
+
+    Raises:
+      ValueError: if it is the result of another command.
+    """
     if not path.exists():
         return False
-    if (was := json.loads(path.read_text())["command"]) != shown(words):
-        told = f"{path} was measured by\n  {was}\nand not by\n  {shown(words)}"
-        raise ValueError(f"{told}\n--again measures it anew, or --work names another folder")
+    if (previous := json.loads(path.read_text())["command"]) != shown(words):
+        raise ValueError(
+            f"{path} was measured by\n  {previous}\nand not by\n  {shown(words)}\n"
+            "Measure it again with --again, or use another folder with --work"
+        )
     return True
 
 
-def measure(name, task, start, args):
-    """The result of one fine-tuning with all its seeds, as it is kept in a file."""
+def measure(name: str, task: Task, start: str, args: argparse.Namespace) -> dict[str, Any]:
+    """Fine-tune on a task with all seeds and return the result, a JSON object.
+
+    Args:
+      start: "head" or "all", the weights that start at random.
+    """
     files, workdir = files_of(task, args.corpora, args.work), args.work / f"{name}-{start}"
-    words = command(name, task, start, files, args)
+    arguments = command(name, task, start, files, args)
     if args.again:
         shutil.rmtree(workdir, ignore_errors=True)
     workdir.mkdir(parents=True, exist_ok=True)
-    verb(words, args.work / f"{name}-{start}.log")
+    verb(arguments, args.work / f"{name}-{start}.log")
     scores = json.loads((workdir / "scores.json").read_text())
     runs, run = list(scores["runs"].items()), read_run(workdir / "seed-0")
     names, also = [metric for metric in run.evaluate.metrics if metric in NAMES], []
     if task.also:
         for path, best in runs:
-            scored = [
-                "evaluate",
-                "--workdir",
-                path,
-                "--step",
-                str(best["step"]),
-                "--labelled",
-                str(files["also"]),
-                "--json",
-            ]
-            found = printed(verb(scored, args.work / "also.log"))
-            also.append({metric: found[metric] for metric in names})
+            evaluation = ["evaluate", "--workdir", path, "--step", str(best["step"])]
+            evaluation += ["--labelled", str(files["also"]), "--json"]
+            metrics = printed(verb(evaluation, args.work / "also.log"))
+            also.append({metric: metrics[metric] for metric in names})
     return {
         "task": name,
         "start": start,
@@ -163,55 +198,51 @@ def measure(name, task, start, args):
         "epochs": task.epochs,
         "examples": examples_of(run.data, names),
         "hardware": f"{processor_name()}, {len(os.sched_getaffinity(0))} cores",
-        "command": shown(words),
+        "command": shown(arguments),
         "date": str(datetime.date.today()),
     }
 
 
-def encoder_facts(args):
-    """What the encoder is: its size, how long it has learned, and its loss on its own held-out part."""
+def encoder_facts(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the encoder's size, training length and held-out loss; they are kept in a file."""
     path = args.work / "results" / "encoder.json"
     if not path.exists() or args.again:
-        found = printed(
+        scores = printed(
             verb(["evaluate", "--workdir", str(args.encoder), "--json"], args.work / "encoder.log")
         )
         run, rows = read_run(args.encoder), metrics_file.read(args.encoder / "metrics.jsonl")
-        tokens = sum(row["tokens"] for row in rows if row["step"] <= found["step"])
-        made = {
-            "name": str(args.encoder),
-            "made": args.made,
-            "note": args.note,
-            "step": found["step"],
-            "tokens": tokens,
-        }
+        tokens = sum(row["tokens"] for row in rows if row["step"] <= scores["step"])
+        origin = {"name": str(args.encoder), "made": args.made, "note": args.note}
+        origin |= {"step": scores["step"], "tokens": tokens}
+        objective: Any = run.data.objective
         size = {name: getattr(run.model, name) for name in ("depth", "width", "vocab")} | {
-            "length": run.data.objective.length
+            "length": objective.length
         }
         write_result(
             path,
-            made | size | {"loss": found["masked_lm"], "accuracy": found["masked_lm_accuracy"]},
+            origin | size | {"loss": scores["masked_lm"], "accuracy": scores["masked_lm_accuracy"]},
         )
     return json.loads(path.read_text())
 
 
-def write_result(path, result):
+def write_result(path: pathlib.Path, result: Any) -> None:
     """Write a result as a JSON file."""
     write_atomically(path, json.dumps(result, indent=1) + "\n")
 
 
-def write_page(work):
-    """benchmarks/downstream.md of what lies in the folder of results."""
-    found = {
+def write_page(work: pathlib.Path) -> None:
+    """Write benchmarks/downstream.md from the results in the folder `work`."""
+    results = {
         path.stem: json.loads(path.read_text())
         for path in sorted((work / "results").glob("*.json"))
     }
-    encoder = found.pop("encoder")
-    peers = [found.pop(stem) for stem in list(found) if stem.startswith("peer-")]
-    write_atomically(PAGE, page(encoder, list(found.values()), peers, list(TASKS)))
+    encoder = results.pop("encoder")
+    peers = [results.pop(stem) for stem in list(results) if stem.startswith("peer-")]
+    write_atomically(PAGE, page(encoder, list(results.values()), peers, list(TASKS)))
 
 
-def arguments(parser):
-    """What this program and the one beside transformers' are told alike."""
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that this program and benchmarks.downstream_peer share."""
     parser.add_argument("--corpora", type=pathlib.Path, default=pathlib.Path("../shared/corpora"))
     encoder = pathlib.Path("runs/bert_mini")
     parser.add_argument(
@@ -219,20 +250,24 @@ def arguments(parser):
         dest="encoder",
         type=pathlib.Path,
         default=encoder,
-        help="the workdir of the pretrained encoder",
+        help="workdir of the pretrained encoder",
     )
     parser.add_argument(
-        "--made", default=MADE, nargs="+", metavar="COMMAND", help="what made it, for the page"
+        "--made",
+        default=MADE,
+        nargs="+",
+        metavar="COMMAND",
+        help="the commands that made the encoder, for the page",
     )
-    parser.add_argument("--note", default="", help="what else is to be said of it")
+    parser.add_argument("--note", default="", help="a remark about the encoder, for the page")
     parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path("runs/downstream"))
     parser.add_argument(
-        "--again", action="store_true", help="measure again what was measured already"
+        "--again", action="store_true", help="measure again even if there is a result"
     )
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     arguments(parser)
     parser.add_argument(
         "--only",
@@ -240,20 +275,18 @@ def main():
         default=list(TASKS),
         help=f"of {','.join(TASKS)}",
     )
-    parser.add_argument("--page", action="store_true", help="write the page and measure nothing")
+    parser.add_argument("--page", action="store_true", help="only write the page")
     args = parser.parse_args()
     if unknown := set(args.only) - set(TASKS):
-        parser.error(f"no such task: {', '.join(sorted(unknown))}; there are {', '.join(TASKS)}")
+        parser.error(f"unknown task: {', '.join(sorted(unknown))}; allowed: {', '.join(TASKS)}")
     os.chdir(ROOT)
     (args.work / "results").mkdir(parents=True, exist_ok=True)
     if not args.page:
         encoder_facts(args)
         for name in args.only:
             for start in RATES:
-                path, files = (
-                    args.work / "results" / f"{name}-{start}.json",
-                    files_of(TASKS[name], args.corpora, args.work),
-                )
+                path = args.work / "results" / f"{name}-{start}.json"
+                files = files_of(TASKS[name], args.corpora, args.work)
                 if args.again or not is_done(path, command(name, TASKS[name], start, files, args)):
                     write_result(path, measure(name, TASKS[name], start, args))
                     write_page(args.work)

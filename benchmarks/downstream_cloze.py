@@ -1,11 +1,16 @@
-"""The side of Cloze in benchmarks/downstream_peer.py: steps of `train`, with their input, of a fine-tuning that was begun before.
+"""The worker of benchmarks/downstream_peer.py for Cloze: the training steps of a fine-tuning.
 
-python -m benchmarks.downstream_cloze WORKDIR ENCODER [OVERRIDE ...]
+    python -m benchmarks.downstream_cloze WORKDIR ENCODER [OVERRIDE ...]
+
+WORKDIR is that of a finished fine-tuning; its steps run again, with their input pipeline.
 """
+
+from __future__ import annotations
 
 import itertools
 import sys
 import time
+from typing import Any
 
 import jax
 
@@ -24,10 +29,13 @@ from pretrain.training.state import start
 from pretrain.workdir.checkpoints import read_run
 
 
-def serve():
-    """The loss before the first step, and a function that runs steps of `train` with its input."""
-    workdir, encoder, *words = sys.argv[1:]
-    run = override(read_run(workdir), ["model.encoder.scan=false", *words])
+def serve() -> dict[str, Any]:
+    """Return the first answer, with the loss before the first step, and the step function.
+
+    The step function runs `steps` training steps and returns their seconds and losses.
+    """
+    workdir, encoder, *overrides = sys.argv[1:]
+    run = override(read_run(workdir), ["model.encoder.scan=false", *overrides])
     mesh = make_mesh(run.mesh)
     program = make_program(run, mesh)
     params, _ = make_initial_params(run, open_trained(encoder), "head")
@@ -38,17 +46,17 @@ def serve():
     source = itertools.chain([(first, batch)], source)
     loss = compute_loss(program, state.params, batch, run.train.compute_dtype)
 
-    def step(steps):
+    def step(steps: int) -> dict[str, Any]:
         nonlocal state
-        began, cpu, losses = time.perf_counter(), time.process_time(), []
+        start, cpu_start, losses = time.perf_counter(), time.process_time(), []
         for _ in range(steps):
             _, batch = next(source)
             state, metrics = program.update(state, batch)
             losses.append(metrics["loss"])
-        losses = [float(each) for each in losses]
+        losses = [float(loss) for loss in losses]
         return {
-            "seconds": time.perf_counter() - began,
-            "cpu": time.process_time() - cpu,
+            "seconds": time.perf_counter() - start,
+            "cpu": time.process_time() - cpu_start,
             "losses": losses,
         }
 

@@ -1,21 +1,31 @@
-"""Fine-tuning beside `transformers.Trainer`: the same exported weights, head included, the same batches, the same settings.
+"""Compare fine-tuning with `transformers.Trainer`: same exported weights, batches and settings.
 
-    python -m benchmarks.downstream_peer --corpora ../shared/corpora [--tasks CoLA,RTE] [--what alike,scores,times] [--again]
+    python -m benchmarks.downstream_peer --corpora ../shared/corpora [--tasks CoLA,RTE]
+      [--what alike,scores,times] [--again]
 
-Of tasks that `benchmarks.downstream` has measured from the encoder, whose scores are those of Cloze here. For each of their seeds the
-parameters that the run began with are exported, and its batches written; the Trainer (benchmarks/downstream_torch.py) learns from them and tells its
-answers for the held-out part after each epoch. What differs is the draws of the head's dropout: without, the losses of an epoch's steps are
-compared (--what alike). Then the epochs' time: Cloze (the step of
-`train`, layers unrolled, fed by its own input pipeline), the Trainer in a plain environment, and a loop written and tuned by hand, as in
-benchmarks/step.py, take turns of a quarter of an epoch each: that wants a machine with nothing else to do (--what times). Their losses
-before the first step must agree. All goes into benchmarks/downstream.md.
+For tasks that `benchmarks.downstream` has measured from the encoder; Cloze's scores are from
+there. For each seed the run's initial parameters, including the head, are exported and its batches
+are written. The Trainer (benchmarks/downstream_torch.py) trains on them and predicts the held-out
+rows after each epoch:
+- scores: the programs differ only in the random numbers of the head's dropout.
+- alike: without dropout, the losses of an epoch's steps are compared.
+- times: Cloze (with unrolled layers and its input pipeline), the Trainer in a plain environment,
+  and a hand-tuned loop, as in benchmarks/step.py, take turns of a quarter of an epoch. Their
+  losses before the first step must agree. It needs an idle machine.
+
+All results go into benchmarks/downstream.md.
 """
+
+from __future__ import annotations
 
 import argparse
 import datetime
 import json
 import os
+import pathlib
 import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -34,22 +44,30 @@ from data.objectives import Classification
 from pretrain.evaluation.task_metrics import measured
 from pretrain.finetune.tasks import TASKS as KINDS
 
-TOLERANCE = 1e-4  # of the losses before the first step
-PARTS = 4  # turns of an epoch
+TOLERANCE = 1e-4  # largest difference of the losses before the first step
+PARTS = 4  # turns per epoch
 
 
-# ---- what the other side is given --------------------------------------------
+# ---- the peer's inputs ---------------------------------------------------------
 
 
-def stacked(batches):
-    """{key: array [N, ...]} of a list of batches."""
+def stacked(batches: Sequence[Mapping[str, np.ndarray]]) -> dict[str, Any]:
+    """Return {key: array [N, ...]} of a list of batches."""
     return {key: np.stack([batch[key] for batch in batches]) for key in batches[0]}
 
 
-def material(workdir, encoder, folder, dropout=None):
-    """Write what the side of PyTorch reads for a fine-tuning of ours, of which there is a finished workdir. Returns its facts.
+def material(
+    workdir: pathlib.Path, encoder: pathlib.Path, folder: pathlib.Path, dropout: float | None = None
+) -> dict[str, Any]:
+    """Write the inputs of the PyTorch programs for one of our fine-tunings.
 
-    dropout: of the head; that of the run unless given.
+    Args:
+      workdir, encoder: workdirs of the finished fine-tuning and of its encoder.
+      folder: where to write.
+      dropout: of the head; the run's by default.
+
+    Returns:
+      {steps, epoch: steps of an epoch, right: labels, weight: weights of the held-out rows}.
     """
     from data.pipeline import Stream
     from data.store.reader import Store
@@ -69,16 +87,18 @@ def material(workdir, encoder, folder, dropout=None):
     np.savez(
         folder / "train.npz", **stacked([stream.batch(step) for step in range(run.train.steps)])
     )
-    held = stacked([heldout.evaluation_batch(index) for index in range(heldout.evaluation_steps)])
-    np.savez(folder / "heldout.npz", **held)
-    o, epoch = run.optimizer, run.evaluate.every
+    held_out = stacked(
+        [heldout.evaluation_batch(index) for index in range(heldout.evaluation_steps)]
+    )
+    np.savez(folder / "heldout.npz", **held_out)
+    optimizer: Any = run.optimizer
     settings = {
-        "rate": o.learning_rate,
-        "warmup": o.warmup_steps,
-        "betas": [o.beta1, o.beta2],
-        "epsilon": o.epsilon,
-        "weight_decay": o.weight_decay,
-        "clip": o.max_grad_norm,
+        "rate": optimizer.learning_rate,
+        "warmup": optimizer.warmup_steps,
+        "betas": [optimizer.beta1, optimizer.beta2],
+        "epsilon": optimizer.epsilon,
+        "weight_decay": optimizer.weight_decay,
+        "clip": optimizer.max_grad_norm,
         "steps": run.train.steps,
         "seed": run.train.seed,
         "dropout": run.model.dropout if dropout is None else dropout,
@@ -86,17 +106,23 @@ def material(workdir, encoder, folder, dropout=None):
     (folder / "settings.json").write_text(json.dumps(settings))
     return {
         "steps": run.train.steps,
-        "epoch": epoch,
-        "right": held["labels"].reshape(-1),
-        "weight": held["row_weights"].reshape(-1),
+        "epoch": run.evaluate.every,
+        "right": held_out["labels"].reshape(-1),
+        "weight": held_out["row_weights"].reshape(-1),
     }
 
 
 # ---- measuring ---------------------------------------------------------------
 
 
-def timed(workdir, folder, encoder, epoch):
-    """{way: {"seconds": of each turn, "cpu", "loss": before the first step}} of one epoch, in turns, and the versions."""
+def timed(
+    workdir: pathlib.Path, folder: pathlib.Path, encoder: pathlib.Path, epoch: int
+) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Time one epoch of `epoch` steps in turns.
+
+    Returns:
+      ({program: {seconds: [turns], cpu: [turns], loss: before the first step}}, versions).
+    """
     with (
         Worker(cloze_words(workdir, encoder), KEEP_PAGES) as cloze,
         Worker(torch(folder, "trainer")) as trainer,
@@ -104,56 +130,64 @@ def timed(workdir, folder, encoder, epoch):
     ):
         workers = {"cloze": cloze, "trainer": trainer, "tuned": tuned}
         ready = {name: worker.hear() for name, worker in workers.items()}
-        check_losses({name: told["loss"] for name, told in ready.items()})
-        interleaved(workers, 1, steps=3)  # compilation, and the first touch of memory
-        found = interleaved(workers, PARTS, steps=-(-epoch // PARTS))
+        check_losses({name: answer["loss"] for name, answer in ready.items()})
+        interleaved(workers, 1, steps=3)  # compiles, and touches memory for the first time
+        answers = interleaved(workers, PARTS, steps=-(-epoch // PARTS))
     times = {
         name: {key: [turn[key] for turn in turns] for key in ("seconds", "cpu")}
-        for name, turns in found.items()
+        for name, turns in answers.items()
     }
-    times = {name: told | {"loss": ready[name]["loss"]} for name, told in times.items()}
+    times = {name: turns | {"loss": ready[name]["loss"]} for name, turns in times.items()}
     return times, list(
-        dict.fromkeys(version for told in ready.values() for version in told["versions"])
+        dict.fromkeys(version for answer in ready.values() for version in answer["versions"])
     )
 
 
-def cloze_words(*words):
-    """The words that start this side."""
+def cloze_words(*words: str | os.PathLike[str]) -> list[str | os.PathLike[str]]:
+    """Return the command of Cloze's worker."""
     return [sys.executable, "-m", "benchmarks.downstream_cloze", *words]
 
 
-def torch(folder, way):
-    """The words that start the other side."""
+def torch(folder: pathlib.Path, way: str) -> list[str | os.PathLike[str]]:
+    """Return the command of a PyTorch worker; `way` is "trainer" or "loop"."""
     return [peers_python(), ROOT / "benchmarks" / "downstream_torch.py", folder, way]
 
 
-def check_losses(losses):
-    """Raise RuntimeError unless all began with the same loss."""
+def check_losses(losses: Mapping[str, float]) -> None:
+    """Raise RuntimeError unless all programs start with the same loss."""
     if max(losses.values()) - min(losses.values()) > TOLERANCE:
-        raise RuntimeError(f"the losses before the first step are {losses}: not the same work")
+        raise RuntimeError(
+            f"the losses before the first step are {losses}: the programs do not do the same work"
+        )
 
 
-def trained(folder, facts, metrics):
-    """[{metric: number}] after each epoch of the Trainer."""
-    found = []
+def trained(
+    folder: pathlib.Path, facts: Mapping[str, Any], metrics: Sequence[str]
+) -> list[dict[str, float]]:
+    """Return {metric: score} after each epoch of the Trainer.
+
+    Args:
+      facts: the result of `write_inputs`.
+    """
+    epoch_scores = []
     with Worker(torch(folder, "trainer"), KEEP_PAGES | intel_path()) as worker:
         worker.hear()
         for done in range(0, facts["steps"], facts["epoch"]):
             worker.ask(steps=min(facts["epoch"], facts["steps"] - done))
             predicted = worker.ask(steps=0)["predicted"]
-            found.append(
+            epoch_scores.append(
                 measured(metrics, np.stack([predicted, facts["right"], facts["weight"]], axis=1))
             )
-    return found
+    return epoch_scores
 
 
-def result_of(name, args):
-    """What `benchmarks.downstream` has measured of a task from the encoder."""
+def result_of(name: str, args: argparse.Namespace) -> dict[str, Any]:
+    """Return the result of `benchmarks.downstream` for a task from the encoder."""
     return json.loads((args.work / "results" / f"{name}-head.json").read_text())
 
 
-def scores(name, args):
-    """The scores of one task, as they are kept in a file."""
+def scores(name: str, args: argparse.Namespace) -> dict[str, Any]:
+    """Measure and return the scores of one task, a JSON object."""
     result, theirs = result_of(name, args), []
     for seed, ours in enumerate(result["runs"]):
         folder = args.work / "peer" / f"{name}-{seed}"
@@ -161,7 +195,7 @@ def scores(name, args):
         theirs.append(
             max(
                 trained(folder, facts, result["metrics"]),
-                key=lambda each: each[result["metrics"][0]],
+                key=lambda epoch: epoch[result["metrics"][0]],
             )
         )
         print(name, seed, theirs[-1], ours, flush=True)
@@ -171,8 +205,8 @@ def scores(name, args):
     )
 
 
-def alike(name, args):
-    """How far the losses of an epoch's steps are apart where nothing is drawn, as it is kept in a file."""
+def alike(name: str, args: argparse.Namespace) -> dict[str, Any]:
+    """Measure the largest difference of an epoch's losses without dropout; return a JSON object."""
     workdir, folder = args.work / f"{name}-head" / "seed-0", args.work / "peer" / f"{name}-0"
     facts = material(workdir, args.encoder, folder, dropout=0.0)
     with (
@@ -190,34 +224,32 @@ def alike(name, args):
     } | told(name, "alike", args)
 
 
-def times(name, args):
-    """The seconds of an epoch of one task, as they are kept in a file."""
-    load, workdir, folder = (
-        os.getloadavg()[0],
-        args.work / f"{name}-head" / "seed-0",
-        args.work / "peer" / f"{name}-0",
-    )
+def times(name: str, args: argparse.Namespace) -> dict[str, Any]:
+    """Measure and return the seconds of an epoch of one task, a JSON object."""
+    load = os.getloadavg()[0]
+    workdir, folder = args.work / f"{name}-head" / "seed-0", args.work / "peer" / f"{name}-0"
     facts = material(workdir, args.encoder, folder)
     turns, versions = timed(workdir, folder, args.encoder, facts["epoch"])
     print(name, turns, flush=True)
-    found = {
+    result = {
         "task": name,
         "times": turns,
         "steps_of_a_turn": -(-facts["epoch"] // PARTS),
         "epoch": facts["epoch"],
     }
-    found |= {"versions": versions, "layers": "unrolled"}
+    result |= {"versions": versions, "layers": "unrolled"}
     return (
-        found
+        result
         | {"length": result_of(name, args)["length"], "load": [load, os.getloadavg()[0]]}
         | told(name, "times", args)
     )
 
 
-def told(name, what, args):
-    """How it was measured, when, and on what."""
+def told(name: str, what: str, args: argparse.Namespace) -> dict[str, str]:
+    """Return the command, the date and the hardware of a measurement."""
     return {
-        "command": f"python -m benchmarks.downstream_peer --corpora {args.corpora} --tasks {name} --what {what}",
+        "command": f"python -m benchmarks.downstream_peer --corpora {args.corpora} "
+        f"--tasks {name} --what {what}",
         "date": str(datetime.date.today()),
         "hardware": f"{processor_name()}, {len(os.sched_getaffinity(0))} cores",
     }
@@ -226,22 +258,22 @@ def told(name, what, args):
 WHAT = {"alike": alike, "scores": scores, "times": times}
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     arguments(parser)
     listed = lambda text: text.split(",")  # noqa: E731
     parser.add_argument(
         "--tasks",
         type=listed,
         default=["CoLA", "RTE"],
-        help="that tell classes; CoLA,RTE unless given",
+        help="classification tasks; default: CoLA,RTE",
     )
     parser.add_argument(
-        "--what", type=listed, default=list(WHAT), help="of alike,scores,times; all unless given"
+        "--what", type=listed, default=list(WHAT), help="of alike,scores,times; default: all"
     )
     args = parser.parse_args()
     if unknown := set(args.what) - set(WHAT):
-        parser.error(f"--what {', '.join(sorted(unknown))}: of {', '.join(WHAT)}")
+        parser.error(f"--what {', '.join(sorted(unknown))}: allowed are {', '.join(WHAT)}")
     known = [
         name
         for name, task in TASKS.items()
@@ -249,12 +281,14 @@ def main():
     ]
     if unknown := set(args.tasks) - set(known):
         parser.error(
-            f"no task that tells classes: {', '.join(sorted(unknown))}; there are {', '.join(known)}"
+            f"not a classification task: {', '.join(sorted(unknown))}; allowed: {', '.join(known)}"
         )
     os.chdir(ROOT)
     for name in args.tasks:
         if not (args.work / "results" / f"{name}-head.json").exists():
-            parser.error(f"{name} is not measured: python -m benchmarks.downstream --only {name}")
+            parser.error(
+                f"{name} has no result of Cloze: run python -m benchmarks.downstream --only {name}"
+            )
         for what in args.what:
             path = args.work / "results" / f"peer-{what}-{name}.json"
             if not path.exists() or args.again:

@@ -1,6 +1,10 @@
-"""The tasks on which pretraining is measured downstream, and their files."""
+"""The tasks of the downstream benchmarks, and their files."""
+
+from __future__ import annotations
 
 import json
+import pathlib
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from data.examples.labelled import records
@@ -9,10 +13,17 @@ EPOCHS = 3
 
 
 class Task(NamedTuple):
-    """kind: finetune's --task; train, heldout, also: files of the corpora; renamed: columns of theirs that `kind` has other names for.
+    """A fine-tuning task.
 
-    heldout: None for a tenth of `train`. also: a further labelled file, on which the step that is best on `heldout` is scored.
-    length: of a row. more: further settings. epochs: of which the best is told; of one it is that one.
+    Attributes:
+      kind: the --task of `finetune`.
+      train: file of the training examples, relative to the corpora.
+      heldout: file of the held-out examples; None for a tenth of `train`.
+      length: tokens of a row.
+      also: a further labelled file, on which the step that is best on `heldout` is scored.
+      renamed: {column of the files: name that `kind` expects}.
+      more: further settings.
+      epochs: number of epochs; the best one is reported.
     """
 
     kind: str
@@ -25,9 +36,9 @@ class Task(NamedTuple):
     epochs: int = EPOCHS
 
 
-# On a CPU half the time of float32 with the layers as the encoder has them; both starts alike.
+# On a CPU this takes half the time of float32 with scanned layers; used for both starts.
 LEAN = ("train.compute_dtype=bfloat16", "model.encoder.scan=false")
-# In the order in which they are run: the cheaper ones first.
+# In the order in which they run: the cheaper ones first.
 TASKS = {
     "CoLA": Task(
         "cola", "glue_cola/train.jsonl", "glue_cola/dev_in.jsonl", 24, "glue_cola/dev_out.jsonl"
@@ -67,14 +78,24 @@ TASKS = {
 # ---- the corpora -------------------------------------------------------------
 
 
-def with_columns(source, renamed, target):
-    """The records of a JSONL file with columns under other names, as a file `target`; `source` itself where it has none of them."""
-    found = [record for _, record in records(str(source))] if renamed else []
-    if not any(renamed.keys() & record.keys() for record in found):
+def with_columns(
+    source: pathlib.Path, renamed: Mapping[str, str], target: pathlib.Path
+) -> pathlib.Path:
+    """Rename columns of a JSONL file.
+
+    Args:
+      renamed: {old name: new name}.
+      target: where to write the renamed copy.
+
+    Returns:
+      `target`, or `source` if it has none of the columns.
+    """
+    examples = [record for _, record in records(str(source))] if renamed else []
+    if not any(renamed.keys() & record.keys() for record in examples):
         return source
     target.parent.mkdir(parents=True, exist_ok=True)
     with open(target, "w", encoding="utf-8") as file:
-        for record in found:
+        for record in examples:
             file.write(
                 json.dumps(
                     {renamed.get(name, name): value for name, value in record.items()},
@@ -85,10 +106,12 @@ def with_columns(source, renamed, target):
     return target
 
 
-def files_of(task, corpora, work):
-    """{"train", "heldout", "also": path or None} of a task, with the columns that it wants."""
-    found = {part: getattr(task, part) for part in ("train", "heldout", "also")}
+def files_of(
+    task: Task, corpora: pathlib.Path, work: pathlib.Path
+) -> dict[str, pathlib.Path | None]:
+    """Return {train, heldout, also: path or None} of a task, with renamed columns."""
+    names = {part: getattr(task, part) for part in ("train", "heldout", "also")}
     return {
-        part: name and with_columns(corpora / name, task.renamed, work / "corpora" / name)
-        for part, name in found.items()
+        part: with_columns(corpora / name, task.renamed, work / "corpora" / name) if name else None
+        for part, name in names.items()
     }

@@ -1,12 +1,20 @@
-"""The side of PyTorch in benchmarks/downstream_peer.py; runs in the peers' environment: downstream_torch.py FOLDER trainer|loop.
+"""The worker of benchmarks/downstream_peer.py for PyTorch; it runs in the peers' environment.
 
-`AutoModelForSequenceClassification` with the folder's weights and batches, AdamW, a warm-up and linear decay, clipping: `transformers.Trainer`,
-which a callback makes wait before each step for word to go on, or a plain loop.
+    downstream_torch.py FOLDER trainer|loop
 
-FOLDER/model     what `export` writes of a run that has not begun
-FOLDER/train.npz, heldout.npz   batches [N, B, ...], as the run has them
-FOLDER/settings.json   of the optimizer
+`AutoModelForSequenceClassification` with the folder's weights and batches, AdamW, warm-up, linear
+decay and gradient clipping, trained by a plain loop or by `transformers.Trainer`, which a callback
+makes wait before each step.
+
+    FOLDER/model                    the `export` of a run before its first step
+    FOLDER/train.npz, heldout.npz   the run's batches [N, B, ...]
+    FOLDER/settings.json            settings of the optimizer
 """
+
+# torch and transformers are optional.
+# pyright: reportMissingImports=false
+
+from __future__ import annotations
 
 import json
 import os
@@ -15,6 +23,8 @@ import queue
 import sys
 import threading
 import time
+from collections.abc import Callable, Mapping
+from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
@@ -24,9 +34,13 @@ import transformers
 
 from benchmarks.harness import answer
 
+Step = Callable[[int], list[float]]
+Settings = Mapping[str, Any]
+Inputs = Mapping[str, torch.Tensor]
 
-def batches(path):
-    """{key: tensor [N, B, ...]} of a file, under the names that the models of `transformers` want."""
+
+def batches(path: pathlib.Path) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    """Return the batches of a file as ({input of the model: [N, B, ...]}, labels [N, B])."""
     with np.load(path) as file:
         arrays = {key: file[key] for key in file}
     names = {
@@ -34,30 +48,31 @@ def batches(path):
         "attention_mask": "attention_mask",
         "token_type_ids": "token_type_ids",
     }
-    found = {name: torch.tensor(arrays[key].astype(np.int64)) for name, key in names.items()}
-    return found, torch.tensor(arrays["labels"].astype(np.int64))
+    inputs = {name: torch.tensor(arrays[key].astype(np.int64)) for name, key in names.items()}
+    return inputs, torch.tensor(arrays["labels"].astype(np.int64))
 
 
-def rate(step, steps, warmup):
-    """The share of the peak rate at a step, as pretrain/training/schedules.py has it."""
+def rate(step: int, steps: int, warmup: int) -> float:
+    """Return the share of the peak rate at a step, as in pretrain/training/schedules.py."""
     return (step + 1) / max(warmup, 1) if step < warmup else (steps - step) / (steps - warmup)
 
 
-def groups(model, settings):
-    """The parameters of a model as AdamW takes them; biases and norms are not decayed."""
-    kept = lambda name: name.endswith("bias") or "LayerNorm" in name  # noqa: E731
-    parameters = list(model.named_parameters())
+def groups(model: torch.nn.Module, settings: Settings) -> list[dict[str, Any]]:
+    """Return the parameter groups for AdamW; biases and norms have no weight decay."""
+    decayed, not_decayed = [], []
+    for name, parameter in model.named_parameters():
+        has_decay = not (name.endswith("bias") or "LayerNorm" in name)
+        (decayed if has_decay else not_decayed).append(parameter)
     return [
-        {
-            "params": [each for name, each in parameters if not kept(name)],
-            "weight_decay": settings["weight_decay"],
-        },
-        {"params": [each for name, each in parameters if kept(name)], "weight_decay": 0.0},
+        {"params": decayed, "weight_decay": settings["weight_decay"]},
+        {"params": not_decayed, "weight_decay": 0.0},
     ]
 
 
-def optimizer_of(model, settings):
-    """(AdamW, its schedule)."""
+def optimizer_of(
+    model: torch.nn.Module, settings: Settings
+) -> tuple[torch.optim.AdamW, torch.optim.lr_scheduler.LambdaLR]:
+    """Return AdamW and its learning rate schedule."""
     adam = torch.optim.AdamW(
         groups(model, settings),
         lr=settings["rate"],
@@ -71,54 +86,61 @@ def optimizer_of(model, settings):
     )
 
 
-# ---- the two ways to run steps -----------------------------------------------
+# ---- the Trainer and the loop ------------------------------------------------
 
 
-def by_trainer(model, inputs, labels, settings, folder):
-    """A function that runs so many steps and gives their losses, here none, out of `transformers.Trainer` in a thread of its own."""
-    go, done = queue.Queue(), queue.Queue()
+def by_trainer(
+    model: Any, inputs: Inputs, labels: torch.Tensor, settings: Settings, folder: pathlib.Path
+) -> Step:
+    """Return a function that runs steps of `transformers.Trainer` and returns no losses.
+
+    The Trainer runs in its own thread.
+    """
+    go: queue.Queue[None] = queue.Queue()
+    done: queue.Queue[BaseException | None] = queue.Queue()
 
     class Turns(transformers.TrainerCallback):
-        def on_step_begin(self, *_, **__):
+        def on_step_begin(self, *_: Any, **__: Any) -> None:
             go.get()
 
-        def on_step_end(self, *_, **__):
+        def on_step_end(self, *_: Any, **__: Any) -> None:
             done.put(None)
 
     class InOrder(transformers.Trainer):
-        """The rows lie in the order of the run."""
+        """A Trainer that reads the rows in their order."""
 
-        def _get_train_sampler(self, *_):
-            return torch.utils.data.SequentialSampler(self.train_dataset)
+        def _get_train_sampler(self, *_: Any) -> torch.utils.data.Sampler:
+            return torch.utils.data.SequentialSampler(rows)
 
-    steps, B = labels.shape
+    num_steps, B = labels.shape
     rows = [
         {**{name: value[n, i] for name, value in inputs.items()}, "labels": labels[n, i]}
-        for n in range(steps)
+        for n in range(num_steps)
         for i in range(B)
     ]
-    how = transformers.TrainingArguments(
-        output_dir=str(folder / "trainer"), use_cpu=True, per_device_train_batch_size=B, max_steps=steps, max_grad_norm=settings["clip"],
-        seed=settings["seed"], report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True,
+    arguments = transformers.TrainingArguments(
+        output_dir=str(folder / "trainer"), use_cpu=True, per_device_train_batch_size=B,
+        max_steps=num_steps, max_grad_norm=settings["clip"], seed=settings["seed"], report_to=[],
+        save_strategy="no", logging_strategy="no", disable_tqdm=True,
     )  # fmt: skip
     trainer = InOrder(
         model=model,
-        args=how,
+        args=arguments,
         train_dataset=rows,
         optimizers=optimizer_of(model, settings),
         callbacks=[Turns()],
     )
     trainer.remove_callback(transformers.PrinterCallback)
 
-    def run():
+    def run() -> None:
         try:
             trainer.train()
-        except BaseException as error:  # told to the thread that waits
+        except BaseException as error:  # step() raises it in the main thread
             done.put(error)
 
     threading.Thread(target=run, daemon=True).start()
 
-    def step(steps):
+    def step(steps: int) -> list[float]:
         for _ in range(steps):
             go.put(None)
             if error := done.get():
@@ -128,15 +150,17 @@ def by_trainer(model, inputs, labels, settings, folder):
     return step
 
 
-def by_loop(model, inputs, labels, settings, folder):
-    """The same, as one writes it by hand."""
+def by_loop(
+    model: Any, inputs: Inputs, labels: torch.Tensor, settings: Settings, folder: pathlib.Path
+) -> Step:
+    """Return a function that runs steps of a hand-written loop and returns their losses."""
     adam, schedule = optimizer_of(model, settings)
-    ready = iter(range(settings["steps"]))
+    batch_numbers = iter(range(settings["steps"]))
 
-    def step(steps):
+    def step(steps: int) -> list[float]:
         model.train()
         losses = []
-        for n in [next(ready) for _ in range(steps)]:
+        for n in [next(batch_numbers) for _ in range(steps)]:
             adam.zero_grad(set_to_none=True)
             loss = loss_of(model, inputs, labels, n)
             loss.backward()
@@ -149,44 +173,52 @@ def by_loop(model, inputs, labels, settings, folder):
     return step
 
 
-def loss_of(model, inputs, labels, n):
-    """Of the batch with that number."""
+def loss_of(model: Any, inputs: Inputs, labels: torch.Tensor, n: int) -> torch.Tensor:
+    """Return the loss of batch number `n`."""
     return torch.nn.functional.cross_entropy(
         model(**{name: value[n] for name, value in inputs.items()}).logits, labels[n]
     )
 
 
-def serve():
-    folder, way = pathlib.Path(sys.argv[1]), {"trainer": by_trainer, "loop": by_loop}[sys.argv[2]]
+def serve() -> dict[str, Any]:
+    """Return the first answer and the step function.
+
+    It runs `steps` steps, or for 0 steps predicts the held-out rows.
+    """
+    folder = pathlib.Path(sys.argv[1])
+    make_step = {"trainer": by_trainer, "loop": by_loop}[sys.argv[2]]
     settings = json.loads((folder / "settings.json").read_text())
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     torch.manual_seed(settings["seed"])
     model = transformers.AutoModelForSequenceClassification.from_pretrained(
         folder / "model", classifier_dropout=settings["dropout"]
     )
-    (inputs, labels), (held, _) = batches(folder / "train.npz"), batches(folder / "heldout.npz")
+    inputs, labels = batches(folder / "train.npz")
+    heldout_inputs, _ = batches(folder / "heldout.npz")
     model.eval()
     with torch.no_grad():
         first = loss_of(model, inputs, labels, 0).item()
-    step = way(model, inputs, labels, settings, folder)
+    step = make_step(model, inputs, labels, settings, folder)
 
-    def train(steps):
-        began, cpu = time.perf_counter(), time.process_time()
+    def train(steps: int) -> dict[str, Any]:
+        start, cpu_start = time.perf_counter(), time.process_time()
         losses = step(steps)
         return {
-            "seconds": time.perf_counter() - began,
-            "cpu": time.process_time() - cpu,
+            "seconds": time.perf_counter() - start,
+            "cpu": time.process_time() - cpu_start,
             "losses": losses,
         }
 
-    def predict():
+    def predict() -> dict[str, Any]:
         model.eval()
         with torch.no_grad():
-            each = [
-                model(**{name: value[i] for name, value in held.items()}).logits.argmax(-1)
-                for i in range(len(held["input_ids"]))
+            predictions = [
+                model(**{name: value[i] for name, value in heldout_inputs.items()}).logits.argmax(
+                    -1
+                )
+                for i in range(len(heldout_inputs["input_ids"]))
             ]
-        return {"predicted": torch.cat(each).tolist()}
+        return {"predicted": torch.cat(predictions).tolist()}
 
     versions = [f"PyTorch {torch.__version__}", f"transformers {transformers.__version__}"]
     return {
@@ -197,4 +229,4 @@ def serve():
 
 if __name__ == "__main__":
     answer(serve)
-    os._exit(0)  # the Trainer may still wait for its turn
+    os._exit(0)  # the thread of the Trainer may still wait for its turn

@@ -1,40 +1,44 @@
-"""BERT's feature experiment on WNUT-17 (Devlin et al. 2018, section 5.3 and table 7): what each layer of a frozen encoder is worth to a tagger.
+"""BERT's feature-based experiment on WNUT-17 (Devlin et al. 2018, section 5.3 and table 7).
 
-    python -m benchmarks.feature_layers --corpora ../shared/corpora [--from runs/bert_mini] [--seeds 3] [--again]
+    python -m benchmarks.feature_layers --corpora ../shared/corpora [--from runs/bert_mini]
+      [--seeds 3] [--again]
 
-The hidden states of each word's first piece are computed once, by what `python -m pretrain features` runs, and kept in WORK as .npz; each of
-its combinations of layers then feeds a two-layer bidirectional LSTM that begins at random, with a classification layer over BIO tags, which
-learns by Adam. The epoch is the best by the entity F1 of dev; test is scored at that epoch. The same is done for an encoder with random
-weights. Sentences that are longer than the encoder's rows are read in parts, cut between words, and tagged whole. A dated section is
-appended to benchmarks/results/feature_layers.md.
-
-D width of a state   S words of all sentences
+The hidden states of each word's first token are computed once, as `python -m pretrain features`
+does, and kept in WORK as .npz. Each combination of layers then is the input of a two-layer
+bidirectional LSTM with random initial weights and a classification layer over BIO tags, trained
+with Adam. The epoch with the best entity F1 on dev is reported, with its F1 on test. The same is
+done for an encoder with random weights. Sentences longer than the encoder's rows are encoded in
+parts, split between words, and tagged as a whole. A dated section is appended to
+benchmarks/results/feature_layers.md.
 """
 
+from __future__ import annotations
+
 import argparse
-import dataclasses
 import json
 import os
 import pathlib
 import sys
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
 from benchmarks.downstream import write_result
 from benchmarks.downstream_page import spelt
+from benchmarks.feature_states import combined, kept, read_by, untrained
 from benchmarks.harness import ROOT, append, at_least, command, title
 from benchmarks.lstm_tagger import BATCH, RATE, WIDTH, Part, learn
 from data.examples import tag_schemes, tagging
-from data.store.atomic import replace_file
-from models import build
-from pretrain.config import Mesh
-from pretrain.distributed.sharding import make_mesh
-from pretrain.inference.hidden_states import COMBINATIONS, extract
+from pretrain.inference.hidden_states import COMBINATIONS
 from pretrain.inference.trained import open_trained
-from pretrain.training.state import init_params
 from pretrain.workdir.checkpoints import read_run
+
+if TYPE_CHECKING:
+    from data.examples.tagging import Sentence
+    from pretrain.config import Run
 
 FILES = ("train", "dev", "test")  # of ner_wnut17/
 ROWS = {
@@ -44,147 +48,75 @@ ROWS = {
 EPOCHS = 8
 
 
-# ---- features ----------------------------------------------------------------
-
-
-def in_parts(sentences, vocabulary, most):
-    """[(place, text)] of sentences, each in as few parts as have no more than `most` pieces; a word is not cut, a longer one stands alone."""
-    texts = []
-    for sentence, pieces in zip(
-        sentences, tagging.word_ids(vocabulary, [sentence.words for sentence in sentences])
-    ):
-        part, held = [], 0
-        for i, (word, ids) in enumerate(zip(sentence.words, pieces)):
-            if part and held + len(ids) > most:
-                texts.append((sentence.place(i - len(part)), " ".join(part)))
-                part, held = [], 0
-            part.append(word)
-            held += len(ids)
-        texts.append((sentence.place(len(sentence.words) - len(part)), " ".join(part)))
-    return texts
-
-
-def states_of(trained, sentences):
-    """({layer_n: float32 [S, D]} of each word's first piece, what is to be told). A word of which nothing is known is all zeros.
-
-    Raises ValueError where the words that were read are not those of the sentences.
-    """
-    texts = in_parts(
-        sentences, trained.vocabulary, trained.run.data.objective.length - 2
-    )  # [CLS], [SEP]
-    mesh = make_mesh(Mesh(data=1), jax.devices()[:1])
-    with jax.set_mesh(mesh):
-        found = extract(trained, mesh, texts, layers=("all",), pooling="word")
-    words, read = (
-        sum(len(sentence.words) for sentence in sentences),
-        int(found.arrays["offsets"][-1]),
-    )
-    if words != read:
-        raise ValueError(
-            f"{sentences[0].source}: {words} words, of which {read} were read: one has white space in it, or stands behind a row's end"
-        )
-    states = {
-        name: np.nan_to_num(array)
-        for name, array in found.arrays.items()
-        if name.startswith("layer_")
-    }
-    return states, {
-        "sentences": len(sentences),
-        "words": words,
-        "parts": len(texts),
-        "cut": found.cut,
-        "empty": found.empty,
-    }
-
-
-def read_by(opened, workdir, sentences):
-    """`states_of` sentences by the `Trained` that `opened` gives of a workdir."""
-    return states_of(opened(workdir), sentences)
-
-
-def untrained(workdir):
-    """The `Trained` of a workdir with parameters that have learned nothing."""
-    trained = open_trained(workdir)
-    fresh = jax.jit(
-        partial(
-            init_params,
-            build(trained.run.model),
-            trained.run.data.objective,
-            trained.run.train.seed,
-        )
-    )()
-    return dataclasses.replace(trained, params=fresh, step=0)
-
-
-def kept(path, make, again):
-    """What `make` gives, (arrays, JSON), out of a .npz file where that is there."""
-    if again or not path.exists():
-        arrays, about = make()
-        with replace_file(path) as new:
-            np.savez(new, **arrays, about=np.array(json.dumps(about)))
-    with np.load(path) as file:
-        arrays = {name: file[name] for name in file.files}
-    return arrays, json.loads(str(arrays.pop("about")))
-
-
-def combined(states, name):
-    """float32 [S, D]: a combination of {layer_n: [S, D]}."""
-    return np.asarray(COMBINATIONS[name].of([states[f"layer_{i}"] for i in range(len(states))]))
-
-
 STARTS = {"pretrained": open_trained, "random weights": untrained}
 
 
 # ---- the program -------------------------------------------------------------
 
 
-def measured(args):
-    """({(start, combination): what `learn` gives}, {file: facts of how it was read}, facts of the encoder)."""
+def measured(
+    args: argparse.Namespace,
+) -> tuple[dict[tuple[str, str], list[dict[str, Any]]], dict[str, dict[str, Any]]]:
+    """Measure all rows of the table that have no result yet.
+
+    Returns:
+      ({(start, combination): result of `train_taggers`}, {file: counts of `states_of`}).
+    """
     sentences = {
         name: tagging.read(str(args.corpora / "ner_wnut17" / f"{name}.conll")) for name in FILES
     }
     names = tag_schemes.names(
         {tag for sentence in sentences["train"] for tag in sentence.tags}, "bio"
     )
-    found, facts = {}, {}
+    results, facts = {}, {}
     for start, opened in STARTS.items():
         stem, states = start.split()[0], {}
-        for name, own in sentences.items():
+        for name, file_sentences in sentences.items():
             path = args.work / f"{stem}-{name}.npz"
             states[name], facts[name] = kept(
-                path, partial(read_by, opened, args.encoder, own), args.again
+                path, partial(read_by, opened, args.encoder, file_sentences), args.again
             )
         for combination in ROWS[start]:
-            path = (
-                args.work
-                / f"{stem}-{distinct(combination, len(states['train']) - 1)}-{args.seeds}x{args.epochs}.json"
-            )
+            first = distinct(combination, len(states["train"]) - 1)
+            path = args.work / f"{stem}-{first}-{args.seeds}x{args.epochs}.json"
             if args.again or not path.exists():
                 print(f"{start}, {combination}", file=sys.stderr, flush=True)
                 parts = {
-                    name: part_of(states[name], combination, own, names)
-                    for name, own in sentences.items()
+                    name: part_of(states[name], combination, file_sentences, names)
+                    for name, file_sentences in sentences.items()
                 }
                 write_result(path, learn(parts, names, args.seeds, args.epochs))
-            found[start, combination] = json.loads(path.read_text())
-    return found, facts
+            results[start, combination] = json.loads(path.read_text())
+    return results, facts
 
 
-def part_of(states, combination, sentences, names):
-    """The `Part` of sentences, of a combination of the states of their words."""
+def part_of(
+    states: Mapping[str, np.ndarray],
+    combination: str,
+    sentences: Sequence[Sentence],
+    names: Sequence[str],
+) -> Part:
+    """Return the tagger's input: the combined states of the sentences' words, and their tags."""
     starts = np.cumsum([0, *(len(sentence.words) for sentence in sentences)])
     return Part(
-        combined(states, combination), np.concatenate(tagging.numbered(sentences, names)), starts
+        combined(states, combination),
+        np.concatenate(tagging.numbered(list(sentences), names)),
+        starts,
     )
 
 
-def distinct(combination, depth):
-    """Of combinations that are the same in a model of so few layers, the first one."""
+def distinct(combination: str, depth: int) -> str:
+    """Return the first of the combinations that are equal in a model of `depth` layers."""
     return "sum_last_four" if combination == "sum_all" and depth == 4 else combination
 
 
-def table(found, depth):
-    """A line for each row that was measured."""
+def table(found: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]], depth: int) -> list[str]:
+    """Return the lines of the table.
+
+    Args:
+      results: the results of `measure_rows`.
+      depth: layers of the encoder.
+    """
     lines = ["| features | encoder | dev | test | best epochs |", "|---|---|---|---|---|"]
     for (start, combination), seeds in found.items():
         same = (
@@ -192,28 +124,41 @@ def table(found, depth):
             if distinct(combination, depth) == combination
             else f" (here the same as {distinct(combination, depth)})"
         )
-        scores = [spelt([one[part] for one in seeds]) for part in ("dev", "test")]
-        lines.append(
-            f"| {combination}{same} | {start} | {' | '.join(scores)} | {', '.join(str(one['epoch']) for one in seeds)} |"
-        )
+        scores = [spelt([seed[split] for seed in seeds]) for split in ("dev", "test")]
+        epochs = ", ".join(str(seed["epoch"]) for seed in seeds)
+        lines.append(f"| {combination}{same} | {start} | {' | '.join(scores)} | {epochs} |")
     return lines
 
 
-def page(found, facts, run, args):
-    """The lines of a section, behind its heading."""
-    read = "; ".join(
-        f"{name} {one['sentences']:,} of {one['words']:,} words, in {one['parts']:,} parts"
-        for name, one in facts.items()
+def page(
+    found: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]],
+    facts: Mapping[str, Mapping[str, Any]],
+    run: Run,
+    args: argparse.Namespace,
+) -> list[str]:
+    """Return the lines of a section after its heading.
+
+    Args:
+      results, facts: the results of `measure_rows`.
+      run: the encoder's configuration.
+    """
+    sizes = "; ".join(
+        f"{name} {counts['sentences']:,} of {counts['words']:,} words, in {counts['parts']:,} parts"
+        for name, counts in facts.items()
     )
-    cut, empty = (sum(one[key] for one in facts.values()) for key in ("cut", "empty"))
-    length, model = run.data.objective.length, run.model
+    cut, empty = (sum(counts[key] for counts in facts.values()) for key in ("cut", "empty"))
+    objective: Any = run.data.objective
+    model: Any = run.model
+    length = objective.length
     text = f"""
-The encoder: {args.encoder}, {model.depth} layers of {model.width}, whose rows are {length} tokens long, frozen. Sentences: {read}: those of more
-than {length - 2} pieces are read in parts. {cut} of the parts are one word longer than the model, of which the first piece counts; {empty} words
-have no piece. The tagger: two bidirectional LSTM layers of {WIDTH} each way and a classification layer, batches of {BATCH} sentences of about one
-length, Adam at {RATE:g}, {args.epochs} epochs, no dropout. Entity F1 in hundredths, mean ± sample standard deviation of {args.seeds} seeds of the
-tagger and of the order; the encoder with random weights is one. The epoch is the best on dev, whose figures are therefore optimistic; test
-chose nothing."""
+The encoder: {args.encoder}, {model.depth} layers of width {model.width}, rows of {length} tokens,
+frozen. Sentences: {sizes}: those of more than {length - 2} tokens are encoded in parts. {cut} of
+the parts are one word longer than a row, whose first token is used; {empty} words have no token.
+The tagger: two bidirectional LSTM layers of width {WIDTH} in each direction and a classification
+layer, batches of {BATCH} sentences of similar length, Adam at {RATE:g}, {args.epochs} epochs, no
+dropout. Entity F1 in hundredths, mean ± sample standard deviation of {args.seeds} seeds of the
+tagger's weights and of the order; there is one encoder with random weights. The epoch is the best
+on dev, whose figures are therefore optimistic; test was not used to choose it."""
     return [
         f"`{command()}`",
         text,
@@ -223,15 +168,15 @@ chose nothing."""
     ]
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--corpora", type=pathlib.Path, default=pathlib.Path("../shared/corpora"))
     parser.add_argument(
         "--from",
         dest="encoder",
         type=pathlib.Path,
         default=pathlib.Path("runs/bert_mini"),
-        help="the workdir of the pretrained encoder",
+        help="workdir of the pretrained encoder",
     )
     parser.add_argument("--seeds", type=at_least(1), default=3)
     parser.add_argument("--epochs", type=at_least(1), default=EPOCHS)
@@ -239,22 +184,22 @@ def main():
         "--work",
         type=pathlib.Path,
         default=pathlib.Path("runs/feature_layers"),
-        help="where features and scores are kept",
+        help="folder of the features and scores",
     )
     parser.add_argument(
-        "--again", action="store_true", help="measure again what was measured already"
+        "--again", action="store_true", help="measure again even if there is a result"
     )
     args = parser.parse_args()
     os.chdir(ROOT)
     load = os.getloadavg()[0]
     args.work.mkdir(parents=True, exist_ok=True)
-    found, facts = measured(args)
+    results, facts = measured(args)
     append(
         "feature_layers.md",
         [
             title(load, f"JAX {jax.__version__}"),
             "",
-            *page(found, facts, read_run(args.encoder), args),
+            *page(results, facts, read_run(args.encoder), args),
         ],
     )
 

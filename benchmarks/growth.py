@@ -1,28 +1,47 @@
-"""How a step's time grows with depth, width, batch, length and devices, and the time to compile it with depth, scanned and unrolled.
+"""Measure how a step's time grows with depth, width, batch, length and devices.
 
     python -m benchmarks.growth [--points 6] [--steps 9] [--rounds 1]
 
-A tiny BERT (2 layers of width 128, 16 rows of 128, 8,192 ids, float32, dropout on, AdamW) of which one number at a time takes other values.
-Each point is a process of its own, which compiles the step without a cache, as a first run does, and runs it under the environment that
-launch.sh sets, first once and then so many times, of which the median counts; with several rounds, the points take turns and the rounds'
-median counts. Devices are fake ones, which share the processor's cores, so that a step of the same global batch can at best keep its time:
-what it takes longer is the price of the parts and of their sums. A dated section is appended to benchmarks/results/growth.md, and the
-curves are drawn in benchmarks/results/growth.png.
+Also how the compile time grows with depth, with scanned and with unrolled layers. The model is a
+tiny BERT (2 layers of width 128, 16 rows of 128, 8,192 ids, float32, dropout, AdamW); one number
+at a time takes other values. Each point runs in its own process with the environment variables of
+launch.sh. It compiles the step without a cache, as a first run does, runs it once and then
+`--steps` times, of which the median is reported. With several rounds the points take turns, and
+the median of the rounds is reported. The devices are fake and share the processor's cores, so that
+at best the time of a step with the same global batch stays equal; the additional time is the cost
+of smaller shards and of collectives. A dated section is appended to benchmarks/results/growth.md,
+and the curves are drawn in benchmarks/results/growth.png.
 """
+
+# matplotlib is optional.
+# pyright: reportMissingImports=false
+
+from __future__ import annotations
 
 import argparse
 import json
 import os
+import pathlib
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from benchmarks.harness import KEEP_PAGES, NO_CACHE, RESULTS, ROOT, append, at_least, command, title
 
+if TYPE_CHECKING:
+    from pretrain.config import Run
+
+Point = dict[str, Any]
+# {sweep: (values, seconds of a step [values], seconds to compile [values])}
+Curves = Mapping[str, tuple[Any, ...]]
+
 TINY = {"depth": 2, "width": 128, "batch": 16, "length": 128, "devices": 1, "scan": True}
-SWEEPS = {  # what takes other values, and which
+# The number that varies -> its values.
+SWEEPS = {
     "depth": (1, 2, 4, 8, 16, 32),
     "depth, unrolled": (1, 2, 4, 8, 16, 32),
     "width": (64, 128, 256, 512),
@@ -39,8 +58,8 @@ UNITS = {
 }
 
 
-def configured(point):
-    """The `config.Run` of a point."""
+def configured(point: Point) -> Run:
+    """Return the configuration of a point."""
     from data.config import Data
     from data.objectives import MaskedLm
     from models.config.bert import BertConfig
@@ -64,8 +83,12 @@ def configured(point):
     )
 
 
-def measure(point, steps):
-    """{"compile": seconds from the program to what can be run, "step": the median of a step's seconds}."""
+def measure(point: Point, steps: int) -> dict[str, Any]:
+    """Measure a point in this process.
+
+    Returns:
+      {compile: seconds, step: median seconds, version: of JAX}.
+    """
     import jax
     import jax.numpy as jnp
 
@@ -81,22 +104,24 @@ def measure(point, steps):
             for key, leaf in program.batch.items()
         }
         state = program.init()
-        began = time.perf_counter()
+        start = time.perf_counter()
         update = program.update.lower(state, batch).compile()
-        compiled, times = time.perf_counter() - began, []
+        compile_seconds, times = time.perf_counter() - start, []
         for _ in range(steps + 1):
-            began = time.perf_counter()
+            start = time.perf_counter()
             state, metrics = update(state, batch)
             jax.block_until_ready((state, metrics))
-            times.append(time.perf_counter() - began)
-    return {"compile": compiled, "step": float(np.median(times[1:])), "version": jax.__version__}
+            times.append(time.perf_counter() - start)
+    step_seconds = float(np.median(times[1:]))
+    return {"compile": compile_seconds, "step": step_seconds, "version": jax.__version__}
 
 
-def fresh(point, steps):
-    """`measure` in a process of its own."""
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={point['devices']}"
+def fresh(point: Point, steps: int) -> dict[str, Any]:
+    """Run `measure_point` in a new process and return its result."""
+    flags = os.environ.get("XLA_FLAGS", "")
+    flags += f" --xla_force_host_platform_device_count={point['devices']}"
     environment = os.environ | KEEP_PAGES | NO_CACHE | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
-    words = [
+    argv = [
         sys.executable,
         "-m",
         "benchmarks.growth",
@@ -106,40 +131,46 @@ def fresh(point, steps):
         json.dumps(point),
     ]
     done = subprocess.run(
-        words, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True
+        argv, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True
     )
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def points(most):
-    """{(sweep, value): what is measured}; the tiny BERT itself, which stands in most sweeps, is measured once."""
-    asked = {}
+def points(most: int) -> dict[tuple[str, int], Point]:
+    """Return {(sweep, value): point} of the first `max_points` values of each sweep."""
+    result = {}
     for sweep, values in SWEEPS.items():
         name = sweep.removesuffix(", unrolled")
         for value in values[:most]:
-            asked[sweep, value] = TINY | {name: value, "scan": name == sweep}
-    return asked
+            result[sweep, value] = TINY | {name: value, "scan": name == sweep}
+    return result
 
 
-def taken(asked, rounds, steps):
-    """({(sweep, value): [seconds of a step, seconds to compile]}, version of JAX): medians of the rounds."""
-    different = {json.dumps(point): point for point in asked.values()}
-    found = {name: [] for name in different}
+def taken(
+    asked: Mapping[tuple[str, int], Point], rounds: int, steps: int
+) -> tuple[dict[tuple[str, int], np.ndarray], str]:
+    """Measure points in turns; a point of several sweeps is measured once a round.
+
+    Returns:
+      ({(sweep, value): [seconds of a step, seconds to compile]}, version of JAX); the seconds are
+      medians of the rounds.
+    """
+    distinct_points = {json.dumps(point): point for point in asked.values()}
+    results: dict[str, list[dict[str, Any]]] = {name: [] for name in distinct_points}
     for _ in range(rounds):
-        for name, point in different.items():
-            found[name].append(fresh(point, steps))
-            print(f"{name}: {found[name][-1]}", file=sys.stderr)
+        for name, point in distinct_points.items():
+            results[name].append(fresh(point, steps))
+            print(f"{name}: {results[name][-1]}", file=sys.stderr)
     medians = {
-        name: np.median([[told["step"], told["compile"]] for told in replies], axis=0)
-        for name, replies in found.items()
+        name: np.median([[result["step"], result["compile"]] for result in replies], axis=0)
+        for name, replies in results.items()
     }
-    return {at: medians[json.dumps(point)] for at, point in asked.items()}, next(
-        iter(found.values())
-    )[0]["version"]
+    version = next(iter(results.values()))[0]["version"]
+    return {key: medians[json.dumps(point)] for key, point in asked.items()}, version
 
 
-def curves(found):
-    """{sweep: (values, steps' seconds, seconds to compile)}."""
+def curves(found: Mapping[tuple[str, int], np.ndarray]) -> Curves:
+    """Return the curves of the results of `measure_points`."""
     split = {}
     for sweep in SWEEPS:
         values = [value for name, value in found if name == sweep]
@@ -147,8 +178,11 @@ def curves(found):
     return split
 
 
-def table(split):
-    """A line for each point, with the exponent of the growth from the one before: 1 is in proportion, 0 is none."""
+def table(split: Curves) -> list[str]:
+    """Return the lines of the table: a line for each point.
+
+    The exponent of the growth from the point before is 1 for proportional growth, 0 for none.
+    """
     lines = [
         "| | | ms a step | grows as its power | seconds to compile | grows as its power |",
         "|---|---|---|---|---|---|",
@@ -156,21 +190,20 @@ def table(split):
     for sweep, (values, *columns) in split.items():
         for i, value in enumerate(values):
             cells = []
-            for seconds, spelt in zip(
-                columns, (f"{1000 * columns[0][i]:,.1f}", f"{columns[1][i]:.1f}"), strict=True
-            ):
+            formatted = f"{1000 * columns[0][i]:,.1f}", f"{columns[1][i]:.1f}"
+            for seconds, cell in zip(columns, formatted, strict=True):
                 power = (
                     f"{np.log(seconds[i] / seconds[i - 1]) / np.log(value / values[i - 1]):.2f}"
                     if i
                     else ""
                 )
-                cells += [spelt, power]
+                cells += [cell, power]
             lines.append(f"| {sweep} | {value} | {' | '.join(cells)} |")
     return lines
 
 
-def draw(split, path):
-    """One picture: the step against each number, and the time to compile against depth."""
+def draw(split: Curves, path: pathlib.Path) -> None:
+    """Draw the time of a step against each number, and the compile time against depth."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -206,10 +239,9 @@ def draw(split, path):
         ax.set_xticks(values, [str(value) for value in values])
         ax.minorticks_off()
         low, high = ax.get_ylim()
-        wide = max(
-            1.0, (10 / (high / low)) ** 0.5
-        )  # ten times at least, so that what is flat looks flat
-        ax.set_ylim(low / wide, high * wide)
+        # The axis covers at least a factor of ten, so that small differences look flat.
+        margin = max(1.0, (10 / (high / low)) ** 0.5)
+        ax.set_ylim(low / margin, high * margin)
         low, high = ax.get_ylim()
         ticks = [
             tick
@@ -224,13 +256,16 @@ def draw(split, path):
     pyplot.close(figure)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument(
-        "--points", type=at_least(1), default=6, help="of each curve, from its left"
+        "--points",
+        type=at_least(1),
+        default=6,
+        help="points of each curve, from the smallest value",
     )
     parser.add_argument(
-        "--steps", type=at_least(1), default=9, help="of each process, besides the first"
+        "--steps", type=at_least(1), default=9, help="steps of each process after the first"
     )
     parser.add_argument("--rounds", type=at_least(1), default=1)
     parser.add_argument("--point", type=json.loads, help=argparse.SUPPRESS)
@@ -239,10 +274,11 @@ def main():
         print(json.dumps(measure(args.point, args.steps)))
         return
     load = os.getloadavg()[0]
-    found, version = taken(points(args.points), args.rounds, args.steps)
-    split = curves(found)
+    results, version = taken(points(args.points), args.rounds, args.steps)
+    split = curves(results)
     draw(split, RESULTS / "growth.png")
-    note = f"`{command()}`: medians of a process's {args.steps} steps, and of {args.rounds} round{'s' * (args.rounds > 1)}."
+    rounds = f"{args.rounds} round{'s' * (args.rounds > 1)}"
+    note = f"`{command()}`: medians of a process's {args.steps} steps, and of {rounds}."
     append(
         "growth.md",
         [

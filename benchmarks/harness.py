@@ -1,8 +1,11 @@
-"""Two programs side by side: each in a process of its own, which waits while the other works.
+"""Shared code of the benchmarks: worker processes, arguments, and sections of result pages.
 
-A worker is a program that reads a JSON line from its standard input, does what it says, and answers with one on its standard output; what it
-prints otherwise goes to standard error. `interleaved` lets workers take turns, so that a machine that slows down slows both.
+A worker is a program that reads JSON lines from its standard input and answers each with a JSON
+line on its standard output; all other output goes to standard error. `interleave_workers` lets
+them take turns, so that a machine that slows down slows all of them.
 """
+
+from __future__ import annotations
 
 import argparse
 import contextlib
@@ -17,6 +20,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -24,15 +29,16 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "cloze"
 
-# What launch.sh sets: glibc keeps its pages, instead of giving them back and taking them again at each step.
+# As in launch.sh: glibc keeps freed pages instead of returning them to the system at each step.
 KEEP_PAGES = {
-    "GLIBC_TUNABLES": "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=100000000000:glibc.malloc.top_pad=268435456:glibc.malloc.arena_max=1"
+    "GLIBC_TUNABLES": "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=100000000000:"
+    "glibc.malloc.top_pad=268435456:glibc.malloc.arena_max=1"
 }
-# For a process whose compilation is timed: it compiles as a first run does.
+# For a process whose compilation is timed: it compiles everything, as a first run does.
 NO_CACHE = {"JAX_ENABLE_COMPILATION_CACHE": "0"}
-# What a processor multiplies with, the fastest first, as Linux names it.
+# Instruction sets for matmuls, the fastest first, as Linux names them.
 WIDE = ("amx_bf16", "avx512_bf16", "avx512f", "avx2")
-# The peers' own environment; the torch of this number has a build for the CPU alone.
+# Packages of the peers' own environment; this version of torch has a CPU-only build.
 PEERS = (
     "torch==2.13.0",
     "transformers>=5.0,<6",
@@ -43,9 +49,12 @@ PEERS = (
 
 
 class Worker:
-    """A process that answers JSON lines. A context manager: leaving it ends the process."""
+    """A process that answers JSON lines. As a context manager it ends the process on exit."""
 
-    def __init__(self, words, environment=None):
+    def __init__(
+        self, words: Sequence[object], environment: Mapping[str, str] | None = None
+    ) -> None:
+        """Start the command `argv` with additional environment variables."""
         self.words = [str(word) for word in words]
         self.process = subprocess.Popen(
             self.words,
@@ -55,61 +64,71 @@ class Worker:
             stdout=subprocess.PIPE,
             text=True,
         )
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.stdin, self.stdout = self.process.stdin, self.process.stdout
 
-    def __enter__(self):
+    def __enter__(self) -> Worker:
         return self
 
-    def __exit__(self, *_):
-        self.process.stdin.close()
+    def __exit__(self, *_: object) -> None:
+        self.stdin.close()
         try:
             self.process.wait(10)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        self.process.stdout.close()
+        self.stdout.close()
 
-    def ask(self, **message):
-        """The answer to a message. Raises RuntimeError where the worker has ended instead."""
+    def ask(self, **message: Any) -> Any:
+        """Send a message and return the answer; raise RuntimeError if the worker has ended."""
         try:
-            self.process.stdin.write(json.dumps(message) + "\n")
-            self.process.stdin.flush()
+            self.stdin.write(json.dumps(message) + "\n")
+            self.stdin.flush()
         except BrokenPipeError:
-            pass  # told below, with its status
+            pass  # hear() raises an error with the exit status
         return self.hear()
 
-    def hear(self):
-        """The next answer."""
-        if line := self.process.stdout.readline():
+    def hear(self) -> Any:
+        """Return the next answer; raise RuntimeError if the worker has ended."""
+        if line := self.stdout.readline():
             return json.loads(line)
         raise RuntimeError(f"{' '.join(self.words)} ended with status {self.process.wait()}")
 
 
-def answer(serve):
-    """The worker's side: serve(message) -> answer, for each message until there are no more."""
-    out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever libraries print is no answer
+def answer(serve: Callable[[], dict[str, Any]]) -> None:
+    """Answer messages from standard input until it ends; run by the worker process.
 
-    def say(reply):
+    Args:
+      serve: returns {"ready": the first answer, "step": function of a message to its answer}.
+    """
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # the output of libraries goes to standard error
+
+    def say(reply: Any) -> None:
         out.write(json.dumps(reply) + "\n")
         out.flush()
 
-    begin = serve()
-    say(begin.pop("ready"))
+    server = serve()
+    say(server["ready"])
     for line in sys.stdin:
-        say(begin["step"](**json.loads(line)))
+        say(server["step"](**json.loads(line)))
 
 
-def interleaved(workers, rounds, **message):
-    """{name: [answer of each round]}: A B A B ...; workers: {name: Worker}."""
-    found = {name: [] for name in workers}
+def interleaved(workers: Mapping[str, Worker], rounds: int, **message: Any) -> dict[str, list[Any]]:
+    """Send a message to each worker in turn, A B A B ..., for a number of rounds.
+
+    Returns:
+      {name: [answer of each round]}.
+    """
+    answers: dict[str, list[Any]] = {name: [] for name in workers}
     for _ in range(rounds):
         for name, worker in workers.items():
-            found[name].append(worker.ask(**message))
-    return found
+            answers[name].append(worker.ask(**message))
+    return answers
 
 
-def memory():
-    """The most that this process has held so far, or since `forget`, MiB (VmHWM)."""
+def memory() -> float:
+    """Return the peak memory (VmHWM) in MiB since the start or the last `reset_peak_memory`."""
     line = next(
         line
         for line in pathlib.Path("/proc/self/status").read_text().splitlines()
@@ -118,24 +137,34 @@ def memory():
     return int(line.split()[1]) / 1024
 
 
-def forget():
-    """What `memory` says, which then begins anew: pages that are free go back to the system, so that what a start leaves behind is no step's."""
-    most = memory()
-    ctypes.CDLL(None).malloc_trim(0)  # glibc's; jemalloc and the like are not in these programs
+def forget() -> float:
+    """Return the peak memory in MiB and reset it.
+
+    Free pages are returned to the system first, so that the memory of the start-up does not count
+    for the steps.
+    """
+    peak_mib = memory()
+    # glibc's malloc; these programs use no other allocator.
+    ctypes.CDLL(None).malloc_trim(0)
     pathlib.Path("/proc/self/clear_refs").write_text("5")
-    return most
+    return peak_mib
 
 
-def peers_python():
-    """The Python of the peers' environment: that of CLOZE_PEERS_PYTHON, or one made here, in a minute or two, of about a GiB."""
+def peers_python() -> pathlib.Path:
+    """Return the Python of the peers' environment.
+
+    The one of CLOZE_PEERS_PYTHON, or that of a virtual environment which is created on the first
+    call: a minute or two, about a GiB. Raise FileNotFoundError if the former is not a program.
+    """
     if own := os.environ.get("CLOZE_PEERS_PYTHON"):
         if not (python := shutil.which(own)):
             raise FileNotFoundError(
-                f"CLOZE_PEERS_PYTHON is {own}, which is no program: name a Python that has torch, transformers and accelerate"
+                f"CLOZE_PEERS_PYTHON is {own}, which is no program: "
+                "set it to a Python that has torch, transformers and accelerate"
             )
-        return pathlib.Path(
-            python
-        ).absolute()  # workers begin elsewhere; a link is kept, which makes the environment
+        # Absolute, because workers start in another folder. Symbolic links are not resolved: the
+        # link's folder determines the virtual environment.
+        return pathlib.Path(python).absolute()
     folder = CACHE / "peers"
     mark = folder / "installed.json"
     python = folder / "bin" / "python"
@@ -151,8 +180,11 @@ def peers_python():
     return python
 
 
-def intel_path():
-    """A library that makes MKL take its AVX-512 path on other makers' processors: what a person who tunes torch there does."""
+def intel_path() -> dict[str, str]:
+    """Return environment variables that make MKL use AVX-512 on other makers' processors.
+
+    A common way to tune torch there. The library is compiled on the first call.
+    """
     library = CACHE / "mkl_avx512.so"
     if not library.exists():
         library.parent.mkdir(parents=True, exist_ok=True)
@@ -163,8 +195,11 @@ def intel_path():
     return {"LD_PRELOAD": str(library)}
 
 
-def processor_name():
-    """Its name, and the most of WIDE that it has: machines of one name differ in it, and a bfloat16 step by three times."""
+def processor_name() -> str:
+    """Return the processor's name and the fastest of `MATMUL_INSTRUCTION_SETS` that it has.
+
+    Processors of one name differ in these instruction sets, and a bfloat16 step by three times.
+    """
     facts = {}
     for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
         key, _, value = line.partition(":")
@@ -174,13 +209,14 @@ def processor_name():
     return facts.get("model name", platform.processor()) + wide
 
 
-# ---- what programs are told ---------------------------------------------------
+# ---- arguments ----------------------------------------------------------------
 
 
-def at_least(least):
-    """A parser's type: an int that is no smaller."""
+def at_least(least: int) -> Callable[[str], int]:
+    """Return an argparse type: an int that is not less than `minimum`."""
 
-    def integer(text):
+    # argparse shows this function's name in its error messages.
+    def integer(text: str) -> int:
         if (number := int(text)) < least:
             raise argparse.ArgumentTypeError(f"{number} is less than {least}")
         return number
@@ -188,32 +224,40 @@ def at_least(least):
     return integer
 
 
-def duration(text):
-    """A parser's type: seconds, more than none."""
+def duration(text: str) -> float:
+    """Return a positive number of seconds; an argparse type."""
     if not (seconds := float(text)) > 0:
         raise argparse.ArgumentTypeError(f"{text} is not above 0")
     return seconds
 
 
-def some_of(known, least=1):
-    """A parser's type: names with commas between them, all of them known, each once."""
+def some_of(known: Collection[str], least: int = 1) -> Callable[[str], list[str]]:
+    """Return an argparse type: comma-separated names, without repetitions.
 
-    def names(text):
-        found = list(dict.fromkeys(name for name in text.split(",") if name))
-        if unknown := [name for name in found if name not in known]:
+    Args:
+      known: the allowed names.
+      min_names: the smallest number of names.
+    """
+
+    def names(text: str) -> list[str]:
+        selected = list(dict.fromkeys(name for name in text.split(",") if name))
+        if unknown := [name for name in selected if name not in known]:
             raise argparse.ArgumentTypeError(
-                f"there is no {', '.join(unknown)}; there are {', '.join(known)}"
+                f"unknown: {', '.join(unknown)}; allowed: {', '.join(known)}"
             )
-        if len(found) < least:
-            raise argparse.ArgumentTypeError(f"none is named; there are {', '.join(known)}")
-        return found
+        if len(selected) < least:
+            raise argparse.ArgumentTypeError(f"no name is given; allowed: {', '.join(known)}")
+        return selected
 
     return names
 
 
 @contextlib.contextmanager
-def told_plainly(parser):
-    """What is wrong with a store or a configuration is told in a line, as `python -m pretrain` does."""
+def told_plainly(parser: argparse.ArgumentParser) -> Iterator[None]:
+    """Report an error about a store or a configuration as the parser's error, in one line.
+
+    `python -m pretrain` does the same. With CLOZE_TRACEBACK set, the error is raised.
+    """
     try:
         yield
     except (ValueError, OSError) as error:
@@ -222,11 +266,11 @@ def told_plainly(parser):
         parser.error(str(error))
 
 
-# ---- what they tell -----------------------------------------------------------
+# ---- result pages -------------------------------------------------------------
 
 
-def command():
-    """How this program was called, as a shell takes it, from the root of the repository."""
+def command() -> str:
+    """Return this program's command line for a shell in the root of the repository."""
     spec = sys.modules["__main__"].__spec__
     name = (
         ["-m", spec.name] if spec else [str(pathlib.Path(sys.argv[0]).resolve().relative_to(ROOT))]
@@ -234,22 +278,22 @@ def command():
     return shlex.join(["python", *name, *sys.argv[1:]])
 
 
-def spread(values, form=",.0f"):
-    """A cell of measurements: the median, and in brackets the least and the most."""
+def spread(values: Sequence[float] | np.ndarray, form: str = ",.0f") -> str:
+    """Return a table cell: the median and, in brackets, the minimum and the maximum."""
     return f"{np.median(values):{form}} ({np.min(values):{form}} to {np.max(values):{form}})"
 
 
-def title(load, *versions):
-    """A section's heading: when, on what, how busy it was."""
+def title(load: float, *versions: str) -> str:
+    """Return a section's heading: date, processor, load at the start and the end, versions."""
     cores = len(os.sched_getaffinity(0))
-    return (
-        f"## {datetime.date.today()}, {processor_name()}, {cores} core{'s' * (cores != 1)}, load {load:.1f} at the start, {os.getloadavg()[0]:.1f} at the end, "
-        + ", ".join([f"Python {platform.python_version()}", *versions])
-    )
+    machine = f"{processor_name()}, {cores} core{'s' * (cores != 1)}"
+    loads = f"load {load:.1f} at the start, {os.getloadavg()[0]:.1f} at the end"
+    python = f"Python {platform.python_version()}"
+    return f"## {datetime.date.today()}, {machine}, {loads}, " + ", ".join([python, *versions])
 
 
-def append(page, lines):
-    """Print a section, and put it at the end of a page of benchmarks/results."""
+def append(page: str, lines: Sequence[str]) -> None:
+    """Print a section and append it to the file `page` of benchmarks/results."""
     text = "\n".join([*lines, ""])
     print(text)
     with (RESULTS / page).open("a") as file:

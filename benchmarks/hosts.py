@@ -1,24 +1,33 @@
-"""What each process of a run builds, reads and holds, with 1, 2 and 4 real processes; and what a step of BERT-base waits for its input.
+"""Measure the rows, reads and memory of each process of a run, and the wait of a step for input.
 
     python benchmarks/hosts.py memory --store runs/books [--tokens 100000000] [--steps 10]
     python benchmarks/hosts.py input --store runs/books [--steps 10]
 
-`memory`. Two stores: a prepared one, and a synthetic one (benchmarks/input.py makes it) of `--tokens` tokens, for what grows with the store. A
-small BERT is trained on each for `--steps` steps of 64 rows of 128, as `pretrain.cli.local` starts its processes on one machine, with a data
-axis of 4. When its last step is done, each process tells (two numbers are the least and the most of any):
+`memory` uses two stores: a prepared one, and a synthetic one of `--tokens` tokens (made by
+benchmarks/input.py), which shows the growth with the size of the store. It trains a small BERT on
+each for `--steps` steps of 64 rows of 128, with 1, 2 and 4 processes on one machine, started by
+`pretrain.cli.local`, and a data axis of 4. After the last step each process reports the following;
+two numbers are the minimum and the maximum over the processes:
 
-- rows a step: counted where batches are built (`Stream.batch`, including those built ahead), divided by the batches;
-- tokens a step: positions asked of the store's map, counted where it is read (`data.rows.tables.TokenReader`);
+- rows a step: counted where batches are built (`Stream.batch`, including those built ahead),
+  divided by the number of batches;
+- tokens a step: positions read from the memory-mapped store, counted in
+  `data.rows.tables.TokenReader`;
 - pages: distinct 4-KiB pages among those positions, as bytes;
-- map: what the kernel holds of the store's files for this process (Rss in /proc/self/smaps). It maps up to 16 pages around each fault;
-- anonymous: RssAnon in /proc/self/status, all that is the process's own: Python, TensorFlow, JAX, the model, and the tables of rows.
+- map: resident memory of the store's files in this process (Rss in /proc/self/smaps). The kernel
+  maps up to 16 pages around each fault;
+- anonymous: RssAnon in /proc/self/status, the memory of the process alone: Python, TensorFlow,
+  JAX, the model, and the row tables.
 
-`input`. BERT-base, as configured but for 8 rows a step, is trained for `--steps` steps and two more, by launch.sh, and its metrics tell the
-wait for input. Without launch.sh's settings of glibc the kernel takes a step's memory back at its end: every thread that needs a page then
-waits, and the one that fetches the input for 175 ms (LOG.md).
+`input` trains BERT-base with 8 rows a step for `--steps` + 2 steps through launch.sh and reports
+the wait for input in the run's metrics. Without launch.sh's settings of glibc the kernel reclaims
+a step's memory at its end: then every thread that needs a page waits, the one that fetches the
+input for 175 ms (LOG.md).
 
 A dated section is appended to benchmarks/results/hosts.md.
 """
+
+from __future__ import annotations
 
 import argparse
 import json
@@ -29,6 +38,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -36,10 +47,16 @@ sys.path.insert(0, str(ROOT))
 
 import numpy as np  # noqa: E402
 
-ROWS = 64  # of a step of the small model
-SMALL = ["model.vocab=30592", "model.width=128", "model.depth=2", "model.num_heads=2", "model.mlp=512", "model.length=128",
-         f"data.batch_size={ROWS}", "evaluate.every=0", "checkpoint.every=1000000", "train.stop_at_step=0", "mesh.data=4"]  # fmt: skip
-OBJECTIVES = {  # name: words
+if TYPE_CHECKING:
+    from data.store.reader import Store
+
+ROWS = 64  # rows of a step of the small model
+SMALL = [
+    *("model.vocab=30592", "model.width=128", "model.depth=2", "model.num_heads=2"),
+    *("model.mlp=512", "model.length=128", f"data.batch_size={ROWS}", "evaluate.every=0"),
+    *("checkpoint.every=1000000", "train.stop_at_step=0", "mesh.data=4"),
+]
+OBJECTIVES = {  # name: arguments of `train`
     "masked words": ["bert_tiny", "data.objective.length=128", "data.objective.max_predictions=38"],
     "sentence pairs": ["bert_base", "train.compute_dtype=float32"],
 }
@@ -48,8 +65,8 @@ OBJECTIVES = {  # name: words
 # ---- in each process ---------------------------------------------------------
 
 
-def worker(report, words):
-    """Run a verb, counting; the last step writes {name: number} to `report`.<process>."""
+def worker(report: str, words: list[str]) -> int:
+    """Run a verb and count; after the last step {name: number} is written to `report`.<process>."""
     import jax
 
     from data.pipeline import Stream
@@ -58,20 +75,24 @@ def worker(report, words):
     from pretrain.training import loop
 
     count = {"batches": 0, "rows": 0, "tokens": 0}
-    pages, batch, read, feed, folder = set(), Stream.batch, TokenReader.__call__, loop.feed, []
+    pages, folder = set(), []
+    build, read, feed = Stream.batch, TokenReader.__call__, loop.feed
 
-    def counted_batch(stream, step, lo=0, hi=None, number=1):
-        folder[:] = [str(stream.split.tokens.filename)]
+    def counted_batch(
+        stream: Stream, step: int, lo: int = 0, hi: int | None = None, number: int = 1
+    ) -> Any:
+        tokens: Any = stream.split.tokens
+        folder[:] = [str(tokens.filename)]
         count["batches"] += number
         count["rows"] += number * ((stream.data.batch_size if hi is None else hi) - lo)
-        return batch(stream, step, lo, hi, number)
+        return build(stream, step, lo, hi, number)
 
-    def counted_read(reader, index_BN):
+    def counted_read(reader: TokenReader, index_BN: np.ndarray) -> Any:
         count["tokens"] += index_BN.size
         pages.update(np.unique(index_BN * reader.tokens.itemsize // 4096).tolist())
         return read(reader, index_BN)
 
-    def counted_feed(*args):
+    def counted_feed(*args: Any) -> Iterator[Any]:
         yield from feed(*args)
         facts = {
             "process": jax.process_index(),
@@ -81,51 +102,54 @@ def worker(report, words):
         }
         pathlib.Path(f"{report}.{jax.process_index()}").write_text(json.dumps(facts))
 
-    Stream.batch, TokenReader.__call__, loop.feed = counted_batch, counted_read, counted_feed
+    # The counting versions have narrower types than the methods that they replace.
+    Stream.batch = counted_batch  # pyright: ignore[reportAttributeAccessIssue]
+    TokenReader.__call__ = counted_read  # pyright: ignore[reportAttributeAccessIssue]
+    loop.feed = counted_feed
     return main(words)
 
 
-def memory(folder):
-    """{"map": bytes resident of the files in `folder`, "anonymous": bytes of this process's own}."""
-    held, inside = 0, False
+def memory(folder: pathlib.Path) -> dict[str, int]:
+    """Return resident bytes: {map: of the files in `folder`, anonymous: of this process alone}."""
+    mapped, inside = 0, False
     with open("/proc/self/smaps") as smaps:
         for line in smaps:
             if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
                 inside = str(folder) in line
             elif inside and line.startswith("Rss:"):
-                held += int(line.split()[1]) * 1024
+                mapped += int(line.split()[1]) * 1024
     with open("/proc/self/status") as status:
-        own = next(line for line in status if line.startswith("RssAnon:"))
-    return {"map": held, "anonymous": int(own.split()[1]) * 1024}
+        anonymous = next(line for line in status if line.startswith("RssAnon:"))
+    return {"map": mapped, "anonymous": int(anonymous.split()[1]) * 1024}
 
 
-# ---- over them ---------------------------------------------------------------
+# ---- for all processes -------------------------------------------------------
 
 
-def processes(count, words, report):
-    """The facts of each of `count` processes."""
+def processes(count: int, words: Sequence[str], report: pathlib.Path) -> list[dict[str, Any]]:
+    """Run a verb in `count` processes and return the report of each."""
     from pretrain.cli import local
 
-    real = local.command
+    make_command = local.command
     local.command = lambda *args: (
-        real(*args) | {"args": [sys.executable, __file__, "--worker", str(report), *words]}
+        make_command(*args) | {"args": [sys.executable, __file__, "--worker", str(report), *words]}
     )
     try:
         if status := local.run_all(count, 4 // count, words):
             raise SystemExit(status)
     finally:
-        local.command = real
+        local.command = make_command
     return [json.loads(pathlib.Path(f"{report}.{i}").read_text()) for i in range(count)]
 
 
-def spread(values, form):
-    """One number where the processes agree, else the least and the most."""
-    least, most = format(min(values), form), format(max(values), form)
-    return least if least == most else f"{least} to {most}"
+def spread(values: Sequence[float], form: str) -> str:
+    """Return the number on which the processes agree, or the minimum and the maximum."""
+    low, high = format(min(values), form), format(max(values), form)
+    return low if low == high else f"{low} to {high}"
 
 
-def table(stores, steps, folder):
-    """The lines of the table: for each number of processes what each of them did."""
+def table(stores: Sequence[Store], steps: int, folder: pathlib.Path) -> Iterator[str]:
+    """Yield the lines of the table: one for each number of processes."""
     columns = [
         "objective",
         "store, MiB",
@@ -137,40 +161,40 @@ def table(stores, steps, folder):
         "anonymous, MiB",
     ]
     yield from (f"| {' | '.join(columns)} |", "|---" * len(columns) + "|")
-    for objective, words in OBJECTIVES.items():
+    for objective, arguments in OBJECTIVES.items():
         for store in stores:
             size = sum(file.stat().st_size for file in (store.folder / "train").glob("*.bin"))
             for count in (1, 2, 4):
                 workdir = folder / "run"
-                words_all = [
+                train_arguments = [
                     "train",
-                    *words,
+                    *arguments,
                     *SMALL,
                     f"data.store={store.path}",
                     f"train.steps={steps}",
                     "--workdir",
                     str(workdir),
                 ]
-                facts = processes(count, words_all, folder / "facts")
+                facts = processes(count, train_arguments, folder / "facts")
                 cells = [objective, f"{size / 2**20:,.0f}", str(count)]
                 cells += [
-                    spread([one[name] / one["batches"] for one in facts], "g")
+                    spread([fact[name] / fact["batches"] for fact in facts], "g")
                     for name in ("rows", "tokens")
                 ]
                 cells += [
-                    spread([one[name] / 2**20 for one in facts], form)
+                    spread([fact[name] / 2**20 for fact in facts], form)
                     for name, form in (("pages", ".1f"), ("map", ".1f"), ("anonymous", ",.0f"))
                 ]
                 yield f"| {' | '.join(cells)} |"
                 shutil.rmtree(workdir)
 
 
-def input_wait(store, steps, folder):
-    """A sentence on how long steps of BERT-base waited for their input."""
+def input_wait(store: Store, steps: int, folder: pathlib.Path) -> str:
+    """Return a sentence on how long steps of BERT-base waited for their input."""
     from pretrain.workdir import metrics_file
 
     workdir = folder / "base"
-    words = [
+    arguments = [
         "train",
         "bert_base",
         f"data.store={store.path}",
@@ -178,26 +202,28 @@ def input_wait(store, steps, folder):
         "evaluate.every=0",
         "train.steps=1000000",
     ]
-    words += [
+    arguments += [
         f"train.stop_at_step={steps + 2}",
         "checkpoint.every=1000000",
         "--workdir",
         str(workdir),
     ]
-    subprocess.run([ROOT / "launch.sh", *words], cwd=ROOT, check=True)
-    rows = metrics_file.read(workdir / "metrics.jsonl")[
-        2:
-    ]  # the first compiles, the second waits for it
-    seconds, waited = (
+    subprocess.run([ROOT / "launch.sh", *arguments], cwd=ROOT, check=True)
+    # The first step compiles, the second waits for it.
+    rows = metrics_file.read(workdir / "metrics.jsonl")[2:]
+    seconds, input_seconds = (
         np.array([row[name] for row in rows]) for name in ("seconds", "input_seconds")
     )
     return (
-        f"`bert_base data.batch_size=8`, one process, {len(rows)} steps after the first two: {np.median(seconds):.2f} s a step (median), of which "
-        f"{waited.mean() * 1000:.2f} ms waiting for input (mean; longest {waited.max() * 1000:.2f} ms): {waited.sum() / seconds.sum():.3%}."
+        f"`bert_base data.batch_size=8`, one process, {len(rows)} steps after the first two: "
+        f"{np.median(seconds):.2f} s a step (median), of which "
+        f"{input_seconds.mean() * 1000:.2f} ms waiting for input "
+        f"(mean; longest {input_seconds.max() * 1000:.2f} ms): "
+        f"{input_seconds.sum() / seconds.sum():.3%}."
     )
 
 
-def main():
+def main() -> int:
     if sys.argv[1:2] == ["--worker"]:
         return worker(sys.argv[2], sys.argv[3:])
     from benchmarks.harness import append, at_least, command, title, told_plainly

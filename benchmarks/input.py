@@ -1,18 +1,22 @@
-"""How fast batches come out of the input pipeline, for each objective, and how soon the first one does.
+"""Measure the throughput of the input pipeline for each objective, and the time to a first batch.
 
-    python benchmarks/input.py [--seconds 3] [--rounds 3] [--tokens 40000000] [--documents 10000000] [--store STORE]
+    python benchmarks/input.py [--seconds 3] [--rounds 3] [--tokens 40000000]
+      [--documents 10000000] [--store STORE]
 
-The store is synthetic, in a temporary folder: documents of 16 sentences (geometric) of 25 tokens (exponential), ids
-uniform over 30,522 WordPiece ids (span corruption: over a small T5 vocabulary; its size does not matter to the speed).
-`--store STORE` reads a prepared one instead, with the objectives that its vocabulary allows.
+The store is synthetic, in a temporary folder: documents of 16 sentences (geometric) of 25 tokens
+(exponential), ids uniform over 30,522 WordPiece ids (span corruption: over a small T5 vocabulary,
+whose size does not affect the speed). `--store STORE` reads a prepared store instead, with the
+objectives that its vocabulary allows.
 
-Tokens are rows times row length: what the model gets, padding included; `text` leaves padding and special tokens out.
-Batches are read through the tf.data iterator that training reads, with its one thread, nothing else done with them. The
-rounds take turns over the objectives and the best of each counts. Per CPU second: what one core would do. `seek` is the
-time from `Stream(...)` to the first batch of step 10^9, TensorFlow already imported. `--documents` opens the row
-tables of so many documents of 4 such sentences, in memory (0 leaves it out). A dated section is appended to
-benchmarks/results/input.md.
+Tokens are rows times row length, the model's input including padding; "text" excludes padding and
+special tokens. Batches are only read, through the tf.data iterator of training with its one
+thread. The objectives take turns, and the best of the rounds is reported. "CPU s" is per CPU
+second, the speed of one core. "seek" is the time from `Stream(...)` to the first batch of step
+10^9, with TensorFlow already imported. `--documents` makes the row tables of that many documents
+of 4 such sentences in memory (0: none). A dated section is appended to benchmarks/results/input.md.
 """
+
+from __future__ import annotations
 
 import argparse
 import os
@@ -22,7 +26,9 @@ import sys
 import tempfile
 import time
 import tracemalloc
+from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
+from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
@@ -31,7 +37,15 @@ sys.path.insert(0, str(ROOT))
 
 import numpy as np  # noqa: E402
 
-from benchmarks.harness import append, at_least, duration, memory, title, told_plainly  # noqa: E402
+from benchmarks.harness import (  # noqa: E402
+    append,
+    at_least,
+    command,
+    duration,
+    memory,
+    title,
+    told_plainly,
+)
 from data.config import Data  # noqa: E402
 from data.objectives import MaskedLm, SentencePair, SpanCorruption  # noqa: E402
 from data.pipeline import Stream  # noqa: E402
@@ -41,6 +55,7 @@ from data.rows.tables import DocumentRows, WindowRows  # noqa: E402
 from data.store.reader import Store  # noqa: E402
 from data.store.writer import StoreWriter  # noqa: E402
 from data.tf_dataset import import_tensorflow  # noqa: E402
+from data.vocabulary.base import Vocabulary  # noqa: E402
 from data.vocabulary.load import read_vocabulary, train_vocabulary  # noqa: E402
 
 CASES = (  # name, objective, rows of a batch
@@ -58,8 +73,17 @@ CASES = (  # name, objective, rows of a batch
 )
 
 
-def documents(number, sentences, seed=0):
-    """(offsets of documents, of sentences): geometric numbers of sentences of exponential lengths, 25 on average."""
+def documents(number: int, sentences: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Draw the sizes of documents.
+
+    Args:
+      number: of documents.
+      sentences: mean number of sentences of a document (geometric).
+
+    Returns:
+      (token offsets of documents, token offsets of sentences); the lengths of sentences are
+      exponential with mean 25.
+    """
     rng = np.random.default_rng(seed)
     number_D = rng.geometric(1 / sentences, number)
     starts_S = np.concatenate(
@@ -68,8 +92,8 @@ def documents(number, sentences, seed=0):
     return starts_S[np.concatenate([[0], np.cumsum(number_D)])], starts_S
 
 
-def vocabularies(folder):
-    """A WordPiece vocabulary of BERT's size and a small one of T5's layout."""
+def vocabularies(folder: pathlib.Path) -> tuple[Vocabulary, Vocabulary]:
+    """Return a WordPiece vocabulary of BERT's size and a small one with T5's layout."""
     pieces = [
         "[PAD]",
         "[UNK]",
@@ -86,8 +110,8 @@ def vocabularies(folder):
     return read_vocabulary(folder / "vocab.txt"), train_vocabulary(text * 4, 125, layout="t5")
 
 
-def synthetic(folder, tokens):
-    """{vocabulary layout: store}."""
+def synthetic(folder: pathlib.Path, tokens: int) -> dict[str, Store]:
+    """Write a store of about `tokens` tokens for each vocabulary; return {layout: store}."""
     starts_D, starts_S = documents(tokens // 400, 16)
     stores = {}
     for name, vocabulary in zip(("bert", "t5"), vocabularies(folder), strict=True):
@@ -101,8 +125,11 @@ def synthetic(folder, tokens):
     return stores
 
 
-def text_tokens(batch):
-    """Tokens of a batch that are neither padding nor special: for span corruption, the raw text."""
+def text_tokens(batch: Mapping[str, np.ndarray]) -> int:
+    """Return the number of text tokens of a batch: neither padding nor special.
+
+    For span corruption, the tokens before the corruption.
+    """
     if "encoder_token_ids" in batch:
         objective = SpanCorruption(batch["encoder_token_ids"].shape[1])
         return batch["encoder_token_ids"].shape[0] * objective.raw_length
@@ -112,33 +139,37 @@ def text_tokens(batch):
     return int(batch["attention_mask"].sum()) - extra * len(batch["attention_mask"])
 
 
-def measure(stream, seconds):
-    """(tokens a second, text tokens a second, tokens a CPU second) of the iterator, once it runs."""
-    iterator = stream.batches(1000)
+def measure(stream: Stream, seconds: float) -> np.ndarray:
+    """Return [tokens a second, text tokens a second, tokens a CPU second] after a warm-up."""
+    iterator: Any = stream.batches(1000)
     for _ in range(5):
         next(iterator)
-    used, began, text, count = time.process_time(), time.perf_counter(), 0, 0
-    while time.perf_counter() - began < seconds:
+    cpu_start, start, text, count = time.process_time(), time.perf_counter(), 0, 0
+    while time.perf_counter() - start < seconds:
         text += text_tokens(next(iterator))
         count += 1
-    wall, cpu = time.perf_counter() - began, time.process_time() - used
+    wall, cpu = time.perf_counter() - start, time.process_time() - cpu_start
     iterator.close()
     tokens = count * stream.data.batch_size * stream.tokens_per_row
     return np.array([tokens / wall, text / wall, tokens / cpu])
 
 
-def seek(make):
-    """Seconds to the first batch of step 10^9."""
-    began = time.perf_counter()
-    iterator = make().batches(10**9)
+def seek(make: Callable[[], Stream]) -> float:
+    """Return the seconds to the first batch of step 10^9."""
+    start = time.perf_counter()
+    iterator: Any = make().batches(10**9)
     next(iterator)
-    seconds = time.perf_counter() - began
+    seconds = time.perf_counter() - start
     iterator.close()
     return seconds
 
 
-def throughput(stores, rounds, seconds):
-    """Rows of the first table."""
+def throughput(stores: Mapping[str, Store], rounds: int, seconds: float) -> Iterator[str]:
+    """Yield the rows of the first table.
+
+    Args:
+      seconds: of each measurement.
+    """
     makers = []
     for name, objective, rows in CASES:
         store = stores.get("t5" if objective.name == "span_corruption" else "bert")
@@ -155,14 +186,18 @@ def throughput(stores, rounds, seconds):
     for (name, objective, rows, _), speed, first in zip(makers, best, seeks, strict=True):
         fast, text, cpu = speed / 1e6
         length = objective.dims()["L"]
-        yield f"| {name} | {rows} x {length} | {fast:.1f} | {text:.1f} | {cpu:.1f} | {first * 1000:.0f} |"
+        cells = [f"{rows} x {length}", f"{fast:.1f}", f"{text:.1f}", f"{cpu:.1f}"]
+        yield f"| {name} | {' | '.join(cells)} | {first * 1000:.0f} |"
 
 
-def opening(number):
-    """Rows of the second table: seconds that the row tables of `number` documents take; prints the peak memory, and what packed rows take."""
+def opening(number: int) -> Iterator[str]:
+    """Yield the rows of the second table: the seconds to make row tables of `number` documents.
+
+    At the end the peak memory, and the memory of packed rows, are printed.
+    """
     starts_D, starts_S = documents(number, 4)
     source = SimpleNamespace(name="all", documents=(0, number), rate=1.0)
-    split = SimpleNamespace(
+    split: Any = SimpleNamespace(
         tokens=None, document_starts=starts_D, sentence_starts=starts_S, sources=(source,)
     )
     for name, table in (
@@ -172,23 +207,24 @@ def opening(number):
         ("windows of 568", lambda: WindowRows(split, 568)),
         ("sentence pairs, 128", lambda: SentencePairRows(split, 125)),
     ):
-        began = time.perf_counter()
+        start = time.perf_counter()
         rows = table().count
-        seconds = time.perf_counter() - began
-        yield f"| {name} | {number:,} | {len(starts_S) - 1:,} | {starts_D[-1] / 1e9:.2f} | {rows:,} | {seconds:.2f} |"
-    peak = (
-        memory() / 1024
-    )  # of this process: ru_maxrss would be that of the one which started it, where that was larger
+        seconds = time.perf_counter() - start
+        sizes = f"{number:,} | {len(starts_S) - 1:,} | {starts_D[-1] / 1e9:.2f}"
+        yield f"| {name} | {sizes} | {rows:,} | {seconds:.2f} |"
+    # Of this process alone: ru_maxrss includes that of the parent process before the exec.
+    peak = memory() / 1024
     tracemalloc.start()
     packed = PackedRows(split, 128)
-    kept, most = (size / 2**30 for size in tracemalloc.get_traced_memory())
+    current_gib, peak_gib = (size / 2**30 for size in tracemalloc.get_traced_memory())
     print(
-        f"peak memory {peak:.1f} GiB; {packed.count:,} packed rows take {most:.2f} GiB while they are opened and {kept:.2f} GiB from then on"
+        f"peak memory {peak:.1f} GiB; {packed.count:,} packed rows take {peak_gib:.2f} GiB while "
+        f"they are opened and {current_gib:.2f} GiB afterwards"
     )
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--seconds", type=duration, default=3.0)
     parser.add_argument("--rounds", type=at_least(1), default=3)
     parser.add_argument("--tokens", type=at_least(100_000), default=40_000_000)
@@ -196,7 +232,7 @@ def main():
     parser.add_argument("--store")
     parser.add_argument("--opening", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.opening:  # in a process of its own, for its memory
+    if args.opening:  # in its own process, to measure its memory
         print(*opening(args.documents), sep="\n")
         return
     load = os.getloadavg()[0]
@@ -220,10 +256,8 @@ def main():
         lines += throughput(stores, args.rounds, args.seconds)
     if args.documents:
         columns = ["row table", "documents", "sentences", "10^9 tokens", "rows", "seconds"]
-        command = [sys.executable, __file__, "--opening", "--documents", str(args.documents)]
-        table = subprocess.run(
-            command, check=True, capture_output=True, text=True
-        ).stdout.splitlines()
+        argv = [sys.executable, __file__, "--opening", "--documents", str(args.documents)]
+        table = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.splitlines()
         lines += [
             "",
             f"| {' | '.join(columns)} |",

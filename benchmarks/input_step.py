@@ -1,16 +1,21 @@
-"""What tf.data costs a training step: batches as its elements, beside batches that are handed over past it.
+"""Measure the cost of tf.data in a training step, against batches that do not pass through it.
 
     python -m benchmarks.input_step [--rounds 9] [--batches 400] [--steps 8] [--tokens 4000000]
 
-BERT-mini, 32 rows of 128, float32, on a synthetic store (benchmarks/input.py), with rows within documents and with packed rows. Two feeds take turns:
-`elements` is what training reads; in `beside` only indices run through tf.data and the batches stay NumPy's, in a dict, as the trainer
-read them until 2026-11-23.
+BERT-mini, 32 rows of 128, float32, on a synthetic store (benchmarks/input.py), with rows within
+documents and with packed rows. Two feeds take turns: "elements" is the feed of training; in
+"beside" only indices pass through tf.data, and the batches stay NumPy arrays in a dict, as in the
+trainer until 2026-11-23.
 
-Each round reads `--batches` batches of either feed, nothing else done with them, and counts the CPU time of the process a batch. Then it trains
-`--steps` steps on either feed, and counts the time and the CPU time of a step, and the share that the loop waits for its input. The cost of tf.data is the
-difference of the feeds' CPU times, as a share of a step's: the difference of two steps' times is smaller than what a step varies by.
-Medians over the rounds. A dated section is appended to benchmarks/results/input.md.
+Each round reads `--batches` batches of both feeds and measures the CPU time per batch. Then it
+trains `--steps` steps on both feeds and measures the time and the CPU time of a step, and the
+share of the time in which the loop waits for input. The cost of tf.data is the difference of the
+feeds' CPU times per batch, as a share of a step's CPU time: the difference of two steps' times is
+smaller than the variation of a step. Figures are medians over the rounds. A dated section is
+appended to benchmarks/results/input.md.
 """
+
+from __future__ import annotations
 
 import argparse
 import contextlib
@@ -20,6 +25,8 @@ import os
 import pathlib
 import tempfile
 import time
+from collections.abc import Iterator
+from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
@@ -34,34 +41,38 @@ from data import batch_spec
 from data.config import Data
 from data.objectives import MaskedLm
 from data.pipeline import HANDED, MADE, MOST, Stream
+from data.store.reader import Store
 from data.tf_dataset import ENDLESS, build_many, import_tensorflow
 from pretrain.config import load
 from pretrain.distributed.device_feed import feed
 from pretrain.distributed.sharding import make_mesh
-from pretrain.training.program import make_program
+from pretrain.training.program import Program, make_program
 
 KINDS = ("documents", "packed")
 FEEDS = ("elements", "beside")
 
 
 class Beside:
-    """A stream whose batches are handed over in a dict, beside a dataset of indices."""
+    """A stream whose batches are passed in a dict, while a dataset passes only their indices."""
 
-    def __init__(self, stream):
+    def __init__(self, stream: Stream) -> None:
+        """Wrap a stream."""
         self.stream, self.data = stream, stream.data
 
-    def batches(self, start_step, lo=0, hi=None):
-        tf, (lo, hi), made = import_tensorflow(), self.stream.share(lo, hi), {}
+    def batches(self, start_step: int, lo: int = 0, hi: int | None = None) -> Iterator[Any]:
+        """Yield the batches from a step on; `lo` and `hi` are the process's share of the rows."""
+        tf, (lo, hi) = import_tensorflow(), self.stream.share(lo, hi)
+        groups: dict[int, Any] = {}
         tokens = (hi - lo) * self.stream.tokens_per_row
         together, group = (min(max(most // tokens, 1), MOST) for most in (MADE, HANDED))
 
-        def make(first, number):
+        def make(first: int, number: int) -> Any:
             batch, rows = self.stream.batch(first, lo, hi, number), number * (hi - lo)
             batch_spec.check(batch, self.stream.objective, rows, self.stream.vocabulary)
             return batch
 
-        def build(first):
-            made[int(first)], error = build_many(make, int(first), group, together)
+        def build(first: Any) -> Any:
+            groups[int(first)], error = build_many(make, int(first), group, together)
             if error:
                 raise error
             return first
@@ -77,42 +88,52 @@ class Beside:
         )
         indices = dataset.prefetch(1).with_options(options).as_numpy_iterator()
         for first in indices:
-            for part in made.pop(int(first)):
+            for part in groups.pop(int(first)):
                 for i in range(0, len(next(iter(part.values()))), hi - lo):
                     yield {key: array[i : i + hi - lo] for key, array in part.items()}
 
 
-def read_only(source, count):
-    """Return the CPU seconds of a batch that is only read."""
+def read_only(source: Any, count: int) -> float:
+    """Return the CPU seconds per batch of reading `count` batches of a stream."""
     with contextlib.closing(source.batches(1000)) as batches:
-        for _ in itertools.islice(batches, 2 * MOST):  # until it runs
+        for _ in itertools.islice(batches, 2 * MOST):  # warm-up
             pass
-        began = time.process_time()
+        start = time.process_time()
         for _ in itertools.islice(batches, count):
             pass
-        return (time.process_time() - began) / count
+        return (time.process_time() - start) / count
 
 
-def take_steps(program, state, source, mesh, count):
-    """Return (state, [seconds of a step, its CPU seconds, seconds that it waits for its batch])."""
+def take_steps(
+    program: Program,
+    state: Any,
+    source: Any,
+    mesh: jax.sharding.Mesh,
+    count: int,
+) -> tuple[Any, np.ndarray]:
+    """Train `count` steps.
+
+    Returns:
+      (state, [seconds of a step, its CPU seconds, seconds that it waits for its batch]).
+    """
     waiting = 0.0
     with contextlib.closing(feed(source, mesh, 0, count + 2)) as batches:
-        for _ in range(2):  # the first batches are not there yet
+        for _ in range(2):  # the first batches are not ready yet
             state, metrics = program.update(state, next(batches)[1])
         jax.block_until_ready(metrics)
         wall, cpu = time.perf_counter(), time.process_time()
         for _ in range(count):
-            began = time.perf_counter()
+            start = time.perf_counter()
             _, batch = next(batches)
-            waiting += time.perf_counter() - began
+            waiting += time.perf_counter() - start
             state, metrics = program.update(state, batch)
             jax.block_until_ready(metrics)
     seconds = time.perf_counter() - wall, time.process_time() - cpu, waiting
     return state, np.array(seconds) / count
 
 
-def measure(kind, store, args):
-    """Return the lines of the table for a kind of rows."""
+def measure(kind: str, store: Store, args: argparse.Namespace) -> Iterator[str]:
+    """Yield the lines of the table for a kind of rows."""
     objective = MaskedLm(length=128, max_predictions=20, rows=kind)
     data = Data(objective=objective, batch_size=32)
     run = load("bert_mini", ["model.vocab=30592"])
@@ -135,14 +156,13 @@ def measure(kind, store, args):
     for name in FEEDS:
         wall, cpu, waiting = medians[name]
         ratio = wall / medians["beside"][0]
-        yield (
-            f"| {kind} | {name} | {reads[name] * 1e6:.0f} | {reads[name] / cpu:.3%} | {waiting / wall:.3%} | {ratio:.3f} |"
-            f" {f'{cost:+.3%}' if name == 'elements' else ''} |"
-        )
+        cells = [f"{reads[name] * 1e6:.0f}", f"{reads[name] / cpu:.3%}", f"{waiting / wall:.3%}"]
+        last_cell = f"{cost:+.3%}" if name == "elements" else ""
+        yield f"| {kind} | {name} | {' | '.join(cells)} | {ratio:.3f} | {last_cell} |"
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--rounds", type=at_least(1), default=9)
     parser.add_argument("--batches", type=at_least(1), default=400)
     parser.add_argument("--steps", type=at_least(1), default=8)
@@ -159,8 +179,9 @@ def main():
         for kind in KINDS:
             lines += measure(kind, store, args)
     note = (
-        f"`{command()}`: what tf.data costs a step of BERT-mini, 32 rows of 128, float32; medians of {args.rounds} rounds in turns. "
-        "Other programs had the machine as well: only ratios of one run compare."
+        f"`{command()}`: the cost of tf.data in a step of BERT-mini, 32 rows of 128, float32; "
+        f"medians of {args.rounds} rounds in turns. Other programs ran on the machine as well: "
+        "only ratios within one run are comparable."
     )
     versions = f"NumPy {np.__version__}", f"TensorFlow {import_tensorflow().__version__}"
     append("input.md", [title(load_before, *versions), "", note, "", *lines])

@@ -1,12 +1,18 @@
-"""A tagger on features of words that are given: a two-layer bidirectional LSTM and a classification layer, of several seeds at once.
+"""A tagger on given features of words: a two-layer bidirectional LSTM and a classification layer.
 
-N seeds   B batch   L words of a row   D width of the features   H width of the LSTM, each way   G its four gates   C tags   S words of all sentences
+Several seeds are trained at once.
+
+Axes: N seeds, B batch, L words of a row, D width of the features, H width of the LSTM in each
+direction, G its four gates, C tags, S words of all sentences.
 """
 
+from __future__ import annotations
+
 import sys
+from collections.abc import Mapping, Sequence
 from functools import partial
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -17,22 +23,23 @@ import optax
 from pretrain.evaluation import ner_metrics
 from pretrain.training.optimizers import allow_promotion
 
-LENGTHS = (16, 32, 64, 128)  # rows are padded to these, so that few shapes are compiled
+LENGTHS = (16, 32, 64, 128)  # rows are padded to one of these, so that few shapes are compiled
 BATCH, WIDTH, RATE = 32, 64, 4e-3
 ADAM = allow_promotion(optax.adam(RATE))
 
 
 class Lstm(nn.Module):
-    """A bidirectional layer (Hochreiter and Schmidhuber 1997; Graves and Schmidhuber 2005): [B, L, D] to [B, L, 2 H], forwards and backwards.
+    """A bidirectional LSTM layer (Hochreiter and Schmidhuber 1997; Graves and Schmidhuber 2005).
 
-    Both ways in one loop over the words, with their share of the gates as one product before it: flax's `nn.RNN` has neither. Padding, on
-    the right, changes no state.
+    Both directions run in one loop over the words, and the input's part of the gates is one matmul
+    before the loop; flax's `nn.RNN` does neither. Padding, on the right, changes no state.
     """
 
     width: int
 
     @nn.compact
-    def __call__(self, x_BLD, valid_BL):
+    def __call__(self, x_BLD: jax.Array, valid_BL: jax.Array) -> jax.Array:
+        """Return the states [B, L, 2 H], forward then backward, of features [B, L, D]."""
         recurrent_2HG = self.param(
             "recurrent", nn.initializers.lecun_normal(batch_axis=0), (2, self.width, 4 * self.width)
         )
@@ -40,8 +47,8 @@ class Lstm(nn.Module):
         x_L2BG = jnp.stack([forward_BLG, jnp.flip(backward_BLG, 1)]).transpose(2, 0, 1, 3)
         valid_L2B1 = jnp.stack([valid_BL, jnp.flip(valid_BL, 1)]).transpose(2, 0, 1)[..., None]
 
-        def step(carry, at):
-            (hidden_2BH, cell_2BH), (x_2BG, valid_2B1) = carry, at
+        def step(carry: Any, inputs: Any) -> tuple[Any, jax.Array]:
+            (hidden_2BH, cell_2BH), (x_2BG, valid_2B1) = carry, inputs
             write, forget, new, read = jnp.split(
                 x_2BG + jnp.einsum("xbh,xhg->xbg", hidden_2BH, recurrent_2HG), 4, axis=-1
             )
@@ -58,27 +65,44 @@ class Lstm(nn.Module):
 
 
 class Tagger(nn.Module):
-    """Features [B, L, D] to scores of tags [B, L, C]."""
+    """A classification layer on two bidirectional LSTM layers."""
 
     width: int
     tags: int
 
     @nn.compact
-    def __call__(self, x_BLD, valid_BL):
+    def __call__(self, x_BLD: jax.Array, valid_BL: jax.Array) -> jax.Array:
+        """Return the tags' logits [B, L, C] of features [B, L, D]."""
         for _ in range(2):
             x_BLD = Lstm(self.width)(x_BLD, valid_BL)
         return nn.Dense(self.tags)(x_BLD)
 
 
 class Part(NamedTuple):
-    """The words of some sentences, one behind the other. x: [S, D]; tags: int [S]; starts: where each sentence begins, and the end."""
+    """The words of sentences, concatenated.
+
+    Attributes:
+      x: features [S, D].
+      tags: int [S].
+      starts: index of the first word of each sentence, and S.
+    """
 
     x: np.ndarray
     tags: np.ndarray
     starts: np.ndarray
 
-    def rows(self, which, length):
-        """(x [B, L, D], tags [B, L], valid [B, L]) of the sentences of these numbers, and of none, so that there are always BATCH."""
+    def rows(
+        self, which: Sequence[int] | np.ndarray, length: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return a batch of sentences, padded with empty rows to `BATCH`.
+
+        Args:
+          sentences: numbers of the sentences.
+          length: words of a row.
+
+        Returns:
+          (x [B, L, D], tags [B, L], valid [B, L]).
+        """
         x, tags, valid = (
             np.zeros((BATCH, length, self.x.shape[1]), np.float32),
             np.zeros((BATCH, length), np.int32),
@@ -93,87 +117,109 @@ class Part(NamedTuple):
             )
         return x, tags, valid
 
-    def batches(self, rngs):
-        """[([numbers of sentences] for each rng, length of the rows)]: those of about one length, drawn by each, in an order that the first draws."""
+    def batches(self, rngs: Sequence[np.random.Generator]) -> list[tuple[list[np.ndarray], int]]:
+        """Return the batches of an epoch for each seed, of sentences of similar length.
+
+        Each generator draws its own batches; the first one draws the order of the lengths.
+
+        Returns:
+          [([numbers of sentences of each seed], words of a row)].
+        """
         lengths = np.array(LENGTHS)[np.searchsorted(LENGTHS, np.diff(self.starts))]
-        found = []
+        batches = []
         for length in np.unique(lengths):
             drawn = [rng.permutation(np.flatnonzero(lengths == length)) for rng in rngs]
-            found += [
-                ([own[i : i + BATCH] for own in drawn], length)
+            batches += [
+                ([numbers[i : i + BATCH] for numbers in drawn], length)
                 for i in range(0, len(drawn[0]), BATCH)
             ]
-        return [found[i] for i in rngs[0].permutation(len(found))]
+        return [batches[i] for i in rngs[0].permutation(len(batches))]
 
 
 @partial(jax.jit, static_argnames="model", donate_argnums=(1, 2))
 @partial(jax.vmap, in_axes=(None, 0, 0, 0, 0, 0))
-def update(model, params, moments, x_BLD, tags_BL, valid_BL):
-    """(parameters, moments, loss) after a step of Adam on the mean cross-entropy of a batch's words; of N seeds at once, as each argument is."""
+def update(
+    model: Tagger,
+    params: Any,
+    moments: Any,
+    x_BLD: jax.Array,
+    tags_BL: jax.Array,
+    valid_BL: jax.Array,
+) -> tuple[Any, Any, jax.Array]:
+    """Return (parameters, moments, loss) after a step of Adam on a batch's mean cross entropy.
 
-    def loss(params):
-        nats_BL = optax.softmax_cross_entropy_with_integer_labels(
-            model.apply(params, x_BLD, valid_BL), tags_BL
-        )
+    Every argument but the model has a leading axis of N seeds.
+    """
+
+    def loss(params: Any) -> jax.Array:
+        logits_BLC: Any = model.apply(params, x_BLD, valid_BL)
+        nats_BL = optax.softmax_cross_entropy_with_integer_labels(logits_BLC, tags_BL)
         return jnp.where(valid_BL, nats_BL, 0.0).sum() / valid_BL.sum(dtype=jnp.float32)
 
     value, grads = jax.value_and_grad(loss)(params)
-    moves, moments = ADAM.update(grads, moments, params)
-    return optax.apply_updates(params, moves), moments, value
+    updates, moments = ADAM.update(grads, moments, params)
+    return optax.apply_updates(params, updates), moments, value
 
 
 @partial(jax.jit, static_argnames="model")
 @partial(jax.vmap, in_axes=(None, 0, None, None))
-def likeliest(model, params, x_BLD, valid_BL):
-    """The likeliest tag of each word [N, B, L], by the parameters of each seed."""
-    return model.apply(params, x_BLD, valid_BL).argmax(-1)
+def likeliest(model: Tagger, params: Any, x_BLD: jax.Array, valid_BL: jax.Array) -> jax.Array:
+    """Return the most probable tag of each word [N, B, L] for the parameters of each seed."""
+    logits_BLC: Any = model.apply(params, x_BLD, valid_BL)
+    return logits_BLC.argmax(-1)
 
 
-def entity_f1(model, params, part, names):
-    """The entity F1 of a part, by the parameters of each seed: that of `finetune --task tagging`."""
-    seeds = len(jax.tree.leaves(params)[0])
-    numbers = np.full((seeds, len(part.starts) - 1, np.diff(part.starts).max() + 1), -1)
+def entity_f1(model: Tagger, params: Any, part: Part, names: Sequence[str]) -> list[float]:
+    """Return the entity F1 of each seed, as in `finetune --task tagging`."""
+    num_seeds = len(jax.tree.leaves(params)[0])
+    tags_NRL = np.full((num_seeds, len(part.starts) - 1, np.diff(part.starts).max() + 1), -1)
     for (which,), length in part.batches([np.random.default_rng(0)]):
         x_BLD, _, valid_BL = part.rows(which, length)
-        told_NBL = np.asarray(likeliest(model, params, x_BLD, valid_BL))
+        predicted_NBL = np.asarray(likeliest(model, params, x_BLD, valid_BL))
         for row, n in enumerate(which):
-            many = part.starts[n + 1] - part.starts[n]
-            numbers[:, n, :many] = told_NBL[:, row, :many]
-    split = SimpleNamespace(
+            length = part.starts[n + 1] - part.starts[n]
+            tags_NRL[:, n, :length] = predicted_NBL[:, row, :length]
+    split: Any = SimpleNamespace(
         sentence_starts=np.arange(len(part.tags) + 1), document_starts=part.starts, tags=part.tags
     )
-    return [
-        ner_metrics.scores(own, SimpleNamespace(labels=names), split)["entity_f1"]
-        for own in numbers
-    ]
+    labels: Any = SimpleNamespace(labels=names)
+    return [ner_metrics.scores(tags_RL, labels, split)["entity_f1"] for tags_RL in tags_NRL]
 
 
-def learn(parts, names, seeds, epochs):
-    """[{"epoch", "dev", "test"}] of each seed: the epoch that is best on dev, and the entity F1 there on both; "devs": dev's after each epoch."""
-    model, rngs, train = (
-        Tagger(WIDTH, len(names)),
-        [np.random.default_rng(seed) for seed in range(seeds)],
-        parts["train"],
-    )
+def learn(
+    parts: Mapping[str, Part], names: Sequence[str], seeds: int, epochs: int
+) -> list[dict[str, Any]]:
+    """Train a tagger of each seed.
+
+    Args:
+      parts: {train, dev, test}.
+      names: of the tags.
+      seeds: number of seeds.
+
+    Returns:
+      {epoch, dev, test, devs} of each seed: the epoch with the best entity F1 on dev, the entity
+      F1 on dev and test at that epoch, and dev's F1 after each epoch.
+    """
+    model, train = Tagger(WIDTH, len(names)), parts["train"]
+    rngs = [np.random.default_rng(seed) for seed in range(seeds)]
     example = jnp.zeros((1, 1, train.x.shape[1])), jnp.ones((1, 1), bool)
     params = jax.jit(jax.vmap(lambda key: model.init(key, *example)))(
         jax.vmap(jax.random.key)(jnp.arange(seeds))
     )
-    moments, best = (
-        jax.vmap(ADAM.init)(params),
-        jax.tree.map(jnp.copy, params),
-    )  # `update` gives its arguments away
-    found = [{"dev": -1.0, "devs": []} for _ in range(seeds)]
+    # `update_params` donates its arguments, so that the best parameters are a copy.
+    moments, best = jax.vmap(ADAM.init)(params), jax.tree.map(jnp.copy, params)
+    results: list[dict[str, Any]] = [{"dev": -1.0, "devs": []} for _ in range(seeds)]
     for epoch in range(1, epochs + 1):
         losses = []
         for which, length in train.batches(rngs):
             batch = [
-                np.stack(arrays) for arrays in zip(*(train.rows(own, length) for own in which))
+                np.stack(arrays)
+                for arrays in zip(*(train.rows(numbers, length) for numbers in which))
             ]
             params, moments, loss_N = update(model, params, moments, *batch)
             losses.append(loss_N)
         dev = entity_f1(model, params, parts["dev"], names)
-        better_N = np.array([now > one["dev"] for now, one in zip(dev, found)])
+        better_N = np.array([score > result["dev"] for score, result in zip(dev, results)])
         best = jax.tree.map(
             lambda new, old, better_N=better_N: jnp.where(
                 better_N.reshape(-1, *(1,) * (new.ndim - 1)), new, old
@@ -181,15 +227,16 @@ def learn(parts, names, seeds, epochs):
             params,
             best,
         )
-        for now, one in zip(dev, found):
-            one |= {"epoch": epoch, "dev": now} if now > one["dev"] else {}
-            one["devs"].append(now)
-        told = " ".join(f"{100 * now:.1f}" for now in dev)
+        for score, result in zip(dev, results):
+            result |= {"epoch": epoch, "dev": score} if score > result["dev"] else {}
+            result["devs"].append(score)
+        mean_loss = np.mean(jax.device_get(losses))
         print(
-            f"  epoch {epoch}: loss {np.mean(jax.device_get(losses)):.4f}, entity F1 of dev {told}",
+            f"  epoch {epoch}: loss {mean_loss:.4f}, entity F1 of dev",
+            *(f"{100 * score:.1f}" for score in dev),
             file=sys.stderr,
             flush=True,
         )
-    for then, one in zip(entity_f1(model, best, parts["test"], names), found):
-        one["test"] = then
-    return found
+    for score, result in zip(entity_f1(model, best, parts["test"], names), results):
+        result["test"] = score
+    return results

@@ -1,11 +1,15 @@
-"""What a training step keeps in memory for its words and its attention: all at once, and in parts.
+"""Measure the memory that a training step needs for its token logits and its attention.
 
     python benchmarks/memory.py [--only gpt2]
 
-Each row compiles the whole step of a configuration for a TPU slice that is not here, by libtpu on this machine's CPU, twice: with all
-scores of the vocabulary at once, or in parts (`pretrain/training/cross_entropy.py`); by XLA's attention, or by Splash (`pretrain/distributed/attention_kernels.py`). Nothing
-runs: bytes are the compiler's, times are the bounds of `plan`. Writes benchmarks/results/memory.md.
+Each row compiles the whole step of a configuration for a TPU slice, with libtpu on this machine's
+CPU: with the logits of all tokens at once or in parts (`pretrain/training/cross_entropy.py`), and
+with XLA's attention or Splash attention (`pretrain/distributed/attention_kernels.py`). Nothing
+runs: bytes are the compiler's, times are the bounds of `plan`. Writes
+benchmarks/results/memory.md.
 """
+
+from __future__ import annotations
 
 import argparse
 import datetime
@@ -14,19 +18,22 @@ import math
 import pathlib
 import platform
 import sys
+from collections.abc import Sequence
+from typing import Any
 from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 PAGE = ROOT / "benchmarks" / "results" / "memory.md"
 
-# (configuration, slice, words)
+# (configuration, slice, overrides)
 CASES = (
     ("t5_base", "v5e:4x4", []),
     ("gpt2", "v5p:2x2x4", []),
     ("gpt2", "v5p:2x2x4", ["model.attention_dropout=0"]),
     ("gpt2", "v5e:4x4", ["model.attention_dropout=0", "model.remat=true"]),
 )
+# (name, all logits at once, XLA's attention)
 WAYS = (
     ("all scores at once, XLA's attention", True, True),
     ("scores in parts, XLA's attention", False, True),
@@ -34,8 +41,20 @@ WAYS = (
 )
 
 
-def measured(config, topology, words, whole, plain):
-    """A dict of temporary and peak GiB, GiB through HBM, the bound's ms and the kernels of one way."""
+def measured(
+    config: str, topology: str, words: Sequence[str], whole: bool, plain: bool
+) -> dict[str, Any]:
+    """Compile one variant.
+
+    Args:
+      overrides: of the configuration.
+      all_scores_at_once: whether to compute all logits at once.
+      use_xla_attention: whether to use XLA's attention.
+
+    Returns:
+      {fits, temporary, peak, moved, bound, kernels}: GiB, GiB through HBM and the bound in ms; or
+      {fits, needed, kernels} if it does not fit.
+    """
     from pretrain.config import load
     from pretrain.distributed.ops.softmax import attend
     from pretrain.distributed.sharding import make_mesh
@@ -47,18 +66,18 @@ def measured(config, topology, words, whole, plain):
     from pretrain.training import flops
     from pretrain.training.program import make_program
 
-    run, machine = load(config, words), machines.tpu(topology)
+    run, machine = load(config, list(words)), machines.tpu(topology)
     mesh = make_mesh(run.mesh, machine.devices)
-    how = {"scores_at_once": math.inf} if whole else {}
+    options: dict[str, Any] = {"scores_at_once": math.inf} if whole else {}
     with (
         mock.patch("pretrain.distributed.model_hooks.make_attend", return_value=attend)
         if plain
         else mock.MagicMock()
     ):
-        program = make_program(run, mesh, **how)
+        program = make_program(run, mesh, **options)
     compiled = compile_update(run, mesh, program)
     kernels = "XLA" if plain else "; ".join(program.attention["update"])
-    if not compiled.fits:
+    if compiled.text is None or compiled.bytes is None:
         return {
             "kernels": kernels,
             "needed": compiled.needed and compiled.needed / 2**30,
@@ -77,11 +96,11 @@ def measured(config, topology, words, whole, plain):
     }
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", help="one configuration, printed and not written")
+    parser.add_argument("--only", help="one configuration; the page is not written")
     args = parser.parse_args()
     from pretrain.plan import topology as machines
 
@@ -91,26 +110,28 @@ def main():
         if args.only not in (None, config):
             continue
         for name, whole, plain in WAYS:
-            seen = measured(config, topology, words, whole, plain)
-            if not seen["fits"]:
-                cells = [f"does not fit (needs {seen['needed'] or math.nan:.1f})", "", "", ""]
+            result = measured(config, topology, words, whole, plain)
+            if not result["fits"]:
+                cells = [f"does not fit (needs {result['needed'] or math.nan:.1f})", "", "", ""]
             else:
-                cells = [f"{seen[key]:.2f}" for key in ("temporary", "peak", "moved")] + [
-                    f"{seen['bound']:.1f}"
+                cells = [f"{result[key]:.2f}" for key in ("temporary", "peak", "moved")] + [
+                    f"{result['bound']:.1f}"
                 ]
-            lines.append(
-                f"| `{' '.join([config, *words])}` on {topology} | {name} | {' | '.join(cells)} | {seen['kernels']} |"
-            )
+            case = f"`{' '.join([config, *words])}` on {topology}"
+            lines.append(f"| {case} | {name} | {' | '.join(cells)} | {result['kernels']} |")
             print(lines[-1], flush=True)
     if args.only:
         return
     head = [
-        "# Memory of a step: words and attention",
+        "# Memory of a step: token logits and attention",
         "",
-        f"`python benchmarks/memory.py`, {datetime.date.today()}; compiled by libtpu {importlib.metadata.version('libtpu')} on a CPU "
-        f"({platform.processor() or platform.machine()}), nothing was run. GiB and milliseconds a chip and step; ms are the roofline's bound.",
+        f"`python benchmarks/memory.py`, {datetime.date.today()}; compiled by libtpu "
+        f"{importlib.metadata.version('libtpu')} on a CPU "
+        f"({platform.processor() or platform.machine()}), nothing was run. GiB and milliseconds a "
+        "chip and step; ms are the roofline's bound.",
         "",
-        "| configuration | scores and attention | temporary | peak | through HBM | ms, at least | kernels |",
+        "| configuration | scores and attention | temporary | peak | through HBM | ms, at least "
+        "| kernels |",
         "|---|---|---|---|---|---|---|",
     ]
     PAGE.write_text("\n".join([*head, *lines, ""]))

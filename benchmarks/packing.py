@@ -1,13 +1,17 @@
-"""What packing is worth where documents are short: real tokens a second of the training step, packed rows beside padded ones.
+"""Compare packed and padded rows of short documents: real tokens a second of the training step.
 
     python -m benchmarks.packing [--corpus FILE] [--length 128] [--rows 32] [--rounds 7] [--steps 8]
 
-Each line of the corpus, or of the field `text` of a JSONL file, is a document; the default is film reviews, a sentence a line. The same BERT
-(BERT-mini, float32, dropout on, AdamW) trains on the same store, in rows of the same length and batches of the same size, once with
-rows="documents" and once with rows="packed". The two take turns, each in a process of its own, under the environment that launch.sh sets, on
-batches of the store that lie on the device already. Real tokens are all but padding; as both frame each document alike, the ratio is that of
-words too. A dated section is appended to benchmarks/results/packing.md.
+Each line of the corpus, or the field `text` of each line of a JSONL file, is a document; the
+default is film reviews, one sentence a line. The same BERT (BERT-mini, float32, dropout, AdamW)
+trains on the same store with rows of one length and batches of one size, once with
+rows="documents" and once with rows="packed". The two take turns, each in its own process, with the
+environment variables of launch.sh, on batches that are on the device already. Real tokens are all
+tokens but padding; both kinds of rows add the same special tokens to a document, so that the ratio
+is also that of text tokens. A dated section is appended to benchmarks/results/packing.md.
 """
+
+from __future__ import annotations
 
 import argparse
 import contextlib
@@ -17,6 +21,8 @@ import pathlib
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,14 +39,17 @@ from benchmarks.harness import (
     title,
 )
 
+if TYPE_CHECKING:
+    from pretrain.config import Run
+
 CORPORA = ROOT.parent / "shared" / "corpora"
 MODEL = {"width": 256, "depth": 4, "num_heads": 4, "mlp": 1024}  # BERT-mini
 WAYS = ("documents", "packed")
-BATCHES = 16  # of each program, read in turn
+BATCHES = 16  # batches of each program, used in turn
 
 
-def configured(case):
-    """The `config.Run` of a case."""
+def configured(case: Mapping[str, Any]) -> Run:
+    """Return the configuration of a case."""
     from data.config import Data
     from data.objectives import MaskedLm
     from models.config.bert import BertConfig
@@ -57,8 +66,11 @@ def configured(case):
     )
 
 
-def serve(case):
-    """What the rows of a way hold, and a function that runs steps."""
+def serve(case: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the first answer, with the share of real tokens, and the step function.
+
+    The step function runs `steps` steps and returns their seconds and real tokens.
+    """
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # before JAX is imported
     import jax
 
@@ -71,7 +83,7 @@ def serve(case):
     run = configured(case)
     stream = Stream(Store.open(run.data.store), run.data, seed=run.train.seed)
     program = make_program(run, make_mesh(Mesh(1), jax.devices()[:1]))
-    state, at = program.init(), 0
+    state, position = program.init(), 0
     batches = [stream.batch(i) for i in range(BATCHES)]
     placed = [
         jax.device_put(batch, {key: leaf.sharding for key, leaf in program.batch.items()})
@@ -80,16 +92,16 @@ def serve(case):
     state, metrics = program.update(state, placed[0])
     jax.block_until_ready(metrics)
 
-    def step(steps):
-        nonlocal state, at
-        began, tokens = time.perf_counter(), 0
+    def step(steps: int) -> dict[str, float]:
+        nonlocal state, position
+        start, tokens = time.perf_counter(), 0
         for _ in range(steps):
-            state, metrics = program.update(state, placed[at % BATCHES])
-            tokens += int(batches[at % BATCHES]["attention_mask"].sum())
-            at += 1
+            state, metrics = program.update(state, placed[position % BATCHES])
+            tokens += int(batches[position % BATCHES]["attention_mask"].sum())
+            position += 1
         jax.block_until_ready((state, metrics))
         return {
-            "seconds": time.perf_counter() - began,
+            "seconds": time.perf_counter() - start,
             "tokens": tokens,
             "loss": float(metrics["loss"]),
         }
@@ -106,8 +118,10 @@ def serve(case):
     return {"ready": ready, "step": step}
 
 
-def prepared(corpus, vocabulary, folder):
-    """The folder of a store in which each line of the corpus is a document, and their number."""
+def prepared(
+    corpus: pathlib.Path, vocabulary: pathlib.Path, folder: pathlib.Path
+) -> tuple[pathlib.Path, int]:
+    """Prepare a store with a document per line; return its folder and the number of documents."""
     from data.prepare.build import Request, prepare
 
     text = corpus.read_text()
@@ -127,8 +141,14 @@ def prepared(corpus, vocabulary, folder):
     return folder / "store", len(lines)
 
 
-def measure(args, folder):
-    """(number of documents, {way: what its rows hold}, {way: [what each round took]})."""
+def measure(
+    args: argparse.Namespace, folder: pathlib.Path
+) -> tuple[int, dict[str, Any], dict[str, list[Any]]]:
+    """Run both kinds of rows.
+
+    Returns:
+      (number of documents, {rows: first answer}, {rows: [answer of each round]}).
+    """
     store, documents = prepared(args.corpus, args.vocabulary, folder)
     case = {
         "store": str(store),
@@ -139,20 +159,26 @@ def measure(args, folder):
     with contextlib.ExitStack() as stack:
         workers, ready = {}, {}
         for way in WAYS:
-            words = [
+            argv = [
                 sys.executable,
                 "-m",
                 "benchmarks.packing",
                 "--worker",
                 json.dumps(case | {"way": way}),
             ]
-            workers[way] = stack.enter_context(Worker(words, KEEP_PAGES))
+            workers[way] = stack.enter_context(Worker(argv, KEEP_PAGES))
             ready[way] = workers[way].hear()
         interleaved(workers, 1, steps=2)
         return documents, ready, interleaved(workers, args.rounds, steps=args.steps)
 
 
-def table(ready, found, steps):
+def table(ready: Mapping[str, Any], found: Mapping[str, Sequence[Any]], steps: int) -> list[str]:
+    """Return the lines of the table.
+
+    Args:
+      ready, answers: the results of `measure_rows`.
+      steps: of a round.
+    """
     rate = {
         way: np.array([reply["tokens"] / reply["seconds"] for reply in replies])
         for way, replies in found.items()
@@ -175,8 +201,8 @@ def table(ready, found, steps):
     return lines
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument(
         "--corpus",
         type=pathlib.Path,
@@ -191,14 +217,14 @@ def main():
         "--model",
         type=json.loads,
         default={},
-        help="fields of BertConfig, as JSON, that are not BERT-mini's",
+        help="JSON object of fields of BertConfig that differ from BERT-mini",
     )
     parser.add_argument("--rounds", type=at_least(1), default=7)
     parser.add_argument(
         "--steps",
         type=at_least(1),
         default=8,
-        help="steps of a program before the other has its turn",
+        help="steps of a program before the other's turn",
     )
     parser.add_argument("--worker", type=json.loads, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -207,18 +233,27 @@ def main():
     for path in (args.corpus, args.vocabulary):
         if not path.is_file():
             parser.error(
-                f"{path}: no such file; --corpus names a text to measure on, --vocabulary a released WordPiece vocabulary"
+                f"{path}: no such file; give a text with --corpus "
+                "and a released WordPiece vocabulary with --vocabulary"
             )
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
-        documents, ready, found = measure(args, pathlib.Path(folder))
+        documents, ready, answers = measure(args, pathlib.Path(folder))
     note = (
-        f"`{command()}`: {documents:,} documents, the lines of {args.corpus.parent.name}/{args.corpus.name}; {args.rows} rows of {args.length}; medians of "
-        f"{args.rounds} rounds of {args.steps} steps, and in brackets the least and the most; ratios round by round."
+        f"`{command()}`: {documents:,} documents, the lines of "
+        f"{args.corpus.parent.name}/{args.corpus.name}; {args.rows} rows of {args.length}; medians "
+        f"of {args.rounds} rounds of {args.steps} steps and, in brackets, the minimum and the "
+        "maximum; ratios are computed in each round."
     )
     append(
         "packing.md",
-        [title(load, *ready["packed"]["versions"]), "", note, "", *table(ready, found, args.steps)],
+        [
+            title(load, *ready["packed"]["versions"]),
+            "",
+            note,
+            "",
+            *table(ready, answers, args.steps),
+        ],
     )
 
 

@@ -1,10 +1,13 @@
-"""The plans of the shipped configurations, as docs/pods.md shows them.
+"""Make the table of plans of the shipped configurations in docs/pods.md.
 
     python benchmarks/plans.py [--only bert_large] [--quick]
 
-Each is one run of `python -m pretrain plan`, compiled by libtpu for the slice that is named, on this machine's CPU: a minute or more each.
-The rows between the two `plans` marks of docs/pods.md are replaced; with --only, those of one configuration.
+Each row is one run of `python -m pretrain plan`, compiled by libtpu for a slice on this machine's
+CPU, which takes a minute or more. The rows between the two `plans` marks of docs/pods.md are
+replaced; with --only, those of one configuration.
 """
+
+from __future__ import annotations
 
 import argparse
 import datetime
@@ -15,13 +18,15 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Mapping
+from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "pods.md"
 BEGIN, END = "<!-- plans: written by benchmarks/plans.py -->", "<!-- end of plans -->"
 GIB = 2**30
 
-# (configuration, slice, words): the papers' number of chips where they tell one; sizes of today for the others.
+# (configuration, slice, overrides): the paper's number of chips if it has one, else a usual size.
 PLANS = (
     ("bert_base", "v4:4x4x1", ""),
     ("bert_base", "v4:4x4x4", ""),
@@ -66,8 +71,13 @@ PLANS = (
 )
 
 
-def row(config, topology, words, facts):
-    """A line of the table."""
+def row(config: str, topology: str, words: str, facts: Mapping[str, Any]) -> str:
+    """Return a line of the table.
+
+    Args:
+      overrides: of the configuration.
+      facts: the JSON of the plan.
+    """
     sizes, mesh = facts["bytes_per_chip"], " x ".join(str(size) for size in facts["mesh"].values())
     peak = (
         f"{sizes['peak'] / GIB:.2f} of {sizes['limit'] / GIB:.1f}"
@@ -94,36 +104,38 @@ def row(config, topology, words, facts):
         ]
     else:
         cells += ["", "", "", ""]
-    complaints = len(facts["warnings"]) + len(facts.get("gathered_against_the_rules", ()))
+    num_warnings = len(facts["warnings"]) + len(facts.get("gathered_against_the_rules", ()))
     cells += [
         "; ".join(facts["attention"]["update"]),
-        str(complaints),
+        str(num_warnings),
         "quickly" if facts["quick"] else "fully",
     ]
     return f"| {' | '.join(cells)} |"
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", help="the plans of one configuration; the other rows stay")
-    parser.add_argument("--quick", action="store_true", help="as `plan --quick`; the row says so")
+    parser.add_argument("--only", help="one configuration; the other rows are kept")
+    parser.add_argument(
+        "--quick", action="store_true", help="as `plan --quick`; the row has a remark"
+    )
     args = parser.parse_args()
     text = PAGE.read_text()
-    kept = re.search(rf"{re.escape(BEGIN)}(.*){re.escape(END)}", text, re.S)
-    if not kept:
-        raise SystemExit(f"{PAGE}: the marks {BEGIN} and {END} are not there")
-    rows = {}  # start of a line: the line
+    section = re.search(rf"{re.escape(BEGIN)}(.*){re.escape(END)}", text, re.S)
+    if not section:
+        raise SystemExit(f"{PAGE} has no marks {BEGIN} and {END}")
+    rows = {}  # start of a line -> the line
     for config, topology, words in PLANS:
         start = f"| {label(config, words)} | {topology} ("
-        for line in kept[1].splitlines():
+        for line in section[1].splitlines():
             if line.startswith(start):
                 rows[start] = line
     for config, topology, words in PLANS:
         if args.only and args.only != config:
             continue
-        given = [
+        arguments = [
             "plan",
             config,
             "--topology",
@@ -132,20 +144,27 @@ def main():
             *(["--quick"] if args.quick else []),
             "--json",
         ]
-        print("python -m pretrain", shlex.join(given), flush=True)
+        print("python -m pretrain", shlex.join(arguments), flush=True)
         done = subprocess.run(
-            [sys.executable, "-m", "pretrain", *given], cwd=ROOT, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", "pretrain", *arguments],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         if done.returncode:
-            raise SystemExit(f"that ended with status {done.returncode}; its row is left as it was")
+            raise SystemExit(f"the plan ended with status {done.returncode}; its row is unchanged")
         line = row(config, topology, words, json.loads(done.stdout))
         print(line, flush=True)
         rows[f"| {label(config, words)} | {topology} ("] = line
         write(rows)
 
 
-def write(rows):
-    """Put the rows between the marks of the page, in the order of PLANS."""
+def write(rows: Mapping[str, str]) -> None:
+    """Write the rows between the marks of the page, in the order of PLANS.
+
+    Args:
+      rows: {start of a line: the line}.
+    """
     text = PAGE.read_text()
     lines = [
         rows[start]
@@ -155,11 +174,14 @@ def write(rows):
         if start in rows
     ]
     head = [
-        f"`python benchmarks/plans.py`, last on {datetime.date.today()}; libtpu {importlib.metadata.version('libtpu')} on a CPU. What was compiled quickly "
-        "(`--quick`) has a worse schedule and worse bounds.",
+        f"`python benchmarks/plans.py`, last on {datetime.date.today()}; libtpu "
+        f"{importlib.metadata.version('libtpu')} on a CPU. Plans that were compiled quickly "
+        "(`--quick`) have a worse schedule and worse bounds.",
         "",
-        "| configuration | slice (chips) | data x fsdp x sequence x model | GiB a chip at the peak | FLOPs a step | ms a step, at least | "
-        "matmul / memory / sent behind matmuls / sent and waited for | MFU at most | days, at least | attention | gathered against the rules | compiled |",
+        "| configuration | slice (chips) | data x fsdp x sequence x model | GiB a chip at the peak "
+        "| FLOPs a step | ms a step, at least | matmul / memory / sent behind matmuls / sent and "
+        "waited for | MFU at most | days, at least | attention | gathered against the rules "
+        "| compiled |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     inside = "\n".join([BEGIN, "", *head, *lines, "", END])
@@ -168,7 +190,8 @@ def write(rows):
     )
 
 
-def label(config, words):
+def label(config: str, words: str) -> str:
+    """Return the first cell of a row."""
     return f"`{config}{' ' if words else ''}{words}`"
 
 

@@ -1,13 +1,14 @@
-"""How fast `prepare` turns text into a token store, beside bare SentencePiece, and how much memory it takes.
+"""Measure the speed and the memory of `prepare`, and the speed of bare SentencePiece.
 
     python benchmarks/prepare.py [--rounds 3] [--copies 8]
 
-Bare: `SentencePieceProcessor.encode(documents, num_threads=cores)` on documents that are in memory already, read
-outside the clock. Ours: the whole command, from the start of the process to the finished store: start, reading, JSON,
-sentence boundaries, encoding, writing, checksums, fsync. The runs take turns, and the best of each counts. Both encode
-with T5's released vocabulary. The second ratio is of tokens per second of CPU time, which other work on the machine
-disturbs less than the clock. Memory is the largest resident size of the main process and of a worker, over the run.
-A dated section is appended to benchmarks/results/prepare.md.
+Bare: `SentencePieceProcessor.encode(documents, num_threads=cores)` on documents in memory; reading
+them is not timed. Prepare: the whole command, from the start of the process to the finished store:
+start, reading, JSON, sentence boundaries, encoding, writing, checksums, fsync. The two take turns,
+and the best of the rounds is reported. Both encode with T5's released vocabulary. The second ratio
+is of tokens per CPU second, which other work on the machine disturbs less than wall-clock time.
+Memory is the peak resident size of the main process and of a worker. A dated section is appended
+to benchmarks/results/prepare.md.
 """
 
 import argparse
@@ -21,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from typing import Any
 
 import sentencepiece
 
@@ -35,17 +37,18 @@ MODEL = CORPORA / "vocab_t5" / "t5_spiece.model"
 
 COMMAND = """
 import json, resource, sys, time
-began = time.monotonic()
+start = time.monotonic()
 from pretrain.__main__ import main
 if __name__ == "__main__":
     status = main(["prepare", *sys.argv[1:]])
-    peaks = [resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    print(json.dumps({"status": status, "seconds": time.monotonic() - began, "peaks": peaks}))
+    scopes = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
+    peaks = [resource.getrusage(scope).ru_maxrss for scope in scopes]
+    print(json.dumps({"status": status, "seconds": time.monotonic() - start, "peaks": peaks}))
 """
 
 
 def copies(folder: pathlib.Path, count: int) -> pathlib.Path:
-    """A folder in which every book appears `count` times."""
+    """Link every book `count` times into `folder` and return the folder."""
     for i in range(count):
         (folder / str(i)).mkdir(parents=True)
         for book in sorted(BOOKS.glob("*.jsonl")):
@@ -53,17 +56,18 @@ def copies(folder: pathlib.Path, count: int) -> pathlib.Path:
     return folder
 
 
-def bare(processor, corpus: pathlib.Path, cores: int) -> tuple[float, float, int]:
-    """Seconds by the clock, seconds of CPU time, and tokens, of encoding all documents, a file at a time."""
-    seconds = cpu = tokens = 0
+def bare(
+    processor: sentencepiece.SentencePieceProcessor, corpus: pathlib.Path, cores: int
+) -> tuple[float, float, int]:
+    """Encode all documents, file by file; return (wall-clock seconds, CPU seconds, tokens)."""
+    seconds = cpu = 0.0
+    tokens = 0
     for file in sorted(corpus.rglob("*.jsonl")):
         documents = [json.loads(line)["text"] for line in file.read_text().splitlines()]
-        began = time.perf_counter(), time.process_time()
+        start, cpu_start = time.perf_counter(), time.process_time()
         ids = processor.encode(documents, num_threads=cores)
-        seconds, cpu = (
-            seconds + time.perf_counter() - began[0],
-            cpu + time.process_time() - began[1],
-        )
+        seconds += time.perf_counter() - start
+        cpu += time.process_time() - cpu_start
         tokens += sum(map(len, ids))
     return seconds, cpu, tokens
 
@@ -71,20 +75,24 @@ def bare(processor, corpus: pathlib.Path, cores: int) -> tuple[float, float, int
 def ours(
     corpus: pathlib.Path, scratch: pathlib.Path, *options: str
 ) -> tuple[float, float, int, list[int]]:
-    """Seconds by the clock and of CPU time, tokens, peak kilobytes of the main process and of the largest worker."""
+    """Run `prepare` in its own process.
+
+    Returns:
+      (wall-clock seconds, CPU seconds, tokens, peak KiB of [the main process, its largest worker]).
+    """
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
         script = pathlib.Path(folder) / "run.py"
         script.write_text(COMMAND)
-        words = [sys.executable, script, corpus, "--output", f"{folder}/store", *options]
-        began, used = time.perf_counter(), children()
+        argv = [sys.executable, script, corpus, "--output", f"{folder}/store", *options]
+        start, cpu_start = time.perf_counter(), children()
         done = subprocess.run(
-            words,
+            argv,
             check=True,
             stdout=subprocess.PIPE,
             text=True,
             env=os.environ | {"PYTHONPATH": str(ROOT)},
         )
-        seconds, cpu = time.perf_counter() - began, children() - used
+        seconds, cpu = time.perf_counter() - start, children() - cpu_start
         report = json.loads(done.stdout.splitlines()[-1])
         if report["status"]:
             raise SystemExit(f"prepare ended with status {report['status']}")
@@ -93,20 +101,27 @@ def ours(
 
 
 def children() -> float:
-    """Seconds of CPU time that processes started here, and theirs, took."""
+    """Return the CPU seconds of all descendant processes that have ended."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
 
 def processor_name() -> str:
+    """Return the name of the processor."""
     for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
             return line.split(":")[1].strip()
     return platform.processor()
 
 
-def measure(corpus: pathlib.Path, scratch: pathlib.Path, rounds: int, cores: int) -> dict:
-    """Tokens; best seconds by clock and of CPU time, bare and ours; peak MiB, with a given and a trained vocabulary."""
+def measure(corpus: pathlib.Path, scratch: pathlib.Path, rounds: int, cores: int) -> dict[str, Any]:
+    """Measure both programs on a corpus.
+
+    Returns:
+      {tokens; bare, ours: best wall-clock seconds; bare_cpu, ours_cpu: best CPU seconds; given,
+      trained: peak MiB of [the main process, its largest worker] with a given vocabulary and while
+      training one}.
+    """
     processor = sentencepiece.SentencePieceProcessor(model_file=str(MODEL))
     times, peaks, tokens = [], [], 0
     for _ in range(rounds):
@@ -122,8 +137,12 @@ def measure(corpus: pathlib.Path, scratch: pathlib.Path, rounds: int, cores: int
     )
 
 
-def row(label: str, seen: dict, cores: int) -> str:
-    """A line of the table."""
+def row(label: str, seen: dict[str, Any], cores: int) -> str:
+    """Return a line of the table.
+
+    Args:
+      measured: the result of `measure_corpus`.
+    """
     rates = [seen["tokens"] / seen[name] / 1e6 for name in ("bare", "ours")]
     ratios = [seen["bare"] / seen["ours"], seen["bare_cpu"] / seen["ours_cpu"]]
     peaks = [
@@ -133,25 +152,30 @@ def row(label: str, seen: dict, cores: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--rounds", type=at_least(1), default=3)
     parser.add_argument("--copies", type=at_least(2), default=8)
     args = parser.parse_args()
     cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
-    seen, rows = [], []
+    results, rows = [], []
     with tempfile.TemporaryDirectory(dir=ROOT) as folder:
         for count in (1, args.copies):
             corpus = copies(pathlib.Path(folder) / f"books{count}", count)
             megabytes = sum(path.stat().st_size for path in corpus.rglob("*.jsonl")) / 1e6
-            seen.append(measure(corpus, pathlib.Path(folder), args.rounds, cores))
-            rows.append(row(f"{count}x, {megabytes:.0f} MB", seen[-1], cores))
+            results.append(measure(corpus, pathlib.Path(folder), args.rounds, cores))
+            rows.append(row(f"{count}x, {megabytes:.0f} MB", results[-1], cores))
             print(rows[-1], flush=True)
-    more = {key: seen[1][key] - seen[0][key] for key in ("tokens", "bare", "ours")}
+    first, second = results
+    more = {key: second[key] - first[key] for key in ("tokens", "bare", "ours")}
     steady = (
-        f"Once started (the difference of the rows): {more['tokens'] / more['ours'] / 1e6:.2f} M tokens/s, "
+        "Without the start-up (the difference of the rows): "
+        f"{more['tokens'] / more['ours'] / 1e6:.2f} M tokens/s, "
         f"{more['bare'] / more['ours']:.2f} of bare."
     )
-    machine = f"{processor_name()}, {cores} cores, load {load:.1f} at the start, Python {platform.python_version()}"
+    machine = (
+        f"{processor_name()}, {cores} cores, load {load:.1f} at the start, "
+        f"Python {platform.python_version()}"
+    )
     columns = ["books", "bare, M tokens/s", "prepare, M tokens/s", "ratio", "ratio by CPU time"]
     columns += ["peak MiB, given vocabulary", "peak MiB, training one"]
     note = f"`{command()}`; the best of {args.rounds} rounds; {args.copies} copies in the last row."

@@ -1,11 +1,14 @@
-"""What a run learned, beside the best that a model without context can do.
+"""Compare a run's held-out scores with a unigram baseline, the best model without context.
 
     python benchmarks/proof.py runs/bert_mini [--batches 500] [--note TEXT]
 
-The baseline knows how often each target occurs (counted on `--batches` training batches, one added to each count) and nothing else: it
-always guesses the commonest, and its loss is the cross-entropy of those frequencies. Model and baseline are scored on the same held-out
-targets, all of them. A dated section is appended to benchmarks/results/<name of the run>.md, and the curves are drawn beside it.
+The baseline is the frequency of each target, counted on `--batches` training batches with one
+added to each count: it always predicts the most frequent token, and its loss is the cross entropy
+of the frequencies. Model and baseline are scored on all held-out targets. A dated section is
+appended to benchmarks/results/<name of the run>.md, and the curves are drawn next to it.
 """
+
+from __future__ import annotations
 
 import argparse
 import datetime
@@ -13,6 +16,8 @@ import os
 import pathlib
 import platform
 import sys
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
@@ -24,35 +29,44 @@ import numpy as np  # noqa: E402
 from data.pipeline import Stream  # noqa: E402
 from data.store.reader import Store  # noqa: E402
 from pretrain.cli.evaluate import evaluate  # noqa: E402
-from pretrain.reporting.curves import CURVES  # noqa: E402
 from pretrain.reporting.run_report import report  # noqa: E402
 from pretrain.workdir import metrics_file  # noqa: E402
 from pretrain.workdir.checkpoints import read_run  # noqa: E402
 
+if TYPE_CHECKING:
+    from pretrain.config import Run
+
 RESULTS = ROOT / "benchmarks" / "results"
 
 
-def count(batches, size):
-    """How often each id is a target that counts."""
+def count(batches: Iterable[Mapping[str, Any]], size: int) -> np.ndarray:
+    """Return how often each of `size` ids is a scored target."""
     total = np.zeros(size, np.int64)
     for batch in batches:
         total += np.bincount(batch["labels"][batch["label_weights"] > 0], minlength=size)
     return total
 
 
-def unigram(run, store, batches):
-    """(loss, accuracy, perplexity) of the baseline on the held-out part."""
-    size = run.model.vocab
+def unigram(run: Run, store: Store, batches: int) -> tuple[float, float, float]:
+    """Return the baseline's (loss, accuracy, perplexity) on the held-out rows.
+
+    Args:
+      batches: number of training batches to count.
+    """
+    model: Any = run.model
+    size = model.vocab
     train = Stream(store, run.data, split="train", seed=run.train.seed)
-    seen = count((train.batch(step) for step in range(batches)), size) + 1
-    held = count(
+    train_counts = count((train.batch(step) for step in range(batches)), size) + 1
+    heldout_counts = count(
         Stream(store, run.data, split="heldout", seed=run.train.seed).evaluation_batches(), size
     )
-    loss = -(held * np.log(seen / seen.sum())).sum() / held.sum()
-    return loss, held[seen.argmax()] / held.sum(), np.exp(loss)
+    log_probs = np.log(train_counts / train_counts.sum())
+    loss = -(heldout_counts * log_probs).sum() / heldout_counts.sum()
+    accuracy = heldout_counts[train_counts.argmax()] / heldout_counts.sum()
+    return loss, accuracy, np.exp(loss)
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -61,7 +75,7 @@ def main():
     parser.add_argument(
         "--note",
         default="",
-        help="what the workdir does not know: other commands that made it, what else ran meanwhile",
+        help="a remark for the page, such as other load on the machine",
     )
     args = parser.parse_args()
     run = read_run(args.workdir)
@@ -80,17 +94,20 @@ def main():
         ),
         platform.processor(),
     )
+    median_rate = np.median([row["tokens_per_second"] for row in rows])
+    run_accuracy = scores[f"{name}_accuracy"]
+    cells = f"{scores[name]:.3f} | {scores['perplexity']:.1f} | {run_accuracy:.2%}"
     text = f"""
 ## {datetime.date.today()}, {cpu}, {os.cpu_count()} cores, Python {platform.python_version()}
 
-`python -m pretrain train {args.workdir.name} --workdir {args.workdir}`: {step:,} steps, {tokens / 1e6:.1f} M tokens, {seconds / 60:.0f} minutes
-of steps (median {np.median([row["tokens_per_second"] for row in rows]):,.0f} tokens/s). Held-out part: {scores["rows"]:,} rows,
-{scores["targets"]:,.0f} targets. {args.note}
+`python -m pretrain train {args.workdir.name} --workdir {args.workdir}`: {step:,} steps,
+{tokens / 1e6:.1f} M tokens, {seconds / 60:.0f} minutes of steps (median {median_rate:,.0f}
+tokens/s). Held-out rows: {scores["rows"]:,}, with {scores["targets"]:,.0f} targets. {args.note}
 
 | held out | loss (nats) | perplexity | accuracy |
 |---|---|---|---|
 | unigram baseline | {loss:.3f} | {perplexity:.1f} | {accuracy:.2%} |
-| {args.workdir.name} | {scores[name]:.3f} | {scores["perplexity"]:.1f} | {scores[f"{name}_accuracy"]:.2%} |
+| {args.workdir.name} | {cells} |
 
 ![loss]({args.workdir.name}/loss.png)
 ![accuracy]({args.workdir.name}/accuracy.png)
@@ -98,8 +115,10 @@ of steps (median {np.median([row["tokens_per_second"] for row in rows]):,.0f} to
     path = RESULTS / f"{args.workdir.name}.md"
     path.parent.mkdir(exist_ok=True)
     with open(path, "a") as file:
-        file.write(text if path.stat().st_size else f"# What {args.workdir.name} learned\n{text}")
-    report([args.workdir], RESULTS / args.workdir.name, CURVES[:2])
+        file.write(
+            text if path.stat().st_size else f"# Held-out scores of {args.workdir.name}\n{text}"
+        )
+    report([args.workdir], RESULTS / args.workdir.name)
     print(text)
 
 

@@ -1,4 +1,4 @@
-"""What the backward pass keeps: chosen by `nn.remat` and names, or by derivatives that are written by hand.
+"""Compare residuals chosen by `nn.remat` and names with hand-written derivatives.
 
     python -m benchmarks.recompute [--only bert_mini] [--steps 5] [--rounds 3]
     python -m benchmarks.recompute --topology v5e:4x4 --only bert_base
@@ -6,20 +6,26 @@
 Four ways to compute the training step of a configuration:
 
     by hand    the operations of `pretrain/distributed/ops`
-    policy     the same products and dropout; `nn.remat` around each layer keeps the outputs of linear maps and the softmax's weights
-    plain      the same products and dropout, and what JAX keeps by itself
-    equations  the operations of `models/layers/ops.py` alone, with the policy
+    policy     the same matmuls and dropout; `nn.remat` around each layer saves the outputs of
+               linear maps and the softmax's weights
+    plain      the same matmuls and dropout, with the residuals that JAX chooses
+    equations  only the operations of `models/layers/ops.py`, with the policy
 
-The ways take turns, step by step, in one process, each with a state of its own; the medians count, and their ratios to "by hand". Temporaries
-are the compiler's. With --topology nothing runs: the steps are compiled by libtpu for a slice that is not here. Appends a dated section to
+The ways take turns, step by step, in one process, each with its own state; the medians and their
+ratios to "by hand" are reported. Temporaries are the compiler's. With --topology nothing runs: the
+steps are compiled by libtpu for a TPU slice. A dated section is appended to
 benchmarks/results/recompute.md.
 """
+
+from __future__ import annotations
 
 import argparse
 import contextlib
 import dataclasses
 import os
 import time
+from collections.abc import Callable, Iterator
+from typing import Any
 from unittest import mock
 
 import flax.linen as nn
@@ -30,37 +36,50 @@ from jax.ad_checkpoint import checkpoint_name
 from benchmarks.harness import append, at_least, command, title
 from data.mixed import map_shapes
 from models.layers import ops
-from pretrain.config import Mesh, load
+from pretrain.config import Mesh, Run, load
 from pretrain.distributed import model_hooks
 from pretrain.distributed.sharding import make_mesh
-from pretrain.training.program import make_program
+from pretrain.training.program import Program, make_program
 
-CASES = {  # sizes that a CPU of two cores computes in seconds
-    "bert_mini": ["data.batch_size=16", "data.objective.length=128", "data.objective.max_predictions=38"],
-    "bert_base": ["data.batch_size=8", "data.objective.length=128", "data.objective.max_predictions=20"],
+LENGTH = "data.objective.length=128"
+# Sizes that a CPU of two cores computes in seconds.
+CASES = {
+    "bert_mini": ["data.batch_size=16", LENGTH, "data.objective.max_predictions=38"],
+    "bert_base": ["data.batch_size=8", LENGTH, "data.objective.max_predictions=20"],
     "t5_small": ["data.batch_size=8", "data.objective.inputs=128"],
-    "gpt2": ["data.batch_size=4", "data.objective.length=128"],
-}  # fmt: skip
+    "gpt2": ["data.batch_size=4", LENGTH],
+}
+# The names of the residuals that the policy saves.
 SAVED = ("linear", "softmax")
+Way = tuple[ops.Ops, bool]  # the operations, and whether the policy chooses the residuals
 
 
-def name_linear(linear):
+def name_linear(linear: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
     """Return a linear map whose output has a name for the policy."""
     return lambda *arguments: checkpoint_name(linear(*arguments), "linear")
 
 
-def average_named(scores_BHLM, v_BMHK, drop):
-    """Return what `models.layers.ops.average_values` does; the softmax's weights have a name for the policy."""
+def average_named(
+    scores_BHLM: jax.Array, v_BMHK: jax.Array, drop: Callable[[jax.Array], jax.Array] | None
+) -> jax.Array:
+    """Return `models.layers.ops.average_values`, with a name for the softmax's weights."""
     weights_BHLM = checkpoint_name(jax.nn.softmax(scores_BHLM).astype(v_BMHK.dtype), "softmax")
     if drop is not None:
         weights_BHLM = drop(weights_BHLM)
     return jax.numpy.einsum("bhlm,bmhk->blhk", weights_BHLM, v_BMHK)
 
 
-def make_ops(linear, **settings):
-    """Return operations that keep nothing by hand."""
+def make_ops(linear: Callable[..., jax.Array], **settings: Any) -> ops.Ops:
+    """Return operations without hand-written derivatives of activations and attention."""
 
-    def activation_linear(act, read, drop, kernel, contract=1, result=None):
+    def activation_linear(
+        act: Callable[..., jax.Array],
+        read: tuple[jax.Array, ...],
+        drop: Callable[[jax.Array], jax.Array] | None,
+        kernel: jax.Array,
+        contract: int = 1,
+        result: Any = None,
+    ) -> jax.Array:
         x = act(*read)
         return linear(x if drop is None else drop(x), kernel, contract, result)
 
@@ -68,22 +87,22 @@ def make_ops(linear, **settings):
     return ops.Ops(linear=linear, activation_linear=activation_linear, attend=attend, **settings)
 
 
-def list_ways():
-    """Return {name: (operations, whether the policy decides)}."""
-    own = model_hooks.OPS
-    platform = {"add_bias": own.add_bias, "drop": own.drop}
-    named = name_linear(own.linear)
+def list_ways() -> dict[str, Way]:
+    """Return the ways by name."""
+    by_hand = model_hooks.OPS
+    platform = {"add_bias": by_hand.add_bias, "drop": by_hand.drop}
+    named = name_linear(by_hand.linear)
     return {
-        "by hand": (own, False),
+        "by hand": (by_hand, False),
         "policy": (make_ops(named, **platform), True),
-        "plain": (make_ops(own.linear, **platform), False),
+        "plain": (make_ops(by_hand.linear, **platform), False),
         "equations": (make_ops(name_linear(ops.apply_linear)), True),
     }
 
 
 @contextlib.contextmanager
-def injected(operations, has_policy):
-    """Have programs that are traced in this block compute by these operations."""
+def injected(operations: ops.Ops, has_policy: bool) -> Iterator[None]:
+    """Make programs that are traced in this context use the operations."""
     policy = jax.checkpoint_policies.save_only_these_names(*SAVED)
     remat = nn.remat
     with contextlib.ExitStack() as stack:
@@ -92,31 +111,36 @@ def injected(operations, has_policy):
             mock.patch("pretrain.distributed.attention_kernels.attend", operations.attend)
         )
         if has_policy:
-            chosen = lambda body, **settings: remat(body, policy=policy, **settings)  # noqa: E731
-            stack.enter_context(mock.patch.object(nn, "remat", chosen))
+            stack.enter_context(
+                mock.patch.object(
+                    nn, "remat", lambda body, **settings: remat(body, policy=policy, **settings)
+                )
+            )
         yield
 
 
-def compile_way(run, mesh, way):
+def compile_way(run: Run, mesh: jax.sharding.Mesh, way: Way) -> tuple[Program, Any]:
     """Return (program, its compiled update)."""
     operations, has_policy = way
     if has_policy:
-        run = dataclasses.replace(run, model=dataclasses.replace(run.model, remat=True))
+        model: Any = run.model
+        run = dataclasses.replace(run, model=dataclasses.replace(model, remat=True))
     with jax.set_mesh(mesh), injected(operations, has_policy):
         program = make_program(run, mesh)
         return program, program.update.lower(program.state(), program.batch).compile()
 
 
-def make_batch(run):
-    """Return a batch of random ids that all count."""
+def make_batch(run: Run) -> dict[str, Any]:
+    """Return a batch of random ids without padding."""
+    model: Any = run.model
     rng = np.random.default_rng(0)
 
-    def fill(shape, dtype):
+    def fill(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         if dtype.kind in "bf":
             return np.ones(shape, dtype)
-        return rng.integers(0, min(run.model.vocab, 100), shape).astype(dtype)
+        return rng.integers(0, min(model.vocab, 100), shape).astype(dtype)
 
-    batch = map_shapes(fill, run.data.objective, run.data.batch_size)
+    batch: Any = map_shapes(fill, run.data.objective, run.data.batch_size)
     for key in batch:
         if key in ("token_type_ids", "next_sentence_labels"):
             batch[key] %= 2
@@ -125,7 +149,7 @@ def make_batch(run):
     return batch
 
 
-def time_ways(run, steps, rounds):
+def time_ways(run: Run, steps: int, rounds: int) -> dict[str, tuple[float, float]]:
     """Return {way: (temporary MiB, median milliseconds)} on one CPU device."""
     mesh = make_mesh(Mesh(1), jax.devices()[:1])
     batch, states, compiled, seconds = make_batch(run), {}, {}, {}
@@ -150,22 +174,22 @@ def time_ways(run, steps, rounds):
     }
 
 
-def plan_ways(run, topology):
-    """Return {way: (temporary MiB, MiB through HBM)} a chip, compiled for a TPU slice."""
+def plan_ways(run: Run, topology: str) -> dict[str, tuple[float, float]]:
+    """Compile the ways for a TPU slice; return {way: (temporary MiB, MiB through HBM)} a chip."""
     from pretrain.plan import topology as machines
     from pretrain.plan.hlo import Module
 
     machines.prepare()
-    mesh, found = make_mesh(run.mesh, machines.tpu(topology).devices), {}
+    mesh, costs = make_mesh(run.mesh, machines.tpu(topology).devices), {}
     for name, way in list_ways().items():
         _, compiled = compile_way(run, mesh, way)
         moved = Module(compiled.as_text()).memory_bytes()
-        found[name] = compiled.memory_analysis().temp_size_in_bytes / 2**20, moved / 2**20
-    return found
+        costs[name] = compiled.memory_analysis().temp_size_in_bytes / 2**20, moved / 2**20
+    return costs
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", choices=CASES, action="append")
     parser.add_argument("--steps", type=at_least(1), default=5)
     parser.add_argument("--rounds", type=at_least(1), default=3)
@@ -175,16 +199,16 @@ def main():
     load_before, lines = os.getloadavg()[0], []
     unit = "through HBM, MiB" if args.topology else "step, ms"
     for case in args.only or CASES:
-        words = [] if args.topology else CASES[case]
-        run = load(case, [*words, f"train.compute_dtype={args.dtype}"])
-        found = (
+        overrides = [] if args.topology else CASES[case]
+        run = load(case, [*overrides, f"train.compute_dtype={args.dtype}"])
+        costs = (
             plan_ways(run, args.topology)
             if args.topology
             else time_ways(run, args.steps, args.rounds)
         )
-        of_hand = found["by hand"]
-        for name, (temporary, cost) in found.items():
-            ratios = f"{temporary / of_hand[0]:.2f} | {cost:,.1f} | {cost / of_hand[1]:.3f}"
+        by_hand = costs["by hand"]
+        for name, (temporary, cost) in costs.items():
+            ratios = f"{temporary / by_hand[0]:.2f} | {cost:,.1f} | {cost / by_hand[1]:.3f}"
             lines.append(f"| {case} | {name} | {temporary:,.0f} | {ratios} |")
             print(lines[-1], flush=True)
     head = [

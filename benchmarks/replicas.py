@@ -1,13 +1,19 @@
-"""What it costs to compare the devices that hold the same piece of a run's state: pretrain/distributed/replica_check.py.
+"""Time the comparison of replicated state between devices (pretrain/distributed/replica_check.py).
 
-    XLA_FLAGS=--xla_force_host_platform_device_count=8 python -m benchmarks.replicas [--config bert_mini] [path=value ...]
+    XLA_FLAGS=--xla_force_host_platform_device_count=8 \\
+      python -m benchmarks.replicas [--config bert_mini] [path=value ...]
 
-Times steps and checks in turn, on an empty batch of the configuration's shapes, and prints the medians and the check's share of 1,000 steps.
+Times steps and checks on an empty batch of the configuration's shapes and prints the medians and
+the check's share of 1,000 steps.
 """
+
+from __future__ import annotations
 
 import argparse
 import statistics
 import time
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,17 +24,17 @@ from pretrain.distributed.sharding import make_mesh
 from pretrain.training.program import make_program
 
 
-def seconds(call, times):
-    """(the median of `times` calls, what the last one returned); the first call, which compiles, is not counted."""
-    taken, value = [], jax.block_until_ready(call())
+def seconds(call: Callable[[], Any], times: int) -> tuple[float, Any]:
+    """Return (median seconds of `num_calls` calls, last value) after one call, which compiles."""
+    durations, value = [], jax.block_until_ready(call())
     for _ in range(times):
-        began = time.perf_counter()
+        start = time.perf_counter()
         value = jax.block_until_ready(call())
-        taken.append(time.perf_counter() - began)
-    return statistics.median(taken), value
+        durations.append(time.perf_counter() - start)
+    return statistics.median(durations), value
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -47,7 +53,7 @@ def main():
         }
         holder = [program.init()]
 
-        def step():
+        def step() -> Any:
             holder[0], metrics = program.update(holder[0], batch)
             return metrics
 
@@ -55,10 +61,12 @@ def main():
         check_s, _ = seconds(lambda: replicas.check(holder[0], 1), args.steps)
     size = sum(leaf.size for leaf in jax.tree.leaves(program.abstract.params))
     print(
-        f"{args.config}, {size:,} parameters on {mesh.size} {jax.devices()[0].platform} devices {dict(mesh.shape)}: {len(replicas.shared)} leaves compared"
+        f"{args.config}, {size:,} parameters on {mesh.size} {jax.devices()[0].platform} devices "
+        f"{dict(mesh.shape)}: {len(replicas.shared)} leaves compared"
     )
     print(
-        f"a step {step_s * 1e3:,.1f} ms, a check {check_s * 1e3:,.1f} ms: {check_s / step_s:.2f} steps, {check_s / step_s / 1000:.4%} of 1,000 steps"
+        f"a step {step_s * 1e3:,.1f} ms, a check {check_s * 1e3:,.1f} ms: "
+        f"{check_s / step_s:.2f} steps, {check_s / step_s / 1000:.4%} of 1,000 steps"
     )
 
 

@@ -1,4 +1,4 @@
-"""The results of the benchmarks: `results/NAME.json` holds every run, and `results/NAME.md` shows it.
+"""Keep the results of the benchmarks: all runs in `results/NAME.json`, the page `results/NAME.md`.
 
 A page shows the newest run first and folds the older ones into one history.
 `python -m benchmarks.results_pages` makes all pages again.
@@ -107,7 +107,7 @@ def add_result(name: str, lines: Sequence[str], title: str = "") -> None:
 
 def main() -> None:
     """Make all pages again."""
-    argparse.ArgumentParser(description=__doc__.split("\n")[0]).parse_args()
+    argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0]).parse_args()
     for path in sorted(RESULTS.glob("*.json")):
         write_page(path.stem, read_page(path.stem))
         print(f"{path.stem}.md")

@@ -1,12 +1,15 @@
-"""How long `train` takes from the start of its process to the end of its first step, with an empty compilation cache and with a filled one.
+"""Time `train` from the start of its process to the end of its first step.
 
     python -m benchmarks.startup [--store runs/builtin] [--config bert_tiny] [--rounds 5]
 
-Each round is a cold start and a warm one, in workdirs of their own, under the environment that launch.sh sets; the warm ones share a
-cache that a start before the first round has filled. A step has ended when its row stands in metrics.jsonl, which is one step later; the time
-until the process has ended (one step, a checkpoint, no evaluation) is told besides. A dated section is appended to
-benchmarks/results/startup.md.
+Each round is a start with an empty compilation cache (cold) and one with a filled cache (warm), in
+separate workdirs, with the environment variables of launch.sh. The warm starts share a cache that
+a start before the first round has filled. A step has ended when its row is in metrics.jsonl, which
+is one step later. The time to the end of the process (one step, a checkpoint, no evaluation) is
+reported too. A dated section is appended to benchmarks/results/startup.md.
 """
+
+from __future__ import annotations
 
 import argparse
 import os
@@ -32,9 +35,11 @@ from data.store.reader import Store
 from pretrain.config import load
 
 
-def start(config, store, cache, workdir):
-    """(seconds to the first step's row, seconds to the end of the process)."""
-    words = [
+def start(
+    config: str, store: pathlib.Path, cache: pathlib.Path, workdir: pathlib.Path
+) -> tuple[float, float]:
+    """Return (seconds to the first step's row, seconds to the end of the process)."""
+    arguments = [
         "train",
         config,
         "--workdir",
@@ -46,31 +51,32 @@ def start(config, store, cache, workdir):
     environment = (
         os.environ | KEEP_PAGES | {"JAX_COMPILATION_CACHE_DIR": str(cache), "JAX_PLATFORMS": "cpu"}
     )
-    rows, first, began = workdir / "metrics.jsonl", None, time.monotonic()
+    rows, first, start_time = workdir / "metrics.jsonl", None, time.monotonic()
     with subprocess.Popen(
-        [sys.executable, "-m", "pretrain", *map(str, words)],
+        [sys.executable, "-m", "pretrain", *map(str, arguments)],
         cwd=ROOT,
         env=environment,
         stderr=subprocess.PIPE,
     ) as process:
+        assert process.stderr is not None
         os.set_blocking(process.stderr.fileno(), False)
-        said = b""
+        output = b""
         while process.poll() is None:
-            said += process.stderr.read() or b""
+            output += process.stderr.read() or b""
             if first is None and rows.exists() and b"\n" in rows.read_bytes():
-                first = time.monotonic() - began
+                first = time.monotonic() - start_time
             time.sleep(0.005)
-        whole = time.monotonic() - began
-        said += process.stderr.read() or b""
+        whole = time.monotonic() - start_time
+        output += process.stderr.read() or b""
     if process.returncode or first is None:
         raise RuntimeError(
-            f"train ended with status {process.returncode}:\n{said.decode(errors='replace')}"
+            f"train ended with status {process.returncode}:\n{output.decode(errors='replace')}"
         )
     return first, whole
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--store", type=pathlib.Path, default="runs/builtin")
     parser.add_argument("--config", default="bert_tiny")
     parser.add_argument("--rounds", type=at_least(1), default=5)
@@ -79,20 +85,24 @@ def main():
     with told_plainly(parser):
         load(args.config, [f"data.store={store}"])
         Store.open(store)
-    found = {"cold": [], "warm": []}
+    times: dict[str, list[tuple[float, float]]] = {"cold": [], "warm": []}
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         start(args.config, store, folder / "warm", folder / "fills")
         for i in range(args.rounds):
-            found["cold"].append(start(args.config, store, folder / f"cold{i}", folder / f"a{i}"))
-            found["warm"].append(start(args.config, store, folder / "warm", folder / f"b{i}"))
+            times["cold"].append(start(args.config, store, folder / f"cold{i}", folder / f"a{i}"))
+            times["warm"].append(start(args.config, store, folder / "warm", folder / f"b{i}"))
     lines = ["| cache | to the first step, s | to the end, s |", "|---|---|---|"]
     lines += [
-        f"| {name} | {spread([x for x, _ in times], '.1f')} | {spread([y for _, y in times], '.1f')} |"
-        for name, times in found.items()
+        f"| {name} | {spread([first for first, _ in pairs], '.1f')} "
+        f"| {spread([end for _, end in pairs], '.1f')} |"
+        for name, pairs in times.items()
     ]
-    ratio = np.median([warm[0] / cold[0] for cold, warm in zip(*found.values(), strict=True)])
-    note = f"`{command()}`: {args.config}; medians of {args.rounds} rounds, and in brackets the least and the most."
+    ratio = np.median([warm[0] / cold[0] for cold, warm in zip(*times.values(), strict=True)])
+    note = (
+        f"`{command()}`: {args.config}; medians of {args.rounds} rounds and, in brackets, "
+        "the minimum and the maximum."
+    )
     append(
         "startup.md",
         [
@@ -102,7 +112,7 @@ def main():
             "",
             *lines,
             "",
-            f"Warm is {ratio:.2f} of cold (the median of the rounds).",
+            f"Warm takes {ratio:.2f} of the time of cold (the median of the rounds).",
         ],
     )
 

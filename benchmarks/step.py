@@ -1,28 +1,38 @@
-"""How long a training step takes, beside PyTorch's: the same model, weights, shapes and batch, dropout on, AdamW, gradients clipped.
+"""Time a training step of Cloze and of PyTorch: same model, weights, batch, dropout and AdamW.
 
-    python -m benchmarks.step [--cases bert_mini,t5_small] [--types float32,bfloat16] [--length 128] [--rounds 5] [--steps 3] [--device gpu]
+    python -m benchmarks.step [--cases bert_mini,t5_small] [--types float32,bfloat16]
+      [--length 128] [--rounds 5] [--steps 3] [--device gpu]
 
-Programs take turns, each in a process of its own:
+Programs take turns, each in its own process:
 
-- Cloze: the step that `train` runs, layers unrolled (`model.scan=false`), under the environment that launch.sh sets; the share is that of the
-  useful FLOPs in what square matmuls of 1,024 reach on the same cores, in float32: the best step's of the best rate, which is measured in each round;
-- trainer: `transformers.Trainer` as it comes, in a plain environment, every word scored; a step lasts from the end of the one before to its own,
-  data loader and collator included, but for the first of a turn, which begins with its batch at hand;
-- trainer_compiled, by `--ways`: the same with the Trainer's own `torch_compile=True`;
-- tuned: the same model in a loop of its own, only masked positions scored, glibc keeping its pages, MKL made to take its AVX-512 path;
-- compiled: the same, by `torch.compile`.
+- Cloze: the step that `train` runs, with unrolled layers (`model.scan=false`) and the environment
+  variables of launch.sh. "of matmul" is the share of the model's FLOP/s in the rate of square
+  float32 matmuls of 1,024 on the same cores. It relates the best step to the best rate; the rate
+  is measured in each round.
+- trainer: `transformers.Trainer` with default settings in a plain environment; it computes the
+  logits of every token. A step lasts from the end of the step before to its own end, including
+  data loader and collator. The first step of a turn starts with its batch already loaded.
+- trainer_compiled (only with `--ways`): the same with the Trainer's `torch_compile=True`.
+- tuned: the same model in a hand-written loop that computes the logits of masked positions only.
+  glibc keeps its pages and MKL is made to use AVX-512.
+- compiled: the same with `torch.compile`.
 
-T5 trains without dropout in all of them: transformers' drops element by element, models/t5.py whole positions, so that its bits are not the same work.
-bfloat16 is autocast there and `train.compute_dtype` here; parameters and moments are float32 everywhere. All begin with the same weights, and the losses
-without dropout of what is timed must agree before anything is timed. A dated section is appended to benchmarks/results/step.md; where a case
-fails, one of those before it.
+T5 trains without dropout in all programs: transformers drops single elements and models/t5.py
+whole positions, which is different work. bfloat16 is autocast in PyTorch and `train.compute_dtype`
+in Cloze; parameters and moments are always float32. All programs start from the same weights, and
+their losses without dropout must agree before anything is timed. A dated section is appended to
+benchmarks/results/step.md, also for the cases completed before one fails.
 
---device gpu: the same on the first GPU that JAX and torch find, with the larger models of GPU_CASES, whose attention weights are not
-dropped, so that cuDNN's attention can serve here as PyTorch's fused one does there. The share is of the chip's published rate
-(pretrain/training/accelerators.py), memory is that of the device. It needs `pip install 'jax[cuda13]'`, no TensorFlow, and in CLOZE_PEERS_PYTHON the path of a Python
-that has a torch for that GPU, transformers and accelerate: the environment that is made otherwise has a torch for the CPU alone. It was written
+--device gpu runs the same on the first GPU that JAX and torch find, with the larger models of
+GPU_CASES (step_cases.py). Their attention weights are not dropped, so that Cloze can use cuDNN's
+attention and PyTorch its fused attention. "of matmul" is then relative to the chip's published rate
+(pretrain/training/accelerators.py), and memory is the device's. It needs `pip install
+'jax[cuda13]'`, no TensorFlow, and in CLOZE_PEERS_PYTHON the path of a Python with a torch for that
+GPU, transformers and accelerate: the default environment has a CPU-only torch. It was written
 without a GPU and has never run on one.
 """
+
+from __future__ import annotations
 
 import argparse
 import contextlib
@@ -31,6 +41,8 @@ import os
 import pathlib
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -50,100 +62,51 @@ from benchmarks.harness import (
     title,
     told_plainly,
 )  # fmt: skip
-from data.objectives import SpanCorruption
+from benchmarks.step_cases import DEVICES, batch_of
 
-# name: (family, words of its configuration, rows of 128, rows of 512)
-CASES = {
-    "bert_mini": ("bert", {"width": 256, "depth": 4, "num_heads": 4, "mlp": 1024}, 32, 8),
-    "bert_small": ("bert", {"width": 512, "depth": 4, "num_heads": 8, "mlp": 2048}, 16, 4),
-    "bert_base": ("bert", {}, 8, 2),
-    "t5_small": (
-        "t5",
-        {"width": 512, "depth": 6, "decoder_depth": 6, "num_heads": 8, "mlp": 2048, "dropout": 0.0},
-        16,
-        4,
-    ),
-    "gpt2": ("gpt2", {}, 4, 1),
-}
-LARGE = {"width": 1024, "depth": 24, "num_heads": 16, "mlp": 4096}
-GPU_CASES = {
-    "bert_base": ("bert", {"attention_dropout": 0.0}, 512, 128),
-    "bert_large": ("bert", LARGE | {"attention_dropout": 0.0}, 256, 64),
-    "t5_base": ("t5", {"dropout": 0.0}, 256, 64),
-    "t5_large": ("t5", LARGE | {"decoder_depth": 24, "dropout": 0.0}, 128, 32),
-    "gpt2": ("gpt2", {"attention_dropout": 0.0}, 256, 64),
-}
-# device: (its cases, what programs are told)
-DEVICES = {
-    "cpu": (CASES, {"JAX_PLATFORMS": "cpu"}),
-    "gpu": (
-        GPU_CASES,
-        {
-            "JAX_PLATFORMS": "cuda",
-            "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
-            "CUDA_VISIBLE_DEVICES": "0",
-        },
-    ),  # which all share
-}
-# Of the losses before the first step, relative. They were 2e-7 and 3e-5 apart (bert_mini, t5_small, gpt2 on a CPU). Random weights tell little of a
-# mask: one that hides half of a row moves bert_mini's loss by 2e-5, a causal one by 7e-5, none at all gpt2's by 1e-4; float32's bound is what tells.
+# Relative tolerance of the losses before the first step. They differed by 2e-7 (float32) and 3e-5
+# (bfloat16) for bert_mini, t5_small and gpt2 on a CPU. With random weights the attention mask has
+# little effect: hiding half of a row changes bert_mini's loss by 2e-5, a causal mask by 7e-5, no
+# mask at all changes gpt2's by 1e-4. Only the bound of float32 detects a wrong mask.
 TOLERANCE = {"float32": 1e-5, "bfloat16": 1e-4}
+# PyTorch program -> whether it is tuned by hand, and its environment too.
 WAYS = {
     "trainer": False,
     "trainer_compiled": False,
     "tuned": True,
     "compiled": True,
-}  # whether it is tuned by hand, its environment too
+}
 
 
-def batch_of(family, length, rows):
-    """Random ids, every place of them real: {key: array} of the objective's batch spec."""
-    rng = np.random.default_rng(0)
-    draw = lambda *shape: rng.integers(1000, 30000, shape).astype(np.int32)  # noqa: E731
-    ones = lambda *shape: np.ones(shape, np.float32)  # noqa: E731
-    valid = np.ones((rows, length), bool)
-    match family:
-        case "bert":
-            P = -(-length * 15 // 100)
-            positions = np.sort(
-                rng.permuted(np.tile(np.arange(length, dtype=np.int32), (rows, 1)), axis=1)[:, :P],
-                axis=1,
-            )
-            return {
-                "token_ids": draw(rows, length),
-                "attention_mask": valid,
-                "masked_positions": positions,
-                "labels": draw(rows, P),
-                "label_weights": ones(rows, P),
-            }
-        case "t5":
-            T = SpanCorruption(inputs=length).dims()["T"]
-            return {
-                "encoder_token_ids": draw(rows, length),
-                "encoder_attention_mask": valid,
-                "labels": draw(rows, T),
-                "label_weights": ones(rows, T),
-            }
-        case "gpt2":
-            ids, weights = draw(rows, length + 1), ones(rows, length)
-            weights[:, -1] = 0  # transformers shifts a row within itself
-            return {"token_ids": ids[:, :-1], "labels": ids[:, 1:], "label_weights": weights}
+def measure(
+    name: str, compute: str, length: int, args: argparse.Namespace, folder: pathlib.Path
+) -> dict[str, Any]:
+    """Run all programs on one case.
 
+    Args:
+      name: the case.
+      compute: dtype of the computation.
+      length: tokens of a row.
+      folder: where to exchange the batch and the weights; it is created.
 
-def measure(name, compute, length, args, folder):
-    """A row of the table, and its facts."""
+    Returns:
+      {ready, ms, peak, steps, rate}: the programs' first answers, the milliseconds of a step
+      [rounds], the peak memory and that of the steps in MiB, each by program, and the rate of
+      matmuls in GFLOP/s.
+    """
     cases, platform = DEVICES[args.device]
-    family, words, *rows = cases[name]
+    family, model, *rows = cases[name]
     folder.mkdir()
     case = {
         "family": family,
-        "model": words | {"scan": False},
+        "model": model | {"scan": False},
         "compute": compute,
         "length": length,
         "rows": rows[length == 512],
     }
     case |= {"folder": str(folder), "device": args.device}
-    np.savez(folder / "batch.npz", **batch_of(family, length, case["rows"]))
+    arrays: dict[str, Any] = batch_of(family, length, case["rows"])
+    np.savez(folder / "batch.npz", **arrays)
     case = json.dumps(case)
     with contextlib.ExitStack() as stack:
         workers = {
@@ -156,35 +119,45 @@ def measure(name, compute, length, args, folder):
         }
         ready = {"cloze": workers["cloze"].hear()}
         for way in args.ways:
-            own = KEEP_PAGES | intel_path() | platform if WAYS[way] else platform
-            words = [peers_python(), ROOT / "benchmarks" / "step_torch.py", case, way]
-            workers[way] = stack.enter_context(Worker(words, own))
+            environment = KEEP_PAGES | intel_path() | platform if WAYS[way] else platform
+            argv = [peers_python(), ROOT / "benchmarks" / "step_torch.py", case, way]
+            workers[way] = stack.enter_context(Worker(argv, environment))
             ready[way] = workers[way].hear()
-        check_losses(name, compute, {program: told["loss"] for program, told in ready.items()})
+        check_losses(name, compute, {program: ready[program]["loss"] for program in ready})
         interleaved(workers, 1, steps=2)
-        found = interleaved(workers, args.rounds, steps=args.steps)
+        answers = interleaved(workers, args.rounds, steps=args.steps)
     ms = {
         way: 1000 * np.array([reply["seconds"] for reply in replies])
-        for way, replies in found.items()
+        for way, replies in answers.items()
     }
-    steps = {way: replies[-1]["memory"] for way, replies in found.items()}
+    steps = {way: replies[-1]["memory"] for way, replies in answers.items()}
     peak = {way: max(ready[way]["memory"], steps[way]) for way in steps}
-    rate = max(told["rate"] for told in (ready["cloze"], *found["cloze"]))
+    rate = max(reply["rate"] for reply in (ready["cloze"], *answers["cloze"]))
     return {"ready": ready, "ms": ms, "peak": peak, "steps": steps, "rate": rate}
 
 
-def check_losses(name, compute, losses):
-    """Raise RuntimeError unless all programs begin with the loss of Cloze; losses: {program: loss}."""
+def check_losses(name: str, compute: str, losses: Mapping[str, float]) -> None:
+    """Raise RuntimeError unless all programs start with the loss of Cloze.
+
+    Args:
+      name, compute: the case and the dtype.
+      losses: {program: loss}.
+    """
     ours = losses["cloze"]
     for program, loss in losses.items():
         if not np.isclose(loss, ours, rtol=TOLERANCE[compute], atol=0):
             raise RuntimeError(
-                f"{name}, {compute}: the first loss is {ours} here and {loss} by {program}: not the same work"
+                f"{name}, {compute}: the first loss is {ours} in Cloze and {loss} in {program}: "
+                "the programs do not do the same work"
             )
 
 
-def times(facts, ways):
-    """{column: cell} of how long a step takes."""
+def times(facts: Mapping[str, Any], ways: Sequence[str]) -> dict[str, str]:
+    """Return {column: cell} of the time of a step.
+
+    Args:
+      facts: the result of `measure_case`.
+    """
     ms, ready = facts["ms"], facts["ready"]["cloze"]
     cells = {
         "Cloze, ms": spread(ms["cloze"]),
@@ -200,11 +173,15 @@ def times(facts, ways):
     }
 
 
-def sizes(facts, ways):
-    """{column: cell} of what it takes of memory."""
+def sizes(facts: Mapping[str, Any], ways: Sequence[str]) -> dict[str, str]:
+    """Return {column: cell} of the memory of a step.
+
+    Args:
+      facts: the result of `measure_case`.
+    """
     cells = {
-        f"{what}, MiB": " / ".join(f"{mib:,.0f}" for mib in facts[key].values())
-        for key, what in (("peak", "peak"), ("steps", "peak of the steps"))
+        f"{label}, MiB": " / ".join(f"{mib:,.0f}" for mib in facts[key].values())
+        for key, label in (("peak", "peak"), ("steps", "peak of the steps"))
     }
     return cells | {
         f"memory, Cloze / {way}": f"{facts['steps']['cloze'] / facts['steps'][way]:.2f}"
@@ -215,15 +192,19 @@ def sizes(facts, ways):
 SHOWN = {"times": (times, sizes), "memory": (sizes,)}
 
 
-def page(args, load, rows, versions):
-    """Append a section of the rows that there are."""
-    wanted = len(args.cases) * len(args.types)
+def page(
+    args: argparse.Namespace, load: float, rows: Sequence[dict[str, str]], versions: Sequence[str]
+) -> None:
+    """Append a section with the completed rows to the result page."""
+    num_cases = len(args.cases) * len(args.types)
+    failed = f" It failed after {len(rows)} of {num_cases} rows." if len(rows) < num_cases else ""
     note = (
-        f"`{command()}`: {args.length} tokens a row; milliseconds a step, the median of the rounds (there were {args.rounds}, of {args.steps} steps) and "
-        "in brackets the least and the most; ratios likewise, of each round's. Cells with strokes are in the order of the programs. The peak is the "
-        "process's, Cloze's with the weights that it writes for the others; that of the steps begins anew behind the first one, and the last ratios are "
-        "of it."
-        f"{f' It ended behind {len(rows)} of {wanted} rows.' if len(rows) < wanted else ''}"
+        f"`{command()}`: {args.length} tokens a row; milliseconds a step: the median of "
+        f"{args.rounds} rounds of {args.steps} steps and, in brackets, the minimum and the "
+        "maximum; ratios likewise, computed in each round. Cells with several figures are in the "
+        "order of the programs. The peak is the whole process's; Cloze's includes the weights that "
+        "it writes for the others. The peak of the steps is counted after the first step, and the "
+        f"last ratios are of it.{failed}"
     )
     lines = [
         f"| {' | '.join(rows[0])} |",
@@ -233,11 +214,11 @@ def page(args, load, rows, versions):
     append("step.md", [title(load, *dict.fromkeys(versions)), "", note, "", *lines])
 
 
-def asked():
-    """The arguments."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+def asked() -> argparse.Namespace:
+    """Return the arguments of the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--device", choices=DEVICES, default="cpu")
-    parser.add_argument("--cases", help="all of the device's unless given")
+    parser.add_argument("--cases", help="default: all cases of the device")
     parser.add_argument("--types", type=some_of(TOLERANCE), default=list(TOLERANCE))
     parser.add_argument("--length", type=int, choices=(128, 512), default=128)
     parser.add_argument("--rounds", type=at_least(1), default=5)
@@ -245,15 +226,15 @@ def asked():
         "--steps",
         type=at_least(1),
         default=3,
-        help="steps of a program before the next has its turn",
+        help="steps of a program before the next program's turn",
     )
     parser.add_argument(
         "--show",
         choices=SHOWN,
         default="times",
-        help="memory: times mean nothing on a busy machine, and are left out",
+        help="memory: omit the times, which mean nothing on a busy machine",
     )
-    ways = f"of {','.join(WAYS)}; '' is Cloze alone"
+    ways = f"of {','.join(WAYS)}; '' runs Cloze only"
     parser.add_argument(
         "--ways", type=some_of(WAYS, least=0), default=["trainer", "tuned", "compiled"], help=ways
     )
@@ -269,7 +250,7 @@ def asked():
     return args
 
 
-def main():
+def main() -> None:
     args = asked()
     load = os.getloadavg()[0]
     rows, versions = [], []
@@ -281,8 +262,8 @@ def main():
                         name, compute, args.length, args, pathlib.Path(folder) / f"{name}_{compute}"
                     )
                     cells = {"model": name, "type": compute, "length": str(args.length)}
-                    for part in SHOWN[args.show]:
-                        cells |= part(facts, args.ways)
+                    for make_cells in SHOWN[args.show]:
+                        cells |= make_cells(facts, args.ways)
                     rows.append(cells)
                     versions += [
                         version

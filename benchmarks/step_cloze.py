@@ -1,15 +1,28 @@
-"""The side of Cloze in benchmarks/step.py: the step that `train` runs, on a batch from a file."""
+"""The worker of benchmarks/step.py for Cloze: the step that `train` runs, with a given batch."""
+
+from __future__ import annotations
 
 import json
 import pathlib
 import sys
 import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.harness import answer, forget, memory
 
+if TYPE_CHECKING:
+    from pretrain.config import Run
+    from pretrain.training.program import Program
 
-def configured(case, shapes):
-    """The `config.Run` of a case."""
+
+def configured(case: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> Run:
+    """Return the configuration of a case.
+
+    Args:
+      case: {family, model, length, rows, compute}.
+      shapes: {key: shape} of the batch.
+    """
     from data.config import Data
     from data.objectives import CausalLm, MaskedLm, SpanCorruption
     from models.config.bert import BertConfig
@@ -29,6 +42,8 @@ def configured(case, shapes):
             objective = SpanCorruption(inputs=length)
         case "gpt2":
             objective = CausalLm(length=length)
+        case family:
+            raise ValueError(f"family {family!r}: expected bert, t5 or gpt2")
     data = Data(objective=objective, store="none", batch_size=case["rows"])
     return Run(
         model=model,
@@ -38,8 +53,11 @@ def configured(case, shapes):
     )
 
 
-def serve():
-    """Weights for the others, the first loss, and a function that runs steps."""
+def serve() -> dict[str, Any]:
+    """Write the weights for the other programs and return the first answer and the step function.
+
+    The step function runs `steps` steps and returns their median seconds, peak memory and loss.
+    """
     case = json.loads(sys.argv[1])
     import jax
     import numpy as np
@@ -63,34 +81,32 @@ def serve():
     )
     loss = compute_loss(program, state.params, batch, case["compute"])
 
-    began = time.perf_counter()
+    start = time.perf_counter()
     state, metrics = program.update(state, batch)
     jax.block_until_ready(metrics)
-    compiled = time.perf_counter() - began
+    compile_seconds = time.perf_counter() - start
 
-    def step(steps):
+    def step(steps: int) -> dict[str, float]:
         nonlocal state
         times = []
         for _ in range(steps):
-            began = time.perf_counter()
+            start = time.perf_counter()
             state, metrics = program.update(state, batch)
             jax.block_until_ready((state, metrics))
-            times.append(time.perf_counter() - began)
-        most = held(device)
+            times.append(time.perf_counter() - start)
+        peak_mib = held(device)
         return {
             "seconds": float(np.median(times)),
-            "memory": most,
+            "memory": peak_mib,
             "loss": float(metrics["loss"]),
             "rate": rate(device, case["compute"]) / 1e9,
         }
 
     ready = {
         "loss": loss,
-        "compile": compiled,
+        "compile": compile_seconds,
         "versions": [f"JAX {jax.__version__}"],
         "flops": flops.of_step(run),
-    }
-    ready |= {
         "hardware": [] if device.platform == "cpu" else [device.device_kind],
         "memory": held(device),
     }
@@ -99,7 +115,7 @@ def serve():
     return {"ready": ready | {"rate": rate(device, case["compute"]) / 1e9}, "step": step}
 
 
-def compute_loss(program, params, batch, compute_dtype) -> float:
+def compute_loss(program: Program, params: Any, batch: Any, compute_dtype: str) -> float:
     """Return the loss of a batch without dropout."""
     from pretrain.training.losses import LossOptions
 
@@ -109,8 +125,12 @@ def compute_loss(program, params, batch, compute_dtype) -> float:
     return float(loss.value({name: sums[name] / totals[name] for name in loss.loss_terms}))
 
 
-def save_as_theirs(model, params, folder):
-    """Write config.json and model.safetensors, which the other sides read."""
+def save_as_theirs(model: Any, params: Any, folder: pathlib.Path) -> None:
+    """Write config.json and model.safetensors in the format of transformers.
+
+    Args:
+      model: the model's configuration.
+    """
     from safetensors.numpy import save_file
 
     from pretrain.convert.read_write import converter_of
@@ -123,24 +143,28 @@ def save_as_theirs(model, params, folder):
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def held(device):
-    """The most of its memory that a device has held, MiB: of a CPU what this process has, since `forget`; of a GPU since it began."""
-    return (
-        memory() if device.platform == "cpu" else device.memory_stats()["peak_bytes_in_use"] / 2**20
-    )
+def held(device: Any) -> float:
+    """Return the peak memory in MiB of this process (on a CPU) or of the device."""
+    if device.platform == "cpu":
+        return memory()
+    return device.memory_stats()["peak_bytes_in_use"] / 2**20
 
 
-def rate(device, compute):
-    """The FLOP/s that a step is measured by: of a CPU those of its float32 products; of a GPU the published ones. Raises RuntimeError."""
+def rate(device: Any, compute: str) -> float:
+    """Return the peak FLOP/s: a CPU's measured rate of float32 matmuls, a GPU's published rate.
+
+    Raises:
+      RuntimeError: if there is no published rate.
+    """
     from pretrain.training import flops
 
     if device.platform == "cpu":
         return flops.measured("float32", seconds=0.1)
-    if not (found := flops.peak(device, compute)):
+    if not (peak := flops.peak(device, compute)):
         raise RuntimeError(
-            f"pretrain/training/accelerators.py has no rate of {device.device_kind}: give it a row"
+            f"pretrain/training/accelerators.py has no FLOP/s of {device.device_kind}: add a row"
         )
-    return found
+    return peak
 
 
 if __name__ == "__main__":

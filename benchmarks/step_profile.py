@@ -1,12 +1,17 @@
-"""Where a training step's time goes on a CPU: the operations of benchmarks/step.py's steps by kind, from XLA's own trace.
+"""Profile the training steps of benchmarks/step.py on a CPU: time by kind of operation.
 
-    python -m benchmarks.step_profile [--cases bert_base,t5_small] [--types float32,bfloat16] [--length 128] [--steps 4]
+    python -m benchmarks.step_profile [--cases bert_base,t5_small] [--types float32,bfloat16]
+      [--length 128] [--steps 4]
 
-Each operation that XLA runs is traced (`--xla_cpu_enable_xprof_traceme`), and its name in the compiled program tells which line of the model it
-is from. Several run at a time, and a trace slows short ones down, so kinds are told as shares of the operations' time. Beside them stands
-the floor: the useful FLOPs at the rate that square matmuls of 1,024 reach in float32 on the same cores, as a share of a step that is
-timed without a trace. A dated section is appended to benchmarks/results/step_profile.md.
+Each operation that XLA runs is traced (`--xla_cpu_enable_xprof_traceme`); its name in the compiled
+program shows which line of the model it is from. Several operations run at a time, and the trace
+slows short ones down, so that kinds are reported as shares of the operations' total time. "floor"
+is the time of the model's FLOPs at the rate of square float32 matmuls of 1,024 on the same cores,
+as a share of a step timed without a trace. A dated section is appended to
+benchmarks/results/step_profile.md.
 """
+
+from __future__ import annotations
 
 import argparse
 import collections
@@ -17,6 +22,8 @@ import re
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -31,9 +38,10 @@ from benchmarks.harness import (
     some_of,
     title,
 )
-from benchmarks.step import CASES, TOLERANCE, batch_of
+from benchmarks.step import TOLERANCE
+from benchmarks.step_cases import CASES, batch_of
 
-# kind: what the name of an operation has, asked in this order.
+# kind -> pattern of the names of its operations; the first match counts.
 KINDS = {
     "optimizer, clipping": re.compile(r"^jit\(step\)/(?!.*jvp)"),
     "attention: scores and sums": re.compile(r"b\w+,b\w+->b\w+\)?/(dot_general|transpose)$"),
@@ -50,11 +58,17 @@ KINDS = {
     "residuals, dropout": re.compile(r"layer|encoder|decoder|stack"),
 }
 COPIES, OTHER = "copies between them", "other"
-WRAPPERS = ("while", "call", "conditional")  # whose time is that of what they hold
+# Their time is that of the operations inside them.
+WRAPPERS = ("while", "call", "conditional")
 
 
-def kind_of(instruction, name):
-    """The kind of an instruction by its own name and that of the operation that it came from, None where it only holds others."""
+def kind_of(instruction: str, name: str) -> str | None:
+    """Return the kind of an instruction; None if it only contains others.
+
+    Args:
+      instruction: its name in the compiled program.
+      name: the name of the operation that it comes from, or "".
+    """
     if instruction.startswith(WRAPPERS):
         return None
     if not name:
@@ -62,21 +76,21 @@ def kind_of(instruction, name):
     return next((kind for kind, pattern in KINDS.items() if pattern.search(name)), OTHER)
 
 
-def operations(text):
-    """{instruction: name of the operation that it came from, or ""} of a compiled program's text."""
-    found = {}
+def operations(text: str) -> dict[str, str]:
+    """Return {instruction: name of its operation, or ""} of a compiled program's text."""
+    names = {}
     for line in text.splitlines():
         if match := re.match(r"\s*(?:ROOT )?%?([\w.\-]+) = ", line):
             name = re.search(r'op_name="([^"]*)"', line)
-            found[match[1]] = name[1] if name else ""
-    return found
+            names[match[1]] = name[1] if name else ""
+    return names
 
 
-def traced(folder):
-    """{instruction: seconds} of all events in a trace."""
+def traced(folder: str) -> Mapping[str, float]:
+    """Return {instruction: seconds} of all events in a trace."""
     from jax.profiler import ProfileData
 
-    times = collections.Counter()
+    times: dict[str, float] = collections.defaultdict(float)
     for path in pathlib.Path(folder).rglob("*.xplane.pb"):
         for plane in ProfileData.from_file(str(path)).planes:
             for line in plane.lines:
@@ -85,8 +99,11 @@ def traced(folder):
     return times
 
 
-def serve():
-    """One case: the time of a step without a trace, then the time of each kind in a trace."""
+def serve() -> dict[str, Any]:
+    """Return the first answer of a case and the step function.
+
+    The step function returns the seconds of a step without a trace and {kind: seconds} with one.
+    """
     case = json.loads(sys.argv[2])
     import jax
 
@@ -102,21 +119,21 @@ def serve():
     state, batch = program.init(), jax.device_put(batch)
     names = operations(program.update.lower(state, batch).compile().as_text())
 
-    def step():
+    def step() -> float:
         nonlocal state
-        began = time.perf_counter()
+        start = time.perf_counter()
         state, metrics = program.update(state, batch)
         jax.block_until_ready((state, metrics))
-        return time.perf_counter() - began
+        return time.perf_counter() - start
 
-    def run_steps(steps):
+    def run_steps(steps: int) -> dict[str, Any]:
         step()
         times = [step() for _ in range(steps)]
         with tempfile.TemporaryDirectory() as folder:
             with jax.profiler.trace(folder):
                 for _ in range(steps):
                     step()
-            kinds = collections.Counter()
+            kinds: dict[str, float] = collections.defaultdict(float)
             for instruction, seconds in traced(folder).items():
                 if instruction in names and (kind := kind_of(instruction, names[instruction])):
                     kinds[kind] += seconds / steps
@@ -130,8 +147,13 @@ def serve():
     return {"ready": ready, "step": run_steps}
 
 
-def line(name, compute, ready, found):
-    """A row of the table: the step, the floor's share of it, and each kind's share of the operations' time."""
+def line(name: str, compute: str, ready: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    """Return a row of the table: the step, the floor's share, and the share of each kind.
+
+    Args:
+      ready: first answer of the worker.
+      answer: answer of its step function.
+    """
     whole = sum(found["kinds"].values())
     shares = [found["kinds"].get(kind, 0) / whole for kind in (*KINDS, COPIES, OTHER)]
     cells = [
@@ -143,8 +165,8 @@ def line(name, compute, ready, found):
     return f"| {' | '.join([*cells, *(f'{share:.1%}' for share in shares)])} |"
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--cases", type=some_of(CASES), default=list(CASES))
     parser.add_argument("--types", type=some_of(TOLERANCE), default=list(TOLERANCE))
     parser.add_argument("--length", type=int, choices=(128, 512), default=128)
@@ -161,10 +183,10 @@ def main():
     )
     for name in args.cases:
         for compute in args.types:
-            family, words, *rows = CASES[name]
+            family, model, *rows = CASES[name]
             case = {
                 "family": family,
-                "model": words | {"scan": False},
+                "model": model | {"scan": False},
                 "compute": compute,
                 "length": args.length,
                 "rows": rows[args.length == 512],
@@ -177,7 +199,10 @@ def main():
                 lines.append(line(name, compute, ready, worker.ask(steps=args.steps)))
             print(lines[-1], file=sys.stderr, flush=True)
     columns = ["model", "type", "ms", "floor", *KINDS, COPIES, OTHER]
-    note = f"`{command()}`: {args.length} tokens a row, {args.steps} steps without a trace and as many with one."
+    note = (
+        f"`{command()}`: {args.length} tokens a row, {args.steps} steps without a trace "
+        "and as many with one."
+    )
     append(
         "step_profile.md",
         [

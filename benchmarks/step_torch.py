@@ -1,13 +1,24 @@
-"""The side of PyTorch in benchmarks/step.py; runs in the peers' environment: step_torch.py CASE trainer|trainer_compiled|tuned|compiled.
+"""The worker of benchmarks/step.py for PyTorch; it runs in the peers' environment.
 
-The Trainer has its own loop: a callback makes it wait before each turn for word to go on, and times its steps.
+    step_torch.py CASE trainer|trainer_compiled|tuned|compiled
+
+The Trainer has its own loop: a callback makes it wait for each turn and times its steps.
 """
+
+# torch and transformers are optional.
+# pyright: reportMissingImports=false
+
+from __future__ import annotations
 
 import json
 import os
 import pathlib
+import queue
 import sys
+import threading
 import time
+from collections.abc import Callable, Mapping
+from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
@@ -21,10 +32,14 @@ WAYS = ("trainer", "trainer_compiled", "tuned", "compiled")
 KINDS = {"bert": "BertForMaskedLM", "t5": "T5ForConditionalGeneration", "gpt2": "GPT2LMHeadModel"}
 
 
-def features(family, batch, device):
-    """The batch as the models of `transformers` want it, with -100 at what is not told.
+Step = Callable[[int], dict[str, float]]
 
-    On a GPU no mask of a batch that is all valid: the result is the same, and fused attention takes none.
+
+def features(family: str, batch: Mapping[str, np.ndarray], device: str) -> dict[str, torch.Tensor]:
+    """Return the batch as input of the models of transformers, with the label -100 where unscored.
+
+    On a GPU the mask of a batch without padding is omitted: the result is the same, and fused
+    attention accepts no mask.
     """
     names = {
         "t5": {
@@ -34,14 +49,14 @@ def features(family, batch, device):
         },
         "bert": {"attention_mask": "attention_mask"},
     }
-    given = {
+    inputs = {
         name: torch.tensor(batch[key].astype(np.int64))
         for name, key in names.get(family, {}).items()
     }
-    if device == "cuda" and "attention_mask" in given and given["attention_mask"].all():
-        del given["attention_mask"]
+    if device == "cuda" and "attention_mask" in inputs and inputs["attention_mask"].all():
+        del inputs["attention_mask"]
     if family == "t5":
-        return given
+        return inputs
     ids = batch["token_ids"].astype(np.int64)
     if family == "gpt2":
         return {"input_ids": torch.tensor(ids), "labels": torch.tensor(ids)}
@@ -49,39 +64,41 @@ def features(family, batch, device):
     np.put_along_axis(
         labels, batch["masked_positions"].astype(np.int64), batch["labels"].astype(np.int64), axis=1
     )
-    return given | {"input_ids": torch.tensor(ids), "labels": torch.tensor(labels)}
+    return inputs | {"input_ids": torch.tensor(ids), "labels": torch.tensor(labels)}
 
 
-def wait(device):
-    """Until all that was asked of a device is done."""
+def wait(device: str) -> None:
+    """Wait until a device has finished its work."""
     if device == "cuda":
         torch.cuda.synchronize()
 
 
-def held(device):
-    """The most of its memory that a device has held since `begin_anew`, MiB."""
+def held(device: str) -> float:
+    """Return the peak memory of a device in MiB since the last `reset_peak_memory`."""
     return torch.cuda.max_memory_allocated() / 2**20 if device == "cuda" else memory()
 
 
-def begin_anew(device):
-    """What `held` says, which then begins anew."""
+def begin_anew(device: str) -> float:
+    """Return the peak memory in MiB and reset it."""
     if device == "cpu":
         return forget()
-    most = held(device)
+    peak_mib = held(device)
     torch.cuda.reset_peak_memory_stats()
-    return most
+    return peak_mib
 
 
-def own_loss(model):
-    """inputs -> loss, as the model has it."""
+def own_loss(model: Any) -> Callable[[dict[str, torch.Tensor]], torch.Tensor]:
+    """Return the model's own loss, a function of its inputs."""
     return lambda inputs: model(**inputs).loss
 
 
-def objective(family, model, batch, device):
-    """inputs -> loss by hand; for BERT only the masked positions are scored."""
+def objective(
+    family: str, model: Any, batch: Mapping[str, np.ndarray], device: str
+) -> Callable[[dict[str, torch.Tensor]], torch.Tensor]:
+    """Return a loss, a function of the model's inputs; BERT's has masked positions only."""
     if family != "bert":
         return own_loss(model)
-    chosen = torch.tensor(
+    flat_positions = torch.tensor(
         (
             np.arange(len(batch["token_ids"]))[:, None] * batch["token_ids"].shape[1]
             + batch["masked_positions"]
@@ -91,18 +108,24 @@ def objective(family, model, batch, device):
     ).to(device)
     targets = torch.tensor(batch["labels"].ravel().astype(np.int64)).to(device)
 
-    def loss(inputs):
+    def loss(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
         states = model.bert(
             input_ids=inputs["input_ids"], attention_mask=inputs.get("attention_mask")
         )[0]
-        scores = model.cls(states.reshape(-1, states.shape[-1])[chosen])
+        scores = model.cls(states.reshape(-1, states.shape[-1])[flat_positions])
         return torch.nn.functional.cross_entropy(scores.float(), targets)
 
     return loss
 
 
-def first_loss(model, loss_of, inputs, low, device):
-    """The loss without dropout, in the type of the step."""
+def first_loss(
+    model: Any,
+    loss_of: Callable[[dict[str, torch.Tensor]], torch.Tensor],
+    inputs: dict[str, torch.Tensor],
+    low: bool,
+    device: str,
+) -> float:
+    """Return the loss without dropout in the step's dtype."""
     model.eval()
     with torch.no_grad(), torch.autocast(device, torch.bfloat16, enabled=low):
         loss = loss_of(inputs).item()
@@ -110,11 +133,21 @@ def first_loss(model, loss_of, inputs, low, device):
     return loss
 
 
-def by_hand(model, loss_of, inputs, low, device):
-    """A function (steps) -> answer, and the seconds that its first step took."""
+def by_hand(
+    model: Any,
+    loss_of: Callable[[dict[str, torch.Tensor]], torch.Tensor],
+    inputs: dict[str, torch.Tensor],
+    low: bool,
+    device: str,
+) -> tuple[Step, float]:
+    """Return the step function of a hand-written loop, and the seconds of its first step.
+
+    Args:
+      use_bfloat16: whether to compute in bfloat16.
+    """
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-8, weight_decay=0.01, fused=True)
 
-    def one():
+    def one() -> torch.Tensor:
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast(device, torch.bfloat16, enabled=low):
             loss = loss_of(inputs)
@@ -123,67 +156,74 @@ def by_hand(model, loss_of, inputs, low, device):
         optimizer.step()
         return loss
 
-    def step(steps):
+    def step(steps: int) -> dict[str, float]:
         times = []
         for _ in range(steps):
-            began = time.perf_counter()
+            start = time.perf_counter()
             loss = one()
             wait(device)
-            times.append(time.perf_counter() - began)
+            times.append(time.perf_counter() - start)
         return {"seconds": float(np.median(times)), "memory": held(device), "loss": loss.item()}
 
-    began = time.perf_counter()
+    start = time.perf_counter()
     one()
     wait(device)
-    return step, time.perf_counter() - began
+    return step, time.perf_counter() - start
 
 
-def by_trainer(case, model, inputs, low, compiled, device):
-    """The same, out of `transformers.Trainer` in a thread of its own.
+def by_trainer(
+    case: Mapping[str, Any],
+    model: Any,
+    inputs: dict[str, torch.Tensor],
+    low: bool,
+    compiled: bool,
+    device: str,
+) -> tuple[Step, float]:
+    """Return the step function of `transformers.Trainer`, and the seconds of its first step.
 
-    A step lasts from the end of the one before to its own, so that the data loader and the collator are in it; the first of a turn begins with
-    its batch at hand.
+    The Trainer runs in its own thread. A step lasts from the end of the step before to its own end.
     """
-    import queue
-    import threading
-
     go, done = queue.Queue(), queue.Queue()
 
     class Turns(transformers.TrainerCallback):
-        left = 0
+        remaining = 0  # steps of this turn
+        start = 0.0
 
-        def on_step_begin(self, *_, **__):
-            if not self.left:
-                self.left, self.began = go.get(), time.perf_counter()
+        def on_step_begin(self, *_: Any, **__: Any) -> None:
+            if not self.remaining:
+                self.remaining, self.start = go.get(), time.perf_counter()
 
-        def on_step_end(self, *_, **__):
+        def on_step_end(self, *_: Any, **__: Any) -> None:
             wait(device)
-            ended = time.perf_counter()
-            done.put(ended - self.began)
-            self.left, self.began = self.left - 1, ended
+            end = time.perf_counter()
+            done.put(end - self.start)
+            self.remaining, self.start = self.remaining - 1, end
 
     rows = [{name: value[i] for name, value in inputs.items()} for i in range(case["rows"])] * 1000
-    how = transformers.TrainingArguments(
-        output_dir=case["folder"] + "/trainer", per_device_train_batch_size=case["rows"], max_steps=1_000_000, bf16=low, use_cpu=device == "cpu",
-        learning_rate=1e-8, weight_decay=0.01, report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True, seed=0,
-        torch_compile=compiled,
+    arguments = transformers.TrainingArguments(
+        output_dir=case["folder"] + "/trainer", per_device_train_batch_size=case["rows"],
+        max_steps=1_000_000, bf16=low, use_cpu=device == "cpu", learning_rate=1e-8,
+        weight_decay=0.01, report_to=[], save_strategy="no", logging_strategy="no",
+        disable_tqdm=True, seed=0, torch_compile=compiled,
     )  # fmt: skip
-    trainer = transformers.Trainer(model=model, args=how, train_dataset=rows, callbacks=[Turns()])
+    trainer = transformers.Trainer(
+        model=model, args=arguments, train_dataset=rows, callbacks=[Turns()]
+    )
 
-    def train():
+    def train() -> None:
         try:
             trainer.train()
-        except Exception as error:  # raised where the step is waited for
+        except Exception as error:  # next_time() raises it in the main thread
             done.put(error)
 
     threading.Thread(target=train, daemon=True).start()
 
-    def next_time():
-        if isinstance(told := done.get(), Exception):
-            raise told
-        return told
+    def next_time() -> float:
+        if isinstance(seconds := done.get(), Exception):
+            raise seconds
+        return seconds
 
-    def step(steps):
+    def step(steps: int) -> dict[str, float]:
         go.put(steps)
         return {
             "seconds": float(np.median([next_time() for _ in range(steps)])),
@@ -194,25 +234,28 @@ def by_trainer(case, model, inputs, low, compiled, device):
     return step, first
 
 
-def serve():
+def serve() -> dict[str, Any]:
+    """Return the first answer and the step function of the program that the command line names."""
     case, way = json.loads(sys.argv[1]), sys.argv[2]
     if way not in WAYS:
-        raise SystemExit(f"no such way: {way}; there are {', '.join(WAYS)}")
+        raise SystemExit(f"unknown program: {way}; allowed: {', '.join(WAYS)}")
     device = {"cpu": "cpu", "gpu": "cuda"}[case["device"]]
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     torch.manual_seed(0)
     with np.load(pathlib.Path(case["folder"]) / "batch.npz") as file:
         batch = dict(file)
     model = getattr(transformers, KINDS[case["family"]]).from_pretrained(case["folder"]).to(device)
-    inputs, low = (
-        {name: value.to(device) for name, value in features(case["family"], batch, device).items()},
-        case["compute"] == "bfloat16",
-    )
+    inputs = {
+        name: value.to(device) for name, value in features(case["family"], batch, device).items()
+    }
+    low = case["compute"] == "bfloat16"
     trainer, compiled = way.startswith("trainer"), way.endswith("compiled")
     loss_of = own_loss(model) if trainer else objective(case["family"], model, batch, device)
     loss = first_loss(model, loss_of, inputs, low, device)
     if trainer:
-        rows = {name: value.cpu() for name, value in inputs.items()}  # which the Trainer moves
+        rows = {
+            name: value.cpu() for name, value in inputs.items()
+        }  # the Trainer moves them itself
         step, first = by_trainer(case, model, rows, low, compiled, device)
     else:
         step, first = by_hand(
@@ -233,4 +276,4 @@ def serve():
 
 if __name__ == "__main__":
     answer(serve)
-    os._exit(0)  # the Trainer still waits for its turn
+    os._exit(0)  # the thread of the Trainer still waits for its turn

@@ -1,26 +1,31 @@
-"""How long until a held-out loss is reached, beside `transformers.Trainer`: BERT-mini on the books, both from the start of their process.
+"""Time Cloze and `transformers.Trainer` from their start to held-out losses: BERT-mini on books.
 
-    python -m benchmarks.time_to_loss --store runs/books [--limit 600] [--every 100] [--ways cloze,cloze_bf16,trainer,trainer_bf16] [data.batch_size=32 ...]
+    python -m benchmarks.time_to_loss --store runs/books [--limit 600] [--every 100]
+      [--ways cloze,cloze_bf16,trainer,trainer_bf16] [data.batch_size=32 ...]
 
-The same tokens, model, batch size and schedule (configs/bert_mini.py: 64 rows of 16, three words in ten masked; words change them for both). Cloze is
-`python -m pretrain train` under the environment that launch.sh sets, with a compilation cache of its own, empty at first; `cloze_bf16` with the
-words that docs/speed.md gives for a CPU. The peer is a program after `run_mlm.py` in a plain environment: ids in rows as long,
-`DataCollatorForLanguageModeling`, `Trainer`; `trainer_bf16` with its `bf16=True`. All score the same held-out batches each `--every`
-steps, and that counts as their time.
+Both use the same tokens, model, batch size and schedule (configs/bert_mini.py: 64 rows of 16, 30 %
+of the tokens masked; overrides change them for both). Cloze is `python -m pretrain train` with the
+environment variables of launch.sh and its own compilation cache, empty at first; `cloze_bf16` has
+the overrides that docs/speed.md recommends for a CPU. The peer is a program like `run_mlm.py` in a
+plain environment: ids in rows of the same length, `DataCollatorForLanguageModeling`, `Trainer`;
+`trainer_bf16` has `bf16=True`. All programs score the same held-out batches every `--every` steps,
+and the time of scoring counts.
 
-They take turns of `--slice` seconds; a program that does not have its turn is stopped (SIGSTOP) and its clock with it. `--limit` is of each
-one's own clock. A dated section is appended to benchmarks/results/time_to_loss.md.
+They take turns of `--slice` seconds; a program is stopped (SIGSTOP) between its turns, and its
+clock with it. `--limit` is in seconds of each program's own clock. A dated section is appended to
+benchmarks/results/time_to_loss.md.
 """
+
+from __future__ import annotations
 
 import argparse
 import json
 import os
 import pathlib
-import signal
-import subprocess
 import sys
 import tempfile
-import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -36,14 +41,15 @@ from benchmarks.harness import (
     title,
     told_plainly,
 )
+from benchmarks.program_turns import Score, Turn
 from data.pipeline import Stream
 from data.store.reader import Store
 from pretrain.config import load
 from pretrain.convert.read_write import converter_of
 
-# Loss is told in these steps of a nat; the commonest words alone are worth 6.6.
+# The losses of the table's rows; the loss of unigram frequencies is 6.6.
 LOSSES = [6.5 - 0.25 * i for i in range(11)]
-# way: (whether it is Cloze, what it is told besides)
+# program: (whether it is Cloze, its additional arguments)
 WAYS = {
     "cloze": (True, []),
     "cloze_bf16": (True, ["model.scan=false", "train.compute_dtype=bfloat16"]),
@@ -53,93 +59,61 @@ WAYS = {
 RATIOS = [("trainer", "cloze"), ("trainer_bf16", "cloze_bf16"), ("trainer", "cloze_bf16")]
 
 
-class Turn:
-    """A program that runs only while it is told to, and what it has told of its held-out loss: [(own seconds, step, loss)]."""
+def material(
+    folder: pathlib.Path, store_path: str | os.PathLike[str], words: Sequence[str]
+) -> None:
+    """Write the peer's inputs to a folder.
 
-    def __init__(self, words, page, key, environment, log):
-        self.page, self.key, self.log, self.clock, self.told, self.read = page, key, log, 0.0, [], 0
-        environment = {
-            name: value for name, value in os.environ.items() if name != "GLIBC_TUNABLES"
-        } | environment
-        with log.open("w") as file:
-            self.process = subprocess.Popen(
-                [str(word) for word in words], cwd=ROOT, env=environment, stdout=file, stderr=file
-            )
-        self.process.send_signal(signal.SIGSTOP)
+    They are the ids of the training split, the held-out batches that `train` scores, and the
+    model's configuration.
 
-    def go(self, seconds):
-        """Run for so long; returns whether it still does. Raises RuntimeError where it failed."""
-        self.process.send_signal(signal.SIGCONT)
-        began = time.monotonic()
-        while (spent := time.monotonic() - began) < seconds and self.process.poll() is None:
-            self.look(self.clock + spent)
-            time.sleep(0.05)
-        self.clock += time.monotonic() - began
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGSTOP)
-        elif self.process.returncode:
-            raise RuntimeError(
-                f"{self.process.args[:4]} ended with status {self.process.returncode}:\n{self.log.read_text()[-2000:]}"
-            )
-        self.look(self.clock)
-        return self.process.poll() is None
-
-    def look(self, now):
-        """What has been written since."""
-        if not self.page.exists():
-            return
-        with self.page.open() as file:
-            file.seek(self.read)
-            text = file.read()
-        text = text[: text.rfind("\n") + 1]
-        self.read += len(text.encode())
-        rows = [json.loads(line) for line in text.splitlines()]
-        self.told += [(now, row["step"], row[self.key]) for row in rows if self.key in row]
-
-    def end(self):
-        self.process.kill()
-        self.process.wait()
-
-
-def material(folder, store_path, words):
-    """What the peer reads: ids of the training part, the held-out batches that `train` scores, and the model's configuration."""
-    run = load("bert_mini", words)
+    Args:
+      overrides: of the configuration.
+    """
+    run = load("bert_mini", list(words))
     store = Store.open(store_path)
-    held = list(Stream(store, run.data, split="heldout", seed=run.train.seed).evaluation_batches())
-    np.savez(
-        folder / "heldout.npz",
-        **{key: np.concatenate([batch[key] for batch in held]) for key in held[0]},
+    batches: Any = list(
+        Stream(store, run.data, split="heldout", seed=run.train.seed).evaluation_batches()
     )
+    arrays: dict[str, Any] = {
+        key: np.concatenate([batch[key] for batch in batches]) for key in batches[0]
+    }
+    np.savez(folder / "heldout.npz", **arrays)
     np.save(
         folder / "ids.npy",
         np.asarray(Stream(store, run.data, split="train", seed=run.train.seed).split.tokens),
     )
     settings = converter_of(run.model).hf_config(run.model, store.vocabulary)
     settings |= {name: getattr(store.vocabulary, name) for name in ("cls", "sep", "mask")}
-    o = run.optimizer
+    optimizer: Any = run.optimizer
+    objective: Any = run.data.objective
     settings["arguments"] = {
-        "per_device_train_batch_size": run.data.batch_size, "max_steps": run.train.steps, "learning_rate": o.learning_rate,
-        "warmup_steps": o.warmup, "adam_beta1": o.beta1, "adam_beta2": o.beta2, "adam_epsilon": o.epsilon, "weight_decay": o.weight_decay,
-        "max_grad_norm": o.max_grad_norm,
-    }  # fmt: skip
-    settings["rate"], settings["length_of_rows"] = (
-        run.data.objective.mask_rate,
-        run.data.objective.length,
-    )
+        "per_device_train_batch_size": run.data.batch_size,
+        "max_steps": run.train.steps,
+        "learning_rate": optimizer.learning_rate,
+        "warmup_steps": optimizer.warmup_steps,
+        "adam_beta1": optimizer.beta1,
+        "adam_beta2": optimizer.beta2,
+        "adam_epsilon": optimizer.epsilon,
+        "weight_decay": optimizer.weight_decay,
+        "max_grad_norm": optimizer.max_grad_norm,
+    }
+    settings["rate"], settings["length_of_rows"] = objective.mask_rate, objective.length
     (folder / "settings.json").write_text(json.dumps(settings))
 
 
-def reached(told, loss):
-    """(own seconds, step) when a loss was first reached, or None."""
+def reached(told: Sequence[Score], loss: float) -> tuple[float, int] | None:
+    """Return (own seconds, step) at which a loss was first reached, or None."""
     return next(((now, step) for now, step, value in told if value <= loss), None)
 
 
-def ratios(told):
-    """Those of RATIOS of which both were run."""
+def ratios(told: Mapping[str, Sequence[Score]]) -> list[tuple[str, str]]:
+    """Return the pairs of RATIOS of which both programs ran."""
     return [pair for pair in RATIOS if told.keys() >= set(pair)]
 
 
-def columns(told):
+def columns(told: Mapping[str, Sequence[Score]]) -> list[str]:
+    """Return the header of the table."""
     return [
         "held-out loss",
         *(f"{name}, s (step)" for name in told),
@@ -147,28 +121,40 @@ def columns(told):
     ]
 
 
-def table(told, losses):
-    """A row for each loss that any has reached."""
+def table(told: Mapping[str, Sequence[Score]], losses: Sequence[float]) -> Iterator[str]:
+    """Yield a row for each loss that any program has reached.
+
+    Args:
+      scores: {program: its losses}.
+    """
     for loss in losses:
-        found = {name: reached(rows, loss) for name, rows in told.items()}
-        if not any(found.values()):
+        firsts = {name: reached(scores, loss) for name, scores in told.items()}
+        if not any(firsts.values()):
             continue
         cells = [
             f"{loss:.2f}",
-            *(f"{at[0]:.0f} ({at[1]})" if at else "not reached" for at in found.values()),
+            *(
+                f"{first[0]:.0f} ({first[1]})" if first else "not reached"
+                for first in firsts.values()
+            ),
         ]
-        pairs = [(found[theirs], found[ours]) for theirs, ours in ratios(told)]
+        pairs = [(firsts[theirs], firsts[ours]) for theirs, ours in ratios(told)]
         cells += [
             f"{theirs[0] / ours[0]:.2f}" if theirs and ours else "-" for theirs, ours in pairs
         ]
         yield f"| {' | '.join(cells)} |"
 
 
-def begin(way, folder, words, every):
-    """The `Turn` of a way."""
-    own, more = WAYS[way]
+def begin(way: str, folder: pathlib.Path, words: Sequence[str], every: int) -> Turn:
+    """Start a program.
+
+    Args:
+      overrides: of the configuration.
+      every: steps between two scorings.
+    """
+    is_cloze, more = WAYS[way]
     log = folder / f"{way}.log"
-    if not own:
+    if not is_cloze:
         peer = [
             peers_python(),
             ROOT / "benchmarks" / "time_to_loss_torch.py",
@@ -193,8 +179,10 @@ def begin(way, folder, words, every):
     return Turn(ours, folder / way / "metrics.jsonl", "heldout_loss", KEEP_PAGES | fresh, log)
 
 
-def take_turns(args, folder, words):
-    """Return {way: [(seconds, step, held-out loss)]} of programs that run a slice of time each, in turns, until the limit."""
+def take_turns(
+    args: argparse.Namespace, folder: pathlib.Path, words: Sequence[str]
+) -> dict[str, list[Score]]:
+    """Run the programs in turns until the limit and return {program: its losses}."""
     turns = {}
     try:
         for way in args.ways:
@@ -202,19 +190,18 @@ def take_turns(args, folder, words):
         running = dict(turns)
         while running:
             for name, turn in list(running.items()):
-                left = min(args.slice, args.limit - turn.clock)
-                if not turn.go(left) or turn.clock >= args.limit - 0.1:
+                seconds = min(args.slice, args.limit - turn.clock)
+                if not turn.go(seconds) or turn.clock >= args.limit - 0.1:
                     del running[name]
-                shown = f"{name}: {turn.clock:.0f} s, {turn.told[-1:]}"
-                print(shown, file=sys.stderr, flush=True)
+                print(f"{name}: {turn.clock:.0f} s, {turn.told[-1:]}", file=sys.stderr, flush=True)
     finally:
         for turn in turns.values():
             turn.end()
     return {name: turn.told for name, turn in turns.items()}
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--store", type=pathlib.Path, default="runs/books")
     parser.add_argument("--limit", type=duration, default=600)
     parser.add_argument("--every", type=at_least(1), default=100)
@@ -223,34 +210,35 @@ def main():
         "--ways", type=some_of(WAYS), default=list(WAYS), help=f"of {','.join(WAYS)}"
     )
     parser.add_argument(
-        "words", nargs="*", metavar="key=value", help="changes of the configuration, for both"
+        "overrides", nargs="*", metavar="key=value", help="overrides of the configuration, for both"
     )
     args = parser.parse_args()
     load_before = os.getloadavg()[0]
-    words = [
+    overrides = [
         f"data.store={args.store}",
         f"evaluate.every={args.every}",
         "train.stop_at_step=0",
         "checkpoint.every=100000",
-        *args.words,
+        *args.overrides,
     ]
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         with told_plainly(parser):
-            material(folder, args.store, words)
+            material(folder, args.store, overrides)
             if not all(WAYS[way][0] for way in args.ways):
                 peers_python()
-        told = take_turns(args, folder, words)
+        scores = take_turns(args, folder, overrides)
     last = ", ".join(
         f"{name} {now:.0f} s, step {step}, {loss:.3f}"
-        for name, rows in told.items()
-        for now, step, loss in rows[-1:]
+        for name, program_scores in scores.items()
+        for now, step, loss in program_scores[-1:]
     )
     note = (
-        f"`{command()}`: seconds of each program's own clock, {args.limit:g} at most, from its start to the first held-out loss at or below the first "
-        f"column, and the step; scored each {args.every} steps. The last of each: {last}."
+        f"`{command()}`: seconds of each program's own clock, at most {args.limit:g}, from its "
+        "start to the first held-out loss at or below the first column, and the step; scored every "
+        f"{args.every} steps. The last scores: {last}."
     )
-    head = columns(told)
+    head = columns(scores)
     append(
         "time_to_loss.md",
         [
@@ -260,7 +248,7 @@ def main():
             "",
             f"| {' | '.join(head)} |",
             "|---" * len(head) + "|",
-            *table(told, LOSSES),
+            *table(scores, LOSSES),
         ],
     )
 

@@ -1,8 +1,18 @@
-"""The side of PyTorch in benchmarks/time_to_loss.py, after `run_mlm.py`; runs in the peers' environment: time_to_loss_torch.py FOLDER EVERY TOLD [bf16]."""
+"""The PyTorch program of benchmarks/time_to_loss.py, like `run_mlm.py`; for the peers' environment.
+
+time_to_loss_torch.py FOLDER EVERY SCORES [bf16]
+"""
+
+# torch and transformers are optional.
+# pyright: reportMissingImports=false
+
+from __future__ import annotations
 
 import json
 import pathlib
 import sys
+from collections.abc import Mapping
+from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
@@ -14,18 +24,18 @@ from benchmarks.ready_ids import Ready
 
 
 class Rows(torch.utils.data.Dataset):
-    """[CLS] text [SEP], cut out of the joined text."""
+    """Rows "[CLS] text [SEP]" of one length, taken from the concatenated text."""
 
-    def __init__(self, ids, length, settings):
+    def __init__(self, ids: np.ndarray, length: int, settings: Mapping[str, Any]) -> None:
+        """Split `ids` into rows of `length` tokens."""
         self.ids, self.text, self.ends = ids, length - 2, (settings["cls"], settings["sep"])
-        self.special = np.array(
-            [1, *[0] * self.text, 1]
-        )  # with which the collator need not ask the tokenizer
+        # With this mask the collator does not need the tokenizer.
+        self.special = np.array([1, *[0] * self.text, 1])
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.ids) // self.text
 
-    def __getitem__(self, i):
+    def __getitem__(self, i: int) -> dict[str, np.ndarray]:
         text = self.ids[i * self.text : (i + 1) * self.text].astype(np.int64)
         return {
             "input_ids": np.array([self.ends[0], *text, self.ends[1]]),
@@ -33,25 +43,27 @@ class Rows(torch.utils.data.Dataset):
         }
 
 
-OWN = {  # keys of settings.json that are not of their configuration
+# Keys of settings.json that are not fields of transformers.BertConfig.
+OWN = {
     *("cls", "sep", "mask", "arguments", "rate", "length_of_rows"),
     *("transformers_version", "architectures", "model_type"),
 }
 
 
-def score(model, held, low):
-    """The mean over all held-out targets, in the type of the step."""
+def score(model: Any, held: Mapping[str, np.ndarray], low: bool) -> float:
+    """Return the mean loss of all held-out targets in the step's dtype."""
     model.eval()
     total = weight = 0.0
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=low):
-        for at in range(0, len(held["token_ids"]), 64):
-            batch = {key: torch.tensor(value[at : at + 64]) for key, value in held.items()}
+        for start in range(0, len(held["token_ids"]), 64):
+            batch = {key: torch.tensor(value[start : start + 64]) for key, value in held.items()}
             states = model.bert(
                 input_ids=batch["token_ids"].long(), attention_mask=batch["attention_mask"].long()
             )[0]
-            chosen = torch.take_along_dim(states, batch["masked_positions"].long()[..., None], 1)
+            positions = batch["masked_positions"].long()[..., None]
+            masked_states = torch.take_along_dim(states, positions, 1)
             nats = torch.nn.functional.cross_entropy(
-                model.cls(chosen).flatten(0, 1).float(),
+                model.cls(masked_states).flatten(0, 1).float(),
                 batch["labels"].long().flatten(),
                 reduction="none",
             )
@@ -61,31 +73,31 @@ def score(model, held, low):
     return total / weight
 
 
-def main():
-    folder, every, told, *more = (
+def main() -> None:
+    folder, every, scores_path = (
         pathlib.Path(sys.argv[1]),
         int(sys.argv[2]),
         pathlib.Path(sys.argv[3]),
-        *sys.argv[4:],
     )
     settings = json.loads((folder / "settings.json").read_text())
-    held = dict(np.load(folder / "heldout.npz"))
-    theirs = {key: value for key, value in settings.items() if key not in OWN}
-    model = transformers.BertForMaskedLM(transformers.BertConfig(**theirs))
-    low = "bf16" in more
+    held_out = dict(np.load(folder / "heldout.npz"))
+    fields = {key: value for key, value in settings.items() if key not in OWN}
+    model = transformers.BertForMaskedLM(transformers.BertConfig(**fields))
+    low = "bf16" in sys.argv[4:]
 
     class Score(transformers.TrainerCallback):
-        def on_step_end(self, args, state, control, **_):
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             if state.global_step % every == 0:
-                line = {"step": state.global_step, "heldout_loss": score(model, held, low)}
-                with told.open("a") as file:
+                line = {"step": state.global_step, "heldout_loss": score(model, held_out, low)}
+                with scores_path.open("a") as file:
                     file.write(json.dumps(line) + "\n")
 
     arguments = transformers.TrainingArguments(
-        output_dir=str(told.with_suffix("")), use_cpu=True, report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True,
-        lr_scheduler_type="linear", remove_unused_columns=False, seed=0, bf16=low, **settings["arguments"],
+        output_dir=str(scores_path.with_suffix("")), use_cpu=True, report_to=[],
+        save_strategy="no", logging_strategy="no", disable_tqdm=True, lr_scheduler_type="linear",
+        remove_unused_columns=False, seed=0, bf16=low, **settings["arguments"],
     )  # fmt: skip
-    tokenizer = Ready(settings["mask"], settings["pad_token_id"], settings["vocab_size"])
+    tokenizer: Any = Ready(settings["mask"], settings["pad_token_id"], settings["vocab_size"])
     collator = transformers.DataCollatorForLanguageModeling(
         tokenizer, mlm_probability=settings["rate"]
     )

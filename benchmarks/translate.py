@@ -1,11 +1,18 @@
-"""How well a Transformer translates: pairs prepared, trained, its last checkpoints averaged, a test set translated, and BLEU.
+"""Train a translation Transformer, average its last checkpoints, and score it by BLEU.
 
-    python benchmarks/translate.py CORPUS [--work runs/translate] [--averaged 5] [--beams 4] [--note TEXT] [path=value ...]
+    python benchmarks/translate.py CORPUS [--work runs/translate] [--averaged 5] [--beams 4]
+      [--note TEXT] [path=value ...]
 
-CORPUS: a folder with train.en, train.de, test_2016_flickr.en and test_2016_flickr.de, a sentence a line: Multi30k, task 1, raw (Elliott
-et al. 2016). What is in the work folder already is not made again. BLEU is sacrebleu's (Post 2018, `pip install -e '.[metrics]'`) on
-text as it is, with its signature. A dated section is appended to benchmarks/results/translate.md.
+CORPUS is a folder with train.en, train.de, test_2016_flickr.en and test_2016_flickr.de, one
+sentence a line: Multi30k, task 1, raw (Elliott et al. 2016). Files that exist in the work folder
+are not made again. BLEU is sacrebleu's (Post 2018, `pip install -e '.[metrics]'`) on raw text,
+with its signature. A dated section is appended to benchmarks/results/translate.md.
 """
+
+# sacrebleu is optional.
+# pyright: reportMissingImports=false
+
+from __future__ import annotations
 
 import argparse
 import datetime
@@ -15,6 +22,8 @@ import pathlib
 import platform
 import sys
 import time
+from collections.abc import Sequence
+from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
@@ -23,14 +32,14 @@ sys.path.insert(0, str(ROOT))
 
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
-import sacrebleu  # noqa: E402
+from sacrebleu.metrics.bleu import BLEU  # noqa: E402
 
 from benchmarks.harness import at_least, command, processor_name  # noqa: E402
 from models.generation.generate import Beam, Greedy  # noqa: E402
 from pretrain.__main__ import main as cloze  # noqa: E402
 from pretrain.cli.evaluate import evaluate  # noqa: E402
 from pretrain.inference.generate import Translations  # noqa: E402
-from pretrain.inference.trained import open_trained  # noqa: E402
+from pretrain.inference.trained import Trained, open_trained  # noqa: E402
 from pretrain.workdir import metrics_file  # noqa: E402
 
 CONFIG, TEST = "transformer_multi30k", "test_2016_flickr"
@@ -38,20 +47,20 @@ RESULTS = ROOT / "benchmarks" / "results" / "translate.md"
 LENGTH = 64  # tokens of a translation at most
 
 
-def lines(path):
-    """A text a line; other characters that end lines elsewhere, which this corpus has, do not here."""
+def lines(path: pathlib.Path) -> list[str]:
+    """Return the lines of a file; only "\\n" ends a line, other separators occur in this corpus."""
     return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
 
 
-def verb(*words):
-    """A verb of Cloze, as its user runs it."""
+def verb(*words: object) -> None:
+    """Run a verb of Cloze; exit if it fails."""
     print("python -m pretrain", *words, flush=True)
     if status := cloze([str(word) for word in words]):
         sys.exit(status)
 
 
-def prepare(corpus, work, languages):
-    """The store of the training pairs."""
+def prepare(corpus: pathlib.Path, work: pathlib.Path, languages: Sequence[str]) -> None:
+    """Prepare the store of the training pairs."""
     pairs = work / "train.jsonl"
     if not pairs.exists():
         sides = [lines(corpus / f"train.{language}") for language in languages]
@@ -60,7 +69,7 @@ def prepare(corpus, work, languages):
                 file.write(
                     json.dumps({"source": source, "target": target}, ensure_ascii=False) + "\n"
                 )
-    words = [
+    options = [
         "--document",
         "pair",
         "--layout",
@@ -72,36 +81,57 @@ def prepare(corpus, work, languages):
         "--held-out",
         "0.01",
     ]
-    verb("prepare", pairs, "--output", work / "store", *words)
+    verb("prepare", pairs, "--output", work / "store", *options)
 
 
-def score(trained, sources, references, strategy):
-    """(BLEU, its signature, seconds) of the translations of `sources`; compilation is not counted."""
+def score(
+    trained: Trained, sources: Sequence[str], references: Sequence[str], strategy: Any
+) -> tuple[float, Any, float]:
+    """Translate `sources` and return (BLEU, its signature, seconds without compilation).
+
+    Args:
+      strategy: `Greedy` or `Beam`.
+    """
     translate = Translations(trained, LENGTH, 32, strategy)
-    places = [None] * len(sources)
-    translate(sources, places)
-    began = time.monotonic()
-    written = [answer["written"] for answer in translate(sources, places)]
-    seconds = time.monotonic() - began
-    bleu = sacrebleu.metrics.BLEU()
-    found = bleu.corpus_score(written, [references])
-    return found.score, bleu.get_signature(), seconds
+    positions: Any = [None] * len(sources)
+    translate(sources, positions)
+    start = time.monotonic()
+    translations = [answer["written"] for answer in translate(sources, positions)]
+    seconds = time.monotonic() - start
+    bleu = BLEU()
+    result = bleu.corpus_score(translations, [references])
+    return result.score, bleu.get_signature(), seconds
 
 
-def append_results(args, run, params, table, signature, count):
-    """Append a dated section with the table to RESULTS, and print it; count: sentences of the test set."""
+def append_results(
+    args: argparse.Namespace,
+    run: pathlib.Path,
+    params: Any,
+    table: Sequence[str],
+    signature: Any,
+    count: int,
+) -> None:
+    """Append a dated section with the table to RESULTS, and print it.
+
+    Args:
+      run: workdir of the training.
+      signature: sacrebleu's.
+      count: sentences of the test set.
+    """
     rows = metrics_file.read(run / "metrics.jsonl")
-    tokens, minutes = (
-        sum(row["tokens"] for row in rows) / 1e6,
-        sum(row["seconds"] for row in rows) / 60,
-    )
+    tokens = sum(row["tokens"] for row in rows) / 1e6
+    minutes = sum(row["seconds"] for row in rows) / 60
+    median_rate = np.median([row["tokens_per_second"] for row in rows])
     size = sum(leaf.size for leaf in jax.tree.leaves(params))
+    python = f"Python {platform.python_version()}"
+    machine = f"{datetime.date.today()}, {processor_name()}, {os.cpu_count()} cores, {python}"
     text = f"""
-## {datetime.date.today()}, {processor_name()}, {os.cpu_count()} cores, Python {platform.python_version()}
+## {machine}
 
-`{command()}`, {"-".join(args.languages)}: {CONFIG}, {size:,} parameters, {rows[-1]["step"]:,} steps, {tokens:.1f} M tokens of
-both sides, {minutes:.0f} minutes of steps (median {np.median([row["tokens_per_second"] for row in rows]):,.0f} tokens/s). {TEST}, {count:,} sentences; sacrebleu
-`{signature}`. {args.note}
+`{command()}`, {"-".join(args.languages)}: {CONFIG}, {size:,} parameters,
+{rows[-1]["step"]:,} steps, {tokens:.1f} M tokens of both sides, {minutes:.0f} minutes of steps
+(median {median_rate:,.0f} tokens/s). {TEST}, {count:,} sentences; sacrebleu `{signature}`.
+{args.note}
 
 | parameters | nats a held-out token | decoding | BLEU | sentences/s |
 |---|---|---|---|---|
@@ -110,12 +140,12 @@ both sides, {minutes:.0f} minutes of steps (median {np.median([row["tokens_per_s
     RESULTS.parent.mkdir(exist_ok=True)
     with open(RESULTS, "a") as file:
         file.write(
-            text if RESULTS.stat().st_size else f"# How well a small Transformer translates\n{text}"
+            text if RESULTS.stat().st_size else f"# Translation by a small Transformer\n{text}"
         )
     print(text)
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -125,7 +155,9 @@ def main():
     parser.add_argument("--averaged", type=at_least(1), default=5)
     parser.add_argument("--beams", type=at_least(1), default=4)
     parser.add_argument("--languages", nargs=2, default=("en", "de"), metavar=("FROM", "TO"))
-    parser.add_argument("--note", default="", help="what else ran meanwhile")
+    parser.add_argument(
+        "--note", default="", help="a remark for the page, such as other load on the machine"
+    )
     args = parser.parse_intermixed_args()
     args.work.mkdir(parents=True, exist_ok=True)
     run, mean = args.work / "run", args.work / f"mean_{args.averaged}"
@@ -141,10 +173,11 @@ def main():
         (f"the mean of the last {args.averaged}", mean),
     ):
         trained, (_, _, scores) = open_trained(workdir), evaluate(workdir)
-        for how, strategy in (("greedy", Greedy()), (f"beam {args.beams}", Beam(args.beams))):
+        for decoding, strategy in (("greedy", Greedy()), (f"beam {args.beams}", Beam(args.beams))):
             bleu, signature, seconds = score(trained, sources, references, strategy)
             table.append(
-                f"| {name} | {scores['seq2seq']:.3f} | {how} | {bleu:.2f} | {len(sources) / seconds:.0f} |"
+                f"| {name} | {scores['seq2seq']:.3f} | {decoding} | {bleu:.2f} "
+                f"| {len(sources) / seconds:.0f} |"
             )
             print(table[-1], flush=True)
 

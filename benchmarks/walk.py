@@ -1,29 +1,38 @@
-"""Which files one batch, and one parameter, pass through: those of which a function is handed it, or returns it.
+"""List the source files that one batch, or one parameter, passes through.
 
     python -m benchmarks.walk batch
     python -m benchmarks.walk parameter
 
-A batch is followed from the rows of a token store to two training steps; the table of token embeddings from its first values through a
-step, a checkpoint, a restart and an export to Hugging Face's names, and back in. Both are known by their shapes, which nothing else in the
-run has. docs/architecture.md shows the figures.
+These are the files with a function that receives or returns it. A batch is followed from the rows
+of a token store to two training steps; the token embedding table from its initialisation through a
+step, a checkpoint, a restart, an export to Hugging Face's format and an import. Both are
+recognised by their shapes, which are unique in the run. docs/architecture.md has the figures.
 """
+
+from __future__ import annotations
 
 import argparse
 import contextlib
 import pathlib
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 from pretrain.__main__ import main as run_verb
 from pretrain.config import load
 
+if TYPE_CHECKING:
+    from pretrain.config import Run
+
 ROOT = pathlib.Path(__file__).parent.parent
 ROOMS = tuple(f"{ROOT / room}/" for room in ("data", "models", "pretrain"))
-DEPTH, ITEMS = 8, 64  # of containers that are looked into
+DEPTH, ITEMS = 8, 64  # limits of the search in containers
 
 
-def list_arrays(value, depth=DEPTH):
-    """Yield the arrays in a value, and in the dicts, tuples, lists and states that it holds."""
+def list_arrays(value: Any, depth: int = DEPTH) -> Iterator[Any]:
+    """Yield the arrays in a value and in the dicts, tuples, lists and states inside it."""
     if isinstance(getattr(value, "shape", None), tuple):
         yield value
     elif depth and isinstance(value, dict):
@@ -37,61 +46,69 @@ def list_arrays(value, depth=DEPTH):
 
 
 @contextlib.contextmanager
-def record_files(has_shape):
-    """Yield {file: its first function that is handed, or returns, an array whose shape fits}, in order; filled while the block runs."""
-    seen = {}
+def record_files(has_shape: Callable[[tuple[int, ...]], bool]) -> Iterator[dict[str, str]]:
+    """Record the functions that are called while the context is open.
 
-    def profile(frame, event, returned):
+    Yields:
+      {file: its first function that receives or returns an array with a matching shape}, in the
+      order of the calls.
+    """
+    functions: dict[str, str] = {}
+
+    def profile(frame: FrameType, event: str, returned: Any) -> None:
         path = frame.f_code.co_filename
         if event not in ("call", "return") or not path.startswith(ROOMS):
             return
         name = str(pathlib.Path(path).relative_to(ROOT))
-        if name in seen:
+        if name in functions:
             return
         values = [*frame.f_locals.values(), returned if event == "return" else None]
         if any(has_shape(array.shape) for value in values for array in list_arrays(value)):
-            seen[name] = frame.f_code.co_name
+            functions[name] = frame.f_code.co_name
 
     sys.setprofile(profile)
     try:
-        yield seen
+        yield functions
     finally:
         sys.setprofile(None)
 
 
-def walk_batch(folder, store, run):
-    """Return the files that a batch passes."""
+def walk_batch(folder: pathlib.Path, store: str, run: Run) -> dict[str, str]:
+    """Return the files that a batch passes through."""
     from data.pipeline import Stream
     from data.store.reader import Store
 
-    rows = run.data.batch_size, run.data.objective.dims()["L"]
+    objective: Any = run.data.objective
+    rows = run.data.batch_size, objective.dims()["L"]
     stream = Stream(Store.open(store), run.data)
     with record_files(
         lambda shape: shape[:2] == rows or (shape[:1], len(shape)) == (rows[:1], 2)
-    ) as seen:
-        stream.batch(0)  # TensorFlow's threads, in which it is otherwise made, are not seen
+    ) as functions:
+        stream.batch(0)  # in training TensorFlow's threads make it, which are not profiled
         train(folder / "run", store, 2)
-    return seen
+    return functions
 
 
-def walk_parameter(folder, store, run):
-    """Return the files that the table of token embeddings passes."""
-    table = run.model.vocab, run.model.width
-    with record_files(lambda shape: shape == table) as seen:
+def walk_parameter(folder: pathlib.Path, store: str, run: Run) -> dict[str, str]:
+    """Return the files that the token embedding table passes through."""
+    model: Any = run.model
+    table = model.vocab, model.width
+    with record_files(lambda shape: shape == table) as functions:
         train(folder / "run", store, 1)
         train(folder / "run", store, 2)
         run_verb(["export", "--workdir", f"{folder}/run", "--output", f"{folder}/exported"])
         run_verb(["import", f"{folder}/exported", "--workdir", f"{folder}/imported"])
-    return seen
+    return functions
 
 
-def train(workdir, store, steps):
-    words = [f"data.store={store}", f"train.steps={steps}", "evaluate.every=0"]
-    assert run_verb(["train", "bert_tiny", "--workdir", str(workdir), *words]) == 0
+def train(workdir: pathlib.Path, store: str, steps: int) -> None:
+    """Train bert_tiny up to a step."""
+    overrides = [f"data.store={store}", f"train.steps={steps}", "evaluate.every=0"]
+    assert run_verb(["train", "bert_tiny", "--workdir", str(workdir), *overrides]) == 0
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("what", choices=("batch", "parameter"))
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -99,10 +116,10 @@ def main():
         assert run_verb(["prepare", "builtin", "--output", store, "--vocab-size", "4096"]) == 0
         run = load("bert_tiny", [f"data.store={store}"])
         walk = walk_batch if args.what == "batch" else walk_parameter
-        seen = walk(pathlib.Path(folder), store, run)
-    for path, function in seen.items():
+        functions = walk(pathlib.Path(folder), store, run)
+    for path, function in functions.items():
         print(f"{path:<50} {function}")
-    print(f"{len(seen)} files")
+    print(f"{len(functions)} files")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,11 @@
-"""ALBERT-large (Lan et al. 2020, table 1 and section 4.1): 17.7 M parameters, 4,096 rows of 512 a step, 125,000 steps.
+"""ALBERT-large (Lan et al. 2020, table 1 and section 4.1).
+
+17.7 M parameters, 4,096 rows of 512 a step, 125,000 steps.
 
     python -m pretrain train albert_large --workdir runs/albert_large data.store=english_30k
 
-The store is that of albert_base. Layers are computed again in the backward pass. Not run here: no accelerator.
+The store is that of albert_base. Activations are rematerialized in the backward pass. Not run: the
+project had no accelerator.
 """
 
 from data.config import Data
@@ -11,7 +14,7 @@ from models.config.albert import AlbertConfig
 from pretrain.config import Lamb, Run, Train
 
 
-def config():
+def config() -> Run:
     return Run(
         model=AlbertConfig(width=1024, depth=24, num_heads=16, mlp=4096, remat=True),
         data=Data(

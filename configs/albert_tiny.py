@@ -10,7 +10,7 @@ from models.config.albert import AlbertConfig
 from pretrain.config import Checkpoint, Evaluate, Lamb, Run, Train
 
 
-def config():
+def config() -> Run:
     return Run(
         model=AlbertConfig(
             vocab=4096,

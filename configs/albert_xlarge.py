@@ -1,8 +1,11 @@
-"""ALBERT-xlarge (Lan et al. 2020, table 1 and section 4.1): 58.7 M parameters, 4,096 rows of 512 a step, 125,000 steps.
+"""ALBERT-xlarge (Lan et al. 2020, table 1 and section 4.1).
+
+58.7 M parameters, 4,096 rows of 512 a step, 125,000 steps.
 
     python -m pretrain train albert_xlarge --workdir runs/albert_xlarge data.store=english_30k
 
-The store is that of albert_base. Heads are H / 64 (section 3.1). Not run here: no accelerator.
+The store is that of albert_base. The number of heads is H / 64 (section 3.1). Not run: the project
+had no accelerator.
 """
 
 from data.config import Data
@@ -11,7 +14,7 @@ from models.config.albert import AlbertConfig
 from pretrain.config import Lamb, Run, Train
 
 
-def config():
+def config() -> Run:
     return Run(
         model=AlbertConfig(width=2048, depth=24, num_heads=32, mlp=8192, remat=True),
         data=Data(

@@ -1,9 +1,11 @@
-"""ALBERT-xxlarge (Lan et al. 2020, table 1 and section 4.1): 222.6 M parameters, 4,096 rows of 512 a step, 125,000 steps.
+"""ALBERT-xxlarge (Lan et al. 2020, table 1 and section 4.1).
+
+222.6 M parameters, 4,096 rows of 512 a step, 125,000 steps.
 
     python -m pretrain train albert_xxlarge --workdir runs/albert_xxlarge data.store=english_30k
 
-The store is that of albert_base. Without dropout (section 4.8); the paper's best had 1.5 million steps.
-Not run here: no accelerator.
+The store is that of albert_base. No dropout (section 4.8). The paper's best model had 1.5 million
+steps. Not run: the project had no accelerator.
 """
 
 from data.config import Data
@@ -12,7 +14,7 @@ from models.config.albert import AlbertConfig
 from pretrain.config import Lamb, Mesh, Run, Train
 
 
-def config():
+def config() -> Run:
     return Run(
         model=AlbertConfig(
             width=4096, num_heads=64, mlp=16384, dropout=0.0, attention_dropout=0.0, remat=True

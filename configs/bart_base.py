@@ -1,11 +1,13 @@
 """BART-base (Lewis et al. 2020, section 2.1): 139 M parameters, 8,000 rows of 512 a step.
 
-    python -m pretrain prepare tfds:wikipedia/20230601.en BOOKS NEWS --vocabulary VOCABULARY --output english
+    python -m pretrain prepare tfds:wikipedia/20230601.en BOOKS NEWS --vocabulary VOCABULARY \
+        --output english
     python -m pretrain train bart_base --workdir runs/bart_base data.store=english
 
-BOOKS and NEWS are folders of text, VOCABULARY one with the released vocab.json and merges.txt. The paper tells the batch and the
-number of steps of its large model alone, and no rates: these are RoBERTa's for its nearest size. Dropout ends before the
-last tenth of the paper's steps: go on from there with `model.dropout=0 --allow-changes`. Not run here: no accelerator.
+BOOKS and NEWS are folders of text, VOCABULARY is a folder with the released vocab.json and
+merges.txt. The paper gives batch size and steps of its large model only, and no learning rates:
+these are RoBERTa's for its nearest size. The paper has no dropout in the last tenth of the steps:
+continue from there with `model.dropout=0 --allow-changes`. Not run: the project had no accelerator.
 """
 
 from data.config import Data
@@ -14,7 +16,7 @@ from models.config.bart import BartConfig
 from pretrain.config import AdamW, Run, Train
 
 
-def config():
+def config() -> Run:
     return Run(
         model=BartConfig(),
         data=Data(objective=Denoising(length=512), batch_size=8000),

@@ -1,8 +1,12 @@
-"""BART-large (Lewis et al. 2020, section 4): 406 M parameters, 8,000 rows of 512 a step, half a million steps on 160 GB of text.
+"""BART-large (Lewis et al. 2020, section 4).
 
-    python -m pretrain train bart_large --workdir runs/bart_large data.store=english mesh.fsdp=-1 mesh.data=1
+406 M parameters, 8,000 rows of 512 a step, half a million steps on 160 GB of text.
 
-The store is that of bart_base, whose docstring says where the settings come from. Not run here: no accelerator.
+    python -m pretrain train bart_large \
+        --workdir runs/bart_large data.store=english mesh.fsdp=-1 mesh.data=1
+
+The store is that of bart_base, whose docstring has the sources of the settings. Not run: the
+project had no accelerator.
 """
 
 from data.config import Data
@@ -11,7 +15,7 @@ from models.config.bart import BartConfig
 from pretrain.config import AdamW, Run, Train
 
 
-def config():
+def config() -> Run:
     return Run(
         model=BartConfig(width=1024, depth=12, decoder_depth=12, num_heads=16, mlp=4096),
         data=Data(objective=Denoising(length=512), batch_size=8000),

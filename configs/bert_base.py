@@ -1,15 +1,19 @@
-"""BERT-base (Devlin et al. 2018, section 3 and A.2): 110 M parameters, 256 rows a step, a million steps on Wikipedia and books.
+"""BERT-base (Devlin et al. 2018, section 3 and A.2).
 
-    python -m pretrain prepare tfds:wikipedia/20230601.en BOOKS --vocabulary vocab.txt --output english
+110 M parameters, 256 rows a step, a million steps on Wikipedia and books.
+
+    python -m pretrain prepare tfds:wikipedia/20230601.en BOOKS --vocabulary vocab.txt \
+        --output english
     python -m pretrain train bert_base --workdir runs/bert_base data.store=english
 
-BOOKS is a folder of text, vocab.txt the released vocabulary. As the paper, 90 % of the steps see rows of 128 (bert_base), the rest
-rows of 512: then continue the same workdir with
+BOOKS is a folder of text, vocab.txt is the released vocabulary. As in the paper, 90 % of the steps
+have rows of 128 tokens, and the rest rows of 512: continue the same workdir with
 
-    python -m pretrain train bert_base --workdir runs/bert_base data.store=english --allow-changes \
-        data.objective.length=512 data.objective.max_predictions=77 train.stop_at_step=0
+    python -m pretrain train bert_base --workdir runs/bert_base data.store=english \
+        --allow-changes data.objective.length=512 data.objective.max_predictions=77 \
+        train.stop_at_step=0
 
-The paper: 4 days on 16 TPU chips. Not run here: this repository's own machine has no accelerator.
+The paper: 4 days on 16 TPU chips. Not run: the project had no accelerator.
 """
 
 from data.config import Data
@@ -18,7 +22,7 @@ from models.config.bert import BertConfig
 from pretrain.config import AdamW, Run, Train
 
 
-def config():
+def config() -> Run:
     return Run(
         model=BertConfig(),
         data=Data(

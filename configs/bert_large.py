@@ -1,11 +1,15 @@
-"""BERT-large (Devlin et al. 2018), phase 1 of 2: 340 M parameters, rows of 128, the first 900,000 of a million steps.
+"""BERT-large (Devlin et al. 2018), phase 1 of 2: rows of 128 tokens.
 
-    python -m pretrain prepare tfds:wikipedia/20230601.en BOOKS --vocabulary vocab.txt --output english
+340 M parameters, the first 900,000 of a million steps.
+
+    python -m pretrain prepare tfds:wikipedia/20230601.en BOOKS --vocabulary vocab.txt \
+        --output english
     python -m pretrain train bert_large --workdir runs/bert_large data.store=english
 
-Then bert_large_512 in the same workdir. Rows are split over all chips, layers are computed again in the backward pass; to split
-parameters as well (mesh.data=1 mesh.fsdp=-1) saves memory and costs time (docs/pods.md). The paper: 4 days on 64 TPU chips. Not
-run here: no accelerator.
+Then train bert_large_512 in the same workdir. Rows are sharded over all chips, and activations are
+rematerialized in the backward pass. Sharding the parameters as well (mesh.data=1 mesh.fsdp=-1)
+saves memory and costs time (docs/pods.md). The paper: 4 days on 64 TPU chips. Not run: the project
+had no accelerator.
 """
 
 from data.config import Data
@@ -14,7 +18,7 @@ from models.config.bert import BertConfig
 from pretrain.config import AdamW, Run, Train
 
 
-def config():
+def config() -> Run:
     return Run(
         model=BertConfig(width=1024, depth=24, num_heads=16, mlp=4096, remat=True),
         data=Data(

@@ -1,9 +1,13 @@
-"""BERT-large (Devlin et al. 2018), phase 2 of 2: rows of 512 for the last 100,000 of a million steps.
+"""BERT-large (Devlin et al. 2018), phase 2 of 2: rows of 512 tokens.
 
-    python -m pretrain train bert_large_512 --workdir runs/bert_large data.store=english --allow-changes
+The last 100,000 of a million steps.
 
-Continues the workdir of bert_large, whose rows were shorter; the learning rate goes on falling where it was. On 16 chips a step holds
-13 GiB of each (compiled); where there is less, model.remat=true takes 6. Not run here: no accelerator.
+    python -m pretrain train bert_large_512 --workdir runs/bert_large data.store=english \
+        --allow-changes
+
+It continues the workdir of bert_large, which has shorter rows, and its learning rate schedule. On
+16 chips a step takes 13 GiB of each (compiled), or 6 GiB with model.remat=true. Not run: the
+project had no accelerator.
 """
 
 from data.config import Data
@@ -12,7 +16,7 @@ from models.config.bert import BertConfig
 from pretrain.config import AdamW, Run, Train
 
 
-def config():
+def config() -> Run:
     return Run(
         model=BertConfig(width=1024, depth=24, num_heads=16, mlp=4096),
         data=Data(

@@ -1,13 +1,17 @@
-"""BERT-mini (Turc et al. 2019: 4 layers, width 256) on 28 authors' books, 10 million tokens, phase 1 of 2: rows of 16.
+"""BERT-mini (Turc et al. 2019: 4 layers, width 256), phase 1 of 2: rows of 16 tokens.
+
+The data is 28 authors' books, 10 million tokens.
 
     python -m pretrain prepare BOOKS --output runs/books --vocab-size 8192
     python -m pretrain train bert_mini --workdir runs/bert_mini
 
-Then bert_mini_64 in the same workdir. Short rows come first because a small BERT learns the order of words from them: on rows of 128
-it still knew no more than which words occur together when it had seen nine times as many (LOG.md).
+Then train bert_mini_64 in the same workdir. Short rows come first because a small BERT learns word
+order from them: on rows of 128 tokens it had learned only which words occur together after nine
+times as many (LOG.md).
 
-On one core of an AMD EPYC, 2026-11-21: 5,000 steps in 35 minutes, held out 4.33 nats and 29.1 % of the masked words. The commonest
-word alone would be 5.3 %. benchmarks/results/bert_mini.md has the curves.
+On one core of an AMD EPYC, 2026-11-21: 5,000 steps in 35 minutes, held-out loss 4.33 nats,
+masked-token accuracy 29.1 %. The most frequent token alone would have 5.3 %.
+benchmarks/results/bert_mini.md has the curves.
 """
 
 from data.config import Data
@@ -16,7 +20,7 @@ from models.config.bert import BertConfig
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
 
 
-def config():
+def config() -> Run:
     return Run(
         model=BertConfig(
             vocab=8192,

@@ -1,9 +1,12 @@
-"""BERT-tiny (Turc et al. 2019: 2 layers, width 128) on the built-in corpus: the first run, and the one every change must still do.
+"""BERT-tiny (Turc et al. 2019: 2 layers, width 128) on the built-in corpus.
+
+It is the first run, and the smoke test of every change.
 
     python -m pretrain prepare builtin --output runs/builtin --vocab-size 4096
     python -m pretrain train bert_tiny --workdir runs/bert_tiny
 
-Rows of 16, from which a small BERT learns soonest (LOG.md); it has seen no positions behind the sixteenth.
+Rows have 16 tokens, from which a small BERT learns fastest (LOG.md). Later positions are not
+trained.
 """
 
 from data.config import Data
@@ -12,7 +15,7 @@ from models.config.bert import BertConfig
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
 
 
-def config():
+def config() -> Run:
     return Run(
         model=BertConfig(
             vocab=4096,

@@ -1,12 +1,18 @@
-"""DistilBERT (Sanh et al. 2019): 67 M parameters that learn from BERT-base, 4,000 rows of 512 a step, of BERT's own text.
+"""DistilBERT (Sanh et al. 2019).
+
+67 M parameters, distilled from BERT-base on BERT's own text, 4,000 rows of 512 tokens a step.
 
     python -m pretrain import BERT --workdir runs/bert
-    python -m pretrain prepare tfds:wikipedia/20230601.en BOOKS --vocabulary runs/bert/vocabulary --output english
-    python -m pretrain distil distilbert_base --teacher runs/bert --workdir runs/distilbert data.store=english
+    python -m pretrain prepare tfds:wikipedia/20230601.en BOOKS \
+        --vocabulary runs/bert/vocabulary --output english
+    python -m pretrain distil distilbert_base --teacher runs/bert \
+        --workdir runs/distilbert data.store=english
     python -m pretrain train distilbert_base --workdir runs/distilbert data.store=english
 
-BERT is a Hugging Face folder of it. The paper tells the batch, up to 4,000 rows, the masks drawn anew and no next sentences; the rate, the
-three epochs (24,000 steps of about 3.3 billion words) and the weights of the losses are those of its code's instructions. Not run here.
+BERT is its Hugging Face folder. The batch of up to 4,000 rows, dynamic masking and no next-sentence
+prediction are from the paper. The learning rate, the three epochs (24,000 steps of about 3.3
+billion words) and the weights of the losses are from its code's instructions. Not run: the project
+had no accelerator.
 """
 
 from data.config import Data
@@ -15,7 +21,7 @@ from models.config.distilbert import DistilBertConfig
 from pretrain.config import AdamW, Run, Train
 
 
-def config():
+def config() -> Run:
     return Run(
         model=DistilBertConfig(),
         data=Data(

@@ -1,9 +1,12 @@
-"""One layer learns from the two of bert_tiny, on the built-in corpus: the smoke test of distillation.
+"""The smoke test of distillation.
 
-    python -m pretrain distil distilbert_tiny --teacher runs/bert_tiny --workdir runs/distilbert_tiny
+One layer, distilled from the two of bert_tiny, on the built-in corpus.
+
+    python -m pretrain distil distilbert_tiny --teacher runs/bert_tiny \
+        --workdir runs/distilbert_tiny
     python -m pretrain train distilbert_tiny --workdir runs/distilbert_tiny
 
-runs/bert_tiny is what the first run leaves.
+runs/bert_tiny is the workdir of configs/bert_tiny.py.
 """
 
 from data.config import Data
@@ -12,7 +15,7 @@ from models.config.distilbert import DistilBertConfig
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
 
 
-def config():
+def config() -> Run:
     return Run(
         model=DistilBertConfig(
             vocab=4096,

@@ -1,9 +1,13 @@
-"""ELECTRA-base (Clark et al. 2020, table 6): 110 M parameters, and a generator of a third of the width; 256 rows of 512 a step.
+"""ELECTRA-base (Clark et al. 2020, table 6).
 
-    python -m pretrain prepare tfds:wikipedia/20230601.en BOOKS --vocabulary vocab.txt --output english
+110 M parameters, with a generator of a third of the width; 256 rows of 512 tokens a step.
+
+    python -m pretrain prepare tfds:wikipedia/20230601.en BOOKS --vocabulary vocab.txt \
+        --output english
     python -m pretrain train electra_base --workdir runs/electra_base data.store=english
 
-BOOKS is a folder of text, vocab.txt BERT's uncased vocabulary. The paper: 4 days on 16 TPU v3. Not run here: no accelerator.
+BOOKS is a folder of text, vocab.txt is BERT's uncased vocabulary. The paper: 4 days on 16 TPU v3.
+Not run: the project had no accelerator.
 """
 
 from data.config import Data
@@ -12,7 +16,7 @@ from models.config.electra import ElectraConfig
 from pretrain.config import AdamW, Run, Train
 
 
-def config():
+def config() -> Run:
     return Run(
         model=ElectraConfig(),
         data=Data(

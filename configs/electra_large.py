@@ -1,10 +1,14 @@
-"""ELECTRA-large (Clark et al. 2020, table 6, ELECTRA-400K): 335 M parameters, a quarter of the words replaced; 2,048 rows of 512 a step.
+"""ELECTRA-large (Clark et al. 2020, table 6, ELECTRA-400K).
 
-    python -m pretrain prepare tfds:wikipedia/20230601.en BOOKS NEWS --vocabulary vocab.txt --output english
+335 M parameters, a quarter of the tokens masked; 2,048 rows of 512 tokens a step.
+
+    python -m pretrain prepare tfds:wikipedia/20230601.en BOOKS NEWS --vocabulary vocab.txt \
+        --output english
     python -m pretrain train electra_large --workdir runs/electra_large data.store=english
 
-BOOKS and NEWS are folders of text (the paper reads XLNet's 33 billion tokens), vocab.txt BERT's uncased vocabulary. ELECTRA-1.75M is
-the same for longer: train.steps=1750000. Layers are computed again in the backward pass. Not run here: no accelerator.
+BOOKS and NEWS are folders of text (the paper has XLNet's 33 billion tokens), vocab.txt is BERT's
+uncased vocabulary. ELECTRA-1.75M has train.steps=1750000. Activations are rematerialized in the
+backward pass. Not run: the project had no accelerator.
 """
 
 from data.config import Data
@@ -13,7 +17,7 @@ from models.config.electra import ElectraConfig
 from pretrain.config import AdamW, Run, Train
 
 
-def config():
+def config() -> Run:
     return Run(
         model=ElectraConfig(
             embedding=1024, width=1024, depth=24, num_heads=16, mlp=4096, remat=True

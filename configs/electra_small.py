@@ -1,10 +1,15 @@
-"""ELECTRA-small (Clark et al. 2020, table 6): 14 M parameters, and a generator of a quarter of the width; 128 rows of 128 a step, 1 M steps.
+"""ELECTRA-small (Clark et al. 2020, table 6).
 
-    python -m pretrain prepare tfds:wikipedia/20230601.en BOOKS --vocabulary vocab.txt --output english
+14 M parameters, with a generator of a quarter of the width; 128 rows of 128 tokens a step, 1 M
+steps.
+
+    python -m pretrain prepare tfds:wikipedia/20230601.en BOOKS --vocabulary vocab.txt \
+        --output english
     python -m pretrain train electra_small --workdir runs/electra_small data.store=english
 
-BOOKS is a folder of text, vocab.txt BERT's uncased vocabulary. The paper: 4 days on one V100 GPU. The small model that its authors
-released is another: trained for 4 million steps, beside a generator as wide as itself. Not run here: no accelerator.
+BOOKS is a folder of text, vocab.txt is BERT's uncased vocabulary. The paper: 4 days on one V100
+GPU. The small model that its authors released differs: it was trained for 4 million steps, with a
+generator as wide as itself. Not run: the project had no accelerator.
 """
 
 from data.config import Data
@@ -13,7 +18,7 @@ from models.config.electra import ElectraConfig
 from pretrain.config import AdamW, Run, Train
 
 
-def config():
+def config() -> Run:
     return Run(
         model=ElectraConfig(
             embedding=128,

@@ -1,9 +1,10 @@
-"""A tiny ELECTRA (2 layers, 128 wide, and a generator as wide) on the built-in corpus: the smoke test.
+"""A tiny ELECTRA (2 layers, width 128) on the built-in corpus: the smoke test.
 
     python -m pretrain prepare builtin --output runs/builtin --vocab-size 4096
     python -m pretrain train electra_tiny --workdir runs/electra_tiny
 
-The generator is as wide as the discriminator: beside a loss that weighs 50 times, a narrow one stays at the words' frequencies for long.
+The generator is as wide as the discriminator. A narrow one predicts token frequencies for long,
+because the discriminator's loss has 50 times its weight.
 """
 
 from data.config import Data
@@ -12,7 +13,7 @@ from models.config.electra import ElectraConfig
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
 
 
-def config():
+def config() -> Run:
     return Run(
         model=ElectraConfig(
             vocab=4096,

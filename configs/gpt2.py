@@ -1,10 +1,13 @@
-"""The smallest GPT-2 (Radford et al. 2019, table 2): 124 M parameters, 512 rows of 1,024 tokens a step.
+"""The smallest GPT-2 (Radford et al. 2019, table 2).
+
+124 M parameters, 512 rows of 1,024 tokens a step.
 
     python -m pretrain prepare WEBTEXT --vocabulary GPT2 --output webtext
     python -m pretrain train gpt2 --workdir runs/gpt2 data.store=webtext
 
-GPT2 is a folder with the released vocab.json and merges.txt. The paper gives neither rates nor steps: these are GPT-3's for its
-nearest size, 300 B tokens. Its table counts 117 M parameters; the released model has 124 M. Not run here: no accelerator.
+GPT2 is a folder with the released vocab.json and merges.txt. The paper gives neither learning rates
+nor steps: these are GPT-3's for its nearest size, 300 B tokens. Its table counts 117 M parameters;
+the released model has 124 M. Not run: the project had no accelerator.
 """
 
 from data.config import Data
@@ -13,7 +16,7 @@ from models.config.gpt2 import Gpt2Config
 from pretrain.config import AdamW, Run, Train
 
 
-def config():
+def config() -> Run:
     return Run(
         model=Gpt2Config(),
         data=Data(objective=CausalLm(length=1024), batch_size=512),

@@ -3,8 +3,9 @@
     python -m pretrain prepare WEBTEXT --vocabulary GPT2 --output webtext
     python -m pretrain train gpt2_large --workdir runs/gpt2_large data.store=webtext
 
-GPT2 is a folder with the released vocab.json and merges.txt. The paper gives neither rates nor steps: these are GPT-3's for its
-nearest size, 300 B tokens. Its table counts 762 M parameters; the released model has 774 M. Not run here: no accelerator.
+GPT2 is a folder with the released vocab.json and merges.txt. The paper gives neither learning rates
+nor steps: these are GPT-3's for its nearest size, 300 B tokens. Its table counts 762 M parameters;
+the released model has 774 M. Not run: the project had no accelerator.
 """
 
 from data.config import Data
@@ -13,7 +14,7 @@ from models.config.gpt2 import Gpt2Config
 from pretrain.config import AdamW, Mesh, Run, Train
 
 
-def config():
+def config() -> Run:
     return Run(
         model=Gpt2Config(width=1280, depth=36, num_heads=20, mlp=5120, remat=True),
         data=Data(objective=CausalLm(length=1024), batch_size=512),

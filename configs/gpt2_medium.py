@@ -3,8 +3,9 @@
     python -m pretrain prepare WEBTEXT --vocabulary GPT2 --output webtext
     python -m pretrain train gpt2_medium --workdir runs/gpt2_medium data.store=webtext
 
-GPT2 is a folder with the released vocab.json and merges.txt. The paper gives neither rates nor steps: these are GPT-3's for its
-nearest size, 300 B tokens. Its table counts 345 M parameters; the released model has 355 M. Not run here: no accelerator.
+GPT2 is a folder with the released vocab.json and merges.txt. The paper gives neither learning rates
+nor steps: these are GPT-3's for its nearest size, 300 B tokens. Its table counts 345 M parameters;
+the released model has 355 M. Not run: the project had no accelerator.
 """
 
 from data.config import Data
@@ -13,7 +14,7 @@ from models.config.gpt2 import Gpt2Config
 from pretrain.config import AdamW, Run, Train
 
 
-def config():
+def config() -> Run:
     return Run(
         model=Gpt2Config(width=1024, depth=24, num_heads=16, mlp=4096, remat=True),
         data=Data(objective=CausalLm(length=1024), batch_size=512),

@@ -1,10 +1,13 @@
-"""The largest GPT-2 (Radford et al. 2019, table 2): 1.56 B parameters, 512 rows of 1,024 tokens a step.
+"""The largest GPT-2 (Radford et al. 2019, table 2).
+
+1.56 B parameters, 512 rows of 1,024 tokens a step.
 
     python -m pretrain prepare WEBTEXT --vocabulary GPT2 --output webtext
     python -m pretrain train gpt2_xl --workdir runs/gpt2_xl data.store=webtext
 
-GPT2 is a folder with the released vocab.json and merges.txt. The paper gives neither rates nor steps: these are GPT-3's for its
-nearest size, 300 B tokens. Its table counts 1.54 B parameters; the released model has 1.56 B. Not run here: no accelerator.
+GPT2 is a folder with the released vocab.json and merges.txt. The paper gives neither learning rates
+nor steps: these are GPT-3's for its nearest size, 300 B tokens. Its table counts 1.54 B parameters;
+the released model has 1.56 B. Not run: the project had no accelerator.
 """
 
 from data.config import Data
@@ -13,7 +16,7 @@ from models.config.gpt2 import Gpt2Config
 from pretrain.config import AdamW, Mesh, Run, Train
 
 
-def config():
+def config() -> Run:
     return Run(
         model=Gpt2Config(width=1600, depth=48, num_heads=25, mlp=6400, remat=True),
         data=Data(objective=CausalLm(length=1024), batch_size=512),

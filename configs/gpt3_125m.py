@@ -1,10 +1,13 @@
-"""GPT-3 Small (Brown et al. 2020, tables 2.1 and D.1): 125 M parameters, 0.5 M tokens a step, 300 B in all.
+"""GPT-3 Small (Brown et al. 2020, tables 2.1 and D.1).
+
+125 M parameters, 0.5 M tokens a step, 300 B in total.
 
     python -m pretrain prepare TEXT --vocabulary GPT2 --output text
     python -m pretrain train gpt3_125m --workdir runs/gpt3_125m data.store=text
 
-GPT2 is a folder with the released vocab.json and merges.txt. The rate climbs over 375 M tokens and falls to a tenth until 260 B
-(appendix B); the paper's climb of the batch size over the first 4 to 12 B tokens is left out. Not run here: no accelerator.
+GPT2 is a folder with the released vocab.json and merges.txt. The learning rate has a warmup of 375
+M tokens and decays to a tenth until 260 B (appendix B). The paper's ramp of the batch size over the
+first 4 to 12 B tokens is not implemented. Not run: the project had no accelerator.
 """
 
 from data.config import Data
@@ -13,7 +16,7 @@ from models.config.gpt3 import Gpt3Config
 from pretrain.config import AdamW, Run, Train
 
 
-def config():
+def config() -> Run:
     return Run(
         model=Gpt3Config(),
         data=Data(objective=CausalLm(length=2048), batch_size=256),

@@ -1,12 +1,15 @@
-"""GPT-3 XL (Brown et al. 2020, tables 2.1 and D.1): 1.32 B parameters, 1 M tokens a step, 300 B in all.
+"""GPT-3 XL (Brown et al. 2020, tables 2.1 and D.1).
+
+1.32 B parameters, 1 M tokens a step, 300 B in total.
 
     python -m pretrain prepare TEXT --vocabulary GPT2 --output text
     python -m pretrain train gpt3_1_3b --workdir runs/gpt3_1_3b data.store=text
 
-GPT2 is a folder with the released vocab.json and merges.txt. The rate climbs over 375 M tokens and falls to a tenth until 260 B
-(appendix B); the paper's climb of the batch size over the first 4 to 12 B tokens is left out.
-Table 2.1 prints 24 heads of 128, which would be 3,072 wide and make 1.5 B parameters; 16 heads make the 1.32 B of table D.1.
-Not run here: no accelerator.
+GPT2 is a folder with the released vocab.json and merges.txt. The learning rate has a warmup of 375
+M tokens and decays to a tenth until 260 B (appendix B). The paper's ramp of the batch size over the
+first 4 to 12 B tokens is not implemented. Table 2.1 has 24 heads of 128, which would be a width of
+3,072 and 1.5 B parameters; 16 heads give the 1.32 B of table D.1. Not run: the project had no
+accelerator.
 """
 
 from data.config import Data
@@ -15,7 +18,7 @@ from models.config.gpt3 import Gpt3Config
 from pretrain.config import AdamW, Mesh, Run, Train
 
 
-def config():
+def config() -> Run:
     return Run(
         model=Gpt3Config(width=2048, depth=24, num_heads=16, mlp=8192, remat=True),
         data=Data(objective=CausalLm(length=2048), batch_size=512),

@@ -1,13 +1,15 @@
-"""GPT-3 6.7B (Brown et al. 2020, tables 2.1 and D.1): 6.66 B parameters, 2 M tokens a step, 300 B in all.
+"""GPT-3 6.7B (Brown et al. 2020, tables 2.1 and D.1).
+
+6.66 B parameters, 2 M tokens a step, 300 B in total.
 
     python -m pretrain prepare TEXT --vocabulary GPT2 --output text
     python -m pretrain train gpt3_6_7b --workdir runs/gpt3_6_7b data.store=text
 
-GPT2 is a folder with the released vocab.json and merges.txt. The rate climbs over 375 M tokens and falls to a tenth until 260 B
-(appendix B); the paper's climb of the batch size over the first 4 to 12 B tokens is left out.
-The vocabulary of 50,257 is filled up to 50,304, so that it divides among the devices of the axis `model`; an
-export keeps the 47 rows more, which belong to no piece.
-Not run here: no accelerator.
+GPT2 is a folder with the released vocab.json and merges.txt. The learning rate has a warmup of 375
+M tokens and decays to a tenth until 260 B (appendix B). The paper's ramp of the batch size over the
+first 4 to 12 B tokens is not implemented. The vocabulary of 50,257 is padded to 50,304, so that it
+divides among the devices of the axis `model`; an export keeps the 47 additional rows, which belong
+to no token. Not run: the project had no accelerator.
 """
 
 from data.config import Data
@@ -16,7 +18,7 @@ from models.config.gpt3 import Gpt3Config
 from pretrain.config import AdamW, Mesh, Run, Train
 
 
-def config():
+def config() -> Run:
     return Run(
         model=Gpt3Config(vocab=50_304, width=4096, depth=32, num_heads=32, mlp=16384, remat=True),
         data=Data(objective=CausalLm(length=2048), batch_size=1024),

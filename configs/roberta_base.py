@@ -1,12 +1,16 @@
-"""RoBERTa-base (Liu et al. 2019, table 9): 125 M parameters, 8,192 rows of 512 a step, half a million steps on 160 GB of text.
+"""RoBERTa-base (Liu et al. 2019, table 9).
 
-    python -m pretrain prepare tfds:wikipedia/20230601.en BOOKS NEWS --vocabulary VOCABULARY --output english
+125 M parameters, 8,192 rows of 512 a step, half a million steps on 160 GB of text.
+
+    python -m pretrain prepare tfds:wikipedia/20230601.en BOOKS NEWS --vocabulary VOCABULARY \
+        --output english
     python -m pretrain train roberta_base --workdir runs/roberta_base data.store=english
 
-BOOKS and NEWS are folders of text, VOCABULARY one with the released vocab.json and merges.txt. Or train one of bytes on your own text:
-`prepare ... --layout roberta --vocab-size 50265`. Every row is full from the first step on; there are no shorter ones before.
+BOOKS and NEWS are folders of text, VOCABULARY is a folder with the released vocab.json and
+merges.txt. Or train a byte-level vocabulary on your own text: `prepare ... --layout roberta
+--vocab-size 50265`. All steps have full rows.
 
-The paper: a day for 100,000 steps on 1,024 V100 GPUs. Not run here: this repository's own machine has no accelerator.
+The paper: a day for 100,000 steps on 1,024 V100 GPUs. Not run: the project had no accelerator.
 """
 
 from data.config import Data
@@ -15,7 +19,7 @@ from models.config.roberta import RobertaConfig
 from pretrain.config import AdamW, Run, Train
 
 
-def config():
+def config() -> Run:
     return Run(
         model=RobertaConfig(),
         data=Data(

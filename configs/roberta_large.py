@@ -1,8 +1,11 @@
-"""RoBERTa-large (Liu et al. 2019, table 9): 355 M parameters, 8,192 rows of 512 a step, half a million steps on 160 GB of text.
+"""RoBERTa-large (Liu et al. 2019, table 9).
 
-    python -m pretrain train roberta_large --workdir runs/roberta_large data.store=english mesh.fsdp=-1 mesh.data=1
+355 M parameters, 8,192 rows of 512 a step, half a million steps on 160 GB of text.
 
-The store is that of roberta_base. Not run here: this repository's own machine has no accelerator.
+    python -m pretrain train roberta_large \
+        --workdir runs/roberta_large data.store=english mesh.fsdp=-1 mesh.data=1
+
+The store is that of roberta_base. Not run: the project had no accelerator.
 """
 
 from data.config import Data
@@ -11,7 +14,7 @@ from models.config.roberta import RobertaConfig
 from pretrain.config import AdamW, Run, Train
 
 
-def config():
+def config() -> Run:
     return Run(
         model=RobertaConfig(width=1024, depth=24, num_heads=16, mlp=4096),
         data=Data(

@@ -1,7 +1,10 @@
-"""A tiny RoBERTa (2 layers, width 128) on the built-in corpus, with a vocabulary of bytes: the smoke test.
+"""A tiny RoBERTa (2 layers, width 128) on the built-in corpus: the smoke test.
 
-python -m pretrain prepare builtin --output runs/builtin_bytes --vocab-size 4096 --layout roberta
-python -m pretrain train roberta_tiny --workdir runs/roberta_tiny
+It has a byte-level vocabulary.
+
+    python -m pretrain prepare builtin --output runs/builtin_bytes --vocab-size 4096 \
+        --layout roberta
+    python -m pretrain train roberta_tiny --workdir runs/roberta_tiny
 """
 
 from data.config import Data
@@ -10,7 +13,7 @@ from models.config.roberta import RobertaConfig
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
 
 
-def config():
+def config() -> Run:
     return Run(
         model=RobertaConfig(
             vocab=4096,

@@ -1,11 +1,13 @@
-"""T5-3B (Raffel et al. 2019, section 3.7): 2.8 B parameters, a million steps of 2,048 rows of 512 on C4, Adafactor.
+"""T5-3B (Raffel et al. 2019, section 3.7).
+
+2.8 B parameters, a million steps of 2,048 rows of 512 on C4, Adafactor.
 
     python -m pretrain prepare tfds:c4/en --vocabulary spiece.model --output c4
     python -m pretrain train t5_3b --workdir runs/t5_3b data.store=c4
 
-spiece.model is the released vocabulary. Each layer is split over four chips, parameters over all, layers are computed again in
-the backward pass.
-The paper mixes supervised tasks into this last run of its series; this is the span corruption alone. Not run here: no accelerator.
+spiece.model is the released vocabulary. Each layer is sharded over four chips, parameters over all,
+and activations are rematerialized in the backward pass. The paper mixes supervised tasks into this
+run; here it is span corruption alone. Not run: the project had no accelerator.
 """
 
 from data.config import Data
@@ -14,7 +16,7 @@ from models.config.t5 import T5Config
 from pretrain.config import Adafactor, Mesh, Run, Train
 
 
-def config():
+def config() -> Run:
     return Run(
         model=T5Config(
             width=1024,

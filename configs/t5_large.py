@@ -1,10 +1,13 @@
-"""T5-large (Raffel et al. 2019, section 3.7): 770 M parameters, a million steps of 2,048 rows of 512 on C4, Adafactor.
+"""T5-large (Raffel et al. 2019, section 3.7).
+
+770 M parameters, a million steps of 2,048 rows of 512 on C4, Adafactor.
 
     python -m pretrain prepare tfds:c4/en --vocabulary spiece.model --output c4
     python -m pretrain train t5_large --workdir runs/t5_large data.store=c4
 
-spiece.model is the released vocabulary. Rows are split over all chips, layers are computed again in the backward pass.
-The paper mixes supervised tasks into this last run of its series; this is the span corruption alone. Not run here: no accelerator.
+spiece.model is the released vocabulary. Rows are sharded over all chips, and activations are
+rematerialized in the backward pass. The paper mixes supervised tasks into this run; here it is span
+corruption alone. Not run: the project had no accelerator.
 """
 
 from data.config import Data
@@ -13,7 +16,7 @@ from models.config.t5 import T5Config
 from pretrain.config import Adafactor, Run, Train
 
 
-def config():
+def config() -> Run:
     return Run(
         model=T5Config(width=1024, depth=24, decoder_depth=24, num_heads=16, mlp=4096, remat=True),
         data=Data(objective=SpanCorruption(), batch_size=2048),

@@ -1,13 +1,16 @@
-"""T5-mini (Tay et al. 2021: 4 + 4 layers, width 384 there, 256 here) on 28 authors' books, by AdamW instead of Adafactor.
+"""T5-mini on 28 authors' books, with AdamW in place of Adafactor.
+
+It has 4 + 4 layers as in Tay et al. 2021, and width 256 in place of 384.
 
     python -m pretrain prepare BOOKS --output runs/books_t5 --vocab-size 8192 --layout t5
     python -m pretrain train t5_mini --workdir runs/t5_mini
 
-AdamW with each update relative to its parameter's size, at Adafactor's rate of 0.01; with plain AdamW at 2e-3 the loss stood
-still at 5.5 (LOG.md).
+Each AdamW update is relative to its parameter's size, at Adafactor's learning rate of 0.01. With
+plain AdamW at 2e-3 the loss stayed at 5.5 (LOG.md).
 
-On one core of an AMD EPYC, 2026-11-21: 2,500 steps, 6.3 million tokens, in 45 minutes; held out 4.58 nats a target (perplexity 97) and
-30.0 % of the targets, sentinels included. Unigrams: 5.94 nats (380), 3.8 %. benchmarks/results/t5_mini.md has the curves.
+On one core of an AMD EPYC, 2026-11-21: 2,500 steps, 6.3 million tokens, in 45 minutes; held-out
+loss 4.58 nats a label (perplexity 97), accuracy 30.0 %, sentinels included. Unigrams: 5.94 nats
+(380), 3.8 %. benchmarks/results/t5_mini.md has the curves.
 """
 
 from data.config import Data
@@ -16,7 +19,7 @@ from models.config.t5 import T5Config
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
 
 
-def config():
+def config() -> Run:
     return Run(
         model=T5Config(
             vocab=8192,

@@ -1,11 +1,14 @@
-"""T5-small (Raffel et al. 2019, section 3.1): 60 M parameters, the paper's baseline on C4: 2^19 steps of 128 rows of 512, Adafactor.
+"""T5-small (Raffel et al. 2019, section 3.1).
+
+60 M parameters, the paper's baseline on C4: 2^19 steps of 128 rows of 512, Adafactor.
 
     python -m pretrain prepare tfds:c4/en --vocabulary spiece.model --output c4
     python -m pretrain train t5_small --workdir runs/t5_small data.store=c4
 
-spiece.model is the released vocabulary. With AdamW instead: optimizer=adamw optimizer.scale_by_param_rms=true
-optimizer.learning_rate=0.01 optimizer.weight_decay=0; that this converges was shown on a small model only
-(configs/t5_mini.py). Not run here: no accelerator.
+spiece.model is the released vocabulary. To use AdamW: optimizer=adamw
+optimizer.scale_by_param_rms=true optimizer.learning_rate=0.01 optimizer.weight_decay=0. Its
+convergence was measured on a small model only (configs/t5_mini.py). Not run: the project had no
+accelerator.
 """
 
 from data.config import Data
@@ -14,7 +17,7 @@ from models.config.t5 import T5Config
 from pretrain.config import Adafactor, Run, Train
 
 
-def config():
+def config() -> Run:
     return Run(
         model=T5Config(width=512, depth=6, decoder_depth=6, num_heads=8, mlp=2048),
         data=Data(objective=SpanCorruption(), batch_size=128),

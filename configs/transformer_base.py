@@ -1,12 +1,16 @@
-"""The Transformer (Vaswani et al. 2017), base model: 63 M parameters, English-German, 100,000 steps of 25,000 tokens a side.
+"""The Transformer (Vaswani et al. 2017), base model, English-German.
 
-    python -m pretrain prepare tfds:wmt14_translate/de-en --document pair --field en,de --output wmt14 \
-        --layout transformer --algorithm bpe --vocab-size 37000
+63 M parameters, 100,000 steps of 25,000 tokens a side.
+
+    python -m pretrain prepare tfds:wmt14_translate/de-en --document pair --field en,de \
+        --output wmt14 --layout transformer --algorithm bpe --vocab-size 37000
     python -m pretrain train transformer_base --workdir runs/transformer_base data.store=wmt14
-    python -m pretrain average --workdir runs/transformer_base --last 5 --output runs/transformer_base_average
+    python -m pretrain average --workdir runs/transformer_base --last 5 \
+        --output runs/transformer_base_average
 
-The paper's peak rate is 1 / sqrt(512 * 4000). Its rows are pairs of like length; these hold several pairs each. Not run here: no
-accelerator; configs/transformer_multi30k.py was.
+The paper's peak learning rate is 1 / sqrt(512 * 4000). Its batches have pairs of similar length;
+here rows are packed with several pairs. Not run: the project had no accelerator.
+configs/transformer_multi30k.py was run.
 """
 
 from data.config import Data
@@ -15,7 +19,7 @@ from models.config.transformer import TransformerConfig
 from pretrain.config import AdamW, Checkpoint, Run, Train
 
 
-def config():
+def config() -> Run:
     return Run(
         model=TransformerConfig(),
         data=Data(objective=Seq2Seq(length=256, target_length=256), batch_size=96),

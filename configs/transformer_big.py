@@ -1,9 +1,13 @@
-"""The big Transformer (Vaswani et al. 2017, table 3): 214 M parameters, English-German, 300,000 steps of 25,000 tokens a side.
+"""The big Transformer (Vaswani et al. 2017, table 3).
+
+214 M parameters, English-German, 300,000 steps of 25,000 tokens a side.
 
     python -m pretrain train transformer_big --workdir runs/transformer_big data.store=wmt14
-    python -m pretrain average --workdir runs/transformer_big --last 20 --output runs/transformer_big_average
+    python -m pretrain average --workdir runs/transformer_big --last 20 \
+        --output runs/transformer_big_average
 
-The store is that of configs/transformer_base.py. For English-French the paper's dropout is 0.1. Not run here: no accelerator.
+The store is that of configs/transformer_base.py. For English-French the paper has dropout 0.1. Not
+run: the project had no accelerator.
 """
 
 from data.config import Data
@@ -12,7 +16,7 @@ from models.config.transformer import TransformerConfig
 from pretrain.config import AdamW, Checkpoint, Run, Train
 
 
-def config():
+def config() -> Run:
     return Run(
         model=TransformerConfig(width=1024, num_heads=16, mlp=4096, dropout=0.3),
         data=Data(objective=Seq2Seq(length=256, target_length=256), batch_size=96),

@@ -1,13 +1,19 @@
-"""A small Transformer on Multi30k (Elliott et al. 2016), 29,000 captions of images from English into German.
+"""A small Transformer on Multi30k (Elliott et al. 2016).
 
-    python -m pretrain prepare PAIRS.jsonl --document pair --layout transformer --algorithm bpe --vocab-size 6000 --output runs/multi30k
+Multi30k has 29,000 captions of images in English and German.
+
+    python -m pretrain prepare PAIRS.jsonl --document pair --layout transformer \
+        --algorithm bpe --vocab-size 6000 --output runs/multi30k
     python -m pretrain train transformer_multi30k --workdir runs/transformer_multi30k
-    python -m pretrain average --workdir runs/transformer_multi30k --last 5 --output runs/transformer_multi30k_mean
+    python -m pretrain average --workdir runs/transformer_multi30k --last 5 \
+        --output runs/transformer_multi30k_mean
 
-PAIRS.jsonl has records with `source` and `target`; benchmarks/translate.py writes it, runs these verbs and translates the test set.
+PAIRS.jsonl has records with `source` and `target`; benchmarks/translate.py writes it, runs these
+commands and translates the test set.
 
-On one core of an AMD EPYC that others kept busy, 2026-11-21: 2,400 steps (10.5 epochs) in 59 minutes, about 48 of them on the core;
-test_2016_flickr by beam 4: 37.0 BLEU, and 38.5 by the mean of the last 5 checkpoints; benchmarks/results/translate.md has the rest.
+On one core of an AMD EPYC with other programs running, 2026-11-21: 2,400 steps (10.5 epochs) in 59
+minutes, about 48 of them of CPU time. test_2016_flickr with beam search of 4: 37.0 BLEU, and 38.5
+for the mean of the last 5 checkpoints. benchmarks/results/translate.md has the rest.
 """
 
 from data.config import Data
@@ -16,7 +22,7 @@ from models.config.transformer import TransformerConfig
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
 
 
-def config():
+def config() -> Run:
     return Run(
         model=TransformerConfig(
             vocab=6000, width=192, depth=3, decoder_depth=3, num_heads=4, mlp=512, dropout=0.1

@@ -1,1 +1,1 @@
-"""What the machine reads: text to a token store, and the store to batches. Never imports JAX."""
+"""Prepare text as a token store, and build batches from the store. Never imports JAX."""

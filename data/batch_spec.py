@@ -1,31 +1,52 @@
-"""The batch spec: keys, types and shapes of an objective's batches, which data and training agree on. Its `spec()` gives them.
+"""The batch spec: keys, dtypes and shapes of the batches, on which data and training agree.
 
-B rows of the batch   L row length   P masked positions of a row   T target length   C choices of a question
+An objective's `spec()` returns it.
 
-`token_ids`, `encoder_token_ids`  ids, padded on the right
-`attention_mask`    True where there is a token; of an encoder-decoder `encoder_attention_mask`
+B rows of the batch   L row length   P masked positions of a row   T target length
+C choices of a question
+
+`token_ids`, `encoder_token_ids`  token ids, padded on the right
+`attention_mask`    True at real tokens; `encoder_attention_mask` in encoder-decoder models
 `masked_positions`  indices into the row, ascending
-`labels`            what is to be predicted: ids of tokens, the number of a class, or a score
-`label_weights`     1.0 where a label counts, 0.0 on padding; a row that only fills up a batch has weights of 0
-`segment_ids`       which of its row's texts a token belongs to, from 1; 0 on padding
-`is_continued`      False where a row does not go on from the row before it on its lane: a state begins from zero
-`token_type_ids`    which of the two texts of a row a token belongs to, 0 or 1
+`labels`            what the model predicts: token ids, the number of a class, or a score
+`label_weights`     1.0 where a label counts, 0.0 on padding and in rows that only fill up a batch
+`segment_ids`       the number of the packed text that a token belongs to, from 1; 0 on padding
+`is_continued`      False where a row does not continue the previous row of its lane, so that the
+                    recurrent state starts at zero
+`token_type_ids`    the text of a pair that a token belongs to, 0 or 1
 """
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
+from data.rows.tables import Batch
+from data.vocabulary.base import Vocabulary
+
 
 class Field(NamedTuple):
-    """One key of a batch. dims: a letter a dimension, such as "BL"; role: what its numbers are, such as TOKEN_ID, or ""."""
+    """One key of a batch.
+
+    dtype: name of the NumPy dtype.
+    dims: one letter for each dimension, such as "BL".
+    role: what the numbers stand for, such as TOKEN_ID, or "".
+    """
 
     dtype: str
     dims: str
     role: str = ""
 
 
-TOKEN_ID = "token id"  # each of which the vocabulary must have
+class SpecifiedObjective(Protocol):
+    """The methods of an objective that define its batches; see `data.objectives.base.Objective`."""
+
+    name: ClassVar[str]
+
+    def dims(self) -> dict[str, int]: ...
+    def spec(self) -> dict[str, Field]: ...
+
+
+TOKEN_ID = "token id"  # the vocabulary must have every number of such a field
 
 # Keys that several objectives have.
 TOKENS = {"token_ids": Field("int32", "BL", TOKEN_ID), "attention_mask": Field("bool", "BL")}
@@ -45,11 +66,10 @@ SEQ2SEQ = {
 }
 
 
-def shapes(objective, batch_size):
-    """{key: (dtype, shape)} of a batch of `batch_size` rows for an objective's configuration.
-
-    An objective's configuration has a `name` and gives the sizes of its letters by `dims()`, e.g. {"L": 128, "P": 20}.
-    """
+def shapes(
+    objective: SpecifiedObjective, batch_size: int
+) -> dict[str, tuple[np.dtype, tuple[int, ...]]]:
+    """Return {key: (dtype, shape)} of a batch of `batch_size` rows of an objective."""
     sizes = {"B": batch_size, **objective.dims()}
     return {
         key: (np.dtype(field.dtype), tuple(sizes[letter] for letter in field.dims))
@@ -57,32 +77,38 @@ def shapes(objective, batch_size):
     }
 
 
-def check(batch, objective, batch_size, vocabulary=None):
-    """Raise a ValueError that names the key unless `batch` is what the spec says, and each id is one of a vocabulary, where it is given.
+def check(
+    batch: Batch,
+    objective: SpecifiedObjective,
+    batch_size: int,
+    vocabulary: Vocabulary | None = None,
+) -> None:
+    """Raise a ValueError that names the key unless `batch` matches the batch spec.
 
-    A model gives NaN for an id that it does not have, on padding too: as weights of 0 do not undo it, it is refused here, on the host.
+    With a vocabulary, also check that it has every token id. An id outside of it makes the model
+    return NaN, even on padding, and a loss weight of 0 does not remove a NaN.
     """
     expected, fields = shapes(objective, batch_size), objective.spec()
     if batch.keys() != expected.keys():
-        missing, extra = (
-            sorted(expected.keys() - batch.keys()),
-            sorted(batch.keys() - expected.keys()),
-        )
+        missing = sorted(expected.keys() - batch.keys())
+        extra = sorted(batch.keys() - expected.keys())
         raise ValueError(
             f"{objective.name} batch: missing {missing}, not in its batch spec: {extra}"
         )
     for key, (dtype, shape) in expected.items():
-        if batch[key].dtype != dtype or batch[key].shape != shape:
-            seen = f"{batch[key].dtype}{list(batch[key].shape)}"
+        array = batch[key]
+        if array.dtype != dtype or array.shape != shape:
+            seen = f"{array.dtype}{list(array.shape)}"
             raise ValueError(
                 f"{objective.name} batch: {key} is {seen}, the batch spec says {dtype}{list(shape)}"
             )
         if (
             vocabulary is not None
             and fields[key].role == TOKEN_ID
-            and not (0 <= batch[key].min() and batch[key].max() < vocabulary.size)
+            and not (0 <= array.min() and array.max() < vocabulary.size)
         ):
-            bad = batch[key][(batch[key] < 0) | (batch[key] >= vocabulary.size)]
+            bad = array[(array < 0) | (array >= vocabulary.size)]
             raise ValueError(
-                f"{objective.name} batch: {key} holds the id {bad[0]}, but the vocabulary has the ids 0 to {vocabulary.size - 1}"
+                f"{objective.name} batch: {key} holds the id {bad[0]}, "
+                f"but the vocabulary has the ids 0 to {vocabulary.size - 1}"
             )

@@ -1,4 +1,4 @@
-"""What a run reads: the token store, the objective and the size of the global batch."""
+"""The `data` section of a configuration: token store, objective and global batch size."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -11,15 +11,34 @@ DEFAULT_OBJECTIVE = MaskedLm()
 
 @dataclass(frozen=True)
 class Data:
+    """The data of a run."""
+
     store: str = ""  # Folder (or gs:// path) that `prepare` wrote.
-    # What is learned: its class makes batches of rows, and says which.
+    # What the model learns; its class builds the batches.
     objective: AnyObjective | Mixed = DEFAULT_OBJECTIVE
     batch_size: int = 32  # [rows] Size of the global batch, over all hosts.
-    # Share of each source of the store, in the order of its manifest; (): the manifest's own shares.
+    # Share of each source of the store, in the order of its manifest; (): the manifest's shares.
     rates: tuple[float, ...] = ()
-    # [threads] CPU threads that build batches, on each host. They wait for each other, so more help only where reading waits.
+    # [threads] CPU threads that build batches, on each host. They wait for each other, so more
+    # threads help only where reading the store is slow.
     threads: int = 1
-    # [batches] Batches that wait ready, on each host. Small ones are made several at once and may be more.
+    # [batches] Batches that are built ahead, on each host. Small batches are built several at once,
+    # so there may be more.
     prefetch: int = 2
-    # A store with damaged bytes: refuse it, or skip only the documents that they lie in.
+    # A store with damaged bytes: refuse it, or skip only the damaged documents.
     on_corrupt: Literal["refuse", "skip"] = "refuse"
+
+
+def check_data(data: Data, seed: int) -> None:
+    """Raise a ValueError unless the settings that belong to no objective are valid."""
+    for name in ("batch_size", "threads", "prefetch"):
+        if getattr(data, name) < 1:
+            raise ValueError(f"data.{name}={getattr(data, name)}: 1 or more")
+    if not 0 <= seed < 2**63:
+        raise ValueError(f"seed {seed}: from 0 to 2^63 - 1")
+
+
+def check_step(step: int) -> None:
+    """Raise a ValueError for a step before the first."""
+    if step < 0:
+        raise ValueError(f"step {step}: steps are counted from 0")

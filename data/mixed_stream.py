@@ -1,22 +1,40 @@
-"""The batches of a mixture of objectives: a stream for each part, which reads all rows of the source in an order of its own.
+"""The batches of a mixture of objectives.
 
-Part p of the batch of step s is a function of (seed, p's name, s), whatever the other parts are.
+Each part has a stream, which reads all rows of the source in an order of its own. Part p of the
+batch of step s is a function of (seed, p's name, s), whatever the other parts are.
 """
+
+from __future__ import annotations
 
 import dataclasses
 import zlib
+from collections.abc import Mapping
+from typing import Any
 
+from data.config import Data
 from data.mixed import Mixed, count_positions
 from data.pipeline import Stream
 from data.rows import hashing
+from data.rows.tables import Batch
+from data.source import Source
 
-PARTS = 5  # what a key is for, behind the uses of data/pipeline.py and data/composed.py
+PARTS = 5  # purpose of a key, after those of data/pipeline.py and data/composed.py
 
 
-def open_stream(source, data, *, split="train", seed=0, evaluates=False):
-    """Return the `Stream` of one split of a source, or the `MixedStream` where the objective is a mixture. Raises ValueError.
+def open_stream(
+    source: Source, data: Data, *, split: str = "train", seed: int = 0, evaluates: bool = False
+) -> Stream | MixedStream:
+    """Return the stream of one split of a source, a `MixedStream` if the objective is a mixture.
 
-    evaluates: as of `MixedStream`.
+    Args:
+      source: the source of the rows.
+      data: the data section of the run.
+      split: "train" or "heldout".
+      seed: seed of order, mixture and masks.
+      evaluates: whether the stream is for evaluation; see `MixedStream`.
+
+    Raises:
+      ValueError: the settings are invalid.
     """
     if isinstance(data.objective, Mixed):
         return MixedStream(source, data, split=split, seed=seed, evaluates=evaluates)
@@ -24,13 +42,28 @@ def open_stream(source, data, *, split="train", seed=0, evaluates=False):
 
 
 class MixedStream:
-    """The streams of a mixture, by the names of its parts. It has what a `Stream` has, as far as a trainer asks for it.
+    """The streams of a mixture, with the interface of a `Stream` that a trainer uses.
 
-    rows  of all parts together: each of them reads the whole split
+    streams: {part: stream}.
+    rows: number of rows of all parts together; each part reads the whole split.
+    unrecorded: parts without a position in the checkpoint; see `begin_from`.
     """
 
-    def __init__(self, source, data, *, split="train", seed=0, evaluates=False):
-        """As a `Stream`. evaluates: the parts are scored one after the other, and so each in batches of as many positions as the whole."""
+    def __init__(
+        self,
+        source: Source,
+        data: Data,
+        *,
+        split: str = "train",
+        seed: int = 0,
+        evaluates: bool = False,
+    ) -> None:
+        """Open the stream of each part; the arguments are those of `Stream`.
+
+        evaluates: give each part batches of as many positions as the whole mixture has, since the
+          parts are evaluated one after the other.
+        """
+        assert isinstance(data.objective, Mixed)
         self.data, self.objective, self.seed = data, data.objective, seed
         rows = data.objective.rows(data.batch_size)
         if evaluates:
@@ -52,38 +85,41 @@ class MixedStream:
         self.rows = sum(stream.rows for stream in self.streams.values())
         self.unrecorded: list[str] = []
 
-    def begin_from(self, step, row):
-        """Let the batch of `step` begin, in each part, with the example that `row` has for it: {part: number}.
+    def begin_from(self, step: int, row: Any) -> None:
+        """Let the batch of `step` begin with given examples.
 
-        A number alone, of a run that had one objective before, is of no part. A part without a number begins with its first example; its
-        name is then among those of `unrecorded`.
+        Args:
+          step: the step to continue from.
+          row: {part: number of its first example}. A part without a number begins with its first
+            example, and `unrecorded` lists it. A plain number comes from a run with one objective
+            and counts for no part.
         """
-        places = row if isinstance(row, dict) else {}
-        self.unrecorded = [name for name in self.streams if step and name not in places]
+        numbers = row if isinstance(row, dict) else {}
+        self.unrecorded = [name for name in self.streams if step and name not in numbers]
         for name, stream in self.streams.items():
-            stream.begin_from(step, places.get(name, 0))
+            stream.begin_from(step, numbers.get(name, 0))
 
-    def place(self, step):
-        """Return {part: the number of its examples that the steps before this one have read}."""
+    def place(self, step: int) -> dict[str, int]:
+        """Return {part: number of its examples before this step}."""
         return {name: stream.place(step) for name, stream in self.streams.items()}
 
-    def batch(self, step):
-        """Return {part: its batch}, as `Stream.batch` gives it."""
+    def batch(self, step: int) -> dict[str, Batch]:
+        """Return {part: its batch}, as `Stream.batch`."""
         return {name: stream.batch(step) for name, stream in self.streams.items()}
 
-    def dataset(self, start_step=0):
-        """Return a tf.data.Dataset of `batch(step)` for step = start_step, start_step + 1, ... without end."""
+    def dataset(self, start_step: int = 0) -> Any:
+        """Return an endless tf.data.Dataset of `batch(step)`, step = start_step, ..."""
         from data.tf_dataset import import_tensorflow
 
         datasets = {name: stream.dataset(start_step) for name, stream in self.streams.items()}
         return import_tensorflow().data.Dataset.zip(datasets)
 
 
-def split_stream(stream):
-    """Return {part: stream} of a mixture, {"": stream} of any other."""
+def split_stream(stream: Any) -> Mapping[str, Any]:
+    """Return {part: stream} of a mixture, {"": stream} of any other stream."""
     return stream.streams if isinstance(stream, MixedStream) else {"": stream}
 
 
-def derive_seed(seed, name) -> int:
+def derive_seed(seed: int, name: str) -> int:
     """Return the seed of a part, so that two parts read the same rows in different orders."""
     return int(hashing.key(seed, PARTS, zlib.crc32(name.encode()))[0] >> 1)

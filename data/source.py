@@ -1,6 +1,8 @@
-"""What a run learns from: the protocol that the trainer reads. A token store, `data.store.reader.Store`, is one such source.
+"""The data source of a run: the protocol that the trainer reads.
 
-B rows of a batch   S parts of the mixture
+A token store, `data.store.reader.Store`, is one implementation.
+
+B rows of a batch   S sources of the mixture
 """
 
 from __future__ import annotations
@@ -13,10 +15,13 @@ import numpy as np
 
 
 class Encoding(Protocol):
-    """What the numbers of a batch mean, as a vocabulary says it of token ids. A checkpoint is of use with one encoding only.
+    """The meaning of the numbers in a batch, such as a vocabulary for token ids.
 
-    fingerprint  the same where the numbers mean the same
-    artefacts    {name of a folder in a workdir: function that fills the folder of that path}: what is needed to encode as the run did
+    A checkpoint can be used with one encoding only.
+
+    fingerprint  equal for two encodings in which all numbers have the same meaning
+    artefacts    {name of a folder in a workdir: function that writes its files to a path}; the
+                 files that are needed to encode inputs as the run did
     """
 
     @property
@@ -26,7 +31,7 @@ class Encoding(Protocol):
 
 
 class Part(Protocol):
-    """One part of a mixture. rate: its share of the rows."""
+    """One source of a mixture. rate: its share of the rows."""
 
     @property
     def name(self) -> str: ...
@@ -36,15 +41,17 @@ class Part(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """The rows of one split of a source, as an objective has them.
+    """The rows of one split of a source, for one objective.
 
-    table       `count`, the number of rows, and `offsets`, int64 [S + 1], at which the rows of each part of the mixture begin
-    build       (row_B, key_B) -> {key: array}, the batch of those rows, drawn as the keys say
-    parts       of the mixture, in the order of the offsets
-    order       "shuffled", anew in each epoch; or "lanes": row i of a batch goes on where row i of the batch before ended, which
-                takes `table.whole_S`, int64 [S], the number of rows of each part that follow one another without overlap
-    split       what the rows are made of, for whoever inspects or scores them
-    vocabulary  what token ids stand for, where the rows hold any
+    table       has `count`, the number of rows, and `offsets`, int64 [S + 1], the number of the
+                first row of each source of the mixture, and the end
+    build       (row_B, key_B) -> {key: array}, the batch of those rows; the keys decide all draws
+    parts       the sources of the mixture, in the order of the offsets
+    order       "shuffled" in every epoch; or "lanes": row i of a batch continues row i of the batch
+                before. This needs `table.whole_S`, int64 [S], the number of consecutive rows of
+                each source without overlap
+    split       the texts of the rows, for code that inspects or scores them
+    vocabulary  the vocabulary of the token ids, if the rows hold any
     """
 
     table: Any
@@ -56,10 +63,10 @@ class Rows:
 
 
 class Source(Protocol):
-    """Rows of the splits "train" and "heldout", and what their numbers mean.
+    """Rows of the splits "train" and "heldout", and the meaning of their numbers.
 
-    path         where it lies, as messages name it
-    fingerprint  of all that rows are made of: where it differs, batches do
+    path         where the source is, as messages name it
+    fingerprint  hash of everything that rows are made of: different data, different fingerprint
     encoding     see `Encoding`
     """
 
@@ -70,13 +77,20 @@ class Source(Protocol):
     @property
     def encoding(self) -> Encoding: ...
 
-    def rows(self, split: str, objective) -> Rows:
-        """Return the rows of a split. Raises ValueError where the objective cannot learn from this source."""
+    def rows(self, split: str, objective: Any) -> Rows:
+        """Return the rows of a split.
+
+        Raises:
+          ValueError: the objective cannot learn from this source.
+        """
         ...
 
     def verified(self, on_corrupt: Literal["refuse", "skip"]) -> Source:
-        """Return this source once its bytes are known to be what was written, or, for "skip", what is left of it.
+        """Return this source after a check that its bytes are those that were written.
 
-        Raises ValueError, which names what is damaged.
+        With "skip", return what remains of a damaged source without the damaged documents.
+
+        Raises:
+          ValueError: the source is damaged; the message names the damage.
         """
         ...

@@ -1,7 +1,7 @@
 """Batches through tf.data: built ahead of time, and read.
 
-NumPy is the definition of a batch; tf.data runs it in threads. To hand an element over costs as much as to make some
-20,000 masked tokens, so several batches make one element, a group, and are taken apart by whoever reads them.
+NumPy defines a batch; tf.data runs it in threads. Handing over an element costs as much as building
+some 20,000 masked tokens, so several batches form one element, a group, which the reader splits.
 
 B rows of a batch   N batches of a group
 """
@@ -9,18 +9,22 @@ B rows of a batch   N batches of a group
 import atexit
 import itertools
 import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 
+from data.rows.tables import Batch
+
 ENDLESS = np.iinfo(np.int64).max
-# The exceptions of rows on their way to the reader, by number: TensorFlow passes on no more than their text.
+# Exceptions on their way to the reader, by number: TensorFlow passes on only their text.
 ERRORS: dict[int, Exception] = {}
 NUMBERS, MOST_ERRORS = itertools.count(1), 100
 ERROR = re.compile(r"batch error number (\d+)")
 
 
-def import_tensorflow():
-    """Return TensorFlow, kept off the accelerators: input workers must not touch them."""
+def import_tensorflow() -> Any:
+    """Return TensorFlow without access to the accelerators, which input workers must not use."""
     import tensorflow as tf
 
     for kind in ("GPU", "TPU"):
@@ -32,44 +36,54 @@ def import_tensorflow():
 # ---- building ----------------------------------------------------------------
 
 
-def build_groups(build, spec, start, stop, *, group, together, threads, prefetch):
-    """Return a tf.data.Dataset of groups {key: [N, B, ...]} of the batches [start, stop), `group` of them in each.
+def build_groups(
+    build: Callable[[int, int], Batch],
+    spec: Mapping[str, tuple[np.dtype, tuple[int, ...]]],
+    start: int,
+    stop: int,
+    *,
+    group: int,
+    together: int,
+    threads: int,
+    prefetch: int,
+) -> Any:
+    """Return a tf.data.Dataset of groups {key: [N, B, ...]} of the batches [start, stop).
+
+    Where `build` raises an exception, the batches before the failing one are read first.
 
     Args:
-      build: (first, number) -> {key: [number * B, ...]}, the batches from `first` on, one behind the other.
+      build: (first, number) -> {key: [number * B, ...]}, the batches from `first` on, concatenated.
       spec: {key: (dtype, shape)} of one batch.
-      together: how many batches one call of `build` makes.
-      prefetch: how many batches wait ready.
-
-    Where `build` raises, the batches before the one that it raises for are read first.
+      start, stop: range of the batches.
+      group: number of batches in a group.
+      together: number of batches that one call of `build` makes.
+      threads: number of threads that call `build`.
+      prefetch: number of batches that are built ahead.
     """
     tf = import_tensorflow()
     types = [dtype for dtype, _ in spec.values()]
 
-    def build_group(first):
+    def build_group(first: np.ndarray) -> list[Any]:
         parts, error = build_many(build, int(first), min(group, stop - int(first)), together)
         return [
             np.int64(0 if error is None else keep_error(error)),
             *(join_batches([part[key] for part in parts], *spec[key]) for key in spec),
         ]
 
-    def name_tensors(tensors):
-        return {
-            key: tf.ensure_shape(tensor, (None, *shape))
-            for tensor, (key, (_, shape)) in zip(tensors, spec.items(), strict=True)
-        }
-
-    def number_and_group(first):
+    def number_and_group(first: Any) -> tuple[Any, dict[str, Any]]:
         number, *tensors = tf.numpy_function(
             build_group, [first], [np.int64, *types], stateful=False
         )
-        return tf.ensure_shape(number, ()), name_tensors(tensors)
+        return tf.ensure_shape(number, ()), name_tensors(tensors, spec)
 
-    def raise_behind(number, tensors):
-        """Return a dataset of this group and, where `number` is that of an error, of an element that raises it."""
+    def raise_behind(number: Any, tensors: dict[str, Any]) -> Any:
+        """Return a dataset of this group, followed by an element that raises error `number`.
+
+        0 stands for no error.
+        """
         failure = tf.data.Dataset.range(number, number + tf.minimum(number, 1))
         failure = failure.map(
-            lambda number: name_tensors(tf.numpy_function(raise_error, [number], types))
+            lambda number: name_tensors(tf.numpy_function(raise_error, [number], types), spec)
         )
         return tf.data.Dataset.from_tensors(tensors).concatenate(failure)
 
@@ -84,27 +98,32 @@ def build_groups(build, spec, start, stop, *, group, together, threads, prefetch
     return dataset.with_options(options)
 
 
-def build_many(build, first, number, together):
-    """Return ([batches that one call of `build` made], the error that ended it or None).
+def build_many(
+    build: Callable[[int, int], Batch], first: int, number: int, together: int
+) -> tuple[list[Batch], Exception | None]:
+    """Return (the results of the calls of `build`, the exception that ended them or None).
 
-    A call that raises is made again batch by batch, so that the batches before the error are not lost with it.
+    A call that raises an exception is repeated batch by batch, so that the batches before the
+    failing one are not lost.
     """
-    parts = []
-    for at in range(first, first + number, together):
-        count = min(together, first + number - at)
+    parts: list[Batch] = []
+    for start in range(first, first + number, together):
+        count = min(together, first + number - start)
         try:
-            parts.append(build(at, count))
+            parts.append(build(start, count))
         except Exception as error:
             if count == 1:
                 return parts, error
-            singles, error = build_many(build, at, count, 1)
+            singles, single_error = build_many(build, start, count, 1)
             parts += singles
-            if error is not None:
-                return parts, error
+            if single_error is not None:
+                return parts, single_error
     return parts, None
 
 
-def join_batches(arrays, dtype, shape):
+def join_batches(
+    arrays: Sequence[np.ndarray], dtype: np.dtype, shape: tuple[int, ...]
+) -> np.ndarray:
     """Return the arrays, [n * B, ...] each, as one [N, B, ...]."""
     if not arrays:
         return np.zeros((0, *shape), dtype)
@@ -112,10 +131,22 @@ def join_batches(arrays, dtype, shape):
     return whole.reshape(-1, *shape)
 
 
-def make_options(tf):
-    """Return the options of all our datasets.
+def name_tensors(
+    tensors: Sequence[Any], spec: Mapping[str, tuple[np.dtype, tuple[int, ...]]]
+) -> dict[str, Any]:
+    """Return the tensors of a group of batches under their keys, with static shapes."""
+    tf = import_tensorflow()
+    return {
+        key: tf.ensure_shape(tensor, (None, *shape))
+        for tensor, (key, (_, shape)) in zip(tensors, spec.items(), strict=True)
+    }
 
-    With autotuning, closing an iterator took up to a minute in 3 of 30 runs; without it in none of 30.
+
+def make_options(tf: Any) -> Any:
+    """Return the options of all datasets.
+
+    With autotuning, closing an iterator took up to a minute in 3 of 30 runs; without it, in 0 of
+    30.
     """
     options = tf.data.Options()
     options.autotune.enabled = False
@@ -126,11 +157,12 @@ def make_options(tf):
 # ---- reading -----------------------------------------------------------------
 
 
-def read_elements(dataset):
-    """Iterate over the elements of a dataset, in NumPy's arrays; an exception of a row is raised as it was.
+def read_elements(dataset: Any) -> Iterator[Any]:
+    """Iterate over the elements of a dataset as NumPy arrays; raise a row's exception unchanged.
 
-    The threads that build batches run Python. If they still did so while the interpreter ends, neither would end (seen
-    in one of two exits); so the iterator, which waits for them, goes before that, at exit at the latest.
+    The threads that build batches run Python. If they still did so while the interpreter exits,
+    both would hang (seen in one of two exits). So the iterator, which waits for the threads, is
+    deleted earlier, at exit at the latest.
     """
     tf = import_tensorflow()
     alive = [dataset.with_options(make_options(tf)).as_numpy_iterator()]
@@ -152,28 +184,28 @@ def read_elements(dataset):
         atexit.unregister(alive.clear)
 
 
-def read_batches(groups):
+def read_batches(groups: Any) -> Iterator[Batch]:
     """Iterate over the batches of a dataset of groups, {key: [B, ...]} each."""
     for group in read_elements(groups):
         for batch in zip(*group.values(), strict=True):
             yield dict(zip(group, batch, strict=True))
 
 
-def keep_error(error):
-    """Return the number under which `raise_error` finds an exception."""
+def keep_error(error: Exception) -> int:
+    """Store an exception; return the number under which `raise_error` finds it."""
     number = next(NUMBERS)
     ERRORS[number] = error
-    while len(ERRORS) > MOST_ERRORS:  # of batches that nobody read
+    while len(ERRORS) > MOST_ERRORS:  # errors of batches that were never read
         ERRORS.pop(min(ERRORS), None)
     return number
 
 
-def raise_error(number):
-    """Raise what `take_error` knows to be the exception of that number; within TensorFlow."""
+def raise_error(number: Any) -> NoReturn:
+    """Raise an error inside TensorFlow that `take_error` turns into the exception `number`."""
     raise RuntimeError(f"batch error number {number}: {ERRORS[int(number)]!r}")
 
 
-def take_error(error):
-    """Return the exception that a TensorFlow error stands for; itself where it is one of TensorFlow's own."""
+def take_error(error: Any) -> Exception:
+    """Return the exception that a TensorFlow error stands for, or TensorFlow's own error."""
     found = ERROR.search(error.message or "")
     return ERRORS.pop(int(found[1]), error) if found else error

@@ -1,17 +1,22 @@
-"""Inside a model: the hidden states behind each of its layers, and the weights of each of its attentions, in one call.
+"""Capture the hidden states of every layer and the weights of every attention of a model.
 
-    seen = observe(model, params, token_ids, attention_mask, method="encode")        an encoder: seen.states, seen.weights["attention"]
-    seen = observe(model, params, token_ids, method="states")                  a decoder alone
-    seen = observe(model, params, memory_BMD, encoder_attention_mask, ids, method="decode")   the other half of an encoder-decoder, and "cross"
+    # An encoder: seen.states, seen.weights["attention"].
+    seen = observe(model, params, token_ids, attention_mask, method="encode")
+    # A decoder.
+    seen = observe(model, params, token_ids, method="states")
+    # The decoder of an encoder-decoder: seen.weights["cross"], too.
+    seen = observe(model, params, memory_BMD, encoder_attention_mask, ids, method="decode")
 
-The call is watched from outside, by Linen's interceptors and by a core in the place of the softmax, so that no paper knows of it and a training
-step is the same with and without. Layers run one behind the other: a scanned stack would keep what is inside to itself.
+The model is called through Linen's method interceptors, with an `attend` that also records weights.
+No model file contains code for this, and a training step is unaffected. Layers are unrolled,
+because a scanned stack does not expose its intermediates.
 
-B batch   L length   M length of what is read   D width   H heads   K head width
+B batch   L query length   M key length   D width   H heads   K head width
 """
 
 import dataclasses
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -27,44 +32,58 @@ LAYERS = (PostNormLayer, PreNormLayer)
 
 
 class Inside(NamedTuple):
-    """output: what the call returned.
+    """The activations of one call.
 
-    states: depth + 1 of [B, L, D]: what the first layer reads, then what stands behind each layer; the last is behind the model's last norm,
-    where it has one (GPT-2, T5), so that it is what the model's head reads. weights: {"attention": depth of [B, H, L, M]}, float32, and
-    {"cross": the same} of a decoder that reads a memory; each row sums to 1.
+    output: what the call returned.
+    states: depth + 1 arrays [B, L, D]: the input of the first layer, then the output of each layer.
+      The last one is after the model's final norm where it has one (GPT-2, T5), and is therefore
+      what the model's head reads.
+    weights: {"attention": depth arrays [B, H, L, M]}, float32, and the same under "cross" for a
+      decoder with cross-attention. The weights of a query sum to 1.
     """
 
-    output: object
+    output: Any
     states: tuple[jax.Array, ...]
     weights: dict[str, tuple[jax.Array, ...]]
 
 
-def observe(model, params, *arguments, method):
-    """Call a method of a model that goes through one stack of layers once, without dropout, and return what was `Inside`.
+def observe(model: Any, params: Any, *arguments: Any, method: str) -> Inside:
+    """Call a method of a model without dropout, and return its activations.
 
-    To be called within a `jax.jit`, which leaves out whatever of it nobody reads. Parameters may be those of a scanned stack, or sharded.
-    Raises ValueError where the call went through several stacks, or none.
+    Call it within `jax.jit`, which removes what is not used of the result.
+
+    Args:
+      model: a module of `models.build`.
+      params: its parameters; stacked or unstacked, sharded or not.
+      *arguments: the arguments of the method.
+      method: a method that applies one stack of layers once.
+
+    Raises:
+      ValueError: the method applies several stacks, or none.
     """
-    seen, weights, reading = [], {}, []
+    hidden_states, weights, attention_names = [], {}, []
 
-    def watch(call, args, kwargs, context):
+    def watch(
+        call: Callable[..., Any], args: Any, kwargs: Any, context: nn.module.InterceptorContext
+    ) -> Any:
         module = context.module
         if context.method_name != "__call__" or not isinstance(module, (Stack, Attention, *LAYERS)):
             return call(*args, **kwargs)
         if isinstance(module, Stack):
-            seen.append([args[0]])
+            hidden_states.append([args[0]])
         if isinstance(module, Attention):
-            reading.append(module.name)
+            attention_names.append(module.name)
         result = call(*args, **kwargs)
         if isinstance(module, LAYERS):
-            seen[-1].append(result)
+            hidden_states[-1].append(result)
         return result
 
-    def core(q_BLHK, k_BMHK, v_BMHK, **settings):
-        # Attention is linear in v: what it makes of the unit vectors are its weights. A kernel would take no v of that width.
+    def core(q_BLHK: jax.Array, k_BMHK: jax.Array, v_BMHK: jax.Array, **settings: Any) -> jax.Array:
+        # Attention is linear in v: with unit vectors as values it returns its weights. They go
+        # through the plain `attend`, because attention kernels take no values of width M.
         B, M, H, _ = v_BMHK.shape
         unit_BMHM = jnp.broadcast_to(jnp.eye(M, dtype=jnp.float32)[:, None], (B, M, H, M))
-        weights.setdefault(reading[-1], []).append(
+        weights.setdefault(attention_names[-1], []).append(
             attend(q_BLHK, k_BMHK, unit_BMHM, **settings).swapaxes(1, 2)
         )
         return model.ops.attend(q_BLHK, k_BMHK, v_BMHK, **settings)
@@ -76,11 +95,14 @@ def observe(model, params, *arguments, method):
     params = unstack_layers(params) if model.config.scan else params
     with nn.intercept_methods(watch):
         output = plain.apply({"params": params}, *arguments, method=method)
-    if len(seen) != 1:
+    if len(hidden_states) != 1:
         raise ValueError(
-            f"{type(model).__name__}.{method} goes through {len(seen)} stacks of layers; one can be observed at a time"
+            f"{type(model).__name__}.{method} goes through {len(hidden_states)} stacks of layers; "
+            "one can be observed at a time"
         )
     last = output[0] if isinstance(output, tuple) else output
     return Inside(
-        output, (*seen[0][:-1], last), {name: tuple(each) for name, each in weights.items()}
+        output,
+        (*hidden_states[0][:-1], last),
+        {name: tuple(layers) for name, layers in weights.items()},
     )

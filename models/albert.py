@@ -1,11 +1,13 @@
-"""ALBERT (Lan et al. 2020): BERT with one layer, applied over and over, words in few dimensions, and the order of two texts to tell.
+"""ALBERT (Lan et al. 2020): BERT with shared layers, factorised embeddings and sentence order.
 
-A word's vector has E dimensions, a layer H, and a matrix [E, H] lies between: V * E + E * H parameters instead of V * H. All layers
-are the same one, so their number costs time and no parameters.
+Token embeddings have E dimensions, layers have H, with a matrix [E, H] between: V * E + E * H
+parameters instead of V * H (section 3.1). All layers share their parameters. The next-sentence
+prediction is replaced by sentence-order prediction.
 
-B batch   L length   P masked positions   D width   E width of a word's vector   V vocabulary   C is in order, is swapped
+B batch   D width
 """
 
+import jax
 import jax.numpy as jnp
 
 from models.config.albert import AlbertConfig
@@ -16,11 +18,16 @@ from models.layers.mlp import gelu_tanh
 
 
 class AlbertForPretraining(MaskedLanguageModel):
-    """Masked words and sentence order: besides the words' logits, float32 logits [B, 2] of "A stood before B" (0) or behind it (1)."""
+    """Masked language modelling and sentence-order prediction (section 3.1).
+
+    The prediction of the row is float32 logits [B, 2]: the two texts are in order (0), or swapped
+    (1).
+    """
 
     config: AlbertConfig
 
-    def setup(self):
+    def setup(self) -> None:
+        """Make the encoder and the two heads."""
         c = self.config
         self.albert = PooledEncoder(
             c,
@@ -33,8 +40,10 @@ class AlbertForPretraining(MaskedLanguageModel):
         self.sentence_order_head = Dense(2, ops=self.ops)
 
     @property
-    def body(self):
+    def body(self) -> PooledEncoder:
+        """The encoder."""
         return self.albert
 
-    def read_row(self, pooled_BD):
+    def read_row(self, pooled_BD: jax.Array) -> jax.Array:
+        """Return the sentence-order logits, float32 [B, 2]."""
         return self.sentence_order_head(pooled_BD).astype(jnp.float32)

@@ -1,18 +1,21 @@
-"""BART (Lewis et al. 2020): an encoder that reads a damaged text as BERT does, and a decoder that writes it whole as GPT does.
+"""BART (Lewis et al. 2020): an encoder of corrupted text, and a decoder that reconstructs it.
 
-Any damage to the text will do, as the two sides need not match word by word. Both sides have one table of words, and their own positions.
+The encoder is bidirectional as BERT's and the decoder autoregressive as GPT's, so that any
+corruption can be used: input and output need not align. Both share the token embeddings; each has
+its own position embeddings.
 
-B batch   L target length   M input length   D width   V vocabulary
+B batch   L target length   M input length   D width   P positions   V vocabulary
 """
 
 from functools import partial
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 
 from models.config.bart import BartConfig
 from models.layers.attention import Attention
-from models.layers.cache import at
+from models.layers.cache import Step, at
 from models.layers.dropout import Dropout
 from models.layers.linear import Embed
 from models.layers.masks import causal_mask, padding_mask
@@ -26,38 +29,46 @@ NORMAL = nn.initializers.normal(0.02)
 
 
 class Places(nn.Module):
-    """word + position, normalised: what a side's first layer reads."""
+    """norm(token + position): the input of the first layer of the encoder or of the decoder."""
 
     config: BartConfig
     ops: Ops = PLAIN
 
     @nn.compact
-    def __call__(self, x_BLD, train, step=None):
+    def __call__(self, x_BLD: jax.Array, train: bool, step: Step | None = None) -> jax.Array:
+        """Return the embeddings [B, L, D].
+
+        Args:
+          x_BLD: token embeddings.
+          train: whether dropout is applied.
+          step: a decoding step, whose tokens [B, 1] are behind those in the cache.
+
+        Raises:
+          ValueError: L is above the length of the position table.
+        """
         c, L = self.config, x_BLD.shape[1]
         if L > c.length:
             raise ValueError(
-                f"a row of {L} tokens is longer than the {c.length} positions of the model (model.length)"
+                f"a row of {L} tokens is longer than the {c.length} positions "
+                "of the model (model.length)"
             )
-        positions = Embed(
+        table_PD = Embed(
             c.first_position + c.length, c.width, NORMAL, name="position_embedding"
         ).embedding
         x_BLD = LayerNorm(c.epsilon, self.ops, name="norm")(
-            x_BLD + at(positions[c.first_position :], L, step)
+            x_BLD + at(table_PD[c.first_position :], L, step)
         )
         return Dropout(c.dropout, ops=self.ops)(x_BLD, deterministic=not train)
 
 
 class Bart(nn.Module):
-    """Return float32 logits [B, L, V] of the labels.
-
-    encoder_token_ids: int32 [B, M]; encoder_attention_mask: bool [B, M], False on padding; labels:
-    int32 [B, L], which the decoder reads shifted right by one.
-    """
+    """BART's encoder-decoder (section 2.1)."""
 
     config: BartConfig
     ops: Ops = PLAIN
 
-    def setup(self):
+    def setup(self) -> None:
+        """Make embeddings, encoder and decoder."""
         c, ops = self.config, self.ops
         attention = partial(
             Attention,
@@ -80,36 +91,72 @@ class Bart(nn.Module):
         self.encoder = stack(layer, c.depth)
         self.decoder = stack(partial(layer, cross=attention), c.decoder_depth)
 
-    def __call__(self, encoder_token_ids, encoder_attention_mask, labels, train=False):
+    def __call__(
+        self,
+        encoder_token_ids: jax.Array,
+        encoder_attention_mask: jax.Array,
+        labels: jax.Array,
+        train: bool = False,
+    ) -> jax.Array:
+        """Return the logits of the labels, float32 [B, L, V].
+
+        Args:
+          encoder_token_ids: int32 [B, M].
+          encoder_attention_mask: bool [B, M], False on padding.
+          labels: int32 [B, L]; the decoder reads them shifted right by one.
+          train: whether dropout is applied.
+        """
         return self.logits(self.states(encoder_token_ids, encoder_attention_mask, labels, train))
 
-    def states(self, encoder_token_ids, encoder_attention_mask, labels, train=False):
-        """What `logits` reads to tell each of the targets: [B, L, D]."""
-        read_BL = jnp.pad(labels, ((0, 0), (1, 0)), constant_values=self.config.start)[:, :-1]
+    def states(
+        self,
+        encoder_token_ids: jax.Array,
+        encoder_attention_mask: jax.Array,
+        labels: jax.Array,
+        train: bool = False,
+    ) -> jax.Array:
+        """Return the decoder's states [B, L, D], from which `logits` predicts the labels."""
+        decoder_token_ids = jnp.pad(labels, ((0, 0), (1, 0)), constant_values=self.config.start)[
+            :, :-1
+        ]
         return self.decode(
             self.encode(encoder_token_ids, encoder_attention_mask, train),
             encoder_attention_mask,
-            read_BL,
+            decoder_token_ids,
             train,
         )
 
-    def encode(self, encoder_token_ids, encoder_attention_mask, train=False):
-        """What the decoder reads: [B, M, D]."""
+    def encode(
+        self, encoder_token_ids: jax.Array, encoder_attention_mask: jax.Array, train: bool = False
+    ) -> jax.Array:
+        """Return the encoder's states [B, M, D]."""
         return self.encoder(
             self.encoder_places(self.token_embedding(encoder_token_ids), train),
             train,
             mask=padding_mask(encoder_attention_mask),
         )
 
-    def decode(self, memory_BMD, encoder_attention_mask, decoder_token_ids, train=False, step=None):
-        """Hidden states [B, L, D], of which position l has read tokens up to l and is to tell the next one.
+    def decode(
+        self,
+        memory_BMD: jax.Array,
+        encoder_attention_mask: jax.Array,
+        decoder_token_ids: jax.Array,
+        train: bool = False,
+        step: Step | None = None,
+    ) -> jax.Array:
+        """Return the decoder's states [B, L, D]; that at position l depends on tokens up to l.
 
-        step: where the tokens [B, 1] stand behind others that the cache holds, a `models.layers.cache.Step`.
+        Args:
+          memory_BMD: the encoder's states.
+          encoder_attention_mask: bool [B, M], False on padding.
+          decoder_token_ids: int32 [B, L], or [B, 1] with `step`.
+          train: whether dropout is applied.
+          step: a decoding step, whose tokens are behind those in the cache.
         """
-        y = self.decoder_places(self.token_embedding(decoder_token_ids), train, step)
-        read = {"memory_BMD": memory_BMD, "memory_mask": padding_mask(encoder_attention_mask)}
-        return self.decoder(y, train, **read, mask=causal_mask(step=step))
+        y_BLD = self.decoder_places(self.token_embedding(decoder_token_ids), train, step)
+        memory = {"memory_BMD": memory_BMD, "memory_mask": padding_mask(encoder_attention_mask)}
+        return self.decoder(y_BLD, train, **memory, mask=causal_mask(step=step))
 
-    def logits(self, y_BLD):
-        """Scores of every word, float32 [B, L, V]."""
+    def logits(self, y_BLD: jax.Array) -> jax.Array:
+        """Return the logits of the vocabulary, float32 [B, L, V]."""
         return self.token_embedding.attend(y_BLD)

@@ -1,10 +1,11 @@
-"""BERT (Devlin et al. 2018): a Transformer encoder that learns language by filling in words from both sides.
+"""BERT (Devlin et al. 2018): a bidirectional Transformer encoder, pretrained by two tasks.
 
-It guesses masked words from what stands before and behind them, and whether the second of two texts followed the first.
+It predicts masked tokens from both sides, and whether the second of two texts followed the first.
 
-B batch   L length   P masked positions   D width   V vocabulary   C is next, is not
+B batch   D width
 """
 
+import jax
 import jax.numpy as jnp
 
 from models.config.bert import BertConfig
@@ -14,18 +15,25 @@ from models.layers.linear import Dense
 
 
 class BertForPretraining(MaskedLanguageModel):
-    """Masked words and next sentence: besides the words' logits, float32 logits [B, 2] of "B follows A" (0) or not (1)."""
+    """Masked language modelling and next-sentence prediction (section 3.1).
+
+    The prediction of the row is float32 logits [B, 2]: the second text follows the first (0), or
+    not (1).
+    """
 
     config: BertConfig
 
-    def setup(self):
+    def setup(self) -> None:
+        """Make the encoder and the two heads."""
         self.bert = PooledEncoder(self.config, self.ops)
         self.mlm_head = MaskedLMHead(self.config.epsilon, ops=self.ops)
         self.next_sentence_head = Dense(2, ops=self.ops)
 
     @property
-    def body(self):
+    def body(self) -> PooledEncoder:
+        """The encoder."""
         return self.bert
 
-    def read_row(self, pooled_BD):
+    def read_row(self, pooled_BD: jax.Array) -> jax.Array:
+        """Return the next-sentence logits, float32 [B, 2]."""
         return self.next_sentence_head(pooled_BD).astype(jnp.float32)

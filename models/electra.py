@@ -1,9 +1,11 @@
-"""ELECTRA (Clark et al. 2020): an encoder that learns by telling, of every word, whether it is the text's or a small generator's.
+"""ELECTRA (Clark et al. 2020): an encoder that detects which tokens a small generator replaced.
 
-The generator fills masked words as BERT does, and is trained as BERT is. What it writes, the discriminator judges; it is a draw and lets no
-gradient through, so the two do not play against each other (section 2). They read the same embeddings (section 3.2).
+The generator is trained to predict masked tokens, as BERT is. Tokens sampled from it replace the
+masked ones, and the discriminator predicts of each token whether it was replaced. No gradient flows
+through the sampling, so the two are not adversarial (section 2). They share the token and position
+embeddings (section 3.2).
 
-B batch   L length   P masked positions   D width   E width of a word's vector   V vocabulary
+B batch   L length   P masked positions   D width   E embedding width   V vocabulary
 """
 
 from functools import partial
@@ -20,13 +22,15 @@ from models.layers.masks import padding_mask
 from models.layers.mlp import gelu
 from models.layers.ops import PLAIN, Ops
 
-AT_ONCE = (
-    32  # positions of a row whose scores of all words exist at the same time while words are drawn
-)
+# Positions of a row whose logits exist at the same time while tokens are sampled.
+AT_ONCE = 32
 
 
 class Encoder(nn.Module):
-    """BERT's layers, of a width that the words' vectors need not have."""
+    """BERT's layers, with a linear map in front where their width is not that of the embeddings.
+
+    width: D. num_heads: attention heads. mlp: width of a feed-forward network's hidden layer.
+    """
 
     config: ElectraConfig
     width: int
@@ -35,7 +39,14 @@ class Encoder(nn.Module):
     ops: Ops = PLAIN
 
     @nn.compact
-    def __call__(self, x_BLE, attention_mask, train, segment_ids=None):
+    def __call__(
+        self,
+        x_BLE: jax.Array,
+        attention_mask: jax.Array,
+        train: bool,
+        segment_ids: jax.Array | None = None,
+    ) -> jax.Array:
+        """Return the last hidden states [B, L, D] of embeddings [B, L, E]."""
         c = self.config
         x_BLD = (
             x_BLE
@@ -54,35 +65,26 @@ class Encoder(nn.Module):
 
 
 class DiscriminatorHead(nn.Module):
-    """One logit a position: was its word replaced? (section 2; the hidden layer is that of the authors' code)."""
+    """Logits of "this token was replaced" (section 2); the hidden layer is the authors' code's."""
 
     ops: Ops = PLAIN
 
     @nn.compact
-    def __call__(self, x_BLD):
-        h_BLD = Dense(x_BLD.shape[-1], ops=self.ops, name="transform")(x_BLD)
-        h_BLD = self.ops.recompute(gelu)(h_BLD)
-        return Dense(1, ops=self.ops, name="score")(h_BLD)[..., 0].astype(jnp.float32)
+    def __call__(self, x_BLD: jax.Array) -> jax.Array:
+        """Return logits, float32 [B, L]."""
+        hidden_BLD = Dense(x_BLD.shape[-1], ops=self.ops, name="transform")(x_BLD)
+        hidden_BLD = self.ops.recompute(gelu)(hidden_BLD)
+        return Dense(1, ops=self.ops, name="score")(hidden_BLD)[..., 0].astype(jnp.float32)
 
 
 class Electra(nn.Module):
-    """Masked words, and replaced words.
-
-    token_ids, token_type_ids: int32 [B, L]; masked_positions: int32 [B, P]; attention_mask: bool
-    [B, L], False on padding. Returns float32 logits: the generator's, of the words at
-    `masked_positions` [B, P, V], or everywhere without them; and the discriminator's, of "replaced"
-    [B, L], for the row as the generator fills it, or as it is without `uniforms`.
-    segment_ids: int32 [B, L], the text that a token belongs to, from 1, where a row has several side
-    by side, none of which reads another.
-    labels: int32 [B, P], the words of the text at the masked positions; label_weights: float32
-    [B, P], 0 on slots that only fill up a row; uniforms: float32 [B, P], from 0 to below 1, each of
-    which draws a word: the same ones draw the same words, on any mesh and in any part of a batch.
-    """
+    """Generator and discriminator (section 2, figure 2)."""
 
     config: ElectraConfig
     ops: Ops = PLAIN
 
-    def setup(self):
+    def setup(self) -> None:
+        """Make the shared embeddings, the two networks and their heads."""
         c = self.config
         encoder = partial(Encoder, c, ops=self.ops)
         self.embeddings = make_embeddings(c, c.embedding, c.segments, ops=self.ops)
@@ -93,16 +95,38 @@ class Electra(nn.Module):
 
     def __call__(
         self,
-        token_ids,
-        attention_mask,
-        token_type_ids=None,
-        masked_positions=None,
-        segment_ids=None,
-        labels=None,
-        label_weights=None,
-        uniforms=None,
-        train=False,
-    ):
+        token_ids: jax.Array,
+        attention_mask: jax.Array,
+        token_type_ids: jax.Array | None = None,
+        masked_positions: jax.Array | None = None,
+        segment_ids: jax.Array | None = None,
+        labels: jax.Array | None = None,
+        label_weights: jax.Array | None = None,
+        uniforms: jax.Array | None = None,
+        train: bool = False,
+    ) -> tuple[jax.Array, jax.Array]:
+        """Return the generator's logits of tokens, and the discriminator's logits of "replaced".
+
+        Args:
+          token_ids: int32 [B, L].
+          attention_mask: bool [B, L], False on padding.
+          token_type_ids: int32 [B, L]; all 0 by default.
+          masked_positions: int32 [B, P]; all positions by default.
+          segment_ids: int32 [B, L], from 1, the packed text that a token belongs to. A token
+            attends to its own text only. None: one text a row.
+          labels: int32 [B, P], the original tokens at the masked positions.
+          label_weights: float32 [B, P], 0 on slots that only fill up a row.
+          uniforms: float32 [B, P] in [0, 1), each of which selects a sampled token. Equal ones
+            select equal tokens, on any mesh and in any microbatch. None: nothing is replaced.
+          train: whether dropout is applied.
+
+        Returns:
+          Logits of tokens, float32 [B, P, V], or [B, L, V] without `masked_positions`; logits of
+          "replaced", float32 [B, L].
+
+        Raises:
+          ValueError: `uniforms` without `label_weights`.
+        """
         x_BPD, replaced_logits_BL, _ = self.states(
             token_ids,
             attention_mask,
@@ -118,17 +142,24 @@ class Electra(nn.Module):
 
     def states(
         self,
-        token_ids,
-        attention_mask,
-        token_type_ids=None,
-        masked_positions=None,
-        segment_ids=None,
-        labels=None,
-        label_weights=None,
-        uniforms=None,
-        train=False,
-    ):
-        """What `logits` reads to tell the words [B, P, D]; the logits [B, L] of "replaced"; and bool [B, L], what is replaced."""
+        token_ids: jax.Array,
+        attention_mask: jax.Array,
+        token_type_ids: jax.Array | None = None,
+        masked_positions: jax.Array | None = None,
+        segment_ids: jax.Array | None = None,
+        labels: jax.Array | None = None,
+        label_weights: jax.Array | None = None,
+        uniforms: jax.Array | None = None,
+        train: bool = False,
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Return the generator's states, the discriminator's logits, and which tokens differ.
+
+        Arguments: as of the call.
+
+        Returns:
+          States [B, P, D] that `logits` reads; logits of "replaced", float32 [B, L]; bool [B, L],
+          True where the sampled token is not the original one.
+        """
         token_type_ids = jnp.zeros_like(token_ids) if token_type_ids is None else token_type_ids
         x_BPD = self.generator(
             self.embeddings(token_ids, token_type_ids, train, segment_ids),
@@ -137,41 +168,59 @@ class Electra(nn.Module):
             segment_ids,
         )
         x_BPD = take_positions(x_BPD, masked_positions)
-        replaced_BL = jnp.zeros_like(attention_mask)
+        is_replaced_BL = jnp.zeros_like(attention_mask)
         if uniforms is not None:
             if label_weights is None:
                 raise ValueError("uniforms fill positions with label_weights above 0: pass both")
-            drawn_BP, masked_BP = self.draw(x_BPD, uniforms), label_weights > 0
-            token_ids = put(token_ids, masked_positions, drawn_BP, masked_BP)
-            # Where the generator writes what stood there, nothing is replaced.
-            replaced_BL = put(replaced_BL, masked_positions, drawn_BP != labels, masked_BP)
+            assert masked_positions is not None
+            sampled_BP, is_masked_BP = self.draw(x_BPD, uniforms), label_weights > 0
+            token_ids = put(token_ids, masked_positions, sampled_BP, is_masked_BP)
+            # A sampled token that equals the original one counts as original (section 2).
+            is_replaced_BL = put(
+                is_replaced_BL, masked_positions, sampled_BP != labels, is_masked_BP
+            )
         return (
             x_BPD,
             self.discriminate(token_ids, attention_mask, token_type_ids, train, segment_ids),
-            replaced_BL,
+            is_replaced_BL,
         )
 
-    def draw(self, x_BPD, uniforms):
-        """Draw a word for each state, int32 [B, P], as likely as the generator finds it."""
+    def draw(self, x_BPD: jax.Array, uniforms: jax.Array) -> jax.Array:
+        """Return a token sampled from the generator's distribution at each state, int32 [B, P]."""
         x_BPD = jax.lax.stop_gradient(x_BPD)
-        parts = [slice(start, start + AT_ONCE) for start in range(0, x_BPD.shape[1], AT_ONCE)]
+        chunks = [slice(start, start + AT_ONCE) for start in range(0, x_BPD.shape[1], AT_ONCE)]
         return jnp.concatenate(
-            [word_at(uniforms[:, part], self.logits(x_BPD[:, part])) for part in parts], axis=1
+            [word_at(uniforms[:, chunk], self.logits(x_BPD[:, chunk])) for chunk in chunks], axis=1
         )
 
     def discriminate(
-        self, token_ids, attention_mask, token_type_ids=None, train=False, segment_ids=None
-    ):
-        """float32 logits [B, L] of "this word was replaced"."""
+        self,
+        token_ids: jax.Array,
+        attention_mask: jax.Array,
+        token_type_ids: jax.Array | None = None,
+        train: bool = False,
+        segment_ids: jax.Array | None = None,
+    ) -> jax.Array:
+        """Return the logits of "this token was replaced", float32 [B, L]."""
         x_BLD, _ = self.encode(token_ids, attention_mask, token_type_ids, train, segment_ids)
         return self.discriminator_head(x_BLD)
 
-    def logits(self, x_BPD):
-        """The generator's scores of every word, float32 [B, P, V]."""
+    def logits(self, x_BPD: jax.Array) -> jax.Array:
+        """Return the generator's logits of the vocabulary, float32 [B, P, V]."""
         return self.mlm_head(x_BPD, self.embeddings.token_embedding)
 
-    def encode(self, token_ids, attention_mask, token_type_ids=None, train=False, segment_ids=None):
-        """The discriminator's last hidden states [B, L, D], and the first one of each row [B, D]: it has no pooler."""
+    def encode(
+        self,
+        token_ids: jax.Array,
+        attention_mask: jax.Array,
+        token_type_ids: jax.Array | None = None,
+        train: bool = False,
+        segment_ids: jax.Array | None = None,
+    ) -> tuple[jax.Array, jax.Array]:
+        """Return the discriminator's last hidden states [B, L, D], and the first of a row [B, D].
+
+        The discriminator has no pooler.
+        """
         token_type_ids = jnp.zeros_like(token_ids) if token_type_ids is None else token_type_ids
         x_BLD = self.discriminator(
             self.embeddings(token_ids, token_type_ids, train, segment_ids),
@@ -182,19 +231,22 @@ class Electra(nn.Module):
         return x_BLD, x_BLD[:, 0]
 
 
-def word_at(uniforms_BP, logits_BPV):
-    """Return the word v whose share of [0, 1) holds the uniform number, int32 [B, P].
+def word_at(uniforms_BP: jax.Array, logits_BPV: jax.Array) -> jax.Array:
+    """Return the token that a uniform number selects by inverse transform sampling, int32 [B, P].
 
-    The share is as long as the word's probability and lies behind those of all words before it.
+    [0, 1) is divided among the tokens in the order of their ids, each with an interval as long as
+    its probability.
     """
-    below_BPV = jnp.cumsum(jax.nn.softmax(jax.lax.stop_gradient(logits_BPV)), axis=-1)
-    uniforms_BP *= below_BPV[..., -1]  # which rounding leaves beside 1
-    return (below_BPV <= uniforms_BP[..., None]).sum(-1, dtype=jnp.int32)
+    cumulative_BPV = jnp.cumsum(jax.nn.softmax(jax.lax.stop_gradient(logits_BPV)), axis=-1)
+    uniforms_BP *= cumulative_BPV[..., -1]  # 1, except for rounding
+    return (cumulative_BPV <= uniforms_BP[..., None]).sum(-1, dtype=jnp.int32)
 
 
-def put(row_BL, positions_BP, new_BP, masked_BP):
-    """The rows with `new` at those positions that are masked."""
-    behind = row_BL.shape[1]  # a row's end, where nothing is written
-    return jax.vmap(lambda row, at, new: row.at[at].set(new, mode="drop"))(
-        row_BL, jnp.where(masked_BP, positions_BP, behind), new_BP
+def put(
+    row_BL: jax.Array, positions_BP: jax.Array, new_BP: jax.Array, masked_BP: jax.Array
+) -> jax.Array:
+    """Return `row_BL` with `new_BP` at those of the positions where `masked_BP` is True."""
+    end = row_BL.shape[1]  # an index out of bounds, where nothing is written
+    return jax.vmap(lambda row, index, new: row.at[index].set(new, mode="drop"))(
+        row_BL, jnp.where(masked_BP, positions_BP, end), new_BP
     )

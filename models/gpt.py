@@ -1,18 +1,20 @@
-"""GPT (Radford et al. 2018): a Transformer's decoder alone, which learns language by telling the next word from all before it.
+"""GPT (Radford et al. 2018): a Transformer decoder, pretrained to predict the next token.
 
 B batch   L length   P masked positions   D width   V vocabulary
 """
 
 from functools import partial
+from typing import Any
 
 import flax.linen as nn
+import jax
 
 from models.config.gpt import GptConfig
 from models.layers.attention import Attention
-from models.layers.cache import at
+from models.layers.cache import Step, at
 from models.layers.dropout import Dropout
 from models.layers.heads import take_positions
-from models.layers.linear import Embed
+from models.layers.linear import Embed, Init, Part
 from models.layers.masks import Mask, causal_mask
 from models.layers.mlp import Mlp, gelu_tanh
 from models.layers.norms import LayerNorm
@@ -23,8 +25,17 @@ from models.layers.wiring import PostNormLayer
 NORMAL = nn.initializers.normal(0.02)  # section 4.1
 
 
-def make_layer(config, wiring, ops, residual_init=NORMAL):
-    """Return the constructor of a layer; `residual_init` is of the kernels whose products are added to the residual."""
+def make_layer(
+    config: GptConfig, wiring: Part, ops: Ops, residual_init: Init = NORMAL
+) -> partial[Any]:
+    """Return the constructor of a layer.
+
+    Args:
+      config: the model's sizes.
+      wiring: `PostNormLayer` or `PreNormLayer`.
+      ops: the operations.
+      residual_init: the initializer of the kernels whose outputs are added to the residual stream.
+    """
     c = config
     return partial(
         wiring,
@@ -45,34 +56,42 @@ def make_layer(config, wiring, ops, residual_init=NORMAL):
 
 
 class Embeddings(nn.Module):
-    """word + position; the words' table is also what the next word is told by (section 3.1)."""
+    """token + position (section 3.1); the token embeddings are also the output's table."""
 
     config: GptConfig
     ops: Ops = PLAIN
 
-    def setup(self):
+    def setup(self) -> None:
+        """Make the two tables."""
         c = self.config
         self.token_embedding = Embed(c.vocab, c.width, NORMAL, self.ops)
         self.position_embedding = Embed(c.length, c.width, NORMAL)
         self.drop = Dropout(c.dropout, ops=self.ops)
 
-    def __call__(self, token_ids, train, step=None):
-        L, longest = token_ids.shape[1], self.config.length
-        if L > longest:
+    def __call__(self, token_ids: jax.Array, train: bool, step: Step | None = None) -> jax.Array:
+        """Return the embeddings [B, L, D] of int32 ids [B, L].
+
+        Raises:
+          ValueError: L is above the model's length.
+        """
+        L, max_length = token_ids.shape[1], self.config.length
+        if L > max_length:
             raise ValueError(
-                f"a row of {L} tokens is longer than the {longest} positions of the model (model.length)"
+                f"a row of {L} tokens is longer than the {max_length} positions "
+                "of the model (model.length)"
             )
         x_BLD = self.token_embedding(token_ids) + at(self.position_embedding.embedding, L, step)
         return self.drop(x_BLD, deterministic=not train)
 
 
 class Gpt(nn.Module):
-    """token_ids: int32 [B, L] -> float32 logits [B, L, V] of the word behind each. Padding may stand on the right: nothing reads it."""
+    """GPT's decoder (section 3.1)."""
 
     config: GptConfig
     ops: Ops = PLAIN
 
-    def setup(self):
+    def setup(self) -> None:
+        """Make embeddings and layers."""
         c = self.config
         self.embeddings = Embeddings(c, self.ops)
         self.decoder = Stack(
@@ -83,25 +102,45 @@ class Gpt(nn.Module):
             ops=self.ops,
         )
 
-    def __call__(self, token_ids, train=False):
+    def __call__(self, token_ids: jax.Array, train: bool = False) -> jax.Array:
+        """Return the logits of the token after each position, float32 [B, L, V].
+
+        token_ids: int32 [B, L]. Padding is allowed on the right: no token attends to it.
+        """
         return self.logits(self.states(token_ids, train))
 
-    def states(self, token_ids, train=False, step=None, masked_positions=None):
-        """What `logits` reads to tell the word behind each: [B, L, D], in which position l has read tokens up to l.
+    def states(
+        self,
+        token_ids: jax.Array,
+        train: bool = False,
+        step: Step | None = None,
+        masked_positions: jax.Array | None = None,
+    ) -> jax.Array:
+        """Return the states [B, L, D] that `logits` reads; that at l depends on tokens up to l.
 
-        step: where the tokens [B, 1] stand behind others that the cache holds, a `models.layers.cache.Step`.
-        masked_positions: int32 [B, P], those before masked words. With them every position reads the whole row, and the states there
-        are returned, [B, P, D] (Charpentier and Samuel 2024, section 3.1).
+        Args:
+          token_ids: int32 [B, L], or [B, 1] with `step`.
+          train: whether dropout is applied.
+          step: a decoding step, whose tokens are behind those in the cache.
+          masked_positions: int32 [B, P], the positions before masked tokens. With them attention is
+            bidirectional, and the states at these positions are returned, [B, P, D] (masked
+            next-token prediction, Charpentier and Samuel 2024, section 3.1).
         """
         return take_positions(
             self.run_layers(token_ids, train, step, masked_positions), masked_positions
         )
 
-    def run_layers(self, token_ids, train, step, masked_positions):
-        """Return the last states at all positions [B, L, D]; arguments: as of `states`."""
+    def run_layers(
+        self,
+        token_ids: jax.Array,
+        train: bool,
+        step: Step | None,
+        masked_positions: jax.Array | None,
+    ) -> jax.Array:
+        """Return the last states at all positions [B, L, D]. Arguments: as of `states`."""
         mask = causal_mask(step=step) if masked_positions is None else Mask()
         return self.decoder(self.embeddings(token_ids, train, step), train, mask=mask)
 
-    def logits(self, x_BLD):
-        """Scores of every word, float32 [B, L, V]."""
+    def logits(self, x_BLD: jax.Array) -> jax.Array:
+        """Return the logits of the vocabulary, float32 [B, L, V]."""
         return self.embeddings.token_embedding.attend(x_BLD)

@@ -1,20 +1,33 @@
-"""GPT-2 (Radford et al. 2019): a larger GPT that reads the web, with each norm moved in front of its part and one behind them all.
+"""GPT-2 (Radford et al. 2019): a larger GPT with pre-norm layers and a final norm.
 
-What is added to the residual begins smaller the deeper the model is, as it adds up (section 2.3).
+The kernels that add to the residual stream are initialised smaller the deeper the model is, because
+their outputs accumulate (section 2.3).
+
+B batch   L length   P masked positions   D width
 """
 
 import math
+from functools import partial
+from typing import Any
 
 import flax.linen as nn
+import jax
 
+from models.config.gpt import GptConfig
 from models.gpt import Embeddings, Gpt, make_layer
+from models.layers.cache import Step
 from models.layers.norms import LayerNorm
+from models.layers.ops import Ops
 from models.layers.stack import Stack
 from models.layers.wiring import PreNormLayer
 
 
-def make_scaled_layer(config, ops):
-    """Return the constructor of a layer, whose 2 x depth residual kernels begin smaller by the root of their number."""
+def make_scaled_layer(config: GptConfig, ops: Ops) -> partial[Any]:
+    """Return the constructor of a pre-norm layer with scaled residual kernels.
+
+    The 2 * depth residual kernels are initialised smaller by the square root of their number
+    (section 2.3).
+    """
     return make_layer(
         config,
         PreNormLayer,
@@ -24,9 +37,10 @@ def make_scaled_layer(config, ops):
 
 
 class Gpt2(Gpt):
-    """token_ids: int32 [B, L] -> float32 logits [B, L, V] of the word behind each, as in `Gpt`."""
+    """GPT-2's decoder; the call is that of `Gpt`."""
 
-    def setup(self):
+    def setup(self) -> None:
+        """Make embeddings, layers and final norm."""
         c = self.config
         self.embeddings = Embeddings(c, self.ops)
         self.decoder = Stack(
@@ -34,6 +48,12 @@ class Gpt2(Gpt):
         )
         self.norm = LayerNorm(c.epsilon, self.ops)
 
-    def run_layers(self, token_ids, train, step, masked_positions):
-        """Return the normed last states at all positions [B, L, D], as in `Gpt`."""
+    def run_layers(
+        self,
+        token_ids: jax.Array,
+        train: bool,
+        step: Step | None,
+        masked_positions: jax.Array | None,
+    ) -> jax.Array:
+        """Return the normalised last states at all positions [B, L, D], as in `Gpt`."""
         return self.norm(super().run_layers(token_ids, train, step, masked_positions))

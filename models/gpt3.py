@@ -1,6 +1,7 @@
-"""GPT-3 (Brown et al. 2020): GPT-2, dense and locally banded in turn, so large that a few examples in its text show it a task.
+"""GPT-3 (Brown et al. 2020): GPT-2 with alternating dense and locally banded layers (section 2.1).
 
-The bands are those of the Sparse Transformer (Child et al. 2019): each position reads a window that ends with itself.
+The bands are those of the Sparse Transformer (Child et al. 2019): each query attends to a window
+that ends at its own position.
 
 B batch   L length   D width
 """
@@ -8,25 +9,32 @@ B batch   L length   D width
 from functools import partial
 
 import flax.linen as nn
+import jax
 
 from models.config.gpt3 import Gpt3Config
 from models.gpt import Embeddings
 from models.gpt2 import Gpt2, make_scaled_layer
 from models.layers.linear import Part
+from models.layers.masks import Mask
 from models.layers.norms import LayerNorm
 from models.layers.ops import PLAIN, Ops
 from models.layers.stack import Stack
 
 
 class DenseThenBanded(nn.Module):
-    """Two layers (section 2.1): one body for a stack to scan over, so that the two kinds are compiled once each."""
+    """A dense and a banded layer (section 2.1), as one layer of a stack that is scanned.
+
+    layer: the constructor of either.
+    window: the number of positions that a banded layer attends to.
+    """
 
     layer: Part
     window: int
     ops: Ops = PLAIN
 
     @nn.compact
-    def __call__(self, x_BLD, train, mask):
+    def __call__(self, x_BLD: jax.Array, train: bool, mask: Mask) -> jax.Array:
+        """Return activations [B, L, D]; mask: that of the dense layer."""
         x = self.layer(name="dense")(x_BLD, train, mask=mask)
         return self.layer(name="banded")(
             self.ops.constrain(x), train, mask=mask.replace(window=self.window)
@@ -34,15 +42,21 @@ class DenseThenBanded(nn.Module):
 
 
 class Gpt3(Gpt2):
-    """token_ids: int32 [B, L] -> float32 logits [B, L, V] of the word behind each, as in `Gpt`. Raises ValueError for an odd depth."""
+    """GPT-3's decoder; the call is that of `Gpt`.
+
+    Raises:
+      ValueError: the depth is odd.
+    """
 
     config: Gpt3Config
 
-    def setup(self):
+    def setup(self) -> None:
+        """Make embeddings, pairs of layers and final norm."""
         c = self.config
         if c.depth % 2:
             raise ValueError(
-                f"a depth of {c.depth} is odd; dense and locally banded layers take turns: it must be even (model.depth)"
+                f"a depth of {c.depth} is odd; it must be even, because dense and locally banded "
+                "layers alternate (model.depth)"
             )
         pair = partial(DenseThenBanded, make_scaled_layer(c, self.ops), c.window, self.ops)
         self.embeddings = Embeddings(c, self.ops)

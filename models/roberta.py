@@ -1,9 +1,8 @@
-"""RoBERTa (Liu et al. 2019): BERT's encoder, trained on masked words alone, and better by what it reads and for how long.
+"""RoBERTa (Liu et al. 2019): BERT's encoder, pretrained by masked language modelling alone.
 
-Rows are full of sentences, across documents; masks are drawn anew whenever a row is read; bytes make the words; no next sentence. All of
-this is the reader's (`data.objectives.MaskedLm`, rows="sentences"). Here its sign is what is missing, and where positions begin.
-
-B batch   L length   P masked positions   D width   V vocabulary
+The paper's other changes belong to the data (`data.objectives.MaskedLm`, rows="sentences"): full
+sentences across documents, dynamic masking, a byte-level vocabulary (section 4). Here differ the
+missing next-sentence head and the number of the first position.
 """
 
 from models.config.roberta import RobertaConfig
@@ -12,16 +11,21 @@ from models.layers.heads import MaskedLMHead
 
 
 class RobertaForMaskedLM(MaskedLanguageModel):
-    """Masked words, and nothing else; pretraining leaves the pooler as it is, and fine-tuning reads a row by it."""
+    """Masked language modelling.
+
+    Pretraining does not update the pooler; a fine-tuning head reads it.
+    """
 
     config: RobertaConfig
 
-    def setup(self):
+    def setup(self) -> None:
+        """Make the encoder and the masked-LM head."""
         c = self.config
-        # As the authors' code numbers positions, from behind the padding's id: the rows before that are never read.
+        # The authors' code numbers positions from the padding's id + 1: the rows before are unused.
         self.roberta = PooledEncoder(c, self.ops, first=c.first_position)
         self.mlm_head = MaskedLMHead(c.epsilon, ops=self.ops)
 
     @property
-    def body(self):
+    def body(self) -> PooledEncoder:
+        """The encoder."""
         return self.roberta

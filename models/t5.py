@@ -1,7 +1,8 @@
-"""T5 (Raffel et al. 2019): one encoder-decoder that turns every language task into text in, text out.
+"""T5 (Raffel et al. 2019): an encoder-decoder that casts every language task as text to text.
 
-Positions are only a bias on the attention scores, learned by distance and shared by the layers of a stack; norms only
-rescale; scores are not divided by sqrt(K), because the initialisation already is.
+Positions are a learned bias on the attention scores by distance, shared by the layers of a stack;
+norms only rescale (section 2.1). The scores are not divided by sqrt(K): the initialisation of the
+query kernel includes that factor.
 
 B batch   L target length   M input length   D width   H heads   R distances   V vocabulary
 """
@@ -10,11 +11,13 @@ import math
 from functools import partial
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from models.config.t5 import T5Config
 from models.layers.attention import Attention
+from models.layers.cache import Step
 from models.layers.dropout import Dropout
 from models.layers.linear import FAN_IN, Dense, Embed
 from models.layers.masks import causal_mask, padding_mask
@@ -25,39 +28,60 @@ from models.layers.stack import Stack
 from models.layers.wiring import PreNormLayer
 
 
-def bucket(distance, *, bidirectional, buckets=32, max_distance=128):
-    """The bucket of each distance (key position - query position), an int array of any shape (section 2.1).
+def bucket(
+    distance: np.ndarray, *, bidirectional: bool, buckets: int = 32, max_distance: int = 128
+) -> np.ndarray:
+    """Return the bucket of each distance (key position - query position) (section 2.1).
 
-    Near distances have a bucket each; farther ones share buckets that grow with the logarithm, and all from
-    `max_distance` on share the last. Half of the buckets are for keys that lie ahead, or none without `bidirectional`.
-    Raises ValueError where there are too few buckets, or `max_distance` is not beyond the near ones.
+    Near distances have a bucket each. Farther ones share buckets whose size grows with the
+    logarithm, and all from `max_distance` on share the last.
+
+    Args:
+      distance: an int array of any shape.
+      bidirectional: whether half of the buckets are for keys after the query; otherwise there are
+        none for them.
+      buckets: the number of buckets.
+      max_distance: the distance from which on all share a bucket.
+
+    Returns:
+      An int array of the same shape.
+
+    Raises:
+      ValueError: there are too few buckets, or `max_distance` is not above the near distances.
     """
     if bidirectional:
         buckets //= 2
-        ahead, distance = buckets * (distance > 0), np.abs(distance)
+        offset, distance = buckets * (distance > 0), np.abs(distance)
     else:
-        ahead, distance = 0, np.maximum(-distance, 0)
-    near = buckets // 2
-    if near < 1 or max_distance <= near:
+        offset, distance = 0, np.maximum(-distance, 0)
+    num_near = buckets // 2
+    if num_near < 1 or max_distance <= num_near:
         raise ValueError(
-            f"max_distance {max_distance} is not beyond the {near} near distances of {buckets} buckets a direction: "
-            "there must be at least 2 buckets, and a larger max_distance"
+            f"max_distance {max_distance} is not beyond the {num_near} near distances of {buckets} "
+            "buckets a direction: there must be at least 2 buckets, and a larger max_distance"
         )
-    octaves = np.log(np.maximum(distance, 1).astype(np.float32) / near) / math.log(
-        max_distance / near
+    log_ratio = np.log(np.maximum(distance, 1).astype(np.float32) / num_near) / math.log(
+        max_distance / num_near
     )
-    far = near + (octaves * (buckets - near)).astype(np.int32)
-    return ahead + np.where(distance < near, distance, np.minimum(far, buckets - 1))
+    far = num_near + (log_ratio * (buckets - num_near)).astype(np.int32)
+    return offset + np.where(distance < num_near, distance, np.minimum(far, buckets - 1))
 
 
 class RelativeBias(nn.Module):
-    """The bias [1, H, L, M] of every head on every pair of positions; of a step's readers [B, H, 1, M] on all slots."""
+    """The relative position bias of the attention scores (section 2.1).
+
+    bidirectional: whether keys after the query have buckets of their own.
+    """
 
     config: T5Config
     bidirectional: bool
 
     @nn.compact
-    def __call__(self, L, M, step=None):
+    def __call__(self, L: int, M: int, step: Step | None = None) -> jax.Array:
+        """Return the bias of every head, query and key, float32 [1, H, L, M].
+
+        With `step`, a decoding step, it is that of the step's queries on all slots, [B, H, 1, M].
+        """
         c = self.config
         L, M = (L, M) if step is None else (step.slots, step.slots)
         table = self.param("table", nn.initializers.normal(c.width**-0.5), (c.buckets, c.num_heads))
@@ -68,7 +92,7 @@ class RelativeBias(nn.Module):
             buckets=c.buckets,
             max_distance=c.max_distance,
         )
-        # In float32, in which all layers' gradients then add up.
+        # float32, so that the gradients of all layers are summed in float32.
         bias_HR = table[bucket_R].T.astype(jnp.float32)
         if step is not None:
             distance_BM = np.arange(M) - step.position_B[:, None]
@@ -76,10 +100,11 @@ class RelativeBias(nn.Module):
         return shear(bias_HR, L)[None]
 
 
-def shear(bias_HR, L):
-    """[H, L, M] whose entry (l, m) is that of distance m - l, from [H, R = L + M - 1] of distances 1 - L ... M - 1.
+def shear(bias_HR: jax.Array, L: int) -> jax.Array:
+    """Return [H, L, M] whose entry (l, m) is the bias of the distance m - l.
 
-    Copies that are one entry too long slide by one from row to row: no gather, whose gradient would be a scatter.
+    bias_HR has the distances 1 - L ... M - 1, R = L + M - 1. Copies that are one entry too long
+    shift by one from row to row. This needs no gather, whose gradient would be a scatter.
     """
     H, R = bias_HR.shape
     flat = jnp.tile(jnp.pad(bias_HR, ((0, 0), (0, 1))), L)
@@ -87,18 +112,17 @@ def shear(bias_HR, L):
 
 
 class T5(nn.Module):
-    """Return float32 logits [B, L, V] of the labels.
+    """T5's encoder-decoder (section 2.1).
 
-    encoder_token_ids: int32 [B, M]; encoder_attention_mask: bool [B, M], False on padding; labels:
-    int32 [B, L], which the decoder reads shifted right by one.
-
-    Dropout falls where the paper's code drops, and as there it drops at all positions of a row at once.
+    Dropout is applied where the paper's code applies it, with one draw for all positions of a row,
+    as there.
     """
 
     config: T5Config
     ops: Ops = PLAIN
 
-    def setup(self):
+    def setup(self) -> None:
+        """Make embeddings, biases, encoder and decoder."""
         c, ops = self.config, self.ops
         dropout = partial(Dropout, c.dropout, shared=(-2,), ops=ops)
         norm = partial(RMSNorm, c.epsilon, ops=ops)
@@ -131,47 +155,80 @@ class T5(nn.Module):
                 c.vocab, use_bias=False, kernel_init=FAN_IN, result=jnp.float32, ops=ops
             )
 
-    def __call__(self, encoder_token_ids, encoder_attention_mask, labels, train=False):
+    def __call__(
+        self,
+        encoder_token_ids: jax.Array,
+        encoder_attention_mask: jax.Array,
+        labels: jax.Array,
+        train: bool = False,
+    ) -> jax.Array:
+        """Return the logits of the labels, float32 [B, L, V].
+
+        Args:
+          encoder_token_ids: int32 [B, M].
+          encoder_attention_mask: bool [B, M], False on padding.
+          labels: int32 [B, L]; the decoder reads them shifted right by one.
+          train: whether dropout is applied.
+        """
         return self.logits(self.states(encoder_token_ids, encoder_attention_mask, labels, train))
 
-    def states(self, encoder_token_ids, encoder_attention_mask, labels, train=False):
-        """What `logits` reads to tell each of the targets: [B, L, D]."""
+    def states(
+        self,
+        encoder_token_ids: jax.Array,
+        encoder_attention_mask: jax.Array,
+        labels: jax.Array,
+        train: bool = False,
+    ) -> jax.Array:
+        """Return the decoder's states [B, L, D], from which `logits` predicts the labels."""
         memory_BMD = self.encode(encoder_token_ids, encoder_attention_mask, train)
         return self.decode(memory_BMD, encoder_attention_mask, shift_right(labels), train)
 
-    def encode(self, encoder_token_ids, encoder_attention_mask, train=False):
-        """What the decoder reads: [B, M, D]."""
+    def encode(
+        self, encoder_token_ids: jax.Array, encoder_attention_mask: jax.Array, train: bool = False
+    ) -> jax.Array:
+        """Return the encoder's states [B, M, D]."""
         drop = partial(self.drop, deterministic=not train)
         M = encoder_token_ids.shape[1]
-        x = drop(self.token_embedding(encoder_token_ids))
-        x = self.encoder(
-            x, train, mask=padding_mask(encoder_attention_mask), bias=self.encoder_bias(M, M)
+        x_BMD = drop(self.token_embedding(encoder_token_ids))
+        x_BMD = self.encoder(
+            x_BMD, train, mask=padding_mask(encoder_attention_mask), bias=self.encoder_bias(M, M)
         )
-        return drop(self.encoder_norm(x))
+        return drop(self.encoder_norm(x_BMD))
 
-    def decode(self, memory_BMD, encoder_attention_mask, decoder_token_ids, train=False, step=None):
-        """Hidden states [B, L, D], of which position l has read tokens up to l and is to tell the next one.
+    def decode(
+        self,
+        memory_BMD: jax.Array,
+        encoder_attention_mask: jax.Array,
+        decoder_token_ids: jax.Array,
+        train: bool = False,
+        step: Step | None = None,
+    ) -> jax.Array:
+        """Return the decoder's states [B, L, D]; that at position l depends on tokens up to l.
 
-        step: where the tokens [B, 1] stand behind others that the cache holds, a `models.layers.cache.Step`.
+        Args:
+          memory_BMD: the encoder's states.
+          encoder_attention_mask: bool [B, M], False on padding.
+          decoder_token_ids: int32 [B, L], or [B, 1] with `step`.
+          train: whether dropout is applied.
+          step: a decoding step, whose tokens are behind those in the cache.
         """
         drop = partial(self.drop, deterministic=not train)
         L = decoder_token_ids.shape[1]
-        read = {"memory_BMD": memory_BMD, "memory_mask": padding_mask(encoder_attention_mask)}
-        y = drop(self.token_embedding(decoder_token_ids))
-        y = self.decoder(
-            y, train, **read, mask=causal_mask(step=step), bias=self.decoder_bias(L, L, step)
+        memory = {"memory_BMD": memory_BMD, "memory_mask": padding_mask(encoder_attention_mask)}
+        y_BLD = drop(self.token_embedding(decoder_token_ids))
+        y_BLD = self.decoder(
+            y_BLD, train, **memory, mask=causal_mask(step=step), bias=self.decoder_bias(L, L, step)
         )
-        return drop(self.decoder_norm(y))
+        return drop(self.decoder_norm(y_BLD))
 
-    def logits(self, y_BLD):
-        """Scores of every word, float32 [B, L, V]."""
+    def logits(self, y_BLD: jax.Array) -> jax.Array:
+        """Return the logits of the vocabulary, float32 [B, L, V]."""
         if self.config.tied:
-            return (
-                self.token_embedding.attend(y_BLD) * self.config.width**-0.5
-            )  # the embeddings are as large as N(0, 1)
+            # The embeddings have variance 1, so the logits are scaled, as in the paper's code.
+            return self.token_embedding.attend(y_BLD) * self.config.width**-0.5
         return self.lm_head(y_BLD)
 
 
-def shift_right(labels):
-    """Return what the decoder reads to predict the labels: the start id 0, then all but the last."""
+def shift_right(labels: jax.Array) -> jax.Array:
+    """Return the decoder's input [B, L] of labels: the start id 0, then all but the last label."""
     return jnp.pad(labels, ((0, 0), (1, 0)))[:, :-1]

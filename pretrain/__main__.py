@@ -1,4 +1,4 @@
-"""python -m pretrain VERB ...: everything that Cloze does, one verb each."""
+"""The command line, `python -m pretrain VERB ...`."""
 
 import argparse
 import glob
@@ -6,84 +6,108 @@ import importlib.util
 import os
 import sys
 import traceback
+from collections.abc import Sequence
 
 from pretrain.distributed import process_identity, processes
 from pretrain.distributed.watchdog import leave_soon
 
-# verb -> (the module that has `add_arguments(parser)` and `run(args) -> exit status`, what it does). A verb's module is imported when
-# the verb is chosen, so `--help` needs neither JAX nor TensorFlow.
+# {verb: (module with `add_arguments(parser)` and `run(args) -> exit status`, help text)}. A module
+# is imported when its verb is called, so that `--help` needs neither JAX nor TensorFlow.
 VERBS = {
-    "prepare": ("pretrain.cli.prepare", "turn text into a token store"),
-    "inspect": ("pretrain.cli.inspect", "show one batch decoded, and check what it promises"),
+    "prepare": ("pretrain.cli.prepare", "tokenize text into a store"),
+    "inspect": (
+        "pretrain.cli.inspect",
+        "show a batch as text, and check it against its specification",
+    ),
     "describe": (
         "pretrain.cli.describe",
-        "a configuration in full, its parameters, FLOPs and tokens; what each key means",
+        "show a resolved configuration, its parameters, FLOPs and tokens, or all keys",
     ),
     "plan": (
         "pretrain.cli.plan",
-        "compile for a TPU slice that is not here: what fits, what bounds it",
+        "compile for a TPU slice without having it: memory and bounds on speed",
     ),
-    "train": ("pretrain.cli.train", "train, or go on training, in a workdir"),
-    "evaluate": ("pretrain.cli.evaluate", "score a checkpoint on the whole held-out part"),
+    "train": ("pretrain.cli.train", "start or continue training in a workdir"),
+    "evaluate": ("pretrain.cli.evaluate", "evaluate a checkpoint on the whole held-out part"),
     "average": (
         "pretrain.cli.average",
-        "the mean of a run's last checkpoints, as a workdir of its own",
+        "average the last checkpoints of a run into a new workdir",
     ),
-    "predict": ("pretrain.cli.predict", "fill masks, generate, or tell labels, with a checkpoint"),
-    "features": ("pretrain.cli.features", "hidden states of any layers for a file of texts"),
+    "predict": (
+        "pretrain.cli.predict",
+        "fill masks, generate text or predict labels with a checkpoint",
+    ),
+    "features": (
+        "pretrain.cli.features",
+        "write the hidden states of any layers for a file of texts",
+    ),
     "attention": (
         "pretrain.cli.attention",
-        "who reads whom in a text: every layer and head, as a page and pictures",
+        "draw the attention weights of every layer and head for a text",
     ),
     "senses": (
         "pretrain.cli.senses",
-        "one word in many sentences, as a picture by PCA and t-SNE",
+        "draw one word of many sentences by PCA and t-SNE of its states",
     ),
     "finetune": (
         "pretrain.cli.finetune",
-        "teach a pretrained encoder to tell labels: GLUE, or text of one's own",
+        "fine-tune a pretrained model on GLUE or your own data",
     ),
     "glue": (
         "pretrain.cli.glue",
-        "GLUE's table of fine-tuned runs, and the files of a submission",
+        "make the GLUE table of fine-tuned runs, and the files of a submission",
     ),
-    "distil": ("pretrain.cli.distil", "begin a run whose smaller model learns from a trained one"),
+    "distil": (
+        "pretrain.cli.distil",
+        "start a run that distils a trained model into a smaller one",
+    ),
     "export": ("pretrain.cli.export", "write a checkpoint as a Hugging Face folder"),
     "import": ("pretrain.cli.import_", "start a workdir from a Hugging Face folder"),
     "report": ("pretrain.cli.report", "draw the curves of a run"),
-    "pod": ("pretrain.cli.pod", "ask for a TPU pod, run on all its workers, and keep it running"),
-    "local": ("pretrain.cli.local", "another verb in N processes here, as on a pod's hosts"),
-    "doctor": ("pretrain.cli.doctor", "versions, devices and what is missing"),
+    "pod": (
+        "pretrain.cli.pod",
+        "create a TPU pod, run on all its workers, and restart it when it is lost",
+    ),
+    "local": (
+        "pretrain.cli.local",
+        "run another verb in N processes on this machine, as on a pod's hosts",
+    ),
+    "doctor": ("pretrain.cli.doctor", "show versions, devices and missing libraries"),
 }
 
 
-def main(words=None):
-    """Run one verb; returns its exit status.
+def main(words: Sequence[str] | None = None) -> int:
+    """Run one verb and return its exit status.
 
-    0 done, 1 failed or diverged, 2 bad input, 3 devices disagree, 75 hung (it leaves by itself), 128 + n ended by signal n.
+    Args:
+      words: the arguments, by default those of the process, which then exits.
+
+    Returns:
+      0 done, 1 failed or diverged, 2 bad input, 3 replicas disagree, 75 hung (the process exits by
+      itself), 128 + n ended by signal n.
     """
     status = 1
     process_identity.end_with_parent()
     try:
         status = run(sys.argv[1:] if words is None else words)
         sys.stdout.flush()
-    except BrokenPipeError:  # whoever read the output, such as `head`, has had enough
+    except BrokenPipeError:  # the reader of the output, such as `head`, has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 141
     finally:
-        if words is None:  # the process is there for nothing else
+        if words is None:  # the process has nothing else to do
             processes.part()
             leave_soon(status)
     return status
 
 
-def run(words):
-    """One verb, or the list of them."""
+def run(words: Sequence[str]) -> int:
+    """Run one verb, or print the list of verbs, and return the exit status."""
     usage = "python -m pretrain VERB ..."
     if not words or words[0] in ("-h", "--help"):
         lines = [f"  {verb:<10}{text}" for verb, (_, text) in VERBS.items()]
         print(f"usage: {usage}\n\nPretrain language models in JAX.\n\n" + "\n".join(lines))
-        print("\n`python -m pretrain VERB --help` tells what a verb takes.")
+        print("\n`python -m pretrain VERB --help` lists the arguments of a verb.")
         return 0 if words else 2
     verb, *rest = words
     if verb not in VERBS:
@@ -93,7 +117,7 @@ def run(words):
         hint = f"did you mean {close[0]}? " if close else ""
         print(f"error: no verb {verb!r}: {hint}There are {', '.join(VERBS)}", file=sys.stderr)
         return 2
-    # TensorFlow only feeds; silence what its runtime says at import. What the user set stays.
+    # TensorFlow only reads data: silence its messages at import. Variables that are set stay.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
     os.environ.setdefault("NO_GCE_CHECK", "true")
@@ -102,7 +126,8 @@ def run(words):
         and not glob.glob("/dev/accel*")
         and not glob.glob("/dev/vfio/[0-9]*")
     ):
-        # The TPU's compiler is here for `plan`, and no TPU: without these, JAX's look for one fills the screen.
+        # libtpu is installed for `plan` without a TPU. Without these variables JAX's search for one
+        # prints many lines.
         os.environ.setdefault("TPU_ACCELERATOR_TYPE", "v5litepod-4")
         os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
     module = importlib.import_module(VERBS[verb][0])

@@ -1,6 +1,7 @@
-"""The shell command that installs an extra of setup.cfg: the one place that error messages and help texts take it from.
+"""The shell commands that install an extra of setup.cfg, for error messages and help texts.
 
-Cloze is not on the package index, and the package of that name there is another project's, so no command names the distribution.
+Cloze is not on the package index, and the package of that name there is another project's, so no
+command names the distribution.
 """
 
 import pathlib
@@ -12,10 +13,14 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
 def how_to_install(extra: str, root: pathlib.Path = ROOT) -> str:
-    """Return the command that installs one or several extras, such as "report,metrics", into this Python from any folder.
+    """Return the command that installs extras into this Python, from any folder.
 
-    In a checkout it installs the checkout. Where a wheel of Cloze was installed there is none: the command then names the libraries that
-    the extra stands for.
+    Args:
+      extra: one extra, or several with commas, such as "report,metrics".
+      root: the folder of the checkout.
+
+    In a checkout the command installs the checkout. With an installed wheel of Cloze there is no
+    checkout, and the command names the libraries of the extra.
     """
     pip = f"{shlex.quote(sys.executable or 'python')} -m pip install"
     if (root / "setup.cfg").is_file():
@@ -25,8 +30,8 @@ def how_to_install(extra: str, root: pathlib.Path = ROOT) -> str:
     return f"pip install -e '.[{extra}]' in the folder of Cloze's checkout"
 
 
-def _read_requirements(extra):
-    """Return the requirements of the extras by the metadata of the installed wheel; [] where there is none."""
+def _read_requirements(extra: str) -> list[str]:
+    """Return the requirements of extras in the installed wheel's metadata; [] without a wheel."""
     endings = tuple(f'extra == "{name}"' for name in extra.split(","))
     try:
         lines = [line.partition(";") for line in metadata.requires("cloze") or ()]

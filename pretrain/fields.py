@@ -1,6 +1,7 @@
-"""What the fields of a configuration are: their values, defaults, types and meanings.
+"""Values, defaults, types and meanings of the fields of a configuration.
 
-Knows no particular class. The meaning of a field is the comment behind it, or on the lines above it; a unit in brackets may begin it.
+This module knows no particular class. The meaning of a field is the comment behind it, or on the
+lines above it, and may begin with a unit in brackets.
 """
 
 import ast
@@ -11,9 +12,10 @@ import io
 import textwrap
 import tokenize
 import typing
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from pretrain.overrides import alternatives, has_name, is_named_tuple, spell_type
+from pretrain.overrides import Override, alternatives, has_name, is_named_tuple, spell_type
 
 
 class Setting(NamedTuple):
@@ -24,18 +26,22 @@ class Setting(NamedTuple):
     default: Any
 
     @property
-    def is_changed(self):
+    def is_changed(self) -> bool:
+        """Whether the value differs from the default."""
         return self.value != self.default
 
 
-def default_of(field):
+def default_of(field: dataclasses.Field[Any]) -> Any:
     """Return the default of a dataclass field; dataclasses.MISSING where it has none."""
     factory = field.default_factory
     return field.default if factory is dataclasses.MISSING else factory()
 
 
-def list_settings(node, prefix=""):
-    """Return the Settings of a tree of dataclasses, in order. A default is that of the class which stands in the tree."""
+def list_settings(node: Any, prefix: str = "") -> list[Setting]:
+    """Return the Settings of a tree of dataclasses, in order.
+
+    A default is that of the class in the tree, not of the class that the tree has by default.
+    """
     settings = []
     for field in dataclasses.fields(node):
         value, key = getattr(node, field.name), f"{prefix}.{field.name}".lstrip(".")
@@ -49,7 +55,7 @@ def list_settings(node, prefix=""):
     return settings
 
 
-def spell_value(value):
+def spell_value(value: Any) -> str:
     """Return a value as it is written behind path= on the command line."""
     if isinstance(value, tuple):
         return ",".join(map(spell_value, value)) or "()"
@@ -58,20 +64,20 @@ def spell_value(value):
     return value if isinstance(value, str) and value else repr(value)
 
 
-def difference(old: Any, new: Any, path="") -> list[tuple[str, Any, Any]]:
-    """[(path, old value, new value)] of every leaf in which two runs differ."""
+def difference(old: Any, new: Any, path: str = "") -> list[tuple[str, Any, Any]]:
+    """Return [(path, old value, new value)] of every leaf in which two trees differ."""
     if is_named_tuple(old) and is_named_tuple(new):
         names = [[item.name for item in items] for items in (old, new)]
         if names[0] == names[1]:
             pairs = zip(old, new, strict=True)
             return [row for a, b in pairs for row in difference(a, b, f"{path}.{a.name}")]
     if dataclasses.is_dataclass(old) and type(old) is type(new):
-        parts = [
+        values = [
             (field.name, getattr(old, field.name), getattr(new, field.name))
             for field in dataclasses.fields(old)
         ]
         return [
-            row for name, a, b in parts for row in difference(a, b, f"{path}.{name}".lstrip("."))
+            row for name, a, b in values for row in difference(a, b, f"{path}.{name}".lstrip("."))
         ]
     return [] if old == new else [(path, old, new)]
 
@@ -79,13 +85,18 @@ def difference(old: Any, new: Any, path="") -> list[tuple[str, Any, Any]]:
 # ---- sections that are replaced ----------------------------------------------
 
 
-def list_dropped(before, after, overrides):
-    """Return a line for each override that replaces a whole section and so drops settings that were not its defaults.
+def list_dropped(before: Any, after: Any, overrides: Sequence[Override]) -> list[str]:
+    """Return a line for each override that replaces a whole section and drops settings of it.
 
-    before, after: the trees without and with the overrides. Dropped is what no other override gives again and the new section does
-    not have at the same value.
+    A setting is dropped if it is not its default, no other override sets it, and the new section
+    does not have it at the same value.
+
+    Args:
+      before: the tree without the overrides.
+      after: the tree with the overrides.
+      overrides: the overrides.
     """
-    given = {override.key for override in overrides}
+    keys = {override.key for override in overrides}
     lines = []
     for override in {override.key: override for override in overrides}.values():
         old, new = (find_node(tree, override.key) for tree in (before, after))
@@ -97,7 +108,7 @@ def list_dropped(before, after, overrides):
             + (f"(now {spell_value(now[setting.key])})" if setting.key in now else "(has none)")
             for setting in list_settings(old, override.key)
             if setting.is_changed
-            and setting.key not in given
+            and setting.key not in keys
             and now.get(setting.key, dataclasses.MISSING) != setting.value
         ]
         if dropped:
@@ -106,7 +117,7 @@ def list_dropped(before, after, overrides):
 
 
 def find_node(node: Any, key: str) -> Any:
-    """Return what stands at a key of a tree, or None."""
+    """Return the value at a key of a tree, or None."""
     for name in key.split("."):
         if is_named_tuple(node):
             node = next((item for item in node if item.name == name), None)
@@ -115,15 +126,18 @@ def find_node(node: Any, key: str) -> Any:
     return node
 
 
-# ---- what is printed of a run ------------------------------------------------
+# ---- printing a run ----------------------------------------------------------
 
 
-def format_tree(node, indent=0):
-    """Return the lines of a tree of dataclasses: a leaf each, with `* default X` behind those that differ from it."""
+def format_tree(node: Any, indent: int = 0) -> list[str]:
+    """Return the lines of a tree of dataclasses, one a leaf.
+
+    Values that differ from their default are marked `* default X`.
+    """
     lines = []
     width = max(len(field.name) for field in dataclasses.fields(node))
     for field in dataclasses.fields(node):
-        value, usual = getattr(node, field.name), default_of(field)
+        value, default = getattr(node, field.name), default_of(field)
         if is_named_tuple(value):
             lines.append(f"{' ' * indent}{field.name}")
             for item in value:
@@ -131,23 +145,23 @@ def format_tree(node, indent=0):
             continue
         is_section = dataclasses.is_dataclass(value)
         if is_section:
-            differs = usual is not dataclasses.MISSING and type(value) is not type(usual)
-            text, usual = type(value).__name__, type(usual).__name__
+            differs = default is not dataclasses.MISSING and type(value) is not type(default)
+            text, default = type(value).__name__, type(default).__name__
         else:
-            differs = usual is not dataclasses.MISSING and value != usual
-            text, usual = spell_value(value), spell_value(usual)
+            differs = default is not dataclasses.MISSING and value != default
+            text, default = spell_value(value), spell_value(default)
         line = f"{' ' * indent}{field.name:<{width}}  {text}"
-        lines.append(f"{line:<40}  * default {usual}" if differs else line)
+        lines.append(f"{line:<40}  * default {default}" if differs else line)
         if is_section:
             lines += format_tree(value, indent=indent + 2)
     return lines
 
 
-# ---- what is printed of the fields -------------------------------------------
+# ---- printing the fields -----------------------------------------------------
 
 
 class FieldNote(NamedTuple):
-    """What there is to know of a field. keys: one for each place of its section in a run."""
+    """The description of a field; `keys` has one for each place of its section in a run."""
 
     keys: tuple[str, ...]
     section: str
@@ -157,31 +171,31 @@ class FieldNote(NamedTuple):
     meaning: str
 
 
-def list_dataclasses(hint):
-    """Return [(dataclass, whether it is an item of a tuple)] of those that an annotation allows."""
-    found = []
-    for one in alternatives(hint):
-        if typing.get_origin(one) is tuple:
-            found += [(item, True) for item in typing.get_args(one)[:1] if has_name(item)]
-        elif dataclasses.is_dataclass(one):
-            found.append((one, False))
-    return found
+def list_dataclasses(hint: Any) -> list[tuple[Any, bool]]:
+    """Return [(dataclass, whether it is an item of a tuple)] that an annotation allows."""
+    kinds = []
+    for kind in alternatives(hint):
+        if typing.get_origin(kind) is tuple:
+            kinds += [(item, True) for item in typing.get_args(kind)[:1] if has_name(item)]
+        elif dataclasses.is_dataclass(kind):
+            kinds.append((kind, False))
+    return kinds
 
 
-def list_sections(kind, places=("",)):
-    """Return {dataclass: keys of its places} of `kind` and of all that may stand in its fields, each once, in order."""
+def list_sections(kind: Any, places: tuple[str, ...] = ("",)) -> dict[Any, tuple[str, ...]]:
+    """Return {dataclass: keys of its places} of `kind` and all that its fields may contain."""
     sections = {kind: places}
     for name, hint in typing.get_type_hints(kind).items():
-        for part, is_item in list_dataclasses(hint):
+        for section, is_item in list_dataclasses(hint):
             key = f"{name}.NAME" if is_item else name
             inner = tuple(f"{place}.{key}".lstrip(".") for place in places)
-            for found, keys in list_sections(part, inner).items():
-                sections[found] = tuple(dict.fromkeys((*sections.get(found, ()), *keys)))
+            for nested, keys in list_sections(section, inner).items():
+                sections[nested] = tuple(dict.fromkeys((*sections.get(nested, ()), *keys)))
     return sections
 
 
-def list_nodes(node: Any, place="") -> dict[type, tuple[str, ...]]:
-    """Return {dataclass: keys of its places} of what stands in a tree."""
+def list_nodes(node: Any, place: str = "") -> dict[type, tuple[str, ...]]:
+    """Return {dataclass: keys of its places} of the dataclasses in a tree."""
     nodes: dict[type, tuple[str, ...]] = {type(node): (place,)}
     for field in dataclasses.fields(node):
         value = getattr(node, field.name)
@@ -194,8 +208,8 @@ def list_nodes(node: Any, place="") -> dict[type, tuple[str, ...]]:
     return nodes
 
 
-def list_field_notes(kind, places):
-    """Return the FieldNotes of a dataclass that stands at the keys `places`."""
+def list_field_notes(kind: Any, places: Iterable[str]) -> list[FieldNote]:
+    """Return the FieldNotes of a dataclass whose places have the keys `places`."""
     hints = typing.get_type_hints(kind)
     notes = []
     for field in dataclasses.fields(kind):
@@ -212,8 +226,11 @@ def list_field_notes(kind, places):
     return notes
 
 
-def read_meaning(kind, name):
-    """Return (unit, meaning) of a field, both "" where its class says nothing; that of a field without a comment of its own is its base's."""
+def read_meaning(kind: type, name: str) -> tuple[str, str]:
+    """Return (unit, meaning) of a field, "" where it has none.
+
+    A field without a comment in its own class has that of the base class.
+    """
     for base in kind.__mro__:
         if base is not object and (comment := read_comments(base).get(name)):
             unit, bracket, meaning = comment.partition("] ")
@@ -224,8 +241,11 @@ def read_meaning(kind, name):
 
 
 @functools.cache
-def read_comments(kind):
-    """Return {field: comment} of the fields that a class itself declares: the lines above one, then what stands behind it."""
+def read_comments(kind: type) -> dict[str, str]:
+    """Return {field: comment} of the fields that a class itself declares.
+
+    The comment is the lines above the field, then the one behind it.
+    """
     source = textwrap.dedent(inspect.getsource(kind))
     behind, above = {}, {}
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
@@ -241,12 +261,12 @@ def read_comments(kind):
             while first - 1 in above:
                 first -= 1
             lines = range(first, (node.end_lineno or node.lineno) + 1)
-            found = [above.get(line) or behind.get(line) for line in lines]
-            comments[node.target.id] = " ".join(filter(None, found))
+            texts = [above.get(line) or behind.get(line) for line in lines]
+            comments[node.target.id] = " ".join(filter(None, texts))
     return comments
 
 
-def format_notes(notes):
+def format_notes(notes: Iterable[FieldNote]) -> list[str]:
     """Return the lines that list FieldNotes in a terminal."""
     lines = []
     for note in notes:
@@ -257,15 +277,16 @@ def format_notes(notes):
     return lines
 
 
-def format_markdown(kind, places, notes):
+def format_markdown(kind: type, places: Iterable[str], notes: Iterable[FieldNote]) -> list[str]:
     """Return the lines of a section of docs/configuration.md."""
 
-    def cell(text):
+    def cell(text: str) -> str:
         return text.replace("|", "\\|")
 
     where = ", ".join(f"`{place}`" for place in places if place)
-    about = inspect.getdoc(kind) or ""
-    lines = [f"### {kind.__name__}", "", f"{where}: {about}" if where else about, ""]
+    description = inspect.getdoc(kind) or ""
+    description = f"{where}: {description}" if where else description
+    lines = [f"### {kind.__name__}", "", description, ""]
     lines += ["| field | type | default | unit | meaning |", "|---|---|---|---|---|"]
     for note in notes:
         name = note.keys[0].rpartition(".")[2]

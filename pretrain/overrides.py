@@ -1,6 +1,7 @@
-"""Trees of frozen dataclasses: set by `path=value` arguments, checked against their annotations, written as JSON and read back.
+"""Override, check, write and read trees of frozen dataclasses.
 
-Knows no particular class: the caller gives the ones that may be loaded.
+A tree is overridden by `path=value` arguments, checked against its annotations, and written as
+JSON. This module knows no particular class: the caller gives those that may be loaded.
 """
 
 import ast
@@ -9,16 +10,17 @@ import difflib
 import math
 import types
 import typing
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, cast
 
-LARGEST = 1 << 63  # of an int's size
+LARGEST = 1 << 63  # the absolute value of an int must be below
 
 
 class ConfigError(ValueError):
-    """A configuration that cannot be what its writer meant; the message names the key and what is allowed."""
+    """An invalid configuration; the message names the key and what is allowed."""
 
 
-def at_least(config, low, *names):
+def at_least(config: Any, low: float, *names: str) -> None:
     """Raise ConfigError unless each named field of `config` is `low` or more."""
     for name in names:
         value = getattr(config, name)
@@ -29,19 +31,20 @@ def at_least(config, low, *names):
 
 
 class Override(NamedTuple):
-    """One `path=value`: the names along the path, the text of the value, and both as the user wrote them."""
+    """One `path=value`: names along the path, text of the value, and the argument as written."""
 
     names: tuple[str, ...]
     text: str
     argument: str
 
     @property
-    def key(self):
+    def key(self) -> str:
+        """The path as the user wrote it."""
         return self.argument.partition("=")[0]
 
 
-def parse_override(argument):
-    """Return the Override that an argument `path=value` spells. Raises ConfigError for anything else."""
+def parse_override(argument: str) -> Override:
+    """Return the Override of an argument. Raises ConfigError unless it is `path=value`."""
     path, equals, text = argument.partition("=")
     if not equals or not path or not path.isprintable():
         raise ConfigError(
@@ -50,10 +53,14 @@ def parse_override(argument):
     return Override(tuple(path.split(".")), text, argument)
 
 
-def apply_overrides(node: Any, overrides) -> Any:
-    """Return a copy of the tree `node` with all overrides applied at once, so that only their result must make sense.
+def apply_overrides(node: Any, overrides: Iterable[Override]) -> Any:
+    """Return a copy of the tree `node` with overrides applied together.
 
-    A section is replaced before its fields are set, whichever comes first; of two values for one field the last is taken.
+    Only the result must be valid. A section is replaced before its fields are set, in either order
+    of the arguments. Of two values for one field the last is used.
+
+    Raises:
+      ConfigError: an override names no field, or its value is invalid.
     """
     if is_named_tuple(node):
         return _apply_to_items(node, overrides)
@@ -74,24 +81,24 @@ def apply_overrides(node: Any, overrides) -> Any:
         raise
     except ValueError as error:
         wrong = [name for name, value in values.items() if not _is_valid(node, name, value)]
-        given = [one.argument for name in wrong or values for one in by_name[name]]
-        raise ConfigError(f"{' '.join(given)}: {error}") from error
+        arguments = [override.argument for name in wrong or values for override in by_name[name]]
+        raise ConfigError(f"{' '.join(arguments)}: {error}") from error
 
 
-def is_named_tuple(value) -> bool:
-    """Return whether a value is a tuple of dataclasses that have names, by which keys call them."""
+def is_named_tuple(value: Any) -> bool:
+    """Return whether a value is a tuple of dataclasses with names, which keys contain."""
     return isinstance(value, tuple) and bool(value) and all(map(has_name, map(type, value)))
 
 
-def has_name(kind) -> bool:
+def has_name(kind: Any) -> bool:
     """Return whether a class is a dataclass with a field `name`."""
     return dataclasses.is_dataclass(kind) and any(
         field.name == "name" for field in dataclasses.fields(kind)
     )
 
 
-def _apply_to_items(items, overrides):
-    """Return a copy of a tuple of named dataclasses with overrides applied, whose first names are theirs."""
+def _apply_to_items(items: tuple[Any, ...], overrides: Iterable[Override]) -> tuple[Any, ...]:
+    """Return a copy of a tuple of named dataclasses with overrides, whose paths begin with them."""
     by_name = {item.name: [] for item in items}
     for override in overrides:
         if override.names[0] not in by_name:
@@ -102,7 +109,7 @@ def _apply_to_items(items, overrides):
     return tuple(apply_overrides(item, by_name[item.name]) for item in items)
 
 
-def _is_valid(node, name, value):
+def _is_valid(node: Any, name: str, value: Any) -> bool:
     try:
         dataclasses.replace(node, **{name: value})
     except ValueError:
@@ -110,7 +117,7 @@ def _is_valid(node, name, value):
     return True
 
 
-def _apply_to_field(value, kind, overrides):
+def _apply_to_field(value: Any, kind: Any, overrides: Iterable[Override]) -> Any:
     inner = []
     for override in overrides:
         if len(override.names) == 1:
@@ -120,7 +127,7 @@ def _apply_to_field(value, kind, overrides):
     return apply_overrides(value, inner) if inner else value
 
 
-def _unknown_key(node, override, fields):
+def _unknown_key(node: Any, override: Override, fields: Mapping[str, Any]) -> ConfigError:
     name, key = override.names[0], override.key
     close = difflib.get_close_matches(name, fields, n=1, cutoff=0.5)
     place = type(node).__name__ if fields else f"{key.rpartition('.')[0]} is a value and"
@@ -130,19 +137,19 @@ def _unknown_key(node, override, fields):
     )
 
 
-def _parse(text, kind, key):
-    """`text` as a value of the annotated type `kind`."""
+def _parse(text: str, kind: Any, key: str) -> Any:
+    """Return `text` as a value of the annotated type `kind`."""
     kinds = alternatives(kind)
-    parts: list[Any] = [part for part in kinds if dataclasses.is_dataclass(part)]
-    if parts:
-        names = {part.__name__.lower(): part for part in parts}
+    sections: list[Any] = [section for section in kinds if dataclasses.is_dataclass(section)]
+    if sections:
+        names = {section.__name__.lower(): section for section in sections}
         if text.lower() in names:
             try:
                 return names[text.lower()]()
             except (TypeError, ValueError) as error:
                 raise ConfigError(f"{key}={text}: {error}") from error
         raise ConfigError(
-            f"{key}: {text!r} is not one of {', '.join(part.__name__ for part in parts)}"
+            f"{key}: {text!r} is not one of {', '.join(section.__name__ for section in sections)}"
         )
     try:
         value = ast.literal_eval(
@@ -150,10 +157,9 @@ def _parse(text, kind, key):
         )
     except (SyntaxError, ValueError):
         value = text
-    if any(typing.get_origin(one) is tuple for one in kinds) and not isinstance(value, tuple):
-        items = (
-            value.split(",") if isinstance(value, str) else value
-        )  # words, as in evaluate.metrics=accuracy,f1
+    if any(typing.get_origin(option) is tuple for option in kinds) and not isinstance(value, tuple):
+        # Text, as in evaluate.metrics=accuracy,f1.
+        items = value.split(",") if isinstance(value, str) else value
         value = tuple(items) if isinstance(items, list) else (items,)
     if type(value) is float and value.is_integer() and int in kinds and float not in kinds:
         value = int(value)  # steps=1e6
@@ -164,8 +170,8 @@ def _parse(text, kind, key):
     return value
 
 
-def alternatives(kind):
-    """The types of a union, or the one type."""
+def alternatives(kind: Any) -> tuple[Any, ...]:
+    """Return the types of a union, or the one type."""
     return (
         typing.get_args(kind)
         if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union
@@ -173,34 +179,37 @@ def alternatives(kind):
     )
 
 
-def _widen(value, kinds):
-    """Integers where floats are meant become floats, also inside tuples."""
+def _widen(value: Any, kinds: Sequence[Any]) -> Any:
+    """Return the value with integers as floats where the type is float, also inside tuples."""
     if type(value) is int and float in kinds and int not in kinds and abs(value) < LARGEST:
         return float(value)
     if isinstance(value, tuple):
-        inner = [typing.get_args(one)[0] for one in kinds if typing.get_origin(one) is tuple]
+        inner = [typing.get_args(kind)[0] for kind in kinds if typing.get_origin(kind) is tuple]
         return tuple(_widen(item, inner) for item in value)
     return value
 
 
-def check(value, key, kind=None):
-    """Raise ConfigError unless `value` is of the annotated type, down to the last field."""
+def check(value: Any, key: str, kind: Any = None) -> None:
+    """Raise ConfigError unless `value` and all fields in it have their annotated types.
+
+    key: that of the value. kind: its annotated type; None for the root of a tree.
+    """
     if dataclasses.is_dataclass(value):
         if kind is not None and type(value) not in alternatives(kind):
             raise ConfigError(f"{key}: {type(value).__name__} is not one of {spell_type(kind)}")
         hints = typing.get_type_hints(type(value))
         for field in dataclasses.fields(value):
             check(getattr(value, field.name), f"{key}.{field.name}".lstrip("."), hints[field.name])
-    elif not any(_fits(value, one) for one in alternatives(kind)):
+    elif not any(_fits(value, option) for option in alternatives(kind)):
         raise ConfigError(f"{key}: {show_value(value)} is not {spell_type(kind)}")
     elif is_named_tuple(value):
         for item in value:
             check(item, f"{key}.{item.name}")
 
 
-def show_value(value):
-    """A value in a line of its own, cut where it is long."""
-    if type(value) is int and abs(value) >= LARGEST:  # Python spells none of more than 4,300 digits
+def show_value(value: Any) -> str:
+    """Return a value as text for an error, shortened where it is long."""
+    if type(value) is int and abs(value) >= LARGEST:  # Python formats at most 4,300 digits
         return "a number of 64 bits or more"
     try:
         text = repr(value)
@@ -209,12 +218,12 @@ def show_value(value):
     return text if len(text) <= 120 else f"{text[:80]} ... {text[-20:]}"
 
 
-def _sized(value):
-    """Whether a number is one that can be computed with."""
+def _sized(value: float) -> bool:
+    """Return whether a number is finite, and fits 64 bits if it is an int."""
     return math.isfinite(value) if type(value) is float else abs(value) < LARGEST
 
 
-def _fits(value, kind):
+def _fits(value: Any, kind: Any) -> bool:
     if typing.get_origin(kind) is Literal:
         return value in typing.get_args(kind)
     if typing.get_origin(kind) is tuple:
@@ -226,10 +235,10 @@ def _fits(value, kind):
     return type(value) is kind or (kind is float and type(value) is int)
 
 
-def spell_type(kind):
-    """Return an annotated type in words, as errors and lists of fields name it."""
+def spell_type(kind: Any) -> str:
+    """Return an annotated type as text, for errors and lists of fields."""
 
-    def one(kind):
+    def one(kind: Any) -> str:
         if typing.get_origin(kind) is Literal:
             return "one of " + ", ".join(map(repr, typing.get_args(kind)))
         if typing.get_origin(kind) is tuple:
@@ -245,8 +254,8 @@ def spell_type(kind):
     return " or ".join(map(one, alternatives(kind)))
 
 
-def plain(node) -> Any:
-    """The tree as dictionaries and lists, each dataclass with its `type`."""
+def plain(node: Any) -> Any:
+    """Return the tree as dictionaries and lists for JSON, each dataclass with its `type`."""
     if dataclasses.is_dataclass(node):
         fields = {
             field.name: plain(getattr(node, field.name)) for field in dataclasses.fields(node)
@@ -255,8 +264,11 @@ def plain(node) -> Any:
     return [plain(item) for item in node] if isinstance(node, tuple) else node
 
 
-def typed(node, kinds, where):
-    """The tree that `plain` wrote; `kinds` maps the names that may be loaded to their classes."""
+def typed(node: Any, kinds: Mapping[str, type], where: str) -> Any:
+    """Return the tree of dataclasses that `plain` wrote; raise ConfigError for anything else.
+
+    kinds: {name: class} of the classes that may be loaded. where: the file and field, for errors.
+    """
     if isinstance(node, list):
         return tuple(typed(item, kinds, where) for item in node)
     if not isinstance(node, dict):
@@ -267,11 +279,11 @@ def typed(node, kinds, where):
             f"{where}: unknown type {show_value(named)}; known are {', '.join(kinds)}"
         )
     kind = kinds[named]
-    names = {field.name for field in dataclasses.fields(kind)}
-    unknown = sorted(node.keys() - names - {"type"})
+    fields = {field.name for field in dataclasses.fields(kind)}
+    unknown = sorted(node.keys() - fields - {"type"})
     if unknown:
-        told = ", ".join(name if name.isprintable() else repr(name) for name in unknown)
-        raise ConfigError(f"{where}: {named} has no {told}: written by another version of Cloze?")
+        names = ", ".join(name if name.isprintable() else repr(name) for name in unknown)
+        raise ConfigError(f"{where}: {named} has no {names}: written by another version of Cloze?")
     values = {
         name: typed(value, kinds, f"{where}: {name}")
         for name, value in node.items()

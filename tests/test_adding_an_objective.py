@@ -40,7 +40,7 @@ def test_an_objective_is_three_files_at_most():
 
 def test_it_is_inspected_trained_evaluated_and_exported(place):
     printed = (place / "printed.txt").read_text()
-    assert "rows whose places are not swapped" in printed and "every promise holds" in printed
+    assert "rows whose places are not swapped" in printed and "all checks passed" in printed
     rows = [json.loads(line) for line in (place / "run/metrics.jsonl").read_text().splitlines()]
     last = [row for row in rows if row["step"] == 4]
     assert np.isfinite([row["loss"] for row in last if "loss" in row]).all()

@@ -1,50 +1,130 @@
-"""Every command that a page or a configuration shows is one that the program takes."""
+"""The pages: links lead somewhere, commands are taken, each flag and field is explained."""
 
 import argparse
+import dataclasses
 import importlib
-import pathlib
+import importlib.util
 import re
 import shlex
+import subprocess
+import sys
 
 import pytest
 
 from pretrain.__main__ import VERBS
 from pretrain.config import CONFIGS, load
-
-ROOT = pathlib.Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted(CONFIGS.glob("*.py"))]
-COMMAND = re.compile(
-    r"^\s*(?:#\s*)?(?:\$ )?(?:python -m pretrain|\./launch\.sh) +(?P<words>[a-z]+ .*)$",
-    re.MULTILINE,
+from tests.docs_pages import (
+    ROOT,
+    RUN,
+    SHOWN,
+    list_anchors,
+    list_links,
+    list_pages,
+    read_blocks,
+    read_verb,
+    split_commands,
 )
 
-
-def commands():
-    for page in PAGES:
-        if page.name.startswith("adding_"):
-            continue  # it adds what its commands name; tests/test_adding_*.py run it
-        text = page.read_text().replace("\\\n", " ")
-        for found in COMMAND.finditer(text):
-            words = found["words"].split(" # ")[0].split("   ")[0]
-            yield pytest.param(page, words, id=f"{page.name}: {words[:60]}")
+PAGES = list_pages()
+ELSEWHERE = ("configuration.md",)  # pages that are generated
 
 
-@pytest.mark.parametrize(("page", "words"), list(commands()))
-def test_a_command_that_is_shown_can_be_given(page, words):
-    verb, *rest = shlex.split(words.replace("...", ""))
-    if verb in ("test", "VERB"):
-        return
-    assert verb in VERBS, f"{page.name} shows the verb {verb!r}"
+def make_parser(verb):
+    """Return the argument parser of a verb."""
     parser = argparse.ArgumentParser(exit_on_error=False)
     importlib.import_module(VERBS[verb][0]).add_arguments(parser)
-    args = parser.parse_intermixed_args(rest)
-    if hasattr(args, "overrides") and getattr(args, "config", None):  # describe --fields has none
-        load(args.config, args.overrides)
+    return parser
 
 
-def test_links_lead_somewhere():
-    for page in PAGES[:1] + [page for page in PAGES if page.parent.name == "docs"]:
-        prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
-        for target in re.findall(r"\]\(([^)#]+)", prose):
-            if "://" not in target:
-                assert (page.parent / target).exists(), f"{page.name} links to {target}"
+def list_commands():
+    """Yield (place, arguments) of each command of the pages and the configurations."""
+    for page in PAGES:
+        if page.startswith("docs/adding_"):
+            continue  # it adds what its commands name; tests/test_adding_*.py run it
+        for block in read_blocks(page):
+            if block.language in ("", "bash"):
+                for command in split_commands(block.text):
+                    if words := read_verb(command):
+                        yield pytest.param(block.name, words, id=f"{block.name} {words[:50]}")
+    for path in sorted(CONFIGS.glob("*.py")):
+        text = path.read_text().replace("\\\n", " ")
+        for words in re.findall(r"^ *python -m pretrain +([a-z]+ .*)$", text, re.MULTILINE):
+            yield pytest.param(path.name, words, id=f"{path.name} {words[:50]}")
+
+
+@pytest.mark.parametrize(("place", "words"), list(list_commands()))
+def test_a_command_that_is_shown_can_be_given(place, words):
+    verb, *rest = shlex.split(words.replace("...", ""))
+    if verb in ("test", "lint", "VERB") or rest == ["--help"]:
+        return
+    assert verb in VERBS, f"{place} shows the verb {verb!r}"
+    parser = make_parser(verb)
+    args = parser.parse_args(rest) if verb == "local" else parser.parse_intermixed_args(rest)
+    config = getattr(args, "config", None)  # describe --fields has none
+    is_made_elsewhere = config and config.startswith("runs/")
+    if hasattr(args, "overrides") and config and not is_made_elsewhere:
+        load(config, args.overrides)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page):
+    here = (ROOT / page).parent
+    for target, anchor in list_links(page):
+        path = here / target if target else ROOT / page
+        assert path.exists(), f"{page} links to {target}"
+        if anchor and path.suffix == ".md":
+            assert anchor in list_anchors(path), f"{page} links to {target}#{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_block_is_executed_or_says_why_not(page):
+    """tests/test_docs_run.py executes those that give no reason."""
+    for block in read_blocks(page):
+        assert block.language in (*RUN, *SHOWN), f"{block.name}: language {block.language!r}"
+        assert block.reason is None or len(block.reason) > 10, f"{block.name} gives no reason"
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_each_flag_is_explained_on_a_page(verb):
+    pages = [page for page in PAGES if not page.endswith(ELSEWHERE)]
+    text = "\n".join((ROOT / page).read_text() for page in pages)
+    for action in make_parser(verb)._actions:
+        for flag in action.option_strings:
+            if flag.startswith("--") and flag != "--help":
+                found = re.search(rf"`[^`\n]*{flag}(?![\w-])[^`\n]*`", text)
+                assert found, f"no page explains {flag} of {verb}"
+
+
+def test_each_field_of_a_configuration_is_explained():
+    text = (ROOT / "docs/configuration.md").read_text()
+    seen, waiting = set(), [load("bert_tiny"), load("t5_mini"), load("gpt_bert_mini")]
+    while waiting:
+        section = waiting.pop()
+        if isinstance(section, tuple):
+            waiting.extend(section)
+        if not dataclasses.is_dataclass(section) or type(section) in seen:
+            continue
+        seen.add(type(section))
+        for field in dataclasses.fields(section):
+            assert f"| `{field.name}` |" in text, f"{type(section).__name__}.{field.name}"
+            waiting.append(getattr(section, field.name))
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
+def test_the_pages_are_in_the_menu():
+    menu = (ROOT / "mkdocs.yml").read_text()
+    assert [page for page in PAGES if f": {page}\n" not in menu] == []
+
+
+@pytest.mark.slow
+def test_the_site_is_built_without_warnings(tmp_path):
+    if not importlib.util.find_spec("zensical"):
+        pytest.skip("Zensical is not installed: the extra docs")
+    command = [sys.executable, ROOT / "docs/build.py", "--strict"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    home = (ROOT / "runs/site/index.html").read_text()
+    assert "Limits first" in home and (ROOT / "runs/site/docs/quickstart/index.html").exists()

@@ -42,6 +42,7 @@ ORDER = {
             "pretrain.fields",
             "pretrain.schema",
             "pretrain.families",
+            "pretrain.run",
             "pretrain.config",
             "pretrain.distributed",
         ),
@@ -338,7 +339,7 @@ TASKS = {
 OF_TASKS = (
     *("data/examples", "data/rows/tagged.py", "pretrain/finetune", "pretrain/evaluation"),
     *("pretrain/inference/record_files.py", "pretrain/cli/finetune.py", "pretrain/cli/import_.py"),
-    *("pretrain/config.py", "pretrain/convert", "models/config/heads.py"),
+    *("pretrain/run.py", "pretrain/convert", "models/config/heads.py"),
 )
 # Other files that name an objective, and why.
 NAMING = {

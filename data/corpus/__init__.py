@@ -1,1 +1,1 @@
-"""Where text comes from: files, TFDS, buckets, the built-in corpus; sentences."""
+"""Text sources: files, buckets, TFDS, the built-in corpus; sentence splitting."""

@@ -1,12 +1,14 @@
-"""The built-in corpus: real English that comes with every Python, so that a first run needs no download.
+"""The built-in corpus: English text that comes with Python, so a first run needs no download.
 
-CPython's documentation topics (pydoc_data.topics) and what its authors wrote in the standard library's own source
-files: docstrings and longer comments. Everything is parsed, nothing imported, so the same Python gives the same corpus.
+The text is CPython's documentation topics (pydoc_data.topics) and the docstrings and longer
+comments of the standard library's source files. Files are parsed and never imported, so the same
+Python version gives the same corpus.
 
-A document is a topic, a class with its methods, or a module with its functions; its paragraphs stand in the order of
-the source, separated by blank lines, without markup. Left out, and counted: doctests, tables and code among the text,
-what occurred before, and documents of fewer than FEWEST words. Test packages are not read (their docstrings are
-labels), nor `encodings` (a hundred times the same sentence), nor what was installed beside the standard library.
+A document is a topic, a class with its methods, or a module with its functions. Its paragraphs
+have the order of the source, no markup, and blank lines between them. The following is skipped and
+counted: doctests, tables and code; repeated text; documents with too few words. Test packages
+(whose docstrings are labels), `encodings` (which repeats one sentence a hundred times) and
+installed packages are not read.
 """
 
 import ast
@@ -18,7 +20,7 @@ import re
 import sysconfig
 from collections.abc import Iterator
 
-LEFT_OUT = {
+LEFT_OUT = {  # folders of the standard library that are not read
     "site-packages",
     "dist-packages",
     "test",
@@ -28,9 +30,9 @@ LEFT_OUT = {
     "__phello__",
     "__pycache__",
 }
-FEWEST = 8  # words of a document
-COMMENT = 12  # words of a comment that counts as prose
-PROSE = 0.86  # share of letters and blanks in a paragraph: code and tables have less
+FEWEST = 8  # words of the shortest document
+COMMENT = 12  # words of the shortest comment that counts as prose
+PROSE = 0.86  # minimal share of letters and spaces in a paragraph; code and tables have less
 MARKUP = (
     (
         re.compile(r":[a-z][a-z:+-]*:`~?([^`<]+?)(?:\s*<[^`>]*>)?`"),
@@ -49,12 +51,16 @@ COMMENTS = re.compile(r"(?:^[ \t]*#.*\n)+", re.M)
 
 
 def identity() -> str:
-    """What the corpus depends on: equal identities mean equal corpora."""
+    """Return the Python version as text; two corpora are equal if their versions are."""
     return f"builtin, {platform.python_implementation()} {platform.python_version()}"
 
 
 def write_builtin(path: pathlib.Path) -> dict[str, int]:
-    """Write the corpus to `path` as JSON lines with `name` and `text`. Returns what was left out: reason -> count."""
+    """Write the corpus to `path` as JSON lines with the fields `name` and `text`.
+
+    Returns:
+      {reason: number of texts skipped for it}.
+    """
     counts, seen = collections.Counter(), set()
     with path.open("w", encoding="utf-8") as file:
         for name, paragraphs in _documents():
@@ -69,7 +75,7 @@ def write_builtin(path: pathlib.Path) -> dict[str, int]:
 
 
 def _documents() -> Iterator[tuple[str, list[str]]]:
-    """Names and raw texts, in order of the path."""
+    """Yield (name, raw texts) of each document, in order of the file paths."""
     root = pathlib.Path(sysconfig.get_path("stdlib"))
     files = [file.relative_to(root) for file in root.rglob("*.py")]
     for file in sorted(file for file in files if not LEFT_OUT & set(file.parts)):
@@ -83,13 +89,15 @@ def _documents() -> Iterator[tuple[str, list[str]]]:
 
 
 def _topics(tree: ast.Module) -> dict[str, str]:
-    """The dictionary that is the module's one assignment."""
+    """Return the dictionary of topics, which is the only assignment of its module."""
     return next(ast.literal_eval(node.value) for node in tree.body if isinstance(node, ast.Assign))
 
 
 def _of_module(module: str, tree: ast.Module, source: str) -> Iterator[tuple[str, list[str]]]:
-    """A document for the module and one for each of its classes: docstrings and comments by line."""
-    written: dict[str, list[tuple[int, str | None]]] = {module: [(0, ast.get_docstring(tree))]}
+    """Yield (name, docstrings and comments by line) of a module and of each of its classes."""
+    texts_by_name: dict[str, list[tuple[int, str | None]]] = {
+        module: [(0, ast.get_docstring(tree))]
+    }
     owners = [
         (node.lineno, node.end_lineno, f"{module}.{node.name}")
         for node in tree.body
@@ -98,24 +106,26 @@ def _of_module(module: str, tree: ast.Module, source: str) -> Iterator[tuple[str
     for node in ast.walk(tree):
         if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             owner = _owner(owners, node.lineno, module)
-            written.setdefault(owner, []).append((node.lineno, ast.get_docstring(node)))
-    line, at = 1, 0
+            texts_by_name.setdefault(owner, []).append((node.lineno, ast.get_docstring(node)))
+    line, offset = 1, 0
     for match in COMMENTS.finditer(source):
-        line += source.count("\n", at, match.start())
-        at = match.start()
+        line += source.count("\n", offset, match.start())
+        offset = match.start()
         text = re.sub(r"^[ \t]*#+[ \t:]?", "", match[0], flags=re.M)
         if len(text.split()) >= COMMENT:
-            written.setdefault(_owner(owners, line, module), []).append((line, text))
-    for name, texts in written.items():
-        yield name, [text for _, text in sorted((at, text) for at, text in texts if text)]
+            owner = _owner(owners, line, module)
+            texts_by_name.setdefault(owner, []).append((line, text))
+    for name, texts in texts_by_name.items():
+        yield name, [text for _, text in sorted((line, text) for line, text in texts if text)]
 
 
-def _owner(owners, line: int, module: str) -> str:
-    return next((name for first, last, name in owners if first <= line <= last), module)
+def _owner(owners: list[tuple[int, int | None, str]], line: int, module: str) -> str:
+    """Return the name of the class (first line, last line, name) around a line, else the module."""
+    return next((name for first, last, name in owners if first <= line <= (last or first)), module)
 
 
 def _prose(texts: list[str], seen: set[str], counts: collections.Counter) -> Iterator[str]:
-    """Paragraphs without markup, each once in the whole corpus."""
+    """Yield the paragraphs without markup; a text that is in `seen` is skipped."""
     for text in texts:
         if text in seen:
             counts["docstrings and comments that occurred before"] += 1
@@ -135,19 +145,19 @@ def _prose(texts: list[str], seen: set[str], counts: collections.Counter) -> Ite
 
 
 def _paragraphs(block: str) -> Iterator[str]:
-    """Lines joined; an item of a list, or a line without a letter, ends the paragraph before it."""
+    """Yield paragraphs on one line; a list item or a line without letters starts a new one."""
     lines = []
     for line in block.split("\n"):
-        rule = not any(map(str.isalpha, line))
-        if lines and (rule or ITEM.match(line)):
+        is_rule = not any(map(str.isalpha, line))
+        if lines and (is_rule or ITEM.match(line)):
             yield " ".join(lines)
             lines = []
-        if not rule:
+        if not is_rule:
             lines.append(" ".join(line.split()))
     if lines:
         yield " ".join(lines)
 
 
 def _is_prose(paragraph: str) -> bool:
-    plain = sum(character.isalpha() or character == " " for character in paragraph)
-    return plain >= PROSE * len(paragraph) and " " in paragraph
+    num_plain = sum(character.isalpha() or character == " " for character in paragraph)
+    return num_plain >= PROSE * len(paragraph) and " " in paragraph

@@ -1,15 +1,18 @@
-"""Files of lines and of JSON lines: those that people write, with the place of every error, and those that programs write.
+"""Read and write text files line by line, and JSON lines.
 
-Reading a corpus is something else (data/corpus/readers.py): it counts bytes to begin anywhere in a file, and mends bad UTF-8.
+Files written by people are checked: each error names the file and the line. Files written by
+programs are read strictly, except for an incomplete last line. Corpora have their own readers
+(data/corpus/readers.py), which start anywhere in a file and repair invalid UTF-8.
 """
 
 import contextlib
 import gzip
 import json
+import os
 import pathlib
 import zlib
-from collections.abc import Iterator
-from typing import TextIO
+from collections.abc import Iterable, Iterator
+from typing import Any, TextIO
 
 BYTE_ORDER_MARK = "\ufeff"
 
@@ -18,10 +21,16 @@ BYTE_ORDER_MARK = "\ufeff"
 
 
 @contextlib.contextmanager
-def open_text(source, newline: str = "") -> Iterator[TextIO]:
-    """Open a UTF-8 file, gzipped where its name ends in .gz; `newline` as `open` takes it.
+def open_text(source: str | os.PathLike[str], newline: str = "") -> Iterator[TextIO]:
+    """Open a UTF-8 text file; a file whose name ends in .gz is decompressed.
 
-    Raises FileNotFoundError, or ValueError that names the file, and the line that is not UTF-8.
+    Args:
+      source: path of the file.
+      newline: as for the built-in `open`.
+
+    Raises:
+      FileNotFoundError: if there is no such file.
+      ValueError: if the file is not UTF-8 (the message names the line) or the gzip data is broken.
     """
     path = pathlib.Path(source)
     if not path.is_file():
@@ -31,7 +40,7 @@ def open_text(source, newline: str = "") -> Iterator[TextIO]:
         try:
             with read(path, "rt", encoding="utf-8", newline=newline) as file:
                 yield file
-        except UnicodeDecodeError as error:  # it counts bytes of a block
+        except UnicodeDecodeError as error:  # its position counts from a block, not from the file
             with read(path, "rb") as file:
                 number = next(
                     number
@@ -39,29 +48,41 @@ def open_text(source, newline: str = "") -> Iterator[TextIO]:
                     if line.decode("utf-8", "ignore").encode() != line
                 )
             raise ValueError(
-                f"{source}:{number}: not UTF-8 ({error.reason}); `iconv -f ENCODING -t UTF-8` converts a file"
+                f"{source}:{number}: not UTF-8 ({error.reason}); "
+                "`iconv -f ENCODING -t UTF-8` converts a file"
             ) from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValueError(f"{source}: the gzip file is broken or cut off ({error})") from error
 
 
-def read_lines(source) -> Iterator[tuple[str, str]]:
-    """Yield (place, line) of each line that is not blank, without its end; a place is "file:number". Errors: `open_text`."""
+def read_lines(source: str | os.PathLike[str]) -> Iterator[tuple[str, str]]:
+    """Yield ("file:number", line without its end) of each line that is not blank.
+
+    Raises the errors of `open_text`.
+    """
     with open_text(source, newline="\n") as file:
         for number, line in enumerate(file, 1):
-            line = line.removeprefix(BYTE_ORDER_MARK).rstrip("\r\n")  # also of files put together
+            # A concatenation of files may have a byte order mark in any line.
+            line = line.removeprefix(BYTE_ORDER_MARK).rstrip("\r\n")
             if line.strip():
                 yield f"{source}:{number}", line
 
 
-def read_json_lines(source) -> Iterator[tuple[str, dict]]:
-    """Yield (place, object) of each line that is not blank. Raises ValueError, which names the line, for anything else."""
+def read_json_lines(source: str | os.PathLike[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield ("file:number", JSON object) of each line that is not blank.
+
+    Raises the errors of `open_text`, and ValueError for a line that is not a JSON object.
+    """
     for place, line in read_lines(source):
         yield place, parse_object(line, place)
 
 
-def parse_object(line: str, place: str) -> dict:
-    """Return the object that a line holds. Raises ValueError, which begins with `place`, where it holds none."""
+def parse_object(line: str, place: str) -> dict[str, Any]:
+    """Parse one line as a JSON object.
+
+    Raises:
+      ValueError: if the line is not JSON or not an object; the message begins with `place`.
+    """
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -81,15 +102,16 @@ def parse_object(line: str, place: str) -> dict:
 # ---- written by programs -----------------------------------------------------
 
 
-def format_json_lines(values, ensure_ascii: bool = True) -> str:
-    """Return the text of one JSON value a line, each with its end."""
+def format_json_lines(values: Iterable[Any], ensure_ascii: bool = True) -> str:
+    """Return the values as JSON, one a line, each line with its end."""
     return "".join(json.dumps(value, ensure_ascii=ensure_ascii) + "\n" for value in values)
 
 
-def parse_json_lines(text: str) -> list:
-    """Return the value of each line, but of an incomplete last line, which a killed writer leaves.
+def parse_json_lines(text: str) -> list[Any]:
+    """Return the JSON value of each line.
 
-    Raises ValueError for a line that is not JSON.
+    A last line without an end, which a killed writer leaves, is ignored. Raises ValueError for a
+    line that is not JSON.
     """
     *lines, _ = text.split("\n")
     return [json.loads(line) for line in lines]

@@ -1,5 +1,6 @@
-"""One way to name a file or a folder, here or in a bucket: pathlib here, etils.epath for gs:// and s3://."""
+"""Local and remote paths: pathlib for local ones, etils.epath for gs:// and s3://."""
 
+import os
 import pathlib
 import re
 from typing import cast
@@ -8,15 +9,15 @@ from typing import cast
 TFDS = re.compile(r"tfds:(?P<name>[\w./-]+(?::\d+\.\d+\.\d+)?)(?::(?P<split>.+))?")
 
 
-def is_remote(path) -> bool:
-    """True for gs://... and other URLs of storage that epath reads."""
+def is_remote(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path is a URL, such as gs://..., which epath reads."""
     return "://" in str(path)
 
 
-def as_path(path) -> pathlib.Path:
-    """A pathlib.Path for a local path, an epath.Path (the same methods) for a remote one."""
+def as_path(path: str | os.PathLike[str]) -> pathlib.Path:
+    """Return a pathlib.Path for a local path, an epath.Path (with the same methods) for a URL."""
     if is_remote(path):
-        from etils import epath  # local work needs neither it nor the libraries behind it
+        from etils import epath  # slow to import, and only URLs need it
 
         return cast(pathlib.Path, epath.Path(path))
     return pathlib.Path(path)

@@ -1,32 +1,39 @@
-"""Files become documents: plain or gzipped, a document per file, per blank-line block, per line or per JSON record.
+"""Read documents from text files, plain or gzipped.
 
-Or pairs, a source and its target: two columns of a line, or two fields of a JSON record. A pair is a document of two lines.
+A document is a whole file, a block between blank lines, a line, or a field of a JSON record. It may
+also be a pair of a source and a target: two columns of a line, or two fields of a JSON record. A
+pair becomes a document of two lines.
 
-What cannot be read is one ValueError that names the file and the line; what can be mended is mended, and the record
-says so (`mended`), to be counted. Reading runs nothing and writes nothing: text is decoded, JSON parsed, gzip inflated
-a part at a time, and a document of more than LARGEST bytes refused before it fills the memory.
+Unreadable input raises a ValueError that names the file and the line. Invalid UTF-8 is repaired,
+and the document carries the reason, so that the caller can count it. Files are read in blocks, and
+a document above the size limit is refused before it fills the memory.
 """
 
 import contextlib
 import gzip
-import io
 import json
 import zlib
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
-from data.corpus.paths import as_path, is_remote
+from data.corpus.byte_files import BUFFER_BYTES, open_bytes
 from data.corpus.sentences import WHITE
 
-LARGEST = 1 << 28
-BUFFER = 1 << 20
+LARGEST = 1 << 28  # bytes of the largest document
 BOM = b"\xef\xbb\xbf"
 NOT_UTF8 = "documents with bytes that are not UTF-8 (replaced by U+FFFD)"
 SURROGATES = "documents with half a surrogate pair (replaced by U+FFFD)"
 
 
 class Record(NamedTuple):
-    """A document. raw: valid UTF-8. line: where it begins, from 1 at the piece's start. consumed: bytes read so far."""
+    """A document.
+
+    Attributes:
+      raw: its text in valid UTF-8.
+      line: its first line, counted from 1 at the start of the chunk that is read.
+      consumed: number of stored bytes read so far, for the progress.
+      mended: why the text was repaired; None if it was valid.
+    """
 
     raw: bytes
     line: int
@@ -35,9 +42,20 @@ class Record(NamedTuple):
 
 
 def read_file(path: str, form: str, start: int, stop: int | None, field: str) -> Iterator[Record]:
-    """The documents that begin in bytes [start, stop) of a file; stop None reads to its end."""
+    """Yield the documents that begin in bytes [start, stop) of a file; None reads to its end.
+
+    Args:
+      path: local path or URL.
+      form: a key of the table of readers below.
+      start: first byte.
+      stop: byte after the last one.
+      field: name of the JSON field with the text, or two names, separated by a comma, for pairs.
+
+    Raises:
+      ValueError: if a document cannot be read; the message names the file and the line.
+    """
     with contextlib.ExitStack() as stack:
-        file, consumed = _open(path, stack)
+        file, consumed = open_bytes(path, stack)
         try:
             yield from FORMS[form](_Lines(file, path, start, stop), consumed, field)
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
@@ -45,24 +63,34 @@ def read_file(path: str, form: str, start: int, stop: int | None, field: str) ->
 
 
 def line_number(path: str, start: int, line: int) -> int:
-    """A line counted from byte `start` of a file, or from the first whole line behind it, counted from the top."""
+    """Return the number of a line in its file.
+
+    Args:
+      path: local path or URL.
+      start: byte at which the count of `line` starts, or just before the line where it starts.
+      line: number of the line, counted from there.
+    """
     if not start:
         return line
     with contextlib.ExitStack() as stack:
-        file, _ = _open(path, stack)
-        before, left = 0, start - 1
-        while left > 0 and (block := file.read(min(left, BUFFER))):
-            before, left = before + block.count(b"\n"), left - len(block)
-    return before + 1 + line
+        file, _ = open_bytes(path, stack)
+        lines_before, remaining = 0, start - 1
+        while remaining > 0 and (block := file.read(min(remaining, BUFFER_BYTES))):
+            lines_before += block.count(b"\n")
+            remaining -= len(block)
+    return lines_before + 1 + line
 
 
 class _Lines:
-    """Lines of a part of a file: those that begin in [start, stop), and by `more` those behind it.
+    """Iterates over (line, offset of its first byte) of the lines that begin in [start, stop).
 
-    Each is (line, offset of its first byte). `number` counts them from 1, at the first line that begins in the part.
+    Attributes:
+      number: number of the current line, counted from 1 at the first line that begins in the range.
+      begin: offset of the current line.
+      offset: offset of the next line.
     """
 
-    def __init__(self, file, path: str, start: int, stop: int | None):
+    def __init__(self, file: IO[bytes], path: str, start: int, stop: int | None) -> None:
         self.file, self.path, self.start, self.number = file, path, start, 0
         self.stop = float("inf") if stop is None else stop
         self.offset = self.begin = 0
@@ -75,21 +103,25 @@ class _Lines:
             yield line, self.begin
 
     def more(self) -> Iterator[tuple[bytes, int]]:
-        """Lines without regard to `stop`."""
+        """Iterate over the lines to the end of the file, regardless of `stop`."""
         while line := self._next():
             yield line, self.begin
 
     def error(self, what: str, line: int | None = None) -> ValueError:
+        """Return an error that names the file and a line, by default the current one."""
         number = line_number(self.path, self.start, self.number if line is None else line)
         return ValueError(f"{self.path}, line {number}: {what}")
 
     def too_large(self, line: int) -> ValueError:
+        """Return the error for a document above the size limit."""
         return self.error(
-            f"a document of more than {LARGEST >> 20} MiB; see --document block or record", line
+            f"a document of more than {LARGEST >> 20} MiB; "
+            "to cut the file into documents, use --document block or record",
+            line,
         )
 
     def _next(self) -> bytes:
-        self.begin = self.offset  # of a byte order mark where there is one
+        self.begin = self.offset  # before a byte order mark, if the line has one
         line = self.file.readline(LARGEST + 1)
         self.number += bool(line)
         if len(line) > LARGEST:
@@ -100,8 +132,9 @@ class _Lines:
         return line
 
     def _skip_line(self) -> int:
+        """Skip to the next line and return the number of bytes skipped."""
         skipped = 0
-        while part := self.file.readline(BUFFER):
+        while part := self.file.readline(BUFFER_BYTES):
             skipped += len(part)
             if part.endswith(b"\n"):
                 break
@@ -122,15 +155,19 @@ def _lines(lines: _Lines, consumed: Callable[[], int], field: str) -> Iterator[R
 
 
 def _blocks(lines: _Lines, consumed: Callable[[], int], field: str) -> Iterator[Record]:
-    """What blank lines separate. A part owns what follows the first blank line in it, up to the first one behind it."""
+    """Yield the blocks between blank lines.
+
+    A range of a file owns the blocks that follow its first blank line, up to the first blank line
+    after its end. The first range also owns what precedes its first blank line.
+    """
     block, size, first = [], 0, 1
-    owned = not lines.start
+    is_owned = not lines.start
     for line, offset in lines.more():
         blank = line.isspace()
-        if not owned:
+        if not is_owned:
             if offset >= lines.stop:
                 return
-            owned = blank
+            is_owned = blank
         elif not blank:
             first = first if block else lines.number
             block.append(line)
@@ -147,14 +184,14 @@ def _blocks(lines: _Lines, consumed: Callable[[], int], field: str) -> Iterator[
 
 
 def _json(lines: _Lines, consumed: Callable[[], int], field: str) -> Iterator[Record]:
-    for (raw,), *place in _fields(lines, consumed, [field]):
-        yield Record(raw, *place)
+    for (raw,), number, bytes_read, repair in _fields(lines, consumed, [field]):
+        yield Record(raw, number, bytes_read, repair)
 
 
 def _json_pairs(lines: _Lines, consumed: Callable[[], int], field: str) -> Iterator[Record]:
-    for sides, *place in _fields(lines, consumed, field.split(",")):
+    for sides, number, bytes_read, repair in _fields(lines, consumed, field.split(",")):
         try:
-            yield Record(pair(*sides), *place)
+            yield Record(pair(*sides), number, bytes_read, repair)
         except ValueError as error:
             raise lines.error(str(error)) from None
 
@@ -164,20 +201,24 @@ def _columns(lines: _Lines, consumed: Callable[[], int], field: str) -> Iterator
         line = line.rstrip(b"\r\n")
         if not line:
             continue
-        raw, number, read, mended = _utf8(line, lines.number, consumed())
+        raw, number, bytes_read, repair = _utf8(line, lines.number, consumed())
         sides = raw.split(b"\t")
         try:
             if len(sides) != 2:
                 raise ValueError(
-                    f"{len(sides) - 1} tabs; a pair is a source and its target, with one tab between them"
+                    f"{len(sides) - 1} tabs; "
+                    "a pair is a source and its target, with one tab between them"
                 )
-            yield Record(pair(*sides), number, read, mended)
+            yield Record(pair(*sides), number, bytes_read, repair)
         except ValueError as error:
             raise lines.error(str(error)) from None
 
 
 def pair(source: bytes, target: bytes) -> bytes:
-    """A pair as a document of two lines. Raises ValueError where there is nothing on one side."""
+    """Join a source and its target to a document of two lines.
+
+    Raises ValueError if one of them has no text.
+    """
     sides = [side.strip(WHITE).replace(b"\n", b" ") for side in (source, target)]
     for name, side in zip(("source", "target"), sides):
         if not side:
@@ -185,16 +226,18 @@ def pair(source: bytes, target: bytes) -> bytes:
     return b"\n".join(sides)
 
 
-def _fields(lines: _Lines, consumed: Callable[[], int], names: list[str]) -> Iterator[tuple]:
-    """(texts of the fields in UTF-8, line, consumed, mended) of each JSON record."""
+def _fields(
+    lines: _Lines, consumed: Callable[[], int], names: list[str]
+) -> Iterator[tuple[list[bytes], int, int, str | None]]:
+    """Yield (texts of the fields in UTF-8, line, bytes read, repair) of each JSON record."""
     for line, _ in lines:
         if line.isspace():
             continue
-        number, read, mended = lines.number, consumed(), None
+        number, bytes_read, repair = lines.number, consumed(), None
         try:
             text = line.decode()
         except UnicodeDecodeError:
-            text, mended = line.decode("utf-8", "replace"), NOT_UTF8
+            text, repair = line.decode("utf-8", "replace"), NOT_UTF8
         try:
             record = json.loads(text)
         except (ValueError, RecursionError) as error:
@@ -202,13 +245,14 @@ def _fields(lines: _Lines, consumed: Callable[[], int], names: list[str]) -> Ite
         texts = []
         for field in names:
             if not isinstance(record, dict) or field not in record:
-                has = (
+                description = (
                     f"an object with {', '.join(map(repr, record))}"
                     if isinstance(record, dict)
                     else type(record).__name__
                 )
                 raise lines.error(
-                    f"no field {field!r} in the record, which is {has[:200]}; --field names the text"
+                    f"no field {field!r} in the record, which is {description[:200]}; "
+                    "--field names the text"
                 )
             text = record[field]
             if not isinstance(text, str):
@@ -219,8 +263,8 @@ def _fields(lines: _Lines, consumed: Callable[[], int], names: list[str]) -> Ite
                 texts.append(
                     text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
                 )
-                mended = SURROGATES
-        yield texts, number, read, mended
+                repair = SURROGATES
+        yield texts, number, bytes_read, repair
 
 
 FORMS = {
@@ -234,41 +278,9 @@ FORMS = {
 
 
 def _utf8(raw: bytes, line: int, consumed: int) -> tuple[bytes, int, int, str | None]:
+    """Return the fields of a document, with invalid UTF-8 replaced by U+FFFD."""
     try:
         raw.decode()
         return raw, line, consumed, None
     except UnicodeDecodeError:
         return raw.decode("utf-8", "replace").encode(), line, consumed, NOT_UTF8
-
-
-def _open(path: str, stack: contextlib.ExitStack):
-    """A file of uncompressed bytes, and a function that tells how many stored ones were read."""
-    if is_remote(path):
-        raw = io.BufferedReader(_Remote(stack.enter_context(as_path(path).open("rb"))), BUFFER)
-    else:
-        raw = stack.enter_context(open(path, "rb", buffering=BUFFER))  # noqa: SIM115 - `stack` closes it
-    if path.endswith(".gz"):
-        return stack.enter_context(gzip.GzipFile(fileobj=raw)), raw.tell
-    return raw, raw.tell
-
-
-class _Remote(io.RawIOBase):
-    """What epath opens in a bucket, with the interface that Python's own buffering needs."""
-
-    def __init__(self, file):
-        self._file = file
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._file.seek(offset, whence)
-        return self._file.tell()
-
-    def readinto(self, buffer) -> int:
-        data = self._file.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)

@@ -1,16 +1,19 @@
-"""Where text comes from: names on the command line become pieces of work, and pieces become documents.
+"""Resolve the sources of the command line to files, cut them into chunks, and read the chunks.
 
 SOURCE                        documents
-builtin                       data/corpus/builtin.py
-FILE.txt[.gz]                 `--document file` (default): the file; `block`: between blank lines; `record`: a line
-FILE.jsonl[.gz]               a line: a JSON object with the text in `--field`
-FOLDER, "GLOB*"               all such files below the folder, or that match, in order of their paths
-FILE.tsv[.gz]                 with `--document pair`, as JSONL then too: a source and its target in each line
-tfds:NAME[/CONFIG][:SPLIT]    the examples of a TensorFlow dataset; SPLIT is `train` or a slice: train[:10%]
-gs://...                      any of the file forms in a bucket
+builtin                       see data/corpus/builtin.py
+FILE.txt[.gz]                 `--document file` (default): the whole file; `block`: blocks between
+                              blank lines; `record`: lines
+FILE.jsonl[.gz]               one a line: a JSON object with the text in `--field`
+FILE.tsv[.gz]                 with `--document pair` (which .jsonl files have too): a source and its
+                              target in each line
+FOLDER, "GLOB*"               all such files below the folder, or that match, ordered by path
+tfds:NAME[/CONFIG][:SPLIT]    the examples of a TensorFlow dataset; SPLIT is `train` or a slice:
+                              train[:10%]
+gs://...                      any of these files and folders in a bucket
 
-`resolve` finds a source's files without reading them, `pieces` cuts them so that processes can share the work, and
-`read` gives the documents of a piece. Which documents there are, and their order, does not depend on the cuts.
+A source is resolved without reading its files. The chunks let processes share the work; the
+documents and their order do not depend on where a source is cut.
 """
 
 import dataclasses
@@ -19,6 +22,7 @@ import hashlib
 import json
 import pathlib
 from collections.abc import Iterator
+from typing import Any
 
 from data.corpus import builtin, readers
 from data.corpus.paths import TFDS, as_path, is_remote
@@ -30,10 +34,16 @@ DOCUMENTS = ("file", "block", "record", "pair")
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """A part of a source that one process reads: bytes [start, stop) of a file, or examples of a TensorFlow dataset.
+    """A range of a source that one process reads: bytes of a file, or examples of a TFDS split.
 
-    `start` and `stop` may lie within a document: it belongs to the piece in which it begins. form: a key of FORMS.
-    size: its weight in the progress, in bytes. pairs: each document is a pair, a line a side (data/corpus/readers.py).
+    Attributes:
+      form: format of the file, a key of the table in data/corpus/readers.py, or "tfds:SPLIT".
+      path: the file, or the folder of the TensorFlow dataset.
+      start: first byte or example. A document belongs to the chunk in which it begins.
+      stop: byte or example after the last one; None: the end of the file.
+      size: bytes, the chunk's weight in the progress.
+      field: name of the field with the text, or two names, separated by a comma, for pairs.
+      pairs: whether each document is a pair.
     """
 
     form: str
@@ -47,9 +57,14 @@ class Piece:
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """A source and what was found under its name.
+    """A source and its files.
 
-    files: (path, bytes, time of change) in order; ignored: files of other kinds in the folder.
+    Attributes:
+      name: SOURCE of the command line.
+      files: (path, bytes, modification time in ns) of each file, in order.
+      document: value of --document.
+      field: value of --field.
+      ignored: paths of the files of other kinds in the folder.
     """
 
     name: str
@@ -57,14 +72,14 @@ class Found:
     document: str
     field: str
     ignored: tuple[str, ...] = ()
-    described: str = ""
 
     @property
     def size(self) -> int:
+        """Number of bytes of all files."""
         return sum(size for _, size, _ in self.files)
 
-    def identity(self) -> dict:
-        """What tells whether the source has changed: names, sizes and times of its files."""
+    def identity(self) -> dict[str, Any]:
+        """Return a digest of the files' names, sizes and times, which shows if they changed."""
         if self.name == "builtin":
             return {"name": self.name, "described": builtin.identity()}
         digest = hashlib.sha256(json.dumps(self.files).encode()).hexdigest()[:32]
@@ -72,12 +87,23 @@ class Found:
 
 
 def resolve(name: str, document: str = "file", field: str = "text") -> Found:
-    """Find what a SOURCE of the command line stands for. Raises FileNotFoundError or ValueError, naming it."""
+    """Resolve a SOURCE of the command line to its files.
+
+    Args:
+      name: the source.
+      document: what is a document, a value of --document.
+      field: name of the field with the text, or two names, separated by a comma, for pairs.
+
+    Raises:
+      FileNotFoundError: if there are no such files.
+      ValueError: if the source or an option is not valid.
+    """
     if document not in DOCUMENTS:
         raise ValueError(f"--document {document}: one of {', '.join(DOCUMENTS)}")
     if name == "builtin" and document == "pair":
         raise ValueError(
-            "builtin has no pairs; --document pair needs .tsv or .jsonl files, or a dataset with two texts"
+            "builtin has no pairs; "
+            "--document pair needs .tsv or .jsonl files, or a dataset with two texts"
         )
     if name == "builtin":
         return Found(name, (), document, "text")
@@ -90,52 +116,52 @@ def resolve(name: str, document: str = "file", field: str = "text") -> Found:
     suffixes = PAIR_SUFFIXES if document == "pair" else SUFFIXES
     paths, ignored = _files(name, suffixes)
     if not paths:
-        seen = (
+        others = (
             f"; it has {len(ignored)} other files ({', '.join(ignored[:3])}, ...)"
             if ignored
             else ""
         )
-        raise FileNotFoundError(f"{name}: no {', '.join(suffixes)} file there{seen}")
+        raise FileNotFoundError(f"{name}: no {', '.join(suffixes)} file there{others}")
     stats = [(str(path), path.stat()) for path in paths]
     files = tuple((path, int(_length(stat)), int(_changed(stat))) for path, stat in stats)
     return Found(name, files, document, field, ignored)
 
 
 def pieces(source: Found, size: int, scratch: pathlib.Path) -> Iterator[Piece]:
-    """The pieces of a source in order, of about `size` bytes where it can be cut.
+    """Yield the chunks of a source in order.
 
-    scratch: a folder for the built-in corpus, which is written there, once.
+    Args:
+      source: the source.
+      size: bytes of a chunk; gzipped files and files that are one document are not cut.
+      scratch: folder with the built-in corpus.
     """
     pairs = source.document == "pair"
     if source.name == "builtin":
         path = scratch / "builtin.jsonl"
         yield from _cut(Piece("jsonl", str(path), 0, None, length(path)), length(path), size)
-    for path, whole, _ in source.files:
+    for path, file_bytes, _ in source.files:
         if source.name.startswith("tfds:"):
             directory, split, start, stop = json.loads(path)
-            yield Piece(f"tfds:{split}", directory, start, stop, whole, source.field, pairs)
+            yield Piece(f"tfds:{split}", directory, start, stop, file_bytes, source.field, pairs)
             continue
-        jsonl = ".jsonl" in path[-len(".jsonl.gz") :]
-        form = (
-            ("pair_jsonl" if jsonl else "pair_tsv")
-            if pairs
-            else "jsonl"
-            if jsonl
-            else source.document
-        )
-        piece = Piece(form, path, 0, None, whole, source.field, pairs)
-        if path.endswith(".gz") or form == "file":
-            yield piece
+        is_jsonl = ".jsonl" in path[-len(".jsonl.gz") :]
+        if pairs:
+            file_format = "pair_jsonl" if is_jsonl else "pair_tsv"
         else:
-            yield from _cut(piece, whole, size)
+            file_format = "jsonl" if is_jsonl else source.document
+        chunk = Piece(file_format, path, 0, None, file_bytes, source.field, pairs)
+        if path.endswith(".gz") or file_format == "file":
+            yield chunk
+        else:
+            yield from _cut(chunk, file_bytes, size)
 
 
 def read(piece: Piece) -> Iterator[readers.Record]:
-    """The documents of a piece; see data/corpus/readers.py for what is raised and what is counted."""
+    """Return the documents of a chunk; see data/corpus/readers.py for errors and repairs."""
     if piece.form.startswith("tfds:"):
         from data.corpus import tfds_source
 
-        assert piece.stop is not None  # only files are read to an end that is not known
+        assert piece.stop is not None  # only files are read to an unknown end
         split = piece.form.removeprefix("tfds:")
         return tfds_source.read(
             piece.path, split, piece.start, piece.stop, fields(piece.field, piece.pairs)
@@ -144,18 +170,19 @@ def read(piece: Piece) -> Iterator[readers.Record]:
 
 
 def fields(field: str, pairs: bool) -> list[str]:
-    """The names of a record's texts: one, or a pair's two."""
+    """Return the names of a record's fields: one, or two for pairs."""
     return field.split(",") if pairs else [field]
 
 
-def length(path) -> int:
-    """Bytes of a file, here or in a bucket."""
+def length(path: pathlib.Path) -> int:
+    """Return the number of bytes of a local or remote file."""
     return int(_length(path.stat()))
 
 
-def _cut(piece: Piece, whole: int, size: int) -> Iterator[Piece]:
-    for start in range(0, max(whole, 1), size):
-        stop = min(start + size, whole)
+def _cut(piece: Piece, file_bytes: int, size: int) -> Iterator[Piece]:
+    """Cut a chunk that is a whole file into chunks of `size` bytes."""
+    for start in range(0, max(file_bytes, 1), size):
+        stop = min(start + size, file_bytes)
         yield dataclasses.replace(piece, start=start, stop=stop, size=stop - start)
 
 
@@ -165,24 +192,25 @@ def _resolve_tfds(name: str, dataset: str, split: str, document: str, field: str
     pairs = document == "pair"
     shards = tfds_source.shards(dataset, split, fields(field, pairs))
     files = tuple(
-        (json.dumps([d, base, start, stop]), size, 0) for d, base, start, stop, size in shards
+        (json.dumps([folder, stored_split, start, stop]), size, 0)
+        for folder, stored_split, start, stop, size in shards
     )
     return Found(name, files, "pair" if pairs else "record", field)
 
 
-def _files(name: str, suffixes: tuple[str, ...]) -> tuple[list, tuple[str, ...]]:
-    """Paths that a file, folder or pattern stands for, in order, and other files that were passed over."""
+def _files(name: str, suffixes: tuple[str, ...]) -> tuple[list[pathlib.Path], tuple[str, ...]]:
+    """Return the files of a file name, folder or pattern, in order, and the files ignored there."""
     path = as_path(name)
     if glob.has_magic(name) and not path.exists():
         matches = sorted(_matches(name), key=str)
-        chosen = [match for match in matches if str(match).endswith(suffixes)]
-        return chosen, tuple(str(match) for match in matches if match not in chosen)
+        files = [match for match in matches if str(match).endswith(suffixes)]
+        return files, tuple(str(match) for match in matches if match not in files)
     if not path.exists():
         raise FileNotFoundError(f"{name}: no such file or folder")
     if path.is_dir():
-        below = sorted(_below(path), key=str)
-        chosen = [file for file in below if file.name.endswith(suffixes)]
-        return chosen, tuple(str(file) for file in below if not file.name.endswith(suffixes))
+        entries = sorted(_below(path), key=str)
+        files = [file for file in entries if file.name.endswith(suffixes)]
+        return files, tuple(str(file) for file in entries if not file.name.endswith(suffixes))
     if not path.name.endswith(suffixes):
         raise ValueError(
             f"{name}: a source ends in {', '.join(suffixes)}, or is a folder, builtin or tfds:NAME"
@@ -190,8 +218,11 @@ def _files(name: str, suffixes: tuple[str, ...]) -> tuple[list, tuple[str, ...]]
     return [path], ()
 
 
-def _matches(pattern: str) -> Iterator:
-    """Files that match and are not hidden; `**` does not follow links, they may lead in circles."""
+def _matches(pattern: str) -> Iterator[pathlib.Path]:
+    """Yield the files that match a pattern and are not hidden.
+
+    `**` does not follow links, which may form circles.
+    """
     parts = pattern.split("/")
     first = next(i for i, part in enumerate(parts) if glob.has_magic(part))
     folder = as_path("/".join(parts[:first]) or ("/" if first else "."))
@@ -202,8 +233,8 @@ def _matches(pattern: str) -> Iterator:
             yield match
 
 
-def _below(folder) -> Iterator:
-    """All files below a folder but hidden ones; links to folders are not followed."""
+def _below(folder: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yield all files below a folder that are not hidden; links to folders are not followed."""
     for path in folder.iterdir():
         if path.name.startswith("."):
             continue
@@ -213,9 +244,11 @@ def _below(folder) -> Iterator:
             yield from _below(path)
 
 
-def _length(stat) -> int:
+def _length(stat: Any) -> int:
+    """Return the bytes in a stat result of os or epath."""
     return stat.st_size if hasattr(stat, "st_size") else stat.length
 
 
-def _changed(stat) -> int:
+def _changed(stat: Any) -> int:
+    """Return the modification time in a stat result of os or epath."""
     return stat.st_mtime_ns if hasattr(stat, "st_mtime_ns") else int(stat.mtime)

@@ -1,6 +1,7 @@
-"""Documents from a TensorFlow dataset; the only part of reading that imports TensorFlow.
+"""Read documents from TensorFlow datasets; the only corpus reader that imports TensorFlow.
 
-A dataset that is not on the disk ($TFDS_DATA_DIR, else ~/tensorflow_datasets) is downloaded and prepared by TFDS first.
+TFDS downloads and prepares a dataset that is not on disk ($TFDS_DATA_DIR, else
+~/tensorflow_datasets).
 """
 
 import os
@@ -12,65 +13,80 @@ from data.corpus.readers import NOT_UTF8, Record, pair
 
 
 def shards(name: str, split: str, fields: list[str]) -> list[tuple[str, str, int, int, int]]:
-    """(folder, split, first, last + 1, bytes) of a dataset's parts, one for each stored file, in order."""
+    """Return (folder, split, start, stop, bytes) of each stored file of a split, in order.
+
+    Args:
+      name: NAME[/CONFIG][:VERSION] of the dataset.
+      split: name of a split, or a slice of one.
+      fields: features that the dataset must have.
+
+    Raises:
+      ValueError: if there is no such dataset, split or feature.
+    """
     tfds, builder = _tfds(), _builder(name)
     features: Any = builder.info.features or {}
     for field in fields:
         if field not in features:
             raise ValueError(
-                f"tfds:{name}: no field {field!r}, it has {', '.join(sorted(features))}; --field names it"
+                f"tfds:{name}: no field {field!r}, it has {', '.join(sorted(features))}; "
+                "--field names it"
             )
     try:
-        wanted = tfds.core.ReadInstruction.from_spec(split).to_absolute(builder.info.splits)
+        instructions = tfds.core.ReadInstruction.from_spec(split).to_absolute(builder.info.splits)
     except (ValueError, KeyError, AssertionError) as error:
         raise ValueError(
-            f"tfds:{name}: no split {split!r}; it has {', '.join(sorted(builder.info.splits))} ({error})"
+            f"tfds:{name}: no split {split!r}; "
+            f"it has {', '.join(sorted(builder.info.splits))} ({error})"
         ) from error
     found = []
-    for part in wanted:
-        info = builder.info.splits[part.splitname]
-        each = max(info.num_bytes, 1) / max(info.num_examples, 1)
+    for instruction in instructions:
+        name_of_split = instruction.splitname
+        info = builder.info.splits[name_of_split]
+        example_bytes = max(info.num_bytes, 1) / max(info.num_examples, 1)
         start = 0
         for length in info.shard_lengths:
-            low, high = (
-                max(start, part.from_ or 0),
-                min(start + length, info.num_examples if part.to is None else part.to),
-            )
+            end = info.num_examples if instruction.to is None else instruction.to
+            low, high = max(start, instruction.from_ or 0), min(start + length, end)
             if low < high:
-                found.append(
-                    (str(builder.data_dir), part.splitname, low, high, int(each * (high - low)) + 1)
-                )
+                shard_bytes = int(example_bytes * (high - low)) + 1
+                found.append((str(builder.data_dir), name_of_split, low, high, shard_bytes))
             start += length
     return found
 
 
 def read(folder: str, split: str, start: int, stop: int, fields: list[str]) -> Iterator[Record]:
-    """Examples [start, stop) of a split, in stored order; `line` is the number of the example. Two fields make a pair."""
+    """Yield examples [start, stop) of a split as documents, in stored order.
+
+    Two fields make a pair. The line of a document is the number of its example.
+    """
     tfds = _tfds()
     builder = tfds.builder_from_directory(folder)
     info = builder.info.splits[split]
-    each = max(info.num_bytes, 1) / max(info.num_examples, 1)
+    example_bytes = max(info.num_bytes, 1) / max(info.num_examples, 1)
     for i, example in enumerate(_examples(builder, split, start, stop, fields), start=1):
-        place, valid, mended = f"{folder}, {split}[{start + i - 1}]", [], None
+        place, texts, repair = f"{folder}, {split}[{start + i - 1}]", [], None
         for field in fields:
             text = example[field]
             if not isinstance(text, (bytes, str)):
                 raise ValueError(f"{place}: field {field!r} is {type(text).__name__}, not a text")
             raw = text.encode() if isinstance(text, str) else text
-            valid.append(raw.decode("utf-8", "replace").encode())
-            mended = mended if valid[-1] == raw else NOT_UTF8
+            texts.append(raw.decode("utf-8", "replace").encode())
+            repair = repair if texts[-1] == raw else NOT_UTF8
         try:
-            yield Record(
-                pair(*valid) if len(fields) == 2 else valid[0], start + i, int(i * each), mended
-            )
+            document = pair(*texts) if len(fields) == 2 else texts[0]
+            yield Record(document, start + i, int(i * example_bytes), repair)
         except ValueError as error:
             raise ValueError(f"{place}: {error}") from None
 
 
-def records(source: str) -> Iterator[tuple[str, dict]]:
-    """(place, {column: text, number, or the name of a class}) of the examples of tfds:NAME[/CONFIG][:VERSION][:SPLIT], in stored order.
+def records(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield (place, {column: value}) of the examples of a TensorFlow dataset, in stored order.
 
-    An example whose class is not known (-1, as in the test parts of GLUE) has None there.
+    A value is a text, a number or the name of a class. An unknown class (-1, as in the test splits
+    of GLUE) is None.
+
+    Args:
+      source: tfds:NAME[/CONFIG][:VERSION][:SPLIT].
     """
     tfds, match = _tfds(), TFDS.fullmatch(source)
     if not match:
@@ -84,16 +100,18 @@ def records(source: str) -> Iterator[tuple[str, dict]]:
         for column, feature in features.items()
         if isinstance(feature, tfds.features.ClassLabel)
     }
-    for folder, part, start, stop, _ in shards(name, split, []):
-        examples = _examples(tfds.builder_from_directory(folder), part, start, stop, list(features))
+    for folder, shard_split, start, stop, _ in shards(name, split, []):
+        builder = tfds.builder_from_directory(folder)
+        examples = _examples(builder, shard_split, start, stop, list(features))
         for i, example in enumerate(examples, start):
             yield (
-                f"{folder}, {part}[{i}]",
+                f"{folder}, {shard_split}[{i}]",
                 {column: _plain(example[column], classes.get(column)) for column in features},
             )
 
 
-def _plain(value, names):
+def _plain(value: Any, names: list[str] | None) -> Any:
+    """Return a feature's value as Python text or number, or the name of a class given `names`."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     if names is not None:
@@ -101,36 +119,41 @@ def _plain(value, names):
     return value.item() if getattr(value, "shape", None) == () else value
 
 
-def _examples(builder, split: str, start: int, stop: int, fields: list[str]) -> Iterator[dict]:
-    """Examples [start, stop) of a split with the fields given, in stored order."""
+def _examples(
+    builder: Any, split: str, start: int, stop: int, fields: list[str]
+) -> Iterator[dict[str, Any]]:
+    """Return the given fields of examples [start, stop) of a split, in stored order."""
     tfds = _tfds()
-    part = tfds.core.ReadInstruction(split, from_=start, to=stop, unit="abs")
+    instruction = tfds.core.ReadInstruction(split, from_=start, to=stop, unit="abs")
     if builder.info.file_format == tfds.core.FileFormat.ARRAY_RECORD:
-        return iter(builder.as_data_source(split=part))
-    once = tfds.ReadConfig(try_autocache=False)
-    only = tfds.decode.PartialDecoding(dict.fromkeys(fields, True))
+        return iter(builder.as_data_source(split=instruction))
+    read_config = tfds.ReadConfig(try_autocache=False)
+    decoders = tfds.decode.PartialDecoding(dict.fromkeys(fields, True))
     return builder.as_dataset(
-        split=part, decoders=only, read_config=once, shuffle_files=False
+        split=instruction, decoders=decoders, read_config=read_config, shuffle_files=False
     ).as_numpy_iterator()
 
 
-def _tfds():
-    os.environ.setdefault(
-        "TF_CPP_MIN_LOG_LEVEL", "3"
-    )  # before TensorFlow is imported: it greets on stderr
+def _tfds() -> Any:
+    """Import tensorflow_datasets without TensorFlow's messages on stderr."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     import tensorflow_datasets
 
     return tensorflow_datasets
 
 
-def _builder(name: str):
+def _builder(name: str) -> Any:
+    """Return the builder of a dataset, which is downloaded and prepared if it is not on disk.
+
+    Raises ValueError if TFDS does not know the dataset.
+    """
     tfds = _tfds()
     try:
         builder = tfds.builder(name)
     except (tfds.core.DatasetNotFoundError, ValueError, AssertionError) as error:
         message = str(error).strip().split("\n")[0]
         raise ValueError(
-            f"tfds:{name}: TFDS knows no such dataset, and has none of that name on the disk ({message})"
+            f"tfds:{name}: TFDS knows no such dataset, and none of that name is on disk ({message})"
         ) from error
     if not builder.is_prepared():
         builder.download_and_prepare()

@@ -1,1 +1,1 @@
-"""Labelled data for fine-tuning."""
+"""Read labelled examples for fine-tuning, and write them as token stores."""

@@ -1,12 +1,14 @@
-"""Fine-tuning examples as a source: a token store whose documents are examples, with what is to be predicted next to them.
+"""Token stores of fine-tuning examples: each document is an example with its targets.
 
-`finetune` writes one by `write_labelled`, `write_tagged`, `write_questions` or `write_sources`; each adds entries to the manifest:
+`finetune` writes one by `write_labelled`, `write_tagged`, `write_questions` or `write_sources`.
+Each adds entries to the manifest:
 
-    labels     the names of classes or of tags, [] of scores
+    labels     names of the classes or tags, [] for scores
     questions  {split: number of questions}
     text       how pairs of texts were written: `Text2Text.describe_pairs`
-    digest     a fingerprint of the examples, as `finetune` computes it before it writes
-    silent     {split: number of tagged words that have no token in the vocabulary and are therefore missing}
+    digest     fingerprint of the examples, which `finetune` computes before it writes them
+    silent     {split: number of tagged words that are missing because the vocabulary has no token
+               for them}
 """
 
 from __future__ import annotations
@@ -25,22 +27,23 @@ class ExampleStore(Store):
 
     @classmethod
     def open_generation(cls, given: Any, manifest: dict[str, Any]) -> ExampleStore:
-        """Open the generation that a manifest names. Raises ValueError where it has no examples."""
+        """Open the generation that a manifest names; raise a ValueError if it has no examples."""
         if not EXAMPLE_ENTRIES & manifest.keys():
             raise ValueError(
-                f"{given}: its documents have no labels; `finetune` makes a store of labelled examples"
+                f"{given}: its documents have no labels; "
+                "`finetune` makes a store of labelled examples"
             )
         return super().open_generation(given, manifest)
 
     @property
     def labels(self) -> tuple[str, ...] | None:
-        """The names of the classes or tags, () of scores; None of questions and of pairs of texts."""
+        """Names of the classes or tags; () for scores, None for questions and pairs of texts."""
         names = self.manifest.get("labels")
         return None if names is None else tuple(names)
 
     @property
     def digest(self) -> str | None:
-        """The fingerprint of the examples that `finetune` wrote; None where another program wrote them."""
+        """Fingerprint of the examples; None if another program than `finetune` wrote them."""
         return self.manifest.get("digest")
 
     @property
@@ -49,12 +52,16 @@ class ExampleStore(Store):
         return sum(self.manifest.get("silent", {}).values())
 
     def rows(self, split: str, objective: Any) -> Rows:
-        """Return the rows of a split. Raises ValueError where the objective cannot learn from these examples."""
+        """Return the rows of a split.
+
+        Raises:
+          ValueError: the objective cannot learn from these examples.
+        """
         self.check_objective(objective)
         return super().rows(split, objective)
 
     def check_objective(self, objective: Any) -> None:
-        """Raise ValueError where an objective writes pairs of texts otherwise than these were written."""
+        """Raise a ValueError if these pairs of texts were written with other settings."""
         if not hasattr(objective, "describe_pairs"):
             return
         written, expected = (
@@ -63,12 +70,15 @@ class ExampleStore(Store):
         )
         if written != expected:
             raise ValueError(
-                f"{self.path} has pairs that were written as {written}, data.objective of the run says "
-                f"{expected}: name the store of the run"
+                f"{self.path} has pairs that were written as {written}, "
+                f"data.objective of the run says {expected}: name the store of the run"
             )
 
 
 def open_source(path: Any) -> Store:
-    """Open the token store in a folder, as an `ExampleStore` where its documents are examples. Raises as `Store.open`."""
+    """Open the token store in a folder, as an `ExampleStore` if its documents are examples.
+
+    Raises the exceptions of `Store.open`.
+    """
     has_examples = EXAMPLE_ENTRIES & read_manifest(as_path(path)).keys()
     return (ExampleStore if has_examples else Store).open(path)

@@ -1,19 +1,24 @@
-"""Labelled text: examples of a text or two and a label, read and checked line by line, and written as a token store with labels.
+"""Labelled text: read and check examples of one or two texts and a label.
 
 SOURCE                       examples
 FILE.jsonl[.gz]              a JSON object a line
-FILE.tsv[.gz]                a line each under a line of names, tabs between the columns; quotes are text. CoLA's own files have no such line
-FILE.csv[.gz]                the same with commas; a column that has any, or line breaks, stands in quotes (RFC 4180)
+FILE.tsv[.gz]                a line each after a line of names, tabs between the columns; quotes are
+                             text. CoLA's own files have no line of names
+FILE.csv[.gz]                the same with commas; a column that has commas or line breaks is in
+                             quotes (RFC 4180)
 tfds:NAME[/CONFIG][:SPLIT]   of a TensorFlow dataset; classes by their names
 
-The store is one of data/store/reader.py in which a document is an example and a sentence one of its texts, and beside them lie
-STORE/{train,heldout}/labels.bin, float32 [D]: the number of a class in the manifest's `labels`, or a score where that is [].
+As a store (data/store/reader.py), a document is an example and a sentence one of its texts. The
+store also has the files STORE/{train,heldout}/labels.bin, float32 [D]: the number of a class in the
+manifest's `labels`, or a score where that is [].
+
+D examples
 """
 
 import csv
 import math
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,27 +28,26 @@ from data.corpus.readers import BOM
 from data.corpus.sentences import WHITE
 
 SUFFIXES = (".jsonl", ".tsv", ".csv")
-BLANK = dict.fromkeys(WHITE, " ") | {
-    0xFDD0: "\ufffd"
-}  # as `prepare` has it: no control characters, nor the one that no text may hold
-FIELD = 1 << 28  # characters of a column, at most
-COLA = (
-    "source",
-    "label",
-    "mark",
-    "sentence",
-)  # the columns of CoLA's own files (Warstadt et al. 2019), where nothing names them
+# As in `prepare`: control characters become blanks, and the code point that no text may hold is
+# replaced.
+BLANK = dict.fromkeys(WHITE, " ") | {0xFDD0: "\ufffd"}
+FIELD = 1 << 28  # largest number of characters of a column
+# The columns of CoLA's own files (Warstadt et al. 2019), which have no line of names.
+COLA = ("source", "label", "mark", "sentence")
 
 
 class Columns(NamedTuple):
-    """The names of the columns that hold the texts, one or two of them, and the label."""
+    """Names of the columns that hold the one or two texts, and the label."""
 
     texts: tuple[str, ...]
     label: str
 
 
 class Example(NamedTuple):
-    """place: where it stands, as "file:line"."""
+    """One labelled example.
+
+    place: location of the example, as "file:line".
+    """
 
     texts: tuple[str, ...]
     label: str | float
@@ -54,20 +58,31 @@ class Example(NamedTuple):
 
 
 def read(
-    source: str, columns: Columns, label: Callable, unread: frozenset[str] = frozenset()
+    source: str,
+    columns: Columns,
+    label: Callable[[Any], str | float],
+    unread: frozenset[str] = frozenset(),
 ) -> list[Example]:
-    """The examples of a source; label: a function that makes one of a value, such as `class_of`, or raises ValueError.
+    """Return the examples of a source.
 
-    unread: names of columns that no record may have, for they would be left out in silence. Raises FileNotFoundError, or ValueError that
-    names file and line: for such a column, one that is missing, a text that is empty or no text, a label that `label` refuses, and a source
-    without examples.
+    Args:
+      source: a file or a TensorFlow dataset.
+      columns: names of the columns that are read.
+      label: value of the label column -> label; raises ValueError for a wrong value.
+      unread: names of columns that no record may have, since they would be ignored silently.
+
+    Raises:
+      FileNotFoundError: there is no such file.
+      ValueError: a column of `unread` or a missing column, a text that is empty or no text, a wrong
+        label, or a source without examples; the message names file and line.
     """
     examples = []
     for place, record in records(source):
         if more := sorted(unread & record.keys()):
-            told = ",".join((*columns.texts, columns.label))
+            names = ",".join((*columns.texts, columns.label))
             raise ValueError(
-                f"{place}: a column {more[0]!r}, where the first example has only {told}: give it to all, or leave it out by --columns {told}"
+                f"{place}: a column {more[0]!r}, where the first example has only {names}: "
+                f"give it to all, or leave it out by --columns {names}"
             )
         examples.append(_example(record, place, columns, label))
     if not examples:
@@ -75,8 +90,12 @@ def read(
     return examples
 
 
-def records(source: str) -> Iterator[tuple[str, dict]]:
-    """(place, record) of each example of a source. Raises ValueError, which names the line, for what is no record."""
+def records(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Iterate over (location, record) of the examples of a source.
+
+    Raises:
+      ValueError: a line is no record; the message names the line.
+    """
     if source.startswith("tfds:"):
         from data.corpus import tfds_source
 
@@ -85,7 +104,8 @@ def records(source: str) -> Iterator[tuple[str, dict]]:
     suffix = pathlib.Path(source.removesuffix(".gz")).suffix
     if suffix not in SUFFIXES:
         raise ValueError(
-            f"{source}: labelled text is a file that ends in {', '.join(SUFFIXES)}, or .gz behind it, or tfds:NAME"
+            f"{source}: labelled text is a file that ends in {', '.join(SUFFIXES)}, "
+            "or one of these and .gz, or tfds:NAME"
         )
     if suffix == ".jsonl":
         yield from read_json_lines(source)
@@ -94,18 +114,20 @@ def records(source: str) -> Iterator[tuple[str, dict]]:
         yield from _table(file, source, suffix)
 
 
-def _table(file, source, suffix):
+def _table(file: Iterable[str], source: str, suffix: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """Iterate over (location, record) of the lines of a table."""
     csv.field_size_limit(FIELD)
     tabs = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
-    how: dict[str, Any] = tabs if suffix == ".tsv" else {"strict": True}
-    reader, names = csv.reader(file, **how), None
+    options: dict[str, Any] = tabs if suffix == ".tsv" else {"strict": True}
+    reader, names = csv.reader(file, **options), None
     while True:
         place = f"{source}:{reader.line_num + 1}"
         try:
             row = next(reader, None)
         except csv.Error as error:
             raise ValueError(
-                f"{place}: {error}; in a .csv a column that holds quotes stands in quotes, and has each of them twice"
+                f"{place}: {error}; in a .csv a column that holds quotes is itself in quotes, "
+                "and each of its quotes is doubled"
             ) from error
         if row is None:
             return
@@ -123,17 +145,22 @@ def _table(file, source, suffix):
                 continue
         if len(row) != len(names):
             raise ValueError(
-                f"{place}: {len(row)} columns, the first line names {len(names)} ({', '.join(names)})"
+                f"{place}: {len(row)} columns, "
+                f"the first line names {len(names)} ({', '.join(names)})"
             )
         yield place, dict(zip(names, row))
 
 
-def _example(record, place, columns, label):
+def _example(
+    record: Mapping[str, Any], place: str, columns: Columns, label: Callable[[Any], str | float]
+) -> Example:
+    """Return the example of a record."""
     for name in (*columns.texts, columns.label):
         if name not in record:
-            told = ", ".join(map(repr, record))[:200]
+            known = ", ".join(map(repr, record))[:200]
             raise ValueError(
-                f"{place}: no column {name!r}; there are {told}. --columns names the texts and the label"
+                f"{place}: no column {name!r}; there are {known}. "
+                "--columns names the texts and the label"
             )
     texts = tuple(text_of(record[name], f"{place}: column {name!r}") for name in columns.texts)
     try:
@@ -142,8 +169,12 @@ def _example(record, place, columns, label):
         raise ValueError(f"{place}: column {columns.label!r}: {error}") from None
 
 
-def text_of(value, place: str) -> str:
-    """A text as the vocabulary reads it. Raises ValueError, which begins with `place`, where there is none."""
+def text_of(value: Any, place: str) -> str:
+    """Return a text as the vocabulary reads it.
+
+    Raises:
+      ValueError: the value is no text, or empty; the message begins with `place`.
+    """
     if not isinstance(value, str):
         raise ValueError(f"{place} is {type(value).__name__}, not a text")
     text = tidy(value)
@@ -153,7 +184,7 @@ def text_of(value, place: str) -> str:
 
 
 def tidy(text: str) -> str:
-    """A text without what no vocabulary reads: halves of characters, control characters, blanks around it."""
+    """Return a text without lone surrogates, control characters, and blanks around it."""
     return (
         text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").translate(BLANK).strip()
     )
@@ -162,18 +193,18 @@ def tidy(text: str) -> str:
 # ---- labels ------------------------------------------------------------------
 
 
-def class_of(value) -> str:
-    """The name of a class: a text, or a whole number."""
+def class_of(value: Any) -> str:
+    """Return the name of a class, which is a text or a whole number."""
     if isinstance(value, bool) or not isinstance(value, (str, int)) or not str(value).strip():
-        hint = "; test parts of a benchmark have no labels" if value is None else ""
+        hint = "; test splits of a benchmark have no labels" if value is None else ""
         raise ValueError(
             f"{value!r} is no name of a class, which is a text or a whole number{hint}"
         )
     return str(value).strip()
 
 
-def score_of(value) -> float:
-    """A score: a finite number, or a text that spells one."""
+def score_of(value: Any) -> float:
+    """Return a score, which is a finite number or a text that spells one."""
     try:
         score = (
             math.nan
@@ -188,7 +219,7 @@ def score_of(value) -> float:
 
 
 def alike(examples: list[Example]) -> str:
-    """Where all examples have the same label, words that say so; else ""."""
+    """Return a message if all examples have the same label, else ""."""
     labels = {example.label for example in examples}
     return (
         "" if len(labels) > 1 else f"all {len(examples):,} examples have the label {labels.pop()!r}"
@@ -196,22 +227,26 @@ def alike(examples: list[Example]) -> str:
 
 
 def check_several(examples: list[Example]) -> None:
-    """Raise ValueError, which names the source, where all examples have the same label."""
-    if told := alike(examples):
+    """Raise a ValueError that names the source if all examples have the same label."""
+    if problem := alike(examples):
         raise ValueError(
-            f"{examples[0].place.rpartition(':')[0]}: {told}; nothing can be learned from that"
+            f"{examples[0].place.rpartition(':')[0]}: {problem}; nothing can be learned from that"
         )
 
 
 def classes(examples: list[Example]) -> tuple[str, ...]:
-    """The classes in examples: by size where all are numbers, else in alphabetical order."""
+    """Return the classes of examples, sorted as numbers if all are numbers, else as text."""
     names = {str(example.label) for example in examples}
     numbers = all(name.removeprefix("-").isdecimal() for name in names)
     return tuple(sorted(names, key=(lambda name: (int(name), name)) if numbers else None))
 
 
 def numbered(examples: list[Example], names: tuple[str, ...]) -> np.ndarray:
-    """float32 [D]: the number of each label in `names`, or the scores themselves without names. Raises ValueError for a label that is not there."""
+    """Return the number of each label in `names`, or the scores if there are no names: float32 [D].
+
+    Raises:
+      ValueError: a label is not in `names`; the message names the line.
+    """
     if not names:
         return np.array([example.label for example in examples], np.float32)
     numbers: dict[Any, int] = {name: number for number, name in enumerate(names)}
@@ -219,6 +254,7 @@ def numbered(examples: list[Example], names: tuple[str, ...]) -> np.ndarray:
         if example.label not in numbers:
             known = ", ".join(map(repr, names))
             raise ValueError(
-                f"{example.place}: the label {example.label!r} is not one of {known}, which are those that are learned"
+                f"{example.place}: the label {example.label!r} is not one of {known}, "
+                "the labels that the model learns"
             )
     return np.array([numbers[example.label] for example in examples], np.float32)

@@ -1,5 +1,6 @@
-"""Labelled examples as a token store: a document is an example, beside it lies its label."""
+"""Write labelled examples as a token store, in which each document is an example with a label."""
 
+import os
 import pathlib
 from typing import Any
 
@@ -14,30 +15,46 @@ from data.vocabulary.load import Vocabulary
 
 
 def part(examples: list[Any], share: float) -> tuple[list[Any], list[Any]]:
-    """(to train on, held out): a share by the hash of their texts, so that copies are on one side, and the same ones whatever else there is."""
-    below = round(share * (1 << 64))
-    sides = [], []
+    """Split examples into (training, held-out) examples, by the hash of their texts.
+
+    So copies of a text are on one side, and an example's side does not depend on the others.
+
+    Args:
+      examples: have `texts`.
+      share: share of the held-out examples.
+    """
+    limit = round(share * (1 << 64))
+    sides: tuple[list[Any], list[Any]] = [], []
     for example in examples:
-        sides[text_hash("\n".join(example.texts).encode()) < below].append(example)
+        sides[text_hash("\n".join(example.texts).encode()) < limit].append(example)
     if not all(sides):
-        left = f"{len(sides[0])} to train on and {len(sides[1])} held out"
         raise ValueError(
-            f"{len(examples)} examples, of which a share of {share:g} leaves {left}: name a file to hold out"
+            f"a held-out share of {share:g} of {len(examples)} examples leaves {len(sides[0])} to "
+            f"train on and {len(sides[1])} held out: name a file to hold out"
         )
     return sides
 
 
 def write_labelled(
-    output,
+    output: str | os.PathLike[str],
     vocabulary: Vocabulary,
     examples: dict[str, list[Example]],
     names: tuple[str, ...],
-    **described,
+    **described: Any,
 ) -> ExampleStore:
-    """Write examples as the store `output`, in place of what is there, and open it.
+    """Write examples as the store `output`, which is replaced if it exists, and open it.
 
-    examples: those of each split; names: of the classes, () for scores; described: further entries of the manifest. What is to be encoded
-    is in memory at once. Raises ValueError for a label that is not among the names.
+    All texts are in memory at once.
+
+    Args:
+      output: folder of the store.
+      vocabulary: the vocabulary that encodes the texts.
+      examples: {split: examples}.
+      names: names of the classes; () for scores.
+      described: further entries of the manifest.
+
+    Raises:
+      ValueError: a label is not in `names`.
     """
     labels = {split: numbered(examples.get(split, []), names) for split in SPLITS}
     output = pathlib.Path(output).absolute()
@@ -46,12 +63,14 @@ def write_labelled(
         for split in SPLITS:
             texts = [text for example in examples.get(split, []) for text in example.texts]
             ids = vocabulary.encode_batch(texts)
-            lengths = np.array([len(one) for one in ids], np.int64)
-            flat = np.fromiter((i for one in ids for i in one), np.int64, count=int(lengths.sum()))
-            each = (
+            lengths = np.array([len(text_ids) for text_ids in ids], np.int64)
+            flat = np.fromiter(
+                (i for text_ids in ids for i in text_ids), np.int64, count=int(lengths.sum())
+            )
+            by_example = (
                 lengths.reshape(len(labels[split]), -1) if len(lengths) else lengths.reshape(0, 1)
             )
-            writer.add(split, flat, each.sum(axis=1), lengths)
+            writer.add(split, flat, by_example.sum(axis=1), lengths)
             writer.add_labels(split, labels[split])
         writer.finish([1.0], labels=list(names), **described)
     return ExampleStore.open(output)

@@ -1,17 +1,19 @@
-"""Questions with some choices, of which one is right: read and checked line by line, from JSON lines or a table with named columns.
+"""Multiple-choice questions: read and check them from JSON lines or a table with named columns.
 
-a record has                                  the first text     a choice behind it
-sent1, sent2, ending0, ending1, ..., label    sent1              sent2 and the ending (SWAG; Zellers et al. 2018)
+a record has                                  the first text     a choice after it
+sent1, sent2, ending0, ending1, ..., label    sent1              sent2 and the ending (SWAG; Zellers
+                                                                 et al. 2018)
 context, question, choices, label             context            the question and the choice
 context, choices, label                       context            the choice
 question, choices, label                      question           the choice
 
-`choices` is a list, and so is of JSON lines alone; label: the number of the right one, from 0. Written as a store they are examples of
-data/examples/labelled.py with more texts: the first one, then one for each choice.
+`choices` is a list, which only JSON lines can have; `label` is the number of the right choice, from
+0. As a store, they are labelled examples with more texts: the first text, then one for each choice.
 """
 
 import re
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from data.examples.labelled import Example, records, text_of
 
@@ -20,17 +22,27 @@ FORMS = "sent1, sent2, ending0, ending1, ... or context, question, choices"
 
 
 class Question(NamedTuple):
-    """texts: the first, and one for each choice, as they are read; choices: what is to be told, as it is written."""
+    """One question.
+
+    texts: the first text, and one for each choice, as the model reads them.
+    choices: the choices as they are written.
+    """
 
     texts: tuple[str, ...]
     choices: tuple[str, ...]
 
 
 def read(source: str, choices: int | None = None) -> list[Example]:
-    """The questions of a source; choices: how many each has, the number of the first one unless given.
+    """Return the questions of a source.
 
-    Raises FileNotFoundError, or ValueError that names file and line: for a record of none of the forms, a text that is empty, another number
-    of choices, a label that is none of their numbers, and a source without questions.
+    Args:
+      source: a file or a TensorFlow dataset.
+      choices: number of choices of each question; by default that of the first.
+
+    Raises:
+      FileNotFoundError: there is no such file.
+      ValueError: a record of no known form, an empty text, another number of choices, a wrong
+        label, or a source without questions; the message names file and line.
     """
     examples = []
     for place, record in records(source):
@@ -38,7 +50,8 @@ def read(source: str, choices: int | None = None) -> list[Example]:
         choices = choices or len(question.choices)
         if len(question.choices) != choices:
             raise ValueError(
-                f"{place}: {len(question.choices)} choices; {choices} are expected, for each question"
+                f"{place}: {len(question.choices)} choices; "
+                f"{choices} are expected, for each question"
             )
         examples.append(Example(question.texts, label_of(record, place, choices), place))
     if not examples:
@@ -46,10 +59,14 @@ def read(source: str, choices: int | None = None) -> list[Example]:
     return examples
 
 
-def question_of(record: dict, place: str) -> Question:
-    """The texts of a record. Raises ValueError, which begins with `place`, where there are none."""
+def question_of(record: Mapping[str, Any], place: str) -> Question:
+    """Return the question of a record.
 
-    def text(name):
+    Raises:
+      ValueError: the record has no question; the message begins with `place`.
+    """
+
+    def text(name: str) -> str:
         return text_of(record[name], f"{place}: {name!r}")
 
     endings = sorted(
@@ -64,8 +81,8 @@ def question_of(record: dict, place: str) -> Question:
             raise ValueError(
                 f"{place}: 'choices' is {type(record['choices']).__name__}, not a list of texts"
             )
-        said = [text(name) for name in ("context", "question") if record.get(name)]
-        first, begin = (said + ["", ""])[:2]
+        texts = [text(name) for name in ("context", "question") if record.get(name)]
+        first, begin = (texts + ["", ""])[:2]
         choices = tuple(
             text_of(choice, f"{place}: choice {number}")
             for number, choice in enumerate(record["choices"])
@@ -77,17 +94,20 @@ def question_of(record: dict, place: str) -> Question:
             f"{place}: expected {FORMS}; there are {', '.join(map(repr, record))[:200]}"
         )
     if len(choices) < 2:
-        raise ValueError(
-            f"{place}: there is {len(choices)} choice, of which none can be the better"
-        )
+        raise ValueError(f"{place}: there is {len(choices)} choice; a question has at least 2")
     return Question((first, *(f"{begin} {choice}".strip() for choice in choices)), choices)
 
 
-def label_of(record: dict, place: str, choices: int) -> str:
-    """The number of the right choice, as a text. Raises ValueError, which begins with `place`, where it is not one of them."""
+def label_of(record: Mapping[str, Any], place: str, choices: int) -> str:
+    """Return the number of the right choice, as a text.
+
+    Raises:
+      ValueError: it is no number of a choice; the message begins with `place`.
+    """
     label = str(record.get("label", "")).strip()
     if isinstance(record.get("label"), bool) or label not in map(str, range(choices)):
         raise ValueError(
-            f"{place}: 'label' is {record.get('label')!r}; the number of the right choice is expected, from 0 to {choices - 1}"
+            f"{place}: 'label' is {record.get('label')!r}; "
+            f"the number of the right choice is expected, from 0 to {choices - 1}"
         )
     return label

@@ -1,33 +1,37 @@
-"""Questions, each with a context and the answers that stand in it, read and checked one by one.
+"""Questions about a context whose answers are in it: read and check them one by one.
 
 SOURCE                       questions
-FILE.json[.gz]               SQuAD's own form: articles, their paragraphs, and the questions about each (Rajpurkar et al. 2016, 2018)
-FILE.jsonl[.gz], .tsv, .csv  a question a line, as data/examples/labelled.py reads them: `context`, `question`, and `answers`, or `answer` and `answer_start`
+FILE.json[.gz]               SQuAD's own form: articles, their paragraphs, and the questions about
+                             each (Rajpurkar et al. 2016, 2018)
+FILE.jsonl[.gz], .tsv, .csv  a question a line, as the reader of labelled text reads them:
+                             `context`, `question`, and `answers`, or `answer` and `answer_start`
 tfds:squad[/CONFIG][:SPLIT]  of a TensorFlow dataset
 
-`answers` is {"text": [...], "answer_start": [...]}, or a list of {"text", "answer_start"}; where there are none, or `is_impossible` is true,
-the context has no answer. `answer` and `answer_start` are one, and `validators`, a list of texts, are further ones that are right (QAMR,
-Michael et al. 2018). A place is counted in characters (code points) of the context as it is written.
+`answers` is {"text": [...], "answer_start": [...]}, or a list of {"text", "answer_start"}. If it is
+empty, or `is_impossible` is true, the context has no answer. `answer` and `answer_start` are a
+single answer; `validators`, a list of texts, are further right ones (QAMR, Michael et al. 2018). A
+start is counted in characters (code points) of the context as it is written.
 """
 
 import json
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from data.corpus.json_lines import open_text
 from data.corpus.readers import BOM
 from data.examples import labelled
 
-ODD = labelled.BLANK | dict.fromkeys(
-    range(0xD800, 0xE000), "\ufffd"
-)  # one character for one, so that places stay
+# Replaces one character by one, so that the starts of answers stay right.
+ODD = labelled.BLANK | dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
 
 
 class Question(NamedTuple):
-    """A question about a context, which is kept as it was written.
+    """A question about a context.
 
-    answers: (text, place of its first character; None where only the text is known) of each, the first of which is learned; () where the
-    context has none. place: where the question stands, as "file:line" or "file: question ID".
+    context: the context as it is written.
+    answers: (text, start) of each answer, the first of which is learned; the start is None if only
+      the text is known. () if the context has no answer.
+    place: location of the question, as "file:line" or "file: question ID".
     """
 
     id: str
@@ -37,26 +41,33 @@ class Question(NamedTuple):
     place: str
 
     @property
-    def texts(self):
-        """By which `labelled_store.part` draws: questions about the same context are on one side."""
+    def texts(self) -> tuple[str]:
+        """The text that decides the question's split, so that a context is in one split only."""
         return (self.context,)
 
     @property
-    def readable(self):
-        """The context as the vocabulary reads it, character for character."""
+    def readable(self) -> str:
+        """The context as the vocabulary reads it, of the same length."""
         return self.context.translate(ODD)
 
 
 class BadAnswer(ValueError):
-    """An answer that does not stand in its context where it is said to."""
+    """An answer that is not in its context at its start."""
 
 
 def read(source: str, unanswerable: bool, skip: bool = False) -> tuple[list[Question], int]:
-    """(the questions of a source, the number of those left out); unanswerable: some may have no answer.
+    """Return (questions of a source, number of skipped questions).
 
-    Questions with an answer that is not where it is said to be are refused, or left out with `skip`. Raises FileNotFoundError, or ValueError
-    that names the file and the line, or the question: for such an answer, a column that is missing, a question or a context that is
-    empty, a question without an answer where each needs one, and a source without questions.
+    Args:
+      source: a file or a TensorFlow dataset.
+      unanswerable: whether a question may have no answer.
+      skip: whether to skip questions with an answer that is not at its start.
+
+    Raises:
+      FileNotFoundError: there is no such file.
+      ValueError: an answer that is not at its start, a missing column, an empty question or
+        context, a missing answer, or a source without questions; the message names the file and the
+        line, or the question.
     """
     found, bad = [], 0
     for place, record in records(source):
@@ -76,8 +87,8 @@ def read(source: str, unanswerable: bool, skip: bool = False) -> tuple[list[Ques
     return found, bad
 
 
-def records(source: str) -> Iterator[tuple[str, dict]]:
-    """(place, record) of each question of a source."""
+def records(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Iterate over (location, record) of the questions of a source."""
     if not source.removesuffix(".gz").endswith(".json"):
         yield from labelled.records(source)
         return
@@ -93,8 +104,8 @@ def records(source: str) -> Iterator[tuple[str, dict]]:
     yield from _nested(tree, source)
 
 
-def _nested(tree, source):
-    """SQuAD's articles, paragraphs and questions; the numbers in a place count from 1."""
+def _nested(tree: Any, source: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Iterate over (location, record) of SQuAD's nested form; locations count from 1."""
     for a, article in enumerate(_list(tree, "data", source), 1):
         for p, paragraph in enumerate(_list(article, "paragraphs", f"{source}: article {a}"), 1):
             place = f"{source}: article {a}, paragraph {p}"
@@ -110,15 +121,18 @@ def _nested(tree, source):
                 )
 
 
-def _list(tree, name, place):
+def _list(tree: Any, name: str, place: str) -> list[Any]:
+    """Return the list `name` of an object; raise a ValueError if it has none."""
     if not isinstance(tree, dict) or not isinstance(tree.get(name), list):
         raise ValueError(
-            f'{place}: no list `{name}`; SQuAD\'s form is {{"data": [{{"paragraphs": [{{"context", "qas": [...]}}]}}]}}'
+            f"{place}: no list `{name}`; SQuAD's form is "
+            '{"data": [{"paragraphs": [{"context", "qas": [...]}]}]}'
         )
     return tree[name]
 
 
-def _question(record, place, unanswerable):
+def _question(record: Mapping[str, Any], place: str, unanswerable: bool) -> Question:
+    """Return the question of a record."""
     for name in ("context", "question"):
         if name not in record:
             raise ValueError(
@@ -128,7 +142,7 @@ def _question(record, place, unanswerable):
     answers = _answers(record, place)
     if not answers and not unanswerable:
         raise ValueError(
-            f"{place}: it has no answer; --task squad2 is for questions of which some have none"
+            f"{place}: it has no answer; --task squad2 allows questions without an answer"
         )
     for text, start in answers:
         _check(text, start, record["context"], place)
@@ -136,8 +150,8 @@ def _question(record, place, unanswerable):
     return Question(str(record.get("id", place)), question, record["context"], answers, place)
 
 
-def _answers(record, place):
-    """((text, start), ...) of a record, the first of them with a start."""
+def _answers(record: Mapping[str, Any], place: str) -> tuple[tuple[str, int | None], ...]:
+    """Return ((text, start), ...) of a record; the first has a start."""
     if record.get("is_impossible"):
         return ()
     if "answers" in record:
@@ -145,24 +159,28 @@ def _answers(record, place):
         if isinstance(value, dict):
             texts, starts = (list(value.get(name, ())) for name in ("text", "answer_start"))
         elif isinstance(value, list) and all(
-            isinstance(one, dict) and {"text", "answer_start"} <= one.keys() for one in value
+            isinstance(answer, dict) and {"text", "answer_start"} <= answer.keys()
+            for answer in value
         ):
-            texts, starts = ([one[name] for one in value] for name in ("text", "answer_start"))
+            texts, starts = (
+                [answer[name] for answer in value] for name in ("text", "answer_start")
+            )
         else:
             raise ValueError(
-                f'{place}: column \'answers\' is neither {{"text": [...], "answer_start": [...]}} nor a list of such pairs'
+                f"{place}: column 'answers' is neither "
+                '{"text": [...], "answer_start": [...]} nor a list of such pairs'
             )
         if len(texts) != len(starts):
             raise ValueError(
-                f"{place}: {len(texts)} texts of answers, but {len(starts)} places (answer_start)"
+                f"{place}: {len(texts)} texts of answers, but {len(starts)} starts (answer_start)"
             )
         return tuple(
             (_text(text, place), _start(start, place)) for text, start in zip(texts, starts)
         )
     if not {"answer", "answer_start"} <= record.keys():
-        told = ", ".join(map(repr, record))[:200]
+        known = ", ".join(map(repr, record))[:200]
         raise ValueError(
-            f"{place}: no column 'answers', nor 'answer' with 'answer_start'; there are {told}"
+            f"{place}: no column 'answers', nor 'answer' with 'answer_start'; there are {known}"
         )
     if record["answer"] is None:
         return ()
@@ -171,18 +189,18 @@ def _answers(record, place):
         raise ValueError(f"{place}: column 'validators' is not a list of texts")
     return (
         (_text(record["answer"], place), _start(record["answer_start"], place)),
-        *((_text(one, place), None) for one in further),
+        *((_text(answer, place), None) for answer in further),
     )
 
 
-def _text(value, place):
+def _text(value: Any, place: str) -> str:
     value = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
     if not isinstance(value, str):
         raise ValueError(f"{place}: an answer is {type(value).__name__}, not a text")
     return value
 
 
-def _start(value, place):
+def _start(value: Any, place: str) -> int:
     try:
         start = -1 if isinstance(value, (bool, float)) else int(value)
     except (TypeError, ValueError):
@@ -194,14 +212,16 @@ def _start(value, place):
     return start
 
 
-def _check(text, start, context, place):
+def _check(text: str, start: int | None, context: str, place: str) -> None:
+    """Raise a BadAnswer unless the answer is at its start."""
     if start is None:
         return
     if not text.strip():
         raise BadAnswer(f"{place}: an answer is empty")
-    if (there := context[start : start + len(text)]) != text:
-        at = context.find(text)
-        hint = f"it stands at {at}" if at >= 0 else "it stands nowhere in it"
+    if (found := context[start : start + len(text)]) != text:
+        first = context.find(text)
+        hint = f"it is at {first}" if first >= 0 else "it is nowhere in the context"
         raise BadAnswer(
-            f"{place}: the answer {text[:60]!r} is not at character {start} of its context, where {there[:60]!r} stands; {hint}"
+            f"{place}: the answer {text[:60]!r} is not at character {start} of its context, "
+            f"which has {found[:60]!r} there; {hint}"
         )

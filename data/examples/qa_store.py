@@ -1,17 +1,22 @@
-"""A token store of questions: a document is a context and the questions about it, and each knows where its answer lies.
+"""Token stores of questions: a document is a context and the questions about it.
 
-Beside the files of data/store/reader.py lie, for each part,
+Each split has files next to those of data/store/reader.py:
 
-    spans.bin     int64 [Q, 6]: of each question the tokens [begin, end) of its text, of its context, and of its first answer, or -1 and -1
-    begins.bin    int32 [T]: the character of its context that a token begins with, without white space; 0 in questions
-    ends.bin      int32 [T]: the one behind its last
-    texts.json    {"contexts": as they were written, "questions": [id, number of the context, the texts of all answers]}
+    spans.bin   int64 [Q, 6]: token ranges [begin, end) of each question's text, of its context, and
+                of its first answer, or -1 and -1
+    begins.bin  int32 [T]: character of the context at which a token begins, white space skipped; 0
+                in questions
+    ends.bin    int32 [T]: character after the token's last one
+    texts.json  {"contexts": texts as they are written,
+                 "questions": [id, number of the context, texts of all answers]}
 
-Q questions   T tokens
+Q questions   T tokens   N tokens of a context
 """
 
 import json
+import os
 import pathlib
+from typing import Any
 
 import numpy as np
 
@@ -24,33 +29,34 @@ from data.vocabulary.load import Vocabulary
 
 
 class NoPieces(ValueError):
-    """Questions for whose answers the vocabulary has no piece; it tells of the first."""
+    """Questions for whose answers the vocabulary has no token; the message names the first."""
 
-    def __init__(self, questions: list[Question]):
+    def __init__(self, questions: list[Question]) -> None:
+        first = questions[0]
         super().__init__(
-            f"{questions[0].place}: the vocabulary has no piece for the answer {questions[0].answers[0][0][:60]!r}"
+            f"{first.place}: the vocabulary has no piece for the answer "
+            f"{first.answers[0][0][:60]!r}"
         )
         self.questions = questions
 
 
 def encode(vocabulary: Vocabulary, questions: list[Question]) -> Questions:
-    """Raises ValueError, which names the place, for a context in which the vocabulary sees nothing, and `NoPieces` for answers of which that is true."""
-    about = {}
-    for number, one in enumerate(questions):
-        about.setdefault(one.context, []).append(number)
-    asked = vocabulary.encode_batch([one.question for one in questions])
+    """Return questions and their contexts as tokens.
+
+    Raises:
+      ValueError: the vocabulary has no token for a context; the message names its location.
+      NoPieces: the vocabulary has no tokens for some answers.
+    """
+    by_context: dict[str, list[int]] = {}
+    for number, question in enumerate(questions):
+        by_context.setdefault(question.context, []).append(number)
+    question_ids = vocabulary.encode_batch([question.question for question in questions])
     contexts = vocabulary.encode_offsets(
-        [questions[numbers[0]].readable for numbers in about.values()]
+        [questions[numbers[0]].readable for numbers in by_context.values()]
     )
-    spans_Q6, parts, sentences, documents, unseen, at = (
-        np.full((len(questions), 6), -1, OFFSETS),
-        [],
-        [],
-        [],
-        [],
-        0,
-    )
-    for numbers, (ids, offsets) in zip(about.values(), contexts):
+    spans_Q6 = np.full((len(questions), 6), -1, OFFSETS)
+    parts, sentences, documents, unseen, end = [], [], [], [], 0
+    for numbers, (ids, offsets) in zip(by_context.values(), contexts):
         first = questions[numbers[0]]
         begins, ends = trimmed(first.readable, np.array(offsets, np.int64).reshape(-1, 2))
         if not len(ids):
@@ -58,27 +64,27 @@ def encode(vocabulary: Vocabulary, questions: list[Question]) -> Questions:
                 f"{first.place}: the vocabulary has no piece for its context {first.context[:60]!r}"
             )
         parts.append((ids, begins, ends))
-        context, at = (at, at + len(ids)), at + len(ids)
+        context, end = (end, end + len(ids)), end + len(ids)
         for number in numbers:
-            spans_Q6[number, :4] = at, at + len(asked[number]), *context
-            at += len(asked[number])
-            parts.append((asked[number], *np.zeros((2, len(asked[number])), np.int64)))
+            length = len(question_ids[number])
+            spans_Q6[number, :4] = end, end + length, *context
+            end += length
+            parts.append((question_ids[number], *np.zeros((2, length), np.int64)))
             if questions[number].answers:
                 pieces = located(questions[number], begins, ends)
                 if len(pieces):
                     spans_Q6[number, 4:] = context[0] + np.array([pieces[0], pieces[-1] + 1])
                 else:
                     unseen.append(questions[number])
-        sentences += [len(ids), *(len(asked[number]) for number in numbers)]
+        sentences += [len(ids), *(len(question_ids[number]) for number in numbers)]
         documents.append(sentences[-1 - len(numbers) :])
     if unseen:
         raise NoPieces(unseen)
-    columns = (
+    tokens, begins_T, ends_T = (
         np.concatenate([np.asarray(part, np.int64) for part in column] or [np.zeros(0, np.int64)])
         for column in zip(*parts)
     )
-    tokens, begins_T, ends_T = columns
-    sizes = np.array([sum(one) for one in documents], np.int64)
+    sizes = np.array([sum(lengths) for lengths in documents], np.int64)
     return Questions(
         tokens,
         spans_Q6,
@@ -90,37 +96,44 @@ def encode(vocabulary: Vocabulary, questions: list[Question]) -> Questions:
 
 
 def trimmed(text: str, offsets_N2: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(begins, ends) of pieces without the white space at their edges, which some vocabularies give them; one of nothing else is empty."""
+    """Return (begins, ends) of tokens without the white space at their edges: int64 [N] each.
+
+    Some vocabularies count it as part of a token. A token of white space alone becomes empty.
+
+    offsets_N2: character ranges [begin, end) of the tokens.
+    """
     solid = np.array([not character.isspace() for character in text], bool)
     index = np.arange(len(text))
-    following = np.minimum.accumulate(np.where(solid, index, len(text))[::-1])[
-        ::-1
-    ]  # the first solid character from each on
-    behind = np.concatenate(
-        [[0], np.maximum.accumulate(np.where(solid, index + 1, 0))]
-    )  # behind the last solid one before each
+    # The first solid character at or after each, and the end of the last solid one before each.
+    following = np.minimum.accumulate(np.where(solid, index, len(text))[::-1])[::-1]
+    last_end = np.concatenate([[0], np.maximum.accumulate(np.where(solid, index + 1, 0))])
     begins, ends = offsets_N2.T
     begins = np.minimum(np.append(following, len(text))[begins], ends)
-    return begins, np.maximum(behind[ends], begins)
+    return begins, np.maximum(last_end[ends], begins)
 
 
 def located(question: Question, begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """The pieces of a context that the question's first answer has a character in."""
+    """Return the tokens of a context that share a character with the question's first answer."""
     text, start = question.answers[0]
-    assert start is not None  # where it is, is what is learned
+    assert start is not None  # the first answer always has a start
     return np.flatnonzero((ends > start) & (begins < start + len(text)))
 
 
 def write_questions(
-    output,
+    output: str | os.PathLike[str],
     vocabulary: Vocabulary,
     parts: dict[str, list[Question]],
     encoded: dict[str, Questions],
-    **described,
+    **described: Any,
 ) -> ExampleStore:
-    """Write questions and what `encode` made of them as the store `output`, in place of what is there, and open it.
+    """Write questions as the store `output`, which is replaced if it exists, and open it.
 
-    described: further entries of the manifest.
+    Args:
+      output: folder of the store.
+      vocabulary: the vocabulary that encoded the questions.
+      parts: {split: questions}.
+      encoded: {split: result of `encode`}.
+      described: further entries of the manifest.
     """
     output = pathlib.Path(output).absolute()
     with replace_store(output) as folder, StoreWriter(folder, vocabulary) as writer:
@@ -128,12 +141,12 @@ def write_questions(
         for split in SPLITS:
             if not parts.get(split):
                 continue
-            one = encoded[split]
-            writer.add(split, one.tokens, one.documents, one.sentences)
+            tokenized = encoded[split]
+            writer.add(split, tokenized.tokens, tokenized.documents, tokenized.sentences)
             for name, array in (
-                ("spans", one.spans_Q6),
-                ("begins", one.begins_T),
-                ("ends", one.ends_T),
+                ("spans", tokenized.spans_Q6),
+                ("begins", tokenized.begins_T),
+                ("ends", tokenized.ends_T),
             ):
                 writer.add_beside(split, f"{name}.bin", array)
             writer.add_beside(split, "texts.json", np.frombuffer(texts(parts[split]), np.uint8))
@@ -144,17 +157,23 @@ def write_questions(
 
 
 def texts(questions: list[Question]) -> bytes:
-    """What `opened_texts` reads."""
-    numbers = {
-        context: number
-        for number, context in enumerate(dict.fromkeys(one.context for one in questions))
-    }
-    rows = [[one.id, numbers[one.context], [text for text, _ in one.answers]] for one in questions]
+    """Return the content of texts.json, which `opened_texts` reads."""
+    contexts = dict.fromkeys(question.context for question in questions)
+    numbers = {context: number for number, context in enumerate(contexts)}
+    rows = [
+        [question.id, numbers[question.context], [text for text, _ in question.answers]]
+        for question in questions
+    ]
     return json.dumps({"contexts": list(numbers), "questions": rows}).encode()
 
 
-def write_heldout(path, vocabulary, parts, labels):
-    """Write questions as a store that is scored, and open it; labels: () of questions."""
+def write_heldout(
+    path: str | os.PathLike[str],
+    vocabulary: Vocabulary,
+    parts: dict[str, list[Question]],
+    labels: tuple[str, ...],
+) -> ExampleStore:
+    """Write questions as a store for evaluation, and open it; `labels` is () for questions."""
     return write_questions(
         path, vocabulary, parts, {split: encode(vocabulary, part) for split, part in parts.items()}
     )

@@ -1,12 +1,21 @@
-"""Texts and words of a record that a person wrote, under the names that a task gives them."""
+"""Texts and words of a record that a user wrote, under the names that a task gives them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from data.examples.tagging import words_of
 
 
-def read_texts(record, place, columns):
-    """The text, or the pair, of a record: by the columns that the model was fine-tuned from, or as `text` and `text2`.
+def read_texts(record: Mapping[str, Any], place: str, columns: Sequence[str]) -> tuple[str, ...]:
+    """Return the text or the pair of texts of a record.
 
-    columns: names of the texts. Raises ValueError, which names the place, where they are not there.
+    Args:
+      record: a record of the input.
+      place: location of the record, for messages.
+      columns: names of the texts in the training examples; `text` and `text2` work too.
+
+    Raises:
+      ValueError: the record does not have the texts; the message names the location.
     """
     if (
         record.keys() == {"text"}
@@ -19,14 +28,21 @@ def read_texts(record, place, columns):
         if all(isinstance(record.get(name), str) for name in names):
             return tuple(record[name] for name in names)
     raise ValueError(
-        f"{place}: expected {' and '.join(columns)}, each a text; this has {', '.join(map(repr, record))}"
+        f"{place}: expected {' and '.join(columns)}, each a text; "
+        f"this has {', '.join(map(repr, record))}"
     )
 
 
-def read_words(record, place, names):
-    """The words of a record, under the first of these names that is there, or of its `text`, where they stand between white space.
+def read_words(record: Mapping[str, Any], place: str, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the words of a record, or those of its `text`, split at white space.
 
-    Raises ValueError, which names the place, where there are none.
+    Args:
+      record: a record of the input.
+      place: location of the record, for messages.
+      names: keys of the list of words; the first that the record has is read.
+
+    Raises:
+      ValueError: the record has no words; the message names the location.
     """
     for name in names:
         if name in record:
@@ -34,6 +50,7 @@ def read_words(record, place, names):
     text = record.get("text")
     if not isinstance(text, str):
         raise ValueError(
-            f"{place}: expected {' or '.join(dict.fromkeys(names))}, a list of words, or text; this has {', '.join(map(repr, record))}"
+            f"{place}: expected {' or '.join(dict.fromkeys(names))}, a list of words, or text; "
+            f"this has {', '.join(map(repr, record))}"
         )
     return words_of(text.split(), place)

@@ -1,18 +1,22 @@
-"""Tagged text: sentences of words with a tag each, read and checked line by line, and written as a token store with the tags.
+"""Tagged text: read and check sentences of words with a tag each; write them as a token store.
 
 SOURCE                          sentences
-FILE.conll|.txt|.tsv[.gz]       CoNLL's columns: a word a line, the word first and its tag last, with a tab or blanks between them, a blank line
-                                behind each sentence; lines of -DOCSTART- are left out
-FILE.jsonl[.gz]                 a JSON object a line: `words` (or `tokens`), a list of texts, and `tags` (or `ner_tags`), as many names
+FILE.conll|.txt|.tsv[.gz]       CoNLL's columns: a word a line, the word first and its tag last,
+                                with a tab or blanks between them, and a blank line after each
+                                sentence; lines of -DOCSTART- are skipped
+FILE.jsonl[.gz]                 a JSON object a line: `words` (or `tokens`), a list of texts, and
+                                `tags` (or `ner_tags`), as many names
 
-The store is one of data/store/reader.py in which a document is a sentence and a sentence of it a word, cut into pieces by itself, and beside them
-lie STORE/{train,heldout}/tags.bin, float32 [S]: the number of each word's tag in the manifest's `labels`.
+As a store (data/store/reader.py), a document is a sentence and a sentence of it is a word, which is
+encoded separately. The store also has the files STORE/{train,heldout}/tags.bin, float32 [S]: the
+number of each word's tag in the manifest's `labels`.
 """
 
+import os
 import pathlib
 import re
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,13 +29,17 @@ from data.store.generations import replace_store
 from data.store.writer import SPLITS, StoreWriter
 from data.vocabulary.load import Vocabulary
 
-COLUMNS = (".conll", ".txt", ".tsv")  # files of columns; others are records
+COLUMNS = (".conll", ".txt", ".tsv")  # suffixes of files of columns; other files have records
 USUAL = (("words", "tags"), ("tokens", "tags"), ("tokens", "ner_tags"), ("words", "ner_tags"))
 DOCUMENT = "-DOCSTART-"
 
 
 class Sentence(NamedTuple):
-    """source, line: where its first word stands; step: lines from a word to the next one."""
+    """A sentence of tagged words.
+
+    source, line: location of its first word.
+    step: number of lines from a word to the next.
+    """
 
     words: tuple[str, ...]
     tags: tuple[str, ...]
@@ -41,11 +49,11 @@ class Sentence(NamedTuple):
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """What tells it from others, as that of an `Example`."""
+        """The texts that decide the sentence's split, as of an `Example`."""
         return self.words
 
     def place(self, word: int) -> str:
-        """Where a word of it stands, as "file:line"."""
+        """Return the location of a word of the sentence, as "file:line"."""
         return f"{self.source}:{self.line + word * self.step}"
 
 
@@ -53,20 +61,29 @@ class Sentence(NamedTuple):
 
 
 def read(source: str, columns: tuple[str, ...] = ()) -> list[Sentence]:
-    """The sentences of a source. columns: names of the words and of the tags of JSON lines, if not the usual ones.
+    """Return the sentences of a source.
 
-    Raises FileNotFoundError, or ValueError that names file and line: for a line of other columns than the first one, words and tags that are
-    not as many, what is no word or no tag, and a source without sentences.
+    Args:
+      source: a file of columns or of JSON lines.
+      columns: names of the words and of the tags in JSON lines; () for the usual names.
+
+    Raises:
+      FileNotFoundError: there is no such file.
+      ValueError: a line with another number of columns than the first, different numbers of words
+        and tags, a wrong word or tag, or a source without sentences; the message names file and
+        line.
     """
     suffix = pathlib.Path(source.removesuffix(".gz")).suffix
     if suffix not in (*COLUMNS, ".jsonl"):
         raise ValueError(
-            f"{source}: tagged text is a file of columns, which ends in {', '.join(COLUMNS)}, or .jsonl; or .gz behind it"
+            f"{source}: tagged text is a file of columns, which ends in {', '.join(COLUMNS)}, "
+            "or .jsonl, or one of these and .gz"
         )
     if suffix in COLUMNS:
         if columns:
             raise ValueError(
-                f"{source}: --columns are names in JSON lines; in a file of columns the first is the word, the last its tag (`cut -f1,4`)"
+                f"{source}: --columns are names in JSON lines; in a file of columns the first is "
+                "the word, the last its tag (`cut -f1,4`)"
             )
         with open_text(source) as file:
             sentences = list(_of_columns(file, source))
@@ -77,17 +94,20 @@ def read(source: str, columns: tuple[str, ...] = ()) -> list[Sentence]:
     return sentences
 
 
-def column_records(source: str) -> Iterator[tuple[str, dict]]:
-    """(place, {"words", "tags"}) of each sentence of a file of columns; {"words"} alone where it has one column, of words without tags."""
+def column_records(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Iterate over (location, {"words", "tags"}) of the sentences of a file of columns.
+
+    Records of a file with a single column have no "tags".
+    """
     with open_text(source) as file:
         for sentence in _of_columns(file, source, least=1):
             record = {"words": list(sentence.words), "tags": list(sentence.tags)}
             yield sentence.place(0), {name: value for name, value in record.items() if value}
 
 
-def _of_columns(file, source: str, least: int = 2) -> Iterator[Sentence]:
-    """Its sentences; least: columns that it must have."""
-    words, tags, width = [], [], 0
+def _of_columns(file: Iterable[str], source: str, least: int = 2) -> Iterator[Sentence]:
+    """Iterate over the sentences of an open file of at least `least` columns."""
+    words, tags, width, number = [], [], 0, 0
     for number, line in enumerate(file, 1):
         line = line.removeprefix(BOM.decode()) if number == 1 else line
         if line.startswith(DOCUMENT) or not line.strip():
@@ -104,11 +124,13 @@ def _of_columns(file, source: str, least: int = 2) -> Iterator[Sentence]:
                 else "a word and its tag, with a tab or blanks between them"
             )
             raise ValueError(
-                f"{source}:{number}: columns: {len(cells)} ({line.strip()[:60]!r}); expected {expected}"
+                f"{source}:{number}: columns: {len(cells)} ({line.strip()[:60]!r}); "
+                f"expected {expected}"
             )
         if not (cells[0] and cells[-1]):
             raise ValueError(
-                f"{source}:{number}: the {'tag' if cells[0] else 'word'} is empty ({line.strip()[:60]!r})"
+                f"{source}:{number}: the {'tag' if cells[0] else 'word'} is empty "
+                f"({line.strip()[:60]!r})"
             )
         words.append(tidy(cells[0]))
         tags += cells[1:][-1:]
@@ -117,7 +139,7 @@ def _of_columns(file, source: str, least: int = 2) -> Iterator[Sentence]:
 
 
 def cells_of(line: str) -> list[str]:
-    """The columns of a line; where it has a tab, a word may have blanks in it."""
+    """Return the columns of a line; in a line with a tab, a word may contain blanks."""
     line = line.rstrip("\r\n")
     return (
         [cell.strip(" ") for cell in line.split("\t")]
@@ -126,22 +148,24 @@ def cells_of(line: str) -> list[str]:
     )
 
 
-def _of_record(record: dict, place: str, columns: tuple[str, ...]) -> Sentence:
+def _of_record(record: Mapping[str, Any], place: str, columns: tuple[str, ...]) -> Sentence:
+    """Return the sentence of a record."""
     pairs = (columns,) if columns else USUAL
     named = next((pair for pair in pairs if set(pair) <= record.keys()), None)
     if named is None:
         expected = " or ".join(" and ".join(pair) for pair in pairs)
         raise ValueError(
-            f"{place}: expected {expected}; there are {', '.join(map(repr, record))[:200]}. --columns WORDS,TAGS names others"
+            f"{place}: expected {expected}; there are {', '.join(map(repr, record))[:200]}. "
+            "--columns WORDS,TAGS names others"
         )
     words, tags = words_of(record[named[0]], f"{place}: {named[0]!r}"), record[named[1]]
     if not isinstance(tags, list) or len(tags) != len(words):
-        told = (
+        problem = (
             f"{len(tags)} tags"
             if isinstance(tags, list)
             else f"{named[1]!r} that is {type(tags).__name__}, not a list"
         )
-        raise ValueError(f"{place}: {len(words)} words, {told}")
+        raise ValueError(f"{place}: {len(words)} words, {problem}")
     source, _, line = place.rpartition(":")
     try:
         return Sentence(words, tuple(map(class_of, tags)), source, int(line), 0)
@@ -149,8 +173,12 @@ def _of_record(record: dict, place: str, columns: tuple[str, ...]) -> Sentence:
         raise ValueError(f"{place}: {error}") from None
 
 
-def words_of(value, place: str) -> tuple[str, ...]:
-    """Words as the vocabulary reads them. Raises ValueError, which begins with `place`, for what is not a list of texts, one at least."""
+def words_of(value: Any, place: str) -> tuple[str, ...]:
+    """Return words as the vocabulary reads them.
+
+    Raises:
+      ValueError: the value is not a list of at least one text; the message begins with `place`.
+    """
     if not isinstance(value, list) or not value or not all(isinstance(word, str) for word in value):
         raise ValueError(f"{place} is not a list of words, which are texts")
     return tuple(map(tidy, value))
@@ -160,9 +188,11 @@ def words_of(value, place: str) -> tuple[str, ...]:
 
 
 def scheme_of(sentences: list[Sentence], given: str | None = None) -> str:
-    """The scheme that the tags are written in: the one given, or what they look like.
+    """Return the scheme of the tags: `given`, or the one that they look like.
 
-    Raises ValueError for a tag that the given one does not have, which is named with its line, and where all words have the same tag.
+    Raises:
+      ValueError: a tag does not belong to the given scheme, or all words have the same tag; the
+        message names the line or the file.
     """
     scheme = given or tag_schemes.detect([sentence.tags for sentence in sentences])
     seen = set()
@@ -171,25 +201,32 @@ def scheme_of(sentences: list[Sentence], given: str | None = None) -> str:
             if tag_schemes.wrong(tag, scheme):
                 letters = ", ".join(f"{letter}-" for letter in tag_schemes.LETTERS[scheme])
                 raise ValueError(
-                    f"{sentence.place(i)}: {tag!r} is no tag of {scheme}, which has O and {letters}; --scheme names another"
+                    f"{sentence.place(i)}: {tag!r} is no tag of {scheme}, "
+                    f"which has O and {letters}; --scheme names another"
                 )
         seen.update(sentence.tags)
     if len(seen) < 2:
         raise ValueError(
-            f"{sentences[0].source}: all words have the tag {seen.pop()!r}; nothing can be learned from that"
+            f"{sentences[0].source}: all words have the tag {seen.pop()!r}; "
+            "nothing can be learned from that"
         )
     return scheme
 
 
 def numbered(sentences: list[Sentence], names: Sequence[str]) -> list[list[int]]:
-    """The number of each tag in `names`, sentence by sentence. Raises ValueError, which names the line, for one that is not there."""
+    """Return the number of each tag in `names`, sentence by sentence.
+
+    Raises:
+      ValueError: a tag is not in `names`; the message names the line.
+    """
     numbers = {name: number for number, name in enumerate(names)}
     for sentence in sentences:
         for i, tag in enumerate(sentence.tags):
             if tag not in numbers:
                 known = ", ".join(map(repr, names))
                 raise ValueError(
-                    f"{sentence.place(i)}: the tag {tag!r} is not one of {known}, which are those that are learned"
+                    f"{sentence.place(i)}: the tag {tag!r} is not one of {known}, "
+                    "the tags that the model learns"
                 )
     return [[numbers[tag] for tag in sentence.tags] for sentence in sentences]
 
@@ -198,9 +235,10 @@ def numbered(sentences: list[Sentence], names: Sequence[str]) -> list[list[int]]
 
 
 def word_ids(vocabulary: Vocabulary, sentences: Sequence[Sequence[str]]) -> list[list[list[int]]]:
-    """The ids of each word, of each sentence, cut into pieces one by one; [] of a word of which the vocabulary makes no token.
+    """Return the ids of each word of each sentence; [] for a word without tokens.
 
-    In a vocabulary whose pieces keep their blanks (byte BPE), each word but a sentence's first has the blank before it, as in running text.
+    In a vocabulary whose pieces contain the blank before them (byte BPE), each word but a
+    sentence's first is encoded with that blank, as in running text.
     """
     blank = " " if vocabulary.keeps_spaces else ""
     ids = iter(
@@ -212,16 +250,26 @@ def word_ids(vocabulary: Vocabulary, sentences: Sequence[Sequence[str]]) -> list
 
 
 def write_tagged(
-    output,
+    output: str | os.PathLike[str],
     vocabulary: Vocabulary,
     parts: dict[str, list[Sentence]],
     names: Sequence[str],
-    **described,
+    **described: Any,
 ) -> ExampleStore:
-    """Write sentences as the store `output`, in place of what is there, and open it.
+    """Write sentences as the store `output`, which is replaced if it exists, and open it.
 
-    parts: those of each split; names: of the tags; described: further entries of the manifest, whose `silent` has the numbers of words of
-    which the vocabulary makes no token: they are left out. All is in memory at once. Raises ValueError for a tag that is not among the names.
+    Words for which the vocabulary has no token are skipped; the manifest's `silent` counts them.
+    All sentences are in memory at once.
+
+    Args:
+      output: folder of the store.
+      vocabulary: the vocabulary that encodes the words.
+      parts: {split: sentences}.
+      names: names of the tags.
+      described: further entries of the manifest.
+
+    Raises:
+      ValueError: a tag is not in `names`.
     """
     numbers = {split: numbered(parts.get(split, []), names) for split in SPLITS}
     output = pathlib.Path(output).absolute()

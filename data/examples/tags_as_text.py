@@ -1,28 +1,31 @@
-"""Tags of a sentence's words as text, for a model that writes: the entities in their order, each behind its type, and read again.
+"""Tags of words as text, for a model that writes, and back from such a text to tags.
 
-    person: Ada Lovelace  location: Paris        (with one blank between them)
+The text has the entities in order, each after its type, with one blank between them:
 
-Of plain tags each word stands behind its own. A word may come twice in a sentence: what is written is found from left to right.
+    person: Ada Lovelace location: Paris
+
+With plain tags, each word comes after its tag. A word may occur twice in a sentence: entities of
+the text are searched from left to right.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from data.examples.tag_schemes import OUTSIDE, PLAIN, Entity, entities, split, tags_of
 
-NONE = "none"  # what is written where a sentence has no entity
-UNTYPED = "entity"  # the name of a type where tags are letters alone
+NONE = "none"  # the text of a sentence without entities
+UNTYPED = "entity"  # name of the type if tags are letters alone
 
 
 def segments(tags: Sequence[str], scheme: str) -> list[Entity]:
-    """The entities that tags spell; of plain ones each word, as an entity of that type."""
+    """Return the entities that tags spell; with plain tags, each word is one of that type."""
     return (
         [Entity(tag, i, i + 1) for i, tag in enumerate(tags)] if scheme == PLAIN else entities(tags)
     )
 
 
 def kinds_of(names: Sequence[str], scheme: str) -> tuple[str, ...]:
-    """The types of entities that tags of these names have, "" where a tag is a letter alone; of plain ones the names."""
+    """Return the entity types of these tags, "" for a letter alone; for plain tags, the tags."""
     return (
         tuple(names)
         if scheme == PLAIN
@@ -31,79 +34,99 @@ def kinds_of(names: Sequence[str], scheme: str) -> tuple[str, ...]:
 
 
 def written(words: Sequence[str], tags: Sequence[str], scheme: str) -> str:
-    """What is to be written for a sentence."""
+    """Return the text of a sentence's entities."""
     return (
         " ".join(
-            f"{one.type or UNTYPED}: {' '.join(words[one.start : one.end])}"
-            for one in segments(tags, scheme)
+            f"{entity.type or UNTYPED}: {' '.join(words[entity.start : entity.end])}"
+            for entity in segments(tags, scheme)
         )
         or NONE
     )
 
 
 class Reading:
-    """Calling it with a text that was written, and the words of the sentence, gives the entities that it says.
+    """Reads the entities of a sentence from a text that a model wrote."""
 
-    kinds: the types; spell: texts -> how the vocabulary spells them, a list. Raises ValueError where it spells two types alike, or one not at all.
-    """
+    def __init__(self, kinds: Sequence[str], spell: Callable[[list[str]], list[str]]) -> None:
+        """Prepare to read entities of these types.
 
-    def __init__(self, kinds, spell):
-        self.spell, self.kinds = spell, {}
+        Args:
+          kinds: types of the entities.
+          spell: texts -> the same texts, encoded and decoded by the vocabulary.
+
+        Raises:
+          ValueError: the vocabulary spells two types alike, or one not at all.
+        """
+        self.spell = spell
+        self.kinds: dict[str, str] = {}
         for kind, text in zip(kinds, spell([f"{kind or UNTYPED}:" for kind in kinds])):
             if not text.endswith(":") or len(text) < 2:
                 raise ValueError(
-                    f"the vocabulary spells {f'{kind or UNTYPED}:'!r} as {text!r}: what is written could not be read again"
+                    f"the vocabulary spells {f'{kind or UNTYPED}:'!r} as {text!r}: "
+                    "the model's text could not be read again"
                 )
             if text in self.kinds:
                 raise ValueError(
-                    f"the vocabulary spells the types {self.kinds[text]!r} and {kind!r} alike, as {text!r}: give them other names"
+                    f"the vocabulary spells the types {self.kinds[text]!r} and {kind!r} alike, "
+                    f"as {text!r}: give them other names"
                 )
             self.kinds[text] = kind
         names = "|".join(map(re.escape, sorted(self.kinds, key=len, reverse=True)))
         self.begins = re.compile(rf"(?:^|(?<=\s))({names})(?=\s|$)")
 
     def said(self, text: str) -> list[tuple[str, str]]:
-        """[(type, text)] in their order; what stands in front of the first type is nothing."""
+        """Return [(type, text without blanks)] in order; text before the first type is ignored."""
         _, *parts = self.begins.split(text)
         return [
-            (self.kinds[name], "".join(said.split())) for name, said in zip(parts[::2], parts[1::2])
+            (self.kinds[name], "".join(part.split())) for name, part in zip(parts[::2], parts[1::2])
         ]
 
     def __call__(self, text: str, words: Sequence[str]) -> list[Entity]:
-        """The entities in the order of the sentence, none over another. One that stands nowhere in it begins and ends behind its last word."""
-        spelt, free, at = (
-            ["".join(word.split()) for word in self.spell(list(words))],
-            [True] * len(words),
-            0,
-        )
+        """Return the entities of a text, in the order of the sentence and without overlap.
+
+        An entity that is not in the sentence begins and ends after the last word.
+
+        Args:
+          text: the model's text.
+          words: words of the sentence.
+        """
+        spelled = ["".join(word.split()) for word in self.spell(list(words))]
+        free, position = [True] * len(words), 0
         found = []
-        for kind, said in self.said(text):
-            places = sorted(_places(spelt, free, said), key=lambda place: (place[0] < at, place[0]))
-            start, at = places[0] if places else (len(words), at)
-            end = at if places else start
+        for kind, entity_text in self.said(text):
+            # First the matches after the last entity, then those before it.
+            matches = sorted(
+                _places(spelled, free, entity_text),
+                key=lambda match: (match[0] < position, match[0]),
+            )
+            start, position = matches[0] if matches else (len(words), position)
+            end = position if matches else start
             free[start:end] = [False] * (end - start)
             found.append(Entity(kind, start, end))
-        return sorted(found, key=lambda one: one.start)
+        return sorted(found, key=lambda entity: entity.start)
 
 
-def _places(spelt, free, said):
-    """[(start, end)] of the words that are free and spell `said`, blanks aside."""
+def _places(spelled: Sequence[str], free: Sequence[bool], text: str) -> list[tuple[int, int]]:
+    """Return the ranges [start, end) of free words that spell `text`, which has no blanks."""
     found = []
-    for start in range(len(spelt) if said else 0):
-        text, end = "", start
-        while end < len(spelt) and free[end] and len(text) < len(said):
-            text, end = text + spelt[end], end + 1
-        if text == said and spelt[start]:
+    for start in range(len(spelled) if text else 0):
+        joined, end = "", start
+        while end < len(spelled) and free[end] and len(joined) < len(text):
+            joined, end = joined + spelled[end], end + 1
+        if joined == text and spelled[start]:
             found.append((start, end))
     return found
 
 
 def tagged(found: Sequence[Entity], count: int, scheme: str) -> list[str | None]:
-    """The tags of so many words that entities spell, those that stand nowhere left out; of plain tags None for a word of which nothing is said."""
-    found = [one for one in found if one.start < count]
+    """Return the tags of `count` words with these entities; those outside of it are skipped.
+
+    With plain tags, a word without an entity has the tag None.
+    """
+    inside = [entity for entity in found if entity.start < count]
     if scheme != PLAIN:
-        return [*tags_of(found, count, scheme)]
+        return [*tags_of(inside, count, scheme)]
     tags: list[str | None] = [None] * count
-    for one in found:
-        tags[one.start : one.end] = [one.type] * (one.end - one.start)
+    for entity in inside:
+        tags[entity.start : entity.end] = [entity.type] * (entity.end - entity.start)
     return tags

@@ -1,17 +1,21 @@
-"""Labelled text as pairs of texts, and a token store of them (Raffel et al. 2019, appendix D).
+"""Labelled text as pairs of texts, and token stores of them (Raffel et al. 2019, appendix D).
 
-The store is one of data/store/reader.py in which a document is an example and its two sentences are what is read and what is to be written.
-Beside them lies STORE/{train,heldout}/answers.jsonl: what is to be written as it stood, a JSON string a line, for what compares whole
-texts; of a question the list of all answers that are right, of tagged words an object of these and their tags, of a score the number
-before it was rounded (stores of before have what is to be written). And ends.bin (data/objectives/text2text.py): which inputs lose their
-answer when they are cut.
+As a store (data/store/reader.py), a document is an example and its two sentences are the input and
+the target. The store also has, for each split:
+
+    answers.jsonl  a JSON string a line, the target before it was encoded, for metrics that compare
+                   texts; for a question, the list of all right answers; for tagged words, an object
+                   of the words and their tags; for a score, the number before it was rounded (older
+                   stores have the target)
+    ends.bin       which inputs lose their answer when they are cut (data/objectives/text2text.py)
 """
 
 import json
 import math
+import os
 import pathlib
-from collections.abc import Callable
-from typing import NamedTuple, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -25,12 +29,18 @@ from data.store.generations import replace_store
 from data.store.writer import SPLITS, StoreWriter
 from data.vocabulary.load import Vocabulary
 
-STEPS = 25  # that the scores of a file lie apart from each other at most: as many as STS-B's 0 to 5 has of 0.2
-NOTHING = "unanswerable"  # what is written for a question that its context does not answer; the paper has no such task
+# Largest number of steps between the lowest and the highest score: STS-B's 0 to 5 in steps of 0.2.
+STEPS = 25
+# The target of a question that its context does not answer; the paper has no such task.
+NOTHING = "unanswerable"
 
 
 class Asked(NamedTuple):
-    """A question as a pair of texts. answers: all that are right, () where there is none; end: the character of `source` behind the first."""
+    """A question as a pair of texts.
+
+    answers: all right answers, () if there is none.
+    end: the character of `source` after the first answer.
+    """
 
     source: str
     target: str
@@ -38,12 +48,16 @@ class Asked(NamedTuple):
     end: int
 
     @property
-    def answer(self):
+    def answer(self) -> list[str]:
+        """The entry in answers.jsonl."""
         return list(self.answers)
 
 
 class Scored(NamedTuple):
-    """A text and what is to be written of its score. answer: the score as it stood."""
+    """A text and its score as a pair of texts.
+
+    answer: the score before it was rounded.
+    """
 
     source: str
     target: str
@@ -59,17 +73,21 @@ class Marked(NamedTuple):
     tags: tuple[str, ...]
 
     @property
-    def answer(self):
+    def answer(self) -> dict[str, tuple[str, ...]]:
+        """The entry in answers.jsonl."""
         return {"words": self.words, "tags": self.tags}
 
 
-def answer_of(value) -> str:
-    """A text that is to be written. Raises ValueError where there is none."""
+def answer_of(value: Any) -> str:
+    """Return the text of an answer; raise a ValueError if it is empty or no text."""
     return text_of(value, "the answer")
 
 
-def source_of(objective: Text2Text, texts) -> str:
-    """What the model reads of texts, which are in the order of the objective's columns, or of the words of a sentence that is to be tagged."""
+def source_of(objective: Text2Text, texts: Sequence[str]) -> str:
+    """Return the model's input.
+
+    texts: texts in the order of the objective's columns, or the words of a sentence to tag.
+    """
     texts = (" ".join(texts),) if objective.scheme else texts
     if not objective.names:
         return objective.prefix + "".join(texts)
@@ -79,44 +97,58 @@ def source_of(objective: Text2Text, texts) -> str:
     )
 
 
-def target_of(objective: Text2Text, label) -> str:
-    """What it is to write for a class, a score, or a text. Raises ValueError for a class that is none of the objective's."""
+def target_of(objective: Text2Text, label: Any) -> str:
+    """Return the target for a class, a score, or a text.
+
+    Raises:
+      ValueError: the class is none of the objective's.
+    """
     if objective.labels:
         if label not in objective.labels:
             known = ", ".join(map(repr, objective.labels))
             raise ValueError(
-                f"the label {label!r} is not one of {known}, which are those that are learned"
+                f"the label {label!r} is not one of {known}, the labels that the model learns"
             )
         return objective.words[objective.labels.index(label)]
     return rounded(label, objective.step) if objective.step else label
 
 
 def rounded(score: float, step: float) -> str:
-    """A score as the nearest multiple of `step`, a half upwards, with no more decimals than that needs: 2.57 by 0.2 is "2.6"."""
+    """Return a score as the nearest multiple of `step`, with the decimals that it needs.
+
+    A half is rounded up: 2.57 with step 0.2 is "2.6".
+    """
     decimals = max(0, -math.floor(math.log10(step) + 1e-9))
     return f"{math.floor(score / step + 0.5) * step + 0.0:.{decimals}f}"
 
 
-def step_for(scores) -> float:
-    """1, 2 or 5 times a power of ten: the least with which the scores, float, fall into at most STEPS steps."""
+def step_for(scores: Sequence[float]) -> float:
+    """Return the smallest step that spans the scores in at most STEPS steps.
+
+    It is 1, 2 or 5 times a power of ten.
+    """
     least = ((max(scores) - min(scores)) / STEPS or 1.0) * (1 - 1e-9)
     power = 10.0 ** math.floor(math.log10(least))
     return next(round(times * power, 9) for times in (1, 2, 5, 10) if times * power >= least)
 
 
-def spelt(vocabulary: Vocabulary, ids) -> str:
-    """Ids that were written as text: up to the end, without special pieces and ids that no piece has."""
+def spelt(vocabulary: Vocabulary, ids: Sequence[int]) -> str:
+    """Return the text of generated ids up to </s>, without special and unknown ids."""
     ids = ids[: ids.index(vocabulary.eos)] if vocabulary.eos in ids else ids
     return vocabulary.decode(
         [i for i in ids if i < vocabulary.size and not vocabulary.special[i]]
     ).strip()
 
 
-def reading(objective: Text2Text, vocabulary: Vocabulary) -> Callable:
-    """A function: a text that was written -> the class or the score that it says, None where it says none; a text itself without these.
+def reading(objective: Text2Text, vocabulary: Vocabulary) -> Callable[..., Any]:
+    """Return a function that reads the answer from a model's text.
 
-    Of questions "" where it says that there is no answer; of tags a `tagged_text.Reading`. Texts are compared as the vocabulary spells them.
-    Raises ValueError where it spells two classes alike.
+    It returns the class or the score of the text, or None if the text is neither; "" for a question
+    that the text calls unanswerable; otherwise the text itself. For tags, it is a
+    `tags_as_text.Reading`. Texts are compared as the vocabulary spells them.
+
+    Raises:
+      ValueError: the vocabulary spells two classes alike.
     """
     if objective.scheme:
         return Reading(
@@ -130,18 +162,19 @@ def reading(objective: Text2Text, vocabulary: Vocabulary) -> Callable:
         return lambda text: "" if text == nothing else text
     if not objective.labels:
         return lambda text: text
-    meant = {}
+    class_of_text = {}
     for label, word in zip(objective.labels, objective.words):
         text = spelt(vocabulary, vocabulary.encode(word))
-        if meant.setdefault(text, label) != label:
+        if class_of_text.setdefault(text, label) != label:
             raise ValueError(
-                f"the vocabulary spells the classes {meant[text]!r} and {label!r} alike, as {text!r}: give them other names"
+                f"the vocabulary spells the classes {class_of_text[text]!r} and {label!r} alike, "
+                f"as {text!r}: give them other names"
             )
-    return meant.get
+    return class_of_text.get
 
 
 def score_in(text: str) -> float | None:
-    """The number that a text is, or None."""
+    """Return the number that a text spells, or None."""
     try:
         score = float(text)
     except ValueError:
@@ -150,9 +183,10 @@ def score_in(text: str) -> float | None:
 
 
 def pairs(objective: Text2Text, examples: list[Example]) -> list[tuple]:
-    """(what is read, what is to be written) of examples; of those with scores `Scored`.
+    """Return (input, target) of examples, or `Scored` pairs if the labels are scores.
 
-    Raises ValueError, which names the line, for a label that is not known.
+    Raises:
+      ValueError: a label is unknown; the message names the line.
     """
     found = []
     for example in examples:
@@ -165,65 +199,73 @@ def pairs(objective: Text2Text, examples: list[Example]) -> list[tuple]:
 
 
 def asked(objective: Text2Text, questions: list[Question]) -> list[Asked]:
-    """Questions as pairs: the answer that is learned is the first, or NOTHING."""
+    """Return questions as pairs; the target is the first answer, or NOTHING."""
     found = []
-    for one in questions:
-        context = one.readable.strip()
-        source = source_of(objective, (one.question, context))
+    for question in questions:
+        context = question.readable.strip()
+        source = source_of(objective, (question.question, context))
         target, end = NOTHING, 0
-        if one.answers:
-            target, start = one.answers[0]
-            assert start is not None  # what is learned is cut with its context
-            before = len(one.readable) - len(one.readable.lstrip())
+        if question.answers:
+            target, start = question.answers[0]
+            assert start is not None  # the first answer always has a start
+            before = len(question.readable) - len(question.readable.lstrip())
             end = len(source) - len(context) - before + start + len(target)
-        found.append(Asked(source, tidy(target), tuple(text for text, _ in one.answers), end))
+        answers = tuple(text for text, _ in question.answers)
+        found.append(Asked(source, tidy(target), answers, end))
     return found
 
 
 def marked(objective: Text2Text, sentences: list[Sentence]) -> list[Marked]:
-    """Sentences of tagged words as pairs. Raises ValueError, which names the line, for an entity of a type that is not known."""
+    """Return sentences of tagged words as pairs.
+
+    Raises:
+      ValueError: an entity has an unknown type; the message names the line.
+    """
     found = []
-    for one in sentences:
-        for entity in segments(one.tags, objective.scheme):
+    for sentence in sentences:
+        words, tags = sentence.words, sentence.tags
+        for entity in segments(tags, objective.scheme):
             if entity.type not in objective.kinds:
                 known = ", ".join(map(repr, objective.kinds))
                 raise ValueError(
-                    f"{one.place(entity.start)}: the tag {one.tags[entity.start]!r}: expected one of {known}, which are those that are learned"
+                    f"{sentence.place(entity.start)}: the tag {tags[entity.start]!r}: "
+                    f"expected one of {known}, the types that the model learns"
                 )
-        found.append(
-            Marked(
-                source_of(objective, one.words),
-                written(one.words, one.tags, objective.scheme),
-                one.words,
-                one.tags,
-            )
-        )
+        source, target = source_of(objective, words), written(words, tags, objective.scheme)
+        found.append(Marked(source, target, words, tags))
     return found
 
 
 def write_pairs(
-    output,
+    output: str | os.PathLike[str],
     vocabulary: Vocabulary,
     objective: Text2Text,
-    examples: dict[str, list[tuple[str, str]]],
-    **more,
+    examples: Mapping[str, Sequence[Any]],
+    **more: Any,
 ) -> ExampleStore:
-    """`write_sources` of a run of one task; examples: its pairs of each split."""
+    """Write the pairs of a single task, {split: pairs}, as `write_sources`."""
     return write_sources(output, vocabulary, objective, {"examples": examples}, [1.0], **more)
 
 
 def write_sources(
-    output,
+    output: str | os.PathLike[str],
     vocabulary: Vocabulary,
     objective: Text2Text,
-    sources: dict[str, dict],
+    sources: Mapping[str, Mapping[str, Sequence[Any]]],
     rates: list[float],
-    **more,
+    **more: Any,
 ) -> ExampleStore:
-    """Write pairs as the store `output`, in place of what is there, and open it.
+    """Write pairs as the store `output`, which is replaced if it exists, and open it.
 
-    sources: {name: {split: pairs}}, of each task, where a pair is (what is read, what is written), `Asked`, `Scored` or `Marked`; rates: how often
-    each has a row; more: further entries of the manifest. What is to be encoded of a source is in memory at once.
+    The texts of a source are in memory at once.
+
+    Args:
+      output: folder of the store.
+      vocabulary: the vocabulary that encodes the texts.
+      objective: its settings go into the manifest.
+      sources: {task: {split: pairs}}; a pair is (input, target), `Asked`, `Scored` or `Marked`.
+      rates: share of each task in the rows.
+      more: further entries of the manifest.
     """
     output = pathlib.Path(output).absolute()
     with replace_store(output) as folder, StoreWriter(folder, vocabulary) as writer:
@@ -235,18 +277,20 @@ def write_sources(
     return ExampleStore.open(output)
 
 
-def add_pairs(writer: StoreWriter, split: str, examples) -> None:
-    """Append pairs to a part of a store."""
+def add_pairs(writer: StoreWriter, split: str, examples: Sequence[Any]) -> None:
+    """Append pairs to a split of a store."""
     ids = writer.vocabulary.encode_batch([text for pair in examples for text in pair[:2]])
-    lengths = np.array([len(one) for one in ids], np.int64)
-    flat = np.fromiter((i for one in ids for i in one), np.int64, count=int(lengths.sum()))
+    lengths = np.array([len(text_ids) for text_ids in ids], np.int64)
+    flat = np.fromiter(
+        (i for text_ids in ids for i in text_ids), np.int64, count=int(lengths.sum())
+    )
     writer.add(split, flat, lengths.reshape(-1, 2).sum(axis=1), lengths)
     answers = [getattr(pair, "answer", pair[1]) for pair in examples]
     writer.add_lines(split, ANSWERS, [json.dumps(answer, ensure_ascii=False) for answer in answers])
     ends = np.zeros(len(examples), "<i4")
-    standing = [i for i, pair in enumerate(examples) if isinstance(pair, Asked) and pair.answers]
+    answered = [i for i, pair in enumerate(examples) if isinstance(pair, Asked) and pair.answers]
     for i, (_, offsets) in zip(
-        standing, writer.vocabulary.encode_offsets([examples[i].source for i in standing])
+        answered, writer.vocabulary.encode_offsets([examples[i].source for i in answered])
     ):
         ends[i] = sum(begin < examples[i].end for begin, _ in offsets)
     writer.add_beside(split, ENDS, ends)

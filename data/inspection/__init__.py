@@ -1,1 +1,1 @@
-"""Decode a real batch and check it."""
+"""Decode batches and check what their objectives guarantee."""

@@ -1,61 +1,82 @@
-"""One real batch, decoded for the eye, and what its objective promises, measured on a few batches.
+"""Report on real batches: some rows decoded, and the guarantees of the objective checked.
 
-The measurements read nothing but the batches, the store and the row table, and recompute each promise in their own way:
-text is compared with the store's tokens, words and documents are walked, shares are held against their binomial spread.
+The checks read only the batches, the store and the row table, and verify each guarantee in a way of
+their own: text is compared with the store's tokens, words and documents are counted again, shares
+are compared with their binomial spread.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 
 from data import batch_spec
-from data.inspection.checks import Check, Seen
+from data.inspection.checks import Check, InspectableObjective, RowStream, Seen
 
 
-def inspect(stream, step=0, batches=8, rows=4, token_id=None):
-    """{"objective", "step", "batches", "passed", "checks", "rows"}: measured from `step` on, some rows decoded.
+def inspect(
+    stream: RowStream,
+    step: int = 0,
+    batches: int = 8,
+    rows: int = 4,
+    token_id: Callable[[str], int | None] | None = None,
+) -> dict[str, Any]:
+    """Return a report on the batches from `step` on.
 
-    token_id: from a piece to its id in the tokenizer that the model will be used with; default: the store's vocabulary.
-    If keys, shapes or ids are wrong, nothing further can be read, and the report ends there.
+    If keys, shapes or ids are wrong, nothing else can be read, and the report ends there.
+
+    Args:
+      stream: the stream of the batches.
+      step: first batch.
+      batches: number of batches that are checked.
+      rows: number of rows of the first batch that are decoded.
+      token_id: piece -> its id in the tokenizer that the model will be used with; the store's
+        vocabulary by default.
+
+    Returns:
+      {"objective", "step", "batches", "passed", "checks", "rows"}.
     """
-    objective = stream.objective
+    objective: InspectableObjective = stream.objective
     token_id = token_id or {piece: i for i, piece in enumerate(stream.vocabulary.pieces)}.get
     seen = [look(stream, step + i) for i in range(batches)]
-    checks, shown = common(stream, seen, step), []
+    checks, rendered = common(stream, seen, step), []
     if checks[0].passed and checks[1].passed:
         checks += objective.measure(stream, seen, token_id)
-        shown = [objective.render(stream, seen[0], i) for i in range(min(rows, len(seen[0].row_B)))]
+        rendered = [
+            objective.render(stream, seen[0], i) for i in range(min(rows, len(seen[0].row_B)))
+        ]
     return {
         "objective": objective.name,
         "step": step,
         "batches": batches,
         "passed": all(check.passed for check in checks),
         "checks": [asdict(check) for check in checks],
-        "rows": shown,
+        "rows": rendered,
     }
 
 
-def look(stream, step):
-    return Seen(
-        stream.batch(step),
-        *stream.draws(step * stream.data.batch_size + np.arange(stream.data.batch_size)),
-    )
+def look(stream: RowStream, step: int) -> Seen:
+    """Return the batch of a step with its rows and keys."""
+    size = stream.data.batch_size
+    return Seen(stream.batch(step), *stream.draws(step * size + np.arange(size)))
 
 
-def common(stream, seen, step):
-    """What holds for every objective; first of all keys and shapes, then ids."""
+def common(stream: RowStream, seen: Sequence[Seen], step: int) -> list[Check]:
+    """Return the checks of every objective: keys and shapes, ids, and slices of a batch."""
+    objective: InspectableObjective = stream.objective
     size, vocabulary = stream.data.batch_size, stream.vocabulary
     shapes = "as the batch spec says"
     try:
-        for each in seen:
-            batch_spec.check(each.batch, stream.objective, size)
+        for inspected in seen:
+            batch_spec.check(inspected.batch, objective, size)
     except ValueError as error:
         shapes = str(error)
     ids = [
-        each.batch[key]
-        for each in seen
-        for key, field in stream.objective.spec().items()
-        if field.role == batch_spec.TOKEN_ID and key in each.batch
+        inspected.batch[key]
+        for inspected in seen
+        for key, field in objective.spec().items()
+        if field.role == batch_spec.TOKEN_ID and key in inspected.batch
     ]
     low, high = min(int(i.min()) for i in ids), max(int(i.max()) for i in ids)
     halves = [

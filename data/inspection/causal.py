@@ -1,25 +1,35 @@
-"""What rows of next tokens promise: the store's text, with a separator where a document ends and nowhere else, cut in two, in pairs, or an answer."""
+"""Checks of rows that are text of the store: next tokens, prefixes, translations and answers.
+
+Next tokens have a separator exactly where a document ends.
+"""
 
 import itertools
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from data.inspection.checks import Check, none, specials, within
+from data.inspection.checks import Check, RowStream, Seen, none, specials, within
+from data.rows.tables import WindowRows, require_id
+from data.rows.translation import ParallelRows
+from data.store.split import Split
+
+TokenId = Callable[[str], int | None]
 
 
-def successions(stream, seen, token_id):
-    """causal_lm."""
+def successions(stream: RowStream, seen: Sequence[Seen], token_id: TokenId) -> list[Check]:
+    """Check batches of causal_lm."""
     objective, vocabulary = stream.objective, stream.vocabulary
+    table: WindowRows = stream.table
     tokens, starts = stream.split.tokens, stream.split.document_starts
     separator = vocabulary.eos if objective.end_of_text else None
     other_next = unweighed = other_text = misplaced = 0
-    for each in seen:
-        tokens_BL, targets_BL = each.batch["token_ids"], each.batch["labels"]
-        other_next += (tokens_BL[:, 1:] != targets_BL[:, :-1]).sum()
-        unweighed += (each.batch["label_weights"] != 1).sum()
-        start_B = stream.table.starts(each.row_B)
-        first_B = stream.table.separators(start_B)[1] if objective.end_of_text else start_B
-        for row, last, first in zip(tokens_BL, targets_BL[:, -1:], first_B.tolist()):
+    for inspected in seen:
+        tokens_BL, labels_BL = inspected.batch["token_ids"], inspected.batch["labels"]
+        other_next += (tokens_BL[:, 1:] != labels_BL[:, :-1]).sum()
+        unweighed += (inspected.batch["label_weights"] != 1).sum()
+        start_B = table.starts(inspected.row_B)
+        first_B = table.separators(start_B)[1] if objective.end_of_text else start_B
+        for row, last, first in zip(tokens_BL, labels_BL[:, -1:], first_B.tolist()):
             text_holds, separators_hold = told(
                 np.concatenate([row, last]), first, tokens, starts, separator
             )
@@ -33,12 +43,13 @@ def successions(stream, seen, token_id):
     ]
 
 
-def continuations(stream, seen, token_id):
-    """prefix_lm."""
+def continuations(stream: RowStream, seen: Sequence[Seen], token_id: TokenId) -> list[Check]:
+    """Check batches of prefix_lm."""
     objective, vocabulary, tokens = stream.objective, stream.vocabulary, stream.split.tokens
+    table: WindowRows = stream.table
     other_text = unended = padding = early = rows = 0
-    for each in seen:
-        batch, start_B = each.batch, stream.table.starts(each.row_B)
+    for inspected in seen:
+        batch, start_B = inspected.batch, table.starts(inspected.row_B)
         parts = (
             (batch["encoder_token_ids"], batch["encoder_attention_mask"]),
             (batch["labels"], batch["label_weights"] > 0),
@@ -53,10 +64,8 @@ def continuations(stream, seen, token_id):
         for i, start in enumerate(start_B.tolist()):
             text = np.concatenate([ids_BL[i, used_BL[i]][:-1] for ids_BL, used_BL in parts])
             other_text += not np.array_equal(text, tokens[start : start + objective.length])
-        early, rows = (
-            early + (parts[0][1].sum(axis=1) - 1 <= objective.length // 2).sum(),
-            rows + len(start_B),
-        )
+        early += (parts[0][1].sum(axis=1) - 1 <= objective.length // 2).sum()
+        rows += len(start_B)
     return [
         none("rows that do not rebuild the store's text", other_text),
         none("parts without </s> at their end", unended),
@@ -71,12 +80,14 @@ def continuations(stream, seen, token_id):
     ]
 
 
-def translations(stream, seen, token_id):
-    """seq2seq."""
-    vocabulary, split, table = stream.vocabulary, stream.split, stream.table
+def translations(stream: RowStream, seen: Sequence[Seen], token_id: TokenId) -> list[Check]:
+    """Check batches of seq2seq."""
+    vocabulary, split = stream.vocabulary, stream.split
+    table: ParallelRows = stream.table
+    eos = require_id(vocabulary.eos)
     other_pairs = padding = unweighed = 0
-    for each in seen:
-        batch = each.batch
+    for inspected in seen:
+        batch = inspected.batch
         sides = [
             (batch["encoder_token_ids"], batch["encoder_segment_ids"]),
             (batch["labels"], batch["decoder_segment_ids"]),
@@ -87,14 +98,15 @@ def translations(stream, seen, token_id):
         unweighed += ((batch["label_weights"] > 0) != (sides[1][1] > 0)).sum() + (
             batch["encoder_attention_mask"] != (sides[0][1] > 0)
         ).sum()
-        for i, row in enumerate(each.row_B.tolist()):
-            first = np.searchsorted(split.document_starts, table.start_Q2[table.first_R[row], 0])
-            pairs = fitting(split, first, stream.objective)
+        for i, row in enumerate(inspected.row_B.tolist()):
+            first_token = table.start_Q2[table.first_R[row], 0]
+            first = int(np.searchsorted(split.document_starts, first_token))
+            pairs = fitting(split, first, stream.objective.length, stream.objective.target_length)
             for number in range(1, int(sides[0][1][i].max()) + 1):
                 pair = next(pairs, (None, None))
                 rows = (ids_BN[i, segments_BN[i] == number] for ids_BN, segments_BN in sides)
                 other_pairs += any(
-                    not np.array_equal(ids, np.append(np.asarray(text), vocabulary.eos))
+                    not np.array_equal(ids, np.append(np.asarray(text), eos))
                     for ids, text in zip(rows, pair)
                 )
     return [
@@ -111,31 +123,28 @@ def translations(stream, seen, token_id):
     ]
 
 
-def answers(stream, seen, token_id):
-    """text2text."""
+def answers(stream: RowStream, seen: Sequence[Seen], token_id: TokenId) -> list[Check]:
+    """Check batches of text2text."""
     objective, vocabulary, split = stream.objective, stream.vocabulary, stream.split
-    frame = [[vocabulary.bos] * objective.start_of_text, [vocabulary.eos]]
+    before, after = [vocabulary.bos] * objective.start_of_text, [vocabulary.eos]
     other_text = shorter = padding = 0
-    for each in seen:
+    for inspected in seen:
+        batch = inspected.batch
         sides = (
-            (each.batch["encoder_token_ids"], each.batch["encoder_attention_mask"]),
-            (each.batch["labels"], each.batch["label_weights"] > 0),
+            (batch["encoder_token_ids"], batch["encoder_attention_mask"]),
+            (batch["labels"], batch["label_weights"] > 0),
         )
         for which, (ids_BN, used_BN) in enumerate(sides):
             padding += (ids_BN[~used_BN] != vocabulary.pad).sum() + (
                 np.diff(used_BN.astype(int), axis=1) > 0
             ).sum()
-            for row, used, number in zip(ids_BN, used_BN, each.row_B.tolist()):
-                low, high = split.sentence_starts[
-                    2 * number + which : 2 * number + which + 2
-                ].tolist()
-                found, room = row[used].tolist(), len(row) - sum(map(len, frame))
-                text = found[len(frame[0]) : -1]
-                other_text += found != [
-                    *frame[0],
-                    *split.tokens[low : low + len(text)].tolist(),
-                    *frame[1],
-                ]
+            for row, used, number in zip(ids_BN, used_BN, inspected.row_B.tolist()):
+                side = 2 * number + which
+                low, high = split.sentence_starts[side : side + 2].tolist()
+                ids, room = row[used].tolist(), len(row) - len(before) - len(after)
+                text = ids[len(before) : -1]
+                stored = split.tokens[low : low + len(text)].tolist()
+                other_text += ids != [*before, *stored, *after]
                 shorter += len(text) != min(high - low, room)
     return [
         none("sides that are not the store's text in its frame", other_text),
@@ -145,24 +154,38 @@ def answers(stream, seen, token_id):
     ]
 
 
-def fitting(split, document, objective):
-    """(source, target) of the documents from one on whose sides fit into a row."""
+def fitting(
+    split: Split, document: int, length: int, target_length: int
+) -> Iterator[list[np.ndarray]]:
+    """Iterate over [source, target] of the documents from `document` on that fit into a row."""
     for d in range(document, len(split.document_starts) - 1):
         edges = split.sentence_starts[2 * d : 2 * d + 3].tolist()
         sides = [split.tokens[low:high] for low, high in itertools.pairwise(edges)]
-        if len(sides[0]) < objective.length and len(sides[1]) < objective.target_length:
+        if len(sides[0]) < length and len(sides[1]) < target_length:
             yield sides
 
 
-def told(row, first, tokens, starts, separator):
-    """(whether a row's text is the store's from token `first` on, whether it has a separator before each document).
+def told(
+    row: np.ndarray, first: int, tokens: np.ndarray, starts: np.ndarray, separator: int | None
+) -> tuple[bool, bool]:
+    """Compare a row with the store's text from token `first` on.
 
-    Before the first document, and behind the last, a separator may be there or not: the row may have begun or ended with it.
+    Before the first document and after the last, a separator is optional: the row may have begun or
+    ended with it.
+
+    Args:
+      row: ids of the row.
+      first: number of the row's first token that is no separator.
+      tokens: ids of the split.
+      starts: first token of each document.
+      separator: id between documents; None for none.
+
+    Returns:
+      Whether the text is the store's, and whether each document has a separator before it.
     """
-    places = np.flatnonzero(row == separator) if separator is not None else np.zeros(0, np.int64)
-    text = np.delete(row, places)
+    positions = np.flatnonzero(row == separator) if separator is not None else np.zeros(0, np.int64)
+    text = np.delete(row, positions)
     expected = set((starts[(starts > first) & (starts < first + len(text))] - first).tolist())
-    found = set((places - np.arange(len(places))).tolist())
-    return np.array_equal(
-        text, tokens[first : first + len(text)]
-    ), expected <= found <= expected | {0, len(text)}
+    found = set((positions - np.arange(len(positions))).tolist())
+    same_text = np.array_equal(text, tokens[first : first + len(text)])
+    return same_text, expected <= found <= expected | {0, len(text)}

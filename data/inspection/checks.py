@@ -1,17 +1,23 @@
-"""A promise that a batch must hold, and the few forms that such promises have."""
+"""Checks of what a batch guarantees, and helpers that build the usual kinds of checks."""
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol, SupportsInt
 
 import numpy as np
 
-SIGMAS = 5  # a sound share lies farther off in one of two million inspections
+from data.batch_spec import SpecifiedObjective
+from data.rows.tables import Batch
+from data.store.split import Split
+from data.vocabulary.base import Vocabulary
+
+SIGMAS = 5  # a correct share lies farther off in one of two million inspections
 
 
 @dataclass(frozen=True)
 class Check:
-    """A promise: what was seen, what was expected, and whether it held."""
+    """One guarantee: the value seen, the value expected, and whether they agree."""
 
     name: str
     passed: bool
@@ -20,32 +26,66 @@ class Check:
 
 
 class Seen(NamedTuple):
-    """A batch, the rows of the table that it was made of, and the keys of their draws."""
+    """A batch, the rows of the table that it was built from, and the keys of their draws."""
 
-    batch: dict
+    batch: Batch
     row_B: np.ndarray
     key_B: np.ndarray
 
 
-def specials(vocabulary, token_id, *roles):
-    """The ids that rows are built with, against the tokenizer's."""
+class RowStream(Protocol):
+    """The part of `data.pipeline.Stream` that inspection reads.
+
+    objective: the objective of the batches.
+    table: the objective's table of rows.
+    data: the `data.config.Data` of the run.
+    """
+
+    objective: Any
+    table: Any
+    data: Any
+    split: Split
+    vocabulary: Vocabulary
+
+    def batch(self, step: int, lo: int = 0, hi: int | None = None) -> Batch: ...
+    def draws(self, position_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
+
+
+class InspectableObjective(SpecifiedObjective, Protocol):
+    """The methods of an objective that a report calls."""
+
+    def measure(
+        self, stream: Any, seen: Sequence[Seen], token_id: Callable[[str], int | None]
+    ) -> list[Check]: ...
+    def render(self, stream: Any, seen: Seen, i: int) -> dict[str, Any]: ...
+
+
+def specials(vocabulary: Vocabulary, token_id: Callable[[str], int | None], *roles: str) -> Check:
+    """Check that the special ids of these roles are the same in the tokenizer."""
     ours = {vocabulary.pieces[i]: i for i in (getattr(vocabulary, role) for role in roles)}
     theirs = {piece: token_id(piece) for piece in ours}
     return Check("special ids are the tokenizer's", ours == theirs, listed(ours), listed(theirs))
 
 
-def listed(ids):
-    """{piece: id} in words."""
+def listed(ids: dict[str, Any]) -> str:
+    """Format {piece: id} as text."""
     return ", ".join(f"{piece} {i}" for piece, i in ids.items())
 
 
-def ends(ids):
-    """First and last of some ids, in words."""
+def ends(ids: Sequence[Any]) -> str:
+    """Format the first and the last of some ids."""
     return f"{ids[0]} ... {ids[-1]}"
 
 
-def within(name, hits, of, share):
-    """A share of random draws, held against its binomial spread."""
+def within(name: str, hits: int, of: int, share: float) -> Check:
+    """Check that the share of hits among random draws lies within its binomial spread.
+
+    Args:
+      name: name of the check.
+      hits: number of draws with the outcome.
+      of: number of draws.
+      share: expected share of hits.
+    """
     spread = SIGMAS * math.sqrt(share * (1 - share) / max(of, 1))
     seen = hits / max(of, 1)
     return Check(
@@ -56,5 +96,6 @@ def within(name, hits, of, share):
     )
 
 
-def none(name, count):
+def none(name: str, count: SupportsInt) -> Check:
+    """Check that something never occurs."""
     return Check(name, int(count) == 0, f"{count:,}", "0")

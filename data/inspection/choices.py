@@ -1,28 +1,38 @@
-"""What rows of questions promise: each choice of a question behind the same text, and the number of the right one."""
+"""Checks of rows of questions: each choice after the same text, and the number of the right one."""
 
-from data.inspection.checks import none, specials
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from data.inspection.checks import Check, RowStream, Seen, none, specials
 from data.inspection.labelled import labelled_row
 
 
-def choices(stream, seen, token_id):
-    """multiple_choice."""
+def choices(
+    stream: RowStream, seen: Sequence[Seen], token_id: Callable[[str], int | None]
+) -> list[Check]:
+    """Check batches of multiple_choice."""
     objective, vocabulary, split = stream.objective, stream.vocabulary, stream.split
-    edges, number_of, own = split.sentence_starts, objective.choices, objective.separators
+    assert split.labels is not None
+    edges, num_choices, separators = (
+        split.sentence_starts,
+        objective.choices,
+        objective.separators,
+    )
     unbounded = other_text = other_label = padding = segments = shorter = 0
-    for each in seen:
-        batch = each.batch
-        other_label += (batch["labels"] != split.labels[each.row_B]).sum()
+    for inspected in seen:
+        batch = inspected.batch
+        other_label += (batch["labels"] != split.labels[inspected.row_B]).sum()
         padding += (batch["token_ids"][~batch["attention_mask"]] != vocabulary.pad).sum()
-        for row, question in enumerate(each.row_B.tolist()):
-            first = question * (number_of + 1)
+        for row, question in enumerate(inspected.row_B.tolist()):
+            first = question * (num_choices + 1)
             texts = [
                 split.tokens[edges[first + i] : edges[first + i + 1]].tolist()
-                for i in range(number_of + 1)
+                for i in range(num_choices + 1)
             ]
-            for choice in range(number_of):
+            for choice in range(num_choices):
                 ids = batch["token_ids"][row, choice, batch["attention_mask"][row, choice]].tolist()
-                second = ids.index(vocabulary.sep) + own
-                a, b = ids[1 : second - own], ids[second:-1]
+                second = ids.index(vocabulary.sep) + separators
+                a, b = ids[1 : second - separators], ids[second:-1]
                 unbounded += ids[0] != vocabulary.cls or ids[-1] != vocabulary.sep
                 other_text += a != texts[0][: len(a)] or b != texts[choice + 1][: len(b)]
                 shorter += (
@@ -43,10 +53,12 @@ def choices(stream, seen, token_id):
     ]
 
 
-def question_row(stream, seen, i):
-    """One question for reading: the row of its right choice."""
+def question_row(stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
+    """Return question i in readable form: the row of its right choice."""
     right = int(seen.batch["labels"][i])
-    one = {key: array[:, right] if array.ndim == 3 else array for key, array in seen.batch.items()}
-    return labelled_row(stream, seen._replace(batch=one), i) | {
+    batch = {
+        key: array[:, right] if array.ndim == 3 else array for key, array in seen.batch.items()
+    }
+    return labelled_row(stream, seen._replace(batch=batch), i) | {
         "label": f"choice {right}, as shown"
     }

@@ -1,56 +1,58 @@
-"""What rows of damaged texts promise: the text whole as the target, and of the input so many tokens hidden behind so many masks."""
+"""Checks of denoising: the whole text as the target, and spans of the input behind masks."""
 
 import math
 from collections import Counter
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from data.inspection.checks import Check, none, specials
+from data.inspection.checks import Check, RowStream, Seen, none, specials
+from data.rows.tables import DocumentRows
 
 
-def damages(stream, seen, token_id):
-    """denoising."""
+def damages(
+    stream: RowStream, seen: Sequence[Seen], token_id: Callable[[str], int | None]
+) -> list[Check]:
+    """Check batches of denoising."""
     objective, vocabulary, tokens = stream.objective, stream.vocabulary, stream.split.tokens
-    other_text = foreign = wrong_rows = disorder = padding = hidden = masks = spans = rows = (
-        kinds
-    ) = 0
-    for each in seen:
-        batch, spans_of = each.batch, stream.table.spans(each.row_B)
-        parts = (
+    table: DocumentRows = stream.table
+    other_text = foreign = wrong_rows = disorder = padding = 0
+    hidden = masks = spans = rows = total = 0
+    for inspected in seen:
+        batch, (start_B, length_B) = inspected.batch, table.spans(inspected.row_B)
+        sides = (
             (batch["encoder_token_ids"], batch["encoder_attention_mask"]),
             (batch["labels"], batch["label_weights"] > 0),
         )
-        for ids_BN, used_BN in parts:
+        for ids_BN, used_BN in sides:
             padding += (ids_BN[~used_BN] != vocabulary.pad).sum() + (
                 np.diff(used_BN.astype(int), axis=1) > 0
             ).sum()
-        inputs, targets = ([ids[used].tolist() for ids, used in zip(*part)] for part in parts)
-        for read, written, start, length in zip(
-            inputs, targets, *(values.tolist() for values in spans_of)
+        inputs, targets = ([ids[used].tolist() for ids, used in zip(*side)] for side in sides)
+        for source, target, start, length in zip(
+            inputs, targets, start_B.tolist(), length_B.tolist()
         ):
             text = tokens[start : start + length].tolist()
-            other_text += written != [vocabulary.bos, *text, vocabulary.eos] or (
-                read[0],
-                read[-1],
-            ) != (vocabulary.bos, vocabulary.eos)
-            kept = [token for token in read[1:-1] if token != vocabulary.mask]
-            gone, number = length - len(kept), round(objective.noise_density * length)
-            wrong_rows += gone != number
-            foreign += bool(Counter(kept) - Counter(text))
+            framed = [source[0], source[-1]] == [vocabulary.bos, vocabulary.eos]
+            other_text += target != [vocabulary.bos, *text, vocabulary.eos] or not framed
+            visible = [token for token in source[1:-1] if token != vocabulary.mask]
+            num_hidden = length - len(visible)
+            wrong_rows += num_hidden != round(objective.noise_density * length)
+            foreign += bool(Counter(visible) - Counter(text))
             rest = iter(text)
-            disorder += not all(token in rest for token in kept)
-            hidden, masks, rows = hidden + gone, masks + len(read) - 2 - len(kept), rows + 1
-            kinds += length
-            spans += (
-                gone / objective.mean_span + 0.5 if gone else 0
-            )  # what is drawn until they hide so many, on average
-    # Lengths vary by the root of their mean; rows that hide few tokens stray from the average by up to a quarter of a span.
+            disorder += not all(token in rest for token in visible)
+            hidden, total, rows = hidden + num_hidden, total + length, rows + 1
+            masks += len(source) - 2 - len(visible)
+            # The average number of spans that are drawn until they hide so many tokens.
+            spans += num_hidden / objective.mean_span + 0.5 if num_hidden else 0
+    # Lengths vary by the root of their mean; rows that hide few tokens deviate from the average by
+    # up to a quarter of a span.
     spread = 4 * math.sqrt(hidden) / objective.mean_span + 0.25 * rows
     return [
         Check(
             "share of tokens hidden",
             not wrong_rows,
-            f"{hidden / max(kinds, 1):.4f} ({wrong_rows} rows off)",
+            f"{hidden / max(total, 1):.4f} ({wrong_rows} rows off)",
             f"{objective.noise_density} of each row, rounded",
         ),
         Check(

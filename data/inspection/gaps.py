@@ -1,60 +1,69 @@
-"""The gaps of a row, and what a model says there, as a person reads them (docs/inside.md).
+"""The gaps of a row and a model's predictions for them, in readable form (docs/inside.md).
 
 L row length   T targets of a row
 """
 
 import math
 import os
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-PIECES = 64  # of a row, from its beginning, at most
-FOLLOWING = 16  # pieces that follow a text, where these are told
-TARGETS = 48  # of a row, that are computed
-GAPS = 8  # of a row, that are told of, at most
+from data.rows.tables import Batch
+from data.vocabulary.base import Vocabulary
+
+PIECES = 64  # largest number of pieces of a row, from its beginning
+FOLLOWING = 16  # pieces that follow a text, where these are the gap
+TARGETS = 48  # targets of a row for which predictions are computed
+GAPS = 8  # largest number of gaps of a row
 
 
 class Gapped(NamedTuple):
-    """A text with gaps. ids: its pieces, the gaps closed; gaps: for each (where it begins in ids, its targets [begin, end) by number)."""
+    """A text with gaps.
+
+    ids: the text's pieces, those of the gaps included.
+    gaps: for each gap, where it begins in `ids`, and the range [begin, end) of its targets.
+    """
 
     ids: list[int]
     gaps: list[tuple[int, int, int]]
 
 
-def masks(row, vocabulary):
-    """Each masked piece is a gap; the text ends before the first that is not told of."""
-    told, ids, gaps = row["label_weights"] > 0, [], []
-    number = dict(zip(row["masked_positions"][told].tolist(), np.flatnonzero(told).tolist()))
-    for place, piece in enumerate(row["token_ids"][:PIECES].tolist()):
-        if place in number and len(gaps) == GAPS:
+def masks(row: Batch, vocabulary: Vocabulary) -> Gapped:
+    """Return a row with a gap at each masked piece; the text ends before the first excess gap."""
+    weighted, ids, gaps = row["label_weights"] > 0, [], []
+    positions = row["masked_positions"][weighted].tolist()
+    number = dict(zip(positions, np.flatnonzero(weighted).tolist()))
+    for position, piece in enumerate(row["token_ids"][:PIECES].tolist()):
+        if position in number and len(gaps) == GAPS:
             break
-        if place in number:
-            gaps.append((len(ids), number[place], number[place] + 1))
-            ids.append(int(row["labels"][number[place]]))
+        if position in number:
+            gaps.append((len(ids), number[position], number[position] + 1))
+            ids.append(int(row["labels"][number[position]]))
         elif is_text(vocabulary, piece):
             ids.append(piece)
     return Gapped(ids, gaps)
 
 
-def masks_ahead(row, vocabulary):
-    """The same of rows whose masked pieces are predicted at the positions before them."""
+def masks_ahead(row: Batch, vocabulary: Vocabulary) -> Gapped:
+    """Return a row whose masked pieces are predicted at the positions before them, as `masks`."""
     return masks(row | {"masked_positions": row["masked_positions"] + 1}, vocabulary)
 
 
-def spans(row, vocabulary):
-    """Each span behind its sentinel is a gap: T5's."""
+def spans(row: Batch, vocabulary: Vocabulary) -> Gapped:
+    """Return a row with a gap at each span that a sentinel replaces, as in T5."""
     targets = row["labels"].tolist()
     heads = [t for t, piece in enumerate(targets) if piece in vocabulary.sentinels]
     ends = [*heads[1:], int(np.flatnonzero(row["label_weights"])[-1])]  # the last target is </s>
-    spans = {
+    ranges = {
         targets[head]: (head + 1, end) for head, end in zip(heads[:GAPS], ends) if end <= TARGETS
     }
     ids, gaps = [], []
     for piece in row["encoder_token_ids"][:PIECES].tolist():
-        if piece in spans:
-            gaps.append((len(ids), *spans[piece]))
-            ids += targets[slice(*spans[piece])]
+        if piece in ranges:
+            gaps.append((len(ids), *ranges[piece]))
+            ids += targets[slice(*ranges[piece])]
         elif piece in vocabulary.sentinels and piece in targets:
             break
         elif is_text(vocabulary, piece):
@@ -62,57 +71,74 @@ def spans(row, vocabulary):
     return Gapped(ids, gaps)
 
 
-def following(row, vocabulary):
-    """What follows the first pieces of a row is its gap."""
+def following(row: Batch, vocabulary: Vocabulary) -> Gapped:
+    """Return the first pieces of a row with one gap: the pieces that follow them."""
     tokens, targets = row["token_ids"].tolist(), row["labels"].tolist()
     end = min(TARGETS, len(targets))
     begin = end - min(FOLLOWING, end // 2)
     return Gapped(tokens[: begin + 1] + targets[begin:end], [(begin + 1, begin, end)])
 
 
-# By `gaps` of an objective; others are scored by what they are for, or have no gaps.
-READERS = {"masks": masks, "masks_ahead": masks_ahead, "spans": spans, "following": following}
+# Keys are the `gaps` of an objective. Other objectives are scored by their task, or have no gaps.
+READERS: dict[str, Callable[[Batch, Vocabulary], Gapped]] = {
+    "masks": masks,
+    "masks_ahead": masks_ahead,
+    "spans": spans,
+    "following": following,
+}
 
 
 class GapReader:
-    """Reads the gaps of an objective's rows and spells out what is said in them. ids: how many ids the rows' vocabulary has."""
+    """Reads the gaps of an objective's rows and describes a model's predictions for them.
 
-    def __init__(self, kind, stream):
-        """kind: one of `READERS`. stream: the `data.pipeline.Stream` of the rows."""
-        self.find, self.vocabulary, self.ids = (
-            READERS[kind],
-            stream.vocabulary,
-            stream.vocabulary.size,
-        )
+    ids: number of ids of the rows' vocabulary.
+    """
 
-    def read(self, row):
-        """Return the `Gapped` of a row, {key: array} without the axis of rows."""
+    def __init__(self, kind: str, stream: Any) -> None:
+        """Read the rows of a `data.pipeline.Stream`; `kind` is a key of `READERS`."""
+        self.find, self.vocabulary = READERS[kind], stream.vocabulary
+        self.ids = stream.vocabulary.size
+
+    def read(self, row: Batch) -> Gapped:
+        """Return the `Gapped` of a row, whose arrays have no axis of rows."""
         return self.find(row, self.vocabulary)
 
-    def describe(self, gapped, id_T, chance_T):
-        """Return {"text", "gaps"} of a row: see `told`."""
+    def describe(self, gapped: Gapped, id_T: np.ndarray, chance_T: np.ndarray) -> dict[str, Any]:
+        """Return {"text", "gaps"} of a row; see `told`."""
         return told(self.vocabulary, gapped, id_T, chance_T)
 
 
-def is_text(vocabulary, piece):
-    """Whether a piece stands for text, and not for the row's form."""
+def is_text(vocabulary: Vocabulary, piece: int) -> bool:
+    """Return whether a piece stands for text, not for the row's format."""
     return piece < vocabulary.size and (not vocabulary.special[piece] or piece == vocabulary.unk)
 
 
-def told(vocabulary, gapped, id_T, chance_T):
-    """{"text", "gaps"} of a row, as a line of the file has it; id_T, chance_T: what the model finds likeliest for each target, and how likely."""
-    ids, text, gaps, behind = gapped.ids, [], [], 0
-    for at, begin, end in gapped.gaps:
-        text.append(added(vocabulary, ids[:behind], ids[behind:at]))
-        behind = at + end - begin
-        one = {"right": ids[at:behind], "told": id_T[begin:end].tolist()}
-        words = {name: added(vocabulary, ids[:at], own) for name, own in one.items()}
-        gaps.append(words | {"probability": round(math.prod(chance_T[begin:end].tolist()), 4)})
-    return {"text": [*text, added(vocabulary, ids[:behind], ids[behind:])], "gaps": gaps}
+def told(
+    vocabulary: Vocabulary, gapped: Gapped, id_T: np.ndarray, chance_T: np.ndarray
+) -> dict[str, Any]:
+    """Return {"text", "gaps"} of a row, as a line of the file has it.
+
+    Args:
+      vocabulary: the vocabulary of the row.
+      gapped: the row's text and gaps.
+      id_T: the most probable id of each target.
+      chance_T: the probability of that id.
+    """
+    ids, text, gaps, last_end = gapped.ids, [], [], 0
+    for start, begin, end in gapped.gaps:
+        text.append(added(vocabulary, ids[:last_end], ids[last_end:start]))
+        last_end = start + end - begin
+        pieces = {"right": ids[start:last_end], "told": id_T[begin:end].tolist()}
+        texts = {name: added(vocabulary, ids[:start], own) for name, own in pieces.items()}
+        gaps.append(texts | {"probability": round(math.prod(chance_T[begin:end].tolist()), 4)})
+    return {"text": [*text, added(vocabulary, ids[:last_end], ids[last_end:])], "gaps": gaps}
 
 
-def added(vocabulary, before, ids):
-    """What pieces add to the text of those before them, its blanks included; their names where that is nothing."""
+def added(vocabulary: Vocabulary, before: Sequence[int], ids: Sequence[int]) -> str:
+    """Return the text that pieces add to the text of the pieces before them, blanks included.
+
+    Where that is nothing, return the names of the pieces.
+    """
     known, whole = vocabulary.decode(before), vocabulary.decode([*before, *ids])
     shared = os.path.commonprefix([known, whole])  # noqa: RUF071 - characters, not folders
     text = whole[len(shared) :]

@@ -1,28 +1,35 @@
-"""What rows of labelled examples promise: the texts of an example with what stands between them, cut at their ends, and its own label."""
+"""Checks of rows of labelled examples: their texts, cut at their ends, and their labels."""
 
-from data.inspection.checks import none, specials
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from data.inspection.checks import Check, RowStream, Seen, none, specials
 from data.inspection.rendering import spaced
 
 
-def labels(stream, seen, token_id):
-    """classification and regression."""
+def labels(
+    stream: RowStream, seen: Sequence[Seen], token_id: Callable[[str], int | None]
+) -> list[Check]:
+    """Check batches of classification and regression."""
     objective, vocabulary, split = stream.objective, stream.vocabulary, stream.split
+    assert split.labels is not None
     edges, count = split.sentence_starts, len(split.labels)
-    texts = (len(edges) - 1) // count
+    num_texts = (len(edges) - 1) // count
     unbounded = other_text = other_label = padding = segments = shorter = 0
-    for each in seen:
-        batch = each.batch
-        found = batch["labels"]
-        other_label += (found != split.labels[each.row_B]).sum()
+    for inspected in seen:
+        batch = inspected.batch
+        other_label += (batch["labels"] != split.labels[inspected.row_B]).sum()
         padding += (batch["token_ids"][~batch["attention_mask"]] != vocabulary.pad).sum()
-        for row, number in enumerate(each.row_B.tolist()):
+        for row, number in enumerate(inspected.row_B.tolist()):
             ids = batch["token_ids"][row, batch["attention_mask"][row]].tolist()
+            first = num_texts * number
             whole = [
-                split.tokens[edges[texts * number + i] : edges[texts * number + i + 1]].tolist()
-                for i in range(texts)
+                split.tokens[edges[first + i] : edges[first + i + 1]].tolist()
+                for i in range(num_texts)
             ]
-            second = ids.index(vocabulary.sep) + objective.separators if texts == 2 else len(ids)
-            parts = [ids[1 : ids.index(vocabulary.sep)], ids[second:-1]][:texts]
+            end = ids.index(vocabulary.sep)
+            second = end + objective.separators if num_texts == 2 else len(ids)
+            parts = [ids[1:end], ids[second:-1]][:num_texts]
             unbounded += ids[0] != vocabulary.cls or ids[-1] != vocabulary.sep
             other_text += any(part != text[: len(part)] for part, text in zip(parts, whole))
             segments += batch["token_type_ids"][row].tolist() != [
@@ -42,11 +49,11 @@ def labels(stream, seen, token_id):
     ]
 
 
-def labelled_row(stream, seen, i):
-    """One row for reading."""
+def labelled_row(stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
+    """Return row i in readable form."""
     batch, length = seen.batch, int(seen.batch["attention_mask"][i].sum())
     label = batch["labels"][i]
-    label = f"class {label}" if batch["labels"].dtype.kind == "i" else f"score {label:g}"
+    described = f"class {label}" if batch["labels"].dtype.kind == "i" else f"score {label:g}"
     return {
         "row": int(seen.row_B[i]),
         "tokens": [
@@ -54,5 +61,5 @@ def labelled_row(stream, seen, i):
         ],
         "padding": int(batch["attention_mask"].shape[1] - length),
         "segments": batch["token_type_ids"][i, :length].tolist(),
-        "label": label,
+        "label": described,
     }

@@ -1,60 +1,64 @@
-"""What masks promise: how many there are, what stands in their places, and that no other token is predicted."""
+"""Checks of masked tokens: their number, what replaces them, and that no others are predicted."""
+
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from data.inspection.checks import Check, none, specials, within
+from data.inspection.checks import Check, RowStream, Seen, none, specials, within
 from data.inspection.rows import originals
+from data.rows.tables import Batch
+from data.vocabulary.base import Vocabulary
 
 
-def masks(stream, seen, token_id, shares=(0.8, 0.1), roles=("pad", "cls", "sep", "mask")):
-    """Measure the masks of a row of masked words.
+def masks(
+    stream: RowStream,
+    seen: Sequence[Seen],
+    token_id: Callable[[str], int | None],
+    shares: tuple[float, float] = (0.8, 0.1),
+    roles: tuple[str, ...] = ("pad", "cls", "sep", "mask"),
+) -> list[Check]:
+    """Check the masks of batches.
 
-    shares: of the masked words, those that become [MASK], and another word. roles: of the special tokens that rows are built with.
+    Args:
+      stream: the stream of the batches.
+      seen: the batches.
+      token_id: piece -> its id in the tokenizer.
+      shares: shares of the masked tokens that become [MASK], and another token.
+      roles: roles of the special tokens that rows are built with.
     """
     objective, vocabulary = stream.objective, stream.vocabulary
     masked = tokens = wanted = wrong_rows = special = padding = disorder = torn = 0
-    actions = np.zeros(3, np.int64)  # [MASK], another id, the same id
-    for each in seen:
-        batch, text_BL = each.batch, originals(each.batch)
-        used_BP, valid_BL = batch["label_weights"] > 0, batch["attention_mask"]
-        ordinary_B = (valid_BL & ~vocabulary.special[text_BL]).sum(axis=1)
+    actions = np.zeros(3, np.int64)
+    for inspected in seen:
+        batch, text_BL = inspected.batch, originals(inspected.batch)
+        used_BP, mask_BL = batch["label_weights"] > 0, batch["attention_mask"]
+        ordinary_B = (mask_BL & ~vocabulary.special[text_BL]).sum(axis=1)
         wanted_B = [
             min(objective.max_predictions, max(1, round(objective.mask_rate * n)), n)
             for n in ordinary_B.tolist()
         ]
         number_B = used_BP.sum(axis=1)
-        masked, tokens, wanted = (
-            masked + number_B.sum(),
-            tokens + ordinary_B.sum(),
-            wanted + sum(wanted_B),
-        )
+        masked += number_B.sum()
+        tokens += ordinary_B.sum()
+        wanted += sum(wanted_B)
         wrong_rows += (
             (number_B > wanted_B).sum() if objective.whole_words else (number_B != wanted_B).sum()
         )
         special += vocabulary.special[batch["labels"][used_BP]].sum()
-        padding += (
-            used_BP & ~np.take_along_axis(valid_BL, batch["masked_positions"], axis=1)
-        ).sum()
-        padding += (batch["token_ids"][~valid_BL] != vocabulary.pad).sum()
+        padding += (used_BP & ~np.take_along_axis(mask_BL, batch["masked_positions"], axis=1)).sum()
+        padding += (batch["token_ids"][~mask_BL] != vocabulary.pad).sum()
         disorder += (used_BP[:, 1:] & (np.diff(batch["masked_positions"], axis=1) <= 0)).sum()
-        shown = np.take_along_axis(batch["token_ids"], batch["masked_positions"], axis=1)[used_BP]
-        same = shown == batch["labels"][used_BP]
-        actions += (
-            (shown == vocabulary.mask).sum(),
-            ((shown != vocabulary.mask) & ~same).sum(),
-            same.sum(),
-        )
+        actions += count_actions(batch, vocabulary.mask)
         torn += torn_words(batch, text_BL, vocabulary) if objective.whole_words else 0
-    share = masked / max(tokens, 1)
     rate_holds = wrong_rows == 0 and (not objective.whole_words or masked >= 0.8 * wanted)
     as_mask, as_other = shares
-    chance = as_other / (~vocabulary.special).sum()  # a random id is the true one
+    chance = as_other / (~vocabulary.special).sum()  # that a random id is the true one
     bound = "at most " if objective.whole_words else ""
     return [
         Check(
             "share of tokens masked",
             bool(rate_holds),
-            f"{share:.4f} ({masked:,} of {tokens:,}; {wrong_rows} rows off)",
+            f"{masked / max(tokens, 1):.4f} ({masked:,} of {tokens:,}; {wrong_rows} rows off)",
             f"{bound}{objective.mask_rate} of each row, rounded",
         ),
         within("masked as [MASK]", actions[0], masked, as_mask),
@@ -68,30 +72,43 @@ def masks(stream, seen, token_id, shares=(0.8, 0.1), roles=("pad", "cls", "sep",
     ]
 
 
-def replacements(seen):
-    """Measure what draws other words in the places of masks, and whether every token is judged."""
-    chances = np.concatenate([each.batch["uniforms"].ravel() for each in seen])
-    unjudged = sum(
-        (each.batch["discriminator_weights"] != each.batch["attention_mask"]).sum() for each in seen
+def count_actions(batch: Batch, mask_id: int | None) -> np.ndarray:
+    """Return how many masked tokens became [MASK], another id, and the same id: [3]."""
+    used_BP = batch["label_weights"] > 0
+    shown = np.take_along_axis(batch["token_ids"], batch["masked_positions"], axis=1)[used_BP]
+    same = shown == batch["labels"][used_BP]
+    as_mask = shown == mask_id
+    return np.array([as_mask.sum(), (~as_mask & ~same).sum(), same.sum()])
+
+
+def replacements(seen: Sequence[Seen]) -> list[Check]:
+    """Check the uniform numbers of replaced_token, and that every token is classified."""
+    uniforms = np.concatenate([inspected.batch["uniforms"].ravel() for inspected in seen])
+    unweighed = sum(
+        (inspected.batch["discriminator_weights"] != inspected.batch["attention_mask"]).sum()
+        for inspected in seen
     )
     return [
-        none("chances below 0, or of 1 and more", ((chances < 0) | (chances >= 1)).sum()),
+        none("chances below 0, or of 1 and more", ((uniforms < 0) | (uniforms >= 1)).sum()),
         *(
-            within(f"chances below {at}", (chances < at).sum(), chances.size, at)
-            for at in (0.1, 0.5, 0.9)
+            within(f"chances below {limit}", (uniforms < limit).sum(), uniforms.size, limit)
+            for limit in (0.1, 0.5, 0.9)
         ),
-        none("tokens not judged, padding judged", unjudged),
+        none("tokens not judged, padding judged", unweighed),
     ]
 
 
-def torn_words(batch, text_BL, vocabulary):
-    """Words of which some pieces are masked and others not."""
+def torn_words(batch: Batch, text_BL: np.ndarray, vocabulary: Vocabulary) -> int:
+    """Return the number of words that are masked in part.
+
+    text_BL: ids of the batch before they were masked.
+    """
     torn = 0
-    for text, valid, positions, weights in zip(
+    for text, mask, positions, weights in zip(
         text_BL.tolist(), batch["attention_mask"], batch["masked_positions"], batch["label_weights"]
     ):
         masked, words = set(positions[weights > 0].tolist()), []
-        for i in range(int(valid.sum())):
+        for i in range(int(mask.sum())):
             breaks = vocabulary.special[text[i]] and text[i] != vocabulary.unk
             if breaks or vocabulary.starts_word[text[i]] or not words:
                 words.append([])

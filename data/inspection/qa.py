@@ -1,37 +1,41 @@
-"""What rows of questions promise: the question, the right part of its context, and the answer's own tokens where it is there."""
+"""Checks of rows of questions: the question, the right window of its context, and the answer."""
 
-from data.inspection.checks import none, specials
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from data.inspection.checks import Check, RowStream, Seen, none, specials
 from data.inspection.rendering import spaced
 from data.store.qa_reader import opened
 
 
-def windows(stream, seen, token_id):
-    """answer_span."""
+def windows(
+    stream: RowStream, seen: Sequence[Seen], token_id: Callable[[str], int | None]
+) -> list[Check]:
+    """Check batches of answer_span."""
     objective, vocabulary, split = stream.objective, stream.vocabulary, stream.split
     spans_Q6 = opened(split).spans_Q6
-    other_text = targets = segments = padding = behind = 0
-    for each in seen:
-        batch = each.batch
+    other_text = targets = segments = padding = misplaced = 0
+    for inspected in seen:
+        batch = inspected.batch
         padding += (batch["token_ids"][~batch["attention_mask"]] != vocabulary.pad).sum()
         for row, number in enumerate(batch["question_ids"].tolist()):
-            asked, asked_end, first, last, answer, answer_end = spans_Q6[number].tolist()
-            question = split.tokens[asked:asked_end].tolist()[: objective.question]
+            begin, end, first, last, answer, answer_end = spans_Q6[number].tolist()
+            question = split.tokens[begin:end].tolist()[: objective.question]
             head = [vocabulary.cls, *question, *[vocabulary.sep] * objective.separators]
             room, skipped = objective.length - len(head) - 1, int(batch["context_offsets"][row])
-            part = split.tokens[first + skipped : last].tolist()[:room]
+            window = split.tokens[first + skipped : last].tolist()[:room]
             ids = batch["token_ids"][row, batch["attention_mask"][row]].tolist()
-            other_text += ids != [*head, *part, vocabulary.sep] or batch["context_starts"][
-                row
-            ] != len(head)
+            context_start = batch["context_starts"][row]
+            other_text += ids != [*head, *window, vocabulary.sep] or context_start != len(head)
             segments += batch["token_type_ids"][row].tolist() != [
                 int(len(head) <= i < len(ids)) for i in range(objective.length)
             ]
-            behind += skipped % (room - objective.stride) != 0 or not 0 <= skipped < max(
+            misplaced += skipped % (room - objective.stride) != 0 or not 0 <= skipped < max(
                 1, last - first - objective.stride
             )
             low, high = answer - first - skipped, answer_end - first - skipped
-            there = answer >= 0 and 0 <= low and high <= len(part)
-            expected = (len(head) + low, len(head) + high - 1) if there else (0, 0)
+            has_answer = answer >= 0 and 0 <= low and high <= len(window)
+            expected = (len(head) + low, len(head) + high - 1) if has_answer else (0, 0)
             targets += (
                 int(batch["start_positions"][row]),
                 int(batch["end_positions"][row]),
@@ -40,19 +44,17 @@ def windows(stream, seen, token_id):
         specials(vocabulary, token_id, "pad", "cls", "sep"),
         none("rows with other text than the question's and its context's", other_text),
         none("rows whose targets are not the answer's tokens", targets),
-        none("parts that begin elsewhere than the one before them says", behind),
+        none("parts that begin elsewhere than the one before them says", misplaced),
         none("rows whose segments are not their texts", segments),
         none("tokens in padding", padding),
     ]
 
 
-def window_row(stream, seen, i):
-    """One row for reading."""
+def window_row(stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
+    """Return row i in readable form."""
     batch, length = seen.batch, int(seen.batch["attention_mask"][i].sum())
-    tokens, (start, end) = (
-        batch["token_ids"][i, :length].tolist(),
-        (int(batch[key][i]) for key in ("start_positions", "end_positions")),
-    )
+    tokens = batch["token_ids"][i, :length].tolist()
+    start, end = (int(batch[key][i]) for key in ("start_positions", "end_positions"))
     return {
         "row": int(seen.row_B[i]),
         "tokens": [spaced(stream.vocabulary, token) for token in tokens],

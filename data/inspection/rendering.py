@@ -1,12 +1,16 @@
-"""A row of a batch as a person reads it: ids as text, masked words listed, segments and labels in words."""
+"""Rows of a batch in readable form: ids as text, masked tokens listed, labels spelled out."""
 
-from data.batch_spec import TOKEN_ID
+from typing import Any
+
+from data.batch_spec import TOKEN_ID, SpecifiedObjective
+from data.inspection.checks import RowStream, Seen
+from data.vocabulary.base import Vocabulary
 
 
-def token_row(stream, seen, i):
-    """Return the tokens of one row: of the keys of token ids those that a model reads first."""
-    spec = stream.objective.spec()
-    key = next(key for key, field in spec.items() if field.role == TOKEN_ID)
+def token_row(stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
+    """Return the tokens of row i: the first key of the batch spec that holds token ids."""
+    objective: SpecifiedObjective = stream.objective
+    key = next(key for key, field in objective.spec().items() if field.role == TOKEN_ID)
     tokens = seen.batch[key][i].ravel().tolist()
     return {
         "row": int(seen.row_B[i]),
@@ -15,10 +19,10 @@ def token_row(stream, seen, i):
     }
 
 
-def masked_row(stream, seen, i, label=""):
-    """Return one row of masked words, of a pair or not: what the model sees, what it must predict.
+def masked_row(stream: RowStream, seen: Seen, i: int, label: str = "") -> dict[str, Any]:
+    """Return row i of masked tokens: the model's input and its targets.
 
-    label: of the pair, in words.
+    label: the label of a pair, as text.
     """
     batch, vocabulary = seen.batch, stream.vocabulary
     length, masked = int(batch["attention_mask"][i].sum()), []
@@ -34,8 +38,8 @@ def masked_row(stream, seen, i, label=""):
                 if shown == target
                 else "by another word"
             )
-            words = {"target": word(vocabulary, target), "shown": word(vocabulary, shown)}
-            masked.append({"position": position, **words, "how": how})
+            texts = {"target": word(vocabulary, target), "shown": word(vocabulary, shown)}
+            masked.append({"position": position, **texts, "how": how})
     row = {
         "row": int(seen.row_B[i]),
         "tokens": [spaced(vocabulary, token) for token in batch["token_ids"][i, :length].tolist()],
@@ -48,8 +52,8 @@ def masked_row(stream, seen, i, label=""):
     return row
 
 
-def next_row(stream, seen, i):
-    """One row of causal_lm for reading: what the model sees, and the token behind it, which it is to tell last."""
+def next_row(stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
+    """Return row i of causal_lm: the model's input and the token that follows it."""
     vocabulary = stream.vocabulary
     return {
         "row": int(seen.row_B[i]),
@@ -58,8 +62,8 @@ def next_row(stream, seen, i):
     }
 
 
-def part_row(stream, seen, i):
-    """One row of prefix_lm, seq2seq, text2text or denoising for reading, without padding."""
+def part_row(stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
+    """Return row i of prefix_lm, seq2seq, text2text or denoising, without padding."""
     batch, row = seen.batch, span_row(stream, seen, i)
     lengths = {
         "inputs": int(batch["encoder_attention_mask"][i].sum()),
@@ -68,8 +72,8 @@ def part_row(stream, seen, i):
     return row | {key: row[key][:length] for key, length in lengths.items()}
 
 
-def span_row(stream, seen, i):
-    """One row of span_corruption for reading."""
+def span_row(stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
+    """Return row i of span_corruption."""
     inputs, targets = (seen.batch[key][i].tolist() for key in ("encoder_token_ids", "labels"))
     vocabulary = stream.vocabulary
     return {
@@ -79,14 +83,17 @@ def span_row(stream, seen, i):
     }
 
 
-def word(vocabulary, token):
-    """An id as a reader knows it: its text, or its piece where bytes make no text of their own."""
+def word(vocabulary: Vocabulary, token: int) -> str:
+    """Return the text of an id, or its piece where its bytes are no text of their own."""
     text = vocabulary.decode([token]).strip()
     return vocabulary.piece(token) if not text or "\ufffd" in text else text.removeprefix("##")
 
 
-def spaced(vocabulary, token):
-    """The same with a blank before it where a word, or a special token, begins; a piece that is a blank is that."""
+def spaced(vocabulary: Vocabulary, token: int) -> str:
+    """Return the text of an id, with a blank before it where a word or a special token begins.
+
+    A piece that is a blank becomes one blank.
+    """
     text = word(vocabulary, token)
     blank = " " if vocabulary.starts_word[token] or vocabulary.special[token] else ""
     return blank + ("" if text in ("▁", "Ġ") else text)

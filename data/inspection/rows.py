@@ -1,58 +1,62 @@
-"""Are the rows of a batch made of the store's text as their kind says? Measured again from the store's own offsets."""
+"""Checks that rows are the store's text, laid out as their kind says, from the store's offsets."""
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from data.inspection.causal import told
-from data.inspection.checks import Check, none, within
+from data.inspection.checks import Check, RowStream, Seen, none, within
 from data.rows.full_sentences import SentenceRows
 from data.rows.packed import PackedRows
-from data.rows.tables import DocumentRows
+from data.rows.sentence_pairs import ChunkRows, SentencePairRows
+from data.rows.tables import Batch, DocumentRows, WindowRows
 
 
-def originals(batch):
-    """The ids of a masked batch with the masks taken out again: [B, L]."""
+def originals(batch: Batch) -> np.ndarray:
+    """Return the ids of a masked batch before they were masked: [B, L]."""
     text_BL = batch["token_ids"].copy()
     row, slot = np.nonzero(batch["label_weights"])
     text_BL[row, batch["masked_positions"][row, slot]] = batch["labels"][row, slot]
     return text_BL
 
 
-def texts(stream, seen):
-    """Rows of masked_lm, or of an objective that masks as it does, against the store."""
+def texts(stream: RowStream, seen: Sequence[Seen]) -> list[Check]:
+    """Check the text of rows of masked_lm, or of an objective with the same rows."""
     return (packed if isinstance(stream.table, PackedRows) else documents)(stream, seen)
 
 
-def packed(stream, seen):
-    """Rows of several pieces, each whole and framed, against the store's documents; and how much of the rows is not padding."""
-    tokens, starts, vocabulary = (
-        stream.split.tokens,
-        stream.split.document_starts,
-        stream.vocabulary,
-    )
-    width = stream.table.length - 2
-    frames = uncounted = across = other_text = there = places = 0
-    for each in seen:
-        row_P, first_P, length_P, _ = stream.table.spans(each.row_B)
+def packed(stream: RowStream, seen: Sequence[Seen]) -> list[Check]:
+    """Check packed rows: each segment whole and framed; and report the share of padding."""
+    table: PackedRows = stream.table
+    tokens, starts = stream.split.tokens, stream.split.document_starts
+    vocabulary = stream.vocabulary
+    width = table.length - 2
+    frames = uncounted = across = other_text = tokens_in_rows = positions = 0
+    for inspected in seen:
+        row_P, first_P, length_P, _ = table.spans(inspected.row_B)
         home_P = np.searchsorted(starts, first_P, side="right") - 1
         across += ((first_P - starts[home_P]) % width > 0).sum()
         across += (length_P != np.minimum(starts[home_P + 1] - first_P, width)).sum()
-        there, places = (
-            there + each.batch["attention_mask"].sum(),
-            places + each.batch["attention_mask"].size,
-        )
-        for i, (row, valid, pieces) in enumerate(
-            zip(originals(each.batch), each.batch["attention_mask"], each.batch["segment_ids"])
+        tokens_in_rows += inspected.batch["attention_mask"].sum()
+        positions += inspected.batch["attention_mask"].size
+        for i, (row, mask, segments) in enumerate(
+            zip(
+                originals(inspected.batch),
+                inspected.batch["attention_mask"],
+                inspected.batch["segment_ids"],
+            )
         ):
             first, length = first_P[row_P == i].tolist(), length_P[row_P == i].tolist()
-            uncounted += pieces.tolist() != [
-                k for k, n in enumerate(length, 1) for _ in range(n + 2)
-            ] + [0] * int((~valid).sum())
-            for k, (a, n) in enumerate(zip(first, length), 1):
-                piece = row[pieces == k]
+            expected = [k for k, n in enumerate(length, 1) for _ in range(n + 2)]
+            uncounted += segments.tolist() != expected + [0] * int((~mask).sum())
+            for k, (start, n) in enumerate(zip(first, length), 1):
+                segment = row[segments == k]
                 frames += (
-                    len(piece) < 2 or piece[0] != vocabulary.cls or piece[-1] != vocabulary.sep
+                    len(segment) < 2
+                    or segment[0] != vocabulary.cls
+                    or segment[-1] != vocabulary.sep
                 )
-                other_text += not np.array_equal(piece[1:-1], tokens[a : a + n])
+                other_text += not np.array_equal(segment[1:-1], tokens[start : start + n])
     return [
         none("pieces across documents, or cut where the row had room", across),
         none("pieces that are not framed by [CLS] and [SEP]", frames),
@@ -61,25 +65,26 @@ def packed(stream, seen):
         Check(
             "share of the rows that is not padding",
             True,
-            f"{there / places:.4f}",
+            f"{tokens_in_rows / positions:.4f}",
             "as near to 1 as the lengths allow",
         ),
     ]
 
 
-def documents(stream, seen):
-    """Rows that are one piece, or one stretch of the stream, against the store."""
+def documents(stream: RowStream, seen: Sequence[Seen]) -> list[Check]:
+    """Check rows of one document, or of one window of the stream."""
+    table: DocumentRows | WindowRows | SentenceRows = stream.table
     tokens, starts = stream.split.tokens, stream.split.document_starts
     across = other_text = 0
-    separate = isinstance(stream.table, DocumentRows)
-    for each in seen:
-        first_B, _ = stream.table.spans(each.row_B)
+    separate = isinstance(table, DocumentRows)
+    for inspected in seen:
+        first_B, _ = table.spans(inspected.row_B)
         if not separate:
-            _, first_B = stream.table.separators(first_B)
-        for row, valid, first in zip(
-            originals(each.batch), each.batch["attention_mask"], first_B.tolist()
+            _, first_B = table.separators(first_B)
+        for row, mask, first in zip(
+            originals(inspected.batch), inspected.batch["attention_mask"], first_B.tolist()
         ):
-            body = row[1 : valid.sum() - 1]
+            body = row[1 : mask.sum() - 1]
             if separate:
                 other_text += not np.array_equal(body, tokens[first : first + len(body)])
                 across += ((starts > first) & (starts < first + len(body))).any()
@@ -88,30 +93,33 @@ def documents(stream, seen):
                     body, first, tokens, starts, stream.vocabulary.sep
                 )
                 other_text, across = other_text + (not text_holds), across + (not separators_hold)
-    more = sentences(stream, seen) if isinstance(stream.table, SentenceRows) else []
+    more = sentences(stream, seen) if isinstance(table, SentenceRows) else []
     promise = "rows across documents" if separate else "rows with documents not separated"
     return [none(promise, across), none("rows whose text is not the store's", other_text), *more]
 
 
-def sentences(stream, seen):
-    """Rows of full sentences: only one longer than a row may be cut, and no row has room for what follows it."""
-    width, split, starts = stream.table.width, stream.split, stream.split.sentence_starts
+def sentences(stream: RowStream, seen: Sequence[Seen]) -> list[Check]:
+    """Check rows of full sentences.
+
+    Only a sentence longer than a row may be cut, and no row has room for the next sentence.
+    """
+    table: SentenceRows = stream.table
+    width, split, starts = table.width, stream.split, stream.split.sentence_starts
     ends = {int(split.document_starts[source.documents[1]]) for source in split.sources}
     cut = roomy = 0
-    for each in seen:
-        start_B, _ = stream.table.spans(each.row_B)
-        _, first_B = stream.table.separators(start_B)
-        for row, valid, first in zip(
-            originals(each.batch), each.batch["attention_mask"], first_B.tolist()
+    for inspected in seen:
+        start_B, _ = table.spans(inspected.row_B)
+        _, first_B = table.separators(start_B)
+        for row, mask, first in zip(
+            originals(inspected.batch), inspected.batch["attention_mask"], first_B.tolist()
         ):
-            body = row[1 : valid.sum() - 1]
+            body = row[1 : mask.sum() - 1]
             end = first + int((body != stream.vocabulary.sep).sum())
             for border in (first, end):
                 i = np.searchsorted(starts, border)
                 cut += starts[i] != border and starts[i] - starts[i - 1] <= width
-            i = np.searchsorted(
-                starts, end, side="right"
-            )  # of the sentence behind the next, if one begins here
+            # The sentence after the next, if one begins here.
+            i = np.searchsorted(starts, end, side="right")
             if end not in ends and starts[i - 1] == end:
                 following = int(starts[i] - end)
                 following //= -(-following // width)
@@ -125,37 +133,33 @@ def sentences(stream, seen):
     ]
 
 
-def pairs(stream, seen):
-    """Rows of sentence_pair against the store."""
-    tokens, starts, vocabulary = (
-        stream.split.tokens,
-        stream.split.document_starts,
-        stream.vocabulary,
-    )
+def pairs(stream: RowStream, seen: Sequence[Seen]) -> list[Check]:
+    """Check the text and the labels of rows of sentence_pair."""
+    table: SentencePairRows = stream.table
+    tokens, starts = stream.split.tokens, stream.split.document_starts
+    vocabulary = stream.vocabulary
     across = mislabelled = layout = other_text = other = rows = 0
-    for each in seen:
-        batch, text_BL = each.batch, originals(each.batch)
-        (a_start, a), (b_start, b), _ = stream.table.pairs(
-            each.row_B, each.key_B, stream.objective.short_seq_prob, stream.objective.random_next
+    for inspected in seen:
+        batch, text_BL = inspected.batch, originals(inspected.batch)
+        (a_start, a), (b_start, b), _ = table.pairs(
+            inspected.row_B,
+            inspected.key_B,
+            stream.objective.short_seq_prob,
+            stream.objective.random_next,
         )
-        home, away = (
-            np.searchsorted(starts, a_start, side="right"),
-            np.searchsorted(starts, b_start, side="right"),
-        )
-        across += (np.searchsorted(starts, a_start + a - 1, side="right") != home).sum()
-        across += (np.searchsorted(starts, b_start + b - 1, side="right") != away).sum()
-        follows = (home == away) & (b_start == a_start + a)
-        mislabelled += np.where(batch["next_sentence_labels"] == 0, ~follows, home == away).sum()
-        other, rows = other + batch["next_sentence_labels"].sum(), rows + len(home)
+        a_document = np.searchsorted(starts, a_start, side="right")
+        b_document = np.searchsorted(starts, b_start, side="right")
+        across += (np.searchsorted(starts, a_start + a - 1, side="right") != a_document).sum()
+        across += (np.searchsorted(starts, b_start + b - 1, side="right") != b_document).sum()
+        same_document = a_document == b_document
+        follows = same_document & (b_start == a_start + a)
+        mislabelled += np.where(batch["next_sentence_labels"] == 0, ~follows, same_document).sum()
+        other, rows = other + batch["next_sentence_labels"].sum(), rows + len(a_document)
         for i, row in enumerate(text_BL):
-            first, second = (
-                tokens[a_start[i] : a_start[i] + a[i]],
-                tokens[b_start[i] : b_start[i] + b[i]],
-            )
-            expected = np.concatenate(
-                [[vocabulary.cls], first, [vocabulary.sep], second, [vocabulary.sep]]
-            )
-            other_text += not np.array_equal(row[batch["attention_mask"][i]], expected)
+            first = tokens[a_start[i] : a_start[i] + a[i]].tolist()
+            second = tokens[b_start[i] : b_start[i] + b[i]].tolist()
+            expected = [vocabulary.cls, *first, vocabulary.sep, *second, vocabulary.sep]
+            other_text += row[batch["attention_mask"][i]].tolist() != expected
             segments = batch["token_type_ids"][i]
             layout += segments.sum() != b[i] + 1 or not segments[a[i] + 2 : a[i] + b[i] + 3].all()
     return [
@@ -167,14 +171,15 @@ def pairs(stream, seen):
     ]
 
 
-def orders(stream, seen):
-    """Rows of sentence_order against the store, which is asked for the order of the two segments that a row shows."""
+def orders(stream: RowStream, seen: Sequence[Seen]) -> list[Check]:
+    """Check the text and the labels of rows of sentence_order; the store tells the true order."""
+    table: ChunkRows = stream.table
     tokens, starts, sep = stream.split.tokens, stream.split.document_starts, stream.vocabulary.sep
     across = mislabelled = layout = other_text = swapped = rows = 0
-    for each in seen:
-        batch, counts_B = each.batch, each.batch["sentence_order_weights"] > 0
-        (start_B, a_B), (_, b_B), *_ = stream.table.halves(
-            each.row_B, each.key_B, stream.objective.short_seq_prob
+    for inspected in seen:
+        batch, counts_B = inspected.batch, inspected.batch["sentence_order_weights"] > 0
+        (start_B, a_B), (_, b_B), *_ = table.halves(
+            inspected.row_B, inspected.key_B, stream.objective.short_seq_prob
         )
         across += (
             np.searchsorted(starts, start_B, "right")

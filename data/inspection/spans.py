@@ -1,43 +1,48 @@
-"""What rows of removed spans promise: how many tokens are gone, the sentinels in their places, and the text when they are put back."""
+"""Checks of span corruption: the number of removed tokens, the sentinels, and the rebuilt text."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from data.inspection.checks import Check, ends, none, specials
+from data.inspection.checks import Check, RowStream, Seen, ends, none, specials
+from data.rows.tables import WindowRows
+from data.vocabulary.base import Vocabulary
 
 
-def spans(stream, seen, token_id):
-    """Measure spans that sentinels replace."""
+def spans(
+    stream: RowStream, seen: Sequence[Seen], token_id: Callable[[str], int | None]
+) -> list[Check]:
+    """Check batches of span_corruption."""
     objective, vocabulary = stream.objective, stream.vocabulary
+    table: WindowRows = stream.table
     tokenizer = [token_id(f"<extra_id_{i}>") for i in range(objective.spans)]
     from_end = [vocabulary.size - 1 - i for i in range(objective.spans)]
     foreign = gaps = loss = other_text = 0
     seen, unmarked = split_modes(objective, vocabulary, seen)
     removed, rows = 0, 0
-    for each in seen:
-        batch = each.batch
+    for inspected in seen:
+        batch = inspected.batch
         inputs_BL, labels_BT = batch["encoder_token_ids"], batch["labels"]
-        start_B = stream.table.starts(each.row_B)
+        start_B = table.starts(inspected.row_B)
         for inputs, targets, start in zip(inputs_BL, labels_BT, start_B.tolist()):
             foreign += inputs[np.isin(inputs, vocabulary.sentinels)].tolist() != tokenizer
-            raw, gone = rebuild(inputs.tolist(), targets.tolist(), set(vocabulary.sentinels))
+            raw, num_removed = rebuild(inputs.tolist(), targets.tolist(), set(vocabulary.sentinels))
             other_text += raw != stream.split.tokens[start : start + objective.raw_length].tolist()
-            removed, rows = removed + gone, rows + 1
+            removed, rows = removed + num_removed, rows + 1
         gaps += (~batch["encoder_attention_mask"]).sum() + (inputs_BL == vocabulary.pad).sum()
         gaps += (inputs_BL[:, -1] != vocabulary.eos).sum()
         gaps += (labels_BT[:, -1] != vocabulary.eos).sum()
         loss += ((batch["label_weights"] > 0) & (labels_BT == vocabulary.pad)).sum()
         loss += (batch["label_weights"] == 0).sum()
-    raw, share, mean = (
-        objective.raw_length,
-        removed / (rows * objective.raw_length),
-        removed / (rows * objective.spans),
-    )
+    raw_length, mean = objective.raw_length, removed / (rows * objective.spans)
+    share = removed / (rows * raw_length)
     return [
         Check(
             "share of tokens removed",
-            abs(share - objective.noise_density) <= 0.5001 / raw or objective.noise == 1,
+            abs(share - objective.noise_density) <= 0.5001 / raw_length or objective.noise == 1,
             f"{share:.4f}",
-            f"{objective.noise_density} of {raw}, rounded",
+            f"{objective.noise_density} of {raw_length}, rounded",
         ),
         Check(
             "mean span",
@@ -66,29 +71,37 @@ def spans(stream, seen, token_id):
     ]
 
 
-def split_modes(objective, vocabulary, seen):
-    """Return (the batches without the mode tokens that their rows begin with, what is to be said of these)."""
+def split_modes(
+    objective: Any, vocabulary: Vocabulary, seen: Sequence[Seen]
+) -> tuple[Sequence[Seen], list[Check]]:
+    """Return the batches without the mode token of each row, and a check of these tokens."""
     if not objective.mode:
         return seen, []
-    mode, wrong, found = objective.find_mode(vocabulary), 0, []
-    for each in seen:
-        inputs_BL = each.batch["encoder_token_ids"]
+    mode, wrong, stripped = objective.find_mode(vocabulary), 0, []
+    for inspected in seen:
+        inputs_BL = inspected.batch["encoder_token_ids"]
         wrong += (inputs_BL[:, 0] != mode).sum()
-        mask_BL = each.batch["encoder_attention_mask"]
+        mask_BL = inspected.batch["encoder_attention_mask"]
         rest = {"encoder_token_ids": inputs_BL[:, 1:], "encoder_attention_mask": mask_BL[:, 1:]}
-        found.append(each._replace(batch=each.batch | rest))
-    return found, [none(f"rows that do not begin with {objective.mode}", wrong)]
+        stripped.append(inspected._replace(batch=inspected.batch | rest))
+    return stripped, [none(f"rows that do not begin with {objective.mode}", wrong)]
 
 
-def rebuild(inputs, targets, sentinels):
-    """(raw ids, number that were removed): each sentinel of the inputs replaced by what follows it in the targets."""
-    pieces, current = {}, []
+def rebuild(
+    inputs: Sequence[int], targets: Sequence[int], sentinels: set[int]
+) -> tuple[list[int], int]:
+    """Return the raw ids and the number that were removed.
+
+    Each sentinel of the inputs is replaced by the ids after it in the targets.
+    """
+    spans: dict[int, list[int]] = {}
+    current: list[int] = []
     for token in targets[:-1]:
         if token in sentinels:
-            current = pieces.setdefault(token, [])
+            current = spans.setdefault(token, [])
         else:
             current.append(token)
     raw = []
     for token in inputs[:-1]:
-        raw += pieces.get(token, []) if token in sentinels else [token]
-    return raw, sum(map(len, pieces.values()))
+        raw += spans.get(token, []) if token in sentinels else [token]
+    return raw, sum(map(len, spans.values()))

@@ -1,38 +1,41 @@
-"""What rows of tagged sentences promise: the words of a sentence between special tokens, and the tag of each at its first piece, and nowhere else."""
+"""Checks of rows of tagged sentences: their words, and a tag at the first token of each word."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from data.inspection.checks import none, specials
+from data.inspection.checks import Check, RowStream, Seen, none, specials
 from data.inspection.rendering import spaced
 
 
-def tags(stream, seen, token_id):
-    """tagging."""
+def tags(
+    stream: RowStream, seen: Sequence[Seen], token_id: Callable[[str], int | None]
+) -> list[Check]:
+    """Check batches of tagging."""
     objective, vocabulary, split = stream.objective, stream.vocabulary, stream.split
-    edges, tag_of = (
-        split.document_starts,
-        dict(zip(split.sentence_starts[:-1].tolist(), split.tags.astype(int).tolist())),
-    )
+    assert split.tags is not None
+    edges = split.document_starts
+    tag_of = dict(zip(split.sentence_starts[:-1].tolist(), split.tags.astype(int).tolist()))
     unbounded = other_text = other_tags = padding = shorter = 0
-    for each in seen:
-        batch = each.batch
+    for inspected in seen:
+        batch = inspected.batch
         padding += (batch["token_ids"][~batch["attention_mask"]] != vocabulary.pad).sum()
-        for row, number in enumerate(each.row_B.tolist()):
-            ids, start = (
-                batch["token_ids"][row, batch["attention_mask"][row]].tolist(),
-                int(edges[number]),
-            )
+        for row, number in enumerate(inspected.row_B.tolist()):
+            ids = batch["token_ids"][row, batch["attention_mask"][row]].tolist()
+            start = int(edges[number])
             whole = split.tokens[start : edges[number + 1]].tolist()
             unbounded += ids[0] != vocabulary.cls or ids[-1] != vocabulary.sep
             other_text += ids[1:-1] != whole[: len(ids) - 2]
             shorter += len(ids) - 2 < len(whole) and len(ids) < objective.length
             expected = {
-                1 + at: tag
-                for at in range(len(ids) - 2)
-                if (tag := tag_of.get(start + at)) is not None
+                1 + i: tag
+                for i in range(len(ids) - 2)
+                if (tag := tag_of.get(start + i)) is not None
             }
-            where = np.flatnonzero(batch["label_weights"][row]).tolist()
-            other_tags += dict(zip(where, batch["labels"][row][where].tolist())) != expected
+            positions = np.flatnonzero(batch["label_weights"][row]).tolist()
+            labels = batch["labels"][row][positions].tolist()
+            other_tags += dict(zip(positions, labels)) != expected
     return [
         specials(vocabulary, token_id, "pad", "cls", "sep"),
         none("rows whose tags are not those of their words, at their first pieces", other_tags),
@@ -43,10 +46,11 @@ def tags(stream, seen, token_id):
     ]
 
 
-def tagged_row(stream, seen, i):
-    """One row for reading."""
+def tagged_row(stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
+    """Return row i in readable form."""
     batch, length = seen.batch, int(seen.batch["attention_mask"][i].sum())
-    at = np.flatnonzero(batch["label_weights"][i])
+    positions = np.flatnonzero(batch["label_weights"][i])
+    labels = batch["labels"][i][positions]
     return {
         "row": int(seen.row_B[i]),
         "tokens": [
@@ -54,6 +58,6 @@ def tagged_row(stream, seen, i):
         ],
         "padding": int(batch["attention_mask"].shape[1] - length),
         "label": " ".join(
-            f"{place}:{tag}" for place, tag in zip(at.tolist(), batch["labels"][i][at].tolist())
+            f"{position}:{tag}" for position, tag in zip(positions.tolist(), labels.tolist())
         ),
     }

@@ -1,76 +1,92 @@
-"""Where in a context the answer to a question stands: its first and its last token (Devlin et al. 2018, sections 4.2 and 4.3)."""
+"""Extractive question answering: predict the first and the last token of the answer in a context.
 
+Devlin et al. (2018), sections 4.2 and 4.3.
+
+B rows   L row length
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from data.batch_spec import PAIR, Field
+from data.inspection.checks import Check, RowStream, Seen
 from data.inspection.qa import window_row, windows
-from data.objectives.base import Objective
-from data.objectives.masking import needs
-from data.rows.qa_windows import window_rows
+from data.objectives.base import BuildBatch, Objective, TokenId
+from data.objectives.setting_checks import needs
+from data.rows.qa_windows import QuestionWindowRows, window_rows
 from data.store.qa_reader import opened
+from data.store.split import Split
+from data.vocabulary.base import Vocabulary
 
 
 @dataclass(frozen=True)
 class AnswerSpan(Objective):
-    """Rows of a question and a part of its context, of a store that `finetune` makes."""
+    """Rows of a question and a window of its context, from a store that `finetune` writes."""
 
     name: ClassVar[str] = "answer_span"
     description: ClassVar[str] = (
-        "where answers to questions begin and end, rows of {length} that share {stride} tokens of a longer context"
+        "where answers to questions begin and end, "
+        "rows of {length} that share {stride} tokens of a longer context"
     )
-    length: int = (
-        384  # L: tokens of a row, [CLS] and [SEP]s included; a longer context is read in several
-    )
+    # L: tokens of a row, [CLS] and [SEP]s included; a longer context is read in several rows.
+    length: int = 384
     stride: int = 128  # tokens of the context that two rows of a question share
-    question: int = 64  # tokens of a question; what is longer is cut, and counted
+    question: int = 64  # largest number of tokens of a question; a longer one is cut, and counted
     separators: int = 1  # [SEP]s between question and context; RoBERTa has 2
 
-    def dims(self):
+    def dims(self) -> dict[str, int]:
+        """Return {"L": the row length}."""
         return {"L": self.length}
 
-    def spec(self):
+    def spec(self) -> dict[str, Field]:
+        """Return the fields of a batch."""
         return PAIR | {
-            # Of the answer's first and last token; 0, which is [CLS], where it is not in this part of the context.
+            # First and last token of the answer; 0, which is [CLS], where this window lacks it.
             "start_positions": Field("int32", "B"),
             "end_positions": Field("int32", "B"),
-            "question_ids": Field(
-                "int32", "B"
-            ),  # the number of the question in its part of the store
-            "context_starts": Field("int32", "B"),  # the position that the context begins at
-            "context_offsets": Field("int32", "B"),  # how many of its tokens stand before this part
+            "question_ids": Field("int32", "B"),  # number of the question in its split
+            "context_starts": Field("int32", "B"),  # position of the context's first token
+            "context_offsets": Field("int32", "B"),  # tokens of the context before this window
             "label_weights": Field("float32", "B"),
         }
 
-    def check(self, vocabulary):
-        """Raise a ValueError unless these settings make sense with this vocabulary."""
+    def check(self, vocabulary: Vocabulary) -> None:
+        """Raise a ValueError unless these settings are valid with this vocabulary."""
         if self.separators not in (1, 2):
             raise ValueError(
-                f"answer_span: separators={self.separators}; between two texts stand one or two [SEP]"
+                f"answer_span: separators={self.separators}; "
+                "there are one or two [SEP] between two texts"
             )
         if self.question < 1 or self.stride < 0:
             raise ValueError(
-                f"answer_span: question={self.question} and stride={self.stride}; a question has a token at least, rows share 0 or more"
+                f"answer_span: question={self.question} and stride={self.stride}; "
+                "a question has at least one token, rows share 0 or more"
             )
         if (room := self.length - self.question - 2 - self.separators) <= self.stride:
-            told = f"length={self.length} leaves {room} tokens for the context beside a question of {self.question}"
             raise ValueError(
-                f"answer_span: {told}, of which stride={self.stride} would be read before: shorten question or stride"
+                f"answer_span: length={self.length} leaves {room} tokens for the context next to a "
+                f"question of {self.question}, and stride={self.stride} of them repeat the row "
+                "before: shorten question or stride"
             )
         needs(self.name, vocabulary, "cls", "sep", "pad")
 
-    def examples(self, split, vocabulary):
-        """(table of rows, build), where build(row_B, key_B) is the batch of those rows; nothing is drawn."""
+    def examples(
+        self, split: Split, vocabulary: Vocabulary
+    ) -> tuple[QuestionWindowRows, BuildBatch]:
+        """Return the table of rows and the function that builds batches; the keys are not used."""
         table, rows = window_rows(self, split.tokens, opened(split).spans_Q6, vocabulary)
         return table, lambda row_B, key_B: {
             **rows(row_B),
             "label_weights": np.ones(len(row_B), np.float32),
         }
 
-    def measure(self, stream, seen, token_id):
+    def measure(self, stream: RowStream, seen: Sequence[Seen], token_id: TokenId) -> list[Check]:
+        """Return checks of the rows' texts and of the answers' positions."""
         return windows(stream, seen, token_id)
 
-    def render(self, stream, seen, i):
+    def render(self, stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
+        """Return row i in readable form: its tokens and the answer."""
         return window_row(stream, seen, i)

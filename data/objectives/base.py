@@ -1,24 +1,35 @@
-"""What every objective's record has. Its class is its configuration; a file of this folder holds one.
+"""The interface of pretraining and fine-tuning objectives.
 
-A file that is added here is found by its class's `name`, as is its loss, `pretrain/training/losses/NAME.py`
-(docs/adding_an_objective.md).
+An objective is a frozen dataclass whose fields are its configuration; each file of this folder
+holds one. A new file is found by the `name` of its class, as is its loss,
+`pretrain/training/losses/NAME.py` (docs/adding_an_objective.md).
 """
 
 import abc
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
 
 from data.batch_spec import Field
-from data.inspection.checks import Check
+from data.inspection.checks import Check, RowStream, Seen
 from data.inspection.rendering import token_row
+from data.rows.tables import Batch, RowTable
+from data.store.split import Split
+from data.vocabulary.base import Vocabulary
+
+BuildBatch = Callable[[np.ndarray, np.ndarray], Batch]  # (row_B, key_B) -> batch of these rows
+TokenId = Callable[[str], int | None]  # piece -> its id in a tokenizer
 
 
 class Objective(abc.ABC):
-    """One objective: which rows a split has, what a batch of them holds, and what a reader is shown of it.
+    """An objective: the rows of a split, the batches built from them, and how a report shows them.
 
-    name:        of the objective, as commands print it
-    description: what a model card says of it, with the names of its fields in braces
-    gaps:        which of the readers of `data.inspection.gaps` finds the gaps of a row; "" for none
-    trains_as:   the name of another objective, whose batches have the same keys: the models that it trains take this one, too
+    name:        name of the objective in commands and configurations
+    description: its description in a model card, with the names of its fields in braces
+    gaps:        key of `data.inspection.gaps.READERS` that finds the gaps of a row; "" for none
+    trains_as:   name of another objective whose batches have the same keys; every model that it
+                 trains can be trained with this one too
     """
 
     name: ClassVar[str]
@@ -28,26 +39,28 @@ class Objective(abc.ABC):
 
     @abc.abstractmethod
     def dims(self) -> dict[str, int]:
-        """Return the sizes of the letters of the spec's `dims`, but for B: L, which every objective has, and others."""
+        """Return the size of each axis letter in the spec's `dims`, except B; L is always there."""
 
     @abc.abstractmethod
     def spec(self) -> dict[str, Field]:
-        """Return {key: Field} of a batch, in its order."""
+        """Return {key: Field} of a batch, in order."""
 
-    def check(self, vocabulary) -> None:  # noqa: B027 - an objective may have nothing to check
-        """Raise a ValueError unless these settings make sense with this vocabulary."""
+    def check(self, vocabulary: Vocabulary) -> None:  # noqa: B027 - may have nothing to check
+        """Raise a ValueError unless these settings are valid with this vocabulary."""
 
     @abc.abstractmethod
-    def examples(self, split, vocabulary):
-        """Return (table of rows, build), where build(row_B, key_B) is the batch of those rows, drawn as the keys say.
+    def examples(self, split: Split, vocabulary: Vocabulary) -> tuple[RowTable, BuildBatch]:
+        """Return the table of rows of a split and the function that builds batches of them.
 
-        The table has `count`, the number of rows, and `offsets`, int [sources + 1], at which the rows of each source begin.
+        Returns:
+          table: the rows, numbered from 0; `table.count` is their number.
+          build: (row_B, key_B) -> batch of those rows; the uint64 keys decide all random draws.
         """
 
-    def measure(self, stream, seen, token_id) -> list[Check]:
-        """Return the promises of this objective, each held against `seen`, a list of `data.inspection.checks.Seen`."""
+    def measure(self, stream: RowStream, seen: Sequence[Seen], token_id: TokenId) -> list[Check]:
+        """Return checks of this objective's guarantees, measured on the batches `seen`."""
         return []
 
-    def render(self, stream, seen, i: int) -> dict:
-        """Return row i of a batch as a person reads it: {"row", "tokens", ...}, as data/inspection/rendering.py has it."""
+    def render(self, stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
+        """Return row i of a batch in readable form, as data/inspection/rendering.py describes."""
         return token_row(stream, seen, i)

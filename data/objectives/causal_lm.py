@@ -1,71 +1,82 @@
-"""Causal language modelling: tell each token from all before it in its row (Radford et al. 2018, section 3.1).
+"""Causal language modelling: predict each token from the tokens before it.
 
-B rows   L row length
+Radford et al. (2018), section 3.1.
+
+B rows   L row length   N = L + 1 tokens read
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from data.batch_spec import CONTINUES, TOKEN_ID, Field
 from data.inspection.causal import successions
+from data.inspection.checks import Check, RowStream, Seen
 from data.inspection.rendering import next_row
-from data.objectives.base import Objective
+from data.objectives.base import BuildBatch, Objective, TokenId
 from data.objectives.masked_rows import joined
-from data.objectives.masking import needs
-from data.rows.tables import TokenReader, WindowRows
+from data.objectives.setting_checks import needs
+from data.rows.tables import Batch, TokenReader, WindowRows, require_id
+from data.store.split import Split
+from data.vocabulary.base import Vocabulary
 
 
 @dataclass(frozen=True)
 class CausalLm(Objective):
-    """Rows of one stream of documents with the end-of-text token between them, as GPT-2 and GPT-3 read it.
+    """Rows of one stream of documents with the end-of-text token between them, as in GPT-2 and 3.
 
-    A row reads across its documents: "sequences with multiple documents are not masked in any special way", the end-of-text
-    token tells the model that they are unrelated (Brown et al. 2020, appendix B). So there are no segments.
+    A row reads across its documents: "sequences with multiple documents are not masked in any
+    special way", the end-of-text token tells the model that they are unrelated (Brown et al. 2020,
+    appendix B). So there are no segment ids.
     """
 
     name: ClassVar[str] = "causal_lm"
     description: ClassVar[str] = "the next token, rows of {length} across documents"
     gaps: ClassVar[str] = "following"
-    length: int = 1024  # L: tokens that a row reads; it is to tell the next of each
-    end_of_text: bool = (
-        True  # between documents; GPT (2018), whose vocabulary has no such token, read them without
-    )
-    # Whether rows are shuffled, or row i of a batch goes on where row i of the batch before ended, for a model that keeps a state. The
-    # end of a source that fills no row is then left out of training.
+    # L: tokens of a row; the model predicts the next token at each.
+    length: int = 1024
+    # Whether this token stands between documents. GPT (2018), whose vocabulary has no such token,
+    # reads them without.
+    end_of_text: bool = True
+    # "shuffled" rows, or "lanes": row i of a batch continues row i of the batch before, for a model
+    # that carries a state. Training then skips the end of a source that does not fill a row.
     order: Literal["shuffled", "lanes"] = "shuffled"
 
-    def dims(self):
+    def dims(self) -> dict[str, int]:
+        """Return {"L": the row length}."""
         return {"L": self.length}
 
-    def spec(self):
+    def spec(self) -> dict[str, Field]:
+        """Return the fields of a batch."""
         keys = {
             "token_ids": Field("int32", "BL", TOKEN_ID),  # without padding
-            "labels": Field("int32", "BL", TOKEN_ID),  # the tokens one place further on
+            "labels": Field("int32", "BL", TOKEN_ID),  # the next token at each position
             "label_weights": Field("float32", "BL"),
         }
         return keys | (CONTINUES if self.order == "lanes" else {})
 
-    def check(self, vocabulary):
-        """Raise a ValueError unless these settings make sense with this vocabulary."""
+    def check(self, vocabulary: Vocabulary) -> None:
+        """Raise a ValueError unless these settings are valid with this vocabulary."""
         if self.length < 1:
-            raise ValueError(f"causal_lm: length={self.length}; a row reads 1 token at least")
+            raise ValueError(f"causal_lm: length={self.length}; a row has at least 1 token")
         if self.end_of_text:
             needs(self.name, vocabulary, "eos")
 
-    def examples(self, split, vocabulary):
-        """(table of rows, build), where build(row_B, key_B) is the batch of those rows; nothing is drawn, so no key is used.
+    def examples(self, split: Split, vocabulary: Vocabulary) -> tuple[WindowRows, BuildBatch]:
+        """Return the table of rows and the function that builds batches; the keys are not used.
 
-        A row ends with the token that the next one begins with, so that each token but a source's first is told once.
+        The last token of a row is also the first of the next, so each token of a source but the
+        first is predicted once.
         """
         read, width = TokenReader(split.tokens, vocabulary.size), self.length + 1
         table = WindowRows(split, width, separated=self.end_of_text, shared=1)
 
-        def build(row_B, key_B):
+        def build(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
             row_BN = np.empty((len(row_B), width), np.int32)
             if self.end_of_text:
-                joined(table, read, row_B, vocabulary.eos, row_BN)
+                joined(table, read, row_B, require_id(vocabulary.eos), row_BN)
             else:
                 row_BN[:] = read.runs(table.starts(row_B), width)
             weights_BL = np.ones((len(row_B), self.length), np.float32)
@@ -80,8 +91,10 @@ class CausalLm(Objective):
 
         return table, build
 
-    def measure(self, stream, seen, token_id):
+    def measure(self, stream: RowStream, seen: Sequence[Seen], token_id: TokenId) -> list[Check]:
+        """Return checks of the labels and of the rows' text."""
         return successions(stream, seen, token_id)
 
-    def render(self, stream, seen, i):
+    def render(self, stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
+        """Return row i in readable form: its tokens and the token that follows them."""
         return next_row(stream, seen, i)

@@ -1,58 +1,66 @@
-"""Classification: which class a text, or a pair of texts, belongs to (Devlin et al. 2018, section 4.1)."""
+"""Classification: predict the class of a text, or of a pair of texts.
 
+Devlin et al. (2018), section 4.1.
+
+B rows   C classes   D examples   L row length
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from data.batch_spec import PAIR, Field
+from data.inspection.checks import Check, RowStream, Seen
 from data.inspection.labelled import labelled_row, labels
-from data.objectives.base import Objective
+from data.objectives.base import BuildBatch, Objective, TokenId
 from data.objectives.labelled_checks import check_labelled
 from data.objectives.weighting import check_weights, weight_of
-from data.rows.labelled import labelled_rows
+from data.rows.labelled import LabelledRows, labelled_rows
+from data.rows.tables import Batch
+from data.store.split import Split
+from data.vocabulary.base import Vocabulary
 
 
 @dataclass(frozen=True)
 class Classification(Objective):
-    """Rows of one example each, of a store that `finetune` makes."""
+    """Rows of one example each, from a store that `finetune` writes."""
 
     name: ClassVar[str] = "classification"
     description: ClassVar[str] = "the labels of examples, rows of {length}"
-    length: int = (
-        128  # L: tokens of a row, [CLS] and [SEP]s included; what is longer is cut, and counted
-    )
+    # L: tokens of a row, [CLS] and [SEP]s included; a longer example is cut, and counted.
+    length: int = 128
     separators: int = 1  # [SEP]s between the texts of a pair; RoBERTa has 2
-    columns: tuple[str, ...] = (
-        "text",
-        "label",
-    )  # of the files of examples: the text, or the two texts, and the label
-    class_weights: tuple[
-        float, ...
-    ] = ()  # how much an example of each class weighs in the loss; () is all alike
+    # Names of the columns in the files of examples: the text, or the two texts, and the label.
+    columns: tuple[str, ...] = ("text", "label")
+    # Weight of the examples of each class in the loss; () weighs all classes alike.
+    class_weights: tuple[float, ...] = ()
 
-    def dims(self):
+    def dims(self) -> dict[str, int]:
+        """Return {"L": the row length}."""
         return {"L": self.length}
 
-    def spec(self):
+    def spec(self) -> dict[str, Field]:
+        """Return the fields of a batch."""
         return PAIR | {
             "labels": Field("int32", "B"),  # the number of a class
-            "label_weights": Field("float32", "B"),  # of its class
+            "label_weights": Field("float32", "B"),  # the weight of that class
             "row_weights": Field("float32", "B"),  # 1.0 for a row
         }
 
-    def check(self, vocabulary):
-        """Raise a ValueError unless these settings make sense with this vocabulary."""
+    def check(self, vocabulary: Vocabulary) -> None:
+        """Raise a ValueError unless these settings are valid with this vocabulary."""
         check_labelled(self, vocabulary)
         check_weights(self)
 
-    def examples(self, split, vocabulary):
-        """(table of rows, build), where build(row_B, key_B) is the batch of those rows; nothing is drawn."""
+    def examples(self, split: Split, vocabulary: Vocabulary) -> tuple[LabelledRows, BuildBatch]:
+        """Return the table of rows and the function that builds batches; the keys are not used."""
         table, rows = labelled_rows(self, split, vocabulary)
         labels_D = table.labels.astype(np.int32)
         weight_C = weight_of(self, labels_D.max(initial=-1) + 1)
 
-        def build(row_B, key_B):
+        def build(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
             labels_B, ones_B = labels_D[row_B], np.ones(len(row_B), np.float32)
             return {
                 **rows(row_B),
@@ -63,8 +71,10 @@ class Classification(Objective):
 
         return table, build
 
-    def measure(self, stream, seen, token_id):
+    def measure(self, stream: RowStream, seen: Sequence[Seen], token_id: TokenId) -> list[Check]:
+        """Return checks of the rows' texts and labels."""
         return labels(stream, seen, token_id)
 
-    def render(self, stream, seen, i):
+    def render(self, stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
+        """Return row i in readable form: its tokens and its label."""
         return labelled_row(stream, seen, i)

@@ -1,138 +1,164 @@
-"""Denoising: read a text whose sentences were shuffled and whose spans were hidden, write the text (Lewis et al. 2020, section 2.2).
+"""Denoising: read a text with shuffled sentences and masked spans, write the original text.
 
-B rows   N tokens of text in a row   S spans drawn   G = N + 1 gaps between the tokens that stay
+Lewis et al. (2020), section 2.2.
+
+B rows   L input length   T target length   N tokens of text in a row   S spans drawn
+G = N + 1 gaps between the tokens that stay
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from data.batch_spec import SEQ2SEQ
+from data.batch_spec import SEQ2SEQ, Field
+from data.inspection.checks import Check, RowStream, Seen
 from data.inspection.damages import damages
 from data.inspection.rendering import part_row
-from data.objectives.base import Objective
-from data.objectives.masking import needs
+from data.objectives.base import BuildBatch, Objective, TokenId
+from data.objectives.setting_checks import needs
 from data.rows import hashing
-from data.rows.tables import DocumentRows, TokenReader
+from data.rows.tables import Batch, DocumentRows, TokenReader, require_id
+from data.store.split import Split
+from data.vocabulary.base import Vocabulary
 
 
 @dataclass(frozen=True)
 class Denoising(Objective):
-    """Rows `<s> text </s>` of one document: sentence permutation, then text infilling, as in the paper's largest models.
+    """Rows `<s> text </s>` of one document: sentence permutation, then text infilling.
 
-    A span's length is drawn from a Poisson distribution; each span becomes one mask, so a mask may stand for many tokens, or for none.
+    This is the noise of the paper's largest models. A span's length is drawn from a Poisson
+    distribution; each span becomes one mask, so a mask may stand for many tokens, or for none.
     """
 
     name: ClassVar[str] = "denoising"
     description: ClassVar[str] = (
-        "the text, from one whose sentences were shuffled and whose spans were hidden ({noise_density:.0%} of the tokens, rows of {length})"
+        "the text, from one whose sentences were shuffled and whose spans were masked "
+        "({noise_density:.0%} of the tokens, rows of {length})"
     )
     length: int = 512  # L and T: tokens of a row, <s> and </s> included
-    noise_density: float = 0.3  # share of the tokens that are hidden
-    mean_span: float = 3.0  # the paper's lambda
-    shuffled: bool = True  # the sentences; without, text infilling alone
+    noise_density: float = 0.3  # share of the tokens that are masked
+    mean_span: float = 3.0  # average number of tokens in a span, the paper's lambda
+    shuffled: bool = True  # shuffle the sentences; False: text infilling alone
 
-    def dims(self):
+    def dims(self) -> dict[str, int]:
+        """Return {"L": the input length, "T": the target length}."""
         return {"L": self.length, "T": self.length}
 
-    def spec(self):
+    def spec(self) -> dict[str, Field]:
+        """Return the fields of a batch."""
         return SEQ2SEQ
 
-    def check(self, vocabulary):
-        """Raise a ValueError unless these settings make sense with this vocabulary."""
+    def check(self, vocabulary: Vocabulary) -> None:
+        """Raise a ValueError unless these settings are valid with this vocabulary."""
         if self.length < 3:
             raise ValueError(
-                f"denoising: length={self.length}; a row holds <s>, text and </s>, so 3 at least"
+                f"denoising: length={self.length}; "
+                "a row holds <s>, text and </s>, so at least 3 tokens"
             )
-        if not (
-            0 < self.noise_density <= 0.5 and self.mean_span >= 1
-        ):  # else there are more spans than gaps for them
+        # Beyond these limits there are more spans than gaps for them.
+        if not (0 < self.noise_density <= 0.5 and self.mean_span >= 1):
             raise ValueError(
-                f"denoising: noise_density={self.noise_density}, mean_span={self.mean_span}; allowed are 0 < noise_density <= 0.5 and mean_span >= 1"
+                f"denoising: noise_density={self.noise_density}, mean_span={self.mean_span}; "
+                "allowed are 0 < noise_density <= 0.5 and mean_span >= 1"
             )
         needs(self.name, vocabulary, "bos", "eos", "mask", "pad")
 
-    def examples(self, split, vocabulary):
-        """(table of rows, build), where build(row_B, key_B) is the batch of those rows, corrupted as the keys say."""
+    def examples(self, split: Split, vocabulary: Vocabulary) -> tuple[DocumentRows, BuildBatch]:
+        """Return the table of rows and the function that builds batches; keys draw the noise."""
         read, N = TokenReader(split.tokens, vocabulary.size), self.length - 2
         table, sentence_starts = DocumentRows(split, N), np.asarray(split.sentence_starts)
-        cdf, draws = (
-            poisson(self.mean_span),
-            2 * round(self.noise_density * N) + 16,
-        )  # with a mean of 1 these do, but for one row in e^16
+        bos, eos, mask, pad = (
+            require_id(getattr(vocabulary, role)) for role in ("bos", "eos", "mask", "pad")
+        )
+        cdf = poisson(self.mean_span)
+        # With a mean span of 1, this number is too small for one row in e^16.
+        draws = 2 * round(self.noise_density * N) + 16
 
-        def row(text_BN, length_B):
-            """(ids, bool) [B, N + 2] of `<s> text </s>`."""
-            ids_BL = np.full((len(text_BN), N + 2), vocabulary.pad, np.int32)
+        def row(text_BN: np.ndarray, length_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            """Return (ids, mask) [B, N + 2] of `<s> text </s>`."""
+            ids_BL = np.full((len(text_BN), N + 2), pad, np.int32)
             ids_BL[:, 1:-1] = text_BN
-            ids_BL[:, 0] = vocabulary.bos
-            valid_BL = np.arange(N + 2) < length_B[:, None] + 2
-            ids_BL[~valid_BL] = vocabulary.pad
-            ids_BL[np.arange(len(ids_BL)), length_B + 1] = vocabulary.eos
-            return ids_BL, valid_BL
+            ids_BL[:, 0] = bos
+            mask_BL = np.arange(N + 2) < length_B[:, None] + 2
+            ids_BL[~mask_BL] = pad
+            ids_BL[np.arange(len(ids_BL)), length_B + 1] = eos
+            return ids_BL, mask_BL
 
-        def build(row_B, key_B):
+        def build(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
             start_B, length_B = table.spans(row_B)
             index_BN = start_B[:, None] + np.arange(N)
             text_BN = read(index_BN)
-            targets_BT, written_BT = row(text_BN, length_B)
+            label_BT, label_mask_BT = row(text_BN, length_B)
             if self.shuffled:
                 sentence_BN = np.searchsorted(sentence_starts, index_BN, side="right")
-                text_BN = permute(
-                    text_BN, sentence_BN, length_B, hashing.key(key_B, hashing.SENTENCES)
-                )
+                sentence_key_B = hashing.key(key_B, hashing.SENTENCES)
+                text_BN = permute(text_BN, sentence_BN, length_B, sentence_key_B)
             number_B = np.rint(self.noise_density * length_B).astype(np.int64)
             spans_BS, used_BS = draw_spans(hashing.key(key_B, hashing.GONE), number_B, cdf, draws)
-            inputs_BL, read_BL = row(
-                *infill(
-                    text_BN,
-                    length_B,
-                    spans_BS,
-                    used_BS,
-                    hashing.key(key_B, hashing.KEPT),
-                    vocabulary.mask,
-                )
+            gap_key_B = hashing.key(key_B, hashing.KEPT)
+            input_BL, input_mask_BL = row(
+                *infill(text_BN, length_B, spans_BS, used_BS, gap_key_B, mask)
             )
             return {
-                "encoder_token_ids": inputs_BL,
-                "encoder_attention_mask": read_BL,
-                "labels": targets_BT,
-                "label_weights": written_BT.astype(np.float32),
+                "encoder_token_ids": input_BL,
+                "encoder_attention_mask": input_mask_BL,
+                "labels": label_BT,
+                "label_weights": label_mask_BT.astype(np.float32),
             }
 
         return table, build
 
-    def measure(self, stream, seen, token_id):
+    def measure(self, stream: RowStream, seen: Sequence[Seen], token_id: TokenId) -> list[Check]:
+        """Return checks of the rows' text and of the noise."""
         return damages(stream, seen, token_id)
 
-    def render(self, stream, seen, i):
+    def render(self, stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
+        """Return the input and the target of row i in readable form."""
         return part_row(stream, seen, i)
 
 
-def poisson(mean):
-    """P(length <= k) for k = 0, 1, ...: float64, up to where nothing is left."""
+def poisson(mean: float) -> np.ndarray:
+    """Return P(length <= k) for k = 0, 1, ...: float64, up to where nothing remains."""
     most = math.ceil(mean + 12 * math.sqrt(mean) + 12)
     return np.cumsum(
         [math.exp(k * math.log(mean) - mean - math.lgamma(k + 1)) for k in range(most)]
     )
 
 
-def permute(text_BN, sentence_BN, length_B, key_B):
-    """The first length_B tokens of each row with their sentences in random order, each order alike likely.
+def permute(
+    text_BN: np.ndarray, sentence_BN: np.ndarray, length_B: np.ndarray, key_B: np.ndarray
+) -> np.ndarray:
+    """Return the first length_B tokens of each row with their sentences in random order.
 
-    sentence_BN: a number for each token, the same throughout its sentence. A sentence that a row cuts is as two.
+    All orders are equally likely. A sentence that a row cuts counts as two.
+
+    sentence_BN: a number for each token, the same throughout its sentence.
     """
-    place_BN = hashing.key(key_B[:, None], sentence_BN)
-    place_BN[np.arange(text_BN.shape[1]) >= length_B[:, None]] = np.iinfo(np.uint64).max
-    return np.take_along_axis(text_BN, np.argsort(place_BN, axis=1, kind="stable"), axis=1)
+    order_BN = hashing.key(key_B[:, None], sentence_BN)
+    order_BN[np.arange(text_BN.shape[1]) >= length_B[:, None]] = np.iinfo(np.uint64).max
+    return np.take_along_axis(text_BN, np.argsort(order_BN, axis=1, kind="stable"), axis=1)
 
 
-def draw_spans(key_B, number_B, cdf, draws):
-    """(lengths of spans, which count) [B, S]: drawn one after the other until they hide number_B tokens; the last is cut to that.
+def draw_spans(
+    key_B: np.ndarray, number_B: np.ndarray, cdf: np.ndarray, draws: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draw the lengths of spans, one after the other, until they hide number_B tokens.
 
-    Spans of no token that would make a row longer than it was are left out, so there are at most number_B spans.
+    The last span is cut to that number. Empty spans that would make a row longer than its text are
+    left out, so there are at most number_B spans.
+
+    Args:
+      key_B: uint64 keys of the draws.
+      number_B: number of tokens to hide in each row.
+      cdf: cumulative distribution of the lengths.
+      draws: S, the largest number of spans of a row.
+
+    Returns:
+      spans_BS: int64 [B, S], lengths; 0 where unused.
+      used_BS: bool [B, S], which of them count.
     """
     spans_BS = np.searchsorted(cdf, hashing.fractions(key_B, draws), side="right").astype(np.int64)
     before_BS = np.cumsum(spans_BS, axis=1) - spans_BS
@@ -143,24 +169,34 @@ def draw_spans(key_B, number_B, cdf, draws):
     return spans_BS, used_BS & ~(empty_BS & (np.cumsum(empty_BS, axis=1) <= surplus_B[:, None]))
 
 
-def infill(text_BN, length_B, spans_BS, used_BS, key_B, mask):
-    """(text with a mask in the place of each span [B, N], its length [B]): spans lie in random gaps of what stays, one a gap at most."""
+def infill(
+    text_BN: np.ndarray,
+    length_B: np.ndarray,
+    spans_BS: np.ndarray,
+    used_BS: np.ndarray,
+    key_B: np.ndarray,
+    mask: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Replace each span by one mask; return the texts [B, N] and their lengths [B].
+
+    The spans lie in random gaps between the tokens that stay, at most one in a gap.
+    """
     B, N = text_BN.shape
     stay_B, number_B = length_B - spans_BS.sum(axis=1), used_BS.sum(axis=1)
     gap_BG = hashing.shuffled(key_B, N + 1)
     gap_BG[np.arange(N + 1) > stay_B[:, None]] = np.iinfo(np.uint32).max
     order_BG = np.argsort(gap_BG, axis=1, kind="stable")
     row, _ = np.nonzero(used_BS)
-    chosen = order_BG[np.arange(N + 1) < number_B[:, None]]
+    gap = order_BG[np.arange(N + 1) < number_B[:, None]]
     hidden_BG, masks_BG = np.zeros((B, N + 1), np.int64), np.zeros((B, N + 1), np.int64)
-    hidden_BG[row, chosen] = spans_BS[used_BS]
-    masks_BG[row, chosen] = 1
-    hidden_BG, behind_BG = np.cumsum(hidden_BG, axis=1), np.cumsum(masks_BG, axis=1)
+    hidden_BG[row, gap] = spans_BS[used_BS]
+    masks_BG[row, gap] = 1
+    # Hidden tokens, and masks, up to each gap.
+    hidden_BG, num_masks_BG = np.cumsum(hidden_BG, axis=1), np.cumsum(masks_BG, axis=1)
     out_BN = np.empty((B, N), text_BN.dtype)
-    row, kept = np.nonzero(
-        np.arange(N) < stay_B[:, None]
-    )  # the kept-th token that stays has those gaps and itself in front
-    out_BN[row, kept + behind_BG[row, kept]] = text_BN[row, kept + hidden_BG[row, kept]]
+    # Token `stay` of those that stay comes after gaps 0 to `stay` and `stay` other tokens.
+    row, stay = np.nonzero(np.arange(N) < stay_B[:, None])
+    out_BN[row, stay + num_masks_BG[row, stay]] = text_BN[row, stay + hidden_BG[row, stay]]
     row, gap = np.nonzero(masks_BG)
-    out_BN[row, gap + behind_BG[row, gap] - 1] = mask
-    return out_BN, stay_B + behind_BG[:, -1]
+    out_BN[row, gap + num_masks_BG[row, gap] - 1] = mask
+    return out_BN, stay_B + num_masks_BG[:, -1]

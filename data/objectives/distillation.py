@@ -1,4 +1,7 @@
-"""Distillation: masked words as BERT's, of which a teacher is asked as well (Sanh et al. 2019, section 3). The batch is `masked_lm`'s."""
+"""Distillation: masked language modelling with the predictions of a larger model as targets.
+
+Sanh et al. (2019), section 3. The batches are those of `masked_lm`.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -8,7 +11,9 @@ from data.objectives.masked_lm import MaskedLm
 
 @dataclass(frozen=True)
 class Distillation(MaskedLm):
+    """Rows of masked_lm, on which the loss compares the model with a teacher."""
+
     name: ClassVar[str] = "distillation"
     description: ClassVar[str] = (
-        "masked words ({mask_rate:.0%}), and what a larger model thinks of them, rows of {length}"
+        "masked tokens ({mask_rate:.0%}) and a larger model's predictions of them, rows of {length}"
     )

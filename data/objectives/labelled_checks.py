@@ -1,16 +1,21 @@
-"""What rows of labelled texts need."""
+"""A check of the settings that objectives on labelled texts share."""
 
-from data.objectives.masking import needs
+from typing import Any
+
+from data.objectives.setting_checks import needs
+from data.vocabulary.base import Vocabulary
 
 
-def check_labelled(objective, vocabulary):
-    """Raise a ValueError unless rows of labelled examples can be made with these settings and this vocabulary."""
+def check_labelled(objective: Any, vocabulary: Vocabulary) -> None:
+    """Raise a ValueError unless rows of labelled texts are possible with this vocabulary."""
     if objective.separators not in (1, 2):
         raise ValueError(
-            f"{objective.name}: separators={objective.separators}; between two texts stand one or two [SEP]"
+            f"{objective.name}: separators={objective.separators}; "
+            "there are one or two [SEP] between two texts"
         )
     if objective.length < 6:
         raise ValueError(
-            f"{objective.name}: length={objective.length}; a row holds [CLS] A [SEP] B [SEP], so 6 at least"
+            f"{objective.name}: length={objective.length}; "
+            "a row holds [CLS] A [SEP] B [SEP], so at least 6 tokens"
         )
     needs(objective.name, vocabulary, "cls", "sep", "pad")

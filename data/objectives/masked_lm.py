@@ -1,56 +1,70 @@
-"""Masked language modelling: hide 15 % of the words and predict them (Devlin et al. 2018, section 3.1).
+"""Masked language modelling: hide 15 % of the tokens and predict them.
 
-B rows   S of them   L row length   N = L - 2 tokens of text
+Devlin et al. (2018), section 3.1.
+
+B rows   L row length   P masked positions of a row
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from data.batch_spec import MASKED, SEGMENTS, TOKENS
+from data.batch_spec import MASKED, SEGMENTS, TOKENS, Field
+from data.inspection.checks import Check, RowStream, Seen
 from data.inspection.masked import masks
 from data.inspection.rendering import masked_row
 from data.inspection.rows import texts
-from data.objectives.base import Objective
+from data.objectives.base import BuildBatch, Objective, TokenId
 from data.objectives.masked_rows import check_rows, masked_rows
 from data.objectives.masking import Masker
+from data.rows.tables import RowTable
+from data.store.split import Split
+from data.vocabulary.base import Vocabulary
 
 
 @dataclass(frozen=True)
 class MaskedLm(Objective):
-    """Rows `[CLS] text [SEP]`, or several of these, with masked positions: BERT without sentence pairs, as in RoBERTa (Liu et al. 2019)."""
+    """Rows of one or several texts `[CLS] text [SEP]` with masked tokens.
+
+    This is BERT's objective without sentence pairs, as in RoBERTa (Liu et al. 2019).
+    """
 
     name: ClassVar[str] = "masked_lm"
     description: ClassVar[str] = (
-        "masked words ({mask_rate:.0%} of the tokens, rows of {length}, at most {max_predictions} masks a row)"
+        "masked tokens ({mask_rate:.0%} of the tokens, rows of {length}, "
+        "at most {max_predictions} masks a row)"
     )
     gaps: ClassVar[str] = "masks"
     length: int = 128  # L: tokens of a row, [CLS] and [SEP] included
-    max_predictions: int = 20  # P: at most so many masked positions in a row
+    max_predictions: int = 20  # P: largest number of masked positions in a row
     mask_rate: float = 0.15  # share of a row's tokens that are predicted
-    whole_words: bool = False  # mask all the pieces of a word or none
-    dupe_factor: int = (
-        0  # 0: a new mask every epoch (RoBERTa); n: n fixed masks in turn (BERT's dupe factor)
-    )
-    rows: Literal["documents", "windows", "sentences", "packed"] = (
-        "packed"  # what a row is made of: see ROWS
-    )
+    whole_words: bool = False  # mask all tokens of a word or none
+    # 0: a new mask every epoch (RoBERTa); n: n fixed masks in turn (BERT's dupe_factor).
+    dupe_factor: int = 0
+    # What a row holds: one piece of a document, a window of the stream of documents, full sentences
+    # of that stream, or several documents that do not attend to each other.
+    rows: Literal["documents", "windows", "sentences", "packed"] = "packed"
 
-    def dims(self):
+    def dims(self) -> dict[str, int]:
+        """Return {"L": the row length, "P": the number of masked positions}."""
         return {"L": self.length, "P": self.max_predictions}
 
-    def spec(self):
+    def spec(self) -> dict[str, Field]:
+        """Return the fields of a batch."""
         return TOKENS | MASKED | (SEGMENTS if self.rows == "packed" else {})
 
-    def check(self, vocabulary):
-        """Raise a ValueError unless these settings make sense with this vocabulary."""
+    def check(self, vocabulary: Vocabulary) -> None:
+        """Raise a ValueError unless these settings are valid with this vocabulary."""
         check_rows(self, vocabulary)
 
-    def examples(self, split, vocabulary):
-        """(table of rows, build), where build(row_B, key_B) is the batch of those rows, masked as the keys say."""
+    def examples(self, split: Split, vocabulary: Vocabulary) -> tuple[RowTable, BuildBatch]:
+        """Return the table of rows and the function that builds batches; keys draw the masks."""
         return masked_rows(self, split, vocabulary, Masker(self, vocabulary))
 
-    def measure(self, stream, seen, token_id):
+    def measure(self, stream: RowStream, seen: Sequence[Seen], token_id: TokenId) -> list[Check]:
+        """Return checks of the masks and of the rows' text."""
         return [*masks(stream, seen, token_id), *texts(stream, seen)]
 
-    def render(self, stream, seen, i):
+    def render(self, stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
+        """Return row i in readable form: its tokens and what is predicted."""
         return masked_row(stream, seen, i)

@@ -1,73 +1,118 @@
-"""What a row of masked words is made of: documents, windows of a stream, full sentences, or several texts.
+"""The kinds of rows of masked tokens: documents, windows, full sentences, or several texts.
 
-B rows   S of them   L row length   N = L - 2 tokens of text
+B rows   S some of them   L row length   N = L - 2 tokens of text
 """
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 
-from data.objectives.masking import check_masking, count
+from data.objectives.base import BuildBatch
+from data.objectives.masking import Masker, count
+from data.objectives.setting_checks import check_masking
 from data.rows.full_sentences import SentenceRows
 from data.rows.packed import PackedRows, laid_out
-from data.rows.tables import DocumentRows, TokenReader, WindowRows
+from data.rows.tables import Batch, DocumentRows, RowTable, TokenReader, WindowRows, require_id
+from data.store.split import Split
+from data.vocabulary.base import Vocabulary
+
+LayOut = Callable[[np.ndarray], Batch]  # row_B -> rows before they are masked
+# (table, read, row_B, separator, out_BN) -> number of tokens of each row [B]; fills out_BN.
+ReadTexts = Callable[[Any, TokenReader, np.ndarray, int, np.ndarray], np.ndarray]
 
 
-def check_rows(objective, vocabulary):
-    """Raise a ValueError unless there can be such rows of this vocabulary."""
+def check_rows(objective: Any, vocabulary: Vocabulary) -> None:
+    """Raise a ValueError unless such rows are possible with these settings and this vocabulary."""
     if objective.length < 3:
         raise ValueError(
-            f"{objective.name}: length={objective.length}; a row holds [CLS], text and [SEP], so 3 at least"
+            f"{objective.name}: length={objective.length}; "
+            "a row holds [CLS], text and [SEP], so at least 3 tokens"
         )
     check_masking(objective, vocabulary, objective.length - 2)
 
 
-def masked_rows(objective, split, vocabulary, masker):
-    """(table of rows, build), where build(row_B, key_B) is rows of the objective's kind that the masker has masked."""
+def masked_rows(
+    objective: Any, split: Split, vocabulary: Vocabulary, masker: Masker
+) -> tuple[RowTable, BuildBatch]:
+    """Return the table of rows of the objective's kind and the function that builds batches."""
     table, lay_out = ROWS[objective.rows](split, objective.length, vocabulary)
 
-    def build(row_B, key_B):
+    def build(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
         rows = lay_out(row_B)
-        return rows | masker(
-            rows["token_ids"], rows["attention_mask"], key_B
-        )  # which masks the tokens in place
+        masked = masker(rows["token_ids"], rows["attention_mask"], key_B)  # changes token_ids
+        return rows | masked
 
     return table, build
 
 
-def framed(make_table, body, split, length, vocabulary):
-    """(table of rows, lay_out), where lay_out(row_B) is rows `[CLS] text [SEP]`."""
+def framed(
+    make_table: Callable[[Split, int], Any],
+    body: ReadTexts,
+    split: Split,
+    length: int,
+    vocabulary: Vocabulary,
+) -> tuple[RowTable, LayOut]:
+    """Return the table and the function that lays out rows `[CLS] text [SEP]`.
+
+    Args:
+      make_table: (split, tokens of text in a row) -> table of rows.
+      body: the function that reads the rows' texts.
+      split: the split that is read.
+      length: tokens of a row.
+      vocabulary: the vocabulary of the store.
+    """
     table, read = make_table(split, length - 2), TokenReader(split.tokens, vocabulary.size)
     column_L = np.arange(length, dtype=np.int32)
+    cls, sep, pad = map(require_id, (vocabulary.cls, vocabulary.sep, vocabulary.pad))
 
-    def lay_out(row_B):
+    def lay_out(row_B: np.ndarray) -> Batch:
         tokens_BL = np.empty((len(row_B), length), np.int32)
-        length_B = body(table, read, row_B, vocabulary.sep, tokens_BL[:, 1:-1])
-        valid_BL = column_L < (length_B + 2).astype(np.int32)[:, None]
-        if not valid_BL[:, -1].all():
-            np.copyto(tokens_BL, vocabulary.pad, where=~valid_BL)
-        tokens_BL[:, 0] = vocabulary.cls
-        tokens_BL[np.arange(len(row_B)), length_B + 1] = vocabulary.sep
-        return {"token_ids": tokens_BL, "attention_mask": valid_BL}
+        length_B = body(table, read, row_B, sep, tokens_BL[:, 1:-1])
+        mask_BL = column_L < (length_B + 2).astype(np.int32)[:, None]
+        if not mask_BL[:, -1].all():
+            np.copyto(tokens_BL, pad, where=~mask_BL)
+        tokens_BL[:, 0] = cls
+        tokens_BL[np.arange(len(row_B)), length_B + 1] = sep
+        return {"token_ids": tokens_BL, "attention_mask": mask_BL}
 
     return table, lay_out
 
 
-def packed(split, length, vocabulary):
-    """(table of rows, lay_out), where lay_out(row_B) is rows `[CLS] text [SEP] [CLS] text [SEP] ...`."""
+def packed(split: Split, length: int, vocabulary: Vocabulary) -> tuple[RowTable, LayOut]:
+    """Return the table and the function that lays out rows `[CLS] text [SEP] [CLS] text ...`."""
     table, read = PackedRows(split, length), TokenReader(split.tokens, vocabulary.size)
     return table, lambda row_B: laid_out(table, read, row_B, vocabulary)
 
 
-def pieces(table, read, row_B, separator, out_BN):
-    """Rows that end with their document, and so hold no separator: fills the left of out_BN, returns the numbers of tokens."""
+def pieces(
+    table: DocumentRows,
+    read: TokenReader,
+    row_B: np.ndarray,
+    separator: int,
+    out_BN: np.ndarray,
+) -> np.ndarray:
+    """Read rows of one document into the left of out_BN; return their numbers of tokens [B].
+
+    Such rows end with their document, so they hold no separator.
+    """
     start_B, length_B = table.spans(row_B)
     out_BN[:] = read.runs(start_B, table.width)
     return length_B
 
 
-def joined(table, read, row_B, separator, out_BN):
-    """Rows of one stream with a separator between documents: fills the left of out_BN, returns the numbers of tokens."""
+def joined(
+    table: WindowRows | SentenceRows,
+    read: TokenReader,
+    row_B: np.ndarray,
+    separator: int,
+    out_BN: np.ndarray,
+) -> np.ndarray:
+    """Read rows of a stream of documents into the left of out_BN; return their numbers of tokens.
+
+    The stream has `separator` between documents, which counts as a token of the row.
+    """
     start_B, length_B = table.spans(row_B)
     separator_BN, token_B = table.separators(start_B)
     ids_BN = read.runs(token_B, table.width)
@@ -82,13 +127,14 @@ def joined(table, read, row_B, separator, out_BN):
     return length_B
 
 
-ROWS = {  # (split, length, vocabulary) -> (table of rows, what lays them out)
-    "documents": partial(framed, DocumentRows, pieces),  # rows end with their document
-    "windows": partial(
-        framed, partial(WindowRows, separated=True), joined
-    ),  # of one stream, [SEP] between documents; all are full
-    "sentences": partial(
-        framed, SentenceRows, joined
-    ),  # the same stream, as many full sentences as fit: RoBERTa's FULL-SENTENCES
-    "packed": packed,  # as documents, several to a row, none of which reads another
+# (split, length, vocabulary) -> (table of rows, function that lays them out)
+ROWS: dict[str, Callable[[Split, int, Vocabulary], tuple[Any, LayOut]]] = {
+    # Each row ends with its document.
+    "documents": partial(framed, DocumentRows, pieces),
+    # Windows of one stream with [SEP] between documents; all rows are full.
+    "windows": partial(framed, partial(WindowRows, separated=True), joined),
+    # The same stream, as many full sentences as fit: RoBERTa's FULL-SENTENCES.
+    "sentences": partial(framed, SentenceRows, joined),
+    # As documents, several to a row, which do not attend to each other.
+    "packed": packed,
 }

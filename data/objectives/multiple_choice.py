@@ -1,52 +1,71 @@
-"""Multiple choice: which of some texts goes on with another one, or answers it (Zellers et al. 2018; Devlin et al. 2018, section 4.4)."""
+"""Multiple choice: predict which of several texts continues or answers another text.
 
+Zellers et al. (2018); Devlin et al. (2018), section 4.4.
+
+B questions   C choices of a question   D questions of the split   L row length   T texts
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from data.batch_spec import TOKEN_ID, Field
+from data.inspection.checks import Check, RowStream, Seen
 from data.inspection.choices import choices, question_row
-from data.objectives.base import Objective
+from data.objectives.base import BuildBatch, Objective, TokenId
 from data.objectives.labelled_checks import check_labelled
 from data.rows.labelled import fit, pairs
-from data.rows.tables import source_edges
+from data.rows.tables import Batch, source_edges
+from data.store.split import Split
+from data.vocabulary.base import Vocabulary
 
 
 @dataclass(frozen=True)
 class MultipleChoice(Objective):
-    """A row for each choice of a question, of a store that `finetune` makes."""
+    """One row for each choice of a question, from a store that `finetune` writes."""
 
     name: ClassVar[str] = "multiple_choice"
     description: ClassVar[str] = "the right one of {choices} choices, rows of {length}"
-    length: int = 128  # L: tokens of a row, [CLS] and [SEP]s included; what is longer is cut as a pair of texts is, and its question counted
-    choices: int = 4  # C
+    # L: tokens of a row, [CLS] and [SEP]s included; a longer one is cut as a pair of texts is, and
+    # its question is counted.
+    length: int = 128
+    choices: int = 4  # C: choices of a question
     separators: int = 1  # [SEP]s between the texts of a pair; RoBERTa has 2
 
-    def dims(self):
+    def dims(self) -> dict[str, int]:
+        """Return {"L": the row length, "C": the number of choices}."""
         return {"L": self.length, "C": self.choices}
 
-    def spec(self):
-        return {  # a row for each choice of a question
+    def spec(self) -> dict[str, Field]:
+        """Return the fields of a batch: a row for each choice of each question."""
+        return {
             "token_ids": Field("int32", "BCL", TOKEN_ID),
             "attention_mask": Field("bool", "BCL"),
-            "token_type_ids": Field("int32", "BCL"),  # 1 for the choice and the [SEP] behind it
+            "token_type_ids": Field("int32", "BCL"),  # 1 for the choice and its [SEP]
             "labels": Field("int32", "B"),  # the number of the right choice
             "label_weights": Field("float32", "B"),
         }
 
-    def check(self, vocabulary):
-        """Raise a ValueError unless these settings make sense with this vocabulary."""
+    def check(self, vocabulary: Vocabulary) -> None:
+        """Raise a ValueError unless these settings are valid with this vocabulary."""
         check_labelled(self, vocabulary)
         if self.choices < 2:
-            raise ValueError(f"multiple_choice: choices={self.choices}; 2 at least")
+            raise ValueError(
+                f"multiple_choice: choices={self.choices}; a question has at least 2 choices"
+            )
 
-    def examples(self, split, vocabulary):
-        """(table of rows, build), where build(row_B, key_B) is the batch of those questions; nothing is drawn."""
+    def examples(self, split: Split, vocabulary: Vocabulary) -> tuple["ChoiceRows", BuildBatch]:
+        """Return the table of questions and the function that builds batches of them.
+
+        The keys are not used.
+        """
         table, rows = ChoiceRows(split, self), pairs(self, split, vocabulary)
+        assert split.labels is not None  # `ChoiceRows` refuses a split without labels
         labels_D = split.labels.astype(np.int32)
 
-        def build(row_B, key_B):
+        def build(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
             flat = rows(
                 table.start_DC2[row_B].reshape(-1, 2), table.length_DC2[row_B].reshape(-1, 2)
             )
@@ -62,17 +81,24 @@ class MultipleChoice(Objective):
 
         return table, build
 
-    def measure(self, stream, seen, token_id):
+    def measure(self, stream: RowStream, seen: Sequence[Seen], token_id: TokenId) -> list[Check]:
+        """Return checks of the rows' texts and of the right choices."""
         return choices(stream, seen, token_id)
 
-    def render(self, stream, seen, i):
+    def render(self, stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
+        """Return the right choice of question i in readable form."""
         return question_row(stream, seen, i)
 
 
 class ChoiceRows:
-    """The questions of a split; `cut` of them have a choice that does not fit into a row with the first text."""
+    """The questions of a split.
 
-    def __init__(self, split, objective):
+    start_DC2, length_DC2: int64 [D, C, 2], first token and number of tokens of the first text and
+      of each choice.
+    cut: number of questions with a choice that does not fit into a row with the first text.
+    """
+
+    def __init__(self, split: Split, objective: MultipleChoice) -> None:
         if split.labels is None:
             raise ValueError(
                 "its documents have no labels; `finetune` makes a store of labelled examples"
@@ -81,12 +107,11 @@ class ChoiceRows:
         texts = (len(starts) - 1) // self.count
         if texts != objective.choices + 1:
             raise ValueError(
-                f"its questions have {texts - 1} choices; data.objective.choices={objective.choices}"
+                f"its questions have {texts - 1} choices; "
+                f"data.objective.choices={objective.choices}"
             )
-        start_DT, length_DT = (
-            starts[:-1].reshape(self.count, texts),
-            np.diff(starts).reshape(self.count, texts),
-        )
+        start_DT = starts[:-1].reshape(self.count, texts)
+        length_DT = np.diff(starts).reshape(self.count, texts)
         width = objective.length - 2 - objective.separators
         self.start_DC2, whole_DC2 = (
             np.stack(np.broadcast_arrays(array[:, :1], array[:, 1:]), axis=2)

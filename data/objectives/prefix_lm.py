@@ -1,81 +1,93 @@
-"""Prefix language modelling: read the first part of a text, write the rest (Raffel et al. 2019, section 3.3.1).
+"""Prefix language modelling: read the first part of a text, write the rest.
 
-B rows   L inputs   T targets
+Raffel et al. (2019), section 3.3.1.
+
+B rows   L input length   T target length
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from data.batch_spec import SEQ2SEQ
+from data.batch_spec import SEQ2SEQ, Field
 from data.inspection.causal import continuations
+from data.inspection.checks import Check, RowStream, Seen
 from data.inspection.rendering import part_row
-from data.objectives.base import Objective
-from data.objectives.masking import needs
+from data.objectives.base import BuildBatch, Objective, TokenId
+from data.objectives.setting_checks import needs
 from data.rows import hashing
-from data.rows.tables import TokenReader, WindowRows
+from data.rows.tables import Batch, TokenReader, WindowRows, require_id
+from data.store.split import Split
+from data.vocabulary.base import Vocabulary
 
 
 @dataclass(frozen=True)
 class PrefixLm(Objective):
-    """`length` tokens of text, cut after any of them but the last, all cuts alike likely, as in the paper's code.
+    """Texts of `length` tokens, cut after any token but the last with equal probability.
 
-    Both parts end with </s> and are padded to `length`, which the longer one may fill.
+    This is the cut of the paper's code. Both parts end with </s> and are padded to `length`, which
+    the longer part may fill.
     """
 
     name: ClassVar[str] = "prefix_lm"
     description: ClassVar[str] = "the rest of a text ({length} tokens, cut anywhere)"
-    length: int = 512  # L and T: tokens of text that make one example
+    length: int = 512  # L and T: tokens of text in one example
 
-    def dims(self):
+    def dims(self) -> dict[str, int]:
+        """Return {"L": the input length, "T": the target length}."""
         return {"L": self.length, "T": self.length}
 
-    def spec(self):
+    def spec(self) -> dict[str, Field]:
+        """Return the fields of a batch."""
         return SEQ2SEQ
 
-    def check(self, vocabulary):
-        """Raise a ValueError unless these settings make sense with this vocabulary."""
+    def check(self, vocabulary: Vocabulary) -> None:
+        """Raise a ValueError unless these settings are valid with this vocabulary."""
         if self.length < 2:
             raise ValueError(
-                f"prefix_lm: length={self.length}; a text that is cut in two has 2 tokens at least"
+                f"prefix_lm: length={self.length}; a text that is cut in two has at least 2 tokens"
             )
         needs(self.name, vocabulary, "eos", "pad")
 
-    def examples(self, split, vocabulary):
-        """(table of rows, build), where build(row_B, key_B) is the batch of those rows, cut as the keys say."""
-        read, table, column_L = (
-            TokenReader(split.tokens, vocabulary.size),
-            WindowRows(split, self.length),
-            np.arange(self.length),
-        )
+    def examples(self, split: Split, vocabulary: Vocabulary) -> tuple[WindowRows, BuildBatch]:
+        """Return the table of rows and the function that builds batches; the keys draw the cuts."""
+        read = TokenReader(split.tokens, vocabulary.size)
+        table = WindowRows(split, self.length)
+        column_L = np.arange(self.length)
+        eos, pad = require_id(vocabulary.eos), require_id(vocabulary.pad)
 
-        def part(start_B, length_B):
-            """(ids, bool) [B, L] of `length_B` tokens and </s>."""
+        def part(start_B: np.ndarray, length_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            """Return (ids, mask) [B, L] of `length_B` tokens and </s>."""
             ids_BL = np.where(
-                column_L < length_B[:, None], read(start_B[:, None] + column_L), vocabulary.pad
+                column_L < length_B[:, None],
+                read(start_B[:, None] + column_L),
+                pad,
             )
-            ids_BL[np.arange(len(start_B)), length_B] = vocabulary.eos
+            ids_BL[np.arange(len(start_B)), length_B] = eos
             return ids_BL.astype(np.int32), column_L <= length_B[:, None]
 
-        def build(row_B, key_B):
+        def build(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
             start_B = table.starts(row_B)
             prefix_B = 1 + hashing.below(
                 hashing.words(hashing.key(key_B, hashing.KEPT), 1)[:, 0], self.length - 1
             )
-            inputs_BL, inputs_valid_BL = part(start_B, prefix_B)
-            targets_BT, written_BT = part(start_B + prefix_B, self.length - prefix_B)
+            input_BL, input_mask_BL = part(start_B, prefix_B)
+            label_BT, label_mask_BT = part(start_B + prefix_B, self.length - prefix_B)
             return {
-                "encoder_token_ids": inputs_BL,
-                "encoder_attention_mask": inputs_valid_BL,
-                "labels": targets_BT,
-                "label_weights": written_BT.astype(np.float32),
+                "encoder_token_ids": input_BL,
+                "encoder_attention_mask": input_mask_BL,
+                "labels": label_BT,
+                "label_weights": label_mask_BT.astype(np.float32),
             }
 
         return table, build
 
-    def measure(self, stream, seen, token_id):
+    def measure(self, stream: RowStream, seen: Sequence[Seen], token_id: TokenId) -> list[Check]:
+        """Return checks of the texts and of where they are cut."""
         return continuations(stream, seen, token_id)
 
-    def render(self, stream, seen, i):
+    def render(self, stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
+        """Return the two parts of row i in readable form."""
         return part_row(stream, seen, i)

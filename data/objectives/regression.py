@@ -1,50 +1,59 @@
-"""Regression: the score of a text, or of a pair of texts, such as how alike they are (Cer et al. 2017, STS benchmark)."""
+"""Regression: predict the score of a text, or of a pair of texts, such as their similarity.
 
+Cer et al. (2017), STS benchmark.
+
+B rows   L row length
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from data.batch_spec import PAIR, Field
+from data.inspection.checks import Check, RowStream, Seen
 from data.inspection.labelled import labelled_row, labels
-from data.objectives.base import Objective
+from data.objectives.base import BuildBatch, Objective, TokenId
 from data.objectives.labelled_checks import check_labelled
-from data.rows.labelled import labelled_rows
+from data.rows.labelled import LabelledRows, labelled_rows
+from data.rows.tables import Batch
+from data.store.split import Split
+from data.vocabulary.base import Vocabulary
 
 
 @dataclass(frozen=True)
 class Regression(Objective):
-    """Rows of one example each, of a store that `finetune` makes."""
+    """Rows of one example each, from a store that `finetune` writes."""
 
     name: ClassVar[str] = "regression"
     description: ClassVar[str] = "the scores of examples, rows of {length}"
-    length: int = (
-        128  # L: tokens of a row, [CLS] and [SEP]s included; what is longer is cut, and counted
-    )
+    # L: tokens of a row, [CLS] and [SEP]s included; a longer example is cut, and counted.
+    length: int = 128
     separators: int = 1  # [SEP]s between the texts of a pair; RoBERTa has 2
-    columns: tuple[str, ...] = (
-        "text",
-        "label",
-    )  # of the files of examples: the text, or the two texts, and the label
+    # Names of the columns in the files of examples: the text, or the two texts, and the label.
+    columns: tuple[str, ...] = ("text", "label")
 
-    def dims(self):
+    def dims(self) -> dict[str, int]:
+        """Return {"L": the row length}."""
         return {"L": self.length}
 
-    def spec(self):
+    def spec(self) -> dict[str, Field]:
+        """Return the fields of a batch."""
         return PAIR | {
             "labels": Field("float32", "B"),  # the score
             "label_weights": Field("float32", "B"),
         }
 
-    def check(self, vocabulary):
-        """Raise a ValueError unless these settings make sense with this vocabulary."""
+    def check(self, vocabulary: Vocabulary) -> None:
+        """Raise a ValueError unless these settings are valid with this vocabulary."""
         check_labelled(self, vocabulary)
 
-    def examples(self, split, vocabulary):
-        """(table of rows, build), where build(row_B, key_B) is the batch of those rows; nothing is drawn."""
+    def examples(self, split: Split, vocabulary: Vocabulary) -> tuple[LabelledRows, BuildBatch]:
+        """Return the table of rows and the function that builds batches; the keys are not used."""
         table, rows = labelled_rows(self, split, vocabulary)
 
-        def build(row_B, key_B):
+        def build(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
             return {
                 **rows(row_B),
                 "labels": table.labels[row_B].astype(np.float32),
@@ -53,8 +62,10 @@ class Regression(Objective):
 
         return table, build
 
-    def measure(self, stream, seen, token_id):
+    def measure(self, stream: RowStream, seen: Sequence[Seen], token_id: TokenId) -> list[Check]:
+        """Return checks of the rows' texts and scores."""
         return labels(stream, seen, token_id)
 
-    def render(self, stream, seen, i):
+    def render(self, stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
+        """Return row i in readable form: its tokens and its score."""
         return labelled_row(stream, seen, i)

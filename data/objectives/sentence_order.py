@@ -1,73 +1,83 @@
-"""Masked n-grams and sentence order: did A stand before B, or behind it? (Lan et al. 2020, sections 3.1 and 4.1).
+"""Masked n-grams and sentence-order prediction: are two consecutive segments in their order?
 
-Unlike next-sentence prediction, it cannot be told by what the two segments are about: both come from one place.
+Lan et al. (2020), sections 3.1 and 4.1. Unlike next-sentence prediction, this does not follow from
+the topics of the two segments: both come from the same place.
 
-B rows   L row length   A, B the two segments
+B rows   L row length   P masked positions of a row   A, B the two segments
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from data.batch_spec import MASKED, PAIR, TOKENS, Field
+from data.inspection.checks import Check, RowStream, Seen
 from data.inspection.masked import masks
 from data.inspection.rendering import masked_row
 from data.inspection.rows import orders
-from data.objectives.base import Objective
-from data.objectives.masking import Masker, check_masked_pair
+from data.objectives.base import BuildBatch, Objective, TokenId
+from data.objectives.masking import Masker
+from data.objectives.setting_checks import check_masked_pair
 from data.rows import hashing
 from data.rows.sentence_pairs import ChunkRows, laid_out
-from data.rows.tables import TokenReader
+from data.rows.tables import Batch, TokenReader
+from data.store.split import Split
+from data.vocabulary.base import Vocabulary
 
-LABELS = ("A stands before B in the document", "A stands behind B in the document")
+LABELS = ("A is before B in the document", "A is after B in the document")
 
 
 @dataclass(frozen=True)
 class SentenceOrder(Objective):
-    """Rows `[CLS] A [SEP] B [SEP]`, whose segments follow each other in a document, half of them in the other order."""
+    """Rows `[CLS] A [SEP] B [SEP]` of consecutive segments, half of them in the other order."""
 
     name: ClassVar[str] = "sentence_order"
     description: ClassVar[str] = (
-        "masked words ({mask_rate:.0%}, up to {ngram} in a row) and the order of two texts, rows of {length}"
+        "masked tokens ({mask_rate:.0%}, up to {ngram} words in a row) "
+        "and the order of two texts, rows of {length}"
     )
     gaps: ClassVar[str] = "masks"
-    whole_words: ClassVar[bool] = True  # n-grams are of complete words
+    whole_words: ClassVar[bool] = True  # n-grams consist of complete words
     length: int = 512  # L: tokens of a row, the three special tokens included
-    max_predictions: int = 77  # P: at most so many masked positions in a row
+    max_predictions: int = 77  # P: largest number of masked positions in a row
     mask_rate: float = 0.15  # share of a row's tokens that are predicted
-    ngram: int = (
-        3  # up to so many words are masked in a row, n of them with a chance in proportion to 1 / n
-    )
+    # Largest number of consecutive words that are masked together; the probability of n words is
+    # proportional to 1 / n.
+    ngram: int = 3
     dupe_factor: int = 0  # 0: new pairs and masks every epoch; n: n fixed versions in turn
     short_seq_prob: float = 0.1  # share of rows that aim at a random shorter length
 
-    def dims(self):
+    def dims(self) -> dict[str, int]:
+        """Return {"L": the row length, "P": the number of masked positions}."""
         return {"L": self.length, "P": self.max_predictions}
 
-    def spec(self):
+    def spec(self) -> dict[str, Field]:
+        """Return the fields of a batch."""
         own = {
-            "sentence_order_labels": Field("int32", "B"),  # 0: A stands before B; 1: behind it
+            "sentence_order_labels": Field("int32", "B"),  # 0: A is before B; 1: after it
             "sentence_order_weights": Field("float32", "B"),
         }
         return TOKENS | MASKED | PAIR | own
 
-    def check(self, vocabulary):
-        """Raise a ValueError unless these settings make sense with this vocabulary."""
+    def check(self, vocabulary: Vocabulary) -> None:
+        """Raise a ValueError unless these settings are valid with this vocabulary."""
         check_masked_pair(self, vocabulary, shares=("short_seq_prob",))
         if self.ngram < 1:
             raise ValueError(f"sentence_order: ngram={self.ngram}; an n-gram has 1 word or more")
 
-    def examples(self, split, vocabulary):
-        """(table of rows, build), where build(row_B, key_B) is the batch of pairs from those rows, as the keys say.
+    def examples(self, split: Split, vocabulary: Vocabulary) -> tuple[ChunkRows, BuildBatch]:
+        """Return the table of rows and the function that builds batches.
 
-        The order of a document that is a single token, whose B is empty, has a weight of 0.
+        The keys draw the pairs and the masks. A document of a single token has an empty B; its
+        order has a weight of 0.
         """
         read = TokenReader(split.tokens, vocabulary.size)
         masker = Masker(self, vocabulary, self.ngram)
         table = ChunkRows(split, self.length - 3)
 
-        def build(row_B, key_B):
+        def build(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
             (a_start_B, a_B), (b_start_B, b_B), *_ = table.halves(row_B, key_B, self.short_seq_prob)
             swap_B = swapped(key_B)
             first = np.where(swap_B, b_start_B, a_start_B), np.where(swap_B, b_B, a_B)
@@ -83,13 +93,15 @@ class SentenceOrder(Objective):
 
         return table, build
 
-    def measure(self, stream, seen, token_id):
+    def measure(self, stream: RowStream, seen: Sequence[Seen], token_id: TokenId) -> list[Check]:
+        """Return checks of the masks, of the rows' text and of their order."""
         return [*masks(stream, seen, token_id), *orders(stream, seen)]
 
-    def render(self, stream, seen, i):
+    def render(self, stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
+        """Return row i in readable form: its tokens, what is predicted and the order."""
         return masked_row(stream, seen, i, LABELS[seen.batch["sentence_order_labels"][i]])
 
 
-def swapped(key_B):
-    """bool [B]: True for half of the rows, whose second segment stands first."""
+def swapped(key_B: np.ndarray) -> np.ndarray:
+    """Draw the rows whose second segment comes first, half of them: bool [B]."""
     return hashing.chance(hashing.words(hashing.key(key_B, hashing.SWAP), 1)[:, 0], 0.5)

@@ -1,64 +1,79 @@
-"""Masked words and next-sentence prediction: does B follow A, or come from elsewhere? (Devlin et al. 2018).
+"""Masked tokens and next-sentence prediction: does B follow A, or come from another document?
 
-B rows   L row length   A, B the two segments
+Devlin et al. (2018), section 3.1.
+
+B rows   L row length   P masked positions of a row   A, B the two segments
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from data.batch_spec import MASKED, PAIR, TOKENS, Field
+from data.inspection.checks import Check, RowStream, Seen
 from data.inspection.masked import masks
 from data.inspection.rendering import masked_row
 from data.inspection.rows import pairs
-from data.objectives.base import Objective
-from data.objectives.masking import Masker, check_masked_pair
+from data.objectives.base import BuildBatch, Objective, TokenId
+from data.objectives.masking import Masker
+from data.objectives.setting_checks import check_masked_pair
 from data.rows.sentence_pairs import SentencePairRows, laid_out
-from data.rows.tables import TokenReader
+from data.rows.tables import Batch, TokenReader
+from data.store.split import Split
+from data.vocabulary.base import Vocabulary
 
 LABELS = ("B follows A", "B comes from another document")
 
 
 @dataclass(frozen=True)
 class SentencePair(Objective):
-    """Rows `[CLS] A [SEP] B [SEP]`, masked as in `MaskedLm`; B follows A in its document or comes from another one."""
+    """Rows `[CLS] A [SEP] B [SEP]`, masked as in `MaskedLm`.
+
+    B follows A in its document or comes from another document.
+    """
 
     name: ClassVar[str] = "sentence_pair"
     description: ClassVar[str] = (
-        "masked words ({mask_rate:.0%}) and next sentence ({random_next:.0%} of the pairs are of two documents), rows of {length}"
+        "masked tokens ({mask_rate:.0%}) and next sentence "
+        "({random_next:.0%} of the pairs are of two documents), rows of {length}"
     )
     gaps: ClassVar[str] = "masks"
     length: int = 128  # L: tokens of a row, the three special tokens included
-    max_predictions: int = 20  # P: at most so many masked positions in a row
+    max_predictions: int = 20  # P: largest number of masked positions in a row
     mask_rate: float = 0.15  # share of a row's tokens that are predicted
-    whole_words: bool = False  # mask all the pieces of a word or none
-    dupe_factor: int = (
-        0  # 0: new pairs and masks every epoch; n: n fixed versions in turn (BERT's dupe factor)
-    )
+    whole_words: bool = False  # mask all tokens of a word or none
+    # 0: new pairs and masks every epoch; n: n fixed versions in turn (BERT's dupe_factor).
+    dupe_factor: int = 0
     short_seq_prob: float = 0.1  # share of rows that aim at a random shorter length
     random_next: float = 0.5  # share of rows whose B comes from another document
 
-    def dims(self):
+    def dims(self) -> dict[str, int]:
+        """Return {"L": the row length, "P": the number of masked positions}."""
         return {"L": self.length, "P": self.max_predictions}
 
-    def spec(self):
+    def spec(self) -> dict[str, Field]:
+        """Return the fields of a batch."""
         own = {
-            "next_sentence_labels": Field("int32", "B"),  # 0: B follows A; 1: is of another text
+            "next_sentence_labels": Field("int32", "B"),  # 0: B follows A; 1: another document
             "next_sentence_weights": Field("float32", "B"),
         }
         return TOKENS | MASKED | PAIR | own
 
-    def check(self, vocabulary):
-        """Raise a ValueError unless these settings make sense with this vocabulary."""
+    def check(self, vocabulary: Vocabulary) -> None:
+        """Raise a ValueError unless these settings are valid with this vocabulary."""
         check_masked_pair(self, vocabulary, shares=("short_seq_prob", "random_next"))
 
-    def examples(self, split, vocabulary):
-        """(table of rows, build), where build(row_B, key_B) is the batch of pairs from those rows, as the keys say."""
+    def examples(self, split: Split, vocabulary: Vocabulary) -> tuple[SentencePairRows, BuildBatch]:
+        """Return the table of rows and the function that builds batches.
+
+        The keys draw the pairs and the masks.
+        """
         read, masker = TokenReader(split.tokens, vocabulary.size), Masker(self, vocabulary)
         table = SentencePairRows(split, self.length - 3)
 
-        def build(row_B, key_B):
+        def build(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
             first, second, other_B = table.pairs(
                 row_B, key_B, self.short_seq_prob, self.random_next
             )
@@ -74,8 +89,10 @@ class SentencePair(Objective):
 
         return table, build
 
-    def measure(self, stream, seen, token_id):
+    def measure(self, stream: RowStream, seen: Sequence[Seen], token_id: TokenId) -> list[Check]:
+        """Return checks of the masks, of the rows' text and of the pairs."""
         return [*masks(stream, seen, token_id), *pairs(stream, seen)]
 
-    def render(self, stream, seen, i):
+    def render(self, stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
+        """Return row i in readable form: its tokens, what is predicted and the pair's label."""
         return masked_row(stream, seen, i, LABELS[seen.batch["next_sentence_labels"][i]])

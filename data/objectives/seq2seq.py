@@ -1,41 +1,50 @@
-"""Sequence to sequence: read the source of a pair, write its target (Sutskever et al. 2014; Vaswani et al. 2017, section 5.1).
+"""Sequence to sequence: read the source text of a pair, write its target text.
 
-B rows   L inputs   T targets
+Sutskever et al. (2014); Vaswani et al. (2017), section 5.1.
+
+B rows   L input length   T target length   N either of them
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from data.batch_spec import TOKEN_ID, Field
 from data.inspection.causal import translations
+from data.inspection.checks import Check, RowStream, Seen
 from data.inspection.rendering import part_row
-from data.objectives.base import Objective
-from data.objectives.masking import needs
-from data.rows.tables import TokenReader
+from data.objectives.base import BuildBatch, Objective, TokenId
+from data.objectives.setting_checks import needs
+from data.rows.tables import Batch, TokenReader, require_id
 from data.rows.translation import ParallelRows
+from data.store.split import Split
+from data.vocabulary.base import Vocabulary
 
 
 @dataclass(frozen=True)
 class Seq2Seq(Objective):
-    """Rows of as many pairs as fit into `length` and `target_length`, each side ended by </s>; no pair sees another.
+    """Rows of as many pairs as fit into `length` and `target_length`.
 
-    A pair with a side that is longer is left out, in training and evaluation. The store is one of `prepare --document pair`.
+    Each side of a pair ends with </s>, and no pair attends to another. Training and evaluation skip
+    a pair with a longer side. The store is one of `prepare --document pair`.
     """
 
     name: ClassVar[str] = "seq2seq"
     description: ClassVar[str] = (
         "the targets of pairs of texts (several in rows of {length} and {target_length})"
     )
-    length: int = 256  # L: tokens of sources in a row, each with its </s>
-    target_length: int = 256  # T: of targets
+    length: int = 256  # L: tokens of the sources in a row, each with its </s>
+    target_length: int = 256  # T: tokens of the targets in a row, each with its </s>
 
-    def dims(self):
+    def dims(self) -> dict[str, int]:
+        """Return {"L": the input length, "T": the target length}."""
         return {"L": self.length, "T": self.target_length}
 
-    def spec(self):
-        return {  # several pairs a row: segments count them from 1; 0 on padding
+    def spec(self) -> dict[str, Field]:
+        """Return the fields of a batch; segment ids number a row's pairs from 1."""
+        return {
             "encoder_token_ids": Field("int32", "BL", TOKEN_ID),
             "encoder_attention_mask": Field("bool", "BL"),
             "encoder_segment_ids": Field("int32", "BL"),
@@ -44,43 +53,45 @@ class Seq2Seq(Objective):
             "label_weights": Field("float32", "BT"),
         }
 
-    def check(self, vocabulary):
-        """Raise a ValueError unless these settings make sense with this vocabulary."""
+    def check(self, vocabulary: Vocabulary) -> None:
+        """Raise a ValueError unless these settings are valid with this vocabulary."""
         if min(self.length, self.target_length) < 2:
             raise ValueError(
-                f"seq2seq: length={self.length}, target_length={self.target_length}; a token and its </s> are 2 at least"
+                f"seq2seq: length={self.length}, target_length={self.target_length}; "
+                "a row holds at least a token and its </s>, so 2 tokens"
             )
         needs(self.name, vocabulary, "eos", "pad")
 
-    def examples(self, split, vocabulary):
-        """(table of rows, build), where build(row_B, key_B) is the batch of those rows; nothing is drawn."""
-        table, read = (
-            ParallelRows(split, self.length, self.target_length),
-            TokenReader(split.tokens, vocabulary.size),
-        )
+    def examples(self, split: Split, vocabulary: Vocabulary) -> tuple[ParallelRows, BuildBatch]:
+        """Return the table of rows and the function that builds batches; the keys are not used."""
+        table = ParallelRows(split, self.length, self.target_length)
+        read = TokenReader(split.tokens, vocabulary.size)
+        eos, pad = require_id(vocabulary.eos), require_id(vocabulary.pad)
 
-        def side(which, row_B, width):
-            """(ids, pair of each) [B, width]."""
+        def side(which: int, row_B: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+            """Return (ids, segment ids) of one side, 0 source or 1 target: [B, N = width]."""
             index_BN, ends_BN, segments_BN = table.side(which, row_B, width)
-            ids_BN = np.where(ends_BN, vocabulary.eos, read(index_BN))
-            return np.where(segments_BN > 0, ids_BN, vocabulary.pad).astype(np.int32), segments_BN
+            ids_BN = np.where(ends_BN, eos, read(index_BN))
+            return np.where(segments_BN > 0, ids_BN, pad).astype(np.int32), segments_BN
 
-        def build(row_B, key_B):
-            inputs_BL, inputs_segments_BL = side(0, row_B, self.length)
-            targets_BT, targets_segments_BT = side(1, row_B, self.target_length)
+        def build(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
+            input_BL, input_segments_BL = side(0, row_B, self.length)
+            label_BT, label_segments_BT = side(1, row_B, self.target_length)
             return {
-                "encoder_token_ids": inputs_BL,
-                "encoder_attention_mask": inputs_segments_BL > 0,
-                "encoder_segment_ids": inputs_segments_BL,
-                "labels": targets_BT,
-                "decoder_segment_ids": targets_segments_BT,
-                "label_weights": (targets_segments_BT > 0).astype(np.float32),
+                "encoder_token_ids": input_BL,
+                "encoder_attention_mask": input_segments_BL > 0,
+                "encoder_segment_ids": input_segments_BL,
+                "labels": label_BT,
+                "decoder_segment_ids": label_segments_BT,
+                "label_weights": (label_segments_BT > 0).astype(np.float32),
             }
 
         return table, build
 
-    def measure(self, stream, seen, token_id):
+    def measure(self, stream: RowStream, seen: Sequence[Seen], token_id: TokenId) -> list[Check]:
+        """Return checks of the rows' pairs."""
         return translations(stream, seen, token_id)
 
-    def render(self, stream, seen, i):
+    def render(self, stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
+        """Return the sources and targets of row i in readable form."""
         return part_row(stream, seen, i)

@@ -1,64 +1,74 @@
-"""Tagging: a label for each word of a text, told at its first piece (Devlin et al. 2018, section 5.3)."""
+"""Tagging: predict a label for each word of a text, at the word's first token.
 
+Devlin et al. (2018), section 5.3.
+
+B rows   C tags   L row length
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from data.batch_spec import TOKENS, Field
+from data.inspection.checks import Check, RowStream, Seen
 from data.inspection.word_tags import tagged_row, tags
-from data.objectives.base import Objective
-from data.objectives.masking import needs
+from data.objectives.base import BuildBatch, Objective, TokenId
+from data.objectives.setting_checks import needs
 from data.objectives.weighting import check_weights, weight_of
-from data.rows.tagged import tagged_rows
+from data.rows.tables import Batch
+from data.rows.tagged import TaggedRows, tagged_rows
+from data.store.split import Split
+from data.vocabulary.base import Vocabulary
 
 
 @dataclass(frozen=True)
 class Tagging(Objective):
-    """Rows of one sentence each, of a store that `finetune` makes."""
+    """Rows of one sentence each, from a store that `finetune` writes."""
 
     name: ClassVar[str] = "tagging"
     description: ClassVar[str] = "the tags of words, rows of {length}"
-    length: int = (
-        128  # L: tokens of a row, [CLS] and [SEP] included; what is longer is cut, and counted
-    )
-    columns: tuple[
-        str, ...
-    ] = ()  # of JSON lines: the names of the words and of the tags; () are the usual ones
-    class_weights: tuple[
-        float, ...
-    ] = ()  # how much a word of each tag weighs in the loss; () is all alike
+    # L: tokens of a row, [CLS] and [SEP] included; a longer sentence is cut, and counted.
+    length: int = 128
+    # Names of the words and of the tags in JSON lines; () for the usual names.
+    columns: tuple[str, ...] = ()
+    # Weight of the words of each tag in the loss; () weighs all tags alike.
+    class_weights: tuple[float, ...] = ()
 
-    def dims(self):
+    def dims(self) -> dict[str, int]:
+        """Return {"L": the row length}."""
         return {"L": self.length}
 
-    def spec(self):
+    def spec(self) -> dict[str, Field]:
+        """Return the fields of a batch."""
         return TOKENS | {
-            "labels": Field("int32", "BL"),  # the number of a word's tag, at its first piece
-            "label_weights": Field("float32", "BL"),  # there, of its tag
+            "labels": Field("int32", "BL"),  # the number of a word's tag, at its first token
+            "label_weights": Field("float32", "BL"),  # the weight of that tag, there
             "word_weights": Field("float32", "BL"),  # 1.0 there
             "row_weights": Field("float32", "B"),  # 1.0 for a row
         }
 
-    def check(self, vocabulary):
-        """Raise a ValueError unless these settings make sense with this vocabulary."""
+    def check(self, vocabulary: Vocabulary) -> None:
+        """Raise a ValueError unless these settings are valid with this vocabulary."""
         if self.length < 3:
             raise ValueError(
-                f"tagging: length={self.length}; a row holds [CLS], a piece and [SEP], so 3 at least"
+                f"tagging: length={self.length}; "
+                "a row holds [CLS], a piece and [SEP], so at least 3 tokens"
             )
         if len(self.columns) not in (0, 2):
             raise ValueError(
-                f"tagging: columns={self.columns}; the name of the words and that of the tags"
+                f"tagging: columns={self.columns}; expected the name of the words and of the tags"
             )
         needs(self.name, vocabulary, "cls", "sep", "pad")
         check_weights(self)
 
-    def examples(self, split, vocabulary):
-        """(table of rows, build), where build(row_B, key_B) is the batch of those rows; nothing is drawn."""
+    def examples(self, split: Split, vocabulary: Vocabulary) -> tuple[TaggedRows, BuildBatch]:
+        """Return the table of rows and the function that builds batches; the keys are not used."""
         table, rows = tagged_rows(self, split, vocabulary)
         weight_C = weight_of(self, table.tag_T.max(initial=-1) + 1)
 
-        def build(row_B, key_B):
+        def build(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
             batch = rows(row_B)
             weights_BL = batch["word_weights"] * weight_C[batch["labels"]]
             return {
@@ -69,8 +79,10 @@ class Tagging(Objective):
 
         return table, build
 
-    def measure(self, stream, seen, token_id):
+    def measure(self, stream: RowStream, seen: Sequence[Seen], token_id: TokenId) -> list[Check]:
+        """Return checks of the rows' words and tags."""
         return tags(stream, seen, token_id)
 
-    def render(self, stream, seen, i):
+    def render(self, stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
+        """Return row i in readable form: its tokens and its tags."""
         return tagged_row(stream, seen, i)

@@ -1,121 +1,129 @@
-"""Text to text: read a text that names its task, write the answer as text (Raffel et al. 2019, section 2.4 and appendix D).
+"""Text to text: read a text that names its task, write the answer as text.
 
-B rows   L inputs   T targets   D examples
+Raffel et al. (2019), section 2.4 and appendix D.
+
+B rows   L input length   T target length   N either of them   D examples
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from data.batch_spec import SEQ2SEQ
+from data.batch_spec import SEQ2SEQ, Field
 from data.inspection.causal import answers
+from data.inspection.checks import Check, RowStream, Seen
 from data.inspection.rendering import part_row
-from data.objectives.base import Objective
-from data.objectives.masking import needs
-from data.rows.tables import TokenReader, source_edges
+from data.objectives.base import BuildBatch, Objective, TokenId
+from data.objectives.setting_checks import needs
+from data.rows.tables import Batch, TokenReader, require_id, source_edges
+from data.store.split import Split
+from data.vocabulary.base import Vocabulary
 
-ANSWERS = "answers.jsonl"  # the file of a split with its answers as they stood
-ENDS = "ends.bin"  # int32 [D]: tokens of each input up to the end of the answer that stands in it; 0 where none does
+ANSWERS = "answers.jsonl"  # file of a split with its answers, as the sources have them
+# int32 [D]: tokens of each input up to the end of the answer that it contains; 0 without one.
+ENDS = "ends.bin"
 
 
 @dataclass(frozen=True)
 class Text2Text(Objective):
-    """Rows of one pair each, of a store that `finetune` makes; both sides end with </s>.
+    """Rows of one pair each, from a store that `finetune` writes; both sides end with </s>.
 
-    What an answer is: a text as it stands; the word of a class, where there are `labels`; a score, rounded to multiples of `step`; of
-    `questions` the first of the answers that are right; of tags in a `scheme` the entities that they spell (data/examples/tags_as_text.py).
+    The answer is a text; with `labels`, the word of a class; with `step`, a score rounded to its
+    multiples; with `questions`, the first right answer; with `scheme`, the entities that the tags
+    spell (data/examples/tags_as_text.py).
     """
 
     name: ClassVar[str] = "text2text"
     description: ClassVar[str] = (
         "answers, written as text (inputs of {length}, answers of {target_length})"
     )
-    length: int = (
-        128  # L: tokens of an input, its </s> included; what is longer is cut, and counted
-    )
-    target_length: int = 128  # T: of a target; no more is written where texts are compared
-    start_of_text: bool = False  # <s> in front of both sides, as BART has it
-    columns: tuple[str, ...] = (
-        "source",
-        "target",
-    )  # of the files of examples: the text, or the two texts, and the answer
-    prefix: str = ""  # in front of every input, so that it names the task
-    names: tuple[
-        str, ...
-    ] = ()  # of the texts, in front of each, in alphabetical order but of questions, as the paper has them; () for a text alone
-    labels: tuple[str, ...] = ()  # the names of the classes in these files
-    words: tuple[str, ...] = ()  # what is written for each
-    step: float = 0.0
-    questions: Literal["", "squad", "squad2"] = (
-        ""  # whose rules compare an answer with all that are right; of squad2 some have none
-    )
-    choices: int = 0  # of each question, whose numbers are the labels: files of data/examples/multiple_choice.py
-    scheme: str = ""  # of data/examples/tag_schemes.py, of tagged words
-    kinds: tuple[str, ...] = ()  # the types of their entities; of plain tags the tags
-    task: str = ""  # one of several: its name
-    metrics: tuple[str, ...] = ()  # and what it is measured by
-    tasks: tuple[
-        "Text2Text", ...
-    ] = ()  # several, the sources of the store: only the lengths and the frame are this one's
+    # L: tokens of an input, its </s> included; a longer input is cut, and counted.
+    length: int = 128
+    # T: tokens of a target; generation stops there when texts are compared.
+    target_length: int = 128
+    start_of_text: bool = False  # whether both sides begin with <s>, as in BART
+    # Names of the columns in the files of examples: the text, or the two texts, and the answer.
+    columns: tuple[str, ...] = ("source", "target")
+    prefix: str = ""  # text in front of every input, which names the task
+    # Names of the texts, each in front of its text, in alphabetical order except for questions, as
+    # in the paper; () for a single text.
+    names: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()  # names of the classes in these files
+    words: tuple[str, ...] = ()  # the text that the model writes for each class
+    step: float = 0.0  # scores are written as multiples of this; 0: no scores
+    # The rules that compare an answer with all right ones; squad2 has questions without an answer.
+    questions: Literal["", "squad", "squad2"] = ""
+    # Number of choices of each question; the labels are their numbers.
+    choices: int = 0
+    scheme: str = ""  # tagging scheme of the words (data/examples/tag_schemes.py)
+    kinds: tuple[str, ...] = ()  # types of the entities; of plain tags, the tags
+    task: str = ""  # name of this task among several
+    metrics: tuple[str, ...] = ()  # metrics of this task among several
+    # Several tasks, one for each source of the store; only the lengths and `start_of_text` of the
+    # outer objective are used.
+    tasks: tuple["Text2Text", ...] = ()
 
-    def dims(self):
+    def dims(self) -> dict[str, int]:
+        """Return {"L": the input length, "T": the target length}."""
         return {"L": self.length, "T": self.target_length}
 
-    def spec(self):
+    def spec(self) -> dict[str, Field]:
+        """Return the fields of a batch."""
         return SEQ2SEQ
 
-    def check(self, vocabulary):
-        """Raise a ValueError unless these settings make sense with this vocabulary."""
+    def check(self, vocabulary: Vocabulary) -> None:
+        """Raise a ValueError unless these settings are valid with this vocabulary."""
         if min(self.length, self.target_length) < 2 + self.start_of_text:
             raise ValueError(
-                f"text2text: length={self.length}, target_length={self.target_length}; a token and what frames it must fit"
+                f"text2text: length={self.length}, target_length={self.target_length}; "
+                f"each must hold a token and {'<s> and ' if self.start_of_text else ''}</s>"
             )
         if len(self.columns) != (len(self.names) or 1) + 1 or len(self.words) != len(self.labels):
             raise ValueError(
-                f"text2text: columns={self.columns}, names={self.names}, labels={self.labels}, words={self.words}; "
-                "there is a name for each column but the last, or one text and no name, and a word for each label"
+                f"text2text: columns={self.columns}, names={self.names}, labels={self.labels}, "
+                f"words={self.words}; there is a name for each column but the last, or one text "
+                "and no name, and a word for each label"
             )
         if (
             self.step < 0
             or bool(self.labels) + bool(self.step) + bool(self.questions) + bool(self.scheme) > 1
         ):
-            told = f"labels={self.labels}, step={self.step}, questions={self.questions!r}, scheme={self.scheme!r}"
             raise ValueError(
-                f"text2text: {told}; answers are those of questions, or tags, or labels or scores, whose step is above 0"
+                f"text2text: labels={self.labels}, step={self.step}, "
+                f"questions={self.questions!r}, scheme={self.scheme!r}; set at most one of them, "
+                "and step to 0 or more"
             )
-        for each in self.tasks:
-            each.check(vocabulary)
+        for task in self.tasks:
+            task.check(vocabulary)
         needs(self.name, vocabulary, "eos", "pad", *(["bos"] if self.start_of_text else []))
 
-    def examples(self, split, vocabulary):
-        """(table of rows, build), where build(row_B, key_B) is the batch of those rows; nothing is drawn."""
+    def examples(self, split: Split, vocabulary: Vocabulary) -> tuple["Text2TextRows", BuildBatch]:
+        """Return the table of rows and the function that builds batches; the keys are not used."""
         table, read = Text2TextRows(split, self), TokenReader(split.tokens, vocabulary.size)
+        eos, pad = require_id(vocabulary.eos), require_id(vocabulary.pad)
 
-        def side(which, row_B, width):
-            """(ids, bool) [B, width]."""
-            start_B1, length_B1 = (
-                table.start_D2[row_B, which, None],
-                table.length_D2[row_B, which, None],
-            )
+        def side(which: int, row_B: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+            """Return (ids, mask) of one side, 0 input or 1 target: [B, N = width]."""
+            start_B1 = table.start_D2[row_B, which, None]
+            length_B1 = table.length_D2[row_B, which, None]
             column, first = np.arange(width), int(self.start_of_text)
             text_BN = (column >= first) & (column < first + length_B1)
-            ids_BN = np.where(
-                text_BN, read(np.where(text_BN, start_B1 + column - first, 0)), vocabulary.eos
-            )
+            ids_BN = np.where(text_BN, read(np.where(text_BN, start_B1 + column - first, 0)), eos)
             if first:
                 ids_BN[:, 0] = vocabulary.bos
             used_BN = column <= first + length_B1
-            return np.where(used_BN, ids_BN, vocabulary.pad).astype(np.int32), used_BN
+            return np.where(used_BN, ids_BN, pad).astype(np.int32), used_BN
 
-        def build(row_B, key_B):
-            inputs_BL, read_BL = side(0, row_B, self.length)
-            targets_BT, written_BT = side(1, row_B, self.target_length)
+        def build(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
+            input_BL, input_mask_BL = side(0, row_B, self.length)
+            label_BT, label_mask_BT = side(1, row_B, self.target_length)
             return {
-                "encoder_token_ids": inputs_BL,
-                "encoder_attention_mask": read_BL,
-                "labels": targets_BT,
-                "label_weights": written_BT.astype(np.float32),
+                "encoder_token_ids": input_BL,
+                "encoder_attention_mask": input_mask_BL,
+                "labels": label_BT,
+                "label_weights": label_mask_BT.astype(np.float32),
             }
 
         return table, build
@@ -123,26 +131,32 @@ class Text2Text(Objective):
     def describe_pairs(self) -> dict[str, Any]:
         """Return how pairs of texts are written, as the manifest of their store records it."""
         if self.tasks:
-            return {"tasks": [{"task": form.task} | form.describe_pairs() for form in self.tasks]}
-        settings = {key: getattr(self, key) for key in ("prefix", "names", "labels", "words", "step")}
+            return {"tasks": [{"task": task.task} | task.describe_pairs() for task in self.tasks]}
+        settings = {
+            key: getattr(self, key) for key in ("prefix", "names", "labels", "words", "step")
+        }
         # Manifests that are older than these settings have no entry for them.
         newer = ("questions", "scheme", "kinds")
         return settings | {key: value for key in newer if (value := getattr(self, key))}
 
-    def measure(self, stream, seen, token_id):
+    def measure(self, stream: RowStream, seen: Sequence[Seen], token_id: TokenId) -> list[Check]:
+        """Return checks of the rows' texts."""
         return answers(stream, seen, token_id)
 
-    def render(self, stream, seen, i):
+    def render(self, stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
+        """Return the input and the target of row i in readable form."""
         return part_row(stream, seen, i)
 
 
 class Text2TextRows:
-    """Where the two sides of each example begin in the store, and how long they are, cut at their ends to what a row holds: int64 [D, 2].
+    """The two sides of each example, cut at their ends to what a row holds.
 
-    cut: how many examples lose something; too_long: what these are, and how many of them lose the answer that stands in the input.
+    start_D2, length_D2: int64 [D, 2], first token and number of tokens of each side.
+    cut: number of examples that lose tokens.
+    too_long: what `cut` counts, and how many of these inputs lose the answer that they contain.
     """
 
-    def __init__(self, split, objective):
+    def __init__(self, split: Split, objective: Text2Text) -> None:
         if not (split.folder and (split.folder / ANSWERS).exists()):
             raise ValueError("its documents have no answers; `finetune` makes a store of pairs")
         starts = np.asarray(split.sentence_starts)
@@ -155,5 +169,5 @@ class Text2TextRows:
         if (split.folder / ENDS).exists() and (
             lost := int((np.fromfile(split.folder / ENDS, "<i4") > room[0]).sum())
         ):
-            self.too_long += f"; of {lost:,} the answer stands in what is cut away"
+            self.too_long += f"; {lost:,} of them lose the answer"
         self.offsets = source_edges(split)

@@ -1,18 +1,24 @@
-"""How much a target of each class weighs in the loss: a sum of weighted terms, divided once by the sum of their weights."""
+"""Class weights: the loss is a weighted sum of terms, divided by the sum of the weights."""
+
+from typing import Any
 
 import numpy as np
 
 
-def check_weights(objective):
-    """Raise a ValueError unless each of an objective's `class_weights` is a positive number; () are all alike."""
+def check_weights(objective: Any) -> None:
+    """Raise a ValueError unless all `class_weights` are positive; () weighs all classes alike."""
     if not all(0 < weight < np.inf for weight in objective.class_weights):
         raise ValueError(
             f"{objective.name}: class_weights={objective.class_weights}; each is above 0"
         )
 
 
-def weight_of(objective, count):
-    """The weight of each class of a store, float32 [count or more]. Raises ValueError where there are more classes than weights."""
+def weight_of(objective: Any, count: int) -> np.ndarray:
+    """Return the weight of each class of a store: float32 [count or more].
+
+    Raises:
+      ValueError: there are more classes than weights.
+    """
     weights = objective.class_weights or (1.0,) * int(count)
     if len(weights) < count:
         raise ValueError(f"class_weights={weights}: {len(weights)} weights for more classes")

@@ -1,1 +1,1 @@
-"""Corpus to token store, by local processes or Apache Beam."""
+"""Turn a corpus into a token store, with local processes or Apache Beam."""

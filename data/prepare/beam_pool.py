@@ -1,12 +1,14 @@
-"""A fleet does what data/prepare/local_pool.py does, on the workers of a runner of Apache Beam: here, on Dataflow, Flink or Spark.
+"""A pool of Apache Beam workers: local ones, or those of Dataflow, Flink or Spark.
 
-The jobs lie in a file, for the description of a pipeline may not be large. The pipeline spreads them over the workers,
-which do them by the functions of data/prepare/jobs.py, and a TFDS builder stores what comes out as examples in shards. Beam
-keeps no order, so each example has a key: the number of its job, and its own within the job. TFDS sorts by the keys;
-a shard holds a range of them. The examples are read here in that order, one at a time; a gap is an error.
+It runs the same jobs as data/prepare/local_pool.py. A file lists the jobs, since the description of
+a pipeline has to be small. The pipeline distributes them to the workers, which run the functions of
+data/prepare/jobs.py, and a TFDS builder stores the results as examples in shards. Beam does not
+preserve order, so the key of an example is the number of its job and its number within the job.
+TFDS sorts by key. The examples are read here in this order, one at a time; a gap is an error.
 
-A worker holds a batch of documents while it encodes, the chosen text of a job while it draws the sample, and a shard
-(under 1 GiB) while it sorts it. DirectRunner, which is Beam's for trying things out, holds all ids in memory.
+A worker has in memory: a batch of documents while it encodes, the sampled text of a job while it
+samples, and a shard (below 1 GiB) while it sorts. DirectRunner, which Beam offers for tests, has
+all ids in memory.
 """
 
 # apache-beam is optional.
@@ -20,7 +22,7 @@ import itertools
 import json
 import pathlib
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -28,56 +30,62 @@ import numpy as np
 import tensorflow_datasets as tfds
 from apache_beam.runners.runner import PipelineState
 from etils import epath
+from rich.console import Console
 
 from data.corpus.paths import as_path, is_remote
 from data.corpus.sources import Piece
-from data.prepare.jobs import Job, JobReport, PartFiles, encode_parts, sample_job, text_hash
+from data.prepare.job_files import JobFiles
+from data.prepare.jobs import Job, JobReport, Jobs, encode_parts, sample_job, text_hash
 from data.store.writer import FILES, OFFSETS, token_dtype
 from data.vocabulary.load import load_vocabulary
 
-SPLIT = "jobs"  # of the TensorFlow dataset
-MOST = 1 << 32  # examples of a job
-STORED = {
-    2: np.uint16,
-    4: np.int32,
-}  # bytes of an id -> its type in an example; TensorFlow decodes no uint32
+SPLIT = "jobs"  # the split of the TensorFlow dataset
+MOST = 1 << 32  # maximal number of examples of a job
+# {bytes of an id: its dtype in an example}; TensorFlow does not decode uint32.
+STORED = {2: np.uint16, 4: np.int32}
 
 
 class Fleet(contextlib.AbstractContextManager):
-    """The workers of a `beam_runner.Runner`. scratch: where they read vocabulary and jobs, and write their shards."""
+    """Runs jobs on the workers of a Beam runner.
 
-    def __init__(self, runner, folder: pathlib.Path, console=None):
+    Attributes:
+      scratch: folder with the built-in corpus and the vocabulary, which the workers read.
+    """
+
+    def __init__(self, runner: Any, folder: pathlib.Path, console: Console | None = None) -> None:
+        """Make the folder for jobs and shards, in the runner's scratch folder or in `folder`."""
         self.runner, self.console = runner, console
-        place = as_path(runner.scratch or folder)
-        self._own = (
-            epath.Path(place if is_remote(place) else place.absolute())
-            / f"cloze-{uuid.uuid4().hex[:12]}"
-        )
+        parent = as_path(runner.scratch or folder)
+        root = epath.Path(parent if is_remote(parent) else parent.absolute())
+        self._own = root / f"cloze-{uuid.uuid4().hex[:12]}"
         self.scratch = self._own / "scratch"
         try:
             self.scratch.mkdir(parents=True)
-        except Exception as error:  # of whatever library reads the bucket
-            raise OSError(f"{place}: no folder can be made there ({error})") from error
+        except Exception as error:  # storage libraries have no common exception
+            raise OSError(f"{parent}: no folder can be made there ({error})") from error
 
     def sample(
-        self, jobs: Iterable, total: int, thresholds: Sequence[int]
-    ) -> Iterator[tuple[Job, tuple[list, JobReport]]]:
-        """As Crew.sample."""
+        self, jobs: Jobs, total: int, thresholds: Sequence[int]
+    ) -> Iterator[tuple[Job, tuple[list[tuple[int, str]], JobReport]]]:
+        """Yield (job, result of `sample_job`) in order, as the local pool does."""
         return self._run(_Sampling(tuple(thresholds)), jobs, total, "reading")
 
     def encode(
         self,
-        jobs: Iterable,
+        jobs: Jobs,
         total: int,
         vocabulary: pathlib.Path,
         threshold: int,
         parts: pathlib.Path,
     ) -> Iterator[tuple[Job, JobReport]]:
-        """As Crew.encode."""
+        """Yield (job, its report) in order, after its files are written, as the local pool does."""
         dtype = token_dtype(load_vocabulary(vocabulary).size)
         return self._run(_Encoding(vocabulary, threshold, dtype, parts), jobs, total, "encoding")
 
-    def _run(self, task, jobs: Iterable, total: int, title: str) -> Iterator[tuple[Job, Any]]:
+    def _run(
+        self, task: "_Sampling | _Encoding", jobs: Jobs, total: int, title: str
+    ) -> Iterator[tuple[Job, Any]]:
+        """Run a pipeline and yield (job, result of the task) in order."""
         folder = self._own / f"{title}-{uuid.uuid4().hex[:12]}"
         folder.mkdir()
         count = self._write_jobs(folder / "jobs", jobs)
@@ -91,24 +99,26 @@ class Fleet(contextlib.AbstractContextManager):
         for job in _read_jobs(folder / "jobs"):
             yield job, task.result(job, self._of_job(job, examples))
         if next(examples, None) is not None:
-            raise ChildProcessError(f"{self.runner.name}: the shards hold more than was asked for")
+            raise ChildProcessError(
+                f"{self.runner.name}: the shards have more examples than the jobs"
+            )
         folder.rmtree()
 
-    def _write_jobs(self, path: epath.Path, jobs: Iterable) -> int:
-        """Write (source, pieces) of each job as a line; returns how many."""
+    def _write_jobs(self, path: epath.Path, jobs: Jobs) -> int:
+        """Write (source, chunks) of each job as a line of JSON and return the number of jobs."""
         count = 0
         with path.open("w") as file:
-            for source, pieces in jobs:
-                for piece in pieces:
-                    self.runner.check_reach(piece)
+            for source, chunks in jobs:
+                for chunk in chunks:
+                    self.runner.check_reach(chunk)
                 file.write(
-                    json.dumps([source, [dataclasses.astuple(piece) for piece in pieces]]) + "\n"
+                    json.dumps([source, [dataclasses.astuple(chunk) for chunk in chunks]]) + "\n"
                 )
                 count += 1
         return count
 
     def _store(self, builder: "Shards") -> None:
-        """Run the pipeline to its end; on an interruption, cancel it."""
+        """Run the pipeline to its end, or cancel it if this process is interrupted."""
         config = tfds.download.DownloadConfig(
             beam_runner=self.runner.make(),
             beam_options=self.runner.pipeline_options(),
@@ -116,37 +126,40 @@ class Fleet(contextlib.AbstractContextManager):
         )
         tfds.disable_progress_bar()
         try:
-            with contextlib.redirect_stdout(io.StringIO()):  # TFDS tells of a download
+            with contextlib.redirect_stdout(io.StringIO()):  # TFDS announces a download
                 builder.download_and_prepare(download_config=config)
         except Exception as error:
             raise self.runner.told(error) from error
         finally:
             builder.cancel()
 
-    def _of_job(self, job: Job, examples: Iterator[dict]) -> Iterator[dict]:
-        """The examples of a job, which are the next ones; the last of them has its report."""
+    def _of_job(self, job: Job, examples: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """Yield the next examples up to the one with the job's report.
+
+        Raises ChildProcessError if one is missing.
+        """
         for key in itertools.count(job.index * MOST):
             example = next(examples, {"key": None})
             if example["key"] != key:
                 raise ChildProcessError(
-                    f"{self.runner.name}: example {key} of the shards is missing or not in its place"
+                    f"{self.runner.name}: example {key} of the shards is missing or out of order"
                 )
             yield example
             if example["report"]:
                 return
 
-    def __exit__(self, *_):
-        if self.runner.scratch is not None:  # else it goes with the folder that it is in
+    def __exit__(self, *_: object) -> None:
+        if self.runner.scratch is not None:  # otherwise it is removed with its parent
             self._own.rmtree()
 
 
-# TFDS's registration takes this keyword; its annotations do not name it.
+# TFDS's registration takes this keyword, but its annotations do not have it.
 class Shards(tfds.core.BeamBasedBuilder, skip_registration=True):  # pyright: ignore[reportCallIssue, reportGeneralTypeIssues]
-    """What the jobs in the file `folder`/jobs come to, in their order, as a TensorFlow dataset in `folder`."""
+    """The results of the jobs in the file `folder`/jobs, as a TensorFlow dataset in `folder`."""
 
     VERSION = tfds.core.Version("1.0.0")
 
-    def __init__(self, folder: epath.Path, task):
+    def __init__(self, folder: epath.Path, task: "_Sampling | _Encoding") -> None:
         self._jobs, self._task, self._pipeline = str(folder / "jobs"), task, None
         super().__init__(data_dir=folder)
 
@@ -155,10 +168,12 @@ class Shards(tfds.core.BeamBasedBuilder, skip_registration=True):  # pyright: ig
         return tfds.core.DatasetInfo(
             builder=self,
             features=tfds.features.FeaturesDict(features),
-            disable_shuffling=True,  # whole numbers as keys are what it then sorts by
+            disable_shuffling=True,  # sorts by key, which has to be an integer
         )
 
-    def _split_generators(self, manager, pipeline: beam.Pipeline) -> dict:
+    def _split_generators(
+        self, manager: tfds.download.DownloadManager, pipeline: beam.Pipeline
+    ) -> dict[str, beam.PTransform]:
         self._pipeline = pipeline
         return {SPLIT: self._generate_examples()}
 
@@ -176,8 +191,8 @@ class Shards(tfds.core.BeamBasedBuilder, skip_registration=True):  # pyright: ig
         if result is not None and not PipelineState.is_terminal(result.state):
             result.cancel()
 
-    def examples(self) -> Iterator[dict]:
-        """All examples, by their keys."""
+    def examples(self) -> Iterator[dict[str, Any]]:
+        """Return all examples in the order of their keys."""
         in_order = tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False)
         return self.as_dataset(
             split=SPLIT, shuffle_files=False, read_config=in_order
@@ -186,37 +201,52 @@ class Shards(tfds.core.BeamBasedBuilder, skip_registration=True):  # pyright: ig
 
 @dataclasses.dataclass(frozen=True)
 class _Sampling:
-    """`sample_job` as one example: its texts, whose hashes are made again here."""
+    """Runs `sample_job` and stores its texts as one example; the hashes are recomputed here."""
 
     thresholds: tuple[int, ...]
 
-    def features(self) -> dict:
+    def features(self) -> dict[str, Any]:
+        """Return the features of an example."""
         return {"texts": tfds.features.Sequence(tfds.features.Text())}
 
-    def examples(self, job: Job) -> Iterator[dict]:
-        parts, report = sample_job(job, self.thresholds)
-        yield {"texts": [text for _, text in parts], "report": report.to_json()}
+    def examples(self, job: Job) -> Iterator[dict[str, Any]]:
+        """Run a job on a worker and yield its example."""
+        sample, report = sample_job(job, self.thresholds)
+        yield {"texts": [text for _, text in sample], "report": report.to_json()}
 
-    def result(self, job: Job, examples: Iterator[dict]) -> tuple[list[tuple[int, str]], JobReport]:
+    def result(
+        self, job: Job, examples: Iterator[dict[str, Any]]
+    ) -> tuple[list[tuple[int, str]], JobReport]:
+        """Return the result of `sample_job` from the job's example."""
         (example,) = examples
-        return [(text_hash(raw), raw.decode()) for raw in example["texts"]], JobReport.from_json(
-            example["report"]
-        )
+        sample = [(text_hash(raw), raw.decode()) for raw in example["texts"]]
+        return sample, JobReport.from_json(example["report"])
 
 
 @dataclasses.dataclass(frozen=True)
 class _Encoding:
-    """`encode_job` as examples: what it writes, a batch of documents and a split each, and one that has the report."""
+    """Runs `encode_job` and stores its arrays as examples.
+
+    An example has the documents of one batch and split; the last one has the report.
+
+    Attributes:
+      vocabulary: folder of a saved vocabulary.
+      threshold: hash below which a document is held out.
+      dtype: dtype of the ids in a store.
+      parts: local folder for the job's files.
+    """
 
     vocabulary: pathlib.Path
     threshold: int
     dtype: np.dtype
-    parts: pathlib.Path  # here
+    parts: pathlib.Path
 
-    def _dtypes(self) -> dict:
+    def _dtypes(self) -> dict[str, Any]:
+        """Return the dtype of each array of an example."""
         return {"tokens": STORED[self.dtype.itemsize], "documents": OFFSETS, "sentences": OFFSETS}
 
-    def features(self) -> dict:
+    def features(self) -> dict[str, Any]:
+        """Return the features of an example."""
         arrays = {
             file: tfds.features.Tensor(
                 shape=(None,), dtype=dtype, encoding=tfds.features.Encoding.BYTES
@@ -225,36 +255,40 @@ class _Encoding:
         }
         return {"split": tfds.features.Text(), **arrays}
 
-    def examples(self, job: Job) -> Iterator[dict]:
+    def examples(self, job: Job) -> Iterator[dict[str, Any]]:
+        """Run a job on a worker and yield its examples."""
         report = JobReport()
         for split, *arrays in encode_parts(job, self.vocabulary, self.threshold, report):
             yield self._example(split, arrays, "")
         yield self._example("", [()] * len(FILES), report.to_json())
 
-    def _example(self, split: str, arrays: Sequence, report: str) -> dict:
+    def _example(self, split: str, arrays: Sequence[Any], report: str) -> dict[str, Any]:
         stored = {
             file: np.asarray(array, dtype)
             for (file, dtype), array in zip(self._dtypes().items(), arrays)
         }
         return {"split": split, "report": report, **stored}
 
-    def result(self, job: Job, examples: Iterator[dict]) -> JobReport:
-        with PartFiles(self.parts, job.index, self.dtype) as files:
+    def result(self, job: Job, examples: Iterator[dict[str, Any]]) -> JobReport:
+        """Write the job's files from its examples and return the report."""
+        with JobFiles(self.parts, job.index, self.dtype) as files:
             for example in examples:
                 if example["report"]:
                     return JobReport.from_json(example["report"])
-                files.write(example["split"].decode(), *(example[file] for file in FILES))
+                arrays = (example[file] for file in FILES)
+                files.write_documents(example["split"].decode(), *arrays)
         raise AssertionError("the last example of a job has its report")
 
 
-def _read_jobs(path) -> Iterator[Job]:
+def _read_jobs(path: str | epath.Path) -> Iterator[Job]:
+    """Yield the jobs of a file that `_write_jobs` wrote."""
     with epath.Path(path).open() as file:
         for index, line in enumerate(file):
-            source, pieces = json.loads(line)
-            yield Job(index, source, tuple(Piece(*piece) for piece in pieces))
+            source, chunks = json.loads(line)
+            yield Job(index, source, tuple(Piece(*chunk) for chunk in chunks))
 
 
-def _keyed_examples(task, job: Job) -> Iterator[tuple[int, dict]]:
-    """What a worker makes of a job."""
+def _keyed_examples(task: _Sampling | _Encoding, job: Job) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Run a job on a worker and yield (key, example)."""
     for key, example in enumerate(task.examples(job), job.index * MOST):
         yield key, {"key": key, **example}

@@ -1,4 +1,4 @@
-"""A runner of Apache Beam by its name, with its options: what can be wrong with them is told before anything runs."""
+"""A runner of Apache Beam and its options, which are checked before anything runs."""
 
 # apache-beam is optional.
 # pyright: reportMissingImports=false
@@ -10,6 +10,7 @@ import difflib
 import io
 import pathlib
 import re
+from typing import TYPE_CHECKING
 
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 from apache_beam.runners.direct.direct_runner import SwitchingDirectRunner
@@ -20,44 +21,52 @@ from apache_beam.runners.runner import PipelineRunner, create_runner
 from data.corpus.paths import is_remote
 from data.corpus.sources import Piece
 
-APART = (
-    "Test",
-    "Interactive",
-    "Switching",
-    "BundleBased",
-)  # Beam's own tests and notebooks, and parts of DirectRunner
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from data.prepare.beam_pool import Fleet
+
+# Prefixes of runners for Beam's tests and notebooks, and of components of DirectRunner.
+APART = ("Test", "Interactive", "Switching", "BundleBased")
 RAISED = re.compile(r"^(?:\w+\.)*(\w+): (.*) \[while running ", re.MULTILINE)
 
 
 @dataclasses.dataclass(frozen=True)
 class Runner:
-    """A runner of Beam, by its name or the full name of its class; called, it makes a data.prepare.beam_pool.Fleet of its workers.
+    """A runner of Beam; a call returns a pool of its workers (data/prepare/beam_pool.py).
 
-    options: of its pipelines, KEY=VALUE or KEY, as Beam names them.
-    scratch: a folder, or a bucket's, that its workers and this machine reach; None: the workers are on this machine.
+    Attributes:
+      name: name of the runner, or the full name of its class.
+      options: pipeline options of Beam, KEY=VALUE or KEY.
+      scratch: a folder or URL that the workers and this machine can access; None: the workers are
+        on this machine.
     """
 
     name: str
     options: tuple[str, ...] = ()
     scratch: str | None = None
 
-    def __call__(self, folder: pathlib.Path, console=None):
+    def __call__(self, folder: pathlib.Path, console: "Console | None" = None) -> "Fleet":
         from data.prepare.beam_pool import Fleet  # imports TensorFlow
 
         return Fleet(self, folder, console)
 
     def check(self) -> None:
-        """Raise ValueError for what Beam does not know, and where its workers could not read what is written here."""
+        """Raise ValueError for an unknown runner or option, or remote workers without --scratch."""
         runner = self.make()
         self._check_options(runner)
         if self.scratch is None and type(runner).__name__ not in StandardOptions.LOCAL_RUNNERS:
             raise ValueError(
-                f"--runner {self.name} works on other machines: --scratch names a folder that they and this one reach, "
-                "such as gs://BUCKET/scratch"
+                f"--runner {self.name} works on other machines: --scratch names a folder that they "
+                "and this machine can access, such as gs://BUCKET/scratch"
             )
 
     def make(self) -> PipelineRunner:
-        """A new runner. DirectRunner is the one in Python: Beam's own choice would first download another one and try that."""
+        """Return a new runner.
+
+        DirectRunner is the one in Python, since Beam's default for it would first download and try
+        another one. Raises ValueError if Beam does not know the runner.
+        """
         try:
             runner = create_runner(self.name)
         except ImportError as error:
@@ -72,25 +81,28 @@ class Runner:
         return FnApiRunner() if isinstance(runner, SwitchingDirectRunner) else runner
 
     def pipeline_options(self) -> PipelineOptions:
-        """New ones: a pipeline writes into its own."""
+        """Return new options, since a pipeline changes those that it gets."""
         return PipelineOptions([f"--{option.lstrip('-')}" for option in self.options])
 
     def check_reach(self, piece: Piece) -> None:
-        """Raise ValueError for a piece of text that is on this machine while the workers are not."""
+        """Raise ValueError for a local chunk if the workers are on other machines."""
         if self.scratch is not None and is_remote(self.scratch) and not is_remote(piece.path):
             raise ValueError(
-                f"{piece.path} is on this machine, where the workers of {self.name} cannot read it: "
-                "copy it into the bucket (for tfds:NAME set TFDS_DATA_DIR to a folder there)"
+                f"{piece.path} is on this machine, where the workers of {self.name} cannot read "
+                "it: copy it into the bucket (for tfds:NAME set TFDS_DATA_DIR to a folder there)"
             )
 
     def told(self, error: Exception) -> BaseException:
-        """What went wrong: on a worker, the exception there, whose words Beam hands over at the end of a traceback."""
+        """Return the original error of a pipeline's failure.
+
+        Beam passes on the message of a worker's exception at the end of a traceback.
+        """
         text = f"{type(error).__name__}: {error}"
-        for kind, words in RAISED.findall(text):
-            raised = getattr(builtins, kind, None)
-            if isinstance(raised, type) and issubclass(raised, (ValueError, OSError)):
-                return raised(words)
-            if words == KeyboardInterrupt.__name__:  # while a job was done in this process
+        for kind, message in RAISED.findall(text):
+            error_class = getattr(builtins, kind, None)
+            if isinstance(error_class, type) and issubclass(error_class, (ValueError, OSError)):
+                return error_class(message)
+            if message == KeyboardInterrupt.__name__:  # raised while a job ran in this process
                 return KeyboardInterrupt()
         return (
             error
@@ -99,15 +111,14 @@ class Runner:
         )
 
     def _check_options(self, runner: PipelineRunner) -> None:
-        """Options that Beam does not know are an error, unless the runner's job server may have them."""
+        """Raise ValueError for an option that neither Beam nor the runner's job server may have."""
         known = PipelineOptions([]).get_all_options()
-        with contextlib.redirect_stderr(io.StringIO()) as said:
+        with contextlib.redirect_stderr(io.StringIO()) as stderr:
             try:
                 given = self.pipeline_options().get_all_options(retain_unknown_options=True)
-            except SystemExit as error:  # argparse's
-                raise ValueError(
-                    f"--runner-option: {said.getvalue().strip().rpartition('error: ')[2]}"
-                ) from error
+            except SystemExit as error:  # raised by argparse
+                message = stderr.getvalue().strip().rpartition("error: ")[2]
+                raise ValueError(f"--runner-option: {message}") from error
         for key in given.keys() - known.keys():
             if not isinstance(runner, PortableRunner):
                 close = difflib.get_close_matches(key, known, n=1)

@@ -1,10 +1,10 @@
-"""A crew of processes that does jobs in parallel and hands their results over in order, with a progress bar.
+"""A pool of local processes that run jobs in parallel and return their results in order.
 
-At most twice as many jobs as processes are on their way at any time, so memory does not grow with their number.
+At most two jobs per process are in flight, so memory does not grow with the number of jobs.
 
-Each process has a pipe of its own, whose other end closes with the process however it dies: that is noticed at once,
-while it starts or works, where `concurrent.futures.ProcessPoolExecutor` of Python 3.11 can wait for it for ever (it
-looks after the processes that it knew of when it last woke up).
+Each process has its own pipe, which closes when the process dies for any reason. So a death is
+noticed at once, even during startup. `concurrent.futures.ProcessPoolExecutor` of Python 3.11 can
+wait forever, since it watches only the processes that existed when it last woke up.
 """
 
 import contextlib
@@ -15,30 +15,43 @@ import os
 import pathlib
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnContext
 from typing import Any
 
 import numpy as np
 from rich import progress
+from rich.console import Console
 
-from data.prepare.jobs import Job, JobReport, encode_job, sample_job, settle
+from data.prepare.jobs import Job, JobReport, Jobs, encode_job, sample_job
+from data.prepare.worker_process import init_worker
 
-TICK = 0.1  # seconds between two looks at the progress
+TICK = 0.1  # seconds between two updates of the progress bar
 
 
 def cores() -> int:
-    """CPU cores that this process may use."""
+    """Return the number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Crew(contextlib.AbstractContextManager):
-    """`workers` processes, started afresh (spawn: nothing is inherited, whatever runs in this one); with 0, all work is done here.
+    """Runs jobs in worker processes.
 
-    scratch: a folder for what they read besides the sources.
+    Attributes:
+      scratch: folder with the built-in corpus and the vocabulary, which the workers read.
+      window: maximal number of jobs in flight.
     """
 
-    def __init__(self, workers: int, folder: pathlib.Path, console=None):
+    def __init__(self, workers: int, folder: pathlib.Path, console: Console | None = None) -> None:
+        """Start the workers.
+
+        Args:
+          workers: number of processes, which inherit nothing from this one (spawn); 0 runs all jobs
+            in this process.
+          folder: an empty folder.
+          console: where the progress bar is shown, if it is a terminal.
+        """
         self.window, self.console, self.scratch = 2 * max(workers, 1), console, folder / "scratch"
         self.scratch.mkdir()
         self._path = folder / "progress"
@@ -52,48 +65,72 @@ class Crew(contextlib.AbstractContextManager):
             raise
 
     def sample(
-        self, jobs: Iterable, total: int, thresholds: Sequence[int]
-    ) -> Iterator[tuple[Job, tuple[list, JobReport]]]:
-        """(job, what `sample_job` returns) in order; jobs and total: see `run`."""
+        self, jobs: Jobs, total: int, thresholds: Sequence[int]
+    ) -> Iterator[tuple[Job, tuple[list[tuple[int, str]], JobReport]]]:
+        """Yield (job, result of `sample_job`) in order.
+
+        Args:
+          jobs: (number of the source, chunks) of each job.
+          total: bytes of all jobs.
+          thresholds: for each source, the hash below which a unit of text is sampled.
+        """
         return self.run(
             functools.partial(sample_job, thresholds=thresholds), jobs, "reading", total
         )
 
     def encode(
         self,
-        jobs: Iterable,
+        jobs: Jobs,
         total: int,
         vocabulary: pathlib.Path,
         threshold: int,
         parts: pathlib.Path,
     ) -> Iterator[tuple[Job, JobReport]]:
-        """(job, what `encode_job` returns) in order, each when its files are in the folder `parts`."""
-        job = functools.partial(
+        """Yield (job, result of `encode_job`) in order, after the job's files are written.
+
+        Args:
+          jobs: (number of the source, chunks) of each job.
+          total: bytes of all jobs.
+          vocabulary: folder of a saved vocabulary.
+          threshold: hash below which a document is held out.
+          parts: folder for the files.
+        """
+        function = functools.partial(
             encode_job, vocabulary=vocabulary, threshold=threshold, folder=parts
         )
-        return self.run(job, jobs, "encoding", total)
+        return self.run(function, jobs, "encoding", total)
 
     def run(
-        self, function: Callable, jobs: Iterable, title: str, total: int
+        self, function: Callable[[Job], Any], jobs: Jobs, title: str, total: int
     ) -> Iterator[tuple[Job, Any]]:
-        """(job, function(job)) for each (source, pieces) of `jobs`, in order. total: bytes of all, for the bar.
+        """Yield (job, function(job)) in order.
 
-        Raises what the first job that fails raised, and ChildProcessError if a process dies.
+        Args:
+          function: what a worker does with a job.
+          jobs: (number of the source, chunks) of each job.
+          title: label of the progress bar.
+          total: bytes of all jobs.
+
+        Raises:
+          Exception: the error of the first job that fails.
+          ChildProcessError: if a worker process dies.
         """
         numbered = (
             Job(i, source, pieces, self._path, i % self.window)
             for i, (source, pieces) in enumerate(jobs)
         )
         with self._bar() as bar:
-            show = _Shown(bar, bar.add_task(title, total=total, rate=""), self._progress)
-            for job, outcome in self._in_order(function, numbered, show):
+            task = _Shown(bar, bar.add_task(title, total=total, rate=""), self._progress)
+            for job, outcome in self._in_order(function, numbered, task):
                 self._progress[job.slot] = 0
-                show.done += job.size
-                show()
+                task.done += job.size
+                task()
                 yield job, outcome.value()
 
-    def _in_order(self, function, jobs, show) -> Iterator:
-        """(job, outcome) for each job."""
+    def _in_order(
+        self, function: Callable[[Job], Any], jobs: Iterator[Job], task: "_Shown"
+    ) -> Iterator[tuple[Job, "_Outcome"]]:
+        """Yield (job, outcome) of each job in order."""
         if not self._workers:
             yield from ((job, _attempt(function, job)) for job in jobs)
             return
@@ -111,11 +148,12 @@ class Crew(contextlib.AbstractContextManager):
                     ended, outcome = working[connection].end()
                     outcomes[ended.index] = ended, outcome
                     idle.append(working[connection])
-                show()
+                task()
             else:
                 return
 
     def _bar(self) -> progress.Progress:
+        """Return a progress bar, which is disabled if there is no terminal."""
         columns = (
             progress.TextColumn("{task.description}"),
             progress.BarColumn(),
@@ -130,14 +168,19 @@ class Crew(contextlib.AbstractContextManager):
             disable=not self.console or not self.console.is_terminal,
         )
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         for worker in self._workers:
             worker.stop()
 
 
 @dataclasses.dataclass
 class _Shown:
-    """The progress bar's state: bytes of the jobs that are done, and each call adds those of the jobs on their way."""
+    """A task of the progress bar; a call updates it.
+
+    Attributes:
+      slots: bytes read by each job in flight, which the workers update.
+      done: bytes of the finished jobs.
+    """
 
     bar: progress.Progress
     task: progress.TaskID
@@ -152,60 +195,64 @@ class _Shown:
 
 @dataclasses.dataclass(frozen=True)
 class _Outcome:
-    """What a job returned, or raised."""
+    """The result of a job, or the error that it raised."""
 
     result: object = None
     error: Exception | None = None
 
-    def value(self):
+    def value(self) -> Any:
+        """Return the result or raise the error."""
         if self.error is not None:
             raise self.error
         return self.result
 
 
-def _attempt(function: Callable, job: Job) -> _Outcome:
+def _attempt(function: Callable[[Job], Any], job: Job) -> _Outcome:
+    """Run a job and return its outcome."""
     try:
         return _Outcome(function(job))
-    except Exception as error:  # raised again by whoever asks for the value
+    except Exception as error:  # raised again in the main process
         return _Outcome(error=error)
 
 
 class _Worker:
-    """A process that does one job at a time."""
+    """A process that runs one job at a time."""
 
-    def __init__(self, context):
+    def __init__(self, context: SpawnContext) -> None:
         self.job: Job | None = None
-        self.connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
+        self.connection, worker_end = context.Pipe()
+        self._process = context.Process(target=_serve, args=(worker_end,), daemon=True)
         self._process.start()
-        theirs.close()
+        worker_end.close()
 
-    def begin(self, function: Callable, job: Job) -> None:
+    def begin(self, function: Callable[[Job], Any], job: Job) -> None:
+        """Start a job."""
         with _told():
             self.connection.send((function, job))
         self.job = job
 
     def end(self) -> tuple[Job, _Outcome]:
-        """The job that was begun, and its outcome."""
+        """Wait for the job in flight and return it with its outcome."""
         with _told():
             outcome = self.connection.recv()
         job, self.job = self.job, None
-        assert job is not None, "`begin` comes before `end`"
+        assert job is not None, "the worker has no job in flight"
         return job, outcome
 
     def stop(self) -> None:
+        """Terminate the process."""
         self.connection.close()
         self._process.terminate()
         self._process.join()
 
 
 def _serve(connection: Connection) -> None:
-    """A worker process: jobs come, outcomes go, until the main process closes the pipe."""
-    settle()
+    """Run the jobs that arrive in a worker process until the main process closes the pipe."""
+    init_worker()
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
             outcome = _attempt(*connection.recv())
-            if outcome.error is not None:  # a traceback does not travel, its text does
+            if outcome.error is not None:  # a traceback cannot be pickled, its text can
                 outcome.error.add_note(
                     "in a worker process:\n" + "".join(traceback.format_exception(outcome.error))
                 )
@@ -213,11 +260,11 @@ def _serve(connection: Connection) -> None:
 
 
 @contextlib.contextmanager
-def _told():
-    """A worker's death, in words."""
+def _told() -> Iterator[None]:
+    """Turn the error of a closed pipe into one that names the cause and the remedy."""
     try:
         yield
     except (EOFError, BrokenPipeError, ConnectionResetError) as error:
         raise ChildProcessError(
-            "a worker process was killed, perhaps for want of memory: fewer --workers?"
+            "a worker process was killed, perhaps because memory ran out; try fewer --workers"
         ) from error

@@ -1,4 +1,4 @@
-"""What `prepare` is asked for: kept in a store's manifest, so that the same request is recognised."""
+"""The options of `prepare`, which the manifest of a store records."""
 
 import dataclasses
 import math
@@ -8,16 +8,23 @@ from data.vocabulary.layouts import DEFAULT, LAYOUTS
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """The options of `prepare` that its result depends on.
+    """The options of `prepare` on which the store depends.
 
-    sources, document, field    see data/corpus/sources.py
-    vocabulary                  a released or saved one to use; None trains one by the next five
-    vocab_size                  ids in all, special ones and sentinels included
-    sample_size                 bytes of text, at most, that the vocabulary is trained on
-    held_out                    share of the documents, 0 for none
-    rates                       of the mixture, one for each source; None: source i is drawn in proportion to
-    temperature                 its training tokens to this power: 1 as much as there is, 0 all alike; multilingual BERT
-                                took 0.7 (Devlin et al. 2018, release notes), and so smooths its vocabulary's sample
+    Attributes:
+      sources: SOURCEs of the command line, see data/corpus/sources.py.
+      vocabulary: path of a released or saved vocabulary; None: the next five options train one.
+      vocab_size: number of ids, special pieces and sentinels included.
+      layout: layout of the special pieces, see data/vocabulary/layouts.py.
+      algorithm: unigram, bpe or byte_bpe.
+      lowercase: whether case is folded.
+      sample_size: maximal bytes of text on which the vocabulary is trained.
+      held_out: share of the documents in the held-out split; 0 for none.
+      document: what is a document, see data/corpus/sources.py.
+      field: name of the field with the text, or two names, separated by a comma, for pairs.
+      rates: mixture rate of each source; None: by `temperature`.
+      temperature: a source is sampled in proportion to its training tokens to this power: 1 is in
+        proportion to the tokens, 0 is uniform. Multilingual BERT used 0.7 (Devlin et al. 2018,
+        release notes). The training sample of the vocabulary has the same mixture.
     """
 
     sources: tuple[str, ...]
@@ -34,7 +41,7 @@ class Request:
     temperature: float = 1.0
 
     def check(self) -> None:
-        """Raise ValueError for what cannot be meant."""
+        """Raise ValueError for an option that is not valid, or options that exclude each other."""
         if not self.sources:
             raise ValueError("no source given")
         if len(set(self.sources)) < len(self.sources):
@@ -57,16 +64,18 @@ class Request:
             raise ValueError(f"--algorithm {self.algorithm}: {' or '.join(LAYOUTS)}")
         if self.layout not in LAYOUTS[self.algorithm]:
             raise ValueError(
-                f"--layout {self.layout}: {' or '.join(LAYOUTS[self.algorithm])}, for --algorithm {self.algorithm}"
+                f"--layout {self.layout}: {' or '.join(LAYOUTS[self.algorithm])}, "
+                f"for --algorithm {self.algorithm}"
             )
         if self.document == "pair" and len(set(self.field.split(","))) != 2:
             raise ValueError(
-                f"--field {self.field}: pairs have two fields, source and target: --field source,target"
+                f"--field {self.field}: pairs have two fields, source and target: "
+                "--field source,target"
             )
         if self.sample_size < 1:
             raise ValueError(f"--sample-size {self.sample_size}: a number of bytes")
 
     def shares(self, sizes: list[int]) -> list[float]:
-        """Rates of the sources, whose sizes are given, in the mixture; they sum to 1."""
+        """Return the mixture rates of the sources, which sum to 1, given their sizes in tokens."""
         weights = self.rates or [size**self.temperature if size else 0.0 for size in sizes]
         return [weight / (sum(weights) or 1) for weight in weights]

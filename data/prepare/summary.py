@@ -1,10 +1,10 @@
-"""What `prepare` tells in the end: how much there is, what was left out or mended and where first, and where it is."""
+"""The summary that `prepare` prints: sizes, what was skipped or repaired, and the store's path."""
 
 from data.prepare.build import Prepared
 
 
 def summary(prepared: Prepared) -> list[str]:
-    """Lines of text."""
+    """Return the lines of the summary."""
     store, manifest = prepared.store, prepared.store.manifest
     totals, splits = manifest["totals"], manifest["splits"]
     tokens = sum(split["tokens"] for split in splits.values())
@@ -18,19 +18,20 @@ def summary(prepared: Prepared) -> list[str]:
     lines.append(f"{read}, {tokens / totals['bytes']:.3f} tokens per byte{rate}")
     vocabulary = manifest["vocabulary"]
     lines.append(
-        f"words    {vocabulary['size']:,} ids ({vocabulary['kind']}), {unknown:.4%} of the tokens unknown"
+        f"vocab    {vocabulary['size']:,} ids ({vocabulary['kind']}), "
+        f"{unknown:.4%} of the tokens unknown"
         + (f", trained on {manifest['sampled_bytes']:,} bytes" if manifest["sampled_bytes"] else "")
     )
     if len(manifest["sources"]) > 1:
         for source in manifest["sources"]:
             low, high = source["train"]["documents"]
             lines.append(
-                f"source   {source['name']}: {high - low:,} training documents, rate {source['rate']:.4f}"
+                f"source   {source['name']}: {high - low:,} training documents, "
+                f"rate {source['rate']:.4f}"
             )
     for reason, noted in manifest["noted"].items():
         first = f" (first: {noted['first']})" if "first" in noted else ""
         lines.append(f"noted    {noted['count']:,} {reason}{first}")
-    lines.append(
-        f"store    {store.path}, {sum(file['bytes'] for file in manifest['files'].values()):,} bytes"
-    )
+    store_bytes = sum(file["bytes"] for file in manifest["files"].values())
+    lines.append(f"store    {store.path}, {store_bytes:,} bytes")
     return lines

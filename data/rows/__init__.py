@@ -1,1 +1,1 @@
-"""Which tokens form a row: windows, packing, pairs, mixtures, permutation, hashing."""
+"""Tables of rows: which tokens of a token store form each row of a batch."""

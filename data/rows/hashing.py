@@ -1,23 +1,26 @@
-"""Random numbers without state: every draw is a hash of its coordinates (SplitMix64; Steele, Lea & Flood 2014).
+"""Random numbers without state: every draw is a hash of its coordinates.
 
-A sequential generator must be replayed to reach example 10^9; a hash of (seed, epoch, row, position) need not, and it
-gives the same number in any process, on any host, in any order. All functions work on whole arrays.
+The hash is SplitMix64 (Steele, Lea and Flood 2014). A sequential generator must be replayed to
+reach example 10^9; a hash of (seed, epoch, row, position) need not, and it gives the same number in
+any process, on any host, in any order. All functions work on whole arrays.
 
 B keys   N draws of one key
 """
 
+from typing import Any
+
 import numpy as np
 
-# What the draws of an example are for: each use takes words(key(example, USE), n), so no two share any.
+# What the draws of an example are for. Each use takes words(key(example, USE), n), so that no two
+# uses share a draw.
 PAIR, COINS_A, COINS_B, ORDER, HIDE, KEPT, GONE, GRAMS, SWAP, FILL, SENTENCES = range(1, 12)
 
-GAMMA = np.uint64(
-    0x9E3779B97F4A7C15
-)  # 2^64 over the golden ratio: SplitMix64's step between the draws of a key
+# SplitMix64's step between the draws of a key: 2^64 divided by the golden ratio.
+GAMMA = np.uint64(0x9E3779B97F4A7C15)
 
 
-def mix(z):
-    """Hash uint64 to uint64, one to one, in place: the finaliser of SplitMix64 (Stafford's variant 13)."""
+def mix(z: np.ndarray) -> np.ndarray:
+    """Hash uint64 to uint64, one to one, in place: SplitMix64's finaliser (Stafford variant 13)."""
     shifted = z >> 30
     z ^= shifted
     z *= np.uint64(0xBF58476D1CE4E5B9)
@@ -29,59 +32,69 @@ def mix(z):
     return z
 
 
-def key(*coordinates):
-    """uint64 keys [B] of coordinates, integers or integer arrays [B]: a chain of hashes, so their order matters. Shapes broadcast."""
+def key(*coordinates: Any) -> np.ndarray:
+    """Return the uint64 keys of coordinates, which are integers or arrays of integers.
+
+    The key is a chain of hashes, so the order of the coordinates matters. Shapes broadcast.
+    """
     state = np.zeros(1, np.uint64)
     for coordinate in coordinates:
         state = mix((state + GAMMA) ^ np.asarray(coordinate).astype(np.uint64))
     return state
 
 
-def words(key_B, n):
-    """64 random bits for each of `n` draws of each key: uint64 [B, N]."""
+def words(key_B: np.ndarray, n: int) -> np.ndarray:
+    """Draw 64 random bits `n` times for each key: uint64 [B, N]."""
     steps_N = np.arange(1, n + 1, dtype=np.uint64) * GAMMA
     return mix(key_B[:, None] + steps_N)
 
 
-def halfwords(key_B, n):
-    """32 random bits for each of `n` draws of each key: uint32 [B, N], two of a hash."""
+def halfwords(key_B: np.ndarray, n: int) -> np.ndarray:
+    """Draw 32 random bits `n` times for each key: uint32 [B, N], two of each hash."""
     bits = words(key_B, (n + 1) // 2).astype("<u8", copy=False)
     return bits.view("<u4")[:, :n]
 
 
-def fractions(key_B, n):
-    """Uniform multiples of 2^-24 from 0 to below 1: float32 [B, N]."""
+def fractions(key_B: np.ndarray, n: int) -> np.ndarray:
+    """Draw uniform multiples of 2^-24 in [0, 1), `n` for each key: float32 [B, N]."""
     return (halfwords(key_B, n) >> np.uint32(8)).astype(np.float32) * np.float32(2**-24)
 
 
-def below(bits, n):
-    """Uniform integers in [0, n), int64, from the upper 32 of 64 random bits. n < 2^32: a number, or an array."""
+def below(bits: np.ndarray, n: Any) -> np.ndarray:
+    """Return uniform integers in [0, n), int64, from the upper 32 of 64 random bits.
+
+    n: an integer below 2^32, or an array of them.
+    """
     return ((bits >> np.uint64(32)) * np.asarray(n).astype(np.uint64) >> np.uint64(32)).astype(
         np.int64
     )
 
 
-def chance(bits, probability):
-    """True with the given probability, from the upper 32 of 64 random bits."""
+def chance(bits: np.ndarray, probability: float) -> np.ndarray:
+    """Return True with the given probability, from the upper 32 of 64 random bits."""
     return (bits >> np.uint64(32)) < np.uint64(round(probability * 2**32))
 
 
-def choose(key_B, n, k):
-    """`k` of range(n) without replacement for each key, every subset alike, ascending: int64 [B, k].
+def choose(key_B: np.ndarray, n: int, k: int) -> np.ndarray:
+    """Draw `k` of range(n) without replacement for each key: int64 [B, k], ascending.
 
-    Each number gets 32 bits of which the lower ones are the number itself, so that sorting needs no indices.
+    All subsets are equally likely. Each number gets 32 bits whose lower ones are the number itself,
+    so that sorting needs no indices.
     """
     if k == 0:
         return np.zeros((len(key_B), 0), np.int64)
     order_BN = shuffled(key_B, n)
-    chosen = np.partition(order_BN, k - 1, axis=1)[:, :k] if k < n else order_BN
-    chosen = chosen & np.uint32(position_mask(n))
-    chosen.sort(axis=1)
-    return chosen.astype(np.int64)
+    subset_BK = np.partition(order_BN, k - 1, axis=1)[:, :k] if k < n else order_BN
+    subset_BK = subset_BK & np.uint32(position_mask(n))
+    subset_BK.sort(axis=1)
+    return subset_BK.astype(np.int64)
 
 
-def shuffled(key_B, n):
-    """Random uint32 [B, n] whose lower bits are the column: their order is a random permutation of the columns."""
+def shuffled(key_B: np.ndarray, n: int) -> np.ndarray:
+    """Return random uint32 [B, n] whose lower bits are the column.
+
+    Their order is a random permutation of the columns.
+    """
     mask = np.uint32(position_mask(n))
     bits = halfwords(key_B, n)
     bits &= ~mask
@@ -89,6 +102,6 @@ def shuffled(key_B, n):
     return bits
 
 
-def position_mask(n):
-    """The lower bits that hold a column of range(n)."""
+def position_mask(n: int) -> int:
+    """Return the mask of the lower bits that hold a column of range(n)."""
     return (1 << max(n - 1, 1).bit_length()) - 1

@@ -1,20 +1,38 @@
-"""Rows of labelled examples: one each, `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`, cut where it is longer than a row.
+"""Rows of labelled examples: one each, `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`.
 
-What is too long alone loses its end. Of a pair the longer text loses its end, until both are as long or the pair fits: as BERT's own code
-and the tokenizers of Hugging Face do ("longest first"), to the token.
+A single text that is too long loses its end. Of a pair, the longer text loses its end until both
+have the same length or the pair fits, exactly as in BERT's own code and the tokenizers of Hugging
+Face ("longest first").
 
 B rows   L row length   D examples   A, B the two texts
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
-from data.rows.tables import TokenReader, source_edges
+from data.rows.tables import Batch, TokenReader, require_id, source_edges
+from data.store.split import Split
+from data.vocabulary.base import Vocabulary
 
 
 class LabelledRows:
-    """The examples of a split; `cut` of them do not fit into `length` tokens. separators: [SEP]s between the texts of a pair."""
+    """The examples of a split.
 
-    def __init__(self, split, length, separators):
+    start_D2, length_D2: int64 [D, 2], first token and number of tokens of each text.
+    labels: float32 [D], the label of each example.
+    cut: number of examples that do not fit into a row.
+    """
+
+    def __init__(self, split: Split, length: int, separators: int) -> None:
+        """Find the texts of each example.
+
+        Args:
+          split: the split that is read.
+          length: tokens of a row.
+          separators: number of [SEP] between the texts of a pair.
+        """
         if split.labels is None:
             raise ValueError(
                 "its documents have no labels; `finetune` makes a store of labelled examples"
@@ -24,7 +42,7 @@ class LabelledRows:
         texts = (len(starts) - 1) // self.count
         self.start_D2 = np.repeat(starts[:-1].reshape(self.count, texts), 3 - texts, axis=1)
         length_D2 = np.diff(starts).reshape(self.count, texts)
-        if texts == 1:  # as a pair whose second text takes its separators back
+        if texts == 1:  # a pair whose second length takes back the separators
             self.length_D2 = np.stack(
                 [np.minimum(length_D2[:, 0], length - 2), np.full(self.count, -separators)], axis=1
             )
@@ -37,56 +55,62 @@ class LabelledRows:
         self.offsets = source_edges(split)
 
 
-def fit(a_D, b_D, width):
-    """Of pairs of lengths, what is left of each where they are cut to `width` together, the longer one first."""
+def fit(a_D: np.ndarray, b_D: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the lengths of pairs that are cut to `width` tokens in total, the longer text first.
+
+    a_D, b_D: the lengths of the two texts.
+    """
     half = width // 2
     short_D = np.minimum(a_D, b_D)
     long_D = np.where(short_D <= half, width - short_D, width - half)
     short_D = np.minimum(short_D, half)
-    second_is_long_D = a_D <= b_D  # of two that are as long, the second one keeps the odd token
-    cut_a_D, cut_b_D = (
-        np.where(second_is_long_D, short_D, long_D),
-        np.where(second_is_long_D, long_D, short_D),
-    )
+    second_is_long_D = a_D <= b_D  # of two equal lengths, the second text keeps the odd token
+    cut_a_D = np.where(second_is_long_D, short_D, long_D)
+    cut_b_D = np.where(second_is_long_D, long_D, short_D)
     fits_D = a_D + b_D <= width
     return np.where(fits_D, a_D, cut_a_D), np.where(fits_D, b_D, cut_b_D)
 
 
-def labelled_rows(objective, split, vocabulary):
-    """(table, rows), where rows(row_B) gives {"token_ids", "attention_mask", "token_type_ids"} [B, L]; segments: 1 for B and the [SEP] behind it."""
+def labelled_rows(
+    objective: Any, split: Split, vocabulary: Vocabulary
+) -> tuple[LabelledRows, Callable[[np.ndarray], Batch]]:
+    """Return the table of examples and a function that lays out the rows row_B of it.
+
+    The function returns {"token_ids", "attention_mask", "token_type_ids"} [B, L]; token type ids
+    are 1 for B and its [SEP].
+    """
     table = LabelledRows(split, objective.length, objective.separators)
     build = pairs(objective, split, vocabulary)
     return table, lambda row_B: build(table.start_D2[row_B], table.length_D2[row_B])
 
 
-def pairs(objective, split, vocabulary):
-    """build(start_B2, length_B2) -> rows, as `labelled_rows` has them, of the first tokens of both texts and how many are read of each."""
-    separators, column_L, read = (
-        objective.separators,
-        np.arange(objective.length),
-        TokenReader(split.tokens, vocabulary.size),
-    )
+def pairs(
+    objective: Any, split: Split, vocabulary: Vocabulary
+) -> Callable[[np.ndarray, np.ndarray], Batch]:
+    """Return a function that lays out pairs of texts as rows, as `labelled_rows` describes.
 
-    def build(start_B2, length_B2):
+    Its arguments are int64 [B, 2]: the first token of both texts, and how many tokens are read.
+    """
+    separators, column_L = objective.separators, np.arange(objective.length)
+    read = TokenReader(split.tokens, vocabulary.size)
+    cls, sep, pad = map(require_id, (vocabulary.cls, vocabulary.sep, vocabulary.pad))
+
+    def build(start_B2: np.ndarray, length_B2: np.ndarray) -> Batch:
         (a_start_B1, b_start_B1), (a_B1, b_B1) = (
             np.expand_dims(array.T, 2) for array in (start_B2, length_B2)
         )
         second_B1 = a_B1 + 1 + separators  # where B begins
-        valid_BL = column_L <= second_B1 + b_B1
-        in_a_BL, in_b_BL = (
-            (column_L > 0) & (column_L <= a_B1),
-            (column_L >= second_B1) & (column_L < second_B1 + b_B1),
-        )
+        mask_BL = column_L <= second_B1 + b_B1
+        in_a_BL = (column_L > 0) & (column_L <= a_B1)
+        in_b_BL = (column_L >= second_B1) & (column_L < second_B1 + b_B1)
         index_BL = column_L + np.where(in_b_BL, b_start_B1 - second_B1, a_start_B1 - 1)
-        tokens_BL = np.where(
-            in_a_BL | in_b_BL, read(np.where(in_a_BL | in_b_BL, index_BL, 0)), vocabulary.sep
-        )
-        tokens_BL[:, 0] = vocabulary.cls
-        tokens_BL = np.where(valid_BL, tokens_BL, vocabulary.pad).astype(np.int32)
+        tokens_BL = np.where(in_a_BL | in_b_BL, read(np.where(in_a_BL | in_b_BL, index_BL, 0)), sep)
+        tokens_BL[:, 0] = cls
+        tokens_BL = np.where(mask_BL, tokens_BL, pad).astype(np.int32)
         return {
             "token_ids": tokens_BL,
-            "attention_mask": valid_BL,
-            "token_type_ids": ((column_L >= second_B1) & valid_BL).astype(np.int32),
+            "attention_mask": mask_BL,
+            "token_type_ids": ((column_L >= second_B1) & mask_BL).astype(np.int32),
         }
 
     return build

@@ -1,10 +1,15 @@
-"""A mixture of sources at given rates, in which any place of the order can be computed by itself.
+"""A mixture of sources at given rates, in which any position of the order is computed by itself.
 
-Places are cut into blocks of 65,536. Every block gives each source the same number of places, as near to its rate as
-whole numbers come, and the same seeded pattern of them, spread as evenly as the rates allow. So the source of place
-g, and how many places before g that source had, take one look-up: within each source its examples come strictly one
-after another.
+Positions are cut into blocks of 65,536. Every block gives each source the same number of positions,
+as near to its rate as whole numbers allow, in the same seeded pattern, spread as evenly as the
+rates allow. So the source of position g, and the number of positions before g that this source had,
+take one look-up: the examples of each source come strictly one after another.
+
+B positions   N positions of a block   S sources
 """
+
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -14,37 +19,69 @@ BLOCK = 1 << 16
 
 
 class Mixture:
-    """Which source each place of the order takes its example from. rates: one a source, at least one above 0."""
+    """The source from which each position of the order takes its example."""
 
-    def __init__(self, rates, seed):
+    def __init__(self, rates: Sequence[float], seed: Any) -> None:
+        """Compute the pattern of a block.
+
+        Args:
+          rates: one for each source, at least one of them above 0.
+          seed: coordinate of the hash that decides the pattern.
+        """
         self.counts_S = shares(rates, BLOCK)
         self.source_N, self.rank_N = pattern(self.counts_S, seed)
 
-    def __call__(self, place_B):
-        """(source, number of examples that the source gave before) of each place: int64 [B] both."""
-        block_B, within_B = np.divmod(place_B, BLOCK)
+    def __call__(self, position_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return (source, number of examples that it gave before) of each position: int64 [B]."""
+        block_B, within_B = np.divmod(position_B, BLOCK)
         source_B = self.source_N[within_B]
         return source_B, block_B * self.counts_S[source_B] + self.rank_N[within_B]
 
 
-def shares(rates, places):
-    """Whole numbers [S] that make `places`, in proportion to the rates: largest remainders; a rate above 0 has one."""
-    rates = np.asarray(rates, np.float64)
-    exact = rates / rates.sum() * places
+def shares(rates: Sequence[float], total: int) -> np.ndarray:
+    """Return whole numbers [S] that sum to `total`, in proportion to the rates.
+
+    This is the method of largest remainders; each rate above 0 gets at least 1.
+    """
+    rates_S = np.asarray(rates, np.float64)
+    exact = rates_S / rates_S.sum() * total
     counts = np.floor(exact).astype(np.int64)
-    behind = np.argsort(counts - exact, kind="stable")
-    counts[behind[: places - counts.sum()]] += 1
-    for source in np.flatnonzero((rates > 0) & (counts == 0)):
+    by_remainder = np.argsort(counts - exact, kind="stable")
+    counts[by_remainder[: total - counts.sum()]] += 1
+    for source in np.flatnonzero((rates_S > 0) & (counts == 0)):
         counts[np.argmax(counts)] -= 1
         counts[source] = 1
     return counts
 
 
-def pattern(counts_S, seed):
-    """(source, rank in its source) [N] of a block's places: each source's examples evenly spread, with a jitter."""
+def pattern(counts_S: np.ndarray, seed: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return (source, rank in its source) [N] of the positions of a block.
+
+    The examples of each source are evenly spread, with a jitter.
+    """
     source = np.repeat(np.arange(len(counts_S)), counts_S)
     rank = np.arange(len(source)) - np.repeat(np.cumsum(counts_S) - counts_S, counts_S)
     jitter = hashing.key(seed, source, rank) >> np.uint64(11)
     time = (rank + jitter * 2.0**-53) / counts_S[source]
     order = np.lexsort((source, rank, time))
     return source[order], rank[order]
+
+
+def check_rates(rates: Sequence[float], names: Sequence[str]) -> None:
+    """Raise a ValueError unless there is a valid rate for each source."""
+    if len(rates) != len(names):
+        known = ", ".join(names)
+        raise ValueError(
+            f"data.rates has {len(rates)} values, but the store has {len(names)} sources: {known}"
+        )
+    if min(rates) < 0 or not 0 < sum(rates) < np.inf:
+        raise ValueError(f"data.rates={tuple(rates)}: rates are 0 or more, and one of them above 0")
+
+
+def strip_common_folders(names: Sequence[str]) -> list[str]:
+    """Return paths without the folders with which all of them begin."""
+    split = [name.split("/") for name in names]
+    depth, most = 0, min(map(len, split)) - 1 if len(split) > 1 else 0
+    while depth < most and len({parts[depth] for parts in split}) == 1:
+        depth += 1
+    return ["/".join(parts[depth:]) for parts in split]

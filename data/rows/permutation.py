@@ -1,24 +1,32 @@
-"""A shuffle of any size that is computed, not stored: a keyed permutation of range(n), one index at a time.
+"""A shuffle of any size that is computed, not stored: a keyed permutation of range(n).
 
-A Feistel network over Z_a x Z_b with a * b just above n, as Black & Rogaway (2002) build ciphers on arbitrary finite
-domains: index (l, r) becomes l + F(r) mod a, then r + F(l) mod b, and so on. Results beyond n walk on until they fall
-below it, which takes one step more for about one index in sqrt(n).
+A Feistel network over Z_a x Z_b with a * b just above n, as Black and Rogaway (2002) build ciphers
+on arbitrary finite domains: index (l, r) becomes l + F(r) mod a, then r + F(l) mod b, and so on. A
+result of n or more goes through the network again until it is below n, which takes another pass for
+about one index in sqrt(n).
+
+B indices
 """
 
 import math
+from typing import Any
 
 import numpy as np
 
 from data.rows.hashing import GAMMA, mix
 
-# One salt a round. Luby & Rackoff (1988) need four rounds for what no few queries tell from a random permutation.
+# One salt for each round. Luby and Rackoff (1988) need four rounds for a permutation that few
+# queries cannot tell from a random one.
 SALTS = [np.uint64(int(GAMMA) * (i + 1) % 2**64) for i in range(6)]
 
 
-def permute(index_B, n_B, key_B):
-    """Where a permutation of range(n), chosen by the key, sends each index: int64 [B].
+def permute(index_B: np.ndarray, n_B: Any, key_B: np.ndarray) -> np.ndarray:
+    """Return the image of each index under the permutation of range(n) of its key: int64 [B].
 
-    index_B: integers in [0, n); n_B: a number or one per index; key_B: uint64 keys, one per index (`hashing.key`).
+    Args:
+      index_B: integers in [0, n).
+      n_B: an integer, or one for each index.
+      key_B: uint64 keys, one for each index (`hashing.key`).
     """
     x_B = np.array(index_B, np.uint64)
     n_B = np.broadcast_to(np.asarray(n_B).astype(np.uint64), x_B.shape)
@@ -30,8 +38,11 @@ def permute(index_B, n_B, key_B):
     return x_B.astype(np.int64)
 
 
-def sides(n_B):
-    """a and b with a * b >= n, as square and as small as can be: a = ceil(sqrt(n)), b = ceil(n / a)."""
+def sides(n_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the smallest near-square factors with a * b >= n.
+
+    They are a = ceil(sqrt(n)) and b = ceil(n / a).
+    """
     if len(n_B) and (n_B == n_B[0]).all():
         sizes, which = n_B[:1], np.zeros(len(n_B), np.int64)
     else:
@@ -41,12 +52,12 @@ def sides(n_B):
     return a[which], b[which]
 
 
-def feistel(x_B, a_B, b_B, key_B):
-    """One pass of the network: a permutation of range(a * b)."""
-    left, right = x_B // b_B, x_B % b_B
+def feistel(x_B: np.ndarray, a_B: np.ndarray, b_B: np.ndarray, key_B: np.ndarray) -> np.ndarray:
+    """Return the result of one pass of the network: a permutation of range(a * b)."""
+    high, low = x_B // b_B, x_B % b_B
     for i, salt in enumerate(SALTS):
         if i % 2 == 0:
-            left = (left + (mix((key_B + salt) ^ right) >> np.uint64(32))) % a_B
+            high = (high + (mix((key_B + salt) ^ low) >> np.uint64(32))) % a_B
         else:
-            right = (right + (mix((key_B + salt) ^ left) >> np.uint64(32))) % b_B
-    return left * b_B + right
+            low = (low + (mix((key_B + salt) ^ high) >> np.uint64(32))) % b_B
+    return high * b_B + low

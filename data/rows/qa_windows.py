@@ -1,25 +1,35 @@
-"""Rows of questions and contexts: `[CLS] question [SEP] part of the context [SEP]`, as many as the context needs.
+"""Rows of questions and contexts: `[CLS] question [SEP] window of the context [SEP]`.
 
-Parts of a context overlap by `stride` tokens; the first begins with it, and the last ends with it (Devlin et al. 2018, section 4.2, as their
-code cuts it, and as the tokenizers of Hugging Face do). A row has its answer where all of it lies in the part, else the target is [CLS].
-The windows are decided when the store is opened.
+A question has as many rows as its context needs. Windows of a context overlap by `stride` tokens;
+the first begins with the context, and the last ends with it (Devlin et al. 2018, section 4.2, as
+their code and the tokenizers of Hugging Face cut it). A row has its answer where the window
+contains all of it, else the target is [CLS]. The windows are decided when the store is opened.
 
 B rows   L row length   Q questions   R windows of all questions
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
-from data.rows.tables import TokenReader
+from data.rows.tables import Batch, TokenReader, require_id
+from data.vocabulary.base import Vocabulary
 
 
 class QuestionWindowRows:
-    """Windows of the questions of data/examples/qa_store.py, in their order; `cut` of them are longer than `objective.question` tokens.
+    """Windows of the questions of data/examples/qa_store.py, in their order.
 
-    question_R, skipped_R: whose each is, and how many tokens of the context stand before it; context_R: the position that its part of the
-    context begins at; held_R: tokens of that part; start_R, end_R: positions of the answer's first and last token, 0 where it has none.
+    question_R: number of the window's question.
+    asked_R, length_R: first token and number of tokens of the question.
+    skipped_R: tokens of the context before the window.
+    part_R, held_R: first token and number of tokens of the window.
+    context_R: position in the row at which the window begins.
+    start_R, end_R: positions in the row of the answer's first and last token; 0 without one.
+    cut: number of questions that are longer than `objective.question` tokens.
     """
 
-    def __init__(self, spans_Q6, objective):
+    def __init__(self, spans_Q6: np.ndarray, objective: Any) -> None:
         asked_Q, asked_end_Q, first_Q, last_Q, answer_Q, answer_end_Q = spans_Q6.T
         length_Q = np.minimum(asked_end_Q - asked_Q, objective.question)
         self.cut = int((asked_end_Q - asked_Q > objective.question).sum())
@@ -35,41 +45,44 @@ class QuestionWindowRows:
         self.held_R = np.minimum(room_Q[self.question_R], size_Q[self.question_R] - self.skipped_R)
         self.asked_R, self.length_R = asked_Q[self.question_R], length_Q[self.question_R]
         self.context_R = self.length_R + 1 + objective.separators
-        self.part_R = (
-            first_Q[self.question_R] + self.skipped_R
-        )  # where the part begins in the store
-        start_R, end_R = (
-            answer_Q[self.question_R] - self.part_R,
-            answer_end_Q[self.question_R] - self.part_R,
-        )
+        self.part_R = first_Q[self.question_R] + self.skipped_R
+        start_R = answer_Q[self.question_R] - self.part_R
+        end_R = answer_end_Q[self.question_R] - self.part_R
         whole_R = (answer_Q[self.question_R] >= 0) & (start_R >= 0) & (end_R <= self.held_R)
         self.start_R = np.where(whole_R, self.context_R + start_R, 0)
         self.end_R = np.where(whole_R, self.context_R + end_R - 1, 0)
 
 
-def window_rows(objective, tokens, spans_Q6, vocabulary):
-    """(table, rows), where rows(row_B) gives all keys of a batch but its weights."""
+def window_rows(
+    objective: Any, tokens: np.ndarray, spans_Q6: np.ndarray, vocabulary: Vocabulary
+) -> tuple[QuestionWindowRows, Callable[[np.ndarray], Batch]]:
+    """Return the table of windows and a function that lays out the rows row_B of it.
+
+    The function returns all keys of a batch but the loss weights.
+
+    Args:
+      objective: a `data.objectives.answer_span.AnswerSpan`.
+      tokens: ids of the split.
+      spans_Q6: token ranges of the questions, contexts and answers (data/examples/qa_store.py).
+      vocabulary: the vocabulary of the store.
+    """
     table, read = QuestionWindowRows(spans_Q6, objective), TokenReader(tokens, vocabulary.size)
     column_L = np.arange(objective.length)
+    cls, sep, pad = map(require_id, (vocabulary.cls, vocabulary.sep, vocabulary.pad))
 
-    def rows(row_B):
-        asked_B1, length_B1, context_B1, part_B1, held_B1 = (
-            array[row_B][:, None]
-            for array in (
-                table.asked_R,
-                table.length_R,
-                table.context_R,
-                table.part_R,
-                table.held_R,
-            )
+    def rows(row_B: np.ndarray) -> Batch:
+        columns = (table.asked_R, table.length_R, table.context_R, table.part_R, table.held_R)
+        question_B1, length_B1, context_B1, window_B1, window_length_B1 = (
+            array[row_B][:, None] for array in columns
         )
         in_question_BL = (column_L > 0) & (column_L <= length_B1)
-        in_context_BL = (column_L >= context_B1) & (column_L < context_B1 + held_B1)
-        valid_BL, text_BL = column_L <= context_B1 + held_B1, in_question_BL | in_context_BL
-        index_BL = column_L + np.where(in_context_BL, part_B1 - context_B1, asked_B1 - 1)
-        tokens_BL = np.where(text_BL, read(np.where(text_BL, index_BL, 0)), vocabulary.sep)
-        tokens_BL[:, 0] = vocabulary.cls
-        tokens_BL = np.where(valid_BL, tokens_BL, vocabulary.pad).astype(np.int32)
+        in_context_BL = (column_L >= context_B1) & (column_L < context_B1 + window_length_B1)
+        mask_BL = column_L <= context_B1 + window_length_B1
+        text_BL = in_question_BL | in_context_BL
+        index_BL = column_L + np.where(in_context_BL, window_B1 - context_B1, question_B1 - 1)
+        tokens_BL = np.where(text_BL, read(np.where(text_BL, index_BL, 0)), sep)
+        tokens_BL[:, 0] = cls
+        tokens_BL = np.where(mask_BL, tokens_BL, pad).astype(np.int32)
         named = {
             "start_positions": table.start_R,
             "end_positions": table.end_R,
@@ -79,8 +92,8 @@ def window_rows(objective, tokens, spans_Q6, vocabulary):
         }
         return {
             "token_ids": tokens_BL,
-            "attention_mask": valid_BL,
-            "token_type_ids": ((column_L >= context_B1) & valid_BL).astype(np.int32),
+            "attention_mask": mask_BL,
+            "token_type_ids": ((column_L >= context_B1) & mask_BL).astype(np.int32),
             **{key: array[row_B].astype(np.int32) for key, array in named.items()},
         }
 

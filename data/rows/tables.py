@@ -1,61 +1,83 @@
-"""Which tokens make row r: tables that are computed when a store is opened and read in a few array operations a batch.
+"""Tables that say which tokens each row holds.
 
-Four kinds of rows: pieces of one document; windows over the stream of all documents; full sentences of that stream
-(`data/rows/full_sentences.py`); pairs of sentences (`data/rows/sentence_pairs.py`). The rows of a table are numbered through the sources of
-the split in their order: source s has rows offsets[s] to offsets[s + 1]. No token is dropped; each kind says what it
-does where a row does not come out even.
+A table is computed once, when a store is opened; a batch then takes a few array operations. There
+are four kinds of rows: pieces of one document; windows over the stream of all documents; full
+sentences of that stream (`data/rows/full_sentences.py`); pairs of sentences
+(`data/rows/sentence_pairs.py`). Rows are numbered through the sources of the split in order: source
+s has the rows offsets[s] to offsets[s + 1]. No token is dropped; each kind documents what it does
+where the text does not fill the last row.
 
 B rows   N tokens of a row, without special tokens   D documents   S sources
 """
 
+from typing import Any, Protocol
+
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-LONG = 2**17  # a table of fewer numbers stays in a processor's cache
+from data.store.split import Split
+
+LONG = 2**17  # a table of fewer numbers fits into a processor's cache
+
+Batch = dict[str, np.ndarray]  # key of the batch spec -> array
+
+
+class RowTable(Protocol):
+    """A table of rows.
+
+    count: number of rows.
+    offsets: int64 [S + 1], number of each source's first row, and the number of all rows.
+    """
+
+    count: int
+    offsets: np.ndarray
 
 
 class TokenReader:
-    """Reads ids [B, N] from a split's memory-mapped tokens, and refuses ids that its vocabulary does not have.
+    """Read ids [B, N] from the memory-mapped tokens of a split, and check that they are known.
 
-    An id beyond the vocabulary is silent on an accelerator (the lookup clamps or gives NaN), so it is caught here.
+    On an accelerator, an id outside of the vocabulary raises no error (the lookup clamps it or
+    gives NaN), so it is refused here.
     """
 
-    def __init__(self, tokens, size):
-        self.tokens, self.size = (
-            np.asarray(tokens) if isinstance(tokens, np.ndarray) else tokens,
-            size,
-        )  # a memmap is slower
+    def __init__(self, tokens: Any, size: int) -> None:
+        """Read from `tokens`, an array of ids [T], for a vocabulary of `size` ids."""
+        # A plain array is faster than a memmap.
+        self.tokens = np.asarray(tokens) if isinstance(tokens, np.ndarray) else tokens
+        self.size = size
 
-    def __call__(self, index_BN):
-        """Ids at the given offsets; offsets beyond an end read the token there."""
+    def __call__(self, index_BN: np.ndarray) -> np.ndarray:
+        """Return the ids at these offsets; an offset beyond an end reads the token at that end."""
         return self.known(np.take(self.tokens, index_BN, mode="clip"))
 
-    def runs(self, start_B, width):
-        """The same for `width` offsets from each given one on: [B, width]. Rows are copied whole, which takes a quarter of the time."""
+    def runs(self, start_B: np.ndarray, width: int) -> np.ndarray:
+        """Return the `width` ids from each offset on: [B, width].
+
+        Rows are copied whole, which takes a quarter of the time of indexing.
+        """
         tokens = self.tokens
         within = start_B.min(initial=0) >= 0 and start_B.max(initial=0) + width <= len(tokens)
         if not (within and isinstance(tokens, np.ndarray)):
             return self(start_B[:, None] + np.arange(width))
-        return self.known(
-            as_strided(
-                tokens, (len(tokens) - width + 1, width), tokens.strides * 2, writeable=False
-            )[start_B]
+        windows = as_strided(
+            tokens, (len(tokens) - width + 1, width), tokens.strides * 2, writeable=False
         )
+        return self.known(windows[start_B])
 
-    def known(self, ids_BN):
-        """The ids, if the vocabulary has them all."""
+    def known(self, ids_BN: np.ndarray) -> np.ndarray:
+        """Return the ids; raise a ValueError unless the vocabulary has all of them."""
         if ids_BN.max(initial=0) >= self.size:
             raise ValueError(
-                f"the token store holds the id {ids_BN.max()}, but its vocabulary has {self.size} ids: "
-                "the store is damaged, or its vocabulary was replaced; run prepare again"
+                f"the token store holds the id {ids_BN.max()}, but its vocabulary has {self.size} "
+                "ids: the store is damaged, or its vocabulary was replaced; run prepare again"
             )
         return ids_BN
 
 
 class DocumentRows:
-    """Rows of at most `width` tokens that end with their document: its last row is shorter."""
+    """Rows of at most `width` tokens of one document; the last row of a document is shorter."""
 
-    def __init__(self, split, width):
+    def __init__(self, split: Split, width: int) -> None:
         self.starts_D, self.width = np.asarray(split.document_starts), width
         rows_D = -(-np.diff(self.starts_D) // width)
         self.first_row_D = np.concatenate([[0], np.cumsum(rows_D)])
@@ -63,44 +85,51 @@ class DocumentRows:
         self.offsets = source_offsets(split, self.first_row_D)
 
     @property
-    def filled(self):
-        """The share of the rows' places that hold a token."""
+    def filled(self) -> float:
+        """The share of the rows' positions that hold a token."""
         return int(self.starts_D[-1]) / max(self.count * self.width, 1)
 
-    def spans(self, row_B):
-        """(first token, number of tokens) of each row: int64 [B]."""
+    def spans(self, row_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return (first token, number of tokens) of each row: int64 [B] each."""
         document_B = found(self.first_row_D, row_B) - 1
         start_B = self.starts_D[document_B] + (row_B - self.first_row_D[document_B]) * self.width
         return start_B, np.minimum(self.starts_D[document_B + 1] - start_B, self.width)
 
 
 class WindowRows:
-    """Rows of exactly `width` tokens of the stream of a source's documents; its last row is moved back to end with it.
+    """Rows of exactly `width` tokens of the stream of a source's documents.
 
-    The tokens that the last row shares with the one before are seen twice an epoch. A source shorter than a row
-    borrows from its neighbours (`short` names it, for training's refusal); a whole split that is shorter raises.
-    With `separated`, the stream has a separator between documents (empty ones aside). The last `shared` tokens of a
-    row are also the first of the next.
+    The last row of a source is moved back to end with it; the tokens that it shares with the row
+    before are read twice an epoch. A source shorter than a row borrows tokens from its neighbours;
+    `short` lists such sources, which training refuses.
     """
 
-    def __init__(self, split, width, separated=False, shared=0):
+    def __init__(self, split: Split, width: int, separated: bool = False, shared: int = 0) -> None:
+        """Compute the rows.
+
+        Args:
+          split: the split that is read.
+          width: tokens of a row.
+          separated: whether the stream has a separator between documents that are not empty.
+          shared: number of tokens at a row's end that are also the first of the next row.
+
+        Raises:
+          ValueError: the whole split is shorter than one row.
+        """
         starts_D = np.asarray(split.document_starts)
-        ends_D = starts_D[1:][
-            np.diff(starts_D) > 0
-        ]  # where each document that is not empty ends, in tokens
-        self.ends_D = (
-            ends_D + np.arange(1, len(ends_D) + 1) if separated else None
-        )  # in the stream, with separators
+        ends_D = starts_D[1:][np.diff(starts_D) > 0]  # token after each document that has any
+        # The same as positions of the stream, which count the separators.
+        self.ends_D = ends_D + np.arange(1, len(ends_D) + 1) if separated else None
         self.width, self.stride = width, width - shared
         edges_S = source_edges(split)
-        begin_S = starts_D[edges_S]  # where each source begins, and the end, in tokens
+        begin_S = starts_D[edges_S]  # first token of each source, and the end
         if separated:
             begin_S = begin_S + np.searchsorted(ends_D, begin_S, side="right")
         self.begin_S, self.length_S = begin_S[:-1], np.maximum(np.diff(begin_S) - separated, 0)
-        self.total = int(begin_S[-1]) - separated  # no separator behind the last document
+        self.total = int(begin_S[-1]) - separated  # no separator after the last document
         if self.total < width:
             raise ValueError(
-                f"{self.total} tokens are all there is, fewer than the {width} of one row: "
+                f"there are only {self.total} tokens, fewer than the {width} of one row: "
                 "take a larger corpus or shorter rows"
             )
         self.short = [s.name for s, length in zip(split.sources, self.length_S) if length < width]
@@ -108,40 +137,63 @@ class WindowRows:
             [[0], np.cumsum(-(-np.maximum(self.length_S - shared, 0) // self.stride))]
         )
         self.count = int(self.offsets[-1])
-        # Rows of each source that follow one another: all but a last one that was moved back.
+        # Consecutive rows of each source, that is, without a last row that was moved back.
         self.whole_S = np.maximum(self.length_S - shared, 0) // self.stride
 
-    def starts(self, row_B):
-        """First position of each row in the stream: int64 [B]."""
+    def starts(self, row_B: np.ndarray) -> np.ndarray:
+        """Return the first position of each row in the stream: int64 [B]."""
         source_B = np.searchsorted(self.offsets, row_B, side="right") - 1
         start_B = self.begin_S[source_B] + (row_B - self.offsets[source_B]) * self.stride
         last_B = self.begin_S[source_B] + self.length_S[source_B] - self.width
         last_B = np.clip(last_B, 0, self.total - self.width)
         return np.minimum(start_B, last_B)
 
-    def spans(self, row_B):
-        """(first position in the stream, number of tokens) of each row: int64 [B]."""
+    def spans(self, row_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return (first position in the stream, number of tokens) of each row: int64 [B] each."""
         return self.starts(row_B), np.full(len(row_B), self.width)
 
-    def separators(self, start_B):
-        """(where rows of a separated stream hold a separator [B, N], the first token of each row [B])."""
+    def separators(self, start_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return where separated rows hold a separator, and each row's first token.
+
+        Returns:
+          bool [B, N], int64 [B]; see `separators`.
+        """
+        assert self.ends_D is not None  # the stream was made with separators
         return separators(self.ends_D, self.width, start_B)
 
 
-def found(edges_D, place_B):
-    """np.searchsorted(edges_D, place_B, side="right"); in a long table in the order of the places, which fetches less of it from memory."""
+def require_id(token_id: int | None) -> int:
+    """Return the id of a special token that the objective's `check` has made sure of."""
+    assert token_id is not None
+    return token_id
+
+
+def found(edges_D: np.ndarray, position_B: np.ndarray) -> np.ndarray:
+    """Return np.searchsorted(edges_D, position_B, side="right").
+
+    A long table is searched in the order of the positions, which reads less of it from memory.
+    """
     if len(edges_D) < LONG:
-        return np.searchsorted(edges_D, place_B, side="right")
-    order_B = np.argsort(place_B)
-    found_B = np.empty(len(place_B), np.int64)
-    found_B[order_B] = np.searchsorted(edges_D, place_B[order_B], side="right")
+        return np.searchsorted(edges_D, position_B, side="right")
+    order_B = np.argsort(position_B)
+    found_B = np.empty(len(position_B), np.int64)
+    found_B[order_B] = np.searchsorted(edges_D, position_B[order_B], side="right")
     return found_B
 
 
-def separators(ends_D, width, start_B):
-    """(where rows that begin at the positions given hold a separator [B, N], the first token of each [B]).
+def separators(
+    ends_D: np.ndarray, width: int, start_B: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return where rows hold a separator, and each row's first token.
 
-    ends_D: the position behind each separator. The stream's positions count the separators, tokens do not.
+    Args:
+      ends_D: the position after each separator. Positions of the stream count the separators.
+      width: N, positions of a row.
+      start_B: the first position of each row.
+
+    Returns:
+      separator_BN: bool [B, N], True at a separator.
+      token_B: int64 [B], the number of each row's first token; these do not count the separators.
     """
     before_B = found(ends_D, start_B)  # separators before the row
     after_B = found(ends_D, start_B + width)
@@ -155,14 +207,20 @@ def separators(ends_D, width, start_B):
     return separator_BN, start_B - before_B
 
 
-def source_edges(split):
-    """Document numbers where the sources begin, and the end: int64 [S + 1]. Sources lie one behind the other."""
+def source_edges(split: Split) -> np.ndarray:
+    """Return the number of each source's first document, and the end: int64 [S + 1].
+
+    Sources are contiguous.
+    """
     return np.array(
         [split.sources[0].documents[0], *(source.documents[1] for source in split.sources)],
         np.int64,
     )
 
 
-def source_offsets(split, first_row_D):
-    """Row numbers where the sources begin, and the end: int64 [S + 1], from the first row of each document."""
+def source_offsets(split: Split, first_row_D: np.ndarray) -> np.ndarray:
+    """Return the number of each source's first row, and the end: int64 [S + 1].
+
+    first_row_D: the first row of each document.
+    """
     return first_row_D[source_edges(split)]

@@ -1,30 +1,40 @@
-"""Rows of tagged sentences: `[CLS] words [SEP]`, cut behind the last piece that has room. A tag stands at the first piece of its word.
+"""Rows of tagged sentences: `[CLS] words [SEP]`, cut after the last token that fits.
 
-B rows   L row length   D sentences   S words of all   T tokens of all
+A tag is at the first token of its word.
+
+B rows   L row length   D sentences   S words of all sentences   T tokens of all sentences
 """
+
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
-from data.rows.tables import TokenReader, source_edges
+from data.rows.tables import Batch, TokenReader, require_id, source_edges
+from data.store.split import Split
+from data.vocabulary.base import Vocabulary
 
-NOT = -1  # where no tag stands
+NOT = -1  # no tag at this token
 
 
 class TaggedRows:
-    """The sentences of a split; `cut` of them do not fit into `length` tokens, by which the tags of `missed` words stand in no row.
+    """The sentences of a split.
 
-    word_D: the number of each sentence's first word among all, and the end, int64 [D + 1].
+    start_D, length_D: first token of each sentence, and the number of tokens that are read.
+    word_D: int64 [D + 1], number of each sentence's first word among all words, and the end.
+    tag_T: int32 [T], number of the tag at a word's first token, else NOT.
+    cut: number of sentences that do not fit into a row.
+    missed: number of words that are in no row for that reason.
     """
 
-    def __init__(self, split, length):
+    def __init__(self, split: Split, length: int) -> None:
         if split.tags is None:
             raise ValueError(
-                "its words have no tags; `finetune --task tagging` makes a store of tagged sentences"
+                "its words have no tags; `finetune --task tagging` makes a store of tagged "
+                "sentences"
             )
-        document_starts, word_starts = (
-            np.asarray(split.document_starts),
-            np.asarray(split.sentence_starts),
-        )
+        document_starts = np.asarray(split.document_starts)
+        word_starts = np.asarray(split.sentence_starts)
         self.count, self.start_D = len(document_starts) - 1, document_starts[:-1]
         whole_D = np.diff(document_starts)
         self.length_D = np.minimum(whole_D, length - 2)
@@ -37,22 +47,29 @@ class TaggedRows:
         self.offsets = source_edges(split)
 
 
-def tagged_rows(objective, split, vocabulary):
-    """(table, rows), where rows(row_B) gives {"token_ids", "attention_mask", "labels", "word_weights"} [B, L]; word_weights: 1 at a word's first piece, else 0."""
+def tagged_rows(
+    objective: Any, split: Split, vocabulary: Vocabulary
+) -> tuple[TaggedRows, Callable[[np.ndarray], Batch]]:
+    """Return the table of sentences and a function that lays out the rows row_B of it.
+
+    The function returns {"token_ids", "attention_mask", "labels", "word_weights"} [B, L]; word
+    weights are 1 at a word's first token, else 0.
+    """
     table, read = TaggedRows(split, objective.length), TokenReader(split.tokens, vocabulary.size)
     column_L = np.arange(objective.length)
+    cls, sep, pad = map(require_id, (vocabulary.cls, vocabulary.sep, vocabulary.pad))
 
-    def rows(row_B):
+    def rows(row_B: np.ndarray) -> Batch:
         start_B1, length_B1 = table.start_D[row_B, None], table.length_D[row_B, None]
-        own_BL = (column_L > 0) & (column_L <= length_B1)
-        valid_BL = column_L <= length_B1 + 1
-        index_BL = np.where(own_BL, start_B1 + column_L - 1, start_B1)
-        tokens_BL = np.where(own_BL, read(index_BL), vocabulary.sep)
-        tokens_BL[:, 0] = vocabulary.cls
-        tag_BL = np.where(own_BL, table.tag_T[index_BL], NOT)
+        text_BL = (column_L > 0) & (column_L <= length_B1)
+        mask_BL = column_L <= length_B1 + 1
+        index_BL = np.where(text_BL, start_B1 + column_L - 1, start_B1)
+        tokens_BL = np.where(text_BL, read(index_BL), sep)
+        tokens_BL[:, 0] = cls
+        tag_BL = np.where(text_BL, table.tag_T[index_BL], NOT)
         return {
-            "token_ids": np.where(valid_BL, tokens_BL, vocabulary.pad).astype(np.int32),
-            "attention_mask": valid_BL,
+            "token_ids": np.where(mask_BL, tokens_BL, pad).astype(np.int32),
+            "attention_mask": mask_BL,
             "labels": np.maximum(tag_BL, 0).astype(np.int32),
             "word_weights": (tag_BL != NOT).astype(np.float32),
         }

@@ -1,1 +1,1 @@
-"""The token store: tokenized documents on disk, read, written and salvaged."""
+"""Token stores: write, read and salvage tokenized documents on disk."""

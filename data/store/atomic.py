@@ -1,10 +1,11 @@
-"""Files and folders that appear whole or not at all, whenever the process that writes them is killed.
+"""Write files and folders atomically: a killed process never leaves an incomplete one.
 
-Each is written in a scratch folder beside its target, which the process locks, and renamed. The lock dies with the
-process, so the next writer of the same target can tell an abandoned scratch folder, which it removes, from a live one.
-Renaming protects from the death of the process, not of the machine: only stores are forced to the disk (`sync`).
+A file or folder is written to a scratch folder next to its target and then renamed. The process
+locks its scratch folder, and the lock ends with the process. So the next writer of the same target
+can distinguish an abandoned scratch folder, which it removes, from one in use. A rename protects
+against the death of the process, not of the machine; only stores are also synced to disk.
 
-A bucket shows an object only when it is complete, so a file there is written under its own name.
+A bucket shows an object only when it is complete, so a remote file is written under its own name.
 """
 
 import contextlib
@@ -17,31 +18,35 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
-from typing import TextIO
+from typing import Any, TextIO
 
 from data.corpus.paths import as_path, is_remote
 
 LOCK = "lock"
-REPLACED = ".replaced"  # the old folder, while the new one takes its place
-# What the system says of a full or broken disk; it names no file.
+REPLACED = ".replaced"  # name of the old folder until the new one is in place
+# Errors of a full or broken disk, which name no file.
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 # ---- files -------------------------------------------------------------------
 
 
-def write_atomically(path, content: str | bytes) -> None:
-    """Write text, as UTF-8, or bytes to `path`, here or in a bucket, in place of what is there."""
+def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> None:
+    """Write text (as UTF-8) or bytes to a local or remote file, which is replaced if it exists."""
     with replace_file(path) as new:
         new.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 @contextlib.contextmanager
-def replace_file(path) -> Iterator[pathlib.Path]:
-    """Yield a path of the same name to write to, which becomes `path` when the block ends, or vanishes when it raises.
+def replace_file(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
+    """Yield a path to write to, which replaces `path` when the block ends.
 
-    A link is replaced, and what it points to stays. A device or a pipe is written itself. Of several writers the last
-    one wins. Raises IsADirectoryError for a folder; an OSError of a full disk names `path`.
+    If the block raises, nothing changes. A link is replaced, and its target stays. A device or pipe
+    is written directly. The last of several writers wins.
+
+    Raises:
+      IsADirectoryError: if `path` is a folder.
+      OSError: if the disk is full; it names `path`.
     """
     path = as_path(path)
     if path.is_dir():
@@ -58,10 +63,14 @@ def replace_file(path) -> Iterator[pathlib.Path]:
 
 
 @contextlib.contextmanager
-def replace_folder(target) -> Iterator[pathlib.Path]:
-    """Yield a new, empty folder to fill, which becomes `target` when the block ends, or vanishes when it raises.
+def replace_folder(target: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
+    """Yield a new folder to fill, which replaces `target` when the block ends.
 
-    Raises BlockingIOError where a living process writes the same target, NotADirectoryError where a file is there.
+    If the block raises, nothing changes.
+
+    Raises:
+      BlockingIOError: if another process is writing the same target.
+      NotADirectoryError: if `target` is a file.
     """
     target = as_path(target)
     if is_remote(target):
@@ -79,11 +88,13 @@ def replace_folder(target) -> Iterator[pathlib.Path]:
 
 
 @contextlib.contextmanager
-def build_folder(target) -> Iterator[pathlib.Path]:
-    """Yield a new, empty folder to fill, which becomes `target` when the block ends, or vanishes when it raises.
+def build_folder(target: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
+    """Yield a new folder to fill, which becomes `target` when the block ends.
 
-    Of several that build the same, the first to end has built it. Raises FileExistsError where `target` is there and
-    not empty, before the block or after it.
+    If the block raises, nothing changes. The first of several writers wins.
+
+    Raises:
+      FileExistsError: if `target` exists and is not empty, before the block or after it.
     """
     target = as_path(target)
     _check_empty(target, "exists and is not empty")
@@ -97,21 +108,26 @@ def build_folder(target) -> Iterator[pathlib.Path]:
         new = scratch / "new"
         new.mkdir()
         yield new
-        try:  # one step, which an empty folder does not hinder and any other does
+        try:  # replaces an empty folder and fails for any other
             os.rename(new, target)
         except OSError:
             _check_empty(target, "another process has filled it meanwhile")
             raise
 
 
-def _check_empty(folder, problem):
+def _check_empty(folder: pathlib.Path, problem: str) -> None:
+    """Raise FileExistsError with the problem if a folder exists and is not empty."""
     if folder.exists() and any(folder.iterdir()):
         raise FileExistsError(f"{folder}: {problem}; name a new folder")
 
 
 @contextlib.contextmanager
-def _replace_remote_folder(target):
-    """`replace_folder` in a bucket, where a rename copies each object: a kill may leave `.NAME.part-...` or half of them."""
+def _replace_remote_folder(target: Any) -> Iterator[Any]:
+    """Replace a remote folder.
+
+    Renaming in a bucket copies each object, so a killed process may leave `.NAME.part-...`, or some
+    of the objects of the target.
+    """
     new = target.parent / f".{target.name}.part-{secrets.token_hex(4)}"
     new.mkdir(parents=True)
     try:
@@ -126,9 +142,16 @@ def _replace_remote_folder(target):
 
 @contextlib.contextmanager
 def open_scratch_folder(target: pathlib.Path, *, exclusive: bool = True) -> Iterator[pathlib.Path]:
-    """Yield a new locked folder beside `target` to work in, which is removed in the end; abandoned ones are removed first.
+    """Yield a new locked folder next to `target`, which is removed when the block ends.
 
-    exclusive: raise BlockingIOError where a living process works on the same target.
+    Abandoned scratch folders of the same target are removed first.
+
+    Args:
+      target: the file or folder that will be written.
+      exclusive: whether only one process at a time may write the target.
+
+    Raises:
+      BlockingIOError: if `exclusive`, and another process is writing the target.
     """
     prefix = f".{target.name}.part-"
     with name_in_disk_errors(target, target.parent / prefix):
@@ -145,7 +168,10 @@ def open_scratch_folder(target: pathlib.Path, *, exclusive: bool = True) -> Iter
 
 
 def move_into_place(folder: pathlib.Path, target: pathlib.Path, scratch: pathlib.Path) -> None:
-    """Rename a finished folder to `target`; what was there goes to `scratch`, and back where the rename fails."""
+    """Rename a finished folder to `target`.
+
+    An old target is moved to `scratch`, and back if the rename fails.
+    """
     old = scratch / REPLACED
     if target.exists() or target.is_symlink():
         os.rename(target, old)
@@ -159,7 +185,7 @@ def move_into_place(folder: pathlib.Path, target: pathlib.Path, scratch: pathlib
 
 
 def sync(path: pathlib.Path) -> None:
-    """Force a file or a folder's entries to the disk."""
+    """Sync a file, or the entries of a folder, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -168,13 +194,18 @@ def sync(path: pathlib.Path) -> None:
 
 
 @contextlib.contextmanager
-def name_in_disk_errors(path, prefix=None) -> Iterator[None]:
-    """Give an OSError the name `path` where the system names no file, or one whose path begins with `prefix`."""
+def name_in_disk_errors(
+    path: str | os.PathLike[str], prefix: str | os.PathLike[str] | None = None
+) -> Iterator[None]:
+    """Put the name `path` into an OSError of the block.
+
+    It applies to disk errors without a file name, and to names that begin with `prefix`.
+    """
     try:
         yield
     except OSError as error:
-        nameless = error.filename is None and error.errno in DISK_ERRORS
-        if nameless or (prefix and str(error.filename).startswith(str(prefix))):
+        has_no_name = error.filename is None and error.errno in DISK_ERRORS
+        if has_no_name or (prefix and str(error.filename).startswith(str(prefix))):
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
 
@@ -183,24 +214,34 @@ def name_in_disk_errors(path, prefix=None) -> Iterator[None]:
 
 
 def _make_locked_folder(parent: pathlib.Path, prefix: str) -> tuple[pathlib.Path, TextIO]:
+    """Make a folder with a unique name and return it with its open lock file."""
     while True:
         scratch = pathlib.Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         try:
             lock, _ = _open_locked(scratch / LOCK, fcntl.LOCK_EX)
             return scratch, lock
-        except FileNotFoundError:  # another process took it for abandoned before it was locked
+        except FileNotFoundError:  # another process removed it as abandoned before it was locked
             continue
 
 
-def _open_locked(path: pathlib.Path, how: int) -> tuple[TextIO, bool]:
-    """Return a locked file, made if absent, and whether the file system has locks at all (some network ones do not).
+def _open_locked(path: pathlib.Path, operation: int) -> tuple[TextIO, bool]:
+    """Open a file, made if absent, and lock it.
 
-    Raises FileNotFoundError where the file was removed meanwhile, BlockingIOError where `how` does not wait.
+    Args:
+      path: the lock file.
+      operation: as for fcntl.flock.
+
+    Returns:
+      The open file, and whether the file system supports locks (some network ones do not).
+
+    Raises:
+      FileNotFoundError: if the file was removed meanwhile.
+      BlockingIOError: if another process has the lock and `operation` does not wait.
     """
-    lock, has_locks = open(path, "a"), True  # noqa: SIM115 - its caller closes it
+    lock, has_locks = open(path, "a"), True  # noqa: SIM115 - the caller closes it
     try:
         try:
-            fcntl.flock(lock, how)
+            fcntl.flock(lock, operation)
         except BlockingIOError:
             raise
         except OSError:
@@ -214,17 +255,18 @@ def _open_locked(path: pathlib.Path, how: int) -> tuple[TextIO, bool]:
 
 
 def _remove_if_abandoned(scratch: pathlib.Path, target: pathlib.Path) -> bool:
-    """Remove a scratch folder; return False, and leave it, where a living process works in it.
+    """Remove an abandoned scratch folder; return False if another process is using it.
 
-    A kill between the two renames of `move_into_place` leaves the old folder in it, which goes back to `target`.
+    A kill between the two renames of `move_into_place` leaves the old target in the scratch folder,
+    from where it is moved back to `target`.
     """
     try:
         lock, has_locks = _open_locked(scratch / LOCK, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except (FileNotFoundError, PermissionError):  # removed by now; another user's
+    except (FileNotFoundError, PermissionError):  # removed meanwhile, or of another user
         return True
-    if not has_locks:  # nobody knows whether its process lives, so it stays
+    if not has_locks:  # its process may be alive
         lock.close()
         return True
     if (scratch / REPLACED).is_dir() and not target.exists():
@@ -234,13 +276,13 @@ def _remove_if_abandoned(scratch: pathlib.Path, target: pathlib.Path) -> bool:
 
 
 def _remove(scratch: pathlib.Path, lock: TextIO) -> None:
-    """Remove a scratch folder, its lock last, so that no other process removes it at the same time."""
+    """Remove a scratch folder and at last its lock, so no other process removes it concurrently."""
     for entry in list(scratch.iterdir()):
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)
         elif entry.name != LOCK:
             entry.unlink()
     (scratch / LOCK).unlink(missing_ok=True)
-    lock.close()  # NFS keeps a deleted file in its folder while it is open
-    with contextlib.suppress(OSError):  # another process locks it: then that one removes it
+    lock.close()  # on NFS a deleted file stays in its folder while it is open
+    with contextlib.suppress(OSError):  # another process has locked it and will remove it
         scratch.rmdir()

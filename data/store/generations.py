@@ -1,10 +1,10 @@
-"""Generations: a store that was written is never changed. A rewrite lies beside it, and the manifest says which one is read.
+"""Generations of a store: a rewrite adds a new generation and never changes an old one.
 
-    STORE/manifest.json     names the generation; its replacement is the one step in which a store becomes another
-    STORE/<generation>/     the files, under a name that is a hash of what they hold
+    STORE/manifest.json     names the current generation; replacing this file publishes another one
+    STORE/<generation>/     the files; the name is a hash of their contents
 
-A reader holds a lock on the generation that it opened for as long as it has a part of it, so a rewrite removes those that nobody reads
-and leaves the others. Where a file system has no locks, nothing is removed.
+A reader locks its generation as long as it has one of its arrays. A rewrite removes the generations
+that nobody reads. On a file system without locks nothing is removed.
 """
 
 import contextlib
@@ -15,20 +15,25 @@ import os
 import pathlib
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from data.store import atomic
 from data.store.writer import MANIFEST, READERS, UNFINISHED
 
 GENERATION = re.compile(r"[0-9a-f]{12}(-\d{1,4})?")
-FIRST_LAYOUT = ("train", "heldout", "vocabulary", "checksums")  # folders of a store of version 1
+FIRST_LAYOUT = ("train", "heldout", "vocabulary", "checksums")  # folders of stores of version 1
 
 
 @contextlib.contextmanager
 def replace_store(output: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yield a new folder for a `StoreWriter`, whose store is the one at `output` when the block ends; where it raises, nothing changes.
+    """Yield a new folder for a `StoreWriter`, whose store replaces `output` when the block ends.
 
-    Raises BlockingIOError where a living process writes the same store, NotADirectoryError where a file is there.
+    If the block raises, nothing changes.
+
+    Raises:
+      BlockingIOError: if another process is writing the same store.
+      NotADirectoryError: if `output` is a file.
     """
     output = find_place(output)
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -38,42 +43,57 @@ def replace_store(output: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def find_place(output: pathlib.Path) -> pathlib.Path:
-    """Return where a store at `output` is written: where a link to one leads. Raises NotADirectoryError where a file is there."""
+    """Return the folder of a store at `output`, which may be a link to another store.
+
+    Raises NotADirectoryError if `output` is a file.
+    """
     if output.exists() and not output.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(output))
     return output.resolve() if (output / MANIFEST).exists() else output
 
 
 def publish(new: pathlib.Path, output: pathlib.Path, scratch: pathlib.Path) -> None:
-    """Make the finished store in the folder `new` the one at `output`. scratch: a folder of the same file system to work in."""
+    """Replace the store at `output` with a finished one.
+
+    Args:
+      new: folder of the finished store.
+      output: folder of the store that is replaced, if it exists.
+      scratch: a folder on the same file system for temporary files.
+    """
     if not (output / MANIFEST).exists():
         atomic.move_into_place(new, output, scratch)
         return
     manifest = json.loads((new / MANIFEST).read_text())
-    made = manifest["generation"]
-    names = (made if not n else f"{made}-{n}" for n in range(10_000))
+    digest = manifest["generation"]
+    names = (digest if not n else f"{digest}-{n}" for n in range(10_000))
     name = next(name for name in names if not (output / name).exists())
-    os.rename(new / made, output / name)
+    os.rename(new / digest, output / name)
     atomic.sync(output)
-    before = read_version(output)
+    old_version = read_version(output)
     (scratch / MANIFEST).write_text(json.dumps(manifest | {"generation": name}, indent=1) + "\n")
     atomic.sync(scratch / MANIFEST)
     os.replace(scratch / MANIFEST, output / MANIFEST)
     atomic.sync(output)
-    for path in find_others(output, name, before):
+    for path in find_others(output, name, old_version):
         remove_unread(path)
 
 
-def read_version(output: pathlib.Path):
-    """Return the version of the store at `output`, or None where its manifest is broken."""
+def read_version(output: pathlib.Path) -> Any:
+    """Return the version in the manifest of a store; None if the manifest is broken."""
     try:
         return json.loads((output / MANIFEST).read_text())["version"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
-def find_others(output: pathlib.Path, name: str, version) -> list[pathlib.Path]:
-    """Return the folders of a store that are no part of its generation `name`. version: of the store before."""
+def find_others(output: pathlib.Path, name: str, version: Any) -> list[pathlib.Path]:
+    """Return the folders of a store other than its generation `name`.
+
+    Args:
+      output: folder of the store.
+      name: the current generation.
+      version: version of the manifest before the current one.
+    """
     old = FIRST_LAYOUT if version == 1 else ()
     return [
         path
@@ -86,13 +106,13 @@ def find_others(output: pathlib.Path, name: str, version) -> list[pathlib.Path]:
 
 
 def remove_unread(folder: pathlib.Path) -> None:
-    """Remove a generation, unless somebody reads it or nobody can know."""
-    if not GENERATION.fullmatch(folder.name):  # of a writer that was killed, or of the first layout
+    """Remove a generation, unless a process reads it or the file system has no locks."""
+    if not GENERATION.fullmatch(folder.name):  # of a killed writer, or of version 1
         shutil.rmtree(folder, ignore_errors=True)
         return
-    try:  # for writing: NFS locks no other file exclusively
-        lock = open(folder / READERS, "rb+")  # noqa: SIM115 - held while the folder is removed
-    except OSError:  # another user's, or copied without it
+    try:  # NFS requires write access for an exclusive lock
+        lock = open(folder / READERS, "rb+")  # noqa: SIM115 - open until the folder is removed
+    except OSError:  # of another user, or a copy without this file
         return
     with lock:
         try:
@@ -103,32 +123,32 @@ def remove_unread(folder: pathlib.Path) -> None:
 
 
 def make_none() -> None:
-    """Return None."""
+    """Return None, the value to which a lock is unpickled."""
 
 
 class Hold:
-    """Keeps a generation from being removed for as long as this object lives."""
+    """A shared lock that prevents the removal of a generation during the life of this object."""
 
-    def __init__(self, descriptor: int):
+    def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
 
-    def __reduce__(self):
-        return make_none, ()  # a copy, here or in another process, holds nothing
+    def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
+        return make_none, ()  # a copy has no lock
 
-    def __del__(self):
+    def __del__(self) -> None:
         os.close(self.descriptor)
 
 
 def hold(folder: pathlib.Path) -> Hold | None:
-    """Return what keeps a generation from being removed; None where that cannot be, as on a file system without locks.
+    """Lock a generation against removal; return None on a file system without locks.
 
-    Raises FileNotFoundError where the generation is being removed.
+    Raises FileNotFoundError if another process is removing the generation.
     """
     try:
-        held = Hold(os.open(folder / READERS, os.O_RDONLY | os.O_CLOEXEC))
-        fcntl.flock(held.descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        lock = Hold(os.open(folder / READERS, os.O_RDONLY | os.O_CLOEXEC))
+        fcntl.flock(lock.descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         raise FileNotFoundError(f"{folder} is being removed") from None
     except OSError:
         return None
-    return held
+    return lock

@@ -1,6 +1,6 @@
-"""Questions in a token store, read: the files that data/examples/qa_store.py describes and writes.
+"""Read the questions of a token store, whose files data/examples/qa_store.py describes and writes.
 
-Q questions   T tokens
+Axes: Q questions, T tokens.
 """
 
 import json
@@ -8,12 +8,23 @@ from typing import NamedTuple
 
 import numpy as np
 
+from data.store.split import Split
+
 OFFSETS = np.dtype("<i8")
 CHARACTERS = np.dtype("<i4")
 
 
 class Questions(NamedTuple):
-    """Questions as tokens; sentences: tokens of each context and each question, and documents: sentences of each, as they lie in `tokens`."""
+    """Contexts and questions as tokens.
+
+    Attributes:
+      tokens: uint16 or uint32 [T], the ids of the contexts and questions.
+      spans_Q6: int64 [Q, 6], see data/examples/qa_store.py.
+      begins_T: int32 [T], first character of each token in its text.
+      ends_T: int32 [T], character after the last one of each token.
+      sentences: int64, number of tokens of each context and each question, in order.
+      documents: int64, number of sentences of each document, in order.
+    """
 
     tokens: np.ndarray
     spans_Q6: np.ndarray
@@ -23,11 +34,15 @@ class Questions(NamedTuple):
     documents: np.ndarray
 
 
-def opened(split) -> Questions:
-    """The questions of a part of a store, memory-mapped where they are large. Raises ValueError where it has none."""
+def opened(split: Split) -> Questions:
+    """Open the questions of a split; large arrays are memory-mapped.
+
+    Raises ValueError if the store has no questions.
+    """
     if split.folder is None or not (split.folder / "spans.bin").exists():
         raise ValueError(
-            "its documents are no contexts with questions; `finetune --task squad` makes a store of them"
+            "its documents are not contexts with questions; "
+            "`finetune --task squad` makes a store of them"
         )
     spans_Q6 = np.fromfile(split.folder / "spans.bin", OFFSETS).reshape(-1, 6)
     begins_T, ends_T = (
@@ -43,9 +58,9 @@ def opened(split) -> Questions:
     )
 
 
-def opened_texts(split) -> tuple[list[str], list[list[str]]]:
-    """(the context of each question, the texts of its answers) of a part of a store, as they were written."""
-    found = json.loads((split.folder / "texts.json").read_bytes())
-    return [found["contexts"][number] for _, number, _ in found["questions"]], [
-        answers for *_, answers in found["questions"]
-    ]
+def opened_texts(split: Split) -> tuple[list[str], list[list[str]]]:
+    """Return the context of each question and the texts of its answers, as they were written."""
+    assert split.folder is not None, "a split with questions has a folder"
+    texts = json.loads((split.folder / "texts.json").read_bytes())
+    contexts = [texts["contexts"][number] for _, number, _ in texts["questions"]]
+    return contexts, [answers for *_, answers in texts["questions"]]

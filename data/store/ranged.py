@@ -1,13 +1,16 @@
-"""Numbers of a file in a bucket, of which only the ranges are read that are asked for, each checked against its checksums.
+"""Arrays in remote files that are read by ranges on demand, with verified checksums.
 
-Rows are shuffled, so a batch asks for many places that lie far apart. Ranges of RANGE bytes that are not in memory are read side by
-side, and the last MEMORY bytes of them stay there. A file of a store has a crc32c of each 4 KiB (data/store/writer.py).
+Rows are shuffled, so a batch needs many distant ranges. Ranges that are not in memory are requested
+concurrently, and the most recent ones are cached. The checksums are the crc32c of each 4 KiB, which
+every file of a store has (data/store/writer.py).
 """
 
 import collections
 import concurrent.futures
 import threading
 import time
+from collections.abc import Callable
+from typing import Any
 
 import google_crc32c
 import numpy as np
@@ -15,52 +18,68 @@ import numpy as np
 from data.corpus.paths import as_path
 from data.store.writer import BLOCK
 
-RANGE = 1 << 16  # bytes that are read at a time, a multiple of the bytes that have a checksum
-MEMORY = 1 << 28  # bytes that are kept
-REQUESTS = 16  # that wait for an answer at the same time
+RANGE = 1 << 16  # bytes of a request, a multiple of the bytes that have a checksum
+MEMORY = 1 << 28  # bytes of cached ranges
+REQUESTS = 16  # concurrent requests
 ATTEMPTS = 5
-PAUSE = 0.25  # seconds before the second attempt where reading failed; four times as long each time after
+PAUSE = 0.25  # seconds before the second attempt; the pause is four times longer each time
 
 
 class RangedArray:
-    """A read-only array of one axis, as far as rows ask for one: `len`, `dtype`, `take` and slices.
+    """A read-only array of one axis that supports `len`, `dtype`, `take` and indexing.
 
-    read: (start, end) -> bytes of the file; sums: crc32c of each block of it, uint32. Raises what `read` does where it fails again and again, and
-    ValueError where bytes are not those that were written.
+    Reading raises the error of the storage if all attempts fail, and ValueError if the bytes have
+    changed since they were written.
     """
 
-    def __init__(self, name: str, read, dtype, count: int, sums: np.ndarray):
+    def __init__(
+        self,
+        name: str,
+        read: Callable[[int, int], bytes],
+        dtype: np.dtype | str,
+        count: int,
+        sums: np.ndarray,
+    ) -> None:
+        """Initialize the array; nothing is read yet.
+
+        Args:
+          name: the file's name in error messages.
+          read: (start, end) -> bytes [start, end) of the file.
+          dtype: type of the numbers.
+          count: number of numbers.
+          sums: uint32, the crc32c of each block of the file.
+        """
         self.name, self.read, self.dtype, self.count = name, read, np.dtype(dtype), count
         self.sums, self.size = sums, count * self.dtype.itemsize
         self.ranges: collections.OrderedDict[int, np.ndarray] = collections.OrderedDict()
         self.lock = threading.Lock()
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.count
 
-    def take(self, index, axis=None, out=None, mode="clip"):
-        """Return the numbers at these places, an array of any shape; beyond an end the one there. As NumPy's."""
+    def take(self, index: Any, axis: None = None, out: None = None, mode: str = "clip") -> Any:
+        """Return the numbers at indices of any shape, as np.take with mode "clip"."""
         index = np.clip(np.asarray(index, np.int64), 0, self.count - 1)
-        each = RANGE // self.dtype.itemsize
-        wanted, which = np.unique(index // each, return_inverse=True)
-        if not len(wanted):
+        range_size = RANGE // self.dtype.itemsize
+        numbers, inverse = np.unique(index // range_size, return_inverse=True)
+        if not len(numbers):
             return np.zeros(index.shape, self.dtype)
-        parts = self.find_ranges(wanted.tolist())
-        short = each - len(parts[-1])  # the last range of the file may be shorter
-        table = np.concatenate([*parts, np.zeros(short, self.dtype)]).reshape(-1, each)
-        return table[which.reshape(index.shape), index % each]
+        ranges = self.find_ranges(numbers.tolist())
+        padding = range_size - len(ranges[-1])  # the last range of the file may be shorter
+        table = np.concatenate([*ranges, np.zeros(padding, self.dtype)]).reshape(-1, range_size)
+        return table[inverse.reshape(index.shape), index % range_size]
 
-    def __getitem__(self, which):
-        if isinstance(which, slice):
-            which = np.arange(self.count)[which] if which.step else self.places(which)
-        return self.take(which)
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            index = np.arange(self.count)[index] if index.step else self.places(index)
+        return self.take(index)
 
-    def places(self, part: slice) -> np.ndarray:
-        """Return the places of a slice without a step."""
-        return np.arange(*part.indices(self.count)[:2])
+    def places(self, index: slice) -> np.ndarray:
+        """Return the indices of a slice without a step."""
+        return np.arange(*index.indices(self.count)[:2])
 
     def find_ranges(self, numbers: list[int]) -> list[np.ndarray]:
-        """Return ranges by their numbers, from memory or from the bucket."""
+        """Return ranges by their numbers, from the cache or the storage."""
         with self.lock:
             found = {number: self.ranges[number] for number in numbers if number in self.ranges}
             for number in found:
@@ -79,28 +98,31 @@ class RangedArray:
         return [found[number] for number in numbers]
 
     def fetch(self, number: int) -> np.ndarray:
-        """Return the range of a number, read anew where it is not what was written: the way may have been at fault."""
+        """Read a range; a failed request or a wrong checksum is tried again."""
         start, end = number * RANGE, min((number + 1) * RANGE, self.size)
-        right = self.sums[start // BLOCK : -(-end // BLOCK)].tolist()
+        expected = self.sums[start // BLOCK : -(-end // BLOCK)].tolist()
         for attempt in range(ATTEMPTS):
             try:
                 raw = self.read(start, end)
-            except Exception:  # whatever the storage's library raises for its network
+            except Exception:  # storage libraries have no common exception
                 if attempt == ATTEMPTS - 1:
                     raise
                 time.sleep(PAUSE * 4**attempt)
                 continue
-            if len(raw) == end - start and right == [
-                google_crc32c.value(raw[at : at + BLOCK]) for at in range(0, len(raw), BLOCK)
-            ]:
+            sums = [google_crc32c.value(raw[i : i + BLOCK]) for i in range(0, len(raw), BLOCK)]
+            if len(raw) == end - start and sums == expected:
                 return np.frombuffer(raw, self.dtype)
         raise ValueError(
-            f"{self.name}: bytes {start:,} to {end:,} have changed since they were written: copy it again, or prepare it again (--overwrite)"
+            f"{self.name}: bytes {start:,} to {end:,} have changed since they were written: "
+            "copy it again, or prepare it again (--overwrite)"
         )
 
 
 def read_range(path: str, start: int, end: int) -> bytes:
-    """Return bytes [start, end) of a file in a bucket. What reads it may fetch more: TensorFlow, by which epath reads, half a MiB at least."""
+    """Return bytes [start, end) of a remote file.
+
+    The storage library may fetch more: epath reads with TensorFlow, which fetches at least 512 KiB.
+    """
     with as_path(path).open("rb") as file:
         file.seek(start)
         return file.read(end - start)

@@ -1,29 +1,36 @@
-"""Token stores in a bucket."""
+"""Local copies of remote token stores."""
 
 import hashlib
 import json
 import os
 import pathlib
 import shutil
+from typing import Any
 
 from data.store.atomic import open_scratch_folder
-from data.store.writer import MANIFEST, verify_files
+from data.store.checksums import verify_files
+from data.store.writer import MANIFEST
 
 
 def find_cache(name: str) -> pathlib.Path:
-    """Return the folder of this name in the user's cache."""
-    return (
-        pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
-        / "cloze"
-        / name
-    )
+    """Return a folder of this name in the user's cache, $XDG_CACHE_HOME/cloze."""
+    root = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
+    return root / "cloze" / name
 
 
-def copy_here(remote, manifest: dict, files: dict) -> pathlib.Path:
-    """Copy files of a generation of a remote store into the cache, unless they are there; files: {name: entry of the manifest}."""
+def copy_here(
+    remote: pathlib.Path, manifest: dict[str, Any], files: dict[str, dict[str, Any]]
+) -> pathlib.Path:
+    """Copy files of a remote generation to the cache, unless they are there, and return the folder.
+
+    Args:
+      remote: folder of the generation.
+      manifest: the store's manifest.
+      files: {name: entry of the manifest} of the files to copy.
+    """
     cache = find_cache("stores")
-    described = f"{remote}\n{json.dumps(manifest, sort_keys=True)}\n{sorted(files)}"
-    key = hashlib.sha256(described.encode()).hexdigest()[:24]
+    identity = f"{remote}\n{json.dumps(manifest, sort_keys=True)}\n{sorted(files)}"
+    key = hashlib.sha256(identity.encode()).hexdigest()[:24]
     if (cache / key / MANIFEST).exists():
         return cache / key
     cache.mkdir(parents=True, exist_ok=True)
@@ -34,7 +41,9 @@ def copy_here(remote, manifest: dict, files: dict) -> pathlib.Path:
             with (remote / name).open("rb") as source, open(copy / name, "wb") as target:
                 shutil.copyfileobj(source, target, 1 << 20)
         verify_files(copy, files)
-        (copy / MANIFEST).write_text(json.dumps(manifest))  # the last: what has one is whole
+        (copy / MANIFEST).write_text(
+            json.dumps(manifest)
+        )  # written last: a folder with a manifest is complete
         try:
             os.rename(copy, cache / key)
         except OSError:

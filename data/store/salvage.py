@@ -1,20 +1,26 @@
-"""What is left of a damaged token store (`data.on_corrupt=skip`): all documents but those that the damaged bytes lie in.
+"""Skip the damaged documents of a token store (`data.on_corrupt=skip`).
 
-Each file of ids or offsets has checksums of its blocks (data/store/writer.py), so damage is known to BLOCK bytes. Where a block of ids is
-damaged, the documents are lost that have an id in it; where a block of offsets is, those that begin, end or are cut into sentences there.
-Offsets are counted anew without them, in memory, and ids are read past the gaps: rows, windows and pairs of the documents that are left are
-those of a store that never had the others. What is lost is a function of the bytes alone, so hosts and restarts agree as long as these do.
+Each file of ids or offsets has checksums of its blocks (data/store/writer.py), which locate damage
+to 4 KiB. A damaged block of ids makes the documents with an id in it unusable. A damaged block of
+offsets does so for the documents that begin, end or are split into sentences there.
 
-T tokens   D documents   S sentences   G gaps: runs of lost tokens
+New offsets without these documents are computed in memory, and ids are read around the gaps. So the
+rows, windows and pairs are those of a store that never had the damaged documents. The result
+depends on the bytes alone, so all hosts and restarts agree.
+
+Axes: T tokens, D documents, S sentences, G gaps (ranges of skipped tokens).
 """
 
 import dataclasses
 import hashlib
-from typing import cast
+import pathlib
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, cast
 
 import google_crc32c
 import numpy as np
 
+from data.store.checksums import compute_checksum
 from data.store.split import Split
 from data.store.writer import (
     BLOCK,
@@ -23,28 +29,43 @@ from data.store.writer import (
     OFFSETS,
     SPLITS,
     checksums_of,
-    file_checksum,
 )
 
+Ranges = list[tuple[int, int]]  # ascending, disjoint [start, stop)
 
-def leave_out_damaged(folder, manifest, read_split):
-    """Return ({split: what is left of it}, {split: numbers of the documents that are left out, int64}) of a store in a folder.
 
-    read_split: name -> `Split`. Raises ValueError where it cannot be told which documents are damaged.
+def leave_out_damaged(
+    folder: pathlib.Path, manifest: dict[str, Any], read_split: Callable[[str], Split]
+) -> tuple[dict[str, Split], dict[str, np.ndarray]]:
+    """Skip the damaged documents of a store.
+
+    Args:
+      folder: folder of the generation.
+      manifest: the store's manifest.
+      read_split: opens a split by its name.
+
+    Returns:
+      {split: the split without its damaged documents}, and {split: int64, their numbers}.
+
+    Raises:
+      ValueError: if the vocabulary is damaged, the damaged documents cannot be identified, or the
+        store has fine-tuning examples.
     """
     bad = {
         name: entry
         for name, entry in manifest["files"].items()
-        if file_checksum(folder / name) != entry["crc32c"]
+        if compute_checksum(folder / name) != entry["crc32c"]
     }
     for name in bad:
         if name.startswith("vocabulary/"):
             raise ValueError(
-                f"{folder / name}: its bytes have changed since it was written; without it no document can be read"
+                f"{folder / name}: its bytes have changed since it was written; "
+                "without it no document can be read"
             )
     if EXAMPLE_ENTRIES & manifest.keys():
         raise ValueError(
-            f"{folder}: a store of examples to fine-tune on is made whole or not at all: remove it, and `finetune` makes it again"
+            f"{folder}: a store of fine-tuning examples has to be complete: "
+            "remove it, and `finetune` makes it again"
         )
     splits, left_out = {}, {}
     for split in SPLITS:
@@ -53,8 +74,12 @@ def leave_out_damaged(folder, manifest, read_split):
     return splits, left_out
 
 
-def told(store):
-    """What is left out of a store, in words that are the same for the same documents."""
+def told(store: Any) -> str:
+    """Return a description of a store's skipped documents, equal for equal documents.
+
+    Args:
+      store: a store, or another source, which has no skipped documents.
+    """
     left_out = getattr(store, "left_out", {})
     counts = [
         f"{len(documents):,} of {split}" for split, documents in left_out.items() if len(documents)
@@ -67,111 +92,141 @@ def told(store):
     return f"{' and '.join(counts)} documents ({digest})"
 
 
-def damaged_blocks(folder, name, bad):
-    """[(lo, hi)] byte ranges of a file that are not what was written; `bad`: names of the files that are not, as a whole.
+def damaged_blocks(folder: pathlib.Path, name: str, bad: Collection[str]) -> Ranges:
+    """Return the damaged byte ranges of a file.
 
-    Raises ValueError where that cannot be told.
+    Args:
+      folder: folder of the generation.
+      name: name of the file.
+      bad: names of all damaged files.
+
+    Raises:
+      ValueError: if the checksums of the blocks are missing or damaged, too.
     """
     if name not in bad:
         return []
     sums = folder / checksums_of(name)
     if not sums.exists() or checksums_of(name) in bad:
-        why = "are damaged too" if sums.exists() else "were not kept when it was prepared"
+        reason = "are damaged, too" if sums.exists() else "are missing"
         raise ValueError(
-            f"{folder / name}: its bytes have changed, and which of them cannot be told, for the checksums of its blocks {why}: copy it again"
+            f"{folder / name}: its bytes have changed, and the damage cannot be located, since the "
+            f"checksums of its blocks {reason}: copy it again"
         )
     expected, runs = np.fromfile(sums, "<u4"), []
     with open(folder / name, "rb") as file:
-        for i, right in enumerate(expected.tolist()):
-            if google_crc32c.value(file.read(BLOCK)) != right:
+        for i, checksum in enumerate(expected.tolist()):
+            if google_crc32c.value(file.read(BLOCK)) != checksum:
                 runs.append((i * BLOCK, (i + 1) * BLOCK))
     return runs
 
 
-def without(split, runs):
-    """(the split without its damaged documents, their numbers). runs: {file: byte ranges that are damaged}."""
+def without(split: Split, runs: dict[str, Ranges]) -> tuple[Split, np.ndarray]:
+    """Return a split without its damaged documents, and int64, the numbers of these.
+
+    Args:
+      split: the split.
+      runs: {file: its damaged byte ranges}.
+    """
     total = len(split.tokens)
     starts_D, known_D, _ = _known(split.document_starts, runs["documents"], total)
     starts_S, known_S, between_S = _known(split.sentence_starts, runs["sentences"], total)
     lost_T = merged([*_elements(runs["tokens"], split.tokens.dtype.itemsize, total), *between_S])
-    border = np.flatnonzero(
-        known_D
-    )  # what lies between two is a document, or several whose borders are not known
+    # Between two known offsets is one document, or several with unknown borders.
+    border = np.flatnonzero(known_D)
     low, high = starts_D[border[:-1]], starts_D[border[1:]]
     bad = _meets(lost_T, low, high) | (np.diff(border) > 1)
-    kept_D = np.repeat(~bad, np.diff(border))
+    intact_D = np.repeat(~bad, np.diff(border))
     gaps = np.array(merged(zip(low[bad].tolist(), high[bad].tolist())), np.int64).reshape(-1, 2)
     tokens = Spliced(split.tokens, gaps)
     sentences = starts_S[:-1][known_S[:-1]]
-    sentences = sentences[~_meets(gaps.tolist(), sentences, sentences + 1)]
-    before_D = np.concatenate([[0], np.cumsum(kept_D)])
-    left = Split(
-        cast(np.ndarray, tokens),  # it is read as one is
+    sentences = sentences[~_meets(gaps, sentences, sentences + 1)]
+    num_before_D = np.concatenate([[0], np.cumsum(intact_D)])
+    intact = Split(
+        cast(np.ndarray, tokens),  # supports the operations that rows use
         np.concatenate([[0], np.cumsum((high - low)[~bad])]).astype(OFFSETS),
         np.append(tokens.place(sentences), len(tokens)).astype(OFFSETS),
         tuple(
-            dataclasses.replace(one, documents=tuple(int(before_D[edge]) for edge in one.documents))
-            for one in split.sources
+            dataclasses.replace(
+                source, documents=tuple(int(num_before_D[edge]) for edge in source.documents)
+            )
+            for source in split.sources
         ),
     )
-    return left, np.flatnonzero(~kept_D).astype(np.int64)
+    return intact, np.flatnonzero(~intact_D).astype(np.int64)
 
 
-def merged(ranges):
-    """Ascending disjoint ranges [(lo, hi)] that cover the same numbers."""
-    out = []
-    for lo, hi in sorted((lo, hi) for lo, hi in ranges if lo < hi):
-        if out and lo <= out[-1][1]:
-            out[-1] = (out[-1][0], max(hi, out[-1][1]))
+def merged(ranges: Iterable[tuple[int, int]]) -> Ranges:
+    """Return ascending disjoint ranges that cover the same numbers as the given ones."""
+    merged_ranges = []
+    for start, stop in sorted((start, stop) for start, stop in ranges if start < stop):
+        if merged_ranges and start <= merged_ranges[-1][1]:
+            merged_ranges[-1] = (merged_ranges[-1][0], max(stop, merged_ranges[-1][1]))
         else:
-            out.append((lo, hi))
-    return out
+            merged_ranges.append((start, stop))
+    return merged_ranges
 
 
-def _elements(runs, size, count):
-    """Ranges of elements of `size` bytes that have a byte in the ranges of bytes given."""
-    return merged([(lo // size, min(-(-hi // size), count)) for lo, hi in runs])
+def _elements(runs: Ranges, size: int, count: int) -> Ranges:
+    """Return the ranges of elements, of `size` bytes each, that overlap ranges of bytes."""
+    return merged((start // size, min(-(-stop // size), count)) for start, stop in runs)
 
 
-def _known(starts, runs, total):
-    """(offsets, which of them are what was written, for each run of others the tokens between its neighbours). Both ends are always known."""
+def _known(starts: np.ndarray, runs: Ranges, total: int) -> tuple[np.ndarray, np.ndarray, Ranges]:
+    """Find the offsets that are not damaged; the first and the last one are always known.
+
+    Args:
+      starts: the offsets as read.
+      runs: damaged byte ranges of their file.
+      total: number of tokens, the last offset.
+
+    Returns:
+      The offsets, bool for each whether it is known, and the token ranges between the known
+      neighbours of unknown offsets.
+    """
     starts, known = np.array(starts), np.ones(len(starts), bool)
-    for lo, hi in _elements(runs, OFFSETS.itemsize, len(starts)):
-        known[lo:hi] = False
+    for start, stop in _elements(runs, OFFSETS.itemsize, len(starts)):
+        known[start:stop] = False
     starts[0], starts[-1], known[[0, -1]] = 0, total, True
-    at = np.flatnonzero(known)
-    wide = np.diff(at) > 1
-    return starts, known, list(zip(starts[at[:-1][wide]].tolist(), starts[at[1:][wide]].tolist()))
+    indices = np.flatnonzero(known)
+    wide = np.diff(indices) > 1
+    low, high = starts[indices[:-1][wide]], starts[indices[1:][wide]]
+    return starts, known, list(zip(low.tolist(), high.tolist()))
 
 
-def _meets(ranges, low, high):
-    """Whether each [low, high) has a number in common with one of the ascending ranges."""
-    lo, hi = np.array(ranges, np.int64).reshape(-1, 2).T
-    next_one = np.searchsorted(hi, low, side="right")
-    return np.append(lo, np.iinfo(np.int64).max)[next_one] < high
+def _meets(ranges: Ranges | np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Return for each [low, high) whether it overlaps one of the ascending ranges."""
+    starts, stops = np.array(ranges, np.int64).reshape(-1, 2).T
+    following = np.searchsorted(stops, low, side="right")
+    return np.append(starts, np.iinfo(np.int64).max)[following] < high
 
 
 class Spliced:
-    """The tokens of a split as if those in the gaps [G, 2] had never been there."""
+    """The tokens of a split without those in gaps."""
 
-    def __init__(self, tokens, gaps):
+    def __init__(self, tokens: Any, gaps: np.ndarray) -> None:
+        """Initialize the array.
+
+        Args:
+          tokens: the ids, an array or another class with `take`.
+          gaps: int64 [G, 2], ranges of skipped tokens, ascending and disjoint.
+        """
         self.tokens, self.dtype = tokens, tokens.dtype
         self.shift = np.concatenate([[0], np.cumsum(gaps[:, 1] - gaps[:, 0])])
         self.gaps, self.cuts = gaps, gaps[:, 0] - self.shift[:-1]
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.tokens) - int(self.shift[-1])
 
-    def take(self, index, axis=None, out=None, mode="clip"):
-        """As NumPy's; an index beyond the end reads the last token."""
+    def take(self, index: Any, axis: None = None, out: None = None, mode: str = "clip") -> Any:
+        """Return the tokens at indices of any shape, as np.take with mode "clip"."""
         index = np.clip(index, 0, len(self) - 1)
         return np.take(
             self.tokens, index + self.shift[np.searchsorted(self.cuts, index, side="right")]
         )
 
-    def __getitem__(self, which):
-        return self.take(np.arange(len(self))[which])
+    def __getitem__(self, index: Any) -> Any:
+        return self.take(np.arange(len(self))[index])
 
-    def place(self, index):
-        """Where tokens that are left, given by their places in the file, stand now."""
+    def place(self, index: np.ndarray) -> np.ndarray:
+        """Return the new indices of remaining tokens, given their indices in the file."""
         return index - self.shift[np.searchsorted(self.gaps[:, 0], index, side="right")]

@@ -1,7 +1,8 @@
-"""A small store written in one go, from ids that are in memory."""
+"""Write a small token store from ids in memory, for tests and examples."""
 
 import os
 import pathlib
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -10,16 +11,33 @@ from data.store.reader import Store
 from data.store.writer import StoreWriter
 from data.vocabulary.load import Vocabulary
 
+# Documents are lists of sentences, which are lists of ids.
+Documents = Sequence[Sequence[Sequence[int]]]
 
-def write_store(path, vocabulary: Vocabulary, documents, *, heldout=(), rates=None) -> Store:
-    """Write a small store in one go, from ids, and open it.
 
-    documents: a list of documents, a document being a list of sentences, a sentence a list of ids; or a dictionary
-    from source names to such lists. heldout: the same for the held-out part. rates: {source: rate}; default: its
-    share of the training tokens.
+def write_store(
+    path: str | os.PathLike[str],
+    vocabulary: Vocabulary,
+    documents: Documents | dict[str, Documents],
+    *,
+    heldout: Documents | dict[str, Documents] = (),
+    rates: dict[str, float] | None = None,
+) -> Store:
+    """Write a token store and open it.
+
+    Args:
+      path: folder of the store, which must not exist.
+      vocabulary: the vocabulary of the ids.
+      documents: the training documents, or {name of a source: its training documents}.
+      heldout: the held-out documents, likewise.
+      rates: {name of a source: mixture rate}; default: its share of the training tokens.
+
+    Raises:
+      FileExistsError: if `path` exists.
+      ValueError: if an id is not in the vocabulary, or a document or sentence is empty.
     """
     train = documents if isinstance(documents, dict) else {"documents": documents}
-    held = heldout if isinstance(heldout, dict) else {next(iter(train)): heldout}
+    held_out = heldout if isinstance(heldout, dict) else {next(iter(train)): heldout}
     folder = pathlib.Path(path)
     if folder.exists():
         raise FileExistsError(f"{folder} exists already")
@@ -27,23 +45,26 @@ def write_store(path, vocabulary: Vocabulary, documents, *, heldout=(), rates=No
         with StoreWriter(scratch / "store", vocabulary) as writer:
             for name in train:
                 writer.begin_source(name)
-                for split, part in (("train", train), ("heldout", held)):
-                    writer.add(split, *_flatten(part.get(name, ()), vocabulary.size))
+                for split, documents_by_source in (("train", train), ("heldout", held_out)):
+                    arrays = _flatten(documents_by_source.get(name, ()), vocabulary.size)
+                    writer.add(split, *arrays)
             sizes = [source["train"]["tokens"] for source in writer.sources]
-            weights = [rates[name] if rates else hi - lo for name, (lo, hi) in zip(train, sizes)]
+            weights = [
+                rates[name] if rates else stop - start for name, (start, stop) in zip(train, sizes)
+            ]
             writer.finish([weight / (sum(weights) or 1) for weight in weights])
         os.rename(scratch / "store", folder)
     return Store.open(folder)
 
 
-def _flatten(documents, size: int):
-    """ids, tokens per document and tokens per sentence of nested lists."""
+def _flatten(documents: Documents, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the ids, the tokens of each document and the tokens of each sentence, all int64."""
     sentences = [sentence for document in documents for sentence in document]
     ids = np.array([i for sentence in sentences for i in sentence], np.int64)
     if len(ids) and not (0 <= ids.min() and ids.max() < size):
         raise ValueError(f"ids from {ids.min()} to {ids.max()}, but the vocabulary has {size}")
-    lengths = [np.array([sum(map(len, document)) for document in documents], np.int64)]
-    lengths.append(np.array([len(sentence) for sentence in sentences], np.int64))
-    if any(0 in length for length in lengths):
-        raise ValueError("a document and a sentence hold at least one id")
-    return ids, *lengths
+    document_lengths = np.array([sum(map(len, document)) for document in documents], np.int64)
+    sentence_lengths = np.array([len(sentence) for sentence in sentences], np.int64)
+    if 0 in document_lengths or 0 in sentence_lengths:
+        raise ValueError("a document or sentence is empty; each needs at least one id")
+    return ids, document_lengths, sentence_lengths

@@ -1,4 +1,7 @@
-"""One part of a token store, as it is read: ids and where documents and sentences begin in them."""
+"""The arrays of one split of a token store.
+
+Axes: D documents, S sentences, T tokens.
+"""
 
 import dataclasses
 import pathlib
@@ -8,7 +11,13 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """One source of a mixture. documents: its range (lo, hi) in a split. rate: its share of the rows; all sum to 1."""
+    """One source of the mixture of a split.
+
+    Attributes:
+      name: SOURCE of the command line.
+      documents: range [start, stop) of its documents in the split.
+      rate: its share of the rows; the shares of all sources sum to 1.
+    """
 
     name: str
     documents: tuple[int, int]
@@ -17,16 +26,17 @@ class Source:
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """One part of a store, train or held-out. All arrays are read-only and memory-mapped.
+    """The train or held-out split of a store. The arrays are read-only and memory-mapped.
 
-    tokens           uint16 or uint32 [T]
-    document_starts  int64 [D + 1]
-    sentence_starts  int64 [S + 1]
-    sources          of the documents, in order; contiguous
-    labels           float32 [D]: the number of a class or a score; None in a store without labels
-    tags             float32 [S]: the number of a word's tag; None in a store without tags
-    folder           where its files lie, and others beside them: data/examples/qa_store.py, data/examples/text2text.py
-    hold             what keeps these files from being removed while they are read: data/store/generations.py
+    Attributes:
+      tokens: uint16 or uint32 [T], the ids.
+      document_starts: int64 [D + 1], offsets of the documents into the tokens; the last is T.
+      sentence_starts: int64 [S + 1], offsets of the sentences into the tokens; the last is T.
+      sources: the sources of the documents, in order.
+      labels: float32 [D], the number of a class or a score; None in a store without labels.
+      tags: float32 [S], the number of a word's tag; None in a store without tags.
+      folder: folder of the split's files; data/examples/qa_store.py and text2text.py add others.
+      hold: lock that prevents the removal of the files (data/store/generations.py).
     """
 
     tokens: np.ndarray

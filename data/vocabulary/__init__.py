@@ -1,1 +1,1 @@
-"""SentencePiece, WordPiece, byte-level BPE: text to token ids and back."""
+"""Vocabularies (SentencePiece, WordPiece, BPE): encode text to token ids, decode ids to text."""

@@ -1,13 +1,13 @@
-"""A vocabulary turns text into ids and back, and knows which ids are special and which begin a word.
-
-What every kind has in common; data/vocabulary/load.py says which kinds there are and how they are read and written.
-"""
+"""The base class of all vocabularies; data/vocabulary/load.py lists the kinds and reads them."""
 
 import abc
 import hashlib
+import itertools
 import json
+import os
 import re
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +16,8 @@ from data.corpus.paths import as_path
 VERSION = 1
 DESCRIPTION = "vocabulary.json"
 SENTINELS = 100
-ROLES = {  # role -> the names that a special piece of that role has in the released vocabularies, first match wins
+# {role: names of its special piece in released vocabularies}; the first match wins.
+ROLES = {
     "pad": ("[PAD]", "<pad>"),
     "unk": ("[UNK]", "<unk>"),
     "cls": ("[CLS]", "<cls>", "<s>"),
@@ -27,20 +28,26 @@ ROLES = {  # role -> the names that a special piece of that role has in the rele
 }
 SENTINEL = re.compile(r"<extra_id_(\d+)>\Z")
 UNUSED = re.compile(r"\[unused\d+\]\Z|madeupword\d+\Z")
-PROBE = "Ａ probe — of Çase, ACCENTS,\taﬁx  and №½ 数学 …"  # what normalisation makes of it is part of the fingerprint
+# A text whose normalized form is part of the fingerprint.
+PROBE = "Ａ probe — of Çase, ACCENTS,\taﬁx  and №½ 数学 …"
 
 
 class Vocabulary(abc.ABC):
-    """Common part of all kinds; `encode_batch`, `encode_offsets`, `decode` and `files` belong to each kind.
+    """Maps text to token ids and back; the abstract base class of all kinds of vocabulary.
 
-    size            number of ids, specials and sentinels included
-    pieces          tuple of size strings; an id that no piece has is ""
-    pad unk cls sep mask bos eos    ids, or None where the vocabulary has no such piece
-    sentinels       ids of <extra_id_0>, <extra_id_1>, ...; () where there are none
-    starts_word     np.bool_[size], True where a piece begins a word or is special. A text's first piece begins one too
-    special         np.bool_[size], True for control, unknown, unused and sentinel ids: never masked, never drawn
-    keeps_spaces    True if the blank before a word belongs to its piece (byte BPE): then " word" and "word" differ
-    fingerprint     hash over kind, pieces, scores, specials and normalisation, whichever file they came from
+    Attributes:
+      size: number of ids, special pieces and sentinels included.
+      pieces: tuple of `size` strings; "" for an id without a piece.
+      pad, unk, cls, sep, mask, bos, eos: ids of the special pieces; None if there is no such piece.
+      sentinels: ids of <extra_id_0>, <extra_id_1>, ...; empty if there are none.
+      starts_word: bool [size], True for pieces that begin a word and for special pieces. The first
+        piece of a text begins a word, too.
+      special: bool [size], True for control, unknown, unused and sentinel pieces, which are never
+        masked and never sampled.
+      keeps_spaces: whether the space before a word belongs to its piece (byte-level BPE), so that
+        " word" and "word" differ.
+      fingerprint: hash of kind, pieces, scores, special pieces and normalization, independent of
+        the file format.
     """
 
     keeps_spaces = False
@@ -52,29 +59,35 @@ class Vocabulary(abc.ABC):
         pieces: Sequence[str],
         special: Sequence[bool],
         starts_word: Sequence[bool],
-        options: dict,
+        options: dict[str, Any],
         normalize: Callable[[str], str],
         scores: Sequence[float] = (),
         roles: dict[str, str] | None = None,
-    ):
-        self.kind, self.size, self.pieces, self.options = (
-            kind,
-            len(pieces),
-            tuple(pieces),
-            dict(options),
-        )
+    ) -> None:
+        """Initialize the attributes that all kinds have.
+
+        Args:
+          kind: kind of the vocabulary, as data/vocabulary/load.py lists them.
+          pieces: the piece of each id.
+          special: whether each piece is special.
+          starts_word: whether each piece begins a word.
+          options: keyword arguments with which the kind is loaded again; JSON values.
+          normalize: the normalization that precedes the segmentation.
+          scores: the score of each piece, if the model has scores.
+          roles: {role: special piece}, where the vocabulary's own files name it.
+        """
+        self.kind = kind
+        self.size = len(pieces)
+        self.pieces = tuple(pieces)
+        self.options = dict(options)
         ids = {piece: i for i, piece in enumerate(pieces)}
         found = _roles(ids, roles or {})
         self.pad, self.unk, self.cls, self.sep, self.mask, self.bos, self.eos = found
-        self.special, self.starts_word = (
-            np.array(special, np.bool_),
-            np.array(starts_word, np.bool_),
-        )
+        self.special = np.array(special, np.bool_)
+        self.starts_word = np.array(starts_word, np.bool_)
         self.special[[i for i in found if i is not None]] = True
-        known = np.arange(self.size) != self.unk
-        self.starts_word |= (
-            self.special & known
-        )  # an unknown piece may be a word or go on with one: as its kind says
+        # An unknown piece may begin a word or continue one; its kind decides.
+        self.starts_word |= self.special & (np.arange(self.size) != self.unk)
         self.special.flags.writeable = self.starts_word.flags.writeable = False
         numbered = {
             int(match[1]): i
@@ -84,17 +97,20 @@ class Vocabulary(abc.ABC):
         self.sentinels = (
             tuple(numbered[n] for n in range(len(numbered))) if _dense(numbered) else ()
         )
-        described = [
+        description = [
             kind,
             self.pieces,
             [f"{score:.6g}" for score in scores],
             np.flatnonzero(self.special).tolist(),
         ]
-        described += [found, normalize(PROBE)]
-        self.fingerprint = hashlib.sha256(json.dumps(described).encode()).hexdigest()[:32]
+        description += [found, normalize(PROBE)]
+        self.fingerprint = hashlib.sha256(json.dumps(description).encode()).hexdigest()[:32]
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a text. No special id is added, and text that looks like one ("[MASK]") is only text."""
+        """Return the ids of a text.
+
+        No special id is added, and a special piece in the text ("[MASK]") is encoded as plain text.
+        """
         return self.encode_batch([text])[0]
 
     @abc.abstractmethod
@@ -103,75 +119,87 @@ class Vocabulary(abc.ABC):
 
     @abc.abstractmethod
     def encode_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
-        """(ids, the characters [begin, end) that each stands for) of each text; the ids are those of `encode_batch`."""
+        """Return (ids, character range [begin, end) of each id) of each text.
+
+        The ids are those of `encode_batch`.
+        """
 
     def encode_spans(
         self, text: bytes, starts: np.ndarray, ends: np.ndarray, first: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Ids (int32) of the sentences text[starts[i]:ends[i]], one after another, and the number of ids of each.
+        """Encode the sentences text[starts[i]:ends[i]].
 
-        text: UTF-8. first: the index of each document's first sentence.
+        Args:
+          text: UTF-8.
+          starts: byte offset of each sentence.
+          ends: byte offset after each sentence.
+          first: index of the first sentence of each document.
+
+        Returns:
+          int32, the ids of all sentences in order, and int64, the number of ids of each sentence.
         """
-        parts = self.encode_batch(
-            [text[a:b].decode() for a, b in zip(starts.tolist(), ends.tolist())]
-        )
-        lengths = np.array([len(part) for part in parts], np.int64)
-        ids = np.fromiter((i for part in parts for i in part), np.int32, count=int(lengths.sum()))
-        return ids, lengths
+        spans = zip(starts.tolist(), ends.tolist())
+        sentences = self.encode_batch([text[start:end].decode() for start, end in spans])
+        lengths = np.array([len(ids) for ids in sentences], np.int64)
+        all_ids = itertools.chain.from_iterable(sentences)
+        return np.fromiter(all_ids, np.int32, count=int(lengths.sum())), lengths
 
     @abc.abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of the ids; special ids appear by their names."""
+        """Return the text of the ids; special ids appear as their pieces."""
 
     def piece(self, i: int) -> str:
+        """Return the piece of an id."""
         return self.pieces[i]
 
     @abc.abstractmethod
     def files(self) -> dict[str, bytes]:
-        """The released form: file name -> contents."""
+        """Return the vocabulary in its released form, {file name: contents}."""
 
     @property
-    def artefacts(self) -> dict[str, Callable]:
-        """What a workdir keeps of it: see `data.source.Encoding`."""
+    def artefacts(self) -> dict[str, Callable[[str], None]]:
+        """{folder of a workdir: function that writes it}, as data/source.py describes."""
         return {"vocabulary": self.save}
 
-    def save(self, folder) -> None:
-        """Write the vocabulary's files and their description into `folder`, made if absent, for `load_vocabulary`."""
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the files of the vocabulary and their description to a folder, made if absent."""
         folder = as_path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         for name, contents in self.files().items():
             (folder / name).write_bytes(contents)
-        described = {
+        description = {
             "version": VERSION,
             "kind": self.kind,
             "size": self.size,
             "options": self.options,
             "fingerprint": self.fingerprint,
         }
-        (folder / DESCRIPTION).write_text(json.dumps(described, indent=1) + "\n")
+        (folder / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n")
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.size
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         return isinstance(other, Vocabulary) and self.fingerprint == other.fingerprint
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return hash(self.fingerprint)
 
-    def __repr__(self):
-        return f"{type(self).__name__}(kind={self.kind!r}, size={self.size}, fingerprint={self.fingerprint!r})"
+    def __repr__(self) -> str:
+        fields = f"kind={self.kind!r}, size={self.size}, fingerprint={self.fingerprint!r}"
+        return f"{type(self).__name__}({fields})"
 
 
 def is_unused(piece: str) -> bool:
-    """True for reserved pieces: [unused7], madeupword0001, sentinels."""
+    """Return whether a piece is reserved: [unused7], madeupword0001, a sentinel."""
     return piece[:1] in ("[", "m", "<") and bool(UNUSED.match(piece) or SENTINEL.match(piece))
 
 
 def _roles(ids: dict[str, int], given: dict[str, str]) -> list[int | None]:
-    """Id of each role: by the piece that the vocabulary's own files name, else by the usual names.
+    """Return the id of each role, None for a role without a piece.
 
-    The names <s> and </s> serve as cls and sep only where there is a <mask> (RoBERTa); T5's </s> is eos and no more.
+    A name in `given`, which comes from the vocabulary's own files, precedes the usual names. The
+    pieces <s> and </s> serve as cls and sep only next to a <mask> (RoBERTa); T5's </s> is only eos.
     """
     found = []
     for role, names in ROLES.items():
@@ -180,12 +208,12 @@ def _roles(ids: dict[str, int], given: dict[str, str]) -> list[int | None]:
         elif role in ("cls", "sep") and "<mask>" not in ids:
             names = names[:2]
         found.append(next((ids[name] for name in names if name in ids), None))
-    if (
-        found[1] in found[5:]
-    ):  # GPT-2's settings call <|endoftext|> unknown too, but bytes are never unknown
+    # GPT-2's settings name <|endoftext|> as unknown, too, but bytes are never unknown.
+    if found[1] in found[5:]:
         found[1] = None
     return found
 
 
 def _dense(numbered: dict[int, int]) -> bool:
+    """Return whether the keys are 0, 1, ..., n - 1."""
     return set(numbered) == set(range(len(numbered)))

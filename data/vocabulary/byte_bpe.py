@@ -1,13 +1,13 @@
-"""Byte-level BPE (Radford et al. 2019), trained: no text is unknown to it, and every blank is kept.
+"""Train byte-level BPE (Radford et al. 2019), which has no unknown text and keeps all spaces.
 
-Two layouts. `roberta`: <s>=0 <pad>=1 </s>=2 <unk>=3, then the pieces, and <mask> at the end, as Liu et al. (2019) released theirs.
-`gpt2`: the pieces, and <|endoftext|> at the end.
+There are two layouts. `roberta` has <s>=0 <pad>=1 </s>=2 <unk>=3, then the pieces, then <mask>, as
+in the release of Liu et al. (2019). `gpt2` has the pieces, then <|endoftext|>.
 """
 
 import contextlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
@@ -16,31 +16,41 @@ from data.vocabulary.layouts import BYTE_BPE as LAYOUTS
 from data.vocabulary.layouts import DEFAULT_OF_BYTES as DEFAULT
 from data.vocabulary.released import ReleasedVocabulary, read_byte_bpe
 
-RARE = 2  # a pair seen less often than this is no piece
+RARE = 2  # occurrences of a pair that becomes a piece
 
 
 def train_byte_bpe(
     texts: Iterable[str], size: int, layout: str = DEFAULT, lowercase: bool = False
 ) -> ReleasedVocabulary:
-    """Train a vocabulary of `size` ids, specials included, on `texts`. The same texts give the same one on any machine.
+    """Train a vocabulary, which depends on the texts alone and not on the machine.
 
-    Raises ValueError if the texts are too few for the size; the message gives the largest size that they allow.
+    Args:
+      texts: sentences or paragraphs.
+      size: number of ids, special pieces included.
+      layout: name of a layout of special pieces.
+      lowercase: not supported; must be False.
+
+    Raises:
+      ValueError: if an option is not valid, or there is too little text for the size; the message
+        gives the largest possible size.
     """
     if layout not in LAYOUTS:
         raise ValueError(f"layout {layout!r}: byte_bpe has {', '.join(LAYOUTS)}")
     if lowercase:
         raise ValueError(
-            "byte_bpe keeps text as it is: its files, vocab.json and merges.txt, cannot say that case is folded"
+            "byte_bpe keeps text as it is: "
+            "its files, vocab.json and merges.txt, cannot say that case is folded"
         )
-    before, behind = LAYOUTS[layout]
-    specials, alphabet = len(before) + len(behind), sorted(pre_tokenizers.ByteLevel.alphabet())
-    if size < specials + len(alphabet):
+    before, after = LAYOUTS[layout]
+    num_specials, alphabet = len(before) + len(after), sorted(pre_tokenizers.ByteLevel.alphabet())
+    if size < num_specials + len(alphabet):
         raise ValueError(
-            f"a {layout} vocabulary of bytes needs at least {specials + len(alphabet)} ids, not {size}"
+            f"a {layout} vocabulary of bytes needs at least {num_specials + len(alphabet)} ids, "
+            f"not {size}"
         )
-    # The trainer is told of no special piece: a piece that it learns could be mapped to it.
+    # The trainer gets no special pieces, since it might map a learned piece to one of them.
     trainer = trainers.BpeTrainer(
-        vocab_size=size - specials,
+        vocab_size=size - num_specials,
         min_frequency=RARE,
         initial_alphabet=alphabet,
         show_progress=False,
@@ -50,10 +60,11 @@ def train_byte_bpe(
     with _one_thread():
         tokenizer.train_from_iterator(texts, trainer)
     learned = json.loads(tokenizer.to_str())["model"]
-    pieces = [*before, *sorted(learned["vocab"], key=learned["vocab"].get), *behind]
+    pieces = [*before, *sorted(learned["vocab"], key=learned["vocab"].get), *after]
     if len(pieces) < size:
         raise ValueError(
-            f"the text is too small for {size} ids; it makes at most {len(pieces)}: --vocab-size {len(pieces)}"
+            f"the text is too small for {size} ids; "
+            f"it makes at most {len(pieces)}: --vocab-size {len(pieces)}"
         )
     merges = "".join(f"{left} {right}\n" for left, right in learned["merges"])
     return read_byte_bpe(
@@ -63,8 +74,12 @@ def train_byte_bpe(
 
 
 @contextlib.contextmanager
-def _one_thread():
-    """The library divides each merge's few words among threads and waits for all: 3 to 9 times slower where others use the cores."""
+def _one_thread() -> Iterator[None]:
+    """Make the tokenizers library use one thread within the block.
+
+    It splits the few words of each merge among threads and waits for all of them, which is 3 to 9
+    times slower on busy cores.
+    """
     name = "TOKENIZERS_PARALLELISM"
     before = os.environ.get(name)
     os.environ[name] = "false"

@@ -1,18 +1,21 @@
-"""Vocabularies by name: train one, read a released one, save it, load it again.
+"""Train a vocabulary, load a saved one, or read a released one.
 
-kind               files                                          library
-sentencepiece      spiece.model (+ sentinels for T5)              sentencepiece    train_vocabulary, T5, ALBERT
-wordpiece          vocab.txt                                      tokenizers       BERT
-byte_bpe           vocab.json + merges.txt                        tokenizers       train_vocabulary, GPT-2, RoBERTa
-word_bpe           vocab.json + merges.txt                        tokenizers       GPT
-tokenizer_json     tokenizer.json                                 tokenizers       whatever else `transformers` writes
+kind              files                      library         used by
+sentencepiece     spiece.model               sentencepiece   training here, T5, ALBERT
+wordpiece         vocab.txt                  tokenizers      BERT
+byte_bpe          vocab.json + merges.txt    tokenizers      training here, GPT-2, RoBERTa
+word_bpe          vocab.json + merges.txt    tokenizers      GPT
+tokenizer_json    tokenizer.json             tokenizers      other models of `transformers`
 
-A folder that `save` wrote holds these files, as others read them, and `vocabulary.json`, which names the kind, its
-options and the fingerprint. data/vocabulary/base.py says what a vocabulary offers.
+A saved vocabulary is a folder with these files in their released form, and `vocabulary.json` with
+the kind, its options and the fingerprint. data/vocabulary/base.py has the interface.
 """
 
 import json
+import os
 import pathlib
+from collections.abc import Iterable
+from typing import Any
 
 from data.corpus.paths import as_path
 from data.vocabulary.base import DESCRIPTION, PROBE, ROLES, VERSION, Vocabulary
@@ -40,28 +43,46 @@ __all__ = [
 
 
 def train_vocabulary(
-    texts, size, layout=DEFAULT, algorithm="unigram", lowercase=False
+    texts: Iterable[str],
+    size: int,
+    layout: str = DEFAULT,
+    algorithm: str = "unigram",
+    lowercase: bool = False,
 ) -> Vocabulary:
-    """Train a vocabulary of `size` ids, specials and sentinels included: see train_sentencepiece and train_byte_bpe.
+    """Train a vocabulary.
 
-    Raises ValueError for a layout that the algorithm does not have, and for too little text.
+    Args:
+      texts: sentences or paragraphs.
+      size: number of ids, special pieces and sentinels included.
+      layout: name of a layout of special pieces, see data/vocabulary/layouts.py.
+      algorithm: unigram, bpe or byte_bpe.
+      lowercase: whether case is folded.
+
+    Raises:
+      ValueError: if an option is not valid, or there is too little text for the size.
     """
     if algorithm == "byte_bpe":
         return train_byte_bpe(texts, size, layout, lowercase)
     return train_sentencepiece(texts, size, layout, algorithm, lowercase)
 
 
-def load_vocabulary(folder) -> Vocabulary:
-    """The vocabulary that `save` wrote into `folder`; refuses files that are not the ones that were saved."""
+def load_vocabulary(folder: str | os.PathLike[str]) -> Vocabulary:
+    """Load a vocabulary from a folder that its `save` wrote.
+
+    Raises:
+      FileNotFoundError: if the folder has no saved vocabulary.
+      ValueError: if its version or kind is unknown, or its files are not the ones that were saved.
+    """
     folder = as_path(folder)
     if not (folder / DESCRIPTION).exists():
         raise FileNotFoundError(f"{folder}: no {DESCRIPTION}; read_vocabulary reads released files")
-    described = json.loads((folder / DESCRIPTION).read_text())
-    if described["version"] != VERSION:
+    description = json.loads((folder / DESCRIPTION).read_text())
+    if description["version"] != VERSION:
         raise ValueError(
-            f"{folder / DESCRIPTION}: version {described['version']}, this program reads {VERSION}"
+            f"{folder / DESCRIPTION}: version {description['version']}, "
+            f"this program reads {VERSION}"
         )
-    options = described["options"]
+    options = description["options"]
     kinds = {
         "sentencepiece": lambda: SentencePieceVocabulary(
             (folder / "spiece.model").read_bytes(), **options
@@ -75,24 +96,30 @@ def load_vocabulary(folder) -> Vocabulary:
         ),
         "tokenizer_json": lambda: read_tokenizer_json(_text(folder / "tokenizer.json"), **options),
     }
-    if described["kind"] not in kinds:
+    if description["kind"] not in kinds:
         raise ValueError(
-            f"{folder / DESCRIPTION}: kind {described['kind']!r}, not one of {', '.join(kinds)}"
+            f"{folder / DESCRIPTION}: kind {description['kind']!r}, not one of {', '.join(kinds)}"
         )
-    vocabulary = kinds[described["kind"]]()
-    if vocabulary.fingerprint != described["fingerprint"]:
+    vocabulary = kinds[description["kind"]]()
+    if vocabulary.fingerprint != description["fingerprint"]:
         raise ValueError(
-            f"{folder}: its fingerprint is {vocabulary.fingerprint}, saved was {described['fingerprint']}: "
-            "its files were changed, or a library normalises text otherwise than the one that saved it"
+            f"{folder}: its fingerprint is {vocabulary.fingerprint}, but "
+            f"{description['fingerprint']} was saved: its files were changed, or this version of a "
+            "library normalizes text differently"
         )
     return vocabulary
 
 
-def read_vocabulary(path) -> Vocabulary:
-    """A released vocabulary: one of the files above (GPT-2's encoder.json and vocab.bpe too), or a folder of them.
+def read_vocabulary(path: str | os.PathLike[str]) -> Vocabulary:
+    """Read a released vocabulary: one of the files above, or a folder with them.
 
-    Where a folder has a tokenizer.json and another form beside it, the other form is taken if the two agree on every
-    piece and on a text of many of them, else tokenizer.json, because that is what `transformers` reads.
+    GPT-2's encoder.json and vocab.bpe are read, too. If a folder has a tokenizer.json and another
+    form, the other form is used if both have the same pieces and encode a text of many pieces to
+    the same ids. Otherwise tokenizer.json is used, as `transformers` does.
+
+    Raises:
+      FileNotFoundError: if there is no vocabulary at this path.
+      ValueError: if a file is not a vocabulary.
     """
     path = as_path(path)
     if not path.exists():
@@ -103,7 +130,7 @@ def read_vocabulary(path) -> Vocabulary:
         raise ValueError(f"{path}: not a vocabulary ({error})") from error
 
 
-def _read_folder(folder) -> Vocabulary:
+def _read_folder(folder: pathlib.Path) -> Vocabulary:
     if (folder / DESCRIPTION).exists():
         return load_vocabulary(folder)
     names = ("spiece.model", "tokenizer.model", "vocab.txt", "vocab.json", "encoder.json")
@@ -117,41 +144,43 @@ def _read_folder(folder) -> Vocabulary:
                 "vocab.json with merges.txt, or tokenizer.json"
             )
         return _read_file(models[0])
-    whole = _read_file(json_file)
+    from_json = _read_file(json_file)
     for model in models:
-        plain = _read_file(model)
-        if plain.pieces == whole.pieces and plain.encode(probe := _probe(plain)) == whole.encode(
-            probe
-        ):
-            return plain
-    return whole
+        vocabulary = _read_file(model)
+        if vocabulary.pieces == from_json.pieces:
+            probe = _probe(vocabulary)
+            if vocabulary.encode(probe) == from_json.encode(probe):
+                return vocabulary
+    return from_json
 
 
 def _probe(vocabulary: Vocabulary) -> str:
-    """A text that tells two ways of normalising apart: odd characters, and pieces in lower and upper case."""
+    """Return a text whose ids differ if the normalization does: rare characters, mixed case."""
     plain = [
         piece.strip("▁Ġ#")
         for piece, hidden in zip(vocabulary.pieces, vocabulary.special)
         if not hidden
     ]
-    some = plain[:: len(plain) // 1000 + 1]
-    return " ".join([PROBE, *some, *(piece.upper() for piece in some)])
+    sample = plain[:: len(plain) // 1000 + 1]
+    return " ".join([PROBE, *sample, *(piece.upper() for piece in sample)])
 
 
-def _read_file(path) -> Vocabulary:
+def _read_file(path: pathlib.Path) -> Vocabulary:
     if path.name.endswith(".model"):
         return read_sentencepiece(path.read_bytes())
-    beside = {"vocab.json": "merges.txt", "encoder.json": "vocab.bpe"}
-    if first := next((a for a, b in beside.items() if path.name == b), None):
+    merges_names = {"vocab.json": "merges.txt", "encoder.json": "vocab.bpe"}
+    if first := next((vocab for vocab, name in merges_names.items() if path.name == name), None):
         path = path.parent / first
-    if path.name in beside:
+    if path.name in merges_names:
         merges = [
             path.parent / name
             for name in ("merges.txt", "vocab.bpe")
             if (path.parent / name).exists()
         ]
         if not merges:
-            raise FileNotFoundError(f"{path}: BPE needs {beside[path.name]} beside it")
+            raise FileNotFoundError(
+                f"{path}: BPE needs {merges_names[path.name]} in the same folder"
+            )
         read = read_word_bpe if is_word_bpe(_text(path)) else read_byte_bpe
         return read(_text(path), _text(merges[0]))
     config = _settings(path.parent)
@@ -165,12 +194,16 @@ def _read_file(path) -> Vocabulary:
     if path.name.endswith(".json"):
         return read_tokenizer_json(_text(path), _named_roles(config))
     raise ValueError(
-        f"{path}: a vocabulary is a *.model, vocab.txt, vocab.json with merges.txt, or tokenizer.json"
+        f"{path}: a vocabulary is a *.model, vocab.txt, vocab.json with merges.txt, "
+        "or tokenizer.json"
     )
 
 
-def _settings(folder) -> dict:
-    """What `transformers` keeps beside a tokenizer, special_tokens_map.json and tokenizer_config.json; {} if absent."""
+def _settings(folder: pathlib.Path) -> dict[str, Any]:
+    """Return the settings of `transformers`; {} if its files are absent.
+
+    They are in special_tokens_map.json and tokenizer_config.json.
+    """
     files = [folder / name for name in ("special_tokens_map.json", "tokenizer_config.json")]
     settings = {}
     for file in files:
@@ -179,7 +212,8 @@ def _settings(folder) -> dict:
     return settings
 
 
-def _named_roles(config: dict) -> dict[str, str]:
+def _named_roles(config: dict[str, Any]) -> dict[str, str]:
+    """Return {role: special piece} of the settings of `transformers`."""
     named = {role: config.get(f"{role}_token") for role in ROLES}
     pieces = {
         role: piece["content"] if isinstance(piece, dict) else piece

@@ -1,11 +1,13 @@
-"""Vocabularies that others released, read by the `tokenizers` library: WordPiece, BPE of bytes or words, tokenizer.json.
+"""Read released vocabularies with the `tokenizers` library: WordPiece, BPE, tokenizer.json.
 
-WordPiece as in BERT (Devlin et al. 2018), byte-level BPE as in GPT-2 (Radford et al. 2019) and RoBERTa (Liu et al.
-2019), BPE within words as in GPT (Radford et al. 2018). The library's tokenizers are built without special tokens, so that "[MASK]" in a text is text like any other.
+WordPiece is that of BERT (Devlin et al. 2018), byte-level BPE that of GPT-2 (Radford et al. 2019)
+and RoBERTa (Liu et al. 2019), BPE within words that of GPT (Radford et al. 2018). The encoders have
+no special tokens, so "[MASK]" in a text is plain text.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
@@ -15,9 +17,8 @@ from data.vocabulary.base import Vocabulary, is_unused
 END_OF_WORD = "</w>"
 WORD_BEGINNINGS = {
     "wordpiece": lambda piece: not piece.startswith("##"),
-    "byte": lambda piece: (
-        piece[:1] in ("Ġ", "Ċ", "ĉ", "č")
-    ),  # how byte BPE writes blank, line feed, tab, return
+    # Byte-level BPE writes space, line feed, tab and carriage return so.
+    "byte": lambda piece: piece[:1] in ("Ġ", "Ċ", "ĉ", "č"),
     "space": lambda piece: piece.startswith("▁"),
     "whole": lambda piece: True,
 }
@@ -27,11 +28,28 @@ class ReleasedVocabulary(Vocabulary):
     """A vocabulary whose encoder is a `tokenizers.Tokenizer`."""
 
     def __init__(
-        self, kind, encoder, decoder, style, *, files, special_pieces=(), roles=None, options=None
-    ):
-        """`encoder` and `decoder`: tokenizers with the same ids, the first blind to special tokens.
+        self,
+        kind: str,
+        encoder: tokenizers.Tokenizer,
+        decoder: tokenizers.Tokenizer,
+        style: str,
+        *,
+        files: Mapping[str, bytes],
+        special_pieces: Collection[str] = (),
+        roles: dict[str, str] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> None:
+        """Initialize the vocabulary.
 
-        style: which pieces begin a word, a key of WORD_BEGINNINGS. special_pieces: names beyond the usual ones.
+        Args:
+          kind: kind of the vocabulary, as data/vocabulary/load.py lists them.
+          encoder: tokenizer that encodes special tokens in a text as plain text.
+          decoder: tokenizer with the same ids and the special tokens.
+          style: how pieces mark the beginning of a word, a key of the table above.
+          files: {file name: contents} of the released form.
+          special_pieces: special pieces in addition to the usual ones.
+          roles: {role: special piece}, where the vocabulary's own files name it.
+          options: keyword arguments with which the vocabulary is read again.
         """
         self._encoder, self._decoder, self._files = encoder, decoder, files
         ids = decoder.get_vocab(with_added_tokens=True)
@@ -65,7 +83,7 @@ class ReleasedVocabulary(Vocabulary):
         return self._decoder.decode([int(i) for i in ids], skip_special_tokens=False)
 
     def to_json(self) -> str:
-        """The tokenizer with its special tokens, as the `tokenizers` library writes it."""
+        """Return the tokenizer with its special tokens as the text of a tokenizer.json."""
         return self._decoder.to_str()
 
     def files(self) -> dict[str, bytes]:
@@ -73,12 +91,22 @@ class ReleasedVocabulary(Vocabulary):
 
 
 def read_wordpiece(
-    vocab: str, *, lowercase=None, strip_accents=None, chinese=True
+    vocab: str,
+    *,
+    lowercase: bool | None = None,
+    strip_accents: bool | None = None,
+    chinese: bool = True,
 ) -> ReleasedVocabulary:
-    """BERT's vocab.txt, a piece a line.
+    """Read a WordPiece vocabulary.
 
-    lowercase: None asks the vocabulary: it is lower-cased if no piece but the bracketed ones has an upper-case letter.
-    strip_accents: None strips them where text is lower-cased, as BERT does. chinese: ideographs are words of their own.
+    Args:
+      vocab: text of a vocab.txt, one piece a line.
+      lowercase: whether case is folded; None: if no piece except [...] has an upper-case letter.
+      strip_accents: whether accents are removed; None: if case is folded, as in BERT.
+      chinese: whether each ideograph is a word.
+
+    Raises:
+      ValueError: if a piece appears twice or [UNK] is missing.
     """
     pieces = vocab.split("\n")
     pieces = pieces[:-1] if pieces and pieces[-1] == "" else pieces
@@ -109,7 +137,7 @@ def read_wordpiece(
 
 
 def read_byte_bpe(vocab: str, merges: str) -> ReleasedVocabulary:
-    """GPT-2's or RoBERTa's vocab.json (encoder.json) and merges.txt (vocab.bpe)."""
+    """Read byte-level BPE from the texts of a vocab.json or encoder.json and its merges."""
     tokenizer = tokenizers.Tokenizer(models.BPE(json.loads(vocab), _pairs(merges)))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -118,20 +146,21 @@ def read_byte_bpe(vocab: str, merges: str) -> ReleasedVocabulary:
 
 
 def is_word_bpe(vocab: str) -> bool:
-    """Whether a vocab.json is GPT's, whose pieces are marked where a word ends."""
+    """Return whether the text of a vocab.json has GPT's pieces, which mark the end of a word."""
     return any(piece.endswith(END_OF_WORD) for piece in json.loads(vocab))
 
 
 def read_word_bpe(vocab: str, merges: str) -> ReleasedVocabulary:
-    """GPT's vocab.json and merges.txt, read as `transformers` does: cleaned, lower-cased and cut into words as for BERT.
+    """Read GPT's BPE within words from the texts of vocab.json and merges.txt, as `transformers`.
 
-    The paper's own code cleaned text by ftfy and cut it by spaCy, so its ids differ where these do. A piece tells where
-    a word ends and not where one begins, so each counts as a word of its own.
+    Text is cleaned, lower-cased and split into words as for BERT. The paper's own code used ftfy
+    and spaCy, so its ids may differ. A piece marks the end of a word and not its beginning, so each
+    piece counts as a word.
     """
     ids = json.loads(vocab)
     if "<unk>" not in ids:
         raise ValueError(
-            "vocab.json: no piece <unk>, which such a vocabulary has for what its letters cannot write"
+            "vocab.json: no piece <unk>, which such a vocabulary needs for unknown characters"
         )
     bpe = models.BPE(ids, _pairs(merges), unk_token="<unk>", end_of_word_suffix=END_OF_WORD)
     tokenizer = tokenizers.Tokenizer(bpe)
@@ -143,6 +172,7 @@ def read_word_bpe(vocab: str, merges: str) -> ReleasedVocabulary:
 
 
 def _pairs(merges: str) -> list[tuple[str, str]]:
+    """Parse the lines of a merges.txt."""
     lines = [line for line in merges.split("\n") if line and not line.startswith("#version")]
     pairs = [tuple(line.rstrip("\r").split(" ")) for line in lines]
     if wrong := next((line for line, pair in zip(lines, pairs) if len(pair) != 2), None):
@@ -153,21 +183,29 @@ def _pairs(merges: str) -> list[tuple[str, str]]:
 
 
 def read_tokenizer_json(text: str, roles: dict[str, str] | None = None) -> ReleasedVocabulary:
-    """A tokenizer.json of the `tokenizers` library; `roles`: the special pieces that the files beside it name."""
+    """Read a vocabulary from the text of a tokenizer.json.
+
+    Args:
+      text: the file's text.
+      roles: {role: special piece} of the settings in the same folder.
+
+    Raises:
+      ValueError: if the tokenizers library cannot read it.
+    """
     try:
         decoder = tokenizers.Tokenizer.from_str(text)
     except Exception as error:  # the library raises nothing narrower
         raise ValueError(
             f"tokenizer.json: the tokenizers library cannot read it: {error}"
         ) from error
-    described = json.loads(text)
-    added = [token["content"] for token in described.get("added_tokens", ()) if token["special"]]
-    encoder = tokenizers.Tokenizer.from_str(json.dumps(_blind(described, set(added))))
+    settings = json.loads(text)
+    added = [token["content"] for token in settings.get("added_tokens", ()) if token["special"]]
+    encoder = tokenizers.Tokenizer.from_str(json.dumps(_blind(settings, set(added))))
     return ReleasedVocabulary(
         "tokenizer_json",
         encoder,
         decoder,
-        _style(described),
+        _style(settings),
         files={"tokenizer.json": text.encode()},
         special_pieces=frozenset(added),
         roles=roles,
@@ -175,34 +213,37 @@ def read_tokenizer_json(text: str, roles: dict[str, str] | None = None) -> Relea
     )
 
 
-def _blind(described: dict, special: set[str]) -> dict:
-    """The same tokenizer with special pieces renamed to what no text contains; ids stay, the unknown piece too."""
-    model = described["model"]
+def _blind(settings: dict[str, Any], special: set[str]) -> dict[str, Any]:
+    """Return the settings with special pieces renamed to strings that no text contains.
+
+    The ids and the unknown piece stay.
+    """
+    model = settings["model"]
     unknown = model.get("unk_token")
     if model.get("unk_id") is not None:
         unknown = model["vocab"][model["unk_id"]][0]
     names = {piece: f"\ufdd1{i}" for i, piece in enumerate(sorted(special - {unknown}))}
     added = [
         token | {"content": names.get(token["content"], token["content"])}
-        for token in described["added_tokens"]
+        for token in settings["added_tokens"]
     ]
     added = [token for token in added if token["content"] != unknown]
     if isinstance(model["vocab"], dict):
         vocab = {names.get(piece, piece): i for piece, i in model["vocab"].items()}
     else:
         vocab = [[names.get(piece, piece), score] for piece, score in model["vocab"]]
-    blind = {"model": model | {"vocab": vocab}, "added_tokens": added, "post_processor": None}
-    return described | blind | {"truncation": None, "padding": None}
+    changed = {"model": model | {"vocab": vocab}, "added_tokens": added, "post_processor": None}
+    return settings | changed | {"truncation": None, "padding": None}
 
 
-def _style(described: dict) -> str:
-    """How the pieces of a tokenizer.json mark a word's beginning."""
-    parts = json.dumps(
-        [described.get(key) for key in ("pre_tokenizer", "normalizer", "decoder")],
+def _style(settings: dict[str, Any]) -> str:
+    """Return how the pieces of a tokenizer.json mark the beginning of a word."""
+    steps = json.dumps(
+        [settings.get(key) for key in ("pre_tokenizer", "normalizer", "decoder")],
         ensure_ascii=False,
     )
-    if described["model"]["type"] == "WordPiece":
+    if settings["model"]["type"] == "WordPiece":
         return "wordpiece"
-    if '"ByteLevel"' in parts:
+    if '"ByteLevel"' in steps:
         return "byte"
-    return "space" if '"Metaspace"' in parts or "▁" in parts else "whole"
+    return "space" if '"Metaspace"' in steps or "▁" in steps else "whole"

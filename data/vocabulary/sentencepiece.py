@@ -1,10 +1,15 @@
-"""SentencePiece (Kudo and Richardson 2018): training, and the released `.model` files, read by the library itself.
+"""SentencePiece (Kudo and Richardson 2018): train models, and read released `.model` files.
 
-Five layouts. `bert`: [PAD]=0 [UNK]=1 [CLS]=2 [SEP]=3 [MASK]=4. `t5`: <pad>=0 </s>=1 <unk>=2, and 100 sentinels appended
-behind the V pieces of the model, <extra_id_0> last: <extra_id_i> = V + 99 - i, as in the released T5 checkpoints. `ul2`: the same, with the mode tokens [NLU]=3 [NLG]=4 [S2S]=5.
-`gpt`: <unk>=0 <|endoftext|>=1. `transformer`: <pad>=0 <unk>=1 </s>=2.
+There are five layouts of special pieces:
+  bert: [PAD]=0 [UNK]=1 [CLS]=2 [SEP]=3 [MASK]=4
+  t5: <pad>=0 </s>=1 <unk>=2, and 100 sentinels after the V pieces of the model, <extra_id_0> last:
+    <extra_id_i> = V + 99 - i, as in the released T5 checkpoints
+  ul2: as t5, with the mode tokens [NLU]=3 [NLG]=4 [S2S]=5
+  gpt: <unk>=0 <|endoftext|>=1
+  transformer: <pad>=0 <unk>=1 </s>=2
 
-Normalisation is SentencePiece's own: `nmt_nfkc` (NFKC, cleaned white space), or `nmt_nfkc_cf`, which folds case too.
+Text is normalized by SentencePiece's `nmt_nfkc` (NFKC and clean white space), or by `nmt_nfkc_cf`,
+which also folds case.
 """
 
 import io
@@ -22,22 +27,27 @@ from data.vocabulary.layouts import DEFAULT, WITH_SENTINELS
 from data.vocabulary.layouts import SENTENCEPIECE as LAYOUTS
 from data.vocabulary.sentencepiece_proto import ModelProto
 
-SPACE = "▁"  # SentencePiece's mark of a word's beginning
-BREAK = "\ufdd0"  # a Unicode noncharacter: it cannot occur in text, so it may separate sentences (encode_spans)
-GROUP = (
-    1 << 12
-)  # bytes that the library encodes at once: BPE takes more than linear time, unigram loses precision
-SMALLEST = 16  # ids without sentinels
-SEED_PIECES = 300_000  # candidates that unigram training starts from; enough for a million sentences, and quick
+SPACE = "▁"  # SentencePiece's mark for the beginning of a word
+BREAK = "\ufdd0"  # a Unicode noncharacter, which no text may have, so it can separate sentences
+# Bytes that the library encodes at once: BPE takes more than linear time, unigram loses precision.
+GROUP = 1 << 12
+SMALLEST = 16  # ids of the smallest vocabulary, without sentinels
+# Candidates at the start of unigram training: fast, and enough for a million sentences.
+SEED_PIECES = 300_000
 
 NORMALISATION = {False: "nmt_nfkc", True: "nmt_nfkc_cf"}  # by `lowercase`
 
 
 class SentencePieceVocabulary(Vocabulary):
-    """A SentencePiece model and, for T5, the sentinels behind its pieces."""
+    """A SentencePiece model and, for T5, the sentinels after its pieces."""
 
-    def __init__(self, model: bytes, appended: int = 0):
-        """`model`: the bytes of a `.model` file. `appended`: sentinels to append behind its pieces, 0 or 100."""
+    def __init__(self, model: bytes, appended: int = 0) -> None:
+        """Initialize the vocabulary.
+
+        Args:
+          model: bytes of a `.model` file.
+          appended: number of sentinels to append to its pieces, 0 or 100.
+        """
         self._processor = _processor(model)
         self._model, self._appended = model, appended
         self._breaker: sentencepiece.SentencePieceProcessor | Literal[False] | None = None
@@ -46,21 +56,24 @@ class SentencePieceVocabulary(Vocabulary):
         ids = list(range(count))
         pieces = processor.id_to_piece(ids) + [f"<extra_id_{i}>" for i in reversed(range(appended))]
         kinds = processor.is_control(ids), processor.is_unused(ids), processor.is_unknown(ids)
-        hidden: np.ndarray = np.any(np.array(kinds), axis=0)
+        special: np.ndarray = np.any(np.array(kinds), axis=0)
         super().__init__(
             kind="sentencepiece",
             pieces=pieces,
             scores=processor.get_score(ids),
-            special=[h or is_unused(p) for h, p in zip(hidden.tolist(), pieces)]
+            special=[
+                is_special or is_unused(piece)
+                for is_special, piece in zip(special.tolist(), pieces)
+            ]
             + [True] * appended,
-            starts_word=[p.startswith(SPACE) for p in pieces],
+            starts_word=[piece.startswith(SPACE) for piece in pieces],
             options={"appended": appended},
             normalize=processor.normalize,
         )
 
     @property
     def model(self) -> bytes:
-        """The bytes of the `.model` file, without appended sentinels."""
+        """Bytes of the `.model` file, without appended sentinels."""
         return self._model
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
@@ -68,31 +81,33 @@ class SentencePieceVocabulary(Vocabulary):
 
     def encode_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
         return [
-            (one["ids"], one["offsets"])
-            for one in self._processor.encode(list(texts), return_type="offset_mapping")
+            (encoding["ids"], encoding["offsets"])
+            for encoding in self._processor.encode(list(texts), return_type="offset_mapping")
         ]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of the ids; special ids appear by their names."""
+        """Return the text of the ids; special ids appear as their pieces."""
         runs = itertools.groupby(
             map(int, ids), key=lambda i: bool(self.special[i]) and i != self.unk
         )
         parts = [
-            [self.pieces[i] for i in run] if hidden else [self._processor.decode(list(run))]
-            for hidden, run in runs
+            [self.pieces[i] for i in run] if is_special else [self._processor.decode(list(run))]
+            for is_special, run in runs
         ]
         return " ".join(text for part in parts for text in part)
 
     def encode_spans(
         self, text: bytes, starts: np.ndarray, ends: np.ndarray, first: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Ids (int32) of the sentences text[starts[i]:ends[i]], one after another, and the number of ids of each.
+        """Encode the sentences text[starts[i]:ends[i]]; see the base class.
 
-        The library encodes long texts faster than single sentences, and fewer results cross into Python. So the
-        sentences of a document are joined by a piece that only this method's copy of the model knows, and told apart
-        again where it appears. The library adds scores up in single precision: with a released model, of two
-        segmentations that score the same to six digits it may choose the other one when the text goes on (once in a
-        million tokens). With a model that was trained here sums are exact, and nothing changes.
+        The library encodes long texts faster than single sentences, and fewer results cross into
+        Python. So the sentences of a document are joined by a piece that only a copy of the model
+        knows, and separated at the ids of this piece.
+
+        The library sums scores in float32. With a released model, two segmentations may have scores
+        that agree to six digits, and the choice between them may depend on the text that follows
+        (once in a million tokens). Models trained here have exact sums and are not affected.
         """
         if self._breaker is None:
             self._breaker = _with_breaks(self._model, self._processor)
@@ -100,38 +115,30 @@ class SentencePieceVocabulary(Vocabulary):
             return super().encode_spans(text, starts, ends, first)
         encoded = self._breaker.encode(_groups(text, starts, ends, first), return_type="numpy")
         mark = np.array([len(self.pieces) - self._appended], np.int32)
-        ids = np.concatenate([part for group in encoded for part in (group, mark)])
+        ids = np.concatenate([array for group in encoded for array in (group, mark)])
         stops = np.flatnonzero(ids == mark)
-        trailing = (
-            stops[ids[stops - 1] == self._space] - 1
-        )  # a blank at a sentence's end, which is none where it is alone
-        kept = np.delete(ids, np.concatenate([stops, trailing]))
+        # A space before the break becomes a piece, which a sentence on its own does not have.
+        trailing = stops[ids[stops - 1] == self._space] - 1
+        sentence_ids = np.delete(ids, np.concatenate([stops, trailing]))
         lengths = np.diff(stops, prepend=-1) - 1
         lengths[np.searchsorted(stops, trailing)] -= 1
-        return kept, lengths
+        return sentence_ids, lengths
 
     def files(self) -> dict[str, bytes]:
         return {"spiece.model": self._model}
 
 
 def read_sentencepiece(model: bytes) -> SentencePieceVocabulary:
-    """A `.model` file; T5's layout (pad 0, </s> 1, <unk> 2, no bos) without sentinels of its own gets them appended."""
+    """Read a released model from the bytes of its `.model` file.
+
+    A model with T5's layout (<pad>=0 </s>=1 <unk>=2, no bos) and no sentinels gets 100 of them.
+    Raises ValueError if it is not a SentencePiece model.
+    """
     processor = _processor(model)
-    needs_sentinels = (
-        processor.pad_id(),
-        processor.eos_id(),
-        processor.unk_id(),
-        processor.bos_id(),
-    ) == (
-        0,
-        1,
-        2,
-        -1,
-    )
-    sentinels = processor.piece_to_id("<extra_id_0>") != processor.unk_id()
-    return SentencePieceVocabulary(
-        model, appended=SENTINELS if needs_sentinels and not sentinels else 0
-    )
+    special_ids = processor.pad_id(), processor.eos_id(), processor.unk_id(), processor.bos_id()
+    has_sentinels = processor.piece_to_id("<extra_id_0>") != processor.unk_id()
+    needs_sentinels = special_ids == (0, 1, 2, -1) and not has_sentinels
+    return SentencePieceVocabulary(model, appended=SENTINELS if needs_sentinels else 0)
 
 
 def train_sentencepiece(
@@ -141,10 +148,21 @@ def train_sentencepiece(
     algorithm: str = "unigram",
     lowercase: bool = False,
 ) -> SentencePieceVocabulary:
-    """Train a vocabulary of `size` ids, specials and sentinels included, on `texts` (sentences or paragraphs).
+    """Train a SentencePiece model.
 
-    The same texts in the same order give the same vocabulary on any machine: one thread, no sampling in the library.
-    Raises ValueError if the texts are too few for the size; the message gives the largest size that they allow.
+    The result depends on the texts and their order alone, not on the machine: the library uses one
+    thread and does not sample.
+
+    Args:
+      texts: sentences or paragraphs.
+      size: number of ids, special pieces and sentinels included.
+      layout: name of a layout of special pieces.
+      algorithm: unigram or bpe.
+      lowercase: whether case is folded.
+
+    Raises:
+      ValueError: if an option is not valid, or there is too little text for the size; the message
+        gives the largest possible size.
     """
     if layout not in LAYOUTS:
         raise ValueError(f"layout {layout!r}: one of {', '.join(LAYOUTS)}")
@@ -155,25 +173,34 @@ def train_sentencepiece(
         raise ValueError(
             f"a {layout} vocabulary needs at least {SMALLEST + appended} ids, not {size}"
         )
-    longest = 4192  # the library leaves out longer lines without a word; they are cut instead
+    longest = 4192  # bytes; the library silently skips longer lines, so they are cut
     lines = (line for text in texts for line in _cut(text, longest))
     out = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(lines), model_writer=out, vocab_size=size - appended, model_type=algorithm,
-            normalization_rule_name=NORMALISATION[lowercase], character_coverage=0.9995, num_threads=1,
-            max_sentence_length=longest, seed_sentencepiece_size=SEED_PIECES, minloglevel=2, **LAYOUTS[layout],
-        )  # fmt: skip
+            sentence_iterator=iter(lines),
+            model_writer=out,
+            vocab_size=size - appended,
+            model_type=algorithm,
+            normalization_rule_name=NORMALISATION[lowercase],
+            character_coverage=0.9995,
+            num_threads=1,
+            max_sentence_length=longest,
+            seed_sentencepiece_size=SEED_PIECES,
+            minloglevel=2,
+            **LAYOUTS[layout],
+        )
     except RuntimeError as error:
         raise ValueError(_training_error(str(error), size, appended)) from error
     return SentencePieceVocabulary(_rounded(out.getvalue()), appended)
 
 
 def _rounded(model: bytes) -> bytes:
-    """The model with its scores rounded to multiples of 2^-8, whose float32 sums are exact in any order.
+    """Return the model with its scores rounded to multiples of 2^-8.
 
-    Two libraries that add up the same pieces in another order then find the same ties, and break them alike: the
-    exported tokenizer gives the ids of this one, and sentences that are encoded together those of single ones.
+    Their float32 sums are exact in any order, so two libraries that add the scores of the same
+    pieces in different orders find the same ties. Hence the exported tokenizer gives the same ids,
+    and so does encoding several sentences at once.
     """
     parsed = ModelProto.FromString(model)
     for piece in parsed.pieces:
@@ -182,44 +209,60 @@ def _rounded(model: bytes) -> bytes:
 
 
 def _training_error(message: str, size: int, appended: int) -> str:
-    """SentencePiece's reason in the words of our options."""
+    """Return SentencePiece's error message in terms of the options of this program."""
     if found := re.search(r"value <= (\d+)", message):
         most = int(found[1]) + appended
         if most < SMALLEST + appended:
             return "the text is too small to train a vocabulary on"
-        return f"the text is too small for a vocabulary of {size} ids; it allows at most {most}: --vocab-size {most}"
+        return (
+            f"the text is too small for a vocabulary of {size} ids; "
+            f"it allows at most {most}: --vocab-size {most}"
+        )
     if found := re.search(r"smaller than required_chars.*?(\d+) vs (\d+)", message):
         least = int(found[2]) + appended
-        return f"a vocabulary of {size} ids cannot hold the characters of the text; it takes at least {least}"
+        return (
+            f"a vocabulary of {size} ids cannot hold the characters of the text; "
+            f"it takes at least {least}"
+        )
     if "sentences_.empty" in message or "all_chars_count" in message:
         return "there is no text to train a vocabulary on"
     return f"SentencePiece could not train a vocabulary of {size} ids: {message}"
 
 
 def _cut(text: str, longest: int) -> list[str]:
-    """`text` in parts of at most `longest` UTF-8 bytes, cut at white space where there is some."""
+    """Return a text in parts of at most `longest` UTF-8 bytes, cut at white space if possible."""
     if len(text) * 4 <= longest or len(text.encode()) <= longest:
         return [text]
     middle = len(text) // 2
     space = text.rfind(" ", 1, middle)
-    at = space if space > 0 else middle
-    return _cut(text[:at], longest) + _cut(text[at:], longest)
+    border = space if space > 0 else middle
+    return _cut(text[:border], longest) + _cut(text[border:], longest)
 
 
-def _processor(model: bytes):
+def _processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
+    """Load a model; raises ValueError if the bytes are not one."""
     try:
         return sentencepiece.SentencePieceProcessor(model_proto=model, num_threads=1)
     except RuntimeError as error:
         raise ValueError(f"not a SentencePiece model ({error})") from error
 
 
-def _with_breaks(model: bytes, plain) -> sentencepiece.SentencePieceProcessor | Literal[False]:
-    """A processor like `plain`, of `model`, that knows BREAK as one piece too; False where joining would change ids."""
+def _with_breaks(
+    model: bytes, plain: sentencepiece.SentencePieceProcessor
+) -> sentencepiece.SentencePieceProcessor | Literal[False]:
+    """Return a processor with one more piece, the sentence break.
+
+    Args:
+      model: bytes of the `.model` file.
+      plain: processor of the same model without the break.
+
+    Returns:
+      The processor, or False if joining sentences would change ids.
+    """
     piece = BREAK.encode()
-    entry = (
-        b"\x0a" + bytes([len(piece)]) + piece + b"\x15" + struct.pack("<f", 0.0)
-    )  # the piece and its score
-    # Protocol buffers append to a repeated field (ModelProto.pieces, number 1) by concatenation.
+    # The fields of a SentencePiece message: the piece and its score.
+    entry = b"\x0a" + bytes([len(piece)]) + piece + b"\x15" + struct.pack("<f", 0.0)
+    # Concatenation appends to a repeated field of a protocol buffer (ModelProto.pieces, number 1).
     extended = model + b"\x0a" + bytes([len(entry)]) + entry
     breaker = _processor(extended)
     mark, probes = plain.get_piece_size(), ["One two.", "“Three?” 4", "fünf.", "数学 。"]
@@ -228,13 +271,14 @@ def _with_breaks(model: bytes, plain) -> sentencepiece.SentencePieceProcessor | 
 
 
 def _groups(text: bytes, starts: np.ndarray, ends: np.ndarray, first: np.ndarray) -> list[bytes]:
-    """The sentences of each document joined by BREAK and a blank, in groups of about GROUP bytes."""
-    joint = f"{BREAK} ".encode()
-    sentences = [text[a:b] for a, b in zip(starts.tolist(), ends.tolist())]
-    begins = np.repeat(
-        starts[first], np.diff(first, append=len(starts))
-    )  # of each sentence's document
-    begins_group = np.diff((starts - begins) // GROUP, prepend=-1) != 0
+    """Join the sentences of each document by the sentence break, in groups of about 4 KiB.
+
+    Args and shapes are those of `encode_spans`.
+    """
+    separator = f"{BREAK} ".encode()
+    sentences = [text[start:end] for start, end in zip(starts.tolist(), ends.tolist())]
+    document_starts = np.repeat(starts[first], np.diff(first, append=len(starts)))
+    begins_group = np.diff((starts - document_starts) // GROUP, prepend=-1) != 0
     begins_group[first] = True
     cuts = np.append(np.flatnonzero(begins_group), len(sentences)).tolist()
-    return [joint.join(sentences[a:b]) for a, b in itertools.pairwise(cuts)]
+    return [separator.join(sentences[start:end]) for start, end in itertools.pairwise(cuts)]

@@ -1,7 +1,8 @@
-"""The protocol buffer that a SentencePiece `.model` file is: the fields that are read here; others are kept as they are.
+"""The protocol buffer of SentencePiece `.model` files, with the fields that this program reads.
 
-The numbers are those of sentencepiece_model.proto. The module that sentencepiece brings for it is not imported, since that
-of 0.2.3 refuses any protobuf before 7.36.1, which neither of the two says on installation, and Apache Beam any from 7.0 on.
+Other fields are preserved. The field numbers are those of sentencepiece_model.proto. The module of
+the sentencepiece package is not imported: that of version 0.2.3 requires protobuf >= 7.36.1, which
+its metadata does not state, and Apache Beam requires protobuf < 7.0.
 """
 
 from typing import Any, cast
@@ -16,7 +17,7 @@ _STRING, _BYTES, _FLOAT, _BOOL = (
     _TYPES.TYPE_BOOL,
 )
 
-# Message -> its enumerations; message -> (field, number, type or the name of one here, default).
+# {message: its enumerations}, and {message: (field, number, type or name of a type here, default)}.
 _ENUMS = {
     "SentencePiece": {
         "Type": dict(NORMAL=1, UNKNOWN=2, CONTROL=3, USER_DEFINED=4, UNUSED=5, BYTE=6)
@@ -51,6 +52,7 @@ _REPEATED = {"pieces"}
 
 
 def _file() -> descriptor_pb2.FileDescriptorProto:
+    """Return the description of the messages above."""
     file = descriptor_pb2.FileDescriptorProto(
         name="sentencepiece_model.proto", package="sentencepiece"
     )
@@ -74,11 +76,10 @@ def _file() -> descriptor_pb2.FileDescriptorProto:
     return file
 
 
-_pool = (
-    descriptor_pool.DescriptorPool()
-)  # of its own: sentencepiece's module registers the same names elsewhere
+# A separate pool, since the sentencepiece package registers the same names in the default one.
+_pool = descriptor_pool.DescriptorPool()
 _pool.Add(_file())
-# Their classes are built at run time: a type checker cannot know their fields.
+# The classes are built at run time, so a type checker does not know their fields.
 ModelProto: Any
 SentencePiece: Any
 ModelProto, SentencePiece = (

@@ -1,4 +1,4 @@
-"""What is chosen when a model is built: one file a family, its sizes as a frozen dataclass, without JAX."""
+"""The configurations of the models: one frozen dataclass a family, without JAX."""
 
 import functools
 import importlib
@@ -12,16 +12,16 @@ __all__ = ["Config", "EncoderConfig", "ModelConfig", "find_configs"]
 
 @functools.cache
 def find_configs() -> tuple[type[ModelConfig], ...]:
-    """Return the configuration class of each family that has a file in this folder, in the order of the files' names."""
-    found = []
+    """Return the configuration class of each family with a file in this folder, by file name."""
+    configs = []
     for name in sorted(module.name for module in pkgutil.iter_modules(__path__)):
         if name not in ("base", "heads"):
             module = importlib.import_module(f"{__name__}.{name}")
-            found += [
+            configs += [
                 kind
                 for kind in vars(module).values()
                 if inspect.isclass(kind)
                 and issubclass(kind, ModelConfig)
                 and kind.__module__ == module.__name__
             ]
-    return tuple(found)
+    return tuple(configs)

@@ -8,14 +8,15 @@ from models.config.base import EncoderConfig
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AlbertConfig(EncoderConfig):
-    """ALBERT-base; `embedding` is the paper's E, `width` its H. Large: 1024, 24, 16, mlp 4096; xlarge: 2048, 24, 32, 8192.
+    """ALBERT-base; `embedding` is the paper's E, `width` its H.
 
-    xxlarge: 4096, 12, 64, 16384.
+    Width, depth, heads and mlp of the others: large 1024, 24, 16, 4096; xlarge 2048, 24, 32, 8192;
+    xxlarge 4096, 12, 64, 16384.
     """
 
     module: ClassVar[str] = "albert:AlbertForPretraining"
     shares_layers: ClassVar[bool] = True
 
     vocab: int = 30000
-    embedding: int = 128  # the width of a token's vector
-    depth: int = 12  # how often the one layer is applied
+    embedding: int = 128  # width of the token embeddings
+    depth: int = 12  # [layers] times that the one layer is applied

@@ -8,7 +8,10 @@ from models.config.base import ModelConfig
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BartConfig(ModelConfig):
-    """BART-base; the names are T5's and RoBERTa's. Large: 1024, 12, 12, heads 16, mlp 4096."""
+    """BART-base; the fields have the names of T5's and RoBERTa's.
+
+    Large: width 1024, depth and decoder_depth 12, heads 16, mlp 4096.
+    """
 
     module: ClassVar[str] = "bart:Bart"
     vocabulary_ids: ClassVar[dict[str, tuple[str, int]]] = {
@@ -17,13 +20,11 @@ class BartConfig(ModelConfig):
     }
 
     vocab: int = 50265
-    length: int = 1024  # the longest row on either side, <s> and </s> included
-    first_position: int = (
-        2  # the number of a row's first position: behind the padding's id, as RoBERTa's
-    )
-    start: int = (
-        2  # the id that a decoder reads before the first one of a target: </s> in its vocabulary
-    )
+    length: int = 1024  # [tokens] the longest row on either side, <s> and </s> included
+    # number of a row's first position: the padding's id + 1, as RoBERTa's
+    first_position: int = 2
+    # id that the decoder reads before the first label: </s> in its vocabulary
+    start: int = 2
     depth: int = 6
     decoder_depth: int = 6  # [layers] of the decoder
-    attention_dropout: float = 0.0  # rate, of the attention weights; the paper names none
+    attention_dropout: float = 0.0  # rate, of the attention weights; the paper gives none

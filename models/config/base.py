@@ -1,6 +1,7 @@
-"""What the configurations of all models share. They are read without JAX, so that a program can check and print one in a moment.
+"""The base classes of all model configurations.
 
-Each family has a file of its own in this folder: one frozen dataclass, in the paper's numbers.
+They need no JAX, so that a program can check and print one quickly. Each family has a file of its
+own in this folder: one frozen dataclass, with the paper's numbers.
 """
 
 import dataclasses
@@ -9,51 +10,56 @@ from typing import ClassVar
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """What `models.build` reads of any configuration.
+    """A configuration that `models.build` accepts.
 
-    module: where its Linen module is, relative to `models`: `file:Class`. Named, not imported, as importing it imports JAX.
+    module: its Linen module relative to `models`, as `file:Class`. It is a name, because importing
+      the module would import JAX.
     """
 
     module: ClassVar[str]
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check(self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelConfig(Config):
-    """A model that is pretrained: what every family has a number for.
+    """A model that can be pretrained, with the fields that every family has.
 
-    vocabulary_ids: fields that an id of the vocabulary fixes: {field: (role of the token, what is added to its id)}.
-    keeps_state: whether the model keeps something of each row for the same row of the next batch. Its module names the Flax collections
-    that it keeps as `collections`; they begin as zeros, and the batch's `is_continued` says for which rows they hold.
+    vocabulary_ids: fields that depend on the vocabulary: {field: (role of a token, what is added to
+      that token's id)}.
+    keeps_state: whether the model carries a state from each row to the same row of the next batch.
+      Its module lists the Flax collections of that state as `collections`. They are initialised
+      with zeros, and the batch's `is_continued` has the rows for which they are valid.
     """
 
     vocabulary_ids: ClassVar[dict[str, tuple[str, int]]] = {}
     keeps_state: ClassVar[bool] = False
 
-    vocab: int  # [ids] rows of the table of token embeddings, at least as many as the vocabulary has ids
+    vocab: int  # [ids] rows of the token embeddings, at least the number of ids in the vocabulary
     width: int = 768  # of the hidden states
     depth: int = 12  # [layers]
     num_heads: int = 12  # attention heads of a layer
     mlp: int = 3072  # width of a feed-forward network's hidden layer
-    dropout: float = 0.1  # rate, of embeddings and of what each sublayer adds
+    dropout: float = 0.1  # rate, of the embeddings and of the output of each sublayer
     epsilon: float = 1e-5  # added to the variance in each norm
-    scan: bool = True  # compile one layer and scan over the stack, not every layer by itself
+    scan: bool = True  # compile one layer and scan over the stack, instead of compiling each layer
     remat: bool = False  # recompute activations in the backward pass, which saves memory
 
     @property
     def frozen_params(self) -> tuple[str, ...]:
-        """The beginnings of the paths of parameters that no optimizer updates."""
+        """Path prefixes of the parameters that no optimizer updates."""
         return ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EncoderConfig(ModelConfig):
-    """A model that reads a text from both sides, with learned positions; a head can be put on it.
+    """A bidirectional encoder with learned positions, on which a fine-tuning head can be put.
 
-    head_activation: of the hidden layer that a head for whole rows brings with it; None where the encoder has a pooler.
-    shares_layers: whether all layers are one. is_default: whether a head stands on it where no encoder is named.
+    head_activation: of the hidden layer of a head that scores whole rows; None where the encoder
+      has a pooler.
+    shares_layers: whether all layers have the same parameters.
+    is_default: whether it is the encoder of a fine-tuned model by default.
     """
 
     head_activation: ClassVar[str | None] = None
@@ -61,20 +67,21 @@ class EncoderConfig(ModelConfig):
     is_default: ClassVar[bool] = False
 
     vocab: int = 30522
-    length: int = 512  # [tokens] the longest row, as positions are learned
-    segments: int = 2  # kinds of token_type_ids
+    length: int = 512  # [tokens] the longest row, because positions are learned
+    segments: int = 2  # number of token types
     attention_dropout: float = 0.1  # rate, of the attention weights
     epsilon: float = 1e-12
 
-    def as_encoder(self):
-        """Return the configuration that a fine-tuned model has of it."""
+    def as_encoder(self) -> "EncoderConfig":
+        """Return the configuration of this encoder in a fine-tuned model."""
         return self
 
 
-def check(config):
-    """Raise ValueError for a size below 1, a dropout rate outside of [0, 1), or an epsilon that is not positive.
+def check(config: Config) -> None:
+    """Raise ValueError for a size below 1, a dropout rate outside [0, 1), or an epsilon <= 0.
 
-    Only what is wrong by itself: fields are set one after the other, so how they fit together is checked by the model.
+    Each field is checked alone, because fields are set one after the other. The model checks how
+    they fit together.
     """
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)

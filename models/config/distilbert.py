@@ -8,16 +8,18 @@ from models.config.base import EncoderConfig
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DistilBertConfig(EncoderConfig):
-    """DistilBERT, of BERT-base; all but `depth` is as its teacher's."""
+    """DistilBERT, distilled from BERT-base; all fields but `depth` are those of the teacher."""
 
     module: ClassVar[str] = "distilbert:DistilBert"
     head_activation: ClassVar[str | None] = "relu"
 
-    segments: int = 2  # of the teacher
+    segments: int = 2  # number of token types of the teacher
     depth: int = 6  # [layers] of the student
-    teacher_depth: int | None = 12  # None: no teacher, as in an imported one
+    teacher_depth: int | None = (
+        12  # [layers] of the teacher; none: no teacher, as in an imported model
+    )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if self.teacher_depth is not None and self.teacher_depth < 1:
             raise ValueError(
@@ -25,9 +27,10 @@ class DistilBertConfig(EncoderConfig):
             )
 
     @property
-    def frozen_params(self):
+    def frozen_params(self) -> tuple[str, ...]:
+        """Path prefixes of the teacher's parameters."""
         return ("teacher/",) if self.teacher_depth else ()
 
-    def as_encoder(self):
-        """Return the student alone."""
+    def as_encoder(self) -> "DistilBertConfig":
+        """Return the configuration of the student alone."""
         return dataclasses.replace(self, teacher_depth=None)

@@ -8,10 +8,10 @@ from models.config.base import ModelConfig
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GptConfig(ModelConfig):
-    """GPT's one size, 116.5 M parameters; `length` is the longest row: positions are learned."""
+    """GPT's one size, 116.5 M parameters."""
 
     module: ClassVar[str] = "gpt:Gpt"
 
     vocab: int = 40478
-    length: int = 512  # [tokens] the longest row, as positions are learned
+    length: int = 512  # [tokens] the longest row, because positions are learned
     attention_dropout: float = 0.1  # rate, of the attention weights

@@ -1,4 +1,4 @@
-"""Fine-tuned models: an encoder that was pretrained, and a new head. As all of models/config, read without JAX."""
+"""Configurations of fine-tuned models: a pretrained encoder and a new head. No JAX."""
 
 import dataclasses
 import functools
@@ -10,7 +10,7 @@ from models.config.base import Config, EncoderConfig
 
 ENCODERS = tuple(kind for kind in find_configs() if issubclass(kind, EncoderConfig))
 
-# Every encoder that has a file in this folder: what may stand in a configuration, for the checks that read annotations.
+# The union of all encoders with a file in this folder, for the checks that read annotations.
 if TYPE_CHECKING:
     Encoder = EncoderConfig
 else:
@@ -19,13 +19,13 @@ else:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HeadedConfig(Config):
-    """What every head stands on; a trainer reads of it what it reads of any model."""
+    """The base of fine-tuned models, with the properties that a trainer reads of any model."""
 
-    # The encoder that the head stands on.
+    # The pretrained encoder.
     encoder: Encoder = dataclasses.field(
         default_factory=next(kind for kind in ENCODERS if kind.is_default)
     )
-    dropout: float = 0.1  # of what the head reads
+    dropout: float = 0.1  # rate, of the head's input
 
     vocab = property(lambda self: self.encoder.vocab)
     length = property(lambda self: self.encoder.length)
@@ -37,21 +37,23 @@ class HeadedConfig(Config):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClassifierConfig(HeadedConfig):
-    """A score for each label, or the one of a regression where there are none."""
+    """A score for each label, or the one score of a regression without labels."""
 
     module: ClassVar[str] = "heads.classifier:Classifier"
 
-    labels: tuple[str, ...] = ("0", "1")  # the names of the classes, in the order of the logits
+    labels: tuple[str, ...] = ("0", "1")  # names of the classes, in the order of the logits
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if len(self.labels) == 1 or len(set(self.labels)) < len(self.labels):
             raise ValueError(
-                f"labels are {self.labels}; they are two at least, all different, or none for a score"
+                f"labels are {self.labels}; there must be at least two, all different, or none for "
+                "a regression"
             )
 
     @property
-    def outputs(self):
+    def outputs(self) -> int:
+        """The number of scores."""
         return len(self.labels) or 1
 
 
@@ -61,35 +63,41 @@ class TaggerConfig(HeadedConfig):
 
     module: ClassVar[str] = "heads.tagger:Tagger"
 
-    labels: tuple[str, ...] = ("O", "B", "I")  # the names of the tags, in the order of the logits
-    scheme: Literal["bio", "iob1", "iobes", "bilou", "plain"] = (
-        "bio"  # how they spell entities: data/examples/tag_schemes.py
-    )
+    labels: tuple[str, ...] = ("O", "B", "I")  # names of the tags, in the order of the logits
+    # how tags encode entities: data/examples/tag_schemes.py
+    scheme: Literal["bio", "iob1", "iobes", "bilou", "plain"] = "bio"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if len(set(self.labels)) < max(len(self.labels), 2):
-            raise ValueError(f"labels are {self.labels}; they are two tags at least, all different")
+            raise ValueError(
+                f"labels are {self.labels}; there must be at least two tags, all different"
+            )
 
     @property
-    def outputs(self):
+    def outputs(self) -> int:
+        """The number of scores of a token."""
         return len(self.labels)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChoiceConfig(HeadedConfig):
-    """One score for each choice of a question, however many there are."""
+    """One score for each choice of a question; the number of choices is free."""
 
     module: ClassVar[str] = "heads.multiple_choice:Chooser"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SpanReaderConfig(HeadedConfig):
-    """Where the answer to a question begins and ends. BERT's own code drops nothing between the last layer and this head."""
+    """The first and last token of the answer to a question.
+
+    BERT's own code has no dropout between the last layer and this head.
+    """
 
     module: ClassVar[str] = "heads.question_answering:SpanReader"
 
     dropout: float = 0.0
     unanswerable: bool = False  # whether a context may have no answer, as in SQuAD 2.0
-    # "No answer" is told where it scores above the best answer by more than this; None: by what is best for F1 on the held-out part.
+    # "No answer" is predicted where its score exceeds that of the best answer by more than this;
+    # none: the threshold that gives the best F1 on the held-out part.
     threshold: float | None = None

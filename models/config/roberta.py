@@ -8,13 +8,17 @@ from models.config.base import EncoderConfig
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RobertaConfig(EncoderConfig):
-    """RoBERTa-base; the names are BERT's. Large: 1024, 24, 16, mlp 4096."""
+    """RoBERTa-base; the fields have the names of BERT's.
+
+    Large: width 1024, depth 24, heads 16, mlp 4096.
+    """
 
     module: ClassVar[str] = "roberta:RobertaForMaskedLM"
     vocabulary_ids: ClassVar[dict[str, tuple[str, int]]] = {"first_position": ("pad", 1)}
 
     vocab: int = 50265
-    length: int = 512  # the longest row, <s> and </s> included
-    first_position: int = 2  # the number of a row's first position: behind the padding's id, which is 1 in its vocabulary
-    segments: int = 1  # all tokens add the same vector: no two segments are distinguished
+    length: int = 512  # [tokens] the longest row, <s> and </s> included
+    # number of a row's first position: the padding's id + 1; the padding's is 1 in its vocabulary
+    first_position: int = 2
+    segments: int = 1  # number of token types: all tokens have the same one
     epsilon: float = 1e-5

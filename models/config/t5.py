@@ -8,15 +8,18 @@ from models.config.base import ModelConfig
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class T5Config(ModelConfig):
-    """T5-base; `width` is the paper's d_model, `mlp` its d_ff, `head_width` its d_kv. v1.1: gated, untied, mlp 2048."""
+    """T5-base; `width` is the paper's d_model, `mlp` its d_ff, `head_width` its d_kv.
+
+    v1.1: gated, untied, mlp 2048.
+    """
 
     module: ClassVar[str] = "t5:T5"
 
     vocab: int = 32128
     decoder_depth: int = 12  # [layers] of the decoder
     head_width: int = 64  # of one attention head
-    gated: bool = False  # v1.1: a gated GELU where v1.0 has a ReLU
-    tied: bool = True  # v1.1: the output has a table of its own
-    buckets: int = 32  # of relative positions
-    max_distance: int = 128  # [tokens] beyond which all positions share a bucket
+    gated: bool = False  # v1.1: true, a gated GELU in place of the ReLU
+    tied: bool = True  # whether the output shares the token embeddings; v1.1: false
+    buckets: int = 32  # buckets of relative positions
+    max_distance: int = 128  # [tokens] distance from which on all positions share a bucket
     epsilon: float = 1e-6

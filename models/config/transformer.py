@@ -8,7 +8,10 @@ from models.config.base import ModelConfig
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TransformerConfig(ModelConfig):
-    """The base model of English-German; `width` is the paper's d_model, `mlp` its d_ff. Big: 1024, heads 16, mlp 4096, dropout 0.3."""
+    """The base model of English-German; `width` is the paper's d_model, `mlp` its d_ff.
+
+    Big: width 1024, heads 16, mlp 4096, dropout 0.3.
+    """
 
     module: ClassVar[str] = "transformer:Transformer"
 

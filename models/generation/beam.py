@@ -1,10 +1,12 @@
-"""Beam search: the likeliest rows found by keeping the best few at each step (Sutskever et al. 2014; Wu et al. 2016, section 7).
+"""Beam search (Sutskever et al. 2014, section 3.2; Wu et al. 2016, section 7).
 
-Scores and stopping are those of `generate` of the library `transformers` with `early_stopping=False`, its default: a row's score is its
-log-likelihood over its length to the power of `length_penalty`, and the search ends where the best open row, at its present length,
-is no better than the worst of as many ended ones as there are beams.
+Scores and stopping are those of `generate` in Hugging Face transformers with
+`early_stopping=False`, its default. The score of a hypothesis is its log-likelihood divided by its
+length to the power of `length_penalty`. The search ends when the best open hypothesis, scored at
+its present length, is no better than the worst of W finished ones.
 
-B batch   W beams   R = B W rows   C = 2 W candidates   T written length   N slots   V vocabulary
+B batch   W beams   R = B W hypotheses   C = 2 W candidates   T generated length   N slots
+V vocabulary   X, Y candidates in a selection
 """
 
 import dataclasses
@@ -13,14 +15,24 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from models.generation.sampling import behind
+from models.generation.sampling import Prompt, Rules, behind
 from models.layers.cache import gather
 
-NEVER = -1e9  # finite, so that what is never chosen can still be compared and divided
+NEVER = -1e9  # finite, so that the score of an empty slot can be compared and divided
 
 
 class Search(NamedTuple):
-    """The open rows, best first, and the best that have ended."""
+    """The state of a search.
+
+    t: int32, the number of generated tokens.
+    tokens_BWN: int32, the open hypotheses, best first, each with its prompt.
+    score_BW: float32, their log-likelihoods.
+    cache: their key-value cache, with R rows.
+    ended_BWN: int32, the best finished hypotheses, best first.
+    ended_score_BW: float32, their scores; `NEVER` for an empty slot.
+    ended_BW: bool, False for an empty slot.
+    improves_B: bool, whether an open hypothesis may still beat a finished one.
+    """
 
     t: jax.Array
     tokens_BWN: jax.Array
@@ -28,32 +40,42 @@ class Search(NamedTuple):
     cache: Any
     ended_BWN: jax.Array
     ended_score_BW: jax.Array
-    ended_BW: jax.Array  # bool: whether that many have
-    improves_B: jax.Array  # bool: whether open rows may still be better than ended ones
+    ended_BW: jax.Array
+    improves_B: jax.Array
 
 
 @dataclasses.dataclass(frozen=True)
 class Beam:
-    """`beams` rows at once. length_penalty: above 0 favours longer rows, below 0 shorter ones, 0 the likelier ones."""
+    """Beam search.
+
+    beams: the number of open hypotheses of a row.
+    length_penalty: above 0 prefers longer results, below 0 shorter ones, 0 the likelier ones.
+
+    Raises:
+      ValueError: `beams` is below 1, or `length_penalty` is not finite.
+    """
 
     beams: int = 4
     length_penalty: float = 1.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.beams < 1:
             raise ValueError(f"beams is {self.beams}; it must be at least 1")
         if not abs(self.length_penalty) < float("inf"):
             raise ValueError(f"length_penalty is {self.length_penalty}; it must be finite")
 
-    def write(self, prompt, rules, key_B):
-        """int32 [B, T]: the best row of each search, up to its end. Nothing is drawn, so `key_B` is not read."""
+    def write(self, prompt: Prompt, rules: Rules, key_B: jax.Array) -> jax.Array:
+        """Return the best hypothesis of each row, int32 [B, T], with padding behind its end.
+
+        key_B is not used: the search is deterministic.
+        """
         B, W = len(prompt.length_B), self.beams
         length_R = jnp.repeat(prompt.length_B, W)
 
-        def unfinished(search):
+        def unfinished(search: Search) -> jax.Array:
             return (search.t < rules.length) & search.improves_B.any()
 
-        def step(search):
+        def step(search: Search) -> Search:
             last_R = jnp.take_along_axis(
                 search.tokens_BWN.reshape(B * W, -1), (length_R + search.t - 1)[:, None], axis=1
             )[:, 0]
@@ -61,12 +83,12 @@ class Beam:
             return self.grow(search._replace(cache=cache), logits_RV, prompt.length_B, rules)
 
         tokens_BWN = jnp.repeat(prompt.tokens_BN[:, None], W, axis=1)
+        # All W hypotheses of a row are equal at first, so that only one may be extended.
+        first_score_BW = jnp.full((B, W), NEVER).at[:, 0].set(0.0)
         search = Search(
             t=jnp.int32(0),
             tokens_BWN=tokens_BWN,
-            score_BW=jnp.full((B, W), NEVER)
-            .at[:, 0]
-            .set(0.0),  # all are the same yet: one may grow
+            score_BW=first_score_BW,
             cache=gather(prompt.cache, jnp.repeat(jnp.arange(B), W)),
             ended_BWN=tokens_BWN,
             ended_score_BW=jnp.full((B, W), NEVER),
@@ -77,15 +99,24 @@ class Beam:
         search = jax.lax.while_loop(unfinished, step, search)
         return behind(search.ended_BWN[:, 0], prompt.length_B, rules.length)
 
-    def grow(self, search, logits_RV, length_B, rules):
-        """The search one word later."""
+    def grow(
+        self, search: Search, logits_RV: jax.Array, length_B: jax.Array, rules: Rules
+    ) -> Search:
+        """Return the search with one more token in each open hypothesis.
+
+        Args:
+          search: the state before.
+          logits_RV: the logits of the next token.
+          length_B: the lengths of the prompts.
+          rules: which tokens are allowed.
+        """
         (B, W, N), V, count_B = search.tokens_BWN.shape, logits_RV.shape[-1], length_B + search.t
         score_RV = jax.nn.log_softmax(rules.known(logits_RV))
         score_RV = rules.new(score_RV, search.tokens_BWN.reshape(B * W, N), jnp.repeat(count_B, W))
         score_BWV = score_RV.reshape(B, W, V) + search.score_BW[..., None]
-        # Twice as many as beams: however many of them end, as many as there are beams go on.
-        score_BC, choice_BC = jax.lax.top_k(score_BWV.reshape(B, W * V), 2 * W)
-        parent_BC, id_BC = choice_BC // V, (choice_BC % V).astype(jnp.int32)
+        # Twice as many candidates as beams: at most W of them end, so that W stay open.
+        score_BC, index_BC = jax.lax.top_k(score_BWV.reshape(B, W * V), 2 * W)
+        parent_BC, id_BC = index_BC // V, (index_BC % V).astype(jnp.int32)
         tokens_BCN = jnp.take_along_axis(search.tokens_BWN, parent_BC[..., None], axis=1)
         tokens_BCN = jnp.where(
             jnp.arange(N) == count_B[:, None, None], id_BC[..., None], tokens_BCN
@@ -95,8 +126,8 @@ class Beam:
 
         final_BC = ends_BC & (jnp.arange(2 * W) < W) & search.improves_B[:, None]
         final_score_BC = jnp.where(final_BC, score_BC / power, NEVER)
-        all_BX = jnp.concatenate([search.ended_score_BW, final_score_BC], axis=1)
-        ended_score_BW, best_BW = jax.lax.top_k(all_BX, W)
+        all_scores_BX = jnp.concatenate([search.ended_score_BW, final_score_BC], axis=1)
+        ended_score_BW, best_BW = jax.lax.top_k(all_scores_BX, W)
         ended_BWN = _take(jnp.concatenate([search.ended_BWN, tokens_BCN], axis=1), best_BW)
         ended_BW = _take(jnp.concatenate([search.ended_BW, final_BC], axis=1), best_BW)
 
@@ -116,7 +147,8 @@ class Beam:
         )
 
 
-def _take(x_BX, index_BY):
+def _take(x_BX: jax.Array, index_BY: jax.Array) -> jax.Array:
+    """Return the entries of x [B, X, ...] at an index of its second axis, [B, Y, ...]."""
     return jnp.take_along_axis(
         x_BX, index_BY.reshape(*index_BY.shape, *[1] * (x_BX.ndim - 2)), axis=1
     )

@@ -1,69 +1,93 @@
-"""Decoding: from a model's scores to text. A prompt is read in one pass, then one id a step is chosen, written and read.
+"""Decoding: prefill the prompts in one pass, then generate one token a step.
 
-    generate(model, params, encoder_token_ids, encoder_attention_mask, length=64, strategy=Beam(4))              an encoder-decoder
-    extend(model, params, token_ids, length_B, length=64, strategy=Sample(top_p=0.9))      a decoder, behind its prompts
+    # An encoder-decoder.
+    generate(model, params, token_ids, attention_mask, length=64, strategy=Beam(4))
+    # A decoder, behind its prompts.
+    extend(model, params, token_ids, length_B, length=64, strategy=Sample(top_p=0.9))
 
-A step reads the keys and values of what was written from a cache (`models.generation.cached_attention`), so its time does not grow with
-that. Its attention has an equation of its own: the kernels that a trainer puts in the place of `attend` are not used there.
-A scanned stack copies each layer's weights and cache at each step: `unstack_model` first, it is faster where a step is short.
+A step attends to a key-value cache (`models.generation.cached_attention`), so its time does not
+grow with the number of generated tokens. It has attention code of its own: kernels that a trainer
+injects as `attend` are used in the prefill only. A scanned stack copies each layer's weights and
+cache at every step: call `unstack_model` first, which is faster where a step is short.
 
-B batch   M prompt length   T written length   N = M + T slots   D width   V vocabulary
+B batch   L query length   M prompt length   T generated length   N = M + T slots   D width
+V vocabulary
 """
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from models.generation.beam import Beam
 from models.generation.cached_attention import apply_cached
-from models.generation.sampling import Greedy, Prompt, Rules, Sample
+from models.generation.sampling import Greedy, Prompt, Rules, Sample, make_rules
 from models.layers.cache import CACHE, MEMORY, Step, widen
 from models.layers.layer_layout import unstack_layers
 
 __all__ = ["Beam", "Greedy", "Sample", "extend", "generate", "unstack_model"]
 
 
-def unstack_model(model, params):
-    """Return (module, parameters) of the same model with unstacked layers: the fastest step, for a longer compilation."""
+def unstack_model(model: Any, params: Any) -> tuple[Any, Any]:
+    """Return (module, parameters) of the same model with unstacked layers.
+
+    A decoding step is fastest so, and takes longer to compile.
+    """
     if not model.config.scan:
         return model, params
     return model.clone(config=dataclasses.replace(model.config, scan=False)), unstack_layers(params)
 
 
 def generate(
-    model,
-    params,
-    encoder_token_ids,
-    encoder_attention_mask,
+    model: Any,
+    params: Any,
+    encoder_token_ids: ArrayLike,
+    encoder_attention_mask: ArrayLike,
     *,
-    length,
-    strategy=Greedy(),
-    start=0,
-    end=1,
-    pad=0,
-    size=None,
-    no_repeat_ngram=None,
-    seed=0,
-    rows_B=None,
-):
-    """What an encoder-decoder writes: int32 [B, T = length].
+    length: int,
+    strategy: Greedy | Beam = Greedy(),
+    start: int = 0,
+    end: int | None = 1,
+    pad: int = 0,
+    size: int | None = None,
+    no_repeat_ngram: int | None = None,
+    seed: int = 0,
+    rows_B: ArrayLike | None = None,
+) -> jax.Array:
+    """Return the tokens that an encoder-decoder generates, int32 [B, T].
 
-    model: a Linen module with `ops`, `config.vocab` and the methods `encode`, `decode` and `logits` of `models.t5.T5`. Each row begins with
-    `start`, which is left out, and ends with `end` (None: never), behind which stands `pad`. Stops when all rows have ended.
-    strategy: `Greedy()`, `Sample(...)` or `Beam(...)`. For all of them:
-      size              only ids below are written (None: all)
-      no_repeat_ngram   no so many ids are written that stood there in that order before, the start or the prompt included (None: may)
-      seed, rows_B      of `Sample`: a row draws by the seed and its own number, int32 [B] (None: 0, 1, ...), in whatever batch it stands
-    The arguments are arrays, not traced: their values are checked. Raises ValueError for what cannot be meant.
+    Args:
+      model: a module with `ops`, `config.vocab` and the methods `encode`, `decode` and `logits` of
+        `models.t5.T5`.
+      params: its parameters.
+      encoder_token_ids: int32 [B, M], a concrete array, whose values are checked.
+      encoder_attention_mask: bool [B, M], False on padding.
+      length: T. Decoding stops earlier once all rows have ended.
+      strategy: `Greedy()`, `Sample(...)` or `Beam(...)`.
+      start: the id that the decoder reads first; it is not returned.
+      end: the id that ends a row; None: rows do not end.
+      pad: the id behind the end.
+      size: ids from here on are not generated; None: all ids may be.
+      no_repeat_ngram: no n-gram of this length occurs twice in a row, the start id or the prompt
+        included; None: no limit.
+      seed: of `Sample`.
+      rows_B: int32 [B], a number of each row, by default 0, 1, ... `Sample` draws by the seed and
+        this number, in whichever batch a row is.
+
+    Raises:
+      ValueError: an argument is out of range.
     """
-    _check_ids(model, "encoder_token_ids", np.where(encoder_attention_mask, encoder_token_ids, 0))
-    _check_ids(model, "start", np.int32(start))
+    token_ids_BM = np.where(encoder_attention_mask, encoder_token_ids, 0)
+    _check_ids(model, "encoder_token_ids", token_ids_BM)
+    _check_ids(model, "start", np.asarray(start))
     write = generator(
         model,
-        len(encoder_token_ids),
+        len(token_ids_BM),
         length=length,
         strategy=strategy,
         start=start,
@@ -78,24 +102,24 @@ def generate(
 
 
 def generator(
-    model,
-    B,
+    model: Any,
+    B: int,
     *,
-    length,
-    strategy=Greedy(),
-    start=0,
-    end=1,
-    pad=0,
-    size=None,
-    no_repeat_ngram=None,
-    seed=0,
-    rows_B=None,
-):
-    """The part of `generate` that is computed, (params, encoder_token_ids, encoder_attention_mask) -> int32 [B, T].
+    length: int,
+    strategy: Greedy | Beam = Greedy(),
+    start: int = 0,
+    end: int | None = 1,
+    pad: int = 0,
+    size: int | None = None,
+    no_repeat_ngram: int | None = None,
+    seed: int = 0,
+    rows_B: ArrayLike | None = None,
+) -> Callable[..., jax.Array]:
+    """Return the traceable part of `generate`, for callers that jit it themselves.
 
-    The result is to be jitted as one likes.
-
-    What it is given is not looked at: ids that the model does not have are to be refused before.
+    It is a function (params, encoder_token_ids, encoder_attention_mask) -> int32 [B, T], and does
+    not check its arguments: reject ids that the model does not have before. B: the number of rows;
+    the other arguments are as of `generate`.
     """
     rules = make_rules(model, length, end, pad, size, no_repeat_ngram)
     key_B = fold_in_rows(seed, jnp.arange(B) if rows_B is None else rows_B)
@@ -106,31 +130,41 @@ def generator(
 
 
 def extend(
-    model,
-    params,
-    token_ids,
-    length_B,
+    model: Any,
+    params: Any,
+    token_ids: ArrayLike,
+    length_B: ArrayLike,
     *,
-    length,
-    strategy=Greedy(),
-    end=None,
-    pad=0,
-    size=None,
-    no_repeat_ngram=None,
-    seed=0,
-    rows_B=None,
-):
-    """What a decoder writes behind each row: int32 [B, T = length]. The rest is as in `generate`.
+    length: int,
+    strategy: Greedy | Beam = Greedy(),
+    end: int | None = None,
+    pad: int = 0,
+    size: int | None = None,
+    no_repeat_ngram: int | None = None,
+    seed: int = 0,
+    rows_B: ArrayLike | None = None,
+) -> jax.Array:
+    """Return the tokens that a decoder generates behind each prompt, int32 [B, T].
 
-    model: a Linen module with `ops`, `config.vocab` and the methods `states` and `logits` of `models.gpt.Gpt`; length_B: how many of a row's
-    tokens are its own, 1 at least. What stands behind them is overwritten. All N positions must be within those of the model.
+    Args:
+      model: a module with `ops`, `config.vocab` and the methods `states` and `logits` of
+        `models.gpt.Gpt`.
+      params: its parameters.
+      token_ids: int32 [B, M], the prompts on the left; what follows a prompt is overwritten.
+      length_B: int32 [B], the length of each prompt, at least 1.
+      length: T; all N = M + T positions must be within those of the model.
+      strategy, end, pad, size, no_repeat_ngram, seed, rows_B: as of `generate`.
+
+    Raises:
+      ValueError: an argument is out of range.
     """
     lengths, M = np.asarray(length_B), np.shape(token_ids)[1]
     if not ((lengths > 0) & (lengths <= M)).all():
         row = int(np.flatnonzero((lengths < 1) | (lengths > M))[0])
         raise ValueError(
-            f"prompt {row} has {lengths[row]} tokens of a row of {M}: there must be at least 1, as each word is told from those before it. "
-            "Where nothing is to be continued, begin with the token that ends a text, if the vocabulary has one"
+            f"prompt {row} has {lengths[row]} tokens of a row of {M}: there must be at least 1, "
+            "because each token is predicted from those before it. To continue nothing, begin with "
+            "the token that ends a text, if the vocabulary has one"
         )
     rules = make_rules(model, length, end, pad, size, no_repeat_ngram)
     key_B = fold_in_rows(seed, jnp.arange(len(lengths)) if rows_B is None else rows_B)
@@ -146,28 +180,16 @@ def extend(
     )
 
 
-def make_rules(model, length, end, pad, size, no_repeat_ngram) -> Rules:
-    """Return what may be written, of arguments of `generate`. Raises ValueError for what cannot be meant."""
-    vocab = model.config.vocab
-    for name, value in (("length", length), ("no_repeat_ngram", no_repeat_ngram)):
-        if value is not None and value < 1:
-            raise ValueError(f"{name} is {value}; it must be at least 1")
-    if size is not None and not 1 <= size <= vocab:
-        raise ValueError(
-            f"size is {size}; it must be at least 1 and at most the {vocab} ids of the model"
-        )
-    return Rules(
-        length=length, end=end, pad=pad, size=size or vocab, no_repeat_ngram=no_repeat_ngram
-    )
-
-
-def fold_in_rows(seed, rows_B) -> jax.Array:
-    """Return a key for each row, [B], by which it draws."""
+def fold_in_rows(seed: int, rows_B: ArrayLike) -> jax.Array:
+    """Return the random key of each row, [B]."""
     return jax.vmap(partial(jax.random.fold_in, jax.random.key(seed)))(jnp.asarray(rows_B))
 
 
-def _check_ids(model, name, ids_BM):
-    """An id without a vector would be read as NaN, and all that follows be id 0."""
+def _check_ids(model: Any, name: str, ids_BM: np.ndarray) -> None:
+    """Raise ValueError for an id that the model does not have.
+
+    Its embedding would be NaN, and every token after it id 0.
+    """
     wrong = ids_BM[(ids_BM < 0) | (ids_BM >= model.config.vocab)]
     if wrong.size:
         raise ValueError(
@@ -177,15 +199,25 @@ def _check_ids(model, name, ids_BM):
 
 @partial(jax.jit, static_argnames=("model", "rules", "strategy"))
 def _generate(
-    model, params, encoder_token_ids, encoder_attention_mask, start_B1, key_B, *, rules, strategy
-):
+    model: Any,
+    params: Any,
+    encoder_token_ids: jax.Array,
+    encoder_attention_mask: jax.Array,
+    start_B1: jax.Array,
+    key_B: jax.Array,
+    *,
+    rules: Rules,
+    strategy: Greedy | Beam,
+) -> jax.Array:
     memory_BMD = model.apply(
         {"params": params}, encoder_token_ids, encoder_attention_mask, method="encode"
     )
 
-    def states(variables, tokens_BL, *, mutable, step=None):
-        read = (memory_BMD, encoder_attention_mask, tokens_BL)
-        return apply_cached(model, variables, *read, step=step, mutable=mutable, method="decode")
+    def states(
+        variables: Any, tokens_BL: jax.Array, *, mutable: list[str], step: Step | None = None
+    ) -> tuple[jax.Array, Any]:
+        inputs = (memory_BMD, encoder_attention_mask, tokens_BL)
+        return apply_cached(model, variables, *inputs, step=step, mutable=mutable, method="decode")
 
     return _write(
         model, params, states, start_B1, jnp.ones(len(start_B1), jnp.int32), key_B, rules, strategy
@@ -193,7 +225,16 @@ def _generate(
 
 
 @partial(jax.jit, static_argnames=("model", "rules", "strategy"))
-def _extend(model, params, tokens_BM, length_B, key_B, *, rules, strategy):
+def _extend(
+    model: Any,
+    params: Any,
+    tokens_BM: jax.Array,
+    length_B: jax.Array,
+    key_B: jax.Array,
+    *,
+    rules: Rules,
+    strategy: Greedy | Beam,
+) -> jax.Array:
     return _write(
         model,
         params,
@@ -206,24 +247,37 @@ def _extend(model, params, tokens_BM, length_B, key_B, *, rules, strategy):
     )
 
 
-def _write(model, params, states, tokens_BM, length_B, key_B, rules, strategy):
-    """int32 [B, T]. states: a function (variables, tokens_BL, *, mutable, step) -> [B, L, D] and what it kept."""
+def _write(
+    model: Any,
+    params: Any,
+    states: Callable[..., tuple[jax.Array, Any]],
+    tokens_BM: jax.Array,
+    length_B: jax.Array,
+    key_B: jax.Array,
+    rules: Rules,
+    strategy: Greedy | Beam,
+) -> jax.Array:
+    """Return the generated tokens, int32 [B, T].
+
+    states: a function (variables, tokens_BL, *, mutable, step) -> (states [B, L, D], changed
+      collections).
+    """
     variables, slots = {"params": params}, tokens_BM.shape[1] + rules.length
 
-    def scores(x_BD):
+    def scores(x_BD: jax.Array) -> jax.Array:
         return model.apply(variables, x_BD[:, None], method="logits")[:, 0]
 
-    def advance(cache, token_B, position_B):
+    def advance(cache: Any, token_B: jax.Array, position_B: jax.Array) -> tuple[jax.Array, Any]:
         x_B1D, changed = states(
-            variables | kept | {CACHE: cache},
+            variables | memory | {CACHE: cache},
             token_B[:, None],
             step=Step(position_B, slots),
             mutable=[CACHE],
         )
         return scores(x_B1D[:, 0]), changed.get(CACHE, {})
 
-    x_BMD, left = states(variables, tokens_BM, mutable=[CACHE, MEMORY])
-    kept = {MEMORY: left.get(MEMORY, {})}
+    x_BMD, cached = states(variables, tokens_BM, mutable=[CACHE, MEMORY])
+    memory = {MEMORY: cached.get(MEMORY, {})}
     tokens_BN = jnp.where(
         jnp.arange(slots) < length_B[:, None],
         jnp.pad(tokens_BM, ((0, 0), (0, rules.length))),
@@ -231,7 +285,7 @@ def _write(model, params, states, tokens_BM, length_B, key_B, rules, strategy):
     )
     logits_BV = scores(jnp.take_along_axis(x_BMD, (length_B - 1)[:, None, None], axis=1)[:, 0])
     return strategy.write(
-        Prompt(tokens_BN, length_B, logits_BV, widen(left.get(CACHE, {}), slots), advance),
+        Prompt(tokens_BN, length_B, logits_BV, widen(cached.get(CACHE, {}), slots), advance),
         rules,
         key_B,
     )

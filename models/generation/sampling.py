@@ -1,6 +1,6 @@
-"""One id a row and step: the likeliest, or one drawn from the likelier ones (Fan et al. 2018, Holtzman et al. 2019).
+"""Greedy decoding and sampling (Fan et al. 2018, section 5.4; Holtzman et al. 2019, section 3.1).
 
-B batch   T written length   N slots   V vocabulary   K candidates
+B batch   T generated length   N slots   V vocabulary   K candidates
 """
 
 import dataclasses
@@ -12,22 +12,28 @@ import jax.numpy as jnp
 
 
 class Prompt(NamedTuple):
-    """Rows that were read, with what goes on from there.
+    """Prompts after the model's prefill, and the function that continues from there.
 
-    tokens_BN: the prompts, with room behind them; length_B: of each prompt; logits_BV: of its next word; advance: a function
-    (cache, token_B, position_B) -> (logits_BV, cache) that reads one word a row. cache: a tree for `models.layers.cache.gather`.
+    tokens_BN: int32, the prompts, with room for the generated tokens behind them.
+    length_B: int32, the length of each prompt.
+    logits_BV: float32, the logits of the first token to generate.
+    cache: the key-value cache, a tree for `models.layers.cache.gather`.
+    advance: a function (cache, token_B, position_B) -> (logits_BV, cache), one decoding step.
     """
 
     tokens_BN: jax.Array
     length_B: jax.Array
     logits_BV: jax.Array
     cache: Any
-    advance: Callable
+    advance: Callable[[Any, jax.Array, jax.Array], tuple[jax.Array, Any]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Rules:
-    """What may be written, whoever chooses: see `models.generation.generate.generate`."""
+    """Which tokens may be generated, and when a row ends.
+
+    The fields are arguments of `models.generation.generate.generate`.
+    """
 
     length: int
     end: int | None
@@ -35,44 +41,89 @@ class Rules:
     size: int
     no_repeat_ngram: int | None
 
-    def known(self, logits_BV):
-        """-inf for the ids from `size` on, which belong to no word."""
+    def known(self, logits_BV: jax.Array) -> jax.Array:
+        """Return the logits, with -inf for the ids from `size` on, which are no tokens."""
         return jnp.where(jnp.arange(logits_BV.shape[-1]) < self.size, logits_BV, -jnp.inf)
 
-    def ends(self, ids):
-        """Whether each is the end: bool."""
+    def ends(self, ids: jax.Array) -> jax.Array:
+        """Return which of the ids are the end token, bool of the same shape."""
         return jnp.zeros_like(ids, bool) if self.end is None else ids == self.end
 
-    def new(self, scores_BV, tokens_BN, count_B):
-        """-inf for the ids that would repeat an n-gram of a row's first `count` tokens (Paulus et al. 2017, section 2.5)."""
+    def new(self, scores_BV: jax.Array, tokens_BN: jax.Array, count_B: jax.Array) -> jax.Array:
+        """Return the scores, with -inf for tokens that would repeat an n-gram of their row.
+
+        Paulus et al. 2017, section 2.5.
+
+        Args:
+          scores_BV: scores of the next token.
+          tokens_BN: the rows.
+          count_B: the number of tokens in each row so far.
+        """
         n, N = self.no_repeat_ngram, tokens_BN.shape[1]
         if n is None or n > N:
             return scores_BV
-        row, begins = jnp.arange(len(tokens_BN))[:, None], N - n + 1
-        repeated = jnp.arange(n - 1, N) < count_B[:, None]
+        row, num_ngrams = jnp.arange(len(tokens_BN))[:, None], N - n + 1
+        is_repeated = jnp.arange(n - 1, N) < count_B[:, None]
         for i in range(n - 1):
             last_B1 = jnp.take_along_axis(tokens_BN, (count_B - (n - 1) + i)[:, None], axis=1)
-            repeated &= tokens_BN[:, i : i + begins] == last_B1
-        return scores_BV.at[row, tokens_BN[:, n - 1 :]].min(jnp.where(repeated, -jnp.inf, jnp.inf))
+            is_repeated &= tokens_BN[:, i : i + num_ngrams] == last_B1
+        return scores_BV.at[row, tokens_BN[:, n - 1 :]].min(
+            jnp.where(is_repeated, -jnp.inf, jnp.inf)
+        )
 
 
-def behind(tokens_BN, length_B, T):
-    """The T tokens behind each row's first ones, [B, T]."""
+def make_rules(
+    model: Any,
+    length: int,
+    end: int | None,
+    pad: int,
+    size: int | None,
+    no_repeat_ngram: int | None,
+) -> Rules:
+    """Return the rules of a decoding. Arguments: as of `models.generation.generate.generate`.
+
+    Raises:
+      ValueError: an argument is out of range.
+    """
+    vocab = model.config.vocab
+    for name, value in (("length", length), ("no_repeat_ngram", no_repeat_ngram)):
+        if value is not None and value < 1:
+            raise ValueError(f"{name} is {value}; it must be at least 1")
+    if size is not None and not 1 <= size <= vocab:
+        raise ValueError(
+            f"size is {size}; it must be at least 1 and at most the {vocab} ids of the model"
+        )
+    return Rules(
+        length=length, end=end, pad=pad, size=size or vocab, no_repeat_ngram=no_repeat_ngram
+    )
+
+
+def behind(tokens_BN: jax.Array, length_B: jax.Array, T: int) -> jax.Array:
+    """Return the T tokens after the first `length_B` of each row, [B, T]."""
     return jnp.take_along_axis(tokens_BN, length_B[:, None] + jnp.arange(T), axis=1)
 
 
 @dataclasses.dataclass(frozen=True)
 class Greedy:
-    """The likeliest id."""
+    """Generate the likeliest token at each step."""
 
-    def choose(self, scores_BV, key_B):
+    def choose(self, scores_BV: jax.Array, key_B: jax.Array) -> jax.Array:
+        """Return the id of the highest score, int [B]."""
         return jnp.argmax(scores_BV, axis=-1)
 
-    def write(self, prompt, rules, key_B):
-        """int32 [B, T]: rows of chosen ids, up to the end of each."""
+    def write(self, prompt: Prompt, rules: Rules, key_B: jax.Array) -> jax.Array:
+        """Return the generated ids, int32 [B, T], with padding behind the end of each row.
+
+        Args:
+          prompt: the prompts.
+          rules: which tokens are allowed.
+          key_B: the random key of each row.
+        """
         row = jnp.arange(len(prompt.length_B))
 
-        def choose(t, tokens_BN, ended_B, logits_BV):
+        def choose(
+            t: jax.Array, tokens_BN: jax.Array, ended_B: jax.Array, logits_BV: jax.Array
+        ) -> tuple[jax.Array, jax.Array, jax.Array]:
             scores_BV = rules.new(rules.known(logits_BV), tokens_BN, prompt.length_B + t)
             next_B = self.choose(
                 scores_BV, jax.vmap(jax.random.fold_in, (0, None))(key_B, t)
@@ -84,11 +135,11 @@ class Greedy:
                 next_B,
             )
 
-        def unfinished(state):
+        def unfinished(state: tuple[Any, ...]) -> jax.Array:
             t, _, ended_B, _, _ = state
             return (t < rules.length) & ~ended_B.all()
 
-        def step(state):
+        def step(state: tuple[Any, ...]) -> tuple[Any, ...]:
             t, tokens_BN, ended_B, last_B, cache = state
             logits_BV, cache = prompt.advance(cache, last_B, prompt.length_B + t - 1)
             return t + 1, *choose(t, tokens_BN, ended_B, logits_BV), cache
@@ -100,30 +151,41 @@ class Greedy:
 
 @dataclasses.dataclass(frozen=True)
 class Sample(Greedy):
-    """An id drawn by softmax(logits / temperature), of the `top_k` likeliest, of those the fewest that have a mass of `top_p`."""
+    """Sample a token from softmax(logits / temperature).
+
+    temperature: above 0; 1 is the model's own distribution.
+    top_k: sample from this number of the likeliest tokens; None: from all (Fan et al. 2018).
+    top_p: of these, sample from the fewest whose probabilities sum to `top_p` (Holtzman et al.
+      2019).
+
+    Raises:
+      ValueError: a field is out of range.
+    """
 
     temperature: float = 1.0
     top_k: int | None = None
     top_p: float = 1.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not 0 < self.temperature < float("inf"):
             raise ValueError(
-                f"temperature is {self.temperature}; it must be positive (near 0, the likeliest word is drawn nearly always)"
+                f"temperature is {self.temperature}; it must be positive and finite (near 0, the "
+                "likeliest token is nearly always sampled)"
             )
         if self.top_k is not None and self.top_k < 1:
             raise ValueError(f"top_k is {self.top_k}; it must be at least 1")
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p is {self.top_p}; it must be above 0 and at most 1")
 
-    def choose(self, scores_BV, key_B):
-        draw = jax.vmap(jax.random.categorical)
+    def choose(self, scores_BV: jax.Array, key_B: jax.Array) -> jax.Array:
+        """Return a sampled id of each row, int [B]."""
+        sample = jax.vmap(jax.random.categorical)
         scores_BV = scores_BV / self.temperature
         if self.top_k is None and self.top_p == 1:
-            return draw(key_B, scores_BV)
+            return sample(key_B, scores_BV)
         V = scores_BV.shape[-1]
         scores_BK, id_BK = jax.lax.top_k(scores_BV, min(self.top_k or V, V))
-        mass_BK = jax.nn.softmax(scores_BK)
-        before_BK = jnp.cumsum(mass_BK, axis=-1) - mass_BK
-        chosen_B = draw(key_B, jnp.where(before_BK < self.top_p, scores_BK, -jnp.inf))
-        return jnp.take_along_axis(id_BK, chosen_B[:, None], axis=1)[:, 0]
+        probability_BK = jax.nn.softmax(scores_BK)
+        before_BK = jnp.cumsum(probability_BK, axis=-1) - probability_BK
+        index_B = sample(key_B, jnp.where(before_BK < self.top_p, scores_BK, -jnp.inf))
+        return jnp.take_along_axis(id_BK, index_B[:, None], axis=1)[:, 0]

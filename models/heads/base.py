@@ -1,9 +1,10 @@
-"""What every fine-tuned model is: a pretrained encoder, and beside it a new head, which a class of its own adds.
+"""The base of fine-tuned models: a pretrained encoder, to which a subclass adds a new head.
 
 B batch   L length   D width
 """
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 
 from models import build
@@ -12,20 +13,57 @@ from models.layers.ops import PLAIN, Ops
 
 
 class Headed(nn.Module):
-    """`states` is what the head tells, and all there is: nothing is left to tell of words."""
+    """A pretrained encoder with a head.
+
+    A subclass makes its head in `setup` and implements `states`, which returns the head's output.
+    There is no output for tokens of the vocabulary.
+    """
 
     config: HeadedConfig
     ops: Ops = PLAIN
 
-    def setup(self):
+    def setup(self) -> None:
+        """Make the encoder."""
         self.encoder = build(self.config.encoder, ops=self.ops)
 
-    def __call__(self, token_ids, attention_mask, token_type_ids=None, train=False):
+    def __call__(
+        self,
+        token_ids: jax.Array,
+        attention_mask: jax.Array,
+        token_type_ids: jax.Array | None = None,
+        train: bool = False,
+    ) -> jax.Array:
+        """Return the head's output.
+
+        Args:
+          token_ids: int32 [B, L].
+          attention_mask: bool [B, L], False on padding.
+          token_type_ids: int32 [B, L]; all 0 by default.
+          train: whether dropout is applied.
+        """
         return self.states(token_ids, attention_mask, token_type_ids, train)
 
-    def read(self, token_ids, attention_mask, token_type_ids, train):
-        """(last hidden states [B, L, D], the pooled first position [B, D]). An encoder of one token type tells the texts of a pair apart by what
-        stands between them."""
+    def states(
+        self,
+        token_ids: jax.Array,
+        attention_mask: jax.Array,
+        token_type_ids: jax.Array | None = None,
+        train: bool = False,
+    ) -> jax.Array:
+        """Return the head's output. Arguments: as of the call."""
+        raise NotImplementedError
+
+    def read(
+        self,
+        token_ids: jax.Array,
+        attention_mask: jax.Array,
+        token_type_ids: jax.Array | None,
+        train: bool,
+    ) -> tuple[jax.Array, jax.Array]:
+        """Return the last hidden states [B, L, D] and the pooled first position [B, D].
+
+        In an encoder of one token type the texts of a pair differ by their separators alone.
+        """
         if token_type_ids is not None:
             token_type_ids = jnp.minimum(token_type_ids, self.config.encoder.segments - 1)
         return self.encoder.encode(token_ids, attention_mask, token_type_ids, train=train)

@@ -1,7 +1,7 @@
-"""A pretrained encoder and one new layer, which tells the class of a text or of a pair of texts, or its score (Devlin et al. 2018, section 4.1).
+"""Classification or regression of a text or a pair of texts (Devlin et al. 2018, section 4.1).
 
-The row is read where every encoder gathers it: at its first position, through its pooler, or through a new hidden
-layer where it has none, as Hugging Face transformers have it.
+The head reads the first position: through the encoder's pooler, or, where it has none, through a
+new hidden layer, as in Hugging Face transformers.
 
 B batch   L length   C classes
 """
@@ -9,18 +9,29 @@ B batch   L length   C classes
 from functools import partial
 
 import flax.linen as nn
+import jax
 
-from models.config.heads import ClassifierConfig
+from models.config.heads import ClassifierConfig, HeadedConfig
 from models.heads.base import Headed
 from models.layers.dropout import Dropout
 from models.layers.heads import ClassHead, HiddenClassHead
 from models.layers.mlp import gelu
+from models.layers.ops import Ops
 
 ACTIVATIONS = {"gelu": gelu, "relu": nn.relu}
 
 
-def make_row_head(config, outputs, ops):
-    """Return the head that scores a row of a fine-tuned model: of an encoder without a pooler it has a hidden layer."""
+def make_row_head(config: HeadedConfig, outputs: int, ops: Ops) -> ClassHead | HiddenClassHead:
+    """Return the head that scores a row.
+
+    Args:
+      config: the fine-tuned model.
+      outputs: the number of scores.
+      ops: the operations.
+
+    Returns:
+      A head with a hidden layer for an encoder without a pooler, otherwise one without.
+    """
     dropout, activation = partial(Dropout, config.dropout, ops=ops), config.encoder.head_activation
     if activation is None:
         return ClassHead(outputs, dropout, ops)
@@ -28,17 +39,22 @@ def make_row_head(config, outputs, ops):
 
 
 class Classifier(Headed):
-    """token_ids, token_type_ids: int32 [B, L]; attention_mask: bool [B, L], False on padding.
-
-    Returns float32 [B, C], logits of the classes, or one score.
-    """
+    """One score for each class, or one score in all for a regression."""
 
     config: ClassifierConfig
 
-    def setup(self):
+    def setup(self) -> None:
+        """Make encoder and head."""
         super().setup()
         self.classifier = make_row_head(self.config, self.config.outputs, self.ops)
 
-    def states(self, token_ids, attention_mask, token_type_ids=None, train=False):
+    def states(
+        self,
+        token_ids: jax.Array,
+        attention_mask: jax.Array,
+        token_type_ids: jax.Array | None = None,
+        train: bool = False,
+    ) -> jax.Array:
+        """Return the logits of the classes, or the score, float32 [B, C]."""
         _, pooled_BD = self.read(token_ids, attention_mask, token_type_ids, train)
         return self.classifier(pooled_BD, train)

@@ -1,25 +1,33 @@
-"""A pretrained encoder and one new layer, which scores each choice of a question in a row of its own (Devlin et al. 2018, section 4.4).
+"""Multiple choice: a score for each choice of a question (Devlin et al. 2018, section 4.4).
 
-A choice is read as the row of a text pair is (models/heads/classifier.py), so that there may be any number of them.
+Each choice is a row of its own, read as the row of a text pair is (models/heads/classifier.py), so
+that there may be any number of them.
 
-B questions   C choices of each   L length
+B questions   C choices of each   L length   N = B C rows   D width
 """
+
+import jax
 
 from models.heads.base import Headed
 from models.heads.classifier import make_row_head
 
 
 class Chooser(Headed):
-    """token_ids, token_type_ids: int32 [B, C, L]; attention_mask: bool [B, C, L], False on padding.
+    """A score for each choice; all inputs are [B, C, L]."""
 
-    Returns float32 [B, C], a score for each choice.
-    """
-
-    def setup(self):
+    def setup(self) -> None:
+        """Make encoder and head."""
         super().setup()
         self.classifier = make_row_head(self.config, 1, self.ops)
 
-    def states(self, token_ids, attention_mask, token_type_ids=None, train=False):
+    def states(
+        self,
+        token_ids: jax.Array,
+        attention_mask: jax.Array,
+        token_type_ids: jax.Array | None = None,
+        train: bool = False,
+    ) -> jax.Array:
+        """Return the logits of the choices, float32 [B, C]."""
         B, C, L = token_ids.shape
         token_type_ids_NL = None if token_type_ids is None else token_type_ids.reshape(B * C, L)
         _, pooled_ND = self.read(

@@ -1,4 +1,4 @@
-"""A pretrained encoder and one new layer, which tells of each token how well an answer begins and ends there (Devlin et al. 2018, section 4.2).
+"""Extractive question answering: the first and last token of the answer (Devlin et al. 2018, 4.2).
 
 A row is `[CLS] question [SEP] context [SEP]`; [CLS] stands for "no answer here" (section 4.3).
 
@@ -7,21 +7,28 @@ B batch   L length   D width
 
 from functools import partial
 
+import jax
+
 from models.heads.base import Headed
 from models.layers.dropout import Dropout
 from models.layers.heads import ClassHead
 
 
 class SpanReader(Headed):
-    """token_ids, token_type_ids: int32 [B, L]; attention_mask: bool [B, L], False on padding.
+    """Two scores of each token: as the first of the answer, and as the last."""
 
-    Returns float32 [B, L, 2]: logits of the first token and of the last.
-    """
-
-    def setup(self):
+    def setup(self) -> None:
+        """Make encoder and head."""
         super().setup()
         self.span = ClassHead(2, partial(Dropout, self.config.dropout, ops=self.ops), self.ops)
 
-    def states(self, token_ids, attention_mask, token_type_ids=None, train=False):
+    def states(
+        self,
+        token_ids: jax.Array,
+        attention_mask: jax.Array,
+        token_type_ids: jax.Array | None = None,
+        train: bool = False,
+    ) -> jax.Array:
+        """Return the logits of the answer's first and last token, float32 [B, L, 2]."""
         x_BLD, _ = self.read(token_ids, attention_mask, token_type_ids, train)
         return self.span(x_BLD, train)

@@ -1,11 +1,13 @@
-"""A pretrained encoder and one new layer, which tells the tag of each word at its first piece (Devlin et al. 2018, section 5.3).
+"""Token classification: the tag of each word, at its first token (Devlin et al. 2018, section 5.3).
 
-It reads the last hidden states, through dropout and no other layer, as Hugging Face transformers have it for every encoder here.
+The head is one linear map of the last hidden states with dropout, as in Hugging Face transformers.
 
 B batch   L length   D width   C tags
 """
 
 from functools import partial
+
+import jax
 
 from models.config.heads import TaggerConfig
 from models.heads.base import Headed
@@ -14,18 +16,23 @@ from models.layers.heads import ClassHead
 
 
 class Tagger(Headed):
-    """token_ids, token_type_ids: int32 [B, L]; attention_mask: bool [B, L], False on padding.
-
-    Returns float32 [B, L, C], logits of the tags at each token.
-    """
+    """A score for each tag at each token."""
 
     config: TaggerConfig
 
-    def setup(self):
+    def setup(self) -> None:
+        """Make encoder and head."""
         super().setup()
         dropout = partial(Dropout, self.config.dropout, ops=self.ops)
         self.classifier = ClassHead(self.config.outputs, dropout, self.ops)
 
-    def states(self, token_ids, attention_mask, token_type_ids=None, train=False):
+    def states(
+        self,
+        token_ids: jax.Array,
+        attention_mask: jax.Array,
+        token_type_ids: jax.Array | None = None,
+        train: bool = False,
+    ) -> jax.Array:
+        """Return the logits of the tags, float32 [B, L, C]."""
         x_BLD, _ = self.read(token_ids, attention_mask, token_type_ids, train)
         return self.classifier(x_BLD, train)

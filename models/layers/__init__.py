@@ -1,1 +1,4 @@
-"""The parts that papers share: five seams (core, attention, mlp, wiring, depth), each passed as a constructor."""
+"""Layers that several papers share: attention, feed-forward networks, norms, wiring and stacks.
+
+Each takes the modules inside it as constructors.
+"""

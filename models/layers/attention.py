@@ -1,19 +1,24 @@
-"""Multi-head attention (Vaswani et al. 2017, section 3.2): each position reads a weighted mean of the others.
+"""Multi-head attention (Vaswani et al. 2017, section 3.2).
 
-B batch   L length   M length of what is read   D width   H heads   K head width
+B batch   L query length   M key length   D width   H heads   K head width
 """
 
 from functools import partial
 
 import flax.linen as nn
+import jax
 
 from models.layers.dropout import Dropout
 from models.layers.linear import TRUNCATED, Dense, Init, Part
+from models.layers.masks import Mask
 from models.layers.ops import PLAIN, Ops
 
 
 class Attention(nn.Module):
-    """Project, attend, project. x reads `memory`, or itself. A paper that changes the softmax passes its own `ops.attend`."""
+    """Project x to queries, keys and values, attend, and project back (section 3.2.2).
+
+    A paper that changes the softmax passes its own `ops.attend`.
+    """
 
     num_heads: int
     head_width: int | None = None  # D / H by default
@@ -21,12 +26,34 @@ class Attention(nn.Module):
     kernel_init: Init = TRUNCATED
     query_init: Init | None = None  # `kernel_init` by default
     out_init: Init | None = None  # `kernel_init` by default
-    dropout: Part = partial(Dropout, 0.0)  # on the attention weights
+    dropout: Part = partial(Dropout, 0.0)  # of the attention weights
     scale: float | None = None  # of the scores; K ** -0.5 by default
     ops: Ops = PLAIN
 
     @nn.compact
-    def __call__(self, x_BLD, memory_BMD=None, train=False, mask=None, bias=None):
+    def __call__(
+        self,
+        x_BLD: jax.Array,
+        memory_BMD: jax.Array | None = None,
+        train: bool = False,
+        mask: Mask | jax.Array | None = None,
+        bias: jax.Array | None = None,
+    ) -> jax.Array:
+        """Return what each position of x gathers from the positions that it attends to.
+
+        Args:
+          x_BLD: activations from which the queries are computed.
+          memory_BMD: activations from which keys and values are computed; x itself by default.
+          train: whether the attention weights are dropped out.
+          mask: a `Mask`, or bool broadcastable to [B, H, L, M], True where a query may attend.
+          bias: float broadcastable to [B, H, L, M], added to the scores.
+
+        Returns:
+          Activations [B, L, D].
+
+        Raises:
+          ValueError: D does not divide into `num_heads` heads, and `head_width` is not given.
+        """
         D = x_BLD.shape[-1]
         if self.head_width is None and D % self.num_heads:
             raise ValueError(f"a width of {D} does not divide into {self.num_heads} heads")
@@ -35,13 +62,13 @@ class Attention(nn.Module):
         query = project(shape_HK, kernel_init=self.query_init or self.kernel_init, name="query")
         out = partial(project, contract=2, kernel_init=self.out_init or self.kernel_init)
 
-        read_BMD = x_BLD if memory_BMD is None else memory_BMD
+        source_BMD = x_BLD if memory_BMD is None else memory_BMD
         q_BLHK = query(x_BLD)
-        k_BMHK = project(shape_HK, name="key")(read_BMD)
-        v_BMHK = project(shape_HK, name="value")(read_BMD)
-        # None where nothing is dropped: some kernels cannot drop.
+        k_BMHK = project(shape_HK, name="key")(source_BMD)
+        v_BMHK = project(shape_HK, name="value")(source_BMD)
+        # None without dropout: some attention kernels have no dropout.
         drop = self.dropout(deterministic=not train).draw()
-        o_BLHK = self.ops.attend(
+        out_BLHK = self.ops.attend(
             q_BLHK, k_BMHK, v_BMHK, mask=mask, bias=bias, scale=self.scale, drop=drop
         )
-        return out(D, name="out")(o_BLHK)
+        return out(D, name="out")(out_BLHK)

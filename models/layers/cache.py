@@ -1,42 +1,59 @@
-"""The keys and values of every attention that decoding keeps, so that each word is read once.
+"""The key-value cache of incremental decoding: each token passes through the model once.
 
-They are two collections of Linen variables, which `models.generation.cached_attention` writes and reads. `cache` has a decoder's own
-keys and values, one slot a position: a prompt leaves its own there; then a `Step` at a time is written behind them. `memory` has those
-of what a decoder reads beside its own words, which a prompt leaves there for good. Neither is there in training.
+It consists of two collections of Linen variables, which `models.generation.cached_attention` writes
+and reads. `CACHE` has the keys and values of a decoder's self-attention, one slot a position: the
+prompt fills the first slots, and each decoding step one more. `MEMORY` has those of its
+cross-attention, which the prompt fills once. Training has neither.
 
-B batch   N slots   L length   D width   H heads   K head width   P rows of a table
+B batch   N slots   L length   D width   H heads   K head width   P positions of a table
 """
+
+from typing import Any
 
 import flax.struct
 import jax
 import jax.numpy as jnp
 
-CACHE, MEMORY = "cache", "memory"  # [..., B, H, N, K]; the dots are a scanned stack's layers
+CACHE, MEMORY = "cache", "memory"  # leaves [..., B, H, N, K]; a scanned stack's layers come first
 
 
 class Step(flax.struct.PyTreeNode):
-    """Where one word of each row stands: position_B, int32, which is also its slot among the `slots` of the cache."""
+    """A decoding step, which reads one token of each row.
+
+    position_B: int32, the position of that token, which is also its slot in the cache.
+    slots: the number of slots in the cache.
+    """
 
     position_B: jax.Array
     slots: int = flax.struct.field(pytree_node=False)
 
 
-def at(table_PD, L, step=None):
-    """The rows of a table of positions for L words from the first on [L, D], or for a step's one word a row [B, 1, D].
+def at(table_PD: jax.Array, L: int, step: Step | None = None) -> jax.Array:
+    """Return the position embeddings of the first L positions, or of a step's tokens.
 
-    Raises ValueError where the cache has more slots than the table has rows.
+    Args:
+      table_PD: an embedding of each position.
+      L: the number of positions, counted from the first; not used with `step`.
+      step: a decoding step.
+
+    Returns:
+      Embeddings [L, D], or [B, 1, D] with `step`.
+
+    Raises:
+      ValueError: the cache has more slots than the table has positions.
     """
     if step is None:
         return table_PD[:L]
     if step.slots > len(table_PD):
         raise ValueError(
-            f"a prompt and what is to be written behind it take {step.slots} positions; the model has {len(table_PD)} (model.length)"
+            f"the prompt and the tokens to be generated take {step.slots} positions; "
+            f"the model has {len(table_PD)} (model.length)"
         )
     return table_PD[step.position_B][:, None]
 
 
-def widen(cache, slots):
-    """Room for `slots` positions in all, of which a prompt has filled the first."""
+def widen(cache: Any, slots: int) -> Any:
+    """Return a cache [..., B, H, N, K] padded with zeros to `slots` slots in place of N."""
     return jax.tree.map(
         lambda x: jnp.pad(
             x, [(0, slots - n if axis == x.ndim - 2 else 0) for axis, n in enumerate(x.shape)]
@@ -45,6 +62,6 @@ def widen(cache, slots):
     )
 
 
-def gather(cache, row_B):
-    """The rows of that number, of which one may be taken several times."""
+def gather(cache: Any, row_B: jax.Array) -> Any:
+    """Return the rows `row_B` of a cache along its batch axis; a row may be taken several times."""
     return jax.tree.map(lambda x: jnp.take(x, row_B, axis=x.ndim - 4), cache)

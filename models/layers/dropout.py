@@ -1,4 +1,4 @@
-"""Dropout (Srivastava et al. 2014): each activation is zero with probability `rate`, and the others grow so that the mean stays."""
+"""Dropout (Srivastava et al. 2014)."""
 
 from collections.abc import Callable
 
@@ -11,14 +11,21 @@ from models.layers.ops import PLAIN, Ops
 
 
 class Drop(flax.struct.PyTreeNode):
-    """Dropout whose key is drawn already: a pure linear function, which a backward pass may compute again."""
+    """Dropout with a fixed key: a pure linear function, which a backward pass may recompute.
 
-    key: jax.Array  # two uint32
+    key: two uint32.
+    rate: the probability that an activation is zero.
+    shared: the axes along which one draw is broadcast.
+    function: the operation `Ops.drop`.
+    """
+
+    key: jax.Array
     rate: float = flax.struct.field(pytree_node=False)
     shared: tuple[int, ...] = flax.struct.field(pytree_node=False)
-    function: Callable = flax.struct.field(pytree_node=False, default=PLAIN.drop)
+    function: Callable[..., jax.Array] = flax.struct.field(pytree_node=False, default=PLAIN.drop)
 
-    def __call__(self, x):
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Return x with dropout, in its own shape and dtype."""
         if self.rate == 1:
             return jnp.zeros_like(x)
         shape = list(x.shape)
@@ -28,23 +35,26 @@ class Drop(flax.struct.PyTreeNode):
 
 
 class Dropout(nn.Module):
-    """Drop with probability `rate`. The values along the axes `shared` are dropped together.
+    """Zero each activation with probability `rate`, and divide the others by 1 - rate.
 
-    Each call draws a key from the stream "dropout": layers, steps and micro-batches differ.
+    shared: the axes along which one draw is broadcast.
+    deterministic: True for no dropout; given here or in the call.
+    Each call takes a new key from the stream "dropout": layers, steps and microbatches differ.
     """
 
     rate: float
     shared: tuple[int, ...] = ()
-    deterministic: bool | None = None  # here or in the call
+    deterministic: bool | None = None
     ops: Ops = PLAIN
 
     @nn.compact
-    def __call__(self, x, deterministic=None):
+    def __call__(self, x: jax.Array, deterministic: bool | None = None) -> jax.Array:
+        """Return x with dropout; x itself where `deterministic` or without a rate."""
         drop = self.draw(deterministic)
         return x if drop is None else drop(x)
 
-    def draw(self, deterministic=None):
-        """Return the `Drop` of one call, or None where nothing is dropped."""
+    def draw(self, deterministic: bool | None = None) -> Drop | None:
+        """Return the dropout of one call, with a key of its own; None where nothing is dropped."""
         if nn.merge_param("deterministic", self.deterministic, deterministic) or self.rate == 0:
             return None
         key = jax.random.key_data(self.make_rng("dropout")).reshape(-1)[-2:]

@@ -1,6 +1,6 @@
-"""What BERT and its heirs read: a word, its position and its segment, as one vector.
+"""The input embeddings of BERT and the encoders derived from it.
 
-B batch   L length   D width   S segments
+B batch   L length   D width   T token types
 """
 
 from functools import partial
@@ -16,10 +16,14 @@ from models.layers.packing import places
 
 
 class Embeddings(nn.Module):
-    """word + position + segment, normalised (Devlin et al. 2018, section 3, figure 2).
+    """norm(token + position + token type) (Devlin et al. 2018, section 3, figure 2).
 
-    length: the longest row. types: kinds of segments, or 0 where they are not told apart. first: the row of the table of positions that a row's first token reads.
-    segment_ids: the text that a token belongs to, where a row has several side by side: positions begin anew with each.
+    vocab: rows of the table of token embeddings.
+    width: D.
+    length: the length of the longest row.
+    types: the number of token types; 0 for an encoder without them.
+    epsilon: added to the variance in the norm.
+    first: the row of the position table that belongs to the first token of a row.
     """
 
     vocab: int
@@ -31,7 +35,8 @@ class Embeddings(nn.Module):
     first: int = 0
     ops: Ops = PLAIN
 
-    def setup(self):
+    def setup(self) -> None:
+        """Make the tables and the norm."""
         self.token_embedding = Embed(self.vocab, self.width, ops=self.ops)
         self.position_embedding = Embed(self.first + self.length, self.width)
         if self.types:
@@ -39,11 +44,30 @@ class Embeddings(nn.Module):
         self.norm = LayerNorm(self.epsilon, self.ops)
         self.drop = self.dropout()
 
-    def __call__(self, token_ids, token_type_ids, train, segment_ids=None):
+    def __call__(
+        self,
+        token_ids: jax.Array,
+        token_type_ids: jax.Array,
+        train: bool,
+        segment_ids: jax.Array | None = None,
+    ) -> jax.Array:
+        """Return the embeddings [B, L, D].
+
+        Args:
+          token_ids: int32 [B, L].
+          token_type_ids: int32 [B, L]; not read without token types.
+          train: whether dropout is applied.
+          segment_ids: int32 [B, L], the packed text that a token belongs to; positions count from
+            the start of each text. None: one text a row.
+
+        Raises:
+          ValueError: L is above `length`.
+        """
         L = token_ids.shape[1]
         if L > self.length:
             raise ValueError(
-                f"a row of {L} tokens is longer than the {self.length} positions of the model (model.length)"
+                f"a row of {L} tokens is longer than the {self.length} positions "
+                "of the model (model.length)"
             )
         x_BLD = self.token_embedding(token_ids)
         if segment_ids is None:
@@ -51,7 +75,8 @@ class Embeddings(nn.Module):
         else:
             x_BLD += self.position_embedding(self.first + places(segment_ids))
         if self.types:
-            # A product with one-hot rows: the gradient of a gather would add B * L rows up in S places, one by one.
-            table_SD = self.token_type_embedding.embedding
-            x_BLD += jax.nn.one_hot(token_type_ids, self.types, dtype=table_SD.dtype) @ table_SD
+            # A matmul with one-hot rows: the gradient of a gather would add B * L rows, one by
+            # one, into T rows.
+            table_TD = self.token_type_embedding.embedding
+            x_BLD += jax.nn.one_hot(token_type_ids, self.types, dtype=table_TD.dtype) @ table_TD
         return self.drop(self.norm(x_BLD), deterministic=not train)

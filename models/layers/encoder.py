@@ -1,8 +1,9 @@
-"""What bidirectional encoders share: embeddings, a stack of layers, a pooler, and predicting masked tokens from its states.
+"""The common parts of bidirectional encoders: embeddings, layers, pooler, masked-LM prediction.
 
-A paper's own file says what differs: the activation, what shares parameters, what is predicted of a row.
+A paper's own file states how it differs: the activation, which parameters are shared, and what is
+predicted of a row.
 
-B batch   L length   P masked positions   D width   E width of a token's embedding   V vocabulary
+B batch   L length   P masked positions   D width   E embedding width   V vocabulary
 """
 
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 
 from models.layers.attention import Attention
@@ -25,15 +27,46 @@ from models.layers.stack import Stack
 from models.layers.wiring import PostNormLayer
 
 
-def make_embeddings(config, width, segments, *, ops, first=0):
-    """Return the module that embeds tokens, positions and `segments` kinds of token types in `width` dimensions."""
+def make_embeddings(
+    config: Any, width: int, segments: int, *, ops: Ops, first: int = 0
+) -> Embeddings:
+    """Return the embeddings module of an encoder.
+
+    Args:
+      config: the model's `EncoderConfig`.
+      width: the width of the embeddings.
+      segments: the number of token types.
+      ops: the operations.
+      first: the row of the position table that belongs to the first token of a row.
+    """
     c = config
     dropout = partial(Dropout, c.dropout, ops=ops)
     return Embeddings(c.vocab, width, c.length, segments, c.epsilon, dropout, first=first, ops=ops)
 
 
-def make_stack(config, depth, num_heads, mlp, *, ops, activation=gelu, share=False, name=None):
-    """Return a stack of BERT's layers with the rates, epsilon and compilation of a configuration, and these sizes."""
+def make_stack(
+    config: Any,
+    depth: int,
+    num_heads: int,
+    mlp: int,
+    *,
+    ops: Ops,
+    activation: Callable[[jax.Array], jax.Array] = gelu,
+    share: bool = False,
+    name: str | None = None,
+) -> Stack:
+    """Return a stack of BERT's layers.
+
+    Args:
+      config: the model's `EncoderConfig`, of which dropout, epsilon, scan and remat are read.
+      depth: the number of layers.
+      num_heads: the number of attention heads of a layer.
+      mlp: the width of the feed-forward network's hidden layer.
+      ops: the operations.
+      activation: of the feed-forward network.
+      share: whether all layers have the same parameters.
+      name: the Flax name of the stack, where it is made in a compact module.
+    """
     layer = partial(
         PostNormLayer,
         attention=partial(
@@ -58,20 +91,25 @@ def make_stack(config, depth, num_heads, mlp, *, ops, activation=gelu, share=Fal
 
 
 class PooledEncoder(nn.Module):
-    """Embeddings, layers, and the pooler that reads the first position.
+    """Embeddings, layers, and a pooler of the first position (Devlin et al. 2018, section 3).
 
-    embedding: the width E of a token's embedding where it is not that of the layers: a linear map lies between.
-    share: whether all layers are one. first: the position of a row's first token.
+    config: an `EncoderConfig`.
+    activation: of the feed-forward networks.
+    embedding: the width E of the token embeddings where it differs from D; a linear map [E, D]
+      follows them.
+    share: whether all layers have the same parameters.
+    first: the row of the position table that belongs to the first token of a row.
     """
 
     config: Any
     ops: Ops = PLAIN
-    activation: Callable = gelu
+    activation: Callable[[jax.Array], jax.Array] = gelu
     embedding: int | None = None
     share: bool = False
     first: int = 0
 
-    def setup(self):
+    def setup(self) -> None:
+        """Make embeddings, layers and pooler."""
         c = self.config
         self.embeddings = make_embeddings(
             c, self.embedding or c.width, c.segments, first=self.first, ops=self.ops
@@ -90,9 +128,14 @@ class PooledEncoder(nn.Module):
         self.pooler = Dense(c.width, ops=self.ops)
 
     def __call__(
-        self, token_ids, attention_mask, token_type_ids=None, train=False, segment_ids=None
-    ):
-        """Return the last hidden states [B, L, D] and the pooled first one [B, D]."""
+        self,
+        token_ids: jax.Array,
+        attention_mask: jax.Array,
+        token_type_ids: jax.Array | None = None,
+        train: bool = False,
+        segment_ids: jax.Array | None = None,
+    ) -> tuple[jax.Array, jax.Array]:
+        """Return the last hidden states [B, L, D] and the pooled first position [B, D]."""
         token_type_ids = jnp.zeros_like(token_ids) if token_type_ids is None else token_type_ids
         x_BLD = self.embeddings(token_ids, token_type_ids, train, segment_ids)
         if self.embedding is not None:
@@ -102,55 +145,79 @@ class PooledEncoder(nn.Module):
 
 
 class MaskedLanguageModel(nn.Module):
-    """Predicts masked tokens from an encoder's states, and what a paper adds of the row.
+    """Masked language modelling on an encoder, with a prediction of the row that a paper adds.
 
-    A subclass sets in `setup` its head `mlm_head`, and an encoder under a name of its own, which `body` returns.
-
-    token_ids, token_type_ids: int32 [B, L]; masked_positions: int32 [B, P]; attention_mask: bool [B, L], False on padding.
-    segment_ids: int32 [B, L], the text that a token belongs to, from 1, where a row has several side by side, none of which reads another.
-    Returns float32 logits of the tokens at `masked_positions` [B, P, V], or everywhere [B, L, V] without them, and what `read_row` returns.
+    A subclass makes in `setup` its head `mlm_head`, and an encoder under a name of its own, which
+    its property `body` returns.
     """
 
     config: Any
     ops: Ops = PLAIN
 
+    @property
+    def body(self) -> PooledEncoder:
+        """The encoder, which a subclass with another structure does not have."""
+        raise NotImplementedError
+
     def __call__(
         self,
-        token_ids,
-        attention_mask,
-        token_type_ids=None,
-        masked_positions=None,
-        segment_ids=None,
-        train=False,
-    ):
-        x_BPD, row = self.states(
+        token_ids: jax.Array,
+        attention_mask: jax.Array,
+        token_type_ids: jax.Array | None = None,
+        masked_positions: jax.Array | None = None,
+        segment_ids: jax.Array | None = None,
+        train: bool = False,
+    ) -> tuple[jax.Array, Any]:
+        """Return the logits of the masked tokens, and the prediction of the row.
+
+        Args:
+          token_ids: int32 [B, L].
+          attention_mask: bool [B, L], False on padding.
+          token_type_ids: int32 [B, L]; all 0 by default.
+          masked_positions: int32 [B, P]; all positions by default.
+          segment_ids: int32 [B, L], from 1, the packed text that a token belongs to. A token
+            attends to its own text only. None: one text a row.
+          train: whether dropout is applied.
+
+        Returns:
+          Logits, float32 [B, P, V], or [B, L, V] without `masked_positions`; and the result of
+          `read_row`.
+        """
+        x_BPD, row_prediction = self.states(
             token_ids, attention_mask, token_type_ids, masked_positions, segment_ids, train
         )
-        return self.logits(x_BPD), row
+        return self.logits(x_BPD), row_prediction
 
     def states(
         self,
-        token_ids,
-        attention_mask,
-        token_type_ids=None,
-        masked_positions=None,
-        segment_ids=None,
-        train=False,
-    ):
-        """Return what `logits` reads [B, P, D], and what `read_row` returns."""
+        token_ids: jax.Array,
+        attention_mask: jax.Array,
+        token_type_ids: jax.Array | None = None,
+        masked_positions: jax.Array | None = None,
+        segment_ids: jax.Array | None = None,
+        train: bool = False,
+    ) -> tuple[jax.Array, Any]:
+        """Return the hidden states [B, P, D] that `logits` reads, and the result of `read_row`."""
         x_BLD, pooled_BD = self.encode(
             token_ids, attention_mask, token_type_ids, train, segment_ids
         )
         return take_positions(x_BLD, masked_positions), self.read_row(pooled_BD)
 
-    def read_row(self, pooled_BD):
-        """Return what is predicted of the row: nothing here, so its pooled state."""
+    def read_row(self, pooled_BD: jax.Array) -> jax.Array:
+        """Return the prediction of the row; the pooled state [B, D] itself where there is none."""
         return pooled_BD
 
-    def logits(self, x_BPD):
-        """Return the scores of every token, float32 [B, P, V]."""
+    def logits(self, x_BPD: jax.Array) -> jax.Array:
+        """Return the logits of the vocabulary, float32 [B, P, V]."""
         return self.mlm_head(x_BPD, self.body.embeddings.token_embedding)
 
-    def encode(self, token_ids, attention_mask, token_type_ids=None, train=False, segment_ids=None):
-        """Return the last layer's hidden states [B, L, D] and the pooled first one [B, D]."""
+    def encode(
+        self,
+        token_ids: jax.Array,
+        attention_mask: jax.Array,
+        token_type_ids: jax.Array | None = None,
+        train: bool = False,
+        segment_ids: jax.Array | None = None,
+    ) -> tuple[jax.Array, jax.Array]:
+        """Return the last hidden states [B, L, D] and the pooled first position [B, D]."""
         return self.body(token_ids, attention_mask, token_type_ids, train, segment_ids)

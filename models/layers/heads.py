@@ -1,23 +1,24 @@
-"""What reads the last states: heads that more than one paper has.
+"""Output heads that several papers share.
 
-B batch   L length   P positions   D width   E width of the words' vectors   V vocabulary   C classes
+B batch   L length   P positions   D width   E embedding width   V vocabulary   C classes
 """
 
 from collections.abc import Callable
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 
-from models.layers.linear import Dense, Part
+from models.layers.linear import Dense, Embed, Part
 from models.layers.mlp import gelu
 from models.layers.norms import LayerNorm
 from models.layers.ops import PLAIN, Ops
 
 
-def take_positions(x_BLD, masked_positions):
-    """Return the states at the positions [B, P], or all of them where there are none: [B, P, D].
+def take_positions(x_BLD: jax.Array, masked_positions: jax.Array | None) -> jax.Array:
+    """Return the states at the positions [B, P], shape [B, P, D]; all states for None.
 
-    Before the vocabulary, which is the costliest product of a small model.
+    Called before the vocabulary's matmul, which is the most expensive of a small model.
     """
     if masked_positions is None:
         return x_BLD
@@ -25,49 +26,52 @@ def take_positions(x_BLD, masked_positions):
 
 
 class MaskedLMHead(nn.Module):
-    """A score for every word, by its similarity to the word's embedding (Devlin et al. 2018, section 3.1, task 1; appendix A.2)."""
+    """Logits of the vocabulary, from the similarity of a transformed state to each embedding.
+
+    Devlin et al. 2018, section 3.1, task 1, and appendix A.2.
+    """
 
     epsilon: float
-    act: Callable = gelu
+    act: Callable[[jax.Array], jax.Array] = gelu
     ops: Ops = PLAIN
 
     @nn.compact
-    def __call__(self, x_BPD, words):
-        """words: the `Embed` [V, E] that the model read. Returns float32 [B, P, V]."""
-        h_BPE = Dense(words.width, ops=self.ops, name="transform")(x_BPD)
-        h_BPE = self.ops.recompute(self.act)(h_BPE)
-        h_BPE = LayerNorm(self.epsilon, ops=self.ops, name="norm")(h_BPE)
-        scores_BPV = words.attend(h_BPE)
-        bias_V = self.param("bias", nn.initializers.zeros, (words.size,))
-        return self.ops.add_bias(scores_BPV, bias_V.astype(jnp.float32))
+    def __call__(self, x_BPD: jax.Array, token_embedding: Embed) -> jax.Array:
+        """Return logits, float32 [B, P, V]; token_embedding: the model's input table [V, E]."""
+        hidden_BPE = Dense(token_embedding.width, ops=self.ops, name="transform")(x_BPD)
+        hidden_BPE = self.ops.recompute(self.act)(hidden_BPE)
+        hidden_BPE = LayerNorm(self.epsilon, ops=self.ops, name="norm")(hidden_BPE)
+        logits_BPV = token_embedding.attend(hidden_BPE)
+        bias_V = self.param("bias", nn.initializers.zeros, (token_embedding.size,))
+        return self.ops.add_bias(logits_BPV, bias_V.astype(jnp.float32))
 
 
 class ClassHead(nn.Module):
-    """A score for every class, from the pooled row (Devlin et al. 2018, section 4.1)."""
+    """Logits of the classes: one linear map of the state (Devlin et al. 2018, section 4.1)."""
 
     classes: int
     dropout: Part
     ops: Ops = PLAIN
 
     @nn.compact
-    def __call__(self, pooled_BD, train=False):
-        """Returns float32 [B, C]."""
-        x_BD = self.dropout(name="dropout")(pooled_BD, deterministic=not train)
+    def __call__(self, x_BD: jax.Array, train: bool = False) -> jax.Array:
+        """Return logits, float32 [B, C], of states [B, D]; [..., C] of states [..., D]."""
+        x_BD = self.dropout(name="dropout")(x_BD, deterministic=not train)
         out = Dense(self.classes, result=jnp.float32, ops=self.ops, name="out")
         return out(x_BD).astype(jnp.float32)
 
 
 class HiddenClassHead(nn.Module):
-    """The same of an encoder without a pooler: a hidden layer, as wide as it, comes first."""
+    """Logits of the classes of an encoder without a pooler: a hidden layer [D, D] comes first."""
 
     classes: int
     dropout: Part
-    act: Callable
+    act: Callable[[jax.Array], jax.Array]
     ops: Ops = PLAIN
 
     @nn.compact
-    def __call__(self, first_BD, train=False):
-        """Returns float32 [B, C]."""
-        h_BD = Dense(first_BD.shape[-1], ops=self.ops, name="transform")(first_BD)
-        h_BD = self.ops.recompute(self.act)(h_BD)
-        return ClassHead(self.classes, self.dropout, self.ops, name="scores")(h_BD, train)
+    def __call__(self, first_BD: jax.Array, train: bool = False) -> jax.Array:
+        """Return logits, float32 [B, C], of the states [B, D] at the first position."""
+        hidden_BD = Dense(first_BD.shape[-1], ops=self.ops, name="transform")(first_BD)
+        hidden_BD = self.ops.recompute(self.act)(hidden_BD)
+        return ClassHead(self.classes, self.dropout, self.ops, name="scores")(hidden_BD, train)

@@ -1,17 +1,20 @@
-"""Trees of parameters with stacked layers (`layers`, with a leading axis of layers) or unstacked ones (`layer_0`, `layer_1`, ...).
+"""Stack and unstack the layers in a tree of parameters.
 
-The one place that changes between the two. Leaves are NumPy or JAX arrays; `unstack_layers` also works under `jax.jit`.
+Stacked: `layers`, whose leaves have a leading axis of layers. Unstacked: `layer_0`, `layer_1`, ...
+This is the one place that converts between the two. Leaves are NumPy or JAX arrays;
+`unstack_layers` also works under `jax.jit`.
 """
 
 import re
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
+from typing import Any
 
 import jax
 import numpy as np
 
 
-def flatten(tree, path: str = "") -> dict:
+def flatten(tree: Any, path: str = "") -> dict[str, Any]:
     """Return {path: leaf} of nested dicts, the keys joined by slashes."""
     if not isinstance(tree, Mapping):
         return {path: tree}
@@ -19,7 +22,7 @@ def flatten(tree, path: str = "") -> dict:
     return {path: leaf for leaves in inner for path, leaf in leaves.items()}
 
 
-def unflatten(leaves: Mapping) -> dict:
+def unflatten(leaves: Mapping[str, Any]) -> dict[str, Any]:
     """Return the nested dicts of {path: leaf}."""
     tree = {}
     for path, leaf in leaves.items():
@@ -31,37 +34,38 @@ def unflatten(leaves: Mapping) -> dict:
     return tree
 
 
-def stack_layers(layers: Sequence):
-    """Return one tree of NumPy arrays, with a leading axis of layers, of the trees of several layers."""
+def stack_layers(layers: Sequence[Any]) -> Any:
+    """Return the trees of the layers as one, of NumPy arrays with a leading axis of layers."""
     return jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *layers)
 
 
-def unstack_layers(params):
-    """Return the parameters with each `layers` as `layer_0`, `layer_1`, ...; all else is as it was."""
+def unstack_layers(params: Any) -> Any:
+    """Return the parameters with each `layers` as `layer_0`, `layer_1`, ...; the rest unchanged."""
     if not isinstance(params, Mapping):
         return params
     unstacked = {}
-    for name, part in params.items():
-        depth = len(jax.tree.leaves(part)[0]) if name == "layers" else 0
-        layers = {f"layer_{i}": jax.tree.map(itemgetter(i), part) for i in range(depth)}
-        unstacked |= layers or {name: unstack_layers(part)}
+    for name, subtree in params.items():
+        depth = len(jax.tree.leaves(subtree)[0]) if name == "layers" else 0
+        layers = {f"layer_{i}": jax.tree.map(itemgetter(i), subtree) for i in range(depth)}
+        unstacked |= layers or {name: unstack_layers(subtree)}
     return unstacked
 
 
-def match_layout(params, like) -> dict:
-    """Return the leaves of `params` that `like` has, each stack of layers stacked or unstacked as `like` has it.
+def match_layout(params: Any, like: Any) -> dict[str, Any]:
+    """Return the leaves of `params` that `like` has, its layers stacked or unstacked as in `like`.
 
-    Raises KeyError for a leaf that `params` lacks.
+    Raises:
+      KeyError: `params` lacks a leaf of `like`.
     """
-    found, leaves = flatten(params), {}
+    source, leaves = flatten(params), {}
     for path, leaf in flatten(like).items():
         stack, is_stacked, rest = path.partition("/layers/")
-        if path not in found and (layer := re.fullmatch(r"(.*)/layer_(\d+)/(.*)", path)):
-            leaves[path] = np.asarray(found[f"{layer[1]}/layers/{layer[3]}"])[int(layer[2])]
-        elif is_stacked and path not in found:
+        if path not in source and (layer := re.fullmatch(r"(.*)/layer_(\d+)/(.*)", path)):
+            leaves[path] = np.asarray(source[f"{layer[1]}/layers/{layer[3]}"])[int(layer[2])]
+        elif is_stacked and path not in source:
             leaves[path] = stack_layers(
-                [found[f"{stack}/layer_{i}/{rest}"] for i in range(leaf.shape[0])]
+                [source[f"{stack}/layer_{i}/{rest}"] for i in range(leaf.shape[0])]
             )
         else:
-            leaves[path] = found[path]
+            leaves[path] = source[path]
     return unflatten(leaves)

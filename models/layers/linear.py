@@ -1,6 +1,6 @@
-"""Linear maps and embedding tables: one place for initialisers and for the names of parameters.
+"""Linear maps and embedding tables, with their initialisers.
 
-B batch   L length   D width   V vocabulary
+I input features   O output features   V vocabulary   D width   ... any leading axes
 """
 
 import math
@@ -13,20 +13,22 @@ import jax.numpy as jnp
 
 from models.layers.ops import PLAIN, Ops
 
-Part = Callable[..., nn.Module]  # a constructor, e.g. partial(Attention, num_heads=12)
+Part = Callable[..., nn.Module]  # a constructor of modules, e.g. partial(Attention, num_heads=12)
 Init = nn.initializers.Initializer
 
-# A normal of 0.02 cut at two deviations and not rescaled, as BERT's own code draws it: what is left deviates by 0.0176.
+# A normal of 0.02 truncated at two standard deviations and not rescaled, as in BERT's own code: its
+# standard deviation is 0.0176.
 TRUNCATED = nn.initializers.truncated_normal(0.02)
 # A variance of 1/n for a kernel that sums n terms: the output is as large as the input.
 FAN_IN = nn.initializers.variance_scaling(1.0, "fan_in", "normal")
 
 
 class Dense(nn.Module):
-    """x @ kernel + bias over the last `contract` dimensions of x.
+    """x @ kernel + bias, which contracts the last `contract` dimensions of x.
 
-    features: how many it makes, or several dimensions of them, e.g. (H, K). result: the type of the product where it is not that of x
-    (logits, in float32).
+    features: the output dimension, or several of them, e.g. (H, K).
+    contract: how many dimensions of x are contracted.
+    result: the dtype of the output; that of x by default (float32 for logits).
     """
 
     features: int | Sequence[int]
@@ -37,43 +39,62 @@ class Dense(nn.Module):
     ops: Ops = PLAIN
 
     @nn.compact
-    def __call__(self, *x, act=None, drop=None) -> jax.Array:
-        """Return the map of x, or with `act` that of drop(act(*x)). drop: a `models.layers.dropout.Drop`, or None; only with `act`."""
+    def __call__(
+        self,
+        *x: jax.Array,
+        act: Callable[..., jax.Array] | None = None,
+        drop: Callable[[jax.Array], jax.Array] | None = None,
+    ) -> jax.Array:
+        """Return x @ kernel + bias, or drop(act(*x)) @ kernel + bias.
+
+        Args:
+          *x: the input [..., I]; with `act` one or several arrays, which are its arguments.
+          act: an activation, which the backward pass may recompute.
+          drop: a `models.layers.dropout.Drop`, applied behind `act`; only with `act`.
+
+        Returns:
+          The output [..., *features].
+        """
         assert drop is None or act is not None
-        read = x[0].shape[-self.contract :]
-        made = tuple(self.features) if isinstance(self.features, Sequence) else (self.features,)
+        in_shape = x[0].shape[-self.contract :]
+        features = self.features
+        out_shape = tuple(features) if isinstance(features, Sequence) else (features,)
 
-        def init(key, shape):
-            return self.kernel_init(key, (math.prod(read), math.prod(made))).reshape(
-                shape
-            )  # variances are those of the flat matrix
+        def init(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+            # The variance is that of the kernel as a matrix [I, O].
+            matrix_shape_IO = (math.prod(in_shape), math.prod(out_shape))
+            return self.kernel_init(key, matrix_shape_IO).reshape(shape)
 
-        kernel = self.param("kernel", init, (*read, *made))
+        kernel = self.param("kernel", init, (*in_shape, *out_shape))
         if act is None:
             y: Any = self.ops.linear(*x, kernel, self.contract, self.result)
         else:
             y = self.ops.activation_linear(act, x, drop, kernel, self.contract, self.result)
         if self.use_bias:
-            bias = self.param("bias", nn.initializers.zeros, made)
+            bias = self.param("bias", nn.initializers.zeros, out_shape)
             y = self.ops.add_bias(y, bias.astype(y.dtype))
         return y
 
 
 class Embed(nn.Module):
-    """A table of vectors, `embedding` [V, D]: read by id on the way in, and by similarity on the way out (`attend`)."""
+    """An embedding table [V, D], which embeds token ids and, tied to the output, makes logits.
+
+    size: V. width: D.
+    """
 
     size: int
     width: int
-    embedding_init: Init = TRUNCATED  # not `init`, which is every module's method
+    embedding_init: Init = TRUNCATED  # not `init`, which is a method of every module
     ops: Ops = PLAIN
 
-    def setup(self):
+    def setup(self) -> None:
+        """Make the table."""
         self.embedding = self.param("embedding", self.embedding_init, (self.size, self.width))
 
-    def __call__(self, ids):
-        """Return the vectors [..., D] of int32 ids [...]. An id outside of the table gives NaN, never its neighbour's vector."""
+    def __call__(self, ids: jax.Array) -> jax.Array:
+        """Return the embeddings [..., D] of int32 ids [...]; NaN for an id outside of the table."""
         return jnp.take(self.embedding, ids, axis=0, mode="fill")
 
-    def attend(self, x):
-        """Return the scores of every row of the table, float32 [..., V], for x [..., D]."""
+    def attend(self, x: jax.Array) -> jax.Array:
+        """Return the logits x @ table^T, float32 [..., V], of x [..., D]."""
         return self.ops.linear(x, self.embedding.T, 1, jnp.float32)

@@ -1,6 +1,8 @@
-"""Who may read whom, kept as its reasons: a kernel then skips what none may read, and never holds a mask of all pairs.
+"""Attention masks, represented by their rules instead of a dense array.
 
-B batch   L length of the readers   M length of what is read
+An attention kernel can then skip what is masked, and never holds an array of all pairs.
+
+B batch   L query length   M key length   H heads
 """
 
 from functools import reduce
@@ -14,18 +16,21 @@ from models.layers.cache import Step
 
 
 class Mask(flax.struct.PyTreeNode):
-    """All reasons hold at once; without any, everyone reads everything.
+    """A conjunction of rules; without any, every query attends to every key.
 
-    valid_BM:  bool, True on tokens, which stand on the left, and False on the padding behind them
-    segments:  int32 (of the readers [B, L], of what is read [B, M]); a segment is read by its own members alone
-    causal:    position l reads positions up to and including l
-    window:    with `causal`, l reads the nearest `window` of those, itself included: l - window < m <= l
-               (Child et al. 2019, "locally banded"). Without it, l reads `window // 2` positions on
-               either side and itself, |l - m| <= window // 2: 128 is 64 before, itself and 64 after, as
-               `local_attention` of ModernBERT (Warner et al. 2024) and `attention_window` of Longformer
-               (Beltagy et al. 2020)
-    step:      the readers are one word a row, and stand where it says; in a causal mask, while decoding
-    Raises ValueError for a window below 1, and for one without `causal` beside a step.
+    valid_BM: bool, True on tokens, which are on the left, False on the padding to their right.
+    segments: int32 (of the queries [B, L], of the keys [B, M]); a query attends to keys of its own
+      segment.
+    causal: query l attends to keys m <= l.
+    window: with `causal`, query l attends to the last `window` of these, l - window < m <= l
+      (Child et al. 2019, "locally banded"). Without `causal`, it attends to |l - m| <= window // 2:
+      128 means 64 keys before, itself and 64 after, as `local_attention` of ModernBERT (Warner et
+      al. 2024) and `attention_window` of Longformer (Beltagy et al. 2020).
+    step: a decoding step: the queries are one token a row, at its positions. Needs `causal` where
+      there is a window.
+
+    Raises:
+      ValueError: the window is below 1, or a step has a window without `causal`.
     """
 
     valid_BM: jax.Array | None = None
@@ -34,56 +39,65 @@ class Mask(flax.struct.PyTreeNode):
     window: int | None = flax.struct.field(pytree_node=False, default=None)
     step: Step | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.window is None:
             return
         if self.window < 1:
             raise ValueError(f"a window of {self.window} positions: it must be at least 1")
         if self.step is not None and not self.causal:
             raise ValueError(
-                f"a window of {self.window} positions on both sides in a step of decoding: what "
-                "follows is not written yet. Only a causal mask can decode (causal=True)"
+                f"a window of {self.window} positions on both sides in a decoding step: the "
+                "positions behind the step's are not generated yet. Only a causal mask can decode "
+                "(causal=True)"
             )
 
     @property
     def reach(self) -> tuple[int | None, int | None]:
-        """How many positions before itself and after itself a position reads; None for no limit."""
+        """How many keys before and after its own position a query attends to; None: no limit."""
         if self.causal:
             return None if self.window is None else self.window - 1, 0
         return (None, None) if self.window is None else (self.window // 2, self.window // 2)
 
-    def dense(self, L, M):
-        """The mask itself, bool, broadcastable to [B, H, L, M], or None where nothing is masked."""
+    def dense(self, L: int, M: int) -> jax.Array | None:
+        """Return the mask, bool, broadcastable to [B, H, L, M]; None where nothing is masked.
+
+        Raises:
+          ValueError: a decoding step's cache has a number of slots other than M.
+        """
         if self.step is not None and self.step.slots != M:
             raise ValueError(
-                f"a step of decoding reads {self.step.slots} slots of a cache, not {M} keys; "
+                f"a decoding step reads {self.step.slots} slots of a cache, not {M} keys; "
                 "models.generation.cached_attention.apply_cached calls a model with its cache"
             )
-        parts = []
+        masks = []
         if self.valid_BM is not None:
-            parts.append(self.valid_BM[:, None, None, :])
+            masks.append(self.valid_BM[:, None, None, :])
         if self.segments is not None:
-            readers_BL, read_BM = self.segments
-            parts.append(readers_BL[:, None, :, None] == read_BM[:, None, None, :])
+            query_segments_BL, key_segments_BM = self.segments
+            masks.append(query_segments_BL[:, None, :, None] == key_segments_BM[:, None, None, :])
         if self.causal:
-            back = (np.arange(L) if self.step is None else self.step.position_B)[
-                :, None
-            ] - np.arange(M)
-            read = jnp.asarray((back >= 0) & (back < (self.window or M)))
-            parts.append(read[None, None] if self.step is None else read[:, None, None])
+            query_positions = np.arange(L) if self.step is None else self.step.position_B
+            distance = query_positions[:, None] - np.arange(M)  # [L, M], or [B, M] in a step
+            is_visible = jnp.asarray((distance >= 0) & (distance < (self.window or M)))
+            masks.append(is_visible[None, None] if self.step is None else is_visible[:, None, None])
         elif self.window is not None:
             distance_LM = np.abs(np.arange(L)[:, None] - np.arange(M))
-            parts.append(jnp.asarray(distance_LM <= self.window // 2)[None, None])
-        return reduce(jnp.logical_and, parts) if parts else None
+            masks.append(jnp.asarray(distance_LM <= self.window // 2)[None, None])
+        return reduce(jnp.logical_and, masks) if masks else None
 
 
-def padding_mask(valid_BM, segment_ids_BM=None):
-    """Whoever reads, reads only what is there, and of several texts in a row only its own."""
+def padding_mask(valid_BM: jax.Array, segment_ids_BM: jax.Array | None = None) -> Mask:
+    """Return an encoder's mask: queries attend to tokens, of packed texts to those of their own."""
     return Mask(valid_BM, None if segment_ids_BM is None else (segment_ids_BM, segment_ids_BM))
 
 
-def causal_mask(valid_BM=None, segment_ids_BL=None, window=None, step=None):
-    """A decoder's: each position reads itself and what stands before it, in its own segment where there are several."""
+def causal_mask(
+    valid_BM: jax.Array | None = None,
+    segment_ids_BL: jax.Array | None = None,
+    window: int | None = None,
+    step: Step | None = None,
+) -> Mask:
+    """Return a decoder's mask: queries attend to their own and earlier positions of their text."""
     return Mask(
         valid_BM,
         None if segment_ids_BL is None else (segment_ids_BL, segment_ids_BL),

@@ -1,6 +1,6 @@
-"""The position-wise part of a layer: widen, activate, narrow.
+"""Position-wise feed-forward networks (Vaswani et al. 2017, section 3.3) and their activations.
 
-B batch   L length   D width   F mlp width
+B batch   L length   D width   F hidden width
 """
 
 import math
@@ -16,52 +16,62 @@ from models.layers.linear import TRUNCATED, Dense, Init, Part
 from models.layers.ops import PLAIN, Ops
 
 
-def gelu(x):
+def gelu(x: jax.Array) -> jax.Array:
     """Return x * Phi(x), exactly (Hendrycks and Gimpel 2016, section 2), computed in float32."""
-    wide = x.astype(jnp.float32)
-    return (wide * (0.5 + 0.5 * jax.lax.erf(wide * math.sqrt(0.5)))).astype(x.dtype)
+    in_float32 = x.astype(jnp.float32)
+    return (in_float32 * (0.5 + 0.5 * jax.lax.erf(in_float32 * math.sqrt(0.5)))).astype(x.dtype)
 
 
-def gelu_tanh(x):
+def gelu_tanh(x: jax.Array) -> jax.Array:
     """Return the same paper's approximation of `gelu` by tanh, computed in float32."""
     return nn.gelu(x.astype(jnp.float32), approximate=True).astype(x.dtype)
 
 
 class Mlp(nn.Module):
-    """act(x up) down (Vaswani et al. 2017, section 3.3)."""
+    """activation(x W_up) W_down (Vaswani et al. 2017, section 3.3).
+
+    width: F.
+    dropout: of the hidden activations.
+    """
 
     width: int
-    act: Callable = gelu
+    act: Callable[[jax.Array], jax.Array] = gelu
     use_bias: bool = True
     kernel_init: Init = TRUNCATED
     down_init: Init | None = None  # `kernel_init` by default
-    dropout: Part = partial(Dropout, 0.0)  # on the widened activations
+    dropout: Part = partial(Dropout, 0.0)
     ops: Ops = PLAIN
 
     @nn.compact
-    def __call__(self, x_BLD, train=False):
+    def __call__(self, x_BLD: jax.Array, train: bool = False) -> jax.Array:
+        """Return activations [B, L, D]; train: whether dropout is applied."""
         dense = partial(Dense, use_bias=self.use_bias, kernel_init=self.kernel_init, ops=self.ops)
-        h_BLF = dense(self.width, name="up")(x_BLD)
+        hidden_BLF = dense(self.width, name="up")(x_BLD)
         drop = self.dropout(deterministic=not train).draw()
         down = dense(x_BLD.shape[-1], kernel_init=self.down_init or self.kernel_init, name="down")
-        return down(h_BLF, act=self.ops.recompute(self.act), drop=drop)
+        return down(hidden_BLF, act=self.ops.recompute(self.act), drop=drop)
 
 
 class GatedMlp(nn.Module):
-    """(act(x gate) * (x up)) down (Shazeer 2020, section 2)."""
+    """(activation(x W_gate) * x W_up) W_down (Shazeer 2020, section 2).
+
+    width: F.
+    dropout: of the hidden activations.
+    """
 
     width: int
-    act: Callable = gelu_tanh
+    act: Callable[[jax.Array], jax.Array] = gelu_tanh
     use_bias: bool = True
     kernel_init: Init = TRUNCATED
     dropout: Part = partial(Dropout, 0.0)
     ops: Ops = PLAIN
 
     @nn.compact
-    def __call__(self, x_BLD, train=False):
+    def __call__(self, x_BLD: jax.Array, train: bool = False) -> jax.Array:
+        """Return activations [B, L, D]; train: whether dropout is applied."""
         dense = partial(Dense, use_bias=self.use_bias, kernel_init=self.kernel_init, ops=self.ops)
-        gate_BLF, h_BLF = (dense(self.width, name=name)(x_BLD) for name in ("gate", "up"))
+        gate_BLF, hidden_BLF = (dense(self.width, name=name)(x_BLD) for name in ("gate", "up"))
         drop = self.dropout(deterministic=not train).draw()
         act = self.ops.recompute(self.act)
         down = dense(x_BLD.shape[-1], name="down")
-        return down(gate_BLF, h_BLF, act=lambda gate, h: act(gate) * h, drop=drop)
+        return down(gate_BLF, hidden_BLF, act=lambda gate, hidden: act(gate) * hidden, drop=drop)

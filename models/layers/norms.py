@@ -1,4 +1,4 @@
-"""Norms over the last dimension, computed in float32 and returned in the type of the input.
+"""Norms over the last dimension, computed in float32 and returned in the dtype of the input.
 
 B batch   L length   D width
 """
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from models.layers.ops import PLAIN, Ops
 
 
-def normalize(x_BLD, scale_D, bias_D, epsilon):
+def normalize(x_BLD: jax.Array, scale_D: jax.Array, bias_D: jax.Array, epsilon: float) -> jax.Array:
     """Return (x - mean) / sqrt(variance + epsilon) * scale + bias."""
     x = x_BLD.astype(jnp.float32)
     x -= x.mean(-1, keepdims=True)  # before squaring: E[x^2] - E[x]^2 would cancel
@@ -20,7 +20,7 @@ def normalize(x_BLD, scale_D, bias_D, epsilon):
     return (x * scale_D.astype(jnp.float32) + bias_D.astype(jnp.float32)).astype(x_BLD.dtype)
 
 
-def normalize_by_rms(x_BLD, scale_D, epsilon):
+def normalize_by_rms(x_BLD: jax.Array, scale_D: jax.Array, epsilon: float) -> jax.Array:
     """Return x / sqrt(mean(x^2) + epsilon) * scale."""
     x = x_BLD.astype(jnp.float32)
     x *= jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + epsilon)
@@ -34,7 +34,8 @@ class LayerNorm(nn.Module):
     ops: Ops = PLAIN
 
     @nn.compact
-    def __call__(self, x_BLD):
+    def __call__(self, x_BLD: jax.Array) -> jax.Array:
+        """Return x normalised over its last dimension."""
         scale_D = self.param("scale", nn.initializers.ones, x_BLD.shape[-1:])
         bias_D = self.param("bias", nn.initializers.zeros, x_BLD.shape[-1:])
         norm = self.ops.recompute(partial(normalize, epsilon=self.epsilon))
@@ -42,12 +43,13 @@ class LayerNorm(nn.Module):
 
 
 class RMSNorm(nn.Module):
-    """x / sqrt(mean(x^2) + epsilon) * scale: no mean, no bias (Zhang and Sennrich 2019, section 3)."""
+    """x / sqrt(mean(x^2) + epsilon) * scale, no mean, no bias (Zhang and Sennrich 2019, sec. 3)."""
 
     epsilon: float = 1e-6
     ops: Ops = PLAIN
 
     @nn.compact
-    def __call__(self, x_BLD):
+    def __call__(self, x_BLD: jax.Array) -> jax.Array:
+        """Return x normalised over its last dimension."""
         scale_D = self.param("scale", nn.initializers.ones, x_BLD.shape[-1:])
         return self.ops.recompute(partial(normalize_by_rms, epsilon=self.epsilon))(x_BLD, scale_D)

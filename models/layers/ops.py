@@ -1,12 +1,14 @@
-"""The operations that layers are made of, as their equations.
+"""The operations of the layers, as their equations.
 
-A trainer may replace each by one that its devices compute faster, of the same signature and, up to rounding, the same values.
+A trainer may replace each by one that is faster on its devices, with the same signature and, up to
+rounding, the same values.
 
-B batch   L length   M length of what is read   H heads   K head width   I, O the dimensions that a kernel sums over and makes
+B batch   L query length   M key length   H heads   K head width   I input features   O output
+features, each may be several dimensions   ... any leading axes
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,53 +16,91 @@ import jax.numpy as jnp
 from models.layers.masks import Mask
 
 
-def apply_linear(x, kernel, contract=1, result=None):
+def apply_linear(
+    x: jax.Array, kernel: jax.Array, contract: int = 1, result: Any = None
+) -> jax.Array:
     """Return x [..., I] @ kernel [I, O], shape [..., O].
 
-    contract: the number of dimensions I. result: the type of the product; that of x by default.
+    Args:
+      x: the input.
+      kernel: the weights.
+      contract: the number of dimensions I.
+      result: the dtype of the output; that of x by default.
     """
     last, first = tuple(range(x.ndim - contract, x.ndim)), tuple(range(contract))
     return jax.lax.dot_general(x, kernel, ((last, first), ((), ())), preferred_element_type=result)
 
 
-def apply_activation_linear(act, read, drop, kernel, contract=1, result=None):
-    """Return drop(act(*read)) @ kernel.
+def apply_activation_linear(
+    act: Callable[..., jax.Array],
+    read: tuple[jax.Array, ...],
+    drop: Callable[[jax.Array], jax.Array] | None,
+    kernel: jax.Array,
+    contract: int = 1,
+    result: Any = None,
+) -> jax.Array:
+    """Return drop(act(*read)) @ kernel, shape [..., O].
 
-    read: a tuple of arrays [..., I]. drop: a `models.layers.dropout.Drop`, or None. The rest is as in `apply_linear`.
+    Args:
+      act: an activation.
+      read: the arguments of the activation, each [..., I].
+      drop: a `models.layers.dropout.Drop`, or None.
+      kernel: the weights [I, O].
+      contract: the number of dimensions I.
+      result: the dtype of the output; that of the activation by default.
     """
     x = act(*read)
     return apply_linear(x if drop is None else drop(x), kernel, contract, result)
 
 
-def add_bias(x, bias):
+def add_bias(x: jax.Array, bias: jax.Array) -> jax.Array:
     """Return x [..., O] + bias [O]."""
     return x + bias
 
 
-def leave_unchanged(x):
+def leave_unchanged(x: Any) -> Any:
     """Return x."""
     return x
 
 
-def drop_values(x, key, rate, shape):
-    """Return x / (1 - rate), in which each value is 0 with probability `rate` (Srivastava et al. 2014, section 4).
+def drop_values(x: jax.Array, key: jax.Array, rate: float, shape: tuple[int, ...]) -> jax.Array:
+    """Return x / (1 - rate), each value 0 with probability `rate` (Srivastava et al. 2014, sec. 4).
 
-    key: the two words of a key, uint32. shape: that of x, with 1 for an axis whose values share their fate.
+    Args:
+      x: the activations.
+      key: the two uint32 of a key.
+      rate: the probability of 0, below 1.
+      shape: that of x, with 1 for each axis along which one draw is broadcast.
     """
-    is_kept = jax.random.bernoulli(jax.random.wrap_key_data(key), 1 - rate, shape)
-    return jnp.where(is_kept, x / jnp.asarray(1 - rate, x.dtype), jnp.zeros((), x.dtype))
+    keep_mask = jax.random.bernoulli(jax.random.wrap_key_data(key), 1 - rate, shape)
+    return jnp.where(keep_mask, x / jnp.asarray(1 - rate, x.dtype), jnp.zeros((), x.dtype))
 
 
-def average_values(scores_BHLM, v_BMHK, drop):
-    """Return softmax(scores) v, shape [B, L, H, K], in the type of v. drop: applied to the weights, or None."""
+def average_values(
+    scores_BHLM: jax.Array,
+    v_BMHK: jax.Array,
+    drop: Callable[[jax.Array], jax.Array] | None,
+) -> jax.Array:
+    """Return softmax(scores) v, shape [B, L, H, K], in the dtype of v.
+
+    Args:
+      scores_BHLM: float32.
+      v_BMHK: the values.
+      drop: applied to the attention weights, or None.
+    """
     weights_BHLM = jax.nn.softmax(scores_BHLM).astype(v_BMHK.dtype)
     if drop is not None:
         weights_BHLM = drop(weights_BHLM)
     return jnp.einsum("bhlm,bmhk->blhk", weights_BHLM, v_BMHK)
 
 
-def mask_scores(scores_BHLM, mask, bias):
-    """Return scores + bias where `mask` is True and the least float elsewhere, float32. mask, bias: as in `attend`, or None."""
+def mask_scores(
+    scores_BHLM: jax.Array, mask: Mask | jax.Array | None, bias: jax.Array | None
+) -> jax.Array:
+    """Return scores + bias where `mask` is True and the least float elsewhere, float32.
+
+    mask, bias: as in `attend`.
+    """
     if bias is not None:
         scores_BHLM += bias.astype(jnp.float32)
     if isinstance(mask, Mask):
@@ -71,39 +111,61 @@ def mask_scores(scores_BHLM, mask, bias):
 
 
 def attend(
-    q_BLHK, k_BMHK, v_BMHK, *, mask=None, bias=None, scale=None, drop=None, average=average_values
-):
-    """Return softmax(scale * q k^T + bias) v, shape [B, L, H, K], in the type of v (Vaswani et al. 2017, section 3.2.1).
+    q_BLHK: jax.Array,
+    k_BMHK: jax.Array,
+    v_BMHK: jax.Array,
+    *,
+    mask: Mask | jax.Array | None = None,
+    bias: jax.Array | None = None,
+    scale: float | None = None,
+    drop: Callable[[jax.Array], jax.Array] | None = None,
+    average: Callable[..., jax.Array] = average_values,
+) -> jax.Array:
+    """Return softmax(scale * q k^T + bias) v (Vaswani et al. 2017, section 3.2.1).
 
     Args:
-      mask: a `Mask`, or bool broadcastable to [B, H, L, M]; True where a position may read another.
+      q_BLHK: the queries.
+      k_BMHK: the keys.
+      v_BMHK: the values.
+      mask: a `Mask`, or bool broadcastable to [B, H, L, M]; True where a query may attend to a key.
       bias: float broadcastable to [B, H, L, M], added to the scores.
       scale: factor of the scores; K ** -0.5 by default.
-      drop: a `models.layers.dropout.Drop` for the weights, or None.
+      drop: a `models.layers.dropout.Drop` of the attention weights, or None.
       average: a function with the signature of `average_values`.
 
-    Scores and softmax are float32. A position that may read nothing gets the mean of all v, which is finite; its loss has the weight 0.
+    Returns:
+      [B, L, H, K] in the dtype of v.
+
+    Scores and softmax are float32. A query that may attend to nothing gets the mean of all values,
+    which is finite; its loss has weight 0.
     """
-    scale = q_BLHK.shape[-1] ** -0.5 if scale is None else scale
+    factor: float = q_BLHK.shape[-1] ** -0.5 if scale is None else scale
     scores_BHLM = jnp.einsum("blhk,bmhk->bhlm", q_BLHK, k_BMHK, preferred_element_type=jnp.float32)
-    return average(mask_scores(scores_BHLM * scale, mask, bias), v_BMHK, drop)
+    return average(mask_scores(scores_BHLM * factor, mask, bias), v_BMHK, drop)
 
 
 class Ops(NamedTuple):
-    """What a trainer may replace in every layer of a model. Each field has the signature of its default.
+    """The operations that a trainer may replace in every layer of a model.
 
-    activation_linear: a linear map of an activation that is dropped: the backward pass may compute the activation again.
-    recompute: takes a function of arrays and returns one of the same values: the backward pass may compute it again.
-    constrain: applied to the activations [B, L, D] at the top of each layer, to say how they lie on devices.
+    Each field has the signature of its default.
+
+    linear: a matmul with weights.
+    activation_linear: a matmul of a dropped activation, which the backward pass may recompute.
+    add_bias: the addition of a bias.
+    recompute: takes a function of arrays and returns one with the same values, whose intermediates
+      the backward pass may recompute.
+    drop: dropout.
+    attend: attention.
+    constrain: applied to the activations [B, L, D] at the top of each layer, to set their sharding.
     """
 
-    linear: Callable = apply_linear
-    activation_linear: Callable = apply_activation_linear
-    add_bias: Callable = add_bias
-    recompute: Callable = leave_unchanged
-    drop: Callable = drop_values
-    attend: Callable = attend
-    constrain: Callable = leave_unchanged
+    linear: Callable[..., jax.Array] = apply_linear
+    activation_linear: Callable[..., jax.Array] = apply_activation_linear
+    add_bias: Callable[[jax.Array, jax.Array], jax.Array] = add_bias
+    recompute: Callable[[Callable[..., jax.Array]], Callable[..., jax.Array]] = leave_unchanged
+    drop: Callable[..., jax.Array] = drop_values
+    attend: Callable[..., jax.Array] = attend
+    constrain: Callable[[jax.Array], jax.Array] = leave_unchanged
 
 
 PLAIN = Ops()

@@ -1,4 +1,4 @@
-"""Depth: the same layer many times, unrolled or as one compiled body that is scanned over its weights, with weights of their own or not.
+"""A stack of layers: unrolled, or scanned over stacked parameters; with or without sharing.
 
 B batch   L length   D width
 """
@@ -6,6 +6,7 @@ B batch   L length   D width
 from typing import Any
 
 import flax.linen as nn
+import jax
 
 from models.layers.cache import CACHE, MEMORY
 from models.layers.linear import Part
@@ -13,13 +14,18 @@ from models.layers.ops import PLAIN, Ops
 
 
 class Stack(nn.Module):
-    """`depth` layers in a row; parameters in `layers` with a leading axis (scan), or in `layer_0`, `layer_1`, ..., or in `layer` (share).
+    """`depth` layers, each applied to the output of the one before.
 
-    scan: compile one layer instead of `depth`; the result is the same, dropout masks aside.
+    The parameters are in `layers` with a leading axis (scan), in `layer_0`, `layer_1`, ..., or in
+    `layer` (share).
+
+    layer: the constructor of a layer.
+    depth: the number of layers.
+    scan: compile one layer instead of `depth`; the result is the same except for dropout masks.
     share: all layers have the same parameters (Lan et al. 2020, section 3.1).
-    remat: keep only each layer's input for the backward pass and compute the rest again (Chen et al. 2016).
+    remat: keep only each layer's input for the backward pass and recompute the rest (Chen et al.
+      2016).
     ops: its `constrain` is applied to the activations at the top of each layer.
-    Every layer is called with the activations, `train`, and the named arguments of the call.
     """
 
     layer: Part
@@ -30,18 +36,25 @@ class Stack(nn.Module):
     ops: Ops = PLAIN
 
     @nn.compact
-    def __call__(self, x_BLD, train, **arguments):
-        def body(layer, x_BLD, _):
+    def __call__(self, x_BLD: jax.Array, train: bool, **arguments: Any) -> jax.Array:
+        """Return the last layer's activations [B, L, D].
+
+        Args:
+          x_BLD: the first layer's input.
+          train: whether dropout is applied.
+          **arguments: passed to every layer.
+        """
+
+        def body(layer: Any, x_BLD: jax.Array, _: None) -> tuple[jax.Array, None]:
             return layer(self.ops.constrain(x_BLD), train, **arguments), None
 
         if self.remat:
-            body = nn.remat(
-                body, prevent_cse=not self.scan
-            )  # a scan keeps the two computations apart by itself
+            # A scan keeps the recomputation separate by itself.
+            body = nn.remat(body, prevent_cse=not self.scan)
         shared = self.layer(name="layer") if self.share else None
         if self.scan:
-            weights: dict[str, Any] = {"variable_broadcast": "params"} if self.share else {}
-            own: dict[Any, Any] = (
+            broadcast: dict[str, Any] = {"variable_broadcast": "params"} if self.share else {}
+            stacked: dict[Any, Any] = (
                 {CACHE: 0, MEMORY: 0} if self.share else {"params": 0, CACHE: 0, MEMORY: 0}
             )
             body = nn.scan(
@@ -49,8 +62,8 @@ class Stack(nn.Module):
                 length=self.depth,
                 split_rngs={"params": not self.share, "dropout": True},
                 metadata_params={nn.PARTITION_NAME: "layers"},
-                variable_axes=own,
-                **weights,
+                variable_axes=stacked,
+                **broadcast,
             )
             return body(shared or self.layer(name="layers"), x_BLD, None)[0]
         for i in range(self.depth):

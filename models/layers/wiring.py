@@ -1,30 +1,52 @@
-"""One layer, as a residual equation. A new equation is a new class.
+"""One layer of a Transformer, as its residual equations. A new equation is a new class.
 
-`mask` and `bias` are for the attention of x to itself, `memory_mask` for that to `memory`, as `models.layers.attention.attend` takes them.
-
-B batch   L length   M length of the memory   D width
+B batch   L length   M memory length   D width
 """
 
 from functools import partial
 
 import flax.linen as nn
+import jax
 
 from models.layers.dropout import Dropout
 from models.layers.linear import Part
+from models.layers.masks import Mask
 from models.layers.norms import LayerNorm
 
 
 class PostNormLayer(nn.Module):
-    """x = norm(x + f(x)): the Transformer (Vaswani et al. 2017) and BERT. With `cross`, a decoder's layer, which also reads `memory`."""
+    """x = norm(x + f(x)), as in the Transformer (Vaswani et al. 2017, section 3.1) and BERT.
+
+    With `cross` it is a decoder's layer, which also attends to `memory`.
+    dropout: of the output of each sublayer.
+    """
 
     attention: Part
     mlp: Part
     cross: Part | None = None
     norm: Part = LayerNorm
-    dropout: Part = partial(Dropout, 0.0)  # on what each part adds
+    dropout: Part = partial(Dropout, 0.0)
 
     @nn.compact
-    def __call__(self, x_BLD, train, mask=None, bias=None, memory_BMD=None, memory_mask=None):
+    def __call__(
+        self,
+        x_BLD: jax.Array,
+        train: bool,
+        mask: Mask | jax.Array | None = None,
+        bias: jax.Array | None = None,
+        memory_BMD: jax.Array | None = None,
+        memory_mask: Mask | jax.Array | None = None,
+    ) -> jax.Array:
+        """Return activations [B, L, D].
+
+        Args:
+          x_BLD: activations.
+          train: whether dropout is applied.
+          mask: of the self-attention, as in `models.layers.ops.attend`.
+          bias: of the self-attention, as in `models.layers.ops.attend`.
+          memory_BMD: what the cross-attention attends to.
+          memory_mask: of the cross-attention.
+        """
         drop = self.dropout(deterministic=not train)
         x = x_BLD
         x = self.norm(name="attention_norm")(
@@ -38,7 +60,11 @@ class PostNormLayer(nn.Module):
 
 
 class PreNormLayer(nn.Module):
-    """x = x + f(norm(x)): GPT-2 and T5. With `cross`, a decoder's layer, which also reads `memory`."""
+    """x = x + f(norm(x)), as in GPT-2 (Radford et al. 2019, section 2.3) and T5.
+
+    With `cross` it is a decoder's layer, which also attends to `memory`.
+    dropout: of the output of each sublayer.
+    """
 
     attention: Part
     mlp: Part
@@ -47,7 +73,16 @@ class PreNormLayer(nn.Module):
     dropout: Part = partial(Dropout, 0.0)
 
     @nn.compact
-    def __call__(self, x_BLD, train, mask=None, bias=None, memory_BMD=None, memory_mask=None):
+    def __call__(
+        self,
+        x_BLD: jax.Array,
+        train: bool,
+        mask: Mask | jax.Array | None = None,
+        bias: jax.Array | None = None,
+        memory_BMD: jax.Array | None = None,
+        memory_mask: Mask | jax.Array | None = None,
+    ) -> jax.Array:
+        """Return activations [B, L, D]. Arguments: as of `PostNormLayer`."""
         drop = self.dropout(deterministic=not train)
         x = x_BLD
         y = self.norm(name="attention_norm")(x)

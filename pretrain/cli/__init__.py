@@ -1,1 +1,1 @@
-"""The command line: one file a verb, with its arguments and what it prints."""
+"""The command line: one file per verb, with its arguments and its output."""

@@ -1,32 +1,46 @@
-"""attention --workdir W "The cat sat." --output PAGE.html: who reads whom, as one page that needs no network, and as pictures (docs/inside.md)."""
+"""attention --workdir W "The cat sat." --output PAGE.html: attention weights of texts.
 
+Writes one HTML page that needs no network, and on request images (docs/inside.md).
+"""
+
+from __future__ import annotations
+
+import argparse
 import pathlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from data.store.atomic import write_atomically
 from pretrain.distributed import processes
 from pretrain.extras import how_to_install
 from pretrain.inference.text_records import checked, read_texts
 
+if TYPE_CHECKING:
+    from models.config import ModelConfig
+    from pretrain.inference.attention_maps import Panel
 
-def add_arguments(parser):
-    parser.add_argument("texts", nargs="*", metavar="TEXT")
-    parser.add_argument("--workdir", required=True, help="a run's folder")
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `attention` to a parser."""
+    parser.add_argument("texts", nargs="*", metavar="TEXT", help="texts to show; or give --input")
+    parser.add_argument("--workdir", required=True, help="workdir of a run")
     parser.add_argument(
-        "--step", type=int, help="a checkpoint's step; the newest good one unless given"
+        "--step", type=int, help="step of the checkpoint (default: the newest intact one)"
     )
     parser.add_argument(
         "--input",
         metavar="FILE",
-        help="a text a line, or .jsonl, .tsv, .csv with a column `text`, and `target` for an encoder-decoder",
+        help="file with one text per line, or a .jsonl, .tsv or .csv file with a column `text` "
+        "and, for an encoder-decoder, an optional column `target`",
     )
-    parser.add_argument("--output", required=True, metavar="PAGE", help="a new .html file")
+    parser.add_argument("--output", required=True, metavar="PAGE", help="new .html file")
     parser.add_argument(
         "--layers",
         type=int,
         nargs="+",
         action="extend",
         metavar="N",
-        help="from 1; all unless given",
+        help="layers to show, counted from 1 (default: all)",
     )
     parser.add_argument(
         "--heads",
@@ -34,27 +48,29 @@ def add_arguments(parser):
         nargs="+",
         action="extend",
         metavar="H",
-        help="of the pictures, from 1; all unless given",
+        help="heads to draw in the images, counted from 1 (default: all)",
     )
     parser.add_argument(
         "--images",
         metavar="FOLDER",
-        help="also write a PNG for each text and layer, with its heads, into FOLDER",
+        help="also write one PNG per text and layer, with all its heads, to FOLDER",
     )
     parser.add_argument(
         "--length",
         type=int,
         default=64,
         metavar="T",
-        help="the most tokens that an encoder-decoder writes without a target (%(default)s)",
+        help="maximum number of tokens that an encoder-decoder generates for a text without a "
+        "target (default: %(default)s)",
     )
     parser.add_argument(
-        "--overwrite", action="store_true", help="replace PAGE, and pictures of the same names"
+        "--overwrite", action="store_true", help="replace PAGE, and images of the same names"
     )
     processes.add_arguments(parser)
 
 
-def run(args):
+def run(args: argparse.Namespace) -> int:
+    """Compute the attention weights and write the page and the images; return 0."""
     output = check(args)
     given = ((f"text {n}", {"text": text}) for n, text in enumerate(args.texts, 1))
     records = checked(given) if args.texts else read_texts(args.input, "target")
@@ -73,7 +89,8 @@ def run(args):
         panels = attention_maps(trained, mesh, texts, args.length)
     if jax.process_index():
         return 0
-    title = f"{type(trained.run.model).__name__.removesuffix('Config')}, step {trained.step:,} of {pathlib.Path(args.workdir).name}"
+    model_name = type(trained.run.model).__name__.removesuffix("Config")
+    title = f"{model_name}, step {trained.step:,} of {pathlib.Path(args.workdir).name}"
     text = render_html("attention", as_data(title, texts, panels, args.layers))
     write_atomically(output, text)
     print(f"{output}: {len(texts):,} texts, {len(text.encode()) / 1e6:,.1f} MB")
@@ -82,21 +99,27 @@ def run(args):
     return 0
 
 
-def check(args):
-    """The page's path. Raises ValueError or FileExistsError for words that cannot be meant, before anything is read."""
+def check(args: argparse.Namespace) -> pathlib.Path:
+    """Return the path of the page, and check the arguments before anything is read.
+
+    Raises:
+      ValueError: for arguments that contradict each other or are out of range.
+      FileExistsError: if the page exists and --overwrite is not given.
+      FileNotFoundError: if the folder of the page does not exist.
+    """
     if bool(args.texts) == bool(args.input):
         raise ValueError('give either texts ("The cat sat.") or --input FILE')
     output = pathlib.Path(args.output)
     if output.suffix != ".html":
-        raise ValueError(f"--output {output}: a name that ends in .html")
+        raise ValueError(f"--output {output}: the name must end in .html")
     if output.exists() and not args.overwrite:
         raise FileExistsError(f"{output} exists; name another --output, or add --overwrite")
     if not output.parent.is_dir():
-        raise FileNotFoundError(f"{output.parent}: no such folder for --output")
+        raise FileNotFoundError(f"{output.parent}: the folder of --output does not exist")
     if args.length < 2:
-        raise ValueError(f"--length {args.length}: at least 2")
+        raise ValueError(f"--length {args.length}: must be at least 2")
     if args.heads and not args.images:
-        raise ValueError("--heads is for the pictures of --images FOLDER; the page has all of them")
+        raise ValueError("--heads needs --images FOLDER; the page always shows all heads")
     if args.images:
         import importlib.util
 
@@ -105,8 +128,8 @@ def check(args):
     return output
 
 
-def check_numbers(args, model):
-    """The layers and heads are the model's."""
+def check_numbers(args: argparse.Namespace, model: ModelConfig) -> None:
+    """Raise ValueError unless the model has the layers of --layers and the heads of --heads."""
     depth = min(model.depth, getattr(model, "decoder_depth", model.depth))
     for name, numbers, most in (
         ("layers", args.layers, depth),
@@ -116,16 +139,20 @@ def check_numbers(args, model):
             raise ValueError(f"--{name} {wrong[0]}: the model has {name} 1 to {most}")
 
 
-def pictures(args, panels):
-    """Write them one by one; yields their paths."""
+def pictures(args: argparse.Namespace, panels: Sequence[Sequence[Panel]]) -> Iterator[pathlib.Path]:
+    """Write one image per text, panel and layer; yield the path of each.
+
+    Raises:
+      FileExistsError: if an image exists and --overwrite is not given.
+    """
     if not args.images:
         return
     from pretrain.inference.attention_maps import draw
 
     folder = pathlib.Path(args.images)
     folder.mkdir(parents=True, exist_ok=True)
-    for number, each in enumerate(panels, 1):
-        for panel in each:
+    for number, text_panels in enumerate(panels, 1):
+        for panel in text_panels:
             for layer in args.layers or range(1, len(panel.weights_NHLM) + 1):
                 path = folder / f"text_{number}_{panel.name}_layer_{layer}.png"
                 if path.exists() and not args.overwrite:

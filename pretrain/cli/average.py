@@ -1,89 +1,133 @@
-"""average --workdir W --output V: the mean of a run's last checkpoints, as a workdir of its own.
+"""average --workdir W --output V: the mean of a run's last checkpoints, as a new workdir.
 
-A model whose parameters are the mean of a few checkpoints of one run often does better than any of them (Vaswani et al. 2017, section
-6.1: the last 5 of the base model, the last 20 of the big one). V's step 0 holds it: `evaluate`, `predict`, `export` and `train` take it.
-With --ema it is the exponential moving average that the run kept itself (train.ema_decay), in its newest checkpoint, or the mean of those
-in several checkpoints.
+A model whose parameters are the mean of several checkpoints of one run often does better than any
+one of them (Vaswani et al. 2017, section 6.1: the last 5 of the base model, the last 20 of the big
+one). The mean is step 0 of V, which `evaluate`, `predict`, `export` and `train` accept. With --ema
+it is the exponential moving average that the run maintained (train.ema_decay), from its newest
+checkpoint, or the mean of the averages in several checkpoints.
 """
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+if TYPE_CHECKING:
+    from pretrain.inference.trained import Trained
 
-def add_arguments(parser):
-    parser.add_argument("--workdir", required=True, help="a run's folder")
-    parser.add_argument("--output", required=True, metavar="V", help="a new folder for the mean")
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `average` to a parser."""
+    parser.add_argument("--workdir", required=True, help="workdir of a run")
+    parser.add_argument(
+        "--output", required=True, metavar="V", help="new folder: the workdir of the mean"
+    )
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
-        "--last", type=int, metavar="N", help="the newest N checkpoints (5; with --ema 1)"
+        "--last",
+        type=int,
+        metavar="N",
+        help="average the newest N checkpoints (default: 5; with --ema 1)",
     )
     which.add_argument(
-        "--steps", type=int, nargs="+", action="extend", metavar="STEP", help="these"
+        "--steps",
+        type=int,
+        nargs="+",
+        action="extend",
+        metavar="STEP",
+        help="average the checkpoints of these steps",
     )
     parser.add_argument(
         "--ema",
         action="store_true",
-        help="take the moving average of the parameters that train.ema_decay keeps, not the parameters",
+        help="average the exponential moving averages (train.ema_decay) instead of the parameters",
     )
 
 
-def run(args):
-    number = (1 if args.ema else 5) if args.last is None else args.last
-    steps = args.steps or last(args.workdir, number)
+def run(args: argparse.Namespace) -> int:
+    """Write the workdir of the mean and print what it holds; return 0."""
+    count = (1 if args.ema else 5) if args.last is None else args.last
+    steps = args.steps or last(args.workdir, count)
     average(args.workdir, args.output, steps, ema=args.ema)
     kind = "mean of the moving averages" if args.ema else "mean"
-    print(
-        f"{args.output}: the {kind} of steps {', '.join(f'{step:,}' for step in steps)} of {args.workdir}"
-    )
+    names = ", ".join(f"{step:,}" for step in steps)
+    print(f"{args.output}: the {kind} of steps {names} of {args.workdir}")
     return 0
 
 
-def last(workdir, number):
-    """The newest `number` steps of a workdir, oldest first. Raises ValueError where there are fewer."""
+def last(workdir: str, number: int) -> list[int]:
+    """Return the newest `number` steps of a workdir, oldest first.
+
+    Raises:
+      ValueError: if the workdir has fewer checkpoints, or `number` is below 1.
+    """
     from pretrain.workdir.checkpoints import Checkpoints, read_run
 
     if number < 1:
-        raise ValueError(f"--last {number}: at least 1")
+        raise ValueError(f"--last {number}: must be at least 1")
     keep = read_run(workdir).checkpoint.keep
     with Checkpoints(workdir, read_only=True) as checkpoints:
         steps = checkpoints.steps()
     if len(steps) < number:
         raise ValueError(
-            f"{workdir} has {len(steps)} checkpoints, of steps {sorted(steps)}, not {number} (checkpoint.keep={keep}): "
-            "take fewer by --last, or train with checkpoint.keep larger"
+            f"{workdir} has {len(steps)} checkpoints (steps {sorted(steps)}), not {number}; "
+            f"checkpoint.keep={keep}. Lower --last, or train with a larger checkpoint.keep"
         )
     return sorted(steps[:number])
 
 
-def average(workdir, output, steps, ema=False):
-    """Make the workdir `output`, whose step 0 has the mean of the parameters of `steps`, added up in float32.
+def average(workdir: str, output: str, steps: Sequence[int], ema: bool = False) -> None:
+    """Write the workdir `output`, whose step 0 is the mean of the parameters of `steps`.
 
-    ema: of their moving averages. Raises FileNotFoundError for a step that is not there, DamagedCheckpoint for one that is not sound, ValueError
-    for one that is given twice, FileExistsError where `output` is there and not empty, and ConfigError where no moving average is kept. One
-    checkpoint beside the sum is in memory at a time: its parameters, and with `ema` the state of its optimizer.
+    The sum is computed in float32. At most one checkpoint is in memory in addition to the sum: its
+    parameters and, with `ema`, its optimizer state.
+
+    Args:
+      workdir: workdir of the run.
+      output: a new folder.
+      steps: steps of the checkpoints, each at most once.
+      ema: average the exponential moving averages instead of the parameters.
+
+    Raises:
+      FileNotFoundError: if a step has no checkpoint.
+      DamagedCheckpoint: if a checkpoint is damaged.
+      ValueError: if a step is given twice.
+      FileExistsError: if `output` exists and is not empty.
+      ConfigError: with `ema`, if the run maintains no moving average.
     """
-    import os
-
     import jax
 
     from pretrain.inference.trained import open_trained
     from pretrain.training.new_workdir import start_workdir
 
     if len(set(steps)) < len(steps):
-        raise ValueError(f"steps {steps}: one is given twice")
-    total = None
+        raise ValueError(f"--steps {steps}: a step is given twice")
+    total, trained = None, None
     for step in steps:
         trained = open_trained(workdir, step)
         params = jax.device_get(read_ema(trained) if ema else trained.params)
         total = params if total is None else jax.tree.map(np.add, total, params)
+    assert trained is not None, "at least one step"
     mean = jax.tree.map(lambda x: x / np.float32(len(steps)), total)
-    origin = {"folder": os.path.basename(os.path.abspath(workdir)), "averaged": list(steps)}
+    origin: dict[str, Any] = {
+        "folder": os.path.basename(os.path.abspath(workdir)),
+        "averaged": list(steps),
+    }
     if ema:
         origin["ema_decay"] = trained.run.train.ema_decay
     start_workdir(output, trained.run, mean, trained.vocabulary, origin)
 
 
-def read_ema(trained):
-    """Return the moving average in the checkpoint of a `Trained`, read with the whole state of the optimizer. Raises ConfigError where none is kept."""
+def read_ema(trained: Trained) -> dict[str, Any]:
+    """Return the moving average of the parameters in a checkpoint's optimizer state.
+
+    Raises:
+      ConfigError: if the run maintains none.
+    """
     import jax
 
     from pretrain.overrides import ConfigError
@@ -93,8 +137,9 @@ def read_ema(trained):
 
     if not trained.run.train.ema_decay:
         raise ConfigError(
-            f"{trained.workdir} keeps no moving average of its parameters: train with train.ema_decay, or leave --ema out"
+            f"{trained.workdir} maintains no moving average of its parameters; "
+            "train with train.ema_decay, or omit --ema"
         )
-    abstract = jax.eval_shape(make_run_optimizer(trained.run).init, trained.params)
+    abstract_state = jax.eval_shape(make_run_optimizer(trained.run).init, trained.params)
     with Checkpoints(trained.workdir, read_only=True) as checkpoints:
-        return ema_params(checkpoints.restore_optimizer(trained.step, abstract))
+        return ema_params(checkpoints.restore_optimizer(trained.step, abstract_state))

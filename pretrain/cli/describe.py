@@ -1,11 +1,20 @@
-"""describe CONFIG: the whole resolved run and what it costs, without computing any of it; describe --fields: what every key means."""
+"""describe CONFIG: the resolved configuration of a run and its cost, without running it.
 
+describe --fields: the meaning of every key.
+"""
+
+from __future__ import annotations
+
+import argparse
 import json
 import math
 import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pretrain.config import Run, load, to_json
 from pretrain.fields import (
+    FieldNote,
     format_markdown,
     format_notes,
     format_tree,
@@ -20,23 +29,34 @@ MARKER = (
 )
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `describe` to a parser."""
     parser.add_argument(
         "config",
         nargs="?",
-        help="a name in configs/, a .py file like those, or a saved config.json; may be left out with --fields",
+        help="name of a configuration in configs/, path of a .py file of the same form, or a saved "
+        "config.json; optional with --fields",
     )
-    parser.add_argument("overrides", nargs="*", metavar="path=value")
+    parser.add_argument(
+        "overrides",
+        nargs="*",
+        metavar="path=value",
+        help="changed fields, e.g. train.steps=100 model.depth=6",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON value")
     parser.add_argument(
         "--fields",
         action="store_true",
-        help="list every key with its type, default, unit and meaning; with CONFIG, the keys that it has",
+        help="list every key with its type, default, unit and meaning; with CONFIG, only the keys "
+        "of that configuration",
     )
-    parser.add_argument("--page", metavar="FILE", help="with --fields: write tables into this page")
+    parser.add_argument(
+        "--page", metavar="FILE", help="with --fields: write the tables to this Markdown page"
+    )
 
 
-def run(args):
+def run(args: argparse.Namespace) -> int:
+    """Print the configuration and its cost, or the meaning of the keys; return 0."""
     if args.page and not args.fields:
         raise ConfigError("--page writes the list of --fields; add --fields")
     if args.fields:
@@ -50,8 +70,8 @@ def run(args):
         return 0
     print(f"{args.config}: {type(run.model).__name__}, {run.data.objective.name}")
     print(f"  {'parameters':<28}{facts['parameters']:>20,}")
-    for part, size in facts["parameters_by_part"].items():
-        print(f"    {part:<26}{size:>20,}")
+    for module, size in facts["parameters_by_part"].items():
+        print(f"    {module:<26}{size:>20,}")
     for name in (
         "tokens_per_step",
         "flops_per_token",
@@ -60,21 +80,21 @@ def run(args):
         "tokens",
         "flops",
     ):
-        print(
-            f"  {name.replace('_', ' '):<28}{facts[name]:>20,.4g}"
-            if facts[name] >= 1e9
-            else f"  {name.replace('_', ' '):<28}{facts[name]:>20,}"
-        )
+        number = f"{facts[name]:>20,.4g}" if facts[name] >= 1e9 else f"{facts[name]:>20,}"
+        print(f"  {name.replace('_', ' '):<28}{number}")
     print("\n" + "\n".join(format_tree(run)))
-    print("\n`describe --fields` and docs/configuration.md say what each key means.")
+    print("\n`describe --fields` and docs/configuration.md explain each key.")
     return 0
 
 
 # ---- the fields --------------------------------------------------------------
 
 
-def print_fields(args):
-    """Print or write what every key means, of all sections or of those that a configuration has."""
+def print_fields(args: argparse.Namespace) -> int:
+    """Print the meaning of every key of a configuration, or of all sections; return 0.
+
+    With --page the tables are written to that page instead.
+    """
     sections = list_nodes(load(args.config, args.overrides)) if args.config else list_sections(Run)
     notes = {kind: list_field_notes(kind, places) for kind, places in sections.items()}
     if args.page:
@@ -87,7 +107,9 @@ def print_fields(args):
     return 0
 
 
-def render_page(sections, notes):
+def render_page(
+    sections: Mapping[type, Sequence[str]], notes: Mapping[type, Sequence[FieldNote]]
+) -> str:
     """Return the tables of docs/configuration.md."""
     return "\n".join(
         line
@@ -96,21 +118,31 @@ def render_page(sections, notes):
     )
 
 
-def update_page(path, tables):
-    """Replace what stands behind the marker of a page. Raises ConfigError for a page without it."""
+def update_page(path: pathlib.Path, tables: str) -> None:
+    """Replace the text after the marker of a page.
+
+    Raises:
+      ConfigError: if the page has no marker.
+    """
     head, marker, _ = path.read_text().partition(MARKER)
     if not marker:
         raise ConfigError(f"{path} has no line {MARKER}")
     path.write_text(f"{head}{MARKER}\n\n{tables}")
 
 
-# ---- what a run costs --------------------------------------------------------
+# ---- the cost of a run -------------------------------------------------------
 
 
-def describe(run):
-    """{parameters, parameters_by_part, tokens_per_step, flops_per_token, ...}: counted from shapes and from the step's own program.
+def describe(run: Run) -> dict[str, Any]:
+    """Return the number of parameters, tokens and FLOPs of a run.
 
-    Tokens are positions of a full row; FLOPs are those of matmuls, forwards and backwards, without recomputation.
+    Parameters are counted from abstract shapes, FLOPs from the jaxpr of the training step.
+
+    Returns:
+      `parameters`; `parameters_by_part`, by the first two names of a parameter's path;
+      `tokens_per_step`, the positions of a batch of full rows; `flops_per_token` and
+      `flops_per_step`, those of matmuls in the forward and the backward pass, without
+      rematerialization; `steps`; `tokens` and `flops` of the whole run.
     """
     from functools import partial
 
@@ -119,19 +151,19 @@ def describe(run):
     from data.mixed import count_positions
     from models import build
     from pretrain.distributed.sharding import path_of
-    from pretrain.training import flops as counted
+    from pretrain.training import flops as flop_counts
     from pretrain.training.state import init_params
 
     params = jax.eval_shape(partial(init_params, build(run.model), run.data.objective, 0))
-    parts = {}
+    sizes: dict[str, int] = {}
     for keys, leaf in jax.tree_util.tree_leaves_with_path(params):
-        part = "/".join(path_of(keys).split("/")[:2])
-        parts[part] = parts.get(part, 0) + math.prod(leaf.shape)
+        module = "/".join(path_of(keys).split("/")[:2])
+        sizes[module] = sizes.get(module, 0) + math.prod(leaf.shape)
     tokens = count_positions(run.data.objective, run.data.batch_size)
-    flops = counted.of_step(run)
+    flops = flop_counts.of_step(run)
     return {
-        "parameters": sum(parts.values()),
-        "parameters_by_part": parts,
+        "parameters": sum(sizes.values()),
+        "parameters_by_part": sizes,
         "tokens_per_step": tokens,
         "flops_per_token": round(flops / tokens),
         "flops_per_step": flops,

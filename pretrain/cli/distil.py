@@ -1,37 +1,55 @@
-"""distil CONFIG --teacher WORKDIR --workdir W: a run whose student begins with every n-th layer of a trained BERT (Sanh et al. 2019, section 3)."""
+"""distil CONFIG --teacher WORKDIR --workdir W: start a run that distils a trained BERT.
 
+The student starts from every n-th layer of its teacher (Sanh et al. 2019, section 3).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
 import sys
+from typing import TYPE_CHECKING, Any
 
 from pretrain.config import load
 from pretrain.inference import random_head
 
+if TYPE_CHECKING:
+    from pretrain.families.record import Distilled
 
-def add_arguments(parser):
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `distil` to a parser."""
     parser.add_argument(
-        "config", help="a name in configs/, a .py file like those, or a saved config.json"
+        "config",
+        help="configuration of the student: a name in configs/, path of a .py file of the same "
+        "form, or a saved config.json",
     )
     parser.add_argument(
         "--teacher",
         required=True,
         metavar="WORKDIR",
-        help="of a model that was trained, or imported",
+        help="workdir of the trained or imported teacher",
     )
     parser.add_argument(
-        "--step", type=int, help="the teacher's checkpoint; the newest good one unless given"
+        "--step",
+        type=int,
+        help="step of the teacher's checkpoint (default: the newest intact one)",
     )
     parser.add_argument(
-        "--workdir", required=True, help="a new folder for the run, which `train` goes on with"
+        "--workdir", required=True, help="new folder for the run, which `train` then continues"
     )
     random_head.add_argument(parser)
     parser.add_argument(
-        "overrides", nargs="*", metavar="path=value", help="e.g. data.store=STORE model.depth=3"
+        "overrides",
+        nargs="*",
+        metavar="path=value",
+        help="changed fields, e.g. data.store=STORE model.depth=3",
     )
 
 
-def run(args):
+def run(args: argparse.Namespace) -> int:
+    """Write the workdir of the student and print the command that trains it; return 0."""
     config = load(args.config, args.overrides)
-    import os
-
     from pretrain.inference.trained import open_trained
     from pretrain.training.new_workdir import start_workdir
 
@@ -46,16 +64,27 @@ def run(args):
         "teacher_step": trained.step,
     }
     start_workdir(args.workdir, config, params, trained.vocabulary, origin)
+    student: Any = config.model
     print(
-        f"{args.workdir}: {config.model.depth} layers of {args.teacher}, step {trained.step:,}, and all {config.model.teacher_depth} as its teacher"
+        f"{args.workdir}: student with {student.depth} layers of {args.teacher}, step "
+        f"{trained.step:,}, and teacher with all {student.teacher_depth}"
     )
-    words = " ".join([args.config, f"--workdir {args.workdir}", *args.overrides])
-    print(f"next:\n  python -m pretrain train {words}")
+    arguments = " ".join([args.config, f"--workdir {args.workdir}", *args.overrides])
+    print(f"next:\n  python -m pretrain train {arguments}")
     return 0
 
 
-def check_teacher(model, teacher, step):
-    """Return the family's `Distilled`. Raises ValueError, which names the fields, unless the student can learn from such a teacher."""
+def check_teacher(model: Any, teacher: Any, step: int) -> Distilled:
+    """Return the distillation record of the student's family.
+
+    Args:
+      model: the configuration of the student's model.
+      teacher: the configuration of the teacher's model.
+      step: the step of the teacher, for messages.
+
+    Raises:
+      ValueError: if the student cannot learn from such a teacher; names the fields.
+    """
     from pretrain.families import FAMILIES, family_of
 
     distilled = family_of(model).distilled
@@ -64,22 +93,24 @@ def check_teacher(model, teacher, step):
             family.config.__name__ for family in FAMILIES.values() if family.distilled
         )
         raise ValueError(
-            f"only a {students} with a teacher_depth is distilled, not a {type(model).__name__}"
+            f"the student must be a {students} with a teacher_depth, not a {type(model).__name__}"
         )
     if type(teacher) is not distilled.teacher:
         raise ValueError(
-            f"the teacher is a {distilled.teacher.__name__}, not a {type(teacher).__name__}"
+            f"the teacher must be a {distilled.teacher.__name__}, not a {type(teacher).__name__}"
         )
-    if words := [
+    if remedies := [
         f"model.{name}={value}"
         for name, value in distilled.describe(teacher).items()
         if getattr(model, name) != value
     ]:
         raise ValueError(
-            f"the student's model is not as its teacher's of step {step:,}; say {' '.join(words)}"
+            f"the student's model differs from that of its teacher at step {step:,}; "
+            f"set {' '.join(remedies)}"
         )
     if model.depth > teacher.depth:
         raise ValueError(
-            f"model.depth={model.depth}: the student has more layers than its teacher's {teacher.depth}"
+            f"model.depth={model.depth}: the student has more layers than its teacher, which has "
+            f"{teacher.depth}"
         )
     return distilled

@@ -1,29 +1,46 @@
-"""doctor: what this machine has of what Cloze needs; on a pod, also whether it found its neighbours and its chips."""
+"""doctor: check what this machine has of what Cloze needs.
 
+On a pod it also checks that this process finds the other processes and the accelerators.
+"""
+
+from __future__ import annotations
+
+import argparse
 import importlib
 import os
 import platform
 import tempfile
 import time
+from collections.abc import Sequence
 from importlib import metadata
+from typing import TYPE_CHECKING
 
 from pretrain.distributed import processes as cluster
-from pretrain.distributed.accelerators import describe_unused, find_accelerators
+from pretrain.distributed.accelerators import Accelerators, describe_unused, find_accelerators
 from pretrain.extras import how_to_install
 
-NEEDED = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "tensorflow-cpu", "tensorflow-datasets", "sentencepiece",
-          "tokenizers", "safetensors", "etils", "google-crc32c", "tensorboard", "rich")  # fmt: skip
+if TYPE_CHECKING:
+    from pretrain.distributed.cluster_detection import Cluster
+
+NEEDED = (
+    *("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "tensorflow-cpu"),
+    *("tensorflow-datasets", "sentencepiece", "tokenizers", "safetensors", "etils"),
+    *("google-crc32c", "tensorboard", "rich"),
+)
 EXTRAS = {"report": ("matplotlib",), "test": ("pytest",), "peers": ("transformers", "torch")}
 
 
-def add_arguments(parser):
-    parser.add_argument("--workdir", help="also check that this folder can be written")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `doctor` to a parser."""
+    parser.add_argument("--workdir", help="also check that this folder can be written to")
     cluster.add_arguments(parser)
 
 
-def run(args):
+def run(args: argparse.Namespace) -> int:
+    """Print what was found; return 0 if nothing needed is missing, else 1."""
     print(
-        f"Python {platform.python_version()} on {platform.system()} {platform.machine()}, {os.cpu_count()} cores"
+        f"Python {platform.python_version()} on {platform.system()} {platform.machine()}, "
+        f"{os.cpu_count()} cores"
     )
     missing = [name for name in NEEDED if _line(name) is None and name != "tensorflow-cpu"]
     if _version("tensorflow-cpu") is None and _version("tensorflow") is None:
@@ -31,69 +48,76 @@ def run(args):
     for extra, names in EXTRAS.items():
         absent = [name for name in names if _line(name) is None]
         if absent:
-            print(
-                f"  extra '{extra}' is not installed ({', '.join(absent)}): {how_to_install(extra)}"
-            )
+            remedy = how_to_install(extra)
+            print(f"  extra '{extra}' is not installed ({', '.join(absent)}): {remedy}")
     healthy = not missing
     if missing:
         print(f"missing: {', '.join(missing)}; run ./launch.sh")
     else:
-        told = cluster.seen_by(args)
+        detected = cluster.seen_by(args)
         print(
-            f"this looks like one of several hosts: {told}"
-            if told.processes != 1
-            else f"this host is alone ({told})"
+            f"this looks like one of several hosts: {detected}"
+            if detected.processes != 1
+            else f"this host is alone ({detected})"
         )
         cluster.start(args)
         import jax
 
-        healthy &= _joined(told, jax.process_count())
+        healthy &= _joined(detected, jax.process_count())
         healthy &= _accelerators(find_accelerators(), jax.default_backend())
-        print(f"{jax.default_backend()}: {jax.device_count()} devices, {jax.local_device_count()} of them on this host, "
-              f"{jax.process_count()} processes, {jax.devices()[0].device_kind}")  # fmt: skip
+        print(
+            f"{jax.default_backend()}: {jax.device_count()} devices, {jax.local_device_count()} "
+            f"of them on this host, {jax.process_count()} processes, "
+            f"{jax.devices()[0].device_kind}"
+        )
         start = time.perf_counter()
         importlib.import_module("tensorflow")
-        print(
-            f"tensorflow imports in {time.perf_counter() - start:.1f} s and sees no accelerator that JAX needs"
-        )
+        seconds = time.perf_counter() - start
+        print(f"tensorflow imports in {seconds:.1f} s and sees no accelerator that JAX needs")
     if args.workdir:
         healthy &= _writable(args.workdir)
     print("all is well" if healthy else "something is missing, see above")
     return 0 if healthy else 1
 
 
-def _joined(told, processes):
-    """Whether JAX has as many processes as were told of, and nothing speaks of more."""
-    if told.processes not in (None, processes):
-        print(f"but JAX joined {processes}: each part would train by itself")
-    return not told.note and told.processes in (None, processes)
+def _joined(detected: Cluster, processes: int) -> bool:
+    """Return whether JAX has as many processes as were detected and detection has no warning."""
+    if detected.processes not in (None, processes):
+        print(f"but JAX joined {processes}: each process would train by itself")
+    return not detected.note and detected.processes in (None, processes)
 
 
-def _accelerators(found, backend):
-    """Print the accelerators of this machine; return whether JAX uses them, or the CPU was requested."""
-    for one in found:
-        print(f"this machine has {one}")
-    unused = describe_unused(found, backend)
+def _accelerators(found: Sequence[Accelerators], backend: str) -> bool:
+    """Print the accelerators of this machine; return whether JAX uses them.
+
+    True also if the CPU was requested (JAX_PLATFORMS=cpu).
+    """
+    for accelerators in found:
+        print(f"this machine has {accelerators}")
+    unused = describe_unused([*found], backend)
     if unused:
         print(unused)
     return not unused
 
 
-def _version(name):
+def _version(name: str) -> str | None:
+    """Return the installed version of a distribution, or None."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
 
 
-def _line(name):
+def _line(name: str) -> str | None:
+    """Print a distribution and its version if it is installed; return the version or None."""
     version = _version(name)
     if version:
         print(f"  {name:<22}{version}")
     return version
 
 
-def _writable(workdir):
+def _writable(workdir: str) -> bool:
+    """Return whether a file can be written to a folder, which is created; print the result."""
     from etils import epath
 
     folder = epath.Path(workdir)

@@ -1,7 +1,16 @@
-"""evaluate --workdir W: the newest checkpoint on every row of the held-out part; with --task FILE, on questions (pretrain/inference/in_context_tasks.py)."""
+"""evaluate --workdir W: score a checkpoint on every row of the held-out split.
 
+With --task FILE it scores answers to questions by log-likelihood
+(pretrain/inference/in_context_tasks.py).
+"""
+
+from __future__ import annotations
+
+import argparse
 import dataclasses
 import json
+import sys
+from typing import Any
 
 from pretrain.distributed import processes
 from pretrain.evaluation.label_checks import labelled_store
@@ -10,23 +19,37 @@ from pretrain.inference.in_context_tasks import read_questions
 from pretrain.inference.line_files import sink
 
 
-def add_arguments(parser):
-    parser.add_argument("--workdir", required=True)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `evaluate` to a parser."""
+    parser.add_argument("--workdir", required=True, help="workdir of a run")
     parser.add_argument(
-        "--step", type=int, help="a checkpoint's step; the newest good one unless given"
+        "--step", type=int, help="step of the checkpoint (default: the newest intact one)"
     )
     parser.add_argument(
-        "--store", help="another token store than the run's, of the same vocabulary"
+        "--store", help="token store to use instead of the run's; it must have the same vocabulary"
     )
     parser.add_argument(
         "--labelled",
         metavar="FILE",
-        help="other labelled examples for a fine-tuned model, in the columns that it was fine-tuned from",
+        help="labelled examples to score a fine-tuned model on, with the columns it was "
+        "fine-tuned on",
     )
-    parser.add_argument("--split", default="heldout", choices=("heldout", "train"))
+    parser.add_argument(
+        "--split",
+        default="heldout",
+        choices=("heldout", "train"),
+        help="split of the store (default: %(default)s)",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     random_head.add_argument(parser)
-    task = parser.add_argument_group("questions, by log-likelihood (docs/in_context.md)")
+    _add_task_arguments(
+        parser.add_argument_group("questions, scored by log-likelihood (docs/in_context.md)")
+    )
+    processes.add_arguments(parser)
+
+
+def _add_task_arguments(task: argparse._ArgumentGroup) -> None:
+    """Add the arguments of `evaluate --task` to a group."""
     task.add_argument(
         "--task",
         metavar="FILE",
@@ -37,48 +60,50 @@ def add_arguments(parser):
         type=int,
         default=0,
         metavar="K",
-        help="answered questions in front of each (%(default)s)",
+        help="number of answered examples before each question (default: %(default)s)",
     )
     task.add_argument(
         "--examples",
         metavar="FILE",
-        help="where those are drawn from; the other questions of the task unless given",
+        help="file to draw these examples from (default: the other questions of --task)",
     )
     task.add_argument(
-        "--delimiter", default="\\n\\n", help="between them; \\n is a new line (%(default)s)"
+        "--delimiter",
+        default="\\n\\n",
+        help="text between the examples; \\n is a newline (default: %(default)s)",
     )
     task.add_argument(
         "--answer-context",
         metavar="TEXT",
-        help='compare with the choices behind this text alone, such as "Answer:"',
+        help='normalize each choice by its likelihood after this text alone, e.g. "Answer:"',
     )
-    task.add_argument("--seed", type=int, default=0, help="of the draw of examples (%(default)s)")
+    task.add_argument(
+        "--seed", type=int, default=0, help="seed of the drawn examples (default: %(default)s)"
+    )
     task.add_argument(
         "--batch-size",
         type=int,
         default=32,
         metavar="B",
-        help="choices computed at once (%(default)s)",
+        help="choices per batch (default: %(default)s)",
     )
     task.add_argument(
-        "--output", metavar="FILE", help="each question with its scores, as JSON lines"
+        "--output", metavar="FILE", help="write each question with its scores as JSON lines"
     )
-    processes.add_arguments(parser)
 
 
-def run(args):
+def run(args: argparse.Namespace) -> int:
+    """Score a checkpoint and print the scores; return 0."""
     if args.task:
         return run_task(args)
     if args.examples or args.output or args.shots or args.answer_context:
-        raise ValueError("--shots, --examples, --answer-context and --output belong to --task FILE")
+        raise ValueError("--shots, --examples, --answer-context and --output need --task FILE")
     processes.start(args)
     import jax
 
     if args.labelled:
         if args.store or args.split != "heldout":
-            raise ValueError(
-                "--labelled names the examples: neither --store nor --split goes with it"
-            )
+            raise ValueError("--labelled cannot be combined with --store or --split")
         with labelled_store(args.workdir, args.labelled) as store:
             step, _, scores = evaluate(
                 args.workdir, step=args.step, store=store, allow_random_head=args.allow_random_head
@@ -93,12 +118,13 @@ def run(args):
             allow_random_head=args.allow_random_head,
         )
     if jax.process_index():
-        return 0  # all have the same scores; the first tells them
+        return 0  # all processes have the same scores; the first prints them
     if args.json:
         print(json.dumps({"step": step, "store": str(store), "split": args.split, **scores}))
         return 0
     print(
-        f"step {step:,} on the {args.split} part of {store}: {scores['rows']:,} rows, {scores['targets']:,.0f} targets"
+        f"step {step:,} on the {args.split} split of {store}: {scores['rows']:,} rows, "
+        f"{scores['targets']:,.0f} targets"
     )
     for name, value in scores.items():
         if name not in ("rows", "targets"):
@@ -106,10 +132,29 @@ def run(args):
     return 0
 
 
-def evaluate(workdir, step=None, store=None, split="heldout", allow_random_head=False):
-    """(step, the store's path, {name: mean}) of a checkpoint on one part of a token store. Raises as `random_head.check_head`."""
-    import sys
+def evaluate(
+    workdir: str,
+    step: int | None = None,
+    store: str | None = None,
+    split: str = "heldout",
+    allow_random_head: bool = False,
+) -> tuple[int, Any, dict[str, float]]:
+    """Score a checkpoint on one split of a token store.
 
+    Args:
+      workdir: workdir of the run.
+      step: step of the checkpoint; None for the newest intact one.
+      store: path of a token store; None for the run's.
+      split: "heldout" or "train".
+      allow_random_head: score a head that was not trained, see `random_head.check_head`.
+
+    Returns:
+      The step, the path of the store, and the scores by name.
+
+    Raises:
+      ConfigError: if the store has another vocabulary or other labels than the run.
+      ValueError: as `random_head.check_head`.
+    """
     import jax
 
     from data.examples.example_store import open_source
@@ -131,26 +176,26 @@ def evaluate(workdir, step=None, store=None, split="heldout", allow_random_head=
     run = read_run(workdir)
     opened = open_source(store or run.data.store).verified(run.data.on_corrupt)
     if (lost := told(opened)) != told(None):
-        print(f"left out of {opened.path}, for their bytes have changed: {lost}", file=sys.stderr)
-    trained = load_vocabulary(f"{workdir}/vocabulary")
-    if opened.vocabulary.fingerprint != trained.fingerprint:
+        print(f"skipped damaged documents of {opened.path}: {lost}", file=sys.stderr)
+    vocabulary = load_vocabulary(f"{workdir}/vocabulary")
+    if opened.vocabulary.fingerprint != vocabulary.fingerprint:
         raise ConfigError(
-            f"{opened.path} was prepared with another vocabulary than that of {workdir}; "
+            f"{opened.path} was prepared with a different vocabulary from {workdir}; "
             f"prepare it with --vocabulary {workdir}/vocabulary"
         )
     check_labels(run, opened)
     data = dataclasses.replace(run.data, rates=()) if store else run.data
     stream = open_stream(opened, data, split=split, seed=run.train.seed, evaluates=True)
     mesh = make_mesh(run.mesh)
-    found = open_trained(
+    trained = open_trained(
         workdir,
         step,
         lambda text: print(text, file=sys.stderr),
         lambda path, shape: parameter_sharding(path, shape, mesh),
     )
     sentences = needs_sentence_heads(run.data.objective)
-    random_head.check_head(found, "evaluate", allow_random_head, sentence_heads=sentences)
-    run, step = settled(found), found.step
+    random_head.check_head(trained, "evaluate", allow_random_head, sentence_heads=sentences)
+    run, step = settled(trained), trained.step
     for line in truncation_report.describe(stream):
         print(line, file=sys.stderr)
     model = build(run.model, **make_model_hooks(mesh, []))
@@ -163,33 +208,34 @@ def evaluate(workdir, step=None, store=None, split="heldout", allow_random_head=
         objective=run.data.objective,
     )
     with jax.set_mesh(mesh):
-        return step, opened.path, evaluator(found.params, stream)
+        return step, opened.path, evaluator(trained.params, stream)
 
 
-def needs_sentence_heads(objective):
-    """Return whether an objective scores more than masked words."""
-
+def needs_sentence_heads(objective: Any) -> bool:
+    """Return whether an objective, or a part of a mixed one, scores more than masked tokens."""
     from data.mixed import split_objective
 
-    return any(part.name != "masked_lm" for part in split_objective(objective).values())
+    return any(each.name != "masked_lm" for each in split_objective(objective).values())
 
 
-def run_task(args):
-    """Questions in place of a token store: checked before anything is loaded."""
+def run_task(args: argparse.Namespace) -> int:
+    """Score answers to questions by log-likelihood; return 0.
+
+    Raises:
+      ValueError: for bad arguments or questions, before any parameters are read.
+    """
     if args.store:
         raise ValueError("give --task or --store, not both")
     for name, least in (("shots", 0), ("batch_size", 1), ("seed", 0)):
-        if getattr(args, name) < least:
-            raise ValueError(f"--{name.replace('_', '-')} {getattr(args, name)}: at least {least}")
+        if (value := getattr(args, name)) < least:
+            raise ValueError(f"--{name.replace('_', '-')} {value}: must be at least {least}")
     questions = read_questions(args.task)
     pool = read_questions(args.examples) if args.examples else questions
     if pool[0].open != questions[0].open:
         raise ValueError(
-            f"{args.examples}: its questions are of another form than those of {args.task}"
+            f"{args.examples}: its questions have a different form from those of {args.task}"
         )
     processes.start(args)
-    import sys
-
     import jax
 
     from pretrain.distributed.sharding import make_mesh, parameter_sharding
@@ -206,7 +252,7 @@ def run_task(args):
     )
     random_head.check_head(trained, "evaluate", args.allow_random_head)
     with jax.set_mesh(mesh):
-        numbers, found = evaluate_task(
+        scores, answers = evaluate_task(
             trained,
             mesh,
             questions,
@@ -221,12 +267,12 @@ def run_task(args):
         return 0
     if args.output:
         with sink(args.output) as write:
-            for question, one in zip(questions, found, strict=True):
-                write(json.dumps(question.record | one, ensure_ascii=False))
+            for question, answer in zip(questions, answers, strict=True):
+                write(json.dumps(question.record | answer, ensure_ascii=False))
     if args.json:
-        print(json.dumps({"step": trained.step, "task": args.task, **numbers}))
+        print(json.dumps({"step": trained.step, "task": args.task, **scores}))
         return 0
     print(f"step {trained.step:,} on {args.task}")
-    for name, value in numbers.items():
+    for name, value in scores.items():
         print(f"  {name:<28}{value:,}" if isinstance(value, int) else f"  {name:<28}{value:.5g}")
     return 0

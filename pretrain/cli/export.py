@@ -1,15 +1,23 @@
-"""export --workdir W --output FOLDER [--format jax]: a checkpoint as a folder that `transformers` opens, or that JAX does without Cloze."""
+"""export --workdir W --output FOLDER: a checkpoint as a folder that `transformers` opens.
+
+With --format jax it is a folder that JAX opens without Cloze.
+"""
+
+from __future__ import annotations
+
+import argparse
 
 from pretrain.inference import random_head
 
 
-def add_arguments(parser):
-    parser.add_argument("--workdir", required=True, help="a run's folder")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `export` to a parser."""
+    parser.add_argument("--workdir", required=True, help="workdir of a run")
     parser.add_argument(
-        "--output", required=True, metavar="FOLDER", help="a new folder on this machine"
+        "--output", required=True, metavar="FOLDER", help="new folder on this machine"
     )
     parser.add_argument(
-        "--step", type=int, help="a checkpoint's step; the newest good one unless given"
+        "--step", type=int, help="step of the checkpoint (default: the newest intact one)"
     )
     parser.add_argument(
         "--overwrite", action="store_true", help="replace an earlier export in FOLDER"
@@ -17,32 +25,36 @@ def add_arguments(parser):
     parser.add_argument(
         "--allow-nonfinite",
         action="store_true",
-        help="export weights that hold NaN or infinite values, which are refused otherwise",
+        help="export weights that contain NaN or infinite values (default: an error)",
     )
     parser.add_argument(
         "--dtype",
         choices=("float32", "bfloat16", "float16"),
         default="float32",
-        help="of the weights, which are trained in float32: half the size, rounded to 8 or 11 bits (float32)",
+        help="dtype of the exported weights; training keeps them in float32, the 16-bit dtypes "
+        "round them to 8 or 11 significant bits (default: %(default)s)",
     )
     parser.add_argument(
         "--format",
         choices=("transformers", "jax"),
         default="transformers",
-        help="jax: parameters by Orbax, the model's own code with a loader, and a program of jax.export",
+        help="transformers: safetensors, config.json and tokenizer files; jax: an Orbax "
+        "checkpoint, the model's code with a loader, and a jax.export program "
+        "(default: %(default)s)",
     )
     random_head.add_argument(parser)
 
 
-def run(args):
+def run(args: argparse.Namespace) -> int:
+    """Write the folder and print its files; return 0."""
     if args.format == "jax":
         return run_jax(args)
     from pretrain.convert import model_card
+    from pretrain.convert.export_folder import check_output
     from pretrain.convert.read_write import write_model
-    from pretrain.convert.safe_folder import check_output
     from pretrain.inference.trained import open_trained
 
-    check_output(args.output, args.overwrite)  # before minutes of reading
+    check_output(args.output, args.overwrite)  # before the parameters are read, which takes minutes
     trained = open_trained(args.workdir, args.step)
     random_head.check_head(trained, "export", args.allow_random_head)
     files = write_model(
@@ -58,25 +70,16 @@ def run(args):
     print(f"{args.output}: step {trained.step:,} of {args.workdir}")
     for name, size in files.items():
         print(f"  {name:<34}{size:>15,} bytes")
-    print(
-        "\n".join(
-            [
-                "load it with",
-                *(
-                    f"  {line}"
-                    for line in model_card.loading(trained.run, trained.vocabulary, args.output)
-                ),
-            ]
-        )
-    )
+    code = model_card.loading(trained.run, trained.vocabulary, args.output)
+    print("\n".join(["load it with", *(f"  {line}" for line in code)]))
     return 0
 
 
-def run_jax(args):
-    """Write the folder that pretrain/convert/jax_folder.py describes."""
+def run_jax(args: argparse.Namespace) -> int:
+    """Write the folder that pretrain/convert/jax_folder.py describes; return 0."""
     from models import build
+    from pretrain.convert.export_folder import check_output
     from pretrain.convert.jax_folder import write_jax_folder
-    from pretrain.convert.safe_folder import check_output
     from pretrain.inference.trained import open_trained
     from pretrain.training.state import make_inputs
 
@@ -98,8 +101,7 @@ def run_jax(args):
     for name, size in files.items():
         if not name.startswith(("params/", "models/")):
             print(f"  {name:<34}{size:>15,} bytes")
-    print(
-        f"  {'params/':<34}{sum(size for name, size in files.items() if name.startswith('params/')):>15,} bytes"
-    )
-    print(f"load it as {args.output}/README.md shows")
+    params_size = sum(size for name, size in files.items() if name.startswith("params/"))
+    print(f"  {'params/':<34}{params_size:>15,} bytes")
+    print(f"to load it, see {args.output}/README.md")
     return 0

@@ -1,7 +1,17 @@
-"""features --workdir W --input TEXT --layers last --output F.npz: hidden states of a file of texts, as arrays (docs/inside.md)."""
+"""features --workdir W --input TEXT --layers last --output F.npz: hidden states of texts.
 
+They are written as arrays (docs/inside.md).
+"""
+
+from __future__ import annotations
+
+import argparse
 import json
 import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
 
 from data.store.atomic import replace_file
 from pretrain.distributed import processes
@@ -11,45 +21,49 @@ from pretrain.inference.text_records import read_texts
 SUFFIXES = (".npz", ".safetensors")
 
 
-def add_arguments(parser):
-    parser.add_argument("--workdir", required=True, help="a run's folder")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `features` to a parser."""
+    parser.add_argument("--workdir", required=True, help="workdir of a run")
     parser.add_argument(
-        "--step", type=int, help="a checkpoint's step; the newest good one unless given"
+        "--step", type=int, help="step of the checkpoint (default: the newest intact one)"
     )
     parser.add_argument(
         "--input",
         required=True,
         metavar="TEXT",
-        help="a text a line, or .jsonl, .tsv, .csv with a column `text`",
+        help="file with one text per line, or a .jsonl, .tsv or .csv file with a column `text`",
     )
     parser.add_argument(
-        "--output", required=True, metavar="FILE", help="a new .npz or .safetensors file"
+        "--output", required=True, metavar="FILE", help="new .npz or .safetensors file"
     )
     parser.add_argument(
         "--layers",
         nargs="+",
         action="extend",
         metavar="LAYER",
-        help="embeddings, second_to_last, last, sum_last_four, concat_last_four, sum_all, all, or numbers from 0 (embeddings) or from the end (last unless given)",
+        help="embeddings, second_to_last, last, sum_last_four, concat_last_four, sum_all, all, or "
+        "numbers: 0 is the embeddings, -1 the last layer (default: last)",
     )
     parser.add_argument(
         "--pooling",
         choices=POOLINGS,
         default="mean",
-        help="a row for each text (cls, mean), word, or piece (none) (%(default)s)",
+        help="one vector per text (cls, mean), per word (word: of its first token, word_mean), or "
+        "per token (none) (default: %(default)s)",
     )
     parser.add_argument(
         "--batch-size",
         type=int,
         default=32,
         metavar="B",
-        help="texts computed at once (%(default)s)",
+        help="texts per batch (default: %(default)s)",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace FILE")
     processes.add_arguments(parser)
 
 
-def run(args):
+def run(args: argparse.Namespace) -> int:
+    """Compute the hidden states, write them and print the shapes; return 0."""
     output, layers = check(args), args.layers or ["last"]
     texts = [(place, record["text"]) for place, record in read_texts(args.input)]
     processes.start(args)
@@ -62,52 +76,67 @@ def run(args):
     chosen(layers, body_of(read_run(args.workdir).model).depth)  # before parameters are read
     trained, mesh = open_placed(args.workdir, args.step)
     with jax.set_mesh(mesh):
-        found = extract(trained, mesh, texts, layers, args.pooling, args.batch_size)
+        features = extract(trained, mesh, texts, layers, args.pooling, args.batch_size)
     if jax.process_index():
         return 0
-    about = {
+    metadata = {
         "workdir": str(args.workdir),
         "step": trained.step,
         "input": str(args.input),
         "layers": layers,
         "pooling": args.pooling,
+        "model": type(trained.run.model).__name__,
     }
-    write(output, found.arrays, about | {"model": type(trained.run.model).__name__})
-    print(f"{output}: {found.texts:,} texts, step {trained.step:,} of {args.workdir}")
-    for name, array in found.arrays.items():
+    write(output, features.arrays, metadata)
+    print(f"{output}: {features.texts:,} texts, step {trained.step:,} of {args.workdir}")
+    for name, array in features.arrays.items():
         print(f"  {name:<18}{array.dtype!s:<9}{list(array.shape)}")
-    if found.cut:
-        first = next(place for (place, _), cut in zip(texts, found.arrays["cut"]) if cut)
+    if features.cut:
+        first = next(place for (place, _), cut in zip(texts, features.arrays["cut"]) if cut)
         longest = getattr(trained.run.model, "length", None)
         print(
-            f"{found.cut:,} texts are longer than the model's {longest} tokens and were cut, the first at {first}: see `cut`"
+            f"{features.cut:,} texts are longer than the model's {longest} tokens and were "
+            f"truncated, the first at {first}; the array `cut` marks them"
         )
-    if found.empty:
-        print(f"{found.empty:,} words of which the tokenizer leaves nothing: NaN")
+    if features.empty:
+        print(f"{features.empty:,} words have no token; their vectors are NaN")
     return 0
 
 
-def check(args):
-    """The output's path. Raises ValueError or FileExistsError for words that cannot be meant, before anything is read."""
+def check(args: argparse.Namespace) -> pathlib.Path:
+    """Return the path of the output, and check the arguments before anything is read.
+
+    Raises:
+      ValueError: for arguments that are out of range.
+      FileExistsError: if the output exists and --overwrite is not given.
+      FileNotFoundError: if the folder of the output does not exist.
+    """
     output = pathlib.Path(args.output)
     if output.suffix not in SUFFIXES:
-        raise ValueError(f"--output {output}: a name that ends in {' or '.join(SUFFIXES)}")
+        raise ValueError(f"--output {output}: the name must end in {' or '.join(SUFFIXES)}")
     if output.exists() and not args.overwrite:
         raise FileExistsError(f"{output} exists; name another --output, or add --overwrite")
     if not output.parent.is_dir():
-        raise FileNotFoundError(f"{output.parent}: no such folder for --output")
+        raise FileNotFoundError(f"{output.parent}: the folder of --output does not exist")
     if args.batch_size < 1:
-        raise ValueError(f"--batch-size {args.batch_size}: at least 1")
+        raise ValueError(f"--batch-size {args.batch_size}: must be at least 1")
     return output
 
 
-def write(path, arrays, about):
-    """One file, whole or not at all. about: JSON, in the array `about` of a .npz, or in the metadata of a .safetensors file."""
-    import numpy as np
+def write(path: pathlib.Path, arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> None:
+    """Write arrays to a file atomically.
+
+    Args:
+      path: a .npz or .safetensors file.
+      arrays: the arrays by name.
+      about: written as JSON, in the array `about` of a .npz file or in the metadata of a
+        .safetensors file.
+    """
     from safetensors.numpy import save
 
     with replace_file(path) as new:
         if path.suffix == ".npz":
-            np.savez(new, **arrays, about=np.array(json.dumps(about)))
+            contents: dict[str, Any] = {**arrays, "about": np.array(json.dumps(about))}
+            np.savez(new, **contents)
         else:
-            new.write_bytes(save(arrays, metadata={"about": json.dumps(about)}))
+            new.write_bytes(save({**arrays}, metadata={"about": json.dumps(about)}))

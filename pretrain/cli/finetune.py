@@ -1,17 +1,25 @@
-"""finetune --from WORKDIR --task TASK --train FILE --workdir W: a pretrained model learns a task, by the same `train`.
+"""finetune --from WORKDIR --task TASK --train FILE --workdir W: fine-tune a pretrained model.
 
-    python -m pretrain finetune --from runs/bert --task classification --train train.jsonl --heldout dev.jsonl --workdir runs/sentiment
-    python -m pretrain finetune --from runs/bert --task mrpc --train train.tsv --heldout dev.tsv --seeds 5 --workdir runs/mrpc
-    python -m pretrain finetune --from runs/t5 --task cola=cola.tsv --task sst2=sst2.jsonl --workdir runs/both
+    python -m pretrain finetune --from runs/bert --task classification \\
+        --train train.jsonl --heldout dev.jsonl --workdir runs/sentiment
+    python -m pretrain finetune --from runs/bert --task mrpc \\
+        --train train.tsv --heldout dev.tsv --seeds 5 --workdir runs/mrpc
+    python -m pretrain finetune --from runs/t5 --task cola=cola.tsv --task sst2=sst2.jsonl \\
+        --workdir runs/both
 
-W is then a run's folder as any other, with the labelled examples in W/store: `evaluate`, `predict` and `export` take it, and the same
-command goes on with it. With --seeds N there is one in W/seed-S for each seed.
+W is a workdir like any other, with the labelled examples in W/store: `evaluate`, `predict` and
+`export` accept it, and the same command resumes it. With --seeds N there is one workdir W/seed-S
+per seed.
 """
 
+from __future__ import annotations
+
+import argparse
 import math
 import os
 import sys
 import time
+from typing import Any
 
 from data.corpus.paths import is_remote
 from data.examples.tag_schemes import SCHEMES
@@ -23,116 +31,137 @@ from pretrain.finetune.start import make_run, prepare_workdir
 from pretrain.workdir.check import check_place
 
 
-def add_arguments(parser):
-    encoders = f"of a run that was trained, or imported: {NAMES}"
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `finetune` to a parser."""
     parser.add_argument(
-        "--from", dest="pretrained", required=True, metavar="WORKDIR", help=encoders
-    )
-    parser.add_argument("--step", type=int, help="its checkpoint; the newest good one unless given")
-    names = "classification, regression, tagging, multiple_choice, text2text, squad, squad2, or one of GLUE: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli"
-    several = (
-        ". Of several for one model that writes: --task NAME=FILE for each, FILE to learn from"
+        "--from",
+        dest="pretrained",
+        required=True,
+        metavar="WORKDIR",
+        help=f"workdir of a pretrained or imported model. Models that can get a head: {NAMES}",
     )
     parser.add_argument(
-        "--task", required=True, action="append", metavar="TASK", help=names + several
+        "--step",
+        type=int,
+        help="step of its checkpoint (default: the newest intact one)",
+    )
+    parser.add_argument(
+        "--task",
+        required=True,
+        action="append",
+        metavar="TASK",
+        help="classification, regression, tagging, multiple_choice, text2text, squad, squad2, or a "
+        "task of GLUE: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli. A generative model can "
+        "learn several tasks: --task NAME=FILE for each, where FILE has the training examples",
     )
     _add_example_arguments(
         parser.add_argument_group(
-            "examples: .jsonl, .tsv or .csv with named columns, SQuAD's .json (also .gz), or tfds:NAME[/CONFIG][:SPLIT]"
+            "examples",
+            "each FILE is .jsonl, .tsv or .csv with named columns, SQuAD's .json (also .gz), or "
+            "tfds:NAME[/CONFIG][:SPLIT]. With several tasks, give --heldout, --columns, --prefix "
+            "and --labels as NAME=VALUE, once per task",
         )
     )
     parser.add_argument(
-        "--workdir", required=True, help="a folder for the run; an existing one is continued"
+        "--workdir", required=True, help="folder of the run; an existing run is resumed"
     )
-    epochs = (
-        "times that all examples are seen (%(default)g), unless train.steps says how many steps"
+    parser.add_argument(
+        "--epochs",
+        type=float,
+        default=3.0,
+        metavar="E",
+        help="passes over all examples, unless train.steps is set (default: %(default)g)",
     )
-    parser.add_argument("--epochs", type=float, default=3.0, metavar="E", help=epochs)
     parser.add_argument(
         "--seeds",
         type=int,
         metavar="N",
-        help="so many runs, from train.seed on, and their mean and spread",
+        help="make N runs with the seeds train.seed, train.seed + 1, ..., and report mean and "
+        "standard deviation",
     )
     parser.add_argument(
         "--fresh",
         choices=("head", "all"),
         default="head",
-        help="what begins at random: the head (default), or all, to compare",
+        help="parameters to initialize at random: the head, or all, as a baseline "
+        "(default: %(default)s)",
     )
     parser.add_argument(
         "overrides",
         nargs="*",
         metavar="path=value",
-        help="e.g. optimizer.learning_rate=3e-4 data.objective.length=64",
+        help="changed fields, e.g. optimizer.learning_rate=3e-4 data.objective.length=64",
     )
 
 
-def _add_example_arguments(text):
-    text.add_argument(
+def _add_example_arguments(group: argparse._ArgumentGroup) -> None:
+    """Add the arguments about the examples."""
+    group.add_argument(
         "--train",
         metavar="FILE",
-        help="to learn from; that of GLUE or SQuAD from TFDS unless given",
+        help="training examples (default for GLUE and SQuAD: from TFDS)",
     )
-    each = "; of several tasks NAME=..., once for each"
-    text.add_argument(
+    group.add_argument(
         "--heldout",
         action="append",
         metavar="FILE",
-        help=f"to measure by, the whole of it; a share of --train unless given{each}",
+        help="held-out examples, all of which are scored (default: a share of --train)",
     )
-    text.add_argument(
+    group.add_argument(
         "--held-out",
         type=float,
         metavar="SHARE",
-        help="that share, drawn by the texts' hashes (0.1)",
+        help="share of --train to hold out, chosen by hash (default: 0.1)",
     )
-    columns = "names of the text, the second text of a pair, and the label (text[,text2],label); of tagging the words and the tags"
-    text.add_argument("--columns", action="append", metavar="A[,B],LABEL", help=columns + each)
-    text.add_argument(
+    group.add_argument(
+        "--columns",
+        action="append",
+        metavar="A[,B],LABEL",
+        help="names of the columns: a text or a pair of texts, and the label (default: text,label "
+        "or text,text2,label); for tagging, the words and the tags",
+    )
+    group.add_argument(
         "--prefix",
         action="append",
         metavar="TEXT",
-        help=f'of text2text, in front of every source: "translate English to German: "{each}',
+        help='for text2text: prefix of every source, e.g. "translate English to German: "',
     )
-    text.add_argument(
+    group.add_argument(
         "--labels",
         action="append",
         metavar="A,B,...",
-        help=f"the classes in their order; those of --train unless given{each}",
+        help="names of the classes in order (default: those in --train)",
     )
-    text.add_argument(
+    group.add_argument(
         "--limit",
         type=int,
         metavar="K",
-        help="of several tasks, which are mixed by their examples: K of each in an epoch, at most",
+        help="for several tasks, which are mixed in proportion to their examples: at most K "
+        "examples of each per epoch",
     )
-    text.add_argument(
+    group.add_argument(
         "--scheme",
         choices=SCHEMES,
-        help="of --task tagging: how tags spell entities; what they look like unless given",
+        help="for tagging: scheme by which tags spell entities (default: detected)",
     )
-    bad = "of squad, a question whose answer is not where it is said to be: an error (default), or left out and counted"
-    text.add_argument("--on-bad-answer", choices=("refuse", "skip"), default="refuse", help=bad)
+    group.add_argument(
+        "--on-bad-answer",
+        choices=("refuse", "skip"),
+        default="refuse",
+        help="for squad and squad2: what to do with a question whose answer is not in the context "
+        "at its given position: stop with an error, or skip and count it (default: %(default)s)",
+    )
 
 
-def run(args):
+def run(args: argparse.Namespace) -> int:
+    """Read the examples, then train one run per seed and print their scores; return the status."""
     began = time.time()
-    if is_remote(args.workdir):
-        raise ValueError(
-            f"--workdir {args.workdir}: a folder on this machine; `train` goes on with a copy of it in a bucket"
-        )
-    if (among := processes.seen_by()).processes != 1:
-        goes_on = f"`train {args.workdir}/config.json --workdir {args.workdir}` goes on with it in all of them"
-        raise ValueError(
-            f"{among}: `finetune` begins a run in one process (CLOZE_CLUSTER=none); {goes_on}"
-        )
-    tasks = separated(args)
-    gathered = [
-        gather(each) for each in tasks
-    ]  # what is wrong with the text is told before JAX is imported
+    check_single_process(args)
+    task_arguments = separated(args)
+    # Errors in the examples are reported before JAX is imported.
+    gathered = [gather(arguments) for arguments in task_arguments]
     if args.seeds is not None and args.seeds < 1:
-        raise ValueError(f"--seeds {args.seeds}: at least 1")
+        raise ValueError(f"--seeds {args.seeds}: must be at least 1")
     from pretrain.cli.train import finish
     from pretrain.distributed.preflight import preflight_accelerators
     from pretrain.evaluation.task_metrics import check_measured
@@ -143,55 +172,76 @@ def run(args):
     pretrained = open_trained(
         args.pretrained, args.step, report=lambda text: print(text, file=sys.stderr)
     )
-    args.task = ", ".join(each.task for each in tasks)
-    task, examples = together(args, [each.task for each in tasks], gathered, pretrained)
-    whole = make_run(args, task, examples, pretrained)
-    check_measured(whole.evaluate.metrics, whole.data.objective, whole.model)
+    names = [arguments.task for arguments in task_arguments]
+    args.task = ", ".join(names)
+    task, examples = together(args, names, gathered, pretrained)
+    base = make_run(args, task, examples, pretrained)
+    check_measured(base.evaluate.metrics, base.data.objective, base.model)
     workdirs = [args.workdir]
     if args.seeds:
-        seeds = range(whole.train.seed, whole.train.seed + args.seeds)
+        seeds = range(base.train.seed, base.train.seed + args.seeds)
         workdirs = [os.path.join(args.workdir, f"seed-{seed}") for seed in seeds]
     for workdir in workdirs:
         check_place(workdir)
     for number, workdir in enumerate(workdirs):
-        one = override(whole, [f"train.seed={whole.train.seed + number}"])
-        prepare_workdir(workdir, one, pretrained, args, examples)
-        if status := finish(one, workdir, began=began):
+        seed_run = override(base, [f"train.seed={base.train.seed + number}"])
+        prepare_workdir(workdir, seed_run, pretrained, args, examples)
+        if status := finish(seed_run, workdir, began=began):
             return status
         began = None
-    if whole.train.end < whole.train.steps:
-        goes_on = (
-            f"  python -m pretrain train {workdir}/config.json --workdir {workdir} train.stop_at_step=0"
+    if base.train.end < base.train.steps:
+        commands = (
+            f"  python -m pretrain train {workdir}/config.json --workdir {workdir} "
+            "train.stop_at_step=0"
             for workdir in workdirs
         )
         print(
-            f"ended at step {whole.train.end:,} of {whole.train.steps:,}, as train.stop_at_step says; next:",
-            *goes_on,
+            f"stopped at step {base.train.end:,} of {base.train.steps:,} (train.stop_at_step); "
+            "next:",
+            *commands,
             sep="\n",
         )
         return 0
-    print(summary(args.workdir, workdirs, whole.evaluate.metrics))
+    print(summary(args.workdir, workdirs, base.evaluate.metrics))
     return 0
+
+
+def check_single_process(args: argparse.Namespace) -> None:
+    """Raise ValueError if the workdir is remote or this process is one of several."""
+    if is_remote(args.workdir):
+        raise ValueError(
+            f"--workdir {args.workdir}: must be on this machine; `train` can resume a copy of it "
+            "in a bucket"
+        )
+    if (cluster := processes.seen_by()).processes != 1:
+        raise ValueError(
+            f"{cluster}: `finetune` starts a run in one process (CLOZE_CLUSTER=none); "
+            f"`train {args.workdir}/config.json --workdir {args.workdir}` resumes it in all of them"
+        )
 
 
 # ---- the examples ------------------------------------------------------------
 
 
-def gather(args):
-    """(task, examples) of the command line of one task; examples: as pretrain/finetune/labelled_task.py says."""
+def gather(args: argparse.Namespace) -> tuple[Any, Any]:
+    """Return the task and the examples of the command line of one task.
+
+    Raises:
+      ValueError: for arguments that contradict each other or the task, and for bad examples.
+    """
     from pretrain.finetune.tasks import TASKS
 
     if args.task not in TASKS:
-        raise ValueError(f"--task {args.task}: one of {', '.join(TASKS)}")
+        raise ValueError(f"--task {args.task}: must be one of {', '.join(TASKS)}")
     task = TASKS[args.task]
     if args.scheme and args.task != "tagging":
-        raise ValueError("--scheme is of tags: --task tagging")
+        raise ValueError("--scheme needs --task tagging")
     if args.prefix and args.task != "text2text":
         raise ValueError(
-            "--prefix is for text2text; the texts of a labelled task are named by the task"
+            "--prefix needs --task text2text; other tasks have their name as the prefix"
         )
     if not 0 < args.epochs < math.inf:
-        raise ValueError(f"--epochs {args.epochs:g}: above 0")
+        raise ValueError(f"--epochs {args.epochs:g}: must be above 0")
     train, heldout = args.train, args.heldout
     if train is None:
         if task.tfds is None:
@@ -199,9 +249,9 @@ def gather(args):
         train, heldout = task.tfds[0], heldout or task.tfds[1]
     if heldout and args.held_out is not None:
         raise ValueError(
-            "--held-out is a share of --train, where --heldout names no file: give one of them"
+            "--held-out is a share of --train, --heldout a file of its own: give one of them"
         )
     share = 0.1 if args.held_out is None else args.held_out
     if not 0 < share < 1:
-        raise ValueError(f"--held-out {share:g}: a share of the examples, between 0 and 1")
+        raise ValueError(f"--held-out {share:g}: must be between 0 and 1, a share of the examples")
     return task, task.read(args, train, heldout, share)

@@ -1,51 +1,40 @@
-"""glue RUN...: the table of GLUE (Wang et al. 2019) from runs that `finetune` made of its tasks, and the files of a submission.
+"""glue RUN...: the table of GLUE (Wang et al. 2019) from fine-tuned runs, and submission files.
 
     python -m pretrain glue runs/cola runs/mrpc runs/mnli --mismatched dev_mismatched.tsv
-    python -m pretrain glue runs/cola runs/mnli --test CoLA=cola_test.tsv MNLI-m=test_matched.tsv --output submission
+    python -m pretrain glue runs/cola runs/mnli --test CoLA=cola_test.tsv MNLI-m=test_matched.tsv \\
+        --output submission
 
-A run of several seeds counts with the mean of their best scores, and is submitted by the best of them; one that learned several tasks counts
-for each, with the scores of the step whose `mean` is best. A task's score is the mean of its metrics, and MNLI's that of both its parts; the
-average is over the tasks that are there.
+A run with several seeds contributes the mean of their best scores, and its best seed makes the
+submission. A run of several tasks contributes to each of them, with the scores of the step whose
+`mean` is best. The score of a task is the mean of its metrics, that of MNLI the mean of its two
+held-out parts; the average is over the tasks that are given.
 """
 
+from __future__ import annotations
+
+import argparse
 import json
 import os
 import statistics
-import sys
+from collections.abc import Mapping
+from typing import Any
 
-from pretrain.finetune.text2text_task import NUMBERED
-
-# The names of a submission's files -> the task, in the order of the paper's table.
-FILES = {
-    "CoLA": "cola",
-    "SST-2": "sst2",
-    "MRPC": "mrpc",
-    "STS-B": "stsb",
-    "QQP": "qqp",
-    "MNLI-m": "mnli",
-    "MNLI-mm": "mnli",
-    "QNLI": "qnli",
-    "RTE": "rte",
-    "WNLI": "wnli",
-    "AX": "mnli",
-}
-IN_WORDS = (
-    "mnli",
-    "qnli",
-    "rte",
-)  # whose submission has the names of classes; the others have their numbers
-INDEX = ("index", "id", "idx")  # the columns that number a test set's lines
+from pretrain.finetune.glue_submission import FILES, SeedScores, submit
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `glue` to a parser."""
     parser.add_argument(
         "runs",
         nargs="+",
         metavar="RUN",
-        help="workdirs of `finetune --task cola` and so on, also those of --seeds or of several tasks",
+        help="workdirs of `finetune --task cola` and so on, also those of --seeds or of several "
+        "tasks",
     )
     parser.add_argument(
-        "--mismatched", metavar="FILE", help="MNLI's second held-out part, scored with the MNLI run"
+        "--mismatched",
+        metavar="FILE",
+        help="mismatched held-out part of MNLI, on which the MNLI run is also scored",
     )
     parser.add_argument(
         "--test",
@@ -53,63 +42,64 @@ def add_arguments(parser):
         action="extend",
         default=[],
         metavar="NAME=FILE",
-        help=f"test sets without labels to submit; NAME: {', '.join(FILES)}",
+        help=f"unlabelled test sets to predict; NAME is one of {', '.join(FILES)}",
     )
     parser.add_argument(
-        "--output", metavar="FOLDER", help="for the files of a submission, NAME.tsv each"
+        "--output", metavar="FOLDER", help="folder for the submission files NAME.tsv"
     )
     parser.add_argument(
         "--batch-size",
         type=int,
         default=32,
         metavar="B",
-        help="texts computed at once (%(default)s)",
+        help="texts per batch (default: %(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="print the table as one JSON object")
 
 
-def run(args):
+def run(args: argparse.Namespace) -> int:
+    """Print the table and write the submission files; return 0."""
     tests = [test.partition("=")[::2] for test in args.test]
     for name, file in tests:
         if name not in FILES or not file:
             raise ValueError(
-                f"--test {name}{'=' * bool(file)}{file}: NAME=FILE, and NAME is one of {', '.join(FILES)}"
+                f"--test {name}{'=' * bool(file)}{file}: expected NAME=FILE, where NAME is one of "
+                f"{', '.join(FILES)}"
             )
     if bool(tests) != bool(args.output):
         raise ValueError(
-            "--test NAME=FILE names what is submitted, --output FOLDER where it is written: give both or none"
+            "--test NAME=FILE names the test sets and --output FOLDER the folder for their "
+            "predictions: give both or neither"
         )
     if args.batch_size < 1:
-        raise ValueError(f"--batch-size {args.batch_size}: at least 1")
-    found = {}
+        raise ValueError(f"--batch-size {args.batch_size}: must be at least 1")
+    runs: dict[str, SeedScores] = {}
     for folder in args.runs:
         own = read(folder)
-        if twice := [task for task in own if task in found]:
-            raise ValueError(f"{folder}: a second run of {twice[0]}; one a task is averaged")
-        found |= own
+        if twice := [task for task in own if task in runs]:
+            raise ValueError(f"{folder}: a second run of {twice[0]}; give one run per task")
+        runs |= own
+    available = ", ".join(args.runs)
     for name, file in tests:
-        if FILES[name] not in found:
-            raise ValueError(
-                f"--test {name}={file}: there is no run of {FILES[name]} among {', '.join(args.runs)}"
-            )
-    if args.mismatched and "mnli" not in found:
-        raise ValueError(
-            f"--mismatched {args.mismatched}: there is no run of mnli among {', '.join(args.runs)}"
-        )
-    scores = table(found, args.mismatched)
+        if FILES[name] not in runs:
+            raise ValueError(f"--test {name}={file}: no run of {FILES[name]} among {available}")
+    if args.mismatched and "mnli" not in runs:
+        raise ValueError(f"--mismatched {args.mismatched}: no run of mnli among {available}")
+    scores = table(runs, args.mismatched)
     print(json.dumps(scores) if args.json else told(scores))
     for name, file in tests:
-        submit(found[FILES[name]], name, file, args.output, args.batch_size)
+        submit(runs[FILES[name]], name, file, args.output, args.batch_size)
     return 0
 
 
 # ---- the table -----------------------------------------------------------------
 
 
-def read(folder):
-    """{task: {workdir: (its best step, its scores by the names of metrics)}} of the tasks of a run that are GLUE's; of several seeds each workdir.
+def read(folder: str) -> dict[str, SeedScores]:
+    """Return the scores of a run, by GLUE task and workdir; a run with seeds has several workdirs.
 
-    Raises ValueError for what is no run of any of them, or was not measured as GLUE does.
+    Raises:
+      ValueError: if the run learned no task of GLUE, or was not measured with GLUE's metrics.
     """
     from pretrain.finetune.seed_summary import outcome
     from pretrain.finetune.tasks import TASKS
@@ -134,50 +124,60 @@ def read(folder):
         workdir: outcome(workdir, "mean" if several else TASKS[tasks[0]].metrics[0])
         for workdir in workdirs
     }
-    found = {}
+    seed_scores = {}
     for task in tasks:
-        names = {
+        metrics = {
             metric: f"{task}/{metric}" if several else metric for metric in TASKS[task].metrics
         }
         for workdir, (_, scores) in best.items():
-            if missing := [name for name in names.values() if name not in scores]:
-                told = "" if several else f"; GLUE's are evaluate.metrics={','.join(names)}"
+            if missing := [name for name in metrics.values() if name not in scores]:
+                remedy = "" if several else f"; GLUE needs evaluate.metrics={','.join(metrics)}"
                 raise ValueError(
-                    f"{workdir}: {', '.join(missing)} of the held-out part was not measured{told}"
+                    f"{workdir}: {', '.join(missing)} was not measured on the held-out split"
+                    f"{remedy}"
                 )
-        found[task] = {
-            workdir: (step, {metric: scores[name] for metric, name in names.items()})
+        seed_scores[task] = {
+            workdir: (step, {metric: scores[name] for metric, name in metrics.items()})
             for workdir, (step, scores) in best.items()
         }
-    return found
+    return seed_scores
 
 
-def table(found, mismatched=None):
-    """{"tasks": {name: {metric: mean over the seeds}}, "scores": {task: one number}, "average", "missing": names}, out of 100."""
-    tasks = {}
+def table(found: Mapping[str, SeedScores], mismatched: str | None = None) -> dict[str, Any]:
+    """Return the table of GLUE, out of 100.
+
+    Args:
+      found: the scores of the runs by task.
+      mismatched: file with MNLI's mismatched held-out part.
+
+    Returns:
+      `tasks`, {file name: {metric: mean over the seeds}}; `scores`, {task: one number};
+      `average`, their mean; and `missing`, the file names without a run.
+    """
+    tasks: dict[str, dict[str, float]] = {}
     for name, task in FILES.items():
         if task in found and name not in ("MNLI-mm", "AX"):
-            each = [scores for _, scores in found[task].values()]
+            seeds = [scores for _, scores in found[task].values()]
             tasks[name] = {
-                metric: 100 * statistics.fmean(scores[metric] for scores in each)
-                for metric in each[0]
+                metric: 100 * statistics.fmean(scores[metric] for scores in seeds)
+                for metric in seeds[0]
             }
     if mismatched:
-        each = [
+        accuracies = [
             other_part(workdir, step, mismatched) for workdir, (step, _) in found["mnli"].items()
         ]
-        at = list(tasks).index("MNLI-m") + 1
+        position = list(tasks).index("MNLI-m") + 1
         tasks = dict(
             [
-                *list(tasks.items())[:at],
-                ("MNLI-mm", {"accuracy": 100 * statistics.fmean(each)}),
-                *list(tasks.items())[at:],
+                *list(tasks.items())[:position],
+                ("MNLI-mm", {"accuracy": 100 * statistics.fmean(accuracies)}),
+                *list(tasks.items())[position:],
             ]
         )
-    parts = {}
+    means: dict[str, list[float]] = {}
     for name, metrics in tasks.items():
-        parts.setdefault(FILES[name], []).append(statistics.fmean(metrics.values()))
-    scores = {task: statistics.fmean(each) for task, each in parts.items()}
+        means.setdefault(FILES[name], []).append(statistics.fmean(metrics.values()))
+    scores = {task: statistics.fmean(values) for task, values in means.items()}
     missing = [name for name in FILES if name not in tasks and name != "AX"]
     return {
         "tasks": tasks,
@@ -187,8 +187,8 @@ def table(found, mismatched=None):
     }
 
 
-def other_part(workdir, step, source, task="mnli"):
-    """Accuracy of a task on other labelled examples than the run's own."""
+def other_part(workdir: str, step: int, source: str, task: str = "mnli") -> float:
+    """Return the accuracy of a run on labelled examples other than its own."""
     from pretrain.cli.evaluate import evaluate
     from pretrain.evaluation.label_checks import labelled_store
     from pretrain.workdir.checkpoints import read_run
@@ -199,85 +199,17 @@ def other_part(workdir, step, source, task="mnli"):
     return scores[f"{task}/accuracy" if several else "accuracy"]
 
 
-def told(scores):
-    """The table for a person."""
+def told(scores: Mapping[str, Any]) -> str:
+    """Return the table as text."""
     lines = []
     for name, metrics in scores["tasks"].items():
         numbers = " / ".join(f"{value:.1f}" for value in metrics.values())
         lines.append(f"{name:<10}{numbers:<14}{' / '.join(metrics)}")
     count = len(scores["scores"])
-    absent = f"; not here: {', '.join(scores['missing'])}" if scores["missing"] else ""
-    whole = (
-        "of all nine tasks"
+    missing = f"; missing: {', '.join(scores['missing'])}" if scores["missing"] else ""
+    coverage = (
+        "over all nine tasks"
         if count == 9
-        else f"of {count} of nine tasks, which is not GLUE's score"
+        else f"over {count} of nine tasks, which is not the GLUE score"
     )
-    return "\n".join([*lines, f"{'average':<10}{scores['average']:<14.1f}{whole}{absent}"])
-
-
-# ---- a submission --------------------------------------------------------------
-
-
-def submit(best, name, file, folder, batch_size):
-    """Write FOLDER/NAME.tsv: what the best run of a task tells of a test set, as the benchmark takes it."""
-    from data.examples.labelled import records
-    from pretrain.finetune.answering import answerer
-    from pretrain.finetune.tasks import TASKS
-    from pretrain.inference.trained import open_trained
-
-    task = FILES[name]
-    metric = TASKS[task].metrics[0]
-    workdir = max(best, key=lambda workdir: best[workdir][1][metric])
-    trained = open_trained(
-        workdir, best[workdir][0], report=lambda text: print(text, file=sys.stderr)
-    )
-    objective = trained.run.data.objective
-    several = {each.task: each for each in getattr(objective, "tasks", ())}
-    *own, _ = several.get(task, objective).columns
-    ways = [tuple(own), *(columns.texts for columns in TASKS[task].columns)]
-    rows = list(records(file))
-    if not rows:
-        raise ValueError(f"{file}: no examples in it")
-    texts = [((task,) if several else ()) + texts_of(record, place, ways) for place, record in rows]
-    numbers = [
-        next((record[column] for column in INDEX if column in record), i)
-        for i, (_, record) in enumerate(rows)
-    ]
-    answers = answerer(trained, batch_size=batch_size)(texts, [place for place, _ in rows], 0)
-    lines = [prediction(task, result) for result in answers]
-    silent = sum(result["score" if task == "stsb" else "label"] is None for result in answers)
-    os.makedirs(folder, exist_ok=True)
-    path = os.path.join(folder, f"{name}.tsv")
-    with open(path, "w", encoding="utf-8") as out:
-        out.write(
-            "index\tprediction\n"
-            + "".join(f"{number}\t{line}\n" for number, line in zip(numbers, lines))
-        )
-    print(
-        f"{path}: {len(lines):,} predictions of {workdir}"
-        + (f", {silent:,} of which say no label" if silent else "")
-    )
-
-
-def texts_of(record, place, ways):
-    """The texts in a record, by the first of the ways in which their columns may be named that is there."""
-    for names in ways:
-        if all(isinstance(record.get(column), str) for column in names):
-            return tuple(record[column] for column in names)
-    told = " or ".join(",".join(names) for names in dict.fromkeys(ways))
-    raise ValueError(
-        f"{place}: expected the columns {told}; there are {', '.join(map(repr, record))}"
-    )
-
-
-def prediction(task, result):
-    """A result of `predict` as a submission has it: 0 to 5, a class by name or by number; one that says none counts as the first class, or 0."""
-    if task == "stsb":
-        return f"{min(max(result['score'] or 0.0, 0.0), 5.0):.3f}"
-    names, label = NUMBERED[task], result["label"]
-    if label is not None and label not in (*names, *map(str, range(len(names)))):
-        raise ValueError(
-            f"the run tells the label {label!r}; GLUE's are {', '.join(names)}, or their numbers from 0"
-        )
-    number = 0 if label is None else int(label) if label.isdecimal() else names.index(label)
-    return names[number] if task in IN_WORDS else str(number)
+    return "\n".join([*lines, f"{'average':<10}{scores['average']:<14.1f}{coverage}{missing}"])

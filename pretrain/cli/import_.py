@@ -1,33 +1,51 @@
-"""import FOLDER --workdir W: a Hugging Face model as the beginning of a run, or a fine-tuned classifier as one that is done."""
+"""import FOLDER --workdir W: start a run from a Hugging Face model.
 
+A pretrained model becomes step 0 of a run; a fine-tuned classifier is ready for `predict`.
+"""
+
+from __future__ import annotations
+
+import argparse
 import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from models.config.heads import ClassifierConfig
 from pretrain.config import Run, override, validate
 
-CLASSIFIER = (  # what can be done with one
+if TYPE_CHECKING:
+    from pretrain.convert.read_write import Opened
+
+CLASSIFIER = (  # commands that a classifier can be used with
     "predict --workdir {} --input FILE",
     "evaluate --workdir {} --labelled FILE",
     "finetune --from {} --task TASK --train FILE --workdir NEW",
 )
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `import` to a parser."""
     parser.add_argument(
-        "folder", metavar="FOLDER", help="with config.json, model.safetensors and tokenizer files"
+        "folder",
+        metavar="FOLDER",
+        help="folder with config.json, model.safetensors and tokenizer files",
     )
-    parser.add_argument("--workdir", required=True, help="a new folder for the run")
+    parser.add_argument("--workdir", required=True, help="new folder for the run")
     parser.add_argument(
         "--allow-nonfinite",
         action="store_true",
-        help="import weights that hold NaN or infinite values, which are refused otherwise",
+        help="import weights that contain NaN or infinite values (default: an error)",
     )
     parser.add_argument(
-        "overrides", nargs="*", metavar="path=value", help="e.g. data.store=STORE train.steps=1000"
+        "overrides",
+        nargs="*",
+        metavar="path=value",
+        help="changed fields, e.g. data.store=STORE train.steps=1000",
     )
 
 
-def run(args):
+def run(args: argparse.Namespace) -> int:
+    """Write the workdir and print a summary; return 0."""
     from etils import epath
 
     from pretrain.convert.read_write import open_model
@@ -35,7 +53,7 @@ def run(args):
 
     workdir = epath.Path(args.workdir)
     if workdir.exists() and any(workdir.iterdir()):
-        raise FileExistsError(f"{workdir}: exists and is not empty; name a new workdir")
+        raise FileExistsError(f"{workdir} exists and is not empty; name a new workdir")
     opened = open_model(args.folder)
     config = override(starting_run(opened.config), args.overrides)
     validate(config)
@@ -52,8 +70,11 @@ def run(args):
     return 0
 
 
-def starting_run(model):
-    """Return the run that an imported model begins, for overrides to change, with the objective that its family's record has for it."""
+def starting_run(model: Any) -> Run:
+    """Return the default run of an imported model's configuration.
+
+    Its objective is the one that the family's record names for imports.
+    """
     from data.config import Data
     from pretrain.families import family_of
 
@@ -62,8 +83,11 @@ def starting_run(model):
     return Run(model=model, data=Data(objective=family_of(model).import_run(model)))
 
 
-def classifying_run(model):
-    """The run of a classifier, for `predict` and `evaluate --labelled`; a pair's columns are for overrides to name."""
+def classifying_run(model: ClassifierConfig) -> Run:
+    """Return the run of a fine-tuned classifier, for `predict` and `evaluate --labelled`.
+
+    Its examples have one text; overrides can name the columns of pairs.
+    """
     from data.config import Data
     from data.objectives import Classification, Regression
     from pretrain.finetune.encoders import separators
@@ -79,8 +103,8 @@ def classifying_run(model):
     )
 
 
-def initialiser(run):
-    """A traceable function without arguments that gives the parameters with which `run` would begin."""
+def initialiser(run: Run) -> Callable[[], Any]:
+    """Return a traceable function without arguments that returns a run's initial parameters."""
     from functools import partial
 
     from models import build
@@ -89,44 +113,46 @@ def initialiser(run):
     return partial(init_params, build(run.model), run.data.objective, run.train.seed)
 
 
-def summary(args, opened, run, missing, unused):
-    """What was taken, what was not there, and what can be done next."""
-    kind = ", ".join(opened.architectures) or type(run.model).__name__
-    lines = [
-        f"{args.workdir}: {kind} from {args.folder}, {len(opened.tensors) - len(unused)} tensors"
-    ]
+def summary(
+    args: argparse.Namespace,
+    opened: Opened,
+    run: Run,
+    missing: Sequence[str],
+    unused: Sequence[str],
+) -> str:
+    """Return what was imported, what was missing, and the commands to run next."""
+    model: Any = run.model
+    kind = ", ".join(opened.architectures) or type(model).__name__
+    count = len(opened.tensors) - len(unused)
+    lines = [f"{args.workdir}: {kind} from {args.folder}, {count} tensors"]
     if stored := [name for name in opened.tensors.formats() if name != "F32"]:
         lines.append(
-            f"  stored as {', '.join(stored)}: the same numbers in float32 here, and in an export"
+            f"  stored as {', '.join(stored)}; converted exactly to float32, and exported as such"
         )
     if missing:
         lines.append(
-            f"  not in the folder, begun at random (train.seed={run.train.seed}): {', '.join(missing)}"
+            f"  not in the folder, initialized at random (train.seed={run.train.seed}): "
+            f"{', '.join(missing)}"
         )
     if unused:
-        lines.append(f"  not part of pretraining, left out: {', '.join(unused)}")
-    if isinstance(run.model, ClassifierConfig):
-        lines.append(
-            f"  tells {', '.join(run.model.labels) or 'a score'}, of the columns {','.join(run.data.objective.columns)}"
-        )
-        lines.append("  of pairs: add data.objective.columns=text,text2,label")
-        return "\n".join(
-            [
-                *lines,
-                "next:",
-                *(f"  python -m pretrain {words.format(args.workdir)}" for words in CLASSIFIER),
-            ]
-        )
-    vocabulary, pairs = (
-        opened.vocabulary,
-        " --document pair" if run.data.objective.name == "seq2seq" else "",
-    )
-    lines.append(
-        f"  vocabulary: {vocabulary.kind}, {vocabulary.size:,} ids; model rows: {run.model.vocab:,}"
-    )
+        lines.append(f"  not part of pretraining, ignored: {', '.join(unused)}")
+    if isinstance(model, ClassifierConfig):
+        objective: Any = run.data.objective
+        lines += [
+            f"  predicts {', '.join(model.labels) or 'a score'} from the columns "
+            f"{','.join(objective.columns)}",
+            "  for pairs of texts, add data.objective.columns=text,text2,label",
+            "next:",
+            *(f"  python -m pretrain {command.format(args.workdir)}" for command in CLASSIFIER),
+        ]
+        return "\n".join(lines)
+    vocabulary = opened.vocabulary
+    document = " --document pair" if run.data.objective.name == "seq2seq" else ""
     lines += [
+        f"  vocabulary: {vocabulary.kind}, {vocabulary.size:,} ids; model rows: {model.vocab:,}",
         "next:",
-        f"  python -m pretrain prepare TEXT{pairs} --output STORE --vocabulary {args.workdir}/vocabulary",
+        f"  python -m pretrain prepare TEXT{document} --output STORE "
+        f"--vocabulary {args.workdir}/vocabulary",
         f"  python -m pretrain evaluate --workdir {args.workdir} --store STORE",
         f"  python -m pretrain train {args.workdir}/config.json --workdir {args.workdir} "
         "data.store=STORE train.steps=N",

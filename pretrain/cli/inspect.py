@@ -1,27 +1,53 @@
-"""inspect CONFIG: show one batch as the model gets it, decoded, and check what its objective promises.
+"""inspect CONFIG: show one batch as the model receives it, decoded, and check its properties.
 
-Special ids and sentinels are compared with the tokenizer that `export` would write beside the model.
+The checks are those of the objective, e.g. the share of masked tokens. Special ids and sentinels
+are compared with the tokenizer that `export` would write.
 """
 
+from __future__ import annotations
+
+import argparse
 import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 
-def add_arguments(parser):
-    parser.add_argument("config", help="name or path of a configuration")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `inspect` to a parser."""
     parser.add_argument(
-        "overrides", nargs="*", metavar="path=value", help="for example data.store=STORE"
+        "config",
+        help="name of a configuration in configs/, path of a .py file of the same form, or a saved "
+        "config.json",
     )
     parser.add_argument(
-        "--step", type=int, default=0, help="the step that is shown, and the first that is checked"
+        "overrides", nargs="*", metavar="path=value", help="changed fields, e.g. data.store=STORE"
     )
-    parser.add_argument("--rows", type=int, default=4, help="rows to show (default 4)")
-    parser.add_argument("--batches", type=int, default=8, help="batches to check (default 8)")
-    parser.add_argument("--split", default="train", choices=("train", "heldout"))
+    parser.add_argument(
+        "--step",
+        type=int,
+        default=0,
+        help="step whose batch is shown, and the first one that is checked (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--rows", type=int, default=4, help="number of rows to show (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--batches", type=int, default=8, help="number of batches to check (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--split",
+        default="train",
+        choices=("train", "heldout"),
+        help="split of the store (default: %(default)s)",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
-def run(args):
-    """Exit status 0 if every promise holds, 1 if one does not."""
+def run(args: argparse.Namespace) -> int:
+    """Print a report; return 0 if all checks pass, else 1."""
     from data.examples.example_store import open_source
     from data.inspection.batch_report import inspect
     from data.mixed_stream import open_stream, split_stream
@@ -31,12 +57,12 @@ def run(args):
 
     if args.batches < 1 or args.rows < 0:
         raise ValueError(
-            f"--batches {args.batches} --rows {args.rows}: at least one batch, and 0 rows or more"
+            f"--batches {args.batches} --rows {args.rows}: expected at least 1 batch and 0 rows"
         )
     settings = load(args.config, args.overrides)
     if not settings.data.store:
         raise ValueError(
-            f"{args.config} names no token store: add data.store=FOLDER, a folder that prepare wrote"
+            f"{args.config} names no token store; add data.store=FOLDER, the output of `prepare`"
         )
     store = open_source(settings.data.store)
     stream = open_stream(store, settings.data, split=args.split, seed=settings.train.seed)
@@ -56,42 +82,47 @@ def run(args):
     return 0 if passed else 1
 
 
-def show(report, part=""):
-    """Print a report for reading; part: of a mixture."""
+def show(report: Mapping[str, Any], part: str = "") -> None:
+    """Print a report.
+
+    Args:
+      report: the result of `batch_report.inspect`.
+      part: name of the part of a mixed objective, or "".
+    """
     from rich.console import Console
     from rich.panel import Panel
     from rich.table import Table
 
     console = Console(highlight=False, soft_wrap=False)
-    where = f"step {report['step']:,}, {report['split']} part of {report['store']}"
+    where = f"step {report['step']:,}, {report['split']} split of {report['store']}"
     console.print(f"{part + ': ' if part else ''}[bold]{report['objective']}[/bold], {where}")
     for row in report["rows"]:
         console.print(
             Panel(text_of(row), title=f"row {row['row']:,} of the split", title_align="left")
         )
     table = Table(
-        "promise",
-        "seen",
+        "check",
+        "observed",
         "expected",
         "",
         title=f"over {report['batches']} batches",
         title_justify="left",
     )
     for check in report["checks"]:
-        verdict = "[green]holds[/green]" if check["passed"] else "[bold red]BROKEN[/bold red]"
-        table.add_row(check["name"], check["seen"], check["expected"], verdict)
+        status = "[green]passed[/green]" if check["passed"] else "[bold red]FAILED[/bold red]"
+        table.add_row(check["name"], check["seen"], check["expected"], status)
     console.print(table)
-    broken = sum(not check["passed"] for check in report["checks"])
+    failed = sum(not check["passed"] for check in report["checks"])
     console.print(
-        f"[bold red]{broken} broken[/bold red]" if broken else "[green]every promise holds[/green]"
+        f"[bold red]{failed} failed[/bold red]" if failed else "[green]all checks passed[/green]"
     )
 
 
 STYLES = {"as [MASK]": "bold green", "by another word": "bold yellow", "as itself": "bold blue"}
 
 
-def text_of(row):
-    """A row as rich text: masked words in colour and listed, segments and sentinels set off."""
+def text_of(row: Mapping[str, Any]) -> Text:
+    """Return a row as styled text: masked tokens in colour and listed, segments and sentinels."""
     from rich.text import Text
 
     text = Text()

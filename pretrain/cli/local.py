@@ -1,11 +1,17 @@
-"""local [--devices D] [--restarts R] N VERB ...: N processes of one run on this machine's CPU, as a pod's hosts would be, to try a run of
-many hosts without them.
+"""local [--devices D] [--restarts R] N VERB ...: run a verb in N processes on this machine's CPU.
 
-Each process is told of the others by JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID. The first one's output is passed on as
-it is, the others' with their number in front. They listen on 127.0.0.1 only. When one ends badly the others are stopped: the run needs all of them. With --restarts all are
-started again when one was killed or hung, see `supervise`.
+This tries a run of many hosts on one machine, as on the hosts of a pod.
+
+Each process gets the addresses of the others from JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and
+JAX_PROCESS_ID. The output of the first is printed unchanged, that of the others with their number
+as a prefix. They listen on 127.0.0.1 only. When one fails, the others are stopped, because the run
+needs all of them. With --restarts all are started again after one was killed or hung; see
+`supervise`.
 """
 
+from __future__ import annotations
+
+import argparse
 import os
 import signal
 import socket
@@ -13,6 +19,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
+from typing import Any
 
 from pretrain.distributed.process_identity import PARENT
 from pretrain.distributed.restarts import Ending, supervise
@@ -21,46 +29,52 @@ from pretrain.distributed.watchdog import HUNG
 GRACE = 20  # seconds that the others have to end by themselves once one has failed
 
 
-def add_arguments(parser):
-    parser.add_argument("processes", type=int, metavar="N")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `local` to a parser."""
+    parser.add_argument("processes", type=int, metavar="N", help="number of processes")
     parser.add_argument(
         "--devices",
         type=int,
         default=1,
         metavar="D",
-        help="fake devices of each process (default 1)",
+        help="simulated CPU devices per process (default: %(default)s)",
     )
     parser.add_argument(
         "--restarts",
         type=int,
         default=0,
         metavar="R",
-        help="start all again when one died, so often without a new checkpoint (default 0)",
+        help="start all processes again when one is killed or hangs, at most R times without a "
+        "new checkpoint (default: %(default)s)",
     )
     parser.add_argument(
-        "words",
+        "argv",
         nargs="...",
         metavar="VERB ...",
-        help="a verb and its words, for example: train CONFIG --workdir runs/many",
+        help="verb and its arguments, e.g. train CONFIG --workdir runs/many",
     )
 
 
-def run(args):
+def run(args: argparse.Namespace) -> int:
+    """Run the processes until all have ended; return the exit status of the first that failed."""
     if args.processes < 1 or args.devices < 1:
-        raise ValueError(f"local --devices {args.devices} {args.processes}: at least one each")
-    if args.restarts < 0:
-        raise ValueError(f"local --restarts {args.restarts}: 0 or more")
-    if not args.words:
         raise ValueError(
-            "local N needs a verb to run in each process, for example: local 4 train CONFIG --workdir runs/many"
+            f"local --devices {args.devices} {args.processes}: both must be at least 1"
+        )
+    if args.restarts < 0:
+        raise ValueError(f"local --restarts {args.restarts}: must be at least 0")
+    if not args.argv:
+        raise ValueError(
+            "local N needs a verb to run in each process, e.g. local 4 train CONFIG "
+            "--workdir runs/many"
         )
     return supervise(
-        lambda: run_all(args.processes, args.devices, args.words), args.restarts, args.words
+        lambda: run_all(args.processes, args.devices, args.argv), args.restarts, args.argv
     ).code
 
 
-def run_all(count, devices, words):
-    """Run them to their end; returns its `supervise.Ending`."""
+def run_all(count: int, devices: int, words: Sequence[str]) -> Ending:
+    """Run `count` processes until all have ended; return how the first one to fail ended."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -71,26 +85,28 @@ def run_all(count, devices, words):
     ]
     for reader in readers:
         reader.start()
-    asked = []
-    old = {
-        number: signal.signal(number, lambda number, _: tell(processes, number, asked))
+    received: list[int] = []
+    handlers = {
+        number: signal.signal(number, lambda number, _: tell(processes, number, received))
         for number in (signal.SIGINT, signal.SIGTERM)
     }
     try:
         first = wait(processes)
     finally:
-        for number, handler in old.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
         tell(processes, signal.SIGKILL)
     for reader, process in zip(readers, processes):
         reader.join()
-        assert process.stdout is not None  # `command` asks for a pipe
+        assert process.stdout is not None  # `command` requests a pipe
         process.stdout.close()
-    return Ending(processes[first].returncode, first, bool(asked))
+    return Ending(processes[first].returncode, first, bool(received))
 
 
-def command(index, count, devices, port, words):
-    """What to start as process `index`."""
+def command(
+    index: int, count: int, devices: int, port: int, words: Sequence[str]
+) -> dict[str, Any]:
+    """Return the keyword arguments of `subprocess.Popen` for process `index`."""
     environment = os.environ | {
         "JAX_PLATFORMS": "cpu",
         "JAX_NUM_CPU_DEVICES": str(devices),
@@ -101,9 +117,8 @@ def command(index, count, devices, port, words):
         "PYTHONUNBUFFERED": "1",
         PARENT: str(os.getpid()),
     }
-    environment.pop(
-        "JAX_COORDINATOR_BIND_ADDRESS", None
-    )  # all processes are on this machine: loopback is enough
+    # All processes are on this machine: loopback is enough.
+    environment.pop("JAX_COORDINATOR_BIND_ADDRESS", None)
     return {
         "args": [sys.executable, "-m", "pretrain", *words],
         "env": environment,
@@ -111,32 +126,40 @@ def command(index, count, devices, port, words):
         "stderr": subprocess.STDOUT,
         "text": True,
         "errors": "replace",
-        "start_new_session": True,  # Ctrl-C reaches this process, which passes it on once
+        "start_new_session": True,  # Ctrl-C reaches this process only, which forwards it once
     }
 
 
-def pass_on(process, index):
-    """What a process prints, line by line, but for gloo's greeting."""
+def pass_on(process: subprocess.Popen[str], index: int) -> None:
+    """Print the output of a process line by line, without the banner of gloo."""
+    assert process.stdout is not None
     for line in process.stdout:
         if not line.startswith("[Gloo]"):
             sys.stdout.write(line if index == 0 else f"[{index}] {line}")
             sys.stdout.flush()
 
 
-def wait(processes):
-    """Until all have ended, or one has failed and the others did not follow within GRACE seconds; the first that failed, or else 0."""
-    first = None
+def wait(processes: Sequence[subprocess.Popen[str]]) -> int:
+    """Wait until all processes have ended; return the index of the first that failed, or 0.
+
+    GRACE seconds after one has failed, those that still run are killed.
+    """
+    first, deadline = None, 0.0
     while any(process.poll() is None for process in processes):
         if first is None and (first := failed(processes)) is not None:
-            end = time.monotonic() + GRACE
-        if first is not None and time.monotonic() > end:
+            deadline = time.monotonic() + GRACE
+        if first is not None and time.monotonic() > deadline:
             tell(processes, signal.SIGKILL)
         time.sleep(0.05)
-    return next((one for one in (first, failed(processes)) if one is not None), 0)
+    return next((index for index in (first, failed(processes)) if index is not None), 0)
 
 
-def failed(processes):
-    """The process that failed, or None. One that died of a signal, or hung, goes before those that noticed: they end with an error."""
+def failed(processes: Sequence[subprocess.Popen[str]]) -> int | None:
+    """Return the index of the process that failed, or None.
+
+    A process that was killed by a signal or hung precedes those that noticed it and ended with an
+    error.
+    """
     ends = [
         (process.returncode > 0, process.returncode != HUNG, i)
         for i, process in enumerate(processes)
@@ -145,8 +168,10 @@ def failed(processes):
     return min(ends)[-1] if ends else None
 
 
-def tell(processes, number, noted=None):
-    """Send a signal to those that run, and note it."""
+def tell(
+    processes: Sequence[subprocess.Popen[str]], number: int, noted: list[int] | None = None
+) -> None:
+    """Send a signal to the processes that still run, and append its number to `noted`."""
     if noted is not None:
         noted.append(number)
     for process in processes:

@@ -1,57 +1,78 @@
-"""plan CONFIG --topology v5p:2x2x4: what a run needs and can reach on TPUs that are not here, read from the program compiled for them."""
+"""plan CONFIG --topology v5p:2x2x4: memory, time and cost of a run on TPUs, without the TPUs.
 
+All figures are read from the program that the TPU compiler makes.
+"""
+
+from __future__ import annotations
+
+import argparse
 import json
 import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
-from pretrain.config import load
+from pretrain.config import Run, load
 from pretrain.overrides import ConfigError
 
 GIB = 2**30
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `plan` to a parser."""
     parser.add_argument(
-        "config", help="a name in configs/, a .py file like those, or a saved config.json"
+        "config",
+        help="name of a configuration in configs/, path of a .py file of the same form, or a saved "
+        "config.json",
     )
-    parser.add_argument("overrides", nargs="*", metavar="path=value")
     parser.add_argument(
-        "--topology", metavar="T", help="a TPU slice: v4:4x4x1, v5e:4x4, v5p:2x2x4, v6e:8x8"
+        "overrides",
+        nargs="*",
+        metavar="path=value",
+        help="changed fields, e.g. data.batch_size=256 model.remat=true",
+    )
+    parser.add_argument(
+        "--topology",
+        metavar="T",
+        help="TPU slice to compile for, e.g. v4:4x4x1, v5e:4x4, v5p:2x2x4 or v6e:8x8",
     )
     parser.add_argument(
         "--slices",
         type=int,
         default=1,
         metavar="N",
-        help="so many slices, a slower network between them",
+        help="number of such slices, connected by the slower data centre network "
+        "(default: %(default)s)",
     )
     parser.add_argument(
         "--mesh",
         type=int,
         metavar="N",
-        help="compile for N fake CPU devices instead, without the TPU's compiler",
+        help="compile for N simulated CPU devices instead, without the TPU compiler",
     )
     parser.add_argument(
-        "--price", type=float, metavar="P", help="of a chip and hour, for the cost of the whole run"
+        "--price", type=float, metavar="P", help="price per chip hour, to report the run's cost"
     )
     parser.add_argument(
         "--search",
         action="store_true",
-        help="try meshes, micro-batches and remat, and show the best",
+        help="try meshes, microbatches and rematerialization, and rank the results",
     )
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="compile in a third of the time; bytes and schedule are less exact",
+        help="compile in a third of the time, with a less exact memory use and schedule",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--output", metavar="FILE", help="write the JSON there as well")
+    parser.add_argument("--output", metavar="FILE", help="also write the JSON object to FILE")
 
 
-def run(args):
+def run(args: argparse.Namespace) -> int:
+    """Compile the run for the machine and print the plan; return 0."""
     run = load(args.config, args.overrides)
     if bool(args.topology) == bool(args.mesh):
         raise ConfigError(
-            "plan takes either --topology T, a TPU slice such as v5p:2x2x4, or --mesh N, fake CPU devices"
+            "plan needs either --topology T, a TPU slice such as v5p:2x2x4, or --mesh N, a number "
+            "of simulated CPU devices"
         )
     from pretrain.plan import topology as machines
 
@@ -60,13 +81,12 @@ def run(args):
     from pretrain.plan.estimate import plan
 
     machine = machines.tpu(args.topology, args.slices) if args.topology else machines.cpu(args.mesh)
-    say = (
-        (lambda line: print(line, file=sys.stderr, flush=True))
-        if args.json
-        else (lambda line: print(line, flush=True))
-    )
+
+    def print_progress(line: str) -> None:
+        print(line, file=sys.stderr if args.json else sys.stdout, flush=True)
+
     if args.search:
-        facts = {"search": search(run, machine, say, args.quick)}
+        facts = {"search": search(run, machine, print_progress, args.quick)}
     else:
         facts = plan(run, machine, price=args.price, quick=args.quick)
     if not args.json:
@@ -74,8 +94,8 @@ def run(args):
             "\n".join(ranking(facts["search"]) if args.search else lines(args.config, run, facts))
         )
     if not args.search and not facts["fits"]:
-        say("trying what would fit:")
-        facts["tried"] = what_would_fit(run, machine, say, args.quick)
+        print_progress("trying configurations that may fit:")
+        facts["tried"] = what_would_fit(run, machine, print_progress, args.quick)
     if args.json:
         print(json.dumps(facts))
     if args.output:
@@ -84,77 +104,99 @@ def run(args):
     return 0
 
 
-def lines(name, run, facts):
-    """The plan for a person."""
+def lines(name: str, run: Run, facts: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines of a plan's report."""
     mesh = " x ".join(f"{axis} {size}" for axis, size in facts["mesh"].items())
     slices = f"{facts['slices']} slices of " if facts["slices"] > 1 else ""
-    yield f"{name} on {slices}{facts['machine']} ({facts['chips']} of {facts['kind']}), {mesh}: compiled in {facts['seconds_to_compile']} s"
+    yield (
+        f"{name} on {slices}{facts['machine']} ({facts['chips']} of {facts['kind']}), {mesh}: "
+        f"compiled in {facts['seconds_to_compile']} s"
+    )
     if facts["quick"]:
         yield "compiled quickly: without --quick the schedule is better and the bytes are exact"
     if facts["kind"] == "cpu":
-        yield "compiled for the CPU: shardings and exchanges are real, bytes are the CPU compiler's, and there is no roofline"
+        yield (
+            "compiled for the CPU: shardings and collectives are those of the run, bytes are those "
+            "of the CPU compiler, and there is no roofline"
+        )
     yield from memory_lines(facts)
-    each = facts["flops_per_step"]
+    flops = facts["flops_per_step"]
     yield (
-        f"FLOPs        {each:.4g} a step ({each / facts['flops_6nd']:.2f} of 6ND), {facts['flops_computed'] / each:.2f} times that are computed"
+        f"FLOPs        {flops:.4g} per step ({flops / facts['flops_6nd']:.2f} of 6ND); computed, "
+        f"with rematerialization: {facts['flops_computed'] / flops:.2f} times as many"
     )
-    for name, kernels in facts["attention"].items():
+    for path, kernels in facts["attention"].items():
         if kernels:
-            yield f"attention    {'; '.join(kernels)} ({name})"
+            yield f"attention    {'; '.join(kernels)} ({path})"
     if facts["fits"]:
-        yield f"moved        {facts['hbm_bytes_per_step'] / GIB:.2f} GiB through HBM, {facts['interconnect_bytes_per_step'] / GIB:.3f} GiB sent, a chip and step"
+        yield (
+            f"traffic      {facts['hbm_bytes_per_step'] / GIB:.2f} GiB of HBM, "
+            f"{facts['interconnect_bytes_per_step'] / GIB:.3f} GiB sent, per chip and step"
+        )
         yield from exchange_lines(facts["collectives"])
     for path in facts.get("gathered_against_the_rules", ()):
-        yield f"WARNING      {path} is split over `model`, and gathered over it all the same"
+        yield f"WARNING      {path} is sharded over `model` but gathered over it"
     for warning in facts["warnings"]:
-        yield f"WARNING      gathered whole on every device: {warning}"
+        yield f"WARNING      gathered in full on every device: {warning}"
     if facts.get("roofline"):
         yield from bound_lines(facts)
 
 
-def memory_lines(facts):
+def memory_lines(facts: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the line about memory."""
     sizes = facts["bytes_per_chip"]
-    parts = ", ".join(
+    terms = ", ".join(
         f"{name} {sizes[name] / GIB:.2f}"
         for name in ("parameters", "optimizer", "batch", "temporary")
         if sizes[name] is not None
     )
     peak = f"{sizes['peak'] / GIB:.2f}" if sizes["peak"] else "more"
     limit = f" of {sizes['limit'] / GIB:.2f}" if sizes["limit"] else ""
-    yield f"{'fits' if facts['fits'] else 'DOES NOT FIT':<13}{peak}{limit} GiB a chip at the peak: {parts}"
+    status = "fits" if facts["fits"] else "DOES NOT FIT"
+    yield f"{status:<13}{peak}{limit} GiB per chip at the peak: {terms}"
 
 
-def exchange_lines(rows):
-    """Exchanges of one kind over the same axes, added up."""
-    groups = {}
+def exchange_lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield one line per kind of collective, mesh axes and dtype, with the total bytes sent."""
+    groups: dict[tuple, list[Mapping[str, Any]]] = {}
     for row in rows:
-        groups.setdefault(
-            (row["kind"], " x ".join(row["axes"]), row["dtype"], row["overlapped"]), []
-        ).append(row)
+        key = (row["kind"], " x ".join(row["axes"]), row["dtype"], row["overlapped"])
+        groups.setdefault(key, []).append(row)
     for (kind, axes, dtype, overlapped), same in sorted(
         groups.items(), key=lambda item: -sum(row["sent_bytes"] for row in item[1])
     ):
         sent, count = sum(row["sent_bytes"] for row in same), sum(row["count"] for row in same)
-        hidden = "behind matmuls" if overlapped else "not hidden"
-        yield f"  {kind:<27}{axes:<16}{dtype:<6}{count:>6} times {sent / GIB:>9.4f} GiB  {hidden}"
+        overlap = "overlapped" if overlapped else "exposed"
+        yield f"  {kind:<27}{axes:<16}{dtype:<6}{count:>6} times {sent / GIB:>9.4f} GiB  {overlap}"
 
 
-def bound_lines(facts):
+def bound_lines(facts: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines about the lower bound of the step time."""
     roof = facts["roofline"]
-    parts = ", ".join(
+    terms = ", ".join(
         f"{name} {roof[name] * 1e3:.2f}" for name in ("matmul", "memory", "hidden", "exposed")
     )
-    yield f"bound        {facts['step_seconds_bound'] * 1e3:.2f} ms a step (ms by {parts}), mostly {roof['by']}"
-    cost = f", {facts['cost_bound']:,.0f} at that price" if "cost_bound" in facts else ""
-    yield f"at the bound {facts['tokens_per_second_bound']:,.0f} tokens/s, MFU {facts['mfu_bound']:.1%}"
-    yield f"             {facts['steps']:,} steps in {facts['days_bound']:.3g} days, {facts['chip_hours_bound']:,.0f} chip hours{cost}"
-    yield "             a bound, not a forecast: latencies, vector units and input are left out"
+    yield (
+        f"bound        {facts['step_seconds_bound'] * 1e3:.2f} ms per step (ms by {terms}), "
+        f"mostly {roof['by']}"
+    )
+    cost = f", cost {facts['cost_bound']:,.0f}" if "cost_bound" in facts else ""
+    yield (
+        f"at the bound {facts['tokens_per_second_bound']:,.0f} tokens/s, "
+        f"MFU {facts['mfu_bound']:.1%}"
+    )
+    yield (
+        f"             {facts['steps']:,} steps in {facts['days_bound']:.3g} days, "
+        f"{facts['chip_hours_bound']:,.0f} chip hours{cost}"
+    )
+    yield "             a bound, not a forecast: it ignores latencies, vector units and input"
 
 
-def ranking(found):
+def ranking(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the lines of a search, best configuration first."""
     from pretrain.plan.advice import verdict
 
     if not found:
-        yield "nothing that was tried fits"
-    for place, one in enumerate(found, 1):
-        yield f"{place}. {' '.join(one['words'])}: {verdict(one['plan'])}"
+        yield "no configuration that was tried fits"
+    for place, candidate in enumerate(found, 1):
+        yield f"{place}. {' '.join(candidate['words'])}: {verdict(candidate['plan'])}"

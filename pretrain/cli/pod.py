@@ -1,71 +1,80 @@
-"""pod ACTION: ask for a TPU pod, fill it, run a training on all its workers, and keep it running. It drives `gcloud`.
+"""pod ACTION: create a TPU pod with `gcloud`, run a training on all its workers and watch it.
 
-It needs Python 3.11 and nothing else, so that it runs on the laptop from which a pod is steered. See docs/pods.md.
+It needs only Python 3.11, so that it runs on any laptop. See docs/pods.md.
 """
 
+from __future__ import annotations
+
+import argparse
 import re
 import sys
+from typing import Any
 
 from pretrain.pod import actions
 from pretrain.pod.environment import variables
 from pretrain.pod.gcloud import RUNTIMES, GcloudError, Pod, PodRequest, Rehearsal
 
 ACTIONS = {
-    "create": "ask for the pod, as a queued resource",
-    "push": "copy what git tracks to all workers, and install what it needs",
-    "run": "start `-- VERB ...` on all workers, detached, and watch it; a preempted pod is asked for again and goes on",
-    "watch": "go on watching what `run` started (the same words)",
-    "logs": "the end of the log of one worker (--worker all: of each)",
+    "create": "request the pod as a queued resource",
+    "push": "copy the files that git tracks to all workers, and install the dependencies",
+    "run": "start `-- VERB ...` on all workers, detached, and watch it; a preempted pod is "
+    "requested again and the run resumes",
+    "watch": "resume watching what `run` started (with the same arguments)",
+    "logs": "print the end of one worker's log (--worker all: of each)",
     "doctor": "run `-- doctor ...` or another short verb on all workers at once, and wait",
-    "stop": "end the training: it saves and leaves (--force: at once)",
-    "delete": "give the pod back",
+    "stop": "end the training, which saves a checkpoint first (--force: at once)",
+    "delete": "delete the pod",
 }
 
 
-def add_arguments(parser):
-    told = "; ".join(f"{name}: {text}" for name, text in ACTIONS.items())
-    parser.add_argument("action", choices=ACTIONS, help=told.replace("%", "%%"))
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `pod` to a parser."""
+    actions_help = "; ".join(f"{name}: {text}" for name, text in ACTIONS.items())
+    parser.add_argument("action", choices=ACTIONS, help=actions_help.replace("%", "%%"))
     parser.add_argument(
-        "--name", required=True, help="of the queued resource; its nodes are called after it"
+        "--name", required=True, help="name of the queued resource; its nodes are named after it"
     )
-    parser.add_argument("--zone", required=True, help="e.g. us-east5-a")
-    parser.add_argument("--project", help="default: gcloud's own")
+    parser.add_argument("--zone", required=True, help="zone, e.g. us-east5-a")
+    parser.add_argument("--project", help="project (default: the one set in gcloud)")
     parser.add_argument(
-        "--type", help="accelerator type, e.g. v5p-32; create, run and watch need it"
+        "--type", help="accelerator type, e.g. v5p-32; required by create, run and watch"
     )
-    parser.add_argument("--spot", action="store_true", help="ask for a preemptible pod")
+    parser.add_argument("--spot", action="store_true", help="request a preemptible pod")
     parser.add_argument(
         "--slices",
         type=int,
         default=1,
-        help="how many pods of that type, joined over the data centre's network",
+        help="number of pods of that type, connected by the data centre network "
+        "(default: %(default)s)",
     )
     parser.add_argument(
-        "--runtime", help="image of the workers; default: the one that Google names for the type"
+        "--runtime", help="image of the workers (default: Google's choice for the type)"
     )
-    many = {"action": "append", "default": []}
+    repeated = {"action": "append", "default": []}
     parser.add_argument(
         "--create-flag",
-        **many,
+        **repeated,
         metavar="FLAG",
-        help="handed to `create`, e.g. --create-flag=--reserved",
+        help="additional flag for `gcloud ... create`, e.g. --create-flag=--reserved; repeatable",
     )
     parser.add_argument(
         "--connect-flag",
-        **many,
+        **repeated,
         metavar="FLAG",
-        help="handed to ssh and scp, e.g. --connect-flag=--tunnel-through-iap",
+        help="additional flag for `gcloud ... ssh` and `scp`, e.g. "
+        "--connect-flag=--tunnel-through-iap; repeatable",
     )
-    _add_run_arguments(parser, many)
+    _add_run_arguments(parser, repeated)
 
 
-def _add_run_arguments(parser, many):
-    """What is run on the pod's workers, and how it is watched."""
+def _add_run_arguments(parser: argparse.ArgumentParser, repeated: dict[str, Any]) -> None:
+    """Add the arguments about what runs on the workers and how it is watched."""
     parser.add_argument(
         "--env",
-        **many,
+        **repeated,
         metavar="NAME=VALUE",
-        help="adds to pretrain/pod/environment.py, or replaces a row",
+        help="environment variable for the workers, in addition to those of "
+        "pretrain/pod/environment.py or in place of one; repeatable",
     )
     parser.add_argument(
         "--wait", action="store_true", help="create, push, run: wait until the pod is ACTIVE"
@@ -73,40 +82,45 @@ def _add_run_arguments(parser, many):
     parser.add_argument(
         "--detach",
         action="store_true",
-        help="run: start it and leave; a preempted pod then stays lost until `watch`",
+        help="run: start without watching; a preempted pod then stays down until `watch`",
     )
     parser.add_argument(
         "--poll",
         type=float,
         default=60.0,
-        help="seconds between two looks at the pod (default: 60)",
+        help="seconds between two checks of the pod (default: %(default)g)",
     )
     parser.add_argument(
         "--tries",
         type=int,
         default=20,
-        help="failures in a row after which the watch gives up (default: 20)",
+        help="consecutive failures after which watching ends (default: %(default)s)",
     )
     parser.add_argument(
         "--worker",
         default="0",
-        help="logs: which worker of the first slice, or all (of all slices)",
+        help="logs: index of a worker of the first slice, or all for those of all slices "
+        "(default: %(default)s)",
     )
-    parser.add_argument("--lines", type=int, default=30, help="logs: how many (default: 30)")
-    parser.add_argument("--follow", action="store_true", help="logs: stay and show what comes")
-    parser.add_argument("--force", action="store_true", help="stop: kill it")
-    parser.add_argument("--yes", action="store_true", help="delete: do not ask")
-    parser.add_argument("--dry-run", action="store_true", help="print the commands, run none")
     parser.add_argument(
-        "words",
+        "--lines", type=int, default=30, help="logs: number of lines (default: %(default)s)"
+    )
+    parser.add_argument("--follow", action="store_true", help="logs: print new lines as they come")
+    parser.add_argument("--force", action="store_true", help="stop: kill the training")
+    parser.add_argument("--yes", action="store_true", help="delete: do not ask for confirmation")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the commands without running them"
+    )
+    parser.add_argument(
+        "argv",
         nargs="*",
         metavar="-- VERB ...",
-        help="what to run, e.g. -- train CONFIG --workdir gs://...",
+        help="verb to run and its arguments, e.g. -- train CONFIG --workdir gs://...",
     )
 
 
-def run(args):
-    """Do one action; returns the exit status. Everything that can be wrong with the words is found before the first command."""
+def run(args: argparse.Namespace) -> int:
+    """Check the arguments, then perform one action; return the exit status."""
     check(args)
     pod = (Rehearsal if args.dry_run else Pod)(
         args.name, args.zone, args.project, args.connect_flag
@@ -118,43 +132,58 @@ def run(args):
         return 1
 
 
-def check(args):
+def check(args: argparse.Namespace) -> None:
+    """Check the arguments and add `request` and `variables` to them where the action needs them.
+
+    Raises:
+      ValueError: for arguments that are missing, superfluous or out of range.
+    """
     if not re.fullmatch(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?", args.name):
         raise ValueError(
-            f"--name {args.name!r}: gcloud takes lower-case letters, digits and inner hyphens, a letter first"
+            f"--name {args.name!r}: gcloud accepts lower-case letters, digits and inner hyphens, "
+            "starting with a letter"
         )
     if args.slices < 1 or args.poll < 0 or args.tries < 1:
         raise ValueError(
-            f"--slices {args.slices} --poll {args.poll} --tries {args.tries}: expected at least 1, 0 and 1"
+            f"--slices {args.slices} --poll {args.poll} --tries {args.tries}: expected at least 1, "
+            "0 and 1"
         )
     if args.action in ("create", "run", "watch"):
         args.request = request(args)
     if args.action in ("run", "watch", "doctor"):
-        args.words = args.words or (["doctor"] if args.action == "doctor" else [])
-        if not args.words:
+        args.argv = args.argv or (["doctor"] if args.action == "doctor" else [])
+        if not args.argv:
             raise ValueError(
-                f"pod {args.action}: say what to run behind two hyphens, e.g. -- train CONFIG --workdir gs://bucket/run"
+                f"pod {args.action}: give the verb to run after two hyphens, e.g. -- train CONFIG "
+                "--workdir gs://bucket/run"
             )
         args.variables = variables(workdir(args), args.env)
-    elif args.words:
-        raise ValueError(f"pod {args.action} takes no words: {' '.join(args.words)}")
+    elif args.argv:
+        raise ValueError(f"pod {args.action} takes no verb to run: {' '.join(args.argv)}")
 
 
-def request(args):
+def request(args: argparse.Namespace) -> PodRequest:
+    """Return the request for the pod.
+
+    Raises:
+      ValueError: if --type is missing, or no runtime is known for it.
+    """
     if not args.type:
         raise ValueError(
-            f"pod {args.action} needs --type, e.g. v5p-32 (run and watch: a preempted pod is asked for again)"
+            f"pod {args.action} needs --type, e.g. v5p-32 (run and watch request a preempted pod "
+            "again)"
         )
     generation = args.type.rpartition("-")[0]
     if not args.runtime and generation not in RUNTIMES:
         hint = (
-            "; TPU7x is reached through GKE only, see docs/pods.md"
+            "; TPU7x is available through GKE only, see docs/pods.md"
             if args.type.startswith("tpu7x")
             else ""
         )
         known = ", ".join(f"{name}-N" for name in RUNTIMES)
         raise ValueError(
-            f"--type {args.type}: no runtime is known for it; known are {known}. Name one with --runtime{hint}"
+            f"--type {args.type}: no runtime is known for it; known types are {known}. Name a "
+            f"runtime with --runtime{hint}"
         )
     return PodRequest(
         args.type,
@@ -165,13 +194,23 @@ def request(args):
     )
 
 
-def workdir(args):
-    """The --workdir among the words. What is to outlive the pod must lie outside it."""
-    found = [word.partition("=")[2] for word in args.words if word.startswith("--workdir=")]
-    found += [after for word, after in zip(args.words, args.words[1:]) if word == "--workdir"]
+def workdir(args: argparse.Namespace) -> str | None:
+    """Return the --workdir of the verb to run if it is in a bucket, else None.
+
+    Raises:
+      ValueError: if a run has none in a bucket: it would be lost with the pod.
+    """
+    found = [argument.partition("=")[2] for argument in args.argv if is_workdir(argument)]
+    found += [after for flag, after in zip(args.argv, args.argv[1:]) if flag == "--workdir"]
     if args.action in ("run", "watch") and (not found or not found[-1].startswith("gs://")):
         seen = f"--workdir {found[-1]}" if found else "no --workdir"
         raise ValueError(
-            f"pod {args.action}: {seen}; it must be gs://BUCKET/FOLDER: a pod's disks end with it, and its workers share none"
+            f"pod {args.action}: {seen}; it must be gs://BUCKET/FOLDER, because the disks of a pod "
+            "are deleted with it and its workers share none"
         )
     return found[-1] if found and found[-1].startswith("gs://") else None
+
+
+def is_workdir(argument: str) -> bool:
+    """Return whether an argument has the form --workdir=FOLDER."""
+    return argument.startswith("--workdir=")

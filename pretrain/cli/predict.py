@@ -1,116 +1,129 @@
-"""predict --workdir W "The capital of France is [MASK].": what a checkpoint puts into the gaps of a text.
+"""predict --workdir W "The capital of France is [MASK].": the answers of a checkpoint to texts.
 
-BERT gives each [MASK] its likeliest words; T5 writes what stands for each <extra_id_i>; GPT continues the text; the Transformer
-translates it; BART writes the whole of a damaged one; ELECTRA gives each [MASK] its generator's words, and tells of a text without any how
-likely each word is not the one that stood there; a fine-tuned model tells the label of a text or a pair, the tags of words, the right one of
-some choices, or the answer to a question; one that writes gives the answer as text. Texts are cut into ids by the tokenizer
-that `export` writes, so the answers are those of the exported model.
+The answer depends on the model. BERT predicts the tokens of each [MASK], T5 the text of each
+<extra_id_i>, GPT a continuation, the Transformer a translation, BART the repaired text. ELECTRA
+predicts each [MASK] with its generator and, in a text without one, the probability that each word
+was replaced. A fine-tuned model predicts the label of a text or pair, the tags of words, one of
+several choices, or the answer to a question; a generative one writes it as text. Texts are
+tokenized by the tokenizer that `export` writes, so the answers are those of the exported model.
 
 B batch   L row length   P masks of a row   K answers   M input length   T output length
 """
 
+from __future__ import annotations
+
+import argparse
 import contextlib
 import json
 import sys
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from pretrain.finetune.answering import answerer, reader, speller
 from pretrain.inference import random_head
 from pretrain.inference.line_files import sink
 from pretrain.inference.record_files import asks, readers_of, records_of
 
-CHUNK = 4096  # lines of an input file that are held at once
+if TYPE_CHECKING:
+    from pretrain.inference.trained import Trained
+
+CHUNK = 4096  # records of an input file that are in memory at once
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `predict` to a parser."""
     parser.add_argument(
         "texts",
         nargs="*",
         metavar="TEXT",
-        help="with [MASK] or <extra_id_0> ... in it, or to be continued, translated or mended: what the model was trained for",
+        help="texts of the kind the model was trained for: with [MASK] or <extra_id_0> to fill, "
+        "or to continue, translate, repair or classify",
     )
-    parser.add_argument("--workdir", required=True, help="a run's folder")
+    parser.add_argument("--workdir", required=True, help="workdir of a run")
     parser.add_argument(
-        "--step", type=int, help="a checkpoint's step; the newest good one unless given"
+        "--step", type=int, help="step of the checkpoint (default: the newest intact one)"
     )
     parser.add_argument(
         "--input",
         metavar="FILE",
-        help="a text a line, or .jsonl, .tsv, .csv with a column `text`; of a fine-tuned model what `finetune` reads",
+        help="file with one text per line, or a .jsonl, .tsv or .csv file with a column `text`; "
+        "for a fine-tuned model, any file that `finetune` reads",
     )
     parser.add_argument(
         "--output",
         metavar="FILE",
-        help="write JSON lines there instead of printing; of questions and FILE.json {id: answer}",
+        help="write JSON lines to FILE instead of printing; for questions, FILE.json becomes "
+        "{id: answer}",
     )
-    parser.add_argument("--top", type=int, metavar="K", help="answers for each [MASK] (5)")
+    parser.add_argument(
+        "--top", type=int, metavar="K", help="number of predictions per [MASK] (default: 5)"
+    )
     parser.add_argument(
         "--n-best",
         type=int,
         metavar="N",
-        help="of answers to questions: tell the N best, with their probabilities",
+        help="for questions: return the N best answers with their probabilities",
     )
     parser.add_argument(
         "--length",
         type=int,
         metavar="T",
-        help="the most tokens that a model writes (64)",
+        help="maximum number of tokens to generate (default: 64; for a model fine-tuned to "
+        "generate, that of its training)",
     )
-    _add_decoding_arguments(parser)
+    _add_decoding_arguments(
+        parser.add_argument_group("decoding, for models that generate (default: greedy)")
+    )
     parser.add_argument(
         "--batch-size",
         type=int,
         default=32,
         metavar="B",
-        help="texts computed at once (%(default)s)",
+        help="texts per batch (default: %(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON lines")
     random_head.add_argument(parser)
 
 
-def _add_decoding_arguments(parser):
-    """How a model that writes chooses its tokens."""
-    parser.add_argument(
-        "--beams",
-        type=int,
-        metavar="W",
-        help="search for the likeliest text with W beams, instead of the likeliest word at each step",
-    )
-    parser.add_argument(
+def _add_decoding_arguments(group: argparse._ArgumentGroup) -> None:
+    """Add the arguments that control how a model generates tokens."""
+    group.add_argument("--beams", type=int, metavar="W", help="beam search with W beams")
+    group.add_argument(
         "--length-penalty",
         type=float,
         metavar="A",
-        help="of --beams: above 0 for longer texts, below for shorter ones (1)",
+        help="exponent of the length penalty of --beams; larger values prefer longer texts "
+        "(default: 1)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--temperature",
         type=float,
         metavar="T",
-        help="draw the words, below 1 mostly the likely ones, above 1 others too (1)",
+        help="sample with this temperature (default: 1 with --top-k or --top-p)",
     )
-    parser.add_argument("--top-k", type=int, metavar="K", help="draw the words, of the K likeliest")
-    parser.add_argument(
+    group.add_argument(
+        "--top-k", type=int, metavar="K", help="sample from the K most probable tokens"
+    )
+    group.add_argument(
         "--top-p",
         type=float,
         metavar="P",
-        help="draw the words, of the fewest that have a share of P",
+        help="sample from the smallest set of tokens whose probabilities sum to P",
     )
-    parser.add_argument(
-        "--no-repeat-ngram",
-        type=int,
-        metavar="N",
-        help="write no N tokens that stood there in that order before",
+    group.add_argument(
+        "--no-repeat-ngram", type=int, metavar="N", help="generate no n-gram of N tokens twice"
     )
-    parser.add_argument("--seed", type=int, help="of what is drawn (0)")
+    group.add_argument("--seed", type=int, help="seed of the sampling (default: 0)")
 
 
-def run(args):
+def run(args: argparse.Namespace) -> int:
+    """Answer all texts and print or write the answers; return 0."""
     if bool(args.texts) == bool(args.input):
         raise ValueError('give either texts ("The capital of France is [MASK].") or --input FILE')
     for name in ("top", "n_best", "length", "batch_size", "beams", "top_k", "no_repeat_ngram"):
         if (value := getattr(args, name)) is not None and value < 1:
-            raise ValueError(f"{_option(name)} {value}: at least 1")
-    how = decoding(args)
+            raise ValueError(f"{_option(name)} {value}: must be at least 1")
+    decoding_options = decoding(args)
     from pretrain.inference.batching import watched
     from pretrain.inference.progress import Progress
     from pretrain.inference.trained import open_trained
@@ -126,94 +139,102 @@ def run(args):
         n_best=args.n_best,
         length=args.length,
         batch_size=args.batch_size,
-        **how,
+        **decoding_options,
     )
 
-    def records():
-        return (
-            ((None, {"text": text}) for text in args.texts)
-            if args.texts
-            else records_of(args.input, readers)
-        )
+    def records() -> Iterable[tuple[str | None, dict[str, Any]]]:
+        if args.texts:
+            return ((None, {"text": text}) for text in args.texts)
+        return records_of(args.input, readers)
 
     by_id = str(args.output or "").endswith(".json") and asks(trained.run.data.objective)
     if by_id:
         check_ids(records(), args.output, args.n_best)
-    done = 0
+    count = 0
     with (
         Progress(lambda: sum(1 for _ in records())) as progress,
-        teller(trained, args.output, args.json, by_id) as tell,
+        teller(trained, args.output, args.json, by_id) as write_result,
     ):
         for chunk in _chunks(records(), CHUNK):
             texts = [read(record, place) for place, record in chunk]
             with watched(
-                lambda share, done=done, chunk=chunk: (
-                    progress.show(done + share * len(chunk)) if share < 1 else progress.hide()
+                lambda share, count=count, chunk=chunk: (
+                    progress.show(count + share * len(chunk)) if share < 1 else progress.hide()
                 )
             ):
-                results = answer(texts, [place for place, _ in chunk], done)
+                results = answer(texts, [place for place, _ in chunk], count)
             for (_, record), text, result in zip(chunk, texts, results, strict=True):
-                tell(record, text, result)
-                done += 1
-        if not done:
-            raise ValueError(f"{args.input}: no texts in it")
+                write_result(record, text, result)
+                count += 1
+        if not count:
+            raise ValueError(f"{args.input}: contains no texts")
     if args.output:
-        print(f"{args.output}: {done:,} texts, step {trained.step:,} of {args.workdir}")
+        print(f"{args.output}: {count:,} texts, step {trained.step:,} of {args.workdir}")
     return 0
 
 
-def decoding(args):
-    """How to write, as keywords of `answerer`: what the command line says, and nothing where it does not."""
-    drawn = {
+def decoding(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the decoding options as keyword arguments of `answerer`, without those not given.
+
+    Raises:
+      ValueError: for options that contradict each other.
+    """
+    sampling = {
         name: value
         for name in ("temperature", "top_k", "top_p")
         if (value := getattr(args, name)) is not None
     }
-    if drawn and args.beams is not None:
+    if sampling and args.beams is not None:
         raise ValueError(
-            f"--beams searches for the likeliest text, {_option(*drawn)} draws one: give one or the other"
+            f"--beams searches for the most probable text, {_option(*sampling)} samples one: give "
+            "one or the other"
         )
     if args.length_penalty is not None and args.beams is None:
-        raise ValueError("--length-penalty is for --beams")
-    if args.seed is not None and not drawn:
-        raise ValueError(
-            "--seed is for words that are drawn: give --temperature, --top-k or --top-p as well"
-        )
-    how: dict[str, Any] = {
+        raise ValueError("--length-penalty needs --beams")
+    if args.seed is not None and not sampling:
+        raise ValueError("--seed needs sampling: add --temperature, --top-k or --top-p")
+    options: dict[str, Any] = {
         name: value
         for name in ("no_repeat_ngram", "seed")
         if (value := getattr(args, name)) is not None
     }
-    if drawn:
+    if sampling:
         from models.generation.generate import Sample
 
-        how["strategy"] = Sample(**drawn)
+        options["strategy"] = Sample(**sampling)
     elif args.beams is not None:
         from models.generation.generate import Beam
 
         penalty = {} if args.length_penalty is None else {"length_penalty": args.length_penalty}
-        how["strategy"] = Beam(args.beams, **penalty)
-    return how
+        options["strategy"] = Beam(args.beams, **penalty)
+    return options
 
 
-def _option(name, *_):
+def _option(name: str, *_: str) -> str:
+    """Return the flag of the first of several argument names."""
     return f"--{name.replace('_', '-')}"
 
 
-# ---- what goes in and out ----------------------------------------------------
+# ---- input and output --------------------------------------------------------
 
 
 @contextlib.contextmanager
-def teller(trained, output, as_json, by_id):
-    """A function (record, text, result) that prints a result, or writes it to the file `output`, which appears when all are written.
+def teller(
+    trained: Trained, output: str | None, as_json: bool, by_id: bool
+) -> Iterator[Callable[[dict[str, Any], Any, dict[str, Any]], None]]:
+    """Yield a function (record, text, result) that prints or writes a result.
 
-    JSON lines have the fields of the record too, those that the result has as well as `given_...`. by_id: the file is {id: answer}, as SQuAD's
-    scripts read it.
+    Args:
+      trained: the checkpoint.
+      output: a file, which appears when all results are written; None prints them.
+      as_json: print JSON lines. They also contain the fields of the record, renamed to `given_...`
+        where the result has the same field.
+      by_id: write one JSON object {id: answer}, as the evaluation scripts of SQuAD read it.
     """
     show, answers = speller(trained), {}
     with sink(output) as write:
 
-        def spoken(record, text, result):
+        def spoken(record: dict[str, Any], text: Any, result: dict[str, Any]) -> None:
             record = {
                 f"given_{name}" if name in result else name: value for name, value in record.items()
             }
@@ -223,7 +244,7 @@ def teller(trained, output, as_json, by_id):
                 else show(text, result)
             )
 
-        def kept(record, text, result):
+        def kept(record: dict[str, Any], text: Any, result: dict[str, Any]) -> None:
             answers[str(record["id"])] = result["answer"]
 
         yield kept if by_id else spoken
@@ -231,27 +252,32 @@ def teller(trained, output, as_json, by_id):
             write(json.dumps(answers, ensure_ascii=False))
 
 
-def check_ids(records, output, n_best):
-    """Raise ValueError unless each record has an id of its own and one answer is asked for."""
+def check_ids(
+    records: Iterable[tuple[str | None, Mapping[str, Any]]], output: str, n_best: int | None
+) -> None:
+    """Raise ValueError unless each record has a unique id and one answer is requested."""
     if n_best is not None:
         raise ValueError(
-            f"--output {output} has one answer to each question: with --n-best name a file that ends in .jsonl"
+            f"--output {output} has one answer per question; for --n-best, name a file that ends "
+            "in .jsonl"
         )
     seen = set()
     for place, record in records:
         place, name = place or "the command line", record.get("id")
         if name is None:
             raise ValueError(
-                f"{place}: no `id`, by which {output} has its answer; an --output that ends in .jsonl needs none"
+                f"{place}: has no `id`, which {output} needs; an --output that ends in .jsonl "
+                "does not"
             )
         if str(name) in seen:
             raise ValueError(
-                f"{place}: the id {name!r} stands there twice; {output} has one answer for each"
+                f"{place}: the id {name!r} occurs twice; {output} has one answer per id"
             )
         seen.add(str(name))
 
 
-def _chunks(items, size):
+def _chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    """Yield lists of `size` items, the last of which may be shorter."""
     chunk = []
     for item in items:
         chunk.append(item)

@@ -1,48 +1,58 @@
-"""The verb `prepare`: text to a token store."""
+"""prepare SOURCE... --output STORE: turn text into a token store."""
 
+from __future__ import annotations
+
+import argparse
 import importlib.util
 import logging
+from typing import TYPE_CHECKING, Any
 
 from data.vocabulary import layouts
 from pretrain.extras import how_to_install
 
+if TYPE_CHECKING:
+    from data.prepare.beam_runner import Runner
+
 HELP = {
-    "sources": "builtin (English from this Python's own library, needs no download), a .txt or .jsonl file (also .gz), "
-    'a folder or "pattern" of such files, tfds:NAME[/CONFIG][:SPLIT], or gs://... of any of the file forms; several '
-    "make a mixture",
+    "sources": "builtin (English text from Python's own library, needs no download), a .txt or "
+    '.jsonl file (also .gz), a folder or "pattern" of such files, tfds:NAME[/CONFIG][:SPLIT], or '
+    "any of the file forms in a bucket (gs://...); several sources are a mixture",
     "output": "folder for the store, on this machine",
-    "document": "what is a document in .txt files: the file (default), a block between blank lines, or a line; or pair: each line of "
-    ".tsv files, JSON record or TFDS example is a source and its target",
-    "field": "the field of JSON records and TFDS examples that holds the text (default: text); of pairs, both (default: source,target)",
-    "held_out": "share of the documents for evaluation, chosen by hash (default: 0.01)",
-    "rates": "how often each source is drawn, in any unit",
-    "temperature": "draw a source in proportion to (its tokens)^S: 1 (default) as is, 0.7 makes small ones larger, 0 alike",
-    "vocabulary": "vocab.txt, vocab.json (with merges.txt), *.model, tokenizer.json, or a folder of them",
-    "vocab_size": "ids in all, special ones and sentinels included (default: 32768)",
+    "document": "what is a document in .txt files: the file, a block between blank lines, or a "
+    "line (record); pair: each line of a .tsv file, JSON record or TFDS example is a source and "
+    "its target (default: %(default)s)",
+    "field": "field of JSON records and TFDS examples that holds the text, or two fields for pairs "
+    "(default: text; for pairs source,target)",
+    "held_out": "share of the documents in the held-out split, chosen by hash "
+    "(default: %(default)s)",
+    "rates": "relative sampling rate of each source",
+    "temperature": "sample a source in proportion to (its tokens)^S: 1 is in proportion to the "
+    "tokens (default), 0.7 raises the share of small sources, 0 is uniform",
+    "vocabulary": "vocab.txt, vocab.json (with merges.txt), *.model, tokenizer.json, or a folder "
+    "of them",
+    "vocab_size": "number of ids, special pieces and sentinels included (default: 32768)",
     "layout": layouts.HELP,
-    "algorithm": "of SentencePiece unigram (default) or bpe; or byte_bpe",
+    "algorithm": "unigram or bpe of SentencePiece, or byte-level BPE (default: unigram)",
     "lowercase": "fold case (nmt_nfkc_cf instead of nmt_nfkc)",
-    "sample_size": "train on at most so much text, drawn evenly from all of it (default: 10000000)",
-    "workers": "processes here (default: all cores; the result is the same)",
-    "overwrite": "replace the store that is there",
-    "runner": "Apache Beam's workers do the work of --workers: DirectRunner (on this machine, to try it), DataflowRunner, "
-    "FlinkRunner, SparkRunner, ... or the full name of a class; the store is the same",
-    "runner_option": "an option of Beam's pipeline, as Beam names it, such as region=us-east5; may be given again",
-    "scratch": "folder that the workers and this machine reach, such as gs://BUCKET/scratch; what is put there is removed",
+    "sample_size": "maximal bytes of text to train on, sampled evenly from all of it "
+    "(default: 10000000)",
+    "workers": "number of processes; the result does not depend on it (default: one per core)",
+    "overwrite": "replace an existing store",
+    "runner": "Apache Beam runner to use instead of local processes: DirectRunner (on this "
+    "machine, for a trial), DataflowRunner, FlinkRunner, SparkRunner, ... or the full name of a "
+    "class; the resulting store is the same",
+    "runner_option": "option of the Beam pipeline, e.g. region=us-east5; repeatable",
+    "scratch": "folder that the workers and this machine can access, e.g. gs://BUCKET/scratch; "
+    "temporary files in it are removed",
 }
-TRAINING = (
-    "vocab_size",
-    "layout",
-    "algorithm",
-    "lowercase",
-    "sample_size",
-)  # a finished vocabulary has no use for them
+# Options of a vocabulary that is trained, not allowed with a finished one.
+TRAINING = ("vocab_size", "layout", "algorithm", "lowercase", "sample_size")
 
 
-def add_arguments(parser):
-    """The command line of `prepare`."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `prepare` to a parser."""
 
-    def add(group, name, **options):
+    def add(group: argparse._ActionsContainer, name: str, **options: Any) -> None:
         flag = name if name == "sources" else "--" + name.replace("_", "-")
         group.add_argument(flag, help=HELP[name], **options)
 
@@ -55,29 +65,31 @@ def add_arguments(parser):
     mixture = parser.add_argument_group("mixture").add_mutually_exclusive_group()
     add(mixture, "rates", type=_rates, metavar="R,R,...")
     add(mixture, "temperature", type=float, metavar="S")
-    words = parser.add_argument_group("vocabulary", "a released one, or one that is trained here")
-    add(words, "vocabulary", metavar="PATH")
-    add(words, "vocab_size", type=int, metavar="N")
+    vocabulary = parser.add_argument_group(
+        "vocabulary", "a finished one (--vocabulary), or one that is trained on the sources"
+    )
+    add(vocabulary, "vocabulary", metavar="PATH")
+    add(vocabulary, "vocab_size", type=int, metavar="N")
     add(
-        words,
+        vocabulary,
         "layout",
         choices=dict.fromkeys(name for names in layouts.LAYOUTS.values() for name in names),
     )
-    add(words, "algorithm", choices=tuple(layouts.LAYOUTS))
-    add(words, "lowercase", action="store_true", default=None)
-    add(words, "sample_size", type=int, metavar="BYTES")
+    add(vocabulary, "algorithm", choices=tuple(layouts.LAYOUTS))
+    add(vocabulary, "lowercase", action="store_true", default=None)
+    add(vocabulary, "sample_size", type=int, metavar="BYTES")
     add(parser, "workers", type=int, metavar="N")
     add(parser, "overwrite", action="store_true")
-    fleet = parser.add_argument_group(
-        "more machines than this one", f"needs {how_to_install('beam')}"
+    beam = parser.add_argument_group(
+        "Apache Beam, for more than one machine", f"needs {how_to_install('beam')}"
     )
-    add(fleet, "runner", metavar="NAME")
-    add(fleet, "runner_option", action="append", default=[], metavar="KEY[=VALUE]")
-    add(fleet, "scratch", metavar="FOLDER")
+    add(beam, "runner", metavar="NAME")
+    add(beam, "runner_option", action="append", default=[], metavar="KEY[=VALUE]")
+    add(beam, "scratch", metavar="FOLDER")
 
 
-def run(args):
-    """Prepare, and print what was done."""
+def run(args: argparse.Namespace) -> int:
+    """Write the store and print a summary; return 0."""
     from rich.console import Console
 
     from data.corpus.paths import is_remote
@@ -87,18 +99,16 @@ def run(args):
 
     if is_remote(args.output):
         raise ValueError(
-            f"--output {args.output}: write the store to this machine and copy it to the bucket"
+            f"--output {args.output}: must be on this machine; copy the store to the bucket later"
         )
-    given = {name: getattr(args, name) for name in TRAINING if getattr(args, name) is not None}
-    if args.vocabulary and given:
-        options = ", ".join("--" + name.replace("_", "-") for name in given)
-        raise ValueError(
-            f"--vocabulary names a finished vocabulary, so {options} cannot be asked for"
-        )
-    if given.get("layout") in LAYOUTS["byte_bpe"]:
-        given.setdefault("algorithm", "byte_bpe")
+    training = {name: getattr(args, name) for name in TRAINING if getattr(args, name) is not None}
+    if args.vocabulary and training:
+        options = ", ".join("--" + name.replace("_", "-") for name in training)
+        raise ValueError(f"--vocabulary names a finished vocabulary; {options} would train one")
+    if training.get("layout") in LAYOUTS["byte_bpe"]:
+        training.setdefault("algorithm", "byte_bpe")
     if args.temperature is not None:
-        given["temperature"] = args.temperature
+        training["temperature"] = args.temperature
     request = Request(
         sources=tuple(args.sources),
         vocabulary=args.vocabulary,
@@ -106,43 +116,47 @@ def run(args):
         document=args.document,
         field=args.field or ("source,target" if args.document == "pair" else "text"),
         rates=args.rates,
-        **given,
+        **training,
     )
-    fleet = _fleet(args)
+    beam_runner = _fleet(args)
     console = Console(stderr=True)
 
-    def say(line):
+    def say(line: str) -> None:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
-    done = prepare(
+    prepared = prepare(
         request,
         args.output,
         workers=args.workers,
         overwrite=args.overwrite,
         say=say,
         console=console,
-        fleet=fleet,
+        fleet=beam_runner,
     )
-    print("\n".join(summary(done)))
+    print("\n".join(summary(prepared)))
     return 0
 
 
-def _fleet(args):
-    """The runner that is asked for, which is known to be there; None: processes of this machine."""
+def _fleet(args: argparse.Namespace) -> Runner | None:
+    """Return the Beam runner that --runner names, or None for processes of this machine.
+
+    Raises:
+      ValueError: if Beam or the runner is not available, or options contradict each other.
+    """
     if args.runner is None:
         for name in ("runner_option", "scratch"):
             if getattr(args, name):
                 raise ValueError(
-                    f"--{name.replace('_', '-')} is for a runner of Apache Beam: --runner names it"
+                    f"--{name.replace('_', '-')} needs --runner, an Apache Beam runner"
                 )
         return None
     if args.workers is not None:
         raise ValueError(
-            "--workers are processes of this machine; with --runner ask Beam, by --runner-option"
+            "--workers sets the processes of this machine; with --runner use --runner-option"
         )
     if importlib.util.find_spec("apache_beam") is None:
         raise ValueError(f"--runner needs Apache Beam: {how_to_install('beam')}")
-    # What fails is told in the end; of jobs elsewhere, Beam tells how they go.
+    # Failures are reported at the end; for remote jobs Beam also logs their progress.
     logging.basicConfig(format="%(message)s", level=logging.CRITICAL)
     logging.getLogger("apache_beam.runners").setLevel(
         logging.INFO if args.scratch else logging.CRITICAL
@@ -154,5 +168,6 @@ def _fleet(args):
     return runner
 
 
-def _rates(text):
+def _rates(text: str) -> tuple[float, ...]:
+    """Return the numbers of a comma-separated list."""
     return tuple(float(rate) for rate in text.split(","))

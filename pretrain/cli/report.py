@@ -1,35 +1,44 @@
-"""report --workdir W: a run on one page that needs no network, its curves as pictures, and where its time went (docs/inside.md)."""
+"""report --workdir W: one HTML page about a run, its curves as images, and how its time was spent.
+
+The page needs no network (docs/inside.md).
+"""
+
+from __future__ import annotations
+
+import argparse
 
 from etils import epath
 
 from pretrain.extras import how_to_install
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `report` to a parser."""
     parser.add_argument(
         "--workdir",
         required=True,
         nargs="+",
         action="extend",
-        help="one run, or several to compare",
+        help="workdir of a run, or of several runs to compare",
     )
     parser.add_argument(
-        "--output", help="the folder of the page and the pictures; <workdir>/report unless given"
+        "--output", help="folder for the page and the images (default: WORKDIR/report)"
     )
 
 
-def run(args):
+def run(args: argparse.Namespace) -> int:
+    """Write the page and the images and print the goodput of each run; return 0."""
     import importlib.util
 
     from pretrain.reporting.run_report import report
     from pretrain.workdir import goodput
 
-    pictures = importlib.util.find_spec("matplotlib") is not None
-    for path in report(args.workdir, args.output, pictures):
+    has_images = importlib.util.find_spec("matplotlib") is not None
+    for path in report(args.workdir, args.output, has_images):
         print(f"wrote {path}")
-    if not pictures:
-        print(f"no pictures: they need matplotlib: {how_to_install('report')}")
+    if not has_images:
+        print(f"no images were written; they need matplotlib: {how_to_install('report')}")
     for workdir in args.workdir:
-        if known := goodput.read(epath.Path(workdir) / goodput.NAME):
-            print(f"{workdir}: {goodput.line(known['seconds'], known['starts'])}")
+        if record := goodput.read(epath.Path(workdir) / goodput.NAME):
+            print(f"{workdir}: {goodput.line(record['seconds'], record['starts'])}")
     return 0

@@ -1,44 +1,63 @@
-"""train CONFIG --workdir W [path=value ...]: read the words, then `pretrain.training.loop`."""
+"""train CONFIG --workdir W [path=value ...]: train a model, or resume its training."""
 
+from __future__ import annotations
+
+import argparse
 import sys
 import time
 
-from pretrain.config import load
+from pretrain.config import Run, load
 from pretrain.distributed import processes
 from pretrain.workdir.check import check_place
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `train` to a parser."""
     parser.add_argument(
-        "config", help="a name in configs/, a .py file like those, or a saved config.json"
+        "config",
+        help="name of a configuration in configs/, path of a .py file of the same form, or a saved "
+        "config.json",
     )
     parser.add_argument(
-        "--workdir", required=True, help="where the run lives; an existing one is continued"
+        "--workdir", required=True, help="folder of the run; an existing run is resumed"
     )
     parser.add_argument(
         "--allow-changes",
         action="store_true",
-        help="continue a workdir under a changed configuration",
+        help="resume a run although its configuration has changed",
     )
     parser.add_argument(
         "overrides",
         nargs="*",
         metavar="path=value",
-        help="e.g. train.steps=100 optimizer.learning_rate=3e-4",
+        help="changed fields, e.g. train.steps=100 optimizer.learning_rate=3e-4",
     )
     processes.add_arguments(parser)
 
 
-def run(args):
+def run(args: argparse.Namespace) -> int:
+    """Check the arguments, then train; return the exit status."""
     began = time.time()
-    config = load(args.config, args.overrides)  # a misspelt word ends here, before JAX is imported
+    config = load(args.config, args.overrides)  # a misspelt field fails before JAX is imported
     check_place(args.workdir)
     processes.start(args)
     return finish(config, args.workdir, args.allow_changes, began)
 
 
-def finish(config, workdir, allow_changes=False, began=None):
-    """`train` to the end; returns an exit status and says why where it is not 0."""
+def finish(
+    config: Run, workdir: str, allow_changes: bool = False, began: float | None = None
+) -> int:
+    """Train a run to its end and print why it failed if it did.
+
+    Args:
+      config: the configuration of the run.
+      workdir: folder of the run.
+      allow_changes: resume although the configuration has changed.
+      began: time at which the process began, for the goodput; None for now.
+
+    Returns:
+      0 for success, 1 after divergence, 3 if devices disagree, 128 + n after signal n.
+    """
     from pretrain.distributed.replica_check import Altered
     from pretrain.training.divergence import Diverged
     from pretrain.training.loop import train

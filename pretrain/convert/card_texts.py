@@ -1,4 +1,4 @@
-"""What a model card says of each task and objective."""
+"""Texts of model cards, by task."""
 
 from models.config.heads import (
     ChoiceConfig,
@@ -7,7 +7,7 @@ from models.config.heads import (
     TaggerConfig,
 )
 
-# What a fine-tuned model is for, whatever its encoder.
+# The task of a fine-tuned model, for any encoder.
 HEADS = {
     ClassifierConfig: "text-classification",
     TaggerConfig: "token-classification",
@@ -16,15 +16,15 @@ HEADS = {
 }
 
 
-def written(prompt):
-    """Lines that let a model write behind a prompt, or in answer to it."""
+def written(prompt: str) -> tuple[str, str]:
+    """Return lines of Python that generate text from a prompt."""
     return (
         f'ids = model.generate(**tokenizer("{prompt}", return_tensors="pt"), max_new_tokens=20)',
         "print(tokenizer.decode(ids[0]))",
     )
 
 
-# By task: what it does, the class that loads it, and lines that use it.
+# {task: (what the model does, the class that loads it, lines of Python that use it)}
 USES = {
     "fill-mask": (
         "It fills gaps (`{gap}`)",
@@ -32,10 +32,10 @@ USES = {
         ('pipeline("fill-mask", model="{folder}")("It is a {gap}.")',),
     ),
     "feature-extraction": (
-        "It tells words that do not belong in a text, and its generator fills gaps (`{gap}`)",
+        "It detects words that do not belong in a text, and its generator fills gaps (`{gap}`)",
         "AutoModelForPreTraining",
         (
-            "# above 0: this token is likely not the one that stood here",
+            "# above 0: this token is probably not the original one",
             'print(model(**tokenizer("It is a text.", return_tensors="pt")).logits)',
             'pipeline("fill-mask", model="{folder}/generator")("It is a {gap}.")',
         ),
@@ -46,37 +46,40 @@ USES = {
         written("It is a {gap}."),
     ),
     "translation": (
-        "It writes what its pairs had as the target of such a text",
+        "It writes the target text of a source text, as in its training pairs",
         "AutoModelForSeq2SeqLM",
         written("It is a test."),
     ),
     "text-classification": (
-        "It tells the label or the score of a text, or of a pair of texts",
+        "It predicts the label or the score of a text, or of a pair of texts",
         "AutoModelForSequenceClassification",
         ('pipeline("text-classification", model="{folder}")("It is a text.")',),
     ),
     "token-classification": (
-        "It tells the tag of each word",
+        "It predicts the tag of each word",
         "AutoModelForTokenClassification",
         (
-            'pipeline("token-classification", model="{folder}", aggregation_strategy="first")("It is a text.")',
+            'pipeline("token-classification", model="{folder}", '
+            'aggregation_strategy="first")("It is a text.")',
         ),
     ),
     "multiple-choice": (
-        "It tells which of some texts goes on with a text, or answers a question",
+        "It chooses the text that continues another one, or that answers a question",
         "AutoModelForMultipleChoice",
         (
-            'ids = tokenizer(["He opens the door."] * 2, ["He goes in.", "It rains."], padding=True, return_tensors="pt")',
-            "print(model(**{{name: array[None] for name, array in ids.items()}}).logits.softmax(-1))",
+            'ids = tokenizer(["He opens the door."] * 2, ["He goes in.", "It rains."], '
+            'padding=True, return_tensors="pt")',
+            "print(model(**{{name: array[None] for name, array in ids.items()}})"
+            ".logits.softmax(-1))",
         ),
     ),
     "text2text": (
-        "It writes the answers that it was taught (`{asked}`)",
+        "It writes the answers that it was trained on (`{prompt}`)",
         "AutoModelForSeq2SeqLM",
-        written("{asked}"),
+        written("{prompt}"),
     ),
     "question-answering": (
-        "It tells where in a text the answer to a question stands",
+        "It finds the answer to a question in a text",
         "AutoModelForQuestionAnswering",
         (
             'ids = tokenizer("Who sleeps?", "The fox sleeps.", return_tensors="pt")',

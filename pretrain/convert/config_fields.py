@@ -1,14 +1,26 @@
-"""Their config.json <-> our configuration: which key is which field, and which settings there is only one choice of."""
+"""Conversion of the fields of a Hugging Face config.json to those of a configuration of ours."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
+from models.config.base import Config
+from pretrain.families.record import Fields
 
-def read(hf_config, kind, fields, fixed) -> dict[str, Any]:
-    """{our field: value} for the dataclass `kind` from the dict of a config.json.
 
-    fields: rows of (our field, their key, what an absent key means); fixed: {their key: the only supported value}.
-    Raises ValueError that names the key, the value seen, and what is allowed.
+def read(
+    hf_config: Mapping[str, Any], kind: type[Config], fields: Fields, fixed: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return {our field: value} for a configuration class from the content of a config.json.
+
+    Args:
+      hf_config: the content of config.json.
+      kind: our configuration class.
+      fields: rows of (our field, their key, value of an absent key).
+      fixed: {their key: the only supported value}.
+
+    Raises:
+      ValueError: names the key, the value seen, and what is allowed.
     """
     hf_config = present(hf_config)
     for key, only in fixed.items():
@@ -22,17 +34,18 @@ def read(hf_config, kind, fields, fixed) -> dict[str, Any]:
     }
 
 
-def present(hf_config):
-    """The dict without the keys that are null, which means the same as absent."""
+def present(hf_config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries that are not null; null means the same as an absent key."""
     return {key: value for key, value in hf_config.items() if value is not None}
 
 
-def write(config, fields, fixed):
-    """The part of a config.json that says how the model is computed."""
-    return {key: getattr(config, ours) for ours, key, _ in fields} | fixed
+def write(config: Config, fields: Fields, fixed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries of config.json that define the computation of a model."""
+    return {key: getattr(config, ours) for ours, key, _ in fields} | dict(fixed)
 
 
-def _typed(key, value, kind):
+def _typed(key: str, value: Any, kind: Any) -> Any:
+    """Return a value, an int as float where a float is expected. Raises ValueError otherwise."""
     if kind is float and type(value) is int:
         return float(value)
     if type(value) is not kind:

@@ -1,32 +1,41 @@
-"""Refusing weights with NaN or infinite values, by the name of their tensor."""
+"""Checks that weights are finite; an error names the tensor."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-LONGEST = 200  # characters of a name from a file in a message
+LONGEST = 200  # [characters] part of a name from a file that a message shows
 
 
-class FiniteTensors(Mapping):
-    """`tensors`, of which reading one that is not finite in float32 raises ValueError. Only what a model takes is read, and so checked."""
+class FiniteTensors(Mapping[str, np.ndarray]):
+    """A mapping of tensors that raises ValueError when a tensor that is not finite is read.
 
-    def __init__(self, tensors):
+    Only tensors that a model reads are checked.
+    """
+
+    def __init__(self, tensors: Mapping[str, np.ndarray]) -> None:
         self._tensors = tensors
 
-    def __getitem__(self, name):
+    def __getitem__(self, name: str) -> np.ndarray:
         tensor = self._tensors[name]
         check_finite(name, tensor, "--allow-nonfinite imports it as it is.")
         return tensor
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[str]:
         return iter(self._tensors)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._tensors)
 
 
-def check_finite(name, tensor, remedy):
-    """Raise ValueError with the tensor's name where it holds NaN or infinite values, or values too large for float32."""
+def check_finite(name: str, tensor: np.ndarray, remedy: str) -> None:
+    """Raise ValueError if a tensor has NaN or infinite values, or values too large for float32.
+
+    Args:
+      name: the name of the tensor, for the message.
+      tensor: an array of any dtype.
+      remedy: the last sentence of the message.
+    """
     tensor = np.asarray(tensor)
     if tensor.dtype.kind in "biu":
         return
@@ -35,12 +44,12 @@ def check_finite(name, tensor, remedy):
     if not np.isfinite(values).all():
         nan, infinite = int(np.isnan(values).sum()), int(np.isinf(values).sum())
         raise ValueError(
-            f"the tensor {printable(name)} holds {nan:,} NaN and {infinite:,} infinite values of {values.size:,} as float32. A model with "
-            f"it computes nothing of use. {remedy}"
+            f"the tensor {printable(name)} holds {nan:,} NaN and {infinite:,} infinite values of "
+            f"{values.size:,} as float32. A model with it computes nothing of use. {remedy}"
         )
 
 
-def printable(name):
-    """A name from a file, without control characters and of bounded length, for a message."""
-    name = "".join(letter if letter.isprintable() else "?" for letter in str(name)[: LONGEST + 1])
-    return name if len(name) <= LONGEST else name[:LONGEST] + "..."
+def printable(name: object) -> str:
+    """Return a name from a file for a message, without control characters and of limited length."""
+    text = "".join(letter if letter.isprintable() else "?" for letter in str(name)[: LONGEST + 1])
+    return text if len(text) <= LONGEST else text[:LONGEST] + "..."

@@ -1,18 +1,22 @@
-"""A checkpoint for programs that have JAX and not Cloze.
+"""Export of a model for programs that have JAX and not Cloze.
 
-FOLDER/params/          Orbax: the parameters, under the names that the model gives them
-FOLDER/config.json      the sizes, with the class that has them
-FOLDER/models/          the paper's file, and of models/ what it imports
-FOLDER/load.py          reads the three; needs flax and orbax-checkpoint
-FOLDER/program.bin      `jax.export`: (params, inputs) -> what the model returns, in StableHLO, for any number of rows; needs jax alone
-FOLDER/example.npz      inputs of two rows, `output.N` of the model for them: what a reader compares with
+FOLDER/params/          Orbax checkpoint of the parameters, under the model's own paths
+FOLDER/config.json      the configuration, with the name of its class
+FOLDER/models/          the module of the model, and the modules of models/ that it imports
+FOLDER/load.py          loads the three; needs flax and orbax-checkpoint
+FOLDER/program.bin      `jax.export` of (params, inputs) -> outputs in StableHLO, for any number of
+                        rows; needs jax alone
+FOLDER/example.npz      inputs of two rows, and the model's outputs as `output.N`, to compare with
 FOLDER/tokenizer.json   and its neighbours: the vocabulary, for the library tokenizers
 """
 
 import ast
 import dataclasses
 import json
+import os
 import pathlib
+from collections.abc import Mapping
+from typing import Any
 
 import jax
 import numpy as np
@@ -23,13 +27,16 @@ from data.vocabulary.base import Vocabulary
 from models import build
 from pretrain.convert import name_of, tokenizer
 from pretrain.convert.dtypes import round_tensors
+from pretrain.convert.export_folder import check_output, replace_export
 from pretrain.convert.finite import check_finite
-from pretrain.convert.safe_folder import check_output, replace_export
 from pretrain.distributed.model_hooks import make_local_hooks
 from pretrain.distributed.sharding import path_of
 
-PLATFORMS = ("cpu", "cuda", "rocm", "tpu")  # that the program is lowered for
-LOADER = '''"""`model, params = load()`, then `model.apply({"params": params}, **inputs)`. Needs flax and orbax-checkpoint."""
+PLATFORMS = ("cpu", "cuda", "rocm", "tpu")  # for which the program is lowered
+LOADER = '''"""`model, params = load()`, then `model.apply({"params": params}, **inputs)`.
+
+Needs flax and orbax-checkpoint.
+"""
 
 import importlib, json, pathlib, sys
 import orbax.checkpoint as ocp
@@ -50,29 +57,41 @@ def make(node):
 def load():
     """Return the Flax module and its parameters."""
     config = make(json.loads((HERE / "config.json").read_text()))
-    return importlib.import_module("models").build(config), ocp.StandardCheckpointer().restore(HERE / "params")
+    model = importlib.import_module("models").build(config)
+    return model, ocp.StandardCheckpointer().restore(HERE / "params")
 '''
 
 
 def write_jax_folder(
-    output,
-    config,
-    params,
+    output: str | os.PathLike[str],
+    config: Any,
+    params: Any,
     vocabulary: Vocabulary,
-    inputs: dict,
+    inputs: Mapping[str, Any],
     *,
     overwrite: bool = False,
     allow_nonfinite: bool = False,
     dtype: str = "float32",
 ) -> dict[str, int]:
-    """Write a model as the folder `output`, which appears whole or not at all. Returns {file: bytes}.
+    """Write a model as a folder, which appears whole or not at all.
 
     Args:
-      inputs: {name of an argument of the model: array [B, ...]}, such as an empty batch has them: their types and other sizes are the program's.
+      output: the path of the folder.
+      config: the model's configuration.
+      params: its parameters.
+      vocabulary: its vocabulary.
+      inputs: {argument of the model: array [B, ...]}, such as an empty batch has; the program takes
+        arrays of these dtypes and sizes, for any B.
+      overwrite: whether an existing export may be replaced.
+      allow_nonfinite: whether parameters may be NaN or infinite.
       dtype: of the parameters, one of `dtypes.TYPES`; the program computes in it.
 
-    Raises ValueError for values that are not finite unless `allow_nonfinite`, or beyond the range of `dtype`, and what `replace_export`
-    raises for an `output` that exists.
+    Returns:
+      {file: size in bytes}.
+
+    Raises:
+      ValueError: parameters are not finite, or beyond the range of `dtype`.
+      FileExistsError: `output` exists and may not be replaced.
     """
     check_output(output, overwrite)
     leaves = {
@@ -104,20 +123,20 @@ def write_jax_folder(
 # ---- the program ---------------------------------------------------------------
 
 
-def write_program(folder: pathlib.Path, model, params, inputs: dict) -> None:
-    """Write what the model makes of inputs of any number of rows, as StableHLO, and an example."""
+def write_program(folder: pathlib.Path, model: Any, params: Any, inputs: Mapping[str, Any]) -> None:
+    """Write the model as StableHLO for any number of rows, and an example of inputs and outputs."""
 
-    def run(params, inputs):
+    def run(params: Any, inputs: Mapping[str, Any]) -> Any:
         return model.apply({"params": params}, **inputs)
 
     (rows,) = jax.export.symbolic_shape("B")
-    given = {
+    input_shapes = {
         name: jax.ShapeDtypeStruct((rows, *value.shape[1:]), value.dtype)
         for name, value in inputs.items()
     }
     shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), params)
     jitted = jax.jit(run)
-    exported = jax.export.export(jitted, platforms=PLATFORMS)(shapes, given)
+    exported = jax.export.export(jitted, platforms=PLATFORMS)(shapes, input_shapes)
     (folder / "program.bin").write_bytes(exported.serialize())
     example = draw_inputs(inputs, model.config)
     outputs = jax.tree.leaves(jitted(params, example))
@@ -129,8 +148,8 @@ def write_program(folder: pathlib.Path, model, params, inputs: dict) -> None:
     )
 
 
-def draw_inputs(inputs: dict, config) -> dict[str, np.ndarray]:
-    """Return two rows of inputs: ids at random, positions at the beginning of the row, everything valid."""
+def draw_inputs(inputs: Mapping[str, Any], config: Any) -> dict[str, np.ndarray]:
+    """Return two rows of inputs: random ids, positions at the start of the row, full masks."""
     rng = np.random.default_rng(0)
     limits = {"token_type_ids": 2, "segment_ids": 1, "masked_positions": 8}
     drawn = {}
@@ -148,8 +167,8 @@ def draw_inputs(inputs: dict, config) -> dict[str, np.ndarray]:
 # ---- the code ------------------------------------------------------------------
 
 
-def describe_config(config):
-    """Return a configuration as JSON has it, with the class of each part, which `LOADER` reads."""
+def describe_config(config: Any) -> Any:
+    """Return a configuration as a JSON value with the class of each dataclass, for `LOADER`."""
     if dataclasses.is_dataclass(config):
         fields = {
             field.name: describe_config(getattr(config, field.name))
@@ -159,8 +178,8 @@ def describe_config(config):
     return [describe_config(item) for item in config] if isinstance(config, tuple) else config
 
 
-def copy_modules(config, folder: pathlib.Path) -> None:
-    """Copy the files of models/ that the module of a configuration needs, those with the configuration included."""
+def copy_modules(config: Any, folder: pathlib.Path) -> None:
+    """Copy the files of models/ that a configuration and its module need."""
     root = pathlib.Path(models.__file__).parent
     for path in find_modules(config, root):
         target = folder / "models" / path.relative_to(root)
@@ -168,19 +187,19 @@ def copy_modules(config, folder: pathlib.Path) -> None:
         target.write_bytes(path.read_bytes())
 
 
-def find_modules(config, root: pathlib.Path) -> list[pathlib.Path]:
-    """Return the files below `root` that a configuration's module and classes import, directly or by others."""
-    parts = [part for part in (config, *vars(config).values()) if hasattr(part, "module")]
-    waiting = ["models", *(type(part).__module__ for part in parts)]
-    waiting += [f"models.{part.module.split(':')[0]}" for part in parts]
+def find_modules(config: Any, root: pathlib.Path) -> list[pathlib.Path]:
+    """Return the files below `root` that a configuration and its module import, transitively."""
+    configs = [value for value in (config, *vars(config).values()) if hasattr(value, "module")]
+    waiting = ["models", *(type(value).__module__ for value in configs)]
+    waiting += [f"models.{value.module.split(':')[0]}" for value in configs]
     found: dict[pathlib.Path, None] = {}
     while waiting:
         name = waiting.pop()
-        package, *places = name.split(".")
+        package, *names = name.split(".")
         if package != "models":
             continue
-        for end in range(len(places) + 1):
-            base = root.joinpath(*places[:end])
+        for end in range(len(names) + 1):
+            base = root.joinpath(*names[:end])
             path = base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
             if path.is_file() and path not in found:
                 found[path] = None
@@ -199,15 +218,16 @@ def list_imports(path: pathlib.Path) -> list[str]:
     return names
 
 
-def describe_folder(config, inputs: dict, dtype: str) -> str:
-    """Return the page that tells a reader how to use the folder."""
+def describe_folder(config: Any, inputs: Mapping[str, Any], dtype: str) -> str:
+    """Return the README of the folder."""
     rows = "\n".join(
-        f"| `{name}` | {value.dtype} | {['B', *value.shape[1:]]} |".replace("'", "")
-        for name, value in inputs.items()
+        f"| `{key}` | {value.dtype} | {['B', *value.shape[1:]]} |".replace("'", "")
+        for key, value in inputs.items()
     )
-    return f"""# A {type(config).__name__.removesuffix("Config")} model for JAX, parameters in {dtype}
+    name = type(config).__name__.removesuffix("Config")
+    return f"""# A {name} model for JAX, parameters in {dtype}
 
-Its code, with flax and orbax-checkpoint; `models/` is the paper's file and what it imports:
+Its code needs flax and orbax-checkpoint; `models/` has its module and its imports:
 
 ```python
 from load import load  # load.py, in this folder
@@ -216,7 +236,7 @@ model, params = load()
 outputs = model.apply({{"params": params}}, **inputs)
 ```
 
-Its program, with jax and orbax-checkpoint alone, on {", ".join(PLATFORMS)}:
+Its program needs jax and orbax-checkpoint alone, and runs on {", ".join(PLATFORMS)}:
 
 ```python
 import jax, orbax.checkpoint as ocp
@@ -229,5 +249,5 @@ outputs = program.call(ocp.StandardCheckpointer().restore("/absolute/path/of/par
 |---|---|---|
 {rows}
 
-`example.npz` has inputs of two rows, and as `output.N` what the model makes of them.
+`example.npz` has inputs of two rows, and the model's outputs for them as `output.N`.
 """

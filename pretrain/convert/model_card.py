@@ -1,7 +1,12 @@
-"""The model card of an export: what it is, what it read, how well it did, how to load it, and what nobody checked."""
+"""The model card of an export, as Markdown.
+
+It describes the model, its data, its scores, how to load it, and its limits.
+"""
 
 import math
 import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
 
 import jax
 
@@ -10,22 +15,45 @@ from data.examples.text2text import NOTHING, source_of
 from data.mixed import describe_objective, split_objective
 from data.objectives.span_corruption import SpanCorruption
 from data.objectives.text2text import Text2Text
+from data.vocabulary.base import Vocabulary
+from models.config.base import Config
 from models.config.heads import (
     ChoiceConfig,
     HeadedConfig,
     SpanReaderConfig,
 )
+from pretrain.config import Run
 from pretrain.convert import family_in
 from pretrain.convert.card_texts import HEADS, USES
+from pretrain.families import Family
 
 
-def task_of(config):
-    """What a model is for, as the hub names it."""
+class TrainedModel(Protocol):
+    """A checkpoint as a model card sees it: `pretrain.inference.trained.Trained`."""
+
+    @property
+    def run(self) -> Run: ...
+    @property
+    def step(self) -> int: ...
+    @property
+    def params(self) -> Any: ...
+    @property
+    def vocabulary(self) -> Vocabulary: ...
+    def rows(self) -> list[dict[str, Any]]: ...
+    def origin(self) -> Any: ...
+    def manifest(self) -> Any: ...
+
+
+def task_of(config: Config) -> str:
+    """Return the task of a model, under its name in the Hugging Face hub."""
     return HEADS.get(type(config)) or family_in(config).task
 
 
-def of(trained, dtype="float32"):
-    """The card of a checkpoint whose weights are exported as `dtype`, as Markdown. Says only what the run's own files say."""
+def of(trained: TrainedModel, dtype: str = "float32") -> str:
+    """Return the model card of a checkpoint whose weights are exported as `dtype`.
+
+    It contains only what the files of the run say.
+    """
     run = trained.run
     family = family_in(run.model)
     size = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(trained.params))
@@ -54,21 +82,21 @@ def of(trained, dtype="float32"):
     return "\n\n".join(sections) + "\n"
 
 
-def fine_tuned(run):
-    """Whether a run learned a task, not text."""
+def fine_tuned(run: Run) -> bool:
+    """Return whether a run is a fine-tuning on a task."""
     return isinstance(run.model, HeadedConfig) or isinstance(run.data.objective, Text2Text)
 
 
-def use_of(run):
-    """The entry of USES, and what stands in its places."""
-    objective, asked = run.data.objective, ""
+def use_of(run: Run) -> tuple[tuple[str, str, Sequence[str]], dict[str, str]]:
+    """Return the entry of USES for a run, and the values of its placeholders."""
+    objective, prompt = run.data.objective, ""
     if isinstance(objective, Text2Text):
-        asked = sample((*objective.tasks, objective)[0])
-    return USES[objective.name if asked else task_of(run.model)], {"asked": asked}
+        prompt = sample((*objective.tasks, objective)[0])
+    return USES[objective.name if prompt else task_of(run.model)], {"prompt": prompt}
 
 
-def sample(objective):
-    """What a model that writes is asked, for a reader to see."""
+def sample(objective: Text2Text) -> str:
+    """Return a sample input of a text-to-text model."""
     texts = (
         ("Who sleeps?", "The fox sleeps.")
         if objective.questions
@@ -77,45 +105,56 @@ def sample(objective):
     return source_of(objective, texts[: len(objective.columns) - 1])
 
 
-def loading(run, vocabulary, folder):
-    """Lines of Python that load an export and use it."""
-    (_, auto, use), places = use_of(run)
-    use = [
-        line.format(folder=folder, gap=_gap(family_in(run.model), vocabulary), **places)
-        for line in use
-    ]
+def loading(run: Run, vocabulary: Vocabulary, folder: str) -> list[str]:
+    """Return lines of Python that load an export and use it."""
+    (_, auto_class, lines), values = use_of(run)
+    values = {"folder": folder, "gap": _gap(family_in(run.model), vocabulary), **values}
+    use = [line.format(**values) for line in lines]
+    imported = f"{auto_class}, AutoTokenizer"
+    if use[-1].startswith("pipeline"):
+        imported += ", pipeline"
     return [
-        f"from transformers import {auto}, AutoTokenizer{', pipeline' if use[-1].startswith('pipeline') else ''}",
-        f'model = {auto}.from_pretrained("{folder}")',
+        f"from transformers import {imported}",
+        f'model = {auto_class}.from_pretrained("{folder}")',
         f'tokenizer = AutoTokenizer.from_pretrained("{folder}")',
         *use,
     ]
 
 
-def _gap(family, vocabulary):
-    """The piece that stands for what is to be filled in; of a model that has none, some other special piece."""
-    named = (i for i in (vocabulary.mask, vocabulary.eos, vocabulary.unk) if i is not None)
-    return "<extra_id_0>" if SpanCorruption in family.objectives else vocabulary.pieces[next(named)]
+def _gap(family: Family, vocabulary: Vocabulary) -> str:
+    """Return the token that stands for a gap, or another special token if the model has none."""
+    if SpanCorruption in family.objectives:
+        return "<extra_id_0>"
+    ids = (i for i in (vocabulary.mask, vocabulary.eos, vocabulary.unk) if i is not None)
+    return vocabulary.pieces[next(ids)]
 
 
-def _story(trained):
+def _story(trained: TrainedModel) -> str:
+    """Return a sentence on where the parameters come from and how they were trained."""
     origin = trained.origin()
     if origin is None:
         return f"Pretrained from random parameters with Cloze, for {trained.step:,} steps."
+    folder = f"`{origin['folder']}`"
     if averaged := origin.get("averaged"):
-        of = "the checkpoints"
+        source = "the checkpoints"
         if "ema_decay" in origin:
-            of = f"the moving averages of the parameters (decay {origin['ema_decay']:g}) in {of}"
-        return f"The mean of {of} of steps {', '.join(f'{step:,}' for step in averaged)} of `{origin['folder']}`, trained with Cloze."
+            decay = f"decay {origin['ema_decay']:g}"
+            source = f"the moving averages of the parameters ({decay}) in {source}"
+        steps = ", ".join(f"{step:,}" for step in averaged)
+        return f"The mean of {source} of steps {steps} of {folder}, trained with Cloze."
     if fine_tuned(trained.run) and "pretrained_step" in origin:
         if any(path.startswith("encoder/") for path in origin.get("fresh", ())):
-            return f"Trained with Cloze on labelled examples alone, for {trained.step:,} steps, from random parameters."
-        return f"Fine-tuned with Cloze, for {trained.step:,} steps, from step {origin['pretrained_step']:,} of `{origin['folder']}`."
-    start = f"Its parameters come from `{origin['folder']}`"
-    if origin.get("missing"):
-        start += (
-            f", but for {len(origin['missing'])} tensors that were not there and began at random"
+            return (
+                f"Trained with Cloze on labelled examples alone, for {trained.step:,} steps, from "
+                "random parameters."
+            )
+        return (
+            f"Fine-tuned with Cloze, for {trained.step:,} steps, from step "
+            f"{origin['pretrained_step']:,} of {folder}."
         )
+    start = f"Its parameters come from {folder}"
+    if origin.get("missing"):
+        start += f", but for {len(origin['missing'])} missing tensors, which began at random"
     more = (
         f"trained further with Cloze, for {trained.step:,} steps"
         if trained.step
@@ -124,42 +163,36 @@ def _story(trained):
     return f"{start}; {more}."
 
 
-def _facts(trained, family, size, dtype):
+def _facts(
+    trained: TrainedModel, family: Family, size: int, dtype: str
+) -> Iterator[tuple[str, str]]:
+    """Yield the rows (name, value) of the table of facts."""
     run, vocabulary = trained.run, trained.vocabulary
-    model, objective = getattr(run.model, "encoder", run.model), run.data.objective
-    depth = (
-        f"{model.depth} + {model.decoder_depth}"
-        if hasattr(model, "decoder_depth")
-        else f"{model.depth}"
-    )
+    # The classes differ by run, so their fields are not checked.
+    headed: Any = run.model
+    objective: Any = run.data.objective
+    model: Any = getattr(headed, "encoder", headed)
+    depth = f"{model.depth}"
+    if hasattr(model, "decoder_depth"):
+        depth += f" + {model.decoder_depth}"
     yield "parameters", f"{size:,}"
     yield (
         "shape",
-        f"{depth} layers, hidden size {model.width}, {model.num_heads} heads, feed-forward {model.mlp}",
+        f"{depth} layers, hidden size {model.width}, {model.num_heads} heads, "
+        f"feed-forward {model.mlp}",
     )
-    if isinstance(run.model, ChoiceConfig):
-        yield "choices", f"{run.data.objective.choices} in training, any number in use"
-    elif isinstance(run.model, SpanReaderConfig):
-        yield (
-            "answers",
-            "a span of the context, or none" if run.model.unanswerable else "a span of the context",
-        )
-    elif run.model is not model:
-        yield "labels", ", ".join(run.model.labels) or "none: a score"
+    if isinstance(headed, ChoiceConfig):
+        yield "choices", f"{objective.choices} in training, any number in use"
+    elif isinstance(headed, SpanReaderConfig):
+        span = "a span of the context"
+        yield "answers", f"{span}, or none" if headed.unanswerable else span
+    elif headed is not model:
+        yield "labels", ", ".join(headed.labels) or "none: a score"
     else:
         yield from family.facts(model)
     for task in (objective.tasks or (objective,)) if isinstance(objective, Text2Text) else ():
         yield "reads", f"`{sample(task)}`"
-        text = f"an answer, or `{NOTHING}`" if task.questions == "squad2" else "text"
-        text = (
-            " ".join(f"`{kind or UNTYPED}: ...`" for kind in task.kinds) + f", or `{NONE}`"
-            if task.scheme
-            else text
-        )
-        yield (
-            "writes",
-            ", ".join(task.words) or (f"scores in steps of {task.step:g}" if task.step else text),
-        )
+        yield "writes", _outputs(task)
     if hasattr(model, "length"):
         yield "longest input", f"{model.length} tokens"
     spare = (
@@ -181,10 +214,22 @@ def _facts(trained, family, size, dtype):
     yield "arithmetic", f"{run.train.compute_dtype}; parameters are trained in float32"
 
 
-def _data(trained):
+def _outputs(task: Text2Text) -> str:
+    """Return what a text-to-text model writes in a task."""
+    if task.words:
+        return ", ".join(task.words)
+    if task.step:
+        return f"scores in steps of {task.step:g}"
+    if task.scheme:
+        return " ".join(f"`{kind or UNTYPED}: ...`" for kind in task.kinds) + f", or `{NONE}`"
+    return f"an answer, or `{NOTHING}`" if task.questions == "squad2" else "text"
+
+
+def _data(trained: TrainedModel) -> str:
+    """Return the size and the sources of the training data."""
     manifest = trained.manifest()
     if manifest is None:
-        return f"a token store that is no longer at hand ({trained.run.data.store or 'unnamed'})"
+        return f"a token store that no longer exists ({trained.run.data.store or 'unnamed'})"
     train = manifest["splits"]["train"]
     named = ", ".join(
         f"{spell_name(source['name'])} ({source['rate']:.0%})" for source in manifest["sources"]
@@ -192,8 +237,8 @@ def _data(trained):
     return f"{train['tokens']:,} tokens of {train['documents']:,} documents: {named}"
 
 
-def _scores(trained):
-    """The last evaluation on the held-out part, if this step has one."""
+def _scores(trained: TrainedModel) -> str:
+    """Return a table of the last evaluation on the held-out part up to this step."""
     rows = [row for row in trained.rows() if "heldout_loss" in row]
     if not rows:
         return "None was made during training."
@@ -215,38 +260,40 @@ def _scores(trained):
     )
 
 
-def spell_score(name):
-    """Return the name of a score; parts of a mixture and sources stand as they are called."""
+def spell_score(name: str) -> str:
+    """Return the name of a score in words; names with a part or a source are quoted as code."""
     return spell_name(name) if "/" in name else name.replace("_", " ")
 
 
-def spell_name(name):
-    """Return a name as code that neither Markdown nor HTML reads."""
+def spell_name(name: str) -> str:
+    """Return a name as inline code, without characters that Markdown or HTML interpret."""
     return f"`{re.sub(r'[`|<>]|[^ -~]', '?', name)}`"
 
 
-def _limits(trained, family):
+def _limits(trained: TrainedModel, family: Family) -> str:
+    """Return the paragraphs on what the model cannot do and what was not measured."""
     gap = _gap(family, trained.vocabulary)
-    (does, *_), places = use_of(trained.run)
-    use = f"{does.format(gap=gap, **places)}; it follows no instructions"
+    (does, *_), values = use_of(trained.run)
+    use = f"{does.format(gap=gap, **values)}; it follows no instructions"
     use += (
         " and knows no other task."
         if fine_tuned(trained.run)
         else " and was not fitted to any task."
     )
-    names = {one.name for one in split_objective(trained.run.data.objective).values()}
+    names = {objective.name for objective in split_objective(trained.run.data.objective).values()}
     if trained.step and names == {"masked_lm"}:
         use += f" Masked words were the only objective: {family.idle} learned nothing here."
     text = (
-        "It repeats what its text says, errors and prejudices included. Nothing but the figures above was measured; "
-        "no licence is stated for the weights, and the licence of the data is for the reader to check."
+        "It repeats what its text says, errors and prejudices included. Nothing but the figures "
+        "above was measured. No licence is stated for the weights; check the licence of the data."
     )
     tokens = (
-        f"A special token written out in a text (`{gap}`) is read as that token, where Cloze itself, when it reads a "
-        "corpus, takes it for text."
+        f"A special token written out in a text (`{gap}`) is read as that token. Cloze itself "
+        "reads it as plain text when it reads a corpus."
     )
     return "\n\n".join([use, text, tokens])
 
 
-def _size(count):
+def _size(count: int) -> str:
+    """Return a number of parameters as an adjective."""
     return f"{count / 1e6:.1f}M-parameter" if count >= 1e5 else f"{count:,}-parameter"

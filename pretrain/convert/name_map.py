@@ -1,10 +1,13 @@
-"""Applies a family's rules (pretrain/families/rules.py): our parameters to their tensors, and their tensors to our parameters."""
+"""Application of a family's rules (pretrain/families/rules.py) to parameters and tensors.
+
+Our parameters are exported to their tensors, and their tensors fill our parameters.
+"""
 
 import dataclasses
 import fnmatch
 import re
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -12,33 +15,38 @@ import numpy as np
 from models.layers.layer_layout import flatten, match_layout, unflatten, unstack_layers
 from pretrain.families.rules import Join, Layout, Split, blank, split_index
 
+Rules = Iterable[Any]  # of (our path or paths, their name or names, layout)
+Depths = Mapping[str, int]  # {path of a stack of layers: its depth}
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
 @dataclasses.dataclass(frozen=True)
 class ImportReport:
-    """What an import did not find (it stays as the model was initialised) and what it found no use for; their names."""
+    """The names of tensors that an import did not find, and of those that it did not use.
+
+    Parameters without a tensor stay as the model was initialized.
+    """
 
     missing: tuple[str, ...]
     unused: tuple[str, ...]
 
 
 class Match(NamedTuple):
-    """A rule for one layer: our unstacked paths, their names, and the layout that leads from one to the other."""
+    """A rule for one layer: our unstacked paths, their names, and the conversion between them."""
 
     ours: tuple[str, ...]
     theirs: tuple[str, ...]
     layout: Layout | Join | Split
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{', '.join(self.ours)} <-> {', '.join(self.theirs)}"
 
 
-def expand(rules, depths) -> list[Match]:
+def expand(rules: Rules, depths: Depths) -> list[Match]:
     """Return the matches of the rules for stacks of the given depths, e.g. {"bert/encoder": 12}.
 
-    Raises ValueError that names a path or a name that two rules give, a numbered layer of theirs
-    that no rule gives, and a rule that is not one.
+    Raises ValueError, which names a path or a name of two rules, a numbered layer of theirs without
+    a rule, or a malformed rule.
     """
     matches = [match for rule in rules for match in _expand_rule(rule, depths)]
     ours, theirs = {}, {}
@@ -59,29 +67,29 @@ def expand(rules, depths) -> list[Match]:
     return matches
 
 
-def _expand_rule(rule, depths):
-    """Return the matches of one rule: one, or one a layer."""
+def _expand_rule(rule: tuple[Any, Any, Any], depths: Depths) -> list[Match]:
+    """Return the matches of one rule: one, or one for each layer."""
     ours, theirs, layout = rule
     paths, names = ((side,) if isinstance(side, str) else tuple(side) for side in (ours, theirs))
-    rule = Match(paths, names, layout)
+    match = Match(paths, names, layout)
     if (len(paths) > 1 and not isinstance(layout, Join)) or (
         len(names) > 1 and not isinstance(layout, Split)
     ):
-        raise ValueError(f"{rule}: several paths need a Join, several names a Split")
+        raise ValueError(f"{match}: several paths need a Join, several names a Split")
     if isinstance(layout, Split) and layout.num_parts != len(names):
-        raise ValueError(f"{rule}: {len(names)} names for a Split into {layout.num_parts}")
+        raise ValueError(f"{match}: {len(names)} names for a Split into {layout.num_parts}")
     stacks = {path.partition("/layers/")[0] for path in paths if "/layers/" in path}
-    parts = [split_index(name) for name in names]
-    if not stacks and all(index is None for _, index, _ in parts):
-        return [rule]
+    indices = [split_index(name) for name in names]
+    if not stacks and all(index is None for _, index, _ in indices):
+        return [match]
     if len(stacks) != 1 or not all("/layers/" in path for path in paths):
-        raise ValueError(f"{rule}: a name with an index needs paths with `layers`, of one stack")
-    numbered = [(before, index, after) for before, index, after in parts if index is not None]
-    if len(numbered) < len(parts):
-        raise ValueError(f"{rule}: a path with `layers` needs {{i}} in every name")
+        raise ValueError(f"{match}: a name with an index needs paths with `layers`, of one stack")
+    numbered = [(before, index, after) for before, index, after in indices if index is not None]
+    if len(numbered) < len(indices):
+        raise ValueError(f"{match}: a path with `layers` needs {{i}} in every name")
     (stack,) = stacks
     if stack not in depths:
-        raise ValueError(f"{rule}: no depth of the stack {stack}; given are {some(depths)}")
+        raise ValueError(f"{match}: no depth of the stack {stack}; given are {some(depths)}")
     return [
         Match(
             tuple(path.replace("/layers/", f"/layer_{i}/", 1) for path in paths),
@@ -92,8 +100,8 @@ def _expand_rule(rule, depths):
     ]
 
 
-def _check_every_layer_is_there(rules, names):
-    """Raise ValueError where the rules leave out a number between 0 and the last of a stack of theirs."""
+def _check_every_layer_is_there(rules: Rules, names: Iterable[str]) -> None:
+    """Raise ValueError if no rule has a number below the last one of a stack of theirs."""
     templates = [
         name for _, theirs, _ in rules for name in ([theirs] if isinstance(theirs, str) else theirs)
     ]
@@ -104,15 +112,12 @@ def _check_every_layer_is_there(rules, names):
             raise ValueError(f"no rule for their {some(f'{start}{number}' for number in lost)}")
 
 
-# ---- our side: nested, stacked or not -> one flat leaf a layer -------------------
+def flatten_layers(params: dict[str, Any], depths: Depths) -> dict[str, np.ndarray]:
+    """Return {path: NumPy leaf} of parameters with unstacked layers, in whichever layout they are.
 
-
-def flatten_layers(params, depths):
-    """Return {path: NumPy leaf} of parameters with unstacked layers, whichever layout they have.
-
-    Raises ValueError where an axis of layers is not as long as its stack is deep.
+    Raises ValueError if the length of an axis of layers is not the depth of its stack.
     """
-    arrays = jax.tree.map(np.asarray, params)  # at once, not layer by layer, from a device
+    arrays = jax.tree.map(np.asarray, params)  # one transfer from a device, not one for each layer
     for path, leaf in flatten(arrays).items():
         stack, is_stacked, _ = path.partition("/layers/")
         if is_stacked and leaf.shape[0] != depths.get(stack):
@@ -122,11 +127,11 @@ def flatten_layers(params, depths):
     return flatten(unstack_layers(arrays))
 
 
-# ---- across ----------------------------------------------------------------------
+def export(params: dict[str, Any], rules: Rules, depths: Depths) -> dict[str, np.ndarray]:
+    """Return {their name: float32 array} of all our parameters.
 
-
-def export(params, rules, depths):
-    """{their name: float32 array} of all our parameters. Raises ValueError that names what only one side knows."""
+    Raises ValueError, which names a parameter without a rule or a rule without a parameter.
+    """
     matches, leaves = expand(rules, depths), flatten_layers(params, depths)
     paths = {path for match in matches for path in match.ours}
     if leaves.keys() != paths:
@@ -141,39 +146,60 @@ def export(params, rules, depths):
     return tensors
 
 
-def _export(match, leaves):
+def _export(match: Match, leaves: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+    """Return the tensors of the leaves of a match. Raises ValueError, which names the match."""
     try:
         return match.layout.export(leaves)
     except ValueError as error:
         raise ValueError(f"{match}: {error}") from error
 
 
-def fill(tensors, rules, depths, init_params, *, heads, body, known=()):
-    """(our parameters as float32 arrays, ImportReport) from {their name: array}; the mapping may load when it is read.
+def fill(
+    tensors: Mapping[str, np.ndarray],
+    rules: Rules,
+    depths: Depths,
+    init_params: dict[str, Any],
+    *,
+    heads: tuple[str, ...],
+    body: tuple[str, ...],
+    known: tuple[str, ...] = (),
+) -> tuple[dict[str, Any], ImportReport]:
+    """Return our parameters as float32 arrays, and a report.
 
-    heads: beginnings of the names that may be missing, all with one beginning together; there `init_params` stay.
-    body: beginnings of the names that must have a place, unless a pattern in `known` has them; others are reported as unused.
-    Raises ValueError that names the tensors that are missing, have no place, or have the wrong shape or type.
+    Args:
+      tensors: {their name: array}; the mapping may load an array when it is read.
+      rules: the rules of the family.
+      depths: the depths of the stacks.
+      init_params: the initial parameters, which stay where a head is missing.
+      heads: prefixes of names that may be missing; all names of a prefix, or none.
+      body: prefixes of names that must have a place in the model; others are reported as unused.
+      known: patterns (fnmatch) of names with these prefixes that need no place.
+
+    Raises:
+      ValueError: names the tensors that are missing, have no place, or have the wrong shape or
+        dtype.
     """
     matches, leaves = expand(rules, depths), flatten_layers(init_params, depths)
     if odd := leaves.keys() ^ {path for match in matches for path in match.ours}:
         raise ValueError(f"the initial parameters are not those of the configuration: {some(odd)}")
     names = {name for match in matches for name in match.theirs}
-    there = set(tensors)  # `in` a mapping may load a tensor
-    missing, unused = names - there, there - names
+    present = set(tensors)  # `in` a mapping may load a tensor
+    missing, unused = names - present, present - names
     absent = tuple(
         head for head in heads if all(name in missing for name in names if name.startswith(head))
     )
-    if lost := {name for name in missing if not name.startswith(absent)}:
-        raise ValueError(f"missing {some(lost)}, which the model cannot do without")
-    if homeless := {
+    if required := {name for name in missing if not name.startswith(absent)}:
+        raise ValueError(f"missing {some(required)}, which the model cannot do without")
+    unexpected = {
         name
         for name in unused
         if name.startswith(body)
         and not any(fnmatch.fnmatchcase(name, pattern) for pattern in known)
-    }:
+    }
+    if unexpected:
         raise ValueError(
-            f"no place in the model for {some(homeless)}; does config.json belong to these weights?"
+            f"no place in the model for {some(unexpected)}; does config.json belong to these "
+            "weights?"
         )
     for match in matches:
         own = [leaves[path] for path in match.ours]
@@ -182,15 +208,17 @@ def fill(tensors, rules, depths, init_params, *, heads, body, known=()):
         elif missing.issuperset(match.theirs):
             filled = [leaf.astype(np.float32) for leaf in own]
         else:
-            lost = missing.intersection(match.theirs)
-            raise ValueError(f"missing {some(lost)}, without which there is no {match.ours[0]}")
+            required = missing.intersection(match.theirs)
+            raise ValueError(f"missing {some(required)}, without which there is no {match.ours[0]}")
         leaves |= zip(match.ours, filled, strict=True)
     report = ImportReport(tuple(sorted(missing)), tuple(sorted(unused)))
     return match_layout(unflatten(leaves), init_params), report
 
 
-def _fill(match, tensors, shapes):
-    """Return our leaves of a match, of these shapes, of their tensors. Raises ValueError as `fill` does."""
+def _fill(
+    match: Match, tensors: Mapping[str, np.ndarray], shapes: Sequence[tuple[int, ...]]
+) -> Sequence[np.ndarray]:
+    """Return the leaves of a match, of these shapes, from their tensors. Raises as `fill`."""
     expected = [tensor.shape for tensor in _export(match, [blank(shape) for shape in shapes])]
     read = []
     for name, shape in zip(match.theirs, expected, strict=True):
@@ -205,27 +233,28 @@ def _fill(match, tensors, shapes):
     return match.layout.fill(read, shapes)
 
 
-# ---- their side: names change over the years -------------------------------------
+# ---- their tensors: names change over the years ------------------------------------
 
 
-class Renamed(Mapping):
-    """A mapping of tensors under other names: {name: its name in `tensors`}. Reads one only when it is asked for."""
+class Renamed(Mapping[str, np.ndarray]):
+    """A mapping of tensors under other names; a tensor is read only when it is accessed."""
 
-    def __init__(self, tensors, names):
+    def __init__(self, tensors: Mapping[str, np.ndarray], names: Mapping[str, str]) -> None:
+        """Rename tensors; names: {new name: name in `tensors`}."""
         self._tensors, self._names = tensors, names
 
-    def __getitem__(self, name):
+    def __getitem__(self, name: str) -> np.ndarray:
         return self._tensors[self._names[name]]
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[str]:
         return iter(self._names)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._names)
 
 
-def rename(tensors, modern):
-    """`tensors` with each name replaced by `modern(name)`. Raises ValueError where two become one."""
+def rename(tensors: Mapping[str, np.ndarray], modern: Callable[[str], str]) -> Renamed:
+    """Return the tensors, each named `modern(name)`. Raises ValueError if two get one name."""
     names = {}
     for name in tensors:
         if (new := modern(name)) in names:
@@ -234,10 +263,17 @@ def rename(tensors, modern):
     return Renamed(tensors, names)
 
 
-def merge_copies(tensors, copies):
-    """`tensors` without the names in `copies` {copy: original}, which are one weight in the model; either name will do.
+def merge_copies(tensors: Mapping[str, np.ndarray], copies: Mapping[str, str]) -> Renamed:
+    """Return the tensors without copies of a weight that the model has only once.
 
-    Raises ValueError where both are there and differ.
+    A copy stands in for an original that is missing.
+
+    Args:
+      tensors: {name: array}.
+      copies: {name of a copy: name of the original}.
+
+    Raises:
+      ValueError: a copy differs from its original.
     """
     names = {name: name for name in tensors}
     for copy, original in copies.items():
@@ -248,14 +284,14 @@ def merge_copies(tensors, copies):
             names[original] = source
         elif not np.array_equal(tensors[source], tensors[names[original]]):
             raise ValueError(
-                f"{copy} differs from {original}, but in this model they are one and the same weight"
+                f"{copy} differs from {original}, but in this model they are one and the same "
+                "weight"
             )
     return Renamed(tensors, names)
 
 
-def some(names, most=5):
-    """Names for a message: the first few in order, and how many more there are."""
+def some(names: Iterable[str], most: int = 5) -> str:
+    """Return names for a message: the first few in order, and the number of the others."""
     names = sorted(names)
-    return (", ".join(names[:most]) or "nothing") + (
-        f" and {len(names) - most} more" if len(names) > most else ""
-    )
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return (", ".join(names[:most]) or "nothing") + more

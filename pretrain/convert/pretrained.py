@@ -1,31 +1,39 @@
-"""A pretrained model under both its names, by the map in its family's record (`pretrain.families.record.HuggingFaceMap`).
+"""Conversion of pretrained models, by the `HuggingFaceMap` of their family.
 
-A model of ours that is several of theirs has the first in the folder itself, and the others in folders within it: their configurations
-stand under the names of these folders, their tensors under `NAME/`.
+If a model of ours is several of theirs, the first is in the folder itself and the others are in
+subfolders. Their configurations have the names of the subfolders as keys, and their tensors have
+names that begin with `SUBFOLDER/`.
 """
 
 import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
+from data.vocabulary.base import Vocabulary
+from models.config.base import ModelConfig
 from pretrain.convert import config_fields, name_map
 from pretrain.families import FAMILIES
-from pretrain.families.record import Family
+from pretrain.families.record import Family, Fields, HuggingFaceMap
 
 
 @dataclasses.dataclass(frozen=True)
 class Converter:
-    """The four functions that `read_write` needs of a kind of model, for those of one family."""
+    """The functions with which `read_write` converts models of one family."""
 
     family: Family
 
     @property
-    def parts(self):
-        """The names of the folders within the first one."""
+    def parts(self) -> tuple[str, ...]:
+        """The names of the subfolders."""
         return tuple(self.family.hugging_face.second_models)
 
-    def to_hf(self, config, params):
-        """Return {name: float32 array}: what `model.safetensors` holds. Raises ValueError where transformers has no such model."""
+    def to_hf(self, config: ModelConfig, params: dict[str, Any]) -> dict[str, np.ndarray]:
+        """Return {name: float32 array}, the content of `model.safetensors`.
+
+        Raises ValueError if transformers has no such model.
+        """
         hf_map = self.family.hugging_face
         if hf_map.subtree is not None:
             params = {name: params[name] for name in hf_map.subtree}
@@ -34,10 +42,16 @@ class Converter:
         zeros = {name: np.zeros(shape(config), np.float32) for name, shape in hf_map.zeros.items()}
         return tensors | zeros
 
-    def from_hf(self, config, tensors, init_params):
-        """Return (parameters, ImportReport) from {name: array}; heads that are missing stay as initialised.
+    def from_hf(
+        self,
+        config: ModelConfig,
+        tensors: Mapping[str, np.ndarray],
+        init_params: dict[str, Any],
+    ) -> tuple[dict[str, Any], name_map.ImportReport]:
+        """Return (parameters, report) from {name: array}; a missing head stays as initialized.
 
-        Raises ValueError that names what is missing otherwise, has no place, has the wrong shape or type, or differs where ours is one.
+        Raises ValueError, which names a tensor that is missing otherwise, has no place in the
+        model, has the wrong shape or dtype, or differs from a copy that must be equal.
         """
         hf_map = self.family.hugging_face
         rules, depths = hf_map.rules_of(config), hf_map.depths_of(config)
@@ -58,23 +72,24 @@ class Converter:
             known=hf_map.buffers,
         )
 
-    def hf_config(self, config, vocabulary):
-        """Return the dict of config.json. Raises ValueError where transformers has no such model."""
+    def hf_config(self, config: ModelConfig, vocabulary: Vocabulary) -> dict[str, Any]:
+        """Return the content of config.json. Raises ValueError as `to_hf`."""
         hf_map, known = self.family.hugging_face, {}
         for name, value in hf_map.only.items():
             if getattr(config, name) != value:
                 raise ValueError(
-                    f"model.{name}={getattr(config, name):g} cannot be exported: {hf_map.architecture} has {value:g}"
+                    f"model.{name}={getattr(config, name):g} cannot be exported: "
+                    f"{hf_map.architecture} has {value:g}"
                 )
         hf_map.check(config, vocabulary)
 
-        def describe(architecture, fields):
-            written = config_fields.write(config, fields, hf_map.fixed)
-            twins = {twin: written[key] for twin, key in hf_map.twins.items()}
+        def describe(architecture: str, fields: Fields) -> dict[str, Any]:
+            sizes = config_fields.write(config, fields, hf_map.fixed)
+            twins = {twin: sizes[key] for twin, key in hf_map.twins.items()}
             settings = hf_map.settings(config, vocabulary)
             return {
                 "architectures": [architecture],
-                **written,
+                **sizes,
                 **twins,
                 **settings,
                 "dtype": "float32",
@@ -84,8 +99,11 @@ class Converter:
             known[name] = describe(second.architecture, second.fields)
         return describe(hf_map.architecture, hf_map.fields) | known
 
-    def our_config(self, hf_config):
-        """Return our configuration of a config.json. Raises ValueError that names a setting that our model does not have."""
+    def our_config(self, hf_config: Mapping[str, Any]) -> ModelConfig:
+        """Return the configuration in a config.json; the subfolders' ones are under their names.
+
+        Raises ValueError, which names a setting that our model does not have.
+        """
         hf_map, kind = self.family.hugging_face, self.family.config
         found = [self._read_fields(hf_config, hf_map.fields)]
         for name, second in hf_map.second_models.items():
@@ -93,35 +111,42 @@ class Converter:
             for field, key, _ in hf_map.fields:
                 if found[0][field] != found[-1].get(field, found[0][field]):
                     raise ValueError(
-                        f"{key} is {found[0][field]!r}, and {found[-1][field]!r} in {name}/config.json; {kind.__name__} has one for both"
+                        f"{key} is {found[0][field]!r}, and {found[-1][field]!r} in "
+                        f"{name}/config.json; {kind.__name__} has one for both"
                     )
         ours = {field: value for fields in found for field, value in fields.items()}
         return kind(**{**hf_map.read(config_fields.present(hf_config), ours), **hf_map.only})
 
-    def _read_fields(self, hf_config, fields):
+    def _read_fields(self, hf_config: Mapping[str, Any], fields: Fields) -> dict[str, Any]:
+        """Return {our field: value} of one config.json."""
         hf_map, kind = self.family.hugging_face, self.family.config
         theirs = hf_map.prepare(config_fields.present(hf_config))
         for twin, key in hf_map.twins.items():
             if twin in theirs and theirs[twin] != theirs.get(key):
                 raise ValueError(
-                    f"{twin} is {theirs[twin]!r} and {key} {theirs.get(key)!r}; {kind.__name__} has one for both"
+                    f"{twin} is {theirs[twin]!r} and {key} {theirs.get(key)!r}; "
+                    f"{kind.__name__} has one for both"
                 )
         fixed = {**hf_map.fixed, **hf_map.read_only}
         return config_fields.read({**hf_map.absent, **theirs}, kind, fields, fixed)
 
 
+# {model_type: the converter of a family that is imported}
 CONVERTERS = {
     family.hugging_face.model_type: Converter(family)
     for family in FAMILIES.values()
     if family.hugging_face.imported
-}  # by the model_type that is imported
+}
 
 
-def modern(hf_map, tensors):
-    """Return a function from a name among `tensors` to today's: some are of a bare encoder, without its prefix; some are old."""
+def modern(hf_map: HuggingFaceMap, tensors: Mapping[str, np.ndarray]) -> Callable[[str], str]:
+    """Return a function that maps a tensor's name to the current name.
+
+    It adds the prefix if the tensors are those of a bare encoder, and replaces outdated names.
+    """
     prefixed = any(name.startswith(hf_map.prefix) for name in tensors)
 
-    def rename(name):
+    def rename(name: str) -> str:
         if not prefixed and name.startswith(hf_map.bare):
             name = hf_map.prefix + name
         for old, new in hf_map.renamed:
@@ -131,8 +156,10 @@ def modern(hf_map, tensors):
     return rename
 
 
-def without_zeros(hf_map, tensors):
-    """Return the tensors without those that are 0 in our model. Raises ValueError where one is not."""
+def without_zeros(
+    hf_map: HuggingFaceMap, tensors: Mapping[str, np.ndarray]
+) -> Mapping[str, np.ndarray]:
+    """Return the tensors without those that must be 0. Raises ValueError if one is not 0."""
     found = hf_map.zeros.keys() & set(tensors)
     for name in found:
         if np.any(tensors[name]):

@@ -1,16 +1,20 @@
-"""A model of ours as a Hugging Face folder, and such a folder as a model of ours."""
+"""Export of a model as a Hugging Face folder, and import of such a folder."""
 
 import dataclasses
+import os
 import pathlib
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
 from data.vocabulary.load import Vocabulary, read_vocabulary
+from models.config.base import Config
 from models.config.heads import HeadedConfig
 from pretrain.convert import classifier, name_of, tokenizer
 from pretrain.convert.dtypes import round_tensors
+from pretrain.convert.export_folder import replace_export, write_json, write_tensors
 from pretrain.convert.finite import FiniteTensors, check_finite
 from pretrain.convert.pretrained import CONVERTERS, Converter
 from pretrain.convert.safe_folder import (
@@ -19,9 +23,6 @@ from pretrain.convert.safe_folder import (
     Joined,
     Tensors,
     read_config,
-    replace_export,
-    write_json,
-    write_tensors,
 )
 from pretrain.families import FAMILIES, family_of
 
@@ -33,56 +34,72 @@ REFUSED = {
 # ---- export ------------------------------------------------------------------
 
 
-def converter_of(config):
-    """Return what converts a model's parameters: its family's `Converter`, or the module `classifier` for encoders with a head.
+def converter_of(config: Config) -> Any:
+    """Return the converter of a model: its family's `Converter`, or the module `classifier`.
 
-    Raises ValueError where there is none.
+    The module converts encoders with a head. Raises ValueError if there is no converter.
     """
     return classifier if isinstance(config, HeadedConfig) else Converter(family_of(config))
 
 
 def write_model(
-    output,
-    config,
-    params,
-    vocabulary,
+    output: str | os.PathLike[str],
+    config: Any,
+    params: dict[str, Any],
+    vocabulary: Vocabulary,
     *,
-    card=None,
-    overwrite=False,
-    allow_nonfinite=False,
-    dtype="float32",
-):
-    """Write a model as the folder `output`: safetensors, configuration, tokenizer, README.md. Returns {file: bytes}.
+    card: str | None = None,
+    overwrite: bool = False,
+    allow_nonfinite: bool = False,
+    dtype: str = "float32",
+) -> dict[str, int]:
+    """Write a model as a Hugging Face folder, which appears whole or not at all.
 
-    dtype: of the weights in the files, one of `dtypes.TYPES`. The folder appears whole or not at all. Raises ValueError where the model has
-    fewer rows than the vocabulary ids, values that are not finite unless `allow_nonfinite`, or values beyond the range of `dtype`,
-    and what `replace_export` raises for an `output` that exists.
+    The folder has safetensors, config.json, the tokenizer and README.md.
+
+    Args:
+      output: the path of the folder.
+      config: the model's configuration.
+      params: its parameters.
+      vocabulary: its vocabulary.
+      card: the content of README.md; None writes none.
+      overwrite: whether an existing export may be replaced.
+      allow_nonfinite: whether weights may be NaN or infinite.
+      dtype: of the weights in the files, one of `dtypes.TYPES`.
+
+    Returns:
+      {file: size in bytes}.
+
+    Raises:
+      ValueError: the model has fewer rows than the vocabulary has ids, or weights are not finite or
+        beyond the range of `dtype`.
+      FileExistsError: `output` exists and may not be replaced.
     """
     if vocabulary.size > config.vocab:
         raise ValueError(
-            f"the vocabulary has {vocabulary.size} ids, the model only {config.vocab} rows (model.vocab)"
+            f"the vocabulary has {vocabulary.size} ids, the model only {config.vocab} rows "
+            "(model.vocab)"
         )
     family = name_of(config)
-    module = converter_of(config)
-    described, tensors = module.hf_config(config, vocabulary), module.to_hf(config, params)
+    converter = converter_of(config)
+    hf_config = converter.hf_config(config, vocabulary)
+    tensors = converter.to_hf(config, params)
     if not allow_nonfinite:
         for name, tensor in tensors.items():
             check_finite(name, tensor, "--allow-nonfinite exports it as it is.")
     tensors = round_tensors(tensors, dtype)
     with replace_export(output, overwrite) as folder:
-        for part in (*module.parts, ""):
-            place = folder / part
-            place.mkdir(exist_ok=True)
-            prefix = f"{part}/" if part else ""
+        for subfolder in (*converter.parts, ""):
+            path = folder / subfolder
+            path.mkdir(exist_ok=True)
+            prefix = f"{subfolder}/" if subfolder else ""
             own = [name for name in tensors if name.startswith(prefix)]
-            write_tensors(place, {name.removeprefix(prefix): tensors.pop(name) for name in own})
-            settings = (described.pop(part) if part else described) | {"dtype": dtype}
-            write_json(place / CONFIG, settings)
+            write_tensors(path, {name.removeprefix(prefix): tensors.pop(name) for name in own})
+            settings = (hf_config.pop(subfolder) if subfolder else hf_config) | {"dtype": dtype}
+            write_json(path / CONFIG, settings)
             if settings.get("is_encoder_decoder"):
-                write_json(
-                    place / "generation_config.json", generation_config(settings, vocabulary)
-                )
-            tokenizer.write(vocabulary, family, place, getattr(config, "length", None))
+                write_json(path / "generation_config.json", generation_config(settings, vocabulary))
+            tokenizer.write(vocabulary, family, path, getattr(config, "length", None))
         if card is not None:
             (folder / "README.md").write_text(card, encoding="utf-8")
         return {
@@ -92,8 +109,8 @@ def write_model(
         }
 
 
-def generation_config(settings, vocabulary):
-    """What `generate` starts from and ends with."""
+def generation_config(settings: Mapping[str, Any], vocabulary: Vocabulary) -> dict[str, Any]:
+    """Return the content of generation_config.json: with which ids `generate` starts and ends."""
     return {
         "decoder_start_token_id": settings["decoder_start_token_id"],
         "eos_token_id": vocabulary.eos,
@@ -106,32 +123,55 @@ def generation_config(settings, vocabulary):
 
 @dataclasses.dataclass(frozen=True)
 class Opened:
-    """A folder that was looked through: what it is, and its parameters when asked for. Nothing of it was executed."""
+    """A folder whose files were checked, and whose parameters can be loaded.
+
+    No code of the folder is ever executed.
+
+    Attributes:
+      folder: its path.
+      architectures: the classes of transformers that config.json names.
+      module: the converter, see `converter_of`.
+      config: our configuration of the model.
+      tensors: the tensors, each of which is read when it is accessed.
+      vocabulary: the vocabulary of its tokenizer.
+    """
 
     folder: pathlib.Path
     architectures: tuple[str, ...]
-    module: Any  # what converts it, see `converter_of`
+    module: Any
     config: Any
     tensors: Joined
     vocabulary: Vocabulary
 
-    def params(self, config, init, allow_nonfinite=False):
-        """(parameters, names of missing tensors, of unused ones) for `config`, which may differ in how it is computed.
+    def params(
+        self, config: Any, init: Callable[[], Any], allow_nonfinite: bool = False
+    ) -> tuple[dict[str, Any], tuple[str, ...], tuple[str, ...]]:
+        """Return (parameters, names of missing tensors, names of unused tensors).
 
-        init: a traceable function that initialises such parameters; it is computed only if a head is missing, which is
-        then taken from it. Raises FolderError, which names the tensor, where one is missing that is no head, has
-        another shape, or values that are not finite unless `allow_nonfinite`.
+        Args:
+          config: the configuration of the parameters; it may differ from that of the folder in how
+            the model is computed.
+          init: a traceable function that initializes such parameters. It is computed only if a head
+            is missing, which is then taken from it.
+          allow_nonfinite: whether weights may be NaN or infinite.
+
+        Raises:
+          FolderError: names a tensor that is missing and is not of a head, has another shape, or is
+            not finite.
         """
-        hollow = jax.tree.map(
+        # Arrays of the right shapes that take no memory.
+        abstract_params = jax.tree.map(
             lambda leaf: np.broadcast_to(np.float32(0), leaf.shape), jax.eval_shape(init)
         )
         tensors = self.tensors if allow_nonfinite else FiniteTensors(self.tensors)
-        params, report = self._fill(config, tensors, hollow)
+        params, report = self._fill(config, tensors, abstract_params)
         if report.missing:
             params, report = self._fill(config, tensors, jax.device_get(jax.jit(init)()))
         return params, tuple(report.missing), tuple(report.unused)
 
-    def _fill(self, config, tensors, params):
+    def _fill(
+        self, config: Any, tensors: Mapping[str, np.ndarray], params: dict[str, Any]
+    ) -> tuple[dict[str, Any], Any]:
         try:
             return self.module.from_hf(config, tensors, params)
         except FolderError:
@@ -140,64 +180,73 @@ class Opened:
             raise FolderError(f"{self.folder}: {error}") from error
 
 
-def open_model(folder, report=print):
-    """Look through a Hugging Face folder of one of CONVERTERS, or of a classifier: configuration, tokenizer, headers of the tensors' files.
+def open_model(folder: str | os.PathLike[str], report: Callable[[str], Any] = print) -> Opened:
+    """Open a Hugging Face folder of a model in CONVERTERS or of a classifier, and check its files.
 
-    `report` is told what is passed over. Raises FileNotFoundError for no folder, and FolderError or another ValueError
-    that names the file, the setting or the tensor for one that cannot be imported.
+    Configuration, tokenizer and the headers of the tensor files are read.
+
+    Args:
+      folder: the path of the folder.
+      report: receives a line for each thing that is ignored.
+
+    Raises:
+      FileNotFoundError: there is no such folder.
+      ValueError: the folder cannot be imported (mostly as FolderError); names the file, the setting
+        or the tensor.
     """
     folder = pathlib.Path(folder)
-    described = read_config(folder, report)
-    module = _family(folder, described)
-    for part in module.parts:
-        if not (folder / part).is_dir():
+    hf_config = read_config(folder, report)
+    converter = _family(folder, hf_config)
+    for subfolder in converter.parts:
+        if not (folder / subfolder).is_dir():
+            model = ", ".join(_architectures(hf_config)) or "This model"
             raise FolderError(
-                f"{folder}: no folder {part} in it. {', '.join(_architectures(described)) or 'This model'} is trained together with its "
-                f"{part}, a model of its own: put the folder of that one there"
+                f"{folder}: no folder {subfolder} in it. {model} is trained together with its "
+                f"{subfolder}, a model of its own: put the folder of that one there"
             )
-        described[part] = read_config(folder / part, report)
+        hf_config[subfolder] = read_config(folder / subfolder, report)
     try:
-        config = module.our_config(described)
+        config = converter.our_config(hf_config)
     except (KeyError, TypeError, ValueError) as error:
         raise FolderError(f"{folder / CONFIG}: {error}") from error
-    tensors = Joined({part: Tensors(folder / part) for part in ("", *module.parts)})
-    return Opened(
-        folder,
-        tuple(_architectures(described)),
-        module,
-        config,
-        tensors,
-        _vocabulary(folder, config),
-    )
+    tensors = Joined({name: Tensors(folder / name) for name in ("", *converter.parts)})
+    architectures = tuple(_architectures(hf_config))
+    vocabulary = _vocabulary(folder, config)
+    return Opened(folder, architectures, converter, config, tensors, vocabulary)
 
 
-def _architectures(described):
-    names = described.get("architectures") or []
+def _architectures(hf_config: Mapping[str, Any]) -> list[str]:
+    """Return the names of the classes of transformers in a config.json."""
+    names = hf_config.get("architectures") or []
     return [str(name) for name in names] if isinstance(names, list) else [str(names)]
 
 
-def _family(folder, described):
-    for name in _architectures(described):
+def _family(folder: pathlib.Path, hf_config: Mapping[str, Any]) -> Any:
+    """Return the converter of a folder. Raises FolderError if its model cannot be imported."""
+    architectures = _architectures(hf_config)
+    for name in architectures:
         if name in REFUSED:
             raise FolderError(f"{folder / CONFIG}: {name}: {REFUSED[name]}")
-    kind = described.get("model_type")
-    if kind not in CONVERTERS:
+    model_type = hf_config.get("model_type")
+    if model_type not in CONVERTERS:
         raise FolderError(
-            f"{folder / CONFIG}: model_type {kind!r} cannot be imported; {', '.join(CONVERTERS)} can"
+            f"{folder / CONFIG}: model_type {model_type!r} cannot be imported; "
+            f"{', '.join(CONVERTERS)} can"
         )
-    if any(classifier.KINDS.get(name) == kind for name in _architectures(described)):
+    if any(classifier.KINDS.get(name) == model_type for name in architectures):
         return classifier
-    return CONVERTERS[kind]
+    return CONVERTERS[model_type]
 
 
-def _vocabulary(folder, config):
+def _vocabulary(folder: pathlib.Path, config: Any) -> Vocabulary:
+    """Return the vocabulary of a folder. Raises FolderError if it is missing or too large."""
     try:
         vocabulary = read_vocabulary(folder)
     except FileNotFoundError as error:
         raise FolderError(f"{error}: put the model's own tokenizer files there") from error
     if vocabulary.size > config.vocab:
         raise FolderError(
-            f"{folder}: its tokenizer has {vocabulary.size} ids, but vocab_size in {CONFIG} is {config.vocab}: "
-            "the tokenizer is of another model"
+            f"{folder}: its tokenizer has {vocabulary.size} ids, but vocab_size in {CONFIG} is "
+            f"{config.vocab}: the tokenizer is of another model"
         )
     return vocabulary

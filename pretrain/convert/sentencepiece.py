@@ -1,69 +1,78 @@
-"""A SentencePiece model said again as a `tokenizers` pipeline, which gives the same ids to the same text.
+"""Conversion of a SentencePiece model to a `tokenizers` pipeline that gives the same ids.
 
-SentencePiece (Kudo and Richardson 2018) is what trains and what reads the corpus; `tokenizer.json` is what the world
-loads. The two libraries share the models (unigram, Kudo 2018; BPE, Sennrich et al. 2016) but not the walk from text to
-model input, so every step of that walk is spelled out here. Two differences remain, both by design of `tokenizers`:
-a special token written out in the text (`[MASK]`, `</s>`, `<0x41>`) becomes its id there and stays text in
-SentencePiece; and two segmentations whose scores agree to the last float32 digit may be decided differently.
+SentencePiece (Kudo and Richardson 2018) trains the vocabulary and reads the corpus; transformers
+loads `tokenizer.json`. The two libraries share the models (unigram, Kudo 2018; BPE, Sennrich et al.
+2016) but not the steps from text to model input, so each step is defined here. Two differences
+remain, both by design of `tokenizers`: a special token written out in the text (`[MASK]`, `</s>`,
+`<0x41>`) becomes its id, and stays text in SentencePiece; and two segmentations whose scores agree
+to the last float32 digit may be decided differently.
 """
+
+from collections.abc import Sequence
+from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from data.vocabulary.sentencepiece_proto import ModelProto, SentencePiece
 
 UNIGRAM, BPE = 1, 2  # TrainerSpec.ModelType; word and character models have no counterpart
-SPACE = "▁"  # U+2581, what SentencePiece writes for a blank
-# `Precompiled` maps what a reader sees as one letter (base and marks) at once, and drops the marks of a base that it
-# changes. For SentencePiece's own rules, which compose letters and delete control characters, this is undone: compose
-# first, then part every mark from its base by a control character.
+SPACE = "▁"  # U+2581, SentencePiece's symbol for a space
+# `Precompiled` maps a grapheme (a base and its marks) at once, and drops the marks of a base that
+# it changes. SentencePiece's own rules compose letters and delete control characters. To get the
+# same result, compose first, then separate every mark from its base by a control character.
 COMPOSING = ("nmt_nfkc", "nmt_nfkc_cf")
 BEFORE_MARK = r"(?!\A)(?=[\p{M}\u200c\u200d\uff9e\uff9f])"
 
 
-def parse(model):
-    """The SentencePiece protocol buffer in the bytes `model`. Raises ValueError when they are none."""
+def parse(model: bytes) -> Any:
+    """Return the SentencePiece protocol buffer in bytes. Raises ValueError if there is none."""
     parsed = ModelProto()
     try:
         parsed.ParseFromString(model)
-    except Exception as error:  # protobuf's DecodeError has moved between its versions
+    except Exception as error:  # the module of protobuf's DecodeError depends on its version
         raise ValueError(f"not a SentencePiece model: {error}") from error
     if not parsed.pieces:
         raise ValueError("not a SentencePiece model: it holds no pieces")
     return parsed
 
 
-def tokenizer(model, sentinels=()):
-    """A `tokenizers.Tokenizer` with the ids of the SentencePiece model in the bytes `model`.
+def tokenizer(model: bytes, sentinels: Sequence[str] = ()) -> Tokenizer:
+    """Return a `tokenizers.Tokenizer` with the ids of a SentencePiece model.
 
-    `sentinels` are names for the ids after the last piece, in the order of those ids (T5: <extra_id_99> first).
-    Raises ValueError, naming the setting, for a model that cannot be said exactly: neither unigram nor BPE, blanks as
-    suffixes or unescaped, or pieces marked unused.
+    Args:
+      model: the bytes of the model's file.
+      sentinels: names of the ids after the last piece, in order (T5: <extra_id_99> first).
+
+    Raises:
+      ValueError: the model has no exact counterpart, because it is neither unigram nor BPE, or
+        treats spaces as suffixes or unescaped, or has pieces marked unused.
     """
     parsed = parse(model)
     _refuse(parsed)
-    result = Tokenizer(_model(parsed, sentinels))
-    result.normalizer = _normalizer(parsed.normalizer_spec)
-    # "first": a piece of text after a special token begins a word only if a blank stands there, as in the running
-    # text that the model was trained on ("[MASK]." is a masked word and a full stop).
+    pipeline = Tokenizer(_model(parsed, sentinels))
+    pipeline.normalizer = _normalizer(parsed.normalizer_spec)
+    # "first": text after a special token begins a word only if a space precedes it, as in the text
+    # that the model was trained on ("[MASK]." is a masked word and a full stop).
     prepend = "first" if parsed.normalizer_spec.add_dummy_prefix else "never"
-    result.pre_tokenizer = pre_tokenizers.Metaspace(
+    pipeline.pre_tokenizer = pre_tokenizers.Metaspace(
         replacement=SPACE, prepend_scheme=prepend, split=False
     )
-    result.decoder = _decoder(parsed)
+    pipeline.decoder = _decoder(parsed)
     reserved = [
         piece.piece
         for piece in parsed.pieces
         if piece.type in (SentencePiece.CONTROL, SentencePiece.UNKNOWN)
     ]
-    result.add_special_tokens(
+    pipeline.add_special_tokens(
         [AddedToken(name, special=True, normalized=False) for name in (*reserved, *sentinels)]
     )
     defined = [piece.piece for piece in parsed.pieces if piece.type == SentencePiece.USER_DEFINED]
-    result.add_tokens([AddedToken(name, special=False, normalized=False) for name in defined])
-    return result
+    pipeline.add_tokens([AddedToken(name, special=False, normalized=False) for name in defined])
+    return pipeline
 
 
-def _refuse(parsed):
+def _refuse(parsed: Any) -> None:
+    """Raise ValueError for a model that has no exact counterpart."""
     trainer, normalizer = parsed.trainer_spec, parsed.normalizer_spec
     kinds = dict(trainer.ModelType.items())
     name = {number: name for name, number in kinds.items()}.get(
@@ -86,7 +95,8 @@ def _refuse(parsed):
         )
 
 
-def _model(parsed, sentinels):
+def _model(parsed: Any, sentinels: Sequence[str]) -> models.Model:
+    """Return the segmentation model."""
     trainer = parsed.trainer_spec
     unknown = next(
         index for index, piece in enumerate(parsed.pieces) if piece.type == SentencePiece.UNKNOWN
@@ -106,11 +116,12 @@ def _model(parsed, sentinels):
     )
 
 
-def _merges(parsed):
-    """Every pair of pieces that joins to a piece, best joined piece first: SentencePiece keeps the pieces only.
+def _merges(parsed: Any) -> list[tuple[str, str]]:
+    """Return all pairs of pieces that join to a piece, the best joined piece first.
 
-    One piece can be joined in several ways (`a` + `aa`, `aa` + `a`), which all have its score. SentencePiece then takes
-    the leftmost in the text; the shorter left part first comes nearest to that.
+    A SentencePiece model has no merges, only pieces. A piece may be joined in several ways (`a` +
+    `aa`, `aa` + `a`), all with its score. SentencePiece takes the leftmost pair in the text;
+    putting shorter left parts first comes closest to that.
     """
     scores = {
         piece.piece: piece.score
@@ -128,8 +139,11 @@ def _merges(parsed):
     return [pair for *_, pair in sorted(joined)]
 
 
-def _normalizer(spec):
-    """SentencePiece's normalisation up to, but without, the word mark at the start (the pre-tokenizer's `first`)."""
+def _normalizer(spec: Any) -> normalizers.Normalizer:
+    """Return SentencePiece's normalization, without the symbol that it puts before a text.
+
+    The pre-tokenizer's `first` puts it there.
+    """
     steps = []
     if spec.precompiled_charsmap and spec.name in COMPOSING:
         steps.append(normalizers.Replace(Regex(BEFORE_MARK), "\x01"))
@@ -142,19 +156,19 @@ def _normalizer(spec):
             normalizers.Replace(Regex(" {2,}"), " "),
             normalizers.Replace(Regex(rf"[ {SPACE}]+\z"), ""),
         ]
-        if (
-            not spec.add_dummy_prefix
-        ):  # else a leading blank stays, as the word mark that would be put there
+        # With a dummy prefix, a leading space stays in place of the symbol.
+        if not spec.add_dummy_prefix:
             steps.append(normalizers.Replace(Regex(r"\A "), ""))
     elif spec.add_dummy_prefix:
         steps.append(normalizers.Replace(Regex(r"\A "), "  "))
     if spec.add_dummy_prefix:
-        # The pre-tokenizer puts no mark where one is; a mark written out in the text is not one.
+        # The pre-tokenizer adds no symbol to one that is there, but the text's own is not one.
         steps.append(normalizers.Replace(Regex(rf"\A{SPACE}"), f" {SPACE}"))
     return normalizers.Sequence(steps)
 
 
-def _decoder(parsed):
+def _decoder(parsed: Any) -> decoders.Decoder:
+    """Return the decoder that joins pieces to text."""
     prefix = parsed.normalizer_spec.add_dummy_prefix
     if not parsed.trainer_spec.byte_fallback:
         return decoders.Metaspace(replacement=SPACE, prepend_scheme="always" if prefix else "never")

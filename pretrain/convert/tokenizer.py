@@ -1,17 +1,21 @@
-"""A vocabulary as the files that `AutoTokenizer` reads, with the same ids for the same text.
+"""Export of a vocabulary as files of `AutoTokenizer` that give the same ids to the same text.
 
-The vocabularies of `data` never see special tokens in text: a batch builder puts them where they belong. The exported
-tokenizer is the same pipeline with the special tokens known by name, and a template that puts them around a text, which the family's
-record names.
+The vocabularies of `data` never encode special tokens in text: batch builders insert them. The
+exported tokenizer is the same pipeline, extended by the names of the special tokens and by the
+template of the family's record, which puts them around a text.
 """
+
+import pathlib
+from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, processors
 
+from data.vocabulary.base import Vocabulary
 from pretrain.convert import sentencepiece
-from pretrain.convert.safe_folder import write_json
+from pretrain.convert.export_folder import write_json
 from pretrain.families import find_by_model_type
 
-ROLES = {  # the name of a role in a vocabulary -> its name in transformers
+ROLES = {  # {role of a special piece: its name in transformers}
     "bos": "bos_token",
     "eos": "eos_token",
     "unk": "unk_token",
@@ -22,17 +26,18 @@ ROLES = {  # the name of a role in a vocabulary -> its name in transformers
 }
 
 
-def build(vocabulary, family):
-    """Return the `tokenizers.Tokenizer` of a vocabulary for a family of models, named by its model_type.
+def build(vocabulary: Vocabulary, family: str) -> Tokenizer:
+    """Return the tokenizer of a vocabulary for a family of models, given by its model_type.
 
-    Raises ValueError where the vocabulary lacks a special piece that the family needs, or cannot be said in the format.
+    Raises ValueError if the vocabulary lacks a special piece that the family needs, or if it has no
+    counterpart in `tokenizers`.
     """
     record = find_by_model_type(family)
     missing = [role for role in record.token_roles if getattr(vocabulary, role) is None]
     if missing:
         raise ValueError(
-            f"a {family} tokenizer needs {', '.join(ROLES[role] for role in missing)}, which this {vocabulary.kind} "
-            f"vocabulary of {vocabulary.size} pieces does not have"
+            f"a {family} tokenizer needs {', '.join(ROLES[role] for role in missing)}, which this "
+            f"{vocabulary.kind} vocabulary of {vocabulary.size} pieces does not have"
         )
     pipeline = {
         "sentencepiece": _sentencepiece,
@@ -51,10 +56,16 @@ def build(vocabulary, family):
     return pipeline
 
 
-def write(vocabulary, family, folder, length=None):
-    """Write tokenizer.json, its two companions, and the vocabulary's own files, into `folder`.
+def write(
+    vocabulary: Vocabulary, family: str, folder: pathlib.Path, length: int | None = None
+) -> None:
+    """Write tokenizer.json, its two configuration files, and the vocabulary's own files.
 
-    length: the most tokens that the model reads, where it has a limit.
+    Args:
+      vocabulary: the vocabulary.
+      family: the model_type of the model.
+      folder: the folder of the files.
+      length: the largest number of tokens that the model reads; None for no limit.
     """
     build(vocabulary, family).save(str(folder / "tokenizer.json"))
     names = {
@@ -76,13 +87,13 @@ def write(vocabulary, family, folder, length=None):
     }
     if vocabulary.sentinels:
         config["extra_ids"] = len(vocabulary.sentinels)
-    if vocabulary.kind == "wordpiece":  # for readers of vocab.txt; tokenizer.json says the same
-        names_there = {
+    if vocabulary.kind == "wordpiece":  # for readers of vocab.txt; tokenizer.json has the same
+        option_names = {
             "do_lower_case": "lowercase",
             "strip_accents": "strip_accents",
             "tokenize_chinese_chars": "chinese",
         }
-        config |= {theirs: vocabulary.options[ours] for theirs, ours in names_there.items()}
+        config |= {theirs: vocabulary.options[ours] for theirs, ours in option_names.items()}
     if length is not None:
         config["model_max_length"] = length
     write_json(folder / "tokenizer_config.json", config)
@@ -92,51 +103,54 @@ def write(vocabulary, family, folder, length=None):
             (folder / name).write_bytes(content)
 
 
-def _sentencepiece(vocabulary):
-    return sentencepiece.tokenizer(
-        vocabulary.model, vocabulary.pieces[vocabulary.size - vocabulary.options["appended"] :]
-    )
+def _sentencepiece(vocabulary: Any) -> Tokenizer:
+    """Return the pipeline of a SentencePiece vocabulary."""
+    sentinels = vocabulary.pieces[vocabulary.size - vocabulary.options["appended"] :]
+    return sentencepiece.tokenizer(vocabulary.model, sentinels)
 
 
-def _released(vocabulary):
-    """The vocabulary's own pipeline, told which of its pieces are special."""
-    result = Tokenizer.from_str(vocabulary.to_json())
+def _released(vocabulary: Any) -> Tokenizer:
+    """Return the vocabulary's own pipeline, extended by its special tokens."""
+    pipeline = Tokenizer.from_str(vocabulary.to_json())
     special = sorted(
         {i for role in ROLES if (i := getattr(vocabulary, role)) is not None}
         | set(vocabulary.sentinels)
     )
     for i in special:
-        # Byte BPE keeps blanks: the one before a masked word belongs to the mask.
-        blank = vocabulary.keeps_spaces and i == vocabulary.mask
-        result.add_special_tokens(
-            [AddedToken(vocabulary.pieces[i], special=True, normalized=False, lstrip=blank)]
+        # In byte-level BPE, the space before a masked word belongs to the mask.
+        strips_left = vocabulary.keeps_spaces and i == vocabulary.mask
+        pipeline.add_special_tokens(
+            [AddedToken(vocabulary.pieces[i], special=True, normalized=False, lstrip=strips_left)]
         )
-    return result
+    return pipeline
 
 
-def _check(result, vocabulary):
+def _check(pipeline: Tokenizer, vocabulary: Vocabulary) -> None:
     """Raise ValueError unless every piece has the same id in both."""
-    ids = result.get_vocab(with_added_tokens=True)
+    ids = pipeline.get_vocab(with_added_tokens=True)
     expected = {piece: i for i, piece in enumerate(vocabulary.pieces) if piece}
     for piece, i in expected.items():
         if ids.get(piece) != i:
             raise ValueError(
-                f"piece {piece!r} has id {i} in the vocabulary and {ids.get(piece)} in tokenizer.json"
+                f"piece {piece!r} has id {i} in the vocabulary and {ids.get(piece)} in "
+                "tokenizer.json"
             )
     if extra := sorted(ids.keys() - expected.keys()):
-        raise ValueError(f"tokenizer.json has the piece {extra[0]!r}, which the vocabulary has not")
+        raise ValueError(
+            f"tokenizer.json has the piece {extra[0]!r}, which the vocabulary does not have"
+        )
 
 
-def _ended(vocabulary):
-    """A </s>, or A </s> B </s>."""
+def _ended(vocabulary: Any) -> processors.PostProcessor:
+    """Return the template A </s>, or A </s> B </s>."""
     eos = vocabulary.pieces[vocabulary.eos]
     return processors.TemplateProcessing(
         single=["$A", eos], pair=["$A", eos, "$B", eos], special_tokens=[(eos, vocabulary.eos)]
     )
 
 
-def _enclosed(vocabulary):
-    """[CLS] A [SEP], or [CLS] A [SEP] B [SEP]."""
+def _enclosed(vocabulary: Any) -> processors.PostProcessor:
+    """Return the template [CLS] A [SEP], or [CLS] A [SEP] B [SEP]."""
     cls, sep = vocabulary.pieces[vocabulary.cls], vocabulary.pieces[vocabulary.sep]
     return processors.TemplateProcessing(
         single=[cls, "$A", sep],
@@ -145,14 +159,15 @@ def _enclosed(vocabulary):
     )
 
 
-def _enclosed_twice(vocabulary):
-    """<s> A </s>, or <s> A </s></s> B </s>, with no segments."""
+def _enclosed_twice(vocabulary: Any) -> processors.PostProcessor:
+    """Return the template <s> A </s>, or <s> A </s></s> B </s>, without token types."""
     cls, sep = ((vocabulary.pieces[i], i) for i in (vocabulary.cls, vocabulary.sep))
     return processors.RobertaProcessing(sep, cls, add_prefix_space=False)
 
 
+# {`Family.template`: its template}; "none" has none
 TEMPLATES = {
     "eos": _ended,
     "cls_sep": _enclosed,
     "cls_sep_sep": _enclosed_twice,
-}  # by `Family.template`; "none" is in no table
+}

@@ -1,1 +1,1 @@
-"""One program on many devices and hosts: sharding, device feed, attention kernels, processes, watchdog."""
+"""One program on many devices and hosts: sharding, device feed, attention kernels, processes."""

@@ -1,44 +1,64 @@
-"""Which attention runs on a mesh: Splash on TPU, cuDNN on NVIDIA GPUs, XLA's own elsewhere and wherever the kernel lacks what is asked.
+"""The attention kernel of a mesh: Splash on TPU, cuDNN on NVIDIA GPUs, else XLA.
 
-Both kernels compute the softmax in pieces and never hold the scores of all pairs. Neither drops weights in a way that a training step
-could repeat, so a model with attention dropout is computed by XLA while it trains; and each says why, once (`note`).
+XLA also computes what a kernel does not support. Both kernels compute the softmax in blocks and
+never hold the scores of all pairs. Neither can apply dropout to the weights in a way that a
+training step could repeat, so XLA computes a model with attention dropout during training. The
+reason against a kernel is reported once.
 
-B batch   L length of the readers   M length of what is read   H heads   K head width
+B batch   L length of queries   M length of keys   H heads   K head width
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as splash_masks
-from jax.sharding import NamedSharding
+from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from models.layers.dropout import Drop
 from models.layers.masks import Mask
 from pretrain.distributed.ops.softmax import attend
 from pretrain.distributed.sharding import BATCH
 
-LANES = 128  # of a TPU's vector unit: what the kernel's blocks are multiples of
-BLOCK = 512  # positions of a block: the largest that divides a row
+LANES = 128  # of a TPU's vector unit; the kernel's blocks are multiples of it
+BLOCK = 512  # largest number of positions of a block, which must divide a row
+
+AnyMask = Mask | jax.Array | None
 
 
-def make_attend(mesh, note=lambda kernel, reason: None):
-    """A function of `attend`'s signature for the devices of a mesh.
+def make_attend(
+    mesh: Mesh, note: Callable[[str, str | None], None] = lambda kernel, reason: None
+) -> Callable[..., jax.Array]:
+    """Return a function with the signature of `attend` for the devices of a mesh.
 
-    note(kernel, reason): hears, whenever attention is traced, which kernel it became, and why not the platform's own (None where it is).
+    note: called with (kernel, reason) whenever attention is traced. The reason says why the
+      platform's own kernel was not chosen; it is None if it was.
     """
-    table = {
+    kernels = {
         "tpu": ("Splash", why_not_splash, splash_attend),
         "gpu": ("cuDNN", why_not_cudnn, cudnn_attend),
     }
     platform = mesh.devices.flat[0].platform
-    if platform not in table:
+    if platform not in kernels:
         note("XLA", None)
         return attend
-    name, why_not, kernel = table[platform]
+    name, why_not, kernel = kernels[platform]
 
-    def chosen(q_BLHK, k_BMHK, v_BMHK, *, mask=None, bias=None, scale=None, drop=None):
+    def chosen(
+        q_BLHK: jax.Array,
+        k_BMHK: jax.Array,
+        v_BMHK: jax.Array,
+        *,
+        mask: AnyMask = None,
+        bias: jax.Array | None = None,
+        scale: float | None = None,
+        drop: Drop | None = None,
+    ) -> jax.Array:
         reason = why_not(q_BLHK, k_BMHK, mask, bias, drop, mesh)
         note("XLA" if reason else name, reason and f"{name} {reason}")
         if reason:
@@ -51,90 +71,122 @@ def make_attend(mesh, note=lambda kernel, reason: None):
 # ---- Splash, on TPU ----------------------------------------------------------
 
 
-def why_not_splash(q_BLHK, k_BMHK, mask, bias, drop, mesh):
-    """What stands against Splash attention, or None."""
+def why_not_splash(
+    q_BLHK: jax.Array,
+    k_BMHK: jax.Array,
+    mask: AnyMask,
+    bias: jax.Array | None,
+    drop: Drop | None,
+    mesh: Mesh,
+) -> str | None:
+    """Return why Splash attention cannot be used, or None."""
     L, M = q_BLHK.shape[1], k_BMHK.shape[1]
     if drop is not None:
         return "cannot drop weights"
     if bias is not None:
         return "cannot add a bias to the scores"
     if mask is not None and not isinstance(mask, Mask):
-        return "takes no mask that is given pair by pair"
+        return "does not take a mask as an array of pairs"
     if mask is not None and mask.window is not None and L != M:
-        return f"takes a window of as many readers as are read, not of {L} and {M}"
-    for length, parts in ((L, mesh.shape["sequence"]), (M, 1)):
-        if length % (LANES * parts):
-            return f"takes {LANES} positions at once, into which {length} on {parts} devices do not divide"
-    if q_BLHK.shape[0] % _rows(mesh):
-        return f"needs rows on every device; {q_BLHK.shape[0]} do not divide among {_rows(mesh)}"
+        return f"takes a window only for equal numbers of queries and keys, not for {L} and {M}"
+    for length, shards in ((L, mesh.shape["sequence"]), (M, 1)):
+        if length % (LANES * shards):
+            return (
+                f"takes multiples of {LANES} positions on each device, "
+                f"not {length} positions on {shards} devices"
+            )
+    num_shards = _rows(mesh)
+    if q_BLHK.shape[0] % num_shards:
+        return f"needs rows on every device; {q_BLHK.shape[0]} do not divide among {num_shards}"
     return None
 
 
 def splash_attend(
-    q_BLHK, k_BMHK, v_BMHK, *, mask=None, bias=None, scale=None, mesh, interpret=False
-):
-    """Splash attention (a Pallas kernel that ships with JAX) on each device's rows, heads and, of the readers, positions.
+    q_BLHK: jax.Array,
+    k_BMHK: jax.Array,
+    v_BMHK: jax.Array,
+    *,
+    mask: Mask | None = None,
+    bias: None = None,
+    scale: float | None = None,
+    mesh: Mesh,
+    interpret: bool = False,
+) -> jax.Array:
+    """Compute `attend` by Splash attention, a Pallas kernel that ships with JAX.
 
-    Blocks of pairs that a causal mask or a window, of one side or both, rules out are not computed. interpret: run it on a CPU, slowly.
+    Each device computes its own rows, heads and query positions. Blocks of pairs that a causal mask
+    or a window rules out are skipped.
+
+    Args:
+      mesh: of the devices.
+      interpret: run the kernel on a CPU, slowly.
     """
     assert bias is None
     L, H, M = *q_BLHK.shape[1:3], k_BMHK.shape[1]
-    parts = mesh.shape["sequence"]
-    heads = "model" if H % mesh.shape["model"] == 0 else None
+    sequence_shards = mesh.shape["sequence"]
+    heads_axis = "model" if H % mesh.shape["model"] == 0 else None
     reach = (None, None) if mask is None else mask.reach
-    # Without bounds all readers are alike, and the kernel is that of one device's.
-    is_bounded = reach != (None, None)
+    # Without a limit all queries are alike, and the kernel is that of one device's queries.
+    is_limited = reach != (None, None)
+    head_mask = (
+        _splash_mask(reach, L, M)
+        if is_limited
+        else splash_masks.FullMask((L // sequence_shards, M))
+    )
     kernel = splash.make_splash_mha(
-        splash_masks.MultiHeadMask(
-            [_splash_mask(reach, L, M) if is_bounded else splash_masks.FullMask((L // parts, M))]
-            * H
-        ),
-        block_sizes=_blocks(L // parts, M),
-        head_shards=mesh.shape["model"] if heads else 1,
-        q_seq_shards=parts if is_bounded else 1,
+        splash_masks.MultiHeadMask([head_mask] * H),
+        block_sizes=_blocks(L // sequence_shards, M),
+        head_shards=mesh.shape["model"] if heads_axis else 1,
+        q_seq_shards=sequence_shards if is_limited else 1,
         interpret=interpret,
     )
-    over = P(heads, "sequence" if is_bounded else None)
+    kernel_spec = P(heads_axis, "sequence" if is_limited else None)
     scale = q_BLHK.shape[-1] ** -0.5 if scale is None else scale
     q_BHLK, k_BHMK, v_BHMK = (
         x.swapaxes(1, 2) for x in (q_BLHK * jnp.asarray(scale, q_BLHK.dtype), k_BMHK, v_BMHK)
     )
-    reads, read = P(BATCH[0], heads, "sequence"), P(BATCH[0], heads)
-    segments = _segments(mask, q_BLHK.shape[0], L, M)
-    specs: Any = P(BATCH[0], "sequence"), BATCH  # in place of the arrays, as in_specs takes them
-    ids = segments and splash.SegmentIds(*specs)
+    query_spec, key_spec = P(BATCH[0], heads_axis, "sequence"), P(BATCH[0], heads_axis)
+    segment_ids = _segments(mask, q_BLHK.shape[0], L, M)
+    id_specs: Any = P(BATCH[0], "sequence"), BATCH  # in place of arrays, as in_specs takes them
+    segment_specs = segment_ids and splash.SegmentIds(*id_specs)
     o_BHLK = jax.shard_map(
         lambda kernel, q, k, v, segments: jax.vmap(kernel)(q, k, v, segments),
         mesh=mesh,
-        in_specs=(kernel.manual_sharding_spec(NamedSharding(mesh, over)), reads, read, read, ids),
-        out_specs=reads,
+        in_specs=(
+            kernel.manual_sharding_spec(NamedSharding(mesh, kernel_spec)),
+            *(query_spec, key_spec, key_spec, segment_specs),
+        ),
+        out_specs=query_spec,
         check_vma=False,  # the kernel does not say how its outputs vary
-    )(kernel, q_BHLK, k_BHMK, v_BHMK, segments)
+    )(kernel, q_BHLK, k_BHMK, v_BHMK, segment_ids)
     return o_BHLK.swapaxes(1, 2)
 
 
-def _splash_mask(reach, L, M):
-    """Return what is known before the batch is, of `Mask.reach`: the part of a mask by which blocks are left out."""
+def _splash_mask(reach: tuple[int | None, int | None], L: int, M: int) -> splash_masks.Mask:
+    """Return the static part of a mask, by which blocks are skipped. reach: as `Mask.reach`."""
     if reach == (None, 0):
         return splash_masks.CausalMask((L, M))
     return splash_masks.LocalMask((L, M), reach, 0)
 
 
-def _segments(mask, B, L, M):
-    """Ids of which only equal ones meet, from what is padding and from segments; None where neither is."""
+def _segments(mask: Mask | None, B: int, L: int, M: int) -> splash.SegmentIds | None:
+    """Return segment ids for the padding and the segments of a mask; None without either.
+
+    A query attends only to keys of the same id.
+    """
     if mask is None or (mask.valid_BM is None and mask.segments is None):
         return None
     if mask.segments is None:
-        readers_BL, read_BM = jnp.ones((B, L), jnp.int32), jnp.ones((B, M), jnp.int32)
+        query_ids_BL, key_ids_BM = jnp.ones((B, L), jnp.int32), jnp.ones((B, M), jnp.int32)
     else:
-        readers_BL, read_BM = mask.segments
+        query_ids_BL, key_ids_BM = mask.segments
     if mask.valid_BM is not None:
-        read_BM = jnp.where(mask.valid_BM, read_BM, -1)  # an id that no reader has
-    return splash.SegmentIds(readers_BL, read_BM)
+        key_ids_BM = jnp.where(mask.valid_BM, key_ids_BM, -1)  # no query has the id -1
+    return splash.SegmentIds(query_ids_BL, key_ids_BM)
 
 
-def _blocks(L, M):
-    """Blocks of readers and of what is read, forwards and backwards."""
+def _blocks(L: int, M: int) -> splash.BlockSizes:
+    """Return the block sizes of queries and keys in the forward and the backward pass."""
     q, kv = (
         next(size for size in range(min(length, BLOCK), 0, -LANES) if length % size == 0)
         for length in (L, M)
@@ -151,24 +203,32 @@ def _blocks(L, M):
     )
 
 
-def _rows(mesh):
+def _rows(mesh: Mesh) -> int:
+    """Return the number of shards of a batch's rows."""
     return mesh.shape["data"] * mesh.shape["fsdp"]
 
 
 # ---- cuDNN, on GPU -----------------------------------------------------------
 
 
-def why_not_cudnn(q_BLHK, k_BMHK, mask, bias, drop, mesh):
-    """What stands against cuDNN's attention, or None."""
+def why_not_cudnn(
+    q_BLHK: jax.Array,
+    k_BMHK: jax.Array,
+    mask: AnyMask,
+    bias: jax.Array | None,
+    drop: Drop | None,
+    mesh: Mesh,
+) -> str | None:
+    """Return why cuDNN's attention cannot be used, or None."""
     B, L, H, K = q_BLHK.shape
     M = k_BMHK.shape[1]
     if drop is not None:
-        return "drops by a seed that no step can change"
+        return "drops weights by a seed that no step can change"
     if q_BLHK.dtype not in (jnp.bfloat16, jnp.float16):
         return f"computes in 16 bits, not in {q_BLHK.dtype}"
     if _pairs(mask) is not None:
         if bias is not None:
-            return "has no gradient for a bias beside a mask that is given pair by pair"
+            return "has no gradient for a bias next to a mask of pairs"
         if L % 2 or M % 2:
             return f"takes a mask of an even number of positions only, not {L} x {M}"
     if bias is not None and (bias.shape != (1, H, L, M) or L % 2 or M % 2):
@@ -176,44 +236,57 @@ def why_not_cudnn(q_BLHK, k_BMHK, mask, bias, drop, mesh):
     if K > 128 or K % 8:
         return f"takes heads of up to 128 in steps of 8, not of {K}"
     if mesh.shape["sequence"] > 1:
-        return "holds all positions of a row on one device"
+        return "needs all positions of a row on one device"
     return None
 
 
 def cudnn_attend(
-    q_BLHK,
-    k_BMHK,
-    v_BMHK,
+    q_BLHK: jax.Array,
+    k_BMHK: jax.Array,
+    v_BMHK: jax.Array,
     *,
-    mask=None,
-    bias=None,
-    scale=None,
-    mesh,
+    mask: AnyMask = None,
+    bias: jax.Array | None = None,
+    scale: float | None = None,
+    mesh: Mesh,
     implementation: Literal["xla", "cudnn"] = "cudnn",
-):
-    """cuDNN's fused attention, which JAX splits over rows and heads as its arguments are split.
+) -> jax.Array:
+    """Compute `attend` by cuDNN's fused attention, which JAX shards over rows and heads.
 
-    implementation: "xla" asks XLA for the same, on any machine.
+    implementation: "xla" computes the same by XLA, on any machine.
     """
     M = k_BMHK.shape[1]
-    how: dict[str, Any] = {}
+    options: dict[str, Any] = {}
+    pair_mask_array: Any = mask
     if isinstance(mask, Mask):
-        # Padding as lengths: as a mask it would be added to the bias, which then had no gradient. A row of padding alone reads one.
+        # Padding is passed as lengths: a mask would be added to the bias, which then would have no
+        # gradient. A row of padding alone has one key.
         if mask.valid_BM is not None:
-            how["key_value_seq_lengths"] = jnp.maximum(mask.valid_BM.sum(-1, dtype=jnp.int32), 1)
-        how["is_causal"] = mask.causal
+            lengths_B = mask.valid_BM.sum(-1, dtype=jnp.int32)
+            options["key_value_seq_lengths"] = jnp.maximum(lengths_B, 1)
+        options["is_causal"] = mask.causal
         if mask.causal and mask.window is not None:
-            how["local_window_size"] = mask.reach
-        pairs = _pairs(mask)
-        mask = None if pairs is None else pairs.dense(q_BLHK.shape[1], M)
+            options["local_window_size"] = mask.reach
+        pair_mask = _pairs(mask)
+        pair_mask_array = None if pair_mask is None else pair_mask.dense(q_BLHK.shape[1], M)
     bias = None if bias is None else bias.astype(q_BLHK.dtype)
     return jax.nn.dot_product_attention(
-        q_BLHK, k_BMHK, v_BMHK, bias, mask, scale=scale, implementation=implementation, **how
+        q_BLHK,
+        k_BMHK,
+        v_BMHK,
+        bias,
+        pair_mask_array,
+        scale=scale,
+        implementation=implementation,
+        **options,
     )
 
 
-def _pairs(mask):
-    """Return the part of a mask that cuDNN takes pair by pair, or None: segments, and a window that also looks ahead."""
+def _pairs(mask: AnyMask) -> Any:
+    """Return the part of a mask that cuDNN takes as an array of pairs, or None.
+
+    It consists of segments, and of a window on both sides.
+    """
     if not isinstance(mask, Mask):
         return mask
     window = None if mask.causal else mask.window

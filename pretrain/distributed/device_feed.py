@@ -1,19 +1,33 @@
-"""Batches from the host's memory to the mesh: each process builds the rows that its own devices hold, and no others."""
+"""Move batches from host memory to the mesh. Each process builds only the rows of its devices."""
+
+from __future__ import annotations
 
 import collections
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
+from data.composed import ComposedBatches
 from data.mixed_stream import MixedStream
+from data.pipeline import Stream
 from pretrain.distributed.sharding import batch_sharding
 
+Intervals = Sequence[tuple[int, int]]
+HostBatch = Mapping[str, np.ndarray]
+Batch = dict[str, Any]  # {key: global array}, or {part: {key: global array}} for a mixture
 
-def local_rows(mesh, batch_size):
-    """The rows of the global batch that this process's devices hold, as ascending disjoint intervals [(lo, hi)]."""
-    index = batch_sharding(mesh).addressable_devices_indices_map((batch_size,)).values()
+
+def local_rows(mesh: Mesh, batch_size: int) -> list[tuple[int, int]]:
+    """Return the rows of a global batch that this process's devices hold.
+
+    The result is a list of ascending disjoint intervals (lo, hi).
+    """
+    indices = batch_sharding(mesh).addressable_devices_indices_map((batch_size,)).values()
     intervals = []
-    for lo, hi in sorted({place[0].indices(batch_size)[:2] for place in index if place}):
+    for lo, hi in sorted({index[0].indices(batch_size)[:2] for index in indices if index}):
         if intervals and lo <= intervals[-1][1]:
             intervals[-1] = (intervals[-1][0], max(hi, intervals[-1][1]))
         else:
@@ -21,35 +35,45 @@ def local_rows(mesh, batch_size):
     return intervals
 
 
-def place(parts, intervals, batch_size, mesh):
-    """Global arrays from this process's rows: `parts[i]` is a dict of numpy arrays that holds the rows of `intervals[i]`."""
+def place(parts: Sequence[HostBatch], intervals: Intervals, batch_size: int, mesh: Mesh) -> Batch:
+    """Return global arrays from this process's rows; `parts[i]` has the rows of `intervals[i]`."""
     sharding = batch_sharding(mesh)
 
-    def array(key):
-        def rows(index):
+    def array(key: str) -> jax.Array:
+        def rows(index: Any) -> np.ndarray:
             lo, hi, _ = index[0].indices(batch_size)
-            held = next(
-                i for i, (first, last) in enumerate(intervals) if first <= lo and hi <= last
-            )
-            first = intervals[held][0]
-            return parts[held][key][lo - first : hi - first]
+            i = next(i for i, (first, last) in enumerate(intervals) if first <= lo and hi <= last)
+            first = intervals[i][0]
+            return parts[i][key][lo - first : hi - first]
 
         return jax.make_array_from_callback((batch_size, *parts[0][key].shape[1:]), sharding, rows)
 
     return {key: array(key) for key in parts[0]}
 
 
-def place_whole(mesh, array):
-    """Rows that all processes have: each puts those on its devices that these hold; the mesh gets as many as divide over it."""
-    short = -len(array) % (mesh.shape["data"] * mesh.shape["fsdp"])
-    array = np.pad(array, ((0, short), *((0, 0),) * (array.ndim - 1)))
+def place_whole(mesh: Mesh, array: np.ndarray) -> jax.Array:
+    """Return a global array from rows that all processes have.
+
+    Rows of zeros are appended until the number of rows divides over the mesh.
+    """
+    num_padding = -len(array) % (mesh.shape["data"] * mesh.shape["fsdp"])
+    array = np.pad(array, ((0, num_padding), *((0, 0),) * (array.ndim - 1)))
     return jax.make_array_from_callback(
         array.shape, batch_sharding(mesh), lambda index: array[index]
     )
 
 
-def feed(stream, mesh, start, stop, ahead=2):
-    """Yield (step, batch on the mesh) for steps start ... stop - 1, with `ahead` batches already on their way to the devices."""
+def feed(
+    stream: Stream | MixedStream | ComposedBatches,
+    mesh: Mesh,
+    start: int,
+    stop: int,
+    ahead: int = 2,
+) -> Generator[tuple[int, Batch], None, None]:
+    """Yield (step, batch on the mesh) for start <= step < stop.
+
+    ahead: number of batches that are transferred to the devices in advance.
+    """
     batches = place_batches(stream, mesh, start)
     queue = collections.deque()
     for step in range(start, stop):
@@ -59,22 +83,24 @@ def feed(stream, mesh, start, stop, ahead=2):
     yield from queue
 
 
-def place_batches(stream, mesh, start):
-    """Yield the batches of steps `start`, start + 1, ... on the mesh; of a mixture {part: its batch}."""
+def place_batches(
+    stream: Stream | MixedStream | ComposedBatches, mesh: Mesh, start: int
+) -> Iterator[Batch]:
+    """Yield the batches of steps start, start + 1, ... on the mesh; {part: batch} for a mixture."""
     if isinstance(stream, MixedStream):
         parts = {name: place_batches(part, mesh, start) for name, part in stream.streams.items()}
         while True:
             yield {name: next(part) for name, part in parts.items()}
-    size = stream.data.batch_size
-    intervals = local_rows(mesh, size)
+    batch_size = stream.data.batch_size
+    intervals = local_rows(mesh, batch_size)
     sources = [stream.batches(start, lo, hi) for lo, hi in intervals]
     while True:
-        yield place([next(source) for source in sources], intervals, size, mesh)
+        yield place([next(source) for source in sources], intervals, batch_size, mesh)
 
 
-def feed_evaluation(stream, mesh):
+def feed_evaluation(stream: Stream, mesh: Mesh) -> Iterator[Batch]:
     """Yield every row of the split once, in batches on the mesh."""
-    size = stream.data.batch_size
-    intervals = local_rows(mesh, size)
+    batch_size = stream.data.batch_size
+    intervals = local_rows(mesh, batch_size)
     for parts in zip(*(stream.evaluation_batches(lo, hi) for lo, hi in intervals), strict=True):
-        yield place(parts, intervals, size, mesh)
+        yield place(parts, intervals, batch_size, mesh)

@@ -1,15 +1,28 @@
-"""Whether glibc keeps the memory that a step frees: to give it back and take it again made a step of BERT-base on a CPU a sixth longer (LOG.md)."""
+"""Advice on glibc's malloc, which returns freed memory to the system after each step.
+
+Returning the memory and requesting it again made a step of BERT-base on a CPU one sixth longer
+(LOG.md).
+"""
 
 import os
 import platform
+from collections.abc import Mapping
 
 
-def advice(device, environment=os.environ):
-    """A line for whoever computes on a CPU without the settings that launch.sh gives to glibc, or None; device: "cpu", "tpu" ..."""
+def advice(device: str, environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return a line of advice, or None if it does not apply.
+
+    It applies to training on a CPU without the settings of glibc that launch.sh makes.
+
+    device: JAX's platform, such as "cpu" or "tpu".
+    """
     if (
         device != "cpu"
         or platform.libc_ver()[0] != "glibc"
         or "glibc.malloc" in environment.get("GLIBC_TUNABLES", "")
     ):
         return None
-    return "glibc gives memory back after each step and takes it again; ./launch.sh train ... sets GLIBC_TUNABLES so that it keeps it, which is faster"
+    return (
+        "glibc returns memory to the system after each step and requests it again; "
+        "./launch.sh train ... sets GLIBC_TUNABLES so that it keeps the memory, which is faster"
+    )

@@ -1,4 +1,10 @@
-"""What is injected into a model: the operations that its platform computes faster, and on a mesh an attention kernel and sharding constraints."""
+"""The operations that training injects into a model.
+
+They are faster versions of the layers' operations, and on a mesh an attention kernel and sharding
+constraints.
+"""
+
+from jax.sharding import Mesh
 
 from models.layers.ops import Ops
 from pretrain.distributed.attention_kernels import make_attend
@@ -8,28 +14,29 @@ from pretrain.distributed.ops.recompute import recompute
 from pretrain.distributed.ops.softmax import attend
 from pretrain.distributed.sharding import constrain
 
+# pyright cannot infer the result of a `jax.custom_vjp` with nondiff_argnums.
 OPS = Ops(
-    linear=multiply,
-    activation_linear=multiply_activation,
+    linear=multiply,  # pyright: ignore[reportArgumentType]
+    activation_linear=multiply_activation,  # pyright: ignore[reportArgumentType]
     add_bias=add_bias,
     recompute=recompute,
-    drop=drop,
+    drop=drop,  # pyright: ignore[reportArgumentType]
     attend=attend,
 )
 
 
 def make_local_hooks() -> dict[str, Ops]:
-    """Return the hooks of a model that runs without a mesh, keyword arguments of `models.build`."""
+    """Return keyword arguments of `models.build` for a model that runs without a mesh."""
     return {"ops": OPS}
 
 
-def make_model_hooks(mesh, attention) -> dict[str, Ops]:
-    """Return the hooks that fit a model to a mesh, keyword arguments of `models.build`.
+def make_model_hooks(mesh: Mesh, attention: list[str]) -> dict[str, Ops]:
+    """Return keyword arguments of `models.build` for a model that runs on a mesh.
 
-    attention: a list that receives one line for each attention kernel that is chosen.
+    attention: a list to which one line is appended for each attention kernel that is chosen.
     """
 
-    def note(kernel, reason):
+    def note(kernel: str, reason: str | None) -> None:
         line = f"{kernel}: {reason}" if reason else kernel
         if line not in attention:
             attention.append(line)

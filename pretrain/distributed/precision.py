@@ -1,8 +1,10 @@
-"""The one place where parameters change their type."""
+"""The one place that casts parameters."""
+
+from typing import Any
 
 import jax
 
 
-def cast_params(params, compute_dtype):
-    """Return the parameters in the compute type. Gradients flow back in float32."""
+def cast_params(params: Any, compute_dtype: str) -> Any:
+    """Return the parameters in the compute dtype. Their gradients are float32 again."""
     return jax.tree.map(lambda leaf: leaf.astype(compute_dtype), params)

@@ -1,8 +1,11 @@
-"""Before anything is compiled on many hosts: do they agree on what they are about to do?
+"""Check before anything is compiled that all hosts of a run agree on what they are about to do.
 
-Each process tells what it has through the coordinator's key-value store, which needs neither collectives nor equal numbers of devices.
-Whoever reads everything sees the same, so all processes raise the same error, within WAIT seconds even if one never speaks.
+Each process publishes its facts in the coordinator's key-value store, which needs neither
+collectives nor equal numbers of devices. All processes read the same facts, so all raise the same
+error, within WAIT seconds even if one of them publishes nothing.
 """
+
+from __future__ import annotations
 
 import hashlib
 import json
@@ -10,92 +13,111 @@ import os
 import pathlib
 import socket
 import time
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 from etils import epath
 
 from data.corpus.paths import is_remote
+from data.source import Source
 from data.store.salvage import told
-from pretrain.config import to_json
+from pretrain.config import Run, to_json
 from pretrain.distributed import processes
 from pretrain.distributed.accelerators import describe_unused, find_accelerators
 from pretrain.overrides import ConfigError
 
-WAIT = 25  # seconds for the slowest process to speak; they have just come together
-COPY = 3600  # the same where each host first copies the token store from a bucket, or reads it whole; one that died meanwhile is JAX's to notice
+WAIT = 25  # seconds for the slowest process to publish; all processes have just joined
+# The same if each host first copies the token store from a bucket, or reads all of it. JAX notices
+# a process that dies meanwhile.
+COPY = 3600
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+Facts = dict[str, Any]
 
 
 def preflight_accelerators() -> None:
-    """Raise ConfigError, the same in every process, where one would train on the CPU of a machine that has a TPU or a GPU.
+    """Raise ConfigError in every process if one would train on the CPU despite a TPU or a GPU.
 
-    JAX takes the CPU with no more than a warning where the library of an accelerator is not installed. JAX_PLATFORMS=cpu asks for it.
+    Without the library of an accelerator JAX uses the CPU with no more than a warning.
+    JAX_PLATFORMS=cpu requests the CPU.
     """
     unused = describe_unused(find_accelerators(), jax.default_backend())
     if jax.process_count() > 1 and processes.client() is not None:
-        hosts = exchange("accelerators", {"host": _host(), "unused": unused}, WAIT)
-        unused = "; ".join(f"{one['host']}: {one['unused']}" for one in hosts if one["unused"])
+        reports = exchange("accelerators", {"host": _host(), "unused": unused}, WAIT)
+        unused = "; ".join(
+            f"{host['host']}: {host['unused']}" for host in reports if host["unused"]
+        )
     if unused:
         raise ConfigError(unused)
 
 
-def preflight(run, workdir):
-    """Raise ConfigError, the same in every process, where they differ; alone, do nothing.
+def preflight(run: Run, workdir: epath.PathLike) -> None:
+    """Raise the same ConfigError in every process if the processes differ.
 
-    Differences are told by host: configuration, code, versions, devices, newest checkpoint, and whether all of them can write to one
-    workdir and see there what the others wrote.
+    A single process does nothing. Several are compared by configuration, code, versions, devices
+    and newest checkpoint, and by whether all of them can write to one workdir and see the files of
+    the others there. The error names the differing hosts.
     """
     if jax.process_count() == 1:
         return
-    if processes.client() is None:  # the TPU's runtime knows its neighbours without being told
+    if processes.client() is None:  # A TPU's runtime finds the other processes without joining.
         raise ConfigError(
-            f"{jax.process_count()} processes share these devices, but nothing joined them: on Cloud TPU set CLOZE_CLUSTER=tpu"
+            f"{jax.process_count()} processes share these devices, but nothing joined them: on "
+            "Cloud TPU set CLOZE_CLUSTER=tpu"
         )
     note = _write_note(workdir)
-    said = exchange("facts", facts(run, newest_step(workdir)) | {"note": note}, WAIT)
-    # What is not seen differs from host to host, so all complaints are exchanged; afterwards nobody looks for notes any more.
-    complaints = differences(said) + [
-        line for lines in exchange("seen", _unseen(workdir, said), WAIT) for line in lines
+    facts_by_process = exchange("facts", facts(run, newest_step(workdir)) | {"note": note}, WAIT)
+    # The notes that cannot be seen differ between hosts, so all complaints are exchanged. After
+    # that, no process looks for notes any more.
+    complaints = differences(facts_by_process) + [
+        line
+        for lines in exchange("seen", _unseen(workdir, facts_by_process), WAIT)
+        for line in lines
     ]
     if note:
         (epath.Path(workdir) / note).unlink(missing_ok=True)
     _refuse(complaints)
 
 
-def preflight_source(run, source):
-    """The same for the opened source: what its numbers mean and what it holds, and then each byte of it, which is read once on a machine.
+def preflight_source(run: Run, source: Source) -> Source:
+    """Check that all hosts opened the same source, and verify its bytes once per machine.
 
-    Returns the source, or what is left of it where `run` leaves damaged documents out: the same for all.
-    Raises ConfigError where hosts differ or a copy is damaged, or ValueError where the only one is.
+    Returns:
+      The source, without damaged documents if `run` skips them; the same in all processes.
+
+    Raises:
+      ConfigError: hosts differ, or the copy of a host is damaged.
+      ValueError: the source of a single process is damaged.
     """
     if jax.process_count() == 1:
         return source.verified(run.data.on_corrupt)
-    _refuse(
-        differences(
-            exchange("source", source_facts(source), COPY if is_remote(run.data.store) else WAIT)
-        )
-    )
+    timeout = COPY if is_remote(run.data.store) else WAIT
+    _refuse(differences(exchange("source", source_facts(source), timeout)))
     damage = None
     try:
         source = source.verified(run.data.on_corrupt)
     except (ValueError, OSError) as error:
         damage = str(error)
-    said = exchange("sound", {"host": _host(), "damage": damage, "left out": told(source)}, COPY)
-    if damaged := [f"{one['host']}: {one['damage']}" for one in said if one["damage"]]:
-        raise ConfigError("; ".join(damaged))
-    _refuse(differences(said))
+    own_facts = {"host": _host(), "damage": damage, "left out": told(source)}
+    facts_by_process = exchange("sound", own_facts, COPY)
+    if damages := [
+        f"{each['host']}: {each['damage']}" for each in facts_by_process if each["damage"]
+    ]:
+        raise ConfigError("; ".join(damages))
+    _refuse(differences(facts_by_process))
     return source
 
 
-def _refuse(complaints):
+def _refuse(complaints: Sequence[str]) -> None:
     if complaints:
         raise ConfigError(
             "the hosts of this run do not agree: " + "; ".join(dict.fromkeys(complaints))
         )
 
 
-def facts(run, step):
-    """What this process is about to do, as {name: text or number}: equal in all processes but for `host`."""
+def facts(run: Run, step: int | None) -> Facts:
+    """Return {name: text or number} on this process, equal in all processes except for `host`."""
     return {
         "host": _host(),
         "configuration": _digest(to_json(run).encode()),
@@ -106,8 +128,8 @@ def facts(run, step):
     }
 
 
-def source_facts(source):
-    """What this process is about to read, in the same form."""
+def source_facts(source: Source) -> Facts:
+    """Return {name: text} on the source of this process, equal in all except for `host`."""
     return {
         "host": _host(),
         "encoding": source.encoding.fingerprint,
@@ -115,73 +137,84 @@ def source_facts(source):
     }
 
 
-def newest_step(workdir):
-    """The newest checkpoint that this process sees in a workdir, by its folder's name; None where there is none."""
+def newest_step(workdir: epath.PathLike) -> int | None:
+    """Return the newest checkpoint that this process sees in a workdir, or None."""
     folder = epath.Path(workdir) / "checkpoints"
-    steps = (
-        [int(path.name) for path in folder.iterdir() if path.name.isdigit()]
-        if folder.exists()
-        else []
-    )
+    if not folder.exists():
+        return None
+    steps = [int(path.name) for path in folder.iterdir() if path.name.isdigit()]
     return max(steps, default=None)
 
 
-def code_version():
-    """A digest of the program's own files."""
+def code_version() -> str:
+    """Return a digest of the program's own files."""
     digest = hashlib.sha256()
     for folder in ("data", "models", "pretrain"):
         for path in sorted((ROOT / folder).rglob("*.py")):
-            digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes())
+            digest.update(f"{path.relative_to(ROOT)}\\0".encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 
 
-def differences(said):
-    """What the processes do not have in common, a sentence each: the odd ones out against what most of them say."""
+def differences(said: Sequence[Facts]) -> list[str]:
+    """Return a sentence for each fact that differs: which hosts deviate from the majority."""
     sentences = []
     for name in said[0].keys() - {"host", "note"}:
-        values = [one[name] for one in said]
+        values = [process[name] for process in said]
         usual = max(values, key=lambda value: (values.count(value), -values.index(value)))
-        odd = [f"{one['host']} has {name} {one[name]}" for one in said if one[name] != usual]
-        if odd:
+        outliers = [
+            f"{process['host']} has {name} {process[name]}"
+            for process in said
+            if process[name] != usual
+        ]
+        if outliers:
             sentences.append(
-                f"{', '.join(odd)}, {values.count(usual)} of {len(values)} have {usual}"
+                f"{', '.join(outliers)}, {values.count(usual)} of {len(values)} have {usual}"
             )
     return sorted(sentences)
 
 
-def _write_note(workdir):
-    """A small file in the workdir that the others must see; its name, or None where it cannot be written."""
+def _write_note(workdir: epath.PathLike) -> str | None:
+    """Write a small file that the other processes must see; return its name, or None on failure."""
     name = f".preflight-{jax.process_index()}-{os.getpid()}-{time.time_ns()}"
     try:
         folder = epath.Path(workdir)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(name)
     except OSError:
-        return None  # told by everybody in `_unseen`
+        return None  # `_unseen` reports it in every process.
     return name
 
 
-def _unseen(workdir, said):
-    """A sentence for each process that cannot write to the workdir, or whose note is not seen here."""
+def _unseen(workdir: epath.PathLike, said: Sequence[Facts]) -> list[str]:
+    """Return a sentence for each process whose note in the workdir is missing or not visible."""
     sentences = []
-    for one in said:
-        if one["note"] is None:
-            sentences.append(f"{one['host']} cannot write to {workdir}")
-        elif not (epath.Path(workdir) / one["note"]).exists():
+    for process in said:
+        if process["note"] is None:
+            sentences.append(f"{process['host']} cannot write to {workdir}")
+        elif not (epath.Path(workdir) / process["note"]).exists():
             sentences.append(
-                f"{workdir} is another folder on {one['host']} than on {socket.gethostname()}: it must be shared, for example gs://"
+                f"{workdir} is another folder on {process['host']} than on "
+                f"{socket.gethostname()}: it must be shared, for example gs://"
             )
     return sentences
 
 
-def exchange(name, mine, wait):
-    """What every process has to say under a name, in their order. Raises ConfigError that names those silent for `wait` seconds."""
+def exchange(name: str, mine: Any, wait: float) -> list[Any]:
+    """Publish a JSON-like value under a name and return the values of all processes, in order.
+
+    Raises:
+      ConfigError: processes published nothing for `wait` seconds; the error names them.
+    """
     publish(name, mine, wait)
     return collect(name, wait)
 
 
-def publish(name, mine, wait):
-    """Let the other processes read a JSON-like value under a name. Raises ConfigError where the coordinator does not answer."""
+def publish(name: str, mine: Any, wait: float) -> None:
+    """Publish a JSON-like value under a name.
+
+    Raises:
+      ConfigError: the coordinator does not answer.
+    """
     try:
         processes.within(
             WAIT,
@@ -193,35 +226,37 @@ def publish(name, mine, wait):
         raise ConfigError(f"process 0, the coordinator, {_late(wait)}") from error
 
 
-def collect(name, wait):
-    """The values that all processes published under a name, in their order. Raises ConfigError that names those silent for `wait` seconds."""
+def collect(name: str, wait: float) -> list[Any]:
+    """Return the values that all processes published under a name, in their order.
+
+    Raises:
+      ConfigError: processes published nothing for `wait` seconds; the error names them.
+    """
     client, end, values, silent = processes.client(), time.monotonic() + wait, [], {}
     for index in range(jax.process_count()):
-        left = max(int((end - time.monotonic()) * 1000), 100)
+        remaining_ms = max(int((end - time.monotonic()) * 1000), 100)
+        key = f"cloze/preflight/{name}/{index}"
         try:
-            values.append(
-                json.loads(client.blocking_key_value_get(f"cloze/preflight/{name}/{index}", left))
-            )
+            values.append(json.loads(client.blocking_key_value_get(key, remaining_ms)))
         except jax.errors.JaxRuntimeError:
             silent[index] = f"{index} ({processes.host_of(index) or 'host unknown'})"
-    if (
-        jax.process_index() in silent
-    ):  # which has published: it is the coordinator that does not answer any more
+    # This process has published, so the coordinator has stopped answering.
+    if jax.process_index() in silent:
         raise ConfigError(f"process 0, the coordinator, {_late(wait)}")
     if silent:
         raise ConfigError(f"process {', '.join(silent.values())} {_late(wait)}")
     return values
 
 
-def _late(wait):
+def _late(wait: float) -> str:
     return (
         f"of {jax.process_count()} has not come as far as the others within {wait} s; see its log"
     )
 
 
-def _host():
+def _host() -> str:
     return f"{socket.gethostname()} (process {jax.process_index()})"
 
 
-def _digest(raw):
+def _digest(raw: bytes) -> str:
     return hashlib.sha256(raw).hexdigest()[:16]

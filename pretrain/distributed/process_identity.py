@@ -1,4 +1,6 @@
-"""Processes of this machine: which of them are alive, and ending with the parent."""
+"""Identity of local processes: which of them are alive, and how a child ends with its parent."""
+
+from __future__ import annotations
 
 import ctypes
 import os
@@ -8,14 +10,13 @@ import sys
 import threading
 import time
 
-PARENT = (
-    "CLOZE_PARENT_PID"  # the environment variable by which a parent asks its child to end with it
-)
+# The environment variable by which a parent tells its child to end with it.
+PARENT = "CLOZE_PARENT_PID"
 PR_SET_PDEATHSIG = 1  # of <sys/prctl.h>
 
 
 def machine() -> tuple[str, str]:
-    """Return (boot id, PID namespace), which together say what a process number means; empty strings where there is no /proc."""
+    """Return (boot id, PID namespace), in which process ids are unique; ("", "") without /proc."""
     try:
         boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return boot, os.readlink("/proc/self/ns/pid")
@@ -24,35 +25,40 @@ def machine() -> tuple[str, str]:
 
 
 def start_time(pid: int) -> int | None:
-    """Return when a process started, in clock ticks since boot; None where the kernel does not tell."""
+    """Return when a process started, in clock ticks since boot; None without /proc."""
     state, start = _stat(pid)
     return start if state else None
 
 
 def is_alive(pid: int, start: int) -> bool:
-    """Return whether process `pid` is still the one that started at `start`. A process that only waits to be reaped is not alive."""
+    """Return whether process `pid` is still the one that started at `start`.
+
+    A zombie process is not alive.
+    """
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # it is another user's
+    except PermissionError:  # the process of another user
         pass
-    state, started = _stat(pid)
-    return state is None or (state not in "ZX" and started == start)
+    state, current_start = _stat(pid)
+    return state is None or (state not in "ZX" and current_start == start)
 
 
-def _stat(pid):
-    """(state, start time) of a process, (None, None) where /proc does not show it."""
+def _stat(pid: int) -> tuple[str, int] | tuple[None, None]:
+    """Return (state, start time) of a process, or (None, None) if /proc does not show it."""
     try:
         text = pathlib.Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
         return None, None
-    fields = text.rpartition(")")[2].split()  # the command before it may hold blanks and brackets
+    fields = text.rpartition(")")[
+        2
+    ].split()  # the command before it may contain blanks and brackets
     return fields[0], int(fields[19])
 
 
 def end_with_parent() -> None:
-    """End this process by SIGKILL when its parent dies, if the parent asked for that by the environment variable PARENT."""
+    """End this process by SIGKILL when its parent dies, if the variable PARENT is set."""
     parent = os.environ.pop(PARENT, None)  # this process's own children have another parent
     if parent is None:
         return
@@ -64,11 +70,11 @@ def end_with_parent() -> None:
         threading.Thread(
             target=_watch_parent, args=(int(parent),), name="parent", daemon=True
         ).start()
-    if os.getppid() != int(parent):  # it died before
+    if os.getppid() != int(parent):  # the parent died before
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _watch_parent(parent):
+def _watch_parent(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(1)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -1,45 +1,54 @@
-"""Joining the other processes of a run before JAX touches a device, and leaving them when something went wrong.
+"""Join the other processes of a run before JAX opens a device, and leave them after a failure.
 
-Left to itself, JAX (0.10) aborts with a dump of C++ where the coordinator cannot be reached, dies of a segmentation fault where its port
-is taken, and waits 100 s at the end for a process that hangs.
+By itself JAX (0.10) aborts with a C++ stack dump if the coordinator cannot be reached, dies of a
+segmentation fault if the coordinator's port is in use, and waits 100 s at the end for a process
+that hangs.
 """
 
+from __future__ import annotations
+
+import argparse
 import ipaddress
 import os
 import socket
 import sys
 import threading
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-from pretrain.distributed.cluster_detection import recognise
+from pretrain.distributed.cluster_detection import Cluster, recognise
 
-WAIT = 300  # seconds for all processes to come together: hosts of a cluster start minutes apart when images are pulled
+# Seconds for all processes to join: hosts that pull images start minutes apart.
+WAIT = 300
 LEAVE = 3  # seconds that a process which has failed gives the others to fail as well
 _joined = False  # JAX has a client before it has joined
 
+Result = TypeVar("Result")
 
-def add_arguments(parser):
-    """The three flags, for a verb that runs in many processes."""
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the three flags of a command that runs in several processes."""
     group = parser.add_argument_group(
         "one of several processes",
-        "where nothing in the environment tells of them; all three or none",
+        "for environments that do not describe the processes; all three flags or none",
     )
-    group.add_argument("--coordinator", metavar="HOST:PORT", help="where process 0 listens")
-    group.add_argument("--processes", type=int, metavar="N", help="how many there are")
-    group.add_argument("--process", type=int, metavar="I", help="which this one is, from 0")
+    group.add_argument("--coordinator", metavar="HOST:PORT", help="address of process 0")
+    group.add_argument("--processes", type=int, metavar="N", help="number of processes")
+    group.add_argument("--process", type=int, metavar="I", help="index of this process, from 0")
 
 
-def seen_by(args=None):
-    """The Cluster that a verb's parsed words, or else this process's environment, speak of."""
+def seen_by(args: argparse.Namespace | None = None) -> Cluster:
+    """Return the cluster that the parsed flags, or else the environment, describe."""
     flags = (args.coordinator, args.processes, args.process) if args else (None, None, None)
     return recognise(os.environ, flags)
 
 
-def start(args=None):
-    """Join the processes that the words or the environment speak of; alone, do nothing.
+def start(args: argparse.Namespace | None = None) -> None:
+    """Join the processes that the flags or the environment describe; a single one does nothing.
 
-    Raises ValueError, which names the address, where they do not come together within WAIT seconds.
+    Raises:
+      ValueError: they have not all joined within WAIT seconds; the error names the address.
     """
     cluster = seen_by(args)
     if cluster.note:
@@ -48,21 +57,21 @@ def start(args=None):
         join(cluster, WAIT)
 
 
-def join(cluster, seconds):
-    """Make JAX one of `cluster`, and tell the others this host's name."""
+def join(cluster: Cluster, seconds: int) -> None:
+    """Join the JAX processes of `cluster` within `seconds`, and publish this host's name."""
     global _joined
     import jax
 
-    rest = {
-        "initialization_timeout": seconds + 60
-    }  # JAX ends the process at its own; ours comes first
+    # JAX ends the process at its own timeout, so it must be the longer one.
+    options: dict[str, Any] = {"initialization_timeout": seconds + 60}
     if cluster.processes is not None:
+        assert cluster.coordinator is not None  # as Cluster.__post_init__ checks
         if cluster.process == 0:
-            rest["coordinator_bind_address"] = bind_address(cluster.coordinator)
-            _listen(cluster, rest["coordinator_bind_address"])
+            options["coordinator_bind_address"] = bind_address(cluster.coordinator)
+            _listen(cluster, options["coordinator_bind_address"])
         else:
-            _reach(cluster, seconds)
-        rest |= {
+            _reach(cluster, cluster.coordinator, seconds)
+        options |= {
             "coordinator_address": cluster.coordinator,
             "num_processes": cluster.processes,
             "process_id": cluster.process,
@@ -70,7 +79,7 @@ def join(cluster, seconds):
             "cluster_detection_method": "deactivate",
         }
     try:
-        within(seconds, jax.distributed.initialize, **rest)
+        within(seconds, jax.distributed.initialize, **options)
         _joined = True
         if cluster.coordinator and (host := loopback_host(cluster.coordinator)):
             _bind_cpu_collectives(host)
@@ -82,26 +91,29 @@ def join(cluster, seconds):
         )
     except TimeoutError as error:
         raise ValueError(
-            f"{cluster}: not all processes came together within {seconds} s. Do all of them run, and do they agree on the coordinator and "
-            "on how many they are?"
+            f"{cluster}: not all processes joined within {seconds} s. Do all of them run, and do "
+            "they agree on the coordinator and on the number of processes?"
         ) from error
 
 
 def client() -> Any:
-    """The coordinator's key-value store, which needs neither collectives nor equal numbers of devices; None alone."""
+    """Return the coordinator's key-value store, or None for a single process.
+
+    It needs neither collectives nor equal numbers of devices.
+    """
     return _state().client if "jax" in sys.modules else None
 
 
-def _state():
-    # The store has no public name (jax 0.10 to 0.12); Orbax and JAX's own multihost_utils reach it the same way. jax.process_index() would
-    # open the devices, which waits for all processes.
+def _state() -> Any:
+    # The store has no public name (jax 0.10 to 0.12); Orbax and JAX's own multihost_utils use the
+    # same one. jax.process_index() would open the devices, which waits for all processes.
     from jax._src.distributed import global_state
 
     return global_state
 
 
-def host_of(process):
-    """The name of another process's host, or nothing where the coordinator does not tell."""
+def host_of(process: int) -> str:
+    """Return the name of another process's host; "" if the coordinator does not know it."""
     import jax
 
     try:
@@ -110,10 +122,11 @@ def host_of(process):
         return ""
 
 
-def leave(status):
-    """After a failure: hand back `status` alone; as one of many, end this process with it, within a few seconds.
+def leave(status: int) -> int:
+    """End this process with `status` after a failure, within a few seconds.
 
-    JAX's farewell waits until all processes say it, or 100 s for one that hangs, and then aborts.
+    A single process returns `status` instead. JAX's own shutdown waits for all processes, or 100 s
+    for one that hangs, and then aborts.
     """
     if client() is None:
         return status
@@ -123,8 +136,12 @@ def leave(status):
     os._exit(status)
 
 
-def part():
-    """After a success: as one of many, wait for the others to be done as well, as long as JAX lets them. What goes first aborts them."""
+def part() -> None:
+    """Wait after success until the other processes have finished as well.
+
+    A process that ends first would abort the others. JAX limits the wait. A single process returns
+    at once.
+    """
     if not _joined or client() is None:
         return
     import jax
@@ -138,8 +155,11 @@ def part():
         )
 
 
-def say_farewell():
-    """As one of many: LEAVE seconds for those that fail likewise to say so; they would be aborted when the coordinator goes first."""
+def say_farewell() -> None:
+    """Give the other processes LEAVE seconds to report their own failures.
+
+    They would be aborted if the coordinator ended first. A single process returns at once.
+    """
     if not _joined:
         return
     import jax
@@ -150,34 +170,41 @@ def say_farewell():
             time.sleep(0.5)
     except (TimeoutError, jax.errors.JaxRuntimeError):
         print(
-            f"the other processes have not ended within {LEAVE} s; this one leaves without them",
+            f"the other processes have not ended within {LEAVE} s; this process ends without them",
             file=sys.stderr,
         )
 
 
-def within(seconds, call, *args, **rest):
-    """What `call` returns or raises; TimeoutError when it does neither in time, and then its thread is left behind."""
-    done = []
+def within(seconds: float, call: Callable[..., Result], *args: Any, **options: Any) -> Result:
+    """Return call(*args, **options), or raise its error.
 
-    def work():
+    Raises:
+      TimeoutError: the call takes longer than `seconds`; its thread keeps running.
+    """
+    outcomes: list[tuple[Any, Exception | None]] = []
+
+    def work() -> None:
         try:
-            done.append((call(*args, **rest), None))
+            outcomes.append((call(*args, **options), None))
         except Exception as error:
-            done.append((None, error))
+            outcomes.append((None, error))
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     thread.join(seconds)
-    if not done:
+    if not outcomes:
         raise TimeoutError(f"no answer within {seconds} s")
-    value, error = done[0]
+    value, error = outcomes[0]
     if error:
         raise error
     return value
 
 
 def loopback_host(address: str) -> str | None:
-    """Return the loopback address that `host:port` names, such as 127.0.0.1, or None where other machines can reach the host."""
+    """Return the loopback address in `host:port`, such as 127.0.0.1.
+
+    It is None if other machines can reach the host.
+    """
     host = address.rpartition(":")[0].strip("[]")
     if host == "localhost":
         return "127.0.0.1"
@@ -190,8 +217,8 @@ def loopback_host(address: str) -> str | None:
 def bind_address(coordinator: str) -> str:
     """Return the `host:port` on which process 0 listens.
 
-    JAX_COORDINATOR_BIND_ADDRESS decides where it is set. Otherwise a coordinator on a loopback address listens there only, and one that
-    other machines must reach listens on all interfaces.
+    It is JAX_COORDINATOR_BIND_ADDRESS if set. Otherwise a coordinator on a loopback address listens
+    there only, and one that other machines must reach listens on all interfaces.
     """
     port = coordinator.rpartition(":")[2]
     host = loopback_host(coordinator) or "::"
@@ -200,21 +227,22 @@ def bind_address(coordinator: str) -> str:
     )
 
 
-def _bind_cpu_collectives(host):
+def _bind_cpu_collectives(host: str) -> None:
     """Let the collectives between CPU devices (gloo) listen on `host`.
 
-    By itself gloo listens on the address that the machine's own name resolves to, which is often that of a network interface. JAX (0.10 to
-    0.12) has no option for it, but its factory of the CPU client takes finished collectives.
+    By default gloo listens on the address that the machine's own name resolves to, often that of a
+    network interface. JAX (0.10 to 0.12) has no option for it, but its CPU client takes collectives
+    as an argument.
     """
     import jax
     from jax._src import xla_bridge
     from jax._src.lib import _jax  # pyright: ignore[reportPrivateImportUsage] - there is no public one
     from jax.extend.backend import register_backend_factory
 
-    def make_client():
-        # Options are attributes that jax.config gets at run time.
-        chosen = jax.config.jax_cpu_collectives_implementation  # pyright: ignore[reportAttributeAccessIssue]
-        if chosen != "gloo":
+    def make_client() -> Any:
+        # jax.config gets its attributes at run time.
+        implementation = jax.config.jax_cpu_collectives_implementation  # pyright: ignore[reportAttributeAccessIssue]
+        if implementation != "gloo":
             return xla_bridge.make_cpu_client()
         collectives = _jax.make_gloo_tcp_collectives(distributed_client=client(), hostname=host)
         return xla_bridge.make_cpu_client(collectives=collectives)
@@ -222,30 +250,34 @@ def _bind_cpu_collectives(host):
     register_backend_factory("cpu", make_client, fail_quietly=False)
 
 
-def _listen(cluster, address):
-    """Raise ValueError where process 0 cannot listen on `address`: JAX dies of a port that is taken (a segmentation fault with 0.10)."""
+def _listen(cluster: Cluster, address: str) -> None:
+    """Raise ValueError if process 0 cannot listen on `address`.
+
+    JAX (0.10) would die of a segmentation fault if the port is in use.
+    """
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     try:
         if host in ("", "::"):
-            family, where = (
-                socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET,
-                ("", int(port)),
-            )
+            family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+            bind_to: Any = ("", int(port))
         else:
-            family, _, _, _, where = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0]
+            family, _, _, _, bind_to = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[
+                0
+            ]
         with socket.socket(family) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(where)
+            probe.bind(bind_to)
     except OSError as error:
         raise ValueError(
-            f"{cluster}: its port cannot be opened here: {error.strerror}. JAX_COORDINATOR_PORT names another"
+            f"{cluster}: its port cannot be opened here: {error.strerror}. Set "
+            "JAX_COORDINATOR_PORT to another port"
         ) from error
 
 
-def _reach(cluster, seconds):
-    """Wait until the coordinator listens. A name that is not known yet is waited for, too: pods get theirs late."""
-    host, _, port = cluster.coordinator.rpartition(":")
+def _reach(cluster: Cluster, coordinator: str, seconds: float) -> None:
+    """Wait until the coordinator listens, and until its name resolves: pods get names late."""
+    host, _, port = coordinator.rpartition(":")
     end = time.monotonic() + seconds
     while True:
         try:
@@ -254,7 +286,8 @@ def _reach(cluster, seconds):
         except OSError as error:
             if time.monotonic() > end:
                 raise ValueError(
-                    f"{cluster}: nobody answers there within {seconds} s ({error.strerror or error}). Does process 0 run on that host, "
-                    "and is the port open?"
+                    f"{cluster}: the coordinator does not answer within {seconds} s "
+                    f"({error.strerror or error}). Does process 0 run on that host, and is the "
+                    "port open?"
                 ) from error
         time.sleep(0.2)

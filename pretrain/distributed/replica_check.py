@@ -1,19 +1,25 @@
-"""Whether devices that hold the same piece of the state hold the same bits of it: those of a device that computes wrong are named.
+"""Check that devices which hold copies of the same shard of the state hold the same bits.
 
-What is repeated on a mesh, wholly or along an axis, is never compared by JAX, and a checkpoint is made of one of its copies. Each
-device takes the fingerprints of its own pieces; these few integers, not the pieces, go to all devices and from there to all hosts.
-So a gradient that is altered behind its sum is seen, or a memory cell; one that is altered before the sum reaches all devices alike, and
-looks like data (cf. silent data corruption: Dixit et al. 2021; Hochschild et al. 2021).
+JAX never compares what is replicated on a mesh, wholly or along an axis, and a checkpoint is made
+from one of the copies. Each device computes the fingerprints of its own shards; these few integers,
+not the shards, are gathered on all devices and from there on all hosts. This detects a gradient
+that was altered after its sum, or a memory cell. A gradient that was altered before the sum reaches
+all devices alike and looks like data (silent data corruption: Dixit et al. 2021; Hochschild et al.
+2021).
 
 D devices of the mesh, in its order   L leaves of the state
 """
 
+from __future__ import annotations
+
 import collections
 import socket
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from pretrain.distributed import processes
@@ -26,9 +32,16 @@ class Altered(RuntimeError):
 
 
 class Replicas:
-    """The check for states that are placed as `placed`, a tree of NamedShardings, says; every: steps between two, 0 for none."""
+    """Compares the copies of replicated shards of states on a mesh."""
 
-    def __init__(self, placed, mesh, every):
+    def __init__(self, placed: Any, mesh: Mesh, every: int) -> None:
+        """Compile nothing yet.
+
+        Args:
+          placed: a state of NamedShardings.
+          mesh: of the devices.
+          every: number of steps between two checks; 0 for none.
+        """
         self.mesh, self.every = mesh, every
         shardings, self.tree = jax.tree.flatten(placed)
         specs = [sharding.spec for sharding in shardings]
@@ -39,96 +52,106 @@ class Replicas:
             for i, axes in enumerate(self.split)
             if any(mesh.shape[axis] > 1 for axis in set(AXES) - axes)
         ]
-        inner = jax.shard_map(
-            _own_fingerprints,
-            mesh=mesh,
-            in_specs=([specs[i] for i in self.shared],),
-            out_specs=P(),
-            check_vma=False,
+        self.marks = jax.jit(
+            jax.shard_map(
+                _own_fingerprints,
+                mesh=mesh,
+                in_specs=([specs[i] for i in self.shared],),
+                out_specs=P(),
+                check_vma=False,
+            )
         )
-        self.marks = jax.jit(inner)
 
-    def due(self, step):
+    def due(self, step: int) -> bool:
         return self.every > 0 and step % self.every == 0
 
-    def check(self, state, step):
-        """Compare now; waits for the devices. Raises Altered, which names them, the same in every process."""
+    def check(self, state: Any, step: int) -> None:
+        """Wait for the devices and compare their copies.
+
+        Raises:
+          Altered: copies differ. The error names the devices and is the same in every process.
+        """
         if not self.every or not self.shared:
             return
-        leaves = self.tree.flatten_up_to(
-            jax.block_until_ready(state)
-        )  # simulated devices can starve each other in two programs at once
-        marks_DL = np.asarray(self.marks([leaves[i] for i in self.shared]))
-        odd = [
+        # The step must finish: simulated devices can starve each other in two programs at a time.
+        leaves = self.tree.flatten_up_to(jax.block_until_ready(state))
+        fingerprints_DL = np.asarray(self.marks([leaves[i] for i in self.shared]))
+        outliers = [
             (self.names[leaf], *group)
-            for at, leaf in enumerate(self.shared)
-            for group in self._groups(marks_DL[:, at], self.split[leaf])
+            for column, leaf in enumerate(self.shared)
+            for group in self._groups(fingerprints_DL[:, column], self.split[leaf])
         ]
-        if odd:
-            raise Altered(self._told(odd, step))
+        if outliers:
+            raise Altered(self._told(outliers, step))
 
-    def _groups(self, marks_D, split):
-        """[(devices that differ, how many hold the piece)] for each piece of one leaf whose holders differ.
+    def _groups(self, marks_D: np.ndarray, split: set[str]) -> list[tuple[list[int], int]]:
+        """Return (devices that differ, number of copies) for each shard whose copies differ.
 
-        The majority is right, where there is one; else all of them are named.
+        The majority of the copies is right, if there is one; else all devices are named.
+
+        Args:
+          marks_D: fingerprints of the shards of one leaf.
+          split: the mesh axes that the leaf is sharded over.
         """
         dims = tuple(self.mesh.shape[axis] for axis in AXES)
-        order = [i for i, axis in enumerate(AXES) if axis in split] + [
-            i for i, axis in enumerate(AXES) if axis not in split
-        ]
-        pieces = int(np.prod([dims[i] for i, axis in enumerate(AXES) if axis in split]))
-        grid = marks_D.reshape(dims).transpose(order).reshape(pieces, -1)
-        holders = np.arange(len(marks_D)).reshape(dims).transpose(order).reshape(pieces, -1)
+        split_dims = [i for i, axis in enumerate(AXES) if axis in split]
+        order = split_dims + [i for i, axis in enumerate(AXES) if axis not in split]
+        num_shards = int(np.prod([dims[i] for i in split_dims]))
+        copies = marks_D.reshape(dims).transpose(order).reshape(num_shards, -1)
+        holders = np.arange(len(marks_D)).reshape(dims).transpose(order).reshape(num_shards, -1)
         groups = []
-        for marks, devices in zip(grid, holders, strict=True):
-            (usual, count), *others = collections.Counter(marks.tolist()).most_common()
+        for values, devices in zip(copies, holders, strict=True):
+            (usual, count), *others = collections.Counter(values.tolist()).most_common()
             if others:
-                right = usual if count * 2 > len(marks) else None
-                groups.append(
-                    (
-                        [
-                            int(device)
-                            for mark, device in zip(marks.tolist(), devices)
-                            if mark != right
-                        ],
-                        len(marks),
-                    )
-                )
+                right = usual if count * 2 > len(values) else None
+                differing = [
+                    int(device) for value, device in zip(values.tolist(), devices) if value != right
+                ]
+                groups.append((differing, len(values)))
         return groups
 
-    def _told(self, odd, step):
-        """odd: [(leaf, devices that differ, how many hold the piece)]."""
-        flat, (leaf, devices, holders) = self.mesh.devices.flat, odd[0]
-        named = [
+    def _told(self, odd: list[tuple[str, list[int], int]], step: int) -> str:
+        """Return the error message. odd: (leaf, devices that differ, number of copies)."""
+        flat, (leaf, devices, num_copies) = self.mesh.devices.flat, odd[0]
+        names = " and ".join(
             f"device {flat[device].id} of {_host(flat[device].process_index)}"
-            for device in sorted({one for row in odd for one in row[1]})
-        ]
-        more = len({row[0] for row in odd}) - 1
-        what = leaf + (f" and {more} more" if more else "")
-        if len(devices) < holders:
-            told = f"{' and '.join(named)} computed or kept other bits of {what} than most of the {holders} devices that hold the same piece"
+            for device in sorted({device for row in odd for device in row[1]})
+        )
+        num_more = len({row[0] for row in odd}) - 1
+        values = leaf + (f" and {num_more} more" if num_more else "")
+        if len(devices) < num_copies:
+            finding = (
+                f"{names} computed or stored other bits of {values} than most of the {num_copies} "
+                "devices that hold the same shard"
+            )
         else:
-            told = f"{' and '.join(named)} hold different bits of the same piece of {what}; which of them is wrong cannot be told"
-        return f"after step {step:,}: {told}. Nothing of it is saved; give the same words again, without a device that is named again"
+            finding = (
+                f"{names} hold different bits of the same shard of {values}; it is unknown which "
+                "of them is wrong"
+            )
+        return (
+            f"after step {step:,}: {finding}. This state is not saved. Repeat the same command, "
+            "without a device that is named again"
+        )
 
 
-def _axes(spec):
-    """The mesh axes that a PartitionSpec splits over, as a set."""
+def _axes(spec: P) -> set[str]:
+    """Return the mesh axes that a PartitionSpec shards over."""
     return {
         axis
-        for part in spec
-        if part is not None
-        for axis in (part if isinstance(part, tuple) else (part,))
+        for axes in spec
+        if axes is not None
+        for axis in (axes if isinstance(axes, tuple) else (axes,))
     }
 
 
-def _own_fingerprints(pieces):
-    """uint32 [D, L]: of the pieces on each device, as all devices see them."""
-    own_L = jnp.stack([fingerprint(piece) for piece in pieces])
+def _own_fingerprints(shards: list[jax.Array]) -> jax.Array:
+    """Return uint32 [D, L], the fingerprints of the shards on each device, on all devices."""
+    own_L = jnp.stack([fingerprint(shard) for shard in shards])
     return jax.lax.all_gather(own_L, AXES)
 
 
-def _host(process):
+def _host(process: int) -> str:
     return (
         processes.host_of(process) if jax.process_count() > 1 else socket.gethostname()
     ) or f"process {process}"

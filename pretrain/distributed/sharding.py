@@ -1,28 +1,39 @@
-"""Which mesh axis each dimension of each parameter is split over: one table, and nothing else knows the mesh.
+"""The sharding of every parameter: one table, and no other code knows the mesh axes.
 
-The end of a parameter's path leads to the meaning of its dimensions (PARAMETERS), a meaning leads to a mesh axis (AXES_OF). The
-optimizer's moments follow the parameter whose path theirs ends with. A scanned stack's leaves carry one dimension more, in front.
+The end of a parameter's path determines the names of its dimensions (PARAMETERS), and a name
+determines a mesh axis (AXES_OF). The optimizer's moments are sharded as the parameter whose path
+theirs ends with. The parameters of a scanned stack have one more dimension, in front.
 """
 
+from __future__ import annotations
+
 import re
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import numpy as np
 from jax.experimental import mesh_utils
-from jax.sharding import AxisType, NamedSharding
+from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
+
+from pretrain import schema
 
 AXES = ("data", "fsdp", "sequence", "model")
 
-# fsdp is the major one: with P(("data", "fsdp")) XLA's partitioner (jaxlib 0.7 to 0.10 at least, on CPU) computes gradients that are
-# 60 to 120 % off on a 2x2x2 mesh, under a loss that is exact. tests/pretrain/training/test_step.py compares parameters for this reason.
+# fsdp is the major axis: with P(("data", "fsdp")) XLA's partitioner (jaxlib 0.7 to 0.10 at least,
+# on CPU) computes gradients that are 60 to 120 % off on a 2x2x2 mesh, while the loss is exact.
+# tests/pretrain/training/test_step.py compares parameters for this reason.
 BATCH = P(("fsdp", "data"))
 ACTIVATIONS = P(("fsdp", "data"), "sequence")
 
+KeyPath = tuple[Any, ...]  # of jax.tree_util
+
 AXES_OF = {"vocab": "model", "heads": "model", "mlp": "model", "embed": "fsdp", None: None}
 
-# (the end of the path, the meaning of each dimension); a parameter matches exactly one row.
-# What a norm reads is never split over `model`: at one row a shard the gradient would be wrong (same bug family as above).
+# (end of the path, name of each dimension). A parameter matches exactly one row. The input of a
+# norm is never sharded over `model`: with one row per shard the gradient would be wrong, by the
+# same kind of bug as above.
 PARAMETERS = (
     (r"token_embedding/embedding", ("vocab", "embed")),
     (r"(position|token_type)_embedding/embedding", (None, "embed")),
@@ -49,115 +60,127 @@ PARAMETERS = (
 )
 
 
-def make_mesh(mesh, devices=None):
-    """A `jax.sharding.Mesh` over all devices (or those given) for a `config.Mesh`, in the order that suits their network.
+def make_mesh(mesh: schema.Mesh, devices: Sequence[Any] | None = None) -> Mesh:
+    """Return a `jax.sharding.Mesh` over all devices, in the order that suits their network.
 
-    Several TPU slices lie along the outer part of `data`: the network between them carries one sum of gradients a step, no more.
-    Raises ValueError when the sizes do not multiply to the number of devices, or more than one is -1.
+    Several TPU slices lie along the outer part of `data`: the slower network between them then
+    carries only one sum of gradients per step.
+
+    Args:
+      mesh: the size of each axis; one of them may be -1.
+      devices: all devices by default.
+
+    Raises:
+      ValueError: the sizes do not multiply to the number of devices, or several are -1.
     """
     devices = jax.devices() if devices is None else devices
     sizes = [getattr(mesh, axis) for axis in AXES]
     if sizes.count(-1) > 1:
-        raise ValueError(f"mesh {mesh}: only one of them may be -1, and takes what is left")
+        raise ValueError(f"mesh {mesh}: only one axis may be -1, which takes the remaining devices")
     known = int(np.prod([size for size in sizes if size != -1]))
     if -1 in sizes and len(devices) % known == 0:
         sizes[sizes.index(-1)] = len(devices) // known
     if int(np.prod(sizes)) != len(devices):
         raise ValueError(
-            f"mesh {mesh} does not cover {len(devices)} devices; -1 on one axis takes what is left"
+            f"mesh {mesh} does not cover {len(devices)} devices; -1 on one axis takes the "
+            "remaining devices"
         )
-    # Auto, explicitly: with Explicit axes, jax.make_mesh's default, the gather of an embedding fails.
+    # Auto must be explicit: with Explicit axes, the default of jax.make_mesh, the gather of an
+    # embedding fails.
     types = (AxisType.Auto,) * len(AXES)
-    slices = len({slice_of(device) for device in devices})
-    if sizes[0] % slices:
+    num_slices = len({slice_of(device) for device in devices})
+    if sizes[0] % num_slices:
         raise ValueError(
-            f"mesh.data={sizes[0]} on {slices} slices: it must be a multiple, so that only `data` crosses the slower network between them"
+            f"mesh.data={sizes[0]} on {num_slices} slices: it must be a multiple of the number of "
+            "slices, so that only `data` crosses the slower network between them"
         )
-    how = {
-        "devices": devices,
-        "allow_split_physical_axes": True,
-    }  # 2 x 2 x 4 has no other way onto a slice of 4 x 4
-    if slices == 1:
-        placed = mesh_utils.create_device_mesh(sizes, **how)
+    # A mesh of 2 x 2 x 4 fits onto a slice of 4 x 4 only if physical axes are split.
+    options = {"devices": devices, "allow_split_physical_axes": True}
+    if num_slices == 1:
+        device_array = mesh_utils.create_device_mesh(sizes, **options)
     else:
-        placed = mesh_utils.create_hybrid_device_mesh(
-            (sizes[0] // slices, *sizes[1:]), (slices, 1, 1, 1), **how
+        device_array = mesh_utils.create_hybrid_device_mesh(
+            (sizes[0] // num_slices, *sizes[1:]), (num_slices, 1, 1, 1), **options
         )
-    return jax.sharding.Mesh(placed, AXES, axis_types=types)
+    return Mesh(device_array, AXES, axis_types=types)
 
 
-def slice_of(device):
-    """The TPU slice that a device belongs to; 0 where there is but one, and off TPUs."""
+def slice_of(device: Any) -> int:
+    """Return the index of the TPU slice of a device; 0 for a single slice and off TPUs."""
     return getattr(device, "slice_index", 0) if device.platform == "tpu" else 0
 
 
-def batch_sharding(mesh):
-    """Rows over fsdp and data; every other dimension whole."""
+def batch_sharding(mesh: Mesh) -> NamedSharding:
+    """Return the sharding of a batch: rows over fsdp and data, other dimensions unsharded."""
     return NamedSharding(mesh, BATCH)
 
 
-def replicated(mesh):
+def replicated(mesh: Mesh) -> NamedSharding:
+    """Return the sharding of an array that every device holds whole."""
     return NamedSharding(mesh, P())
 
 
-def constrain(mesh):
-    """The function that models apply to activations, once a block: rows split as the batch is, their positions over `sequence`.
+def constrain(mesh: Mesh) -> Callable[[jax.Array], jax.Array]:
+    """Return the function that models apply to the activations [B, L, D] of each layer.
 
-    Without it XLA may prefer to split features and to repeat rows, which cost BERT-large ten times the memory.
+    It shards rows as those of the batch, and positions over `sequence`. Without it XLA may prefer
+    to shard features and to replicate rows, which took ten times the memory for BERT-large.
     """
-    whole, split = batch_sharding(mesh), NamedSharding(mesh, ACTIVATIONS)
+    rows_only, with_positions = batch_sharding(mesh), NamedSharding(mesh, ACTIVATIONS)
     return lambda x: jax.lax.with_sharding_constraint(
-        x, split if x.shape[1] % mesh.shape["sequence"] == 0 else whole
+        x, with_positions if x.shape[1] % mesh.shape["sequence"] == 0 else rows_only
     )
 
 
-def gathered(mesh):
-    """A function of a tree of parameters that brings together what is split over `fsdp`, and leaves the split over `model`."""
+def gathered(mesh: Mesh) -> Callable[[Any], Any]:
+    """Return a function that gathers parameters over `fsdp` but leaves the split over `model`."""
 
-    def gather(params):
+    def gather(params: Any) -> Any:
         if mesh.shape["fsdp"] == 1:
             return params
         return jax.tree_util.tree_map_with_path(
             lambda keys, leaf: jax.lax.with_sharding_constraint(leaf, together(keys, leaf)), params
         )
 
-    def together(keys, leaf):
-        return NamedSharding(
-            mesh,
-            P(
-                *(
-                    None if axis == "fsdp" else axis
-                    for axis in spec(path_of(keys), leaf.shape, mesh)
-                )
-            ),
-        )
+    def together(keys: KeyPath, leaf: jax.Array) -> NamedSharding:
+        axes = spec(path_of(keys), leaf.shape, mesh)
+        return NamedSharding(mesh, P(*(None if axis == "fsdp" else axis for axis in axes)))
 
     return gather
 
 
-def path_of(keys):
-    """The path of a leaf as text: `bert/encoder/stack/layers/mlp/up/kernel`."""
+def path_of(keys: KeyPath) -> str:
+    """Return the path of a leaf as text, such as `bert/encoder/stack/layers/mlp/up/kernel`."""
     return jax.tree_util.keystr(keys, simple=True, separator="/")
 
 
-def meaning(path, shape):
-    """The meaning of each dimension of the parameter at `path`. Raises ValueError unless exactly one row of the table fits."""
+def meaning(path: str, shape: Sequence[int]) -> tuple[str | None, ...]:
+    """Return the names of the dimensions of the parameter at `path`.
+
+    Raises:
+      ValueError: no row or several rows of the table match, or the number of dimensions differs.
+    """
     rows = [(end, dims) for end, dims in PARAMETERS if re.search(rf"(^|/){end}$", path)]
     if len(rows) != 1:
-        found = " and ".join(repr(end) for end, _ in rows) or "no row"
+        matches = " and ".join(repr(end) for end, _ in rows) or "no row"
         raise ValueError(
-            f"pretrain/distributed/sharding.py: {found} of PARAMETERS matches {path}; exactly one must"
+            f"pretrain/distributed/sharding.py: {matches} of PARAMETERS matches {path}; "
+            "exactly one row must match"
         )
     dims = (None, *rows[0][1]) if re.search(r"(^|/)layers/", path) else rows[0][1]
     if len(dims) != len(shape):
         raise ValueError(
-            f"pretrain/distributed/sharding.py: {path} has shape {tuple(shape)}, but {rows[0][0]!r} has {len(dims)} dimensions"
+            f"pretrain/distributed/sharding.py: {path} has shape {tuple(shape)}, but "
+            f"{rows[0][0]!r} has {len(dims)} dimensions"
         )
     return dims
 
 
-def spec(path, shape, mesh):
-    """The PartitionSpec of a parameter. A dimension that its axis does not divide stays whole: see `kept_whole`."""
+def spec(path: str, shape: Sequence[int], mesh: Mesh) -> P:
+    """Return the PartitionSpec of a parameter.
+
+    A dimension that does not divide by its axis is not sharded; see `kept_whole`.
+    """
     axes = (AXES_OF[dim] for dim in meaning(path, shape))
     return P(
         *(
@@ -167,42 +190,47 @@ def spec(path, shape, mesh):
     )
 
 
-def parameter_sharding(path, shape, mesh):
-    """Where the parameter at `path` lies on the mesh."""
+def parameter_sharding(path: str, shape: Sequence[int], mesh: Mesh) -> NamedSharding:
+    """Return the sharding of the parameter at `path`."""
     return NamedSharding(mesh, spec(path, shape, mesh))
 
 
-def kept_whole(params, mesh):
-    """[(path, size, axis)] of the dimensions that the table would split but the mesh does not divide."""
+def kept_whole(params: Any, mesh: Mesh) -> list[tuple[str, int, str]]:
+    """Return (path, size, axis) of the dimensions that do not divide by the axis of the table."""
     leaves = jax.tree_util.tree_leaves_with_path(params)
     return [
-        (path_of(keys), size, AXES_OF[dim])
+        (path_of(keys), size, axis)
         for keys, leaf in leaves
         for dim, size in zip(meaning(path_of(keys), leaf.shape), leaf.shape)
-        if AXES_OF[dim] and size % mesh.shape[AXES_OF[dim]]
+        if (axis := AXES_OF[dim]) and size % mesh.shape[axis]
     ]
 
 
-def shardings(state, mesh):
-    """A NamedSharding for every leaf of a `State` (arrays or `jax.eval_shape` of them).
+def shardings(state: Any, mesh: Mesh) -> Any:
+    """Return a NamedSharding for every leaf of a `State` of arrays or shapes.
 
-    What a model keeps of each row is split as the rows are. A leaf of the optimizer that is shaped as its parameter is split as it; others (counts, Adafactor's rows and columns) are small
-    and stand whole on every device.
+    Variables of the model are sharded as the rows of a batch. A leaf of the optimizer with the
+    shape of its parameter is sharded as it; others (counts, Adafactor's rows and columns) are small
+    and replicated.
+
+    Raises:
+      ValueError: a large leaf of the optimizer follows no parameter.
     """
     params = {
         path_of(keys): (leaf.shape, spec(path_of(keys), leaf.shape, mesh))
         for keys, leaf in jax.tree_util.tree_leaves_with_path(state.params)
     }
 
-    def of_moment(keys, leaf):
+    def of_moment(keys: KeyPath, leaf: Any) -> NamedSharding:
         path = path_of(keys)
         for start in range(len(keys)):
-            shaped = params.get(path_of(keys[start:]))
-            if shaped and shaped[0] == leaf.shape:
-                return NamedSharding(mesh, shaped[1])
+            param = params.get(path_of(keys[start:]))
+            if param and param[0] == leaf.shape:
+                return NamedSharding(mesh, param[1])
         if leaf.size >= 1 << 24:
             raise ValueError(
-                f"pretrain/distributed/sharding.py: the optimizer's {path} {leaf.shape} follows no parameter and is too large to repeat"
+                f"pretrain/distributed/sharding.py: the optimizer's {path} {leaf.shape} follows no "
+                "parameter and is too large to replicate"
             )
         return replicated(mesh)
 

@@ -1,34 +1,49 @@
-"""Which process keeps the others waiting: each reports what its loop waited for, through the coordinator and not through the devices.
+"""Find the process that keeps the others waiting, by reports through the coordinator.
 
-All processes of a run have the same step time, for each step sums over all of them. They differ in what they wait for: a host whose
-input or whose own work is slow finds its devices done, while all others stand still for theirs. So the slowest is the one that waits
-least for the devices; where all wait nearly the whole step, no host is slow, and a slow chip would not show here.
+All processes of a run have the same step time, since each step sums over all of them. They differ
+in what they wait for: a host with slow input or slow work of its own finds its devices finished,
+while all others wait for theirs. So the slowest process is the one that waits least for the
+devices. If all processes wait for almost the whole step, no host is slow; a slow chip does not show
+here.
 """
+
+from __future__ import annotations
 
 import contextlib
 import json
 import time
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 import jax
 
 from pretrain.distributed import processes
 
-EVERY = 10.0  # seconds between two reports: a few bytes a process, and no step waits for them
+EVERY = 10.0  # seconds between two reports: a few bytes per process, and no step waits for them
+
+Item = TypeVar("Item")
 
 
 class StragglerMonitor:
-    """Measures what this process waits for, and names the process that the others wait for. Of one process alone, nothing."""
+    """Measures what this process waits for, and names the process that the others wait for.
 
-    def __init__(self):
+    A single process reports nothing.
+
+    Attributes:
+      input_seconds: time that the loop waited for the newest batch.
+      device_seconds: time that the loop waited for the devices since `end_step`.
+    """
+
+    def __init__(self) -> None:
         self.client = processes.client() if jax.process_count() > 1 else None
         self.clock, self.steps, self.input, self.devices = time.monotonic(), 0, 0.0, 0.0
-        self.input_seconds = 0.0  # what the loop waited for the newest batch
-        self.device_seconds = 0.0  # what it waited for the devices since `end_step`
+        self.input_seconds = 0.0
+        self.device_seconds = 0.0
 
-    def measure_input(self, batches):
-        """Pass on the items of an iterable, and note in `input_seconds` how long the loop stood still for each.
+    def measure_input(self, batches: Iterable[Item]) -> Iterator[Item]:
+        """Yield the items of an iterable, and note in `input_seconds` how long each one took.
 
-        The devices are a step behind the loop: only what is longer than a step makes them wait as well.
+        The devices are one step behind the loop: they wait only if a batch takes more than a step.
         """
         batches = iter(batches)
         while True:
@@ -40,22 +55,29 @@ class StragglerMonitor:
             yield batch
 
     @contextlib.contextmanager
-    def waiting_for_devices(self):
-        """What happens within counts as waiting: for metrics, and for a step, which some platforms start only behind the one before."""
+    def waiting_for_devices(self) -> Iterator[None]:
+        """Count the time in this context as waiting for the devices.
+
+        It surrounds the fetching of metrics, and the start of a step, which some platforms delay
+        until the previous step is finished.
+        """
         began = time.perf_counter()
         yield
         self.device_seconds += time.perf_counter() - began
 
-    def end_step(self, input_seconds):
-        """End a step that waited so long for its batch; returns what `report` does."""
+    def end_step(self, input_seconds: float) -> dict[str, float]:
+        """End a step that waited `input_seconds` for its batch; return the result of `report`."""
         device_seconds, self.device_seconds = self.device_seconds, 0.0
         return self.report(input_seconds, device_seconds)
 
-    def report(self, input_seconds, device_seconds):
-        """Note the seconds of one step; report them when it is time. Returns what the first process then adds to its metrics, else {}.
+    def report(self, input_seconds: float, device_seconds: float) -> dict[str, float]:
+        """Note the waits of one step, and report their means every EVERY seconds.
 
-        input_seconds_max: what the process waited for its input that waited longest. device_seconds_min: what the process waited for the
-        devices that waited least. slowest_host: the number of that one. What the others reported is at most EVERY seconds older.
+        Returns:
+          Metrics in the first process when it reports, else {}. `input_seconds_max` is the longest
+          wait for input of any process, `device_seconds_min` the shortest wait for the devices, and
+          `slowest_host` the index of the process with the latter. The reports of other processes
+          are at most EVERY seconds older.
         """
         self.steps += 1
         self.input += input_seconds
@@ -63,9 +85,11 @@ class StragglerMonitor:
         now = time.monotonic()
         if self.client is None or now < self.clock + EVERY:
             return {}
-        mine = json.dumps([self.input / self.steps, self.devices / self.steps])
+        own_report = json.dumps([self.input / self.steps, self.devices / self.steps])
         self.clock, self.steps, self.input, self.devices = now, 0, 0.0, 0.0
-        self.client.key_value_set(f"cloze/waits/{jax.process_index()}", mine, allow_overwrite=True)
+        self.client.key_value_set(
+            f"cloze/waits/{jax.process_index()}", own_report, allow_overwrite=True
+        )
         if jax.process_index():
             return {}
         reports = {
@@ -74,7 +98,7 @@ class StragglerMonitor:
         }
         slowest = min(reports, key=lambda process: reports[process][1])
         return {
-            "input_seconds_max": max(waited for waited, _ in reports.values()),
+            "input_seconds_max": max(input_wait for input_wait, _ in reports.values()),
             "device_seconds_min": reports[slowest][1],
             "slowest_host": slowest,
         }

@@ -1,11 +1,15 @@
-"""A run that hangs ends, within a few seconds of its limit and with the stacks of its threads: what hangs costs a pod until somebody looks.
+"""End a run that hangs within a few seconds of its limit, with the stacks of its threads.
 
-The ledger tells the watchdog what the loop does (`goodput`); a thread of its own looks whether it lasts. A step runs on the devices behind
-the loop's back, but the loop waits there for the metrics of the one before; a checkpoint is finished by a thread of Orbax, which is looked
-at as well. Only time in which the watchdog itself runs is counted: a process that was stopped (Ctrl-Z) or a laptop that slept is not hung.
+A run that hangs would occupy a pod until somebody looks. The ledger tells the watchdog what the
+loop is doing (`goodput`), and a thread of the watchdog checks how long that lasts. A step runs on
+the devices asynchronously, but the loop waits for the metrics of the previous one. A thread of
+Orbax finishes checkpoints, and the watchdog checks it as well. Only time in which the watchdog
+itself runs counts: a stopped process (Ctrl-Z) or a sleeping laptop does not hang.
 
-What keeps Python's lock for itself stops the watchdog, too; nothing here sees it.
+Code that holds Python's global interpreter lock stops the watchdog, too, and is not detected.
 """
+
+from __future__ import annotations
 
 import contextlib
 import itertools
@@ -14,67 +18,84 @@ import sys
 import threading
 import time
 import traceback
-from typing import TextIO, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO, cast
 
-HUNG = 75  # the exit status, of no other ending: EX_TEMPFAIL of sysexits.h, "the user is invited to try again"
-TICK = 0.5  # seconds between two looks
-LEAVING = 15.0  # seconds that a process has to end when its work is over
-LEAVE = 4.0  # seconds at most for telling of it; a terminal or a disk may be what hangs
+if TYPE_CHECKING:
+    from etils import epath
+
+    from pretrain.schema import Limits
+
+# Exit status of a run that hung: EX_TEMPFAIL of sysexits.h, "the user is invited to try again".
+# No other ending has it.
+HUNG = 75
+TICK = 0.5  # seconds between two checks
+LEAVING = 15.0  # seconds that a process has to end after its work
+LEAVE = 4.0  # most seconds for the report, since a terminal or a disk may be what hangs
 SAVER = "save_finalize"  # the thread in which Orbax (0.12) finishes a save
 
 
 class Watchdog:
-    """Watches as long as it is entered. A context manager.
+    """A context manager that ends the process if one phase of the loop exceeds its limit."""
 
-    path: what `write_text` writes the stacks to, besides stderr. farewell: called when it ends the process; both have LEAVE seconds.
-    """
+    def __init__(
+        self, limits: Limits, path: epath.Path, farewell: Callable[[], None] = lambda: None
+    ) -> None:
+        """Prepare to watch; entering the context starts the thread.
 
-    def __init__(self, limits, path, farewell=lambda: None):
+        Args:
+          limits: seconds for each phase.
+          path: file for the stacks, which are also written to stderr.
+          farewell: called before the process ends. It and the writing have LEAVE seconds.
+        """
         self.limits, self.path, self.farewell = limits, path, farewell
         self.count = itertools.count()
         self.to("start")
         self.over = threading.Event()
         self.thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
-    def __enter__(self):
+    def __enter__(self) -> Watchdog:
         self.thread.start()
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: Any) -> None:
         self.over.set()
         self.thread.join()
 
-    def to(self, part):
-        """The loop begins `part`, a field of Limits, or begins it anew."""
-        self.doing = (
-            part,
-            next(self.count),
-        )  # numbered, so that what is done again and again is not taken for something that lasts
+    def to(self, part: str) -> None:
+        """Note that the loop begins the phase `part`, a field of `Limits`, perhaps once more."""
+        # The number distinguishes a phase that is repeated from one that lasts.
+        self.doing = (part, next(self.count))
 
-    def _watch(self):
+    def _watch(self) -> None:
         ages, clock = {}, time.monotonic()
         while not self.over.wait(TICK):
-            passed, clock = time.monotonic() - clock, time.monotonic()
+            elapsed, clock = time.monotonic() - clock, time.monotonic()
             doing = self.doing
-            now = {thing: part for thing, part in ((doing, doing[0]), (saver(), "save")) if thing}
-            ages = {thing: ages.get(thing, 0.0) + min(passed, 2 * TICK) for thing in now}
-            for thing, part in now.items():
+            activities = ((doing, doing[0]), (saver(), "save"))
+            parts = {activity: part for activity, part in activities if activity}
+            ages = {
+                activity: ages.get(activity, 0.0) + min(elapsed, 2 * TICK) for activity in parts
+            }
+            for activity, part in parts.items():
                 limit = getattr(self.limits, part)
-                if limit and ages[thing] > limit:
-                    self._leave(part, ages[thing], limit)
+                if limit and ages[activity] > limit:
+                    self._leave(part, ages[activity], limit)
 
-    def _leave(self, part, seconds, limit):
-        """End the process, whatever else of it hangs."""
+    def _leave(self, part: str, seconds: float, limit: float) -> NoReturn:
+        """Report the stacks and end the process, even if parts of the report hang."""
         try:
-            told = stacks()
-            line = (
-                f"error: hung: '{part}' has lasted {seconds:,.0f} s, its limit is watchdog.{part}={limit:g}. The stacks of all threads are above "
-                f"and in {self.path}. This process ends with status {HUNG}: give the same words again to go on from the last checkpoint; "
-                f"where it was only slow, with a higher limit, or 0 for none\n"
+            stack_text = stacks()
+            message = (
+                f"error: hung: '{part}' has lasted {seconds:,.0f} s; its limit is "
+                f"watchdog.{part}={limit:g}. The stacks of all threads are above and in "
+                f"{self.path}. This process ends with status {HUNG}. Repeat the same command to "
+                "continue from the last checkpoint; if the run was only slow, raise the limit, or "
+                "set it to 0 for no limit\n"
             )
             tasks = (
-                lambda: write(cast(TextIO, sys.__stderr__).fileno(), told + line),
-                lambda: self.path.write_text(told),
+                lambda: write(cast(TextIO, sys.__stderr__).fileno(), stack_text + message),
+                lambda: self.path.write_text(stack_text),
                 self.farewell,
             )
             threads = [
@@ -89,44 +110,48 @@ class Watchdog:
             os._exit(HUNG)
 
 
-def leave_soon(status):
-    """All is done: the process ends within LEAVING seconds, with this status where it does not end by itself.
+def leave_soon(status: int) -> None:
+    """End the process with `status` after LEAVING seconds unless it ends by itself before.
 
-    Python waits for all threads at its end, and Orbax leaves one behind for ever where its folder went while it saved.
+    Python waits for all threads at its end, and Orbax leaves one running forever if its folder was
+    removed during a save.
     """
     timer = threading.Timer(LEAVING, os._exit, [status])
     timer.daemon = True
     timer.start()
 
 
-def saver():
-    """The thread that finishes a checkpoint in the background, or None."""
+def saver() -> threading.Thread | None:
+    """Return the thread that finishes a checkpoint in the background, or None."""
     return next((thread for thread in threading.enumerate() if thread.name == SAVER), None)
 
 
-def stacks():
-    """Where each thread is, as text. Reads no source: the disk may be what hangs; and faulthandler's writing would hold Python's lock."""
+def stacks() -> str:
+    """Return the stack of each thread as text.
+
+    It reads no source files, since the disk may be what hangs. `faulthandler` would hold the global
+    interpreter lock while it writes.
+    """
     names = {thread.ident: thread.name for thread in threading.enumerate()}
-    parts = []
+    sections = []
     for ident, frame in sys._current_frames().items():
         calls = reversed(list(traceback.walk_stack(frame)))
         lines = [
-            f'  File "{one.f_code.co_filename}", line {number}, in {one.f_code.co_name}'
-            for one, number in calls
+            f'  File "{caller.f_code.co_filename}", line {number}, in {caller.f_code.co_name}'
+            for caller, number in calls
         ]
-        parts.append("\n".join([f"thread {names.get(ident, ident)}:", *lines]))
-    return "\n\n".join(parts) + "\n\n"
+        sections.append("\n".join([f"thread {names.get(ident, ident)}:", *lines]))
+    return "\n\n".join(sections) + "\n\n"
 
 
-def write(descriptor, text):
-    """All of `text`, past Python's buffers and their locks, which a thread that hangs may hold."""
+def write(descriptor: int, text: str) -> None:
+    """Write all of `text` past Python's buffers, whose locks a thread that hangs may hold."""
     data = text.encode(errors="replace")
     while data:
         data = data[os.write(descriptor, data) :]
 
 
-def quietly(task):
-    with contextlib.suppress(
-        Exception
-    ):  # a full disk, a closed terminal: it ends with the status that says so
+def quietly(task: Callable[[], Any]) -> None:
+    """Call `task` and ignore its errors, such as a full disk: the exit status reports the hang."""
+    with contextlib.suppress(Exception):
         task()

@@ -1,9 +1,13 @@
-"""The labels of a model and of its examples: both number the classes, so both need the same names in the same order."""
+"""Labels of models and of examples: both number the classes, so their names must be equal."""
+
+from __future__ import annotations
 
 import contextlib
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 from data.objectives.text2text import Text2Text
 from data.source import Source
@@ -11,15 +15,19 @@ from models.config.heads import ChoiceConfig, ClassifierConfig, SpanReaderConfig
 from pretrain.config import Run
 from pretrain.overrides import ConfigError
 
+# (a function that reads the examples of a source, a function that writes them as a store)
+ExampleIo = tuple[Callable[[str], Any], Callable[..., Any]]
+
 
 def check_labels(run: Run, source: Source) -> None:
-    """Raise ConfigError unless the labels of a source are those of the model, where the model has a head for some."""
+    """Raise ConfigError unless a source has the labels of the run's model, if that has any."""
     expected, found = getattr(run.model, "labels", None), getattr(source, "labels", None)
     if expected is None:
         return
     if found is None:
         raise ConfigError(
-            f"{source.path}: its documents have no labels; `finetune` makes a store of labelled examples"
+            f"{source.path}: its documents have no labels; `finetune` makes a store of labelled "
+            "examples"
         )
     if found != expected:
         here, there = (", ".join(map(repr, names)) or "scores" for names in (found, expected))
@@ -30,10 +38,15 @@ def check_labels(run: Run, source: Source) -> None:
 
 
 @contextlib.contextmanager
-def labelled_store(workdir, source):
-    """The path of a store with the examples of a source as its held-out part, for as long as the block lasts; labels are those of the run.
+def labelled_store(workdir: str, source: str) -> Iterator[str]:
+    """Yield the path of a temporary store with the examples of a source as its held-out split.
 
-    Raises ValueError that names file and line, as data/examples/labelled.py does, and where the run is no fine-tuned one.
+    Args:
+      workdir: workdir of a fine-tuned run, which sets the columns, the labels and the vocabulary.
+      source: file of the examples; NAME=FILE for a run of several tasks.
+
+    Raises:
+      ValueError: if the run was not fine-tuned, or for a bad example; names file and line.
     """
     from data.examples.text2text import write_sources
     from data.vocabulary.load import load_vocabulary
@@ -42,9 +55,11 @@ def labelled_store(workdir, source):
     run = read_run(workdir)
     objective = run.data.objective
     if isinstance(objective, Text2Text):
-        sources = {each.task or "examples": {} for each in objective.tasks or (objective,)}
-        name, form, file = chosen(objective, source)
-        sources[name or "examples"] = {"heldout": answered(form, file)}
+        sources: dict[str, dict[str, Any]] = {
+            each.task or "examples": {} for each in objective.tasks or (objective,)
+        }
+        name, task_objective, file = chosen(objective, source)
+        sources[name or "examples"] = {"heldout": answered(task_objective, file)}
         with tempfile.TemporaryDirectory() as folder:
             write_sources(
                 f"{folder}/store",
@@ -56,7 +71,7 @@ def labelled_store(workdir, source):
             yield f"{folder}/store"
         return
     if type(run.model) not in LABELLED:
-        raise ValueError(f"{workdir} is not a run that `finetune` began; --labelled is for these")
+        raise ValueError(f"{workdir} is not a run of `finetune`; --labelled needs one")
     read, write = LABELLED[type(run.model)](run)
     examples = read(source)
     with tempfile.TemporaryDirectory() as folder:
@@ -66,29 +81,39 @@ def labelled_store(workdir, source):
             {"heldout": examples},
             labels_of(run),
         )
-        if silent := store.num_skipped_words:
+        if skipped := store.num_skipped_words:
             print(
-                f"{source}: {silent:,} words of which the vocabulary makes no token are left out, with their tags",
+                f"{source}: skipped {skipped:,} words and their tags, because the vocabulary has "
+                "no token for them",
                 file=sys.stderr,
             )
         yield f"{folder}/store"
 
 
-def chosen(objective, source):
-    """(the task's name, its `Text2Text`, its file) of a source of examples: of several tasks NAME=FILE, of one the file."""
+def chosen(objective: Text2Text, source: str) -> tuple[str, Text2Text, str]:
+    """Return the name, the objective and the file of the task that a source is for.
+
+    Args:
+      objective: the objective of the run.
+      source: NAME=FILE for a run of several tasks, else the file.
+
+    Raises:
+      ValueError: if a run of several tasks does not have the task.
+    """
     if not objective.tasks:
         return "", objective, source
     name, _, file = source.partition("=")
-    forms = {each.task: each for each in objective.tasks}
-    if name not in forms or not file:
+    by_name = {each.task: each for each in objective.tasks}
+    if name not in by_name or not file:
         raise ValueError(
-            f"--labelled {source}: NAME=FILE, where NAME is one of the run's tasks: {', '.join(forms)}"
+            f"--labelled {source}: expected NAME=FILE, where NAME is one of the run's tasks: "
+            f"{', '.join(by_name)}"
         )
-    return name, forms[name], file
+    return name, by_name[name], file
 
 
-def answered(objective, source):
-    """The pairs of a source, as a `Text2Text` has them."""
+def answered(objective: Text2Text, source: str) -> list[Any]:
+    """Return the pairs of texts that an objective makes of the examples of a source."""
     from data.examples import multiple_choice as choices
     from data.examples import qa, tagging
     from data.examples.labelled import Columns, class_of, read, score_of
@@ -99,18 +124,15 @@ def answered(objective, source):
     if objective.choices:
         return pairs(objective, choices.read(source, objective.choices))
     if objective.scheme:
-        return marked(
-            objective,
-            tagging.read(
-                source, () if objective.columns == tagging.USUAL[0] else objective.columns
-            ),
-        )
+        columns = () if objective.columns == tagging.USUAL[0] else objective.columns
+        return marked(objective, tagging.read(source, columns))
     *texts, answer = objective.columns
-    kind = class_of if objective.labels else score_of if objective.step else answer_of
-    return pairs(objective, read(source, Columns(tuple(texts), answer), kind))
+    parse_label = class_of if objective.labels else score_of if objective.step else answer_of
+    return pairs(objective, read(source, Columns(tuple(texts), answer), parse_label))
 
 
-def classes(run):
+def classes(run: Any) -> ExampleIo:
+    """Return the functions that read and write the examples of a classifier."""
     from data.examples.labelled import Columns, class_of, read, score_of
     from data.examples.labelled_store import write_labelled
 
@@ -120,28 +142,31 @@ def classes(run):
     ), write_labelled
 
 
-def tags(run):
+def tags(run: Any) -> ExampleIo:
+    """Return the functions that read and write the examples of a tagger."""
     from data.examples.tagging import read, write_tagged
 
     return partial(read, columns=run.data.objective.columns), write_tagged
 
 
-def choices(run):
+def choices(run: Any) -> ExampleIo:
+    """Return the functions that read and write the examples of multiple choice."""
     from data.examples.labelled_store import write_labelled
     from data.examples.multiple_choice import read
 
     return partial(read, choices=run.data.objective.choices), write_labelled
 
 
-def answers(run):
+def answers(run: Any) -> ExampleIo:
+    """Return the functions that read and write the examples of question answering."""
     from data.examples.qa import read
     from data.examples.qa_store import write_heldout
 
     return lambda source: read(source, run.model.unanswerable)[0], write_heldout
 
 
-def labels_of(run):
-    """What the labels of a run's examples are numbers of: the names of classes or of tags, or the numbers of choices themselves; else ()."""
+def labels_of(run: Any) -> tuple[str, ...]:
+    """Return the names of the classes, tags or choices of a run, () if it has none."""
     return (
         tuple(map(str, range(run.data.objective.choices)))
         if isinstance(run.model, ChoiceConfig)
@@ -149,8 +174,7 @@ def labels_of(run):
     )
 
 
-# Of runs that have a head: run -> (source -> examples, the function that writes them as a store).
-LABELLED = {
+LABELLED: dict[type, Callable[[Any], ExampleIo]] = {
     ClassifierConfig: classes,
     TaggerConfig: tags,
     ChoiceConfig: choices,

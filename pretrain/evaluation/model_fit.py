@@ -1,6 +1,10 @@
-"""Whether a model can learn from a source: what is silent on an accelerator is refused before anything is compiled."""
+"""Whether a model can learn from a source, checked before anything is compiled.
+
+An accelerator does not report the errors that are checked here.
+"""
 
 from collections.abc import Iterable
+from typing import Any
 
 from data.mixed import AnyObjective, split_objective
 from data.source import Source
@@ -11,39 +15,46 @@ from pretrain.overrides import ConfigError
 
 
 def check_fit(run: Run, source: Source) -> None:
-    """Raise ConfigError where the model of a run lacks positions, ids or labels that the batches of a source have."""
+    """Raise ConfigError unless a model has the positions, ids and labels of a source's rows."""
     objectives = split_objective(run.data.objective).values()
     for vocabulary in find_vocabularies(source, objectives):
         check_vocabulary(run, vocabulary)
     length = getattr(run.model, "length", None)
-    row = max(objective.dims()["L"] for objective in objectives)
-    if length is not None and row > length:
-        raise ConfigError(f"rows of {row} are longer than the model's positions; set model.length")
+    row_length = max(objective.dims()["L"] for objective in objectives)
+    if length is not None and row_length > length:
+        raise ConfigError(
+            f"rows of {row_length} tokens are longer than the model's {length} positions; set "
+            f"model.length={row_length}, or use shorter rows"
+        )
     check_labels(run, source)
 
 
 def find_vocabularies(source: Source, objectives: Iterable[AnyObjective]) -> list[Vocabulary]:
-    """Return the vocabularies whose token ids the batches of a source hold; none where they hold no token ids."""
+    """Return the vocabularies of the token ids in a source's batches; none if it has no ids."""
     if isinstance(source.encoding, Vocabulary):
         return [source.encoding]
-    found = (source.rows("train", objective).vocabulary for objective in objectives)
-    return [vocabulary for vocabulary in found if vocabulary is not None]
+    vocabularies = (source.rows("train", objective).vocabulary for objective in objectives)
+    return [vocabulary for vocabulary in vocabularies if vocabulary is not None]
 
 
-def check_vocabulary(run: Run, vocabulary) -> None:
-    """Every id of the store must have a row in the model's embedding: an id too large is silent on the device."""
-    if run.model.vocab < vocabulary.size:
+def check_vocabulary(run: Run, vocabulary: Vocabulary) -> None:
+    """Raise ConfigError unless every id has an embedding and special ids are where expected.
+
+    An id that is too large raises no error on an accelerator.
+    """
+    model: Any = run.model
+    if model.vocab < vocabulary.size:
         raise ConfigError(
-            f"model.vocab={run.model.vocab} is smaller than the token store's vocabulary of {vocabulary.size}; "
-            f"set model.vocab={-(-vocabulary.size // 128) * 128} (a multiple of 128 suits the hardware)"
+            f"model.vocab={model.vocab} is smaller than the token store's vocabulary of "
+            f"{vocabulary.size}; set model.vocab={-(-vocabulary.size // 128) * 128} (a multiple of "
+            "128 suits the hardware)"
         )
-    for field, (role, more) in run.model.vocabulary_ids.items():
-        value, there = (
-            getattr(getattr(run.model, "encoder", run.model), field),
-            getattr(vocabulary, role),
-        )
-        if there is not None and value != there + more:
+    for field, (role, offset) in model.vocabulary_ids.items():
+        value = getattr(getattr(model, "encoder", model), field)
+        token_id = getattr(vocabulary, role)
+        if token_id is not None and value != token_id + offset:
             raise ConfigError(
-                f"model.{field}={value}, but it is {more} more than the id of the {role} token, which is {there} in the token store's "
-                f"vocabulary; set model.{field}={there + more}"
+                f"model.{field}={value}, expected {token_id + offset}: {offset} more than the id "
+                f"of the {role} token in the token store's vocabulary, {token_id}; set "
+                f"model.{field}={token_id + offset}"
             )

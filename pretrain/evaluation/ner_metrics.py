@@ -1,37 +1,59 @@
-"""How well tagged sentences are told: each word's tag, and entities by their type and both their borders (Tjong Kim Sang and De Meulder 2003).
+"""Metrics of tagging: tag accuracy, and precision, recall and F1 of entities (CoNLL 2003).
 
-An entity counts as found only where all of it is; counts are summed over all sentences (micro). Words whose first piece is in no row, of
-sentences that are longer than one, count as told O: their entities are missed.
+An entity is correct if its type and both its borders are (Tjong Kim Sang and De Meulder 2003);
+counts are summed over all sentences (micro average). Words beyond the end of a row are predicted as
+O, so their entities are missed.
 
-N sentences   K columns of `losses.Loss.row_predictions`   S words
+N sentences   K columns of `losses.Loss.row_predictions`   S words   D documents
 """
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from data.examples.tag_schemes import OUTSIDE, entities
 
 
-def sentences(rows_NK, config, split):
-    """(right, told) of each sentence: the names of its words' tags; None is told where a plain tag stands in no row."""
-    word_D = np.searchsorted(split.sentence_starts, split.document_starts)
+def sentences(
+    rows_NK: np.ndarray, config: Any, split: Any
+) -> Iterator[tuple[list[str], list[Any]]]:
+    """Yield the reference tags and the predicted tags of each sentence.
+
+    A prediction is None for a word beyond the end of its row if the scheme has no tag O.
+
+    Args:
+      rows_NK: predicted tag numbers of each word, padded with -1; the last column is the weight.
+      config: the configuration of the model.
+      split: the split of the store, with its reference tags.
+    """
+    first_word_D = np.searchsorted(split.sentence_starts, split.document_starts)
     unread = OUTSIDE if OUTSIDE in config.labels else None
-    for row_K, lo, hi in zip(rows_NK, word_D[:-1], word_D[1:], strict=True):
-        told = [config.labels[int(number)] for number in row_K[:-1] if number >= 0]
-        right = [config.labels[int(number)] for number in split.tags[lo:hi]]
-        yield right, told + [unread] * (len(right) - len(told))
+    for row_K, start, end in zip(rows_NK, first_word_D[:-1], first_word_D[1:], strict=True):
+        predicted = [config.labels[int(number)] for number in row_K[:-1] if number >= 0]
+        right = [config.labels[int(number)] for number in split.tags[start:end]]
+        yield right, predicted + [unread] * (len(right) - len(predicted))
 
 
-def counts(rows_NK, config, split):
-    """How many entities there are, are told, and are both."""
+def counts(rows_NK: np.ndarray, config: Any, split: Any) -> list[int]:
+    """Return the numbers of reference entities, of predicted entities and of correct ones."""
     total = np.zeros(3, np.int64)
-    for right, told in sentences(rows_NK, config, split):
-        there, said = set(entities(right)), set(entities(told))
-        total += len(there), len(said), len(there & said)
+    for right_tags, predicted_tags in sentences(rows_NK, config, split):
+        right, predicted = set(entities(right_tags)), set(entities(predicted_tags))
+        total += len(right), len(predicted), len(right & predicted)
     return total.tolist()
 
 
-def rates(there, said, both):
-    """Precision, recall and their harmonic mean, of how many entities are there, are told, and are both; 0 where there are none to count."""
+def rates(there: int, said: int, both: int) -> dict[str, float]:
+    """Return precision, recall and F1; 0 if there is nothing to count.
+
+    Args:
+      there: number of reference entities.
+      said: number of predicted entities.
+      both: number of correct entities.
+    """
     return {
         "entity_precision": both / max(said, 1),
         "entity_recall": both / max(there, 1),
@@ -39,21 +61,21 @@ def rates(there, said, both):
     }
 
 
-def scores(rows_NK, config, split):
-    """The `rates` of a part of a store; as pretrain/evaluation/task_metrics.py calls it."""
+def scores(rows_NK: np.ndarray, config: Any, split: Any) -> dict[str, float]:
+    """Return the `rates` of a split of a store; called by pretrain/evaluation/task_metrics.py."""
     return rates(*counts(rows_NK, config, split))
 
 
-def unread(rows_NK, config, split):
-    """How many words' tags stand in no row: no score, but what the others were computed with."""
+def unread(rows_NK: np.ndarray, config: Any, split: Any) -> int:
+    """Return the number of words beyond the end of their rows. It is not a score."""
     return len(split.tags) - int((rows_NK[:, :-1] >= 0).sum())
 
 
-def accuracy(rows_NK, config, split):
-    """The share of the words whose tag is told."""
+def accuracy(rows_NK: np.ndarray, config: Any, split: Any) -> float:
+    """Return the share of words whose tag is correct."""
     hits = [
-        one == other
-        for right, told in sentences(rows_NK, config, split)
-        for one, other in zip(right, told)
+        right == predicted
+        for right_tags, predicted_tags in sentences(rows_NK, config, split)
+        for right, predicted in zip(right_tags, predicted_tags)
     ]
     return sum(hits) / len(hits)

@@ -1,18 +1,22 @@
-"""Spans of a context as answers: what is learned of two scores a token, which span is chosen, and how right its text is.
+"""Spans of a context as answers: the best span of each question, and how good its text is.
 
-Exact match and F1 are those of SQuAD's own scripts (Rajpurkar et al. 2016, section 6.1; 2018), as shares of 1 rather than of 100.
+Exact match and F1 are those of SQuAD's evaluation scripts (Rajpurkar et al. 2016, section 6.1;
+2018), as shares of 1 rather than of 100.
 
-B batch   L row length   M tokens of a span, at most   Q questions   N rows
+B batch   L row length   M maximal tokens of a span   Q questions   N rows   T tokens
 """
+
+from __future__ import annotations
 
 import collections
 import re
 import string
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-LONGEST = 30  # M: tokens of an answer, as BERT's own code and run_qa of transformers have it
+LONGEST = 30  # M, as in BERT's code and run_qa of transformers
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 PUNCTUATION = dict.fromkeys(map(ord, string.punctuation))
 
@@ -21,8 +25,15 @@ PUNCTUATION = dict.fromkeys(map(ord, string.punctuation))
 
 
 class Chosen(NamedTuple):
-    """Of each question: the tokens [begin, end] of its context, the logit of that span (the sum of two) and its probability in its row; the
-    least logit of [CLS] over the rows, as BERT's code takes it, and its probability there. float64 [Q] and int64 [Q].
+    """The best span of each question.
+
+    Attributes:
+      begins: int64 [Q], first token of the span in its context.
+      ends: int64 [Q], last token of the span.
+      scores: float64 [Q], sum of the span's two logits.
+      probabilities: float64 [Q], probability of the span in its row.
+      nulls: float64 [Q], lowest score of [CLS] over the question's rows, as in BERT's code.
+      null_probabilities: float64 [Q], probability of [CLS] in that row.
     """
 
     begins: np.ndarray
@@ -33,13 +44,18 @@ class Chosen(NamedTuple):
     null_probabilities: np.ndarray
 
     @property
-    def doubts(self):
-        """By how much "no answer" scores above the best answer."""
+    def doubts(self) -> np.ndarray:
+        """The score of "no answer" minus that of the best span, float64 [Q]."""
         return self.nulls - self.scores
 
 
-def chosen(rows_NK, count):
-    """The best over all windows of each of `count` questions, of which `rows_NK` (answer_span.predict_spans) has every window."""
+def chosen(rows_NK: np.ndarray, count: int) -> Chosen:
+    """Return the best span of each question over all its windows.
+
+    Args:
+      rows_NK: the rows of `answer_span.predict_spans`, with all windows of all questions.
+      count: the number of questions.
+    """
     question_N, begin_N, end_N, score_N, null_N, total_N, _ = rows_NK.astype(np.float64).T
     question_N = question_N.astype(np.int64)
     best_Q, null_Q = first_of(question_N, -score_N, count), first_of(question_N, null_N, count)
@@ -53,17 +69,27 @@ def chosen(rows_NK, count):
     )
 
 
-def first_of(question_N, key_N, count):
-    """Of each question the row with the least key, of equals the first."""
+def first_of(question_N: np.ndarray, key_N: np.ndarray, count: int) -> np.ndarray:
+    """Return the row with the lowest key of each question, the first of equal ones: int64 [Q].
+
+    Raises:
+      ValueError: if a question has no row.
+    """
     order = np.lexsort((np.arange(len(key_N)), key_N, question_N))
     found, first = np.unique(question_N[order], return_index=True)
     if not np.array_equal(found, np.arange(count)):
-        raise ValueError(f"rows of {len(found):,} questions, where there are {count:,}")
+        raise ValueError(f"rows of {len(found):,} questions, expected those of {count:,}")
     return order[first]
 
 
-def spelt(found, questions, contexts):
-    """(text, first character, character behind the last) of each question's best span; questions: of data/examples/qa_store.py."""
+def spelt(found: Chosen, questions: Any, contexts: Sequence[str]) -> list[tuple[str, int, int]]:
+    """Return the text, the first character and the end of each question's best span.
+
+    Args:
+      found: the best spans.
+      questions: the encoded questions, see data/examples/qa_store.py.
+      contexts: the context of each question.
+    """
     first_Q = questions.spans_Q6[:, 2]
     begins, ends = (
         questions.begins_T[first_Q + found.begins],
@@ -72,84 +98,112 @@ def spelt(found, questions, contexts):
     return [(context[a:b], a, b) for context, a, b in zip(contexts, begins.tolist(), ends.tolist())]
 
 
-# ---- how right a text is -----------------------------------------------------
+# ---- the score of a text -----------------------------------------------------
 
 
-def words(text):
-    """The words of an answer as they are compared: lower case, without punctuation (of ASCII) and without articles."""
+def words(text: str) -> list[str]:
+    """Return the normalized words: lower case, without ASCII punctuation and articles."""
     return ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split()
 
 
-def exact(predicted, right):
-    """1.0 where two answers have the same words."""
+def exact(predicted: str, right: str) -> float:
+    """Return 1.0 if two answers have the same words, else 0.0."""
     return float(words(predicted) == words(right))
 
 
-def overlap(predicted, right):
-    """F1 of the words of two answers, each as often as it stands there; 0 where they share none."""
-    predicted, right = words(predicted), words(right)
-    common = sum((collections.Counter(predicted) & collections.Counter(right)).values())
-    return 2 * common / (len(predicted) + len(right)) if common else 0.0
+def overlap(predicted: str, right: str) -> float:
+    """Return the F1 of the words of two answers, counted with repetitions; 0 if they share none."""
+    predicted_words, right_words = words(predicted), words(right)
+    common = sum((collections.Counter(predicted_words) & collections.Counter(right_words)).values())
+    return 2 * common / (len(predicted_words) + len(right_words)) if common else 0.0
 
 
-def overlap_or_none(predicted, right):
-    """The same as SQuAD 2.0's script has it: where one is nothing, only nothing is right."""
+def overlap_or_none(predicted: str, right: str) -> float:
+    """Return F1 as SQuAD 2.0's script: an answer without words matches only another one."""
     if not words(predicted) or not words(right):
         return exact(predicted, right)
     return overlap(predicted, right)
 
 
-def judged_texts(predicted, answers, unanswerable):
-    """(exact match, F1) of each prediction with the best of its right answers: float64 [Q] each. No answers: "" is right."""
+def judged_texts(
+    predicted: Sequence[str], answers: Sequence[Sequence[str]], unanswerable: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return exact match and F1 of each prediction with the best of its reference answers.
+
+    Args:
+      predicted: the predicted answer of each question.
+      answers: the reference answers of each question; none means that "" is correct.
+      unanswerable: whether questions may have no answer, as in SQuAD 2.0.
+
+    Returns:
+      Two arrays, float64 [Q].
+    """
     f1 = overlap_or_none if unanswerable else overlap
     scores = []
     for text, right in zip(predicted, answers, strict=True):
-        if unanswerable:  # as its script, which does not know an answer without words
-            right = [one for one in right if words(one)] or [""]
-        scores.append([max(score(text, one) for one in right) for score in (exact, f1)])
-    return tuple(np.array(scores, np.float64).reshape(-1, 2).T)
+        if unanswerable:  # as its script, which ignores reference answers without words
+            right = [answer for answer in right if words(answer)] or [""]
+        scores.append([max(score(text, answer) for answer in right) for score in (exact, f1)])
+    exact_Q, f1_Q = np.array(scores, np.float64).reshape(-1, 2).T
+    return exact_Q, f1_Q
 
 
-def best_threshold(doubts_Q, answered_Q, silent_Q):
-    """The threshold of the doubt, above which nothing is answered, that gives the best sum of scores.
+def best_threshold(doubts_Q: np.ndarray, answered_Q: np.ndarray, silent_Q: np.ndarray) -> float:
+    """Return the threshold of `null_threshold` with the best sum of scores.
 
-    answered_Q, silent_Q: what each question scores where it is answered, and where it is not. Of the doubts on both sides of the best
-    cut it is the middle; where all, or none, are best answered, it lies 1 beyond the last. Of equals the lowest (as the official script).
+    It is the middle between the two neighbours of the best cut; if all or no questions are best
+    answered, it is 1 beyond the last. Of equal cuts the lowest is taken, as in the official script.
+
+    Args:
+      doubts_Q: score of "no answer" minus that of the best span; above the threshold there is no
+        answer.
+      answered_Q: the score of each question if it is answered.
+      silent_Q: the score of each question if it is not answered.
     """
     order = np.argsort(doubts_Q, kind="stable")
     doubts = doubts_Q[order]
-    gained = np.concatenate(
-        [[0.0], np.cumsum((answered_Q - silent_Q)[order])]
-    )  # where so many are answered
-    possible = np.concatenate(
-        [[True], np.diff(doubts) > 0, [True]]
-    )  # equal doubts fall on one side
+    # Gain of answering the first n questions, and whether a cut there separates unequal doubts.
+    gained = np.concatenate([[0.0], np.cumsum((answered_Q - silent_Q)[order])])
+    possible = np.concatenate([[True], np.diff(doubts) > 0, [True]])
     cut = int(np.argmax(np.where(possible, np.round(gained, 9), -np.inf)))
     low = doubts[cut - 1] if cut else doubts[0] - 2
     return float((low + (doubts[cut] if cut < len(doubts) else low + 2)) / 2)
 
 
-def by_kind(exact_Q, f1_Q, answers, unanswerable):
-    """{"exact_match", "span_f1"}, and where some questions have no answer those of the questions that have one, and of the others.
+def by_kind(
+    exact_Q: np.ndarray, f1_Q: np.ndarray, answers: Sequence[Sequence[str]], unanswerable: bool
+) -> dict[str, float]:
+    """Return mean exact match and F1, of all questions and by whether they have an answer.
 
-    As the official script tells them as HasAns and NoAns; of which there are none, of these nothing is told.
+    The means by kind are the official script's HasAns and NoAns. They are omitted unless questions
+    may have no answer, and for a kind without questions.
     """
     has_Q = np.array([bool(right) for right in answers])
-    found = {"exact_match": exact_Q.mean(), "span_f1": f1_Q.mean()}
-    for name, of_Q in (("has_answer", has_Q), ("no_answer", ~has_Q)) if unanswerable else ():
-        found |= (
-            {f"{name}_exact": exact_Q[of_Q].mean(), f"{name}_f1": f1_Q[of_Q].mean()}
-            if of_Q.any()
-            else {}
-        )
-    return found
+    means = {"exact_match": exact_Q.mean(), "span_f1": f1_Q.mean()}
+    if unanswerable:
+        for name, mask_Q in (("has_answer", has_Q), ("no_answer", ~has_Q)):
+            if mask_Q.any():
+                means |= {
+                    f"{name}_exact": exact_Q[mask_Q].mean(),
+                    f"{name}_f1": f1_Q[mask_Q].mean(),
+                }
+    return means
 
 
-def scores(rows_NK, config, split):
-    """What `by_kind` gives of a part of a store, and "null_threshold"; as pretrain/evaluation/task_metrics.py calls it.
+def scores(rows_NK: np.ndarray, config: Any, split: Any) -> dict[str, float]:
+    """Return the scores of a split of a store, as pretrain/evaluation/task_metrics.py calls it.
 
-    Of a model whose questions may have no answer, and whose configuration has no threshold, at the one that is best for F1 here. Of such also
-    "best_exact" and "best_f1", each at the threshold that is best for it here.
+    A model whose questions may have no answer also has `best_exact` and `best_f1`, each at its best
+    threshold on this split. If its configuration names no threshold, the one with the best F1 on
+    this split is used.
+
+    Args:
+      rows_NK: the rows of `answer_span.predict_spans`.
+      config: the configuration of the model.
+      split: the split of the store.
+
+    Returns:
+      The scores of `by_kind`, and `null_threshold`.
     """
     from data.store.qa_reader import opened, opened_texts
 
@@ -160,12 +214,16 @@ def scores(rows_NK, config, split):
     if not config.unanswerable:
         return by_kind(exact_Q, f1_Q, answers, False) | {"null_threshold": config.threshold or 0.0}
     silent_Q, _ = judged_texts([""] * len(answers), answers, True)
-    at = lambda threshold, of_Q: np.where(found.doubts > threshold, silent_Q, of_Q)  # noqa: E731
+
+    def apply_threshold(threshold: float, score_Q: np.ndarray) -> np.ndarray:
+        return np.where(found.doubts > threshold, silent_Q, score_Q)
+
     best_exact, best_f1 = (best_threshold(found.doubts, of_Q, silent_Q) for of_Q in (exact_Q, f1_Q))
     threshold = best_f1 if config.threshold is None else config.threshold
-    best = {"best_exact": at(best_exact, exact_Q).mean(), "best_f1": at(best_f1, f1_Q).mean()}
-    return (
-        by_kind(at(threshold, exact_Q), at(threshold, f1_Q), answers, True)
-        | best
-        | {"null_threshold": threshold}
-    )
+    return by_kind(
+        apply_threshold(threshold, exact_Q), apply_threshold(threshold, f1_Q), answers, True
+    ) | {
+        "best_exact": apply_threshold(best_exact, exact_Q).mean(),
+        "best_f1": apply_threshold(best_f1, f1_Q).mean(),
+        "null_threshold": threshold,
+    }

@@ -1,14 +1,16 @@
-"""What a task is measured by: a number of all predictions of a part, which no sum over batches would give.
+"""Metrics of tasks: numbers of all predictions of a split, which sums over batches cannot give.
 
-By scikit-learn and SciPy. Each is the better the higher it is.
+They use scikit-learn, SciPy and sacreBLEU. Higher is better.
 """
 
-# The libraries that score are optional.
+# The libraries that compute scores are optional.
 # pyright: reportMissingImports=false
 
+from __future__ import annotations
+
 import importlib.util
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,63 +20,77 @@ from pretrain.evaluation.rouge import rouge_l, rouge_n
 from pretrain.extras import how_to_install
 from pretrain.overrides import ConfigError
 
-WRITTEN = "written answers"  # to questions: finetune/written.py compares them
-TAGGED = "written tags"  # as texts of entities: finetune/written.py reads them
-SEVERAL = "several tasks"  # that are written: each has metrics of its own
+# What text2text generates, in the place of an objective's name in `Metric.objectives`.
+WRITTEN = "generated answers"  # to questions: compared by generated_answers.py
+TAGGED = "generated tags"  # entities as text: parsed by generated_answers.py
+SEVERAL = "several tasks"  # each of which has metrics of its own
+
+# (labels of the rows [N], predictions of the rows [N]) -> a number
+CompareLabels = Callable[[np.ndarray, np.ndarray], Any]
 
 
 class Metric(NamedTuple):
-    """objectives: whose predictions it is of; library: that it needs.
+    """A metric of a task.
 
-    score: (what `losses.Loss.row_predictions` gives of all rows, the model's configuration, the split that they are of) -> a number, or {name: number}
-    of all metrics that are computed together and of what is told beside them; of text2text (the texts that were written, the answers) ->
-    a number.
+    Attributes:
+      objectives: names of the objectives whose predictions it measures.
+      library: the library it needs.
+      score: a function (rows, configuration of the model, split) -> a number, or {name: number} of
+        all metrics that are computed together and of numbers that are reported with them. `rows`
+        are those of `losses.Loss.row_predictions`. For text2text it is a function (generated texts,
+        reference texts) -> a number.
     """
 
     objectives: tuple[str, ...]
     library: str
-    score: Callable
+    score: Callable[..., Any]
 
 
-def _f1(right, predicted):
+def _f1(right: np.ndarray, predicted: np.ndarray) -> Any:
+    """Return the F1 of the second of two classes."""
     from sklearn.metrics import f1_score
 
-    # scikit-learn takes a number too; its default, a string, is all that a type checker sees.
+    # scikit-learn accepts a number; a type checker sees only its default, a string.
     return f1_score(right, predicted, pos_label=1, zero_division=0.0)  # pyright: ignore[reportArgumentType]
 
 
-def _macro_f1(right, predicted):
+def _macro_f1(right: np.ndarray, predicted: np.ndarray) -> Any:
+    """Return the mean F1 of the classes."""
     from sklearn.metrics import f1_score
 
     # As in `_f1`.
     return f1_score(right, predicted, average="macro", zero_division=0.0)  # pyright: ignore[reportArgumentType]
 
 
-def _matthews(right, predicted):
+def _matthews(right: np.ndarray, predicted: np.ndarray) -> Any:
+    """Return the Matthews correlation coefficient."""
     from sklearn.metrics import matthews_corrcoef
 
     return matthews_corrcoef(right, predicted)
 
 
-def _correlation(name):
-    def score(right, predicted):
+def _correlation(name: str) -> CompareLabels:
+    """Return a function that computes a correlation of SciPy; 0 if one side is constant."""
+
+    def score(right: np.ndarray, predicted: np.ndarray) -> Any:
         from scipy import stats
 
-        if np.ptp(right) == 0 or np.ptp(predicted) == 0:  # the same score for all tells nothing
+        if np.ptp(right) == 0 or np.ptp(predicted) == 0:
             return 0.0
         return getattr(stats, name)(right, predicted).statistic
 
     return score
 
 
-def _bleu(written, answers):
+def _bleu(written: list[str], answers: list[str]) -> float:
+    """Return sacreBLEU (Post 2018), out of 100."""
     import sacrebleu
 
     return sacrebleu.corpus_bleu(written, [answers]).score
 
 
-def _labels(score):
-    """A metric of (right [N], predicted [N]), of rows [N, 3]."""
+def _labels(score: CompareLabels) -> Callable[..., Any]:
+    """Return a metric that compares the predictions and labels in rows [N, 3]."""
     return lambda rows_N3, config, split: score(rows_N3[:, 1], rows_N3[:, 0])
 
 
@@ -84,36 +100,36 @@ METRICS = {
         "numpy",
         _labels(lambda right, predicted: (right == predicted).mean()),
     ),
-    "f1": Metric(
-        ("classification",), "sklearn", _labels(_f1)
-    ),  # of the second class, where there are two
-    "macro_f1": Metric(
-        ("classification",), "sklearn", _labels(_macro_f1)
-    ),  # the mean over the classes
+    "f1": Metric(("classification",), "sklearn", _labels(_f1)),
+    "macro_f1": Metric(("classification",), "sklearn", _labels(_macro_f1)),
     "matthews": Metric(("classification",), "sklearn", _labels(_matthews)),
     "entity_f1": Metric(("tagging", TAGGED), "numpy", ner_metrics.scores),
     "entity_precision": Metric(("tagging", TAGGED), "numpy", ner_metrics.scores),
     "entity_recall": Metric(("tagging", TAGGED), "numpy", ner_metrics.scores),
     "tag_accuracy": Metric(("tagging", TAGGED), "numpy", ner_metrics.accuracy),
-    "unread_words": Metric(("tagging",), "numpy", ner_metrics.unread),  # no score
+    "unread_words": Metric(("tagging",), "numpy", ner_metrics.unread),  # not a score
     "pearson": Metric(("regression",), "scipy", _labels(_correlation("pearsonr"))),
     "spearman": Metric(("regression",), "scipy", _labels(_correlation("spearmanr"))),
-    "bleu": Metric(("text2text",), "sacrebleu", _bleu),  # Post 2018, out of 100
+    "bleu": Metric(("text2text",), "sacrebleu", _bleu),
     **{f"rouge{n}": Metric(("text2text",), "numpy", rouge_n(n)) for n in (1, 2)},
     "rougeL": Metric(("text2text",), "numpy", rouge_l),
     "exact_match": Metric(("answer_span", WRITTEN), "numpy", qa_spans.scores),
     "span_f1": Metric(("answer_span", WRITTEN), "numpy", qa_spans.scores),
-    "mean": Metric((SEVERAL,), "numpy", np.mean),  # over the tasks
-    "null_threshold": Metric(
-        ("answer_span",), "numpy", qa_spans.scores
-    ),  # no score: what the two were computed at
+    "mean": Metric((SEVERAL,), "numpy", np.mean),  # of the tasks
+    # Not a score: the threshold at which the scores were computed.
+    "null_threshold": Metric(("answer_span",), "numpy", qa_spans.scores),
 }
 
 
-def judged_as(objective, model):
-    """(the name of the objective whose metrics are fitting, how many labels are told apart) of an objective and a model's configuration.
+def judged_as(objective: Any, model: Any) -> tuple[str, int]:
+    """Return the name of the objective whose metrics fit, and the number of classes.
 
-    Classes, scores, tags and answers to questions that are written are measured as those that a head tells.
+    Generated classes, scores, tags and answers to questions have the metrics of those that a head
+    predicts.
+
+    Args:
+      objective: the objective of a run, or of one of its tasks.
+      model: the configuration of the model.
     """
     if isinstance(objective, Text2Text) and (
         objective.questions or objective.scheme or objective.tasks
@@ -124,39 +140,63 @@ def judged_as(objective, model):
     return objective.name, getattr(model, "outputs", 2)
 
 
-def check_measured(names, objective, model):
-    """`check_metrics` of an objective and a model's configuration, and of each task of several."""
+def check_measured(names: Iterable[str], objective: Any, model: Any) -> None:
+    """Raise ConfigError unless metrics fit an objective, and those of its tasks fit these.
+
+    Args:
+      names: the names of the metrics of the run.
+      objective: the objective of the run.
+      model: the configuration of the model.
+    """
+    names = tuple(names)
     check_metrics(names, *judged_as(objective, model))
-    for each in getattr(objective, "tasks", ()) if names else ():
-        check_metrics(each.metrics, *judged_as(each, model))
+    for task in getattr(objective, "tasks", ()) if names else ():
+        check_metrics(task.metrics, *judged_as(task, model))
 
 
-def check_metrics(names, objective, labels=2):
-    """Raise ConfigError for a metric that is not of the objective (its name), or whose library is not there.
+def check_metrics(names: Iterable[str], objective: str, labels: int = 2) -> None:
+    """Raise ConfigError for a metric of another objective, or one whose library is not installed.
 
-    labels: how many the model tells apart.
+    Args:
+      names: the names of the metrics.
+      objective: the name of the objective.
+      labels: the number of classes.
     """
     for name in names:
         metric = METRICS[name]
         if objective not in metric.objectives:
-            fitting = [other for other, one in METRICS.items() if objective in one.objectives]
+            fitting = [other for other, each in METRICS.items() if objective in each.objectives]
             raise ConfigError(
-                f"evaluate.metrics: {name} is of {' and '.join(metric.objectives)}; {objective} has {', '.join(fitting) or 'none'}"
+                f"evaluate.metrics: {name} is a metric of {' and '.join(metric.objectives)}; the "
+                f"metrics of {objective} are {', '.join(fitting) or 'none'}"
             )
         if name == "f1" and labels != 2:
             raise ConfigError(
-                f"evaluate.metrics: f1 is of two classes, here are {labels}; take macro_f1"
+                f"evaluate.metrics: f1 needs two classes, there are {labels}; use macro_f1"
             )
         if importlib.util.find_spec(metric.library) is None:
             raise ConfigError(
-                f"evaluate.metrics: {name} needs {metric.library}: {how_to_install('metrics')}, or leave {name} out"
+                f"evaluate.metrics: {name} needs {metric.library}: {how_to_install('metrics')}, or "
+                f"remove {name}"
             )
 
 
-def measured(names, rows_NK, config=None, split=None):
-    """{name: number} of the rows that `losses.Loss.row_predictions` gives; those that only fill a batch, whose last column is 0, are left out."""
+def measured(
+    names: Iterable[str], rows_NK: np.ndarray, config: Any = None, split: Any = None
+) -> dict[str, float]:
+    """Return the metrics of the rows of `losses.Loss.row_predictions`, by name.
+
+    Rows that only fill a batch are ignored; their last column is 0.
+
+    Args:
+      names: the names of the metrics.
+      rows_NK: the rows.
+      config: the configuration of the model.
+      split: the split of the store.
+    """
+    names = tuple(names)
     rows_NK = rows_NK[rows_NK[:, -1] > 0].astype(np.float64)
-    found = {}
+    found: dict[str, Any] = {}
     for name in names:
         if name not in found:
             score = METRICS[name].score(rows_NK, config, split)
@@ -164,8 +204,9 @@ def measured(names, rows_NK, config=None, split=None):
     return wanted(names, found)
 
 
-def wanted(names, found):
-    """{name: number} of what was asked for and of what is no metric but told beside these."""
+def wanted(names: Iterable[str], found: Mapping[str, Any]) -> dict[str, float]:
+    """Return the requested metrics, and the numbers that are not metrics but reported with them."""
+    names = tuple(names)
     return {
         name: float(value) for name, value in found.items() if name in names or name not in METRICS
     }

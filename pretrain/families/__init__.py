@@ -1,17 +1,23 @@
-"""One file a family: its record and its map of parameter names to those of Hugging Face transformers. No JAX.
+"""The families of models: one file each, with its record and its map to Hugging Face transformers.
 
-FAMILIES has the record of every file in this folder that defines a `FAMILY`, by its name. Nothing else lists families.
+FAMILIES has the record of every file in this folder that defines a `FAMILY`, by name. Nothing else
+lists families. No JAX.
 """
 
 import importlib
 import pkgutil
 
+from models.config.base import Config
 from pretrain.families.record import Family
 
 
 def find_families() -> dict[str, Family]:
-    """Return {name: record}, in the order of the files' names. Raises ValueError where a record has another name than its file."""
-    found = {}
+    """Return {name: record}, in the order of the file names.
+
+    Raises:
+      ValueError: the name of a record differs from that of its file.
+    """
+    families = {}
     for name in sorted(module.name for module in pkgutil.iter_modules(__path__)):
         family = getattr(importlib.import_module(f"{__name__}.{name}"), "FAMILY", None)
         if family is not None:
@@ -19,15 +25,19 @@ def find_families() -> dict[str, Family]:
                 raise ValueError(
                     f"pretrain/families/{name}.py: FAMILY.name is {family.name!r}, not {name!r}"
                 )
-            found[name] = family
-    return found
+            families[name] = family
+    return families
 
 
 FAMILIES = find_families()
 
 
-def family_of(config) -> Family:
-    """Return the record of the family that a model's configuration belongs to. Raises ValueError where there is none."""
+def family_of(config: Config) -> Family:
+    """Return the record of the family that a model's configuration belongs to.
+
+    Raises:
+      ValueError: it belongs to no family, as the configuration of a fine-tuned model.
+    """
     for family in FAMILIES.values():
         if type(config) is family.config:
             return family
@@ -37,15 +47,19 @@ def family_of(config) -> Family:
     )
 
 
-def find_by_model_type(model_type) -> Family:
-    """Return the family that a Hugging Face folder of this `model_type` is imported as. Raises ValueError where there is none."""
-    found = {
+def find_by_model_type(model_type: str) -> Family:
+    """Return the family as which a Hugging Face folder of this `model_type` is imported.
+
+    Raises:
+      ValueError: there is none.
+    """
+    imported = {
         family.hugging_face.model_type: family
         for family in FAMILIES.values()
         if family.hugging_face.imported
     }
-    if model_type not in found:
+    if model_type not in imported:
         raise ValueError(
-            f"no family has the model_type {model_type!r}; there are {', '.join(found)}"
+            f"no family has the model_type {model_type!r}; there are {', '.join(imported)}"
         )
-    return found[model_type]
+    return imported[model_type]

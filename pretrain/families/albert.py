@@ -1,4 +1,8 @@
-"""ALBERT under both its names: models/albert.py and `AlbertForPreTraining` of Hugging Face transformers."""
+"""ALBERT: models/albert.py, and `AlbertForPreTraining` of Hugging Face transformers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from data.objectives.masked_lm import MaskedLm
 from data.objectives.sentence_order import SentenceOrder
@@ -7,10 +11,11 @@ from pretrain.families import bert
 from pretrain.families.record import Family, HeadMap, HuggingFaceMap
 from pretrain.families.rules import embeddings, layer, linear
 
-OURS, THEIRS = (
-    "albert/encoder/layer",
-    "albert.encoder.albert_layer_groups.0.albert_layers.0",
-)  # the one that there is
+if TYPE_CHECKING:
+    from data.vocabulary.base import Vocabulary
+
+# The one layer.
+OURS, THEIRS = "albert/encoder/layer", "albert.encoder.albert_layer_groups.0.albert_layers.0"
 
 RULES = (
     *embeddings("albert/embeddings", "albert.embeddings", **bert.TABLES),
@@ -32,12 +37,12 @@ RULES = (
     *linear("sentence_order_head", "sop_classifier.classifier"),
 )
 SENTENCE_HEADS = ("albert.pooler.", "sop_classifier.")
-HEADS = ("predictions.", *SENTENCE_HEADS)  # released encoders come without some of them
-COPIES = {  # the output's table is the input's; older files hold it twice
+HEADS = ("predictions.", *SENTENCE_HEADS)  # released encoders lack some of them
+COPIES = {  # output and input share a table; older files have it twice
     "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
     "predictions.decoder.bias": "predictions.bias",
 }
-FIELDS = (  # our field, their key, what an absent key means: xxlarge
+FIELDS = (  # our field, their key, the meaning of an absent key: xxlarge
     ("vocab", "vocab_size", 30000),
     ("length", "max_position_embeddings", 512),
     ("segments", "type_vocab_size", 2),
@@ -52,7 +57,9 @@ FIELDS = (  # our field, their key, what an absent key means: xxlarge
 )
 FIXED = {
     "model_type": "albert",
-    "hidden_act": "gelu_new",  # the authors' gelu is this; conversions of their first release call it "gelu", which is another
+    # The authors' gelu is this one. Conversions of their first release call it "gelu", which is
+    # another function.
+    "hidden_act": "gelu_new",
     "position_embedding_type": "absolute",
     "num_hidden_groups": 1,
     "inner_group_num": 1,
@@ -60,7 +67,8 @@ FIXED = {
 }
 
 
-def describe(config, vocabulary):
+def describe(config: AlbertConfig, vocabulary: Vocabulary) -> dict[str, Any]:
+    """Return further entries of config.json."""
     return {
         "initializer_range": 0.02,
         "pad_token_id": vocabulary.pad,

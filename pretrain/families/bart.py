@@ -1,15 +1,22 @@
-"""BART under both its names: models/bart.py and `BartForConditionalGeneration` of Hugging Face transformers."""
+"""BART: models/bart.py, and `BartForConditionalGeneration` of Hugging Face transformers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from data.objectives.denoising import Denoising
 from data.objectives.text2text import Text2Text
 from models.config.bart import BartConfig
 from pretrain.families.record import Family, HuggingFaceMap
-from pretrain.families.rules import SAME, norm
+from pretrain.families.rules import SAME, Rules, norm
 from pretrain.families.transformer import BIAS, BIAS_REASON, COPIES, stack
 
+if TYPE_CHECKING:
+    from data.vocabulary.base import Vocabulary
 
-def places(side):
-    """The rules of what is added to a side's words."""
+
+def places(side: str) -> Rules:
+    """Return the rules of the position embeddings and the norm of `side`, encoder or decoder."""
     return (
         (
             f"{side}_places/position_embedding/embedding",
@@ -27,7 +34,7 @@ RULES = (
     *places("decoder"),
     *stack("decoder", cross=True),
 )
-FIELDS = (  # our field, their key, what an absent key means
+FIELDS = (  # our field, their key, the meaning of an absent key
     ("vocab", "vocab_size", 50265),
     ("length", "max_position_embeddings", 1024),
     ("start", "decoder_start_token_id", 2),
@@ -47,7 +54,7 @@ FIXED = {
     "scale_embedding": False,
     "tie_word_embeddings": True,
 }
-# What their code has no setting for, or what older files name and it no longer reads.
+# ONLY: settings that their code does not have. READ_ONLY: keys of older files that it ignores.
 ONLY = {"first_position": 2, "epsilon": 1e-5}
 READ_ONLY = {
     "normalize_before": False,
@@ -57,9 +64,10 @@ READ_ONLY = {
 }
 
 
-def describe(config, vocabulary):
+def describe(config: BartConfig, vocabulary: Vocabulary) -> dict[str, Any]:
+    """Return further entries of config.json."""
     return {
-        "activation_dropout": 0.0,  # the released files name another one, which an import does not carry over
+        "activation_dropout": 0.0,  # that of the released files is lost in an import
         "pad_token_id": vocabulary.pad,
         "bos_token_id": vocabulary.bos,
         "eos_token_id": vocabulary.eos,
@@ -67,11 +75,12 @@ def describe(config, vocabulary):
     }
 
 
-def check(config, vocabulary):
-    """Raise ValueError where the decoder begins with another token than the vocabulary's </s>."""
+def check(config: BartConfig, vocabulary: Vocabulary) -> None:
+    """Raise ValueError unless the decoder begins with the vocabulary's </s>."""
     if vocabulary.eos != config.start:
         raise ValueError(
-            f"</s> is {vocabulary.eos} in this vocabulary, and the decoder begins with {config.start} (model.start)"
+            f"</s> is {vocabulary.eos} in this vocabulary, and the decoder begins with "
+            f"{config.start} (model.start); the two must be equal"
         )
 
 

@@ -1,10 +1,11 @@
-"""BERT under both its names: models/bert.py and `BertForPreTraining` of Hugging Face transformers."""
+"""BERT: models/bert.py, and `BertForPreTraining` of Hugging Face transformers."""
 
 from data.objectives.masked_lm import MaskedLm
 from data.objectives.sentence_pair import SentencePair
+from models.config.base import EncoderConfig
 from models.config.bert import BertConfig
 from pretrain.families.record import Family, HeadMap, HuggingFaceMap
-from pretrain.families.rules import SAME, embeddings, layer, linear, norm
+from pretrain.families.rules import SAME, Rules, embeddings, layer, linear, norm
 
 TABLES = {
     "token_embedding": "word_embeddings",
@@ -13,8 +14,8 @@ TABLES = {
 }
 
 
-def layers(ours, theirs):
-    """The rules of a stack of BERT's layers."""
+def layers(ours: str, theirs: str) -> Rules:
+    """Return the rules of a stack of BERT's layers."""
     return layer(
         ours,
         theirs,
@@ -29,8 +30,8 @@ def layers(ours, theirs):
     )
 
 
-def encoder(name):
-    """The rules of an encoder with embeddings and pooler, which BERT and its heirs hold under their own `name`."""
+def encoder(name: str) -> Rules:
+    """Return the rules of an encoder with embeddings and pooler, under a family's own `name`."""
     return (
         *embeddings(f"{name}/embeddings", f"{name}.embeddings", **TABLES),
         *layers(f"{name}/encoder/layers", f"{name}.encoder.layer.{{i}}"),
@@ -38,8 +39,11 @@ def encoder(name):
     )
 
 
-def word_head(ours, dense, norm_name, bias):
-    """The rules of the head that predicts masked words; its output's table is that of the input."""
+def word_head(ours: str, dense: str, norm_name: str, bias: str) -> Rules:
+    """Return the rules of the masked-LM head, whose output table is that of the input.
+
+    ours: our path. dense, norm_name, bias: their names.
+    """
     return (
         *linear(f"{ours}/transform", dense),
         *norm(f"{ours}/norm", norm_name),
@@ -58,21 +62,22 @@ RULES = (
     *linear("next_sentence_head", "cls.seq_relationship"),
 )
 SENTENCE_HEADS = ("bert.pooler.", "cls.seq_relationship.")
-HEADS = ("cls.predictions.", *SENTENCE_HEADS)  # released encoders come without some of them
-COPIES = {  # the output's table is the input's; older files hold it twice
+HEADS = ("cls.predictions.", *SENTENCE_HEADS)  # released encoders lack some of them
+COPIES = {  # output and input share a table; older files have it twice
     "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
     "cls.predictions.decoder.bias": "cls.predictions.bias",
 }
 BARE = ("embeddings.", "encoder.", "pooler.")  # names in the file of an encoder without heads
-RENAMED = (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias"))  # of 2018
+# (the name in files of 2018, the present name)
+RENAMED = (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias"))
 
 
-def buffers(name):
-    """The names that hold 0, 1, 2 ... and zeros."""
+def buffers(name: str) -> tuple[str, ...]:
+    """Return the names that hold 0, 1, 2 ... and zeros."""
     return f"{name}.embeddings.position_ids", f"{name}.embeddings.token_type_ids"
 
 
-FIELDS = (  # our field, their key, what an absent key means
+FIELDS = (  # our field, their key, the meaning of an absent key
     ("vocab", "vocab_size", 30522),
     ("length", "max_position_embeddings", 512),
     ("segments", "type_vocab_size", 2),
@@ -94,8 +99,8 @@ FIXED = {
 }
 
 
-def import_masked_lm(config):
-    """Return the objective of an imported encoder: masked tokens in rows of 128."""
+def import_masked_lm(config: EncoderConfig) -> MaskedLm:
+    """Return the objective of an imported encoder: masked LM on rows of 128 tokens."""
     length = min(128, config.length)
     return MaskedLm(length=length, max_predictions=max(1, length * 20 // 128))
 

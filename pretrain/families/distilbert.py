@@ -1,4 +1,10 @@
-"""DistilBERT under both its names: models/distilbert.py, without its teacher, and `DistilBertForMaskedLM` of Hugging Face transformers."""
+"""DistilBERT: models/distilbert.py without its teacher, and `DistilBertForMaskedLM`.
+
+The second is the class of Hugging Face transformers.
+"""
+
+from collections.abc import Iterable
+from typing import Any
 
 from data.objectives.distillation import Distillation
 from data.objectives.masked_lm import MaskedLm
@@ -34,7 +40,7 @@ RULES = (
 HEADS = ("vocab_transform.", "vocab_layer_norm.", "vocab_projector.")
 COPIES = {"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"}
 
-FIELDS = (  # our field, their key, what an absent key means
+FIELDS = (  # our field, their key, the meaning of an absent key
     ("vocab", "vocab_size", 30522),
     ("length", "max_position_embeddings", 512),
     ("width", "dim", 768),
@@ -52,37 +58,43 @@ FIXED = {
 }
 
 
-def describe_student(teacher):
-    """Return the fields that a student has in common with its teacher."""
+def describe_student(teacher: BertConfig) -> dict[str, Any]:
+    """Return {field: value} of the fields that a student shares with its teacher."""
     names = ("vocab", "length", "segments", "width", "num_heads", "mlp", "epsilon")
     return {name: getattr(teacher, name) for name in names} | {"teacher_depth": teacher.depth}
 
 
-def begin(model, teacher, params):
-    """Return a student's first parameters beside its teacher's: every n-th layer from the first on, and all that is not a layer.
+def begin(model: DistilBertConfig, teacher: BertConfig, params: Any) -> dict[str, Any]:
+    """Return the initial parameters of a student, with those of its teacher.
 
-    A student has no segments: the vector of the first one, which the teacher adds to every token of a single text, goes into the positions.
+    The student gets every n-th layer of the teacher from the first on, and all that is not a layer.
+    It has no token types: the embedding of the first type, which the teacher adds to every token of
+    a single text, is added to the position embeddings.
     """
     from models.layers.layer_layout import stack_layers, unstack_layers
 
     embeddings = dict(params["bert"]["embeddings"])
     layers = unstack_layers(params["bert"]["encoder"])
 
-    def stack(numbers):
-        chosen = [layers[f"layer_{i}"] for i in numbers]
+    def stack(numbers: Iterable[int]) -> dict[str, Any]:
+        selected = [layers[f"layer_{i}"] for i in numbers]
         if model.scan:
-            return {"layers": stack_layers(chosen)}
-        return {f"layer_{n}": one for n, one in enumerate(chosen)}
+            return {"layers": stack_layers(selected)}
+        return {f"layer_{n}": layer for n, layer in enumerate(selected)}
 
-    segments = embeddings.pop("token_type_embedding")["embedding"]
-    own = embeddings | {
+    token_types_TD = embeddings.pop("token_type_embedding")["embedding"]
+    student_embeddings = embeddings | {
         "position_embedding": {
-            "embedding": embeddings["position_embedding"]["embedding"] + segments[0]
+            "embedding": embeddings["position_embedding"]["embedding"] + token_types_TD[0]
         }
     }
-    every = [i * teacher.depth // model.depth for i in range(model.depth)]
+    student_layers = [i * teacher.depth // model.depth for i in range(model.depth)]
     return {
-        "student": {"embeddings": own, "encoder": stack(every), "mlm_head": params["mlm_head"]},
+        "student": {
+            "embeddings": student_embeddings,
+            "encoder": stack(student_layers),
+            "mlm_head": params["mlm_head"],
+        },
         "teacher": {
             "embeddings": params["bert"]["embeddings"],
             "encoder": stack(range(teacher.depth)),

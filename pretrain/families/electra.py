@@ -1,13 +1,16 @@
-"""ELECTRA under its three names: models/electra.py, and `ElectraForPreTraining` and `ElectraForMaskedLM` of Hugging Face transformers.
+"""ELECTRA: models/electra.py, and two models of Hugging Face transformers.
 
-Theirs are two models in two folders, discriminator and generator, each with a copy of the embeddings that ours share.
+Theirs are `ElectraForPreTraining`, the discriminator, and `ElectraForMaskedLM`, the generator, in
+two folders, each with a copy of the embeddings that are shared in ours.
 """
+
+from typing import Any
 
 from data.objectives.replaced_token import ReplacedToken
 from models.config.electra import ElectraConfig
 from pretrain.families import bert
 from pretrain.families.record import Family, HeadMap, HuggingFaceMap, SecondModel
-from pretrain.families.rules import embeddings, linear
+from pretrain.families.rules import Rules, embeddings, linear
 
 EMBEDDINGS = embeddings("embeddings", "electra.embeddings", **bert.TABLES)
 RULES = (
@@ -23,7 +26,8 @@ RULES = (
         "generator/generator_lm_head.bias",
     ),
 )
-WIDEN = {  # where a network is not as wide as the words' vectors: the field with its width
+# {the field with a network's width: the rules of the map from embeddings of another width}
+WIDEN = {
     "width": linear("discriminator/embedding_projection", "electra.embeddings_project"),
     "generator_width": linear(
         "generator/embedding_projection", "generator/electra.embeddings_project"
@@ -34,12 +38,12 @@ HEADS = (
     "generator/generator_predictions.",
     "generator/generator_lm_head.",
 )  # may be absent
-SHARED = {f"generator/{name}": name for _, name, _ in EMBEDDINGS}
-COPIES = {  # the output's table is the input's; older files hold it twice
+SHARED = {f"generator/{name}": str(name) for _, name, _ in EMBEDDINGS}
+COPIES = {  # output and input share a table; older files have it twice
     "generator/generator_lm_head.weight": "electra.embeddings.word_embeddings.weight",
     "generator/generator_predictions.bias": "generator/generator_lm_head.bias",
 }
-FIELDS = (  # our field, their key, what an absent key means: small
+FIELDS = (  # our field, their key, the meaning of an absent key: small
     ("vocab", "vocab_size", 30522),
     ("length", "max_position_embeddings", 512),
     ("segments", "type_vocab_size", 2),
@@ -65,8 +69,8 @@ FIXED = {
 }
 
 
-def rules(config):
-    """The table of an ELECTRA, which depends on how wide its networks are."""
+def rules(config: ElectraConfig) -> Rules:
+    """Return the rules of an ELECTRA, which depend on the widths of its networks."""
     return RULES + tuple(
         rule
         for field, rows in WIDEN.items()
@@ -75,25 +79,23 @@ def rules(config):
     )
 
 
-def import_replaced_token(config):
-    """Return the objective of an imported model: replaced tokens in rows of 128."""
+def import_replaced_token(config: ElectraConfig) -> ReplacedToken:
+    """Return the objective of an imported model: replaced tokens in rows of 128 tokens."""
     length = min(128, config.length)
     return ReplacedToken(length=length, max_predictions=max(1, length * 20 // 128))
 
 
-def describe_generator(config):
-    """Return what a model card says of the generator."""
-    own = f"hidden size {config.generator_width}, {config.generator_num_heads} heads, feed-forward {config.generator_mlp}"
-    return [
-        (
-            "generator",
-            f"{config.depth} layers, {own}, in the folder `generator`; it reads the same embeddings",
-        )
-    ]
+def describe_generator(config: ElectraConfig) -> list[tuple[str, str]]:
+    """Return the row of a model card about the generator."""
+    sizes = (
+        f"{config.depth} layers, hidden size {config.generator_width}, "
+        f"{config.generator_num_heads} heads, feed-forward {config.generator_mlp}"
+    )
+    return [("generator", f"{sizes}, in the folder `generator`; it reads the same embeddings")]
 
 
-def describe_choice(config):
-    """Return what their config.json says of the hidden layer in a head that chooses."""
+def describe_choice(config: Any) -> dict[str, Any]:
+    """Return the entries of config.json about the hidden layer of a multiple choice head."""
     return {
         "summary_type": "first",
         "summary_use_proj": True,
@@ -102,7 +104,8 @@ def describe_choice(config):
     }
 
 
-def head_with_hidden_layer(transform, out):
+def head_with_hidden_layer(transform: str, out: str) -> Rules:
+    """Return the rules of a classification head with a hidden layer; their names."""
     return (*linear("classifier/transform", transform), *linear("classifier/scores/out", out))
 
 
@@ -142,7 +145,8 @@ FAMILY = Family(
             )
         },
         refused={
-            "ElectraForMaskedLM": "a generator alone; import the folder of its ElectraForPreTraining, with this one in it as generator/"
+            "ElectraForMaskedLM": "a generator alone; import the folder of its "
+            "ElectraForPreTraining, with this one in it as generator/"
         },
         head_map=HeadMap(
             classes="Electra",

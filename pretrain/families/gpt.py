@@ -1,12 +1,20 @@
-"""GPT under both its names: models/gpt.py and `OpenAIGPTLMHeadModel` of Hugging Face transformers.
+"""GPT: models/gpt.py, and `OpenAIGPTLMHeadModel` of Hugging Face transformers.
 
-Their first layers are GPT-2's too, and so is their way of keeping queries, keys and values in one matrix, `c_attn`.
+The names of the layers are also those of GPT-2, as is `c_attn`, the one matrix of queries, keys and
+values.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from data.objectives.causal_lm import CausalLm
 from models.config.gpt import GptConfig
 from pretrain.families.record import Family, HuggingFaceMap
-from pretrain.families.rules import JOINED, SAME, Join, Layout, norm
+from pretrain.families.rules import JOINED, SAME, Join, Layout, Rules, norm
+
+if TYPE_CHECKING:
+    from data.vocabulary.base import Vocabulary
 
 # Their kernels are [in, out], as ours are.
 STRAIGHT = Layout(
@@ -18,8 +26,8 @@ STRAIGHT_OUT = Layout(
 FUSED = ("query", "key", "value")  # in c_attn, along its last axis, in this order
 
 
-def linear(ours, theirs, layout=STRAIGHT):
-    """The two rules of a linear map with a bias."""
+def linear(ours: str, theirs: str, layout: Layout = STRAIGHT) -> Rules:
+    """Return the two rules of a linear map with a bias."""
     return (f"{ours}/kernel", f"{theirs}.weight", layout), (
         f"{ours}/bias",
         f"{theirs}.bias",
@@ -27,8 +35,8 @@ def linear(ours, theirs, layout=STRAIGHT):
     )
 
 
-def layer(ours, theirs):
-    """The rules of a layer, in which one matrix and one bias hold queries, keys and values."""
+def layer(ours: str, theirs: str) -> Rules:
+    """Return the rules of a layer, with queries, keys and values in one matrix and one bias."""
     attention, fused = f"{ours}/attention", f"{theirs}.attn.c_attn"
     return (
         (
@@ -52,7 +60,7 @@ RULES = (
     *layer("decoder/layers", "transformer.h.{i}"),
 )
 
-FIELDS = (  # our field, their key, what an absent key means
+FIELDS = (  # our field, their key, the meaning of an absent key
     ("vocab", "vocab_size", 40478),
     ("length", "n_positions", 512),
     ("width", "n_embd", 768),
@@ -74,25 +82,31 @@ BUFFERS = (  # masks, and 0, 1, 2 ...
 )
 
 
-def describe(config, vocabulary):
+def describe(config: GptConfig, vocabulary: Vocabulary) -> dict[str, Any]:
+    """Return further entries of config.json."""
     return {"embd_pdrop": config.dropout, "initializer_range": 0.02}
 
 
-def check_dropout(theirs):
-    """Raise ValueError unless their two rates of dropout are one: ours has one for the embeddings and for what is added to the residual."""
-    both = theirs.get("embd_pdrop", theirs.get("resid_pdrop", 0.1)), theirs.get("resid_pdrop", 0.1)
-    if both[0] != both[1]:
+def check_dropout(theirs: dict[str, Any]) -> dict[str, Any]:
+    """Return their configuration; raise ValueError unless its two dropout rates are equal.
+
+    Our models have one rate for the embeddings and for the output of each sublayer.
+    """
+    residual = theirs.get("resid_pdrop", 0.1)
+    embedding = theirs.get("embd_pdrop", residual)
+    if embedding != residual:
         raise ValueError(
-            f"embd_pdrop is {both[0]!r} and resid_pdrop {both[1]!r}; here they are one"
+            f"embd_pdrop is {embedding!r} and resid_pdrop {residual!r}; here they must be equal"
         )
     return theirs
 
 
-def check(config, vocabulary):
-    """Raise ValueError for an MLP of another width than 4 times the model's, which theirs has not."""
+def check(config: GptConfig, vocabulary: Vocabulary) -> None:
+    """Raise ValueError unless the MLPs are 4 times as wide as the model, as theirs always are."""
     if config.mlp != 4 * config.width:
         raise ValueError(
-            f"model.mlp={config.mlp}: an OpenAIGPTLMHeadModel has MLPs of 4 x {config.width} (model.width) and no others"
+            f"model.mlp={config.mlp}: an OpenAIGPTLMHeadModel has MLPs of 4 x {config.width} "
+            "(model.width) and no others"
         )
 
 

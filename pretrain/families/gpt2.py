@@ -1,17 +1,24 @@
-"""GPT-2 under both its names: models/gpt2.py and `GPT2LMHeadModel` of Hugging Face transformers."""
+"""GPT-2: models/gpt2.py, and `GPT2LMHeadModel` of Hugging Face transformers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from data.objectives.causal_lm import CausalLm
 from data.objectives.masked_next_token import MaskedNextToken
 from models.config.gpt2 import Gpt2Config
 from pretrain.families import gpt
 from pretrain.families.record import Family, HuggingFaceMap
-from pretrain.families.rules import SAME, norm
+from pretrain.families.rules import SAME, Rule, Rules, norm
+
+if TYPE_CHECKING:
+    from data.vocabulary.base import Vocabulary
 
 WORDS = "transformer.wte.weight"
 
 
-def rules(*layers):
-    """The rules of a model with these of its layers."""
+def rules(*layers: Rule) -> Rules:
+    """Return the rules of a model, given those of its layers."""
     return (
         ("embeddings/token_embedding/embedding", WORDS, SAME),
         ("embeddings/position_embedding/embedding", "transformer.wpe.weight", SAME),
@@ -20,7 +27,7 @@ def rules(*layers):
     )
 
 
-FIELDS = (  # our field, their key, what an absent key means
+FIELDS = (  # our field, their key, the meaning of an absent key
     ("vocab", "vocab_size", 50257),
     ("length", "n_positions", 1024),
     ("width", "n_embd", 768),
@@ -41,7 +48,8 @@ FIXED = {
 }
 
 
-def describe(config, vocabulary):
+def describe(config: Gpt2Config, vocabulary: Vocabulary) -> dict[str, Any]:
+    """Return further entries of config.json."""
     return {
         "embd_pdrop": config.dropout,
         "initializer_range": 0.02,
@@ -50,7 +58,8 @@ def describe(config, vocabulary):
     }
 
 
-def prepare(theirs):
+def prepare(theirs: dict[str, Any]) -> dict[str, Any]:
+    """Return their configuration with the default width of the MLPs."""
     return {"n_inner": 4 * theirs.get("n_embd", 768)} | gpt.check_dropout(theirs)
 
 

@@ -1,23 +1,30 @@
-"""GPT-3: models/gpt3.py, and `GPT2LMHeadModel` of Hugging Face transformers where its bands hold the whole row."""
+"""GPT-3: models/gpt3.py, and `GPT2LMHeadModel` of transformers if its windows span whole rows."""
+
+from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 from models.config.gpt3 import Gpt3Config
 from pretrain.families import gpt, gpt2
-from pretrain.families.rules import Index
+from pretrain.families.rules import Index, Rules
+
+if TYPE_CHECKING:
+    from data.vocabulary.base import Vocabulary
 
 
-def check(config, vocabulary=None):
-    """Raise ValueError unless each band is as long as the rows: then, and only then, it is a GPT-2."""
+def check(config: Gpt3Config, vocabulary: Vocabulary | None = None) -> None:
+    """Raise ValueError unless the window is as long as the rows, which makes the model a GPT-2."""
     if config.window < config.length:
         raise ValueError(
-            f"a GPT-3 with bands of {config.window} positions (model.window) in rows of {config.length} cannot be exported: transformers "
-            "has no model with GPT-2's layers, some of them banded. A window as long as the rows is a GPT-2 and can be"
+            f"a GPT-3 with bands of {config.window} positions (model.window) in rows of "
+            f"{config.length} cannot be exported: transformers has no GPT-2 with banded layers. "
+            "With a window as long as the rows it is a GPT-2 and can be exported"
         )
 
 
-def rules(config):
-    """The rules of GPT-2, whose layers 2 i and 2 i + 1 are the dense and the banded one of pair i."""
+def rules(config: Gpt3Config) -> Rules:
+    """Return the rules of GPT-2, whose layers 2 i and 2 i + 1 are the two of our pair i."""
     check(config)
     return gpt2.rules(
         *gpt.layer("decoder/layers/dense", f"transformer.h.{Index(0, 2)}"),

@@ -1,49 +1,64 @@
-"""What is declared of a family of models, once: all tables by family are derived from these records.
+"""The record of a family of models, from which all tables by family are derived.
 
-A file of this folder with a `FAMILY` is one family; `pretrain.families` finds it. Names of functions and classes elsewhere are given as
-text, `file:Name`, so that a record is read without JAX.
+A file of this folder with a `FAMILY` is one family, which `pretrain.families` finds. Functions and
+classes elsewhere are given as text, `file:Name`, so that records are read without JAX.
 """
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from models.config.base import ModelConfig
-from pretrain.families.rules import linear
+from pretrain.families.rules import Rules, linear
 from pretrain.schema import Adafactor, AdamW
 
+if TYPE_CHECKING:
+    from data.vocabulary.base import Vocabulary
+
+# (our field, their key in config.json, the meaning of an absent key)
 Fields = tuple[tuple[str, str, Any], ...]
 
+CLASSIFIER = linear("classifier/out", "classifier")
 
-def describe_padding(config, vocabulary):
-    """Return the entries of config.json that most families have besides their sizes."""
+
+def describe_padding(config: ModelConfig, vocabulary: "Vocabulary") -> dict[str, Any]:
+    """Return the entries of config.json that most families have in addition to their sizes."""
     return {"initializer_range": 0.02, "pad_token_id": vocabulary.pad}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HeadMap:
-    """How a fine-tuned encoder is called by Hugging Face transformers; `pretrain.convert.heads` has what is alike in all families.
+    """The names of a fine-tuned encoder in Hugging Face transformers.
 
-    classes: how the names of their classes begin: `Bert` of `BertForSequenceClassification`.
-    classifier, choice: rules of the heads that read a row; choice None: as classifier.
-    pooler: the linear map that heads which read every token leave out; moved: {name of theirs in a pretrained model: beside a classifier}.
-    dropout: their name for the dropout before the last layer; span_dropout: (their name, usual rate) where the span reader has one.
-    choice_settings: (config) -> entries of config.json of a model that chooses; None: the dropout.
+    `pretrain.convert.heads` has what is common to all families.
+
+    classes: the prefix of the class names: `Bert` of `BertForSequenceClassification`.
+    classifier: rules of the head that classifies a row.
+    choice: rules of the head for multiple choice; None: those of `classifier`.
+    pooler: their name of the linear map that heads of every token do not have.
+    moved: {their name in a pretrained model: their name in a classifier}.
+    dropout: their key of the dropout before the last layer.
+    span_dropout: (their key, default rate) where their question answering model has a dropout.
+    choice_settings: (config) -> entries of config.json of a multiple choice model; None: the
+      dropout.
     """
 
     classes: str
-    classifier: tuple = linear("classifier/out", "classifier")
-    choice: tuple | None = None
+    classifier: Rules = CLASSIFIER
+    choice: Rules | None = None
     pooler: str | None = None
     moved: Mapping[str, str] = dataclasses.field(default_factory=dict)
     dropout: str = "classifier_dropout"
     span_dropout: tuple[str, float] | None = None
-    choice_settings: Callable[[Any], dict] | None = None
+    choice_settings: Callable[[Any], dict[str, Any]] | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SecondModel:
-    """A model of theirs that is a part of ours: a folder within the first one's. Our rules have its tensors under `NAME/`."""
+    """A model of theirs that is a part of ours, in a folder within the first one's.
+
+    Our rules have its tensors under `NAME/`.
+    """
 
     architecture: str
     fields: Fields
@@ -51,37 +66,47 @@ class SecondModel:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HuggingFaceMap:
-    """A family under its names in Hugging Face transformers; `pretrain.convert` applies it in both directions.
+    """The names of a family in Hugging Face transformers, for imports and exports.
 
     Names of tensors
-      rules      (our path, their name, layout), see rules.py; or a function of the configuration that returns them
-      stacks     {path of a stack of layers: the field or property with its depth}
-      subtree    the top-level names of our parameters that theirs have; None: all
-      prefix     with which the names of their body begin, where a bare encoder or decoder is saved without it
-      bare       beginnings of the names in such a file that lack the prefix
-      renamed    (part of an old name, today's)
-      body       beginnings of the names that must have a place in our model; () is the prefix alone
-      heads      beginnings of the names that may all be missing; sentence_heads: those of them that predicting tokens does not use
-      copies     {name: original} of one weight under two names; a function of the configuration may return them
-      duplicates the same, of those that an export writes twice
-      stand_ins  {name: the tensor that stands for it where it is missing}
-      zeros      {name: configuration -> shape} of tensors that are 0 in this model, with `zeros_reason` if they are not
-      buffers    patterns (fnmatch) of names that hold no weights
+      rules       (our path, their name, layout), see rules.py; or a function of the configuration
+                  that returns them
+      stacks      {path of a stack of layers: the field or property with its depth}
+      subtree     the top-level names of our parameters that theirs have; None: all
+      prefix      of the names of their body; a bare encoder or decoder is saved without it
+      bare        prefixes of the names in such a file that lack `prefix`
+      renamed     (part of an old name, part of the present name)
+      body        prefixes of the names that must have a place in our model; (): `prefix` alone
+      heads       prefixes of the names that may all be missing
+      sentence_heads  those of `heads` that the prediction of tokens does not use
+      copies      {name: original} of one weight under two names; a function of the configuration
+                  may return them
+      duplicates  the same, of weights that an export writes twice
+      stand_ins   {name: the tensor that replaces it where it is missing}
+      zeros       {name: configuration -> shape} of tensors that are 0 in this model
+      zeros_reason  the error where they are not 0
+      buffers     patterns (fnmatch) of names that hold no weights
     config.json
-      fields     (our field, their key, what an absent key means)
-      fixed      {their key: the only value there is here}; read_only: the same of keys that an export does not write
-      absent     {their key: what its absence means} for keys of `fixed`
-      twins      {their key: another key of `fields` that must have the same value}
-      only       {our field: the one value that theirs can have, having no setting for it}
-      settings   (config, vocabulary) -> further entries
-      read       (their configuration, our fields so far) -> our fields
-      prepare    (their configuration) -> the same with defaults that depend on it
-      check      (config, vocabulary) raises ValueError where transformers has no such model
+      fields      (our field, their key, the meaning of an absent key)
+      fixed       {their key: the only value that this project supports}
+      read_only   the same, of keys that an export does not write
+      absent      {their key: the meaning of its absence} for keys of `fixed`
+      twins       {their key: another key of `fields` that must have the same value}
+      only        {our field: the one value that theirs has, without a key for it}
+      settings    (config, vocabulary) -> further entries
+      read        (their configuration, our fields so far) -> our fields
+      prepare     (their configuration) -> the same with defaults that depend on it
+      check       (config, vocabulary) raises ValueError where transformers has no such model
+    Others
+      second_models  {folder: another model of theirs that is a part of ours}
+      head_map    the names of fine-tuned models; None: no head can be put on the family
+      imported    False: a folder of this model_type is imported as another family
+      refused     {architecture that is not imported: the reason}
     """
 
     model_type: str
     architecture: str
-    rules: tuple | Callable[[Any], tuple]
+    rules: Rules | Callable[[Any], Rules]
     stacks: Mapping[str, str] = dataclasses.field(default_factory=dict)
     subtree: tuple[str, ...] | None = None
     prefix: str = ""
@@ -105,68 +130,74 @@ class HuggingFaceMap:
     absent: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     twins: Mapping[str, str] = dataclasses.field(default_factory=dict)
     only: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    settings: Callable[[Any, Any], dict] = describe_padding
-    read: Callable[[dict, dict], dict] = lambda theirs, ours: ours
-    prepare: Callable[[dict], dict] = lambda theirs: theirs
+    settings: Callable[[Any, Any], dict[str, Any]] = describe_padding
+    read: Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]] = lambda theirs, ours: ours
+    prepare: Callable[[dict[str, Any]], dict[str, Any]] = lambda theirs: theirs
     check: Callable[[Any, Any], None] = lambda config, vocabulary: None
 
     second_models: Mapping[str, SecondModel] = dataclasses.field(default_factory=dict)
     head_map: HeadMap | None = None
-    imported: bool = True  # False: a folder of this model_type is imported as another family
-    refused: Mapping[str, str] = dataclasses.field(
-        default_factory=dict
-    )  # {architecture that is not imported: why}
+    imported: bool = True
+    refused: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
-    def rules_of(self, config):
+    def rules_of(self, config: ModelConfig) -> Rules:
+        """Return the rules of a configuration."""
         return self.rules(config) if callable(self.rules) else self.rules
 
-    def copies_of(self, config):
+    def copies_of(self, config: ModelConfig) -> Mapping[str, str]:
+        """Return {name: original} of the weights with two names in a configuration."""
         return self.copies(config) if callable(self.copies) else self.copies
 
-    def depths_of(self, config):
+    def depths_of(self, config: ModelConfig) -> dict[str, int]:
+        """Return {path of a stack of layers: its depth}."""
         return {stack: getattr(config, field) for stack, field in self.stacks.items()}
 
     @property
     def fine_tuned(self) -> HeadMap:
-        """The names of fine-tuned models. Raises ValueError for a family on which no head is put."""
+        """The names of fine-tuned models. Raises ValueError for a family without any."""
         if self.head_map is None:
-            raise ValueError(f"a {self.model_type} takes no new head")
+            raise ValueError(f"a {self.model_type} has no fine-tuning heads")
         return self.head_map
 
     @property
-    def bodies(self):
+    def bodies(self) -> tuple[str, ...]:
+        """Prefixes of the names that must have a place in our model, second models included."""
         return self.body or (self.prefix, *(f"{name}/{self.prefix}" for name in self.second_models))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Distilled:
-    """A student that learns from a trained model of another family.
+    """How a model of this family is distilled from a trained model of another.
 
     describe: (the teacher's configuration) -> {field: value} that the student's must have.
-    begin: (student's configuration, teacher's, teacher's parameters) -> the student's first parameters.
+    begin: (the student's configuration, the teacher's, the teacher's parameters) -> the student's
+      initial parameters.
     """
 
     teacher: type[ModelConfig]
-    describe: Callable[[Any], dict]
-    begin: Callable[[Any, Any, Any], dict]
+    describe: Callable[[Any], dict[str, Any]]
+    begin: Callable[[Any, Any, Any], dict[str, Any]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Family:
     """One family of models.
 
-    config        its sizes; models/config/NAME.py
-    objectives    those whose batches it takes, its paper's own first
-    extends       families whose files this one's may name
-    import_run    (config) -> the objective with which an imported model may be trained on
-    answers       how it answers a text: `module:Class` in pretrain/inference
-    title, task   of a model card: what it is, and what it is for, as the hub names it
-    idle          what predicting masked words alone does not train
-    facts         (config) -> rows (name, value) of a model card, besides those of all models
+    name          that of the file
+    config        the class of its configurations, in models/config/NAME.py
+    objectives    the objectives that can train it, the paper's own first
+    hugging_face  its names in Hugging Face transformers
+    import_run    (config) -> the objective with which an imported model can be trained further
+    answers       the class that predicts with it: `module:Class` in pretrain/inference
+    title, task   of a model card: what it is, and its task by the hub's name
     token_roles   special tokens that its tokenizer needs
-    template      what its tokenizer puts around texts, a key of pretrain.convert.tokenizer.TEMPLATES
-    token_types   whether its tokenizer tells two texts by token_type_ids
-    optimizer     with which it is fine-tuned unless another is asked for
+    template      the special tokens around texts, a key of pretrain.convert.tokenizer.TEMPLATES
+    token_types   whether its tokenizer distinguishes two texts by token_type_ids
+    extends       families whose files this one's may import
+    idle          the parts that masked language modelling alone does not train
+    facts         (config) -> rows (name, value) of a model card, in addition to those of all models
+    optimizer     the default of fine-tuning
+    distilled     how it is distilled from another family; None: it is not
     """
 
     name: str
@@ -187,6 +218,6 @@ class Family:
     distilled: Distilled | None = None
 
     @property
-    def separators(self):
-        """How many separating tokens its tokenizer puts between two texts."""
+    def separators(self) -> int:
+        """The number of separator tokens that its tokenizer puts between two texts."""
         return 2 if self.template == "cls_sep_sep" else 1

@@ -1,4 +1,8 @@
-"""RoBERTa under both its names: models/roberta.py and `RobertaForMaskedLM` of Hugging Face transformers."""
+"""RoBERTa: models/roberta.py, and `RobertaForMaskedLM` of Hugging Face transformers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from data.objectives.masked_lm import MaskedLm
 from models.config.roberta import RobertaConfig
@@ -6,25 +10,33 @@ from pretrain.families import bert
 from pretrain.families.record import Family, HeadMap, HuggingFaceMap
 from pretrain.families.rules import linear
 
+if TYPE_CHECKING:
+    from data.vocabulary.base import Vocabulary
+
 RULES = (
     *bert.encoder("roberta"),
     *bert.word_head("mlm_head", "lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
 )
 SENTENCE_HEADS = ("roberta.pooler.",)  # transformers saves a RobertaForMaskedLM without it
-COPIES = {  # the output's table is the input's; older files hold it twice
+COPIES = {  # output and input share a table; older files have it twice
     "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
     "lm_head.decoder.bias": "lm_head.bias",
 }
-FIELDS = (  # our field, their key, what an absent key means
+FIELDS = (  # our field, their key, the meaning of an absent key
     *(field for field in bert.FIELDS if field[0] not in ("vocab", "length")),
     ("vocab", "vocab_size", 50265),
-    ("first_position", "pad_token_id", 1),  # one less
-    ("length", "max_position_embeddings", 512),  # with the rows before the first position
+    ("first_position", "pad_token_id", 1),  # of theirs, one less
+    (
+        "length",
+        "max_position_embeddings",
+        512,
+    ),  # of theirs, with the rows before the first position
 )
 FIXED = bert.FIXED | {"model_type": "roberta"}
 
 
-def describe(config, vocabulary):
+def describe(config: RobertaConfig, vocabulary: Vocabulary) -> dict[str, Any]:
+    """Return further entries of config.json."""
     return {
         "max_position_embeddings": config.first_position + config.length,
         "initializer_range": 0.02,
@@ -34,17 +46,18 @@ def describe(config, vocabulary):
     }
 
 
-def read(theirs, ours):
-    first = ours["first_position"] + 1
-    return ours | {"first_position": first, "length": ours["length"] - first}
+def read(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
+    """Return our fields; their table of positions has rows before the first position."""
+    first_position = ours["first_position"] + 1
+    return ours | {"first_position": first_position, "length": ours["length"] - first_position}
 
 
-def check(config, vocabulary):
-    """Raise ValueError unless positions begin behind the id of the padding."""
+def check(config: RobertaConfig, vocabulary: Vocabulary) -> None:
+    """Raise ValueError unless the first position is the padding's id + 1."""
     if vocabulary.pad != config.first_position - 1:
         raise ValueError(
-            f"RoBERTa's positions begin behind the padding's id, which is {vocabulary.pad} in this vocabulary; "
-            f"the model's begin at {config.first_position} (model.first_position)"
+            f"RoBERTa's positions begin behind the padding's id, which is {vocabulary.pad} in this "
+            f"vocabulary; the model's begin at {config.first_position} (model.first_position)"
         )
 
 
@@ -79,7 +92,7 @@ FAMILY = Family(
         check=check,
         head_map=HeadMap(
             classes="Roberta",
-            # Their head has a hidden layer where ours is the encoder's pooler: the same numbers under another name.
+            # The hidden layer of their head is our encoder's pooler: the same weights.
             classifier=linear("classifier/out", "classifier.out_proj"),
             choice=linear("classifier/out", "classifier"),
             pooler="roberta.pooler.dense",

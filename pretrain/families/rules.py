@@ -1,33 +1,39 @@
 """Rules that map our parameters to those of Hugging Face transformers, and back. No JAX.
 
-A rule is (our path, their name, layout). A path with `layers` and a name with `{i}` stand for every
-layer of that stack, whether ours are stacked (a leaf has a leading axis of layers) or not
-(`layer_0`, ...). `Index` numbers their layers otherwise. `Join` has several paths in place of one,
-`Split` several names.
+"Ours" are this project's parameters, "theirs" the tensors of transformers. A rule is (our path,
+their name, layout). A path with `layers` and a name with `{i}` stand for every layer of that stack,
+whether ours are stacked (a leaf has a leading axis of layers) or not (`layer_0`, ...). `Index`
+numbers their layers otherwise. `Join` has several paths in place of one, `Split` several names.
 
 D width   H heads   K head width
 """
 
 import math
 import re
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 
 class Layout(NamedTuple):
-    """One leaf, one tensor: two inverse functions, ours -> theirs and (theirs, our shape) -> ours."""
+    """One leaf and one tensor: two inverse functions.
 
-    theirs: Callable
-    ours: Callable
+    theirs: (our leaf) -> their tensor.
+    ours: (their tensor, our shape) -> our leaf.
+    """
 
-    def export(self, leaves):
+    theirs: Callable[[np.ndarray], np.ndarray]
+    ours: Callable[[np.ndarray, Sequence[int]], np.ndarray]
+
+    def export(self, leaves: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
         """Return their tensors [1] of our leaves [1]."""
         (leaf,) = leaves
         return (self.theirs(leaf),)
 
-    def fill(self, tensors, shapes):
+    def fill(
+        self, tensors: Sequence[np.ndarray], shapes: Sequence[Sequence[int]]
+    ) -> tuple[np.ndarray, ...]:
         """Return our leaves [1], of the given shapes, of their tensors [1]."""
         (tensor,), (shape,) = tensors, shapes
         return (self.ours(tensor, shape),)
@@ -36,9 +42,9 @@ class Layout(NamedTuple):
 class Join(NamedTuple):
     """Several of our leaves in one of their tensors, in the order of the rule's paths.
 
-    layout: of each leaf by itself.
+    layout: that of each leaf alone.
     axis: the axis of their tensor along which the leaves are concatenated.
-    interleave: an axis of ours, counted from the end, whose entries take turns along `axis`: the
+    interleave: an axis of ours, counted from the end, whose entries alternate along `axis`: the
       first entry of every leaf, then the second of every leaf, and so on. -2 of [D, H, K] and of
       [H, K] fuses per head, as GPT-NeoX does. In `axis` of one leaf it is the slowest axis.
     """
@@ -47,13 +53,19 @@ class Join(NamedTuple):
     axis: int = 0
     interleave: int | None = None
 
-    def export(self, leaves):
-        """Return their tensors [1] of our leaves. Raises ValueError where the leaves do not fit together."""
+    def export(self, leaves: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+        """Return their tensors [1] of our leaves.
+
+        Raises:
+          ValueError: the shapes of the leaves do not fit together.
+        """
         tensors = [self.layout.theirs(leaf) for leaf in leaves]
         groups = _num_groups(self.interleave, [leaf.shape for leaf in leaves])
         return (_concatenate(tensors, self.axis, groups),)
 
-    def fill(self, tensors, shapes):
+    def fill(
+        self, tensors: Sequence[np.ndarray], shapes: Sequence[Sequence[int]]
+    ) -> tuple[np.ndarray, ...]:
         """Return our leaves, of the given shapes, of their tensors [1]."""
         (tensor,) = tensors
         sizes = [self.layout.theirs(blank(shape)).shape[self.axis] for shape in shapes]
@@ -64,7 +76,7 @@ class Join(NamedTuple):
 class Split(NamedTuple):
     """One of our leaves in several of their tensors, in the order of the rule's names.
 
-    parts: how many tensors of equal size they are, or their sizes along `axis`.
+    parts: the number of their tensors, which then have equal sizes, or their sizes along `axis`.
     layout, axis, interleave: those of the one tensor that a `Join` would make of theirs.
     """
 
@@ -74,11 +86,16 @@ class Split(NamedTuple):
     interleave: int | None = None
 
     @property
-    def num_parts(self):
+    def num_parts(self) -> int:
+        """The number of their tensors."""
         return self.parts if isinstance(self.parts, int) else len(self.parts)
 
-    def export(self, leaves):
-        """Return their tensors of our leaves [1]. Raises ValueError where the leaf does not divide into them."""
+    def export(self, leaves: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+        """Return their tensors of our leaves [1].
+
+        Raises:
+          ValueError: the leaf does not divide into the parts.
+        """
         (leaf,) = leaves
         whole = self.layout.theirs(leaf)
         length, sizes = whole.shape[self.axis], self.parts
@@ -90,19 +107,27 @@ class Split(NamedTuple):
             )
         return tuple(_cut(whole, sizes, self.axis, _num_groups(self.interleave, [leaf.shape])))
 
-    def fill(self, tensors, shapes):
+    def fill(
+        self, tensors: Sequence[np.ndarray], shapes: Sequence[Sequence[int]]
+    ) -> tuple[np.ndarray, ...]:
         """Return our leaves [1], of the given shapes, of their tensors."""
         whole = _concatenate(tensors, self.axis, _num_groups(self.interleave, shapes))
         return (self.layout.ours(whole, shapes[0]),)
 
 
-def blank(shape):
-    """Return an array of that shape which takes one byte."""
+AnyLayout: TypeAlias = Layout | Join | Split
+# (our path or paths, their name or names, layout)
+Rule: TypeAlias = tuple[str | tuple[str, ...], str | tuple[str, ...], AnyLayout]
+Rules: TypeAlias = tuple[Rule, ...]
+
+
+def blank(shape: Sequence[int]) -> np.ndarray:
+    """Return an array of a shape that takes one byte of memory."""
     return np.broadcast_to(np.False_, shape)
 
 
-def _num_groups(interleave, shapes):
-    """Return the length of the axis `interleave` of these shapes, 1 where there is none."""
+def _num_groups(interleave: int | None, shapes: Sequence[Sequence[int]]) -> int:
+    """Return the length of the axis `interleave` of the shapes; 1 for None."""
     groups = {1 if interleave is None else shape[interleave] for shape in shapes}
     if len(groups) > 1:
         raise ValueError(
@@ -112,7 +137,7 @@ def _num_groups(interleave, shapes):
     return groups.pop()
 
 
-def _concatenate(parts, axis, groups):
+def _concatenate(parts: Sequence[np.ndarray], axis: int, groups: int) -> np.ndarray:
     """Return the parts concatenated along `axis`, in each of `groups` equal sections of it."""
     shapes = [list(part.shape) for part in parts]
     axis %= parts[0].ndim
@@ -130,8 +155,8 @@ def _concatenate(parts, axis, groups):
     return whole.reshape(*whole.shape[:axis], -1, *whole.shape[axis + 2 :])
 
 
-def _cut(whole, sizes, axis, groups):
-    """Return the parts, of these sizes along `axis`, of which `_concatenate` makes `whole`."""
+def _cut(whole: np.ndarray, sizes: Sequence[int], axis: int, groups: int) -> list[np.ndarray]:
+    """Return the parts of `whole`, with the given sizes along `axis`: inverts `_concatenate`."""
     if any(size % groups for size in sizes):
         raise ValueError(f"parts of {list(sizes)} do not divide into {groups} groups")
     axis %= whole.ndim
@@ -142,7 +167,7 @@ def _cut(whole, sizes, axis, groups):
 
 
 class Index(NamedTuple):
-    """The number of their layer that is our layer i of a stack: start + stride * i.
+    """The number of their layer for our layer i of a stack: start + stride * i.
 
     In a name: f"layers.{Index(1, 3)}.norm.weight" is "layers.{1 + 3*i}.norm.weight".
     """
@@ -150,18 +175,20 @@ class Index(NamedTuple):
     start: int = 0
     stride: int = 1
 
-    def __call__(self, i):
+    def __call__(self, i: int) -> int:
+        """Return the number of their layer."""
         return self.start + self.stride * i
 
-    def __str__(self):
+    def __str__(self) -> str:
         start = f"{self.start} + " if self.start else ""
         return f"{{{start}{f'{self.stride}*' if self.stride != 1 else ''}i}}"
 
 
-def split_index(name):
-    """Return (what stands before the index, the Index, what stands behind it) of a name; the Index is None without one.
+def split_index(name: str) -> tuple[str, Index | None, str]:
+    """Return (text before the index, index, text after it) of a name; or (name, None, "").
 
-    Raises ValueError for other braces than one of the form {i}, {3*i}, {1 + i} or {1 + 3*i}.
+    Raises:
+      ValueError: there are braces other than one of {i}, {3*i}, {1 + i} and {1 + 3*i}.
     """
     before, *found = re.split(r"\{(?:(\d+) \+ )?(?:(\d+)\*)?i\}", name)
     start, stride, after = found if len(found) == 3 else (None, None, "")
@@ -171,8 +198,11 @@ def split_index(name):
     return before, index, after
 
 
-def kernel(contract):
-    """Ours is [in..., out...], of which the first `contract` are summed over; theirs is the matrix [out, in]."""
+def kernel(contract: int) -> Layout:
+    """Return the layout of a kernel: ours [in..., out...], theirs the matrix [out, in].
+
+    contract: the number of input dimensions.
+    """
     return Layout(
         theirs=lambda a: a.reshape(math.prod(a.shape[:contract]), -1).T,
         ours=lambda a, shape: a.T.reshape(shape),
@@ -180,15 +210,14 @@ def kernel(contract):
 
 
 SAME = Layout(theirs=lambda a: a, ours=lambda a, shape: a)
-JOINED = Layout(
-    theirs=lambda a: a.reshape(-1), ours=lambda a, shape: a.reshape(shape)
-)  # a bias [H, K] <-> [H * K]
+# a bias [H, K] <-> [H * K]
+JOINED = Layout(theirs=lambda a: a.reshape(-1), ours=lambda a, shape: a.reshape(shape))
 KERNEL = kernel(1)  # [D, ...] <-> [..., D]
 KERNEL_OUT = kernel(2)  # [H, K, D] <-> [D, H * K]
 
 
-def linear(ours, theirs, layout=KERNEL):
-    """The two rules of a linear map with a bias."""
+def linear(ours: str, theirs: str, layout: Layout = KERNEL) -> Rules:
+    """Return the two rules of a linear map with a bias."""
     return (f"{ours}/kernel", f"{theirs}.weight", layout), (
         f"{ours}/bias",
         f"{theirs}.bias",
@@ -196,13 +225,13 @@ def linear(ours, theirs, layout=KERNEL):
     )
 
 
-def norm(ours, theirs):
-    """The two rules of a layer norm."""
+def norm(ours: str, theirs: str) -> Rules:
+    """Return the two rules of a layer norm."""
     return (f"{ours}/scale", f"{theirs}.weight", SAME), (f"{ours}/bias", f"{theirs}.bias", SAME)
 
 
-def embeddings(ours, theirs, **tables):
-    """Return the rules of learned embeddings and their norm; tables: {our name: theirs}."""
+def embeddings(ours: str, theirs: str, **tables: str) -> Rules:
+    """Return the rules of learned embeddings and their norm; tables: {our name: their name}."""
     rules = (
         (f"{ours}/{name}/embedding", f"{theirs}.{table}.weight", SAME)
         for name, table in tables.items()
@@ -210,8 +239,23 @@ def embeddings(ours, theirs, **tables):
     return (*rules, *norm(f"{ours}/norm", f"{theirs}.LayerNorm"))
 
 
-def layer(ours, theirs, *, query, key, value, out, attention_norm, up, down, mlp_norm):
-    """Return the rules of a layer of attention and a feed-forward network; each argument is their name of our module."""
+def layer(
+    ours: str,
+    theirs: str,
+    *,
+    query: str,
+    key: str,
+    value: str,
+    out: str,
+    attention_norm: str,
+    up: str,
+    down: str,
+    mlp_norm: str,
+) -> Rules:
+    """Return the rules of a layer of attention and a feed-forward network.
+
+    ours, theirs: the path of the layer. Each keyword argument is their name of our module.
+    """
     return (
         *linear(f"{ours}/attention/query", f"{theirs}.{query}"),
         *linear(f"{ours}/attention/key", f"{theirs}.{key}"),

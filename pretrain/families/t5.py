@@ -1,18 +1,25 @@
-"""T5 and T5 v1.1 under both their names: models/t5.py and `T5ForConditionalGeneration` of Hugging Face transformers."""
+"""T5 and T5 v1.1: models/t5.py, and `T5ForConditionalGeneration` of Hugging Face transformers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from data.objectives.prefix_lm import PrefixLm
 from data.objectives.span_corruption import SpanCorruption
 from data.objectives.text2text import Text2Text
 from models.config.t5 import T5Config
 from pretrain.families.record import Family, HuggingFaceMap
-from pretrain.families.rules import KERNEL, KERNEL_OUT, SAME
+from pretrain.families.rules import KERNEL, KERNEL_OUT, SAME, Rules
 from pretrain.schema import Adafactor
+
+if TYPE_CHECKING:
+    from data.vocabulary.base import Vocabulary
 
 ACTIVATIONS = {"relu": False, "gated-gelu": True}  # their feed_forward_proj: our `gated`
 
 
-def attention(ours, theirs):
-    """The four kernels of an attention."""
+def attention(ours: str, theirs: str) -> Rules:
+    """Return the rules of the four kernels of an attention."""
     kernels = (
         ("query", "q", KERNEL),
         ("key", "k", KERNEL),
@@ -25,8 +32,8 @@ def attention(ours, theirs):
     )
 
 
-def mlp(ours, theirs, gated):
-    """The two kernels of an MLP, or the three of a gated one."""
+def mlp(ours: str, theirs: str, gated: bool) -> Rules:
+    """Return the rules of the two kernels of an MLP, or of the three of a gated one."""
     names = (
         (("gate", "wi_0"), ("up", "wi_1"), ("down", "wo"))
         if gated
@@ -37,12 +44,12 @@ def mlp(ours, theirs, gated):
     )
 
 
-def stack(name, config, *, cross):
-    """The rules of the encoder or of the decoder, whose layers have one more part."""
+def stack(name: str, config: T5Config, *, cross: bool) -> Rules:
+    """Return the rules of the encoder, or of the decoder with its cross-attention."""
     ours, theirs = f"{name}/layers", f"{name}.block.{{i}}.layer"
     bias = f"{name}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
     last = 2 if cross else 1
-    rules = (
+    stack_rules = (
         (f"{name}_bias/table", bias, SAME),
         *attention(f"{ours}/attention", f"{theirs}.0.SelfAttention"),
         (f"{ours}/attention_norm/scale", f"{theirs}.0.layer_norm.weight", SAME),
@@ -50,15 +57,15 @@ def stack(name, config, *, cross):
         (f"{ours}/mlp_norm/scale", f"{theirs}.{last}.layer_norm.weight", SAME),
         (f"{name}_norm/scale", f"{name}.final_layer_norm.weight", SAME),
     )
-    crossing = (
+    cross_rules = (
         *attention(f"{ours}/cross", f"{theirs}.1.EncDecAttention"),
         (f"{ours}/cross_norm/scale", f"{theirs}.1.layer_norm.weight", SAME),
     )
-    return rules + crossing if cross else rules
+    return stack_rules + cross_rules if cross else stack_rules
 
 
-def rules(config):
-    """The table of a T5, which depends on what its MLPs and its output are."""
+def rules(config: T5Config) -> Rules:
+    """Return the rules of a T5, which depend on its MLPs and its output."""
     return (
         ("token_embedding/embedding", "shared.weight", SAME),
         *stack("encoder", config, cross=False),
@@ -71,7 +78,7 @@ COPIES = {
     "encoder.embed_tokens.weight": "shared.weight",
     "decoder.embed_tokens.weight": "shared.weight",
 }
-FIELDS = (  # our field, their key, what an absent key means
+FIELDS = (  # our field, their key, the meaning of an absent key
     ("vocab", "vocab_size", 32128),
     ("width", "d_model", 512),
     ("depth", "num_layers", 6),
@@ -93,7 +100,8 @@ FIXED = {
 }
 
 
-def describe(config, vocabulary):
+def describe(config: T5Config, vocabulary: Vocabulary) -> dict[str, Any]:
+    """Return further entries of config.json."""
     return {
         "feed_forward_proj": next(
             name for name, gated in ACTIVATIONS.items() if gated == config.gated
@@ -104,22 +112,28 @@ def describe(config, vocabulary):
     }
 
 
-def read(theirs, ours):
+def read(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
+    """Return our fields with `gated` and `tied`.
+
+    Raises:
+      ValueError: their activation is neither that of T5 nor that of T5 v1.1.
+    """
     activation = theirs.get("feed_forward_proj", "relu")
     if activation not in ACTIVATIONS:
         raise ValueError(
             f"feed_forward_proj is {activation!r}; T5Config knows {' and '.join(ACTIVATIONS)}"
         )
-    # transformers 5 writes tie_word_embeddings = true always, and beside it what is really meant.
+    # transformers 5 always writes tie_word_embeddings = true; the actual value is the other key.
     tied = theirs.get("scale_decoder_outputs", theirs.get("tie_word_embeddings", True))
     return ours | {"gated": ACTIVATIONS[activation], "tied": bool(tied)}
 
 
-def check(config, vocabulary):
-    """Raise ValueError unless the vocabulary pads with id 0, as the decoder begins."""
+def check(config: T5Config, vocabulary: Vocabulary) -> None:
+    """Raise ValueError unless the vocabulary's padding is id 0, with which the decoder begins."""
     if vocabulary.pad != 0:
         raise ValueError(
-            f"T5's decoder begins with the padding id, which must be 0; this vocabulary's is {vocabulary.pad}"
+            "T5's decoder begins with the padding id, which must be 0; this vocabulary's is "
+            f"{vocabulary.pad}"
         )
 
 
@@ -142,7 +156,7 @@ FAMILY = Family(
         body=("shared.", "encoder.", "decoder.", "lm_head."),
         copies=lambda config: COPIES | ({"lm_head.weight": "shared.weight"} if config.tied else {}),
         stand_ins={"lm_head.weight": "shared.weight"},  # as in transformers
-        # The first releases hold one more table, which their own code no longer reads.
+        # The first releases have one more table, which their code no longer reads.
         buffers=("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",),
         fields=FIELDS,
         fixed=FIXED,
@@ -151,7 +165,8 @@ FAMILY = Family(
         read=read,
         check=check,
         refused={
-            "T5EncoderModel": "it has no decoder, and T5 is trained to write; import the whole T5ForConditionalGeneration"
+            "T5EncoderModel": "it has no decoder, which T5 is trained with; import the whole "
+            "T5ForConditionalGeneration"
         },
     ),
 )

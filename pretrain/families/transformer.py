@@ -1,25 +1,32 @@
-"""The Transformer under both its names: models/transformer.py and `MarianMTModel` of Hugging Face transformers.
+"""The Transformer: models/transformer.py, and `MarianMTModel` of Hugging Face transformers.
 
-Marian's (Junczys-Dowmunt et al. 2018) is the same model with the paper's activation, without a bias on its output and with one
-vocabulary; the released translators have another activation and a bias, and are refused.
+Marian (Junczys-Dowmunt et al. 2018) is the same model if it has the paper's activation, no bias on
+its output and one vocabulary. The released translation models have another activation and a bias,
+and cannot be imported.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from data.objectives.seq2seq import Seq2Seq
 from models.config.transformer import TransformerConfig
 from pretrain.families.record import Family, HuggingFaceMap
-from pretrain.families.rules import KERNEL, KERNEL_OUT, SAME, layer, linear, norm
+from pretrain.families.rules import KERNEL, KERNEL_OUT, SAME, Rules, layer, linear, norm
+
+if TYPE_CHECKING:
+    from data.vocabulary.base import Vocabulary
 
 BIAS = {"final_logits_bias": lambda config: (1, config.vocab)}  # always there, and 0 here
-BIAS_REASON = "this model adds a bias to the scores of words, which the paper's has not"
-
+BIAS_REASON = "this model adds a bias to the logits, which the paper's has not"
 
 PROJECTIONS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "out": "out_proj"}
 
 
-def stack(name, *, cross):
-    """The rules of the encoder or of the decoder, whose layers have one more part."""
+def stack(name: str, *, cross: bool) -> Rules:
+    """Return the rules of the encoder, or of the decoder with its cross-attention."""
     ours, theirs = f"{name}/layers", f"model.{name}.layers.{{i}}"
-    rules = layer(
+    layer_rules = layer(
         ours,
         theirs,
         **{part: f"self_attn.{projection}" for part, projection in PROJECTIONS.items()},
@@ -29,8 +36,8 @@ def stack(name, *, cross):
         mlp_norm="final_layer_norm",
     )
     if not cross:
-        return rules
-    crossing = (
+        return layer_rules
+    cross_rules = (
         rule
         for part, projection in PROJECTIONS.items()
         for rule in linear(
@@ -39,7 +46,11 @@ def stack(name, *, cross):
             KERNEL_OUT if part == "out" else KERNEL,
         )
     )
-    return (*rules, *crossing, *norm(f"{ours}/cross_norm", f"{theirs}.encoder_attn_layer_norm"))
+    return (
+        *layer_rules,
+        *cross_rules,
+        *norm(f"{ours}/cross_norm", f"{theirs}.encoder_attn_layer_norm"),
+    )
 
 
 RULES = (
@@ -51,7 +62,7 @@ COPIES: dict[str, str] = dict.fromkeys(
     ("lm_head.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"),
     "model.shared.weight",
 )
-FIELDS = (  # our field, their key, what an absent key means
+FIELDS = (  # our field, their key, the meaning of an absent key
     ("vocab", "vocab_size", 58101),
     ("width", "d_model", 1024),
     ("depth", "encoder_layers", 12),
@@ -82,10 +93,11 @@ READ_ONLY = {
     "add_final_layer_norm": False,
     "static_position_embeddings": True,
 }
-POSITIONS = 1024  # that their code makes sinusoids for; ours has no limit
+POSITIONS = 1024  # for which their code makes sinusoids; ours has no limit
 
 
-def describe(config, vocabulary):
+def describe(config: TransformerConfig, vocabulary: Vocabulary) -> dict[str, Any]:
+    """Return further entries of config.json."""
     return {
         "max_position_embeddings": POSITIONS,
         "pad_token_id": vocabulary.pad,
@@ -113,14 +125,14 @@ FAMILY = Family(
         copies=COPIES,
         zeros=BIAS,
         zeros_reason=BIAS_REASON,
-        buffers=(  # sinusoids, which need no storing
+        buffers=(  # sinusoids, which are computed
             "model.encoder.embed_positions.weight",
             "model.decoder.embed_positions.weight",
         ),
         fields=FIELDS,
         fixed=FIXED,
         read_only=READ_ONLY,
-        absent={  # as their code has it
+        absent={  # the defaults of their code
             "activation_function": "gelu",
             "scale_embedding": False,
             "decoder_start_token_id": 58100,

@@ -1,1 +1,1 @@
-"""Fine-tuning: `train` with labelled text, a head, its loss and pretrained parameters to begin with."""
+"""Fine-tuning: `train` with labelled texts, a head, its loss and pretrained parameters."""

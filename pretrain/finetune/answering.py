@@ -1,17 +1,31 @@
-"""What a trained model of any kind answers to a text, and how a person reads the answer."""
+"""Answers of a trained model of any kind to texts, and their format on the command line."""
+
+from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from pretrain.inference.record_files import text_in
 
+if TYPE_CHECKING:
+    from pretrain.inference.trained import Trained
+
 DECODING = "each of --beams, --temperature, --top-k, --top-p and --no-repeat-ngram"
+NOT_SEVERAL = (
+    "--n-best is for answers to questions (finetune --task squad); a classifier returns all "
+    "`probabilities`, and --top is for a [MASK]"
+)
+
+# (texts, their names in errors, number of texts before them) -> results
+Answerer = Callable[..., list[dict[str, Any]]]
 
 
-NOT_SEVERAL = "--n-best is of answers to questions (finetune --task squad); a classifier tells all `probabilities`, and --top is of a [MASK]"
+def reader(trained: Trained) -> Callable[[dict[str, Any], str | None], Any]:
+    """Return a function (record, place) that returns the text of a record.
 
-
-def reader(trained):
-    """A function (record, place) -> the text in it; of a fine-tuned model, a tuple of the one or the two that it reads."""
+    For a fine-tuned model it returns a tuple of texts, or a question with its choices.
+    """
     from models.config.heads import HeadedConfig
 
     if isinstance(trained.run.model, HeadedConfig):
@@ -19,27 +33,27 @@ def reader(trained):
 
         return head_of(trained.run.model).reader(trained)
     if trained.run.data.objective.name == "text2text":
-        from pretrain.evaluation.generated_answers import reader
+        from pretrain.finetune.predict_generated import reader
 
         return reader(trained)
 
     return text_in
 
 
-def speller(trained):
-    """A function (text, result) -> lines for a person; text: as `reader` gives it."""
+def speller(trained: Trained) -> Callable[[Any, dict[str, Any]], str]:
+    """Return a function (text, result) that formats a result; the text is that of `reader`."""
     from models.config.heads import HeadedConfig
 
     if not isinstance(trained.run.model, HeadedConfig):
         return spell
     from pretrain.finetune.predictors import head_of
 
-    told = head_of(trained.run.model).told
-    return lambda texts, result: told(texts, result) + "\n"
+    format_texts = head_of(trained.run.model).told
+    return lambda texts, result: format_texts(texts, result) + "\n"
 
 
-def spell(text, result):
-    """What a model made of a text."""
+def spell(text: Any, result: dict[str, Any]) -> str:
+    """Return a text and its result, formatted for the terminal."""
     lines = list(text) if isinstance(text, tuple) else [text]
     for number, mask in enumerate(result.get("masks", ()), 1):
         lines.append(f"  [{number}]" if len(result["masks"]) > 1 else "")
@@ -51,52 +65,58 @@ def spell(text, result):
         return "\n".join(lines) + "\n"
     for sentinel, span in result.get("spans", {}).items():
         lines.append(f"  {sentinel}  {'(nothing)' if span is None else span}")
-    return (
-        "\n".join(
-            line for line in [*lines, f"  {result.get('filled', result.get('written'))}"] if line
-        )
-        + "\n"
-    )
+    lines.append(f"  {result.get('filled', result.get('written'))}")
+    return "\n".join(line for line in lines if line) + "\n"
 
 
 def answerer(
-    trained,
-    top=None,
-    length=None,
-    batch_size=32,
-    n_best=None,
-    strategy=None,
-    no_repeat_ngram=None,
-    seed=None,
-):
-    """A function (texts, places, first) -> [result]; `places` name the texts in errors (None: by their number).
+    trained: Trained,
+    top: int | None = None,
+    length: int | None = None,
+    batch_size: int = 32,
+    n_best: int | None = None,
+    strategy: Any = None,
+    no_repeat_ngram: int | None = None,
+    seed: int | None = None,
+) -> Answerer:
+    """Return a function (texts, places, first) that returns the result of each text.
 
-    strategy, no_repeat_ngram, seed: of models that write, as in `models.generation.generate.generate`. first: how many texts came before these;
-    each draws by its own number. n_best: of answers to questions, how many are told. None: the usual; what a model has no use for is an error.
+    `places` name the texts in errors (None: by their number). `first` is the number of texts before
+    these, from which the random seeds follow.
 
-    A result is what the class that the family's record names in `answers` returns (pretrain/inference): `filled`, the text with its gaps
-    closed; `masks`, for each mask a list of {word, piece, id, probability}, likeliest first; `judged`, for each word {word, probability that it
-    was replaced}; `spans`, {sentinel: text, or None where the model wrote nothing}; `written`, what it writes alone. For a fine-tuned model it
-    is what its head answers (pretrain/finetune/predictors.py), or what it writes (pretrain/evaluation/generated_answers.py).
+    A result is that of the class which the family's record names as `answers` (pretrain/inference):
+    `filled`, the text with its gaps filled; `masks`, for each mask a list of {word, piece, id,
+    probability}, most probable first; `judged`, for each word {word, probability that it was
+    replaced}; `spans`, {sentinel: text, or None if the model generated nothing}; `written`, the
+    generated text. For a fine-tuned model it is the prediction of its head
+    (pretrain/finetune/predictors.py), or what it generates (predict_generated.py).
+
+    Args:
+      trained: the checkpoint.
+      top: number of predictions per mask; None for 5.
+      length: maximum number of generated tokens; None for 64, or that of the fine-tuning.
+      batch_size: texts per batch.
+      n_best: number of answers to each question; None for one.
+      strategy: how tokens are chosen, see `models.generation.generate`; None for greedy.
+      no_repeat_ngram: n-grams of this length are generated at most once.
+      seed: seed of the sampling.
+
+    Raises:
+      ValueError: for an option that the model does not support.
     """
     from models.config.base import EncoderConfig
     from models.config.heads import HeadedConfig
     from pretrain.families import family_of
 
-    asked = {"strategy": strategy, "no_repeat_ngram": no_repeat_ngram, "seed": seed}
-    decoding = {name: value for name, value in asked.items() if value is not None}
+    options = {"strategy": strategy, "no_repeat_ngram": no_repeat_ngram, "seed": seed}
+    decoding = {name: value for name, value in options.items() if value is not None}
     if isinstance(trained.run.model, HeadedConfig):
         if top is not None or length is not None or decoding:
             raise ValueError(
-                "a fine-tuned model tells what its head was taught: --top, --length and how to write are for others"
+                "a fine-tuned model predicts with its head; --top, --length and the decoding "
+                "options are for other models"
             )
-        from pretrain.finetune.predictors import head_of
-
-        head, several = head_of(trained.run.model), {} if n_best is None else {"n_best": n_best}
-        if not several.keys() <= {*head.options}:
-            raise ValueError(NOT_SEVERAL)
-        answer = head.answerer(trained, batch_size, **several)
-        return lambda texts, places, first=0: answer(texts, places)
+        return _predict_with_head(trained, batch_size, n_best)
     if n_best is not None:
         raise ValueError(NOT_SEVERAL)
     module, name = family_of(trained.run.model).answers.split(":")
@@ -105,21 +125,41 @@ def answerer(
         return _fill_masks(kind, trained, top, length, batch_size, decoding)
     if top is not None:
         raise ValueError(
-            "--top is for encoders, the answers for a [MASK]; the others write one text, and --top-k is what they draw its words of"
+            "--top is for encoders: the number of predictions per [MASK]. To sample from the most "
+            "probable tokens, use --top-k"
         )
     if trained.run.data.objective.name == "text2text":
-        from pretrain.evaluation.generated_answers import AnswerWriter
+        from pretrain.finetune.predict_generated import AnswerWriter
 
         return AnswerWriter(trained, length, batch_size, **decoding)
     return kind(trained, 64 if length is None else length, batch_size, **decoding)
 
 
-def _fill_masks(kind, trained, top, length, batch_size, decoding):
-    """`answerer` of an encoder that was trained on masked or replaced words."""
+def _predict_with_head(trained: Trained, batch_size: int, n_best: int | None) -> Answerer:
+    """Return the `answerer` of a model with a head."""
+    from pretrain.finetune.predictors import head_of
+
+    head, options = head_of(trained.run.model), {} if n_best is None else {"n_best": n_best}
+    if not options.keys() <= {*head.options}:
+        raise ValueError(NOT_SEVERAL)
+    answer = head.answerer(trained, batch_size, **options)
+    return lambda texts, places, first=0: answer(texts, places)
+
+
+def _fill_masks(
+    kind: Callable[..., Any],
+    trained: Trained,
+    top: int | None,
+    length: int | None,
+    batch_size: int,
+    decoding: dict[str, Any],
+) -> Answerer:
+    """Return the `answerer` of an encoder that was trained on masked or replaced tokens."""
     if length is not None or decoding:
         option = "--length" if length is not None else DECODING
         raise ValueError(
-            f"{option} is for models that write; an encoder fills each [MASK] with one piece"
+            f"{option} is for models that generate; an encoder fills each [MASK] with one token"
         )
     answer = kind(trained, 5 if top is None else top, batch_size)
+
     return lambda texts, places, first=0: answer(texts, places)

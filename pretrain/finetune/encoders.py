@@ -1,24 +1,34 @@
-"""Which pretrained models take a new head, and what of them it stands on."""
+"""Which pretrained models a head can be added to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from models.config.base import EncoderConfig
 from models.config.heads import ENCODERS
 from pretrain.families import family_of
 
+if TYPE_CHECKING:
+    from pretrain.inference.trained import Trained
+
 NAMES = ", ".join(kind.__name__ for kind in ENCODERS)
 
 
-def encoder_of(pretrained):
-    """Return the configuration of the encoder in a pretrained run, or in a fine-tuned one. Raises ValueError, which names what can be fine-tuned, where it has none."""
-    model = getattr(
-        pretrained.run.model, "encoder", pretrained.run.model
-    )  # of a fine-tuned one too
+def encoder_of(pretrained: Trained) -> Any:
+    """Return the configuration of the encoder of a pretrained or a fine-tuned run.
+
+    Raises:
+      ValueError: if it has none; names the models that have one.
+    """
+    model = getattr(pretrained.run.model, "encoder", pretrained.run.model)
     if not isinstance(model, EncoderConfig):
         raise ValueError(
-            f"{pretrained.workdir} is a run of a {type(model).__name__}; what is fine-tuned is one of {NAMES}, as pretrained"
+            f"{pretrained.workdir} is a run of a {type(model).__name__}; a head needs one of "
+            f"{NAMES}"
         )
     return model.as_encoder()
 
 
-def separators(encoder):
+def separators(encoder: EncoderConfig) -> int:
     """Return the number of [SEP]s between two texts."""
     return family_of(encoder).separators

@@ -1,29 +1,78 @@
-"""Labelled examples as `finetune` learns from them. What another kind of task reads has the same attributes and methods:
+"""Labelled texts as examples of `finetune`, and the interface of the examples of all tasks."""
 
-parts        {split: examples}, of which `train` tells how long an epoch is
-digest()     a fingerprint of all that is learned: whether a store was made of the same
-model(pretrained)       the configuration that learns from them; pretrained: an opened run (pretrain/inference/trained.py)
-objective(model)        how rows are made of them
-write(path, vocabulary) the store, with the digest in its manifest
-rows(objective, vocabulary)   of tasks where an example may be several rows: how many there are of `train`, an epoch
-metrics      of tasks where these follow from what was read: names in the place of the task's
-"""
+from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from data.examples import labelled, labelled_store
 from data.examples.labelled import records
 
+if TYPE_CHECKING:
+    from data.examples.labelled import Columns, Example
+    from data.vocabulary.load import Vocabulary
+    from models.config.heads import ClassifierConfig
+    from pretrain.inference.trained import Trained
+
+
+class TaskExamples(Protocol):
+    """The examples of a task.
+
+    They have the attribute `parts`, {split: examples}, unless they are `CountsRows`. An attribute
+    `metrics` replaces that of the task.
+    """
+
+    def digest(self) -> str:
+        """Return a fingerprint of the examples, which shows whether a store was made of them."""
+        ...
+
+    def model(self, pretrained: Trained) -> Any:
+        """Return the configuration of the model that learns from them."""
+        ...
+
+    def objective(self, model: Any) -> Any:
+        """Return the objective that makes rows of them."""
+        ...
+
+    def write(self, path: str, vocabulary: Vocabulary) -> None:
+        """Write the store, with the digest in its manifest."""
+        ...
+
+
+@runtime_checkable
+class CountsRows(Protocol):
+    """Examples whose epoch does not have one row per training example."""
+
+    def rows(self, objective: Any, vocabulary: Vocabulary) -> int:
+        """Return the number of rows of an epoch."""
+        ...
+
 
 class Labelled:
-    """Texts, or pairs, with a class or a score. names: of the classes, () for scores; columns: where they were found."""
+    """Texts, or pairs of texts, with a class or a score.
 
-    def __init__(self, task, parts, names, columns):
+    Attributes:
+      task: the `tasks.LabelTask`.
+      parts: {split: examples}.
+      names: the names of the classes; () for scores.
+      columns: the columns they were read from.
+    """
+
+    def __init__(
+        self,
+        task: Any,
+        parts: dict[str, list[Example]],
+        names: tuple[str, ...],
+        columns: Columns,
+    ) -> None:
         self.task, self.parts, self.names, self.columns = task, parts, names, columns
 
-    def digest(self):
+    def digest(self) -> str:
+        """Return a fingerprint of the examples and the names of the classes."""
         text = json.dumps(
             [
                 self.names,
@@ -32,13 +81,15 @@ class Labelled:
         )
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
-    def model(self, pretrained):
+    def model(self, pretrained: Trained) -> ClassifierConfig:
+        """Return the configuration of a classifier on the encoder of a pretrained model."""
         from models.config.heads import ClassifierConfig
         from pretrain.finetune.encoders import encoder_of
 
         return ClassifierConfig(encoder=encoder_of(pretrained), labels=self.names)
 
-    def objective(self, model):
+    def objective(self, model: ClassifierConfig) -> Any:
+        """Return the objective of the task for a model."""
         from pretrain.finetune.encoders import separators
 
         columns = (*self.columns.texts, self.columns.label)
@@ -46,86 +97,113 @@ class Labelled:
             length=min(128, model.length), separators=separators(model.encoder), columns=columns
         )
 
-    def write(self, path, vocabulary):
+    def write(self, path: str, vocabulary: Vocabulary) -> None:
+        """Write the store."""
         labelled_store.write_labelled(
             path, vocabulary, self.parts, self.names, digest=self.digest()
         )
 
 
-def gather(task, args, train, heldout, share):
-    """The `Labelled` examples of a `tasks.LabelTask`; share: of `train`, held out where `heldout` is None. Raises ValueError that names the line."""
+def gather(
+    task: Any, args: argparse.Namespace, train: str, heldout: str | None, share: float
+) -> Labelled:
+    """Return the labelled examples of a task.
+
+    Args:
+      task: the `tasks.LabelTask`.
+      args: the command line of the task.
+      train: the source of the training examples.
+      heldout: the source of the held-out examples, or None.
+      share: the share of `train` to hold out if `heldout` is None.
+
+    Raises:
+      ValueError: for a bad example; names the line.
+    """
     columns = labelled_columns(args.columns) if args.columns else columns_of(task, train)
     unread = frozenset() if args.columns else further(task, columns)
-    read = labelled.read(train, columns, task.label, unread)
+    examples = labelled.read(train, columns, task.label, unread)
     if task.words and not args.labels:
-        check_known(args.task, task.words, read)
-    labelled.check_several(read)
+        check_known(args.task, task.words, examples)
+    labelled.check_several(examples)
     names = ()
     if task.label is labelled.class_of:
         names = (
-            tuple(args.labels.split(",")) if args.labels else ordered(task, labelled.classes(read))
+            tuple(args.labels.split(","))
+            if args.labels
+            else ordered(task, labelled.classes(examples))
         )
     elif args.labels:
-        raise ValueError(f"--labels are names of classes; {args.task} has scores")
-    labelled.numbered(read, names)
-    parts = dict(
-        zip(
-            ("train", "heldout"),
-            (read, labelled.read(heldout, columns, task.label, unread))
-            if heldout
-            else labelled_store.part(read, share),
-        )
+        raise ValueError(f"--labels names classes; {args.task} has scores")
+    labelled.numbered(examples, names)
+    splits = (
+        (examples, labelled.read(heldout, columns, task.label, unread))
+        if heldout
+        else labelled_store.part(examples, share)
     )
+    parts: dict[str, Any] = dict(zip(("train", "heldout"), splits))
     labelled.numbered(parts["heldout"], names)
-    if told := labelled.alike(parts["heldout"]):
-        print(f"held out: {told}, of which scores tell little", file=sys.stderr)
+    if warning := labelled.alike(parts["heldout"]):
+        print(f"held out: {warning}, so its scores are not informative", file=sys.stderr)
     return Labelled(task, parts, names, columns)
 
 
-def labelled_columns(text):
+def labelled_columns(text: str) -> Columns:
+    """Return the columns of --columns TEXT[,TEXT],LABEL."""
     *texts, label = text.split(",")
     if len(texts) not in (1, 2) or not all((*texts, label)):
         raise ValueError(
-            f"--columns {text}: the name of a text, or of two, and that of the label, with commas between them"
+            f"--columns {text}: expected the names of one or two texts and of the label, separated "
+            "by commas"
         )
     return labelled.Columns(tuple(texts), label)
 
 
-def columns_of(task, source):
-    """The task's columns as the first record of a source names them. Raises ValueError, which tells all the ways, where none is there."""
+def columns_of(task: Any, source: str) -> Columns:
+    """Return those columns of a task that the first record of a source has.
+
+    Raises:
+      ValueError: if it has none of them; names all that are allowed.
+    """
     place, record = next(iter(records(source)), (source, None))
     if record is None:
-        raise ValueError(f"{source}: no examples in it")
+        raise ValueError(f"{source}: contains no examples")
     for columns in task.columns:
         if {*columns.texts, columns.label} <= record.keys():
             return columns
-    ways = " or ".join(",".join((*columns.texts, columns.label)) for columns in task.columns)
+    expected = " or ".join(",".join((*columns.texts, columns.label)) for columns in task.columns)
     raise ValueError(
-        f"{place}: has the columns {', '.join(map(repr, record))}; expected {ways}. --columns TEXT[,TEXT],LABEL names others"
+        f"{place}: has the columns {', '.join(map(repr, record))}; expected {expected}. To name "
+        "others, use --columns TEXT[,TEXT],LABEL"
     )
 
 
-def further(task, columns):
-    """The names of texts that the task would read beside those of `columns`, were they there."""
+def further(task: Any, columns: Columns) -> frozenset[str]:
+    """Return the columns of texts that the task would read in addition if the source had them."""
     ways = [set(way.texts) for way in task.columns]
     return frozenset().union(*(way for way in ways if way > set(columns.texts))) - set(
         columns.texts
     )
 
 
-def ordered(task, names):
-    """The names of classes as the task orders them, or as they are."""
+def ordered(task: Any, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of classes in the order of the task, if it has one for them."""
     return next((order for order in task.orders if set(order) == set(names)), names)
 
 
-def check_known(name, words, examples):
-    """Raise ValueError, which names the line, for a label that the task of that name has not: `words`, or in all lines the numbers of these."""
+def check_known(name: str, words: Sequence[str], examples: Sequence[Example]) -> None:
+    """Raise ValueError for a label that a task does not have; names the line.
+
+    Args:
+      name: the name of the task.
+      words: its labels. All examples may have their numbers instead.
+      examples: the examples.
+    """
     numbers = tuple(map(str, range(len(words))))
     allowed = numbers if examples[0].label in numbers else words
     for example in examples:
         if example.label not in allowed:
-            told = f"{', '.join(map(repr, words))}, or in all lines {', '.join(numbers)}"
-            remedy = "leave such lines out, name other classes by --labels, or take --task classification"
             raise ValueError(
-                f"{example.place}: the label {example.label!r} is none of {name}, whose labels are {told}: {remedy}"
+                f"{example.place}: the label {example.label!r} is not one of {name}, whose labels "
+                f"are {', '.join(map(repr, words))}, or in all lines {', '.join(numbers)}: remove "
+                "such lines, name other classes with --labels, or use --task classification"
             )

@@ -1,50 +1,64 @@
-"""The task of multiple choice: questions with some choices, of which one is right, as `finetune` learns from them."""
+"""The task of multiple choice: questions with several choices, one of which is correct."""
 
+from __future__ import annotations
+
+import argparse
 import hashlib
 import json
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from data.examples import labelled_store, multiple_choice
 
+if TYPE_CHECKING:
+    from data.objectives.multiple_choice import MultipleChoice
+    from data.vocabulary.load import Vocabulary
+    from models.config.heads import ChoiceConfig
+    from pretrain.inference.trained import Trained
+
 
 class ChoiceTask(NamedTuple):
-    """The right one of a question's choices."""
+    """Choose the correct one of a question's choices. The fields are those of `LabelTask`."""
 
     metrics: tuple[str, ...] = ("accuracy",)
     tfds: None = None
 
-    def read(self, args, train, heldout, share):
-        """The examples; as `examples.gather` has it."""
+    def read(
+        self, args: argparse.Namespace, train: str, heldout: str | None, share: float
+    ) -> Choices:
+        """Return the examples; the arguments are those of `labelled_task.gather`."""
         if args.columns or args.labels:
             raise ValueError(
-                f"--columns and --labels are of other tasks; questions have {multiple_choice.FORMS}, and label, the number of the right one"
+                "--columns and --labels are not for multiple_choice; its records have "
+                f"{multiple_choice.FORMS}, and label, the number of the correct choice"
             )
-        read = multiple_choice.read(train)
-        count = len(read[0].texts) - 1
-        if len({example.label for example in read}) < 2:
+        examples = multiple_choice.read(train)
+        count = len(examples[0].texts) - 1
+        if len({example.label for example in examples}) < 2:
             raise ValueError(
-                f"{train}: the right choice is number {read[0].label} of all {len(read):,} questions; shuffle the choices"
+                f"{train}: the correct choice of all {len(examples):,} questions is number "
+                f"{examples[0].label}; shuffle the choices"
             )
-        return Choices(
-            dict(
-                zip(
-                    ("train", "heldout"),
-                    (read, multiple_choice.read(heldout, count))
-                    if heldout
-                    else labelled_store.part(read, share),
-                )
-            ),
-            count,
+        splits = (
+            (examples, multiple_choice.read(heldout, count))
+            if heldout
+            else labelled_store.part(examples, share)
         )
+        return Choices(dict(zip(("train", "heldout"), splits)), count)
 
 
 class Choices:
-    """Questions, as pretrain/finetune/labelled_task.py says. count: of the choices of each."""
+    """Questions with choices, see `labelled_task.TaskExamples`.
 
-    def __init__(self, parts, count):
+    Attributes:
+      parts: {split: questions}.
+      count: the number of choices of each question.
+    """
+
+    def __init__(self, parts: dict[str, list[Any]], count: int) -> None:
         self.parts, self.count = parts, count
 
-    def digest(self):
+    def digest(self) -> str:
+        """Return a fingerprint of the questions."""
         text = json.dumps(
             [
                 self.count,
@@ -53,13 +67,15 @@ class Choices:
         )
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
-    def model(self, pretrained):
+    def model(self, pretrained: Trained) -> ChoiceConfig:
+        """Return the configuration of a multiple-choice model on a pretrained encoder."""
         from models.config.heads import ChoiceConfig
         from pretrain.finetune.encoders import encoder_of
 
         return ChoiceConfig(encoder=encoder_of(pretrained))
 
-    def objective(self, model):
+    def objective(self, model: ChoiceConfig) -> MultipleChoice:
+        """Return the objective for a model."""
         from data.objectives.multiple_choice import MultipleChoice
         from pretrain.finetune.encoders import separators
 
@@ -67,7 +83,8 @@ class Choices:
             length=min(128, model.length), choices=self.count, separators=separators(model.encoder)
         )
 
-    def write(self, path, vocabulary):
+    def write(self, path: str, vocabulary: Vocabulary) -> None:
+        """Write the store."""
         labelled_store.write_labelled(
             path, vocabulary, self.parts, tuple(map(str, range(self.count))), digest=self.digest()
         )

@@ -1,73 +1,105 @@
-"""Several tasks in one run of a model that writes, so that one T5 does all (Raffel et al. 2019, section 2.4).
+"""Several tasks in one run of a generative model (Raffel et al. 2019, section 2.4).
 
     --task cola=cola.tsv --task sst2=sst2.jsonl --heldout sst2=dev.jsonl
 
-Each task is a source of the store, whose rows carry its prefix. They are mixed in proportion to their examples, with a limit (section 3.5.2).
+Each task is a source of the store, whose rows start with the task's prefix. They are mixed in
+proportion to their examples, with a limit (section 3.5.2).
 """
+
+from __future__ import annotations
 
 import argparse
 import dataclasses
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from data.examples.text2text import write_sources
 from data.objectives.text2text import Text2Text
-from pretrain.finetune.text2text_task import WRITERS, as_text, writes_answers
+from pretrain.finetune.text2text_task import WRITERS, Texts, as_text, writes_answers
+
+if TYPE_CHECKING:
+    from data.vocabulary.load import Vocabulary
+    from pretrain.inference.trained import Trained
 
 OF_EACH = ("heldout", "columns", "prefix", "labels")  # options that each task may have
 
 
-def separated(args):
-    """The command line of each task: with `task` a name, and `train` and the options OF_EACH texts, or None. Raises ValueError.
+def separated(args: argparse.Namespace) -> list[argparse.Namespace]:
+    """Return the command line of each task.
 
-    `--task NAME` and `--task NAME=FILE` are one task, whose options stand as they are; of several each is NAME=VALUE.
+    In each, `task` is a name, and `train` and the options of OF_EACH are texts or None. With one
+    task `--task NAME` or `--task NAME=FILE`, options have plain values; with several tasks each
+    value is NAME=VALUE.
+
+    Raises:
+      ValueError: for options that contradict each other or name another task.
     """
     given = [task.partition("=")[::2] for task in args.task]
     names = [name for name, _ in given]
     for name, file in given:
         if names.count(name) > 1:
             raise ValueError(
-                f"--task {name}, twice: a task is told from another by its prefix, which is its name; join the files"
+                f"--task {name} is given twice; tasks differ by their prefix, which is the name. "
+                "Join the files"
             )
         if file and args.train:
             raise ValueError(f"--train {args.train} and --task {name}={file}: give one of them")
         if len(given) > 1 and args.train:
             raise ValueError(
-                f"--task {', '.join(names)}: several tasks, of which each has a file of its own: --task NAME=FILE instead of --train"
+                f"--task {', '.join(names)}: several tasks need one file each: --task NAME=FILE "
+                "instead of --train"
             )
     if len(given) == 1 and args.limit is not None:
-        raise ValueError("--limit is of several tasks: so many examples of each, at most")
+        raise ValueError("--limit needs several tasks: it is the maximal number of examples each")
     if args.limit is not None and args.limit < 1:
-        raise ValueError(f"--limit {args.limit}: at least 1")
+        raise ValueError(f"--limit {args.limit}: must be at least 1")
     options = {option: _of_each(option, getattr(args, option), names) for option in OF_EACH}
-    each = []
+    separate = []
     for name, file in given:
         own = {"task": name, "train": file or args.train} | {
-            option: found.get(name) for option, found in options.items()
+            option: values.get(name) for option, values in options.items()
         }
         if len(given) > 1 and own["heldout"]:
-            own["held_out"] = None  # the share is of the others
-        each.append(argparse.Namespace(**vars(args) | own))
-    return each
+            own["held_out"] = None  # the share is for tasks without a held-out file
+        separate.append(argparse.Namespace(**vars(args) | own))
+    return separate
 
 
-def _of_each(option, values, names):
-    """{name: value} of an option that may have been given several times."""
+def _of_each(option: str, values: Sequence[str] | None, names: Sequence[str]) -> dict[str, str]:
+    """Return the values of an option by the names of the tasks."""
     if len(names) == 1:
         return {names[0]: values[-1]} if values else {}
-    found = {}
+    by_name = {}
     for value in values or ():
         name, equals, text = value.partition("=")
         if name not in names or not equals:
             raise ValueError(
-                f"--{option} {value}: of several tasks NAME=VALUE, and NAME is one of {', '.join(names)}"
+                f"--{option} {value}: several tasks need NAME=VALUE, where NAME is one of "
+                f"{', '.join(names)}"
             )
-        found[name] = text
-    return found
+        by_name[name] = text
+    return by_name
 
 
-def together(args, names, gathered, pretrained):
-    """(task, examples) of what was gathered of each task, as the pretrained model learns it. Raises ValueError where it cannot."""
+def together(
+    args: argparse.Namespace,
+    names: Sequence[str],
+    gathered: Sequence[tuple[Any, Any]],
+    pretrained: Trained,
+) -> tuple[Any, Any]:
+    """Return one task and its examples, as the pretrained model learns them.
+
+    Args:
+      args: the command line of all tasks.
+      names: the names of the tasks.
+      gathered: (task, examples) of each task.
+      pretrained: the pretrained model. A generative one learns all tasks as text.
+
+    Raises:
+      ValueError: if the model cannot learn the tasks.
+    """
     if writes_answers(pretrained.run.model):
         gathered = [
             (task, as_text(name, examples, pretrained))
@@ -75,7 +107,8 @@ def together(args, names, gathered, pretrained):
         ]
     elif len(names) > 1:
         raise ValueError(
-            f"--task {args.task}: what learns several tasks in one run are {' and '.join(WRITERS)}; {pretrained.workdir} takes one"
+            f"--task {args.task}: only {' and '.join(WRITERS)} can learn several tasks in one run; "
+            f"{pretrained.workdir} learns one"
         )
     if len(names) == 1:
         return gathered[0]
@@ -85,31 +118,36 @@ def together(args, names, gathered, pretrained):
 
 
 class Several:
-    """Tasks as one set of examples, as pretrain/finetune/labelled_task.py says.
+    """Several tasks as one set of examples, see `labelled_task.TaskExamples`.
 
-    tasks: {name: `texts.Texts`}; limit: how many examples of each an epoch has at most, or None.
+    Attributes:
+      tasks: {name: examples}.
+      limit: the maximal number of examples of each task in an epoch, or None.
+      spec: the objective of all tasks.
     """
 
     metrics = ("mean",)
 
-    def __init__(self, tasks, limit):
+    def __init__(self, tasks: Mapping[str, Texts], limit: int | None) -> None:
         self.tasks, self.limit = tasks, limit
-        forms = (
+        task_objectives = (
             dataclasses.replace(texts.spec, task=name, metrics=texts.metrics)
             for name, texts in tasks.items()
         )
-        self.spec = Text2Text(tasks=tuple(forms))
+        self.spec = Text2Text(tasks=tuple(task_objectives))
 
     @property
-    def rates(self):
-        """How many examples of each task an epoch has."""
+    def rates(self) -> list[float]:
+        """The number of examples of each task in an epoch."""
         counts = [len(texts.parts["train"]) for texts in self.tasks.values()]
         return [float(count if self.limit is None else min(count, self.limit)) for count in counts]
 
-    def rows(self, objective, vocabulary):
+    def rows(self, objective: Text2Text, vocabulary: Vocabulary) -> int:
+        """Return the number of rows of an epoch."""
         return int(sum(self.rates))
 
-    def digest(self):
+    def digest(self) -> str:
+        """Return a fingerprint of the examples and their rates."""
         text = json.dumps(
             [
                 self.spec.describe_pairs(),
@@ -119,23 +157,26 @@ class Several:
         )
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
-    def model(self, pretrained):
+    def model(self, pretrained: Trained) -> Any:
+        """Return the configuration of the pretrained model."""
         return next(iter(self.tasks.values())).model(pretrained)
 
-    def objective(self, model):
-        own = [texts.objective(model) for texts in self.tasks.values()]
+    def objective(self, model: Any) -> Text2Text:
+        """Return the objective for a model, whose rows fit the longest of the tasks."""
+        task_objectives = [texts.objective(model) for texts in self.tasks.values()]
         longest = {
-            key: max(getattr(each, key) for each in own) for key in ("length", "target_length")
+            key: max(getattr(each, key) for each in task_objectives)
+            for key in ("length", "target_length")
         }
-        return dataclasses.replace(self.spec, start_of_text=own[0].start_of_text, **longest)
-
-    def write(self, path, vocabulary):
-        sources = {name: texts.parts for name, texts in self.tasks.items()}
-        write_sources(path, vocabulary, self.spec, sources, self.rates, digest=self.digest())
-        print(
-            f"{path}: "
-            + ", ".join(
-                f"{name} {rate / sum(self.rates):.1%}" for name, rate in zip(sources, self.rates)
-            )
-            + " of the rows"
+        return dataclasses.replace(
+            self.spec, start_of_text=task_objectives[0].start_of_text, **longest
         )
+
+    def write(self, path: str, vocabulary: Vocabulary) -> None:
+        """Write the store and print the share of each task."""
+        sources: dict[str, dict] = {name: texts.parts for name, texts in self.tasks.items()}
+        write_sources(path, vocabulary, self.spec, sources, self.rates, digest=self.digest())
+        shares = ", ".join(
+            f"{name} {rate / sum(self.rates):.1%}" for name, rate in zip(sources, self.rates)
+        )
+        print(f"{path}: {shares} of the rows")

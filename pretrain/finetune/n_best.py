@@ -1,8 +1,11 @@
-"""The likeliest answers to a question, where `predict --n-best` asks for more than one.
+"""The most probable answers to a question, for `predict --n-best`.
 
-L row length   C tokens of the row's part of the context   M tokens of a span, at most
+L row length   C tokens of the context in a row   M maximal tokens of a span   N candidate spans
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +14,15 @@ from pretrain.evaluation.qa_spans import LONGEST
 
 
 class Candidate(NamedTuple):
-    """A span of the context with the sum of its two logits and its probability in its row. answer "" without characters: no answer."""
+    """A span of the context, or no answer.
+
+    Attributes:
+      answer: its text; "" for no answer.
+      start: its first character; None for no answer.
+      end: the character after its last; None for no answer.
+      score: the sum of its two logits.
+      probability: its probability in its row.
+    """
 
     answer: str
     start: int | None
@@ -20,41 +31,74 @@ class Candidate(NamedTuple):
     probability: float
 
 
-def best(candidates, count):
-    """[Candidate]: of equal texts the one that scores best, and of these the best `count`, best first; of equal scores the first."""
-    found = {}
-    for one in sorted(candidates, key=lambda one: -one.score):
-        found.setdefault(one.answer, one)
-    return list(found.values())[:count]
+def best(candidates: Iterable[Candidate], count: int) -> list[Candidate]:
+    """Return the best `count` candidates with different texts, best first.
+
+    Of equal texts the one with the best score is taken, of equal scores the first.
+    """
+    by_text: dict[str, Candidate] = {}
+    for candidate in sorted(candidates, key=lambda candidate: -candidate.score):
+        by_text.setdefault(candidate.answer, candidate)
+    return list(by_text.values())[:count]
 
 
-def of_row(logits_L2, context, held, total, spelt, count):
-    """The best `count` candidates of a row, whose texts differ: among them are all that `best` takes of this row.
+def of_row(
+    logits_L2: np.ndarray,
+    context: int,
+    held: int,
+    total: float,
+    spelt: Callable[[int, int], tuple[str, int, int]],
+    count: int,
+) -> list[Candidate]:
+    """Return the best `count` candidates of a row with different texts.
 
-    context, held: the part of the context is the row's tokens [context, context + held). total: the logarithm of what a probability is a share
-    of (answer_span.predict_spans). spelt: (first, last token of the part) -> (text, its first character, the one behind its last).
+    They include all candidates of this row that `best` selects.
+
+    Args:
+      logits_L2: the logits of the first and the last token.
+      context: the first token of the context in the row.
+      held: the number of tokens of the context in the row.
+      total: the log of the normalizer of the probabilities (answer_span.predict_spans).
+      spelt: a function (first, last token of the span) -> (text, first character, end).
+      count: the number of candidates.
     """
     begin_C, end_C = logits_L2[context : context + held].T
     ends_CM = np.lib.stride_tricks.sliding_window_view(
         np.pad(end_C, (0, LONGEST - 1), constant_values=-np.inf), LONGEST
     )
     scores_N = (begin_C[:, None] + ends_CM).ravel()
-    found = {}
-    for at in np.argsort(-scores_N, kind="stable"):
-        if len(found) == count or scores_N[at] == -np.inf:
+    by_text: dict[str, Candidate] = {}
+    for index in np.argsort(-scores_N, kind="stable"):
+        if len(by_text) == count or scores_N[index] == -np.inf:
             break
-        first, more = divmod(int(at), LONGEST)
-        score = float(scores_N[at])
-        text, start, end = spelt(first, first + more)
-        found.setdefault(text, Candidate(text, start, end, score, float(np.exp(score - total))))
-    return list(found.values())
+        first, extra = divmod(int(index), LONGEST)
+        score = float(scores_N[index])
+        text, start, end = spelt(first, first + extra)
+        by_text.setdefault(text, Candidate(text, start, end, score, float(np.exp(score - total))))
+    return list(by_text.values())
 
 
-def with_silence(candidates, null, probability, threshold, count):
-    """The same with "no answer" where it belongs: before what it scores above by more than the threshold. null: its logit."""
-    at = next(
-        (i for i, one in enumerate(candidates) if null - one.score > threshold), len(candidates)
+def with_silence(
+    candidates: Sequence[Candidate],
+    null: float,
+    probability: float,
+    threshold: float,
+    count: int,
+) -> list[Candidate]:
+    """Return the best `count` of the candidates and "no answer".
+
+    "No answer" precedes the first candidate whose score it exceeds by more than the threshold.
+
+    Args:
+      candidates: the candidates, best first.
+      null: the score of "no answer".
+      probability: the probability of "no answer".
+      threshold: the threshold of the model.
+      count: the number of answers.
+    """
+    index = next(
+        (i for i, candidate in enumerate(candidates) if null - candidate.score > threshold),
+        len(candidates),
     )
-    return [*candidates[:at], Candidate("", None, None, null, probability), *candidates[at:]][
-        :count
-    ]
+    no_answer = Candidate("", None, None, null, probability)
+    return [*candidates[:index], no_answer, *candidates[index:]][:count]

@@ -1,12 +1,16 @@
-"""Answers to questions by a fine-tuned model, as `predict` tells them: the best span of a context, however long it is.
+"""Answers to questions by a fine-tuned model: the best span of a context of any length.
 
-Rows are gathered by length, so that few shapes are compiled and little padding is computed.
+Rows are batched by length, so that few shapes are compiled and little padding is computed.
 
-B batch   L row length
+B batch   L row length   Q questions
 """
 
+from __future__ import annotations
+
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -24,125 +28,161 @@ from pretrain.finetune.qa_task import settled
 from pretrain.inference.batching import batches, named, padded, power
 from pretrain.training.losses.answer_span import predict_spans
 
+if TYPE_CHECKING:
+    from pretrain.inference.trained import Trained
+
 COLUMNS = ("question", "context")
 
 
-def reader(trained):
-    """A function (record, place) -> (question, context); place: None on the command line."""
+def reader(trained: Trained) -> Callable[[dict[str, Any], str | None], tuple[str, ...]]:
+    """Return a function (record, place) that returns the question and the context of a record.
+
+    The place is None on the command line.
+    """
     return lambda record, place: read_texts(record, place or "the command line", COLUMNS)
 
 
-def told(texts, result):
-    """The question, the context and the answer as lines for a person."""
-    return "\n".join(
-        [
-            *texts,
-            *(
-                f"    {one['probability']:7.2%}  {one['answer'] or '(no answer)'}"
-                for one in result.get("n_best", [result])
-            ),
-        ]
+def told(texts: Sequence[str], result: dict[str, Any]) -> str:
+    """Return a question, its context and its answers, formatted for the terminal."""
+    answers = (
+        f"    {answer['probability']:7.2%}  {answer['answer'] or '(no answer)'}"
+        for answer in result.get("n_best", [result])
     )
+    return "\n".join([*texts, *answers])
 
 
 class AnswerPredictor:
-    """Calling it with pairs (question, context) gives {"answer", "start", "end", "score", "probability", "null_score"} of each.
+    """Predicts answers to pairs (question, context).
 
-    start, end: characters of the context as it was given. score: the sum of the span's two logits, null_score: that of "no answer";
-    probability: the model's, of the first token times that of the last, in the row that the span stands in. Where no answer is told, `answer`
-    is "", start and end are None, and the probability is that of no answer. n_best: so many answers are in `n_best`, a list of the first five
-    of these keys, best first; there "no answer" of a model that knows it has null_score as its score. A question that is longer than
-    `objective.question` tokens is cut as in training, and its result has "cut": true.
+    A result is {"answer", "start", "end", "score", "probability", "null_score"}:
+
+    start, end   characters of the context; None for no answer, whose `answer` is ""
+    score        sum of the span's two logits
+    null_score   score of "no answer"
+    probability  probability of the first token times that of the last, in the row of the span; for
+                 no answer, that of no answer
+
+    With `n_best`, `n_best` is a list of that many answers with the first five of these keys, best
+    first, where "no answer" has null_score as its score. A question that is longer than
+    `objective.question` tokens is truncated as in training, and its result has "cut": true.
     """
 
-    def __init__(self, trained, batch_size, n_best=0):
-        self.config, self.objective = settled(trained).model, trained.run.data.objective
-        self.model, self.params, self.vocabulary, self.batch_size = (
-            build(trained.run.model, **make_local_hooks()),
-            trained.params,
-            trained.vocabulary,
-            batch_size,
-        )
-        self.n_best = n_best
+    def __init__(self, trained: Trained, batch_size: int, n_best: int = 0) -> None:
+        self.config: Any = settled(trained).model
+        self.objective: Any = trained.run.data.objective
+        self.model = build(trained.run.model, **make_local_hooks())
+        self.params, self.vocabulary = trained.params, trained.vocabulary
+        self.batch_size, self.n_best = batch_size, n_best
 
-    def __call__(self, texts, places):
-        """[result] of pairs; `places` name them in errors (None: by their number)."""
-        asked = []
+    def __call__(
+        self, texts: Sequence[tuple[str, str]], places: Sequence[str | None]
+    ) -> list[dict[str, Any]]:
+        """Return the result of each pair; `places` name them in errors (None: their number)."""
+        questions = []
         for (question, context), place in zip(texts, named(places)):
             text_of(context, f"{place}: column 'context'")
-            asked.append(
-                Question("", text_of(question, f"{place}: column 'question'"), context, (), place)
-            )
-        encoded, contexts = encode(self.vocabulary, asked), [one.context for one in asked]
-        rows, candidates = [], [[] for _ in asked]
-        for batch, judged_B7, logits_BL2 in self._scored(encoded):
-            rows.append(judged_B7)
+            question = text_of(question, f"{place}: column 'question'")
+            questions.append(Question("", question, context, (), place))
+        encoded = encode(self.vocabulary, questions)
+        contexts = [question.context for question in questions]
+        rows, candidates = [], [[] for _ in questions]
+        for batch, rows_B7, logits_BL2 in self._scored(encoded):
+            rows.append(rows_B7)
             if self.n_best:
-                self._collect(candidates, batch, judged_B7, logits_BL2, encoded, contexts)
-        found = qa_spans.chosen(np.concatenate(rows), len(asked))
-        spelt = qa_spans.spelt(found, encoded, contexts)
-        silent = self.config.unanswerable & (found.doubts > self.threshold)
+                self._collect(candidates, batch, rows_B7, logits_BL2, encoded, contexts)
+        found = qa_spans.chosen(np.concatenate(rows), len(questions))
+        spans = qa_spans.spelt(found, encoded, contexts)
+        silent_Q = self.config.unanswerable & (found.doubts > self.threshold)
         begin_Q, end_Q = encoded.spans_Q6[:, :2].T
         cut_Q = end_Q - begin_Q > self.objective.question
-        if cut := int(cut_Q.sum()):
+        if num_cut := int(cut_Q.sum()):
             print(
-                f"{cut:,} of {len(asked):,} questions are longer than {self.objective.question} tokens and were cut",
+                f"{num_cut:,} of {len(questions):,} questions are longer than "
+                f"{self.objective.question} tokens and were truncated",
                 file=sys.stderr,
             )
         return [
-            self._result(i, spelt[i], found, silent[i], candidates[i])
+            self._result(i, spans[i], found, silent_Q[i], candidates[i])
             | ({"cut": True} if cut_Q[i] else {})
-            for i in range(len(asked))
+            for i in range(len(questions))
         ]
 
     @property
-    def threshold(self):
+    def threshold(self) -> float:
+        """The difference of scores above which "no answer" is predicted."""
         return self.config.threshold or 0.0
 
-    def _scored(self, encoded):
-        """(batch, what `answer_span.predict_spans` tells of its rows, their logits) of rows of like lengths."""
+    def _scored(
+        self, encoded: Any
+    ) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]]:
+        """Yield batches of rows of similar lengths.
+
+        Yields:
+          The batch; the rows of `answer_span.predict_spans`, [B, 7]; and the logits, [B, L, 2].
+        """
         table, rows = window_rows(self.objective, encoded.tokens, encoded.spans_Q6, self.vocabulary)
         lengths = [
             min(padded(length), self.objective.length)
             for length in (table.context_R + table.held_R + 1).tolist()
         ]
-        for which in batches(lengths, self.batch_size):
-            count, length = len(which), lengths[which[0]]
-            batch = rows(
-                np.array(which + which[:1] * (power(count) - count))
-            )  # filled up with its first row
+        for indices in batches(lengths, self.batch_size):
+            count, length = len(indices), lengths[indices[0]]
+            # The batch is filled up with its first row.
+            batch = rows(np.array(indices + indices[:1] * (power(count) - count)))
             batch = {
                 key: array[:, :length] if array.ndim == 2 else array for key, array in batch.items()
             }
-            judged_B7, logits_BL2 = jax.device_get(
-                _best(
-                    self.model,
-                    self.params,
-                    batch | {"label_weights": np.ones(power(count), np.float32)},
-                )
-            )
-            yield batch, judged_B7[:count], logits_BL2[:count]
+            weighted = batch | {"label_weights": np.ones(power(count), np.float32)}
+            rows_B7, logits_BL2 = jax.device_get(_best(self.model, self.params, weighted))
+            yield batch, rows_B7[:count], logits_BL2[:count]
 
-    def _collect(self, candidates, batch, judged_B7, logits_BL2, encoded, contexts):
-        """Add the best candidates of each row to those of its question."""
-        for row, (judged_7, logits_L2) in enumerate(zip(judged_B7, logits_BL2)):
+    def _collect(
+        self,
+        candidates: list[list[n_best.Candidate]],
+        batch: dict[str, np.ndarray],
+        rows_B7: np.ndarray,
+        logits_BL2: np.ndarray,
+        encoded: Any,
+        contexts: Sequence[str],
+    ) -> None:
+        """Add the best candidates of each row of a batch to those of its question."""
+        for row, (row_7, logits_L2) in enumerate(zip(rows_B7, logits_BL2)):
             question, context, skipped = (
                 int(batch[key][row])
                 for key in ("question_ids", "context_starts", "context_offsets")
             )
-            text, at = contexts[question], int(encoded.spans_Q6[question, 2]) + skipped
+            text, offset = contexts[question], int(encoded.spans_Q6[question, 2]) + skipped
 
-            def spelt(first, last, text=text, at=at):
-                start, end = int(encoded.begins_T[at + first]), int(encoded.ends_T[at + last])
+            def spelt(
+                first: int, last: int, text: str = text, offset: int = offset
+            ) -> tuple[str, int, int]:
+                start = int(encoded.begins_T[offset + first])
+                end = int(encoded.ends_T[offset + last])
                 return text[start:end], start, end
 
-            held = int(batch["attention_mask"][row].sum()) - 1 - context
+            length = int(batch["attention_mask"][row].sum()) - 1 - context
             candidates[question] += n_best.of_row(
-                logits_L2, context, held, float(judged_7[5]), spelt, self.n_best
+                logits_L2, context, length, float(row_7[5]), spelt, self.n_best
             )
 
-    def _result(self, i, spelt, found, silent, candidates):
-        text, start, end = ("", None, None) if silent else spelt
+    def _result(
+        self,
+        i: int,
+        span: tuple[str, int, int],
+        found: qa_spans.Chosen,
+        silent: bool,
+        candidates: list[n_best.Candidate],
+    ) -> dict[str, Any]:
+        """Return the result of question `i`.
+
+        Args:
+          i: the number of the question.
+          span: text, first character and end of its best span.
+          found: the best spans of all questions.
+          silent: whether the prediction is "no answer".
+          candidates: the candidates of the question, for `n_best`.
+        """
+        text, start, end = ("", None, None) if silent else span
         result = {
             "answer": text,
             "start": start,
@@ -153,21 +193,21 @@ class AnswerPredictor:
         }
         if not self.n_best:
             return result
-        several = n_best.best(candidates, self.n_best)
+        answers = n_best.best(candidates, self.n_best)
         if self.config.unanswerable:
-            several = n_best.with_silence(
-                several,
+            answers = n_best.with_silence(
+                answers,
                 result["null_score"],
                 float(found.null_probabilities[i]),
                 self.threshold,
                 self.n_best,
             )
-        return result | {"n_best": [one._asdict() for one in several]}
+        return result | {"n_best": [answer._asdict() for answer in answers]}
 
 
 @partial(jax.jit, static_argnames="model")
-def _best(model, params, batch):
-    """What `answer_span.predict_spans` tells of each row, and its two logits a token, float32 [B, L, 2]."""
+def _best(model: Any, params: Any, batch: dict[str, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    """Return the rows of `answer_span.predict_spans`, [B, 7], and the logits, [B, L, 2]."""
     logits_BL2 = model.apply(
         {"params": params}, batch["token_ids"], batch["attention_mask"], batch["token_type_ids"]
     )

@@ -1,39 +1,48 @@
-"""The choice for a question that a fine-tuned model takes.
+"""The choices of a fine-tuned model for questions.
 
 B questions of a batch   C choices of each   L row length   N = B * C rows
 """
 
+from __future__ import annotations
+
 import sys
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import jax
 
-from data.examples.multiple_choice import question_of
+from data.examples.multiple_choice import Question, question_of
 from models import build
 from pretrain.convert import name_of, tokenizer
 from pretrain.distributed.model_hooks import make_local_hooks
 from pretrain.inference.batching import batches, fill, padded, power
 
+if TYPE_CHECKING:
+    from pretrain.inference.trained import Trained
+
 
 class ChoicePredictor:
-    """Calling it with questions, each a `data.examples.multiple_choice.Question`, gives {"choice", "number", "probability", "probabilities"} of each.
+    """Predicts {"choice", "number", "probability", "probabilities"} of questions with choices.
 
-    A question may have another number of choices than those of training. What is longer than a row of training is cut as there, and the
-    result has "cut": true.
+    A question may have a different number of choices than those in training. One that is longer
+    than a row in training is truncated as there, and its result has "cut": true.
     """
 
-    def __init__(self, trained, batch_size):
+    def __init__(self, trained: Trained, batch_size: int) -> None:
+        objective: Any = trained.run.data.objective
         self.params, self.pad, self.batch_size = trained.params, trained.vocabulary.pad, batch_size
         self.tokenizer = tokenizer.build(trained.vocabulary, name_of(trained.run.model))
-        self.length = trained.run.data.objective.length
+        self.length = objective.length
         self.tokenizer.enable_truncation(self.length, strategy="longest_first")
-        model = build(trained.run.model, **make_local_hooks())
+        model: Any = build(trained.run.model, **make_local_hooks())
         self.scores = jax.jit(
             lambda params, *arrays: jax.nn.softmax(model.apply({"params": params}, *arrays))
         )
 
-    def __call__(self, questions, places):
-        """[result] of questions."""
+    def __call__(
+        self, questions: Sequence[Question], places: Sequence[str | None]
+    ) -> list[dict[str, Any]]:
+        """Return the result of each question."""
         rows = [
             self.tokenizer.encode_batch([(question.texts[0], text) for text in question.texts[1:]])
             for question in questions
@@ -48,22 +57,24 @@ class ChoicePredictor:
             )
             for i, probabilities_C in zip(batch, probabilities_BC):
                 number = max(range(len(probabilities_C)), key=probabilities_C.__getitem__)
-                told = {
+                result = {
                     "choice": questions[i].choices[number],
                     "number": number,
                     "probability": probabilities_C[number],
+                    "probabilities": probabilities_C,
                 }
-                cut = {"cut": True} if any(encoding.overflowing for encoding in rows[i]) else {}
-                results[i] = told | {"probabilities": probabilities_C} | cut
-        if cut := sum("cut" in result for result in results):
+                is_cut = any(encoding.overflowing for encoding in rows[i])
+                results[i] = result | ({"cut": True} if is_cut else {})
+        if num_cut := sum("cut" in result for result in results):
             print(
-                f"{cut:,} of {len(questions):,} questions are longer than a row of {self.length} tokens and were cut",
+                f"{num_cut:,} of {len(questions):,} questions are longer than a row of "
+                f"{self.length} tokens and were truncated",
                 file=sys.stderr,
             )
         return results
 
-    def _probabilities(self, rows, L):
-        """float [B, C] of questions that have as many choices."""
+    def _probabilities(self, rows: Sequence[Sequence[Any]], L: int) -> list[list[float]]:
+        """Return the probabilities [B, C] of questions with the same number of choices."""
         C, B = len(rows[0]), power(len(rows))
         encodings = [encoding for row in rows for encoding in row]
         tokens_NL, valid_NL = fill([encoding.ids for encoding in encodings], B * C, L, self.pad)
@@ -72,17 +83,20 @@ class ChoicePredictor:
         return jax.device_get(self.scores(self.params, *arrays))[: len(rows)].tolist()
 
 
-def reader(trained):
-    """A function (record, place) -> the `Question` in it; place: None on the command line."""
+def reader(trained: Trained) -> Callable[[dict[str, Any], str | None], Question]:
+    """Return a function (record, place) that returns the question of a record.
+
+    The place is None on the command line.
+    """
     return lambda record, place: question_of(record, place or "the command line")
 
 
-def told(question, result):
-    """A question with its choices, the one that is taken first, as lines for a person."""
-    likely = sorted(zip(result["probabilities"], question.choices), key=lambda pair: -pair[0])
+def told(question: Question, result: dict[str, Any]) -> str:
+    """Return a question with its choices, most probable first, formatted for the terminal."""
+    ranked = sorted(zip(result["probabilities"], question.choices), key=lambda pair: -pair[0])
     return "\n".join(
         [
             question.texts[0],
-            *(f"    {probability:7.2%}  {choice}" for probability, choice in likely),
+            *(f"    {probability:7.2%}  {choice}" for probability, choice in ranked),
         ]
     )

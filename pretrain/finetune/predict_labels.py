@@ -1,13 +1,16 @@
-"""Labels and scores of texts and pairs by a fine-tuned model.
+"""Labels and scores of texts and pairs of texts by a fine-tuned model.
 
-Rows are gathered by length, so that few shapes are compiled and little padding is computed.
+Rows are batched by length, so that few shapes are compiled and little padding is computed.
 
 B batch   L row length   C classes
 """
 
+from __future__ import annotations
+
 import sys
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
@@ -18,26 +21,31 @@ from pretrain.convert import name_of, tokenizer
 from pretrain.distributed.model_hooks import make_local_hooks
 from pretrain.inference.batching import batches, fill, named, padded, power
 
+if TYPE_CHECKING:
+    from pretrain.inference.trained import Trained
+
 
 class Labels:
-    """Calling it with texts, each a tuple of one or two, gives {"label", "probability", "probabilities"} or {"score"} of each.
+    """Predicts {"label", "probability", "probabilities"} or {"score"} of tuples of texts.
 
-    What is longer than a row of its training is cut as there (data/rows/labelled.py), and the result has "cut": true.
+    Texts that are longer than a row in training are truncated as there (data/rows), and the result
+    has "cut": true.
     """
 
-    def __init__(self, trained, batch_size):
-        self.model, self.params, self.labels = (
-            build(trained.run.model, **make_local_hooks()),
-            trained.params,
-            trained.run.model.labels,
-        )
+    def __init__(self, trained: Trained, batch_size: int) -> None:
+        config: Any = trained.run.model
+        objective: Any = trained.run.data.objective
+        self.model = build(config, **make_local_hooks())
+        self.params, self.labels = trained.params, config.labels
         self.pad, self.batch_size = trained.vocabulary.pad, batch_size
-        self.tokenizer = tokenizer.build(trained.vocabulary, name_of(trained.run.model))
-        self.length = trained.run.data.objective.length
+        self.tokenizer = tokenizer.build(trained.vocabulary, name_of(config))
+        self.length = objective.length
         self.tokenizer.enable_truncation(self.length, strategy="longest_first")
 
-    def __call__(self, texts, places):
-        """[result] of texts; `places` name them in errors (None: by their number)."""
+    def __call__(
+        self, texts: Sequence[tuple[str, ...]], places: Sequence[str | None]
+    ) -> list[dict[str, Any]]:
+        """Return the result of each tuple; `places` name them in errors (None: their number)."""
         for parts, place in zip(texts, named(places)):
             for part in parts:
                 text_of(part, place)
@@ -46,14 +54,16 @@ class Labels:
         for batch in batches([padded(len(encoding)) for encoding in encodings], self.batch_size):
             for index, result in zip(batch, self._score([encodings[i] for i in batch])):
                 results[index] = result | ({"cut": True} if encodings[index].overflowing else {})
-        if cut := sum("cut" in result for result in results):
+        if num_cut := sum("cut" in result for result in results):
             print(
-                f"{cut:,} of {len(texts):,} texts are longer than a row of {self.length} tokens and were cut",
+                f"{num_cut:,} of {len(texts):,} texts are longer than a row of {self.length} "
+                "tokens and were truncated",
                 file=sys.stderr,
             )
         return results
 
-    def _score(self, encodings):
+    def _score(self, encodings: Sequence[Any]) -> list[dict[str, Any]]:
+        """Return the result of each row of a batch."""
         B, L = power(len(encodings)), min(padded(max(map(len, encodings))), self.length)
         tokens_BL, valid_BL = fill([encoding.ids for encoding in encodings], B, L, self.pad)
         segments_BL, _ = fill([encoding.type_ids for encoding in encodings], B, L, 0)
@@ -64,7 +74,8 @@ class Labels:
         )
         return [self._result(scores_C) for scores_C in scores_BC[: len(encodings)].tolist()]
 
-    def _result(self, scores_C):
+    def _result(self, scores_C: list[float]) -> dict[str, Any]:
+        """Return the result of the probabilities of the classes, or of one score."""
         if not self.labels:
             return {"score": scores_C[0]}
         probabilities = dict(zip(self.labels, scores_C))
@@ -72,20 +83,32 @@ class Labels:
         return {"label": label, "probability": probabilities[label], "probabilities": probabilities}
 
 
-def clean(parts):
-    """What the tokenizer is given: a text, or a pair."""
+def clean(parts: Sequence[str]) -> str | tuple[str, ...]:
+    """Return the input of the tokenizer: a text, or a pair."""
     texts = tuple(text_of(part, "") for part in parts)
     return texts[0] if len(texts) == 1 else texts
 
 
 @partial(jax.jit, static_argnames=("model", "classes"))
-def _scores(model, params, tokens_BL, valid_BL, segments_BL, *, classes):
-    """Probabilities of the classes, or scores as they are: float32 [B, C]."""
+def _scores(
+    model: Any,
+    params: Any,
+    tokens_BL: jax.Array,
+    valid_BL: jax.Array,
+    segments_BL: jax.Array,
+    *,
+    classes: bool,
+) -> jax.Array:
+    """Return the probabilities of the classes, or the scores: float32 [B, C]."""
     logits_BC = model.apply({"params": params}, tokens_BL, valid_BL, segments_BL)
     return jax.nn.softmax(logits_BC) if classes else logits_BC
 
 
-def reader(trained):
-    """A function (record, place) -> the texts in it; place: None on the command line."""
-    *columns, _ = trained.run.data.objective.columns
+def reader(trained: Trained) -> Callable[[dict[str, Any], str | None], tuple[str, ...]]:
+    """Return a function (record, place) that returns the texts of a record.
+
+    The place is None on the command line.
+    """
+    objective: Any = trained.run.data.objective
+    *columns, _ = objective.columns
     return lambda record, place: read_texts(record, place or "the command line", tuple(columns))

@@ -1,14 +1,16 @@
-"""What `predict` does with each kind of head: which texts of a record it reads, what it answers, and how a person is told."""
+"""What `predict` does with each kind of head: it reads texts, predicts and formats the results."""
 
-from collections.abc import Callable
-from typing import NamedTuple
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from models.config.heads import ChoiceConfig, ClassifierConfig, SpanReaderConfig, TaggerConfig
 from pretrain.finetune import predict_answers, predict_choices, predict_labels, predict_tags
 
 
-def told(texts, result):
-    """The texts and a result as lines for a person."""
+def told(texts: Sequence[str], result: dict[str, Any]) -> str:
+    """Return texts with their label or score, formatted for the terminal."""
     line = (
         f"{result['probability']:7.2%}  {result['label']}"
         if "label" in result
@@ -18,14 +20,18 @@ def told(texts, result):
 
 
 class Head(NamedTuple):
-    """reader: trained -> (record, place) -> the texts that the head reads, a tuple; answerer: (trained, batch size) -> (texts, places) -> [result].
+    """The functions by which `predict` uses a head.
 
-    told: (texts, result) -> lines for a person. options: further keywords that the answerer takes, options of `predict`.
+    Attributes:
+      reader: (trained) -> a function (record, place) -> the texts that the head reads, a tuple.
+      answerer: (trained, batch size) -> a function (texts, places) -> the result of each.
+      told: (texts, result) -> text for the terminal.
+      options: names of further keyword arguments of `answerer`, which are options of `predict`.
     """
 
-    reader: Callable
-    answerer: Callable
-    told: Callable = told
+    reader: Callable[..., Any]
+    answerer: Callable[..., Any]
+    told: Callable[[Any, dict[str, Any]], str] = told
     options: tuple[str, ...] = ()
 
 
@@ -41,5 +47,6 @@ HEADS = {
 }
 
 
-def head_of(config):
+def head_of(config: Any) -> Head:
+    """Return the functions for the head of a model's configuration."""
     return HEADS[type(config)]

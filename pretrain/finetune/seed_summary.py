@@ -1,43 +1,54 @@
-"""What came out of one fine-tuning, or of several that differ by their seed."""
+"""Scores of one fine-tuned run, or of several that differ in their seed."""
+
+from __future__ import annotations
 
 import json
 import os
 import statistics
+from collections.abc import Sequence
 
 from pretrain.workdir.retention import best
 
 
-def outcome(workdir, name):
-    """(the step of the checkpoint that is best by a held-out score, that score by the names of all). Raises ValueError where none was scored."""
+def outcome(workdir: str, name: str) -> tuple[int, dict[str, float]]:
+    """Return the step and the held-out scores of the checkpoint with the best score of a name.
+
+    Raises:
+      ValueError: if no checkpoint has the score.
+    """
     from pretrain.workdir.checkpoints import Checkpoints
 
     with Checkpoints(workdir, read_only=True) as checkpoints:
         scores = {step: checkpoints.scores(step) for step in checkpoints.steps()}
     step = best(scores, name)
     if step is None:
-        raise ValueError(
-            f"{workdir}: no checkpoint in which {name} of the held-out part was measured"
-        )
+        raise ValueError(f"{workdir}: no checkpoint has {name} of the held-out split")
     return step, scores[step]
 
 
-def summary(folder, workdirs, metrics):
-    """Lines for a person; those of several runs are in scores.json of the folder too.
+def summary(folder: str, workdirs: Sequence[str], metrics: Sequence[str]) -> str:
+    """Return the best scores of runs and the commands to run next, as text.
 
-    {"metric", "runs": {workdir: {"step", name: score}}, "mean": {name: ...}, "spread": {name: the sample standard deviation}}
+    For several runs it also writes FOLDER/scores.json: {"metric", "runs": {workdir: {"step", name:
+    score}}, "mean": {name: ...}, "spread": {name: sample standard deviation}}.
+
+    Args:
+      folder: the folder of the runs.
+      workdirs: their workdirs.
+      metrics: the names of the scores, of which the first selects the best checkpoint.
     """
-    names = metrics or ("loss",)
-    found = {workdir: outcome(workdir, names[0]) for workdir in workdirs}
+    names = tuple(metrics) or ("loss",)
+    outcomes = {workdir: outcome(workdir, names[0]) for workdir in workdirs}
     lines = []
-    for workdir, (step, scores) in found.items():
-        own = [name for name in scores if "/" in name]  # of several tasks
-        told = ", ".join(f"{name} {scores[name]:.4f}" for name in (*names, *own))
-        lines.append(f"{workdir}: best by {names[0]} at step {step:,}, held out: {told}")
+    for workdir, (step, scores) in outcomes.items():
+        task_names = [name for name in scores if "/" in name]
+        values = ", ".join(f"{name} {scores[name]:.4f}" for name in (*names, *task_names))
+        lines.append(f"{workdir}: best by {names[0]} at step {step:,}, held out: {values}")
     if len(workdirs) > 1:
-        values = {name: [scores[name] for _, scores in found.values()] for name in names}
+        by_name = {name: [scores[name] for _, scores in outcomes.values()] for name in names}
         mean, spread = (
-            {name: f(each) for name, each in values.items()}
-            for f in (statistics.fmean, statistics.stdev)
+            {name: reduce(values) for name, values in by_name.items()}
+            for reduce in (statistics.fmean, statistics.stdev)
         )
         lines.append(
             f"{len(workdirs)} seeds: "
@@ -45,22 +56,23 @@ def summary(folder, workdirs, metrics):
         )
         runs = {
             workdir: {"step": step} | {name: scores[name] for name in names}
-            for workdir, (step, scores) in found.items()
+            for workdir, (step, scores) in outcomes.items()
         }
         text = json.dumps(
             {"metric": names[0], "runs": runs, "mean": mean, "spread": spread}, indent=1
         )
         with open(os.path.join(folder, "scores.json"), "w", encoding="utf-8") as file:
             file.write(text + "\n")
-    which = workdirs[
-        best({number: found[workdir][1] for number, workdir in enumerate(workdirs)}, names[0])
-    ]
-    words = f"--workdir {which} --step {found[which][0]}"
+    scores_by_number = {number: outcomes[workdir][1] for number, workdir in enumerate(workdirs)}
+    number = best(scores_by_number, names[0])
+    assert number is not None, "`outcome` has found the score in each run"
+    best_workdir = workdirs[number]
+    arguments = f"--workdir {best_workdir} --step {outcomes[best_workdir][0]}"
     return "\n".join(
         [
             *lines,
             "next:",
-            f"  python -m pretrain predict {words} --input FILE",
-            f"  python -m pretrain export {words} --output FOLDER",
+            f"  python -m pretrain predict {arguments} --input FILE",
+            f"  python -m pretrain export {arguments} --output FOLDER",
         ]
     )

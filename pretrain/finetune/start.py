@@ -1,19 +1,37 @@
-"""The run that a fine-tuning begins: its configuration, its first parameters, its folder."""
+"""The start of a fine-tuning: its configuration, its initial parameters and its workdir."""
 
+from __future__ import annotations
+
+import argparse
 import dataclasses
 import os
+from typing import TYPE_CHECKING, Any
 
 from data.config import Data
 from pretrain.config import Run, override, validate
 from pretrain.convert import family_in
+from pretrain.finetune.labelled_task import CountsRows
 from pretrain.schema import Checkpoint, Evaluate, Train
 
+if TYPE_CHECKING:
+    from pretrain.inference.trained import Trained
 
-def make_run(args, task, examples, pretrained):
-    """The run that the command line asks for: what it does not say is as BERT's authors fine-tuned (Devlin et al. 2018, appendix A.3)."""
+
+def make_run(args: argparse.Namespace, task: Any, examples: Any, pretrained: Trained) -> Run:
+    """Return the configuration of a fine-tuning.
+
+    What the command line does not set is as in BERT's fine-tuning (Devlin et al. 2018, appendix
+    A.3).
+
+    Args:
+      args: the command line.
+      task: the task, see pretrain/finetune/tasks.py.
+      examples: the examples, see `labelled_task.TaskExamples`.
+      pretrained: the pretrained model.
+    """
     model = examples.model(pretrained)
     store = os.path.join(args.workdir, "store")
-    asked = override(
+    requested = override(
         Run(
             model=model,
             data=Data(store=store, objective=examples.objective(model)),
@@ -24,35 +42,43 @@ def make_run(args, task, examples, pretrained):
         ),
         args.overrides,
     )
-    validate(asked)
-    if not asked.evaluate.every:
+    validate(requested)
+    if not requested.evaluate.every:
         raise ValueError(
-            "evaluate.every=0 leaves the held-out part out, by which the best step is chosen; every epoch is usual"
+            "evaluate.every=0 disables the evaluation by which the best step is selected; use at "
+            "least 1 (default: once per epoch)"
         )
-    given = {word.partition("=")[0] for word in args.overrides}
-    several = getattr(examples, "rows", None)
+    given = {argument.partition("=")[0] for argument in args.overrides}
     rows = (
-        several(asked.data.objective, pretrained.vocabulary)
-        if several
+        examples.rows(requested.data.objective, pretrained.vocabulary)
+        if isinstance(examples, CountsRows)
         else len(examples.parts["train"])
     )
-    epoch = -(-rows // asked.data.batch_size)
-    steps = asked.train.steps if "train.steps" in given else max(1, round(args.epochs * epoch))
-    every = asked.evaluate.every if "evaluate.every" in given else epoch
-    usual = {
+    epoch = -(-rows // requested.data.batch_size)
+    steps = requested.train.steps if "train.steps" in given else max(1, round(args.epochs * epoch))
+    every = requested.evaluate.every if "evaluate.every" in given else epoch
+    defaults = {
         "train.steps": steps,
         "optimizer.warmup_steps": steps // 10,
         "evaluate.every": every,
         "checkpoint.every": every,
+        "checkpoint.best": (*requested.evaluate.metrics, "loss")[0],
     }
-    usual["checkpoint.best"] = (*asked.evaluate.metrics, "loss")[0]
-    run = override(asked, [f"{key}={value}" for key, value in usual.items() if key not in given])
+    run = override(
+        requested, [f"{key}={value}" for key, value in defaults.items() if key not in given]
+    )
     validate(run)
     return run
 
 
-def prepare_workdir(workdir, run, pretrained, args, examples):
-    """Make the workdir and its store, unless they are there. Raises ValueError where the store is one of other examples, or another folder."""
+def prepare_workdir(
+    workdir: str, run: Run, pretrained: Trained, args: argparse.Namespace, examples: Any
+) -> None:
+    """Make the workdir and its store unless they exist.
+
+    Raises:
+      ValueError: if an existing store has other examples or another vocabulary.
+    """
     from data.examples.example_store import ExampleStore
     from pretrain.training.new_workdir import start_workdir
 
@@ -66,15 +92,14 @@ def prepare_workdir(workdir, run, pretrained, args, examples):
             "fresh": new,
         }
         start_workdir(workdir, run, params, pretrained.vocabulary, origin)
-        of = (
-            "at random"
+        source = (
+            "all parameters are initialized at random"
             if args.fresh == "all"
-            else f"as {pretrained.workdir} has it at step {pretrained.step:,}"
+            else f"parameters are those of {pretrained.workdir} at step {pretrained.step:,}; "
+            f"initialized at random: {', '.join(new) or 'none'}"
         )
-        print(
-            f"{workdir}: the model begins {of}; new: {'all of it' if args.fresh == 'all' else ', '.join(new) or 'nothing'}"
-        )
-    store = run.data.store
+        print(f"{workdir}: {source}")
+    store: Any = run.data.store
     if os.path.exists(store) and os.listdir(store):
         found = ExampleStore.open(store)
         if (
@@ -82,14 +107,22 @@ def prepare_workdir(workdir, run, pretrained, args, examples):
             or found.encoding.fingerprint != pretrained.vocabulary.fingerprint
         ):
             raise ValueError(
-                f"{store} holds other examples, or is of another vocabulary; name another --workdir"
+                f"{store} holds other examples or has another vocabulary; name another --workdir"
             )
         return
     examples.write(store, pretrained.vocabulary)
 
 
-def make_initial_params(run, pretrained, fresh):
-    """(the parameters that a run begins with, the paths of those that were drawn at random)."""
+def make_initial_params(
+    run: Run, pretrained: Trained, fresh: str
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the initial parameters of a run, and the paths of those initialized at random.
+
+    Args:
+      run: the configuration of the fine-tuning.
+      pretrained: the pretrained model.
+      fresh: "head" or "all", what is initialized at random. A head that fits the run is kept.
+    """
     from functools import partial
 
     import jax
@@ -100,29 +133,28 @@ def make_initial_params(run, pretrained, fresh):
     from pretrain.distributed.sharding import path_of
     from pretrain.training.state import init_params
 
-    drawn = jax.device_get(
+    initial = jax.device_get(
         jax.jit(partial(init_params, build(run.model), run.data.objective, run.train.seed))()
     )
+    paths = [path_of(keys) for keys, _ in jax.tree_util.tree_leaves_with_path(initial)]
     if fresh == "all":
-        return drawn, [path_of(keys) for keys, _ in jax.tree_util.tree_leaves_with_path(drawn)]
-    if not isinstance(run.model, HeadedConfig):  # it learns another task as it is
-        return match_layout(jax.device_get(pretrained.params), drawn), []
+        return initial, paths
     source, before = jax.device_get(pretrained.params), pretrained.run.model
+    if not isinstance(run.model, HeadedConfig):  # a generative model has no head
+        return match_layout(source, initial), []
     if isinstance(before, HeadedConfig):
         if type(before) is type(run.model) and all(
             getattr(before, name) == getattr(run.model, name) for name in own_fields(before)
         ):
-            return match_layout(source, drawn), []  # a head for the same goes on learning
+            return match_layout(source, initial), []
         source = source["encoder"]
-    paths = [path_of(keys) for keys, _ in jax.tree_util.tree_leaves_with_path(drawn)]
-    params = drawn | {
-        "encoder": match_layout(source, drawn["encoder"])
-    }  # without the heads that it was pretrained by
+    # The heads of the pretraining are dropped.
+    params = initial | {"encoder": match_layout(source, initial["encoder"])}
     return params, [path for path in paths if not path.startswith("encoder/")]
 
 
-def own_fields(model):
-    """The names of what a head has of its own, such as labels."""
+def own_fields(model: Any) -> list[str]:
+    """Return the names of the fields that only a model's kind of head has, such as labels."""
     from models.config.heads import HeadedConfig
 
     common = {field.name for field in dataclasses.fields(HeadedConfig)}

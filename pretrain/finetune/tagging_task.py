@@ -1,16 +1,26 @@
-"""The task of tagging: sentences of words with a tag each, as `finetune` learns from them."""
+"""The task of tagging: sentences of words with a tag each."""
 
+from __future__ import annotations
+
+import argparse
 import hashlib
 import json
 import sys
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from data.examples import tag_schemes, tagging
 from data.examples.labelled_store import part
 
+if TYPE_CHECKING:
+    from data.examples.tagging import Sentence
+    from data.objectives.tagging import Tagging
+    from data.vocabulary.load import Vocabulary
+    from models.config.heads import TaggerConfig
+    from pretrain.inference.trained import Trained
+
 
 class TagTask(NamedTuple):
-    """A tag for each word."""
+    """Predict a tag for each word. The fields are those of `tasks.LabelTask`."""
 
     metrics: tuple[str, ...] = (
         "entity_f1",
@@ -21,89 +31,105 @@ class TagTask(NamedTuple):
     )
     tfds: None = None
 
-    def read(self, args, train, heldout, share):
-        """The examples; as `examples.gather` has it."""
+    def read(
+        self, args: argparse.Namespace, train: str, heldout: str | None, share: float
+    ) -> Tagged:
+        """Return the examples; the arguments are those of `labelled_task.gather`."""
         columns = columns_of(args.columns)
-        read = tagging.read(train, columns)
-        scheme = tagging.scheme_of(read, args.scheme)
+        sentences = tagging.read(train, columns)
+        scheme = tagging.scheme_of(sentences, args.scheme)
         names = (
             tuple(args.labels.split(","))
             if args.labels
-            else tag_schemes.names({tag for one in read for tag in one.tags}, scheme)
+            else tag_schemes.names({tag for sentence in sentences for tag in sentence.tags}, scheme)
         )
-        parts = dict(
-            zip(
-                ("train", "heldout"),
-                (read, tagging.read(heldout, columns)) if heldout else part(read, share),
-            )
-        )
-        for one in parts.values():
-            tagging.numbered(one, names)
-        if len(told := {tag for one in parts["heldout"] for tag in one.tags}) < 2:
+        splits = (sentences, tagging.read(heldout, columns)) if heldout else part(sentences, share)
+        parts: dict[str, Any] = dict(zip(("train", "heldout"), splits))
+        for split in parts.values():
+            tagging.numbered(split, names)
+        if len(found := {tag for sentence in parts["heldout"] for tag in sentence.tags}) < 2:
             print(
-                f"held out: all words have the tag {told.pop()!r}, of which scores tell little",
+                f"held out: all words have the tag {found.pop()!r}, so its scores are not "
+                "informative",
                 file=sys.stderr,
             )
         return Tagged(parts, names, scheme, columns)
 
 
-def columns_of(text):
-    """The names of `--columns WORDS,TAGS`, () without."""
+def columns_of(text: str | None) -> tuple[str, ...]:
+    """Return the names of --columns WORDS,TAGS, or () without it."""
     names = tuple(text.split(",")) if text else ()
     if len(names) not in (0, 2) or not all(names):
         raise ValueError(
-            f"--columns {text}: the name of the words and that of the tags, with a comma between them"
+            f"--columns {text}: expected the names of the words and of the tags, separated by a "
+            "comma"
         )
     return names
 
 
 class Tagged:
-    """Sentences with tags, as pretrain/finetune/labelled_task.py says. names: of the tags; scheme: of data/examples/tag_schemes.py."""
+    """Sentences with tags, see `labelled_task.TaskExamples`.
 
-    def __init__(self, parts, names, scheme, columns):
+    Attributes:
+      parts: {split: sentences}.
+      names: the names of the tags.
+      scheme: how tags spell entities, see data/examples/tag_schemes.py.
+      columns: the columns they were read from.
+    """
+
+    def __init__(
+        self,
+        parts: dict[str, list[Sentence]],
+        names: tuple[str, ...],
+        scheme: Any,
+        columns: tuple[str, ...],
+    ) -> None:
         self.parts, self.names, self.scheme, self.columns = parts, names, scheme, columns
 
     @property
-    def metrics(self):
-        """Plain tags spell no entities."""
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics of the task; those of entities are omitted for plain tags."""
         return TagTask().metrics[-2:] if self.scheme == tag_schemes.PLAIN else TagTask().metrics
 
-    def digest(self):
+    def digest(self) -> str:
+        """Return a fingerprint of the sentences and the names of the tags."""
         text = json.dumps(
             [
                 self.names,
                 self.scheme,
-                {split: [one[:2] for one in part] for split, part in self.parts.items()},
+                {split: [sentence[:2] for sentence in part] for split, part in self.parts.items()},
             ]
         )
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
-    def model(self, pretrained):
+    def model(self, pretrained: Trained) -> TaggerConfig:
+        """Return the configuration of a tagger on a pretrained encoder."""
         from models.config.heads import TaggerConfig
         from pretrain.finetune.encoders import encoder_of
 
         return TaggerConfig(encoder=encoder_of(pretrained), labels=self.names, scheme=self.scheme)
 
-    def objective(self, model):
+    def objective(self, model: TaggerConfig) -> Tagging:
+        """Return the objective for a model."""
         from data.objectives.tagging import Tagging
 
         return Tagging(length=min(128, model.length), columns=self.columns)
 
-    def write(self, path, vocabulary):
+    def write(self, path: str, vocabulary: Vocabulary) -> None:
+        """Write the store, and print the scheme and the number of skipped words."""
         store = tagging.write_tagged(path, vocabulary, self.parts, self.names, digest=self.digest())
         print(f"{path}: {told(self.parts, self.scheme)}")
-        if silent := store.num_skipped_words:
+        if skipped := store.num_skipped_words:
             print(
-                f"{path}: {silent:,} words of which the vocabulary makes no token are left out, with their tags"
+                f"{path}: skipped {skipped:,} words and their tags, because the vocabulary has no "
+                "token for them"
             )
 
 
-def told(parts, scheme):
-    """What the tags are, and how many of them stand where their scheme has none."""
-    broken = sum(tag_schemes.breaks(one.tags, scheme) for part in parts.values() for one in part)
-    odd = (
-        f", which {broken:,} of them break: these are read as conlleval reads them"
-        if broken
-        else ""
+def told(parts: dict[str, list[Sentence]], scheme: str) -> str:
+    """Return the name of the scheme, and the number of tags that are invalid in it."""
+    broken = sum(
+        tag_schemes.breaks(sentence.tags, scheme) for part in parts.values() for sentence in part
     )
-    return f"tags by the scheme {scheme}{odd}"
+    note = f"; {broken:,} invalid tags are read as conlleval reads them" if broken else ""
+    return f"tags follow the scheme {scheme}{note}"

@@ -1,17 +1,21 @@
-"""The tasks by name: which columns hold the texts and the label, what a label is, what is learned, and by what it is measured.
+"""The tasks of `finetune` by name: columns of texts and label, parsing, objective and metrics.
 
-The nine of GLUE (Wang et al. 2019, table 1) with the names that their columns have in GLUE's own files, in TensorFlow Datasets, and in
-JSON lines that are about; `classification` and `regression` are for any text, or pair of texts, of one's own. The head follows from the
-encoder (models/heads/classifier.py), the loss from the objective (pretrain/training/losses.py).
+The nine tasks of GLUE (Wang et al. 2019, table 1) have the column names of GLUE's own files, of
+TensorFlow Datasets and of common JSON lines; `classification` and `regression` are for any texts or
+pairs of texts. The head follows from the encoder (models/heads/classifier.py), the loss from the
+objective (pretrain/training/losses).
 """
 
+from __future__ import annotations
+
+import argparse
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from data.examples.labelled import Columns, class_of, score_of
 from data.objectives.classification import Classification
 from data.objectives.regression import Regression
-from pretrain.finetune.labelled_task import gather
+from pretrain.finetune.labelled_task import Labelled, gather
 from pretrain.finetune.multiple_choice_task import ChoiceTask
 from pretrain.finetune.qa_task import SpanTask
 from pretrain.finetune.tagging_task import TagTask
@@ -19,50 +23,60 @@ from pretrain.finetune.text2text_task import NUMBERED, PairTask
 
 
 class LabelTask(NamedTuple):
-    """A class or a score for a text, or for a pair.
+    """Predict a class or a score of a text, or of a pair of texts.
 
-    columns: ways in which they may be named, the first one that is there counts; label: makes one of a value.
-
-    metrics: names of finetune.metrics.METRICS, the first of which tells the best step. orders: of classes, where neither the numbers nor the
-    alphabet put them as they are meant (the second of two is what `f1` is of). tfds: the dataset that is read where no file is named.
-
-    words: the names of all classes that there are, in the order of the numbers that stand for them; () where any may be.
+    Attributes:
+      columns: possible names of the columns; the first that a source has are used.
+      label: a function that parses a label.
+      objective: the class of the objective.
+      metrics: names of task_metrics.METRICS, of which the first selects the best step.
+      orders: orders of the classes where neither their numbers nor the alphabet give the right one;
+        `f1` is that of the second of two.
+      tfds: the sources for training and evaluation if no file is given.
+      words: the names of all classes, in the order of their numbers; () if any are allowed.
     """
 
     columns: tuple[Columns, ...]
-    label: Callable
-    objective: type
+    label: Callable[[Any], Any]
+    objective: Callable[..., Any]
     metrics: tuple[str, ...]
     orders: tuple[tuple[str, ...], ...] = ()
-    tfds: tuple[str, str] | None = None  # to train on, held out
+    tfds: tuple[str, str] | None = None
     words: tuple[str, ...] = ()
 
-    def read(self, *where):
-        """The examples; where: as `examples.gather` takes it."""
-        return gather(self, *where)
+    def read(
+        self, args: argparse.Namespace, train: str, heldout: str | None, share: float
+    ) -> Labelled:
+        """Return the examples; the arguments are those of `labelled_task.gather`."""
+        return gather(self, args, train, heldout, share)
 
 
 PAIR = ("sentence1", "sentence2")
 
 
 def glue(
-    name,
-    columns,
-    metrics,
-    orders=(),
-    label=class_of,
-    objective: type = Classification,
-    heldout="validation",
-):
+    name: str,
+    columns: tuple[Columns, ...],
+    metrics: tuple[str, ...],
+    orders: tuple[tuple[str, ...], ...] = (),
+    label: Callable[[Any], Any] = class_of,
+    objective: Callable[..., Any] = Classification,
+    heldout: str = "validation",
+) -> LabelTask:
+    """Return a task of GLUE, which is read from TFDS if no file is given."""
     parts = f"tfds:glue/{name}:train", f"tfds:glue/{name}:{heldout}"
     return LabelTask(columns, label, objective, metrics, orders, parts, NUMBERED.get(name, ()))
 
 
-def similarity(value):
-    """A score of GLUE's pairs. Raises ValueError outside 0 to 5: the test parts have -1."""
+def similarity(value: Any) -> float:
+    """Return a similarity score of GLUE.
+
+    Raises:
+      ValueError: if it is not between 0 and 5; the test sets have -1.
+    """
     if not 0 <= (score := score_of(value)) <= 5:
         raise ValueError(
-            f"{value!r} is no score from 0 to 5, as GLUE's are; --task regression takes others"
+            f"{value!r} is not a score from 0 to 5, as in GLUE; --task regression accepts others"
         )
     return score
 

@@ -1,13 +1,17 @@
-"""Examples for a model that writes: pairs of texts, and every labelled task as text (Raffel et al. 2019, section 2.4 and appendix D).
+"""Tasks for a generative model: pairs of texts, and every labelled task as text.
 
-Each text of a labelled example stands behind its name, the task's name in front of all: "mrpc sentence1: ... sentence2: ...". What is to be
-written is the word of the class, or the score, rounded so that few different ones are left.
+See Raffel et al. 2019, section 2.4 and appendix D. Each text of a labelled example follows its
+name, after the name of the task: "mrpc sentence1: ... sentence2: ...". The target is the name of
+the class, or the score, rounded so that few different ones remain.
 """
 
+from __future__ import annotations
+
+import argparse
 import dataclasses
 import hashlib
 import json
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from data.examples import labelled, labelled_store
 from data.examples.labelled import Columns
@@ -30,21 +34,18 @@ from pretrain.finetune.multiple_choice_task import Choices
 from pretrain.finetune.qa_task import Answered
 from pretrain.finetune.tagging_task import Tagged
 
-LIMITLESS = 1 << 20  # tokens of a row of a model whose positions are relative
-# The families that learn to write answers.
+if TYPE_CHECKING:
+    from data.vocabulary.load import Vocabulary
+    from pretrain.finetune.labelled_task import Labelled
+    from pretrain.inference.trained import Trained
+
+LIMITLESS = 1 << 20  # maximal tokens of a row for a model with relative positions
+# The models that learn to generate answers.
 WRITERS = [family.config.__name__ for family in FAMILIES.values() if Text2Text in family.objectives]
-
-
-def writes_answers(model):
-    """Whether a pretrained model can learn tasks as text."""
-    return type(model).__name__ in WRITERS
-
-
-LONGEST = 64  # tokens of an answer to a question, at most
-FIXED = {
-    "stsb": 0.2
-}  # the paper's step of a score; of other tasks as data/examples/text2text.py says
-# What the numbers in GLUE's own files stand for; the paper's words are these.
+LONGEST = 64  # maximal tokens of an answer to a question
+# The paper's step between scores; for other tasks see data/examples/text2text.py.
+FIXED = {"stsb": 0.2}
+# The classes of the numbers in GLUE's files, in the paper's words.
 ENTAILED = ("entailment", "not_entailment")
 NUMBERED = {
     "cola": ("unacceptable", "acceptable"),
@@ -58,78 +59,105 @@ NUMBERED = {
 }
 
 
+def writes_answers(model: Any) -> bool:
+    """Return whether a pretrained model can learn tasks as text."""
+    return type(model).__name__ in WRITERS
+
+
 class PairTask(NamedTuple):
-    """A text for a text, as translations and summaries are. The fields are those of `tasks.LabelTask`."""
+    """Generate a text for a text, e.g. a translation or summary.
+
+    The fields are those of `tasks.LabelTask`.
+    """
 
     metrics: tuple[str, ...]
     tfds: None = None
 
-    def read(self, args, train, heldout, share):
-        """`Texts`; the arguments are those of `examples.gather`."""
+    def read(
+        self, args: argparse.Namespace, train: str, heldout: str | None, share: float
+    ) -> Texts:
+        """Return the examples; the arguments are those of `labelled_task.gather`."""
         names = (args.columns or "source,target").split(",")
         if len(names) != 2 or not all(names):
             raise ValueError(
-                f"--columns {args.columns}: the name of the source and that of the target, with a comma between them"
+                f"--columns {args.columns}: expected the names of the source and of the target, "
+                "separated by a comma"
             )
         if args.labels:
-            raise ValueError("--labels are names of classes; the answers of text2text are any text")
-        spec, columns = (
-            Text2Text(columns=tuple(names), prefix=args.prefix or ""),
-            Columns((names[0],), names[1]),
-        )
-        read = labelled.read(train, columns, answer_of)
-        labelled.check_several(read)
-        parts = (
-            (read, labelled.read(heldout, columns, answer_of))
+            raise ValueError("--labels names classes; the targets of text2text are any text")
+        spec = Text2Text(columns=tuple(names), prefix=args.prefix or "")
+        columns = Columns((names[0],), names[1])
+        examples = labelled.read(train, columns, answer_of)
+        labelled.check_several(examples)
+        splits = (
+            (examples, labelled.read(heldout, columns, answer_of))
             if heldout
-            else labelled_store.part(read, share)
+            else labelled_store.part(examples, share)
         )
-        return Texts(
-            spec,
-            {split: pairs(spec, part) for split, part in zip(("train", "heldout"), parts)},
-            self.metrics,
-        )
+        parts = {split: pairs(spec, part) for split, part in zip(("train", "heldout"), splits)}
+        return Texts(spec, parts, self.metrics)
 
 
 class Texts:
-    """Pairs (what is read, what is to be written). spec: how they were written, a `Text2Text`; examples.py tells of the methods."""
+    """Pairs (source, target), see `labelled_task.TaskExamples`.
 
-    def __init__(self, spec, parts, metrics):
+    Attributes:
+      spec: the objective, which records how the texts were made.
+      parts: {split: pairs}.
+      metrics: the names of the metrics.
+    """
+
+    def __init__(
+        self, spec: Text2Text, parts: dict[str, list[Any]], metrics: tuple[str, ...]
+    ) -> None:
         self.spec, self.parts, self.metrics = spec, parts, metrics
 
-    def digest(self):
+    def digest(self) -> str:
+        """Return a fingerprint of the pairs; of a score only its text counts, as ever."""
         parts = {
             split: [pair[:2] if isinstance(pair, Scored) else pair for pair in part]
             for split, part in self.parts.items()
         }
-        text = json.dumps(
-            [self.spec.describe_pairs(), parts]
-        )  # of a score what is learned, as stores of before have it
+        text = json.dumps([self.spec.describe_pairs(), parts])
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
-    def model(self, pretrained):
+    def model(self, pretrained: Trained) -> Any:
+        """Return the configuration of the pretrained model."""
         model = pretrained.run.model
         if not writes_answers(model):
             raise ValueError(
-                f"{pretrained.workdir} is a run of a {type(model).__name__}; what learns to write answers is {' and '.join(WRITERS)}"
+                f"{pretrained.workdir} is a run of a {type(model).__name__}; only "
+                f"{' and '.join(WRITERS)} can learn to generate answers"
             )
         return model
 
-    def objective(self, model):
+    def objective(self, model: Any) -> Text2Text:
+        """Return the objective for a model, whose rows are no longer than its positions."""
         framed = "bos" in family_of(model).token_roles
         most = getattr(model, "length", LIMITLESS)
-        lengths = {
-            "length": min(self.spec.length, most),
-            "target_length": min(self.spec.target_length + framed, most - framed),
-        }
-        return dataclasses.replace(self.spec, start_of_text=framed, **lengths)
+        return dataclasses.replace(
+            self.spec,
+            start_of_text=framed,
+            length=min(self.spec.length, most),
+            target_length=min(self.spec.target_length + framed, most - framed),
+        )
 
-    def write(self, path, vocabulary):
+    def write(self, path: str, vocabulary: Vocabulary) -> None:
+        """Write the store."""
         write_pairs(path, vocabulary, self.spec, self.parts, digest=self.digest())
 
 
-def as_text(task, examples, pretrained):
-    """The examples of the task of that name as `Texts`, for a run that writes. Raises ValueError where its vocabulary cannot spell the answers."""
+def as_text(task: str, examples: Any, pretrained: Trained) -> Texts:
+    """Return the examples of a task as pairs of texts, for a generative model.
+
+    Args:
+      task: the name of the task.
+      examples: the examples, see `labelled_task.TaskExamples`.
+      pretrained: the generative model.
+
+    Raises:
+      ValueError: if the vocabulary cannot represent the targets.
+    """
     if isinstance(examples, Texts):
         return examples
     if isinstance(examples, Answered):
@@ -138,51 +166,66 @@ def as_text(task, examples, pretrained):
         return as_choices(task, examples, pretrained.vocabulary)
     if isinstance(examples, Tagged):
         return as_tags(task, examples, pretrained.vocabulary)
+    return as_labels(task, examples, pretrained)
+
+
+def as_labels(task: str, examples: Labelled, pretrained: Trained) -> Texts:
+    """Return labelled texts as pairs of texts; the target is a class or a score.
+
+    Raises:
+      ValueError: if the vocabulary cannot represent the scores.
+    """
     columns = examples.columns
+    labels = [example.label for part in examples.parts.values() for example in part]
     spec = Text2Text(
         columns=(*columns.texts, columns.label),
         prefix=f"{task} ",
         names=examples.task.columns[0].texts[: len(columns.texts)],
         labels=examples.names,
         words=words_of(task, examples.names),
-        step=0.0
-        if examples.names
-        else FIXED.get(task)
-        or step_for([example.label for part in examples.parts.values() for example in part]),
+        step=0.0 if examples.names else FIXED.get(task) or step_for(labels),
     )
     parts = {split: pairs(spec, part) for split, part in examples.parts.items()}
-    answers = sorted({pair[1] for part in parts.values() for pair in part} | set(spec.words))
-    ids, read = pretrained.vocabulary.encode_batch(answers), reading(spec, pretrained.vocabulary)
-    for answer, each in zip(answers, ids):
-        if spec.step and read(spelt(pretrained.vocabulary, each)) != float(answer):
+    targets = sorted({pair[1] for part in parts.values() for pair in part} | set(spec.words))
+    ids = pretrained.vocabulary.encode_batch(targets)
+    parse = reading(spec, pretrained.vocabulary)
+    for target, target_ids in zip(targets, ids):
+        if spec.step and parse(spelt(pretrained.vocabulary, target_ids)) != float(target):
             raise ValueError(
-                f"{pretrained.workdir}: its vocabulary cannot spell the score {answer}; regression needs digits and a point"
+                f"{pretrained.workdir}: its vocabulary cannot represent the score {target}; "
+                "regression needs digits and a point"
             )
     longest = max(map(len, ids))
     return Texts(dataclasses.replace(spec, target_length=longest + 1), parts, examples.task.metrics)
 
 
-def as_questions(task, examples, vocabulary):
-    """Questions as `Texts`: "question: ... context: ...", as the paper's appendix D has SQuAD; behind the task's name where some have no answer."""
-    squad2 = examples.task.unanswerable
+def as_questions(task: Any, examples: Answered, vocabulary: Vocabulary) -> Texts:
+    """Return questions as pairs of texts: "question: ... context: ..." and the answer.
+
+    This is the form of SQuAD in the paper's appendix D. It starts with the task's name if some
+    questions have no answer.
+    """
     names = ("question", "context")
     spec = Text2Text(
         length=512,
         columns=(*names, "answers"),
-        prefix=f"{task} " if squad2 else "",
+        prefix=f"{task} " if examples.task.unanswerable else "",
         names=names,
         questions=task,
     )
     parts = {split: asked(spec, part) for split, part in examples.parts.items()}
-    longest = max(map(len, vocabulary.encode_batch([one.target for one in parts["train"]])))
-    metrics = tuple(
-        name for name in examples.task.metrics if name != "null_threshold"
-    )  # no scores to compare
+    longest = max(map(len, vocabulary.encode_batch([pair.target for pair in parts["train"]])))
+    # Generated answers have no scores that a threshold could be compared with.
+    metrics = tuple(name for name in examples.task.metrics if name != "null_threshold")
     return Texts(dataclasses.replace(spec, target_length=min(longest + 1, LONGEST)), parts, metrics)
 
 
-def as_choices(task, examples, vocabulary):
-    """Questions with choices as `Texts`: "choice1: ... choice2: ... context: ...", as the paper's appendix D has COPA; what is written is "choice2"."""
+def as_choices(task: str, examples: Choices, vocabulary: Vocabulary) -> Texts:
+    """Return questions with choices as pairs of texts.
+
+    The source is "choice1: ... choice2: ... context: ...", as COPA in the paper's appendix D, the
+    target "choice2".
+    """
     words = tuple(f"choice{number}" for number in range(1, examples.count + 1))
     names = ("context", *words)
     labels = tuple(map(str, range(examples.count)))
@@ -195,28 +238,30 @@ def as_choices(task, examples, vocabulary):
         choices=examples.count,
     )
     longest = max(map(len, vocabulary.encode_batch(words)))
-    reading(spec, vocabulary)  # refuses words that are spelt alike
+    reading(spec, vocabulary)  # raises for targets that the vocabulary cannot distinguish
     parts = {split: pairs(spec, part) for split, part in examples.parts.items()}
     return Texts(dataclasses.replace(spec, target_length=longest + 1), parts, ("accuracy",))
 
 
-def as_tags(task, examples, vocabulary):
-    """Tagged words as `Texts`: "tagging sentence: ..."; what is written is the entities, each behind its type. The paper has no such task."""
+def as_tags(task: str, examples: Tagged, vocabulary: Vocabulary) -> Texts:
+    """Return tagged sentences as pairs of texts: "tagging sentence: ..." and its entities.
+
+    Each entity follows its type. The paper has no such task.
+    """
     kinds = kinds_of(examples.names, examples.scheme)
     columns = examples.columns or USUAL[0]
     spec = Text2Text(
         columns=columns, prefix=f"{task} ", names=("sentence",), scheme=examples.scheme, kinds=kinds
     )
-    reading(spec, vocabulary)  # refuses types that could not be read again
+    reading(spec, vocabulary)  # raises for types that could not be parsed
     parts = {split: marked(spec, part) for split, part in examples.parts.items()}
-    longest = max(map(len, vocabulary.encode_batch([one.target for one in parts["train"]])))
-    metrics = tuple(
-        name for name in examples.metrics if name != "unread_words"
-    )  # of sentences that are cut all entities count
+    longest = max(map(len, vocabulary.encode_batch([pair.target for pair in parts["train"]])))
+    # In truncated sentences, all entities count.
+    metrics = tuple(name for name in examples.metrics if name != "unread_words")
     return Texts(dataclasses.replace(spec, target_length=longest + 1), parts, metrics)
 
 
-def words_of(task, labels):
-    """What is written for each class: its name, or what a number of GLUE's stands for."""
+def words_of(task: str, labels: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the target of each class: its name, or what a number in GLUE's files stands for."""
     words = NUMBERED.get(task, ())
     return words if labels == tuple(map(str, range(len(words)))) else labels

@@ -1,1 +1,1 @@
-"""What a trained model is asked: masks, continuations, hidden states, attention maps."""
+"""Inference with trained models: masks, continuations, hidden states, attention maps."""

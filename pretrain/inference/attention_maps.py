@@ -1,6 +1,6 @@
-"""Who reads whom in a text: the weights of every head of every layer, for a page and for pictures.
+"""Attention weights of a text, in every head of every layer, for an HTML page and for pictures.
 
-L readers   M what is read   H heads   N layers
+L queries   M keys   H heads   N layers
 """
 
 # matplotlib is optional.
@@ -8,13 +8,17 @@ L readers   M what is read   H heads   N layers
 
 import base64
 import math
+import os
+from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
+from data.vocabulary.base import Vocabulary
 from models import build
 from models.activations import observe
 from pretrain.distributed.device_feed import place_whole
@@ -22,20 +26,29 @@ from pretrain.distributed.model_hooks import make_model_hooks
 from pretrain.distributed.sharding import replicated
 from pretrain.inference import batching
 from pretrain.inference.generate import Writer
-from pretrain.inference.word_alignment import Aligned
+from pretrain.inference.trained import Trained
+from pretrain.inference.word_alignment import Aligned, Row
 
-LIMIT = 64 << 20  # bytes of weights in a page, which a telephone's browser still opens
+LIMIT = 64 << 20  # [bytes] of a page, so that a phone's browser can open it
+Text = tuple[str, str, str | None]  # (place, text, target or None)
 
 
 class Token(NamedTuple):
-    """What is shown of a piece, and whether it goes on the word before it."""
+    """The text of a piece, and whether the piece continues the word before it."""
 
     text: str
     glued: bool
 
 
 class Panel(NamedTuple):
-    """One kind of attention in a text: `readers` L, `read` M, and float32 weights [N, H, L, M], whose rows sum to 1."""
+    """One kind of attention in a text.
+
+    Attributes:
+      name: "encoder", "decoder" or "cross".
+      readers: the L tokens that attend.
+      read: the M tokens that are attended to.
+      weights_NHLM: float32; each row sums to 1.
+    """
 
     name: str
     readers: list[Token]
@@ -43,49 +56,63 @@ class Panel(NamedTuple):
     weights_NHLM: np.ndarray
 
 
-def attention_maps(trained, mesh, texts, length=64):
-    """For each (place, text, target or None) its panels: `encoder`, or `decoder`, or both and `cross` of an encoder-decoder.
+def attention_maps(
+    trained: Trained, mesh: Mesh, texts: Sequence[Text], length: int = 64
+) -> list[list[Panel]]:
+    """Return the panels of each text: encoder or decoder; of an encoder-decoder both, and cross.
 
-    Where such a model is given no target, it reads what it writes itself, at most `length` tokens. Raises ValueError for a text that is longer than
-    the model, or of which the tokenizer leaves nothing, and for a target where the model has no decoder that reads another text.
+    An encoder-decoder without a target reads the output that it generates itself.
+
+    Args:
+      trained: the model, with its parameters anywhere on the mesh.
+      mesh: the mesh.
+      texts: (place, text, target or None) of each text.
+      length: the largest number of tokens that are generated.
+
+    Raises:
+      ValueError: a text is longer than the model or has no token, or there is a target and the
+        model has no decoder that reads another text.
     """
     config, params = trained.body
     model = build(config, **make_model_hooks(mesh, []))
-    pairs = hasattr(model, "decode")
-    if not pairs and (
-        given := next((where for where, _, target in texts if target is not None), None)
-    ):
+    is_pair = hasattr(model, "decode")
+    with_target = next((place for place, _, target in texts if target is not None), None)
+    if with_target and not is_pair:
         raise ValueError(
-            f"{given}: a target is for models that read one text and write another; this is a {type(trained.run.model).__name__}"
+            f"{with_target}: a target is for models that read one text and write another; this is "
+            f"a {type(trained.run.model).__name__}"
         )
     aligned = Aligned(trained)
-    rows = aligned([(where, text) for where, text, _ in texts])
-    targets = [target and aligned([(where, target)])[0] for where, _, target in texts]
-    for row in (one for one in (*rows, *targets) if one and one.cut):
-        raise ValueError(
-            f"{row.place}: a text of more than the model's {aligned.longest} tokens: {batching.cut(row.text)}"
-        )
-    compute = jax.jit(partial(_pair if pairs else _alone, model), out_shardings=replicated(mesh))
+    rows = aligned([(place, text) for place, text, _ in texts])
+    targets = [aligned([(place, target)])[0] if target else None for place, _, target in texts]
+    for row in (*rows, *targets):
+        if row and row.cut:
+            raise ValueError(
+                f"{row.place}: a text of more than the model's {aligned.longest} tokens: "
+                f"{batching.cut(row.text)}"
+            )
+    compute = jax.jit(partial(_pair if is_pair else _alone, model), out_shardings=replicated(mesh))
     vocabulary, found = trained.vocabulary, []
-    if pairs:
+    writer = None
+    if is_pair:
         writer = Writer(trained, min(length, aligned.longest or length) - 1, 1)
     for row, target in zip(rows, targets):
         tokens = {"encoder": _tokens(row)}
         arrays = _padded([row.ids], aligned.longest, vocabulary.pad)
-        if pairs:
+        if writer is not None:
             ids = target.ids[:-1] if target else writer.written([row.ids], 0)[0]
-            read = [getattr(trained.run.model, "start", 0), *ids]
+            decoder_ids = [getattr(trained.run.model, "start", 0), *ids]
             tokens["decoder"] = [
                 Token("(start)", False),
                 *(_tokens(target)[:-1] if target else _written(vocabulary, ids)),
             ]
-            arrays += _padded([read], aligned.longest, vocabulary.pad)[:1]
+            arrays += _padded([decoder_ids], aligned.longest, vocabulary.pad)[:1]
         elif not hasattr(model, "encode"):
             tokens = {"decoder": tokens["encoder"]}
         weights = jax.device_get(compute(params, *(place_whole(mesh, array) for array in arrays)))
-        sides = {name: (tokens[name], tokens[name]) for name in tokens} | (
-            {"cross": (tokens["decoder"], tokens["encoder"])} if pairs else {}
-        )
+        sides = {name: (tokens[name], tokens[name]) for name in tokens}
+        if is_pair:
+            sides["cross"] = tokens["decoder"], tokens["encoder"]
         found.append(
             [
                 Panel(name, *side, weights[name][:, :, : len(side[0]), : len(side[1])])
@@ -95,8 +122,10 @@ def attention_maps(trained, mesh, texts, length=64):
     return found
 
 
-def _padded(rows, longest, pad):
-    """(ids, what of them is there), of few lengths."""
+def _padded(
+    rows: Sequence[Sequence[int]], longest: int | None, pad: int | None
+) -> list[np.ndarray]:
+    """Return [ids, mask of real ids] of rows, padded to one of a few lengths."""
     L = batching.padded(max(map(len, rows)))
     return [
         np.asarray(array)
@@ -104,18 +133,20 @@ def _padded(rows, longest, pad):
     ]
 
 
-def _alone(model, params, tokens_BL, valid_BL):
-    """{name: [N, H, L, M]} of the first row."""
+def _alone(
+    model: Any, params: Any, tokens_BL: jax.Array, valid_BL: jax.Array
+) -> dict[str, jax.Array]:
+    """Return {name: weights [N, H, L, M]} of the first row, of an encoder or a decoder."""
     if hasattr(model, "encode"):
-        return {
-            "encoder": _stacked(
-                observe(model, params, tokens_BL, valid_BL, method="encode"), "attention"
-            )
-        }
+        encoded = observe(model, params, tokens_BL, valid_BL, method="encode")
+        return {"encoder": _stacked(encoded, "attention")}
     return {"decoder": _stacked(observe(model, params, tokens_BL, method="states"), "attention")}
 
 
-def _pair(model, params, inputs_BM, valid_BM, tokens_BL):
+def _pair(
+    model: Any, params: Any, inputs_BM: jax.Array, valid_BM: jax.Array, tokens_BL: jax.Array
+) -> dict[str, jax.Array]:
+    """Return {name: weights [N, H, L, M]} of the first row, of an encoder-decoder."""
     encoded = observe(model, params, inputs_BM, valid_BM, method="encode")
     decoded = observe(model, params, encoded.output, valid_BM, tokens_BL, method="decode")
     return {
@@ -125,20 +156,24 @@ def _pair(model, params, inputs_BM, valid_BM, tokens_BL):
     }
 
 
-def _stacked(inside, name):
-    return jnp.stack([weights_BHLM[0] for weights_BHLM in inside.weights[name]])
+def _stacked(observed: Any, name: str) -> jax.Array:
+    """Return the weights of all layers for the first row, [N, H, L, M]."""
+    return jnp.stack([weights_BHLM[0] for weights_BHLM in observed.weights[name]])
 
 
-def _tokens(row):
-    """A row's pieces as they stand in the text; special ones by their name."""
+def _tokens(row: Row) -> list[Token]:
+    """Return the tokens of a row: pieces as the text has them, special ones by their name."""
     return [
-        Token(row.text[slice(*span)] or piece, word >= 0 and word == before)
-        for span, piece, word, before in zip(row.spans, row.pieces, row.word_of, (-1, *row.word_of))
+        Token(row.text[slice(*span)] or piece, word >= 0 and word == previous)
+        for span, piece, word, previous in zip(
+            row.spans, row.pieces, row.word_of, (-1, *row.word_of)
+        )
     ]
 
 
-def _written(vocabulary, ids):
-    known = [i if i < vocabulary.size else vocabulary.unk for i in ids]
+def _written(vocabulary: Vocabulary, ids: Sequence[int]) -> list[Token]:
+    """Return the tokens of generated ids; an id beyond the vocabulary is shown as unknown."""
+    known: list[Any] = [i if i < vocabulary.size else vocabulary.unk for i in ids]
     return [
         Token(vocabulary.decode([i]).strip() or vocabulary.pieces[i], not vocabulary.starts_word[i])
         for i in known
@@ -148,30 +183,46 @@ def _written(vocabulary, ids):
 # ---- as a page ---------------------------------------------------------------
 
 
-def as_data(title, texts, panels, layers=None):
-    """What templates/attention.html draws. layers: numbers from 1, all unless given. Raises ValueError where the page would be too large.
+def as_data(
+    title: str,
+    texts: Sequence[Text],
+    panels: Sequence[Sequence[Panel]],
+    layers: Sequence[int] | None = None,
+) -> dict[str, Any]:
+    """Return the data of templates/attention.html.
 
-    Weights are 16-bit shares of 65,535, little-endian, as base64: half a unit is 8e-6.
+    Weights are little-endian 16-bit fractions of 65,535, in base64; the rounding error is 8e-6.
+
+    Args:
+      title: the title of the page.
+      texts: the texts.
+      panels: the panels of each text.
+      layers: numbers of the layers to show, from 1; None: all.
+
+    Raises:
+      ValueError: the page would be larger than LIMIT.
     """
     size = sum(
         2 * panel.weights_NHLM[:1].size * len(layers or panel.weights_NHLM)
-        for each in panels
-        for panel in each
+        for text_panels in panels
+        for panel in text_panels
     )
     if size * 4 / 3 > LIMIT:
         raise ValueError(
-            f"the page would have {math.ceil(size * 4 / 3 / 1e6):,} MB: give fewer or shorter texts, or --layers of {LIMIT >> 20} MiB in all"
+            f"the page would have {math.ceil(size * 4 / 3 / 1e6):,} MB: give fewer or shorter "
+            f"texts, or --layers of {LIMIT >> 20} MiB in all"
         )
     return {
         "title": title,
         "texts": [
-            {"text": text, "panels": [_panel(panel, layers) for panel in each]}
-            for (_, text, _), each in zip(texts, panels)
+            {"text": text, "panels": [_panel(panel, layers) for panel in text_panels]}
+            for (_, text, _), text_panels in zip(texts, panels)
         ],
     }
 
 
-def _panel(panel, layers):
+def _panel(panel: Panel, layers: Sequence[int] | None) -> dict[str, Any]:
+    """Return the JSON value of a panel."""
     numbers = layers or range(1, len(panel.weights_NHLM) + 1)
     weights_NHLM = panel.weights_NHLM[[number - 1 for number in numbers]]
     shares = np.rint(np.clip(weights_NHLM, 0, 1) * 65535).astype("<u2")
@@ -188,8 +239,10 @@ def _panel(panel, layers):
 # ---- as pictures -------------------------------------------------------------
 
 
-def draw(panel, layer, heads, path):
-    """One layer's heads side by side, as a PNG. layer, heads: numbers from 1."""
+def draw(
+    panel: Panel, layer: int, heads: Sequence[int], path: str | os.PathLike[str] | Any
+) -> None:
+    """Draw heads of one layer side by side, as a PNG; layer, heads: numbers from 1."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -207,7 +260,7 @@ def draw(panel, layer, heads, path):
         axes.imshow(
             panel.weights_NHLM[layer - 1, head - 1], cmap="Blues", vmin=0, vmax=1, aspect="auto"
         )
-        # A text's dollar signs are no formula.
+        # Dollar signs of a text are not math.
         axes.set_xticks(
             range(M),
             [token.text for token in panel.read],

@@ -1,40 +1,51 @@
-"""Rows of different lengths as batches of few shapes: few are compiled, and little padding is computed.
+"""Batches of rows of different lengths, in few shapes: little compilation and little padding.
 
 B batch   L row length
 """
 
 import contextlib
 import contextvars
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
-SHORTEST = 16  # rows are padded to powers of two, and at least to this
+SHORTEST = 16  # [tokens] rows are padded to powers of two, and at least to this
 
 
-def named(places):
+def named(places: Sequence[str | None]) -> list[str]:
+    """Return the place of each text for errors, "text N" if it has none."""
     return [place or f"text {number}" for number, place in enumerate(places, 1)]
 
 
-def cut(text, length=80):
+def cut(text: str, length: int = 80) -> str:
+    """Return a text in quotation marks, cut to `length` characters."""
     return repr(text if len(text) <= length else text[:length] + "…")
 
 
-def power(number):
-    """The least power of two that is not less."""
+def power(number: int) -> int:
+    """Return the least power of two that is not less than a number."""
     return 1 << (number - 1).bit_length()
 
 
-def padded(length):
+def padded(length: int) -> int:
+    """Return the length to which a row is padded."""
     return max(SHORTEST, power(length))
 
 
-_tell = contextvars.ContextVar("tell", default=lambda share: None)
+_tell: contextvars.ContextVar[Callable[[float], Any]] = contextvars.ContextVar(
+    "tell", default=lambda share: None
+)
 
 
 @contextlib.contextmanager
-def watched(tell):
-    """While it lasts, tell(share) is called as `batches` gives a batch: with the share of its rows that are done, and with 1 behind the last."""
+def watched(tell: Callable[[float], Any]) -> Iterator[None]:
+    """Report the progress of `batches` in the block.
+
+    `tell` receives the share of rows that are done before each batch, and 1 after the last.
+    """
     token = _tell.set(tell)
     try:
         yield
@@ -42,8 +53,8 @@ def watched(tell):
         _tell.reset(token)
 
 
-def batches(keys, size):
-    """Indices in groups of at most `size` whose keys are equal."""
+def batches(keys: Sequence[Any], size: int) -> Iterator[list[int]]:
+    """Yield indices in groups of at most `size` whose keys are equal, in the order of the keys."""
     order, tell = sorted(range(len(keys)), key=lambda i: keys[i]), _tell.get()
     first = 0
     for i in range(1, len(order) + 1):
@@ -54,8 +65,11 @@ def batches(keys, size):
     tell(1.0)
 
 
-def fill(rows, B, L, pad):
-    """(ids int32 [B, L], bool [B, L]): rows padded on the right. A row that only fills the batch has one valid id."""
+def fill(rows: Sequence[Sequence[int]], B: int, L: int, pad: int) -> tuple[jax.Array, jax.Array]:
+    """Return rows padded on the right: int32 ids [B, L], and bool [B, L], True for real ids.
+
+    Rows that only complete the batch have one True id.
+    """
     ids_BL, valid_BL = np.full((B, L), pad, np.int32), np.zeros((B, L), bool)
     for b, row in enumerate(rows):
         ids_BL[b, : len(row)] = row

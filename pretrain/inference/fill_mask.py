@@ -1,10 +1,11 @@
-"""Gaps in a text, closed by a trained model with one piece for each [MASK]; and words that do not belong there.
+"""Prediction of masked tokens, one piece for each [MASK], and of replaced words (ELECTRA).
 
-Rows are gathered by length, so that few shapes are compiled and little padding is computed.
+Rows are batched by length, so that few shapes are compiled and little padding is computed.
 
 B batch   L row length   P masks of a row   K answers   V vocabulary
 """
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -14,19 +15,31 @@ from models import build
 from pretrain.convert import name_of, tokenizer
 from pretrain.distributed.model_hooks import make_local_hooks
 from pretrain.inference.batching import batches, cut, fill, named, padded, power
+from pretrain.inference.trained import Trained
+
+Ranked = list[tuple[float, int]]  # (probability, id), the likeliest first
 
 
 class Masks:
-    """Calling it with texts gives the K likeliest pieces of every mask, with their probabilities in the vocabulary."""
+    """Fills masks: calling it with texts returns the K likeliest pieces of every mask."""
 
-    def __init__(self, trained, top, batch_size):
-        self.model, self.params = build(trained.run.model, **make_local_hooks()), trained.params
-        self.vocabulary, self.length = trained.vocabulary, trained.run.model.length
+    def __init__(self, trained: Trained, top: int, batch_size: int) -> None:
+        """Build the model; top: K, the number of pieces for a mask."""
+        config: Any = trained.run.model
+        self.model, self.params = build(config, **make_local_hooks()), trained.params
+        self.vocabulary, self.length = trained.vocabulary, config.length
+        self.pad: Any = trained.vocabulary.pad
         self.top, self.batch_size = min(top, trained.vocabulary.size), batch_size
-        self.tokenizer = tokenizer.build(trained.vocabulary, name_of(trained.run.model))
-        self.mask = trained.vocabulary.pieces[trained.vocabulary.mask]
+        self.tokenizer = tokenizer.build(trained.vocabulary, name_of(config))
+        mask_id: Any = trained.vocabulary.mask
+        self.mask = trained.vocabulary.pieces[mask_id]
 
-    def __call__(self, texts, places):
+    def __call__(self, texts: Sequence[str], places: Sequence[str | None]) -> list[dict[str, Any]]:
+        """Return {"filled": text, "masks": the K answers of each mask} for each text.
+
+        Raises ValueError, which begins with the place, for a text without a mask or a text that is
+        too long. Probabilities are those in the whole vocabulary.
+        """
         rows = [encoding.ids for encoding in self.tokenizer.encode_batch(list(texts))]
         masks = [
             [i for i, token in enumerate(row) if token == self.vocabulary.mask] for row in rows
@@ -36,39 +49,39 @@ class Masks:
                 raise ValueError(f"{place}: there is no {self.mask} in {cut(text)}")
             self._check_length(text, place, row)
         answers: list[Any] = [None] * len(texts)
-        for batch in batches(
-            [(padded(len(row)), power(len(mask))) for row, mask in zip(rows, masks)],
-            self.batch_size,
-        ):
-            for index, answer in zip(
-                batch, self._score([rows[i] for i in batch], [masks[i] for i in batch])
-            ):
+        shapes = [(padded(len(row)), power(len(mask))) for row, mask in zip(rows, masks)]
+        for batch in batches(shapes, self.batch_size):
+            ranked = self._score([rows[i] for i in batch], [masks[i] for i in batch])
+            for index, answer in zip(batch, ranked):
                 answers[index] = answer
         return [self._result(text, answer) for text, answer in zip(texts, answers)]
 
-    def _check_length(self, text, place, row):
+    def _check_length(self, text: str, place: str, row: Sequence[int]) -> None:
+        """Raise ValueError for a text that is too long."""
         if len(row) > self.length:
             raise ValueError(
-                f"{place}: {len(row)} tokens with [CLS] and [SEP], the model reads at most {self.length}: {cut(text)}"
+                f"{place}: {len(row)} tokens with [CLS] and [SEP], the model reads at most "
+                f"{self.length}: {cut(text)}"
             )
 
-    def _score(self, rows, masks):
-        """For each row, for each of its masks, [(probability, id)]."""
+    def _score(
+        self, rows: Sequence[Sequence[int]], masks: Sequence[Sequence[int]]
+    ) -> list[list[Ranked]]:
+        """Return the ranked answers of each mask of each row."""
         B, P = power(len(rows)), power(max(map(len, masks)))
         L = min(padded(max(map(len, rows))), self.length)
-        tokens_BL, valid_BL = fill(rows, B, L, self.vocabulary.pad)
+        tokens_BL, valid_BL = fill(rows, B, L, self.pad)
         positions_BP, _ = fill(masks, B, P, 0)
-        probability_BPK, id_BPK = jax.device_get(
-            _likeliest(
-                self.model,
-                self.params,
-                tokens_BL,
-                valid_BL,
-                positions_BP,
-                top=self.top,
-                size=self.vocabulary.size,
-            )
+        likeliest = _likeliest(
+            self.model,
+            self.params,
+            tokens_BL,
+            valid_BL,
+            positions_BP,
+            top=self.top,
+            size=self.vocabulary.size,
         )
+        probability_BPK, id_BPK = jax.device_get(likeliest)
         return [
             [
                 list(zip(probability_BPK[b, p].tolist(), id_BPK[b, p].tolist()))
@@ -77,24 +90,25 @@ class Masks:
             for b, mask in enumerate(masks)
         ]
 
-    def _result(self, text, answer):
-        parts = text.split(self.mask)
-        if (
-            len(parts) != len(answer) + 1
-        ):  # only a tokenizer that rewrites its own special tokens could do that
+    def _result(self, text: str, answer: Sequence[Ranked]) -> dict[str, Any]:
+        """Return the result of a text: the text with its masks filled, and all answers."""
+        gaps = text.split(self.mask)
+        # Only a tokenizer that rewrites its own special tokens could fail here.
+        if len(gaps) != len(answer) + 1:
             raise ValueError(
-                f"{len(answer)} masks were read in a text with {len(parts) - 1}: {cut(text)}"
+                f"{len(answer)} masks were read in a text with {len(gaps) - 1}: {cut(text)}"
             )
-        filled = parts[0]
-        for ranked, part in zip(answer, parts[1:]):
+        filled = gaps[0]
+        for ranked, text_after in zip(answer, gaps[1:]):
             best = ranked[0][1]
-            filled = (
-                (filled if self._begins(best) else filled.rstrip(" ")) + self._word(best) + part
-            )
+            if not self._begins(best):
+                filled = filled.rstrip(" ")
+            filled += self._word(best) + text_after
         masks = [[self._answer(probability, i) for probability, i in ranked] for ranked in answer]
         return {"filled": filled, "masks": masks}
 
-    def _answer(self, probability, i):
+    def _answer(self, probability: float, i: int) -> dict[str, Any]:
+        """Return the JSON value of an answer."""
         word = self._word(i) if self._begins(i) else f"…{self._word(i)}"
         return {
             "word": word,
@@ -103,79 +117,90 @@ class Masks:
             "id": i,
         }
 
-    def _begins(self, i):
+    def _begins(self, i: int) -> bool:
+        """Return whether a piece begins a word."""
         return bool(self.vocabulary.starts_word[i])
 
-    def _word(self, i):
-        """A piece as it reads, without the sign that it begins or continues a word."""
+    def _word(self, i: int) -> str:
+        """Return the text of a piece, without the mark that it begins or continues a word."""
         return self.vocabulary.decode([i]).strip().removeprefix("##") or self.vocabulary.pieces[i]
 
 
 @partial(jax.jit, static_argnames=("model", "top", "size"))
-def _likeliest(model, params, tokens_BL, valid_BL, positions_BP, *, top, size):
-    """(probabilities, ids) [B, P, K] of the likeliest of the first `size` ids; rows beyond belong to no piece."""
+def _likeliest(
+    model: Any,
+    params: Any,
+    tokens_BL: jax.Array,
+    valid_BL: jax.Array,
+    positions_BP: jax.Array,
+    *,
+    top: int,
+    size: int,
+) -> tuple[jax.Array, jax.Array]:
+    """Return (probabilities, ids) [B, P, K] of the likeliest of the first `size` ids.
+
+    Later rows of the model's table belong to no piece.
+    """
     logits_BPV, _ = model.apply({"params": params}, tokens_BL, valid_BL, None, positions_BP)
     return jax.lax.top_k(jax.nn.softmax(logits_BPV, axis=-1)[..., :size], top)
 
 
 class Judgements(Masks):
-    """What ELECTRA's generator puts in the masks of a text; of a text without any, how likely the discriminator finds each word replaced."""
+    """ELECTRA: its generator fills masks; in texts without masks, its discriminator scores words.
 
-    def __call__(self, texts, places):
-        whole = [i for i, text in enumerate(texts) if self.mask not in text]
-        gapped = sorted(set(range(len(texts))) - set(whole))
-        places, results = named(places), {}
-        for chosen, answer in ((gapped, super().__call__), (whole, self._judge)):
-            results |= zip(
-                chosen, answer([texts[i] for i in chosen], [places[i] for i in chosen]), strict=True
-            )
+    The score of a word is the probability that it was replaced.
+    """
+
+    def __call__(self, texts: Sequence[str], places: Sequence[str | None]) -> list[dict[str, Any]]:
+        """Return the result of `Masks`, or {"filled": text, "judged": words} without a mask."""
+        unmasked = [i for i, text in enumerate(texts) if self.mask not in text]
+        masked = sorted(set(range(len(texts))) - set(unmasked))
+        names, results = named(places), {}
+        for indices, answer in ((masked, super().__call__), (unmasked, self._judge)):
+            answers = answer([texts[i] for i in indices], [names[i] for i in indices])
+            results |= zip(indices, answers, strict=True)
         return [results[i] for i in range(len(texts))]
 
-    def _judge(self, texts, places):
+    def _judge(self, texts: Sequence[str], places: Sequence[str]) -> list[dict[str, Any]]:
+        """Return the discriminator's scores of the words of each text."""
         encodings = self.tokenizer.encode_batch(list(texts))
         for text, place, encoding in zip(texts, places, encodings):
             if all(encoding.special_tokens_mask):
                 raise ValueError(f"{place}: there is no word in {cut(text)}")
             self._check_length(text, place, encoding.ids)
-        chances = [None] * len(texts)
+        scores: list[Any] = [None] * len(texts)
         for batch in batches([padded(len(encoding)) for encoding in encodings], self.batch_size):
             rows = [encodings[i].ids for i in batch]
-            tokens_BL, valid_BL = fill(
-                rows,
-                power(len(rows)),
-                min(padded(max(map(len, rows))), self.length),
-                self.vocabulary.pad,
-            )
-            for index, chance_L in zip(
-                batch,
-                jax.device_get(_replaced(self.model, self.params, tokens_BL, valid_BL)).tolist(),
-            ):
-                chances[index] = chance_L
+            L = min(padded(max(map(len, rows))), self.length)
+            tokens_BL, valid_BL = fill(rows, power(len(rows)), L, self.pad)
+            replaced_BL = jax.device_get(_replaced(self.model, self.params, tokens_BL, valid_BL))
+            for index, replaced_L in zip(batch, replaced_BL.tolist()):
+                scores[index] = replaced_L
         return [
-            {"filled": text, "judged": self._words(text, *each)}
-            for text, *each in zip(texts, encodings, chances)
+            {"filled": text, "judged": self._words(text, encoding, replaced_L)}
+            for text, encoding, replaced_L in zip(texts, encodings, scores)
         ]
 
-    def _words(self, text, encoding, chance_L):
-        """[{word, probability}] as they stand in the text; a word is as suspicious as its most suspicious piece."""
+    def _words(self, text: str, encoding: Any, replaced_L: Sequence[float]) -> list[dict[str, Any]]:
+        """Return [{"word", "probability"}] of a text; a word has the maximum of its pieces."""
         words = []
-        for i, (begin, end), special, chance in zip(
-            encoding.ids, encoding.offsets, encoding.special_tokens_mask, chance_L
+        for i, (begin, end), special, probability in zip(
+            encoding.ids, encoding.offsets, encoding.special_tokens_mask, replaced_L
         ):
             if special:
                 continue
             if self._begins(i) or not words:
-                words.append((begin, end, chance))
+                words.append((begin, end, probability))
             else:
-                words[-1] = words[-1][0], end, max(words[-1][2], chance)
+                words[-1] = words[-1][0], end, max(words[-1][2], probability)
         return [
-            {"word": text[begin:end].strip(), "probability": chance} for begin, end, chance in words
+            {"word": text[begin:end].strip(), "probability": probability}
+            for begin, end, probability in words
         ]
 
 
 @partial(jax.jit, static_argnames=("model",))
-def _replaced(model, params, tokens_BL, valid_BL):
-    """The probability [B, L] of each token that it was replaced."""
-    return jax.nn.sigmoid(
-        model.apply({"params": params}, tokens_BL, valid_BL, method="discriminate")
-    )
+def _replaced(model: Any, params: Any, tokens_BL: jax.Array, valid_BL: jax.Array) -> jax.Array:
+    """Return the probability [B, L] of each token that it was replaced."""
+    logits_BL = model.apply({"params": params}, tokens_BL, valid_BL, method="discriminate")
+    return jax.nn.sigmoid(logits_BL)

@@ -1,9 +1,10 @@
-"""Texts that a trained model writes: a span for each <extra_id_i>, a translation, a damaged text whole, or what follows a text.
+"""Text generation: spans for <extra_id_i>, translations, restored texts, and continuations.
 
-B batch   M prompt length   T written length
+B batch   M prompt length   T generated length
 """
 
 import functools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -11,51 +12,71 @@ import numpy as np
 
 from models import build
 from models.generation.generate import extend, generate, unstack_model
-from models.generation.sampling import Greedy
+from models.generation.sampling import Greedy, Strategy
 from pretrain.convert import name_of, tokenizer
 from pretrain.distributed.model_hooks import make_local_hooks
 from pretrain.inference.batching import batches, cut, fill, named, padded, power
 from pretrain.inference.modes import add_mode, list_modes
+from pretrain.inference.trained import Trained
+
+Places = Sequence[str | None]
 
 
 class Writer:
-    """What all writers share: a model whose steps are fast, and rows that are written behind in batches.
-
-    strategy, no_repeat_ngram, seed: as in `models.generation.generate.generate`.
-    """
+    """The base of all text generators: a model unstacked for fast decoding, applied in batches."""
 
     def __init__(
-        self, trained, length, batch_size, strategy=Greedy(), no_repeat_ngram=None, seed=0
-    ):
-        model = build(trained.run.model, **make_local_hooks())
-        self.model, self.params = unstack_model(model, trained.params)
+        self,
+        trained: Trained,
+        length: int,
+        batch_size: int,
+        strategy: Strategy = Greedy(),
+        no_repeat_ngram: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        """Build the model.
+
+        Args:
+          trained: the model.
+          length: the largest number of tokens to generate.
+          batch_size: the largest number of rows of a batch.
+          strategy, no_repeat_ngram, seed: see `models.generation.generate.generate`.
+        """
+        config: Any = trained.run.model
+        self.model, self.params = unstack_model(build(config, **make_local_hooks()), trained.params)
         self.vocabulary, self.length, self.batch_size = trained.vocabulary, length, batch_size
-        self.tokenizer = tokenizer.build(trained.vocabulary, name_of(trained.run.model))
-        self.start = getattr(trained.run.model, "start", 0)  # what an encoder-decoder reads first
+        self.tokenizer = tokenizer.build(trained.vocabulary, name_of(config))
+        self.start = getattr(config, "start", 0)  # first input id of the decoder
         self.strategy, self.no_repeat_ngram, self.seed = strategy, no_repeat_ngram, seed
         self.modes = list_modes(trained.run.data.objective, trained.vocabulary)
+        # Every model that generates has these ids.
+        self.pad: Any = trained.vocabulary.pad
+        self.end: Any = trained.vocabulary.eos
 
-    def rows(self, texts):
+    def rows(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each text."""
         return [encoding.ids for encoding in self.tokenizer.encode_batch(list(texts))]
 
-    def written(self, rows, first):
-        """What is written behind each row, without its end. first: the number of the first row, by which it draws."""
-        written: list[Any] = [None] * len(rows)
-        for batch in batches([padded(len(row)) for row in rows], self.batch_size):
-            # Copies fill the batch: they end when their row does.
-            chosen = batch + batch[:1] * (power(len(batch)) - len(batch))
-            numbers_B = np.array([first + i for i in chosen])
-            written_BT = jax.device_get(self.decode([rows[i] for i in chosen], numbers_B)).tolist()
-            for index, ids in zip(batch, written_BT):
-                written[index] = until(self.vocabulary.eos, ids)
-        return written
+    def written(self, rows: Sequence[list[int]], first: int) -> list[list[int]]:
+        """Return the ids that the model generates for each row, up to the end of the text.
 
-    def decode(self, rows, rows_B):
-        """Return what an encoder-decoder writes for the rows, whose numbers are `rows_B`: int32 [B, T]."""
+        first: the number of the first row; a row's random draws depend on its number.
+        """
+        generated: list[Any] = [None] * len(rows)
+        for batch in batches([padded(len(row)) for row in rows], self.batch_size):
+            # Copies of the first row complete the batch: they end when it does.
+            indices = batch + batch[:1] * (power(len(batch)) - len(batch))
+            numbers_B = np.array([first + i for i in indices])
+            ids_BT = jax.device_get(self.decode([rows[i] for i in indices], numbers_B)).tolist()
+            for index, ids in zip(batch, ids_BT):
+                generated[index] = until(self.end, ids)
+        return generated
+
+    def decode(self, rows: Sequence[list[int]], rows_B: np.ndarray) -> jax.Array:
+        """Return the ids that an encoder-decoder generates, int32 [B, T]; rows_B: row numbers."""
         config, M = self.model.config, padded(max(map(len, rows)))
-        inputs_BM, valid_BM = fill(
-            rows, len(rows), min(M, getattr(config, "length", M)), self.vocabulary.pad
-        )
+        M = min(M, getattr(config, "length", M))
+        inputs_BM, valid_BM = fill(rows, len(rows), M, self.pad)
         return generate(
             self.model,
             self.params,
@@ -64,33 +85,39 @@ class Writer:
             length=self.length,
             strategy=self.strategy,
             start=self.start,
-            end=self.vocabulary.eos,
-            pad=self.vocabulary.pad,
+            end=self.end,
+            pad=self.pad,
             no_repeat_ngram=self.no_repeat_ngram,
             seed=self.seed,
             rows_B=rows_B,
         )
 
-    def text(self, ids):
-        """The ids as text; an id beyond the vocabulary, which a little-trained model may write, is shown as unknown."""
-        known = [i if i < self.vocabulary.size else self.vocabulary.unk for i in ids]
+    def text(self, ids: Sequence[int]) -> str:
+        """Return the text of ids; an id beyond the vocabulary is shown as unknown.
+
+        A model that was trained little may generate such ids.
+        """
+        known: list[Any] = [i if i < self.vocabulary.size else self.vocabulary.unk for i in ids]
         return self.vocabulary.decode(known).strip()
 
 
-def until(end, ids):
-    """The ids in front of the first `end`."""
+def until(end: int, ids: list[int]) -> list[int]:
+    """Return the ids before the first `end`."""
     return ids[: ids.index(end)] if end in ids else ids
 
 
 class Spans(Writer):
-    """Calling it with texts gives what the model writes for every sentinel."""
+    """Fills spans: calling it with texts returns the text that replaces each sentinel."""
 
     @functools.cached_property
-    def names(self):
+    def names(self) -> dict[int, str]:
         """{id of a sentinel: its piece}."""
         return {i: self.vocabulary.pieces[i] for i in self.vocabulary.sentinels}
 
-    def __call__(self, texts, places, first=0):
+    def __call__(
+        self, texts: Sequence[str], places: Places, first: int = 0
+    ) -> list[dict[str, Any]]:
+        """Return {"filled": text, "spans": {sentinel: text or None}} for each text."""
         rows = [add_mode(row, self.modes) for row in self.rows(texts)]
         for text, place, row in zip(texts, named(places), rows):
             if not any(i in self.names for i in row):
@@ -98,28 +125,32 @@ class Spans(Writer):
         spans = [self.spans(row, ids) for row, ids in zip(rows, self.written(rows, first))]
         return [{"filled": close(text, span), "spans": span} for text, span in zip(texts, spans)]
 
-    def spans(self, row, written):
-        """{sentinel of the input: the text written behind it, None if it was not written}."""
+    def spans(self, row: Sequence[int], written: Sequence[int]) -> dict[str, str | None]:
+        """Return {sentinel of the input: the text generated after it, or None}."""
         found, current = {}, None
         for i in written:
             if i in self.names:
                 current = found.setdefault(i, [])
             elif current is not None:
                 current.append(i)
-        asked = dict.fromkeys(i for i in row if i in self.names)
-        return {self.names[i]: self.text(found[i]) if i in found else None for i in asked}
+        sentinels = dict.fromkeys(i for i in row if i in self.names)
+        return {self.names[i]: self.text(found[i]) if i in found else None for i in sentinels}
 
 
-def close(text, spans):
+def close(text: str, spans: Mapping[str, str | None]) -> str:
+    """Return a text with its sentinels replaced by their spans; None leaves a sentinel."""
     for sentinel, span in spans.items():
         text = text if span is None else text.replace(sentinel, span)
     return text
 
 
 class Translations(Writer):
-    """Calling it with texts gives what the model writes for each: the other language's, or, of a damaged text, the whole one."""
+    """Transforms texts: calling it with texts returns what the model generates for each."""
 
-    def __call__(self, texts, places, first=0):
+    def __call__(
+        self, texts: Sequence[str], places: Places, first: int = 0
+    ) -> list[dict[str, Any]]:
+        """Return {"written": generated text} for each text."""
         rows = self.rows(texts)
         for text, place, row in zip(texts, named(places), rows):
             if len(row) < 2:
@@ -128,16 +159,20 @@ class Translations(Writer):
 
 
 class Repairs(Writer):
-    """Calling it with texts gives each as the model takes it to have been: what <mask> stands for is written, and so is all else."""
+    """Restores texts (BART): the model generates the whole text, without its <mask>s."""
 
-    def __call__(self, texts, places, first=0):
+    def __call__(
+        self, texts: Sequence[str], places: Places, first: int = 0
+    ) -> list[dict[str, Any]]:
+        """Return {"filled": restored text} for each text."""
         rows, longest = self.rows(texts), self.model.config.length
         for text, place, row in zip(texts, named(places), rows):
             if len(row) < 3:
                 raise ValueError(f"{place}: there is nothing to mend in {cut(text)}")
             if max(len(row), self.length) > longest:
                 raise ValueError(
-                    f"{place}: {len(row)} tokens, up to {self.length} to write (--length), the model's rows are {longest}: {cut(text)}"
+                    f"{place}: {len(row)} tokens, up to {self.length} to write (--length), the "
+                    f"model's rows are {longest}: {cut(text)}"
                 )
         special = self.vocabulary.special
         return [
@@ -147,42 +182,48 @@ class Repairs(Writer):
 
 
 class Continuations(Writer):
-    """Calling it with texts gives what the model writes behind each, up to the end of the text.
+    """Continues texts: calling it with texts returns the continuation of each.
 
-    An empty text is begun by the token that ends one, as GPT-2's were; a vocabulary without that (GPT's) cannot begin.
+    An empty text starts with the token that ends a text, as in GPT-2. GPT's vocabulary has no such
+    token, so that GPT cannot continue an empty text.
     """
 
     @property
-    def longest(self):
+    def longest(self) -> int:
+        """The largest number of tokens that the model reads."""
         return self.model.config.length
 
-    def __call__(self, texts, places, first=0):
-        rows = [
-            row or [i for i in [self.vocabulary.eos] if i is not None] for row in self.rows(texts)
-        ]
+    def __call__(
+        self, texts: Sequence[str], places: Places, first: int = 0
+    ) -> list[dict[str, Any]]:
+        """Return {"filled": whole text, "written": continuation} for each text."""
+        beginning = [] if self.vocabulary.eos is None else [self.vocabulary.eos]
+        rows = [row or beginning for row in self.rows(texts)]
         for text, place, row in zip(texts, named(places), rows):
             if self.vocabulary.mask is not None and self.vocabulary.mask in row:
+                mask = self.vocabulary.pieces[self.vocabulary.mask]
                 raise ValueError(
-                    f"{place}: this model continues texts and fills no {self.vocabulary.pieces[self.vocabulary.mask]}: {cut(text)}"
+                    f"{place}: this model continues texts and fills no {mask}: {cut(text)}"
                 )
             if not row:
                 raise ValueError(
-                    f"{place}: there is nothing to continue in {cut(text)}, and the vocabulary has no token that begins a text"
+                    f"{place}: there is nothing to continue in {cut(text)}, and the vocabulary has "
+                    "no token that begins a text"
                 )
             if len(row) + self.length > self.longest:
                 raise ValueError(
-                    f"{place}: {len(row)} tokens and {self.length} more (--length), the model reads at most {self.longest}: {cut(text)}"
+                    f"{place}: {len(row)} tokens and {self.length} more (--length), the model "
+                    f"reads at most {self.longest}: {cut(text)}"
                 )
         more = [self.behind(row, ids) for row, ids in zip(rows, self.written(rows, first))]
         return [
             {"filled": text + written, "written": written} for text, written in zip(texts, more)
         ]
 
-    def decode(self, rows, rows_B):
-        """Return what a decoder writes behind the rows, whose numbers are `rows_B`: int32 [B, T]."""
-        tokens_BM, valid_BM = fill(
-            rows, len(rows), min(padded(max(map(len, rows))), self.longest - self.length), 0
-        )
+    def decode(self, rows: Sequence[list[int]], rows_B: np.ndarray) -> jax.Array:
+        """Return the ids that a decoder generates, int32 [B, T]; rows_B: row numbers."""
+        M = min(padded(max(map(len, rows))), self.longest - self.length)
+        tokens_BM, valid_BM = fill(rows, len(rows), M, 0)
         return extend(
             self.model,
             self.params,
@@ -190,13 +231,13 @@ class Continuations(Writer):
             valid_BM.sum(axis=1),
             length=self.length,
             strategy=self.strategy,
-            end=self.vocabulary.eos,
+            end=self.end,
             size=self.vocabulary.size,
             no_repeat_ngram=self.no_repeat_ngram,
             seed=self.seed,
             rows_B=rows_B,
         )
 
-    def behind(self, row, ids):
-        """What the ids add to the text of the row: how a piece reads depends on what stands before it."""
+    def behind(self, row: list[int], ids: list[int]) -> str:
+        """Return the text that ids add to a row; a piece's text depends on the pieces before it."""
         return self.vocabulary.decode(row + ids)[len(self.vocabulary.decode(row)) :]

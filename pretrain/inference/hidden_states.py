@@ -1,14 +1,16 @@
-"""What a trained model makes of texts, layer by layer: features for another model to read (Devlin et al. 2018, section 5.3 and table 7).
+"""Hidden states of texts as features for another model (Devlin et al. 2018, section 5.3, table 7).
 
 N texts   B batch   L row length   R results of a row   D width
 """
 
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from models import build
 from models.activations import observe
@@ -18,17 +20,20 @@ from pretrain.distributed.sharding import replicated
 from pretrain.families import find_by_model_type
 from pretrain.inference import batching
 from pretrain.inference.pooling import POOLINGS
-from pretrain.inference.word_alignment import Aligned
+from pretrain.inference.trained import Trained
+from pretrain.inference.word_alignment import Aligned, Row
+
+Combine = Callable[[Sequence[jax.Array]], Any]  # hidden states, embeddings first -> [B, L, D]
 
 
 class Combination(NamedTuple):
-    """A function of the hidden states, embeddings first, and the fewest layers that it is defined for."""
+    """A function of the hidden states, and the smallest number of layers that it needs."""
 
-    of: object
+    of: Combine
     layers: int = 1
 
 
-# Table 7's rows, in its order.
+# The rows of table 7, in its order.
 COMBINATIONS = {
     "embeddings": Combination(lambda states: states[0], 0),
     "second_to_last": Combination(lambda states: states[-2], 2),
@@ -39,37 +44,52 @@ COMBINATIONS = {
 }
 
 
-def chosen(words, depth):
-    """{key of the output: function of the hidden states} for names of COMBINATIONS, numbers of layers, and `all` of these.
+def chosen(words: Iterable[str], depth: int) -> dict[str, Combine]:
+    """Return {key of the output: function of the hidden states}.
 
-    0 is what the first layer reads, `depth` or -1 what the last one writes. Raises ValueError for a layer that the model has not.
+    Args:
+      words: names of COMBINATIONS, numbers of layers, or "all" layers; several may be joined by
+        commas. Layer 0 is the input of the first layer; `depth` or -1 is the output of the last.
+      depth: the number of layers of the model.
+
+    Raises:
+      ValueError: the model has no such layer.
     """
     picks = {}
-    for word in (part for each in words for part in each.split(",") if part):
-        if word == "all":
+    for name in (name for argument in words for name in argument.split(",") if name):
+        if name == "all":
             picks |= {f"layer_{i}": partial(_state, i=i) for i in range(depth + 1)}
-        elif word in COMBINATIONS:
-            if depth < COMBINATIONS[word].layers:
+        elif name in COMBINATIONS:
+            if depth < COMBINATIONS[name].layers:
                 raise ValueError(
-                    f"--layers {word} is of {COMBINATIONS[word].layers} layers; the model has {depth}"
+                    f"--layers {name} is of {COMBINATIONS[name].layers} layers; the model has "
+                    f"{depth}"
                 )
-            picks[word] = COMBINATIONS[word].of
-        elif word.removeprefix("-").isdigit() and -depth - 1 <= int(word) <= depth:
-            number = int(word) % (depth + 1)
+            picks[name] = COMBINATIONS[name].of
+        elif name.removeprefix("-").isdigit() and -depth - 1 <= int(name) <= depth:
+            number = int(name) % (depth + 1)
             picks[f"layer_{number}"] = partial(_state, i=number)
         else:
             raise ValueError(
-                f"--layers {word}: there are {', '.join(COMBINATIONS)}, all, and 0 (embeddings) to {depth}, or -1 to {-depth - 1} from the end"
+                f"--layers {name}: there are {', '.join(COMBINATIONS)}, all, and 0 (embeddings) to "
+                f"{depth}, or -1 to {-depth - 1} from the end"
             )
     return picks
 
 
-def _state(states, i):
+def _state(states: Sequence[jax.Array], i: int) -> jax.Array:
     return states[i]
 
 
 class Features(NamedTuple):
-    """arrays: what is written, see docs/inside.md. texts, cut, empty: how many there were, were cut, and words of which nothing was left."""
+    """The features of texts.
+
+    Attributes:
+      arrays: {name: array} of the output file, see docs/inside.md.
+      texts: the number of texts.
+      cut: how many texts were cut.
+      empty: the number of words without a piece.
+    """
 
     arrays: dict[str, np.ndarray]
     texts: int
@@ -77,23 +97,40 @@ class Features(NamedTuple):
     empty: int
 
 
-def extract(trained, mesh, texts, layers=("last",), pooling="mean", batch_size=32):
-    """`Features` of [(place, text)], on the run's mesh; the parameters of `trained` may lie anywhere on it.
+def extract(
+    trained: Trained,
+    mesh: Mesh,
+    texts: Sequence[tuple[str, str]],
+    layers: Iterable[str] = ("last",),
+    pooling: str = "mean",
+    batch_size: int = 32,
+) -> Features:
+    """Return the features of texts.
 
-    Raises ValueError for a layer or a pooling that the model has not, and for a text without a word.
+    Args:
+      trained: the model, with its parameters anywhere on the mesh.
+      mesh: the mesh of the run.
+      texts: (place, text) of each text.
+      layers: see `chosen`.
+      pooling: a key of POOLINGS.
+      batch_size: the largest number of rows of a batch.
+
+    Raises:
+      ValueError: the model has no such layer or pooling, or a text has no word.
     """
     config, params = trained.body
     picks = chosen(layers, config.depth)
     aligned = Aligned(trained)
     if pooling == "cls" and "cls" not in find_by_model_type(aligned.family).token_roles:
         raise ValueError(
-            f"--pooling cls: a text of {type(trained.run.model).__name__} does not begin with a [CLS]; take mean"
+            f"--pooling cls: a text of {type(trained.run.model).__name__} does not begin with a "
+            "[CLS]; take mean"
         )
     rows = aligned(texts)
     pool = POOLINGS[pooling]
     counts = [pool.count(row) for row in rows]
     total, ends = sum(counts), np.cumsum(counts)
-    arrays = {}
+    arrays: dict[str, np.ndarray] = {}
     model = build(config, **make_model_hooks(mesh, []))
     compute = jax.jit(
         partial(_compute, model, tuple(picks.values())), out_shardings=replicated(mesh)
@@ -102,49 +139,47 @@ def extract(trained, mesh, texts, layers=("last",), pooling="mean", batch_size=3
     for batch in batching.batches([_length(row, aligned.longest) for row in rows], batch_size):
         L = _length(rows[batch[0]], aligned.longest)
         weights = [pool.weights(rows[i]) for i in batch]
-        told = [
-            np.flatnonzero(weights_RL.any(axis=1)) for weights_RL in weights
-        ]  # a word may leave no piece: nothing is known of it
-        tokens_BL, valid_BL = batching.fill(
-            [rows[i].ids for i in batch], batching.power(len(batch)), L, trained.vocabulary.pad or 0
-        )
-        pool_BRL = np.zeros((len(tokens_BL), pool.most(L), L), np.float32)
-        for b, (weights_RL, some) in enumerate(zip(weights, told)):
-            pool_BRL[b, : len(some), : weights_RL.shape[1]] = weights_RL[some]
-        pooled = jax.device_get(
-            compute(
-                params,
-                *(
-                    place_whole(mesh, np.asarray(array))
-                    for array in (tokens_BL, valid_BL, pool_BRL)
-                ),
-            )
-        )
+        # A word without a piece has no vector: its result stays NaN.
+        nonempty = [np.flatnonzero(weights_RL.any(axis=1)) for weights_RL in weights]
+        num_rows, pad = batching.power(len(batch)), trained.vocabulary.pad or 0
+        inputs = [rows[i].ids for i in batch]
+        tokens_BL, valid_BL = batching.fill(inputs, num_rows, L, pad)
+        pool_BRL = np.zeros((num_rows, pool.most(L), L), np.float32)
+        for b, (weights_RL, results) in enumerate(zip(weights, nonempty)):
+            pool_BRL[b, : len(results), : weights_RL.shape[1]] = weights_RL[results]
+        placed = (place_whole(mesh, np.asarray(x)) for x in (tokens_BL, valid_BL, pool_BRL))
+        pooled = jax.device_get(compute(params, *placed))
         for name, pooled_BRD in zip(picks, pooled):
             if name not in arrays:
                 arrays[name] = np.full((total, pooled_BRD.shape[-1]), np.nan, np.float32)
-            for i, some, pooled_RD in zip(batch, told, pooled_BRD):
-                arrays[name][ends[i] - counts[i] + some] = pooled_RD[: len(some)]
-        empty += sum(counts[i] - len(some) for i, some in zip(batch, told))
-    arrays |= {
-        "line": np.array([int(row.place.rsplit(":", 1)[1]) for row in rows]),
-        "cut": np.array([row.cut for row in rows]),
-    }
-    return Features(
-        arrays | pool.alignment(rows, ends), len(rows), sum(row.cut for row in rows), empty
-    )
+            for i, results, pooled_RD in zip(batch, nonempty, pooled_BRD):
+                arrays[name][ends[i] - counts[i] + results] = pooled_RD[: len(results)]
+        empty += sum(counts[i] - len(results) for i, results in zip(batch, nonempty))
+    arrays["line"] = np.array([int(row.place.rsplit(":", 1)[1]) for row in rows])
+    arrays["cut"] = np.array([row.cut for row in rows])
+    arrays |= pool.alignment(rows, ends)
+    return Features(arrays, len(rows), sum(row.cut for row in rows), empty)
 
 
-def _length(row, longest):
+def _length(row: Row, longest: int | None) -> int:
+    """Return the length to which a row is padded."""
     return min(batching.padded(len(row.ids)), longest or batching.padded(len(row.ids)))
 
 
-def _compute(model, picks, params, tokens_BL, valid_BL, pool_BRL):
-    """Each combination of hidden states, pooled: [B, R, D]."""
-    read = (
-        ((tokens_BL, valid_BL), "encode") if hasattr(model, "encode") else ((tokens_BL,), "states")
-    )
-    states = observe(model, params, *read[0], method=read[1]).states
+def _compute(
+    model: Any,
+    picks: tuple[Combine, ...],
+    params: Any,
+    tokens_BL: jax.Array,
+    valid_BL: jax.Array,
+    pool_BRL: jax.Array,
+) -> tuple[jax.Array, ...]:
+    """Return each combination of hidden states, pooled: [B, R, D]."""
+    if hasattr(model, "encode"):
+        observed = observe(model, params, tokens_BL, valid_BL, method="encode")
+    else:
+        observed = observe(model, params, tokens_BL, method="states")
     return tuple(
-        jnp.einsum("brl,bld->brd", pool_BRL, pick(states), precision="highest") for pick in picks
+        jnp.einsum("brl,bld->brd", pool_BRL, pick(observed.states), precision="highest")
+        for pick in picks
     )

@@ -1,16 +1,24 @@
-"""Questions that a model which writes answers by what it finds likeliest, with examples in front (Brown et al. 2020, section 2.4).
+"""Questions of in-context tasks, with examples in front (Brown et al. 2020, section 2.4).
 
-A file of JSON lines, all of one form:
+A file has JSON lines of one form:
 
-    {"context": "...", "choices": ["...", "..."], "answer": 1}      which choice goes on best; `answer` is its number, from 0, or the choice itself
-    {"context": "...", "answer": "..."}                             whether the model would write just this
-    {"text": "... word"}                                            the same, of a text's last word (LAMBADA; Paperno et al. 2016)
+    {"context": "...", "choices": ["...", "..."], "answer": 1}   which choice is the likeliest
+                                                                 continuation; `answer` is its
+                                                                 number, from 0, or its text
+    {"context": "...", "answer": "..."}                          whether the model would write
+                                                                 exactly this answer
+    {"text": "... word"}                                         the same for a text's last word
+                                                                 (LAMBADA; Paperno et al. 2016)
 
-Other fields are left alone. A context and what follows it are joined by a space, unless one of them brings white space of its own.
+Other fields are ignored. A context and its continuation are joined by a space, unless one of them
+has white space there.
 """
 
 import dataclasses
 import json
+import os
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -19,35 +27,48 @@ from data.corpus.json_lines import read_json_lines
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """A context and what could follow it. `place` names it in errors; `open` where there is nothing to choose from."""
+    """A context and its possible continuations.
+
+    Attributes:
+      place: "file:line", for errors.
+      record: the JSON object.
+      context: the text before the choices.
+      choices: the possible continuations.
+      answer: the index of the right choice.
+      open: whether the answer is the only choice, so that there is nothing to choose from.
+    """
 
     place: str
-    record: dict
+    record: dict[str, Any]
     context: str
     choices: tuple[str, ...]
     answer: int
     open: bool
 
-    def example(self):
-        """The question with its answer behind it, as it stands in front of another question."""
+    def example(self) -> str:
+        """Return the question with its answer, as an example for another question."""
         return joined(self.context, self.choices[self.answer])
 
 
-def joined(context, choice):
-    """The two as one text."""
+def joined(context: str, choice: str) -> str:
+    """Return a context and a choice as one text."""
     gap = "" if not context or context[-1].isspace() or not choice or choice[0].isspace() else " "
     return context + gap + choice
 
 
-def read_questions(path):
-    """The questions of a JSONL file. Raises ValueError, which names file and line, for what is not one, and for a mixture of forms."""
+def read_questions(path: str | os.PathLike[str]) -> list[Question]:
+    """Return the questions of a JSONL file.
+
+    Raises ValueError, which names file and line, for a malformed question or a mixture of forms.
+    """
     questions = []
     for place, record in read_json_lines(path):
         question = _question(place, record)
         if questions and question.open != questions[0].open:
             kinds = {True: "an answer alone", False: "choices"}
             raise ValueError(
-                f"{place}: has {kinds[question.open]}, but {questions[0].place} has {kinds[questions[0].open]}: one file, one form"
+                f"{place}: has {kinds[question.open]}, but {questions[0].place} has "
+                f"{kinds[questions[0].open]}: one file, one form"
             )
         questions.append(question)
     if not questions:
@@ -55,11 +76,13 @@ def read_questions(path):
     return questions
 
 
-def _question(place, record):
+def _question(place: str, record: dict[str, Any]) -> Question:
+    """Return the question in a JSON object. Raises ValueError, which begins with the place."""
     if "text" in record:
         if strange := {"context", "choices", "answer"} & record.keys():
             raise ValueError(
-                f"{place}: text stands alone, and there is {', '.join(sorted(strange))} too"
+                f"{place}: text is the only field of its form, and there is "
+                f"{', '.join(sorted(strange))} too"
             )
         context, _, word = _string(place, record, "text").rstrip().rpartition(" ")
         if not context.strip() or not word:
@@ -67,14 +90,8 @@ def _question(place, record):
         return Question(place, record, context.rstrip(), (word,), 0, open=True)
     context = _string(place, record, "context")
     if "choices" not in record:
-        return Question(
-            place,
-            record,
-            context,
-            (_filled(place, "answer", _string(place, record, "answer")),),
-            0,
-            open=True,
-        )
+        answer = _filled(place, "answer", _string(place, record, "answer"))
+        return Question(place, record, context, (answer,), 0, open=True)
     choices = record["choices"]
     if (
         not isinstance(choices, list)
@@ -90,12 +107,14 @@ def _question(place, record):
         answer = choices.index(answer)
     if not isinstance(answer, int) or isinstance(answer, bool) or not 0 <= answer < len(choices):
         raise ValueError(
-            f"{place}: answer is the number of a choice, 0 to {len(choices) - 1}, or one of them; not {json.dumps(answer)[:80]}"
+            f"{place}: answer is the number of a choice, 0 to {len(choices) - 1}, or one of them; "
+            f"not {json.dumps(answer)[:80]}"
         )
     return Question(place, record, context, choices, answer, open=False)
 
 
-def _string(place, record, name):
+def _string(place: str, record: dict[str, Any], name: str) -> str:
+    """Return the string in a field. Raises ValueError if there is none."""
     if not isinstance(record.get(name), str):
         raise ValueError(
             f"{place}: expected the field {name}, a string (see `evaluate --help` for the forms)"
@@ -103,30 +122,40 @@ def _string(place, record, name):
     return record[name]
 
 
-def _filled(place, name, text):
+def _filled(place: str, name: str, text: str) -> str:
+    """Return a text unchanged. Raises ValueError if it is blank."""
     if not text.strip():
         raise ValueError(f"{place}: {name} has an empty text; there is nothing to be scored")
     return text
 
 
-def examples_for(number, question, pool, shots, seed):
-    """The examples that stand in front of a question: `shots` of the pool, drawn anew for each question, never the question itself.
+def examples_for(
+    number: int, question: Question, pool: Sequence[Question], shots: int, seed: int
+) -> list[Question]:
+    """Return `shots` examples for a question, drawn from a pool without the question itself.
 
-    number: the question's own number, with which the draw is the same in any process. Raises ValueError where the pool is too small.
+    Args:
+      number: the number of the question; with `seed` it decides the draw.
+      question: the question.
+      pool: the questions to draw from.
+      shots: the number of examples.
+      seed: the seed of all draws.
+
+    Raises:
+      ValueError: the pool is too small.
     """
     if not shots:
         return []
     others = [other for other in pool if other.record != question.record]
     if len(others) < shots:
         raise ValueError(
-            f"{question.place}: {shots} examples (--shots) are to stand in front, and there are {len(others)} others"
+            f"{question.place}: {shots} examples (--shots) are needed, and there are only "
+            f"{len(others)} other questions"
         )
-    return [
-        others[i]
-        for i in np.random.default_rng([seed, number]).choice(len(others), shots, replace=False)
-    ]
+    rng = np.random.default_rng([seed, number])
+    return [others[i] for i in rng.choice(len(others), shots, replace=False)]
 
 
-def prompt(question, examples, delimiter):
-    """What the model reads before a choice."""
+def prompt(question: Question, examples: Sequence[Question], delimiter: str) -> str:
+    """Return the text before a choice: the examples and the context."""
     return delimiter.join([*(example.example() for example in examples), question.context])

@@ -1,13 +1,19 @@
-"""A file of lines, or the terminal, to write results to."""
+"""Output of results as lines, to a file or the terminal."""
 
 import contextlib
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from data.store.atomic import replace_file
 
 
 @contextlib.contextmanager
-def sink(path):
-    """A function that writes a line: to the terminal, or to a file that appears when all are written."""
+def sink(path: str | os.PathLike[str] | None) -> Iterator[Callable[[str], Any]]:
+    """Yield a function that writes a line: to the standard output, or to a file.
+
+    The file appears when all lines are written.
+    """
     if path is None:
         yield print
         return

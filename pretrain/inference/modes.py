@@ -1,14 +1,24 @@
-"""Mode tokens: what a text begins with for a model that was trained on several denoisers (Tay et al. 2022, section 3.2)."""
+"""Mode tokens, with which a text begins for a model trained on several denoisers.
 
-from data.mixed import split_objective
+Tay et al. 2022, section 3.2.
+"""
+
+from collections.abc import Sequence
+
+from data.mixed import Mixed, split_objective
+from data.objectives.base import Objective
+from data.vocabulary.base import Vocabulary
 
 
-def list_modes(objective, vocabulary) -> list[int]:
-    """Return the ids of the mode tokens that an objective, or the parts of a mixture, put before their rows; the first part's first."""
-    modes = [getattr(one, "mode", "") for one in split_objective(objective).values()]
+def list_modes(objective: Objective | Mixed, vocabulary: Vocabulary) -> list[int]:
+    """Return the ids of the mode tokens of an objective, or of the parts of a mixture in order."""
+    modes = [getattr(part, "mode", "") for part in split_objective(objective).values()]
     return [vocabulary.pieces.index(mode) for mode in dict.fromkeys(modes) if mode]
 
 
-def add_mode(row, modes) -> list[int]:
-    """Return the ids of a row behind the first mode token, unless the row begins with one itself, or there are none."""
+def add_mode(row: list[int], modes: Sequence[int]) -> list[int]:
+    """Return the ids of a row after the first mode token.
+
+    The row stays as it is if it already begins with a mode token, or if there are no modes.
+    """
     return row if not modes or (row and row[0] in modes) else [modes[0], *row]

@@ -1,77 +1,97 @@
-"""From the hidden states of a row's pieces to what is written: a weighted mean each, and where in the text it belongs.
+"""Pooling of the hidden states of a row's pieces: weighted means, and their places in the text.
 
 N texts   R results of a row   L pieces of a row   W words of all texts   T pieces of all texts
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+if TYPE_CHECKING:
+    from pretrain.inference.word_alignment import Row
+
 
 class Pooling(NamedTuple):
-    """count: how many results a row has. most: the most that a row of L pieces can have. weights: float32 [R, L], of the row's pieces.
+    """A kind of pooling.
 
-    alignment: further arrays of the output, from all rows and the number of results up to and including each.
+    Attributes:
+      count: row -> its number of results.
+      most: L -> the largest number of results of a row of L pieces.
+      weights: row -> float32 [R, L], the weights of its pieces in each result.
+      alignment: (rows, ends) -> further arrays of the output; ends [N] counts the results up to and
+        including each row.
     """
 
-    count: Callable
-    most: Callable
-    weights: Callable
-    alignment: Callable
+    count: Callable[[Row], int]
+    most: Callable[[int], int]
+    weights: Callable[[Row], np.ndarray]
+    alignment: Callable[[Sequence[Row], np.ndarray], dict[str, np.ndarray]]
 
 
-def _cls(row):
+def _cls(row: Row) -> np.ndarray:
+    """Return the weights that select the first piece."""
     return np.eye(1, len(row.ids), dtype=np.float32)
 
 
-def _mean(row):
+def _mean(row: Row) -> np.ndarray:
+    """Return the weights of the mean of all pieces that are not special."""
     own_L = np.array(row.word_of) >= 0
     return (own_L / own_L.sum(dtype=np.float32)).astype(np.float32)[None]
 
 
-def _word_mean(row):
+def _word_mean(row: Row) -> np.ndarray:
+    """Return the weights of the mean of each word's pieces."""
     of_word_RL = _of_word(row)
     return (of_word_RL / np.maximum(of_word_RL.sum(axis=1, keepdims=True), 1)).astype(np.float32)
 
 
-def _first(row):
+def _first(row: Row) -> np.ndarray:
+    """Return the weights that select the first piece of each word."""
     of_word_RL = _of_word(row)
     return (of_word_RL & (np.cumsum(of_word_RL, axis=1) == 1)).astype(np.float32)
 
 
-def _of_word(row):
+def _of_word(row: Row) -> np.ndarray:
+    """Return bool [R, L], whether a piece belongs to a word."""
     return np.array(row.word_of) == np.arange(len(row.words))[:, None]
 
 
-def _pieces(row):
+def _pieces(row: Row) -> np.ndarray:
+    """Return the weights that select each piece."""
     return np.eye(len(row.ids), dtype=np.float32)
 
 
-def _of_texts(rows, ends):
+def _of_texts(rows: Sequence[Row], ends: np.ndarray) -> dict[str, np.ndarray]:
+    """Return no arrays: there is one result for each text."""
     return {}
 
 
-def _offsets(ends):
+def _offsets(ends: np.ndarray) -> np.ndarray:
+    """Return int64 [N + 1], the index of each text's first result, and the number of results."""
     return np.concatenate([[0], ends]).astype(np.int64)
 
 
-def _of_words(rows, ends):
+def _of_words(rows: Sequence[Row], ends: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the offsets [N + 1] of texts, and the spans [W, 2] of words in characters."""
     return {
         "offsets": _offsets(ends),
         "spans": np.array([span for row in rows for span in row.words], np.int32),
     }
 
 
-def _of_pieces(rows, ends):
-    each = {
+def _of_pieces(rows: Sequence[Row], ends: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the offsets [N + 1] of texts, and spans [T, 2], ids [T] and words [T] of pieces."""
+    columns = {
         "spans": [row.spans for row in rows],
         "ids": [row.ids for row in rows],
         "word": [row.word_of for row in rows],
     }
     return {"offsets": _offsets(ends)} | {
-        name: np.concatenate([np.array(part, np.int32) for part in parts])
-        for name, parts in each.items()
+        name: np.concatenate([np.array(values, np.int32) for values in column])
+        for name, column in columns.items()
     }
 
 

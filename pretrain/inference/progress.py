@@ -1,51 +1,50 @@
-"""A line for the person who waits: how many texts are done, how fast, and how long the others will take."""
+"""A progress line on a terminal: how many texts are done, how fast, and the time left."""
 
 import sys
 import time
+from collections.abc import Callable
+from typing import Self
 
 from pretrain.workdir.metrics_file import clock
 
-SECONDS = 0.2  # between two drawings
+SECONDS = 0.2  # between two updates
 ERASE = "\r\x1b[K"
 
 
 class Progress:
-    """Redrawn in place on a terminal; elsewhere nothing. `hide` it before anything else is written there.
+    """A line redrawn in place on a terminal; nothing is printed elsewhere.
 
-    count: a function that tells the number of all texts, called only where it is shown.
+    Call `hide` before anything else is printed.
     """
 
-    def __init__(self, count):
-        self.out, self.began, self.last, self.shown = (
-            sys.stderr,
-            time.perf_counter(),
-            float("-inf"),
-            False,
-        )
+    def __init__(self, count: Callable[[], int]) -> None:
+        """Start the clock; count: returns the number of all texts, called only on a terminal."""
+        self.out, self.shown = sys.stderr, False
+        self.began, self.last = time.perf_counter(), float("-inf")
         self.total = count() if self.out.isatty() else None
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *error):
+    def __exit__(self, *exc_info: object) -> None:
         self.hide()
 
-    def show(self, done):
+    def show(self, done: float) -> None:
+        """Show that `done` texts are done, unless the last update is too recent."""
         now = time.perf_counter()
         if self.total is None or now - self.last < SECONDS:
             return
         self.last, seconds = now, max(now - self.began, 1e-9)
-        rate = done / seconds
-        told = (
-            f"  {rate:,.{0 if rate >= 10 else 1}f} texts/s  {clock((self.total - done) / rate)} left"
-            if done >= 1
-            else ""
-        )
-        self.out.write(f"{ERASE}{int(done):,}/{self.total:,} texts{told}")
+        rate, speed = done / seconds, ""
+        if done >= 1:
+            digits = 0 if rate >= 10 else 1
+            speed = f"  {rate:,.{digits}f} texts/s  {clock((self.total - done) / rate)} left"
+        self.out.write(f"{ERASE}{int(done):,}/{self.total:,} texts{speed}")
         self.out.flush()
         self.shown = True
 
-    def hide(self):
+    def hide(self) -> None:
+        """Erase the line."""
         if self.shown:
             self.out.write(ERASE)
             self.out.flush()

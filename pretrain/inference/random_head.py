@@ -1,24 +1,39 @@
-"""Refusing to score or publish a head that an import began at random, because the imported folder had none."""
+"""A check against the use of a random head, which an imported folder did not contain."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
 
 from pretrain.convert import family_in
 from pretrain.convert.finite import printable
 
+if TYPE_CHECKING:
+    from pretrain.inference.trained import Trained
+
 FLAG = "--allow-random-head"
 
 
-def add_argument(parser):
-    """The flag that allows it, for a verb that uses a head."""
+def add_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the flag that allows a random head to the parser of a command that uses a head."""
     parser.add_argument(
         FLAG,
         action="store_true",
-        help="use an imported model whose head was not in its folder, and is random until it is trained",
+        help="use an imported model whose folder had no head; the head is random until it is "
+        "trained",
     )
 
 
-def check_head(trained, verb, allowed, sentence_heads=True):
-    """Raise ValueError, with the names of the missing tensors, where `verb` uses parameters that an import began at random.
+def check_head(trained: Trained, verb: str, allowed: bool, sentence_heads: bool = True) -> None:
+    """Raise ValueError if a command uses parameters that an import has drawn at random.
 
-    They are random at step 0 only: any training trains them. sentence_heads: whether the verb uses the pooler and the heads of sentence pairs.
+    They are random at step 0 only: any training trains them.
+
+    Args:
+      trained: the model.
+      verb: the command, for the message.
+      allowed: whether random parameters are allowed.
+      sentence_heads: whether the command uses the pooler and the heads of sentence pairs.
     """
     missing = [] if allowed or trained.step else (trained.origin() or {}).get("missing", [])
     if not sentence_heads:
@@ -26,10 +41,11 @@ def check_head(trained, verb, allowed, sentence_heads=True):
         missing = [name for name in missing if not name.startswith(unneeded)]
     if not missing:
         return
-    names = ", ".join(printable(name) for name in missing[:3]) + (
-        f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-    )
+    names = ", ".join(printable(name) for name in missing[:3])
+    if len(missing) > 3:
+        names += f" and {len(missing) - 3} more"
     raise ValueError(
-        f"{trained.workdir}: {len(missing)} tensors were not in the folder that was imported, so they are random: {names}. `{verb}` uses them. "
-        f"Train the model first, or add {FLAG} to use it as it is. `features`, `attention`, `senses` and `finetune` need no head"
+        f"{trained.workdir}: {len(missing)} tensors were not in the folder that was imported, so "
+        f"they are random: {names}. `{verb}` uses them. Train the model first, or add {FLAG} to "
+        "use it as it is. `features`, `attention`, `senses` and `finetune` need no head"
     )

@@ -1,81 +1,102 @@
-"""The files that `predict` reads, by the ends of their names; what `finetune` learned from is read as it was there.
+"""Readers of the files that `predict` reads; the suffix of a name decides.
 
 FILE.jsonl       an object a line
-FILE.tsv, .csv   a table under a line of names (data/examples/labelled.py)
-FILE.conll       columns, a word a line, for models that tag words, and so is their FILE.tsv (data/examples/tagging.py)
-FILE.json        SQuAD's own form, for models that answer questions (data/examples/qa.py)
+FILE.tsv, .csv   a table with a line of column names (data/examples/labelled.py)
+FILE.conll       columns, a word a line, for models that tag words; also FILE.tsv for these models
+                 (data/examples/tagging.py)
+FILE.json        SQuAD's format, for models that answer questions (data/examples/qa.py)
 any other        a text a line
 
-Each of them may be gzipped, with .gz behind its name.
+Each of them may be gzipped, with .gz after its name. `finetune` reads these files in the same way.
 """
 
+import os
 import pathlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from data.corpus.json_lines import read_json_lines, read_lines
+from data.mixed import Mixed
+from data.objectives.base import Objective
+from pretrain.config import Run
 
+Reader = Callable[[str], Iterator[tuple[str, dict[str, Any]]]]  # path -> (place, record) pairs
 OTHERS = {
     ".conll": "columns of words are read by models that tag them",
     ".json": "SQuAD's form is read by models that answer questions",
 }
 
 
-def read_records(path):
-    """Yield (place, record) of each text of a file, for any model: a record has `text`, a string, and whatever else stands there."""
+def read_records(path: str | os.PathLike[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield (place, record) of each text of a file, for any model.
+
+    A record has the field `text`, a string, and any other fields.
+    """
     for place, record in records_of(path, texts()):
         text_in(record, place)
         yield place, record
 
 
-def text_in(record, place):
-    """The text of a record. Raises ValueError, which names the place, where there is none."""
+def text_in(record: Mapping[str, Any], place: str) -> str:
+    """Return the text of a record. Raises ValueError, which names the place, if there is none."""
     if not isinstance(record.get("text"), str):
         raise ValueError(
-            f"{place}: expected an object with the field text, a string; this has {', '.join(map(repr, record))[:200]}"
+            f"{place}: expected an object with the field text, a string; this has "
+            f"{', '.join(map(repr, record))[:200]}"
         )
     return record["text"]
 
 
-def records_of(path, readers):
-    """Yield (place, record) of each example of a file: of a file of lines {"text": line} of each that is not blank.
+def records_of(
+    path: str | os.PathLike[str], readers: Mapping[str, Reader]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield (place, record) of each example of a file.
 
-    readers: {the end of a name: a function path -> (place, record)}. Raises ValueError for a file that they do not read and that is no file of
-    lines.
+    Of a file of lines, the records are {"text": line}, without blank lines.
+
+    Args:
+      path: the path of the file.
+      readers: {suffix: reader}.
+
+    Raises:
+      ValueError: the suffix belongs to a format that the model cannot read.
     """
     suffix = pathlib.Path(str(path).removesuffix(".gz")).suffix
     if suffix in readers:
         yield from readers[suffix](str(path))
     elif suffix in OTHERS:
         raise ValueError(
-            f"{path}: {OTHERS[suffix]}; this one reads {', '.join(readers)}, or any other file as a text a line"
+            f"{path}: {OTHERS[suffix]}; this one reads {', '.join(readers)}, or any other file as "
+            "a text a line"
         )
     else:
         yield from ((place, {"text": line}) for place, line in read_lines(path))
 
 
-def texts():
-    """Readers for any model."""
+def texts() -> dict[str, Reader]:
+    """Return the readers for any model."""
     from data.examples import labelled
 
     return {".jsonl": read_json_lines, ".tsv": labelled.records, ".csv": labelled.records}
 
 
-def readers_of(run):
-    """Readers for the model of a run."""
+def readers_of(run: Run) -> dict[str, Reader]:
+    """Return the readers for the model of a run."""
     from data.examples import qa, tagging
 
-    columns = (
-        {".conll": tagging.column_records, ".tsv": tagging.column_records}
-        if tags(run.data.objective)
-        else {}
-    )
-    return texts() | columns | ({".json": qa.records} if asks(run.data.objective) else {})
+    readers = texts()
+    if tags(run.data.objective):
+        readers |= {".conll": tagging.column_records, ".tsv": tagging.column_records}
+    if asks(run.data.objective):
+        readers |= {".json": qa.records}
+    return readers
 
 
-def tags(objective):
-    """Whether it is to tag words."""
+def tags(objective: Objective | Mixed) -> bool:
+    """Return whether an objective trains a model to tag words."""
     return objective.name == "tagging" or bool(getattr(objective, "scheme", ""))
 
 
-def asks(objective):
-    """Whether it is to answer questions about a context."""
+def asks(objective: Objective | Mixed) -> bool:
+    """Return whether an objective trains a model to answer questions about a context."""
     return objective.name == "answer_span" or bool(getattr(objective, "questions", ""))

@@ -1,20 +1,34 @@
-"""The texts that a model is looked into with, each with its place, and all of them checked before anything is computed."""
+"""Texts for the inspection of a model; all are checked before anything is computed."""
+
+import os
+from collections.abc import Iterable
+from typing import Any
 
 from pretrain.inference.record_files import read_records, text_in
 
+Record = dict[str, Any]
 
-def read_texts(path, *optional):
-    """[(place, record)] of a file of texts, or of .jsonl records, as `checked` has them. Raises ValueError for a file of no texts too."""
+
+def read_texts(path: str | os.PathLike[str], *optional: str) -> list[tuple[str, Record]]:
+    """Return [(place, record)] of a file of texts or .jsonl records, checked by `checked`.
+
+    Raises ValueError also for a file without texts.
+    """
     records = checked(read_records(path), *optional)
     if not records:
         raise ValueError(f"{path}: no text in it, only blank lines; give a text a line")
     return records
 
 
-def checked(records, *optional):
-    """[(place, record)] as they are: each has the field `text`, and those of `optional` or without them.
+def checked(records: Iterable[tuple[str, Record]], *optional: str) -> list[tuple[str, Record]]:
+    """Return [(place, record)] unchanged, if the field `text` and all optional fields are valid.
 
-    Raises ValueError, which begins with the place, for anything in these fields but a string of whole characters.
+    Args:
+      records: (place, record) pairs.
+      optional: names of further fields, which a record may lack.
+
+    Raises:
+      ValueError: a field is not a string, or has an unpaired surrogate; begins with the place.
     """
     records = list(records)
     for place, record in records:
@@ -22,8 +36,9 @@ def checked(records, *optional):
         for name in ("text", *(name for name in optional if record.get(name) is not None)):
             if not isinstance(record[name], str):
                 raise ValueError(f"{place}: the field {name} is a string, or left out")
-            if half := next((sign for sign in record[name] if "\ud800" <= sign <= "\udfff"), None):
+            if half := next((char for char in record[name] if "\ud800" <= char <= "\udfff"), None):
                 raise ValueError(
-                    f"{place}: the field {name} has half of a character in it, {half!a}, which no tokenizer reads; leave it out"
+                    f"{place}: the field {name} has half of a character in it, {half!a}, which no "
+                    "tokenizer reads; leave it out"
                 )
     return records

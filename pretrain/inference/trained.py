@@ -1,7 +1,11 @@
-"""A checkpoint together with what gives it a meaning: configuration, vocabulary, and what is known of its making."""
+"""A trained model: a checkpoint with its configuration, its vocabulary and its origin."""
+
+from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from etils import epath
 
@@ -10,10 +14,21 @@ from models.config.heads import HeadedConfig
 from pretrain.config import Run
 from pretrain.overrides import ConfigError
 
+if TYPE_CHECKING:
+    from jax.sharding import Mesh
+
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """The parameters of one step of a workdir, float32, on the first device unless placed elsewhere, and their vocabulary."""
+    """A checkpoint of a workdir.
+
+    Attributes:
+      workdir: the workdir.
+      run: its configuration.
+      step: the step of the checkpoint.
+      params: the parameters, float32, on the first device unless placed elsewhere.
+      vocabulary: the vocabulary that the model was trained with.
+    """
 
     workdir: epath.Path
     run: Run
@@ -22,40 +37,55 @@ class Trained:
     vocabulary: Vocabulary
 
     @property
-    def body(self):
-        """(configuration, parameters) of what `body_of` names."""
+    def body(self) -> tuple[Any, Any]:
+        """(configuration, parameters) of the model that `body_of` returns."""
         model = self.run.model
-        return body_of(model), self.params["encoder"] if isinstance(
-            model, HeadedConfig
-        ) else self.params
+        is_headed = isinstance(model, HeadedConfig)
+        return body_of(model), self.params["encoder"] if is_headed else self.params
 
-    def rows(self):
-        """The rows of metrics.jsonl up to this step."""
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the rows of metrics.jsonl up to this step."""
         from pretrain.workdir.metrics_file import read
 
         return [row for row in read(self.workdir / "metrics.jsonl") if row["step"] <= self.step]
 
-    def origin(self):
-        """What `import` noted, or None for parameters that began here."""
+    def origin(self) -> Any:
+        """Return the JSON that `import` or another command wrote on the first parameters.
+
+        Returns None for a model that was trained from random parameters.
+        """
         path = self.workdir / "origin.json"
         return json.loads(path.read_text()) if path.exists() else None
 
-    def manifest(self):
-        """The manifest of the run's token store, or None where it is not (any more) there."""
+    def manifest(self) -> Any:
+        """Return the manifest of the run's token store; None if the store no longer exists."""
         path = epath.Path(self.run.data.store) / "manifest.json"
         return json.loads(path.read_text()) if self.run.data.store and path.exists() else None
 
 
-def body_of(model):
-    """The configuration of what has the layers that can be looked into: a fine-tuned model's encoder, any other model itself."""
+def body_of(model: Any) -> Any:
+    """Return the configuration of a fine-tuned model's encoder, or of any other model itself."""
     return model.encoder if isinstance(model, HeadedConfig) else model
 
 
-def open_trained(workdir, step=None, report=print, place=None):
-    """The newest good checkpoint of a workdir, or that of `step`, as a Trained; `place` as in `checkpoint.restore_params`.
+def open_trained(
+    workdir: epath.PathLike,
+    step: int | None = None,
+    report: Callable[[str], Any] = print,
+    place: Callable[[str, tuple[int, ...]], Any] | None = None,
+) -> Trained:
+    """Return the newest sound checkpoint of a workdir, or that of `step`.
 
-    Raises FileNotFoundError where there is none, and ConfigError where the workdir's vocabulary/ is not the one that
-    the checkpoint was trained with, or has more ids than the model.
+    Args:
+      workdir: the workdir.
+      step: the step of the checkpoint; None: the newest sound one.
+      report: receives a line for each damaged checkpoint that is passed over.
+      place: (path, shape) -> sharding of a parameter; None: the first device.
+
+    Raises:
+      FileNotFoundError: there is no such checkpoint.
+      ConfigError: the workdir's vocabulary is not the one that the checkpoint was trained with, or
+        has more ids than the model.
     """
     from pretrain.workdir.checkpoints import Checkpoints, restore_params
 
@@ -63,11 +93,12 @@ def open_trained(workdir, step=None, report=print, place=None):
     run, step, params = restore_params(workdir, step, place, report=report)
     vocabulary = load_vocabulary(workdir / "vocabulary")
     with Checkpoints(workdir, read_only=True) as checkpoints:
-        trained = checkpoints.record(step)["encoding"]
-    if vocabulary.fingerprint != trained:
+        recorded = checkpoints.record(step)["encoding"]
+    if vocabulary.fingerprint != recorded:
         raise ConfigError(
-            f"{workdir / 'vocabulary'} is not the vocabulary that checkpoint {step} was trained with "
-            f"(fingerprint {vocabulary.fingerprint}, recorded {trained}); put the right one back"
+            f"{workdir / 'vocabulary'} is not the vocabulary that checkpoint {step} was trained "
+            f"with (fingerprint {vocabulary.fingerprint}, recorded {recorded}); put the right one "
+            "back"
         )
     if vocabulary.size > run.model.vocab:
         raise ConfigError(
@@ -76,8 +107,11 @@ def open_trained(workdir, step=None, report=print, place=None):
     return Trained(workdir, run, step, params, vocabulary)
 
 
-def open_placed(workdir, step=None):
-    """(Trained, mesh): as `open_trained`, with the parameters on the run's mesh; what is told of a checkpoint goes to the standard error."""
+def open_placed(workdir: epath.PathLike, step: int | None = None) -> tuple[Trained, Mesh]:
+    """Return a checkpoint as `open_trained`, with its parameters on the run's mesh, and the mesh.
+
+    Damaged checkpoints are reported on the standard error.
+    """
     import sys
 
     from pretrain.distributed.sharding import make_mesh, parameter_sharding

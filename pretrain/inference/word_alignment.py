@@ -1,21 +1,26 @@
-"""Texts as rows of pieces, each of which knows the word of the text that it belongs to. A word is what stands between white space.
-
-B batch   L row length
-"""
+"""Texts as rows of pieces, each aligned with its word. Words are separated by white space."""
 
 import re
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from pretrain.convert import name_of, tokenizer
 from pretrain.inference.batching import cut
+from pretrain.inference.trained import Trained
 
 
 class Row(NamedTuple):
     """A text as a model reads it.
 
-    place: "file:line" of the text, for errors. ids: with the special tokens that the model puts around a text. spans: the characters
-    [begin, end) of the text that each piece stands for, without white space. words: the characters of each word. word_of: the number of
-    each piece's word, -1 for special tokens. cut: whether the end of the text was left out, as the model has too few positions.
+    Attributes:
+      place: "file:line" of the text, for errors.
+      text: the text.
+      ids: its ids, with the special tokens that the model puts around a text.
+      pieces: the piece of each id.
+      spans: the characters [begin, end) of each piece in the text, without white space.
+      words: the characters [begin, end) of each word.
+      word_of: the number of each piece's word; -1 for special tokens.
+      cut: whether the end of the text was dropped because the model has too few positions.
     """
 
     place: str
@@ -29,27 +34,32 @@ class Row(NamedTuple):
 
 
 class Aligned:
-    """Calling it with [(place, text)] gives a `Row` for each. Raises ValueError, which names the place, for a text without a piece.
+    """A tokenizer that returns a `Row` for each (place, text).
 
-    A text that is longer than the model keeps its beginning, and the words that are read whole or in part.
+    Of a text that is longer than the model, it keeps the beginning, and the words that are read
+    whole or in part.
     """
 
-    def __init__(self, trained):
+    def __init__(self, trained: Trained) -> None:
         model = trained.run.model
-        self.family, self.longest = name_of(model), getattr(model, "length", None)
+        self.family: str = name_of(model)
+        self.longest: int | None = getattr(model, "length", None)
         self.tokenizer = tokenizer.build(trained.vocabulary, self.family)
         if self.longest is not None:
             self.tokenizer.enable_truncation(self.longest)
 
-    def __call__(self, texts):
+    def __call__(self, texts: Sequence[tuple[str, str]]) -> list[Row]:
+        """Return a row for each (place, text).
+
+        Raises ValueError, which names the place, for a text without a piece.
+        """
+        encodings = self.tokenizer.encode_batch([text for _, text in texts])
         return [
-            self._row(place, text, encoding)
-            for (place, text), encoding in zip(
-                texts, self.tokenizer.encode_batch([text for _, text in texts])
-            )
+            self._row(place, text, encoding) for (place, text), encoding in zip(texts, encodings)
         ]
 
-    def _row(self, place, text, encoding):
+    def _row(self, place: str, text: str, encoding: Any) -> Row:
+        """Return the row of an encoding."""
         own = [not special for special in encoding.special_tokens_mask]
         if not any(own):
             raise ValueError(f"{place}: there is no word in {cut(text)}")
@@ -57,26 +67,21 @@ class Aligned:
         spans = [
             _trimmed(text, *span) if mine else (0, 0) for span, mine in zip(encoding.offsets, own)
         ]
-        word_of, at = [], 0
+        word_of, word = [], 0
         for (begin, _), mine in zip(spans, own):
-            while mine and at + 1 < len(words) and begin >= words[at][1]:
-                at += 1
-            word_of.append(at if mine else -1)
-        read = words[: at + 1] if encoding.overflowing else words
-        return Row(
-            place,
-            text,
-            encoding.ids,
-            encoding.tokens,
-            spans,
-            read,
-            word_of,
-            bool(encoding.overflowing),
-        )
+            while mine and word + 1 < len(words) and begin >= words[word][1]:
+                word += 1
+            word_of.append(word if mine else -1)
+        is_cut = bool(encoding.overflowing)
+        read_words = words[: word + 1] if is_cut else words
+        return Row(place, text, encoding.ids, encoding.tokens, spans, read_words, word_of, is_cut)
 
 
-def _trimmed(text, begin, end):
-    """The span without the white space at its edges, which some tokenizers give to a piece; a piece of nothing else stands at its end."""
+def _trimmed(text: str, begin: int, end: int) -> tuple[int, int]:
+    """Return a span without white space at its edges, which some tokenizers give to a piece.
+
+    A span of white space alone becomes an empty one at its end.
+    """
     while begin < end and text[begin].isspace():
         begin += 1
     while begin < end and text[end - 1].isspace():

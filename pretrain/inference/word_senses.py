@@ -1,60 +1,81 @@
-"""One word in many sentences as a picture: where a contextual encoder puts its senses (Devlin et al. 2018; shown so by Wiedemann et al. 2019).
+"""The contextual vectors of one word in many sentences, as a picture that separates its senses.
 
-N occurrences   D width
+Devlin et al. 2018 describe the encoder; Wiedemann et al. 2019 show its senses so.
+
+N occurrences   R words of all texts   D width
 """
 
 # scikit-learn and matplotlib are optional.
 # pyright: reportMissingImports=false
 
+import os
 import re
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pretrain.extras import how_to_install
 
-EDGES = re.compile(r"^\W+|\W+$")  # what stands around a word and is not the word
-NAMED = 60  # points at most whose words are written beside them
-PERPLEXITY = 30.0  # of t-SNE; less where there are few points
+EDGES = re.compile(r"^\W+|\W+$")  # marks around a word
+NAMED = 60  # largest number of points that are annotated with their words
+PERPLEXITY = 30.0  # of t-SNE; less if there are few points
 
 
 class Occurrence(NamedTuple):
-    """row: the number of its vector. text: the number of its text. around: the word with two words on either side."""
+    """An occurrence of the word.
+
+    Attributes:
+      row: the index of its vector.
+      text: the index of its text.
+      around: the word with two words on either side.
+    """
 
     row: int
     text: int
     around: str
 
 
-def occurrences(word, texts, arrays, x_RD):
-    """Each `Occurrence` of a word in texts, in either case, whatever marks stand around it; one that left no piece is none.
+def occurrences(
+    word: str, texts: Sequence[str], arrays: Mapping[str, np.ndarray], x_RD: np.ndarray
+) -> list[Occurrence]:
+    """Return the occurrences of a word in texts, whatever its case and the marks around it.
 
-    arrays: `offsets` and `spans` of the words, as `features` has them; x_RD: their vectors.
+    Words without a piece have no vector and are skipped.
+
+    Args:
+      word: the word.
+      texts: the texts.
+      arrays: `offsets` and `spans` of their words, as `features` writes them.
+      x_RD: the vectors of the words.
     """
     found = []
     for n, text in enumerate(texts):
-        first, behind = arrays["offsets"][n : n + 2].tolist()
-        words = [text[slice(*span)] for span in arrays["spans"][first:behind]]
-        for w, one in enumerate(words):
-            if bare(one) == bare(word) and not np.isnan(x_RD[first + w]).any():
+        first, end = arrays["offsets"][n : n + 2].tolist()
+        words = [text[slice(*span)] for span in arrays["spans"][first:end]]
+        for w, candidate in enumerate(words):
+            if bare(candidate) == bare(word) and not np.isnan(x_RD[first + w]).any():
                 found.append(Occurrence(first + w, n, " ".join(words[max(w - 2, 0) : w + 3])))
     return found
 
 
-def bare(word):
-    """A word without the marks around it, in one case."""
+def bare(word: str) -> str:
+    """Return a word without the marks around it, case-folded."""
     return EDGES.sub("", word).casefold()
 
 
-def pca(x_ND):
-    """The two directions of the largest variance [N, 2], and their shares of it."""
+def pca(x_ND: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the coordinates [N, 2] along the two principal axes, and their shares of variance."""
     x_ND = x_ND.astype(np.float64) - x_ND.mean(axis=0, dtype=np.float64)
     left, singular, _ = np.linalg.svd(x_ND, full_matrices=False)
     return left[:, :2] * singular[:2], singular[:2] ** 2 / max((singular**2).sum(), 1e-30)
 
 
-def tsne(x_ND, seed=0):
-    """[N, 2] of which neighbours stay neighbours (van der Maaten and Hinton 2008). Raises ValueError without scikit-learn."""
+def tsne(x_ND: np.ndarray, seed: int = 0) -> np.ndarray:
+    """Return t-SNE coordinates [N, 2] (van der Maaten and Hinton 2008).
+
+    Raises ValueError if scikit-learn is not installed.
+    """
     try:
         from sklearn.manifold import TSNE
     except ModuleNotFoundError as error:
@@ -67,16 +88,27 @@ def tsne(x_ND, seed=0):
     ).fit_transform(x_ND)
 
 
-def projections(x_ND):
-    """{title: points [N, 2]} of the same vectors."""
+def projections(x_ND: np.ndarray) -> dict[str, np.ndarray]:
+    """Return {title: coordinates [N, 2]} of vectors by PCA and by t-SNE."""
     flat_N2, shares = pca(x_ND)
     return {f"PCA ({shares.sum():.0%} of the variance)": flat_N2, "t-SNE": tsne(x_ND)}
 
 
-def draw(projected, labels, around, title, path):
-    """Points side by side as a PNG, a colour for each label, and what stands around the word beside those of a small picture.
+def draw(
+    projected: Mapping[str, np.ndarray],
+    labels: Sequence[str | None],
+    around: Sequence[str],
+    title: str,
+    path: str | os.PathLike[str] | Any,
+) -> None:
+    """Draw projections side by side as a PNG, with a colour for each label.
 
-    projected: {title: points [N, 2]}; labels: N of str or None; around: N of str.
+    Args:
+      projected: {title: points [N, 2]}.
+      labels: the label of each point; None for no label.
+      around: the words around each point, drawn if there are at most NAMED points.
+      title: the title of the picture.
+      path: a path or a binary file.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

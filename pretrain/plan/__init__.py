@@ -1,1 +1,1 @@
-"""What a run would do on machines that are not here: compiled for them, read from the compiled program, never guessed."""
+"""Plan a run for machines that are absent: compile it for them and read the compiled program."""

@@ -1,44 +1,61 @@
-"""What would fit, and what would be faster: variants of a run, each compiled, none estimated."""
+"""Search for variants of a run that fit in memory or run faster; each one is compiled."""
+
+from __future__ import annotations
 
 import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from pretrain.config import Mesh, override
 from pretrain.overrides import ConfigError
 from pretrain.plan.estimate import plan
 
+if TYPE_CHECKING:
+    from pretrain.config import Run
+    from pretrain.plan.topology import Machine
 
-def what_would_fit(run, machine, say: Callable[[str], None], quick: bool = False) -> list[dict]:
-    """Try what saves memory, the cheapest remedy first, until one fits: [{words, plan}] of all that were tried."""
+
+def what_would_fit(
+    run: Run, machine: Machine, say: Callable[[str], None], quick: bool = False
+) -> list[dict[str, Any]]:
+    """Try memory-saving changes, the cheapest first, until one fits.
+
+    Args:
+      report: receives one line of progress per variant.
+      quick: compile with less optimization of the schedule.
+
+    Returns:
+      [{words, plan}] of every variant tried: its overrides and its plan.
+    """
     tried = []
-    for words in remedies(run, len(machine.devices)):
+    for overrides in remedies(run, len(machine.devices)):
         try:
-            facts = plan(override(run, words), machine, evaluation=False, quick=quick)
+            facts = plan(override(run, overrides), machine, evaluation=False, quick=quick)
         except (ConfigError, ValueError):
             continue  # does not divide on this mesh
-        tried.append({"words": words, "plan": facts})
-        say(f"  {' '.join(words)}: {verdict(facts)}")
+        tried.append({"words": overrides, "plan": facts})
+        say(f"  {' '.join(overrides)}: {verdict(facts)}")
         if facts["fits"]:
             break
     return tried
 
 
-def remedies(run, devices) -> Iterator[list[str]]:
-    """`path=value` words that need less memory than the run, the least costly first."""
-    words = []
+def remedies(run: Run, devices: int) -> Iterator[list[str]]:
+    """Yield lists of `path=value` overrides that need less memory than the run, cheapest first."""
+    overrides = []
     if run.mesh.fsdp not in (-1, devices) and run.mesh.model == 1:
-        words = ["mesh.data=1", "mesh.fsdp=-1"]  # costs exchanges, most of them hidden
-        yield list(words)
+        overrides = ["mesh.data=1", "mesh.fsdp=-1"]  # adds exchanges, most of them overlapped
+        yield list(overrides)
     if not run.model.remat:
-        words = words + ["model.remat=true"]  # costs a second forward pass
-        yield list(words)
+        overrides = overrides + ["model.remat=true"]  # adds a second forward pass
+        yield list(overrides)
     for factor in (2, 4, 8, 16):
-        yield words + [f"train.microbatches={run.train.microbatches * factor}"]
+        yield overrides + [f"train.microbatches={run.train.microbatches * factor}"]
     for model in (2, 4, 8):
         if devices % model == 0:
-            yield [word for word in words if not word.startswith("mesh")] + [
+            yield [item for item in overrides if not item.startswith("mesh")] + [
                 "mesh.data=1",
                 "mesh.fsdp=-1",
                 f"mesh.model={model}",
@@ -46,28 +63,40 @@ def remedies(run, devices) -> Iterator[list[str]]:
 
 
 def search(
-    run, machine, say: Callable[[str], None], quick: bool = False, best: int = 5
-) -> list[dict]:
-    """Compile meshes x micro-batches x remat and return the `best` that fit, by their bound: [{words, plan}].
+    run: Run, machine: Machine, say: Callable[[str], None], quick: bool = False, best: int = 5
+) -> list[dict[str, Any]]:
+    """Compile meshes x micro-batches x remat and return the fastest variants that fit.
 
-    Meshes: all data, all fsdp, and squares of the two, each with 1, 2 and 4 (8 for many devices) on `model`.
+    Meshes: all `data`, all `fsdp`, and a square of the two, each with 1, 2 and 4 devices (also 8
+    with 64 devices or more) on `model`.
+
+    Args:
+      report: receives one line of progress per variant.
+      quick: compile with less optimization of the schedule.
+      max_variants: number of variants to return.
+
+    Returns:
+      [{words, plan}], sorted by the lower bound of the step time.
     """
-    found = []
+    compiled = []
     candidates = list(variants(run, len(machine.devices)))
-    for number, words in enumerate(candidates, 1):
+    for number, overrides in enumerate(candidates, 1):
+        prefix = f"{number}/{len(candidates)}  {' '.join(overrides)}"
         try:
-            facts = plan(override(run, words), machine, evaluation=False, quick=quick)
+            facts = plan(override(run, overrides), machine, evaluation=False, quick=quick)
         except (ConfigError, ValueError) as error:
-            say(f"{number}/{len(candidates)}  {' '.join(words)}: {error}")
+            say(f"{prefix}: {error}")
             continue
-        say(f"{number}/{len(candidates)}  {' '.join(words)}: {verdict(facts)}")
-        found.append({"words": words, "plan": facts})
-    fitting = [one for one in found if one["plan"]["fits"]]
-    return sorted(fitting, key=lambda one: one["plan"]["step_seconds_bound"] or math.inf)[:best]
+        say(f"{prefix}: {verdict(facts)}")
+        compiled.append({"words": overrides, "plan": facts})
+    fitting = [variant for variant in compiled if variant["plan"]["fits"]]
+    return sorted(fitting, key=lambda variant: variant["plan"]["step_seconds_bound"] or math.inf)[
+        :best
+    ]
 
 
-def variants(run, devices) -> Iterator[list[str]]:
-    """The words of each candidate."""
+def variants(run: Run, devices: int) -> Iterator[list[str]]:
+    """Yield the overrides of each candidate of `search_variants`."""
     models = [
         model
         for model in (1, 2, 4, 8)
@@ -91,12 +120,15 @@ def variants(run, devices) -> Iterator[list[str]]:
             ]
 
 
-def verdict(facts) -> str:
-    """A plan in a line."""
+def verdict(facts: dict[str, Any]) -> str:
+    """Return one line about a plan: whether it fits, its peak memory and its bounds."""
     sizes = facts["bytes_per_chip"]
-    peak = f"{sizes['peak'] / 2**30:.2f} GiB a chip" if sizes["peak"] else "more than there is"
+    peak = f"{sizes['peak'] / 2**30:.2f} GiB a chip" if sizes["peak"] else "more than available"
     if not facts["fits"]:
         return f"does not fit ({peak})"
     if facts["step_seconds_bound"] is None:
         return f"fits ({peak})"
-    return f"fits ({peak}), at least {facts['step_seconds_bound'] * 1e3:.1f} ms a step, MFU at most {facts['mfu_bound']:.0%}"
+    return (
+        f"fits ({peak}), at least {facts['step_seconds_bound'] * 1e3:.1f} ms a step, "
+        f"MFU at most {facts['mfu_bound']:.0%}"
+    )

@@ -1,84 +1,111 @@
-"""Compiles a run's programs for a mesh and keeps what the compiler tells: bytes, the scheduled text, warnings, or that it does not fit."""
+"""Compile a run's programs for a mesh and collect memory sizes, the scheduled text and warnings."""
+
+from __future__ import annotations
 
 import contextlib
 import os
 import re
 import tempfile
 import time
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 
-from pretrain.training.program import make_program
+from pretrain.training.program import Program, make_program
 
-REPEATED = "Involuntary full rematerialization"  # the partitioner gave up: it gathers a whole array on every device
+if TYPE_CHECKING:
+    from pretrain.config import Run
 
+# XLA's partitioner warns so when it gathers a whole array on every device.
+REPEATED = "Involuntary full rematerialization"
 
-# The TPU's compiler spends a third of the time; its schedule and the last tenth of the bytes are not what a run would get.
+# The TPU's compiler takes a third of the time. The schedule is worse than that of a run, and its
+# bytes differ by up to a tenth.
 QUICK = {"exec_time_optimization_effort": -1.0}
 
 
 class Compiled(NamedTuple):
-    """What became of one program. bytes and text are None where it does not fit.
+    """The outcome of compiling one program.
 
-    bytes: {argument, output, alias, temp, code, peak}, on each device; needed, limit: bytes, where the compiler says that it does not
-    fit; warnings: what the partitioner complained of.
+    Attributes:
+      seconds: time of the compilation.
+      memory_sizes: {argument, output, alias, temp, code, peak} in bytes on each device; None if it
+        does not fit.
+      text: the scheduled HLO; None if it does not fit.
+      needed_bytes: bytes of HBM that it needs, if the compiler reports that it does not fit.
+      limit_bytes: bytes of HBM available, if the compiler reports that it does not fit.
+      warnings: the arrays that the partitioner gathers whole.
     """
 
     seconds: float
-    bytes: dict | None = None
+    bytes: dict[str, int] | None = None
     text: str | None = None
     needed: float | None = None
     limit: float | None = None
     warnings: tuple[str, ...] = ()
 
     @property
-    def fits(self):
+    def fits(self) -> bool:
+        """Return whether the program fits in memory."""
         return self.text is not None
 
 
-def compile_update(run, mesh, program=None, quick=False):
-    """`Compiled` of the training step: the one that `train` runs, optimizer, donation and all."""
+def compile_update(
+    run: Run, mesh: jax.sharding.Mesh, program: Program | None = None, quick: bool = False
+) -> Compiled:
+    """Compile the training step that `train` runs, with its optimizer and donated buffers."""
     program = program or make_program(run, mesh)
-    return _compile(mesh, lambda: program.update.lower(program.state(), program.batch), quick)
+    state, batch, update = program.state(), program.batch, program.update
+    return _compile(mesh, lambda: update.lower(state, batch), quick)
 
 
-def compile_score(run, mesh, program=None, quick=False):
-    """`Compiled` of the evaluation of one batch."""
+def compile_score(
+    run: Run, mesh: jax.sharding.Mesh, program: Program | None = None, quick: bool = False
+) -> Compiled:
+    """Compile the evaluation of one batch."""
     program = program or make_program(run, mesh)
-    return _compile(mesh, lambda: program.score.lower(program.state().params, program.batch), quick)
+    params, batch, score = program.state().params, program.batch, program.score
+    return _compile(mesh, lambda: score.lower(params, batch), quick)
 
 
-def _compile(mesh, lower, quick):
-    began, compiled, sizes = time.monotonic(), None, (None, None)
-    with jax.set_mesh(mesh), _heard() as heard:
+def _compile(mesh: jax.sharding.Mesh, lower: Callable[[], Any], quick: bool) -> Compiled:
+    """Compile the lowered program that `lower` returns."""
+    start, compiled = time.monotonic(), None
+    needed, limit = None, None
+    is_quick = quick and mesh.devices.flat[0].platform == "tpu"
+    with jax.set_mesh(mesh), _heard() as warnings:
         try:
-            compiled = lower().compile(
-                compiler_options=QUICK if quick and mesh.devices.flat[0].platform == "tpu" else None
-            )
+            compiled = lower().compile(compiler_options=QUICK if is_quick else None)
         except jax.errors.JaxRuntimeError as error:
-            sizes = _sizes(str(error))
-    seconds = time.monotonic() - began
+            needed, limit = _sizes(str(error))
+    seconds = time.monotonic() - start
     if compiled is None:
-        return Compiled(seconds, needed=sizes[0], limit=sizes[1], warnings=tuple(heard))
+        return Compiled(seconds, needed=needed, limit=limit, warnings=tuple(warnings))
     stats = compiled.memory_analysis()
-    names = {
+    attributes = {
         "argument": "argument_size",
         "output": "output_size",
         "alias": "alias_size",
         "temp": "temp_size",
         "code": "generated_code_size",
     }
-    sizes = {name: getattr(stats, f"{attribute}_in_bytes") for name, attribute in names.items()}
+    sizes = {name: getattr(stats, f"{size}_in_bytes") for name, size in attributes.items()}
     sizes["peak"] = (
         getattr(stats, "peak_memory_in_bytes", 0)
         or sizes["argument"] + sizes["output"] - sizes["alias"] + sizes["temp"]
     )
-    return Compiled(seconds, sizes, compiled.as_text(), warnings=tuple(heard))
+    return Compiled(seconds, sizes, compiled.as_text(), warnings=tuple(warnings))
 
 
-def _sizes(message):
-    """(bytes needed, bytes there) of the compiler's message that memory ran out; any other error is raised again."""
+def _sizes(message: str) -> tuple[float | None, float | None]:
+    """Return (bytes needed, bytes available) of the compiler's message that memory ran out.
+
+    (None, None) if the message has no figures.
+
+    Raises:
+      RuntimeError: if the message is about another error.
+    """
     found = re.search(r"\(([\d.]+)([KMG]?)\) exceeds available HBM \(([\d.]+)([KMG]?)\)", message)
     if not found:
         if "RESOURCE_EXHAUSTED" in message:
@@ -89,28 +116,30 @@ def _sizes(message):
 
 
 @contextlib.contextmanager
-def _heard():
-    """Gives a list that holds, afterwards, what XLA complained of meanwhile: it writes to file descriptor 2, past Python.
+def _heard() -> Iterator[list[str]]:
+    """Yield a list that on exit receives XLA's rematerialization warnings.
 
-    Everything that it wrote is passed on if an exception comes through.
+    XLA writes them to file descriptor 2, past Python. If an exception is raised, everything that
+    was written goes to the original file descriptor.
     """
-    lines, kept = [], os.dup(2)
+    warnings: list[str] = []
+    stderr = os.dup(2)
     with tempfile.TemporaryFile() as file:
         os.dup2(file.fileno(), 2)
         failed = True
         try:
-            yield lines
+            yield warnings
             failed = False
         finally:
-            os.dup2(kept, 2)
-            os.close(kept)
+            os.dup2(stderr, 2)
+            os.close(stderr)
             file.seek(0)
-            said = file.read()
+            output = file.read()
             if failed:
-                os.write(2, said)
-            found = (
+                os.write(2, output)
+            arrays = (
                 line.partition(REPEATED)[2].strip(" .:")
-                for line in said.decode(errors="replace").splitlines()
+                for line in output.decode(errors="replace").splitlines()
                 if REPEATED in line
             )
-            lines += dict.fromkeys(line or REPEATED for line in found)
+            warnings += dict.fromkeys(array or REPEATED for array in arrays)

@@ -1,17 +1,19 @@
-"""Reads a compiled program's text: which instructions run, how often, what they move through memory and between devices.
+"""Read a compiled program's text: which instructions run, how often, and what they move.
 
-XLA's own cost analysis counts the body of a loop once; here every computation is counted as often as it runs. The text of a compiled
-program is scheduled: instructions stand in the order in which they run.
+XLA's own cost analysis counts the body of a loop once; here every computation is counted as often
+as it runs. The text of a compiled program is scheduled: instructions are listed in the order in
+which they run.
 """
 
-import dataclasses
-import math
+from __future__ import annotations
+
 import re
+from collections.abc import Sequence
 from functools import cached_property
 
-WIDTH = {"pred": 1, "s4": 0.5, "u4": 0.5, "bf16": 2, "c64": 8, "c128": 16, "token": 0, "opaque": 0}
-ARRAY = re.compile(r"([a-z]\w*)\[([\d,]*)\](?:\{([^{}]*)\})?")
-NAME = re.compile(r"%([\w.\-]+)")
+from pretrain.plan.hlo_parser import Array, Instruction, parse_instruction
+
+# Instructions that move nothing through memory.
 FREE = {
     "parameter",
     "constant",
@@ -25,216 +27,210 @@ FREE = {
     "partition-id",
 }
 FREE |= {"replica-id", "opt-barrier", "iota", "domain"}
-VIEWS = {"bitcast", "copy", "convert", "reshape", "transpose"}  # inside of a fused computation
+# Inside a fused computation these do not access memory themselves.
+VIEWS = {"bitcast", "copy", "convert", "reshape", "transpose"}
+# Targets of custom calls that only mark something for the compiler.
 MARKERS = (
     "AllocateBuffer",
     "ConcatBitcast",
     "AsyncCollectiveStart",
     "AsyncCollectiveDone",
     "AssumeGatherIndicesInBound",
-)  # custom calls
-
-
-@dataclasses.dataclass(frozen=True)
-class Array:
-    """One array of a shape. space: the memory it lies in; 0 is HBM, others are on the chip."""
-
-    dtype: str
-    dims: tuple[int, ...]
-    space: int
-
-    @property
-    def bytes(self):
-        """Bytes of its elements, without padding to tiles."""
-        width = WIDTH.get(self.dtype) or (
-            int(digits[0]) / 8 if (digits := re.findall(r"\d+", self.dtype)) else 0
-        )
-        return math.prod(self.dims) * width
-
-
-@dataclasses.dataclass
-class Instruction:
-    """One line: `%name = shape opcode(operands), attributes`."""
-
-    name: str
-    arrays: tuple[Array, ...]
-    opcode: str
-    operands: tuple[str, ...]
-    attributes: str
-    argument: str  # the text between the parentheses
-    root: bool
-
-    def calls(self, key):
-        """The computations that the attribute `key` names."""
-        found = re.search(rf"\b{key}=(?:\{{([^}}]*)\}}|%([\w.\-]+))", self.attributes)
-        return NAME.findall(found[1] or "%" + (found[2] or "")) if found else []
+)
 
 
 class Module:
-    """The computations of a compiled program by name, each a list of instructions in the order in which they run."""
+    """A compiled program: its computations by name, each a list of instructions in run order.
 
-    def __init__(self, text):
-        self.computations, self.entry, current = {}, None, None
+    Raises:
+      ValueError: if the text is not a compiled HLO module.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.computations: dict[str, list[Instruction]] = {}
+        entry: str | None = None
+        instructions: list[Instruction] | None = None
         for line in text.splitlines():
             if line.startswith("}"):
-                current = None
-            elif current is None:
+                instructions = None
+            elif instructions is None:
                 header = re.match(r"(ENTRY )?%?([\w.\-]+) \(", line)
                 if header and line.rstrip().endswith("{"):
-                    current = self.computations.setdefault(header[2], [])
-                    self.entry = header[2] if header[1] else self.entry
-            elif parsed := _parse(line):
-                current.append(parsed)
-        if self.entry is None:
-            raise ValueError("the text has no ENTRY computation: not a compiled HLO module")
+                    instructions = self.computations.setdefault(header[2], [])
+                    entry = header[2] if header[1] else entry
+            elif parsed := parse_instruction(line):
+                instructions.append(parsed)
+        if entry is None:
+            raise ValueError("the text is not a compiled HLO module: it has no ENTRY computation")
+        self.entry = entry
 
     @cached_property
-    def times(self):
-        """{computation: how often it runs in one run of the program}, for those that are scheduled (fused ones are not)."""
-        times, waiting = {}, [(self.entry, 1)]
-        while waiting:
-            name, count = waiting.pop()
+    def times(self) -> dict[str, int]:
+        """Return {computation: executions in one run of the program}.
+
+        Only scheduled computations are listed; fused ones are not.
+        """
+        times: dict[str, int] = {}
+        pending = [(self.entry, 1)]
+        while pending:
+            name, count = pending.pop()
             times[name] = times.get(name, 0) + count
-            for one in self.computations[name]:
-                if one.opcode == "while":
-                    (body,), (condition,) = one.calls("body"), one.calls("condition")
-                    waiting.append((body, count * self.trips(one, condition)))
-                elif one.opcode in ("call", "async-start"):
-                    waiting += [
-                        (called, count) for called in one.calls("to_apply") + one.calls("calls")
-                    ]
-                elif (
-                    one.opcode == "conditional"
-                ):  # whichever branch runs: all, which is too much rather than too little
+            for instruction in self.computations[name]:
+                if instruction.opcode == "while":
+                    (body,) = instruction.calls("body")
+                    (condition,) = instruction.calls("condition")
+                    pending.append((body, count * self.trips(instruction, condition)))
+                elif instruction.opcode in ("call", "async-start"):
+                    called = instruction.calls("to_apply") + instruction.calls("calls")
+                    pending += [(computation, count) for computation in called]
+                elif instruction.opcode == "conditional":
+                    # The branch that runs is unknown: all are counted, which is an upper bound.
                     branches = (
-                        one.calls("branch_computations")
-                        + one.calls("true_computation")
-                        + one.calls("false_computation")
+                        instruction.calls("branch_computations")
+                        + instruction.calls("true_computation")
+                        + instruction.calls("false_computation")
                     )
-                    waiting += [(called, count) for called in branches]
+                    pending += [(computation, count) for computation in branches]
         return times
 
-    def trips(self, loop, condition):
-        """How often a loop runs: what the compiler says, or the largest constant that its condition compares with."""
+    def trips(self, loop: Instruction, condition: str) -> int:
+        """Return the number of iterations of a loop.
+
+        The compiler's known trip count, or else the largest constant in the loop's condition.
+        """
         if known := re.search(r'known_trip_count":\{"n":"(\d+)"', loop.attributes):
             return int(known[1])
         instructions = list(self.computations[condition])
-        for one in list(instructions):
-            for called in one.calls("calls"):
+        for instruction in list(instructions):
+            for called in instruction.calls("calls"):
                 instructions += self.computations.get(called, ())
         constants = [
-            int(one.argument)
-            for one in instructions
-            if one.opcode == "constant" and one.argument.isdigit()
+            int(instruction.argument)
+            for instruction in instructions
+            if instruction.opcode == "constant" and instruction.argument.isdigit()
         ]
         return max(constants, default=1)
 
     @cached_property
-    def callers(self):
-        """{fused computation: (the computation that runs it, the instruction)}."""
+    def callers(self) -> dict[str, tuple[str, Instruction]]:
+        """Return {fused computation: (the computation that calls it, the calling instruction)}."""
         return {
-            called: (name, one)
+            called: (name, instruction)
             for name, instructions in self.computations.items()
-            for one in instructions
-            if one.opcode in ("fusion", "async-start", "call")
-            for called in one.calls("calls")
+            for instruction in instructions
+            if instruction.opcode in ("fusion", "async-start", "call")
+            for called in instruction.calls("calls")
         }
 
-    def runs(self, computation):
-        """How often any computation runs, a fused one with its callers."""
-        seen = set()
+    def runs(self, computation: str) -> int:
+        """Return how often a computation runs; a fused one runs as often as its caller."""
+        visited = set()
         while (
             computation not in self.times
             and computation in self.callers
-            and computation not in seen
+            and computation not in visited
         ):
-            seen.add(computation)
+            visited.add(computation)
             computation = self.callers[computation][0]
         return self.times.get(computation, 0)
 
-    def memory_bytes(self):
-        """Bytes that one run of the program reads from and writes to HBM, as scheduled, whatever stays on the chip left out."""
+    def memory_bytes(self) -> float:
+        """Return the bytes that one run of the program, as scheduled, reads and writes in HBM.
+
+        Data that stays in memories on the chip is not counted.
+        """
         return sum(
-            count * sum(self._moved(one, name) for one in self.computations[name])
+            count * sum(self._moved(instruction, name) for instruction in self.computations[name])
             for name, count in self.times.items()
         )
 
     @cached_property
-    def _shapes(self):
+    def _shapes(self) -> dict[str, dict[str, Instruction]]:
+        """Return {computation: {name: instruction}}."""
         return {
-            name: {one.name: one for one in instructions}
+            name: {instruction.name: instruction for instruction in instructions}
             for name, instructions in self.computations.items()
         }
 
-    def _moved(self, one, computation):
-        if one.opcode in FREE or one.opcode.endswith("-done"):
+    def _moved(self, instruction: Instruction, computation: str) -> float:
+        """Return the bytes that one execution of an instruction reads and writes in HBM."""
+        if instruction.opcode in FREE or instruction.opcode.endswith("-done"):
             return 0
-        if one.opcode == "custom-call" and re.search(
-            rf'custom_call_target="({"|".join(MARKERS)})"', one.attributes
+        if instruction.opcode == "custom-call" and re.search(
+            rf'custom_call_target="({"|".join(MARKERS)})"', instruction.attributes
         ):
             return 0
         known = self._shapes[computation]
-        operands = [known[name] for name in one.operands if name in known]
-        outputs = (
-            one.arrays[:1] if one.opcode.endswith("-start") else one.arrays
-        )  # the rest repeats the operands
-        if one.opcode == "fusion":
-            (called,) = one.calls("calls")
-            read = sum(self._read(called, i, operand) for i, operand in enumerate(operands))
-            return read + self._written(called, outputs)
-        if one.opcode in ("dynamic-slice", "slice", "gather"):
+        operands = [known[name] for name in instruction.operands if name in known]
+        # The further arrays of a "-start" repeat its operands.
+        is_start = instruction.opcode.endswith("-start")
+        outputs = instruction.arrays[:1] if is_start else instruction.arrays
+        if instruction.opcode == "fusion":
+            (called,) = instruction.calls("calls")
+            read_bytes = sum(self._read(called, i, operand) for i, operand in enumerate(operands))
+            return read_bytes + self._written(called, outputs)
+        if instruction.opcode in ("dynamic-slice", "slice", "gather"):
             return 2 * _hbm(outputs)
-        if one.opcode == "dynamic-update-slice":
+        if instruction.opcode == "dynamic-update-slice":
             return 2 * _hbm(operands[1].arrays) if len(operands) > 1 else 0
         return sum(_hbm(operand.arrays) for operand in operands) + _hbm(outputs)
 
-    def _read(self, computation, index, operand):
-        """Bytes that a fused computation reads of its operand: all, or the slices that it takes."""
+    def _read(self, computation: str, index: int, operand: Instruction) -> float:
+        """Return the bytes that a fused computation reads of an operand.
+
+        The whole operand, or only the slices that the computation takes of it.
+
+        Args:
+          index: the position of the operand among the computation's parameters.
+        """
         whole = _hbm(operand.arrays)
         views, total = set(), 0
-        for one in self.computations.get(computation, ()):
-            if one.opcode == "parameter" and one.argument == str(index):
-                views.add(one.name)
-            elif views.isdisjoint(one.operands):
+        for instruction in self.computations.get(computation, ()):
+            if instruction.opcode == "parameter" and instruction.argument == str(index):
+                views.add(instruction.name)
+            elif views.isdisjoint(instruction.operands):
                 continue
-            elif self._is_view(one):
-                views.add(one.name)
-            elif one.opcode in ("dynamic-slice", "slice", "gather") and one.operands[0] in views:
-                total += sum(array.bytes for array in one.arrays)
-            elif one.opcode == "dynamic-update-slice" and one.operands[0] in views:
-                continue  # written in place
-            elif one.opcode == "fusion":
-                (called,) = one.calls("calls")
-                total += self._read(
-                    called, next(i for i, name in enumerate(one.operands) if name in views), operand
-                )
+            elif self._is_view(instruction):
+                views.add(instruction.name)
+            elif (
+                instruction.opcode in ("dynamic-slice", "slice", "gather")
+                and instruction.operands[0] in views
+            ):
+                total += sum(array.bytes for array in instruction.arrays)
+            elif instruction.opcode == "dynamic-update-slice" and instruction.operands[0] in views:
+                continue  # updated in place
+            elif instruction.opcode == "fusion":
+                (called,) = instruction.calls("calls")
+                inner = next(i for i, name in enumerate(instruction.operands) if name in views)
+                total += self._read(called, inner, operand)
             else:
                 return whole
         return min(total, whole) if views and whole else whole
 
-    def _is_view(self, one):
-        """Whether a fused instruction only names its operand anew, or changes what is read of it element by element."""
-        if one.opcode in VIEWS:
+    def _is_view(self, instruction: Instruction) -> bool:
+        """Return whether a fused instruction only renames or maps its operand's elements."""
+        if instruction.opcode in VIEWS:
             return True
-        inner = (
-            [self.computations.get(called, ()) for called in one.calls("calls")]
-            if one.opcode == "fusion"
-            else []
-        )
-        return bool(inner) and all(
-            part.opcode in VIEWS or part.opcode == "parameter" for part in inner[0]
+        if instruction.opcode != "fusion":
+            return False
+        bodies = [self.computations.get(called, ()) for called in instruction.calls("calls")]
+        return bool(bodies) and all(
+            inner.opcode in VIEWS or inner.opcode == "parameter" for inner in bodies[0]
         )
 
-    def _written(self, computation, outputs):
-        """Bytes that a fused computation writes: its outputs, or the slice that it puts into one in place."""
+    def _written(self, computation: str, outputs: Sequence[Array]) -> float:
+        """Return the bytes that a fused computation writes.
+
+        Its outputs, or for an output that is updated in place only the updated slice.
+        """
         known = self._shapes.get(computation, {})
-        roots = [one for one in known.values() if one.root]
-        if roots and roots[0].opcode == "tuple":
+        roots: list[Instruction | None] = [node for node in known.values() if node.root]
+        if roots and roots[0] is not None and roots[0].opcode == "tuple":
             roots = [known.get(name) for name in roots[0].operands]
+        if len(roots) != len(outputs):
+            roots = [None] * len(outputs)
         total = 0
-        for array, root in zip(
-            outputs, roots if len(roots) == len(outputs) else [None] * len(outputs)
-        ):
+        for array, root in zip(outputs, roots):
             while root is not None and self._is_view(root):
                 root = known.get(root.operands[0])
             if array.space:
@@ -244,55 +240,12 @@ class Module:
                 and root.opcode == "dynamic-update-slice"
                 and (update := known.get(root.operands[1]))
             ):
-                total += sum(part.bytes for part in update.arrays)
+                total += sum(updated.bytes for updated in update.arrays)
             else:
                 total += array.bytes
         return total
 
 
-def _hbm(arrays):
+def _hbm(arrays: Sequence[Array]) -> float:
+    """Return the bytes of the arrays that are in HBM."""
     return sum(array.bytes for array in arrays if not array.space)
-
-
-def _parse(line):
-    """The instruction of a line, or None."""
-    start = re.match(r"\s+(ROOT )?%?([\w.\-]+) = ", line)
-    if not start:
-        return None
-    rest = line[start.end() :]
-    end = (
-        _closing(rest, 0) + 1 if rest.startswith("(") else len(re.split(r"\s", rest, maxsplit=1)[0])
-    )
-    opcode = re.match(r"\s*([\w\-]+)\(", rest[end:])
-    if not opcode:
-        return None
-    opened = end + opcode.end() - 1
-    closed = _closing(rest, opened)
-    argument = rest[opened + 1 : closed]
-    return Instruction(
-        name=start[2],
-        arrays=tuple(_array(match) for match in ARRAY.finditer(rest[:end])),
-        opcode=opcode[1],
-        operands=tuple(NAME.findall(argument)),
-        attributes=rest[closed + 1 :],
-        argument=argument,
-        root=bool(start[1]),
-    )
-
-
-def _closing(text, opened):
-    """The place of the parenthesis that closes the one at `opened`."""
-    depth = 0
-    for place in range(opened, len(text)):
-        depth += (text[place] == "(") - (text[place] == ")")
-        if not depth:
-            return place
-    return len(text)
-
-
-def _array(match):
-    dtype, dims, layout = match.groups()
-    space = re.search(r"S\((\d+)\)", layout or "")
-    return Array(
-        dtype, tuple(int(size) for size in dims.split(",") if size), int(space[1]) if space else 0
-    )

@@ -1,15 +1,33 @@
-"""The least time that a compiled step can take: what it computes, moves through memory and sends, over what the chip does at best.
+"""The shortest time of a compiled step: its matmuls, memory traffic and exchanges at peak rates.
 
-Matmuls, memory and the exchanges that are hidden behind them run side by side: the longest of the three counts. An exchange that nothing
-hides comes on top. Latencies, vector units and everything else are left out, so a real step takes longer.
+Matmuls, memory traffic and overlapped exchanges run concurrently, so the longest of the three
+counts. Exchanges that nothing overlaps are added. Latencies, vector units and everything else are
+ignored, so a real step takes longer.
 """
 
+from __future__ import annotations
+
 import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import jax
+
+    from pretrain.plan.collectives import Collective
+    from pretrain.plan.topology import Machine
 
 
 @dataclasses.dataclass(frozen=True)
 class Roofline:
-    """Seconds of one step on each chip, by what bounds it; None where the chip's figures are not published."""
+    """Seconds of one step on each chip, by resource.
+
+    Attributes:
+      matmul: time of the matmuls at the peak FLOP/s.
+      memory: time of the HBM traffic at the peak bandwidth.
+      hidden: time of the exchanges that overlap with matmuls.
+      exposed: time of the exchanges that do not.
+    """
 
     matmul: float
     memory: float
@@ -17,25 +35,40 @@ class Roofline:
     exposed: float
 
     @property
-    def bound(self):
-        """The least seconds of a step, as it is scheduled."""
+    def bound(self) -> float:
+        """Return the lower bound of the step's seconds, as it is scheduled."""
         return max(self.matmul, self.memory, self.hidden) + self.exposed
 
     @property
-    def by(self):
-        """What the step waits for most."""
-        parts = {
+    def by(self) -> str:
+        """Return the resource that takes the longest: matmul, memory or interconnect."""
+        seconds = {
             "matmul": self.matmul,
             "memory": self.memory,
             "interconnect": self.hidden + self.exposed,
         }
-        return max(parts, key=parts.__getitem__)
+        return max(seconds, key=seconds.__getitem__)
 
 
-def roofline(flops, memory_bytes, exchanges, mesh, machine):
-    """flops: of the whole step, recomputation included; memory_bytes: of one device; exchanges: [Collective]."""
+def roofline(
+    flops: float,
+    memory_bytes: float,
+    exchanges: Sequence[Collective],
+    mesh: jax.sharding.Mesh,
+    machine: Machine,
+) -> Roofline:
+    """Return the roofline of a step on a machine whose chip has published figures.
+
+    Args:
+      flops: FLOPs of the whole step on all devices, including recomputation.
+      memory_bytes: bytes that one device moves through HBM.
+      exchanges: the exchanges of one step.
+    """
     chip = machine.chip
-    seconds = [(exchange_seconds(one, mesh, machine), one.overlapped) for one in exchanges]
+    assert chip is not None and chip.hbm_rate is not None, f"{machine.name} has no roofline"
+    seconds = [
+        (exchange_seconds(exchange, mesh, machine), exchange.overlapped) for exchange in exchanges
+    ]
     return Roofline(
         matmul=flops / mesh.size / chip.flops,
         memory=memory_bytes / chip.hbm_rate,
@@ -44,22 +77,34 @@ def roofline(flops, memory_bytes, exchanges, mesh, machine):
     )
 
 
-def exchange_seconds(one, mesh, machine):
-    """Seconds that a `Collective` takes in one step, all its runs, over the links that its group of devices can use."""
+def exchange_seconds(one: Collective, mesh: jax.sharding.Mesh, machine: Machine) -> float:
+    """Return the seconds that a collective takes in one step, over all its executions.
+
+    It runs at the rate of the links that its group of devices can use.
+    """
     if one.between_slices:
-        return (
-            one.count * one.sent / machine.chip.network
-        )  # each chip's part of its host's network cards
-    rate = link_rate([mesh.devices.flat[place] for place in one.group], machine)
+        assert machine.chip is not None and machine.chip.network is not None, machine.name
+        # Each chip has an equal share of its host's network cards.
+        return one.count * one.sent / machine.chip.network
+    rate = link_rate([mesh.devices.flat[index] for index in one.group], machine)
     return one.count * one.sent / rate if rate else 0.0
 
 
-def link_rate(devices, machine):
-    """Bytes/s that a chip can send to the others of its group: a link for each side of the slice along which they lie, two in a ring."""
+def link_rate(devices: Sequence[Any], machine: Machine) -> float:
+    """Return the bytes/s that a chip can send to the others of its group.
+
+    Each side of the slice along which the group extends contributes one link, or two if that side
+    is closed to a ring.
+
+    Args:
+      devices: the group; each device has the `coords` of its chip.
+    """
+    chip, family = machine.chip, machine.family
+    assert chip is not None and chip.link is not None and family is not None, machine.name
     rate = 0.0
-    for side, values in zip(machine.sides, zip(*(device.coords for device in devices))):
-        seen = len(set(values))
-        if seen > 1:
-            closed = seen == side and side % machine.family.ring == 0
-            rate += machine.chip.link * (2 if closed else 1)
+    for side, coordinates in zip(machine.sides, zip(*(device.coords for device in devices))):
+        extent = len(set(coordinates))
+        if extent > 1:
+            is_ring = extent == side and side % family.ring == 0
+            rate += chip.link * (2 if is_ring else 1)
     return rate

@@ -1,26 +1,37 @@
-"""Machines that are not here: the devices of a TPU slice as its compiler describes them, or fake CPU devices."""
+"""Machines to plan for: the devices of a TPU slice as its compiler describes them, or CPU devices.
+
+None of the TPU's devices has to be present.
+"""
+
+from __future__ import annotations
 
 import math
 import os
 import re
 import tempfile
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pretrain.extras import how_to_install
 from pretrain.overrides import ConfigError
-from pretrain.training.accelerators import CHIPS, GIB
+from pretrain.training.accelerators import CHIPS, GIB, Chip
 
 
 class Family(NamedTuple):
-    """sides: of a slice; most: chips of the largest; ring: a side of so many chips, or a multiple, is closed to a ring; usable: bytes of
-    HBM that the compiler leaves to a program (libtpu 0.0.42, measured); options: what makes it show devices as JAX does on the machine.
+    """The slices of one TPU generation.
+
+    Attributes:
+      num_sides: number of sides (dimensions) of a slice.
+      max_chips: number of chips of the largest slice.
+      ring_multiple: a side whose length is a multiple of this is closed to a ring.
+      usable_bytes: bytes of HBM that the compiler gives to a program (measured with libtpu 0.0.42).
+      topology_options: they make the compiler show the devices as JAX does on the machine.
     """
 
     sides: int
     most: int
     ring: int
     usable: float
-    options: dict
+    options: dict[str, Any]
 
 
 FAMILIES = {
@@ -35,30 +46,36 @@ EXAMPLES = (
 
 
 class Machine(NamedTuple):
-    """name: as it was asked for; devices: in the order that JAX lists them; slices: how many, a slower network between them."""
+    """The devices that a program is compiled for.
+
+    Attributes:
+      name: the topology, such as "v5p:2x2x4", or a description of CPU devices.
+      devices: the devices in JAX's order.
+      num_slices: number of slices; a slower network connects them.
+    """
 
     name: str
-    devices: list
+    devices: list[Any]
     slices: int = 1
 
     @property
-    def kind(self):
-        """jax's device_kind."""
+    def kind(self) -> str:
+        """Return JAX's device_kind."""
         return self.devices[0].device_kind
 
     @property
-    def chip(self):
-        """Its published figures, or None."""
+    def chip(self) -> Chip | None:
+        """Return the published figures of the chip, or None."""
         return CHIPS.get(self.kind)
 
     @property
-    def family(self):
-        """Its `Family`; None for CPU devices."""
+    def family(self) -> Family | None:
+        """Return the TPU generation; None for CPU devices."""
         return FAMILIES.get(self.name.partition(":")[0])
 
     @property
-    def sides(self):
-        """Chips along each side of a slice: (4, 4, 4); () for CPU devices."""
+    def sides(self) -> tuple[int, ...]:
+        """Return the chips along each side of a slice, such as (4, 4, 4); () for CPU devices."""
         return (
             tuple(int(side) for side in self.name.partition(":")[2].split("x"))
             if self.family
@@ -66,59 +83,66 @@ class Machine(NamedTuple):
         )
 
 
-def prepare():
-    """Settings that libtpu and XLA read once, as they are loaded: for a process that plans and does nothing else."""
-    os.environ["JAX_PLATFORMS"] = "cpu"  # nothing is computed
-    os.environ.setdefault(
-        "TPU_SKIP_MDS_QUERY", "1"
-    )  # no question to a metadata server that is not there
-    os.environ.setdefault("TPU_ACCELERATOR_TYPE", "v5litepod-4")  # likewise
+def prepare() -> None:
+    """Set the environment variables that libtpu and XLA read once, when they are loaded.
+
+    For a process that only plans.
+    """
+    os.environ["JAX_PLATFORMS"] = "cpu"  # nothing is executed
+    # Without these libtpu queries a metadata server, which is absent.
+    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+    os.environ.setdefault("TPU_ACCELERATOR_TYPE", "v5litepod-4")
     os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
-    os.environ.setdefault(
-        "ALLOW_MULTIPLE_LIBTPU_LOAD", "1"
-    )  # its lock is for chips; two plans may run side by side
+    # libtpu's lock protects chips; two plans may run at the same time.
+    os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
     os.environ.setdefault("TPU_LOG_DIR", os.path.join(tempfile.gettempdir(), "tpu_logs"))
-    os.environ["TF_CPP_MIN_LOG_LEVEL"] = (
-        "1"  # XLA's warning of an involuntary rematerialization is one of the findings
-    )
+    # XLA's warning about an involuntary rematerialization is one of the findings.
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "1"
 
 
-def tpu(topology, slices=1):
-    """The devices of `slices` slices such as `v5p:2x2x4`. Raises ConfigError for a name that is none, or without the TPU's compiler."""
+def tpu(topology: str, slices: int = 1) -> Machine:
+    """Return the machine of `num_slices` slices of a topology such as `v5p:2x2x4`.
+
+    Raises:
+      ConfigError: if the topology is unknown or the TPU's compiler is not installed.
+    """
     import jax
     from jax.experimental import topologies
 
     name, _, text = topology.partition(":")
-    family, sides = (
-        FAMILIES.get(name),
-        [int(side) for side in text.split("x")] if re.fullmatch(r"\d+(x\d+)*", text) else [],
-    )
+    family = FAMILIES.get(name)
+    sides = [int(side) for side in text.split("x")] if re.fullmatch(r"\d+(x\d+)*", text) else []
     if not family or len(sides) != family.sides or not 0 < math.prod(sides) <= family.most:
         raise ConfigError(f"--topology {topology!r} is not the name of a TPU slice: {EXAMPLES}")
     options = family.options | ({"num_slices": slices} if slices > 1 else {})
     try:
-        described = topologies.get_topology_desc(platform="tpu", topology_name=topology, **options)
+        description = topologies.get_topology_desc(
+            platform="tpu", topology_name=topology, **options
+        )
     except (jax.errors.JaxRuntimeError, RuntimeError, ValueError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
-        if (
-            "libtpu" in reason.lower()
-            or "not found" in reason.lower()
-            or "plugin" in reason.lower()
-        ):
+        if any(word in reason.lower() for word in ("libtpu", "not found", "plugin")):
             raise ConfigError(
-                f"--topology {topology} needs the TPU's compiler, which is not here ({reason}): {how_to_install('plan')}, on Linux; "
-                "or --mesh N compiles for N fake CPU devices"
+                f"--topology {topology} needs the TPU's compiler, which is not installed "
+                f"({reason}). On Linux, install it: {how_to_install('plan')}; or use --mesh N, "
+                "which compiles for N fake CPU devices"
             ) from error
-        raise ConfigError(f"--topology {topology}: {reason}. There are {EXAMPLES}") from error
-    return Machine(topology, list(described.devices), slices)
+        raise ConfigError(f"--topology {topology}: {reason}. Allowed: {EXAMPLES}") from error
+    return Machine(topology, list(description.devices), slices)
 
 
-def cpu(count):
-    """`count` fake CPU devices; before anything else has asked JAX for its devices."""
+def cpu(count: int) -> Machine:
+    """Return a machine of `count` fake CPU devices.
+
+    Call it before anything else makes JAX list its devices.
+
+    Raises:
+      ConfigError: if JAX has already created another number of CPU devices.
+    """
     import jax
 
     jax.config.update("jax_num_cpu_devices", count)
     devices = jax.devices("cpu")
     if len(devices) != count:
-        raise ConfigError(f"--mesh {count}: JAX has {len(devices)} CPU devices already")
+        raise ConfigError(f"--mesh {count}: JAX has already created {len(devices)} CPU devices")
     return Machine(f"{count} fake CPU devices", devices)

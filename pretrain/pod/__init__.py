@@ -1,1 +1,1 @@
-"""A TPU pod steered from a laptop through `gcloud`; Python 3.11 and nothing else."""
+"""Control a TPU pod from a laptop through `gcloud`, with the standard library of Python 3.11."""

@@ -1,69 +1,86 @@
-"""What the verb `pod` does: one function `do_ACTION(args, pod)` for each action."""
+"""The actions of the verb `pod`: one function `do_ACTION(args, pod)` for each."""
 
+from __future__ import annotations
+
+import argparse
 import sys
 import time
+from typing import TYPE_CHECKING
 
 from pretrain.pod import archive
-from pretrain.pod.gcloud import GcloudError
+from pretrain.pod.gcloud import ALL, GcloudError, Rehearsal
 from pretrain.pod.watch import COMING, Watch
+
+if TYPE_CHECKING:
+    from pretrain.pod.gcloud import Pod, PodState
 
 # ---- actions -------------------------------------------------------------------
 
 
-def do_create(args, pod):
-    if args.dry_run:
+def do_create(args: argparse.Namespace, pod: Pod) -> None:
+    """Request the pod as a queued resource."""
+    if isinstance(pod, Rehearsal):
         pod.exists = False
     found = pod.describe()
     if found:
         raise ValueError(
-            f"there is a pod {pod.name} already, it is {found.name}: `pod delete` it, or choose another --name"
+            f"pod {pod.name} exists already, it is {found.name}: remove it with `pod delete`, "
+            "or use another --name"
         )
     pod.create(args.request)
     if args.wait:
         active(args, pod)
-    print(f"# asked for {args.slices} x {args.type} as {pod.name}; next: pod push --wait")
+    print(f"# requested {args.slices} x {args.type} as {pod.name}; next: pod push --wait")
 
 
-def do_push(args, pod):
+def do_push(args: argparse.Namespace, pod: Pod) -> None:
+    """Copy the tracked files to all workers."""
     active(args, pod)
     path = archive.cache(pod.name)
-    fresh = path.with_name(
-        path.name + ".next"
-    )  # the watch may need the old one again: it is replaced when the new one is in place
+    # A running watch may need the old archive: it is replaced only after the push has succeeded.
+    fresh = path.with_name(path.name + ".next")
     packed = path.with_name(path.name + ".rehearsal") if args.dry_run else fresh
     print(f"# {archive.pack(packed)}")
-    said = pod.push(fresh, archive.identity(packed))
+    output = pod.push(fresh, archive.identity(packed))
     if args.dry_run:
         packed.unlink()
         return
     fresh.replace(path)
-    print(said, end="")
+    print(output, end="")
 
 
-def start(args, pod):
-    """Start the words on every worker, or on none: one that cannot be reached would leave the others waiting for it."""
+def start(args: argparse.Namespace, pod: Pod) -> None:
+    """Start the training on every worker, or on none.
+
+    If one worker cannot be reached, the others would wait for it.
+    """
     kept(args, pod)
     fits(args, active(args, pod))
     reports = pod.reports()
-    bare = [report.host for report in reports if report.state == "empty"]
-    if bare or not reports:
+    empty_hosts = [report.host for report in reports if report.state == "empty"]
+    if empty_hosts or not reports:
         raise ValueError(
-            f"nothing was pushed to {', '.join(bare) or 'any worker'}: `pod push` first"
+            f"nothing was pushed to {', '.join(empty_hosts) or 'any worker'}: run `pod push` first"
         )
-    busy = [report.host for report in reports if report.state == "running"]
-    if busy:
+    busy_hosts = [report.host for report in reports if report.state == "running"]
+    if busy_hosts:
         raise ValueError(
-            f"a training runs already on {', '.join(busy)}: `pod watch` goes on watching it, `pod stop` ends it"
+            f"a training runs already on {', '.join(busy_hosts)}: "
+            "`pod watch` resumes watching it, `pod stop` ends it"
         )
     try:
-        pod.worker("start", *args.words, env=args.variables)
+        pod.worker("start", *args.argv, env=args.variables)
     except GcloudError:
-        print("error: not every worker could start; ending it on those that did", file=sys.stderr)
+        print(
+            "error: not every worker could start; stopping the training on those that did",
+            file=sys.stderr,
+        )
         pod.worker("stop", "force")
         raise
 
 
-def do_run(args, pod):
+def do_run(args: argparse.Namespace, pod: Pod) -> int:
+    """Start the training and watch it; return the exit status."""
     start(args, pod)
     if args.detach:
         print(f"# started; `pod watch` watches it, `pod logs --follow --name {pod.name}` shows it")
@@ -71,29 +88,31 @@ def do_run(args, pod):
     return do_watch(args, pod)
 
 
-def do_watch(args, pod):
-    looking = Watch(
+def do_watch(args: argparse.Namespace, pod: Pod) -> int:
+    """Watch the training until it ends; return the exit status."""
+    watch = Watch(
         pod,
         args.request,
-        args.words,
+        args.argv,
         args.variables,
         args.poll,
         args.tries,
         (lambda _: None) if args.dry_run else time.sleep,
     )
-    if args.dry_run:
+    if isinstance(pod, Rehearsal):
         pod.state = "exited"
-        looking.tell = lambda text: None
+        watch.tell = lambda text: None
     elif args.action == "watch":
         kept(args, pod)
         found = pod.describe()
         if found and found.name == "ACTIVE":
             fits(args, found)
     try:
-        status = looking.run()
+        status = watch.run()
     except KeyboardInterrupt:
         print(
-            "no longer watching; the training goes on. `pod watch` watches again, `pod stop` ends it",
+            "stopped watching; the training continues. `pod watch` watches it again, "
+            "`pod stop` ends it",
             file=sys.stderr,
         )
         return 130
@@ -102,41 +121,47 @@ def do_watch(args, pod):
         pod.delete()
         pod.create(args.request)
         path = archive.cache(pod.name)
-        looking.refill(pod.reports(), archive.identity(path) if path.exists() else "TREE")
+        watch.refill(pod.reports(), archive.identity(path) if path.exists() else "TREE")
     return status
 
 
-def do_logs(args, pod):
-    every = args.worker == "all"
-    if every and args.follow:
-        raise ValueError("logs --follow shows one worker: name it with --worker N")
-    where = {} if every else {"where": ("--node=0", f"--worker={args.worker}")}
-    mode = ["follow"] if args.follow else ["name"] if every else []
-    pod.worker("logs", str(args.lines), *mode, show=True, **where)
+def do_logs(args: argparse.Namespace, pod: Pod) -> None:
+    """Print the end of the log of one worker or of all."""
+    all_workers = args.worker == "all"
+    if all_workers and args.follow:
+        raise ValueError("logs --follow shows one worker: select it with --worker N")
+    where = ALL if all_workers else ("--node=0", f"--worker={args.worker}")
+    mode = ["follow"] if args.follow else ["name"] if all_workers else []
+    pod.worker("logs", str(args.lines), *mode, show=True, where=where)
 
 
-def do_doctor(args, pod):
-    pod.worker("now", *args.words, env=args.variables, show=True)
+def do_doctor(args: argparse.Namespace, pod: Pod) -> None:
+    """Run a short verb on all workers and wait for it."""
+    pod.worker("now", *args.argv, env=args.variables, show=True)
 
 
-def do_stop(args, pod):
+def do_stop(args: argparse.Namespace, pod: Pod) -> None:
+    """End the training."""
     print(pod.worker("stop", *(["force"] if args.force else [])), end="")
 
 
-def do_delete(args, pod):
+def do_delete(args: argparse.Namespace, pod: Pod) -> None:
+    """Delete the pod after a confirmation."""
     found = pod.describe()
     if not found:
-        listed = f"`gcloud compute tpus queued-resources list --zone {pod.zone}`"
+        command = f"`gcloud compute tpus queued-resources list --zone {pod.zone}`"
         raise GcloudError(
-            f"there is no pod {pod.name} in {pod.zone}: nothing is deleted; {listed} shows what is there"
+            f"there is no pod {pod.name} in {pod.zone}: nothing is deleted; "
+            f"{command} lists the pods of the zone"
         )
     if not (args.yes or args.dry_run):
         if not sys.stdin.isatty():
             raise ValueError(
-                "pod delete asks before it deletes, and nobody is there to answer: add --yes"
+                "pod delete asks for confirmation, and standard input is no terminal: add --yes"
             )
         print(
-            f"pod {pod.name}: {found.slices} x {found.type or 'unknown type'}, {found.name}. What runs there ends, its disks are lost."
+            f"pod {pod.name}: {found.slices} x {found.type or 'unknown type'}, {found.name}. "
+            "Everything that runs there ends, and its disks are lost."
         )
         if input(f"Type {pod.name} to delete it: ").strip() != pod.name:
             raise ValueError("not deleted")
@@ -144,37 +169,46 @@ def do_delete(args, pod):
     print(f"# deleted {pod.name}")
 
 
-# ---- parts of them -------------------------------------------------------------
+# ---- shared by the actions -----------------------------------------------------
 
 
-def active(args, pod):
-    """The PodState of the pod, which is ACTIVE; with --wait, once it is."""
+def active(args: argparse.Namespace, pod: Pod) -> PodState:
+    """Return the state of an ACTIVE pod; with --wait, wait until it is ACTIVE.
+
+    Raises:
+      GcloudError: if the pod is not ACTIVE.
+    """
     while True:
         found = pod.describe()
         if found and found.name == "ACTIVE":
             return found
         if not found or not (args.wait and found.name in COMING):
-            seen = f"is {found.name}" if found else "is not there: `pod create` asks for it"
+            state = f"is {found.name}" if found else "does not exist: `pod create` requests it"
             hint = "; add --wait" if found and found.name in COMING else ""
-            raise GcloudError(f"pod {pod.name} {seen}{hint}")
+            raise GcloudError(f"pod {pod.name} {state}{hint}")
         time.sleep(args.poll)
 
 
-def kept(args, pod):
+def kept(args: argparse.Namespace, pod: Pod) -> None:
+    """Raise ValueError if there is no local copy of the pushed archive."""
     if not args.dry_run and not archive.cache(pod.name).exists():
         raise ValueError(
-            f"nothing was pushed to {pod.name} from this machine: `pod push` first (a preempted pod gets the same code again)"
+            f"nothing was pushed to {pod.name} from this machine: run `pod push` first "
+            "(a preempted pod gets the same code again)"
         )
 
 
-def fits(args, found):
-    """A preempted pod is asked for again by these words: they must describe the one that is there."""
+def fits(args: argparse.Namespace, found: PodState) -> None:
+    """Raise ValueError if the flags do not describe the existing pod.
+
+    After a preemption a pod is requested by these flags.
+    """
     if args.dry_run:
         return
-    for word in ("type", "slices", "spot"):
-        seen, given = getattr(found, word), getattr(args, word)
-        if seen != given and seen != "":
-            asked = "after a preemption another pod would be asked for"
+    for name in ("type", "slices", "spot"):
+        actual, given = getattr(found, name), getattr(args, name)
+        if actual != given and actual != "":
             raise ValueError(
-                f"pod {args.name} was made with --{word} {seen}, the words say {given}: {asked}"
+                f"pod {args.name} was created with --{name} {actual}, the command line has "
+                f"{given}: after a preemption another kind of pod would be requested"
             )

@@ -1,4 +1,9 @@
-"""The working tree as one file: what git tracks, as it lies on disk now, under a name that tells its content."""
+"""Pack the working tree into one file: the files that git tracks, with their content on disk.
+
+The archive is identified by the hash of its content.
+"""
+
+from __future__ import annotations
 
 import gzip
 import hashlib
@@ -13,16 +18,26 @@ from data.store.atomic import write_atomically
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
-def cache(name):
-    """Where the archive that was pushed to pod `name` is kept: a preempted pod gets the same code again, whatever changed here."""
+def cache(name: str) -> pathlib.Path:
+    """Return the path of the local copy of the archive that was pushed to pod `name`.
+
+    A preempted pod gets the same code again, even if the working tree has changed.
+    """
     base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
     return pathlib.Path(base) / "cloze" / "pod" / f"{name}.tar.gz"
 
 
-def pack(path, root=None):
-    """Write the tracked files of `root` (this project) to `path` and return a line that describes them. The same tree gives the same bytes.
+def pack(path: pathlib.Path, root: pathlib.Path | None = None) -> str:
+    """Write the tracked files of a git checkout to an archive and return a line about it.
 
-    Raises ValueError where `root` is no git checkout.
+    The same tree gives the same bytes.
+
+    Args:
+      path: file to write.
+      root: the checkout; this project by default.
+
+    Raises:
+      ValueError: if `root` is not a git checkout.
     """
     root = root or ROOT
     names = [
@@ -39,43 +54,43 @@ def pack(path, root=None):
             tar.add(root / name, arcname=name, recursive=False, filter=plain)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, buffer.getvalue())
-    changed = len(
-        [
-            line
-            for line in git(root, "status", "--porcelain", "--untracked-files=no").splitlines()
-            if line
-        ]
-    )
+    status = git(root, "status", "--porcelain", "--untracked-files=no")
+    changed = sum(bool(line) for line in status.splitlines())
     untracked = len(git(root, "ls-files", "--others", "--exclude-standard").splitlines())
     commit = git(root, "rev-parse", "--short", "HEAD").strip()
-    said = f"{len(names)} files, {len(buffer.getvalue()) / 1e6:.1f} MB: commit {commit}"
-    said += f" with {changed} files changed since" if changed else ""
-    return said + (
-        f"; NOT pushed: {untracked} files that git does not track (git add them)"
-        if untracked
-        else ""
-    )
+    line = f"{len(names)} files, {len(buffer.getvalue()) / 1e6:.1f} MB: commit {commit}"
+    if changed:
+        line += f" with {changed} files changed since"
+    if untracked:
+        line += f"; NOT pushed: {untracked} files that git does not track (git add them)"
+    return line
 
 
-def identity(path):
-    """The first 12 digits of the archive's hash: the name of its folder on the workers."""
+def identity(path: pathlib.Path) -> str:
+    """Return the first 12 digits of the archive's hash, the name of its folder on the workers."""
     return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
 
 
-def plain(info):
-    """Drop what differs between two people's copies of the same tree."""
+def plain(info: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Remove the metadata that differs between two people's copies of the same tree."""
     info.mtime, info.uid, info.gid, info.uname, info.gname = 0, 0, 0, "", ""
     info.mode = 0o755 if info.mode & 0o100 else 0o644
     return info
 
 
-def git(root, *words):
+def git(root: pathlib.Path, *words: str) -> str:
+    """Run a git command in `root` and return its output.
+
+    Raises:
+      ValueError: if it fails, which means that `root` is not a git checkout.
+    """
     try:
         return subprocess.run(
             ["git", "-C", str(root), *words], capture_output=True, text=True, check=True
         ).stdout
     except (OSError, subprocess.CalledProcessError) as error:
-        said = getattr(error, "stderr", None) or str(error)
+        reason = getattr(error, "stderr", None) or str(error)
         raise ValueError(
-            f"push copies what git tracks, and {root} is no git checkout: {said.strip()}"
+            f"push copies the files that git tracks, and {root} is no git checkout: "
+            f"{reason.strip()}"
         ) from None

@@ -1,13 +1,20 @@
-"""One pod as gcloud knows it: a queued resource of one slice or several, and the commands that make, reach and delete it."""
+"""One pod as gcloud sees it: a queued resource of one slice or several, and its commands.
+
+The commands create, reach and delete it.
+"""
+
+from __future__ import annotations
 
 import dataclasses
 import json
 import os
+import pathlib
 import shlex
 import subprocess
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-# TPU generation -> the runtime image that Google's page "TPU software versions" names for JAX.
+# TPU generation -> the runtime image for JAX on Google's page "TPU software versions".
 RUNTIMES = {
     "v2": "tpu-ubuntu2204-base",
     "v3": "tpu-ubuntu2204-base",
@@ -16,37 +23,50 @@ RUNTIMES = {
     "v5p": "v2-alpha-tpuv5",
     "v6e": "v2-alpha-tpuv6e",
 }
-ALL = (
-    "--node=all",
-    "--worker=all",
-    "--batch-size=all",
-)  # in batches a failing one would end the command before the next
+# In smaller batches a failing one would end the command before the next.
+ALL = ("--node=all", "--worker=all", "--batch-size=all")
 WORKER = "cloze/tree/pretrain/pod/worker.sh"
-PATIENCE = 1800  # seconds until a command that does not return is given up: installing takes minutes, a dead connection forever
-GLANCE = 300  # the same for a command that only asks
+# Seconds after which a command that does not return is abandoned: installing takes minutes, and a
+# dead connection never returns.
+PATIENCE = 1800
+GLANCE = 300  # the same for a command that only queries
 
 
 class GcloudError(Exception):
-    """A gcloud command failed; the text is what it said."""
+    """A gcloud command failed; the text is gcloud's message."""
 
 
 @dataclasses.dataclass(frozen=True)
 class PodRequest:
-    """What to ask for; the same again after a preemption."""
+    """The pod to request; a preempted pod is requested again with the same values.
+
+    Attributes:
+      type: accelerator type, such as "v5p-32".
+      runtime: image of the workers.
+      spot: whether the pod is preemptible.
+      slices: number of slices of that type.
+      flags: further flags of `create`.
+    """
 
     type: str
     runtime: str
     spot: bool = False
     slices: int = 1
-    flags: tuple = ()
+    flags: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
 class PodState:
-    """What `describe` tells of a queued resource."""
+    """The state of a queued resource.
+
+    Attributes:
+      state: gcloud's name of the state, such as "ACTIVE".
+      initiator: who caused SUSPENDING or SUSPENDED: USER or SERVICE.
+      type, spot, slices: as in `PodRequest`.
+    """
 
     name: str
-    initiator: str = ""  # who brought it into SUSPENDING or SUSPENDED: USER or SERVICE
+    initiator: str = ""
     type: str = ""
     spot: bool = False
     slices: int = 1
@@ -54,8 +74,14 @@ class PodState:
 
 @dataclasses.dataclass(frozen=True)
 class WorkerReport:
-    """What a worker tells of its training: running, exited, stopped (by `pod stop`), lost (no trace of its end), idle
-    (never begun) or empty (nothing was pushed)."""
+    """The state of the training on one worker.
+
+    Attributes:
+      host: name of the worker.
+      state: running, exited, stopped (by `pod stop`), lost (ended without a status), idle (never
+        started) or empty (nothing was pushed).
+      exit_status: exit status of a training that has ended.
+    """
 
     host: str
     state: str
@@ -63,14 +89,38 @@ class WorkerReport:
 
 
 class Pod:
-    """The commands for one queued resource. Raises GcloudError where one fails."""
+    """The commands for one queued resource.
 
-    def __init__(self, name, zone, project=None, connect=()):
+    Every method that runs a command raises GcloudError if the command fails.
+    """
+
+    def __init__(
+        self, name: str, zone: str, project: str | None = None, connect: Sequence[str] = ()
+    ) -> None:
+        """Name the queued resource.
+
+        Args:
+          project: Google Cloud project; gcloud's default if None.
+          connect: further flags of `ssh` and `scp`.
+        """
         self.name, self.zone = name, zone
         self.project = [f"--project={project}"] if project else []
         self.connect = list(connect)
 
-    def gcloud(self, verb, *words, target=None, group="queued-resources"):
+    def gcloud(
+        self,
+        verb: str,
+        *words: str,
+        target: Sequence[str] | None = None,
+        group: str = "queued-resources",
+    ) -> list[str]:
+        """Return the gcloud command for this pod.
+
+        Args:
+          arguments: of the verb.
+          target: what the verb acts on; the queued resource by default.
+          group: gcloud's command group.
+        """
         return [
             "gcloud",
             "compute",
@@ -83,11 +133,15 @@ class Pod:
             *words,
         ]
 
-    def call(self, command, show=False, limit=PATIENCE):
-        """Run a command; its output as text, or, with `show`, passed on as it comes, for as long as it likes."""
-        env = {
-            name: value for name, value in os.environ.items() if name != "NO_GCE_CHECK"
-        }  # meant for TensorFlow
+    def call(self, command: list[str], show: bool = False, limit: float | None = PATIENCE) -> str:
+        """Run a command and return its output.
+
+        Args:
+          show: print the output as it arrives instead, without a time limit, and return "".
+          timeout: seconds after which the command is abandoned.
+        """
+        # NO_GCE_CHECK is meant for TensorFlow.
+        env = {name: value for name, value in os.environ.items() if name != "NO_GCE_CHECK"}
         try:
             streams: dict[str, Any] = (
                 {} if show else {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -98,44 +152,42 @@ class Pod:
             )
         except FileNotFoundError:
             raise ValueError(
-                "there is no `gcloud` on PATH: install the Google Cloud CLI, then `gcloud auth login`"
+                "there is no `gcloud` on PATH: install the Google Cloud CLI, "
+                "then run `gcloud auth login`"
             ) from None
         except subprocess.TimeoutExpired:
             raise GcloudError(f"no answer in {limit} s from: {shlex.join(command)}") from None
+        stderr = (done.stderr or "").strip()
         if done.returncode:
-            raise GcloudError(
-                (done.stderr or "").strip()
-                or f"status {done.returncode} from: {shlex.join(command)}"
-            )
-        if "Could not prepare all" in (
-            done.stderr or ""
-        ):  # gcloud then leaves whole slices out, and exits 0
-            raise GcloudError(done.stderr.strip())
+            raise GcloudError(stderr or f"status {done.returncode} from: {shlex.join(command)}")
+        if "Could not prepare all" in stderr:  # gcloud then skips whole slices and exits with 0
+            raise GcloudError(stderr)
         return done.stdout or ""
 
-    def describe(self):
-        """The PodState, or None where there is no such queued resource."""
+    def describe(self) -> PodState | None:
+        """Return the state of the queued resource, or None if it does not exist."""
         try:
-            said = json.loads(self.call(self.gcloud("describe", "--format=json"), limit=GLANCE))
+            answer = json.loads(self.call(self.gcloud("describe", "--format=json"), limit=GLANCE))
         except GcloudError as error:
             if "NOT_FOUND" in str(error):
                 return None
             raise
         except json.JSONDecodeError as error:
-            raise GcloudError(f"describe {self.name} answered with no JSON: {error}") from None
-        nodes = said.get("tpu", {}).get("nodeSpec", [{}])
+            raise GcloudError(f"describe {self.name} returned no JSON: {error}") from None
+        nodes = answer.get("tpu", {}).get("nodeSpec", [{}])
         count = max(len(nodes), int(nodes[0].get("multisliceParams", {}).get("nodeCount", 1)))
-        state = said.get("state", {})
+        state = answer.get("state", {})
         kind = nodes[0].get("node", {}).get("acceleratorType", "")
         return PodState(
             state.get("state", "UNKNOWN"),
             state.get("stateInitiator", ""),
             kind,
-            "spot" in said,
+            "spot" in answer,
             count,
         )
 
-    def create(self, request):
+    def create(self, request: PodRequest) -> None:
+        """Create the queued resource."""
         nodes = [f"--node-id={self.name}"]
         if request.slices > 1:
             nodes = [f"--node-count={request.slices}", f"--node-prefix={self.name}"]
@@ -143,69 +195,88 @@ class Pod:
         kind = [f"--accelerator-type={request.type}", f"--runtime-version={request.runtime}"]
         self.call(self.gcloud("create", *nodes, *kind, *spot, *request.flags, "--quiet"))
 
-    def delete(self):
-        """Delete the queued resource and its nodes (--force: gcloud refuses where there are nodes still)."""
+    def delete(self) -> None:
+        """Delete the queued resource and its nodes."""
+        # Without --force gcloud refuses if there are still nodes.
         self.call(self.gcloud("delete", "--force", "--quiet"))
 
-    def nodes(self, slices):
-        """The states of the nodes: a queued resource may be ACTIVE still when its nodes are PREEMPTED."""
+    def nodes(self, slices: int) -> list[str]:
+        """Return the states of the nodes of `num_slices` slices.
+
+        A queued resource may still be ACTIVE when its nodes are PREEMPTED.
+        """
         names = [self.name] if slices == 1 else [f"{self.name}-{index}" for index in range(slices)]
-        ask = [
+        commands = [
             self.gcloud("describe", "--format=value(state)", target=[name], group="tpu-vm")
             for name in names
         ]
-        return [self.call(command, limit=GLANCE).strip() for command in ask]
+        return [self.call(command, limit=GLANCE).strip() for command in commands]
 
-    def ssh(self, script, where=ALL, **options):
-        """Run a shell script on the workers `where`, from their home folders."""
+    def ssh(self, script: str, where: Sequence[str] = ALL, **options: Any) -> str:
+        """Run a shell script on workers, from their home folders, and return the output.
+
+        Args:
+          where: the flags that select the workers.
+          options: as of `run_command`.
+        """
         return self.call(
             self.gcloud("ssh", *where, *self.connect, f"--command={script}", "--quiet"), **options
         )
 
-    def worker(self, *words, env=None, **options):
-        """Run `worker.sh WORDS` of the pushed tree."""
-        before = ["env", *(f"{name}={value}" for name, value in env.items())] if env else []
-        return self.ssh(shlex.join([*before, "bash", WORKER, *words]), **options)
+    def worker(self, *words: str, env: Mapping[str, str] | None = None, **options: Any) -> str:
+        """Run the pushed tree's `worker.sh` with `arguments` and return the output.
 
-    def push(self, path, tree):
-        """Copy the archive at `path` to all workers, unpack it under the name `tree` and install what it needs."""
-        self.call(
-            self.gcloud(
-                "scp",
-                *ALL,
-                *self.connect,
-                "--quiet",
-                target=[str(path), f"{self.name}:cloze.tar.gz"],
-            )
-        )
+        Args:
+          env: environment variables of the script.
+          options: as of `run_script`.
+        """
+        prefix = ["env", *(f"{name}={value}" for name, value in env.items())] if env else []
+        return self.ssh(shlex.join([*prefix, "bash", WORKER, *words]), **options)
+
+    def push(self, path: pathlib.Path, tree: str) -> str:
+        """Copy an archive to all workers, unpack it and install its requirements.
+
+        Args:
+          path: the archive.
+          tree: name of the folder to unpack it into.
+        """
+        copy = [str(path), f"{self.name}:cloze.tar.gz"]
+        self.call(self.gcloud("scp", *ALL, *self.connect, "--quiet", target=copy))
         folder = f"cloze/trees/{tree}"
         unpack = f"mkdir -p {folder} && tar -xzf cloze.tar.gz -C {folder}"
-        return self.ssh(f"{unpack} && bash {folder}/pretrain/pod/worker.sh settle {tree}")
+        return self.ssh(f"{unpack} && bash {folder}/pretrain/pod/worker.sh install {tree}")
 
-    def reports(self):
-        """A WorkerReport of each worker that answered."""
+    def reports(self) -> list[WorkerReport]:
+        """Return the reports of the workers that answered, sorted by host."""
         script = f'bash {WORKER} status || echo "cloze-worker $(hostname) empty 0"'
         lines = (line.split() for line in self.ssh(script, limit=GLANCE).splitlines())
-        return sorted(
-            (
-                WorkerReport(line[1], line[2], int(line[3]))
-                for line in lines
-                if line[:1] == ["cloze-worker"]
-            ),
-            key=lambda r: r.host,
-        )
+        reports = [
+            WorkerReport(line[1], line[2], int(line[3]))
+            for line in lines
+            if line[:1] == ["cloze-worker"]
+        ]
+        return sorted(reports, key=lambda report: report.host)
 
 
 class Rehearsal(Pod):
-    """Prints each command that would run, and answers as a pod on which all goes well."""
+    """A pod for dry runs: it prints each command and answers as if every command succeeded."""
 
-    def __init__(self, *words, exists=True):
-        super().__init__(*words)
+    def __init__(
+        self,
+        name: str,
+        zone: str,
+        project: str | None = None,
+        connect: Sequence[str] = (),
+        exists: bool = True,
+    ) -> None:
+        """Name the pod; `exists` is whether the queued resource exists already."""
+        super().__init__(name, zone, project, connect)
         self.exists, self.state = exists, "idle"
 
-    def call(self, command, **options):
+    def call(self, command: list[str], show: bool = False, limit: float | None = PATIENCE) -> str:
+        """Print a command and return the answer of a pod on which it succeeds."""
         print(shlex.join(command))
-        verb, said = command[4], command[-2]
+        verb, script = command[4], command[-2]
         if verb == "create":
             self.exists = True
         elif verb == "delete":
@@ -214,8 +285,8 @@ class Rehearsal(Pod):
             if not self.exists:
                 raise GcloudError("NOT_FOUND")
             return json.dumps({"state": {"state": "ACTIVE"}})
-        elif verb == "ssh" and " start " in said:
+        elif verb == "ssh" and " start " in script:
             self.state = "exited"
-        elif verb == "ssh" and "worker.sh status" in said:
+        elif verb == "ssh" and "worker.sh status" in script:
             return f"cloze-worker every-worker {self.state} 0\n"
         return ""

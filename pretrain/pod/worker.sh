@@ -1,30 +1,30 @@
 #!/usr/bin/env bash
-# What runs on each worker of a pod; the launcher calls it over ssh (pretrain/pod/gcloud.py), from the home folder.
-#   settle ID      make cloze/trees/ID the tree that runs, and install what it needs into cloze/venv
-#   start WORDS    start `python -m pretrain WORDS`, detached from the connection; refuses where one runs already
-#   now WORDS      run it here and wait
-#   status         one line: cloze-worker HOST running|exited|stopped|lost|idle STATUS
-#   stop [force]   SIGTERM: it saves and leaves (force: SIGKILL)
+# The script that runs on each worker of a pod. The launcher (pretrain/pod/gcloud.py) calls it over ssh from the home folder.
+#   install ID        select cloze/trees/ID as the tree that runs, and install its requirements into cloze/venv
+#   start ARGUMENTS   start `python -m pretrain ARGUMENTS`, detached from the connection; fails if a training runs already
+#   now ARGUMENTS     run `python -m pretrain ARGUMENTS` and wait for it
+#   status            print one line: cloze-worker HOST running|exited|stopped|lost|idle STATUS
+#   stop [force]      send SIGTERM, on which the training saves and exits (force: SIGKILL)
 #   logs N [follow|name]
-# It deletes nothing: older trees stay beside the new one. cloze/run/lock is held for as long as any process of the training lives, so
-# that "does it run" needs no process table and survives restarts of the machine.
+# It deletes nothing: older trees are kept. Every process of the training holds the lock cloze/run/lock, so that the script knows
+# whether it runs without a process table, also after a restart of the machine.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 mkdir -p "$HOME/cloze/run"
 cd "$HOME/cloze"
 host=$(hostname)
 
-# A shared lock, so that two who ask at once do not take each other for the training.
+# The lock is shared, so that two calls at once do not take each other for the training.
 running() { ! flock --shared --nonblock run/lock true; }
 
 refuse_if_running() {
   if running; then
-    echo "$host: a training runs here already ($(cat run/words)): pod logs shows it, pod watch watches it, pod stop ends it" >&2
+    echo "$host: a training runs here already ($(cat run/words)): see it with pod logs, watch it with pod watch, end it with pod stop" >&2
     exit 3
   fi
 }
 
-# A Python of at least 3.11 that can make environments; Ubuntu 22.04's own is 3.10.
+# Makes cloze/venv with a Python of at least 3.11 that has venv; Ubuntu 22.04 has 3.10, so that uv installs one.
 make_venv() {
   local python
   for python in ${CLOZE_PYTHON:-python3 python3.11 python3.12 python3.13}; do
@@ -38,7 +38,7 @@ make_venv() {
   uv venv --quiet --seed --python 3.11 venv
 }
 
-settle() {
+install() {
   local mark
   refuse_if_running
   ln -sfn "trees/$1" tree
@@ -51,7 +51,7 @@ settle() {
   echo "$host: ready, tree $1"
 }
 
-# JAX's own advice for v5e and later: without huge pages the TPU runtime starts and ends slowly. Where it is not allowed, nothing is lost.
+# JAX recommends huge pages for v5e and later: without them the TPU runtime starts and ends slowly. A failure to set them is ignored.
 huge_pages() {
   local file=/sys/kernel/mm/transparent_hugepage/enabled
   if [ -e "$file" ] && ! grep -q '\[always\]' "$file"; then
@@ -61,27 +61,27 @@ huge_pages() {
 
 start() {
   refuse_if_running
-  [ -x venv/bin/python ] || { echo "$host: nothing was pushed here: pod push" >&2; exit 4; }
+  [ -x venv/bin/python ] || { echo "$host: nothing was pushed here: run pod push" >&2; exit 4; }
   huge_pages
   rm -f run/status run/stopped run/pid
   echo "$*" > run/words
   setsid bash "$here/worker.sh" hold "$@" < /dev/null >> run/log 2>&1 &
-  for _ in $(seq 100); do # until it holds the lock: a status asked for right after must not find it idle
+  for _ in $(seq 100); do # until it holds the lock, so that a status right after is not idle
     if [ -e run/pid ]; then
       echo "$host: started"
       return
     fi
     sleep 0.1
   done
-  echo "$host: the training did not start: pod logs" >&2
+  echo "$host: the training did not start: see pod logs" >&2
   exit 5
 }
 
-# Keep the lock, run the training, note how it ended.
+# Hold the lock, run the training, write its exit status.
 hold() {
   local code=0 pid
   exec 9> run/lock
-  flock --timeout 5 9 || { echo "lost a race: another training has just been started here"; exit 3; }
+  flock --timeout 5 9 || { echo "another training has just been started here"; exit 3; }
   echo "== $(date -u +%FT%TZ) $host: python -m pretrain $*"
   cd tree
   "$HOME/cloze/venv/bin/python" -m pretrain "$@" &
@@ -89,7 +89,7 @@ hold() {
   cd ..
   echo "$$" > run/keeper
   echo "$pid" > run/pid
-  trap '' TERM INT HUP # a machine that shuts down asks everyone to leave: let the training save first
+  trap '' TERM INT HUP # sent to all processes when the machine shuts down: let the training save first
   wait "$pid" || code=$?
   echo "$code" > run/status.part
   mv run/status.part run/status
@@ -105,7 +105,7 @@ status() {
     state=exited
     if [ -e run/stopped ] && [ "$code" != 0 ]; then state=stopped; fi
   elif [ -e run/pid ]; then
-    state=lost # killed together with its keeper, or the machine was started anew
+    state=lost # killed together with this script, or the machine was restarted
   fi
   echo "cloze-worker $host $state $code"
 }
@@ -117,7 +117,7 @@ stop() {
   fi
   touch run/stopped
   if [ "${1:-}" = force ]; then
-    kill -KILL -- "-$(cat run/keeper)" # its whole process group: whatever it started would keep the chips
+    kill -KILL -- "-$(cat run/keeper)" # its whole process group: any process left would hold the chips
     echo 137 > run/status
   else
     kill -TERM "$(cat run/pid)"
@@ -129,7 +129,7 @@ stop() {
     fi
     sleep 0.1
   done
-  echo "$host: still running (saving?): pod logs; pod stop --force kills it" >&2
+  echo "$host: still running (saving?): see pod logs; pod stop --force kills it" >&2
   exit 6
 }
 
@@ -148,6 +148,6 @@ now() {
 }
 
 case "${1:-}" in
-  settle | start | hold | now | status | stop | logs) "$@" ;;
+  install | start | hold | now | status | stop | logs) "$@" ;;
   *) echo "worker.sh: no verb '${1:-}'" >&2; exit 2 ;;
 esac

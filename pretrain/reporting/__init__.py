@@ -1,1 +1,1 @@
-"""Curves and pages of a run."""
+"""Write HTML pages and images about a run."""

@@ -1,32 +1,47 @@
-"""The curves of a run as PNG files, by matplotlib."""
+"""Draw the curves of a run as PNG files with matplotlib."""
 
 # matplotlib is optional.
 # pyright: reportMissingImports=false
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pretrain.extras import how_to_install
 from pretrain.reporting.curves import drawn, series
 
 
-def draw(runs, folder):
-    """A PNG of each curve of the runs that has a file. Raises ValueError without matplotlib."""
+def draw(runs: Mapping[str, Sequence[dict[str, Any]]], folder: pathlib.Path) -> list[pathlib.Path]:
+    """Draw each curve that has an image file, for all runs together, and return the paths.
+
+    Args:
+      runs: {title: rows of the metrics}.
+      folder: where to write the PNG files.
+
+    Raises:
+      ValueError: if matplotlib is not installed.
+    """
     try:
         import matplotlib
     except ModuleNotFoundError as error:
-        raise ValueError(f"pictures need matplotlib: {how_to_install('report')}") from error
+        raise ValueError(f"images need matplotlib: {how_to_install('report')}") from error
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     paths = []
-    told = {
+    curves = {
         title: {curve.file: curve for curve in drawn(rows) if curve.file}
         for title, rows in runs.items()
     }
-    for name, label in {
-        name: curve.label for curves_of in told.values() for name, curve in curves_of.items()
-    }.items():
+    labels = {
+        name: curve.label for run_curves in curves.values() for name, curve in run_curves.items()
+    }
+    for name, label in labels.items():
         figure, axes = pyplot.subplots(figsize=(7, 4), dpi=120, layout="constrained")
         for number, (title, rows) in enumerate(runs.items()):
-            color, curve = f"C{number}", told[title].get(name)
+            color, curve = f"C{number}", curves[title].get(name)
             if curve and curve.train:
                 steps, values = series(rows, curve.train)
                 axes.plot(
@@ -53,11 +68,15 @@ def draw(runs, folder):
     return paths
 
 
-def smooth(values, share=0.02):
-    """An exponential mean over about `share` of the curve, started at the first value."""
-    keep = 1 - 1 / max(1.0, share * len(values))
+def smooth(values: Sequence[float], share: float = 0.02) -> list[float]:
+    """Return an exponential moving average that starts at the first value.
+
+    Args:
+      share: length of the average as a share of the curve.
+    """
+    decay = 1 - 1 / max(1.0, share * len(values))
     result, mean = [], None
     for value in values:
-        mean = value if mean is None else keep * mean + (1 - keep) * value
+        mean = value if mean is None else decay * mean + (1 - decay) * value
         result.append(mean)
     return result

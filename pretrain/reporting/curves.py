@@ -1,40 +1,45 @@
-"""Which curves a run has, from the rows of its metrics."""
+"""Select the curves of a run from the rows of its metrics."""
+
+from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
-# (file, title of the y axis, the key of a row, its held-out counterpart); `accuracy` stands for the first name that ends so
+# (image file, title of the y axis, key of a row, its held-out counterpart). The key `accuracy`
+# stands for the first key that ends in `_accuracy`.
 CURVES = (
     ("loss.png", "loss (nats)", "loss", "heldout_loss"),
-    ("accuracy.png", "share of targets guessed", "accuracy", "heldout_accuracy"),
+    ("accuracy.png", "accuracy", "accuracy", "heldout_accuracy"),
     ("gradient_norm.png", "gradient norm", "gradient_norm", None),
     ("learning_rate.png", "learning rate", "learning_rate", None),
     ("tokens_per_second.png", "tokens/s", "tokens_per_second", None),
     ("mfu.png", "MFU", "mfu", None),
 )
 
-
-APART = (
-    "step",
-    "time",
-    "tokens",
-    "seconds",
-    "heldout_targets",
-    "heldout_rows",
-)  # what is told elsewhere, or never changes
-
+# Keys without a curve: reported elsewhere, or constant.
+APART = ("step", "time", "tokens", "seconds", "heldout_targets", "heldout_rows")
 
 HELD = "heldout_"
 
 
-def series(rows, key):
-    """(steps, values) of the rows that have `key`."""
-    rows = [row for row in rows if row.get(key) is not None]  # null: a skipped step's
+def series(rows: Iterable[dict[str, Any]], key: str) -> tuple[list[int], list[float]]:
+    """Return (steps, values) of the rows that have a value for `key`.
+
+    The value of a skipped step is null.
+    """
+    rows = [row for row in rows if row.get(key) is not None]
     return [row["step"] for row in rows], [row[key] for row in rows]
 
 
 class Curve(NamedTuple):
-    """file: of its picture, None of those without one; train, heldout: the keys of its values in a row, or None."""
+    """One curve.
+
+    Attributes:
+      file: name of its image; None if it has no image.
+      label: title of the y axis.
+      train, heldout: the keys of its values in a row, or None.
+    """
 
     file: str | None
     label: str
@@ -42,15 +47,19 @@ class Curve(NamedTuple):
     heldout: str | None
 
 
-def drawn(rows):
-    """The `Curve`s of a run: what is held out of CURVES and the scores that have no other, the others of CURVES, then whatever else."""
+def drawn(rows: Sequence[dict[str, Any]]) -> list[Curve]:
+    """Return the curves of a run.
+
+    The order: the curves of `CURVES` with held-out values and the scores that exist only for
+    held-out rows, the other curves of `CURVES`, then all further keys.
+    """
     keys = dict.fromkeys(
         key for row in rows for key, value in row.items() if isinstance(value, int | float)
     )
     found = []
-    for file, label, *own in CURVES:
-        train, heldout = (key and named(keys, key) for key in own)
-        if train and heldout and HELD + train in keys:  # of several, that of the same name
+    for file, label, *patterns in CURVES:
+        train, heldout = (pattern and named(keys, pattern) for pattern in patterns)
+        if train and heldout and HELD + train in keys:  # of several, the one of the same name
             heldout = HELD + train
         if train or heldout:
             found.append(Curve(file, label, train, heldout))
@@ -76,16 +85,16 @@ def drawn(rows):
     return sorted(found + scores, key=lambda curve: curve.heldout is None) + rest
 
 
-def named(keys, key):
-    """The name in `keys` that a key of CURVES stands for, or None."""
+def named(keys: Iterable[str], key: str) -> str | None:
+    """Return the key among `keys` that a key of `CURVES` stands for, or None."""
     if not key.endswith("accuracy"):
         return key if key in keys else None
     prefix = key.removesuffix("accuracy")
-    names = (
+    accuracies = (
         name
         for name in keys
         if name.startswith(prefix)
         and name.endswith("_accuracy")
         and (prefix or not name.startswith(HELD))
     )
-    return next(names, key if key in keys else None)
+    return next(accuracies, key if key in keys else None)

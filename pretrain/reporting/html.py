@@ -1,21 +1,25 @@
-"""A page of HTML that needs nothing but itself: a file of templates/ with its data inside, and a browser told to fetch nothing."""
+"""Render self-contained HTML pages: a file of templates/ with its data inlined.
+
+The page's content security policy forbids the browser to fetch anything.
+"""
 
 import json
 import pathlib
+from typing import Any
 
 TEMPLATES = pathlib.Path(__file__).parent / "templates"
-MARK = "__DATA__"  # where a template has the data, as JSON in a script that is not run
-# As JSON would have them, so that no text can end the script that it stands in.
+# A template has this placeholder in a script element of type application/json.
+MARK = "__DATA__"
+# Escaped as JSON allows, so that no text can close the script element around it.
 ESCAPED = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
 
-def render_html(name: str, data) -> str:
-    """Return the template `name` with its data. Raises ValueError for a number that is not finite, which JSON has no form for."""
+def render_html(name: str, data: Any) -> str:
+    """Return the template `name` with its data.
+
+    Raises:
+      ValueError: if the data has a number that is not finite, which JSON cannot represent.
+    """
     before, after = (TEMPLATES / f"{name}.html").read_text(encoding="utf-8").split(MARK)
-    return (
-        before
-        + json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).translate(
-            ESCAPED
-        )
-        + after
-    )
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return before + text.translate(ESCAPED) + after

@@ -1,8 +1,12 @@
-"""The curves of one run, or of several over each other: one page that needs no network, and a PNG each."""
+"""Write the report of one run or of several: one HTML page without network access, and images."""
+
+from __future__ import annotations
 
 import json
 import os
 import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from etils import epath
 
@@ -12,14 +16,25 @@ from pretrain.reporting.html import render_html
 from pretrain.workdir import environment_file, goodput, metrics_file, samples_file
 from pretrain.workdir.retention import best
 
-POINTS = 400  # of a curve of the page; each is the mean of those that it stands for
+# Points of a curve of the page; each is the mean of the values that it replaces.
+POINTS = 400
 NAME = "report.html"
 
 
-def report(workdirs, output=None, pictures=True):
-    """Write the page, and with `pictures` those of the curves that have a file, for the runs in `workdirs`; returns the paths.
+def report(
+    workdirs: Sequence[str | os.PathLike[str]],
+    output: str | os.PathLike[str] | None = None,
+    pictures: bool = True,
+) -> list[pathlib.Path]:
+    """Write the page and the images about the runs in `workdirs` and return the paths.
 
-    Raises FileNotFoundError where a workdir has no metrics, and ValueError where one is named twice.
+    Args:
+      output: folder to write to; `report` in the first workdir by default.
+      write_images: also write the images, which needs matplotlib.
+
+    Raises:
+      FileNotFoundError: if a workdir has no metrics.
+      ValueError: if a workdir is given twice.
     """
     runs = read(workdirs)
     folder = pathlib.Path(output or pathlib.Path(workdirs[0]) / "report")
@@ -27,80 +42,88 @@ def report(workdirs, output=None, pictures=True):
     (folder / NAME).write_text(
         render_html("report", {"runs": [as_data(*run) for run in runs.items()]}), encoding="utf-8"
     )
-    return [
-        folder / NAME,
-        *(draw({title: rows for title, (_, rows) in runs.items()}, folder) if pictures else ()),
-    ]
+    images = draw({title: rows for title, (_, rows) in runs.items()}, folder) if pictures else []
+    return [folder / NAME, *images]
 
 
-def read(workdirs):
-    """{title: (workdir, rows)}; a row has `mfu` where the run noted what its devices can do. A title is as short as tells the runs apart."""
+def read(
+    workdirs: Sequence[str | os.PathLike[str]],
+) -> dict[str, tuple[epath.Path, list[dict[str, Any]]]]:
+    """Read the metrics of runs.
+
+    Returns:
+      {title: (workdir, rows)}. A title is the name of the workdir, or its path if several have the
+      same name. A row has `mfu` if the run recorded the peak FLOP/s of its devices.
+    """
     folders = [epath.Path(workdir) for workdir in workdirs]
-    places = [
+    paths = [
         str(folder) if "://" in str(workdir) else os.path.realpath(folder)
         for workdir, folder in zip(workdirs, folders)
     ]
-    if again := next(
-        (workdir for i, workdir in enumerate(workdirs) if places[i] in places[:i]), None
+    if repeated := next(
+        (workdir for i, workdir in enumerate(workdirs) if paths[i] in paths[:i]), None
     ):
-        raise ValueError(f"--workdir {again}: named twice; each run is drawn once")
-    names = [place.rstrip("/").rpartition("/")[2] for place in places]
+        raise ValueError(f"--workdir {repeated} is given twice; give each run once")
+    names = [path.rstrip("/").rpartition("/")[2] for path in paths]
     runs = {}
     for folder, name in zip(folders, names):
         rows = metrics_file.read(folder / "metrics.jsonl")
         if not rows:
             raise FileNotFoundError(
-                f"{folder}/metrics.jsonl: no rows to draw; is {folder} the workdir of a run?"
+                f"{folder}/metrics.jsonl has no rows to draw; is {folder} the workdir of a run?"
             )
-        runs[name if names.count(name) == 1 else str(folder)] = (
-            folder,
-            with_mfu(rows, environment_file.read(folder)),
-        )
+        title = name if names.count(name) == 1 else str(folder)
+        runs[title] = (folder, with_mfu(rows, environment_file.read(folder)))
     return runs
 
 
-def with_mfu(rows, starts):
-    """The rows with the share of their devices' peak that a step's FLOPs took, as far as the start that each belongs to tells."""
-    told = []
+def with_mfu(
+    rows: Sequence[dict[str, Any]], starts: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return the rows with their MFU: a step's FLOPs over the peak FLOPs of the devices.
+
+    Args:
+      starts: the records of the run's starts; the last one before a row has its figures. A row
+        without figures gets no MFU.
+    """
+    result = []
     for row in rows:
-        start = next((one for one in reversed(starts) if one["step"] < row["step"]), {})
-        known = start.get("flops_per_step") and start.get("peak_flops") and row.get("seconds")
-        told.append(
-            row
-            | (
-                {"mfu": start["flops_per_step"] / row["seconds"] / start["peak_flops"]}
-                if known
-                else {}
-            )
-        )
-    return told
+        start = next((start for start in reversed(starts) if start["step"] < row["step"]), {})
+        if start.get("flops_per_step") and start.get("peak_flops") and row.get("seconds"):
+            mfu = start["flops_per_step"] / row["seconds"] / start["peak_flops"]
+            result.append(row | {"mfu": mfu})
+        else:
+            result.append(row | {})
+    return result
 
 
 # ---- the page ----------------------------------------------------------------
 
 
-def as_data(title, run):
-    """What templates/report.html draws of a run: {title, curves, heldout, best, facts, samples, environment, goodput, config}."""
+def as_data(title: str, run: tuple[epath.Path, list[dict[str, Any]]]) -> dict[str, Any]:
+    """Return the data of a run for templates/report.html.
+
+    Returns:
+      {title, curves, heldout, best, facts, samples, environment, goodput, config}.
+    """
     workdir, rows = run
     path = workdir / "config.json"
     config = json.loads(path.read_text()) if path.exists() else {}
     ledger = goodput.read(workdir / goodput.NAME)
-    scored = {
-        row["step"]: told
-        for row in rows
-        if (
-            told := {
-                key: value
-                for key, value in row.items()
-                if key.startswith(HELD) and value is not None
-            }
-        )
-    }
+    scores_by_step = {}
+    for row in rows:
+        scores = {
+            key: value for key, value in row.items() if key.startswith(HELD) and value is not None
+        }
+        if scores:
+            scores_by_step[row["step"]] = scores
     return {
         "title": title,
         "curves": curves(rows),
-        "heldout": {key: value for told in scored.values() for key, value in told.items()},
-        "best": best_of(scored, config.get("checkpoint", {}).get("best") or "loss"),
+        "heldout": {
+            key: value for scores in scores_by_step.values() for key, value in scores.items()
+        },
+        "best": best_of(scores_by_step, config.get("checkpoint", {}).get("best") or "loss"),
         "facts": facts(rows),
         "samples": samples_file.by_row(samples_file.read(workdir / samples_file.NAME)),
         "environment": environment_file.read(workdir),
@@ -109,54 +132,74 @@ def as_data(title, run):
     }
 
 
-def best_of(scored, name):
-    """{by, step, scores} of the step that is best by the score of that name, or None without one; scored: {step: {key: score}}."""
+def best_of(scored: Mapping[int, dict[str, float]], name: str) -> dict[str, Any] | None:
+    """Return {by, step, scores} of the step with the best score `metric`, or None without one.
+
+    Args:
+      scores_by_step: {step: {key: score}}.
+    """
     step = best(
         {
-            step: {key.removeprefix(HELD): value for key, value in told.items()}
-            for step, told in scored.items()
+            step: {key.removeprefix(HELD): value for key, value in scores.items()}
+            for step, scores in scored.items()
         },
         name,
     )
-    return (
-        None
-        if step is None
-        else {"by": name.replace("_", " "), "step": step, "scores": scored[step]}
-    )
+    if step is None:
+        return None
+    return {"by": name.replace("_", " "), "step": step, "scores": scored[step]}
 
 
-def curves(rows):
-    """[{label, train, heldout}] of what is `drawn`, each [[steps], [tokens], [hours], [values]] or None."""
+def curves(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the curves of a run.
+
+    Returns:
+      [{label, train, heldout}]; `train` and `heldout` are [steps, tokens, hours, values], or None.
+    """
     tokens = hours = 0.0
-    along = {}
+    progress = {}
     for row in rows:
         tokens, hours = tokens + (row.get("tokens") or 0), hours + (row.get("seconds") or 0) / 3600
-        along[row["step"]] = tokens, hours
+        progress[row["step"]] = tokens, hours
     return [
         {"label": curve.label}
         | {
-            kind: key and thinned(*series(rows, key), along)
+            kind: key and thinned(*series(rows, key), progress)
             for kind, key in zip(("train", "heldout"), curve[2:])
         }
         for curve in drawn(rows)
     ]
 
 
-def thinned(steps, values, along, most=POINTS):
-    """At most `most` points, or None for none."""
+def thinned(
+    steps: Sequence[int],
+    values: Sequence[float],
+    along: Mapping[int, tuple[float, float]],
+    most: int = POINTS,
+) -> list[Sequence[float]] | None:
+    """Return a series of at most `max_points` points, or None if it has no values.
+
+    Args:
+      progress: {step: (tokens, hours)} since the start.
+
+    Returns:
+      [steps, tokens, hours, values]; each value is the mean of the values that it replaces.
+    """
     if not steps:
         return None
-    each = -(-len(steps) // most)
-    ends = [min(start + each, len(steps)) for start in range(0, len(steps), each)]
-    kept = [steps[end - 1] for end in ends]
+    stride = -(-len(steps) // most)
+    ends = [min(start + stride, len(steps)) for start in range(0, len(steps), stride)]
+    last_steps = [steps[end - 1] for end in ends]
     means = [sum(values[start:end]) / (end - start) for start, end in zip([0, *ends], ends)]
-    return [kept, [along[step][0] for step in kept], [along[step][1] for step in kept], means]
+    tokens = [along[step][0] for step in last_steps]
+    hours = [along[step][1] for step in last_steps]
+    return [last_steps, tokens, hours, means]
 
 
-def facts(rows):
-    """{what: value} of a run in short."""
+def facts(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Return {name: value} of a run's summary."""
     seconds = sum(row.get("seconds") or 0 for row in rows)
-    told = {
+    summary = {
         "steps": rows[-1]["step"],
         "tokens": sum(row.get("tokens") or 0 for row in rows),
         "hours": seconds / 3600,
@@ -164,28 +207,25 @@ def facts(rows):
     _, losses = series(rows, "loss")
     if losses:
         last = losses[-max(1, len(losses) // 50) :]
-        told["loss, mean of the last 2 %"] = sum(last) / len(last)
+        summary["loss, mean of the last 2 %"] = sum(last) / len(last)
     if skipped := sum(bool(row.get("skipped")) for row in rows):
-        told["skipped steps"] = skipped
+        summary["skipped steps"] = skipped
     if seconds:
-        told["tokens/s, mean"] = told["tokens"] / seconds
-    shares = [(row["mfu"], row["seconds"]) for row in rows if "mfu" in row]
-    if shares:
-        told["MFU, mean"] = sum(share * seconds for share, seconds in shares) / sum(
-            seconds for _, seconds in shares
+        summary["tokens/s, mean"] = summary["tokens"] / seconds
+    mfus = [(row["mfu"], row["seconds"]) for row in rows if "mfu" in row]
+    if mfus:
+        summary["MFU, mean"] = sum(mfu * seconds for mfu, seconds in mfus) / sum(
+            seconds for _, seconds in mfus
         )
-    return told
+    return summary
 
 
-def flat(tree, path=""):
-    """{path: value} of nested objects."""
+def flat(tree: Any, path: str = "") -> dict[str, Any]:
+    """Return {path: value} of nested objects; the keys of a path are joined with dots."""
     if not isinstance(tree, dict):
         return {path: tree}
     return {
         name: value
-        for key, part in tree.items()
-        for name, value in flat(part, f"{path}.{key}" if path else key).items()
+        for key, subtree in tree.items()
+        for name, value in flat(subtree, f"{path}.{key}" if path else key).items()
     }
-
-
-# ---- the pictures ------------------------------------------------------------

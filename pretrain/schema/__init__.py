@@ -1,7 +1,7 @@
-"""The dataclasses of a run that are neither a model nor its data. Importing them imports neither JAX nor TensorFlow.
+"""The sections of a run other than its model and its data. No JAX, no TensorFlow.
 
-The comment behind a field, or on the lines above it, is its meaning: `describe --fields` and docs/configuration.md print it. It may
-begin with a unit in brackets.
+The comment behind a field, or on the lines above it, is its meaning, which `describe --fields` and
+docs/configuration.md print. It may begin with a unit in brackets.
 """
 
 from pretrain.schema.optimizers import Adafactor, AdamW, Lamb, Optimizer

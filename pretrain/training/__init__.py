@@ -1,1 +1,1 @@
-"""What happens to a state: the loop, the step, optimizers, losses, evaluation."""
+"""Training: the loop, the training step, optimizers, losses and evaluation during training."""

@@ -1,8 +1,11 @@
-"""What one accelerator can do, by its vendor's published figures: the one table behind MFU and `plan`.
+"""Published figures of TPU and GPU models: the one table behind MFU and `plan`.
 
-Sources, read 2026-11-21: Google Cloud's page of each TPU (peak, HBM, interconnect a chip in both directions, ports; v5e's two 100 Gbit/s
-network cards for 8 chips). v4's page has no rate of a link: it is the pod's bisection, 24 TB/s, over the 512 links that a 16 x 16 x 16
-torus is cut through. v2's 45 TFLOP/s is by second hand. NVIDIA: tables of the SXM cards, without sparsity. None: not published there.
+Sources, read 2026-11-21: Google Cloud's page of each TPU gives the peak rate, HBM, interconnect
+bandwidth per chip in both directions and number of ports; v5e has two 100 Gbit/s network cards for
+8 chips. The page of v4 gives no rate of a link. It is computed from the bisection bandwidth of a
+pod, 24 TB/s, over the 512 links that cut a 16 x 16 x 16 torus in two. The 45 TFLOP/s of v2 come
+from a secondary source. NVIDIA's figures are from the tables of the SXM cards, without sparsity.
+None: not published there.
 """
 
 import dataclasses
@@ -10,10 +13,16 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Chip:
-    """One device as JAX counts devices: a core of v2 and v3, a chip from v4 on.
+    """One device as JAX counts devices: a core of TPU v2 and v3, a chip from v4 on.
 
-    flops: dense bf16 FLOP/s; hbm: bytes; hbm_rate: bytes/s; link: bytes/s of one interconnect link in one direction; torus: its
-    dimensions, each with two links; network: bytes/s to other slices, a device; cores: devices of a chip.
+    Attributes:
+      flops: dense bfloat16 FLOP/s.
+      hbm: memory in bytes.
+      hbm_rate: memory bandwidth in bytes/s.
+      link: bandwidth of one interconnect link in one direction, in bytes/s.
+      torus: number of dimensions of the interconnect; each has two links.
+      network: bandwidth to other slices, in bytes/s per device.
+      cores: number of devices per chip.
     """
 
     flops: float
@@ -27,7 +36,7 @@ class Chip:
 
 GB, GIB, GBIT = 1e9, 2**30, 1e9 / 8
 
-# By jax's device_kind.
+# Keys are JAX's `device_kind`.
 CHIPS = {
     "TPU v2": Chip(22.5e12, cores=2),
     "TPU v3": Chip(61.5e12, hbm=16 * GIB, hbm_rate=450 * GB, cores=2),

@@ -1,7 +1,9 @@
-"""What a run has open while it trains, and what its loop does with it: each act under the clock and the watchdog."""
+"""The open resources of a run, and the operations of its loop, timed and watched for hangs."""
+
+from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -18,38 +20,53 @@ from pretrain.training.divergence import Guard
 from pretrain.training.early_stopping import EarlyStopping
 from pretrain.training.logger import Log
 from pretrain.training.program import Program
+from pretrain.training.state import State
 from pretrain.workdir.checkpoints import Checkpoints
 from pretrain.workdir.goodput import Ledger
 from pretrain.workdir.lease import Lease
 
+# (step, batch on the mesh) for consecutive steps.
+Batches = Generator[tuple[int, Any], None, None]
+
 
 class RestartableFeed:
-    """The batches of a run in order. An iterator; after `restart` it goes on with those of another step."""
+    """An iterator over the batches of a run in order, which `restart` moves to another step."""
 
-    def __init__(self, open_feed, start):
-        """open_feed: start -> iterator over (step, batch) from there on."""
+    def __init__(self, open_feed: Callable[[int], Batches], start: int) -> None:
+        """Begin at step `start`.
+
+        Args:
+          open_feed: takes a step and returns a generator of (step, batch) from that step on.
+          start: the first step.
+        """
         self.open_feed, self.items = open_feed, open_feed(start)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[tuple[int, Any]]:
         return self
 
-    def __next__(self):
+    def __next__(self) -> tuple[int, Any]:
         return next(self.items)
 
-    def restart(self, step):
-        self.items.close()  # its threads end before others begin
+    def restart(self, step: int) -> None:
+        """Continue with the batch of `step`."""
+        self.items.close()  # Its threads must end before new ones start.
         self.items = self.open_feed(step)
 
-    def close(self):
+    def close(self) -> None:
         self.items.close()
 
 
 @dataclasses.dataclass
 class TrainContext:
-    """What the loop of a run acts on.
+    """What the training loop works with.
 
-    open_feed: start -> iterable of (step, batch on the mesh); stream: of the rows that it reads; evaluator: (params, stream, begin=...)
-    -> scores; heldout: None where nothing is evaluated; sampler: (params, step) -> None, writes samples of the held-out part, or None.
+    Attributes:
+      open_feed: takes a step and returns a generator of (step, batch on the mesh) from there on.
+      stream: the training rows that the feed reads.
+      evaluator: (params, stream, begin=...) -> {name: score}.
+      heldout: the held-out rows, or None if the run evaluates nothing.
+      sampler: (params, step) -> None, which writes samples of the held-out rows, or None.
+      compiled: whether the training step has been compiled.
     """
 
     run: Run
@@ -63,37 +80,43 @@ class TrainContext:
     ledger: Ledger
     stragglers: StragglerMonitor
     log: Log
-    open_feed: Callable[[int], Iterable]
-    evaluator: Callable[..., dict]
+    open_feed: Callable[[int], Batches]
+    evaluator: Callable[..., dict[str, float]]
     stream: Stream | MixedStream
     heldout: Stream | MixedStream | None
     sampler: Callable[[Any, int], None] | None
     compiled: bool = False
 
-    def read_batches(self, start):
-        """Return the `RestartableFeed` of the run, which begins at a step."""
+    def read_batches(self, start: int) -> RestartableFeed:
+        """Return the batches of the run from step `start` on."""
         self.ledger.to("step")
         return RestartableFeed(self._measured_feed, start)
 
-    def _measured_feed(self, start):
+    def _measured_feed(self, start: int) -> Batches:
         timed = self.ledger.during_each("data", self.open_feed(start))
         yield from self.stragglers.measure_input(timed)
 
-    def update(self, state, batch):
-        """Return (state, metrics) of one step. A value that is copied from the host by accident would stall every step: it is an error."""
+    def update(self, state: State, batch: Any) -> tuple[State, dict[str, jax.Array]]:
+        """Run one training step and return (state, metrics).
+
+        An implicit transfer from the host would stall every step, so it raises an error.
+        """
         phase = "step" if self.compiled else "compile"
-        clocks = self.ledger.during(phase), self.stragglers.waiting_for_devices()
-        with clocks[0], clocks[1], jax.transfer_guard("disallow"):
+        with (
+            self.ledger.during(phase),
+            self.stragglers.waiting_for_devices(),
+            jax.transfer_guard("disallow"),
+        ):
             state, metrics = self.program.update(state, batch)
         if not self.compiled:
-            self.log.say(f"attention by {'; '.join(self.program.attention['update'])}")
+            self.log.say(f"attention kernel: {'; '.join(self.program.attention['update'])}")
         self.compiled = True
         return state, metrics
 
-    def evaluate(self, params, step):
-        """Return the scores of the held-out part; samples of it are written, where the run has some."""
+    def evaluate(self, params: Any, step: int) -> dict[str, float]:
+        """Return the scores of the held-out rows, and write samples if the run has a sampler."""
 
-        def begin():
+        def begin() -> None:
             self.ledger.to("evaluate")
 
         with self.ledger.during("evaluate"):
@@ -103,13 +126,13 @@ class TrainContext:
                 self.sampler(params, step)
         return scores
 
-    def check_replicas(self, state, step):
-        """Raise `replica_check.Altered` where devices disagree."""
+    def check_replicas(self, state: State, step: int) -> None:
+        """Raise `replica_check.Altered` if devices disagree about replicated values."""
         with self.ledger.during("save"):
             self.replicas.check(state, step)
 
-    def save(self, state, step, scores):
-        """Begin to save a state that the devices agree on, with the scores of its evaluation, or None."""
+    def save(self, state: State, step: int, scores: Mapping[str, float] | None) -> None:
+        """Check that the devices agree on `state`, then start to save it with its scores."""
         self.check_replicas(state, step)
         with self.ledger.during("save"):
             self.lease.verify()
@@ -123,37 +146,40 @@ class TrainContext:
             )
         self.ledger.mark(step, self.checkpoints.steps())
 
-    def wait_for_saves(self, step):
+    def wait_for_saves(self, step: int) -> None:
         """Wait until the checkpoint of the last step is durable."""
         with self.ledger.during("save"):
             self.checkpoints.wait()
         self.ledger.mark(step, self.checkpoints.steps())
 
-    def restore_last_good(self):
-        """Return the state of the last checkpoint before the steps that were skipped, with the number of the last of them: see `divergence`."""
-        guard, placed = self.guard, self.program.placed
+    def restore_last_good(self) -> State:
+        """Return the last state before the skipped steps, numbered as the last skipped step.
+
+        See the docstring of `divergence`.
+        """
+        guard, shardings = self.guard, self.program.placed
         first, last = guard.first_skipped(), guard.step
-        assert last is not None  # the guard has tripped, so steps were seen
         with self.ledger.during("start"):
-            self.lease.verify()  # damaged checkpoints are moved
+            self.lease.verify()  # `restore` moves damaged checkpoints.
             self.checkpoints.wait()
             state = self.checkpoints.restore(
                 self.program.abstract,
-                placed,
+                shardings,
                 self.source.encoding.fingerprint,
                 self.log.say,
                 before=first,
             )
             state = self.program.init() if state is None else state
-            saved = int(state.step)
-            self.ledger.back(saved)
+            saved_step = int(state.step)
+            self.ledger.back(saved_step)
         self.log.say(
-            f"steps {first:,} to {last:,} were skipped: on from step {saved:,}, with the data behind step {last:,}"
+            f"steps {first:,} to {last:,} were skipped. Training continues from the parameters of "
+            f"step {saved_step:,} with the data that follow step {last:,}"
         )
-        self.log.forget_step(went_back_to=saved)
+        self.log.forget_step(went_back_to=saved_step)
         guard.note_restored()
         return state.replace(
-            step=jax.device_put(np.int32(last), placed.step),
-            # The rows behind the skipped steps do not follow those that the checkpoint's had read.
+            step=jax.device_put(np.int32(last), shardings.step),
+            # The rows after the skipped steps do not continue the rows before the checkpoint.
             variables=jax.tree.map(jnp.zeros_like, state.variables),
         )

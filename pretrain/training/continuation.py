@@ -1,4 +1,4 @@
-"""What may differ between two starts of one run, and what a person is told of it."""
+"""What may change when a run is continued, and how the change is reported."""
 
 from etils import epath
 
@@ -9,8 +9,8 @@ from pretrain.fields import difference
 from pretrain.overrides import ConfigError
 from pretrain.training.schedules import make_learning_rate
 
-# A run may be continued with these changed: they choose where and how often, not what is computed. `describe_schedule` tells what
-# another train.steps moves.
+# A run may be continued with other values of these keys: they decide where and how often something
+# is computed, not what. `describe_schedule` reports the effect of another train.steps.
 FREE = (
     *("mesh.", "evaluate.", "checkpoint.", "watchdog.", "guard.replicas"),
     *("train.steps", "train.stop_at_step"),
@@ -19,71 +19,88 @@ FREE = (
 
 
 def check_workdir(run: Run, workdir: epath.Path, allow_changes: bool) -> Run | None:
-    """Return the configuration that the run in a workdir had before; None where none has begun there.
+    """Return the configuration of the last start in a workdir, or None for a new workdir.
 
-    Raises ConfigError where it differs in what `FREE` does not list, unless changes are allowed: then they are printed.
+    Raises:
+      ConfigError: the configuration differs in keys outside `FREE`. With `allow_changes` the
+        differences are printed instead.
     """
     path = workdir / "config.json"
     if not path.exists():
         return None
     before = read_json(path)
-    rows = difference(before, run)
-    changed = [f"{key}: {old} -> {new}" for key, old, new in rows if not key.startswith(FREE)]
-    if changed and not allow_changes:
+    differences = difference(before, run)
+    changes = [
+        f"{key}: {old} -> {new}" for key, old, new in differences if not key.startswith(FREE)
+    ]
+    if changes and not allow_changes:
         raise ConfigError(
             f"{workdir} holds a run of another configuration: "
-            + "; ".join(changed)
+            + "; ".join(changes)
             + ". Name a new --workdir, or add --allow-changes"
         )
-    for line in changed:
+    for line in changes:
         print(f"changed on continuing: {line}")
     return before
 
 
 def describe_schedule(run: Run, before: Run | None, updates: int) -> list[str]:
-    """Return lines on a learning rate that is another than a reader of the configuration expects; updates: those that were made.
+    """Return a line for each property of the learning rate that a reader may not expect.
 
-    before: the configuration of the run's last start, or None.
+    Args:
+      run: the configuration.
+      before: the configuration of the last start, or None.
+      updates: number of optimizer updates so far.
     """
     lines, optimizer = [], run.optimizer
     end = optimizer.decay_steps or run.train.steps
     if optimizer.decay in ("linear", "cosine") and optimizer.warmup_steps >= end:
         lines.append(
-            f"optimizer.warmup_steps={optimizer.warmup_steps:,} is not shorter than the {end:,} steps until the learning rate has reached "
-            f"its end: it climbs for {max(end - 1, 0):,}"
+            f"optimizer.warmup_steps={optimizer.warmup_steps:,} is not shorter than the schedule "
+            f"of {end:,} steps: the learning rate rises for {max(end - 1, 0):,} steps"
         )
     if before is None or not updates or before.train.steps == run.train.steps:
         return lines
-    was, now = (
-        float(make_learning_rate(run.optimizer, one.train.steps)(updates)) for one in (before, run)
+    old_rate, new_rate = (
+        float(make_learning_rate(run.optimizer, config.train.steps)(updates))
+        for config in (before, run)
     )
-    if was != now:
+    if old_rate != new_rate:
         lines.append(
-            f"train.steps: {before.train.steps:,} -> {run.train.steps:,} moves the schedule: the learning rate of update {updates + 1:,} was "
-            f"to be {was:.3g} and is {now:.3g}"
+            f"train.steps: {before.train.steps:,} -> {run.train.steps:,} changes the schedule: the "
+            f"learning rate of update {updates + 1:,} is {new_rate:.3g}, not {old_rate:.3g}"
         )
     return lines
 
 
 def begin_from(stream: Stream | MixedStream, step: int, rows: int | dict[str, int]) -> None:
-    """Let the batch of `step` begin behind the rows that a checkpoint has recorded: a number, or {part: number} of a mixture."""
-    if isinstance(rows, dict) and not isinstance(stream, MixedStream):
-        rows = sum(rows.values())
-    stream.begin_from(step, rows)
+    """Continue the stream after the rows that a checkpoint records as read.
+
+    Args:
+      stream: the training rows.
+      step: the number of finished steps.
+      rows: number of rows read, or {part: number of rows read} for a mixture of objectives.
+    """
+    if isinstance(stream, MixedStream):
+        stream.begin_from(step, rows)
+    else:
+        stream.begin_from(step, sum(rows.values()) if isinstance(rows, dict) else rows)
 
 
 def describe_rows(stream: Stream | MixedStream, start: int) -> list[str]:
-    """Return a line where the batch of the next step does not begin with the row that a constant batch size would give it."""
+    """Return a line for each stream that does not continue at row `start * batch_size`."""
     lines = []
-    for part, each in split_stream(stream).items():
-        row, size = each.place(start), each.data.batch_size
+    for part, part_stream in split_stream(stream).items():
+        row, batch_size = part_stream.place(start), part_stream.data.batch_size
         if part in getattr(stream, "unrecorded", ()):
             lines.append(
-                f"the checkpoint knows of no rows of {part}: it begins with its first at step {start + 1:,}"
+                f"the checkpoint records no rows of {part}: step {start + 1:,} begins with its "
+                "first row"
             )
-        elif row != start * size:
+        elif row != start * batch_size:
             rows = f"rows of {part}" if part else "rows"
             lines.append(
-                f"{start:,} steps have read {row:,} {rows}: step {start + 1:,} goes on behind them with {size:,} a step"
+                f"{start:,} steps have read {row:,} {rows}: step {start + 1:,} continues after "
+                f"them with {batch_size:,} rows per step"
             )
     return lines

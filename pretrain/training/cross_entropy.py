@@ -1,108 +1,170 @@
-"""What a prediction costs: sums of -log p over weighted targets, and how many predictions are correct.
+"""Cross entropy: weighted sums of -log p(target), and the number of correct predictions.
 
-B batch   T target length   D width   V vocab
+B batch   T target length   D width   V vocabulary   n chunks   t targets of a chunk
 """
 
+from __future__ import annotations
+
 import math
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-# Scores that one row of a batch may have at once. Beyond that its targets are scored in parts: GPT-2's 1,024 x 50,257 in 17 of them.
+# Largest number of scores that one row of a batch holds at a time. Rows with more are scored in
+# chunks: GPT-2's 1,024 x 50,257 scores in 17 of them.
 SCORES = 3 << 20
 
+# (loss_sum, num_correct), both float32 scalars.
+Sums = tuple[jax.Array, jax.Array]
 
-def cross_entropy(logits_V, targets, weights, smoothing=0.0):
-    """Return (loss_sum, num_correct): the sum of -log p(target), and the number of targets that are likelier than any other word.
 
-    Both are weighted, over any leading dimensions, and float32.
+def cross_entropy(
+    logits_V: jax.Array, targets: jax.Array, weights: jax.Array, smoothing: float = 0.0
+) -> Sums:
+    """Return (loss_sum, num_correct): the sum of -log p(target) and the number of correct targets.
 
-    smoothing: this share of a target's weight is spread over all V words alike (Szegedy et al. 2016, section 7).
+    A target is correct if its score is above that of every other token. Both results are weighted,
+    summed over all leading dimensions, and float32.
+
+    Args:
+      logits_V: scores [..., V].
+      targets: int [...].
+      weights: float [...].
+      smoothing: share of a target's weight that is spread evenly over all V tokens (Szegedy et al.
+        2016, section 7).
     """
     logits_V = logits_V.astype(jnp.float32)
-    # A target that is no word, such as -100 on padding, would give NaN, and a weight of 0 does not undo it.
-    correct = jnp.take_along_axis(logits_V, targets[..., None], axis=-1, mode="clip")[..., 0]
-    # Softmax next to a temperature of zero leaves 1 for each score that equals the target's, and more for one above it. Counting them by argmax or by
-    # comparisons takes 4 to 7 times as long on a CPU, where XLA vectorises neither.
-    correct_weights = (jnp.exp((logits_V - correct[..., None]) * 1e30).sum(axis=-1) == 1).astype(
-        jnp.float32
-    ) * weights
+    # A target outside the vocabulary, such as -100 on padding, would give NaN, which a weight of 0
+    # does not remove.
+    target_logits = jnp.take_along_axis(logits_V, targets[..., None], axis=-1, mode="clip")[..., 0]
+    # A softmax at a temperature close to zero has 1 for each score equal to the target's, and more
+    # for a higher one. Counting by argmax or by comparisons takes 4 to 7 times as long on a CPU,
+    # where XLA vectorises neither.
+    num_at_least = jnp.exp((logits_V - target_logits[..., None]) * 1e30).sum(axis=-1)
+    correct_weights = (num_at_least == 1).astype(jnp.float32) * weights
     if smoothing:
-        correct = (1 - smoothing) * correct + smoothing * logits_V.mean(axis=-1)
-    losses = (jax.nn.logsumexp(logits_V, axis=-1) - correct) * weights
+        target_logits = (1 - smoothing) * target_logits + smoothing * logits_V.mean(axis=-1)
+    losses = (jax.nn.logsumexp(logits_V, axis=-1) - target_logits) * weights
     return losses.sum(), correct_weights.sum()
 
 
-def binary_cross_entropy(logits, targets, weights):
-    """Return (loss_sum, num_correct): the sum of -log p(target), and the number of targets that are the likelier.
+def binary_cross_entropy(logits: jax.Array, targets: jax.Array, weights: jax.Array) -> Sums:
+    """Return (loss_sum, num_correct) of binary predictions, weighted sums in float32.
 
-    Both are weighted and float32; targets are bool.
+    Args:
+      logits: log-odds of True, of any shape.
+      targets: bool, of the same shape.
+      weights: float, of the same shape.
     """
     losses = jax.nn.softplus(jnp.where(targets, -logits, logits)) * weights
     correct_weights = jnp.where((logits > 0) == targets, weights, 0.0)
     return losses.sum(), correct_weights.sum()
 
 
-def token_loss(logits, y_BTD, targets_BT, weights_BT, *, scores: float = SCORES, smoothing=0.0):
-    """`cross_entropy` of `logits(y_BTD)` [B, T, V], of which a row never holds more than about `scores` at once.
+def token_loss(
+    logits: Callable[[jax.Array], jax.Array],
+    y_BTD: jax.Array,
+    targets_BT: jax.Array,
+    weights_BT: jax.Array,
+    *,
+    scores: float = SCORES,
+    smoothing: float = 0.0,
+) -> Sums:
+    """Return `cross_entropy` of `logits(y_BTD)` [B, T, V] without holding all scores at a time.
 
-    The parts are scored one after the other, and their gradients are taken in the same breath: nothing is computed twice, and what
-    `logits` closes over has its gradients added up in float32. Each part takes every n-th position, so that positions which lie
-    spread over devices stay where they are.
+    The targets are scored in chunks, one after the other, and the gradient of a chunk is computed
+    together with its loss. So nothing is computed twice, and the gradients of the arrays that
+    `logits` closes over are summed in float32. A chunk takes every n-th position, so that positions
+    which are sharded over devices stay on their devices.
+
+    Args:
+      logits: maps hidden states [B, t, D] to scores [B, t, V].
+      y_BTD: hidden states of the targets.
+      targets_BT: token ids.
+      weights_BT: weights of the targets.
+      scores: the number of scores that a row holds at a time, approximately.
+      smoothing: as in `cross_entropy`.
     """
     B, T, _ = y_BTD.shape
     V = jax.eval_shape(logits, y_BTD[:, :1]).shape[-1]
     n = min(math.ceil(T * V / scores), T)
     if n <= 1:
         return cross_entropy(logits(y_BTD), targets_BT, weights_BT, smoothing)
-    filled = math.ceil(T / n) * n
+    padded_length = math.ceil(T / n) * n
 
-    def dealt(x):
-        x = jnp.pad(
-            x, ((0, 0), (0, filled - T), *((0, 0),) * (x.ndim - 2))
-        )  # filled up with weights of 0
-        return jnp.moveaxis(x.reshape(B, filled // n, n, *x.shape[2:]), 2, 0)
+    def dealt(x: jax.Array) -> jax.Array:
+        """Return [n, B, t, ...] of [B, T, ...]; padding has a weight of 0."""
+        x = jnp.pad(x, ((0, 0), (0, padded_length - T), *((0, 0),) * (x.ndim - 2)))
+        return jnp.moveaxis(x.reshape(B, padded_length // n, n, *x.shape[2:]), 2, 0)
 
     y_nBtD = dealt(y_BTD)
-    of_read, read = jax.closure_convert(logits, y_nBtD[0])
+    pure_logits, closed_over = jax.closure_convert(logits, y_nBtD[0])
 
-    def score(read, y, targets, weights):
-        return cross_entropy(of_read(y, *read), targets, weights, smoothing)
+    def score(
+        closed_over: Sequence[jax.Array], y: jax.Array, targets: jax.Array, weights: jax.Array
+    ) -> Sums:
+        return cross_entropy(pure_logits(y, *closed_over), targets, weights, smoothing)
 
-    return _in_parts(score, read, y_nBtD, dealt(targets_BT), dealt(weights_BT))
+    return _in_parts(score, closed_over, y_nBtD, dealt(targets_BT), dealt(weights_BT))
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _in_parts(score, read, y_nBtD, targets_nBt, weights_nBt):
-    """(loss_sum, num_correct) of all parts, each of which is `score(read, y, targets, weights)`; read: the arrays that make scores."""
+def _in_parts(
+    score: Callable[..., Sums],
+    closed_over: Sequence[jax.Array],
+    y_nBtD: jax.Array,
+    targets_nBt: jax.Array,
+    weights_nBt: jax.Array,
+) -> Sums:
+    """Return the sums of `score(closed_over, y, targets, weights)` over all chunks.
 
-    def add(total, xs):
-        return jax.tree.map(jnp.add, total, score(read, *xs)), None
+    closed_over: the arrays that turn hidden states into scores.
+    """
+
+    def add(total: Sums, chunk: tuple[jax.Array, ...]) -> tuple[Sums, None]:
+        return jax.tree.map(jnp.add, total, score(closed_over, *chunk)), None
 
     zero = jnp.zeros((), jnp.float32)
     return jax.lax.scan(add, (zero, zero), (y_nBtD, targets_nBt, weights_nBt))[0]
 
 
-def _in_parts_forward(score, read, y_nBtD, targets_nBt, weights_nBt):
-    def add(total, xs):
-        sums, d_read = total
-        seen, (d_part, d_y) = jax.value_and_grad(score, argnums=(0, 1), has_aux=True)(read, *xs)
+def _in_parts_forward(
+    score: Callable[..., Sums],
+    closed_over: Sequence[jax.Array],
+    y_nBtD: jax.Array,
+    targets_nBt: jax.Array,
+    weights_nBt: jax.Array,
+) -> tuple[Sums, tuple[Any, jax.Array, list[jax.Array]]]:
+    def add(total: tuple[Sums, Any], chunk: tuple[jax.Array, ...]) -> tuple[Any, jax.Array]:
+        sums, d_closed_over = total
+        value_and_grad = jax.value_and_grad(score, argnums=(0, 1), has_aux=True)
+        chunk_sums, (d_chunk, d_y) = value_and_grad(closed_over, *chunk)
         return (
-            jax.tree.map(jnp.add, sums, seen),
-            jax.tree.map(lambda a, b: a + b.astype(jnp.float32), d_read, d_part),
+            jax.tree.map(jnp.add, sums, chunk_sums),
+            jax.tree.map(lambda a, b: a + b.astype(jnp.float32), d_closed_over, d_chunk),
         ), d_y
 
     zero = jnp.zeros((), jnp.float32)
-    begin = (zero, zero), jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), read)
-    (sums, d_read), d_y_nBtD = jax.lax.scan(add, begin, (y_nBtD, targets_nBt, weights_nBt))
-    return sums, (d_read, d_y_nBtD, [jnp.zeros((), x.dtype) for x in read])
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), closed_over)
+    chunks = (y_nBtD, targets_nBt, weights_nBt)
+    (sums, d_closed_over), d_y_nBtD = jax.lax.scan(add, ((zero, zero), zeros), chunks)
+    # Scalars stand for the dtypes, since residuals must be arrays.
+    return sums, (d_closed_over, d_y_nBtD, [jnp.zeros((), x.dtype) for x in closed_over])
 
 
-def _in_parts_backward(score, kept, cotangents):
-    (d_read, d_y_nBtD, types), (scale, _) = kept, cotangents  # num_correct has no gradient
-    d_read = [(d * scale).astype(like.dtype) for d, like in zip(d_read, types, strict=True)]
-    return d_read, d_y_nBtD * scale.astype(d_y_nBtD.dtype), None, None
+def _in_parts_backward(
+    score: Callable[..., Sums], residuals: tuple[Any, jax.Array, list[jax.Array]], cotangents: Sums
+) -> tuple[list[jax.Array], jax.Array, None, None]:
+    d_closed_over, d_y_nBtD, dtype_examples = residuals
+    scale, _ = cotangents  # num_correct has no gradient
+    d_closed_over = [
+        (d * scale).astype(example.dtype)
+        for d, example in zip(d_closed_over, dtype_examples, strict=True)
+    ]
+    return d_closed_over, d_y_nBtD * scale.astype(d_y_nBtD.dtype), None, None
 
 
 _in_parts.defvjp(_in_parts_forward, _in_parts_backward)

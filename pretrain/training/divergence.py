@@ -1,15 +1,21 @@
-"""Steps that would do harm: skipped on the devices, counted on the host, and left behind where there are many in a row.
+"""Harmful steps are skipped on the devices; after many in a row the run returns to a checkpoint.
 
-Skipped is one step at a time, in the step itself: `is_finite_step` looks at the loss and the norm of the gradients, and `tree_where` keeps every
-bit of the parameters and of the optimizer's state, its count of updates included. So moments, bias correction and learning rate are
-those of the updates that were made; the step's number alone goes on, and with it the data.
+Skipping concerns one step and happens in the training step itself: `is_finite_step` looks at the
+loss and the gradient norm, and `tree_where` keeps the old parameters and optimizer state bit for
+bit, the count of updates included. So moments, bias correction and learning rate are those of the
+updates that were made. Only the step number advances, and with it the data.
 
-Left behind is a window of them by `Guard`: parameters and moments come from the checkpoint before the window, the number stays that of
-its last step. Thus the data remain a function of the step and of nothing else, as does the order of a run that is resumed later; no
-step's number is ever used twice, in checkpoints, metrics or dropout; and the learning rate goes on with the updates that remain.
+Returning to a checkpoint concerns a window of skipped steps and is decided by `Guard`: parameters
+and moments come from the checkpoint before the window, and the step number stays that of the last
+step of the window. Thus the data remain a function of the step alone, also for a run that is
+resumed later; no step number is used twice in checkpoints, metrics or dropout keys; and the
+learning rate continues with the updates that remain.
 """
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -17,23 +23,28 @@ import optax
 
 
 class Diverged(ArithmeticError):
-    """Every step is skipped, and going back has not helped."""
+    """Steps are still skipped after the run has returned to a checkpoint."""
 
 
-# ---- in the step -------------------------------------------------------------
+# ---- in the training step ----------------------------------------------------
 
 
 class Norms(NamedTuple):
-    """The mean of the gradient norms of the steps taken, and how many there were, both scalars."""
+    """The running mean of the gradient norms, float32, and the number of steps taken, int32."""
 
     mean: jax.Array
     taken: jax.Array
 
 
-def track_norms(norm_window):
-    """An optax transformation that changes no gradient and keeps `Norms`: the mean of all, from `norm_window` of them on an exponential one."""
+def track_norms(norm_window: int) -> optax.GradientTransformation:
+    """Return a transformation that leaves gradients unchanged and tracks their `Norms`.
 
-    def update(updates, state, params=None):
+    The mean is that of all steps, and from `norm_window` steps on an exponential moving average.
+    """
+
+    def update(
+        updates: optax.Updates, state: Any, params: optax.Params | None = None
+    ) -> tuple[optax.Updates, Any]:
         taken = state.taken + 1
         share = 1.0 / jnp.minimum(taken, norm_window).astype(jnp.float32)
         return updates, Norms(state.mean + (optax.tree.norm(updates) - state.mean) * share, taken)
@@ -43,10 +54,23 @@ def track_norms(norm_window):
     )
 
 
-def is_finite_step(loss, norm, optimizer, norm_factor, norm_window):
-    """Return whether a step is taken, a bool scalar: its loss and gradient norm are finite, and the norm no spike.
+def is_finite_step(
+    loss: jax.Array,
+    norm: jax.Array,
+    optimizer: optax.OptState,
+    norm_factor: float,
+    norm_window: int,
+) -> jax.Array:
+    """Return whether a step is taken, a bool scalar.
 
-    optimizer: its state, with the `Norms` of the steps taken; norm_factor, norm_window: of `schema.Guard`.
+    A step is taken if its loss and its gradient norm are finite and the norm is no spike.
+
+    Args:
+      loss: scalar.
+      norm: global norm of the gradients.
+      optimizer: the optimizer's state, with `Norms` unless `norm_factor` is 0.
+      norm_factor: as in `schema.Guard`.
+      norm_window: as in `schema.Guard`.
     """
     is_finite = jnp.isfinite(loss) & jnp.isfinite(norm)
     if not norm_factor:
@@ -55,13 +79,13 @@ def is_finite_step(loss, norm, optimizer, norm_factor, norm_window):
     return is_finite & ((norms.taken < norm_window) | (norm <= norm_factor * norms.mean))
 
 
-def tree_where(condition, new, old):
-    """Return the tree `new` where the condition holds, else `old`, to the bit."""
+def tree_where(condition: jax.Array, new: Any, old: Any) -> Any:
+    """Return the tree `new` if the scalar `condition` is True, else the tree `old`, bit for bit."""
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)
 
 
-def update_count(optimizer, step):
-    """Return how many updates were made, which is where the learning rate stands; `step` for an optimizer that does not count them."""
+def update_count(optimizer: optax.OptState, step: jax.Array) -> jax.Array:
+    """Return the number of updates so far; `step` if the optimizer's state has no count."""
     counts = optax.tree_utils.tree_get_all_with_path(optimizer, "count")
     return counts[0][1] if counts else step
 
@@ -70,57 +94,71 @@ def update_count(optimizer, step):
 
 
 class Guard:
-    """Counts skipped steps, and says when to go back. All processes of a run see the same metrics, so they agree.
+    """Counts skipped steps in a row and decides when to return to a checkpoint.
 
-    patience: of `schema.Guard`; resumed: what `record` gave when the checkpoint was saved that the run goes on from.
+    All processes of a run see the same metrics, so they decide alike.
+
+    Attributes:
+      patience: number of skipped steps in a row after which the guard trips.
+      skipped: number of skipped steps in a row up to `step`.
+      returned: whether the run has returned to a checkpoint and saved no good step since.
+      step: the last step whose metrics are known; 0 before any are.
+      good: whether `step` was taken.
     """
 
-    def __init__(self, patience, resumed):
-        self.patience = patience
-        # The skipped steps in a row, up to `step`, the last step whose metrics are known.
-        self.skipped = resumed.get("skipped", 0)
-        self.returned = resumed.get(
-            "returned", False
-        )  # went back, and has saved no good step since
-        self.step: int | None = None
-        self.good = False  # whether `step` was taken
+    def __init__(self, patience: int, resumed: Mapping[str, Any]) -> None:
+        """Begin with the counts of a checkpoint.
 
-    def check(self, row):
-        """Look at the metrics of a step, a row of the log; None where none have arrived."""
+        Args:
+          patience: as in `schema.Guard`.
+          resumed: what `record` returned when that checkpoint was saved, or {}.
+        """
+        self.patience = patience
+        self.skipped = resumed.get("skipped", 0)
+        self.returned = resumed.get("returned", False)
+        self.step = 0
+        self.good = False
+
+    def check(self, row: Mapping[str, Any] | None) -> None:
+        """Count the step of `row`, the metrics of a step; None is ignored."""
         if row is not None:
             self.step, self.good = row["step"], not row["skipped"]
             self.skipped = 0 if self.good else self.skipped + 1
 
     @property
-    def tripped(self):
+    def tripped(self) -> bool:
         return self.skipped >= self.patience
 
-    def first_skipped(self):
-        """Return the first step of the window. Raises Diverged where it is of no use to go back once more."""
+    def first_skipped(self) -> int:
+        """Return the first step of the window of skipped steps.
+
+        Raises:
+          Diverged: the run has returned to a checkpoint before, to no avail.
+        """
         if self.returned:
             self._give_up()
-        assert self.step is not None  # it has tripped, so steps were seen
         return self.step - self.skipped + 1
 
-    def note_restored(self):
-        """Note that the state is that of a checkpoint before the window."""
+    def note_restored(self) -> None:
+        """Note that the state is now that of a checkpoint before the window."""
         self.skipped, self.returned = 0, True
 
-    def check_end(self):
-        """The last step is done. Raises Diverged where the run ends in a whole window, or in one for the like of which it had gone back."""
+    def check_end(self) -> None:
+        """Raise Diverged if the run ends in a full window, or in any window after a return."""
         if self.tripped or (self.skipped and self.returned):
             self._give_up()
 
-    def _give_up(self):
-        assert self.step is not None  # skipped steps were seen
-        before = ", as were those for which the run went back before" if self.returned else ""
+    def _give_up(self) -> NoReturn:
+        before = ", as were the steps that made it return before" if self.returned else ""
         raise Diverged(
-            f"steps {self.step - self.skipped + 1:,} to {self.step:,} were skipped, for their loss or gradients are not finite or too "
-            f"large{before}. The checkpoints are of the steps before. Look at the data (`inspect`), or try a lower "
-            f"optimizer.learning_rate, a longer warmup, optimizer.max_grad_norm or guard.norm_factor, in a new workdir or with --allow-changes"
+            f"steps {self.step - self.skipped + 1:,} to {self.step:,} were skipped because their "
+            f"loss or gradients are not finite or too large{before}. The checkpoints are from "
+            "before these steps. Inspect the data (`inspect`), or try a lower "
+            "optimizer.learning_rate, a longer warmup, optimizer.max_grad_norm or "
+            "guard.norm_factor, in a new workdir or with --allow-changes"
         )
 
-    def record(self):
-        """Return what a checkpoint must record for a run that goes on from it."""
+    def record(self) -> dict[str, Any]:
+        """Return the counts that a checkpoint must record for a run that resumes from it."""
         self.returned = self.returned and not self.good
         return {"skipped": self.skipped, "returned": self.returned}

@@ -1,36 +1,65 @@
-"""Scores on the whole of a split: sums on the devices, exact totals on the host, one division at the end."""
+"""Scores over a whole split: sums on the devices, exact totals and one division on the host."""
+
+from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import jax
 import numpy as np
 
+from data.mixed import Mixed
+from data.mixed_stream import MixedStream
+from data.objectives.base import Objective
+from data.pipeline import Stream
 from pretrain.distributed.device_feed import feed_evaluation
 from pretrain.distributed.sharding import gathered, replicated
 from pretrain.distributed.xla_options import compiler_options
 from pretrain.evaluation.generated_answers import HeldOut
 from pretrain.evaluation.task_metrics import check_measured, measured
-from pretrain.training.losses import LossOptions, MixedLoss
+from pretrain.training.losses import Loss, LossOptions, MixedLoss
 from pretrain.training.step import make_evaluation
 
+# {name: sum}, {name: weight}
+Totals = tuple[dict[str, float], dict[str, float]]
 
-def make_score(model, loss, mesh, *, compute):
-    """`step.make_evaluation`, jitted for a mesh."""
+
+def make_score(
+    model: Any, loss: Loss | MixedLoss, mesh: jax.sharding.Mesh, *, compute: str
+) -> jax.stages.Wrapped:
+    """Return `step.make_evaluation(...)`, jitted for a mesh. compute: dtype of the arithmetic."""
     options = LossOptions(compute_dtype=compute, gather=gathered(mesh))
     score = make_evaluation(model, loss, options)
     return jax.jit(score, out_shardings=replicated(mesh), compiler_options=compiler_options(mesh))
 
 
-def make_evaluator(model, loss, mesh, *, compute, metrics=(), objective=None):
-    """A function `(params, stream) -> {name: mean}` over every row of the stream's split, with fixed masks and no dropout.
+def make_evaluator(
+    model: Any,
+    loss: Loss | MixedLoss,
+    mesh: jax.sharding.Mesh,
+    *,
+    compute: str,
+    metrics: Sequence[str] = (),
+    objective: Objective | Mixed | None = None,
+) -> Callable[..., dict[str, Any]]:
+    """Return `(params, stream, begin) -> {name: score}` over all rows of the stream's split.
 
-    The result has `loss`, every sum of the objective as a mean, `perplexity` (of the terms that predict words), `targets` (their
-    number), `rows` and each of `metrics`, names of finetune.metrics.METRICS that the objective has; where the split has several
-    sources, `loss/SOURCE` of each. begin: called before each batch is scored.
-    Of a mixture of objectives it has all of these of each part, as `PART/...`, and the loss that is trained.
-    Where the loss has no row predictions, the model writes an answer for each row, which metrics compare.
-    Raises ConfigError for metrics that the objective has not, or whose library is not installed.
+    Masks are fixed and nothing is dropped. The scores are `loss`, every sum of the objective as a
+    mean, `perplexity` (of objectives that predict tokens), `targets` (their number), `rows`, each
+    of `metrics`, and `loss/SOURCE` for each source of a split with several. A mixture of objectives
+    has all of these for each part, as `PART/...`, and the loss that is trained. If the loss has no
+    row predictions, metrics compare texts that the model generates for each row. The argument
+    `begin` of the result is called before each batch is scored.
+
+    Args:
+      compute: dtype of the arithmetic.
+      metrics: names in `task_metrics.METRICS`.
+      objective: the objective of the split; needed with `metrics`.
+
+    Raises:
+      ConfigError: a metric does not belong to the objective, or its library is not installed.
     """
     if metrics:
         check_measured(metrics, objective, model.config)
@@ -40,52 +69,63 @@ def make_evaluator(model, loss, mesh, *, compute, metrics=(), objective=None):
             for name, part in loss.parts.items()
         }
         return functools.partial(evaluate_parts, loss, parts)
-    writes, writer = (
-        metrics and loss.row_predictions is None,
-        functools.cache(functools.partial(HeldOut, model, mesh)),
-    )
+    generates = metrics and loss.row_predictions is None
+    make_generator = functools.cache(functools.partial(HeldOut, model, mesh))
     score = make_score(model, loss, mesh, compute=compute)
 
-    def evaluate(params, stream, begin=lambda: None):
-        by_source, predictions, texts = {}, [], []
-        write = writer(stream) if writes else None
+    def evaluate(
+        params: Any, stream: Stream, begin: Callable[[], None] = lambda: None
+    ) -> dict[str, Any]:
+        totals, predictions, texts = {}, [], []
+        generate = make_generator(stream) if generates else None
         for index, batch in enumerate(feed_evaluation(stream, mesh)):
             begin()
-            source, own_rows = stream.evaluation_part(index)
-            *parts, rows = jax.device_get(score(params, batch))
+            source, num_rows = stream.evaluation_part(index)
+            sums, weights, rows = jax.device_get(score(params, batch))
+            add_to_totals(totals.setdefault(source, ({}, {})), (sums, weights))
             predictions.append(rows)
-            if write:
+            if generate:
                 begin()
-                texts += write(params, batch)[:own_rows]
-            for total, part in zip(by_source.setdefault(source, ({}, {})), parts):
-                for name, value in part.items():
-                    total[name] = total.get(name, 0.0) + float(value)  # float64
-        if write:
-            found = write.scores(metrics, texts, stream.split)
+                texts += generate(params, batch)[:num_rows]
+        scores = {}
+        if generate:
+            scores = generate.scores(metrics, texts, stream.split)
         elif metrics:
-            rows = np.concatenate(predictions)
-            found = measured(metrics, rows, model.config, stream.split)
-        else:
-            found = {}
-        sums, weights = (add_up(totals) for totals in zip(*by_source.values()))
-        return {
-            **score_sums(loss, sums, weights),
-            **found,
-            **score_sources(loss, by_source),
-            "targets": weights[loss.loss_terms[0]],
-            "rows": stream.rows,
-        }
+            scores = measured(metrics, np.concatenate(predictions), model.config, stream.split)
+        return summarize_totals(loss, totals, scores) | {"rows": stream.rows}
 
     return evaluate
 
 
-def add_up(totals):
-    """Return {name: sum} of several of these."""
+def add_to_totals(totals: Totals, batch_totals: Iterable[Mapping[str, jax.Array]]) -> None:
+    """Add the sums and weights of a batch to those of the split, in float64 on the host."""
+    for total, addition in zip(totals, batch_totals, strict=True):
+        for name, value in addition.items():
+            total[name] = total.get(name, 0.0) + float(value)
+
+
+def summarize_totals(
+    loss: Loss, by_source: Mapping[str, Totals], scores: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the means of all sources, `scores`, the loss of each source, and the target count."""
+    sums, weights = (add_up(totals) for totals in zip(*by_source.values()))
+    return {
+        **score_sums(loss, sums, weights),
+        **scores,
+        **score_sources(loss, by_source),
+        "targets": weights[loss.loss_terms[0]],
+    }
+
+
+def add_up(totals: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return {name: sum over all `totals`}."""
     return {name: sum(total[name] for total in totals) for name in totals[0]}
 
 
-def score_sums(loss, sums, weights):
-    """Return {"loss", each sum as a mean, "perplexity" where words are predicted}."""
+def score_sums(
+    loss: Loss, sums: Mapping[str, float], weights: Mapping[str, float]
+) -> dict[str, float]:
+    """Return {"loss", each sum as a mean, "perplexity" if the objective predicts tokens}."""
     means = {name: sums[name] / weights[name] for name in sums}
     scores = {"loss": loss.value(means), **means}
     if loss.row_predictions is None:
@@ -93,8 +133,11 @@ def score_sums(loss, sums, weights):
     return scores
 
 
-def score_sources(loss, by_source):
-    """Return {`loss/SOURCE`: the mean loss of its rows}, where there are several sources; by_source: {name: (sums, weights)}."""
+def score_sources(loss: Loss, by_source: Mapping[str, Totals]) -> dict[str, float]:
+    """Return {`loss/SOURCE`: mean loss of its rows}; {} for a single source.
+
+    by_source: {name: (sums, weights)}.
+    """
     if len(by_source) < 2:
         return {}
     return {
@@ -104,18 +147,29 @@ def score_sources(loss, by_source):
     }
 
 
-def evaluate_parts(loss, evaluators, params, stream, begin=lambda: None):
-    """Return the scores of a mixture: the loss that is trained, of all and of each source, then the scores of each part."""
-    found = {
+def evaluate_parts(
+    loss: MixedLoss,
+    evaluators: Mapping[str, Callable[..., dict[str, Any]]],
+    params: Any,
+    stream: MixedStream,
+    begin: Callable[[], None] = lambda: None,
+) -> dict[str, Any]:
+    """Return the scores of a mixture of objectives.
+
+    These are the loss that is trained, over all rows and for each source, then the scores of each
+    part.
+    """
+    scores_by_part = {
         name: evaluate(params, stream.streams[name], begin) for name, evaluate in evaluators.items()
     }
-    losses = [name for name in next(iter(found.values())) if name.partition("/")[0] == "loss"]
+    first_scores = next(iter(scores_by_part.values()))
+    losses = [name for name in first_scores if name.partition("/")[0] == "loss"]
     return {
-        name: sum(loss.part_weights[part] * found[part][name] for part in found)
+        name: sum(loss.part_weights[part] * scores_by_part[part][name] for part in scores_by_part)
         for name in losses
-        if all(name in scores for scores in found.values())
+        if all(name in scores for scores in scores_by_part.values())
     } | {
-        **loss.merge(found),
-        "targets": sum(scores["targets"] for scores in found.values()),
+        **loss.merge(scores_by_part),
+        "targets": sum(scores["targets"] for scores in scores_by_part.values()),
         "rows": stream.rows,
     }

@@ -1,45 +1,52 @@
-"""Matmul FLOPs counted from the program itself, and what devices can do: the two sides of MFU.
+"""Model FLOPs utilisation (MFU): matmul FLOPs counted from the jaxpr, and the devices' peak rate.
 
-XLA's own cost analysis counts a scanned layer once; the jaxpr knows how often it runs.
+XLA's own cost analysis counts a scanned layer once; the jaxpr says how often it runs.
 """
+
+from __future__ import annotations
 
 import dataclasses
 import functools
 import math
 import time
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from data.mixed import map_shapes
+from data.mixed import Mixed, map_shapes
+from data.objectives.base import Objective
 from models import build
 from models.config.heads import HeadedConfig
+from pretrain.config import Run
 from pretrain.distributed.model_hooks import make_local_hooks
 from pretrain.training.accelerators import CHIPS
 from pretrain.training.losses import LossOptions, make_loss
 from pretrain.training.state import init_params
 
 
-def count(jaxpr):
-    """FLOPs of the matmuls of a jaxpr: 2 per multiply-add, scan bodies times their length, dearest branch, kernels block by block.
+def count(jaxpr: Any) -> int:
+    """Return the FLOPs of all matmuls of a (closed) jaxpr, 2 for each multiply-add.
 
-    A kernel's blocks are counted even where it skips them: half of a causal mask's.
+    The body of a scan counts as often as it runs, a conditional as its most expensive branch, and a
+    Pallas kernel as all blocks of its grid, even those that it skips, such as half of a causal
+    mask.
     """
     jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
     return sum(_of_equation(equation) for equation in jaxpr.eqns)
 
 
-def _of_equation(equation):
+def _of_equation(equation: Any) -> int:
     params = equation.params
     match equation.primitive.name:
         case "dot_general":
-            (contracted, _), _ = params["dimension_numbers"]
+            (contracted_dims, _), _ = params["dimension_numbers"]
             sizes = equation.invars[0].aval.shape
             return (
                 2
                 * math.prod(equation.outvars[0].aval.shape)
-                * math.prod(sizes[dim] for dim in contracted)
+                * math.prod(sizes[dim] for dim in contracted_dims)
             )
         case "scan":
             return params["length"] * count(params["jaxpr"])
@@ -49,30 +56,33 @@ def _of_equation(equation):
             return math.prod(params["grid_mapping"].grid) * count(params["jaxpr"])
         case "cond":
             return max(count(branch) for branch in params["branches"])
-    inner = [
-        part
+    values = [
+        item
         for value in params.values()
-        for part in (value if isinstance(value, (tuple, list)) else (value,))
+        for item in (value if isinstance(value, (tuple, list)) else (value,))
     ]
     return sum(
-        count(part)
-        for part in inner
-        if hasattr(part, "eqns") or hasattr(getattr(part, "jaxpr", None), "eqns")
+        count(value)
+        for value in values
+        if hasattr(value, "eqns") or hasattr(getattr(value, "jaxpr", None), "eqns")
     )
 
 
-def of_step(run):
-    """The matmul FLOPs that one training step of a run needs; what is only computed again (remat, parts of the targets) is not counted."""
+def of_step(run: Run) -> int:
+    """Return the matmul FLOPs that one training step of a run needs.
+
+    What is computed a second time, such as by rematerialisation, does not count.
+    """
     return _of_gradient(kept(run.model), run.data.objective, run.data.batch_size)
 
 
-@functools.cache  # a trace of the whole model
-def _of_gradient(config, objective, batch_size):
-    """What a step spends matmuls on: the gradient of the loss. No optimizer multiplies matrices."""
+@functools.cache  # It traces the whole model.
+def _of_gradient(config: Any, objective: Objective | Mixed, batch_size: int) -> int:
+    """Return the matmul FLOPs of the gradient of the loss; no optimizer multiplies matrices."""
     model, loss = build(config, **make_local_hooks()), make_loss(objective)
     batch = map_shapes(jax.ShapeDtypeStruct, objective, batch_size)
 
-    def value(params, batch):
+    def value(params: Any, batch: Any) -> jax.Array:
         sums = loss.sums(
             model,
             params,
@@ -83,22 +93,22 @@ def _of_gradient(config, objective, batch_size):
         )
         return loss.value({name: sums[name] for name in loss.loss_terms})
 
-    return count(
-        jax.make_jaxpr(jax.grad(value))(
-            jax.eval_shape(partial(init_params, model, objective, 0)), batch
-        )
-    )
+    params = jax.eval_shape(partial(init_params, model, objective, 0))
+    return count(jax.make_jaxpr(jax.grad(value))(params, batch))
 
 
-def kept(model):
-    """The configuration of a model, or of its encoder, that computes nothing again."""
+def kept(model: Any) -> Any:
+    """Return the configuration of a model, or of its encoder, without rematerialisation."""
     if isinstance(model, HeadedConfig):
         return dataclasses.replace(model, encoder=kept(model.encoder))
     return dataclasses.replace(model, remat=False)
 
 
-def peak(device, compute):
-    """FLOP/s of one device: from the table, measured on a CPU, None for an accelerator that the table lacks."""
+def peak(device: Any, compute: str) -> float | None:
+    """Return the peak FLOP/s of one device.
+
+    The figure comes from `CHIPS`; it is measured on a CPU, and None for an unknown accelerator.
+    """
     if device.platform == "cpu":
         return measured(compute)
     chip = CHIPS.get(device.device_kind)
@@ -106,8 +116,11 @@ def peak(device, compute):
 
 
 @functools.cache
-def measured(compute, size=1024, seconds=0.2):
-    """The rate of a square matmul in the compute type on this host's CPU, the best of what fits in `seconds`."""
+def measured(compute: str, size: int = 1024, seconds: float = 0.2) -> float:
+    """Return the FLOP/s of a square matmul in the dtype `compute` on this host's CPU.
+
+    It is the best of all runs that fit into `seconds`.
+    """
     x = jnp.ones((size, size), compute)
     multiply = (
         jax.jit(lambda x: jax.lax.dot(x, x, preferred_element_type=jnp.float32)).lower(x).compile()

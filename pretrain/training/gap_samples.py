@@ -1,12 +1,17 @@
-"""What a model says in the gaps of a few held-out rows, at each evaluation of its training.
+"""Samples during training: a model's predictions for the gaps of a few held-out rows.
 
-The rows are the same each time, spread over the held-out part, with the same gaps. What is told is what the model finds likeliest at each
-target; in a span, and in what follows a text, it sees the right pieces before each, as in training.
+The rows and their gaps are the same at each evaluation, spread over the held-out split. A sample
+shows the likeliest token at each target. In a span, and in the continuation of a text, the model
+sees the correct tokens before each target, as in training (teacher forcing).
 
-B rows told of   T targets of a row   D width   V vocabulary
+B sampled rows   T targets of a row   D width   V vocabulary
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,19 +19,41 @@ import numpy as np
 from etils import epath
 
 from data.inspection.gaps import TARGETS, GapReader
-from data.mixed_stream import split_stream
+from data.mixed_stream import MixedStream, split_stream
+from data.pipeline import Stream
+from pretrain.config import Run
 from pretrain.distributed.device_feed import place_whole
 from pretrain.distributed.precision import cast_params
 from pretrain.distributed.sharding import gathered, replicated
 from pretrain.distributed.xla_options import compiler_options
+from pretrain.training.losses import Loss, MixedLoss
+from pretrain.training.program import Program
 from pretrain.workdir import samples_file
 
 
 class Sampler:
-    """Calling it with parameters and their step adds a line to the file of a workdir, by the first process; all of them must call it."""
+    """Appends a line of samples to a file of the workdir at each call `sampler(params, step)`.
 
-    def __init__(self, run, program, mesh, heldout, workdir, check, part=""):
-        """heldout: a `data.pipeline.Stream`. check: called before the file is written; raises where it may not be. part: of a mixture."""
+    All processes must call it; the first one writes.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        program: Program,
+        mesh: jax.sharding.Mesh,
+        heldout: Stream,
+        workdir: epath.PathLike,
+        check: Callable[[], None],
+        part: str = "",
+    ) -> None:
+        """Choose the rows and compile nothing yet.
+
+        Args:
+          heldout: the held-out rows.
+          check: called before the file is written; it raises if the workdir may not be written.
+          part: name of the part of a mixture of objectives that `heldout` belongs to.
+        """
         self.path = epath.Path(workdir) / samples_file.NAME
         B = min(run.evaluate.samples, heldout.rows)
         self.rows = heldout.evaluation_rows(np.arange(B) * heldout.rows // B)
@@ -35,46 +62,75 @@ class Sampler:
             self.gaps.read({key: value[b] for key, value in self.rows.items()}) for b in range(B)
         ]
         self.mesh, self.check = mesh, check
-        told = partial(
+        loss = program.loss.parts[part] if isinstance(program.loss, MixedLoss) else program.loss
+        predict = partial(
             likeliest,
             program.model,
-            program.loss.parts[part] if part else program.loss,
+            loss,
             run.train.compute_dtype,
             gathered(mesh),
             self.gaps.ids,
         )
         self.told = jax.jit(
-            told, out_shardings=replicated(mesh), compiler_options=compiler_options(mesh)
+            predict, out_shardings=replicated(mesh), compiler_options=compiler_options(mesh)
         )
 
-    def __call__(self, params, step):
+    def __call__(self, params: Any, step: int) -> None:
         batch = {key: place_whole(self.mesh, value) for key, value in self.rows.items()}
-        chance_BT, id_BT = jax.device_get(self.told(params, batch))
+        probability_BT, token_id_BT = jax.device_get(self.told(params, batch))
         if jax.process_index():
             return
-        told = [self.gaps.describe(*row) for row in zip(self.read, id_BT, chance_BT)]
+        samples = [self.gaps.describe(*row) for row in zip(self.read, token_id_BT, probability_BT)]
         self.check()
-        samples_file.write(self.path, {"step": step, "samples": told})
+        samples_file.write(self.path, {"step": step, "samples": samples})
 
 
-def make_sampler(run, program, mesh, heldout, workdir, check=lambda: None):
-    """`Sampler` of a run that is to have some, else None; of a mixture, of its first part that has gaps."""
+def make_sampler(
+    run: Run,
+    program: Program,
+    mesh: jax.sharding.Mesh,
+    heldout: Stream | MixedStream | None,
+    workdir: epath.PathLike,
+    check: Callable[[], None] = lambda: None,
+) -> Sampler | None:
+    """Return the `Sampler` of a run, or None for a run without samples.
+
+    A mixture of objectives samples its first part that has gaps.
+    """
     for part, stream in split_stream(heldout).items() if heldout and run.evaluate.samples else ():
         if stream.rows and stream.vocabulary and stream.objective.gaps:
             return Sampler(run, program, mesh, stream, workdir, check, part)
     return None
 
 
-def likeliest(model, loss, compute, gather, size, params, batch):
-    """(probability, id) [B, T] of the likeliest of the first `size` ids, for the first `TARGETS` targets of a row: no others are scored."""
-    lean, found = cast_params(params, compute), []
-    states = loss.compute_states(model, lean, batch)
+def likeliest(
+    model: Any,
+    loss: Loss,
+    compute: str,
+    gather: Callable[[Any], Any],
+    size: int,
+    params: Any,
+    batch: dict[str, jax.Array],
+) -> tuple[jax.Array, jax.Array]:
+    """Return (probability, id) [B, T] of the likeliest token at the first `TARGETS` targets.
 
-    def score_tokens(y_BTD, labels_BT, weights_BT):
-        logits_BTV = model.apply({"params": gather(lean)}, y_BTD[:, :TARGETS], method="logits")
-        chance_BTV = jax.nn.softmax(logits_BTV.astype(jnp.float32), axis=-1)[..., :size]
-        found.append((chance_BTV.max(axis=-1), chance_BTV.argmax(axis=-1)))
+    Args:
+      compute: dtype of the arithmetic.
+      gather: applied to the parameters that make the logits, as in `LossOptions`.
+      size: number of ids of the vocabulary; padding ids of the embedding come after them.
+    """
+    compute_params, results = cast_params(params, compute), []
+    states = loss.compute_states(model, compute_params, batch)
+
+    def score_tokens(
+        y_BTD: jax.Array, labels_BT: jax.Array, weights_BT: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        logits_BTV = model.apply(
+            {"params": gather(compute_params)}, y_BTD[:, :TARGETS], method="logits"
+        )
+        probability_BTV = jax.nn.softmax(logits_BTV.astype(jnp.float32), axis=-1)[..., :size]
+        results.append((probability_BTV.max(axis=-1), probability_BTV.argmax(axis=-1)))
         return jnp.float32(0), jnp.float32(0)
 
     loss.score(states, score_tokens, batch)
-    return found[0]
+    return results[0]

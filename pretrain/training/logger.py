@@ -1,72 +1,106 @@
-"""Metrics and progress of a run, one step late, so that the devices never wait for the host."""
+"""Metrics and progress of a run, written one step late so that devices never wait for the host."""
+
+from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from types import TracebackType
 from typing import Any
 
 import jax
+from etils import epath
 
+from pretrain.config import Run
+from pretrain.distributed.stragglers import StragglerMonitor
 from pretrain.training import flops
 from pretrain.workdir import environment_file
+from pretrain.workdir.lease import Lease
 from pretrain.workdir.metrics_file import MetricsLog, ProgressLine
 
 
 class Log:
-    """A row of metrics for each step, and lines of text. A context manager. All processes fetch metrics, the first writes them.
+    """A row of metrics for each step, and lines of text. A context manager.
 
-    The row of a step is written when the next step has been started: `log_step` returns it then. `wait` returns it earlier.
+    All processes fetch metrics from the devices; the first one writes them. The row of a step is
+    written, and returned by `log_step`, after the next step has started. `wait` returns it earlier.
+
+    Attributes:
+      first: whether this is the first process.
+      pending: (step, its metrics on the devices, seconds waited for its batch) of a started step.
+      row: metrics of a finished step that is not written yet.
+      note: metrics to add to the row of the next step.
     """
 
-    def __init__(self, run, workdir, mesh, start, stragglers, lease):
-        """stragglers: a `StragglerMonitor`, which measures what the loop waits for; lease: of the workdir."""
+    def __init__(
+        self,
+        run: Run,
+        workdir: epath.PathLike,
+        mesh: jax.sharding.Mesh,
+        start: int,
+        stragglers: StragglerMonitor,
+        lease: Lease,
+    ) -> None:
+        """Open the metrics file of a run that continues after step `start`.
+
+        Args:
+          stragglers: measures the time that the loop waits.
+          lease: of the workdir.
+        """
         self.first = jax.process_index() == 0
-        self.pending = None  # (step, its metrics on the devices, seconds that it waited for input)
-        self.row: dict[str, Any] | None = None  # of a step that is done, not yet written
+        self.pending: tuple[int, dict[str, jax.Array], float] | None = None
+        self.row: dict[str, Any] | None = None
         self.stragglers, self.lease, self.note = stragglers, lease, {}
         if self.first:
             device = mesh.devices.flat[0]
             peak = flops.peak(device, run.train.compute_dtype)
-            many = (
-                1 if device.platform == "cpu" else mesh.size
-            )  # CPU devices share the cores of one host
+            # CPU devices share the cores of one host.
+            num_devices = 1 if device.platform == "cpu" else mesh.size
             self.file = MetricsLog(workdir, start)
-            needed, peak = flops.of_step(run), peak and peak * many
-            self.progress = ProgressLine(start, run.train.end, needed, peak)
-            environment_file.note(workdir, start, mesh, jax.process_count(), needed, peak)
+            flops_per_step, peak = flops.of_step(run), peak and peak * num_devices
+            self.progress = ProgressLine(start, run.train.end, flops_per_step, peak)
+            environment_file.note(workdir, start, mesh, jax.process_count(), flops_per_step, peak)
         self.clock = time.perf_counter()
 
-    def __enter__(self):
+    def __enter__(self) -> Log:
         return self
 
-    def __exit__(self, kind, error, trace):
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if kind is None:
             self.write_row()
         if self.first:
             self.progress.close()
             self.file.close(sync=self.lease.is_held())
 
-    def say(self, text):
+    def say(self, text: str) -> None:
+        """Print lines of text, in the first process."""
         if self.first:
             self.progress.say(text)
 
-    def log_step(self, step, metrics):
-        """Note a step that has been started. Returns the row of the one before it, which is written, or None."""
+    def log_step(self, step: int, metrics: dict[str, jax.Array]) -> dict[str, Any] | None:
+        """Note a started step, and write and return the row of the step before it, if any."""
         row = self.write_row()
         self.pending = (step, metrics, self.stragglers.input_seconds)
         return row
 
-    def log_scores(self, scores):
-        """Write the scores of an evaluation into the row of the step just started, but its time into no step's."""
-        assert (
-            self.row is not None
-        )  # that of the step just started: `wait` comes before an evaluation
+    def log_scores(self, scores: Mapping[str, float]) -> None:
+        """Write the scores of an evaluation into the row of the step just started.
+
+        The time of the evaluation counts for no step.
+        """
+        assert self.row is not None  # `wait` is called before an evaluation.
         self.row |= {f"heldout_{name}": value for name, value in scores.items()}
-        shown = ", ".join(f"{name} {value:.4g}" for name, value in list_headlines(scores))
-        self.say(f"step {self.row['step']:,}, held out: {shown}")
+        headlines = ", ".join(f"{name} {value:.4g}" for name, value in list_headlines(scores))
+        self.say(f"step {self.row['step']:,}, held out: {headlines}")
         self.write_row()
         self.clock = time.perf_counter()
 
-    def wait(self):
-        """Wait until the step just started is done. Returns its row, or None where that is known already."""
+    def wait(self) -> dict[str, Any] | None:
+        """Wait for the step just started and return its row, or None if it was returned before."""
         if self.pending is None:
             return None
         step, metrics, input_seconds = self.pending
@@ -85,12 +119,13 @@ class Log:
         self.note = {}
         if values["skipped"]:
             self.say(
-                f"step {step:,} skipped: loss {values['loss']:.4g}, gradient norm {values['gradient_norm']:.4g}"
+                f"step {step:,} skipped: loss {values['loss']:.4g}, "
+                f"gradient norm {values['gradient_norm']:.4g}"
             )
         return self.row
 
-    def write_row(self):
-        """Write the row that is not written yet. Returns it where `wait` has not returned it before, else None."""
+    def write_row(self) -> dict[str, Any] | None:
+        """Write the row that is not written yet, and return it unless `wait` returned it before."""
         row = self.wait()
         if self.row and self.first:
             self.lease.check()
@@ -99,12 +134,16 @@ class Log:
         self.row = None
         return row
 
-    def forget_step(self, **note):
-        """Throw away the step just started, where it is not done; note: goes into the row of the next one."""
+    def forget_step(self, **note: Any) -> None:
+        """Discard the step just started if it is not finished; add `note` to the next row."""
         self.pending, self.note = None, note
 
-    def sync(self):
-        """Make every row up to the step just started durable. Returns its row, or None where that is known already."""
+    def sync(self) -> dict[str, Any] | None:
+        """Make every row up to the step just started durable.
+
+        Returns:
+          The row of that step, or None if it was returned before.
+        """
         row = self.write_row()
         if self.first:
             self.lease.check()
@@ -112,8 +151,8 @@ class Log:
         return row
 
 
-def list_headlines(scores):
-    """Return [(name, value)] of the scores that a person is shown: of the parts of a mixture, the losses alone."""
+def list_headlines(scores: Mapping[str, float]) -> list[tuple[str, float]]:
+    """Return (name, score) pairs to print: all scores, but of the parts of a mixture the losses."""
     parts = {name.removesuffix("/rows") for name in scores if name.endswith("/rows")} - {"loss"}
     return [
         (name, value)

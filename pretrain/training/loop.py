@@ -1,12 +1,18 @@
-"""Training, top to bottom: mesh, data, model, optimizer, state, restore, then for each step and batch one update."""
+"""The training loop: open the run, restore its state, then train, evaluate and save."""
+
+from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable
+from typing import Any
 
 import jax
 from etils import epath
 
 from data.composed import ComposedBatches
+from data.source import Source
+from pretrain.config import Run
 from pretrain.distributed import processes
 from pretrain.distributed.device_feed import feed
 from pretrain.distributed.preflight import preflight, preflight_accelerators
@@ -22,27 +28,44 @@ from pretrain.training.evaluation import make_evaluator
 from pretrain.training.gap_samples import make_sampler
 from pretrain.training.logger import Log
 from pretrain.training.preemption import Stop
-from pretrain.training.program import check_batch, make_program
+from pretrain.training.program import Program, check_batch, make_program
 from pretrain.training.startup import OpenedData, open_data, opening, write_workdir
+from pretrain.training.state import State
 from pretrain.workdir.checkpoints import Checkpoints
 from pretrain.workdir.goodput import Ledger
 from pretrain.workdir.hold_lease import hold
 from pretrain.workdir.lease import Lease
 
 
-def train(run, workdir, allow_changes=False, began=None, dataset=None, source=None):
-    """Train `run` to its last step in `workdir`, from the newest checkpoint there if there is one.
+def train(
+    run: Run,
+    workdir: epath.PathLike,
+    allow_changes: bool = False,
+    began: float | None = None,
+    dataset: Callable[..., Any] | None = None,
+    source: Source | None = None,
+) -> int | None:
+    """Train `run` to its last step in `workdir`, from the newest checkpoint there, if any.
 
     Args:
-      began: `time.time()` of the command.
-      dataset: (stream, start_step, lo, hi) -> tf.data.Dataset, which training reads instead of stream.dataset(start_step, lo, hi):
-        see `data.composed.ComposedBatches` and docs/data.md. The held-out part is read from the source all the same.
-      source: a `data.source.Source`, from which the run learns in place of the token store that it names.
+      run: the configuration.
+      workdir: the folder of the run, local or gs://.
+      allow_changes: continue even if the configuration differs from the one in `workdir`.
+      began: `time.time()` at the start of the command, for goodput; now by default.
+      dataset: (stream, start_step, lo, hi) -> tf.data.Dataset, which training reads in place of
+        `stream.dataset(start_step, lo, hi)`; see `data.composed.ComposedBatches` and docs/data.md.
+        Evaluation always reads the held-out split of the source.
+      source: a `data.source.Source` to train on in place of the token store in `run.data.store`.
 
-    Returns None when the last step is done, or the number of the signal that ended it early (after saving). The result is a function
-    of the configuration, the source and the dataset: a run that was killed and started again ends with the same bits, on the
-    same devices. Raises ConfigError where configuration, source, mesh and workdir do not fit each other, before anything is computed;
-    and `divergence.Diverged` where every step is skipped, and `replica_check.Altered` where devices disagree.
+    Returns:
+      None after the last step, or the number of the signal that ended the run early (after saving).
+      The result is a function of the configuration, the source and the dataset: a run that was
+      killed and resumed on the same devices ends with the same bits.
+
+    Raises:
+      ConfigError: configuration, source, mesh and workdir do not fit each other.
+      divergence.Diverged: every step is skipped.
+      replica_check.Altered: devices disagree about replicated values.
     """
     began = began or time.time()
     workdir = epath.Path(workdir)
@@ -55,43 +78,44 @@ def train(run, workdir, allow_changes=False, began=None, dataset=None, source=No
         return train_alone(run, workdir, mesh, lease, opened, began, dataset)
 
 
-def train_alone(run, workdir, mesh, lease: Lease, opened: OpenedData, began, dataset=None):
-    """Do what `train` does, while `lease` keeps other runs out of the workdir."""
+def train_alone(
+    run: Run,
+    workdir: epath.Path,
+    mesh: jax.sharding.Mesh,
+    lease: Lease,
+    opened: OpenedData,
+    began: float,
+    dataset: Callable[..., Any] | None = None,
+) -> int | None:
+    """Do the work of `train` while `lease` keeps other runs out of the workdir."""
     stream, heldout = opened.stream, opened.heldout
     batches = ComposedBatches(stream, dataset) if dataset else stream
     program = make_program(run, mesh)
-    evaluator = make_evaluator(
-        program.model,
-        program.loss,
-        mesh,
-        compute=run.train.compute_dtype,
-        metrics=run.evaluate.metrics,
-        objective=run.data.objective,
-    )
+    evaluator = make_run_evaluator(run, program, mesh)
     sampler = make_sampler(run, program, mesh, heldout, workdir, lease.check)
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(jax.set_mesh(mesh))
-        stacks = workdir / f"hung-{jax.process_index()}.txt"
-        watchdog = stack.enter_context(Watchdog(run.watchdog, stacks, processes.say_farewell))
+        hang_report = workdir / f"hung-{jax.process_index()}.txt"
+        watchdog = stack.enter_context(Watchdog(run.watchdog, hang_report, processes.say_farewell))
         checkpoints = stack.enter_context(Checkpoints(workdir, run.checkpoint))
-        stop = stack.enter_context(Stop())
-        state, resumed = restore_or_init(program, checkpoints, opened.source)
+        preemption = stack.enter_context(Stop())
+        state, record = restore_or_init(program, checkpoints, opened.source)
         start = int(state.step)
-        begin_from(stream, start, resumed.get("rows", 0))
+        begin_from(stream, start, record.get("rows", 0))
         write_workdir(run, opened, workdir)
-        stopping = EarlyStopping(
-            run.evaluate.patience, run.checkpoint.best, resumed.get("stopping", {})
+        early_stopping = EarlyStopping(
+            run.evaluate.patience, run.checkpoint.best, record.get("stopping", {})
         )
-        if ended := describe_end(run, start, stopping):
-            print(f"{workdir}: step {start} {ended}")
+        if reason := describe_end(run, start, early_stopping):
+            print(f"{workdir}: {reason}")
             return None
         folder = None if jax.process_index() else workdir
         ledger = stack.enter_context(Ledger(folder, began, start, watchdog.to, lease.is_held))
         stragglers = StragglerMonitor()
         log = stack.enter_context(Log(run, workdir, mesh, start, stragglers, lease))
-        updates = int(update_count(state.optimizer, state.step))
-        log.say(opening(run, opened, program.abstract.params, mesh, start, updates))
+        num_updates = int(update_count(state.optimizer, state.step))
+        log.say(opening(run, opened, program.abstract.params, mesh, start, num_updates))
         context = TrainContext(
             run=run,
             source=opened.source,
@@ -99,8 +123,8 @@ def train_alone(run, workdir, mesh, lease: Lease, opened: OpenedData, began, dat
             checkpoints=checkpoints,
             lease=lease,
             replicas=Replicas(program.placed, mesh, run.guard.replicas),
-            guard=Guard(run.guard.patience, resumed.get("guard", {})),
-            stopping=stopping,
+            guard=Guard(run.guard.patience, record.get("guard", {})),
+            stopping=early_stopping,
             ledger=ledger,
             stragglers=stragglers,
             log=log,
@@ -110,54 +134,71 @@ def train_alone(run, workdir, mesh, lease: Lease, opened: OpenedData, began, dat
             heldout=heldout,
             sampler=sampler,
         )
-        done = run_steps(context, state, stop)
-        log.say(f"saved step {done:,} in {workdir}/checkpoints\n{ledger.line()}")
-        return stop.signal if done < run.train.end else None
+        last_saved = run_steps(context, state, preemption)
+        log.say(f"saved step {last_saved:,} in {workdir}/checkpoints\n{ledger.line()}")
+        return preemption.signal if last_saved < run.train.end else None
 
 
-def describe_end(run, start, stopping):
-    """Return why a run that has done `start` steps does not go on; "" where it does."""
+def make_run_evaluator(
+    run: Run, program: Program, mesh: jax.sharding.Mesh
+) -> Callable[..., dict[str, Any]]:
+    """Return the function that computes the scores and metrics of a run's held-out rows."""
+    return make_evaluator(
+        program.model,
+        program.loss,
+        mesh,
+        compute=run.train.compute_dtype,
+        metrics=run.evaluate.metrics,
+        objective=run.data.objective,
+    )
+
+
+def describe_end(run: Run, start: int, stopping: EarlyStopping) -> str:
+    """Return why a run that has finished `start` steps does not continue; "" if it does."""
     if start >= run.train.end:
-        return f"of {run.train.end} is done already; train.steps=N goes on to N"
-    return f"is the last: {stopping.describe()}" if stopping.is_exhausted else ""
+        return (
+            f"step {start:,} of {run.train.end:,} has already been reached. "
+            "To train further, set train.steps=N to a larger number"
+        )
+    return f"step {start:,} is the last: {stopping.describe()}" if stopping.is_exhausted else ""
 
 
-def restore_or_init(program, checkpoints, source):
-    """Return (the newest good state, or a fresh one; the record of its checkpoint)."""
+def restore_or_init(
+    program: Program, checkpoints: Checkpoints, source: Source
+) -> tuple[State, dict[str, Any]]:
+    """Return (newest intact state, record of its checkpoint), or (fresh state, {}) without one."""
     state = checkpoints.restore(program.abstract, program.placed, source.encoding.fingerprint)
     if state is None:
         return program.init(), {}
     return state, checkpoints.record(int(state.step))
 
 
-def run_steps(context, state, stop):
-    """Train from `state` on, to the last step or until a signal, and save. Returns the number of the step that is saved."""
-    run, guard, log, last = context.run, context.guard, context.log, context.run.train.end
+def run_steps(context: TrainContext, state: State, stop: Stop) -> int:
+    """Train from `state` to the last step, or until a signal or early stopping, and save.
+
+    Returns:
+      The number of the last step, which is saved.
+    """
+    run, guard, log = context.run, context.guard, context.log
+    step, last = int(state.step), run.train.end
     must_save = False
-    with contextlib.closing(context.read_batches(int(state.step))) as batches:
+    with contextlib.closing(context.read_batches(step)) as batches:
         for step, batch in batches:
             state, metrics = context.update(state, batch)
             step += 1
             must_stop = stop.requested(step)
             must_save |= is_due(step, run.checkpoint.every, last)
-            guard.check(log.log_step(step, metrics))  # which knows those of the step before
+            guard.check(log.log_step(step, metrics))  # The metrics of the step before this one.
             context.checkpoints.check()
             scores = None
             if not guard.tripped:
                 if context.heldout and is_due(step, run.evaluate.every, last):
-                    guard.check(log.wait())
-                    scores = context.evaluate(state.params, step)
-                    log.log_scores(scores)
-                    # Neither where the run is only told to stop, nor of steps that were skipped, which are the guard's business.
-                    if step % run.evaluate.every == 0 and guard.good:
-                        context.stopping.note(step, scores)
-                    if context.stopping.is_exhausted and guard.good and step < last:
-                        log.say(context.stopping.describe())
-                        must_stop = True
+                    scores = evaluate_step(context, state, step)
+                    must_stop |= should_stop_early(context, step)
                 if must_save or must_stop:
                     guard.check(log.sync())
             if guard.tripped and guard.step < last:
-                state = None  # or both lie on the devices at once
+                del state  # Frees its memory before the checkpoint is restored.
                 state, step, scores = context.restore_last_good(), guard.step, None
                 batches.restart(step)
             if step == last:
@@ -173,6 +214,28 @@ def run_steps(context, state, stop):
     return step
 
 
-def is_due(step, every, last):
-    """Return whether what is done each `every` steps (0: never before the last) and at the last is done after `step`."""
+def evaluate_step(context: TrainContext, state: State, step: int) -> dict[str, float]:
+    """Evaluate the state after `step`, log the scores and count them for early stopping."""
+    context.guard.check(context.log.wait())
+    scores = context.evaluate(state.params, step)
+    context.log.log_scores(scores)
+    # An evaluation at the end of a run that stops between two regular ones does not count, and
+    # neither does one after a skipped step.
+    if step % context.run.evaluate.every == 0 and context.guard.good:
+        context.stopping.note(step, scores)
+    return scores
+
+
+def should_stop_early(context: TrainContext, step: int) -> bool:
+    """Return whether the evaluation after `step` ends the run before its last step."""
+    should_stop = (
+        context.stopping.is_exhausted and context.guard.good and step < context.run.train.end
+    )
+    if should_stop:
+        context.log.say(context.stopping.describe())
+    return should_stop
+
+
+def is_due(step: int, every: int, last: int) -> bool:
+    """Return whether to act after `step`: at `last`, and every `every` steps (0: never)."""
     return step == last or (every > 0 and step % every == 0)

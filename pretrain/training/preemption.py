@@ -1,21 +1,29 @@
-"""SIGTERM and Ctrl-C: the first ends a run after the step at hand, saved; the second at once."""
+"""SIGTERM and Ctrl-C: the first ends a run after the current step, saved; the second at once."""
+
+from __future__ import annotations
 
 import os
 import signal
 import socket
 import threading
+from types import FrameType
+from typing import Any
 
 import jax
 
 
 class Stop:
-    """Listens while it is entered. A context manager, of the main thread.
+    """Listens for signals. A context manager, to be entered in the main thread.
 
-    With several processes JAX itself waits for SIGTERM, in any of them, and lets all agree on a step (a handler of ours would hide it).
+    With several processes JAX itself waits for SIGTERM in all of them and lets them agree on a
+    step; a handler of this class would hide the signal from it.
+
+    Attributes:
+      signal: number of the first signal received, or None.
     """
 
-    def __enter__(self):
-        self.signal = None
+    def __enter__(self) -> Stop:
+        self.signal: int | None = None
         self.numbers = (
             (signal.SIGTERM, signal.SIGINT) if jax.process_count() == 1 else (signal.SIGINT,)
         )
@@ -27,7 +35,7 @@ class Stop:
         self.thread.start()
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: Any) -> None:
         signal.set_wakeup_fd(self.before)
         self.mouth.close()
         self.thread.join()
@@ -35,21 +43,24 @@ class Stop:
         for number, handler in self.old.items():
             signal.signal(number, handler)
 
-    def _note(self, number, frame):
+    def _note(self, number: int, frame: FrameType | None) -> None:
         self.signal = self.signal or number
         if jax.process_count() > 1:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    def _listen(self):
-        """End the process at the second signal. Python's handlers do not run while the compiler does, so this is not theirs to do."""
-        heard = 0
-        while number := self.ear.recv(1):  # nothing, once the other end is closed
-            heard += number[0] in self.numbers
-            if heard > 1:
+    def _listen(self) -> None:
+        """End the process at the second signal.
+
+        A thread does this because Python's signal handlers do not run while XLA compiles.
+        """
+        num_signals = 0
+        while number := self.ear.recv(1):  # Empty once the other end is closed.
+            num_signals += number[0] in self.numbers
+            if num_signals > 1:
                 os._exit(128 + number[0])
 
-    def requested(self, step):
-        """Whether to stop after `step`; the same answer in every process."""
+    def requested(self, step: int) -> bool:
+        """Return whether to stop after `step`; the answer is the same in every process."""
         if jax.process_count() == 1:
             return self.signal is not None
         from jax.experimental import multihost_utils

@@ -1,8 +1,12 @@
-"""What a run computes on a mesh: the model, the shapes and places of its state, and the compiled-to-be step and evaluation.
+"""The jitted functions of a run on a mesh, and the shapes and shardings of its state.
 
-`train` runs it on the devices that are here, `plan` compiles it for devices that are not; both get the same program.
+`train` runs this program on the devices of the machine, `plan` compiles the same program for
+devices that are not there.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -10,6 +14,7 @@ import jax
 
 from data.mixed import Mixed, map_shapes
 from models import build
+from pretrain.config import Run
 from pretrain.distributed.model_hooks import make_model_hooks
 from pretrain.distributed.sharding import batch_sharding, gathered, replicated, shardings
 from pretrain.distributed.xla_options import compiler_options
@@ -24,39 +29,48 @@ from pretrain.training.step import make_step
 
 
 class Program(NamedTuple):
-    """`init()`, `update(state, batch)` and `score(params, batch)` are compiled for a mesh, none of them before it is called; `init` at each call.
+    """The functions of a run, each compiled for the mesh at its first call, `init` at every call.
 
-    abstract: a `State` of shapes; placed: a `State` of shardings; batch: the shapes of a global batch, with their sharding; attention:
-    which kernels they use, and why not others, as lines that are added when they are traced.
+    Attributes:
+      model: the Linen module of the training step.
+      loss: of the run's objective.
+      abstract: a `State` of shapes.
+      placed: a `State` of shardings.
+      batch: the shapes of a global batch, with their shardings.
+      init: () -> State.
+      update: (state, batch) -> (state, metrics).
+      score: (params, batch) -> sums, weights and row predictions; see `step.make_evaluation`.
+      attention: {"update": lines, "score": lines} on the attention kernels in use and on the
+        reasons against faster ones; tracing adds the lines.
     """
 
     model: Any
     loss: Loss | MixedLoss
     abstract: State
     placed: State
-    batch: dict
-    init: Any
+    batch: dict[str, Any]
+    init: Callable[[], State]
     update: Any
     score: Any
     attention: dict[str, list[str]]
 
-    def state(self):
-        """The shapes of a state, each with its sharding: what `update.lower` takes in place of arrays."""
+    def state(self) -> State:
+        """Return the shapes of a state with their shardings, an argument of `update.lower`."""
         return jax.tree.map(
-            lambda leaf, place: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place),
+            lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
             self.abstract,
             self.placed,
         )
 
 
-def make_program(run, mesh, scores_at_once=SCORES):
-    """The program of a `config.Run` on a `jax.sharding.Mesh`. Costs a trace of the initialisation and no memory.
+def make_program(run: Run, mesh: jax.sharding.Mesh, scores_at_once: float = SCORES) -> Program:
+    """Return the program of a run on a mesh. This traces the initialisation and needs no memory.
 
     scores_at_once: as in `losses.LossOptions`.
     """
     loss = make_loss(run.data.objective)
     attention = {"update": [], "score": []}
-    model, scored = (
+    model, evaluation_model = (
         build(run.model, **make_model_hooks(mesh, attention[name])) for name in ("update", "score")
     )
     optimizer, rate = make_run_optimizer(run), make_learning_rate(run.optimizer, run.train.steps)
@@ -70,7 +84,7 @@ def make_program(run, mesh, scores_at_once=SCORES):
     )
     abstract = jax.eval_shape(init)
     placed = shardings(abstract, mesh)
-    rows = batch_sharding(mesh)
+    row_sharding = batch_sharding(mesh)
     step = make_step(
         model,
         loss,
@@ -87,50 +101,54 @@ def make_program(run, mesh, scores_at_once=SCORES):
             label_smoothing=run.train.label_smoothing,
         ),
     )
+    make_struct = partial(jax.ShapeDtypeStruct, sharding=row_sharding)
     return Program(
         model=model,
         loss=loss,
         abstract=abstract,
         placed=placed,
-        batch=map_shapes(
-            partial(jax.ShapeDtypeStruct, sharding=rows), run.data.objective, run.data.batch_size
-        ),
+        batch=map_shapes(make_struct, run.data.objective, run.data.batch_size),
         init=partial(once, init, out_shardings=placed),
         update=jax.jit(
             step,
-            in_shardings=(placed, rows),
+            in_shardings=(placed, row_sharding),
             out_shardings=(placed, replicated(mesh)),
             donate_argnums=0,
             compiler_options=compiler_options(mesh),
         ),
-        score=make_score(scored, loss, mesh, compute=run.train.compute_dtype),
+        score=make_score(evaluation_model, loss, mesh, compute=run.train.compute_dtype),
         attention=attention,
     )
 
 
-def once(function, **how):
-    """function(), compiled as `jax.jit` is told and forgotten: what draws T5-small's parameters would take 180 MiB for as long as it is trained."""
-    compiled = jax.jit(function, **how)
+def once(function: Callable[[], Any], **options: Any) -> Any:
+    """Return function(), jitted with `options`, and discard the compiled program.
+
+    The program that initialises T5-small would otherwise occupy 180 MiB during the whole training.
+    """
+    compiled = jax.jit(function, **options)
     try:
         return compiled()
     finally:
-        compiled.clear_cache()  # pyright: ignore[reportAttributeAccessIssue] - not in jax.jit's declared type
+        compiled.clear_cache()  # pyright: ignore[reportAttributeAccessIssue] - not in jax.jit's type
 
 
-def check_batch(run, mesh):
-    """The rows must divide among micro-batches and devices."""
+def check_batch(run: Run, mesh: jax.sharding.Mesh) -> None:
+    """Raise ConfigError unless the rows of a batch divide among microbatches and devices."""
     shards = mesh.shape["data"] * mesh.shape["fsdp"]
     divisor, objective = run.train.microbatches * shards, run.data.objective
-    into = f"train.microbatches={run.train.microbatches} on data x fsdp = {shards} devices"
+    divisor_terms = f"train.microbatches={run.train.microbatches} on data x fsdp = {shards} devices"
     if not isinstance(objective, Mixed):
         if run.data.batch_size % divisor:
             raise ConfigError(
-                f"data.batch_size={run.data.batch_size} does not divide into {into}; it must be a multiple of {divisor}"
+                f"data.batch_size={run.data.batch_size} does not divide into {divisor_terms}; "
+                f"it must be a multiple of {divisor}"
             )
         return
     for name, rows in objective.rows(run.data.batch_size).items():
         if rows % divisor:
             raise ConfigError(
-                f"data.batch_size={run.data.batch_size} gives the part {name} {rows} rows, which do not divide into {into}: "
-                f"each part's rows must be a multiple of {divisor}"
+                f"data.batch_size={run.data.batch_size} gives the part {name} {rows} rows, which "
+                f"do not divide into {divisor_terms}: each part's rows must be a multiple of "
+                f"{divisor}"
             )

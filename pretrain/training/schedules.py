@@ -1,61 +1,93 @@
-"""Schedules: quantities that follow n, the number of finished updates; the learning rate is one of them.
+"""Schedules of the learning rate as functions of n, the number of finished updates.
 
-Every schedule takes n, an int or an integer array that may be traced, and the same four settings, and returns a float32 scalar:
+Every schedule takes n, an int or an integer array that may be traced, and the same four settings,
+and returns a float32 scalar:
 
-  peak          the largest value
-  warmup_steps  updates over which the value climbs
+  peak          largest value
+  warmup_steps  number of updates over which the value rises
   decay_steps   the update from which the value stays at its end
-  end_ratio     the end, as a share of the peak
+  end_ratio     the end value as a share of the peak
 
-The climb is (n + 1) / warmup_steps, so that neither the first nor the last update is wasted on a value of 0.
+The value rises as (n + 1) / warmup_steps, so that no update has a learning rate of 0.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 
 from pretrain.overrides import ConfigError
+from pretrain.schema import Optimizer
+
+Count = jax.typing.ArrayLike
+Schedule = Callable[[Count], jax.Array]
 
 
-def decay_linearly(n, *, peak, warmup_steps, decay_steps, end_ratio):
-    """Return the climb, then a straight line from the peak to its end (Devlin et al. 2018, A.2)."""
-    return _climb_and_fall(n, lambda left: left, peak, warmup_steps, decay_steps, end_ratio)
+def decay_linearly(
+    n: Count, *, peak: float, warmup_steps: int, decay_steps: int, end_ratio: float
+) -> jax.Array:
+    """Return the warmup, then a straight line to the end (Devlin et al. 2018, A.2)."""
+    return _climb_and_fall(
+        n, lambda remaining: remaining, peak, warmup_steps, decay_steps, end_ratio
+    )
 
 
-def decay_by_cosine(n, *, peak, warmup_steps, decay_steps, end_ratio):
-    """Return the climb, then half a cosine from the peak to its end (Loshchilov and Hutter 2017)."""
+def decay_by_cosine(
+    n: Count, *, peak: float, warmup_steps: int, decay_steps: int, end_ratio: float
+) -> jax.Array:
+    """Return the warmup, then half a cosine to the end (Loshchilov and Hutter 2017)."""
 
-    def bend(left):
-        return (1 - jnp.cos(jnp.pi * left)) / 2
+    def bend(remaining: jax.Array) -> jax.Array:
+        return (1 - jnp.cos(jnp.pi * remaining)) / 2
 
     return _climb_and_fall(n, bend, peak, warmup_steps, decay_steps, end_ratio)
 
 
-def _climb_and_fall(n, bend, peak, warmup_steps, decay_steps, end_ratio):
-    """Return the climb, then peak times `bend` of what is left: from 1 after it to 0 at `decay_steps`."""
+def _climb_and_fall(
+    n: Count,
+    bend: Callable[[jax.Array], jax.Array],
+    peak: float,
+    warmup_steps: int,
+    decay_steps: int,
+    end_ratio: float,
+) -> jax.Array:
+    """Return the warmup, then a decay along `bend`.
+
+    `bend` maps the remaining share of the decay, which falls from 1 to 0, to the share of the way
+    between end and peak.
+    """
     n = jnp.asarray(n, jnp.float32)
     warmup_steps = min(warmup_steps, decay_steps - 1)
-    climb = (n + 1) / max(warmup_steps, 1)
-    left = bend(jnp.maximum(decay_steps - n, 0) / (decay_steps - warmup_steps))
-    return peak * jnp.where(n < warmup_steps, climb, end_ratio + (1 - end_ratio) * left)
+    warmup = (n + 1) / max(warmup_steps, 1)
+    decay = bend(jnp.maximum(decay_steps - n, 0) / (decay_steps - warmup_steps))
+    return peak * jnp.where(n < warmup_steps, warmup, end_ratio + (1 - end_ratio) * decay)
 
 
-def decay_by_inverse_square_root(n, *, peak, warmup_steps, decay_steps, end_ratio):
-    """Return the climb, then peak * sqrt(warmup_steps / (n + 1)) without end (Vaswani et al. 2017, section 5.3).
+def decay_by_inverse_square_root(
+    n: Count, *, peak: float, warmup_steps: int, decay_steps: int, end_ratio: float
+) -> jax.Array:
+    """Return the warmup, then peak * sqrt(warmup_steps / (n + 1)) (Vaswani et al. 2017, 5.3).
 
-    The Transformer's peak is 1 / sqrt(D * warmup_steps), D being the model's width.
+    It has no end. The Transformer's peak is 1 / sqrt(D * warmup_steps) for a model of width D.
     """
     n = jnp.asarray(n, jnp.float32) + 1
     return peak * jnp.minimum(n / max(warmup_steps, 1), jax.lax.rsqrt(n / max(warmup_steps, 1)))
 
 
-def decay_by_rsqrt(n, *, peak, warmup_steps, decay_steps, end_ratio):
-    """Return peak / sqrt(max(n, warmup_steps)): constant at first, and no climb (Raffel et al. 2019, section 3.1.2)."""
+def decay_by_rsqrt(
+    n: Count, *, peak: float, warmup_steps: int, decay_steps: int, end_ratio: float
+) -> jax.Array:
+    """Return peak / sqrt(max(n, warmup_steps)) (Raffel et al. 2019, section 3.1.2).
+
+    It is constant at first, with no warmup.
+    """
     return peak * jax.lax.rsqrt(jnp.maximum(n, max(warmup_steps, 1)).astype(jnp.float32))
 
 
-# By the names that a configuration's `decay` has.
+# The keys are the values of an optimizer's `decay`.
 SCHEDULES = {
     "linear": decay_linearly,
     "cosine": decay_by_cosine,
@@ -64,15 +96,17 @@ SCHEDULES = {
 }
 
 
-def make_schedule(name, **settings):
-    """Return the function of n that `name` and the four settings describe. Raises ConfigError for an unknown name."""
+def make_schedule(name: str, **settings: float) -> Schedule:
+    """Return the schedule `name` with the four settings. Raises ConfigError for an unknown name."""
     if name not in SCHEDULES:
-        raise ConfigError(f"no schedule is named {name!r}; there are {', '.join(SCHEDULES)}")
+        raise ConfigError(
+            f"no schedule is named {name!r}; the schedules are {', '.join(SCHEDULES)}"
+        )
     return partial(SCHEDULES[name], **settings)
 
 
-def make_learning_rate(config, steps):
-    """Return the learning rate of an optimizer's configuration as a function of n, for a run of `steps`."""
+def make_learning_rate(config: Optimizer, steps: int) -> Schedule:
+    """Return the learning rate of an optimizer's configuration for a run of `steps`."""
     return make_schedule(
         config.decay,
         peak=config.learning_rate,

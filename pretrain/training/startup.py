@@ -1,9 +1,13 @@
-"""What a run checks, writes and prints before its first step."""
+"""Checks, files and printed lines of a run before its first step."""
+
+from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax
 import numpy as np
+from etils import epath
 
 from data.examples.example_store import open_source
 from data.mixed_stream import MixedStream, open_stream, split_stream
@@ -22,76 +26,19 @@ from pretrain.training.continuation import check_workdir, describe_rows, describ
 from pretrain.workdir.skipped_documents import check_left_out, write_left_out
 from pretrain.workdir.source_record import check_source, write_source
 
-FULL = 0.9  # share of the rows' places that hold a token: below it, whoever pads is told of packing
-
-
-def write_workdir(run, opened, workdir):
-    """What a run is told again by when it goes on, by the first process: each file or folder whole or not at all."""
-    write_left_out(opened.source, workdir)
-    write_source(opened.source.path, opened.fingerprint, workdir)
-    if jax.process_index():
-        return
-    write_atomically(workdir / "config.json", to_json(run))
-    for name, save in opened.source.encoding.artefacts.items():
-        if not (workdir / name).exists():
-            with replace_folder(workdir / name) as folder:
-                save(str(folder))
-
-
-def opening(run, opened, params, mesh, start, updates=0):
-    """What a person wants to know before waiting. start: steps that are done; updates: those of them that were not skipped."""
-    source, stream, heldout = opened.source, opened.stream, opened.heldout
-    size = sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(params))
-    axes = " x ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
-    lines = [
-        f"{type(run.model).__name__} of {size:,} parameters in float32, computed in {run.train.compute_dtype}, "
-        f"on {mesh.size} {mesh.devices.flat[0].device_kind} ({axes})",
-    ]
-    lines += [describe_reading(part, each, run) for part, each in split_stream(stream).items()]
-    if jax.process_count() > 1:
-        own = sum(hi - lo for lo, hi in local_rows(mesh, run.data.batch_size))
-        lines += [
-            f"{jax.process_count()} processes; this one builds {own} of {run.data.batch_size} rows of each batch"
-        ]
-    if (lost := told(source)) != told(None):
-        lines += [f"left out, for their bytes have changed: {lost}; see left_out.json"]
-    lines += [line for each in split_stream(stream).values() for line in describe_padding(each)]
-    lines += truncation_report.describe(stream)
-    lines += truncation_report.describe(heldout, "held out: ") if heldout else []
-    lines += [
-        f"kept whole: {path}, whose {size} does not divide by {axis}={mesh.shape[axis]}"
-        for path, size, axis in kept_whole(params, mesh)
-    ]
-    lines += filter(None, [malloc_advice.advice(mesh.devices.flat[0].platform)])
-    lines += describe_schedule(run, opened.before, updates) + describe_rows(stream, start)
-    return "\n".join(lines + ([f"continuing after step {start:,}"] if start else []))
-
-
-def describe_reading(part, stream, run):
-    """Return the line on what a run reads for an objective; part: its name in a mixture, or ""."""
-    size, steps = stream.data.batch_size, run.train.end
-    return (
-        f"{part + ': ' if part else ''}{stream.objective.name} on {stream.path}: {stream.rows:,} rows an epoch, {size} a step, "
-        f"{steps * size / stream.rows:.3g} epochs in {steps:,} steps"
-    )
-
-
-def describe_padding(stream):
-    """Return a line where much of the rows is padding that packing would fill."""
-    filled = getattr(stream.table, "filled", 1)
-    if getattr(stream.objective, "rows", None) != "documents" or filled >= FULL:
-        return []
-    return [
-        f"{1 - filled:.0%} of the rows is padding: data.objective.rows=packed puts several documents into one (docs/packing.md)"
-    ]
+FULL = 0.9  # share of tokens among the positions of all rows, below which packing is recommended
 
 
 @dataclasses.dataclass(frozen=True)
 class OpenedData:
-    """What a run reads.
+    """The data of a run.
 
-    fingerprint: of the source as it was written, whatever of it is left; heldout: None where nothing is evaluated; before: the
-    configuration of the run's last start in its workdir, or None.
+    Attributes:
+      source: without the damaged documents that the run skips.
+      fingerprint: of the source as it was written, including skipped documents.
+      stream: the training rows.
+      heldout: the held-out rows, or None if the run evaluates nothing.
+      before: the configuration of the last start in the workdir, or None.
     """
 
     source: Source
@@ -101,10 +48,14 @@ class OpenedData:
     before: Run | None = None
 
 
-def open_data(run, workdir, allow_changes, source=None):
-    """Return the `OpenedData` of a run: of `source`, or of the token store that the run names.
+def open_data(
+    run: Run, workdir: epath.Path, allow_changes: bool, source: Source | None = None
+) -> OpenedData:
+    """Open `source`, or the token store in `run.data.store`, and check that it fits the run.
 
-    Raises ConfigError where workdir, source and configuration do not fit each other, and ValueError where the source is damaged.
+    Raises:
+      ConfigError: workdir, source and configuration do not fit each other.
+      ValueError: the source is damaged.
     """
     before = check_workdir(run, workdir, allow_changes)
     source = source or open_source(run.data.store)
@@ -120,3 +71,85 @@ def open_data(run, workdir, allow_changes, source=None):
             source, run.data, split="heldout", seed=run.train.seed, evaluates=True
         )
     return OpenedData(source, fingerprint, stream, heldout, before)
+
+
+def write_workdir(run: Run, opened: OpenedData, workdir: epath.Path) -> None:
+    """Write the files that a resumed run is checked against.
+
+    The first process writes; each file or folder appears whole or not at all.
+    """
+    write_left_out(opened.source, workdir)
+    write_source(opened.source.path, opened.fingerprint, workdir)
+    if jax.process_index():
+        return
+    write_atomically(workdir / "config.json", to_json(run))
+    for name, save in opened.source.encoding.artefacts.items():
+        if not (workdir / name).exists():
+            with replace_folder(workdir / name) as folder:
+                save(str(folder))
+
+
+def opening(
+    run: Run,
+    opened: OpenedData,
+    params: Any,
+    mesh: jax.sharding.Mesh,
+    start: int,
+    updates: int = 0,
+) -> str:
+    """Return the lines that are printed before training.
+
+    Args:
+      params: shapes of the parameters.
+      start: number of finished steps.
+      updates: number of finished steps that were not skipped.
+    """
+    source, stream, heldout = opened.source, opened.stream, opened.heldout
+    num_params = sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(params))
+    axes = " x ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
+    lines = [
+        f"{type(run.model).__name__} with {num_params:,} float32 parameters, computed in "
+        f"{run.train.compute_dtype}, on {mesh.size} {mesh.devices.flat[0].device_kind} ({axes})",
+    ]
+    parts = split_stream(stream)
+    lines += [describe_reading(part, part_stream, run) for part, part_stream in parts.items()]
+    if jax.process_count() > 1:
+        own_rows = sum(hi - lo for lo, hi in local_rows(mesh, run.data.batch_size))
+        lines += [
+            f"{jax.process_count()} processes; this one builds {own_rows} of "
+            f"{run.data.batch_size} rows of each batch"
+        ]
+    if (skipped := told(source)) != told(None):
+        lines += [f"skipped because their bytes have changed: {skipped}; see left_out.json"]
+    lines += [line for part_stream in parts.values() for line in describe_padding(part_stream)]
+    lines += truncation_report.describe(stream)
+    lines += truncation_report.describe(heldout, "held out: ") if heldout else []
+    lines += [
+        f"not sharded: {path}, whose dimension of {size} does not divide by "
+        f"{axis}={mesh.shape[axis]}"
+        for path, size, axis in kept_whole(params, mesh)
+    ]
+    lines += filter(None, [malloc_advice.advice(mesh.devices.flat[0].platform)])
+    lines += describe_schedule(run, opened.before, updates) + describe_rows(stream, start)
+    return "\n".join(lines + ([f"continuing after step {start:,}"] if start else []))
+
+
+def describe_reading(part: str, stream: Stream, run: Run) -> str:
+    """Return a line on the rows of an objective. part: its name in a mixture, or ""."""
+    batch_size, steps = stream.data.batch_size, run.train.end
+    return (
+        f"{part + ': ' if part else ''}{stream.objective.name} on {stream.path}: "
+        f"{stream.rows:,} rows per epoch, {batch_size} per step, "
+        f"{steps * batch_size / stream.rows:.3g} epochs in {steps:,} steps"
+    )
+
+
+def describe_padding(stream: Stream) -> list[str]:
+    """Return a line that recommends packing, if much of the rows is padding."""
+    filled = getattr(stream.table, "filled", 1)
+    if getattr(stream.objective, "rows", None) != "documents" or filled >= FULL:
+        return []
+    return [
+        f"{1 - filled:.0%} of the rows is padding: data.objective.rows=packed puts several "
+        "documents into one row (docs/packing.md)"
+    ]

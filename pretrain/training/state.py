@@ -1,21 +1,30 @@
-"""What a run carries from step to step, and how it begins."""
+"""The state of a run between steps, and its initial value."""
+
+from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import flax.struct
 import jax
 import jax.numpy as jnp
+import optax
 
 from data.mixed import Mixed, map_shapes, split_objective
+from data.objectives.base import Objective
 
 
 class State(flax.struct.PyTreeNode):
-    """What a run carries from step to step.
+    """The state of a run between steps.
 
-    step: the number of finished updates, int32; params: float32; optimizer: its own state; variables: {collection: tree of arrays
-    [B, ...]}, what a model keeps of each row of a batch for the same row of the next; {} for a model that keeps nothing.
+    Attributes:
+      step: number of finished steps, int32 scalar.
+      params: float32.
+      optimizer: the optimizer's state.
+      variables: {collection: tree of arrays [B, ...]}, which a model passes from each row of a
+        batch to the same row of the next batch; {} for a model without such collections.
     """
 
     step: jax.Array
@@ -24,46 +33,56 @@ class State(flax.struct.PyTreeNode):
     variables: Any = flax.struct.field(default_factory=dict)
 
 
-def make_inputs(model, objective, batch_size):
-    """Return an empty batch, as far as the model's signature names its keys; of a mixture, of its first part."""
-    named = inspect.signature(type(model).__call__).parameters
-    first = next(iter(split_objective(objective).values()))
-    shapes = map_shapes(lambda shape, dtype: (shape, dtype), first, batch_size)
-    return {key: jnp.zeros(*shapes[key]) for key in shapes if key in named}
+def make_inputs(model: Any, objective: Objective | Mixed, batch_size: int) -> dict[str, jax.Array]:
+    """Return the arguments of the model's `__call__` for an empty batch.
 
-
-def init_params(model, objective, seed):
-    """Return fresh float32 parameters; a function of the model and the seed alone, on any mesh. Traceable.
-
-    The model is called with what its signature names of an empty batch.
+    The batch of a mixture of objectives is that of its first part.
     """
+    parameters = inspect.signature(type(model).__call__).parameters
+    first_objective = next(iter(split_objective(objective).values()))
+    shapes = map_shapes(lambda shape, dtype: (shape, dtype), first_objective, batch_size)
+    return {key: jnp.zeros(*shapes[key]) for key in shapes if key in parameters}
+
+
+def init_params(model: Any, objective: Objective | Mixed, seed: int) -> Any:
+    """Return fresh float32 parameters, a function of model and seed alone. Traceable."""
     key = jax.random.fold_in(jax.random.key(seed), 0)
     return model.init({"params": key}, **make_inputs(model, objective, 1))["params"]
 
 
-def init_variables(model, objective, batch_size):
-    """Return what a model keeps between steps before the first: zeros, in the collections that its class names as `collections`."""
+def init_variables(model: Any, objective: Objective | Mixed, batch_size: int) -> dict[str, Any]:
+    """Return zeros for the collections that the model's class names in `collections`."""
     names = getattr(model, "collections", ())
-    if not names or isinstance(objective, Mixed):  # whose batches do not go on
+    if not names or isinstance(objective, Mixed):  # The rows of a mixture do not continue.
         return {}
     init = partial(model.init, **make_inputs(model, objective, batch_size))
     shapes = jax.eval_shape(init, {"params": jax.random.key(0)})
     return {name: reset_variables(shapes[name]) for name in names}
 
 
-def reset_variables(variables):
-    """Return variables of these shapes as they are where nothing has been read: zeros."""
+def reset_variables(variables: Any) -> Any:
+    """Return zeros of the same shapes and dtypes: the variables before anything was read."""
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), variables)
 
 
-def init_state(model, objective, optimizer, seed, batch_size=1):
-    """The state before the first step. Traceable: `jax.eval_shape` of it costs nothing."""
+def init_state(
+    model: Any,
+    objective: Objective | Mixed,
+    optimizer: optax.GradientTransformation,
+    seed: int,
+    batch_size: int = 1,
+) -> State:
+    """Return the state before the first step. Traceable: `jax.eval_shape` of it costs no memory."""
     variables = init_variables(model, objective, batch_size)
     return start(init_params(model, objective, seed), optimizer, variables)
 
 
-def start(params, optimizer, variables=None):
-    """A state at step 0 with the given parameters."""
+def start(
+    params: Any,
+    optimizer: optax.GradientTransformation,
+    variables: Mapping[str, Any] | None = None,
+) -> State:
+    """Return a state at step 0 with the given parameters."""
     return State(
         step=jnp.zeros((), jnp.int32),
         params=params,

@@ -1,78 +1,95 @@
-"""One optimisation step, as a pure function of (state, batch), and one evaluation of a batch."""
+"""One training step and the evaluation of one batch, as pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 
 from pretrain.training.divergence import is_finite_step, tree_where, update_count
-from pretrain.training.losses import DEFAULT_OPTIONS
+from pretrain.training.losses import DEFAULT_OPTIONS, Loss, LossOptions, MixedLoss
 from pretrain.training.state import State
+
+# (params, variables, batch, totals, key) -> (gradients, (sums, new variables))
+GradientFn = Callable[..., tuple[Any, tuple[dict[str, jax.Array], Any]]]
 
 
 def make_step(
-    model,
-    loss,
-    optimizer,
-    rate,
+    model: Any,
+    loss: Loss | MixedLoss,
+    optimizer: optax.GradientTransformation,
+    rate: Callable[[Any], Any],
     *,
-    seed,
-    microbatches=1,
-    norm_factor=0.0,
-    norm_window=0,
-    options=DEFAULT_OPTIONS,
-):
-    """A pure `(state, batch) -> (state, metrics)`, to be jitted with shardings and a donated state.
+    seed: int,
+    microbatches: int = 1,
+    norm_factor: float = 0.0,
+    norm_window: int = 0,
+    options: LossOptions = DEFAULT_OPTIONS,
+) -> Callable[[State, Any], tuple[State, dict[str, jax.Array]]]:
+    """Return a pure function (state, batch) -> (state, metrics), to be jitted with a donated state.
 
-    model: a Linen module; loss: a `losses.Loss` or `losses.MixedLoss`; optimizer: an optax transformation; rate: its schedule, for the metrics;
-    norm_factor, norm_window: of `schema.Guard`; options: a `losses.LossOptions`.
-    The gradient is that of the loss over the whole batch, however many micro-batches compute it: the weights are summed over the
-    whole batch first, then sums add up. Randomness is a function of (seed, step, micro-batch). Metrics are float32 scalars.
-    What the model keeps of a row goes on in the same row of the next batch; no gradient passes from one to the other.
-    A step that `divergence.is_finite_step` does not take changes the step's number alone, and has 1 as its metric `skipped`.
+    The gradient is that of the loss over the whole batch, whatever the number of microbatches: the
+    weights are summed over the whole batch first, then sums are added up. Dropout is a function of
+    (seed, step, microbatch). Metrics are float32 scalars. The model's variables pass from each row
+    to the same row of the next batch, without a gradient. A step that `is_finite_step` rejects
+    changes nothing but the step number, and has the metric `skipped` = 1.
+
+    Args:
+      model: a Linen module.
+      loss: of the objective.
+      optimizer: updates the parameters.
+      rate: the optimizer's learning rate as a function of the update count, for the metrics.
+      seed: of the run.
+      microbatches: number of parts of the batch that are computed one after the other.
+      norm_factor: as in `schema.Guard`.
+      norm_window: as in `schema.Guard`.
+      options: of the loss.
     """
-
     part = make_gradient(model, loss, options)
 
-    def step(state, batch):
+    def step(state: State, batch: Any) -> tuple[State, dict[str, jax.Array]]:
         key = jax.random.fold_in(jax.random.key(seed), state.step + 1)  # 0 drew the parameters
         totals = {name: jnp.maximum(weight, 1.0) for name, weight in loss.totals(batch).items()}
-        given = state.params, state.variables, batch, totals, key
+        arguments = state.params, state.variables, batch, totals, key
         if microbatches == 1:
-            grads, (sums, variables) = part(*given)
+            grads, (sums, variables) = part(*arguments)
         else:
-            grads, (sums, variables) = accumulate(part, *given, microbatches)
-        moves, moments = optimizer.update(grads, state.optimizer, state.params)
+            grads, (sums, variables) = accumulate(part, *arguments, microbatches)
+        updates, opt_state = optimizer.update(grads, state.optimizer, state.params)
         means = {name: value / totals[name] for name, value in sums.items()}
         value, norm = loss.value(means), optax.tree.norm(grads)
-        taken = is_finite_step(value, norm, state.optimizer, norm_factor, norm_window)
+        is_taken = is_finite_step(value, norm, state.optimizer, norm_factor, norm_window)
         metrics = means | {
             "loss": value,
             "gradient_norm": norm,
-            "skipped": 1.0 - taken.astype(jnp.float32),
+            "skipped": 1.0 - is_taken.astype(jnp.float32),
             "learning_rate": jnp.asarray(
                 rate(update_count(state.optimizer, state.step)), jnp.float32
             ),
             "tokens": loss.count_tokens(batch),
         }
-        new = optax.apply_updates(state.params, moves), moments, variables
+        new = optax.apply_updates(state.params, updates), opt_state, variables
         old = state.params, state.optimizer, state.variables
-        params, moments, variables = tree_where(taken, new, old)
-        return State(state.step + 1, params, moments, variables), metrics
+        params, opt_state, variables = tree_where(is_taken, new, old)
+        return State(state.step + 1, params, opt_state, variables), metrics
 
     return step
 
 
-def make_gradient(model, loss, options):
-    """Return a pure `(params, variables, batch, totals, key) -> (gradients, (sums, what the model keeps))` of a share of the batch.
+def make_gradient(model: Any, loss: Loss | MixedLoss, options: LossOptions) -> GradientFn:
+    """Return a pure (params, variables, batch, totals, key) -> (gradients, (sums, new variables)).
 
-    totals: {name: weight of the whole batch}, by which the share's sums are divided.
+    The batch may be a microbatch. totals: {name: weight of the whole batch}; they divide the sums.
     """
 
-    def part(params, variables, batch, totals, key):
-        """(gradients, (sums, what the model keeps)) of one micro-batch's share of the loss."""
-
-        def objective(params):
-            found = loss.compute(
+    def part(
+        params: Any, variables: Any, batch: Any, totals: dict[str, jax.Array], key: jax.Array
+    ) -> tuple[Any, tuple[dict[str, jax.Array], Any]]:
+        def objective(params: Any) -> tuple[jax.Array, tuple[dict[str, jax.Array], Any]]:
+            output = loss.compute(
                 model,
                 params,
                 batch,
@@ -81,45 +98,64 @@ def make_gradient(model, loss, options):
                 options=options,
                 variables=variables,
             )
-            means = {name: found.sums[name] / totals[name] for name in loss.loss_terms}
-            return loss.value(means), (found.sums, found.variables)
+            means = {name: output.sums[name] / totals[name] for name in loss.loss_terms}
+            return loss.value(means), (output.sums, output.variables)
 
         return jax.grad(objective, has_aux=True)(params)
 
     return part
 
 
-def accumulate(part, params, variables, batch, totals, key, microbatches):
-    """(gradients, (sums, what the model keeps)) of all micro-batches, one after the other, in the memory of one: sums add up."""
+def accumulate(
+    part: GradientFn,
+    params: Any,
+    variables: Any,
+    batch: Any,
+    totals: dict[str, jax.Array],
+    key: jax.Array,
+    microbatches: int,
+) -> tuple[Any, tuple[dict[str, jax.Array], Any]]:
+    """Return (gradients, (sums, new variables)) of a batch, in the memory of one microbatch.
 
-    # Rows are dealt out in turn, so that each micro-batch is spread over all devices as the batch was.
-    def deal(x):
-        return x.reshape(-1, microbatches, *x.shape[1:]).swapaxes(0, 1)
-
-    def collect(x):
-        return x.swapaxes(0, 1).reshape(-1, *x.shape[2:])
-
-    def add(total, xs):
-        (rows, before), i = xs
-        grads, (sums, kept) = part(params, before, rows, totals, jax.random.fold_in(key, i))
-        return jax.tree.map(jnp.add, total, (grads, sums)), kept
-
-    dealt = jax.tree.map(deal, (batch, variables))
-    rows, before = jax.tree.map(lambda x: x[0], dealt)
-    grads, (sums, _) = jax.eval_shape(part, params, before, rows, totals, key)
-    zero = jax.tree.map(jnp.zeros_like, (grads, sums))
-    (grads, sums), kept = jax.lax.scan(add, zero, (dealt, jnp.arange(microbatches)))
-    return grads, (sums, jax.tree.map(collect, kept))
-
-
-def make_evaluation(model, loss, options=DEFAULT_OPTIONS):
-    """Return a pure `(params, batch) -> ({name: sum}, {name: weight}, rows)`, without dropout; a model that keeps a state begins anew.
-
-    rows: what `Loss.row_predictions` gives, or None.
+    The microbatches run one after the other; gradients and sums are added up. `part` computes one.
     """
 
-    def evaluation(params, batch):
-        found = loss.compute(model, params, batch, options=options)
-        return found.sums, loss.totals(batch), found.predictions
+    # Microbatch i takes every n-th row, so that it is sharded over all devices as the batch was.
+    def deal(x: jax.Array) -> jax.Array:
+        return x.reshape(-1, microbatches, *x.shape[1:]).swapaxes(0, 1)
+
+    def collect(x: jax.Array) -> jax.Array:
+        return x.swapaxes(0, 1).reshape(-1, *x.shape[2:])
+
+    def add(total: Any, xs: Any) -> tuple[Any, Any]:
+        (rows, old_variables), i = xs
+        microbatch_key = jax.random.fold_in(key, i)
+        grads, (sums, new_variables) = part(params, old_variables, rows, totals, microbatch_key)
+        return jax.tree.map(jnp.add, total, (grads, sums)), new_variables
+
+    split_inputs = jax.tree.map(deal, (batch, variables))
+    rows, old_variables = jax.tree.map(lambda x: x[0], split_inputs)
+    grads, (sums, _) = jax.eval_shape(part, params, old_variables, rows, totals, key)
+    zeros = jax.tree.map(jnp.zeros_like, (grads, sums))
+    (grads, sums), new_variables = jax.lax.scan(
+        add, zeros, (split_inputs, jnp.arange(microbatches))
+    )
+    return grads, (sums, jax.tree.map(collect, new_variables))
+
+
+def make_evaluation(
+    model: Any, loss: Loss | MixedLoss, options: LossOptions = DEFAULT_OPTIONS
+) -> Callable[[Any, Any], tuple[dict[str, jax.Array], dict[str, jax.Array], jax.Array | None]]:
+    """Return a pure (params, batch) -> ({name: sum}, {name: weight}, row predictions or None).
+
+    There is no dropout, and the model's variables begin at zero. The predictions are those of
+    `Loss.row_predictions`.
+    """
+
+    def evaluation(
+        params: Any, batch: Any
+    ) -> tuple[dict[str, jax.Array], dict[str, jax.Array], jax.Array | None]:
+        output = loss.compute(model, params, batch, options=options)
+        return output.sums, loss.totals(batch), output.predictions
 
     return evaluation

@@ -1,24 +1,31 @@
-"""What the rows of a part of a token store do not have of its text: told when a run begins, and when a checkpoint is scored."""
+"""How much text the rows of a split lack because it is longer than a row.
 
-from data.mixed_stream import split_stream
+It is reported at the start of training and when a checkpoint is evaluated.
+"""
+
+from data.mixed_stream import MixedStream, split_stream
+from data.pipeline import Stream
 
 
-def describe(stream, where=""):
-    """Return lines for a person, each of which begins with `where`; of a mixture those of its parts."""
-    return [line for each in split_stream(stream).values() for line in told(each, where)]
+def describe(stream: Stream | MixedStream, where: str = "") -> list[str]:
+    """Return a line for each kind of truncation, each with the prefix `where`."""
+    return [
+        line for part_stream in split_stream(stream).values() for line in told(part_stream, where)
+    ]
 
 
-def told(stream, where=""):
+def told(stream: Stream, where: str = "") -> list[str]:
+    """Return the lines of `describe` for one objective."""
     table, length = stream.table, getattr(stream.objective, "length", None)
     lines = []
-    if left_out := getattr(table, "left_out", 0):
-        lines.append(f"left out: {left_out:,} pairs that are longer than a row")
-    if cut := getattr(table, "cut", 0):
+    if num_skipped := getattr(table, "left_out", 0):
+        lines.append(f"skipped: {num_skipped:,} pairs that are longer than a row")
+    if num_cut := getattr(table, "cut", 0):
+        examples = getattr(table, "too_long", f"examples that are longer than a row of {length}")
+        lines.append(f"truncated: {num_cut:,} {examples}")
+    if num_missed := getattr(table, "missed", 0):
         lines.append(
-            f"cut: {cut:,} {getattr(table, 'too_long', f'examples that are longer than a row of {length}')}"
-        )
-    if missed := getattr(table, "missed", 0):
-        lines.append(
-            f"of these, {missed:,} words stand behind the end of a row: their tags are neither learned nor told"
+            f"{num_missed:,} words of these are beyond the end of a row: their tags are neither "
+            "learned nor predicted"
         )
     return [where + line for line in lines]

@@ -1,1 +1,1 @@
-"""All that reads or writes a run's folder."""
+"""The files of a run's working directory."""

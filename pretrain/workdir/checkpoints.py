@@ -1,146 +1,159 @@
-"""Checkpoints: Orbax writes and reads them; this layer says whether what was read is what was written.
+"""Checkpoints of a workdir: Orbax writes and reads them, and this module verifies what was read.
 
-Orbax restores flipped bits, another dtype and a half-fitting tree without a word (measured: 60 of 60 flips in random weights). So each
-checkpoint carries, beside its arrays, a record of every leaf (dtype, shape, fingerprint) with the configuration and the fingerprint of
-what the numbers in a batch mean (`data.source.Encoding`), and nothing is handed out that does not agree with it. A checkpoint that is proven damaged (evidence.py) is set aside and the
-one before it is used. Any other failed read stops with its own error and moves nothing.
+Orbax restores flipped bits, another dtype and a partly fitting tree without an error (measured: 60
+of 60 flips in random weights). So each checkpoint contains a record of every leaf (dtype, shape,
+fingerprint), of the configuration, and of the fingerprint of the data's encoding
+(`data.source.Encoding`). Nothing is returned that does not agree with the record. A checkpoint that
+is proven damaged (evidence.py) is moved to damaged/, and the previous one is used. Any other failed
+read raises its own error and moves nothing.
 
-    checkpoints/<step>/{params,optimizer}  arrays and inventory.json      checkpoints/<step>/record  JSON
-    checkpoints/<step>/variables           what the model keeps of the rows, where it keeps anything
+    checkpoints/<step>/{params,optimizer}  arrays and inventory.json
+    checkpoints/<step>/variables           the model's state between steps, if it has any
+    checkpoints/<step>/record              JSON
 """
 
 import os
-from functools import partial
+from collections.abc import Callable, Mapping
+from typing import Any, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-import orbax.checkpoint as ocp
 from etils import epath
 
-from pretrain.config import FORMAT, from_json, read_json, to_json
+from pretrain.config import Run, from_json, read_json
 from pretrain.distributed.fingerprints import leaves_of
 from pretrain.overrides import ConfigError
+from pretrain.schema import Checkpoint
+from pretrain.workdir import orbax_manager
 from pretrain.workdir.errors import DamagedCheckpoint, NotSaved, hush, writing
-from pretrain.workdir.evidence import arrays_handler, reading, same_verdict
-from pretrain.workdir.record import FILE, ITEMS, check_items, check_leaves, read_record, seal
+from pretrain.workdir.evidence import reading, same_verdict
+from pretrain.workdir.record import (
+    ITEMS,
+    TrainState,
+    check_items,
+    check_leaves,
+    compare_leaves,
+    make_record,
+    read_record,
+    seal,
+)
 from pretrain.workdir.retention import Retention
-
-# ---- saving and restoring ----------------------------------------------------
 
 
 class Checkpoints:
-    """The checkpoints of a workdir. A context manager: leaving it waits until what was being written is committed."""
+    """The checkpoints of a workdir. A context manager: leaving it waits until all are committed."""
 
-    def __init__(self, workdir, rule=None, read_only=False):
-        """rule: a `parts.Checkpoint` that says which of them stay; None deletes nothing."""
+    def __init__(
+        self, workdir: epath.PathLike, rule: Checkpoint | None = None, read_only: bool = False
+    ) -> None:
+        """Open the checkpoints; rule: which of them stay, None deletes nothing."""
         hush()
         self.workdir = epath.Path(workdir)
-        if "://" not in str(workdir):
-            self.workdir = epath.Path(
-                os.path.abspath(workdir)
-            )  # Orbax saves under absolute paths only
+        if "://" not in str(workdir):  # Orbax saves to absolute paths only
+            self.workdir = epath.Path(os.path.abspath(workdir))
         self.retention = Retention(rule, self.workdir) if rule else None
-        options = ocp.CheckpointManagerOptions(
-            preservation_policy=self.retention,
-            cleanup_tmp_directories=not read_only,
-            read_only=read_only,
-            create=not read_only,
-        )
-        handlers = {
-            "params": arrays_handler(),
-            "optimizer": arrays_handler(),
-            "variables": arrays_handler(),
-            "record": ocp.JsonCheckpointHandler(filename=FILE),
-        }
-        self.manager = ocp.CheckpointManager(
-            self.workdir / "checkpoints", options=options, item_handlers=handlers
+        self.manager = orbax_manager.open_manager(
+            self.workdir / "checkpoints", self.retention, read_only
         )
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind, error, trace):
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         try:
             with writing(self.manager.directory):
                 self.manager.close()
         except NotSaved:
-            if error is None:  # else it is told already, or follows from what is
+            if error is None:  # otherwise it was raised already, or follows from `error`
                 raise
 
-    def steps(self):
-        """The committed steps, newest first."""
+    def steps(self) -> list[int]:
+        """Return the committed steps, newest first."""
         return sorted(self.manager.all_steps(), reverse=True)
 
-    def save(self, state, run, encoding, *, rows=None, origin=None, scores=None, counts=None):
-        """Start saving a state; returns while it is being written, once the arrays may be donated.
+    def save(
+        self,
+        state: TrainState,
+        run: Run,
+        encoding: str,
+        *,
+        rows: int | Mapping[str, int] | None = None,
+        origin: Any = None,
+        scores: Mapping[str, float] | None = None,
+        counts: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Start saving a state; return while it is being written, once the arrays may be donated.
 
-        encoding: fingerprint of what the batches' numbers mean. rows: how many the run has read, of a mixture {part: number}: the next one is that of this number.
-        counts: {"guard", "stopping": their records}, JSON-like; scores: {name: value} of the held-out part, where this very state was scored.
+        Args:
+          encoding: fingerprint of the data's encoding.
+          rows: number of rows that the run has read; of a mixture {part: number}.
+          origin: where the first parameters come from, JSON.
+          scores: {name: value} of the held-out part, if it was evaluated with this very state.
+          counts: {"guard": JSON, "stopping": JSON}, records of the guard and of early stopping.
         """
         step = int(state.step)
-        record = {
-            "format": FORMAT,
-            "step": step,
-            "run": to_json(run),
-            "encoding": encoding,
-            "rows": rows or 0,
-            "origin": origin,
-            "scores": scores or {},
-            "guard": {},
-            "stopping": {},
-            "params": leaves_of(state.params),
-            "optimizer": leaves_of(state.optimizer),
-            "variables": leaves_of(state.variables),
-        } | (counts or {})
+        record = make_record(state, run, encoding, rows or 0, origin, scores or {}, counts or {})
         items = {name: getattr(state, name) for name in ITEMS if record[name]}
         if self.retention:
             self.retention.learn(self.steps(), self.scores)
             self.retention.note(step, record["scores"])
         with writing(self.manager.directory):
-            saved = self.manager.save(
-                step,
-                args=ocp.args.Composite(
-                    **{name: ocp.args.StandardSave(tree) for name, tree in items.items()},
-                    record=ocp.args.JsonSave(seal(record)),
-                ),
-            )
+            saved = orbax_manager.save_items(self.manager, step, items, seal(record))
         if not saved:
             raise OSError(
-                f"{self.workdir}/checkpoints/{step}: not saved; the newest step there is {self.manager.latest_step()}"
+                f"{self.workdir}/checkpoints/{step}: not saved; the newest step there is "
+                f"{self.manager.latest_step()}"
             )
 
-    def check(self):
-        """Raise what went wrong in the background, such as a full disk; costs nothing."""
+    def check(self) -> None:
+        """Raise NotSaved if a write failed in the background, such as on a full disk."""
         with writing(self.manager.directory):
             self.manager.check_for_errors()
 
-    def wait(self):
-        """Until everything is committed; raises what went wrong in the background."""
+    def wait(self) -> None:
+        """Wait until everything is committed; raise NotSaved as `check` does."""
         with writing(self.manager.directory):
             self.manager.wait_until_finished()
         self.check()
 
-    def record(self, step):
-        """The record of a step. Raises DamagedCheckpoint where it is missing or altered, NotRestored where it cannot be read."""
+    def record(self, step: int) -> dict[str, Any]:
+        """Return the record of a step.
+
+        Raises DamagedCheckpoint if it is missing or altered, NotRestored if it cannot be read.
+        """
         folder = self._folder(step)
         with reading(folder, {}):
             return read_record(folder)
 
-    def scores(self, step):
-        """The held-out scores in the record of a step; none where it is damaged, for then the step cannot be used either."""
+    def scores(self, step: int) -> dict[str, float]:
+        """Return the held-out scores in the record of a step; {} if the record is unusable."""
         try:
             return self.record(step).get("scores", {})
         except (DamagedCheckpoint, ConfigError):
             return {}
 
-    def restore(self, abstract, placed, encoding=None, report=print, before=None):
-        """The newest good state, placed as `placed` says, or None where there is no checkpoint at all.
+    def restore(
+        self,
+        abstract: TrainState,
+        placed: TrainState,
+        encoding: str | None = None,
+        report: Callable[[str], Any] = print,
+        before: int | None = None,
+    ) -> Any:
+        """Return the newest sound state, or None if there is no checkpoint at all.
 
-        abstract, placed: a State of shapes and one of shardings. before: of the steps before this one, or the oldest where there is none.
         Damaged steps are moved to <workdir>/damaged and reported.
-        Raises ConfigError where the checkpoint is sound but of another model, optimizer or encoding, DamagedCheckpoint where
-        there are checkpoints and none is sound, and NotRestored, before anything is moved, where one cannot be read for another cause.
+
+        Args:
+          abstract, placed: a state of shapes and dtypes, and one of shardings.
+          encoding: the fingerprint that the checkpoint's encoding must have; None accepts any.
+          report: receives a line for each damaged step.
+          before: considers only earlier steps, or the oldest step if there is no earlier one.
+
+        Raises:
+          ConfigError: the checkpoint is of another model, optimizer or encoding.
+          DamagedCheckpoint: there are checkpoints, and all are damaged.
+          NotRestored: one cannot be read for another reason; nothing was moved.
         """
         steps = self.steps()
         if before is not None:
@@ -150,124 +163,119 @@ class Checkpoints:
                 return self._restore_step(step, abstract, placed, encoding)
             except DamagedCheckpoint as error:
                 report(
-                    f"checkpoint {step} is damaged and is set aside in {self.workdir}/damaged: {error}"
+                    f"checkpoint {step} is damaged and is set aside in {self.workdir}/damaged: "
+                    f"{error}"
                 )
                 self._set_aside(step)
         if steps:
             raise DamagedCheckpoint(
-                f"{self.workdir}: none of the checkpoints {steps} is sound; they lie in damaged/"
+                f"{self.workdir}: none of the checkpoints {steps} is sound; they are in damaged/"
             )
         return None
 
-    def _restore_step(self, step, abstract, placed, encoding):
+    def _restore_step(
+        self, step: int, abstract: TrainState, placed: TrainState, encoding: str | None
+    ) -> TrainState:
         with same_verdict():
             record = self.record(step)
             if encoding is not None and record["encoding"] != encoding:
                 raise ConfigError(
-                    f"{self.workdir}: checkpoint {step} was trained on data of another encoding (another vocabulary, or other labels) than the run's: "
-                    f"fingerprint {encoding}, recorded {record['encoding']}"
+                    f"{self.workdir}: checkpoint {step} was trained on data of another encoding "
+                    "(another vocabulary, or other labels) than the run's: fingerprint "
+                    f"{encoding}, recorded {record['encoding']}"
                 )
-            target = jax.tree.map(_target, abstract, placed)
+            target = jax.tree.map(orbax_manager.make_target, abstract, placed)
             names = check_items(record, abstract)
             items = self._read_arrays(step, record, {name: getattr(target, name) for name in names})
         self._compare(step, items, record)
         count = jax.device_put(np.asarray(step, np.int32), placed.step)
-        zeros = jax.tree.map(_make_zeros, abstract.variables, placed.variables)
+        zeros = jax.tree.map(orbax_manager.make_zeros, abstract.variables, placed.variables)
         return abstract.replace(step=count, **{"variables": zeros} | dict(items))
 
-    def restore_params(self, step, place):
-        """(record, parameters) of one step; `place(path, shape)` gives each parameter's sharding, None its default. Raises as `restore`."""
+    def restore_params(
+        self, step: int, place: orbax_manager.Place
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return (record, parameters) of a step; `place` chooses shardings. Raises as `restore`."""
         with same_verdict():
             record = self.record(step)
-            target = {}
-            for path, (dtype, shape, _) in record["params"].items():
-                node = target
-                *parents, name = path.split("/")
-                for parent in parents:
-                    node = node.setdefault(parent, {})
-                node[name] = jax.ShapeDtypeStruct(
-                    tuple(shape), jnp.dtype(dtype), sharding=place(path, tuple(shape))
-                )
+            target = orbax_manager.make_tree_target(record["params"], place)
             items = self._read_arrays(step, record, {"params": target})
         self._compare(step, items, record)
         return record, items["params"]
 
-    def restore_optimizer(self, step, abstract):
-        """Return the whole state of the optimizer of one step on the first device; abstract: a tree of its shapes. Raises as `restore`."""
+    def restore_optimizer(self, step: int, abstract: Any) -> Any:
+        """Return the optimizer state of a step, of these shapes, on the first device."""
         placed = jax.sharding.SingleDeviceSharding(jax.devices()[0])
         with same_verdict():
             record = self.record(step)
             check_leaves(record["optimizer"], abstract, "optimizer's values")
-            target = jax.tree.map(lambda leaf: _target(leaf, placed), abstract)
+            target = jax.tree.map(lambda leaf: orbax_manager.make_target(leaf, placed), abstract)
             items = self._read_arrays(step, record, {"optimizer": target})
         self._compare(step, items, record)
         return items["optimizer"]
 
-    def _read_arrays(self, step, record, targets):
-        """{item: its tree} by Orbax; targets: {item: tree of shapes and shardings}."""
+    def _read_arrays(self, step: int, record: dict[str, Any], targets: dict[str, Any]) -> Any:
+        """Return {item: tree}; targets: {item: tree of shapes, dtypes and shardings}."""
         with reading(self._folder(step), {item: record[item] for item in targets}):
-            return self.manager.restore(
-                step,
-                args=ocp.args.Composite(
-                    **{item: ocp.args.StandardRestore(target) for item, target in targets.items()}
-                ),
-            )
+            return orbax_manager.restore_items(self.manager, step, targets)
 
-    def _compare(self, step, items, record):
-        """Raise DamagedCheckpoint where a leaf is not what was saved. The fingerprints are of whole arrays: all processes see the same."""
+    def _compare(self, step: int, items: Any, record: dict[str, Any]) -> None:
+        """Raise DamagedCheckpoint if a leaf of `items`, {item: tree}, is not what was saved.
+
+        Fingerprints are of whole arrays, so all processes find the same.
+        """
         for item in items:
             with reading(self._folder(step), {item: record[item]}):
-                seen = leaves_of(items[item])
-            for path, row in seen.items():
-                if row != record[item][path]:
-                    raise DamagedCheckpoint(
-                        f"{path} is not what was saved (fingerprint {row[2]}, recorded {record[item][path][2]})"
-                    )
+                leaves = leaves_of(items[item])
+            compare_leaves(leaves, record[item])
 
-    def _folder(self, step):
+    def _folder(self, step: int) -> epath.Path:
         return self.workdir / "checkpoints" / str(step)
 
-    def _set_aside(self, step):
+    def _set_aside(self, step: int) -> None:
+        """Move the folder of a damaged step to damaged/, by process 0, and let Orbax list again."""
         if jax.process_index() == 0:
-            aside = self.workdir / "damaged"
-            aside.mkdir(exist_ok=True)
-            names = (aside / (f"{step}" if not n else f"{step}.{n}") for n in range(1000))
-            self._folder(step).rename(next(path for path in names if not path.exists()))
+            orbax_manager.move_aside(self._folder(step), self.workdir / "damaged")
         self.manager.reload()
 
 
-def _make_zeros(leaf, sharding):
-    return jax.jit(partial(jnp.zeros, leaf.shape, leaf.dtype), out_shardings=sharding)()
+# ---- for the other commands --------------------------------------------------
 
 
-def _target(leaf, sharding):
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
-
-
-# ---- for the other verbs -----------------------------------------------------
-
-
-def read_run(workdir):
-    """The configuration of a workdir. Raises FileNotFoundError where `workdir` is none."""
+def read_run(workdir: epath.PathLike) -> Run:
+    """Return the configuration of a workdir. Raises FileNotFoundError if it is not a workdir."""
     path = epath.Path(workdir) / "config.json"
     if not path.exists():
         raise FileNotFoundError(
-            f"{workdir}: not a workdir (it has no config.json); `train --workdir` and `import --workdir` make one"
+            f"{workdir}: not a workdir (it has no config.json); `train --workdir` and "
+            "`import --workdir` make one"
         )
     return read_json(path)
 
 
-def restore_params(workdir, step=None, place=None, report=print):
-    """(run, step, parameters) of the newest good checkpoint of a workdir, or of `step`; float32 arrays in a nested dict.
+def restore_params(
+    workdir: epath.PathLike,
+    step: int | None = None,
+    place: orbax_manager.Place | None = None,
+    report: Callable[[str], Any] = print,
+) -> tuple[Run, int, dict[str, Any]]:
+    """Return (run, step, float32 parameters) of a checkpoint; nothing in the workdir is changed.
 
-    place(path, shape) -> sharding, by default the first device. Nothing in the workdir is changed.
-    Raises FileNotFoundError where there is no such checkpoint, DamagedCheckpoint where there is no sound one, NotRestored where one
-    cannot be read and nothing proves that it is damaged.
+    Args:
+      step: the step of the checkpoint; None: the newest sound one.
+      place: (path, shape) -> sharding of a parameter; None: the first device.
+      report: receives a line for each damaged checkpoint that is passed over.
+
+    Raises:
+      FileNotFoundError: there is no such checkpoint.
+      DamagedCheckpoint: there is no sound one.
+      NotRestored: one cannot be read, and nothing proves that it is damaged.
     """
     workdir = epath.Path(workdir)
     if not (workdir / "checkpoints").is_dir():
         raise FileNotFoundError(
-            f"{workdir}: not a workdir (it has no checkpoints/); `train --workdir` and `import --workdir` make one"
+            f"{workdir}: not a workdir (it has no checkpoints/); `train --workdir` and "
+            "`import --workdir` make one"
         )
     place = place or (lambda path, shape: jax.sharding.SingleDeviceSharding(jax.devices()[0]))
     with Checkpoints(workdir, read_only=True) as checkpoints:
@@ -279,11 +287,8 @@ def restore_params(workdir, step=None, place=None, report=print):
         for candidate in steps if step is None else [step]:
             try:
                 record, params = checkpoints.restore_params(candidate, place)
-                return (
-                    from_json(record["run"], where=f"{workdir}, step {candidate}"),
-                    candidate,
-                    params,
-                )
+                run = from_json(record["run"], where=f"{workdir}, step {candidate}")
+                return run, candidate, params
             except DamagedCheckpoint as error:
                 if step is not None:
                     raise DamagedCheckpoint(

@@ -1,17 +1,24 @@
-"""On what a run was computed: a line for each of its starts in `environment.jsonl`, so that its speed can be judged afterwards.
+"""The hardware and software of a run: one line for each of its starts in `environment.jsonl`.
 
-flops_per_step are matmul FLOPs that the step needs; peak_flops those that all devices of the mesh can do a second (null where it is not known).
+The report of a run needs it to judge the speed. `flops_per_step` counts the matmul FLOPs of a step;
+`peak_flops` is the peak of all devices of the mesh together, in FLOP/s, and null if unknown.
 """
+
+from __future__ import annotations
 
 import os
 import platform
 import time
 from importlib import metadata
+from typing import TYPE_CHECKING, Any
 
 from etils import epath
 
 from data.corpus.json_lines import format_json_lines, parse_json_lines
 from data.store.atomic import write_atomically
+
+if TYPE_CHECKING:
+    from jax.sharding import Mesh
 
 NAME = "environment.jsonl"
 PACKAGES = (
@@ -28,8 +35,18 @@ PACKAGES = (
 )
 
 
-def note(workdir, step, mesh, processes, flops_per_step, peak_flops):
-    """Add the line of a start that goes on behind `step`; those of starts from there on left no step."""
+def note(
+    workdir: epath.PathLike,
+    step: int,
+    mesh: Mesh,
+    processes: int,
+    flops_per_step: float,
+    peak_flops: float | None,
+) -> None:
+    """Add the line of a start that continues after `step`.
+
+    Lines of earlier starts at this step or later are dropped: no step of theirs remains.
+    """
     path = epath.Path(workdir) / NAME
     device = mesh.devices.flat[0]
     line = {
@@ -47,12 +64,15 @@ def note(workdir, step, mesh, processes, flops_per_step, peak_flops):
         "python": platform.python_version(),
         "packages": {name: version for name in PACKAGES if (version := _version(name))},
     }
-    lines = [*(one for one in read(workdir) if one["step"] < step), line]
+    lines = [*(earlier for earlier in read(workdir) if earlier["step"] < step), line]
     write_atomically(path, format_json_lines(lines))
 
 
-def read(workdir):
-    """The lines of a workdir, in the order of their steps; none where there is no file, or none that can be read: only a report lacks it."""
+def read(workdir: epath.PathLike) -> list[dict[str, Any]]:
+    """Return the lines of a workdir, in the order of their steps.
+
+    The list is empty if there is no file, or an unreadable one: only reports use it.
+    """
     path = epath.Path(workdir) / NAME
     if not path.exists():
         return []
@@ -60,11 +80,12 @@ def read(workdir):
         lines = parse_json_lines(path.read_text())
         return [line for line in lines if isinstance(line["step"], int)]
     except (ValueError, TypeError, KeyError):
-        print(f"{path} cannot be read; it begins anew")
+        print(f"{path} cannot be read; a new file is started")
         return []
 
 
-def _version(name):
+def _version(name: str) -> str | None:
+    """Return the installed version of a package, None if it is not installed."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

@@ -1,16 +1,19 @@
-"""What reading and writing a workdir raises, and how little of it a person has to see."""
+"""The errors of reading and writing a workdir, and a filter for the logs of the libraries below."""
 
 import contextlib
 import inspect
 import logging
 import sys
 import traceback
+from collections.abc import Iterator
+from typing import Any
 
 from absl import logging as absl_logging
+from etils import epath
 
 
 class DamagedCheckpoint(OSError):
-    """What was read is not what was written. Raised with proof only: see evidence.py."""
+    """The data read is not the data written. Raised only with proof: see evidence.py."""
 
 
 class NotRestored(OSError):
@@ -22,52 +25,62 @@ class NotSaved(OSError):
 
 
 @contextlib.contextmanager
-def writing(folder):
-    """Whatever Orbax and TensorStore raise while they write, under one name that says which folder and what to do."""
+def writing(folder: epath.PathLike) -> Iterator[None]:
+    """Raise any error of the block as NotSaved, with the folder, the cause and the remedy.
+
+    Orbax and TensorStore raise many types of errors when they cannot write.
+    """
     try:
         yield
     except Exception as error:
         raise NotSaved(
-            f"{folder}: a checkpoint was not saved ({reason(error)}); those before it are as they were. Mend it, and give the same words again"
+            f"{folder}: a checkpoint was not saved ({reason(error)}). Earlier checkpoints are "
+            "unchanged. Remove the cause, and give the same command again."
         ) from error
 
 
-def hush():
-    """Keep Orbax from telling each failed read and write of its own, sixty lines each: what is raised is enough.
+def hush() -> None:
+    """Silence the logs of Orbax for each failed read and write; the raised error is enough.
 
-    It logs them from its threads and tasks; and where one read or write fails it abandons the others, whose coroutines complain when they
-    are collected, and whose threads call back into an event loop that is closed by then.
+    Orbax logs such errors, sixty lines each, from its threads and tasks. When one read or write
+    fails, it abandons the others: their coroutines complain when they are garbage-collected, and
+    their threads call back into an event loop that is closed.
     """
-    absl_logging.set_verbosity(absl_logging.ERROR)  # it reports each of its threads as a warning
+    absl_logging.set_verbosity(absl_logging.ERROR)  # Orbax reports each of its threads as a warning
     absl_logging.get_absl_logger().addFilter(_not_of_orbax)  # the same filter is added only once
     logging.getLogger("asyncio").addFilter(_not_of_orbax)
-    usual = sys.unraisablehook
-    if not getattr(usual, "hushed", False):
+    previous_hook = sys.unraisablehook
+    if not getattr(previous_hook, "hushed", False):
 
-        def hook(unraisable):
+        def hook(unraisable: Any) -> None:
             if not _abandoned(unraisable):
-                usual(unraisable)
+                previous_hook(unraisable)
 
-        hook.hushed = True
+        hook.hushed = True  # pyright: ignore[reportFunctionMemberAccess]  # a mark for the next call
         sys.unraisablehook = hook
 
 
-def _not_of_orbax(entry):
-    """Also of futures that it was given and nobody waits for any more: the error names its folder or TensorStore's format, or passed through it."""
-    _, error, trace = entry.exc_info or (None, "", None)
+def _not_of_orbax(record: logging.LogRecord) -> bool:
+    """Return whether a log record comes from neither Orbax nor TensorStore.
+
+    It comes from them if the file that logs it, the message, the error or the traceback names one
+    of the two or TensorStore's file format. This includes futures that nobody waits for any more.
+    """
+    _, error, trace = record.exc_info or (None, "", None)
     files = (frame.f_code.co_filename for frame, _ in traceback.walk_tb(trace))
-    said = " ".join((entry.pathname, entry.getMessage(), str(error), *files))
-    return not any(word in said for word in ("orbax", "tensorstore", "OCDBT"))
+    text = " ".join((record.pathname, record.getMessage(), str(error), *files))
+    return not any(name in text for name in ("orbax", "tensorstore", "OCDBT"))
 
 
-def _abandoned(unraisable):
+def _abandoned(unraisable: Any) -> bool:
+    """Return whether an unraisable error is of a read or write that Orbax abandoned."""
     if inspect.iscoroutine(unraisable.object):
         return "orbax" in unraisable.object.cr_code.co_filename
     return unraisable.object is None and str(unraisable.exc_value) == "Event loop is closed"
 
 
-def reason(error):
-    """One line: what happened at the bottom, such as the file that is not there, not what was said about it on the way up."""
+def reason(error: BaseException) -> str:
+    """Return one line that describes the root cause of an error, such as a missing file."""
     while error.__cause__ is not None:
         error = error.__cause__
     text = (
@@ -75,6 +88,6 @@ def reason(error):
         .split(" [tensorstore_spec")[0]
         .split(" [source locations")[0]
     )
-    if len(text) > 300:  # the cause stands at the end, such as "No space left on device"
+    if len(text) > 300:  # the cause is at the end, such as "No space left on device"
         text = f"{text[:140]} ... {text[-150:]}"
     return f"{type(error).__name__}: {text}"

@@ -1,18 +1,22 @@
-"""Proof that a committed checkpoint is damaged, found in its files and not in the error that a library raised.
+"""Proof that a committed checkpoint is damaged, found in its files and not in an error's text.
 
-A read that fails may be damage, or a permission, exhausted memory, a network, a bug. Only the first may cost a checkpoint, and error
-texts do not tell them apart. So after a failed read the files are examined again. Damage is proven by
+A failed read may mean damage, or a permission, exhausted memory, a network error or a bug. Only
+damage may cost a checkpoint, and error texts do not tell the causes apart. So after a failed read
+the files are examined again. Damage is proven by
 
-- a file that the inventory names and that is missing, has another size, or another checksum;
-- an array that TensorStore cannot decode though every file can be read to its end;
+- a file of the inventory that is missing, or has another size or checksum;
+- an array that TensorStore cannot decode although every file can be read to its end;
 - an array whose fingerprint is not the recorded one.
 
-Orbax's descriptions are in the inventory with their CRC32C, array data with their size alone: they would have to be read back at each save.
+The inventory has the CRC32C of Orbax's metadata, but only the size of array data: its checksum
+would cost reading the data back at each save.
 """
 
 import contextlib
 import itertools
 import json
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import google_crc32c
 import jax
@@ -27,17 +31,15 @@ from pretrain.workdir.record import is_sealed, seal
 
 INVENTORY = "inventory.json"
 REQUIRED = ("_METADATA", "manifest.ocdbt")  # without an inventory, such as one that was deleted
-BLOCK = 1 << 24
-# How TensorStore begins its message for bytes that it has read and cannot decode. NOT_FOUND is missing on purpose: missing files are
-# found by the inventory, and an array that is looked up by a wrong name proves nothing.
+BLOCK = 1 << 24  # [bytes] read at once
+# Beginnings of TensorStore's messages for bytes that it read and cannot decode. NOT_FOUND is not
+# among them: the inventory finds missing files, and an array looked up by a wrong name proves
+# nothing.
 UNDECODABLE = ("DATA_LOSS", "OUT_OF_RANGE")
-CODEC_ERRORS = (
-    "Zstd",
-    "ZSTD",
-)  # with FAILED_PRECONDITION or INVALID_ARGUMENT, which have other causes too
-VERDICT_WAIT = (
-    360  # seconds: a process that waits in Orbax's barrier for one that failed does so for 300
-)
+# In messages of FAILED_PRECONDITION or INVALID_ARGUMENT, which have other causes too.
+CODEC_ERRORS = ("Zstd", "ZSTD")
+# [seconds] A process may wait 300 s in Orbax's barrier for another one that failed.
+VERDICT_WAIT = 360
 _attempts = itertools.count()
 
 
@@ -45,10 +47,14 @@ _attempts = itertools.count()
 
 
 @contextlib.contextmanager
-def reading(step_folder, recorded):
-    """Raise what libraries and the system raise in the block as DamagedCheckpoint with proof, else as NotRestored.
+def reading(step_folder: epath.Path, recorded: Mapping[str, Any]) -> Iterator[None]:
+    """Raise an error of the block as DamagedCheckpoint if there is proof, else as NotRestored.
 
-    recorded: as in `find_damage`. ConfigError passes, and so does what is no Exception, such as Ctrl-C.
+    ConfigError passes, and so does what is not an Exception, such as KeyboardInterrupt.
+
+    Args:
+      step_folder: the folder of the step.
+      recorded: the leaves to examine, as in `find_damage`.
     """
     try:
         yield
@@ -57,24 +63,25 @@ def reading(step_folder, recorded):
     except Exception as error:
         try:
             proof, unread = find_damage(step_folder, recorded), ""
-        except (
-            Exception
-        ) as refused:  # the examination meets the same cause, or one of its own: no proof
-            proof, unread = None, f", and its files could not be examined ({reason(refused)})"
-            unread = "" if reason(refused) == reason(error) else unread
+        except Exception as second:  # the same cause or another one: no proof
+            proof, unread = None, ""
+            if reason(second) != reason(error):
+                unread = f", and its files could not be examined ({reason(second)})"
         if proof:
             raise DamagedCheckpoint(proof) from error
         raise NotRestored(
-            f"{step_folder}: the checkpoint was not restored ({reason(error)}){unread}. Nothing proves that it is damaged, so nothing was "
-            "moved or changed. Remove the cause, and give the same command again."
+            f"{step_folder}: the checkpoint was not restored ({reason(error)}){unread}. Nothing "
+            "proves that it is damaged, so nothing was moved or changed. Remove the cause, and "
+            "give the same command again."
         ) from error
 
 
 @contextlib.contextmanager
-def same_verdict():
-    """Leave the block in all processes of a run alike: what is damaged for one is damaged for all, and where one stops, all stop.
+def same_verdict() -> Iterator[None]:
+    """Leave the block in the same way in all processes of a run.
 
-    Raises DamagedCheckpoint or NotRestored with another process's words where this one has read its part.
+    If a checkpoint is damaged for one process, all raise DamagedCheckpoint. If one process raises
+    another error, the others raise NotRestored with its description.
     """
     if jax.process_count() == 1 or processes.client() is None:
         yield
@@ -104,15 +111,16 @@ def same_verdict():
 # ---- the files ---------------------------------------------------------------
 
 
-def arrays_handler():
-    """Return Orbax's handler of a tree of arrays, which also writes the inventory, just before the folder gets its final name.
+def arrays_handler() -> ocp.StandardCheckpointHandler:
+    """Return Orbax's handler of a tree of arrays, extended to write the inventory.
 
-    A subclass would need save and restore arguments of its own, and Orbax alone could not read the checkpoint any more.
+    It writes the inventory just before the folder gets its final name. A subclass would need save
+    and restore arguments of its own, and Orbax alone could no longer read the checkpoint.
     """
     handler = ocp.StandardCheckpointHandler()
     finalize = handler.finalize
 
-    def finalize_and_list(directory):
+    def finalize_and_list(directory: epath.Path) -> None:
         finalize(directory)
         write_inventory(epath.Path(directory))
 
@@ -120,8 +128,8 @@ def arrays_handler():
     return handler
 
 
-def write_inventory(folder):
-    """Write the size of each file in `folder`, and the CRC32C of those that hold no array data."""
+def write_inventory(folder: epath.Path) -> None:
+    """Write the size of each file in a folder, and the CRC32C of those without array data."""
     files = {
         name: [path.stat().length, None if _holds_arrays(name) else _crc32c(path)]
         for name, path in _files(folder)
@@ -129,11 +137,16 @@ def write_inventory(folder):
     (folder / INVENTORY).write_text(json.dumps(seal({"files": files})))
 
 
-def find_damage(step_folder, recorded) -> str | None:
-    """Return what proves that a committed step is damaged, or None without proof.
+def find_damage(step_folder: epath.Path, recorded: Mapping[str, Any]) -> str | None:
+    """Return the proof that a committed step is damaged, or None without proof.
 
-    recorded: {item: {path: [dtype, shape, fingerprint]}} of the items to examine, such as params. Raises OSError where the system refuses
-    to list or read a file, which is no proof, and ValueError where TensorStore fails for another reason than the bytes.
+    Args:
+      step_folder: the folder of the step.
+      recorded: {item: {path: [dtype, shape, fingerprint]}} of the items to examine, e.g. params.
+
+    Raises:
+      OSError: the system refuses to list or read a file, which is no proof.
+      ValueError: TensorStore fails for another reason than the bytes.
     """
     for item, leaves in recorded.items():
         folder = step_folder / item
@@ -144,7 +157,8 @@ def find_damage(step_folder, recorded) -> str | None:
     return None
 
 
-def _compare_inventory(folder):
+def _compare_inventory(folder: epath.Path) -> str | None:
+    """Return how the files of a folder differ from its inventory, None if they agree."""
     found = {name: (path, _read_to_end(path)) for name, path in _files(folder)}
     if (inventory := _read_inventory(folder)) is None:
         return next((f"{name} is missing" for name in REQUIRED if name not in found), None)
@@ -159,8 +173,8 @@ def _compare_inventory(folder):
     return None
 
 
-def _read_inventory(folder):
-    """{file: [size, CRC32C or None]}, or None where there is no sound inventory to compare with."""
+def _read_inventory(folder: epath.Path) -> dict[str, Any] | None:
+    """Return {file: [size, CRC32C or None]}, or None if there is no sound inventory."""
     try:
         sealed = json.loads((folder / INVENTORY).read_bytes())
     except (FileNotFoundError, ValueError):
@@ -168,37 +182,41 @@ def _read_inventory(folder):
     return sealed["record"]["files"] if is_sealed(sealed) else None
 
 
-def _decode(folder, leaves):
-    """Read each array by TensorStore alone, one after the other, chunk by chunk, and compare its fingerprint."""
+def _decode(folder: epath.Path, leaves: Mapping[str, Any]) -> str | None:
+    """Read the arrays with TensorStore alone; return the first one that is damaged, or None.
+
+    The arrays are read one after the other, chunk by chunk, and compared by fingerprint.
+    """
     import tensorstore
 
     context = tensorstore.Context({"file_io_concurrency": {"limit": 1}})
-    base = (
-        str(folder) + "/" if "://" in str(folder) else {"driver": "file", "path": str(folder) + "/"}
-    )
+    base: Any = f"{folder}/"
+    if "://" not in base:
+        base = {"driver": "file", "path": base}
     for path, (dtype, shape, recorded) in leaves.items():
         kvstore = {"driver": "ocdbt", "base": base, "path": path.replace("/", ".") + "/"}
+        spec: Any = {"driver": "zarr", "kvstore": kvstore}
+        fingerprint = None
         try:
-            store = tensorstore.open(
-                {"driver": "zarr", "kvstore": kvstore}, context=context, open=True, read=True
-            ).result()
-            seen = (
-                _fingerprint(store, shape)
-                if str(store.dtype.name) == dtype and list(store.shape) == shape
-                else None
-            )
+            store = tensorstore.open(spec, context=context, open=True, read=True).result()
+            if str(store.dtype.name) == dtype and list(store.shape) == shape:
+                fingerprint = _fingerprint(store, shape)
         except ValueError as error:
             text = str(error)
-            if text.startswith(UNDECODABLE) or any(word in text for word in CODEC_ERRORS):
-                return f"{path} cannot be decoded ({text.split(' [tensorstore_spec')[0].split(' [source locations')[0][:300]})"
+            if text.startswith(UNDECODABLE) or any(codec in text for codec in CODEC_ERRORS):
+                cause = text.split(" [tensorstore_spec")[0].split(" [source locations")[0]
+                return f"{path} cannot be decoded ({cause[:300]})"
             raise
-        if seen is not None and seen != recorded:
-            return f"{path} is not what was saved (fingerprint {seen}, recorded {recorded})"
+        if fingerprint is not None and fingerprint != recorded:
+            return f"{path} is not what was saved (fingerprint {fingerprint}, recorded {recorded})"
     return None
 
 
-def _fingerprint(store, shape):
-    """As `fingerprints.fingerprint`, on the host and with one chunk in memory at a time."""
+def _fingerprint(store: Any, shape: list[int]) -> int:
+    """Return the `fingerprints.fingerprint` of an array, computed on the host.
+
+    Only one chunk is in memory at a time.
+    """
     chunk, total = store.chunk_layout.read_chunk.shape or (), 0  # None for a scalar
     for corner in np.ndindex(*(-(-size // step) for size, step in zip(shape, chunk))):
         begin = [number * step for number, step in zip(corner, chunk)]
@@ -209,19 +227,19 @@ def _fingerprint(store, shape):
         bits = values.view({1: np.uint8, 2: np.uint16, 4: np.uint32}[values.dtype.itemsize]).astype(
             np.uint64
         )
-        place = np.zeros(values.shape, np.uint64)
+        position = np.zeros(values.shape, np.uint64)
         for axis, size in enumerate(shape):
             along = np.arange(here[axis].start, here[axis].stop, dtype=np.uint64)
-            place = place * np.uint64(size) + along.reshape(
+            position = position * np.uint64(size) + along.reshape(
                 [-1 if i == axis else 1 for i in range(len(shape))]
             )
-        factors = (place * np.uint64(2) + np.uint64(1)) % np.uint64(2**32)
+        factors = (position * np.uint64(2) + np.uint64(1)) % np.uint64(2**32)
         total += int((bits * factors % np.uint64(2**32)).sum(dtype=np.uint64))
     return total % 2**32
 
 
-def _files(folder, prefix=""):
-    """Yield (path within `folder`, path) of each file but the inventory. Raises OSError for a folder that cannot be listed."""
+def _files(folder: epath.Path, prefix: str = "") -> Iterator[tuple[str, epath.Path]]:
+    """Yield (path relative to the folder, path) of each file except the inventory."""
     for path in sorted(folder.iterdir()):
         name = prefix + path.name
         if path.is_dir():
@@ -230,12 +248,12 @@ def _files(folder, prefix=""):
             yield name, path
 
 
-def _holds_arrays(name):
+def _holds_arrays(name: str) -> bool:
     return "/d/" in f"/{name}"
 
 
-def _read_to_end(path):
-    """The number of bytes that can be read."""
+def _read_to_end(path: epath.Path) -> int:
+    """Return the number of bytes that can be read from a file."""
     length = 0
     with path.open("rb") as file:
         while block := file.read(BLOCK):
@@ -243,5 +261,5 @@ def _read_to_end(path):
     return length
 
 
-def _crc32c(path):
+def _crc32c(path: epath.Path) -> int:
     return google_crc32c.value(path.read_bytes())

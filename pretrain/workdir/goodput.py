@@ -1,51 +1,64 @@
-"""Where a run's time went: seconds of the wall clock by part, over all of its starts, in `goodput.json`.
+"""The time of a run: seconds of wall-clock time by phase, over all starts, in `goodput.json`.
 
-At any moment a run does one thing, as its first process sees it, and the clock runs for that part; so the parts add up to the wall
-clock. What is written beside a running step, such as a checkpoint, costs only what the loop waits for it.
+A run is in one phase at any moment, as its first process sees it, so the phases add up to the
+wall-clock time. Work in the background, such as the writing of a checkpoint, counts only while the
+loop waits for it.
 
-    start     from the command to the first step: imports, the mesh, the store, fresh or restored parameters
-    compile   the first step of each start, traced and compiled
+    start     from the command to the first step: imports, mesh, token store, parameters
+    compile   the first step of each start, including its tracing and compilation
     data      the loop waits for its next batch
     step      the loop computes
-    save      a checkpoint is begun, or waited for at the end
-    evaluate  the held-out part, the compilation of its first time included
-    lost      of data, step, save and evaluate: what was done behind the checkpoint that a start goes on from, or the guard goes back to
-    down      from the last sign of life of a process that was killed (a second before its end at most) to the next start
+    save      a checkpoint is started, or awaited at the end
+    evaluate  the held-out part, including the first compilation
+    lost      data, step, save and evaluate after the checkpoint from which a start or the guard
+              continues
+    down      from the last sign of life of a killed process (at most a second before its end) to
+              the next start
 
-Between a run that ended by itself, done or asked to stop, and the next start nothing is counted.
+The time between a run that ended by itself, finished or stopped on request, and the next start is
+not counted.
 """
 
 import contextlib
 import json
 import threading
 import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Self
 
 from etils import epath
 
 from data.store.atomic import write_atomically
 
 PARTS = ("start", "compile", "data", "step", "save", "evaluate", "lost", "down")
-WORK = (
-    "data",
-    "step",
-    "save",
-    "evaluate",
-)  # what has to be done again where it is not in a checkpoint
+# Phases whose work is repeated if no checkpoint contains it.
+WORK = ("data", "step", "save", "evaluate")
 NAME = "goodput.json"
 
 
 class Ledger:
-    """The ledger of a run, continued. A context manager: the clock runs until it is left.
+    """The ledger of a run, continued over its starts. Leaving the context stops its clock."""
 
-    workdir: None keeps it in memory. began: `time.time()` when this start began. step: the checkpoint that it goes on from, 0 for none.
-    told: called with each part as it begins, such as by a `watchdog.Watchdog`. may_write: asked before each writing of the file.
-    """
+    def __init__(
+        self,
+        workdir: epath.PathLike | None,
+        began: float,
+        step: int,
+        told: Callable[[str], Any] = lambda phase: None,
+        may_write: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Read the ledger of earlier starts, and start the clock.
 
-    def __init__(self, workdir, began, step, told=lambda part: None, may_write=lambda: True):
+        Args:
+          workdir: None keeps the ledger in memory.
+          began: `time.time()` when this start began.
+          step: the step of the checkpoint from which the run continues, 0 for none.
+          told: called with the name of each phase as it begins, such as by `watchdog.Watchdog`.
+          may_write: called before each write of the file; False skips the write.
+        """
         self.path = None if workdir is None else epath.Path(workdir) / NAME
-        self.every = (
-            30.0 if "://" in str(workdir) else 1.0
-        )  # object stores take one writing of a file a second
+        # [seconds] between writes; an object store accepts about one write of a file a second
+        self.every = 30.0 if "://" in str(workdir) else 1.0
         self.error, self.told, self.may_write = None, told, may_write
         self.lock, self.over = threading.Lock(), threading.Event()
         known = read(self.path) if self.path else None
@@ -59,39 +72,39 @@ class Ledger:
                 self.seconds["down"] += max(began - known["until"], 0.0)
             self.back(step)
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         self._write()
         self.thread = threading.Thread(target=self._beat, name="goodput", daemon=True)
         if self.path:
             self.thread.start()
         return self
 
-    def __exit__(self, kind, error, trace):
+    def __exit__(self, kind: type[BaseException] | None, *exc_info: object) -> None:
         self.over.set()
         if self.path:
             self.thread.join()
         self._write(ended=kind is None)
 
-    def to(self, part):
-        """What follows is `part`. Returns the part until now."""
+    def to(self, part: str) -> str:
+        """Start a phase, and return the previous one."""
         with self.lock:
-            before = self.part
+            previous = self.part
             self._settle()
             self.part = part
         self.told(part)
-        return before
+        return previous
 
     @contextlib.contextmanager
-    def during(self, part):
-        """What happens within is `part`."""
-        before = self.to(part)
+    def during(self, part: str) -> Iterator[None]:
+        """Count the time of the block as a phase."""
+        previous = self.to(part)
         try:
             yield
         finally:
-            self.to(before)
+            self.to(previous)
 
-    def during_each(self, part, items):
-        """Pass on the items of an iterable; the time until each of them is there is `part`."""
+    def during_each(self, part: str, items: Iterable[Any]) -> Iterator[Any]:
+        """Yield the items of an iterable; count the time that each of them takes as a phase."""
         items = iter(items)
         while True:
             with self.during(part):
@@ -100,87 +113,106 @@ class Ledger:
                 return
             yield item
 
-    def mark(self, step, steps):
-        """What was done until now is in the checkpoint of `step`. Raises the error by which the ledger could not be written since.
+    def mark(self, step: int, steps: Iterable[int]) -> None:
+        """Record that the checkpoint of `step` contains all work so far.
 
-        steps: of the checkpoints that are left. What had been spent up to each of them is remembered, to call lost what came behind it.
+        The seconds up to each checkpoint are recorded, so that the time after it can be counted as
+        lost if a start continues from it.
+
+        Args:
+          step: the step of the new checkpoint.
+          steps: the steps of the checkpoints that remain.
+
+        Raises:
+          OSError: the ledger could not be written since the last call.
         """
         if self.error:
             raise self.error
         with self.lock:
             self._settle()
-            self.marks[step] = {part: self.seconds[part] for part in WORK}
+            self.marks[step] = {phase: self.seconds[phase] for phase in WORK}
+            remaining = {step, *steps}
             self.marks = {
-                at: mark for at, mark in sorted(self.marks.items()) if at in {step, *steps}
+                marked: mark for marked, mark in sorted(self.marks.items()) if marked in remaining
             }
 
-    def back(self, step):
-        """The run goes on from the checkpoint of `step`: what was done behind it is lost."""
+    def back(self, step: int) -> None:
+        """Count all time after the checkpoint of `step` as lost: the run continues from there."""
         with self.lock:
             self._settle()
-            mark = next(
-                (mark for at, mark in sorted(self.marks.items(), reverse=True) if at <= step),
-                dict.fromkeys(WORK, 0.0),
-            )
-            self.marks = {at: mark for at, mark in self.marks.items() if at <= step}
-            for part in WORK:
-                self.seconds["lost"] += self.seconds[part] - mark[part]
-                self.seconds[part] = mark[part]
+            earlier = {marked: mark for marked, mark in self.marks.items() if marked <= step}
+            mark = earlier[max(earlier)] if earlier else dict.fromkeys(WORK, 0.0)
+            self.marks = earlier
+            for phase in WORK:
+                self.seconds["lost"] += self.seconds[phase] - mark[phase]
+                self.seconds[phase] = mark[phase]
 
-    def line(self):
-        """The ledger in words."""
+    def line(self) -> str:
+        """Return the ledger as one line of text."""
         with self.lock:
             self._settle()
             return line(self.seconds, self.starts)
 
-    def _settle(self):
+    def _settle(self) -> None:
+        """Add the time since the last call to the current phase. The lock must be held."""
         now = time.monotonic()
         self.seconds[self.part] += now - self.clock
         self.clock = now
 
-    def _beat(self):
+    def _beat(self) -> None:
+        """Write the file every `every` seconds until the ledger is left."""
         while not self.over.wait(self.every):
             try:
                 self._write()
-            except OSError as error:  # such as a full disk: `mark` tells it to whoever saves next
+            except OSError as error:  # such as a full disk; the next `mark` raises it
                 self.error = error
                 return
 
-    def _write(self, ended=False):
+    def _write(self, ended: bool = False) -> None:
         if self.path is None or not self.may_write():
             return
         with self.lock:
             self._settle()
-            told = {
+            content = {
                 "starts": self.starts,
                 "until": time.time(),
                 "ended": ended,
                 "seconds": dict(self.seconds),
                 "marks": dict(self.marks),
             }
-        write_atomically(self.path, json.dumps(told) + "\n")
+        write_atomically(self.path, json.dumps(content) + "\n")
 
 
-def read(path):
-    """The ledger at `path` as it was written, or None where there is none that can be read: it is no reason for a run not to go on."""
+def read(path: epath.PathLike) -> dict[str, Any] | None:
+    """Return the ledger in a file, None if there is none or it is unreadable.
+
+    An unreadable ledger is reported on the standard output; it does not stop a run.
+    """
     path = epath.Path(path)
     if not path.exists():
         return None
     try:
-        told = json.loads(path.read_text())
+        content = json.loads(path.read_text())
         if (
-            told["seconds"].keys() == set(PARTS)
-            and {"starts", "until", "ended", "marks"} <= told.keys()
+            content["seconds"].keys() == set(PARTS)
+            and {"starts", "until", "ended", "marks"} <= content.keys()
         ):
-            return told
+            return content
     except (ValueError, TypeError, KeyError, AttributeError):
         pass
-    print(f"{path} cannot be read; the ledger begins anew")
+    print(f"{path} cannot be read; a new ledger is started")
     return None
 
 
-def line(seconds, starts):
-    """One line: the share of computing in the time that the run was up, and the parts, in seconds."""
+def line(seconds: dict[str, float], starts: int) -> str:
+    """Return one line: the share of computing in the time that the run was up, and each phase.
+
+    Args:
+      seconds: {phase: seconds}.
+      starts: the number of starts.
+    """
     up = sum(seconds.values()) - seconds["down"]
-    parts = ", ".join(f"{part} {seconds[part]:,.1f}" for part in PARTS if seconds[part] >= 0.05)
-    return f"goodput {seconds['step'] / max(up, 1e-9):.1%} of {up:,.1f} s in {starts} start{'s' * (starts > 1)}: {parts}"
+    phases = ", ".join(f"{name} {seconds[name]:,.1f}" for name in PARTS if seconds[name] >= 0.05)
+    goodput = seconds["step"] / max(up, 1e-9)
+    plural = "s" * (starts > 1)
+    return f"goodput {goodput:.1%} of {up:,.1f} s in {starts} start{plural}: {phases}"

@@ -1,18 +1,25 @@
-"""The lease of a workdir, held for all processes of a run."""
+"""The lease of a workdir, held by process 0 for all processes of a run."""
 
 import contextlib
 import os
 import sys
+from collections.abc import Iterator
+from typing import NoReturn
+
+from etils import epath
 
 from pretrain.overrides import ConfigError
-from pretrain.workdir.lease import STALE, TIMEOUT, Lease
+from pretrain.workdir.lease import STALE, Lease
+from pretrain.workdir.lease_file import TIMEOUT
 
 
 @contextlib.contextmanager
-def hold(workdir, command: str):
-    """Hold the lease of a workdir for all processes of this run: process 0 takes it. A refusal is the same ConfigError in all of them.
+def hold(workdir: epath.PathLike, command: str) -> Iterator[Lease]:
+    """Hold the lease of a workdir for all processes of this run, and yield it.
 
-    Losing the lease ends the process at once: what unwinds would wait until a checkpoint that is being saved is committed.
+    Process 0 acquires the lease. If it is refused, all processes raise the same ConfigError. If the
+    lease is lost later, the process ends at once: unwinding the stack would wait until a checkpoint
+    that is being saved is committed.
     """
     import jax
 
@@ -35,7 +42,7 @@ def hold(workdir, command: str):
         yield lease
 
 
-def end_process(message: str) -> None:
-    """End this process with status 2 and one error, without cleaning up."""
+def end_process(message: str) -> NoReturn:
+    """End this process with status 2 and one error message, without cleaning up."""
     print(f"error: {message}", file=sys.stderr, flush=True)
     os._exit(2)

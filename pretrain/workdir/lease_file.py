@@ -1,16 +1,39 @@
-"""What the file of a lease says, read with suspicion: anybody who can write to the workdir may have written it."""
+"""Access to a lease file, and its content, which anybody who can write there may have written."""
 
 import json
-from typing import NamedTuple
+import os
+import re
+from typing import Any, NamedTuple
 
+import tensorstore
+
+from data.corpus.paths import is_remote
 from pretrain.distributed import process_identity as process
+from pretrain.overrides import ConfigError
 
-LARGEST = 64 * 1024  # bytes of a file that is parsed
-LONGEST = 80  # characters of a name from the file that are printed
+TIMEOUT = 20.0  # [seconds] for one read or write of the file
+LARGEST = 64 * 1024  # [bytes] size of a file that is still parsed
+LONGEST = 80  # [characters] part of a name from the file that is printed
+
+
+class LeaseUnreachable(OSError):
+    """The lease could not be read or written."""
 
 
 class Holder(NamedTuple):
-    """What the file says of the run that holds the lease. start: in clock ticks since boot; since: UTC; heartbeat: number of renewals."""
+    """The run that holds the lease, as the file describes it.
+
+    Attributes:
+      owner: a random identifier of the run.
+      host: its host name.
+      boot: an identifier of the boot of its machine.
+      namespace: the namespace of its process numbers.
+      pid: its process number.
+      start: when the process started, in clock ticks since boot.
+      since: when the lease was acquired, in UTC.
+      heartbeat: the number of renewals.
+      command: its command.
+    """
 
     owner: str
     host: str
@@ -24,17 +47,24 @@ class Holder(NamedTuple):
 
     @property
     def is_here(self) -> bool:
-        """Whether its process numbers are those that this process sees."""
+        """Whether the holder's process numbers are those that this process sees."""
         return (
             bool(self.boot and self.namespace) and (self.boot, self.namespace) == process.machine()
         )
 
-    def __str__(self):
-        return f"process {self.pid} on host {_clean(self.host)} since {_clean(self.since)} ({_clean(self.command)})"
+    def __str__(self) -> str:
+        host, since, command = map(_clean, (self.host, self.since, self.command))
+        return f"process {self.pid} on host {host} since {since} ({command})"
 
 
 class Seen(NamedTuple):
-    """One look at the file: its generation, whether it exists, and its holder (None where the content is unreadable)."""
+    """The state of the file at one moment.
+
+    Attributes:
+      generation: TensorStore's generation of the file.
+      exists: whether the file exists.
+      holder: the run that holds the lease; None if the content is unreadable.
+    """
 
     generation: bytes
     exists: bool
@@ -42,15 +72,15 @@ class Seen(NamedTuple):
 
     @property
     def is_free(self) -> bool:
-        """Whether nobody can be writing under this lease."""
+        """Whether no run can be writing under this lease."""
         holder = self.holder
         return not self.exists or (
-            bool(holder) and holder.is_here and not process.is_alive(holder.pid, holder.start)
+            holder is not None and holder.is_here and not process.is_alive(holder.pid, holder.start)
         )
 
 
 def parse(raw: bytes) -> Holder | None:
-    """Return the holder that the bytes name; None where they are torn, of another form or out of bounds."""
+    """Return the holder in the bytes of a file; None if they are malformed or out of bounds."""
     try:
         holder = Holder(**json.loads(raw))
     except (ValueError, TypeError, RecursionError):
@@ -61,6 +91,43 @@ def parse(raw: bytes) -> Holder | None:
     return holder if is_typed and 0 < holder.pid < 2**31 else None
 
 
-def _clean(text):
-    """A string from the file, safe to print."""
+def _clean(text: str) -> str:
+    """Return a string from the file, safe to print."""
     return "".join(char if char.isprintable() else "?" for char in text[:LONGEST])
+
+
+def open_store(workdir: str, name: str) -> Any:
+    """Return the tensorstore.KvStore whose key `name` is the lease file of a workdir.
+
+    Returns None for storage without atomic conditional writes, which is all but file systems and
+    gs://. Raises ConfigError if the file is not a regular one, because a pipe would block reads.
+    """
+    if not is_remote(workdir):
+        folder = os.path.abspath(workdir)
+        path = os.path.join(folder, name)
+        if os.path.lexists(path) and not os.path.isfile(path):
+            raise ConfigError(f"{path} is not a regular file. Remove it, or name another --workdir")
+        spec = {"driver": "file", "path": f"{folder}/", "file_io_locking": {"mode": "os"}}
+    elif found := re.fullmatch(r"gs://([^/]+)/*(.*?)/*", workdir):
+        spec = {"driver": "gcs", "bucket": found[1], "path": found[2] and f"{found[2]}/"}
+    else:
+        return None
+    return await_result(tensorstore.KvStore.open(spec), workdir)
+
+
+def await_result(future: Any, workdir: str) -> Any:
+    """Return the result of a TensorStore future. Raises LeaseUnreachable for any error.
+
+    TensorStore raises ValueError, RuntimeError, TimeoutError and others, by the storage's status.
+    """
+    try:
+        return future.result(timeout=TIMEOUT)
+    except Exception as error:
+        raise make_unreachable(workdir, error) from error
+
+
+def make_unreachable(workdir: str, error: Exception) -> LeaseUnreachable:
+    """Return a LeaseUnreachable with the first line of an error of TensorStore."""
+    first_line = next(iter(str(error).splitlines()), "") or f"no answer within {TIMEOUT:g} s"
+    reason = first_line.split(" [source locations")[0]
+    return LeaseUnreachable(f"the lease of {workdir} could not be read or written ({reason})")

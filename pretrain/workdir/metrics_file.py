@@ -1,11 +1,12 @@
-"""What a run says of itself: one JSON row a step, TensorBoard events, and a line for the person who watches."""
+"""The metrics of a run: JSON rows, TensorBoard events, and a progress line for the terminal."""
 
 import json
 import math
 import os
 import sys
 import time
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TextIO
 
 from etils import epath
 
@@ -14,17 +15,19 @@ from data.store.atomic import name_in_disk_errors, write_atomically
 
 
 class MetricsLog:
-    """`metrics.jsonl`, one row per finished step, in order, however often the run was stopped; and TensorBoard's events.
+    """`metrics.jsonl`, with one row for each finished step, in order; and TensorBoard events.
 
-    On opening at `start`, rows after that step (and a last line that was cut by a crash) are dropped: those steps are done again.
+    A log that is opened at step `start` drops later rows and a last line that a crash has cut,
+    because those steps are repeated.
     """
 
-    def __init__(self, workdir, start):
+    def __init__(self, workdir: epath.PathLike, start: int) -> None:
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
         self.path = epath.Path(workdir) / "metrics.jsonl"
         rows = [row for row in read(self.path) if row["step"] <= start]
-        # Object stores cannot append: there the rows gather in memory and the file is written anew at each `sync`.
+        # Object stores cannot append. There the rows stay in memory, and each `sync` rewrites the
+        # file.
         self.rows = rows if "://" in str(workdir) else None
         if self.rows is None:
             write_atomically(self.path, format_json_lines(rows))
@@ -33,8 +36,11 @@ class MetricsLog:
         if start:
             self._event(start, session_log=True)
 
-    def write(self, row):
-        """Append one row: a dict with `step`; numbers become TensorBoard scalars of the same names. What is not finite is null in JSON."""
+    def write(self, row: Mapping[str, Any]) -> None:
+        """Append one row with `step`; its numbers become TensorBoard scalars of the same names.
+
+        Floats that are not finite are written as null.
+        """
         row = {
             key: None if isinstance(value, float) and not math.isfinite(value) else value
             for key, value in row.items()
@@ -54,8 +60,8 @@ class MetricsLog:
             },
         )
 
-    def sync(self):
-        """Make what was written durable; called where a checkpoint is saved."""
+    def sync(self) -> None:
+        """Make all rows durable; called when a checkpoint is saved."""
         if self.rows is not None:
             write_atomically(self.path, format_json_lines(self.rows))
         else:
@@ -64,21 +70,25 @@ class MetricsLog:
                 os.fsync(self.file.fileno())
         self.events.flush()
 
-    def close(self, sync=True):
+    def close(self, sync: bool = True) -> None:
+        """Close the files, after `sync` unless it is False."""
         if sync:
             self.sync()
         self.events.close()
         if self.rows is None:
             self.file.close()
 
-    def _event(self, step, scalars=None, session_log=False):
+    def _event(
+        self, step: int, scalars: Mapping[str, float] | None = None, session_log: bool = False
+    ) -> None:
+        """Add an event of scalars, or one that makes TensorBoard discard all later steps."""
         from tensorboard.compat.proto import event_pb2, summary_pb2
 
-        # Protocol buffers build their classes at run time, where a type checker does not see them.
+        # Protocol buffers build their classes at run time; type checkers do not see them.
         events: Any = event_pb2
         summaries: Any = summary_pb2
         event = events.Event(wall_time=time.time(), step=step)
-        if session_log:  # tells TensorBoard to forget what came after this step
+        if session_log:
             event.session_log.CopyFrom(events.SessionLog(status=events.SessionLog.START))
         else:
             values = [
@@ -89,8 +99,8 @@ class MetricsLog:
         self.events.add_event(event)
 
 
-def read(path):
-    """The rows of a metrics file, none where there is no file; an incomplete last line is left out."""
+def read(path: epath.PathLike) -> list[dict[str, Any]]:
+    """Return the rows of a metrics file without an incomplete last line; [] if there is no file."""
     path = epath.Path(path)
     if not path.exists():
         return []
@@ -98,67 +108,83 @@ def read(path):
 
 
 class ProgressLine:
-    """The line that a person watches: redrawn in place on a terminal, every `seconds` otherwise."""
+    """A line of progress: redrawn in place on a terminal, printed every `seconds` elsewhere."""
 
-    def __init__(self, start, stop, flops_per_step, peak, out=None, seconds=15.0):
-        out = out or sys.stderr
-        self.start, self.stop, self.flops, self.peak, self.out = (
-            start,
-            stop,
-            flops_per_step,
-            peak,
-            out,
-        )
+    def __init__(
+        self,
+        start: int,
+        stop: int,
+        flops_per_step: float,
+        peak: float | None,
+        out: TextIO | None = None,
+        seconds: float = 15.0,
+    ) -> None:
+        """Start the clock.
+
+        Args:
+          start: the first step of this start of the run.
+          stop: the last step of the run.
+          flops_per_step: matmul FLOPs of a step.
+          peak: peak FLOP/s of all devices; None shows no MFU.
+          out: None: the standard error.
+          seconds: between two lines, unless `out` is a terminal.
+        """
+        self.start, self.stop = start, stop
+        self.flops, self.peak = flops_per_step, peak
+        self.out = out or sys.stderr
         self.began = self.last = time.perf_counter()
-        self.terminal = out.isatty()
+        self.terminal = self.out.isatty()
         self.seconds = 0.2 if self.terminal else seconds
         self.shown = False
 
-    def show(self, row):
+    def show(self, row: Mapping[str, Any]) -> None:
+        """Show the metrics of a step, unless the last line is too recent."""
         now = time.perf_counter()
         if row["step"] < self.stop and now - self.last < self.seconds:
             return
         self.last = now
-        parts = [
+        columns = [
             f"step {row['step']:,}/{self.stop:,}",
             f"loss {row['loss']:.4f}",
             f"rate {row['learning_rate']:.2e}",
             f"{_short(row['tokens_per_second'])} tokens/s",
         ]
         if self.peak and row["seconds"]:
-            parts.append(f"MFU {self.flops / row['seconds'] / self.peak:.1%}")
-        done = row["step"] - self.start
-        parts.append(f"{clock((now - self.began) / done * (self.stop - row['step']))} left")
-        self._put("  ".join(parts))
+            columns.append(f"MFU {self.flops / row['seconds'] / self.peak:.1%}")
+        seconds_per_step = (now - self.began) / (row["step"] - self.start)
+        columns.append(f"{clock(seconds_per_step * (self.stop - row['step']))} left")
+        self._put("  ".join(columns))
 
-    def say(self, text):
-        """A line of its own, between two progress lines."""
+    def say(self, text: str) -> None:
+        """Print a line of its own between two progress lines."""
         if self.terminal and self.shown:
             self.out.write("\r\x1b[K")
             self.shown = False
         self.out.write(text + "\n")
         self.out.flush()
 
-    def close(self):
+    def close(self) -> None:
+        """End the line on a terminal."""
         if self.terminal and self.shown:
             self.out.write("\n")
             self.out.flush()
 
-    def _put(self, line):
+    def _put(self, line: str) -> None:
         self.out.write(f"\r\x1b[K{line}" if self.terminal else f"{line}\n")
         self.out.flush()
         self.shown = True
 
 
-def _short(number):
+def _short(number: float) -> str:
+    """Return a number with three digits and a unit, such as 21.7k."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if number >= size:
             return f"{number / size:.3g}{unit}"
     return f"{number:.0f}"
 
 
-def clock(seconds):
-    """Seconds as minutes and seconds, with hours where there are any."""
-    minutes, seconds = divmod(math.ceil(seconds), 60)
+def clock(seconds: float) -> str:
+    """Return a duration as m:ss, or as h:mm:ss from one hour on."""
+    minutes, rest = divmod(math.ceil(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,17 +1,24 @@
-"""The record of a checkpoint: every leaf's dtype, shape and fingerprint, with the configuration, under a checksum of its own."""
+"""The record of a checkpoint: every leaf's dtype, shape and fingerprint, with the configuration.
+
+The record is stored with a checksum of itself.
+"""
 
 import json
+from collections.abc import Mapping
+from typing import Any, Protocol, Self
 
 import google_crc32c
 import jax
+from etils import epath
 
-from pretrain.config import check_format
+from pretrain.config import FORMAT, Run, check_format, to_json
+from pretrain.distributed.fingerprints import leaves_of
 from pretrain.distributed.sharding import path_of
 from pretrain.overrides import ConfigError
 from pretrain.workdir.errors import DamagedCheckpoint
 
 FILE = "metadata"  # in the folder record/
-# The parts of a state, and what an error calls their leaves.
+# The trees of arrays in a state, and the name of their leaves in errors.
 ITEMS = {
     "params": "parameters",
     "optimizer": "optimizer's values",
@@ -19,23 +26,65 @@ ITEMS = {
 }
 
 
-def seal(record):
-    """The record beside the checksum of its JSON text."""
+class TrainState(Protocol):
+    """A state of training as checkpoints see it: `pretrain.training.state.State`."""
+
+    @property
+    def step(self) -> Any: ...
+    @property
+    def params(self) -> Any: ...
+    @property
+    def optimizer(self) -> Any: ...
+    @property
+    def variables(self) -> Any: ...
+    def replace(self, **overrides: Any) -> Self: ...
+
+
+def make_record(
+    state: TrainState,
+    run: Run,
+    encoding: str,
+    rows: int | Mapping[str, int],
+    origin: Any,
+    scores: Mapping[str, float],
+    counts: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the record of a state; the arguments are those of `Checkpoints.save`."""
+    return {
+        "format": FORMAT,
+        "step": int(state.step),
+        "run": to_json(run),
+        "encoding": encoding,
+        "rows": rows,
+        "origin": origin,
+        "scores": scores,
+        "guard": {},
+        "stopping": {},
+        **{name: leaves_of(getattr(state, name)) for name in ITEMS},
+        **counts,
+    }
+
+
+def seal(record: dict[str, Any]) -> dict[str, Any]:
+    """Return {"record": the record, "crc32c": the checksum of its JSON text}."""
     text = json.dumps(record, sort_keys=True)
     return {"record": record, "crc32c": google_crc32c.value(text.encode())}
 
 
-def is_sealed(sealed) -> bool:
-    """Whether this is what `seal` returned."""
+def is_sealed(sealed: Any) -> bool:
+    """Return whether a JSON value is a record with its correct checksum, as `seal` returns it."""
     record = sealed.get("record") if isinstance(sealed, dict) else None
     return isinstance(record, dict) and seal(record)["crc32c"] == sealed.get("crc32c")
 
 
-def read_record(step_folder):
+def read_record(step_folder: epath.Path) -> dict[str, Any]:
     """Return the record in the folder of a committed step, read without Orbax.
 
-    Raises DamagedCheckpoint where it is missing, cut or altered, ConfigError for another format, and whatever OSError the
-    system raises where it refuses to read: that proves nothing about the file.
+    Raises:
+      FileNotFoundError: there is no such checkpoint.
+      DamagedCheckpoint: the record is missing, cut or altered.
+      ConfigError: the checkpoint has another format.
+      OSError: the system refuses to read the file, which proves nothing about it.
     """
     if not step_folder.is_dir():
         raise FileNotFoundError(f"{step_folder}: no such checkpoint")
@@ -47,24 +96,34 @@ def read_record(step_folder):
         raise DamagedCheckpoint(f"its record is not JSON ({error})") from error
     if not is_sealed(sealed):
         raise DamagedCheckpoint("its record does not agree with its own checksum")
-    check_format(sealed["record"].get("format"), step_folder)
+    check_format(sealed["record"].get("format"), str(step_folder))
     return sealed["record"]
 
 
-def check_items(record, abstract):
-    """Return the names of the parts of a state that a record has, once their leaves are those of `abstract`, a `State` of shapes.
+def check_items(record: Mapping[str, Any], abstract: TrainState) -> list[str]:
+    """Return the names of the trees that a record has; raise ConfigError if their leaves differ.
 
-    Where nothing was kept, as in a checkpoint that an import or another run's average began with, a model's state begins from zero.
-    Raises ConfigError where leaves differ.
+    A checkpoint without `variables`, such as one of an import or an average, fits any model: the
+    model's variables start from zero.
+
+    Args:
+      record: the record of a checkpoint.
+      abstract: a state of shapes and dtypes, which the leaves must have.
     """
-    for name, what in ITEMS.items():
+    for name, description in ITEMS.items():
         if record[name] or name != "variables":
-            check_leaves(record[name], getattr(abstract, name), what)
+            check_leaves(record[name], getattr(abstract, name), description)
     return [name for name in ITEMS if record[name]]
 
 
-def check_leaves(recorded, tree, what):
-    """Raise ConfigError where the leaves that were saved are not those of `tree`: the model or the optimizer is another."""
+def check_leaves(recorded: Mapping[str, Any], tree: Any, description: str) -> None:
+    """Raise ConfigError if the saved leaves have other paths, dtypes or shapes than `tree`.
+
+    Args:
+      recorded: {path: [dtype, shape, fingerprint]} of the saved leaves.
+      tree: a tree of arrays or of their shapes.
+      description: the name of the leaves in the error.
+    """
     expected = {
         path_of(keys): [str(leaf.dtype), list(leaf.shape)]
         for keys, leaf in jax.tree_util.tree_leaves_with_path(tree)
@@ -74,5 +133,19 @@ def check_leaves(recorded, tree, what):
         wanted = expected.get(path, "absent")
         if saved != wanted:
             raise ConfigError(
-                f"the checkpoint's {what} do not fit this configuration: {path} was saved as {saved}, needed is {wanted}"
+                f"the checkpoint's {description} do not fit this configuration: {path} was saved "
+                f"as {saved}, and the configuration needs {wanted}"
+            )
+
+
+def compare_leaves(leaves: Mapping[str, Any], recorded: Mapping[str, Any]) -> None:
+    """Raise DamagedCheckpoint if a leaf that was read is not the saved one.
+
+    Both are {path: [dtype, shape, fingerprint]}.
+    """
+    for path, leaf in leaves.items():
+        if leaf != recorded[path]:
+            raise DamagedCheckpoint(
+                f"{path} is not what was saved (fingerprint {leaf[2]}, recorded "
+                f"{recorded[path][2]})"
             )

@@ -1,92 +1,118 @@
-"""Which checkpoints stay: the newest, every so many steps, the best, and those that a person has pinned; the rest is deleted.
+"""Retention of checkpoints: which of them stay; all others are deleted.
 
-A step is pinned by its number in the file `pinned` of the workdir, before or after it is saved:
+The newest stay, one every so many steps, the best, and those that the user has pinned. A step is
+pinned by its number in the file `pinned` of the workdir, before or after it is saved:
 
     echo 30000 >> WORKDIR/pinned
 
-Orbax asks at each save, and deletes once the new checkpoint is committed. A checkpoint that was found damaged lies in `damaged/` by then
-and counts for nothing, so the newest here is the newest good one.
+Orbax calls this policy at each save, and deletes checkpoints once the new one is committed. Damaged
+checkpoints are in `damaged/` by then, so the newest one here is the newest sound one.
 """
 
 import math
 import re
 import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 import jax
 import numpy as np
+from etils import epath
+
+from pretrain.schema import Checkpoint
 
 NAME = "pinned"
+Scores = Mapping[str, float]  # {name of a held-out score: value}
 
 
-def kept(steps, rule, pinned, scores):
-    """The steps that stay, as a set.
+def kept(
+    steps: Sequence[int], rule: Checkpoint, pinned: Iterable[int], scores: Mapping[int, Scores]
+) -> set[int]:
+    """Return the steps that stay.
 
-    steps: of all checkpoints; rule: a `parts.Checkpoint`; pinned: steps; scores: {step: {name of a held-out score: value}}. The best is
-    as `best` says.
+    Args:
+      steps: the steps of all checkpoints.
+      rule: which of them stay.
+      pinned: the steps that the user has pinned.
+      scores: the held-out scores of each step; they decide which is the best, see `best`.
     """
-    stay = set(sorted(steps)[-rule.keep :]) | (set(steps) & set(pinned))
+    selected = set(sorted(steps)[-rule.keep :]) | (set(steps) & set(pinned))
     if rule.keep_every:
-        stay |= {step for step in steps if step % rule.keep_every == 0}
-    return stay | {
-        step
-        for step in [best({step: scores.get(step, {}) for step in steps}, rule.best)]
-        if step is not None
-    }
+        selected |= {step for step in steps if step % rule.keep_every == 0}
+    best_step = best({step: scores.get(step, {}) for step in steps}, rule.best)
+    return selected if best_step is None else selected | {best_step}
 
 
-def best(scores, name):
-    """The step with the best finite score of a name, of equals the newest; None where there is none. The lowest loss is best, the highest metric."""
-    judged = [(find_cost(name, one.get(name, math.nan)), -step) for step, one in scores.items()]
-    judged = [pair for pair in judged if math.isfinite(pair[0])]
-    return -min(judged)[1] if judged else None
+def best(scores: Mapping[int, Scores], name: str) -> int | None:
+    """Return the step with the best finite score of a name; None if there is no finite one.
+
+    The lowest loss is the best, and the highest value of any other metric. Of equal scores, the
+    newest step is the best.
+    """
+    costs = [
+        (find_cost(name, step_scores.get(name, math.nan)), -step)
+        for step, step_scores in scores.items()
+    ]
+    costs = [pair for pair in costs if math.isfinite(pair[0])]
+    return -min(costs)[1] if costs else None
 
 
-def find_cost(name, score) -> float:
-    """Return a number that is smaller the better a held-out score is: of a loss itself, of a metric its negative; infinite for none."""
+def find_cost(name: str, score: float) -> float:
+    """Return a cost that is lower for a better score: a loss itself, or the negative of a metric.
+
+    The cost of a score that is not finite is infinite.
+    """
     if not math.isfinite(score):
         return math.inf
     return score if name == "loss" else -score
 
 
-def pins(path):
-    """The steps in a file of numbers, none where there is no file. Raises ValueError, which names the file, for anything else in it."""
-    words = re.split(r"[\s,]+", path.read_text().strip()) if path.exists() else []
+def pins(path: epath.Path) -> set[int]:
+    """Return the steps in a file of numbers; the empty set if there is no file.
+
+    Raises ValueError, which names the file, if the file contains anything else.
+    """
+    numbers = re.split(r"[\s,]+", path.read_text().strip()) if path.exists() else []
     try:
-        return {int(word) for word in words if word}
+        return {int(number) for number in numbers if number}
     except ValueError as error:
-        raise ValueError(f"{path} is to hold the numbers of steps, one a line ({error})") from error
+        raise ValueError(f"{path} must contain numbers of steps, one a line ({error})") from error
 
 
 class Retention:
-    """A preservation policy of Orbax for one workdir. The first process decides for all, since a person may be writing to `pinned`."""
+    """A preservation policy of Orbax for one workdir.
 
-    def __init__(self, rule, workdir):
-        self.rule, self.path, self.scores = rule, workdir / NAME, {}
+    Process 0 decides for all, because the user may be writing to the file `pinned`.
+    """
 
-    def learn(self, steps, scores_of):
-        """Look up the scores of the steps there are, which an earlier start may have saved. scores_of(step): {name: value}."""
+    def __init__(self, rule: Checkpoint, workdir: epath.Path) -> None:
+        self.rule, self.path = rule, workdir / NAME
+        self.scores: dict[int, Scores] = {}
+
+    def learn(self, steps: Collection[int], scores_of: Callable[[int], Scores]) -> None:
+        """Look up the scores of existing steps, which an earlier start may have saved."""
         if self.rule.best:
             self.scores = {
                 step: self.scores[step] if step in self.scores else scores_of(step)
                 for step in steps
             }
 
-    def note(self, step, scores):
-        """Of the step that is about to be saved."""
+    def note(self, step: int, scores: Scores) -> None:
+        """Record the scores of a step that is about to be saved."""
         if self.rule.best:
             self.scores[step] = scores
 
-    def should_preserve(self, checkpoints, *, context=None):
-        """A bool for each of Orbax's descriptions of a checkpoint."""
+    def should_preserve(self, checkpoints: Sequence[Any], *, context: Any = None) -> list[bool]:
+        """Return for each of Orbax's descriptions of a checkpoint whether the checkpoint stays."""
         steps = [checkpoint.step for checkpoint in checkpoints]
         try:
-            stay = kept(steps, self.rule, pins(self.path), self.scores)
-        except (ValueError, OSError) as error:  # what is meant to stay is not known
+            selected = kept(steps, self.rule, pins(self.path), self.scores)
+        except (ValueError, OSError) as error:  # which steps are pinned is not known
             print(f"no checkpoint is deleted: {error}", file=sys.stderr)
-            stay = steps
-        mask = np.isin(steps, list(stay))
+            selected = set(steps)
+        mask = np.isin(steps, list(selected))
         if jax.process_count() > 1:
             from jax.experimental import multihost_utils
 
             mask = np.asarray(multihost_utils.broadcast_one_to_all(mask))
-        return [bool(one) for one in mask]
+        return [bool(stays) for stays in mask]

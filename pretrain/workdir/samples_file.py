@@ -1,4 +1,10 @@
-"""Texts with gaps and what a model says there, over its training: `samples.jsonl`, a line for each evaluation (docs/inside.md)."""
+"""Texts with gaps and a model's predictions for them during training: `samples.jsonl`.
+
+The file has one line for each evaluation (docs/inside.md).
+"""
+
+from collections.abc import Sequence
+from typing import Any
 
 from etils import epath
 
@@ -6,35 +12,38 @@ from data.corpus.json_lines import format_json_lines, parse_json_lines
 from data.store.atomic import write_atomically
 
 NAME = "samples.jsonl"
-LINES = 100  # of the file: beyond that every second one goes
+LINES = 100  # in the file; when it is full, every second line is dropped
 
 
-def write(path, line):
-    """Add the line of a step, in place of those from there on, which another start has left."""
-    lines = [one for one in read(path) if one["step"] < line["step"]]
+def write(path: epath.PathLike, line: dict[str, Any]) -> None:
+    """Add the line of a step, and drop lines of this step and later, left by an earlier start."""
+    lines = [earlier for earlier in read(path) if earlier["step"] < line["step"]]
     if len(lines) >= LINES:
         lines = lines[::2]
     write_atomically(path, format_json_lines([*lines, line], ensure_ascii=False))
 
 
-def read(path):
-    """The lines of a file, in the order of their steps; none where there is no file."""
+def read(path: epath.PathLike) -> list[dict[str, Any]]:
+    """Return the lines of a file in the order of their steps; [] if there is no file."""
     path = epath.Path(path)
     return parse_json_lines(path.read_text(encoding="utf-8")) if path.exists() else []
 
 
-def by_row(lines):
-    """What a page shows of a file's lines: {"steps": [N], "rows": [{"text", "right", "told"}]}, one for each different row.
+def by_row(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the content of a file grouped by row, as an HTML report shows it.
 
-    told: for each step the [word, probability] of each gap, None where the row was not among that step's.
+    Returns:
+      {"steps": [N], "rows": [{"text", "right", "told"}]}, one entry for each different row.
+      "right" has the original word of each gap. "told" has, for each step, the predicted
+      [word, probability] of each gap, or None if the row was not sampled at that step.
     """
     rows = {}
     for n, line in enumerate(lines):
-        for one in line["samples"]:
-            right = [gap["right"] for gap in one["gaps"]]
+        for sample in line["samples"]:
+            right = [gap["right"] for gap in sample["gaps"]]
             row = rows.setdefault(
-                (*one["text"], *right),
-                {"text": one["text"], "right": right, "told": [None] * len(lines)},
+                (*sample["text"], *right),
+                {"text": sample["text"], "right": right, "told": [None] * len(lines)},
             )
-            row["told"][n] = [[gap["told"], gap["probability"]] for gap in one["gaps"]]
+            row["told"][n] = [[gap["told"], gap["probability"]] for gap in sample["gaps"]]
     return {"steps": [line["step"] for line in lines], "rows": list(rows.values())}

@@ -1,9 +1,14 @@
-"""Which damaged documents a run leaves out of its token store, kept in `left_out.json`: others would be other batches from then on."""
+"""The damaged documents of a token store that a run skips, recorded in `left_out.json`.
+
+Skipping other documents would change the batches of the run.
+"""
 
 import json
 
 import jax
+from etils import epath
 
+from data.source import Source
 from data.store.atomic import write_atomically
 from data.store.salvage import told
 from pretrain.overrides import ConfigError
@@ -11,8 +16,11 @@ from pretrain.overrides import ConfigError
 NAME = "left_out.json"
 
 
-def check_left_out(store, workdir, allow_changes):
-    """Raise ConfigError where the run in `workdir` has left out other documents than the store does now, unless changes are allowed."""
+def check_left_out(store: Source, workdir: epath.Path, allow_changes: bool) -> None:
+    """Raise ConfigError if the run in `workdir` skipped other documents than the store does now.
+
+    With `allow_changes` the change is printed instead.
+    """
     if not (workdir / "config.json").exists():
         return
     path = workdir / NAME
@@ -20,19 +28,21 @@ def check_left_out(store, workdir, allow_changes):
         before = json.loads(path.read_text())["told"] if path.exists() else told(None)
     except (ValueError, TypeError, KeyError) as error:
         raise ConfigError(
-            f"{path} cannot be read, so it is not known what the run has left out; remove it and add --allow-changes"
+            f"{path} cannot be read, so the documents that the run skipped are not known; remove "
+            "it and add --allow-changes"
         ) from error
     if (now := told(store)) == before:
         return
     if not allow_changes:
         raise ConfigError(
-            f"{workdir} holds a run that left out {before} of its token store, now it is {now}. Mend the store, or add --allow-changes"
+            f"{workdir} holds a run that left out {before} of its token store, now it is {now}. "
+            "Repair the store, or add --allow-changes"
         )
     print(f"changed on continuing: left out of the token store: {before} -> {now}")
 
 
-def write_left_out(store, workdir):
-    """By the first process, where there is or was something to tell; whole or not at all."""
+def write_left_out(store: Source, workdir: epath.Path) -> None:
+    """Write the record atomically, by process 0, if documents are skipped or a record exists."""
     path = workdir / NAME
     if jax.process_index() or (told(store) == told(None) and not path.exists()):
         return

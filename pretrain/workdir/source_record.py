@@ -1,8 +1,9 @@
-"""Which source a run in a workdir learns from, kept in `source.json`: another one would be other batches from then on."""
+"""The data source of a run, recorded in `source.json`: another source would change its batches."""
 
 import json
 
 import jax
+from etils import epath
 
 from data.store.atomic import write_atomically
 from pretrain.overrides import ConfigError
@@ -10,34 +11,39 @@ from pretrain.overrides import ConfigError
 NAME = "source.json"
 
 
-def check_source(path, fingerprint: str, workdir, allow_changes: bool) -> None:
-    """Raise ConfigError where the run in `workdir` has learned from a source of another fingerprint, unless changes are allowed.
+def check_source(
+    path: epath.PathLike, fingerprint: str, workdir: epath.Path, allow_changes: bool
+) -> None:
+    """Raise ConfigError if the run in `workdir` was trained on a source of another fingerprint.
 
-    The same source at another place is no other one. A workdir without a record, as an import makes it, has learned from none.
+    With `allow_changes` the change is printed instead. The path of the source may change. A workdir
+    without a record, such as one made by an import, accepts any source.
     """
     record = workdir / NAME
-    if not (record.exists() and (workdir / "config.json").exists()):  # no run has begun there
+    if not (record.exists() and (workdir / "config.json").exists()):  # no run has started there
         return
     try:
         recorded = json.loads(record.read_text())
-        before, place = str(recorded["fingerprint"]), str(recorded["path"])[:300]
+        before, recorded_path = str(recorded["fingerprint"]), str(recorded["path"])[:300]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise ConfigError(
-            f"{record} cannot be read, so it is not known what the run has learned from; remove it, or name a new --workdir"
+            f"{record} cannot be read, so the data that the run was trained on is not known; "
+            "remove it, or name a new --workdir"
         ) from error
     if fingerprint == before:
         return
-    change = f"{place!r} ({before[:8]}) -> {str(path)!r} ({fingerprint[:8]})"
+    change = f"{recorded_path!r} ({before[:8]}) -> {str(path)!r} ({fingerprint[:8]})"
     if not allow_changes:
         raise ConfigError(
-            f"{workdir} holds a run of other data (another token store, or one that was prepared anew): {change}. "
-            "Name the store with data.store, or a new --workdir, or add --allow-changes"
+            f"{workdir} holds a run of other data (another token store, or one that was prepared "
+            f"again): {change}. Name the store with data.store, or a new --workdir, or add "
+            "--allow-changes"
         )
     print(f"changed on continuing: data {change}")
 
 
-def write_source(path, fingerprint: str, workdir) -> None:
-    """Write the record, by the first process, whole or not at all."""
+def write_source(path: epath.PathLike, fingerprint: str, workdir: epath.Path) -> None:
+    """Write the record of a source atomically, by process 0."""
     if jax.process_index() == 0:
         record = {"fingerprint": fingerprint, "path": str(path)}
         write_atomically(workdir / NAME, json.dumps(record) + "\n")

@@ -5,7 +5,8 @@ import jax
 import numpy as np
 import pytest
 
-from benchmarks.feature_layers import ROWS, combined, distinct, in_parts, states_of, table
+from benchmarks.feature_layers import ROWS, distinct, table
+from benchmarks.feature_states import combined, in_parts, states_of
 from benchmarks.lstm_tagger import BATCH, Lstm, Part, learn
 from data.examples.tagging import Sentence
 from data.vocabulary.load import train_vocabulary
@@ -63,7 +64,7 @@ def test_each_word_has_its_states(trained):
     assert list(states) == ["layer_0", "layer_1"] and states["layer_1"].shape == (64, 8)
     np.testing.assert_allclose(states["layer_1"][60], last["layer_1"][-1], atol=1e-5)
     assert not states["layer_1"][63].any() and states["layer_1"][61:63].any(axis=1).all()
-    with pytest.raises(ValueError, match="a.conll: 2 words, of which 3 were read"):
+    with pytest.raises(ValueError, match="a.conll: 2 words, of which 3 were encoded"):
         states_of(trained, [sentence("a fox")._replace(words=("a", "fox fox"))])
 
 

@@ -46,8 +46,8 @@ def test_arguments_are_read():
         ("--rounds few", "--rounds: invalid integer value: 'few'"),
         ("--seconds 0", "--seconds: 0 is not above 0"),
         ("--seconds nan", "--seconds: nan is not above 0"),
-        ("--ways one,oter", "--ways: there is no oter; there are one, other"),
-        ("--ways ,", "--ways: none is named; there are one, other"),
+        ("--ways one,oter", "--ways: unknown: oter; allowed: one, other"),
+        ("--ways ,", "--ways: no name is given; allowed: one, other"),
     ],
 )
 def test_a_wrong_argument_is_told(words, told, capsys):

@@ -85,7 +85,7 @@ def test_losses_that_differ_are_not_of_the_same_work(compute):
     ):
         with pytest.raises(
             RuntimeError,
-            match=f"bert_mini, {compute}: the first loss is 10.4 here and {re.escape(str(far))} by tuned",
+            match=f"bert_mini, {compute}: the first loss is 10.4 in Cloze and {re.escape(str(far))} in tuned",
         ):
             check_losses("bert_mini", compute, {"cloze": 10.4, "compiled": near, "tuned": far})
 
@@ -142,7 +142,7 @@ def test_a_case_that_fails_leaves_the_rows_before_it(monkeypatch):
         ["| bert_mini", "bfloat16"],
     ]
     assert (
-        "It ended behind 2 of 4 rows." in lines[2]
+        "It failed after 2 of 4 rows." in lines[2]
         and "--ways tuned --cases bert_mini,gpt2`" in lines[2]
     )
 

@@ -16,7 +16,8 @@ from data.objectives import (
     SpanCorruption,
     Text2Text,
 )
-from data.pipeline import Stream, strip_common_folders
+from data.pipeline import Stream
+from data.rows.mixture import strip_common_folders
 from data.tf_dataset import read_elements
 
 HYBRID = Mixed(

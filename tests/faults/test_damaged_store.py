@@ -87,7 +87,8 @@ def test_a_run_goes_on_without_the_damaged_documents_and_only_without_the_same(
     )
     assert main([*map(str, words), "train.stop_at_step=2"]) == 0
     lost = re.search(
-        r"left out, for their bytes have changed: (\d+) of train documents", capsys.readouterr().err
+        r"skipped because their bytes have changed: (\d+) of train documents",
+        capsys.readouterr().err,
     )
     told = json.loads((workdir / "left_out.json").read_text())
     assert (
@@ -104,7 +105,7 @@ def test_a_run_goes_on_without_the_damaged_documents_and_only_without_the_same(
     )
     tokens.write_bytes(whole)
     assert (
-        "of its token store, now it is no documents. Mend the store, or add --allow-changes"
+        "of its token store, now it is no documents. Repair the store, or add --allow-changes"
         in refused(*words)
     )
     capsys.readouterr()

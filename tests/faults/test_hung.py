@@ -61,7 +61,7 @@ def hang(fault, configured, command, workdir, record_property):
     assert done.returncode == HUNG, done.stderr
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     lasted = re.match(
-        rf"error: hung: '{part}' has lasted (\d+) s, its limit is watchdog.{part}={SECONDS[part]}\.",
+        rf"error: hung: '{part}' has lasted (\d+) s; its limit is watchdog.{part}={SECONDS[part]}\.",
         line,
     )
     assert lasted and int(lasted[1]) <= SECONDS[part] + 2, line

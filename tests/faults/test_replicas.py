@@ -71,7 +71,7 @@ def test_any_bit_of_any_device_is_named(spread, often, record_property):
             said = told(check, tree | {name: altered(tree[name], device, bit, place)})
             assert (
                 f"device {device} of " in said
-                and f" bits of {'' if SPLIT[name][1] > 2 else 'the same piece of '}{name}" in said
+                and f" bits of {'' if SPLIT[name][1] > 2 else 'the same shard of '}{name}" in said
             ), said
             assert said.count("device ") - said.count("a device ") == (
                 1 if SPLIT[name][1] > 2 else 2
@@ -86,7 +86,7 @@ def test_any_bit_of_any_device_is_named(spread, often, record_property):
 def test_of_two_both_are_named_and_a_majority_is_believed(spread):
     tree, check = spread
     two = told(check, tree | {"fsdp_model": altered(tree["fsdp_model"], 5)})
-    assert two.count(" and device ") == 1 and "which of them is wrong cannot be told" in two
+    assert two.count(" and device ") == 1 and "it is unknown which of them is wrong" in two
     assert (
         two.startswith("after step 7: device 1 of ") and "device 5 of " in two
     )  # data 0 and 1 of the same fsdp and model
@@ -161,7 +161,7 @@ def test_a_run_with_an_altered_device_leaves_before_it_saves(
     ]
     assert main(words) == 3
     (said,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
-    assert "error: after step 8: device 2 of " in said and "Nothing of it is saved" in said
+    assert "error: after step 8: device 2 of " in said and "This state is not saved" in said
     assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["4"]
     if often(False, True):
         monkeypatch.setattr(module, "make_program", make)

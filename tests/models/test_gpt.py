@@ -128,7 +128,8 @@ def test_gpt3_without_bands_is_gpt2(make):
 
 def test_an_odd_depth_of_gpt3_is_refused():
     with pytest.raises(
-        ValueError, match="a depth of 3 is odd; dense and locally banded layers take turns"
+        ValueError,
+        match="a depth of 3 is odd; it must be even, because dense and locally banded layers",
     ):
         jax.eval_shape(lambda: init(dataclasses.replace(GPT3, depth=3)))
 

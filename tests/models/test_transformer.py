@@ -92,7 +92,9 @@ def test_a_shift_is_a_rotation():
 
 
 def test_an_odd_width_is_refused():
-    with pytest.raises(ValueError, match=r"a width of 9: .* must be even \(model.width\)"):
+    with pytest.raises(
+        ValueError, match=r"a width of 9 is odd; it must be even, .* \(model.width\)"
+    ):
         jax.eval_shape(lambda: init(TransformerConfig(vocab=9, width=9, num_heads=3, mlp=4)))
 
 

@@ -147,7 +147,7 @@ def test_what_is_dropped_is_printed_beside_the_output(capsys):
         ("train.steps=1.5", "train.steps: 1.5 is not an int"),
         ("train.steps=0", "Train.steps is 0; it must be at least 1"),
         ("train.steps=nan", "train.steps: 'nan' is not an int"),
-        ("train.stop_at_step=1501", "Train.stop_at_step=1501 lies behind Train.steps=1500"),
+        ("train.stop_at_step=1501", "Train.stop_at_step=1501 is above Train.steps=1500"),
         ("evaluate.every=-1", "Evaluate.every is -1; it must be at least 0"),
         ("checkpoint.every=0", "Checkpoint.every is 0; it must be at least 1"),
         ("checkpoint.keep=0", "Checkpoint.keep is 0; it must be at least 1"),

@@ -1,1 +1,1 @@
-"""The operations of `models.layers.ops` as this program's platforms compute them: less memory, fewer copies, cheaper random bits."""
+"""The operations of `models.layers.ops` with less memory, fewer copies and cheaper random bits."""

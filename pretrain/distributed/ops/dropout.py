@@ -1,8 +1,9 @@
-"""Dropout whose bits are a hash of (key, place).
+"""Dropout whose bits are a hash of (key, position).
 
-They are no run of Threefry: dropout needs no secrecy, only no pattern, and Threefry's twenty rounds take a tenth of a training step (LOG.md).
-A place's bit depends on the key and on where the place lies in the whole array, so a mesh does not change it. It is computed again in the
-backward pass, and not kept.
+They do not come from Threefry: dropout needs no secrecy, only the absence of patterns, and the
+twenty rounds of Threefry take a tenth of a training step (LOG.md). The bit of a position depends on
+the key and on the index in the global array, so a mesh does not change it. The backward pass
+computes the bits again instead of saving them.
 """
 
 from functools import partial
@@ -14,8 +15,11 @@ import numpy as np
 GOLDEN = np.uint32(0x9E3779B9)  # 2**32 / golden ratio: multiples of it are spread evenly
 
 
-def mix(x):
-    """Return a bijection of uint32 in which each bit of x turns half of the result's (Wellons 2018, "lowbias32", constants 7feb352d 846ca68b)."""
+def mix(x: jax.Array) -> jax.Array:
+    """Return a bijection of uint32 in which each bit of x flips half of the bits of the result.
+
+    It is lowbias32 with the constants 7feb352d and 846ca68b (Wellons 2018).
+    """
     x = x ^ (x >> np.uint32(16))
     x = x * np.uint32(0x7FEB352D)
     x = x ^ (x >> np.uint32(15))
@@ -23,10 +27,12 @@ def mix(x):
     return x ^ (x >> np.uint32(16))
 
 
-def make_bits(key, shape):
-    """Return uint32 of `shape`: one hash of the last axis' index for each hash of the others. key: two uint32.
+def make_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """Return random uint32 of `shape`, hashes of the last axis' index and a hash of the others.
 
-    The rows' hash is computed once for all of a row, so that a place costs one `mix`.
+    The hash of the other axes is computed once per row, so that an element costs one `mix`.
+
+    key: two uint32.
     """
     *rows, columns = shape
     row = jnp.zeros((*rows, 1), jnp.uint32)
@@ -36,24 +42,31 @@ def make_bits(key, shape):
     return mix(jax.lax.broadcasted_iota(jnp.uint32, shape, len(rows)) * GOLDEN + seed)
 
 
-def make_mask(key, rate, shape):
+def make_mask(key: jax.Array, rate: float, shape: tuple[int, ...]) -> jax.Array:
     """Return bool of `shape`, True with probability 1 - rate (to within 2**-32)."""
     return make_bits(key, shape) >= np.uint32(min(round(rate * 2**32), 2**32 - 1))
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2, 3))
-def drop(x, key, rate, shape):
-    """Return x / (1 - rate) where `make_mask(key, rate, shape)`, and 0 elsewhere, as `models.layers.ops.drop_values`."""
+def drop(x: jax.Array, key: jax.Array, rate: float, shape: tuple[int, ...]) -> jax.Array:
+    """Return x / (1 - rate) where `make_mask(key, rate, shape)` is True, else 0.
+
+    The signature is that of `models.layers.ops.drop_values`.
+    """
     return jnp.where(
         make_mask(key, rate, shape), x * np.asarray(1 / (1 - rate), x.dtype), np.zeros((), x.dtype)
     )
 
 
-def _forwards(x, key, rate, shape):
+def _forwards(
+    x: jax.Array, key: jax.Array, rate: float, shape: tuple[int, ...]
+) -> tuple[jax.Array, jax.Array]:
     return drop(x, key, rate, shape), key
 
 
-def _backwards(rate, shape, key, gradient):
+def _backwards(
+    rate: float, shape: tuple[int, ...], key: jax.Array, gradient: jax.Array
+) -> tuple[jax.Array, None]:
     return drop(gradient, key, rate, shape), None
 
 

@@ -1,47 +1,62 @@
-"""Products with weights and sums with biases, as each platform computes them fastest.
+"""Matmuls with weights and sums with biases, in the fastest way for each platform.
 
-I, O the dimensions that a kernel sums over and makes, each may be several   N rows   ... any others
+I, O the input and output dimensions of a kernel, each may be several   N rows   ... any others
 """
 
+from __future__ import annotations
+
 import math
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from models.layers.dropout import Drop
 from models.layers.ops import apply_linear
 from pretrain.distributed.ops.recompute import separate
 
+Dims = tuple[int, ...]
 
-def _ends(x, contract):
-    """Return the last dimensions of x and the first of a kernel."""
+
+def _ends(x: jax.Array, contract: int) -> tuple[Dims, Dims]:
+    """Return the contracted dimensions: the last ones of x and the first ones of a kernel."""
     return tuple(range(x.ndim - contract, x.ndim)), tuple(range(contract))
 
 
-def _wide(a, b, dims):
+def _wide(a: jax.Array, b: jax.Array, dims: tuple[Dims, Dims]) -> jax.Array:
+    """Return the product of a and b in float32. dims: the contracted dimensions."""
     return jax.lax.dot_general(a, b, (dims, ((), ())), preferred_element_type=jnp.float32)
 
 
-def _matrices(x, kernel, contract):
+def _matrices(x: jax.Array, kernel: jax.Array, contract: int) -> tuple[jax.Array, jax.Array]:
     """Return x as [N, I] and the kernel as [I, O]; both may have more dimensions."""
     I = math.prod(kernel.shape[:contract])
     return x.reshape(-1, I), kernel.reshape(I, -1)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2, 3))
-def multiply(x, kernel, contract=1, result=None):
+def multiply(x: jax.Array, kernel: jax.Array, contract: int = 1, result: Any = None) -> jax.Array:
     """Return x [..., I] @ kernel [I, O], as `models.layers.ops.apply_linear`.
 
-    On a CPU three things differ from `jax.lax.dot_general` and its gradient; elsewhere nothing does.
-    - A product of bfloat16 is float32 and is rounded afterwards, which takes XLA's CPU compiler half the time (LOG.md). So are gradients,
-      of a gradient that is rounded to bfloat16 first.
-    - float32 is multiplied as matrices. Rows or kernels of several dimensions are copied into other orders first, which takes a tenth of
-      a step of GPT-2. With bfloat16 those copies make the product fast.
-    - The kernel's gradient in float32 transposes the smaller of its two factors. JAX transposes the gradient, which takes a fifth of a
-      step of BERT-base.
+    On a CPU three things differ from `jax.lax.dot_general` and its gradient; elsewhere nothing.
+
+    - A bfloat16 product is computed in float32 and rounded afterwards, which takes half the time
+      with XLA's CPU compiler (LOG.md). So are its gradients, from a gradient that is rounded to
+      bfloat16 first.
+    - float32 arrays are multiplied as matrices. Otherwise rows or kernels of several dimensions are
+      transposed into copies first, which takes a tenth of a step of GPT-2. With bfloat16 those
+      copies make the product fast.
+    - The float32 gradient of the kernel transposes the smaller of its two factors. JAX transposes
+      the incoming gradient, which takes a fifth of a step of BERT-base.
+
+    Args:
+      contract: number of dimensions I.
+      result: dtype of the product; that of x by default.
     """
 
-    def on_cpu(x, kernel):
+    def on_cpu(x: jax.Array, kernel: jax.Array) -> jax.Array:
         if x.dtype == jnp.bfloat16:
             return _wide(x, kernel, _ends(x, contract)).astype(result or x.dtype)
         x_NI, kernel_IO = _matrices(x, kernel, contract)
@@ -50,107 +65,135 @@ def multiply(x, kernel, contract=1, result=None):
         )
 
     return jax.lax.platform_dependent(
-        x, kernel, cpu=on_cpu, default=partial(apply_linear, contract=contract, result=result)
+        x,
+        kernel,
+        cpu=on_cpu,
+        default=lambda x, kernel: apply_linear(x, kernel, contract, result),
     )
 
 
-def _forwards(x, kernel, contract, result):
+def _forwards(
+    x: jax.Array, kernel: jax.Array, contract: int, result: Any
+) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
     return multiply(x, kernel, contract, result), (x, kernel)
 
 
-def _backwards(contract, result, read, gradient):
+def _backwards(
+    contract: int, result: Any, residuals: tuple[jax.Array, jax.Array], gradient: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     """Return (gradient of x, gradient of the kernel)."""
 
-    def on_cpu(x, kernel, gradient):
+    def on_cpu(x: jax.Array, kernel: jax.Array, gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
         gradient = gradient.astype(x.dtype)
         if x.dtype == jnp.bfloat16:
-            rest, made = x.ndim - contract, kernel.ndim - contract
-            of_x = _wide(
-                gradient,
-                kernel,
-                (tuple(range(rest, rest + made)), tuple(range(contract, kernel.ndim))),
-            )
-            # XLA has no product of bfloat16 into float32 for what it makes of the other order (JAX 0.10.2).
-            rows = tuple(range(rest))
-            return of_x.astype(x.dtype), _wide(x, gradient, (rows, rows)).astype(kernel.dtype)
+            num_rows, num_outputs = x.ndim - contract, kernel.ndim - contract
+            outputs = tuple(range(num_rows, num_rows + num_outputs))
+            dx = _wide(gradient, kernel, (outputs, tuple(range(contract, kernel.ndim))))
+            # XLA cannot multiply bfloat16 into float32 in the order that it makes of the transposed
+            # product (JAX 0.10.2).
+            rows = tuple(range(num_rows))
+            dkernel = _wide(x, gradient, (rows, rows))
+            return dx.astype(x.dtype), dkernel.astype(kernel.dtype)
         x_NI, kernel_IO = _matrices(x, kernel, contract)
         gradient_NO = gradient.reshape(-1, kernel_IO.shape[1])
-        of_x = _wide(gradient_NO, kernel_IO, ((1,), (1,)))
+        dx = _wide(gradient_NO, kernel_IO, ((1,), (1,)))
         if kernel_IO.shape[0] < kernel_IO.shape[1]:
-            of_kernel = _wide(x_NI, gradient_NO, ((0,), (0,)))
+            dkernel = _wide(x_NI, gradient_NO, ((0,), (0,)))
         else:
-            of_kernel = _wide(gradient_NO, x_NI, ((0,), (0,))).T
-        return of_x.astype(x.dtype).reshape(x.shape), of_kernel.astype(kernel.dtype).reshape(
-            kernel.shape
-        )
+            dkernel = _wide(gradient_NO, x_NI, ((0,), (0,))).T
+        dx = dx.astype(x.dtype).reshape(x.shape)
+        return dx, dkernel.astype(kernel.dtype).reshape(kernel.shape)
 
-    def elsewhere(x, kernel, gradient):
-        of_x = jax.linear_transpose(lambda x: apply_linear(x, kernel, contract, result), x)
-        of_kernel = jax.linear_transpose(
+    def elsewhere(
+        x: jax.Array, kernel: jax.Array, gradient: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        transpose_x = jax.linear_transpose(lambda x: apply_linear(x, kernel, contract, result), x)
+        transpose_kernel = jax.linear_transpose(
             lambda kernel: apply_linear(x, kernel, contract, result), kernel
         )
-        return *of_x(gradient), *of_kernel(gradient)
+        (dx,), (dkernel,) = transpose_x(gradient), transpose_kernel(gradient)
+        return dx, dkernel
 
-    return jax.lax.platform_dependent(*read, gradient, cpu=on_cpu, default=elsewhere)
+    return jax.lax.platform_dependent(*residuals, gradient, cpu=on_cpu, default=elsewhere)
 
 
 multiply.defvjp(_forwards, _backwards)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 4, 5))
-def multiply_activation(act, read, drop, kernel, contract=1, result=None):
+def multiply_activation(
+    act: Callable[..., jax.Array],
+    read: tuple[jax.Array, ...],
+    drop: Drop | None,
+    kernel: jax.Array,
+    contract: int = 1,
+    result: Any = None,
+) -> jax.Array:
     """Return drop(act(*read)) @ kernel, as `models.layers.ops.apply_activation_linear`.
 
-    The backward pass keeps `read` and `kernel` alone, and computes `act` and `drop` again.
+    The backward pass saves only `read` and `kernel`, and recomputes `act` and `drop`.
     """
     return multiply(_activate(act, drop, *read), kernel, contract, result)
 
 
-def _activate(act, drop, *read):
+def _activate(act: Callable[..., jax.Array], drop: Drop | None, *read: jax.Array) -> jax.Array:
     x = act(*read)
     return x if drop is None else drop(x)
 
 
-def _forwards_of(act, read, drop, kernel, contract, result):
+def _forwards_of(
+    act: Callable[..., jax.Array],
+    read: tuple[jax.Array, ...],
+    drop: Drop | None,
+    kernel: jax.Array,
+    contract: int,
+    result: Any,
+) -> tuple[jax.Array, tuple[Any, ...]]:
     return multiply_activation(act, read, drop, kernel, contract, result), (read, drop, kernel)
 
 
-def _backwards_of(act, contract, result, kept, gradient):
-    read, drop, kernel = kept
+def _backwards_of(
+    act: Callable[..., jax.Array],
+    contract: int,
+    result: Any,
+    residuals: tuple[Any, ...],
+    gradient: jax.Array,
+) -> tuple[tuple[jax.Array, ...], None, jax.Array]:
+    """Return the gradients of `read`, `drop` (None) and `kernel`."""
+    read, drop, kernel = residuals
     read, drop, gradient = separate((read, drop, gradient))
-    x, pull = jax.vjp(partial(_activate, act, drop), *read)
-    of_x, of_kernel = _backwards(contract, result, (x, kernel), gradient)
-    return pull(of_x), None, of_kernel
+    x, pull_back = jax.vjp(partial(_activate, act, drop), *read)
+    dx, dkernel = _backwards(contract, result, (x, kernel), gradient)
+    return pull_back(dx), None, dkernel
 
 
 multiply_activation.defvjp(_forwards_of, _backwards_of)
 
 
 @jax.custom_vjp
-def add_bias(x, bias):
-    """Return x [..., O] + bias [O], of one type. The bias's gradient is summed in float32.
+def add_bias(x: jax.Array, bias: jax.Array) -> jax.Array:
+    """Return x [..., O] + bias [O], of the same dtype. The bias's gradient is summed in float32.
 
-    On a CPU the gradient of few long rows, such as the scores of all words, is a product with ones: XLA's CPU compiler takes several times
-    as long for their sum, and for any sum over rows in bfloat16 (LOG.md).
+    On a CPU the gradient of few long rows, such as the logits of all tokens, is computed as a
+    product with ones: XLA's CPU compiler takes several times as long for their sum, and for any sum
+    over rows in bfloat16 (LOG.md).
     """
     return x + bias
 
 
-def _sum_of_rows(bias, gradient):
-    def on_cpu(gradient):
-        rows = gradient.reshape(-1, bias.size)
-        if len(rows) >= bias.size:
-            return elsewhere(gradient)
-        return (
-            _wide(jnp.ones((1, len(rows)), rows.dtype), rows, ((1,), (0,)))
-            .astype(bias.dtype)
-            .reshape(bias.shape)
-        )
+def _sum_of_rows(bias: jax.Array, gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return (gradient of x, gradient of the bias)."""
 
-    def elsewhere(gradient):
-        return gradient.sum(tuple(range(gradient.ndim - bias.ndim)), dtype=jnp.float32).astype(
-            bias.dtype
-        )
+    def on_cpu(gradient: jax.Array) -> jax.Array:
+        gradient_NO = gradient.reshape(-1, bias.size)
+        if len(gradient_NO) >= bias.size:
+            return elsewhere(gradient)
+        ones = jnp.ones((1, len(gradient_NO)), gradient_NO.dtype)
+        return _wide(ones, gradient_NO, ((1,), (0,))).astype(bias.dtype).reshape(bias.shape)
+
+    def elsewhere(gradient: jax.Array) -> jax.Array:
+        row_dims = tuple(range(gradient.ndim - bias.ndim))
+        return gradient.sum(row_dims, dtype=jnp.float32).astype(bias.dtype)
 
     return gradient, jax.lax.platform_dependent(gradient, cpu=on_cpu, default=elsewhere)
 

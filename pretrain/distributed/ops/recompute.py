@@ -1,31 +1,37 @@
-"""What the backward pass computes again, because it costs less to compute than to keep.
+"""Rematerialisation: the backward pass recomputes what costs less to compute than to save.
 
 B batch   L length   F mlp width
 """
+
+from collections.abc import Callable
+from typing import Any
 
 import flax.linen as nn
 import jax
 
 
-def separate(kept):
-    """Return what was kept as new values, or XLA would find that it computed the same before, and keep that instead.
+def separate(residuals: Any) -> Any:
+    """Return residuals as new values, to prevent common subexpression elimination.
 
-    kept: a pytree that includes the incoming gradient, so that XLA waits for it. On a CPU this needs an option of
-    pretrain/distributed/xla_options.py.
+    Otherwise XLA would find that the forward pass has computed the same, and save that result.
+
+    residuals: a pytree that includes the incoming gradient, so that XLA waits for it. On a CPU this
+      needs an option of pretrain/distributed/xla_options.py.
     """
-    return jax.lax.optimization_barrier(kept)
+    return jax.lax.optimization_barrier(residuals)
 
 
-def recompute(function):
-    """Return `function`, of which the backward pass keeps the arguments alone and computes the rest again.
+def recompute(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    """Return `function` with a backward pass that saves only the arguments.
 
-    JAX would keep what each derivative reads, such as the values of an error function: for a BERT several arrays [B, L, F] a layer.
-    The derivative of `relu` reads its sign, which is kept anyway: it is returned as it is.
+    JAX would save what each derivative reads, such as the values of an error function: several
+    arrays [B, L, F] per layer of a BERT. `relu` is returned unchanged, since its derivative reads
+    only its sign, which is saved anyway.
     """
     if function is nn.relu:
         return function
 
-    def backwards(arguments, gradient):
+    def backwards(arguments: tuple[Any, ...], gradient: jax.Array) -> tuple[Any, ...]:
         arguments, gradient = separate((arguments, gradient))
         return jax.vjp(function, *arguments)[1](gradient)
 

@@ -1,14 +1,16 @@
-"""The training side of each objective: sums over targets, and the weights that they are divided by, once, at the end.
+"""The losses of the objectives: sums over targets, and the weights that divide them at the end.
 
-A mean of means over micro-batches or devices would weigh rows by how few targets they have. So nothing here divides: sums
-add up over micro-batches, devices and evaluation batches alike, in float32.
+A mean of means over microbatches or devices would weight rows by how few targets they have. So
+nothing here divides: sums are added up over microbatches, devices and evaluation batches alike, in
+float32.
 
-Each objective of `data.objectives` has a module of its own name here, which holds its `LOSS`.
+Each objective of `data.objectives` has a module of the same name here, which defines its `LOSS`.
 """
 
 import importlib
 
 from data.mixed import Mixed
+from data.objectives.base import Objective
 from pretrain.training.losses.base import DEFAULT_OPTIONS, Loss, LossOptions
 from pretrain.training.losses.mixed import MixedLoss
 
@@ -16,12 +18,12 @@ __all__ = ["DEFAULT_OPTIONS", "Loss", "LossOptions", "MixedLoss", "find_loss", "
 
 
 def find_loss(name: str) -> Loss:
-    """Return the loss of the objective of that name: `LOSS` of the module of the same name."""
+    """Return the loss of the objective `name`: `LOSS` of the module of the same name."""
     return importlib.import_module(f"{__name__}.{name}").LOSS
 
 
-def make_loss(objective) -> Loss | MixedLoss:
-    """Return the loss of an objective, or of a mixture of some."""
+def make_loss(objective: Objective | Mixed) -> Loss | MixedLoss:
+    """Return the loss of an objective or of a mixture of objectives."""
     if not isinstance(objective, Mixed):
         return find_loss(objective.name)
     losses = {part.name: find_loss(part.objective.name) for part in objective.parts}

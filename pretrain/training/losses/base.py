@@ -1,4 +1,9 @@
-"""A loss: sums over a batch, each with the weights that divide it."""
+"""The record of a loss: sums over a batch, each with the weights that divide it.
+
+B batch   T targets   D width   K columns
+"""
+
+from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,32 +17,45 @@ import jax.numpy as jnp
 from pretrain.distributed.precision import cast_params
 from pretrain.training.cross_entropy import SCORES, token_loss
 
+Batch = Mapping[str, jax.Array]
+# (hidden_BTD, labels_BT, weights_BT) -> (loss_sum, num_correct): the cross entropy of the logits
+# that the model computes of hidden states.
+ScoreTokens = Callable[[jax.Array, jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
 
-def unchanged(params):
-    """Return what was given."""
+
+def unchanged(params: Any) -> Any:
+    """Return `params`."""
     return params
 
 
 @dataclass(frozen=True)
 class LossOptions:
-    """How a loss is computed, whatever it is."""
+    """How any loss is computed.
 
-    compute_dtype: str = "float32"  # of the model's arithmetic
-    gather: Callable = unchanged  # applied once to the parameters that make the scores of words, where a trainer that spreads parameters brings them together
-    scores_at_once: float = SCORES  # scores of words that a row may have at the same time
-    label_smoothing: float = (
-        0.0  # share of a word's weight that all words get, as `cross_entropy` says
-    )
+    Attributes:
+      compute_dtype: of the model's arithmetic.
+      gather: applied once to the parameters that make the logits; a trainer that shards parameters
+        gathers them here.
+      scores_at_once: the number of logits that a row holds at a time, approximately.
+      label_smoothing: share of a target's weight that all tokens get; see `cross_entropy`.
+    """
+
+    compute_dtype: str = "float32"
+    gather: Callable = unchanged
+    scores_at_once: float = SCORES
+    label_smoothing: float = 0.0
 
 
 DEFAULT_OPTIONS = LossOptions()
 
 
 class Computed(NamedTuple):
-    """What a loss makes of a batch.
+    """The result of a loss on a batch.
 
-    sums: {name: float32 sum}; predictions: what `Loss.row_predictions` gives, or None; variables: {collection: what the model keeps of
-    the batch's rows}.
+    Attributes:
+      sums: {name: float32 sum}.
+      predictions: the result of `Loss.row_predictions`, or None.
+      variables: {collection: what the model passes on from the rows of the batch}.
     """
 
     sums: dict[str, jax.Array]
@@ -46,58 +64,69 @@ class Computed(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """The training side of one objective.
+    """The loss of one objective.
 
-    inputs:    the batch keys that the model is called with, as keywords of the same names
-    optional:  those that it is called with where the batch has them
-    score:     (what the model's `states` returned, score_tokens, batch) -> {name: float32 sum over the batch's targets}, where
-               score_tokens(hidden_BTD, labels_BT, weights_BT) is the `cross_entropy` of the model's `logits`
-    weights:   the name of a sum -> the batch key whose sum it is divided by
-    loss_terms:      the names whose means add up to the loss; the others are metrics
-    tokens:          the batch keys whose sum is the number of tokens that the model reads and writes, padding left out
-    loss_weights:    the name of a term -> what its mean is multiplied by, where that is not 1
-    row_predictions: of objectives whose targets are labels of rows: (states, batch) -> float32 [B, K] of each row: what is
-               predicted, what is right (K = 3; `tagging` and `answer_span` differ), and last 1 if the row counts. Metrics
-               that are no sums, such as a correlation, are computed of all of them
+    Attributes:
+      inputs: batch keys that the model takes as keyword arguments of the same names.
+      score: (result of the model's `states`, score_tokens, batch) -> {name: float32 sum over the
+        batch's targets}; see `ScoreTokens`.
+      weights: {name of a sum: batch key whose sum divides it}.
+      loss_terms: names whose means add up to the loss; the others are metrics.
+      tokens: batch keys whose sum is the number of tokens read and written, without padding.
+      optional: batch keys that the model takes if the batch has them.
+      loss_weights: {name of a term: factor of its mean}, if not 1.
+      row_predictions: for objectives whose labels belong to rows: (states, batch) -> float32
+        [B, K], the prediction and the label of each row (K = 3; `tagging` and `answer_span`
+        differ), and in the last column 1 for a row that counts. Metrics that are no sums, such as
+        a correlation, are computed from the predictions of all rows.
     """
 
     inputs: tuple[str, ...]
-    score: Callable
+    score: Callable[..., dict[str, jax.Array]]
     weights: Mapping[str, str]
     loss_terms: tuple[str, ...]
     tokens: tuple[str, ...]
     optional: tuple[str, ...] = ()
     loss_weights: Mapping[str, float] = MappingProxyType({})
-    row_predictions: Callable | None = None
+    row_predictions: Callable[..., jax.Array] | None = None
 
-    def model_inputs(self, batch) -> dict[str, Any]:
-        """Return the keywords that the model is called with for a batch."""
-        given = {key: batch[key] for key in self.inputs}
-        return given | {key: batch[key] for key in self.optional if key in batch}
+    def model_inputs(self, batch: Batch) -> dict[str, Any]:
+        """Return the keyword arguments of the model for a batch."""
+        required = {key: batch[key] for key in self.inputs}
+        return required | {key: batch[key] for key in self.optional if key in batch}
 
-    def value(self, means):
-        """Return the loss, of {name: mean}."""
+    def value(self, means: Mapping[str, Any]) -> Any:
+        """Return the loss from {name: mean}."""
         return sum(self.loss_weights.get(name, 1.0) * means[name] for name in self.loss_terms)
 
-    def totals(self, batch):
-        """Return {name: the weight of the whole batch}, float32."""
-        sums = {
-            key: batch[key].sum(dtype=jnp.float32) for key in dict.fromkeys(self.weights.values())
-        }  # in one order in every process
+    def totals(self, batch: Batch) -> dict[str, jax.Array]:
+        """Return {name: weight of the whole batch}, float32."""
+        keys = dict.fromkeys(self.weights.values())  # in the same order in every process
+        sums = {key: batch[key].sum(dtype=jnp.float32) for key in keys}
         return {name: sums[key] for name, key in self.weights.items()}
 
-    def count_tokens(self, batch):
-        """Return how many tokens the model reads and writes, a float32 scalar; padding is left out."""
+    def count_tokens(self, batch: Batch) -> Any:
+        """Return the number of tokens read and written without padding, a float32 scalar."""
         return sum(batch[key].sum(dtype=jnp.float32) for key in self.tokens)
 
-    def compute_states(self, model, params, batch, **options):
-        """Return what the model's `states` gives for a batch; options: of `apply_states`."""
+    def compute_states(self, model: Any, params: Any, batch: Batch, **options: Any) -> Any:
+        """Return the model's `states` for a batch. options: of `apply_states`."""
         return self.apply_states(model, params, batch, **options)[0]
 
-    def apply_states(self, model, params, batch, *, train=False, dropout_key=None, variables=None):
-        """Return (what the model's `states` gives for a batch, {collection: what the model keeps of its rows}).
+    def apply_states(
+        self,
+        model: Any,
+        params: Any,
+        batch: Batch,
+        *,
+        train: bool = False,
+        dropout_key: jax.Array | None = None,
+        variables: Mapping[str, Any] | None = None,
+    ) -> tuple[Any, dict[str, Any]]:
+        """Return (the model's `states` for a batch, {collection: its new variables}).
 
-        variables: what it kept of the rows before, {} or None where nothing was read. A batch without `is_continued` goes on from nothing.
+        variables: those after the previous batch; {} or None at the beginning. They are ignored
+        for a batch without `is_continued`.
         """
         rngs = None if dropout_key is None else {"dropout": dropout_key}
         inputs = self.model_inputs(batch)
@@ -105,50 +134,62 @@ class Loss(NamedTuple):
         names = getattr(model, "collections", ())
         if not names:
             return apply({"params": params}), {}
-        before = variables if variables and "is_continued" in batch else {}
-        states, kept = apply({"params": params, **before}, mutable=list(names))
-        return states, {name: kept[name] for name in names}
+        old_variables = variables if variables and "is_continued" in batch else {}
+        states, new_variables = apply({"params": params, **old_variables}, mutable=list(names))
+        return states, {name: new_variables[name] for name in names}
 
     def sums(
         self,
-        model,
-        params,
-        batch,
+        model: Any,
+        params: Any,
+        batch: Batch,
         *,
         train: bool = False,
         dropout_key: jax.Array | None = None,
         options: LossOptions = DEFAULT_OPTIONS,
-    ):
-        """Return {name: float32 sum}, as `compute` does."""
+    ) -> dict[str, jax.Array]:
+        """Return {name: float32 sum}; the arguments are those of `compute`."""
         return self.compute(
             model, params, batch, train=train, dropout_key=dropout_key, options=options
         ).sums
 
     def compute(
         self,
-        model,
-        params,
-        batch,
+        model: Any,
+        params: Any,
+        batch: Batch,
         *,
         train: bool = False,
         dropout_key: jax.Array | None = None,
         options: LossOptions = DEFAULT_OPTIONS,
         variables: Mapping[str, Any] | None = None,
-    ) -> "Computed":
-        """Return what a batch gives.
+    ) -> Computed:
+        """Return the sums, row predictions and new variables of a batch.
 
-        train: whether the model drops, by the `dropout_key`. variables: as in `apply_states`.
+        Args:
+          train: whether the model applies dropout.
+          dropout_key: of the dropout; needed with `train`.
+          options: how the loss is computed.
+          variables: as in `apply_states`.
         """
-        cast = cast_params(params, options.compute_dtype)
-        states, kept = self.apply_states(
-            model, cast, batch, train=train, dropout_key=dropout_key, variables=variables
+        compute_params = cast_params(params, options.compute_dtype)
+        states, new_variables = self.apply_states(
+            model, compute_params, batch, train=train, dropout_key=dropout_key, variables=variables
         )
-        score_tokens = partial(
-            token_loss,
-            partial(model.apply, {"params": options.gather(cast)}, method="logits"),
-            scores=options.scores_at_once,
-            smoothing=options.label_smoothing,
-        )
+        logits = partial(model.apply, {"params": options.gather(compute_params)}, method="logits")
+
+        def score_tokens(
+            hidden_BTD: jax.Array, labels_BT: jax.Array, weights_BT: jax.Array
+        ) -> tuple[jax.Array, jax.Array]:
+            return token_loss(
+                logits,
+                hidden_BTD,
+                labels_BT,
+                weights_BT,
+                scores=options.scores_at_once,
+                smoothing=options.label_smoothing,
+            )
+
         sums = self.score(states, score_tokens, batch)
         predictions = self.row_predictions and self.row_predictions(states, batch)
-        return Computed(sums, predictions, kept)
+        return Computed(sums, predictions, new_variables)

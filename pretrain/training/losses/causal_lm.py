@@ -1,4 +1,4 @@
-"""The loss of the next word (Radford et al. 2018, section 3.1, equation 1)."""
+"""Causal language modelling: cross entropy of the next token (Radford et al. 2018, equation 1)."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""The loss of the class of a row, whose weight is that of its class (Devlin et al. 2018, section 4.1)."""
+"""Classification: cross entropy of a row's class, weighted by class (Devlin et al. 2018, 4.1)."""
 
 from pretrain.training.losses.terms import choice_loss
 

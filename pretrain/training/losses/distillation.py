@@ -1,20 +1,23 @@
-"""The loss of a student that a teacher teaches (Sanh et al. 2019, section 3).
+"""Distillation: the masked LM loss and the distance from a teacher (Sanh et al. 2019, section 3).
 
 B batch   L length   P predictions   D width
 """
 
+from typing import Any
+
+import jax
 import jax.numpy as jnp
 
-from pretrain.training.losses.base import Loss
+from pretrain.training.losses.base import Batch, Loss, ScoreTokens
 from pretrain.training.losses.terms import MASKED_LM_WEIGHTS, token_sums
 
 
-def score(states, score_tokens, batch):
-    """Return the sums of the masked words, of what the teacher thinks of them, and of its states."""
-    hidden_BPD, lesson = states
+def score(states: Any, score_tokens: ScoreTokens, batch: Batch) -> dict[str, jax.Array]:
+    """Return the sums of the masked tokens, of the teacher's predictions, and of its states."""
+    hidden_BPD, distillation = states
     return token_sums("masked_lm", hidden_BPD, score_tokens, batch) | {
-        "distillation": (lesson.words_BP * batch["label_weights"]).sum(),
-        "states": jnp.where(batch["attention_mask"], lesson.states_BL, 0.0).sum(),
+        "distillation": (distillation.words_BP * batch["label_weights"]).sum(),
+        "states": jnp.where(batch["attention_mask"], distillation.states_BL, 0.0).sum(),
     }
 
 
@@ -25,6 +28,6 @@ LOSS = Loss(
     weights=MASKED_LM_WEIGHTS | {"distillation": "label_weights", "states": "attention_mask"},
     loss_terms=("masked_lm", "distillation", "states"),
     tokens=("attention_mask",),
-    # As the authors' code was run; the paper names none.
+    # The weights in the authors' commands; the paper gives none.
     loss_weights={"masked_lm": 2.0, "distillation": 5.0},
 )

@@ -1,4 +1,7 @@
-"""The loss of masked words, each predicted at the position before it (Charpentier and Samuel 2024, section 3.1)."""
+"""Masked next-token prediction: each masked token is predicted at the position before it.
+
+Charpentier and Samuel (2024), section 3.1.
+"""
 
 from functools import partial
 

@@ -1,20 +1,28 @@
-"""The loss of a mixture of objectives: the parts' losses, each times its weight, added up.
+"""The loss of a mixture of objectives: the weighted sum of the losses of its parts.
 
-A part's loss is the mean over its own targets, so how much it counts does not depend on how many targets its rows happen to have.
+The loss of a part is the mean over its own targets, so its influence does not depend on the number
+of targets of its rows.
 """
+
+from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
 
-from pretrain.training.losses.base import DEFAULT_OPTIONS, Computed, Loss, LossOptions
+from pretrain.training.losses.base import DEFAULT_OPTIONS, Batch, Computed, Loss, LossOptions
 
 
 class MixedLoss(NamedTuple):
-    """The losses of the parts of a mixture, by name, and what each is multiplied by. Its sums are called `PART/sum`.
+    """The losses of the parts of a mixture. The names of its sums are `PART/sum`.
 
-    It has what a `Loss` has, as far as a step and an evaluation ask for it; a batch is {part: {key: array}}.
+    It has the attributes and methods of `Loss` that training and evaluation use. A batch is
+    {part: {key: array}}.
+
+    Attributes:
+      parts: {part: its loss}.
+      part_weights: {part: factor of its loss}.
     """
 
     parts: Mapping[str, Loss]
@@ -26,47 +34,53 @@ class MixedLoss(NamedTuple):
             f"{name}/{term}" for name, loss in self.parts.items() for term in loss.loss_terms
         )
 
-    def value(self, means):
-        """Return the loss, of {`PART/sum`: mean}."""
+    def value(self, means: Mapping[str, Any]) -> Any:
+        """Return the loss from {`PART/sum`: mean}."""
         return sum(
             self.part_weights[name]
             * loss.value({term: means[f"{name}/{term}"] for term in loss.loss_terms})
             for name, loss in self.parts.items()
         )
 
-    def totals(self, batch):
-        """Return {`PART/sum`: the weight of the whole batch}, float32."""
+    def totals(self, batch: Mapping[str, Batch]) -> dict[str, jax.Array]:
+        """Return {`PART/sum`: weight of the whole batch}, float32."""
         return self.merge({name: loss.totals(batch[name]) for name, loss in self.parts.items()})
 
-    def count_tokens(self, batch):
-        """Return how many tokens the model reads and writes, a float32 scalar."""
+    def count_tokens(self, batch: Mapping[str, Batch]) -> Any:
+        """Return the number of tokens read and written without padding, a float32 scalar."""
         return sum(loss.count_tokens(batch[name]) for name, loss in self.parts.items())
 
-    def merge(self, by_part):
+    def merge(self, by_part: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """Return {`PART/name`: value} of {part: {name: value}}."""
         return {
             f"{part}/{name}": value for part in by_part for name, value in by_part[part].items()
         }
 
-    def sums(self, model, params, batch, **options):
-        """Return {`PART/sum`: float32 sum}, as `compute` does."""
+    def sums(
+        self, model: Any, params: Any, batch: Mapping[str, Batch], **options: Any
+    ) -> dict[str, jax.Array]:
+        """Return {`PART/sum`: float32 sum}; the arguments are those of `compute`."""
         return self.compute(model, params, batch, **options).sums
 
     def compute(
         self,
-        model,
-        params,
-        batch,
+        model: Any,
+        params: Any,
+        batch: Mapping[str, Batch],
         *,
         train: bool = False,
         dropout_key: jax.Array | None = None,
         options: LossOptions = DEFAULT_OPTIONS,
         variables: Mapping[str, Any] | None = None,
     ) -> Computed:
-        """Return what a batch gives. Each part drops by a key of its own; a model that keeps a state begins each batch anew."""
+        """Return the sums of a batch, as `Loss.compute`.
+
+        Each part has its own dropout key. `variables` is ignored: the rows of a mixture do not
+        continue those of the previous batch.
+        """
         sums = {}
-        for number, (name, loss) in enumerate(self.parts.items()):
-            key = None if dropout_key is None else jax.random.fold_in(dropout_key, number)
+        for i, (name, loss) in enumerate(self.parts.items()):
+            key = None if dropout_key is None else jax.random.fold_in(dropout_key, i)
             sums[name] = loss.sums(
                 model, params, batch[name], train=train, dropout_key=key, options=options
             )

@@ -1,4 +1,4 @@
-"""The loss of the right one of a question's choices (Devlin et al. 2018, section 4.4)."""
+"""Multiple choice: cross entropy of the correct choice (Devlin et al. 2018, section 4.4)."""
 
 from pretrain.training.losses.terms import choice_loss
 

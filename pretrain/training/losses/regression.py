@@ -1,22 +1,23 @@
-"""The loss of the score of a row: the square of what it is missed by.
+"""Regression: squared error of a row's score.
 
 B batch   C one score
 """
 
+import jax
 import jax.numpy as jnp
 
-from pretrain.training.losses.base import Loss
+from pretrain.training.losses.base import Batch, Loss, ScoreTokens
 from pretrain.training.losses.terms import predicted_and_label
 
 
-def score(scores_BC, score_tokens, batch):
+def score(scores_BC: jax.Array, score_tokens: ScoreTokens, batch: Batch) -> dict[str, jax.Array]:
     """Return the sum of the squared errors."""
-    squares_B = jnp.square(scores_BC[:, 0] - batch["labels"])
-    return {"regression": (squares_B * batch["label_weights"]).sum()}
+    squared_error_B = jnp.square(scores_BC[:, 0] - batch["labels"])
+    return {"regression": (squared_error_B * batch["label_weights"]).sum()}
 
 
-def predict_rows(scores_BC, batch):
-    """Return the score of each row, as `Loss.row_predictions` says."""
+def predict_rows(scores_BC: jax.Array, batch: Batch) -> jax.Array:
+    """Return the score of each row, as `Loss.row_predictions` describes."""
     return predicted_and_label(scores_BC[:, 0], batch["labels"], batch["label_weights"])
 
 

@@ -1,24 +1,29 @@
-"""The loss of a generator of masked words and of a discriminator that finds its words (Clark et al. 2020, section 2).
+"""Replaced token detection: a masked LM generator and a discriminator of its tokens.
+
+Clark et al. (2020), section 2.
 
 B batch   L length   P predictions   D width
 """
 
+from typing import Any
+
+import jax
 import jax.numpy as jnp
 
 from pretrain.training.cross_entropy import binary_cross_entropy
-from pretrain.training.losses.base import Loss
+from pretrain.training.losses.base import Batch, Loss, ScoreTokens
 from pretrain.training.losses.terms import MASKED_LM_WEIGHTS, token_sums
 
 
-def score(states, score_tokens, batch):
-    """Return the sums of the masked words, by the generator, and of which words are its own, by the discriminator."""
+def score(states: Any, score_tokens: ScoreTokens, batch: Batch) -> dict[str, jax.Array]:
+    """Return the sums of the generator's masked tokens and of the discriminator's decisions."""
     hidden_BPD, logits_BL, replaced_BL = states
     weights_BL = batch["discriminator_weights"]
     loss_sum, num_correct = binary_cross_entropy(logits_BL, replaced_BL, weights_BL)
     return token_sums("masked_lm", hidden_BPD, score_tokens, batch) | {
         "replaced_token": loss_sum,
         "replaced_token_accuracy": num_correct,
-        # What is wrong where every word is taken for the text's.
+        # The error rate of a discriminator that takes every token for original.
         "replaced_token_share": jnp.where(replaced_BL, weights_BL, 0.0).sum(),
     }
 
@@ -26,7 +31,7 @@ def score(states, score_tokens, batch):
 LOSS = Loss(
     inputs=(
         *("token_ids", "attention_mask", "masked_positions"),
-        *("labels", "label_weights", "uniforms"),  # of which the generator draws its words
+        *("labels", "label_weights", "uniforms"),  # for sampling from the generator
     ),
     optional=("segment_ids",),
     score=score,

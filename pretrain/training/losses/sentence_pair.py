@@ -1,4 +1,4 @@
-"""The loss of masked words and of the next sentence: does B follow A? (Devlin et al. 2018, section 3.1, tasks 1 and 2)."""
+"""Masked LM and next sentence: does B follow A? (Devlin et al. 2018, section 3.1, tasks 1, 2)."""
 
 from pretrain.training.losses.terms import pair_loss
 

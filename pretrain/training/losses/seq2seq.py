@@ -1,4 +1,4 @@
-"""The loss of each target, given its source (Vaswani et al. 2017, section 5)."""
+"""Sequence to sequence: cross entropy of each target given its source (Vaswani et al. 2017)."""
 
 from pretrain.training.losses.terms import seq2seq_loss
 

@@ -1,4 +1,7 @@
-"""The loss of the dropped spans, each behind its sentinel (Raffel et al. 2019, section 3.1.4)."""
+"""Span corruption: cross entropy of the dropped spans (Raffel et al. 2019, section 3.1.4).
+
+Each span follows its sentinel.
+"""
 
 from pretrain.training.losses.terms import seq2seq_loss
 

@@ -1,25 +1,27 @@
-"""The loss of the tag of a word, at its first piece (Devlin et al. 2018, section 5.3).
+"""Tagging: cross entropy of a word's tag at its first subword (Devlin et al. 2018, section 5.3).
 
 B batch   L length   C tags
 """
 
+import jax
 import jax.numpy as jnp
 
 from pretrain.training.cross_entropy import cross_entropy
-from pretrain.training.losses.base import Loss
+from pretrain.training.losses.base import Batch, Loss, ScoreTokens
 
 
-def score(logits_BLC, score_tokens, batch):
-    """Return the sums of the tags: the loss by their weights, the correct ones by words."""
+def score(logits_BLC: jax.Array, score_tokens: ScoreTokens, batch: Batch) -> dict[str, jax.Array]:
+    """Return the weighted loss of the tags and the number of words with a correct tag."""
     loss_sum, _ = cross_entropy(logits_BLC, batch["labels"], batch["label_weights"])
     _, num_correct = cross_entropy(logits_BLC, batch["labels"], batch["word_weights"])
     return {"tagging": loss_sum, "tagging_accuracy": num_correct}
 
 
-def predict_rows(logits_BLC, batch):
-    """Return float32 [B, L + 1]: the likeliest tag at each position, -1 where none is asked, and last 1 if the row counts.
+def predict_rows(logits_BLC: jax.Array, batch: Batch) -> jax.Array:
+    """Return the likeliest tag at each position, float32 [B, L + 1].
 
-    What is right, the store knows.
+    A position without a label has -1. The last column is 1 for a row that counts, else 0. The
+    labels are not part of the result: the store has them.
     """
     tags_BL = jnp.where(batch["word_weights"] > 0, logits_BLC.argmax(-1), -1).astype(jnp.float32)
     return jnp.concatenate([tags_BL, batch["row_weights"][:, None]], axis=1)

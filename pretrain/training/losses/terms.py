@@ -1,37 +1,44 @@
-"""What several losses are made of.
+"""Building blocks that several losses share.
 
 B batch   T targets   P predictions   L length   D width   C scores of a row
 """
 
+from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from pretrain.training.cross_entropy import cross_entropy
-from pretrain.training.losses.base import Loss
+from pretrain.training.losses.base import Batch, Loss, ScoreTokens
 
 MASKED_LM_WEIGHTS = {"masked_lm": "label_weights", "masked_lm_accuracy": "label_weights"}
 
 
-def token_sums(name, hidden_BTD, score_tokens, batch):
-    """Return the two sums of an objective whose labels are words: the loss and the number of correct predictions."""
+def token_sums(
+    name: str, hidden_BTD: jax.Array, score_tokens: ScoreTokens, batch: Batch
+) -> dict[str, jax.Array]:
+    """Return the loss and the number of correct predictions of token labels."""
     loss_sum, num_correct = score_tokens(hidden_BTD, batch["labels"], batch["label_weights"])
     return {name: loss_sum, f"{name}_accuracy": num_correct}
 
 
-def predicted_and_label(predicted_B, labels_B, weights_B):
-    """Return float32 [B, 3], as `Loss.row_predictions` says."""
+def predicted_and_label(
+    predicted_B: jax.Array, labels_B: jax.Array, weights_B: jax.Array
+) -> jax.Array:
+    """Return float32 [B, 3], as `Loss.row_predictions` describes."""
     columns = predicted_B.astype(jnp.float32), labels_B.astype(jnp.float32), weights_B
     return jnp.stack(columns, axis=1)
 
 
-def pair_loss(name):
-    """Return the loss of masked words and of a question `name` about the two texts of a row, which the model answers by two scores."""
+def pair_loss(name: str) -> Loss:
+    """Return the masked LM loss plus a binary loss `name` on the two segments of a row."""
 
-    def score(states, score_tokens, batch):
-        hidden_BPD, answer_BC = states
+    def score(states: Any, score_tokens: ScoreTokens, batch: Batch) -> dict[str, jax.Array]:
+        hidden_BPD, logits_BC = states
         labels, weights = batch[f"{name}_labels"], batch[f"{name}_weights"]
-        loss_sum, num_correct = cross_entropy(answer_BC, labels, weights)
+        loss_sum, num_correct = cross_entropy(logits_BC, labels, weights)
         sums = token_sums("masked_lm", hidden_BPD, score_tokens, batch)
         return sums | {name: loss_sum, f"{name}_accuracy": num_correct}
 
@@ -44,15 +51,20 @@ def pair_loss(name):
     )
 
 
-def choice_loss(name, *, accuracy_weights):
-    """Return the loss of the right one of C scores of a row; accuracy_weights: the batch key of 1 for each row that counts."""
+def choice_loss(name: str, *, accuracy_weights: str) -> Loss:
+    """Return the cross entropy of the correct one of the C scores of a row.
 
-    def score(scores_BC, score_tokens, batch):
+    accuracy_weights: the batch key whose values are 1 for rows that count, else 0.
+    """
+
+    def score(
+        scores_BC: jax.Array, score_tokens: ScoreTokens, batch: Batch
+    ) -> dict[str, jax.Array]:
         loss_sum, _ = cross_entropy(scores_BC, batch["labels"], batch["label_weights"])
         _, num_correct = cross_entropy(scores_BC, batch["labels"], batch[accuracy_weights])
         return {name: loss_sum, f"{name}_accuracy": num_correct}
 
-    def predict_rows(scores_BC, batch):
+    def predict_rows(scores_BC: jax.Array, batch: Batch) -> jax.Array:
         return predicted_and_label(scores_BC.argmax(-1), batch["labels"], batch[accuracy_weights])
 
     return Loss(
@@ -65,14 +77,14 @@ def choice_loss(name, *, accuracy_weights):
     )
 
 
-def seq2seq_loss(name, optional=()):
-    """Return the loss of an encoder that reads a text and a decoder that writes the labels.
+def seq2seq_loss(name: str, optional: Sequence[str] = ()) -> Loss:
+    """Return the cross entropy of the labels of an encoder-decoder.
 
-    optional: what else of the batch the model is given, where it is there.
+    optional: further batch keys that the model takes if the batch has them.
     """
     return Loss(
         inputs=("encoder_token_ids", "encoder_attention_mask", "labels"),
-        optional=optional,
+        optional=tuple(optional),
         score=partial(token_sums, name),
         weights={name: "label_weights", f"{name}_accuracy": "label_weights"},
         loss_terms=(name,),

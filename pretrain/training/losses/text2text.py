@@ -1,4 +1,4 @@
-"""The loss of an answer (Raffel et al. 2019, section 2.4)."""
+"""Text to text: cross entropy of an answer (Raffel et al. 2019, section 2.4)."""
 
 from pretrain.training.losses.terms import seq2seq_loss
 

@@ -1,31 +1,36 @@
-"""The optimizers of the papers: one file each, named as its configuration's class in pretrain/schema/optimizers.py."""
+"""The optimizers of the papers, one file for each class of pretrain/schema/optimizers.py."""
+
+from __future__ import annotations
 
 import importlib
 import importlib.util
+from typing import Any, cast
 
 import jax
 import optax
 
+from models.config.heads import HeadedConfig
+from pretrain.config import Run
 from pretrain.overrides import ConfigError
+from pretrain.schema import Optimizer
 from pretrain.training.divergence import track_norms
 from pretrain.training.optimizers.ema import with_ema
 from pretrain.training.optimizers.frozen import freeze_lower_layers, freeze_params
 from pretrain.training.schedules import make_learning_rate
 
 
-def make_run_optimizer(run):
-    """Return the optimizer of a `config.Run`: its `optimizer`, without updates for what the run does not train.
+def make_run_optimizer(run: Run) -> optax.GradientTransformation:
+    """Return the optimizer of a run: `run.optimizer` without updates of frozen parameters.
 
-    Where the run keeps an EMA of its parameters, that is a part of the optimizer's state. Where steps of a large norm are skipped, the mean of the norms is a part of its state: it is saved, and stays as it was when a
-    step is skipped.
+    With `train.ema_decay` an EMA of the parameters is part of its state. With `guard.norm_factor`
+    the mean of the gradient norms is, so that it is saved, and unchanged by a skipped step.
     """
     optimizer = make_optimizer(run.optimizer, run.train.steps)
     if run.model.frozen_params:
         optimizer = freeze_params(optimizer, run.model.frozen_params)
     if run.train.trainable_layers is not None:
-        optimizer = freeze_lower_layers(
-            optimizer, run.model.encoder.depth, run.train.trainable_layers
-        )
+        encoder = cast(HeadedConfig, run.model).encoder  # as `config.validate` requires
+        optimizer = freeze_lower_layers(optimizer, encoder.depth, run.train.trainable_layers)
     if run.train.ema_decay:
         optimizer = allow_promotion(with_ema(optimizer, run.train.ema_decay))
     if run.guard.norm_factor:
@@ -33,29 +38,36 @@ def make_run_optimizer(run):
     return optimizer
 
 
-def make_optimizer(config, steps):
+def make_optimizer(config: Optimizer, steps: int) -> optax.GradientTransformation:
     """Return the optax transformation of an optimizer's configuration for a run of `steps`.
 
-    Its file here, NAME.py for a class Name, has `build(config, learning_rate)`. Raises ConfigError for a class without such a file.
+    The module of a class Name is name.py in this folder, with `build(config, learning_rate)`.
+
+    Raises:
+      ConfigError: the class has no such module.
     """
     name = type(config).__name__
     module = f"{__name__}.{name.lower()}"
     if importlib.util.find_spec(module) is None:
         raise ConfigError(
-            f"no optimizer is built from {name}: there is no {module.replace('.', '/')}.py with build(config, learning_rate)"
+            f"no optimizer is built from {name}: there is no {module.replace('.', '/')}.py with "
+            "build(config, learning_rate)"
         )
     build = importlib.import_module(module).build
     return allow_promotion(build(config, make_learning_rate(config, steps)))
 
 
 def allow_promotion(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
-    """Return the same transformation, within which dtypes promote: optax relies on it, whatever its caller allows."""
+    """Return the same transformation with dtype promotion allowed, which optax relies on.
 
-    def init(*args, **options):
+    The caller may have forbidden promotion by `jax.numpy_dtype_promotion("strict")`.
+    """
+
+    def init(*args: Any, **options: Any) -> Any:
         with jax.numpy_dtype_promotion("standard"):
             return optimizer.init(*args, **options)
 
-    def update(*args, **options):
+    def update(*args: Any, **options: Any) -> tuple[Any, Any]:
         with jax.numpy_dtype_promotion("standard"):
             return optimizer.update(*args, **options)
 

@@ -2,7 +2,10 @@
 
 import optax
 
+from pretrain.schema import Adafactor
+from pretrain.training.schedules import Schedule
 
-def build(config, learning_rate):
+
+def build(config: Adafactor, learning_rate: Schedule) -> optax.GradientTransformation:
     """Return the optax transformation of an `Adafactor` configuration."""
     return optax.adafactor(learning_rate, clipping_threshold=config.clipping_threshold)

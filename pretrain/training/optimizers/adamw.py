@@ -2,10 +2,12 @@
 
 import optax
 
+from pretrain.schema import AdamW
 from pretrain.training.optimizers.transforms import clip_by_global_norm, weight_decay_mask
+from pretrain.training.schedules import Schedule
 
 
-def build(config, learning_rate):
+def build(config: AdamW, learning_rate: Schedule) -> optax.GradientTransformation:
     """Return the optax transformation of an `AdamW` configuration."""
     clip = clip_by_global_norm(config.max_grad_norm)
     if not config.scale_by_param_rms:

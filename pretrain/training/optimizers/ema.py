@@ -1,4 +1,9 @@
-"""The exponential moving average (EMA) of the parameters (Polyak and Juditsky 1992), kept in the optimizer's state."""
+"""The exponential moving average (EMA) of the parameters, part of the optimizer's state.
+
+Polyak and Juditsky (1992).
+"""
+
+from __future__ import annotations
 
 from typing import Any, NamedTuple
 
@@ -8,7 +13,13 @@ import optax
 
 
 class EmaState(NamedTuple):
-    """inner: the state of the optimizer itself; count: updates so far, int32; ema: average of the parameters behind each update, float32."""
+    """The state of an optimizer with an EMA.
+
+    Attributes:
+      inner: the state of the optimizer itself.
+      count: number of updates so far, int32.
+      ema: average of the parameters after each update, float32.
+    """
 
     inner: Any
     count: jax.Array
@@ -16,19 +27,24 @@ class EmaState(NamedTuple):
 
 
 def with_ema(optimizer: optax.GradientTransformation, decay: float) -> optax.GradientTransformation:
-    """Return the optimizer, which also keeps the EMA of the parameters that its updates make, frozen ones included.
+    """Return the optimizer with an EMA of the parameters after each update, frozen ones included.
 
-    Behind update t = 1, 2, ... the average moves towards the parameters by 1 - min(decay, (1 + t) / (10 + t)), so that the first
-    parameters, which are noise, are soon forgotten. A step that is skipped leaves it as it was.
+    At update t = 1, 2, ... the average moves towards the parameters by
+    1 - min(decay, (1 + t) / (10 + t)), so that the initial parameters, which are noise, are soon
+    forgotten. A skipped step leaves the average unchanged.
     """
 
-    def init(params):
+    def init(params: optax.Params) -> EmaState:
         ema = jax.tree.map(jnp.copy, params)
         return EmaState(optimizer.init(params), jnp.zeros((), jnp.int32), ema)
 
-    def update(updates, state, params=None):
+    def update(
+        updates: optax.Updates, state: Any, params: optax.Params | None = None
+    ) -> tuple[optax.Updates, Any]:
         if params is None:
-            raise ValueError("the EMA of the parameters needs them: update(updates, state, params)")
+            raise ValueError(
+                "the EMA of the parameters needs the parameters: update(updates, state, params)"
+            )
         updates, inner = optimizer.update(updates, state.inner, params)
         count = state.count + 1
         t = count.astype(jnp.float32)
@@ -39,6 +55,6 @@ def with_ema(optimizer: optax.GradientTransformation, decay: float) -> optax.Gra
     return optax.GradientTransformation(init, update)
 
 
-def ema_params(optimizer_state):
-    """Return the EMA in an optimizer's state, a tree as the parameters'."""
+def ema_params(optimizer_state: optax.OptState) -> Any:
+    """Return the EMA in an optimizer's state, a tree with the structure of the parameters."""
     return optax.tree.get(optimizer_state, EmaState.__name__).ema

@@ -1,6 +1,7 @@
-"""Optimizers that leave some parameters as they are."""
+"""Optimizers that leave some parameters unchanged."""
 
 import re
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,10 +10,15 @@ import optax
 from pretrain.distributed.sharding import path_of
 
 
-def freeze_params(optimizer, prefixes):
-    """Return the optimizer without the parameters whose paths begin so: no update, no weight decay, and no state for them."""
+def freeze_params(
+    optimizer: optax.GradientTransformation, prefixes: tuple[str, ...]
+) -> optax.GradientTransformation:
+    """Return the optimizer without the parameters whose paths begin with one of `prefixes`.
 
-    def label_params(params):
+    They have no update, no weight decay and no optimizer state.
+    """
+
+    def label_params(params: optax.Params) -> Any:
         return jax.tree_util.tree_map_with_path(
             lambda keys, _: "frozen" if path_of(keys).startswith(prefixes) else "trained", params
         )
@@ -20,22 +26,25 @@ def freeze_params(optimizer, prefixes):
     return optax.partition({"trained": optimizer, "frozen": optax.set_to_zero()}, label_params)
 
 
-def freeze_lower_layers(optimizer, depth, trainable_layers):
-    """Return the optimizer that trains an encoder's pooler, the upper `trainable_layers` of its `depth` layers, and what is no encoder.
+def freeze_lower_layers(
+    optimizer: optax.GradientTransformation, depth: int, trainable_layers: int
+) -> optax.GradientTransformation:
+    """Return the optimizer that trains the upper `trainable_layers` of an encoder's `depth` layers.
 
-    State is kept for all of it. Gradients of what is frozen do not count for the clipped norm.
+    It also trains the encoder's pooler and all parameters outside the encoder. The state covers all
+    parameters. Gradients of frozen parameters do not count in the clipped norm.
     """
 
-    def zero(updates, params):
+    def zero(updates: optax.Updates, params: optax.Params | None) -> optax.Updates:
         return zero_frozen(updates, depth, trainable_layers)
 
     return optax.chain(optax.stateless(zero), optimizer, optax.stateless(zero))
 
 
-def zero_frozen(updates, depth, trainable_layers):
-    """Return the updates with zeros for the encoder but its pooler and the upper `trainable_layers` of its `depth` layers."""
+def zero_frozen(updates: optax.Updates, depth: int, trainable_layers: int) -> optax.Updates:
+    """Return the updates with zeros for what `freeze_lower_layers` freezes."""
 
-    def mask(keys, update):
+    def mask(keys: tuple[Any, ...], update: jax.Array) -> jax.Array:
         path = path_of(keys)
         if not path.startswith("encoder/") or "/pooler/" in path:
             return update
@@ -43,8 +52,8 @@ def zero_frozen(updates, depth, trainable_layers):
             return update if int(match[1]) >= depth - trainable_layers else jnp.zeros_like(update)
         if "/layers/" not in path:
             return jnp.zeros_like(update)
-        trained = jnp.arange(depth) >= depth - trainable_layers
-        trained = trained.reshape(-1, *(1,) * (update.ndim - 1))
-        return jnp.where(trained, update, jnp.zeros_like(update))
+        is_trained = jnp.arange(depth) >= depth - trainable_layers
+        is_trained = is_trained.reshape(-1, *(1,) * (update.ndim - 1))
+        return jnp.where(is_trained, update, jnp.zeros_like(update))
 
     return jax.tree_util.tree_map_with_path(mask, updates)

@@ -1,18 +1,22 @@
-"""LAMB (You et al. 2020, algorithm 2): AdamW whose update of each weight is as long as the weight, times the rate."""
+"""LAMB (You et al. 2020, algorithm 2): AdamW with updates scaled to the norm of each weight."""
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 
 from pretrain.distributed.sharding import path_of
+from pretrain.schema import Lamb
 from pretrain.training.optimizers.transforms import (
     clip_by_global_norm,
     is_decayed,
     weight_decay_mask,
 )
+from pretrain.training.schedules import Schedule
 
 
-def build(config, learning_rate):
+def build(config: Lamb, learning_rate: Schedule) -> optax.GradientTransformation:
     """Return the optax transformation of a `Lamb` configuration."""
     return optax.chain(
         clip_by_global_norm(config.max_grad_norm),
@@ -23,10 +27,13 @@ def build(config, learning_rate):
     )
 
 
-def scale_to_weight_norm(updates, params):
-    """Return each update scaled to the length of its parameter, where weight decay applies; each layer of a scanned stack by itself."""
+def scale_to_weight_norm(updates: optax.Updates, params: optax.Params | None) -> optax.Updates:
+    """Return each update scaled to the L2 norm of its parameter, if weight decay applies to it.
 
-    def scale(keys, update, weight):
+    Each layer of a scanned stack is scaled by itself.
+    """
+
+    def scale(keys: tuple[Any, ...], update: jax.Array, weight: jax.Array) -> jax.Array:
         path = path_of(keys)
         if not is_decayed(path):
             return update

@@ -1,4 +1,6 @@
-"""What optimizers share: clipping, and which parameters weight decay applies to."""
+"""Shared parts of optimizers: gradient clipping, and which parameters weight decay applies to."""
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -7,16 +9,19 @@ import optax
 from pretrain.distributed.sharding import path_of
 
 
-def clip_by_global_norm(max_norm):
-    """Return a transformation that shortens all gradients together to `max_norm`, by one factor (Pascanu et al. 2013, section 3.2).
+def clip_by_global_norm(max_norm: float) -> optax.GradientTransformation:
+    """Return a transformation that clips gradients to a global norm (Pascanu et al. 2013, 3.2).
 
-    0 leaves them as they are. `optax.clip_by_global_norm` divides each: XLA's CPU compiler puts no division into those that read it,
-    and keeps all gradients a second time.
+    All gradients are multiplied by one factor; a `max_norm` of 0 leaves them unchanged.
+    `optax.clip_by_global_norm` divides each gradient instead. XLA's CPU compiler does not fuse a
+    division into the operations that read it, and so holds all gradients a second time.
     """
     if not max_norm:
         return optax.identity()
 
-    def update(updates, state, params=None):
+    def update(
+        updates: optax.Updates, state: optax.OptState, params: optax.Params | None = None
+    ) -> tuple[optax.Updates, optax.OptState]:
         norm = optax.tree.norm(updates)
         factor = jnp.where(norm < max_norm, 1.0, max_norm / norm)
         return jax.tree.map(lambda grad: grad * factor, updates), state
@@ -24,11 +29,14 @@ def clip_by_global_norm(max_norm):
     return optax.GradientTransformation(optax.init_empty_state, update)
 
 
-def weight_decay_mask(params):
-    """Return True for the parameters that weight decay applies to: neither biases, nor norms, nor relative positions."""
+def weight_decay_mask(params: optax.Params) -> Any:
+    """Return True for the parameters that weight decay applies to; see `is_decayed`."""
     return jax.tree_util.tree_map_with_path(lambda keys, _: is_decayed(path_of(keys)), params)
 
 
-def is_decayed(path):
-    """Return whether weight decay applies to the parameter at `path`."""
+def is_decayed(path: str) -> bool:
+    """Return whether weight decay applies to the parameter at `path`.
+
+    It does not apply to biases, the scales of norms and the tables of relative positions.
+    """
     return path.rpartition("/")[2] not in ("bias", "scale", "table")

@@ -127,7 +127,7 @@ def test_three_forms_are_the_same_examples(tmp_path):
         (
             "a.csv",
             'text,label\n"a',
-            r"a.csv:2: .*; in a .csv a column that holds quotes stands in quotes",
+            r"a.csv:2: .*; in a .csv a column that holds quotes is itself in quotes",
         ),
         ("a.csv.gz", b"text,label\n", "a.csv.gz: the gzip file is broken or cut off"),
         (
@@ -141,7 +141,7 @@ def test_three_forms_are_the_same_examples(tmp_path):
             b'{"text": "a", "label": 1}\n{"text": "\xe9", "label": 1}\n',
             "a.jsonl:2: not UTF-8 .*; `iconv -f ENCODING -t UTF-8` converts",
         ),
-        ("a.txt", "a\n", "ends in .jsonl, .tsv, .csv, or .gz behind it"),
+        ("a.txt", "a\n", "ends in .jsonl, .tsv, .csv, or one of these and .gz"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_place(tmp_path, name, text, message):
@@ -300,7 +300,7 @@ def test_a_damaged_label_is_noticed_and_names_belong_to_the_store(tmp_path, voca
     raw = bytearray(path.read_bytes())
     raw[2] ^= 1
     path.write_bytes(raw)
-    for how, message in (("refuse", "labels.bin: crc32c"), ("skip", "made whole or not at all")):
+    for how, message in (("refuse", "labels.bin: crc32c"), ("skip", "has to be complete")):
         with pytest.raises(ValueError, match=message):
             Store.open(tmp_path / "ab").verified(how)
 

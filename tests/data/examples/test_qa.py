@@ -140,12 +140,12 @@ def asked(**changes):
         (
             "a.jsonl",
             [asked(), asked(answer_start=3)],
-            r"a.jsonl:2: the answer 'fox' is not at character 3 .* where ' fo' stands; it stands at 4; --on-bad",
+            r"a.jsonl:2: the answer 'fox' is not at character 3 .* which has ' fo' there; it is at 4; --on-bad",
         ),
         (
             "a.jsonl",
             [asked(answer="dog")],
-            r"a.jsonl:1: the answer 'dog' is not at character 4 .*, where 'fox' stands; it stands nowhere in it",
+            r"a.jsonl:1: the answer 'dog' is not at character 4 .*, which has 'fox' there; it is nowhere in the context",
         ),
         ("a.jsonl", [asked(answer=" ", answer_start=3)], "a.jsonl:1: an answer is empty"),
         (
@@ -159,7 +159,7 @@ def asked(**changes):
             "a.jsonl:1: answer_start is -1, not the number of a character",
         ),
         ("a.jsonl", [asked(answer=3)], "a.jsonl:1: an answer is int, not a text"),
-        ("a.jsonl", [asked(answer=None)], "a.jsonl:1: it has no answer; --task squad2 is for"),
+        ("a.jsonl", [asked(answer=None)], "a.jsonl:1: it has no answer; --task squad2 allows"),
         (
             "a.jsonl",
             [asked(answer_start=...)],
@@ -177,7 +177,7 @@ def asked(**changes):
         (
             "a.jsonl",
             [asked(answers={"text": ["fox"], "answer_start": []})],
-            r"a.jsonl:1: 1 texts of answers, but 0 places",
+            r"a.jsonl:1: 1 texts of answers, but 0 starts",
         ),
         ("a.jsonl", [asked(answers=["fox"])], "a.jsonl:1: column 'answers' is neither"),
         ("a.jsonl", "\n", "a.jsonl: no questions in it"),
@@ -411,13 +411,13 @@ def test_the_answer_of_a_row_is_the_text_that_was_given(question_store, question
 
 def test_what_cannot_be_read_so_is_refused(question_store, store, vocabulary, wordpiece):
     with pytest.raises(
-        ValueError, match="no contexts with questions; `finetune --task squad` makes"
+        ValueError, match="not contexts with questions; `finetune --task squad` makes"
     ):
         Stream(store, Data(objective=AnswerSpan()))
     for settings, message in (
         (
             dict(length=70),
-            r"length=70 leaves 3 tokens for the context beside a question of 64, of which stride=128 would be read before",
+            r"length=70 leaves 3 tokens for the context next to a question of 64, and stride=128 of them",
         ),
         (dict(separators=3), "separators=3"),
         (dict(stride=-1), "stride=-1"),
@@ -450,7 +450,7 @@ def test_damage_is_noticed(tmp_path, vocabulary, questions):
     raw = bytearray(path.read_bytes())
     raw[40] ^= 1
     path.write_bytes(raw)
-    for how, message in (("refuse", "spans.bin: crc32c"), ("skip", "made whole or not at all")):
+    for how, message in (("refuse", "spans.bin: crc32c"), ("skip", "has to be complete")):
         with pytest.raises(ValueError, match=message):
             Store.open(tmp_path / "store").verified(how)
 

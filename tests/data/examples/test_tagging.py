@@ -106,7 +106,7 @@ def test_tags_must_be_of_the_scheme_and_known(tmp_path):
     assert scheme_of(sentences) == "bio" and scheme_of(sentences, "plain") == "plain"
     with pytest.raises(
         ValueError,
-        match=r"a.conll:8: the tag 'I-PER' is not one of 'O', 'B-ORG', 'B-MISC', 'B-PER', which",
+        match=r"a.conll:8: the tag 'I-PER' is not one of 'O', 'B-ORG', 'B-MISC', 'B-PER', the tags",
     ):
         tagging.numbered(sentences, ("O", "B-ORG", "B-MISC", "B-PER"))
     other = read(file(tmp_path, "b.conll", "a O\nb E-X\n"))

@@ -112,12 +112,12 @@ def test_rows_are_the_pairs_of_the_store(framed, t5_vocabulary, bytes_store, tex
 
 def test_what_makes_no_rows_is_refused(t5_vocabulary, pair_store, texts, tmp_path):
     for settings, message in (
-        (dict(length=1), "length=1, target_length=128; a token and what frames it"),
+        (dict(length=1), "length=1, target_length=128; each must hold a token"),
         (dict(columns=("a", "b", "c")), "there is a name for each column but the last"),
         (dict(labels=("x", "y"), words=("x",)), "a word for each label"),
         (
             dict(labels=("x", "y"), words=("x", "y"), step=0.2),
-            "labels or scores, whose step is above 0",
+            "set at most one of them",
         ),
         (dict(step=-1.0), "step=-1.0"),
     ):
@@ -130,5 +130,5 @@ def test_what_makes_no_rows_is_refused(t5_vocabulary, pair_store, texts, tmp_pat
     path.write_text(path.read_text().upper())
     with pytest.raises(ValueError, match="answers.jsonl: crc32c"):
         Store.open(tmp_path / "s").verified("refuse")
-    with pytest.raises(ValueError, match="made whole or not at all"):
+    with pytest.raises(ValueError, match="has to be complete"):
         Store.open(tmp_path / "s").verified("skip")

@@ -104,7 +104,7 @@ def test_refusals(gpt_store, store):
             store,
             r"causal_lm needs the special token\(s\) eos, which the store's vocabulary \(sentencepiece, 96 ids\)",
         ),
-        (CausalLm(length=0), gpt_store, "length=0; a row reads 1 token at least"),
+        (CausalLm(length=0), gpt_store, "length=0; a row has at least 1 token"),
         (CausalLm(length=100_000), gpt_store, "fewer than the 100001 of one row"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -167,14 +167,14 @@ def test_lanes_that_do_not_fit_are_refused(gpt_store):
     for batch_size, rates, message in (
         (500, (), r"the source 'a' has \d+ rows for \d+ lanes: lower data.batch_size"),
         (1, (), "data.batch_size=1 lanes for 2 sources"),
-        (4, (1.0,), "data.rates has 1 values, but there are 2 sources: a, b"),
+        (4, (1.0,), "data.rates has 1 values, but the store has 2 sources: a, b"),
         (4, (-1.0, 2.0), "rates are 0 or more"),
     ):
         with pytest.raises(ValueError, match=message):
             lane_stream(gpt_store, 7, batch_size, rates).batch(0)
     alone = lane_stream(gpt_store, 7, 3, (0.0, 1.0))
     assert set(alone.examples(np.arange(9))[0]) == {1}
-    with pytest.raises(ValueError, match="rows on lanes go on with the batch size"):
+    with pytest.raises(ValueError, match="rows on lanes need the batch size"):
         alone.begin_from(3, 12)
     held = Stream(
         gpt_store, Data(objective=CausalLm(7, order="lanes"), batch_size=50), split="heldout"

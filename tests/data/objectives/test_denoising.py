@@ -167,7 +167,7 @@ def test_a_row_that_hides_nothing_is_its_sentences_in_another_order(bytes_store)
 
 def test_settings_that_cannot_be_are_refused(bytes_store, t5_vocabulary):
     for wrong, message in (
-        ({"length": 2}, "so 3 at least"),
+        ({"length": 2}, "so at least 3 tokens"),
         ({"noise_density": 0.6}, "noise_density=0.6"),
         ({"mean_span": 0.9}, "mean_span >= 1"),
     ):

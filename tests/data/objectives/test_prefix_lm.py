@@ -41,7 +41,7 @@ def test_all_cuts_are_alike_likely(t5_store):
 
 def test_refusals(t5_store, store):
     with pytest.raises(
-        ValueError, match="length=1; a text that is cut in two has 2 tokens at least"
+        ValueError, match="length=1; a text that is cut in two has at least 2 tokens"
     ):
         Stream(t5_store, Data(objective=PrefixLm(length=1)))
     with pytest.raises(ValueError, match=r"prefix_lm needs the special token\(s\) eos"):

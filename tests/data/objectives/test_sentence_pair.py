@@ -95,7 +95,7 @@ def test_versions_repeat_after_the_duplicates(told):
 
 
 def test_refusals(told, vocabulary):
-    with pytest.raises(ValueError, match="the heldout split of .*: 1 document is all there is"):
+    with pytest.raises(ValueError, match="the heldout split of .*: there is only 1 document"):
         Stream(told, Data(objective=SentencePair(40, 8)), split="heldout")
     for objective, message in (
         (SentencePair(length=7), "length=7"),

@@ -158,7 +158,7 @@ def test_examples_that_a_runner_loses_or_repeats_are_noticed(
     monkeypatch.setattr(beam_pool.Fleet, "_store", lambda self, builder: None)
     monkeypatch.setattr(beam_pool.Shards, "examples", replayed)
     with pytest.raises(
-        ChildProcessError, match="DirectRunner: (example .* is missing|the shards hold more)"
+        ChildProcessError, match="DirectRunner: (example .* is missing|the shards have more)"
     ):
         prepare(Request((str(corpus),), vocabulary=words), tmp_path / "s", job=500, fleet=HERE)
     assert names(tmp_path) == ["corpus"]

@@ -54,18 +54,18 @@ def test_another_request_is_refused_unless_told(corpus, tmp_path, words, vocabul
 
     def refused(message, request):
         with pytest.raises(
-            FileExistsError, match=f"store of something else.*{message}.*--overwrite"
+            FileExistsError, match=f"store of other options or inputs.*{message}.*--overwrite"
         ):
             prepare(request, tmp_path / "s")
         assert digest(tmp_path / "s") == old
 
     refused(
-        "held_out: 0.01 in the store, 0.5 asked for",
+        "held_out: 0.01 in the store, 0.5 requested",
         Request((str(corpus),), vocabulary=words, held_out=0.5),
     )
     refused("sources", Request((str(corpus / "a.jsonl"),), vocabulary=words))
     (corpus / "more" / "d.txt").write_text(texts[9])
-    refused("files: 3 in the store, 4 asked for", request)
+    refused("files: 3 in the store, 4 requested", request)
     assert not prepare(request, tmp_path / "s", overwrite=True).existed
     assert Store.open(tmp_path / "s").manifest["totals"]["documents"] == 62
     assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus", "s"]
@@ -242,7 +242,7 @@ def test_the_verb(corpus, tmp_path, capsys):
     assert run(*command) == 0
     assert "already prepared" in capsys.readouterr().out
     assert run(*command, "--lowercase") == 2
-    assert "lowercase: False in the store, True asked for" in capsys.readouterr().err
+    assert "lowercase: False in the store, True requested" in capsys.readouterr().err
 
 
 def test_the_verb_trains_bytes(corpus, tmp_path, capsys):
@@ -278,22 +278,22 @@ def test_the_verb_trains_bytes(corpus, tmp_path, capsys):
         (["builtin", "--vocabulary", "nowhere"], "nowhere: no such vocabulary"),
         (
             ["builtin", "--vocabulary", "v", "--vocab-size", "9", "--lowercase"],
-            "--vocab-size, --lowercase cannot be asked for",
+            "--vocab-size, --lowercase would train one",
         ),
-        (["builtin", "--output", "gs://bucket/s"], "write the store to this machine"),
+        (["builtin", "--output", "gs://bucket/s"], "must be on this machine"),
         (["builtin", "--workers", "0"], "--workers 0"),
         (["builtin", "--rates", "1,2"], "2 rates for 1 sources"),
         (
             ["builtin", "--scratch", "gs://bucket/scratch"],
-            "--scratch is for a runner of Apache Beam",
+            "--scratch needs --runner",
         ),
         (
             ["builtin", "--runner-option", "region=x"],
-            "--runner-option is for a runner of Apache Beam",
+            "--runner-option needs --runner",
         ),
         (
             ["builtin", "--runner", "DirectRunner", "--workers", "2"],
-            "--workers are processes of this machine",
+            "--workers sets the processes of this machine",
         ),
     ],
 )

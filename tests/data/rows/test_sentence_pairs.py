@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from data.rows import hashing, sentence_pairs
+from data.rows import hashing, sentence_chunks
 from data.rows.sentence_pairs import SentencePairRows
 
 
@@ -191,8 +191,8 @@ def test_walks_agree_whatever_their_kind(monkeypatch):
     _, split = corpus(3, documents=100)
     expected = SentencePairRows(split, 33)
     for lockstep, block in ((0, 1 << 16), (1000, 3), (1000, 1 << 16), (50, 2)):
-        monkeypatch.setattr(sentence_pairs, "LOCKSTEP", lockstep)
-        monkeypatch.setattr(sentence_pairs, "BLOCK", block)
+        monkeypatch.setattr(sentence_chunks, "LOCKSTEP", lockstep)
+        monkeypatch.setattr(sentence_chunks, "BLOCK", block)
         table = SentencePairRows(split, 33)
         assert np.array_equal(table.chunk_C, expected.chunk_C)
         assert np.array_equal(table.first_chunk_D, expected.first_chunk_D)
@@ -204,7 +204,7 @@ def test_one_document_is_refused():
         sentence_starts=np.array([0, 4, 9]),
         sources=(SimpleNamespace(name="a", documents=(0, 3)),),
     )
-    with pytest.raises(ValueError, match="1 document is all there is"):
+    with pytest.raises(ValueError, match="there is only 1 document"):
         SentencePairRows(split, 20)
 
 

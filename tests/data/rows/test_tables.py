@@ -97,7 +97,7 @@ def test_a_source_shorter_than_a_row_is_named_and_borrows(lengths, short):
 
 def test_a_split_shorter_than_a_row_is_refused():
     with pytest.raises(
-        ValueError, match="12 tokens are all there is, fewer than the 13 of one row"
+        ValueError, match="there are only 12 tokens, fewer than the 13 of one row"
     ):
         WindowRows(split_of([7, 5]), 13)
     assert WindowRows(split_of([7, 5]), 13, separated=True).count == 1

@@ -185,7 +185,7 @@ def test_what_cannot_be_told_apart_is_refused(path, tmp_path):
     shutil.copytree(path, copy)
     flip(files(copy) / "train" / "tokens.bin", 5)
     flip(files(copy) / "checksums" / "train.tokens.bin", 5)
-    refused("the checksums of its blocks are damaged too: copy it again")
+    refused("the checksums of its blocks are damaged, too: copy it again")
     shutil.copytree(path, copy)
     flip(files(copy) / "checksums" / "train.tokens.bin", 5)
     assert told(Store.open(copy).verified("skip")) == "no documents"  # what it is about is sound
@@ -207,7 +207,7 @@ def test_a_store_from_before_there_were_checksums_of_blocks_is_read_and_refused_
     flip(files(path) / "train" / "tokens.bin", 5)
     with pytest.raises(
         ValueError,
-        match="the checksums of its blocks were not kept when it was prepared: copy it again",
+        match="the checksums of its blocks are missing: copy it again",
     ):
         Store.open(path).verified("skip")
 

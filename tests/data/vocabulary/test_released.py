@@ -212,7 +212,7 @@ def test_refusals(tmp_path, wordpiece, byte_bpe, vocabulary):
     refused(ValueError, "a vocabulary is a", tmp_path / "a.bin")
     refused(ValueError, "tokenizer.json", tmp_path / "a.json")
     refused(ValueError, "cannot read it", tmp_path / "b.json")
-    refused(FileNotFoundError, "merges.txt beside it", tmp_path / "vocab.json")
+    refused(FileNotFoundError, "BPE needs merges.txt in the same folder", tmp_path / "vocab.json")
     vocabulary.save(tmp_path / "saved")
     described = json.loads((tmp_path / "saved" / "vocabulary.json").read_text())
     for change, message in (

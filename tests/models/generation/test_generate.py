@@ -149,7 +149,7 @@ def test_a_step_without_a_prompt_is_refused(make):
     model, params = make(GPT3)
     with pytest.raises(
         ValueError,
-        match="a step of decoding reads what a prompt has left in the collection 'cache'",
+        match="a decoding step needs the keys and values of a prompt in the collection 'cache'",
     ):
         apply_cached(
             model,
@@ -411,8 +411,9 @@ def test_a_row_draws_by_the_seed_and_its_own_number():
         ),
         (
             lambda: write(lengths=[2, 0]),
-            "prompt 1 has 0 tokens of a row of 2: there must be at least 1, as each word is told from those before it. "
-            "Where nothing is to be continued, begin with the token that ends a text, if the vocabulary has one",
+            "prompt 1 has 0 tokens of a row of 2: there must be at least 1, because each token is "
+            "predicted from those before it. To continue nothing, begin with the token that ends a "
+            "text, if the vocabulary has one",
         ),
         (lambda: write(lengths=[2, 3]), "prompt 1 has 3 tokens of a row of 2"),
         (lambda: write([[1, 100], [1, 2]]), "token_ids has the id 100; the model has ids 0 to 99"),
@@ -446,7 +447,7 @@ def test_no_word_is_written_beyond_the_positions(make, config):
     model, params = make(config)
     with pytest.raises(
         ValueError,
-        match="a prompt and what is to be written behind it take 25 positions; the model has 24",
+        match="the prompt and the tokens to be generated take 25 positions; the model has 24",
     ):
         extend(model, params, INPUTS, LENGTHS, length=16)
     with pytest.raises(

@@ -102,6 +102,8 @@ def test_the_head_drops_what_it_reads():
 
 def test_labels_are_several_or_none():
     for labels in (("a",), ("a", "b", "a")):
-        with pytest.raises(ValueError, match="two at least, all different, or none for a score"):
+        with pytest.raises(
+            ValueError, match="there must be at least two, all different, or none for a regression"
+        ):
             ClassifierConfig(labels=labels)
     assert ClassifierConfig(labels=()).outputs == 1

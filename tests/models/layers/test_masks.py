@@ -70,7 +70,9 @@ def test_a_window_has_a_position(causal):
 
 def test_a_window_both_ways_does_not_decode():
     step = Step(jnp.zeros(3, jnp.int32), slots=6)
-    with pytest.raises(ValueError, match="a window of 4 positions on both sides in a step of deco"):
+    with pytest.raises(
+        ValueError, match="a window of 4 positions on both sides in a decoding step"
+    ):
         Mask(window=4, step=step)
     with pytest.raises(ValueError, match=r"Only a causal mask can decode \(causal=True\)"):
         causal_mask(window=4, step=step).replace(causal=False)
@@ -80,7 +82,7 @@ def test_a_step_reads_all_slots_of_its_cache():
     """Without its cache a step would read itself alone."""
     mask = causal_mask(step=Step(jnp.array([0, 2]), slots=6))
     assert mask.dense(1, 6).sum(-1).ravel().tolist() == [1, 3]
-    with pytest.raises(ValueError, match="a step of decoding reads 6 slots of a cache, not 1 keys"):
+    with pytest.raises(ValueError, match="a decoding step reads 6 slots of a cache, not 1 keys"):
         mask.dense(1, 1)
 
 

@@ -133,11 +133,11 @@ def test_what_cannot_be_averaged(trained, tmp_path, capsys):
     for words, message in (
         (
             ["--last", "5"],
-            "has 4 checkpoints, of steps [2, 4, 6, 8], not 5 (checkpoint.keep=10): take fewer",
+            "has 4 checkpoints (steps [2, 4, 6, 8]), not 5; checkpoint.keep=10. Lower --last",
         ),
-        (["--last", "0"], "--last 0: at least 1"),
+        (["--last", "0"], "--last 0: must be at least 1"),
         (["--steps", "2", "3"], "no checkpoint of step 3; there are [2, 4, 6, 8]"),
-        (["--steps", "2", "2"], "one is given twice"),
+        (["--steps", "2", "2"], "a step is given twice"),
     ):
         assert (
             main(["average", "--workdir", str(trained), "--output", str(tmp_path / "v"), *words])

@@ -29,7 +29,7 @@ def test_every_key_is_listed_with_type_unit_default_and_meaning(capsys):
     assert main(["describe", "--fields"]) == 0
     text = capsys.readouterr().out
     assert (
-        "  optimizer.warmup_steps: an int, default 10000 steps\n      Length of the linear climb"
+        "  optimizer.warmup_steps: an int, default 10000 steps\n      Length of the linear warmup"
         in text
     )
     assert "  model.depth, model.encoder.depth: an int, default 12" in text
@@ -43,7 +43,7 @@ def test_every_key_is_listed_with_type_unit_default_and_meaning(capsys):
         "type": "a number",
         "default": "3600.0",
         "unit": "seconds",
-        "meaning": "One checkpoint, from the state at hand to the old ones deleted.",
+        "meaning": "Saving one checkpoint and deleting old ones.",
     }
 
 

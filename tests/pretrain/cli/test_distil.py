@@ -144,24 +144,28 @@ def test_the_verb_makes_a_workdir_that_train_goes_on_with(tmp_path, capsys):
     assert main(["predict", "--workdir", str(tmp_path / "w"), "the [MASK] and"]) == 0
     assert main(words) == 2 and "not empty" in capsys.readouterr().err
     assert main([*words[:-1], str(tmp_path / "x"), "model.width=16"]) == 2
-    assert "say model.width=32" in capsys.readouterr().err and not (tmp_path / "x").exists()
+    assert "set model.width=32" in capsys.readouterr().err and not (tmp_path / "x").exists()
 
 
 @pytest.mark.parametrize(
     ("student", "teacher", "message"),
     [
-        (BERT, BERT, "only a DistilBertConfig with a teacher_depth is distilled, not a BertConfig"),
+        (
+            BERT,
+            BERT,
+            "the student must be a DistilBertConfig with a teacher_depth, not a BertConfig",
+        ),
         (dataclasses.replace(STUDENT, teacher_depth=None), BERT, "with a teacher_depth"),
-        (STUDENT, T5Config(), "the teacher is a BertConfig, not a T5Config"),
+        (STUDENT, T5Config(), "the teacher must be a BertConfig, not a T5Config"),
         (
             dataclasses.replace(STUDENT, vocab=64, teacher_depth=3),
             BERT,
-            "step 7; say model.vocab=128 model.teacher_depth=4",
+            "step 7; set model.vocab=128 model.teacher_depth=4",
         ),
         (
             dataclasses.replace(STUDENT, depth=5),
             BERT,
-            "model.depth=5: the student has more layers than its teacher's 4",
+            "model.depth=5: the student has more layers than its teacher, which has 4",
         ),
     ],
 )

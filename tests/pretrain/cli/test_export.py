@@ -26,8 +26,8 @@ from models.config.transformer import TransformerConfig
 from pretrain.__main__ import main
 from pretrain.cli.import_ import initialiser, starting_run
 from pretrain.convert import name_of, read_write
+from pretrain.convert.export_folder import write_tensors
 from pretrain.convert.read_write import write_model
-from pretrain.convert.safe_folder import write_tensors
 from pretrain.training.new_workdir import start_workdir
 
 BERT = BertConfig(vocab=256, length=40, width=16, depth=3, num_heads=2, mlp=24)

@@ -6,7 +6,8 @@ import pytest
 
 from pretrain.__main__ import main
 from pretrain.cli import glue
-from pretrain.cli.glue import FILES, prediction, submit, table, texts_of, told
+from pretrain.cli.glue import table, told
+from pretrain.finetune.glue_submission import FILES, prediction, submit, texts_of
 
 NINE = {
     "cola": {"matthews": 0.5},
@@ -34,7 +35,7 @@ def test_the_average_is_of_tasks_and_a_task_the_mean_of_its_metrics(monkeypatch)
         65
     )
     assert full["average"] == pytest.approx((50 + 90 + 85 + 75 + 75 + 65 + 80 + 60 + 50) / 9)
-    assert "of all nine tasks" in told(full)
+    assert "over all nine tasks" in told(full)
     some = table(
         {"cola": {"a": (1, {"matthews": 0.4}), "b": (2, {"matthews": 0.6})}, "mnli": found["mnli"]}
     )
@@ -42,7 +43,7 @@ def test_the_average_is_of_tasks_and_a_task_the_mean_of_its_metrics(monkeypatch)
         "average"
     ] == pytest.approx(55)
     assert (
-        "of 2 of nine tasks, which is not GLUE's score; not here: SST-2, MRPC, STS-B, QQP, MNLI-mm, QNLI, RTE, WNLI"
+        "over 2 of nine tasks, which is not the GLUE score; missing: SST-2, MRPC, STS-B, QQP, MNLI-mm, QNLI, RTE, WNLI"
         in told(some)
     )
 
@@ -69,10 +70,10 @@ def test_what_a_submission_says(task, result, line):
 
 def test_a_label_that_glue_has_not_is_refused():
     with pytest.raises(
-        ValueError, match="tells the label 'fox'; GLUE's are entailment, not_entailment"
+        ValueError, match="predicts the label 'fox'; GLUE's are entailment, not_entailment"
     ):
         prediction("rte", {"label": "fox"})
-    with pytest.raises(ValueError, match="t:3: expected the columns a,b or c; there are 'a', 'd'"):
+    with pytest.raises(ValueError, match="t:3: expected the columns a,b or c; found 'a', 'd'"):
         texts_of({"a": "x", "d": "y"}, "t:3", [("a", "b"), ("c",)])
 
 
@@ -128,14 +129,14 @@ def test_the_verb_reads_runs_and_those_of_seeds(run_of, tmp_path, capsys):
         ([seeds[0], seeds[1]], "seed-1: a second run of mrpc"),
         (
             [halved],
-            "f1 of the held-out part was not measured; GLUE's are evaluate.metrics=f1,accuracy",
+            "f1 was not measured on the held-out split; GLUE needs evaluate.metrics=f1,accuracy",
         ),
         ([rte, all_in_one], "all: a second run of rte"),
-        ([some], "qqp/accuracy of the held-out part was not measured\n"),
-        ([rte, "--mismatched", "f"], "--mismatched f: there is no run of mnli"),
-        ([rte, "--test", "RTE"], "--test RTE: NAME=FILE, and NAME is one of CoLA"),
-        ([rte, "--test", "RTE=f"], "give both or none"),
-        ([rte, "--test", "AX=f", "--output", "o"], "--test AX=f: there is no run of mnli"),
+        ([some], "qqp/accuracy was not measured on the held-out split\n"),
+        ([rte, "--mismatched", "f"], "--mismatched f: no run of mnli"),
+        ([rte, "--test", "RTE"], "--test RTE: expected NAME=FILE, where NAME is one of CoLA"),
+        ([rte, "--test", "RTE=f"], "give both or neither"),
+        ([rte, "--test", "AX=f", "--output", "o"], "--test AX=f: no run of mnli"),
     ):
         assert main(["glue", *words]) == 2
         assert message in capsys.readouterr().err
@@ -169,7 +170,7 @@ def test_a_submission_is_of_the_best_run_and_numbered_as_its_file(tmp_path, monk
     assert (
         tmp_path / "out" / "MNLI-mm.tsv"
     ).read_text() == "index\tprediction\n4\tneutral\n9\tentailment\n"
-    assert "2 predictions of b, 1 of which say no label" in capsys.readouterr().out
+    assert "2 predictions of b, 1 of them without a label" in capsys.readouterr().out
     (tmp_path / "none.tsv").write_text("index\tpremise\thypothesis\n")
-    with pytest.raises(ValueError, match="none.tsv: no examples in it"):
+    with pytest.raises(ValueError, match="none.tsv: contains no examples"):
         submit(best, "AX", str(tmp_path / "none.tsv"), str(tmp_path / "out"), 8)

@@ -119,7 +119,7 @@ def test_the_curves_are_the_rows(tmp_path):
     assert series(lines, "heldout_loss")[0] == [10, 20, 30]
     assert drawn(lines)[1] == (
         "accuracy.png",
-        "share of targets guessed",
+        "accuracy",
         "masked_lm_accuracy",
         "heldout_masked_lm_accuracy",
     )

@@ -19,7 +19,7 @@ from models.config.transformer import TransformerConfig
 from models.generation.generate import generate
 from pretrain.__main__ import main
 from pretrain.cli.import_ import initialiser, starting_run, summary
-from pretrain.convert import safe_folder as folders
+from pretrain.convert.export_folder import write_tensors
 from pretrain.convert.read_write import open_model, write_model
 from pretrain.convert.safe_folder import FolderError
 
@@ -140,7 +140,7 @@ def test_parts_are_one_model(folder):
     theirs = folder("hf_bert")
     tensors = load_file(theirs / "model.safetensors")
     (theirs / "model.safetensors").unlink()
-    folders.write_tensors(theirs, tensors, limit=1500)
+    write_tensors(theirs, tensors, limit=1500)
     assert len(list(theirs.glob("model-*.safetensors"))) > 3
     _, _, params, *_ = read(theirs)
     _, _, expected, *_ = read(GOLDENS / "hf_bert")
@@ -270,7 +270,7 @@ def test_imported_evaluated_trained_exported(request, name, objective, tmp_path,
     )
     said = capsys.readouterr().out
     assert f"import {name}" in said or name in said
-    assert "data.store=" in said and "begun at random" not in said
+    assert "data.store=" in said and "initialized at random" not in said
     vocabulary = open_model(GOLDENS / name).vocabulary
     write_store(
         store, vocabulary, documents(vocabulary, 40, 0), heldout=documents(vocabulary, 10, 1)
@@ -316,9 +316,9 @@ def test_what_was_not_there_is_said(folder, tmp_path, capsys):
     assert main(["import", str(theirs), "--workdir", str(tmp_path / "w"), "model.dropout=0"]) == 0
     said = capsys.readouterr().out
     assert "BertForTokenClassification" in said
-    assert "begun at random (train.seed=0): cls.predictions.bias" in said
+    assert "initialized at random (train.seed=0): cls.predictions.bias" in said
     assert "left out: classifier.bias, classifier.weight" in said
-    assert "stored as BF16: the same numbers in float32" in said
+    assert "stored as BF16; converted exactly to float32" in said
     assert "never runs" in said
     origin = json.loads((tmp_path / "w" / "origin.json").read_text())
     assert origin["folder"] == "theirs" and origin["stored"] == ["BF16"]

@@ -11,12 +11,11 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from pretrain.convert import safe_folder as folders
+from pretrain.convert.export_folder import replace_export, write_tensors
 from pretrain.convert.safe_folder import (
     FolderError,
     Tensors,
     read_config,
-    replace_export,
-    write_tensors,
 )
 
 TENSORS = {

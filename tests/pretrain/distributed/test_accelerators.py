@@ -108,11 +108,11 @@ def test_what_a_machine_shows_and_needs(machine, files, expected, extra):
     [
         (
             TPU | GPU | driver("580.65.06"),
-            r"this machine has 4 TPU chips .* and 2 NVIDIA GPUs .*CLOZE_ACCELERATOR names: tpu, cuda13, cuda12 or cpu",
+            r"this machine has 4 TPU chips .* and 2 NVIDIA GPUs .*set CLOZE_ACCELERATOR to tpu, cuda13, cuda12 or cpu",
         ),
         (
             GPU,
-            "2 NVIDIA GPUs .*: /proc/driver/nvidia/version does not give the driver's version: .*CLOZE_ACCELERATOR",
+            "2 NVIDIA GPUs .*: /proc/driver/nvidia/version does not show the driver's version: .*CLOZE_ACCELERATOR",
         ),
         (
             GPU | driver("470.256.02"),
@@ -152,7 +152,7 @@ def test_only_a_cpu_that_nobody_requested_is_a_fault():
     assert describe_unused(found, "cpu", {"JAX_PLATFORMS": "cpu"}) == ""
     text = describe_unused(found, "cpu", {"JAX_PLATFORMS": "tpu,cpu"})
     assert text.startswith("this machine has 4 TPU chips (/dev/accel0), but JAX runs on the cpu.")
-    assert how_to_install("tpu") in text and "JAX_PLATFORMS=cpu uses the CPU all the same" in text
+    assert how_to_install("tpu") in text and "Set JAX_PLATFORMS=cpu to use the CPU" in text
 
 
 def see(monkeypatch, root):
@@ -344,7 +344,7 @@ def test_launch_installs_again_for_another_accelerator(machine, checkout, tmp_pa
         (
             GPU,
             {},
-            "error: 2 NVIDIA GPUs (/dev/nvidia0, ...): /proc/driver/nvidia/version does not give",
+            "error: 2 NVIDIA GPUs (/dev/nvidia0, ...): /proc/driver/nvidia/version does not show",
         ),
         (
             GPU | driver("470.256.02"),
@@ -354,7 +354,7 @@ def test_launch_installs_again_for_another_accelerator(machine, checkout, tmp_pa
         (
             {},
             {"CLOZE_ACCELERATOR": "gpu"},
-            "error: CLOZE_ACCELERATOR=gpu: one of tpu, cuda13, cuda12, cpu",
+            "error: CLOZE_ACCELERATOR=gpu: expected one of tpu, cuda13, cuda12, cpu",
         ),
     ],
 )

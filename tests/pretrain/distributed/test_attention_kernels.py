@@ -148,13 +148,13 @@ def test_what_stands_against_splash_is_said():
     assert ask(why_not_splash, drop=DROP) == "cannot drop weights"
     assert "cannot add a bias" in ask(why_not_splash, bias=vectors(1, 4, 256, 256))
     assert ask(why_not_splash, Mask(window=7)) is None
-    assert "as many readers as are read, not of 256 and 128" in ask(
+    assert "equal numbers of queries and keys, not for 256 and 128" in ask(
         why_not_splash, Mask(window=7), M=128
     )
-    assert "pair by pair" in ask(why_not_splash, causal_mask().dense(256, 256))
-    assert "into which 114 on 1 devices do not divide" in ask(why_not_splash, L=114)
-    assert "into which 257 on 1 devices do not divide" in ask(why_not_splash, M=257)
-    assert "into which 256 on 4 devices do not divide" in ask(why_not_splash, sizes=(1, 2, 1, 4))
+    assert "an array of pairs" in ask(why_not_splash, causal_mask().dense(256, 256))
+    assert "not 114 positions on 1 devices" in ask(why_not_splash, L=114)
+    assert "not 257 positions on 1 devices" in ask(why_not_splash, M=257)
+    assert "not 256 positions on 4 devices" in ask(why_not_splash, sizes=(1, 2, 1, 4))
     assert "6 do not divide among 4" in ask(why_not_splash, B=6)
 
 
@@ -170,13 +170,13 @@ def test_what_stands_against_cudnn_is_said():
     assert "by a seed" in ask(why_not_cudnn, drop=DROP)
     assert "not in float32" in ask(why_not_cudnn, dtype=jnp.float32)
     assert "even number of positions only, not 255 x 255" in ask(why_not_cudnn, packed, **odd)
-    assert "no gradient for a bias beside" in ask(
+    assert "no gradient for a bias next to" in ask(
         why_not_cudnn, packed, vectors(1, 4, 255, 255), **odd
     )
     both_ways, even_bias = Mask(window=7), vectors(1, 4, 256, 256)
     assert ask(why_not_cudnn, both_ways) is ask(why_not_cudnn, causal_mask(window=7), **odd) is None
     assert "even number of positions only, not 255 x 255" in ask(why_not_cudnn, both_ways, **odd)
-    assert "no gradient for a bias beside" in ask(why_not_cudnn, both_ways, even_bias)
+    assert "no gradient for a bias next to" in ask(why_not_cudnn, both_ways, even_bias)
     assert "bias of [1, heads, L, M] of even lengths, not [1, 4, 255, 255]" in ask(
         why_not_cudnn, None, vectors(1, 4, 255, 255), **odd
     )

@@ -253,7 +253,7 @@ def test_a_host_that_hangs_is_named_and_the_others_leave(root, configs, tmp_path
         processes[1 - hung].returncode == 2
         and f"{who} has not come as far as the others within 1 s" in said
     ), said
-    assert "leaves without them" in said and "Check failure" not in said
+    assert "ends without them" in said and "Check failure" not in said
 
 
 def test_differences_are_told_against_the_majority():

@@ -163,7 +163,7 @@ def test_a_task_gets_its_share_of_the_gpus(tasks, local, seen, devices):
         ),
         (
             THREE | {"JAX_PROCESS_ID": "4"},
-            "JAX's variables: process 4 of 4: processes are numbered from 0",
+            "JAX's variables: process 4 of 4: there is at least one process, and processes are numbered from 0",
         ),
         (THREE | {"JAX_PROCESS_ID": "-1"}, "JAX_PROCESS_ID='-1': expected a number of 0 or more"),
         (THREE | {"JAX_NUM_PROCESSES": "four"}, "JAX_NUM_PROCESSES='four': expected a number"),
@@ -177,7 +177,7 @@ def test_a_task_gets_its_share_of_the_gpus(tasks, local, seen, devices):
             {"CLOZE_CLUSTER": "slurm", "SLURM_JOB_ID": "1"},
             "Slurm: needs .* missing: SLURM_STEP_NODELIST, SLURM_NTASKS",
         ),
-        ({"CLOZE_CLUSTER": "k8s"}, "CLOZE_CLUSTER=k8s: one of none, jax, ompi, slurm, gke, tpu"),
+        ({"CLOZE_CLUSTER": "k8s"}, "CLOZE_CLUSTER=k8s: expected one of none, jax, ompi, slurm, gke, tpu"),
         (
             STEP | EIGHT | {"SLURM_STEP_TASKS_PER_NODE": "3(x4)"},
             "3 processes of this host see 8 GPUs",
@@ -188,7 +188,7 @@ def test_a_task_gets_its_share_of_the_gpus(tasks, local, seen, devices):
         ),
         (
             {name: MPI[name] for name in MPI if name.startswith("OMPI_COMM")},
-            "does not tell where process 0 is: mpirun -x JAX_COORDINATOR_ADDRESS",
+            "does not tell the address of process 0: use mpirun -x JAX_COORDINATOR_ADDRESS",
         ),
         ({"TPU_WORKER_HOSTNAMES": "a,b"}, "missing: TPU_WORKER_ID"),
         ({"CLOZE_CLUSTER": "gke", "TPU_WORKER_ID": "0"}, "missing: TPU_WORKER_HOSTNAMES"),
@@ -206,9 +206,7 @@ def test_half_an_environment_is_an_error(environ, message):
 def test_flags_go_before_the_environment_and_are_three():
     found = recognise(STEP, ("node1:7", 3, 1))
     assert found == Cluster("flags", 3, 1, "node1:7") and "--coordinator" in str(found)
-    with pytest.raises(
-        ValueError, match="all three or not at all; missing: --processes, --process"
-    ):
+    with pytest.raises(ValueError, match="must be given together; missing: --processes, --process"):
         recognise(STEP, ("node1:7", None, None))
     with pytest.raises(ValueError, match="process 3 of 3"):
         recognise({}, ("node1:7", 3, 3))
@@ -216,7 +214,7 @@ def test_flags_go_before_the_environment_and_are_three():
 
 def test_a_process_says_which_it_is():
     assert str(recognise(STEP | EIGHT | {"SLURM_STEP_TASKS_PER_NODE": "8(x4)"})) == (
-        "Slurm, process 2 of 4 (from 0), coordinator node007:61447, GPU 0 of those it sees"
+        "Slurm, process 2 of 4 (from 0), coordinator node007:61447, GPU 0 of the visible ones"
     )
 
 
@@ -245,9 +243,15 @@ def test_a_coordinator_that_cannot_be_reached_is_named(monkeypatch, capsys):
     ]
     assert main(words) == 2 and time.monotonic() - began < 20
     said = capsys.readouterr().err
-    assert f"coordinator {address}: nobody answers there within 0.3 s (Connection refused)" in said
+    assert (
+        f"coordinator {address}: the coordinator does not answer within 0.3 s (Connection refused)"
+        in said
+    )
     assert main([*words[:4], "no-such-host.invalid:99", *words[5:]]) == 2
-    assert "coordinator no-such-host.invalid:99: nobody answers there" in capsys.readouterr().err
+    assert (
+        "coordinator no-such-host.invalid:99: the coordinator does not answer"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_port_that_is_taken_is_named(capsys):
@@ -279,9 +283,7 @@ def test_a_port_that_is_taken_is_named(capsys):
 
 def test_processes_that_do_not_come_together_are_an_error(monkeypatch):
     monkeypatch.setattr("jax.distributed.initialize", lambda **words: time.sleep(5))
-    with pytest.raises(
-        ValueError, match="process 0 of 2 .*not all processes came together within 0.2 s"
-    ):
+    with pytest.raises(ValueError, match="process 0 of 2 .*not all processes joined within 0.2 s"):
         processes.join(Cluster("flags", 2, 0, f"127.0.0.1:{free_port()}"), 0.2)
 
 

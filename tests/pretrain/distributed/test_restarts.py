@@ -53,7 +53,7 @@ def test_what_was_killed_or_hung_is_started_again_after_pauses_that_grow(capsys)
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 3
     assert said[0].endswith(
-        " process 1 died of SIGKILL; restart 1 of at most 3 in a row, in 1 s, from its newest checkpoint, if there is one"
+        " process 1 died of SIGKILL; restart 1 of at most 3 in a row, in 1 s, from the newest checkpoint, if any"
     )
     assert " process 2 hung; restart 2 of at most 3" in said[1]
     assert supervised([KILLED], 0) == (KILLED, 1, [])

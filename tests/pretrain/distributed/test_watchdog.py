@@ -56,7 +56,7 @@ def test_what_lasts_is_told_with_the_stacks_of_all_threads(left, tmp_path, capfd
     said = capfd.readouterr().err
     assert (
         told in said
-        and "error: hung: 'step' has lasted 0 s, its limit is watchdog.step=0.05. The stacks"
+        and "error: hung: 'step' has lasted 0 s; its limit is watchdog.step=0.05. The stacks"
         in said
     )
 

@@ -98,12 +98,13 @@ GOLDEN = {
 
 def test_a_metric_is_of_its_objective():
     with pytest.raises(
-        ConfigError, match="entity_f1 is of tagging and written tags; classification has accuracy"
+        ConfigError,
+        match="entity_f1 is a metric of tagging and generated tags; the metrics of classification are accuracy",
     ):
         check_metrics(("entity_f1",), "classification")
     with pytest.raises(
         ConfigError,
-        match="accuracy is of classification and multiple_choice; tagging has entity_f1",
+        match="accuracy is a metric of classification and multiple_choice; the metrics of tagging are entity_f1",
     ):
         check_metrics(("accuracy",), "tagging", 5)
     check_metrics(("accuracy",), "multiple_choice")

@@ -152,7 +152,7 @@ def test_the_best_span_is_the_best_of_all():
             np.testing.assert_allclose(
                 told, (score, probability, null, null_probability), rtol=1e-4
             )
-    with pytest.raises(ValueError, match="rows of 3 questions, where there are 4"):
+    with pytest.raises(ValueError, match="rows of 3 questions, expected those of 4"):
         qa_spans.chosen(rows, 4)
 
 
@@ -267,7 +267,7 @@ def test_metrics_are_of_texts(monkeypatch):
     monkeypatch.setattr("data.store.qa_reader.opened_texts", lambda split: (contexts, answers))
     names = ("exact_match", "span_f1", "null_threshold")
     objectives = {name: set(METRICS[name].objectives) for name in names}
-    written = {"answer_span", "written answers"}
+    written = {"answer_span", "generated answers"}
     assert objectives == {
         "exact_match": written,
         "span_f1": written,

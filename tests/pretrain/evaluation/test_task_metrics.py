@@ -64,14 +64,15 @@ def test_of_scores():
 def test_what_cannot_be_measured_is_refused(monkeypatch):
     with pytest.raises(
         ConfigError,
-        match="pearson is of regression; classification has accuracy, f1, macro_f1, matthews",
+        match="pearson is a metric of regression; the metrics of classification are accuracy, f1, macro_f1, matthews",
     ):
         check_metrics(("accuracy", "pearson"), "classification")
     with pytest.raises(
-        ConfigError, match="accuracy is of classification and multiple_choice; masked_lm has none"
+        ConfigError,
+        match="accuracy is a metric of classification and multiple_choice; the metrics of masked_lm are none",
     ):
         check_metrics(("accuracy",), "masked_lm")
-    with pytest.raises(ConfigError, match="f1 is of two classes, here are 3; take macro_f1"):
+    with pytest.raises(ConfigError, match="f1 needs two classes, there are 3; use macro_f1"):
         check_metrics(("f1",), "classification", 3)
     monkeypatch.setattr(
         task_metrics.importlib.util, "find_spec", lambda name: None if name == "sklearn" else name

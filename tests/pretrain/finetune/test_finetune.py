@@ -163,7 +163,7 @@ def test_it_learns_and_every_row_of_the_held_out_part_is_scored(tuned, capsys):
     out = capsys.readouterr().out
     best = 8 + 8 * max(range(5), key=lambda i: (scored[i], i))
     assert (
-        "done already" in out
+        "has already been reached" in out
         and f"best by accuracy at step {best}, held out: accuracy {max(scored):.4f}" in out
     )
 
@@ -211,15 +211,15 @@ def test_what_predict_is_given_must_be_what_the_model_reads(tuned, tmp_path, cap
     )
     assert (
         main([*predict, "--top", "3", "--input", str(tmp_path / "a.jsonl")]) == 2
-        and "are for others" in capsys.readouterr().err
+        and "are for other models" in capsys.readouterr().err
     )
     assert (
         main([*predict, "--n-best", "3", "--input", str(tmp_path / "a.jsonl")]) == 2
-        and "--n-best is of answers" in capsys.readouterr().err
+        and "--n-best is for answers" in capsys.readouterr().err
     )
     assert (
         main([*predict, "--n-best", "0", "--input", str(tmp_path / "a.jsonl")]) == 2
-        and "--n-best 0: at least 1" in capsys.readouterr().err
+        and "--n-best 0: must be at least 1" in capsys.readouterr().err
     )
 
 
@@ -239,10 +239,10 @@ def test_other_examples_must_be_of_the_same_labels(tuned, pretrained, tmp_path, 
     )
     assert (
         main([*evaluate, "--store", "x"]) == 2
-        and "neither --store nor --split" in capsys.readouterr().err
+        and "cannot be combined with --store or --split" in capsys.readouterr().err
     )
     evaluate[2] = str(pretrained)
-    assert main(evaluate) == 2 and "is not a run that `finetune` began" in capsys.readouterr().err
+    assert main(evaluate) == 2 and "is not a run of `finetune`" in capsys.readouterr().err
 
 
 def test_its_place_in_the_table_of_glue_and_what_is_submitted(tuned, tmp_path, capsys):
@@ -328,7 +328,7 @@ def test_a_workdir_keeps_its_examples(tuned, pretrained, tmp_path, capsys):
         train_vocabulary(sentences(300, 9), 50, algorithm="bpe"),
     )
     assert main(swapped(command, pretrained, tmp_path / "later")) == 2
-    assert "holds other examples, or is of another vocabulary" in capsys.readouterr().err
+    assert "holds other examples or has another vocabulary" in capsys.readouterr().err
     # A store of other labels than the model's is refused before anything is computed.
     one = {"heldout": [Example(("a fox", "the dog"), "neutral", "here")]}
     write_labelled(
@@ -439,13 +439,15 @@ def test_scores_of_several_seeds(pretrained, tmp_path, capsys):
     long = [len(vocabulary.encode(row["text"])) > 8 for row in rows]
     cut = [
         int(number)
-        for number in re.findall(r"cut: (\d+) examples that are longer than a row of 10", said.err)
+        for number in re.findall(
+            r"truncated: (\d+) examples that are longer than a row of 10", said.err
+        )
     ]
     assert (
         cut[:2] == cut[2:]
         and sum(cut[:2]) == sum(long)
         and 0 < cut[1] < cut[0]
-        and said.err.count("\nheld out: cut: ") == 2
+        and said.err.count("\nheld out: truncated: ") == 2
     )
     told = json.loads((tmp_path / "w" / "scores.json").read_text())
     runs = [told["runs"][str(tmp_path / "w" / f"seed-{seed}")] for seed in (4, 5)]
@@ -463,7 +465,7 @@ def test_scores_of_several_seeds(pretrained, tmp_path, capsys):
         == 0
     )
     assert isinstance(json.loads(capsys.readouterr().out)["score"], float)
-    assert main(command) == 0 and capsys.readouterr().out.count("is done already") == 2
+    assert main(command) == 0 and capsys.readouterr().out.count("has already been reached") == 2
 
 
 GOOD = [{"text": "a fox", "label": "x"}, {"text": "a dog", "label": "y"}] * 4
@@ -490,44 +492,49 @@ GOOD = [{"text": "a fox", "label": "x"}, {"text": "a dog", "label": "y"}] * 4
             GOOD,
             GOOD[:1],
             ["evaluate.metrics=pearson"],
-            "held out: all 1 examples have the label 'x', of which scores tell little",
+            "held out: all 1 examples have the label 'x', so its scores are not informative",
         ),
-        ([], GOOD, [], "train.jsonl: no examples in it"),
+        ([], GOOD, [], "train.jsonl: contains no examples"),
         (GOOD, [], [], "dev.jsonl: no examples in it"),
         (
             [{"sentence": "a"}],
             GOOD,
             [],
-            "train.jsonl:1: has the columns 'sentence'; expected text,text2,label or text,label. --columns",
+            "train.jsonl:1: has the columns 'sentence'; expected text,text2,label or text,label. To name others, use --columns",
         ),
         (GOOD, [*GOOD, {"text": "b"}], [], "dev.jsonl:9: no column 'label'"),
         (
             GOOD,
             GOOD,
             ["--columns", "text"],
-            "--columns text: the name of a text, or of two, and that of the label",
+            "--columns text: expected the names of one or two texts and of the label",
         ),
         (GOOD, GOOD, ["--labels", "x,w"], "train.jsonl:2: the label 'y' is not one of 'x', 'w'"),
         (GOOD, GOOD, ["--held-out", "0.2"], "give one of them"),
-        (GOOD, None, ["--held-out", "1.5"], "--held-out 1.5: a share"),
-        (GOOD, GOOD, ["--task", "sst3"], "--task sst3: one of classification, regression, "),
+        (GOOD, None, ["--held-out", "1.5"], "--held-out 1.5: must be between 0 and 1"),
+        (
+            GOOD,
+            GOOD,
+            ["--task", "sst3"],
+            "--task sst3: must be one of classification, regression, ",
+        ),
         (GOOD, GOOD, ["--task", "regression"], "train.jsonl:1: column 'label': 'x' is no score"),
         (
             GOOD,
             GOOD,
             ["--workdir", "gs://bucket/w"],
-            "--workdir gs://bucket/w: a folder on this machine",
+            "--workdir gs://bucket/w: must be on this machine",
         ),
-        (GOOD, GOOD, ["--epochs", "0"], "--epochs 0: above 0"),
-        (GOOD, GOOD, ["--seeds", "0"], "--seeds 0: at least 1"),
+        (GOOD, GOOD, ["--epochs", "0"], "--epochs 0: must be above 0"),
+        (GOOD, GOOD, ["--seeds", "0"], "--seeds 0: must be at least 1"),
         (
             GOOD,
             GOOD,
             ["data.objective.class_weights=1,2,3"],
             "one for each of model.labels, which are x, y",
         ),
-        (GOOD, GOOD, ["evaluate.every=0"], "evaluate.every=0 leaves the held-out part out"),
-        (GOOD, GOOD, ["evaluate.metrics=pearson"], "pearson is of regression"),
+        (GOOD, GOOD, ["evaluate.every=0"], "evaluate.every=0 disables the evaluation"),
+        (GOOD, GOOD, ["evaluate.metrics=pearson"], "pearson is a metric of regression"),
         (
             GOOD,
             GOOD,
@@ -562,7 +569,7 @@ def test_one_process_begins_it(tmp_path, capsys, monkeypatch):
     w = str(tmp_path / "w")
     assert main(["finetune", "--from", "x", "--task", "cola", "--train", "y", "--workdir", w]) == 2
     assert (
-        f"`finetune` begins a run in one process (CLOZE_CLUSTER=none); `train {w}/config.json --workdir {w}` goes on"
+        f"`finetune` starts a run in one process (CLOZE_CLUSTER=none); `train {w}/config.json --workdir {w}` resumes"
         in capsys.readouterr().err
     )
 
@@ -591,6 +598,6 @@ def test_what_is_no_encoder_is_refused(tmp_path, capsys):
         == 2
     )
     assert (
-        "a run of a GptConfig; what is fine-tuned is one of AlbertConfig, BertConfig"
+        "a run of a GptConfig; a head needs one of AlbertConfig, BertConfig"
         in capsys.readouterr().err
     )

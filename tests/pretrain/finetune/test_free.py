@@ -118,7 +118,9 @@ def test_what_cannot_stay_is_refused(runs):
     albert = dataclasses.replace(
         runs["classifier"], model=ClassifierConfig(encoder=AlbertConfig(), labels=("a", "b"))
     )
-    with pytest.raises(ConfigError, match="all layers of the AlbertConfig are one and the same"):
+    with pytest.raises(
+        ConfigError, match="all layers of the AlbertConfig have the same parameters"
+    ):
         validate(override(albert, ["train.trainable_layers=2"]))
     frozen = override(albert, ["train.trainable_layers=0"])
     validate(frozen)

@@ -102,7 +102,7 @@ def test_it_tells_what_transformers_tells_and_goes_on_learning(vocabularies, tmp
     )
     said = capsys.readouterr().out
     assert (
-        "tells no, maybe, yes, of the columns a,b,is" in said
+        "predicts no, maybe, yes from the columns a,b,is" in said
         and f"evaluate --workdir {w} --labelled FILE" in said
         and "prepare" not in said
     )
@@ -268,7 +268,7 @@ def test_what_is_told_of_it_must_make_sense(vocabularies, tmp_path):
         ),
         (
             {"problem_type": None, "id2label": {"0": "a", "1": "a"}},
-            "they are two at least, all different",
+            "there must be at least two, all different",
         ),
         (
             {"problem_type": None, "id2label": {"0": "a", "1": "b"}},

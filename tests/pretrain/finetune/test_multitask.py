@@ -1,5 +1,6 @@
 """T5 answers questions in writing, compared with all answers that are right, counted where a row cuts them away; one learns several tasks."""
 
+import dataclasses
 import json
 from dataclasses import replace
 from types import SimpleNamespace
@@ -21,10 +22,11 @@ from pretrain.__main__ import main
 from pretrain.cli.glue import other_part
 from pretrain.cli.import_ import initialiser, starting_run
 from pretrain.convert.model_card import of
-from pretrain.evaluation.generated_answers import HeldOut, judged, reader
+from pretrain.evaluation.generated_answers import HeldOut, judged
 from pretrain.evaluation.label_checks import answered
 from pretrain.evaluation.qa_spans import judged_texts
 from pretrain.evaluation.task_metrics import check_measured
+from pretrain.finetune.predict_generated import reader
 from pretrain.finetune.seed_summary import outcome
 from pretrain.finetune.tasks import TASKS
 from pretrain.finetune.text2text_task import as_choices, as_text
@@ -186,11 +188,9 @@ def test_all_answers_count_and_those_that_are_cut_away_are_told(vocabulary, tmp_
     )
     for length, lost in ((room, 2), (room + 1, 1)):  # </s> takes a place
         table = Stream(
-            written, Data(objective=Text2Text(length=length, questions="squad")), split="heldout"
+            written, Data(objective=dataclasses.replace(SPEC, length=length)), split="heldout"
         ).table
-        assert table.cut == 3 and table.too_long.endswith(
-            f"; of {lost} the answer stands in what is cut away"
-        )
+        assert table.cut == 3 and table.too_long.endswith(f"; {lost} of them lose the answer")
     squad, squad2 = (
         ("squad", "train", ["The  river!", "dear"], (1 / 2, 5 / 6)),
         ("squad2", "heldout", ["", "dear", NOTHING], (1 / 3, 5 / 9, 0, 1 / 3, 1, 1)),
@@ -207,7 +207,7 @@ def test_all_answers_count_and_those_that_are_cut_away_are_told(vocabulary, tmp_
         assert tuple(found.values()) == pytest.approx(expected)
     with pytest.raises(
         ConfigError,
-        match="null_threshold is of answer_span; written answers has exact_match, span_f1",
+        match="null_threshold is a metric of answer_span; the metrics of generated answers are exact_match, span_f1",
     ):
         check_measured(("null_threshold",), spec, T5)
 
@@ -333,7 +333,7 @@ def held_out_and_submitted(workdir, file, rows, capsys):
     )
     assert (
         main(["glue", str(workdir), "--mismatched", file]) == 2
-        and "there is no run of mnli" in capsys.readouterr().err
+        and "no run of mnli" in capsys.readouterr().err
     )
 
 
@@ -382,7 +382,10 @@ def test_a_choice_is_written_by_its_number(vocabulary, tmp_path):
         {"task": "x", "a": "dog"}, None
     ) == ("x", "dog")
     for record, message in (
-        ({"choices": ["a", "b", "c"]}, "f:1: 3 choices; this model was taught to choose of 2"),
+        (
+            {"choices": ["a", "b", "c"]},
+            "f:1: 3 choices; this model was fine-tuned on questions with 2",
+        ),
         ({"task": "d"}, "f:1: column 'task' is 'd'"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -400,19 +403,23 @@ def test_what_several_tasks_are_asked_wrongly(pretrained, tmp_path, capsys):
     for words, message in (
         (
             ["--task", f"sst2={file}", "--task", f"sst2={file}"],
-            "--task sst2, twice: a task is told from another by its prefix",
+            "--task sst2 is given twice; tasks differ by their prefix",
         ),
         (["--task", f"sst2={file}", "--train", file], "and --task sst2="),
         (
             ["--task", f"sst2={file}", "--task", f"cola={file}", "--heldout", file],
-            "of several tasks NAME=VALUE, and NAME is one of sst2, cola",
+            "several tasks need NAME=VALUE, where NAME is one of sst2, cola",
         ),
-        (["--task", f"sst2={file}", "--limit", "3"], "--limit is of several tasks"),
+        (["--task", f"sst2={file}", "--limit", "3"], "--limit needs several tasks"),
     ):
         assert main([*command, *words]) == 2 and message in capsys.readouterr().err
-    with pytest.raises(ConfigError, match="bleu is of text2text; several tasks has mean"):
+    with pytest.raises(
+        ConfigError, match="bleu is a metric of text2text; the metrics of several tasks are mean"
+    ):
         check_measured(("bleu",), Text2Text(tasks=(Text2Text(task="a"),)), T5)
-    with pytest.raises(ConfigError, match="bleu is of text2text; written answers has"):
+    with pytest.raises(
+        ConfigError, match="bleu is a metric of text2text; the metrics of generated answers are"
+    ):
         check_measured(
             ("mean",),
             Text2Text(tasks=(Text2Text(task="a", questions="squad", metrics=("bleu",)),)),

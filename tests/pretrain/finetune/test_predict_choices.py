@@ -132,10 +132,10 @@ GOOD = questions(8, 2)
             [{**GOOD[0], "label": 1}] * 3,
             GOOD,
             [],
-            "train.jsonl: the right choice is number 1 of all 3 questions",
+            "train.jsonl: the correct choice of all 3 questions is number 1",
         ),
         (GOOD, [], [], "dev.jsonl: no questions in it"),
-        (GOOD, GOOD, ["--labels", "a,b"], "--columns and --labels are of other tasks"),
+        (GOOD, GOOD, ["--labels", "a,b"], "--columns and --labels are not for multiple_choice"),
         (
             GOOD,
             GOOD,

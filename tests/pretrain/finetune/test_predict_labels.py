@@ -92,7 +92,7 @@ def test_transformers_tells_the_same(name, vocabularies, tmp_path, capsys):
             np.testing.assert_allclose(told, torch.log_softmax(logits, -1), atol=1e-4)
             named = [model.config.id2label[i] for i in logits.argmax(-1).tolist()]
             assert named == [result["label"] for result in results]
-    assert "texts are longer than a row of 16 tokens and were cut" in capsys.readouterr().err
+    assert "texts are longer than a row of 16 tokens and were truncated" in capsys.readouterr().err
 
 
 def test_the_card_says_what_it_tells(vocabularies, tmp_path):

@@ -77,7 +77,7 @@ def test_tags_are_those_of_transformers(name, vocabularies, tmp_path, capsys, mo
         assert result["tags"] == [firsts.get(i, "O") for i in range(len(WORDS[row]))]
         assert result.get("cut", False) == (row < 2)
     assert (
-        "2 of 3 sentences are longer than a row of 16 tokens and were cut"
+        "2 of 3 sentences are longer than a row of 16 tokens and were truncated"
         in capsys.readouterr().err
     )
 

@@ -163,7 +163,7 @@ def test_it_learns_and_tells_where_the_answer_stands(tuned, capsys):
         )
         assert silent or result["context"][result["start"] : result["end"]] == result["answer"]
     capsys.readouterr()
-    assert main(command) == 0 and "done already" in capsys.readouterr().out
+    assert main(command) == 0 and "has already been reached" in capsys.readouterr().out
 
 
 def test_a_long_context_is_read_to_its_end(tuned, tmp_path, capsys):
@@ -245,7 +245,9 @@ def test_the_answers_as_squads_script_reads_them(tuned, tmp_path, capsys):
     assert (
         main([*predict, str(tmp_path / "a.json"), "--output", str(tmp_path / "answers.json")]) == 0
     )
-    assert "1 of 6 questions are longer than 6 tokens and were cut\n" in capsys.readouterr().err
+    assert (
+        "1 of 6 questions are longer than 6 tokens and were truncated\n" in capsys.readouterr().err
+    )
     assert main([*predict, lines(tmp_path / "a.jsonl", rows), "--json"]) == 0
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert json.loads((tmp_path / "answers.json").read_text()) == {
@@ -253,9 +255,9 @@ def test_the_answers_as_squads_script_reads_them(tuned, tmp_path, capsys):
     } and any(one["answer"] for one in told)
     assert [one.get("cut") for one in told] == [True if n == 4 else None for n in range(6)]
     for few, more, message in (
-        ([rows[0], {"question": "Who?", "context": "a"}], [], "b.jsonl:2: no `id`, by which"),
-        ([rows[0], rows[1], rows[0]], [], "b.jsonl:3: the id 'q0' stands there twice"),
-        ([rows[0]], ["--n-best", "2"], "with --n-best name a file that ends in .jsonl"),
+        ([rows[0], {"question": "Who?", "context": "a"}], [], "b.jsonl:2: has no `id`, which"),
+        ([rows[0], rows[1], rows[0]], [], "b.jsonl:3: the id 'q0' occurs twice"),
+        ([rows[0]], ["--n-best", "2"], "for --n-best, name a file that ends in .jsonl"),
     ):
         assert (
             main(
@@ -303,7 +305,7 @@ def test_what_is_wrong_is_told(tuned, pretrained, tmp_path, capsys):
     ]
     assert (
         main([*begin, dev]) == 2
-        and "dev.jsonl:1: it has no answer; --task squad2 is for" in capsys.readouterr().err
+        and "dev.jsonl:1: it has no answer; --task squad2 allows" in capsys.readouterr().err
     )
     silent = lines(tmp_path / "c.jsonl", list(asked(60, 2))[::3])
     assert (
@@ -318,7 +320,7 @@ def test_what_is_wrong_is_told(tuned, pretrained, tmp_path, capsys):
     )
     assert (
         main([*begin, dev, "--labels", "a,b"]) == 2
-        and "--columns and --labels are of texts with labels" in capsys.readouterr().err
+        and "--columns and --labels are for texts with labels" in capsys.readouterr().err
     )
     bad = [row | {"answers": [{"text": "dog", "answer_start": 0}]} for row in asked(2, 1)]
     path = lines(tmp_path / "b.jsonl", [*(row for row in asked(40, 1) if row["answers"]), *bad])
@@ -343,7 +345,7 @@ def test_what_is_wrong_is_told(tuned, pretrained, tmp_path, capsys):
     )
     err = capsys.readouterr().err
     assert (
-        "b.jsonl: 2 questions left out, whose answer is not in their context" in err
+        "b.jsonl: skipped 2 questions whose answer is not in their context" in err
         and "length=32 leaves 21 tokens" in err
     )
     assert not (tmp_path / "w").exists()
@@ -356,7 +358,7 @@ def test_what_is_wrong_is_told(tuned, pretrained, tmp_path, capsys):
         tmp_path / "store", open_trained(workdir).vocabulary, one, ("none", "fox")
     )
     assert main(["evaluate", "--workdir", str(workdir), "--store", str(tmp_path / "store")]) == 2
-    assert "its documents are no contexts with questions" in capsys.readouterr().err
+    assert "its documents are not contexts with questions" in capsys.readouterr().err
 
 
 # ---- beside transformers -----------------------------------------------------
@@ -448,7 +450,7 @@ def test_windows_are_those_of_the_exported_tokenizer(name, vocabularies, tmp_pat
     ]
     assert stream.rows == len(expected) > len(PAIRS) + 6
     assert truncation_report.told(stream_of(with_questions(trained, 3), tmp_path / "short")) == [
-        f"cut: {len(PAIRS)} questions that are longer than 3 tokens"
+        f"truncated: {len(PAIRS)} questions that are longer than 3 tokens"
     ]
     for i, encoding in enumerate(expected):
         assert batch["token_ids"][i, batch["attention_mask"][i]].tolist() == encoding.ids
@@ -529,7 +531,7 @@ def test_an_answer_that_the_vocabulary_does_not_see_can_be_left_out(vocabularies
     )
     assert found.digest() == task.read(args, whole, whole, 0.1).digest()
     assert (
-        "b.jsonl: 2 questions left out (train), for whose answer the vocabulary has no piece"
+        "b.jsonl: skipped 2 questions (train) because the vocabulary has no token for their answer"
         in capsys.readouterr().err
     )
     with pytest.raises(
@@ -540,6 +542,6 @@ def test_an_answer_that_the_vocabulary_does_not_see_can_be_left_out(vocabularies
     args.on_bad_answer = "refuse"
     with pytest.raises(
         ValueError,
-        match="b.jsonl:1: the vocabulary has no piece for the answer .*; --on-bad-answer skip leaves such",
+        match="b.jsonl:1: the vocabulary has no piece for the answer .*; --on-bad-answer skip skips such",
     ):
         task.read(args, mixed, whole, 0.1).encoded(vocabulary)

@@ -84,9 +84,11 @@ def test_it_learns_and_tells(tuned, capsys):
     other.write_text(pathlib.Path(dev).read_text() + "\u200b\tO\n")
     assert main(["evaluate", "--workdir", str(workdir), "--labelled", str(other), "--json"]) == 0
     told = capsys.readouterr()
-    assert f"{other}: 1 words of which the vocabulary makes no token are left out" in told.err
     assert (
-        "cut: 1 examples that are longer than a row of 10\nof these, 12 words stand behind the end of a row"
+        f"{other}: skipped 1 words and their tags, because the vocabulary has no token" in told.err
+    )
+    assert (
+        "truncated: 1 examples that are longer than a row of 10\n12 words of these are beyond the end of a row"
         in told.err
     )
     evaluated = json.loads(told.out)
@@ -100,7 +102,7 @@ def test_it_learns_and_tells(tuned, capsys):
         main(["predict", "--workdir", str(workdir), "--input", dev, "--output", str(output)]) == 0
     )
     assert (
-        "1 of 61 sentences are longer than a row of 10 tokens and were cut"
+        "1 of 61 sentences are longer than a row of 10 tokens and were truncated"
         in capsys.readouterr().err
     )
     results = [json.loads(line) for line in output.read_text().splitlines()]
@@ -165,13 +167,13 @@ GOOD = [(["a", "fox"], ["O", "B-x"]), (["dog"], ["B-x"])]
             GOOD,
             GOOD,
             ["--scheme", "plain", "evaluate.metrics=entity_f1"],
-            "entity_f1 is of entities, and plain tags spell none",
+            "entity_f1 is computed from entities, which plain tags do not encode",
         ),
         (
             GOOD,
             GOOD,
             ["--task", "classification", "--scheme", "bio"],
-            "--scheme is of tags: --task tagging",
+            "--scheme needs --task tagging",
         ),
         (
             GOOD,
@@ -184,7 +186,7 @@ GOOD = [(["a", "fox"], ["O", "B-x"]), (["dog"], ["B-x"])]
             GOOD,
             GOOD[1:],
             ["data.objective.length=2"],
-            "held out: all words have the tag 'B-x', of which scores tell little",
+            "held out: all words have the tag 'B-x', so its scores are not informative",
         ),
         (
             GOOD,

@@ -221,6 +221,6 @@ def test_scores_by_hand(vocabulary):
     )
     with pytest.raises(
         ConfigError,
-        match="unread_words is of tagging; written tags has entity_f1, entity_precision, entity_recall, tag_accuracy",
+        match="unread_words is a metric of tagging; the metrics of generated tags are entity_f1, entity_precision, entity_recall, tag_accuracy",
     ):
         check_measured(("unread_words",), spec, T5)

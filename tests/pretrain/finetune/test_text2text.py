@@ -407,7 +407,7 @@ def test_the_words_of_a_task(vocabulary, tmp_path):
     )
     file = lines(tmp_path / "t.jsonl", [{"text": "a", "label": 33}, {"text": "c", "label": 77}])
     with pytest.raises(
-        ValueError, match="w: its vocabulary cannot spell the score 34; regression needs digits"
+        ValueError, match="w: its vocabulary cannot represent the score 34; regression needs digits"
     ):
         as_text(
             "regression",
@@ -416,16 +416,19 @@ def test_the_words_of_a_task(vocabulary, tmp_path):
         )
     with pytest.raises(
         ValueError,
-        match="w is a run of a BertConfig; what learns to write answers is BartConfig and T5Config",
+        match="w is a run of a BertConfig; only BartConfig and T5Config can learn to generate answers",
     ):
         found.model(SimpleNamespace(run=SimpleNamespace(model=BertConfig()), workdir="w"))
 
 
 def test_what_fits_no_text_is_refused(pretrained, tmp_path, capsys):
     classes = Text2Text(columns=("t", "l"), labels=("a", "b", "c"), words=("a", "b", "c"))
-    with pytest.raises(ConfigError, match="bleu is of text2text; classification has accuracy"):
+    with pytest.raises(
+        ConfigError,
+        match="bleu is a metric of text2text; the metrics of classification are accuracy",
+    ):
         check_metrics(("bleu",), *judged_as(classes, T5))
-    with pytest.raises(ConfigError, match="f1 is of two classes, here are 3"):
+    with pytest.raises(ConfigError, match="f1 needs two classes, there are 3"):
         check_metrics(("f1",), *judged_as(classes, T5))
     with pytest.raises(
         ConfigError, match="accuracy is of classification.*; text2text has bleu, rouge1"
@@ -437,7 +440,7 @@ def test_what_fits_no_text_is_refused(pretrained, tmp_path, capsys):
     )
     for changed, message in (
         (dict(columns="a"), "--columns a: the name of the source and that of the target"),
-        (dict(labels="x,y"), "--labels are names of classes"),
+        (dict(labels="x,y"), "--labels names classes"),
         (dict(), "train.jsonl:2: column 'target': the answer is empty"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -464,6 +467,6 @@ def test_what_fits_no_text_is_refused(pretrained, tmp_path, capsys):
     ]
     assert (
         main([*command, "mrpc", "--prefix", "x"]) == 2
-        and "--prefix is for text2text" in capsys.readouterr().err
+        and "--prefix needs --task text2text" in capsys.readouterr().err
     )
     assert not (tmp_path / "w").exists()

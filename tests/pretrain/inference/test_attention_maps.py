@@ -236,12 +236,12 @@ def test_pictures(tmp_path, spied):
     ("words", "message"),
     [
         ((), "give either texts"),
-        (("the fox", "--output", "a.htm"), "a name that ends in .html"),
-        (("the fox", "--output", "none/a.html"), "none: no such folder for --output"),
+        (("the fox", "--output", "a.htm"), "the name must end in .html"),
+        (("the fox", "--output", "none/a.html"), "none: the folder of --output does not exist"),
         (("the fox", "--layers", "3"), "--layers 3: the model has layers 1 to 2"),
         (("the fox", "--layers", "0"), "--layers 0: the model has layers 1 to 2"),
         (("the fox", "--heads", "3", "--images", "x"), "--heads 3: the model has heads 1 to 2"),
-        (("the fox", "--heads", "1"), "--heads is for the pictures"),
+        (("the fox", "--heads", "1"), "--heads needs --images"),
         (("the fox " * 30,), "text 1: a text of more than the model's 40 tokens: 'the fox the"),
         (("--input", "empty.txt"), "empty.txt: no text in it"),
         (

@@ -176,7 +176,7 @@ def test_both_files_hold_the_same(workdir, tmp_path, capsys):
     said = capsys.readouterr().out
     assert (
         "3 texts, step 0" in said
-        and "1 texts are longer than the model's 40 tokens and were cut, the first at" in said
+        and "1 texts are longer than the model's 40 tokens and were truncated, the first at" in said
         and "in.jsonl:5" in said
     )
     assert main([*say, str(tmp_path / "f.safetensors")]) == 0
@@ -264,10 +264,10 @@ def test_a_fine_tuned_models_features_are_those_of_its_encoder(bert, pieces, tmp
         (
             "the fox\n",
             ("--output", "f.txt"),
-            "--output f.txt: a name that ends in .npz or .safetensors",
+            "--output f.txt: the name must end in .npz or .safetensors",
         ),
-        ("the fox\n", ("--output", "none/f.npz"), "none: no such folder for --output"),
-        ("the fox\n", ("--batch-size", "0"), "--batch-size 0: at least 1"),
+        ("the fox\n", ("--output", "none/f.npz"), "none: the folder of --output does not exist"),
+        ("the fox\n", ("--batch-size", "0"), "--batch-size 0: must be at least 1"),
     ],
 )
 def test_bad_input_is_told_and_nothing_is_written(

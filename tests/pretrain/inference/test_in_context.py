@@ -310,7 +310,7 @@ BAD = [
     ([{"context": "a", "choices": ["b", "b"], "answer": "b"}], 'not "b"'),
     ([{"context": "a", "choices": ["b", " "], "answer": 0}], "choices has an empty text"),
     ([{"text": "word"}], "a last word and something before it"),
-    ([{"text": "a b", "answer": "c"}], "text stands alone, and there is answer too"),
+    ([{"text": "a b", "answer": "c"}], "text is the only field of its form, and there is answer too"),
     ([*CHOICE, OPEN[0]], r":5: has an answer alone, but .*:1 has choices"),
     ([["a"]], ":1: expected a JSON object"),
 ]
@@ -326,7 +326,7 @@ def test_too_few_examples_and_models_that_do_not_write_are_refused(gpt2, questio
     asked = questions(CHOICE)
     with pytest.raises(
         ValueError,
-        match=r":1: 4 examples \(--shots\) are to stand in front, and there are 3 others",
+        match=r":1: 4 examples \(--shots\) are needed, and there are only 3 other questions",
     ):
         evaluate(gpt2, asked, shots=4)
     bert = dataclasses.replace(
@@ -360,7 +360,7 @@ def test_the_verb_prints_one_object_and_writes_each_question(gpt2, tmp_path, cap
     assert printed["accuracy"] == np.mean([line["right"] for line in lines])
     for extra, message in (
         (["--store", "x"], "give --task or --store"),
-        (["--shots", "-1"], "--shots -1: at least 0"),
+        (["--shots", "-1"], "--shots -1: must be at least 0"),
     ):
         assert main([*words, *extra]) == 2 and message in capsys.readouterr().err
-    assert main([*words[:3], "--shots", "1"]) == 2 and "belong to --task" in capsys.readouterr().err
+    assert main([*words[:3], "--shots", "1"]) == 2 and "need --task" in capsys.readouterr().err

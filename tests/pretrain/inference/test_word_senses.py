@@ -157,7 +157,7 @@ def test_the_picture_is_of_the_words_vectors(tmp_path, spied, capsys):
         (
             ['{"text": "the bank"}'] * 4,
             (),
-            "in.jsonl: 4 texts with 'bank'; a picture needs 5 at least",
+            "in.jsonl: 4 texts with 'bank'; a projection needs at least 5",
         ),
         (['{"text": "the bank", "sense": 3}'], (), "in.jsonl:1: the field sense is a string"),
         (
@@ -166,8 +166,8 @@ def test_the_picture_is_of_the_words_vectors(tmp_path, spied, capsys):
             "in.jsonl:2: expected an object with the field text, a string",
         ),
         ([], (), "in.jsonl: no text in it"),
-        ([], ("--word", "two words"), "--word 'two words': one word, without white space"),
-        ([], ("--output", "p.svg"), "--output p.svg: a name that ends in .png"),
+        ([], ("--word", "two words"), "--word 'two words': expected one word, without white space"),
+        ([], ("--output", "p.svg"), "--output p.svg: the name must end in .png"),
         ([], ("--output", "none/p.png"), "none: no such folder"),
     ],
 )

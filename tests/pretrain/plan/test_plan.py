@@ -156,7 +156,7 @@ def planned(root, *words, **settings):
             ],
             [
                 "XLA: Splash cannot add a bias to the scores",
-                "XLA: Splash takes 128 positions at once, into which 29 on 1 devices do not divide",
+                "XLA: Splash takes multiples of 128 positions on each device, not 29 positions on 1 devices",
             ],
         ),
     ],

@@ -291,15 +291,15 @@ def test_what_is_pushed_is_what_git_tracks_as_it_lies_here(tmp_path):
         (["create", *POD], "pod create needs --type, e.g. v5p-32"),
         (
             ["create", *POD, "--type", "v9-8"],
-            "--type v9-8: no runtime is known for it; known are v2-N, v3-N",
+            "--type v9-8: no runtime is known for it; known types are v2-N, v3-N",
         ),
         (["create", *POD, "--type", "tpu7x-8"], "GKE only"),
         (["create", "--name", "-x", "--zone", "z", "--type", "v4-8"], "expected one argument"),
         (
             ["create", "--name", "Bert", "--zone", "z", "--type", "v4-8"],
-            "--name 'Bert': gcloud takes lower-case",
+            "--name 'Bert': gcloud accepts lower-case",
         ),
-        (["run", *ASK], "pod run: say what to run behind two hyphens"),
+        (["run", *ASK], "pod run: give the verb to run after two hyphens"),
         (["run", *ASK, "--", "train", "bert_large"], "no --workdir; it must be gs://BUCKET/FOLDER"),
         (
             ["run", *ASK, "--", "train", "bert_large", "--workdir", "runs/a"],
@@ -307,11 +307,11 @@ def test_what_is_pushed_is_what_git_tracks_as_it_lies_here(tmp_path):
         ),
         (["run", *ASK, *TRAIN], "nothing was pushed to bert from this machine"),
         (["watch", *ASK, *TRAIN], "nothing was pushed to bert from this machine"),
-        (["push", *POD, "configs"], "pod push takes no words: configs"),
+        (["push", *POD, "configs"], "pod push takes no verb to run: configs"),
         (["create", *ASK, "--slices", "0"], "--slices 0"),
         (["logs", *POD, "--worker", "all", "--follow"], "shows one worker"),
         (["delete", *POD], "there is no pod bert in us-east5-a: nothing is deleted"),
-        (["push", *POD], "pod bert is not there: `pod create` asks for it"),
+        (["push", *POD], "pod bert does not exist: `pod create` requests it"),
     ],
 )
 def test_words_that_cannot_be_are_refused(words, said, cloud, capfd):
@@ -326,13 +326,13 @@ def test_words_that_cannot_be_are_refused(words, said, cloud, capfd):
 
 def test_a_pod_of_another_kind_is_not_taken_for_this_one(pod, capfd):
     for more, said in (
-        (["--type", "v5p-32"], "--type v5p-16, the words say v5p-32"),
-        (["--spot"], "--spot False, the words say True"),
+        (["--type", "v5p-32"], "--type v5p-16, the command line has v5p-32"),
+        (["--spot"], "--spot False, the command line has True"),
     ):
         assert main(["pod", "run", *ASK, *more, *TRAIN]) == 2
         assert said in capfd.readouterr().err
     assert main(["pod", "create", *ASK]) == 2
-    assert "there is a pod bert already, it is ACTIVE" in capfd.readouterr().err
+    assert "pod bert exists already, it is ACTIVE" in capfd.readouterr().err
 
 
 def test_delete_asks_first(pod, capfd, monkeypatch):

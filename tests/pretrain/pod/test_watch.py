@@ -145,7 +145,7 @@ def test_a_pod_that_someone_else_deletes_or_suspends_is_left_alone(look):
         ["ACTIVE", PodState("SUSPENDED", "USER")],
     ):
         status, did, _, said = look(Scripted(states, [[RUN]]))
-        assert status == 1 and did == [] and ("someone else" in said or "by a user" in said)
+        assert status == 1 and did == [] and ("someone else" in said or "a user suspended" in said)
     # Also the pod that the watch itself has asked for.
     status, did, _, _ = look(Scripted(["SUSPENDED", None, "PROVISIONING", None], [[RUN]]))
     assert status == 1 and did == ["delete", "create"]

@@ -75,7 +75,7 @@ def test_two_runs_of_one_name_on_one_page(tmp_path):
     ]
     labels = [
         "loss (nats)",
-        "share of targets guessed",
+        "accuracy",
         "gradient norm",
         "learning rate",
         "tokens/s",
@@ -182,7 +182,7 @@ def test_a_run_has_a_title_and_is_drawn_once(tmp_path, monkeypatch):
         for run in told(report([".", "../x/w"], tmp_path / "out", pictures=False)[0])[1]
     ] == [".", "../x/w"]
     for again in ("../w/", str(tmp_path / "w")):
-        with pytest.raises(ValueError, match=f"--workdir {again}: named twice"):
+        with pytest.raises(ValueError, match=f"--workdir {again} is given twice"):
             report([".", again], tmp_path / "out", pictures=False)
 
 

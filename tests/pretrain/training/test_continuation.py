@@ -32,9 +32,7 @@ def test_a_moved_schedule_is_told_with_both_rates(run):
     before, now = with_steps(run, 10), with_steps(run, 20)
     (line,) = continuation.describe_schedule(now, before, 8)
     # After the climb of 2 a straight line to 0: (10 - 8) / (10 - 2) and (20 - 8) / (20 - 2) of the peak.
-    assert (
-        "train.steps: 10 -> 20" in line and "of update 9 was to be 0.00025 and is 0.000667" in line
-    )
+    assert "train.steps: 10 -> 20" in line and "of update 9 is 0.000667, not 0.00025" in line
     for one, other, start in (
         (now, now, 8),
         (now, None, 8),
@@ -55,8 +53,8 @@ def test_a_warmup_as_long_as_the_run_is_told(run, decay):
     (line,) = continuation.describe_schedule(
         with_steps(run, 10, warmup_steps=10, decay=decay), None, 0
     )
-    assert "optimizer.warmup_steps=10 is not shorter than the 10 steps" in line
-    assert line.endswith("it climbs for 9")
+    assert "optimizer.warmup_steps=10 is not shorter than the schedule of 10 steps" in line
+    assert line.endswith("rises for 9 steps")
     assert not continuation.describe_schedule(with_steps(run, 10, warmup_steps=9), None, 0)
 
 
@@ -68,7 +66,7 @@ def test_another_batch_size_goes_on_behind_the_rows_that_were_read(configs, run,
     assert main(smaller) == 2 and "data.batch_size: 8 -> 16" in capsys.readouterr().err
     assert main([*smaller, "--allow-changes"]) == 0
     told = capsys.readouterr()
-    line = "3 steps have read 24 rows: step 4 goes on behind them with 16 a step"
+    line = "3 steps have read 24 rows: step 4 continues after them with 16 rows per step"
     assert line in told.out + told.err
     with Checkpoints(tmp_path / "run", read_only=True) as checkpoints:
         records = {step: checkpoints.record(step) for step in checkpoints.steps()}
@@ -77,7 +75,7 @@ def test_another_batch_size_goes_on_behind_the_rows_that_were_read(configs, run,
     # A third start counts on from there, in closed form, and says it again.
     assert main([*words, "train.stop_at_step=6", "data.batch_size=16"]) == 0
     told = capsys.readouterr()
-    assert "4 steps have read 40 rows: step 5 goes on behind them" in told.out + told.err
+    assert "4 steps have read 40 rows: step 5 continues after them" in told.out + told.err
     with Checkpoints(tmp_path / "run", read_only=True) as checkpoints:
         assert checkpoints.record(6)["rows"] == 72
 

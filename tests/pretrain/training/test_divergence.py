@@ -243,7 +243,9 @@ def test_a_window_is_counted_and_left_behind_once():
         "returned": True,
     }  # of a stop before the first good step
     check_step(guard, 17, True)
-    with pytest.raises(Diverged, match="steps 17 to 17 were skipped.* as were those for which"):
+    with pytest.raises(
+        Diverged, match="steps 17 to 17 were skipped.* as were the steps that made it return"
+    ):
         guard.check_end()
     again = Guard(2, {"skipped": 1, "returned": True})
     check_step(again, 15, True)
@@ -317,7 +319,8 @@ def test_a_window_is_left_behind_and_a_stop_within_it_changes_nothing(
     said = capsys.readouterr().err
     assert (
         "step 2 skipped: loss nan" in said
-        and "steps 6 to 8 were skipped: on from step 4, with the data behind step 8" in said
+        and "steps 6 to 8 were skipped. Training continues from the parameters of step 4 with the data that follow step 8"
+        in said
     )
     assert skipped(workdir) == [2, 6, 7, 8] and [row["step"] for row in rows(workdir)] == list(
         range(1, 13)
@@ -363,9 +366,9 @@ def test_without_end_the_run_ends(configs, tmp_path, poisoned, capsys):
     ]
     assert main(words) == 1
     said = capsys.readouterr().err
-    assert "on from step 4, with the data behind step 8" in said
+    assert "from the parameters of step 4 with the data that follow step 8" in said
     assert (
-        "error: steps 9 to 11 were skipped, for their loss or gradients are not finite or too large, as were those for which"
+        "error: steps 9 to 11 were skipped because their loss or gradients are not finite or too large, as were the steps that made it return"
         in said
     )
     assert skipped(tmp_path / "run") == [6, 7, 8, 9, 10, 11]

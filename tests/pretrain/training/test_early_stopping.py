@@ -76,7 +76,7 @@ def test_a_run_that_learns_nothing_ends_where_it_would_without_a_stop(configs, t
         capsys.readouterr()
         assert main(train) == 0
         told = capsys.readouterr()
-        assert "stopped early: the held-out loss has not become better in 2" in told.err
+        assert "stopped early: the held-out loss has not improved in 2" in told.err
         assert "at step 6, which checkpoint.best keeps" in told.err
         with Checkpoints(tmp_path / name, read_only=True) as checkpoints:
             assert checkpoints.steps() == [6]

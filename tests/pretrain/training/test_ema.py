@@ -61,7 +61,7 @@ def test_it_is_its_formula():
 def test_it_needs_the_parameters():
     optimizer = with_ema(optax.sgd(1.0), DECAY)
     params = {"a": np.zeros(2, np.float32)}
-    with pytest.raises(ValueError, match="needs them"):
+    with pytest.raises(ValueError, match="needs the parameters"):
         optimizer.update(params, optimizer.init(params))
 
 
@@ -138,7 +138,7 @@ def test_it_is_evaluated_and_exported_as_what_it_is(run, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["train.ema_decay=0.99999999"], "must be at least 0 and below 1 (in float32)"),
+        (["train.ema_decay=0.99999999"], "must be at least 0 and below 1 in float32"),
         (["train.ema_decay=1"], "Train.ema_decay is 1.0; it must be at least 0 and below 1"),
         (["train.ema_decay=-0.1"], "Train.ema_decay is -0.1; it must be at least 0 and below 1"),
     ],
@@ -156,7 +156,7 @@ def test_a_run_without_it_has_none_to_give(run, configs, tmp_path, capsys):
     start_workdir(tmp_path / "plain", plain, params, load_vocabulary(run / "vocabulary"))
     words = ["average", "--workdir", str(tmp_path / "plain"), "--ema"]
     assert main([*words, "--output", str(tmp_path / "v")]) == 2
-    assert "keeps no moving average of its parameters" in capsys.readouterr().err
+    assert "maintains no moving average of its parameters" in capsys.readouterr().err
     assert not (tmp_path / "v").exists()
     changed = ["train", str(configs["bert"]), "--workdir", str(run), *WORDS, "train.ema_decay=0.5"]
     assert main(changed) == 2

@@ -182,7 +182,7 @@ def test_the_same_command_again_does_nothing(undisturbed, capsys, configs):
     name, workdir = undisturbed
     before = rows(workdir)
     assert main(["train", str(configs[name]), "--workdir", str(workdir)]) == 0
-    assert "step 12 of 12 is done already" in capsys.readouterr().out
+    assert "step 12 of 12 has already been reached" in capsys.readouterr().out
     assert rows(workdir) == before
 
 
@@ -225,13 +225,13 @@ def test_a_signal_saves_and_leaves(whole, root, configs, tmp_path, number):
             ["model.vocab=32"],
             "model.vocab=32 is smaller than the token store's vocabulary of 40; set model.vocab=128",
         ),
-        (["model.length=16"], "rows of 32 are longer than the model's positions"),
+        (["model.length=16"], "rows of 32 tokens are longer than the model's 16 positions"),
         (
             ["model=RobertaConfig", "data.objective=MaskedLm"],
-            "model.first_position=2, but it is 1 more than the id of the pad token, which is 0 in the token store's vocabulary; set model.first_position=1",
+            "model.first_position=2, expected 1: 1 more than the id of the pad token in the token store's vocabulary, 0; set model.first_position=1",
         ),
         (["data.store=/nowhere"], "/nowhere"),
-        (["train.steps=5", "train.stop_at_step=6"], "lies behind Train.steps=5"),
+        (["train.steps=5", "train.stop_at_step=6"], "is above Train.steps=5"),
     ],
 )
 def test_what_does_not_fit_is_refused_and_nothing_is_written(

@@ -211,7 +211,10 @@ def test_a_checkpoint_records_the_next_unread_row_of_each_part(trained, tmp_path
     assert main([*words, "train.stop_at_step=2"]) == 0
     assert main([*words, "train.stop_at_step=3", "data.batch_size=64", "--allow-changes"]) == 0
     told = capsys.readouterr().err
-    assert "2 steps have read 16 rows of masked: step 3 goes on behind them with 16 a step" in told
+    assert (
+        "2 steps have read 16 rows of masked: step 3 continues after them with 16 rows per step"
+        in told
+    )
     with Checkpoints(tmp_path / "run", read_only=True) as checkpoints:
         assert checkpoints.record(3)["rows"] == {"masked": 32, "causal": 96}
 
@@ -277,7 +280,7 @@ def test_the_verbs_show_a_mixture(trained, capsys):
     exported = workdir.parent / "exported"
     assert main(["export", "--workdir", str(workdir), "--output", str(exported)]) == 0
     card = (exported / "README.md").read_text()
-    assert "masked (0.25 of the rows): masked words, each predicted at the position before" in card
+    assert "masked (0.25 of the rows): masked tokens, each predicted at the position before" in card
     assert "| `masked/loss/long` |" in card
     assert json.loads((exported / "config.json").read_text())["model_type"] == "gpt2"
 

@@ -229,7 +229,9 @@ def test_every_decay_is_a_schedule_of_that_name():
         decay = typing.get_type_hints(kind)["decay"]
         named |= {kind.decay} if decay == typing.ClassVar[str] else {*typing.get_args(decay)}
     assert named == SCHEDULES.keys()
-    with pytest.raises(ConfigError, match="no schedule is named 'sine'; there are linear, cosine"):
+    with pytest.raises(
+        ConfigError, match="no schedule is named 'sine'; the schedules are linear, cosine"
+    ):
         make_schedule("sine", peak=1.0)
 
 

@@ -185,7 +185,7 @@ def test_shuffled_rows_go_on_from_nothing(run, stream):
 
 
 def test_a_dataset_of_the_user_is_refused_on_lanes(run, stream):
-    with pytest.raises(ValueError, match="rows on lanes go on from batch to batch"):
+    with pytest.raises(ValueError, match="rows on lanes continue from batch to batch"):
         ComposedBatches(stream, lambda stream, step, lo, hi: stream.dataset(step, lo, hi))
 
 

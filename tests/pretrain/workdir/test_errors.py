@@ -106,6 +106,6 @@ def caused(cause):
 
 def test_the_cause_is_told_in_one_line():
     assert reason(caused(OSError("the file x is gone\nand so on"))) == "OSError: the file x is gone"
-    message = r"^/run: a checkpoint was not saved \(ValueError: x{140} \.\.\. .*No space left on device\); those before it are as they were"
+    message = r"^/run: a checkpoint was not saved \(ValueError: x{140} \.\.\. .*No space left on device\)\. Earlier checkpoints are unchanged"
     with pytest.raises(NotSaved, match=message), writing("/run"):
         raise ValueError(f"{LONG}: No space left on device [tensorstore_spec='...']")

@@ -101,7 +101,7 @@ def test_a_ledger_that_cannot_be_read_begins_anew(clock, tmp_path, capsys, text)
     (tmp_path / goodput.NAME).write_text(text)
     with opened(tmp_path, 3, began=clock.now - 5):
         pass
-    assert parts(tmp_path) == {"start": 5} and "the ledger begins anew" in capsys.readouterr().out
+    assert parts(tmp_path) == {"start": 5} and "a new ledger is started" in capsys.readouterr().out
 
 
 def test_a_ledger_that_cannot_be_written_is_told_at_the_next_save(tmp_path, monkeypatch):

@@ -113,7 +113,7 @@ def test_pins_that_cannot_be_read_delete_nothing(tmp_path, capsys):
     assert retention.should_preserve(saved) == [True, True, True]
     assert (
         "no checkpoint is deleted: " in (said := capsys.readouterr().err)
-        and "is to hold the numbers of steps" in said
+        and "must contain numbers of steps" in said
     )
 
 

@@ -1,0 +1,81 @@
+"""Checks of an objective's settings against the vocabulary, before any row is built."""
+
+from typing import Any
+
+import numpy as np
+
+from data.vocabulary.base import Vocabulary
+
+
+def check_masking(
+    objective: Any,
+    vocabulary: Vocabulary,
+    body: int,
+    roles: tuple[str, ...] = ("cls", "sep", "mask", "pad"),
+) -> None:
+    """Raise a ValueError unless the settings can mask rows of text with this vocabulary.
+
+    Args:
+      objective: has `mask_rate`, `max_predictions`, `dupe_factor` and `length`.
+      vocabulary: the vocabulary of the store.
+      body: tokens of text in a row.
+      roles: roles of the special tokens that a row is built with.
+    """
+    name = objective.name
+    if not 0 < objective.mask_rate < 1:
+        raise ValueError(
+            f"{name}: mask_rate={objective.mask_rate}; "
+            "the share of masked tokens lies between 0 and 1"
+        )
+    if objective.dupe_factor < 0:
+        raise ValueError(
+            f"{name}: dupe_factor={objective.dupe_factor}; "
+            "allowed are 0 (a new mask every epoch) and larger numbers"
+        )
+    needed = max(int(np.rint(body * objective.mask_rate)), 1)
+    if objective.max_predictions < needed:
+        raise ValueError(
+            f"{name}: max_predictions={objective.max_predictions} is fewer than the {needed} "
+            f"tokens that mask_rate={objective.mask_rate} masks in a row of "
+            f"length={objective.length}; set max_predictions to {needed} or more, "
+            "or lower mask_rate"
+        )
+    if objective.max_predictions > objective.length:
+        raise ValueError(
+            f"{name}: max_predictions={objective.max_predictions} "
+            f"is more than length={objective.length}"
+        )
+    needs(name, vocabulary, *roles)
+
+
+def check_masked_pair(objective: Any, vocabulary: Vocabulary, shares: tuple[str, ...]) -> None:
+    """Raise a ValueError unless masked rows `[CLS] A [SEP] B [SEP]` are possible.
+
+    shares: names of the objective's fields that are shares of rows.
+    """
+    if objective.length < 8:
+        raise ValueError(
+            f"{objective.name}: length={objective.length}; "
+            "a row holds [CLS] A [SEP] B [SEP], so at least 8 tokens"
+        )
+    for name in shares:
+        if not 0 <= getattr(objective, name) <= 1:
+            raise ValueError(
+                f"{objective.name}: {name}={getattr(objective, name)}; "
+                "a share of rows lies between 0 and 1"
+            )
+    check_masking(objective, vocabulary, objective.length - 3)
+
+
+def needs(name: str, vocabulary: Vocabulary, *specials: str) -> None:
+    """Raise a ValueError that lists the special tokens that the vocabulary lacks.
+
+    name: name of the objective that needs them.
+    """
+    lacking = [special for special in specials if getattr(vocabulary, special) is None]
+    if lacking:
+        raise ValueError(
+            f"{name} needs the special token(s) {', '.join(lacking)}, which the store's vocabulary "
+            f"({vocabulary.kind}, {vocabulary.size} ids) does not have; prepare the store with "
+            "another vocabulary (see prepare --help) or choose another objective"
+        )

@@ -1,0 +1,166 @@
+"""The passes of `prepare` over the text: sample and train a vocabulary, then encode."""
+
+import contextlib
+import dataclasses
+import pathlib
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from data.corpus import sources
+from data.prepare.job_files import get_job_path
+from data.prepare.jobs import HASHES, JobReport
+from data.prepare.request import Request
+from data.store.writer import FILES, SPLITS, StoreWriter
+from data.vocabulary.load import Vocabulary, train_vocabulary
+
+GZIP_RATIO = 4  # estimated bytes of text of a byte of a gzipped file
+
+
+@dataclasses.dataclass
+class StoreBuilder:
+    """The state that the passes of one `prepare` over the text share.
+
+    Attributes:
+      request: the options of the store.
+      resolved: the resolved sources.
+      folder: the scratch folder.
+      pool: the pool of local processes or Beam workers.
+      stack: closes open files at the end.
+      job_bytes: bytes of a job.
+      total_bytes: bytes of all sources.
+      report_step: function that reports a step to the user.
+    """
+
+    request: Request
+    resolved: list[sources.Found]
+    folder: pathlib.Path
+    pool: Any
+    stack: contextlib.ExitStack
+    job_bytes: int
+    total_bytes: int
+    report_step: Callable[[str], None]
+
+    def make_vocabulary(self, released: Vocabulary | None) -> tuple[Vocabulary, int]:
+        """Save the vocabulary for the workers, and train it unless one is given.
+
+        Returns:
+          The vocabulary, and the bytes of text on which it was trained here.
+        """
+        request, vocabulary, size = self.request, released, 0
+        if vocabulary is None:
+            texts = self._draw_sample()
+            size = sum(len(text.encode()) for text in texts)
+            self.report_step(
+                f"training a {request.algorithm} vocabulary of {request.vocab_size:,} ids "
+                f"on {size:,} bytes"
+            )
+            vocabulary = train_vocabulary(
+                texts, request.vocab_size, request.layout, request.algorithm, request.lowercase
+            )
+        vocabulary.save(self.pool.scratch / "vocabulary")
+        return vocabulary, size
+
+    def encode_documents(self, vocabulary: Vocabulary) -> tuple[StoreWriter, JobReport, int]:
+        """Write the files of the store, in a second pass if the first one left a split empty.
+
+        Returns:
+          The open writer, the report of all jobs, and the hash below which documents are held out.
+        """
+        threshold = round(self.request.held_out * HASHES)
+        while True:
+            writer, report = self._encode_once(vocabulary, threshold)
+            num_documents = report.totals["kept"]
+            if not num_documents:
+                raise ValueError(
+                    f"no text in {' '.join(self.request.sources)}: "
+                    f"all {report.totals['documents']} documents are empty"
+                )
+            num_heldout = writer.totals["heldout"]["documents"]
+            if (num_heldout or not threshold) and num_heldout < num_documents:
+                return writer, report, threshold
+            if report.least == report.most:
+                raise ValueError(
+                    f"the text is a single document ({num_documents} of the same contents), "
+                    "no part of which can be held out: cut it into more documents "
+                    "(--document block or record), or use --held-out 0"
+                )
+            threshold = report.least + 1 if not num_heldout else report.most
+            self.report_step("too few documents for the held-out share: taking one by its hash")
+
+    def _draw_sample(self) -> list[str]:
+        """Return a sample of the text that is spread evenly, in an order that depends on it alone.
+
+        Twice: the workers sample more than enough by an estimate of the sources' sizes, and the
+        units with the lowest hashes remain.
+        """
+        size = self.request.sample_size
+        estimates = [max(self._estimate_bytes(source), 1) for source in self.resolved]
+        shares = self.request.shares(estimates)
+        thresholds = [
+            min(HASHES, int(1.5 * size * share / estimate * HASHES))
+            for share, estimate in zip(shares, estimates)
+        ]
+        samples, sizes = [[] for _ in self.resolved], [0] * len(self.resolved)
+        for job, (sample, report) in self.pool.sample(
+            self._group_chunks(), self.total_bytes, thresholds
+        ):
+            samples[job.source] += sample
+            sizes[job.source] += report.totals["bytes"]
+        shares = self.request.shares(sizes)
+        smallest = [
+            _select_smallest(sample, size * share) for sample, share in zip(samples, shares)
+        ]
+        return [text for _, text in sorted(unit for sample in smallest for unit in sample)]
+
+    def _estimate_bytes(self, source: sources.Found) -> int:
+        """Return the estimated bytes of a source's text."""
+        if source.name == "builtin":
+            return sources.length(self.pool.scratch / "builtin.jsonl")
+        return sum(
+            size * (GZIP_RATIO if path.endswith(".gz") else 1) for path, size, _ in source.files
+        )
+
+    def _encode_once(self, vocabulary: Vocabulary, threshold: int) -> tuple[StoreWriter, JobReport]:
+        """Write the files of the store in one pass over the text."""
+        folder, job_folder = self.folder / "store", self.folder / "parts"
+        saved = self.pool.scratch / "vocabulary"
+        job_folder.mkdir(exist_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        report = JobReport()
+        writer = self.stack.enter_context(StoreWriter(folder, vocabulary))
+        results = self.pool.encode(
+            self._group_chunks(), self.total_bytes, saved, threshold, job_folder
+        )
+        for job, job_report in results:
+            if job.source == len(writer.sources):
+                writer.begin_source(self.resolved[job.source].name)
+            for split in SPLITS:
+                files = [get_job_path(job_folder, job.index, split, file) for file in FILES]
+                if files[0].exists():
+                    writer.add_files(split, *files)
+                    for file in files:
+                        file.unlink()
+            report.add(job_report)
+        return writer, report
+
+    def _group_chunks(self) -> Iterator[tuple[int, tuple[sources.Piece, ...]]]:
+        """Yield (number of the source, chunks) of each job."""
+        for index, source in enumerate(self.resolved):
+            group, size = [], 0
+            for chunk in sources.pieces(source, self.job_bytes, self.pool.scratch):
+                if group and size + chunk.size > self.job_bytes:
+                    yield index, tuple(group)
+                    group, size = [], 0
+                group.append(chunk)
+                size += chunk.size
+            yield index, tuple(group)
+
+
+def _select_smallest(units: list[tuple[int, str]], size: float) -> list[tuple[int, str]]:
+    """Return the distinct (hash, text) with the lowest hashes of at most `size` bytes, or one."""
+    units = sorted(set(units))
+    ends = np.cumsum([len(text.encode()) for _, text in units])
+    return units[: max(1, int(np.searchsorted(ends, size, "right")))]

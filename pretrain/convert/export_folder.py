@@ -1,0 +1,119 @@
+"""Atomic writing of an export: a folder that appears whole or not at all."""
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from data.store.atomic import replace_folder
+from pretrain.convert.safe_folder import CONFIG, INDEX, WEIGHTS, FolderError
+from pretrain.families import FAMILIES
+
+SHARD_BYTES = 5_000_000_000  # of a file
+SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
+# The files of an export, which may also have the folders in PARTS. A folder with any other file is
+# never replaced.
+OURS = {
+    *(CONFIG, WEIGHTS, INDEX, "generation_config.json", "README.md"),
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("vocab.txt", "spiece.model", "vocab.json", "merges.txt"),
+}
+FOR_JAX = {"params", "models", "load.py", "program.bin", "example.npz"}  # of jax_folder.py
+PARTS = {name for family in FAMILIES.values() for name in family.hugging_face.second_models}
+
+
+@contextlib.contextmanager
+def replace_export(
+    output: str | os.PathLike[str], overwrite: bool = False
+) -> Iterator[pathlib.Path]:
+    """Yield a new folder, which becomes `output` if the block succeeds and is deleted if it fails.
+
+    Raises as `check_output`.
+    """
+    with replace_folder(check_output(output, overwrite)) as folder:
+        yield folder
+
+
+def check_output(output: str | os.PathLike[str], overwrite: bool = False) -> pathlib.Path:
+    """Return the absolute path of `output`, if an export may be written there.
+
+    Raises:
+      FolderError: it is remote.
+      FileExistsError: it exists, and is not empty without `overwrite`, or contains files that no
+        export writes.
+    """
+    if "://" in str(output):
+        raise FolderError(
+            f"{output}: an export is written to a folder on this machine; copy it from there"
+        )
+    output = pathlib.Path(os.path.abspath(output))
+    if output.is_symlink() or (output.exists() and not output.is_dir()):
+        raise FileExistsError(f"{output}: exists and is not a folder")
+    present = sorted(path.name for path in output.iterdir()) if output.exists() else []
+    if present and not overwrite:
+        raise FileExistsError(
+            f"{output}: exists and is not empty; name another folder, or add --overwrite"
+        )
+    foreign = sorted(_foreign(output)) if present else []
+    if foreign:
+        raise FileExistsError(
+            f"{output}: holds {foreign[0]}, which no export writes: not replaced; name another "
+            "folder"
+        )
+    return output
+
+
+def _foreign(output: pathlib.Path) -> Iterator[str]:
+    """Yield the files that no export writes, relative to `output`; those in PARTS are exports."""
+    known = OURS | (FOR_JAX if all((output / name).exists() for name in FOR_JAX) else set())
+    for path in output.iterdir():
+        if path.name in PARTS and path.is_dir() and not path.is_symlink():
+            yield from (f"{path.name}/{name}" for name in _foreign(path))
+        elif path.name not in known and not SHARD.fullmatch(path.name):
+            yield path.name
+
+
+def write_tensors(
+    folder: pathlib.Path, tensors: Mapping[str, np.ndarray], limit: int = SHARD_BYTES
+) -> None:
+    """Write {name: array} as model.safetensors, or as several files with an index.
+
+    limit: bytes of a file; a single larger tensor gets a file of its own.
+    """
+    shards, room = [{}], limit
+    for name, array in tensors.items():
+        if array.nbytes > room and shards[-1]:
+            shards.append({})
+            room = limit
+        shards[-1][name] = np.ascontiguousarray(array)
+        room -= array.nbytes
+    if len(shards) == 1:
+        _save(shards[0], folder / WEIGHTS)
+        return
+    files = {}
+    for number, shard in enumerate(shards, 1):
+        file = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
+        _save(shard, folder / file)
+        files |= dict.fromkeys(shard, file)
+    total = sum(array.nbytes for array in tensors.values())
+    index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(files.items()))}
+    write_json(folder / INDEX, index)
+
+
+def _save(tensors: dict[str, np.ndarray], path: pathlib.Path) -> None:
+    """Write a file of tensors with the usual permissions; the library makes it the owner's only."""
+    path.touch()
+    mode = path.stat().st_mode
+    save_file(tensors, path, metadata={"format": "pt"})
+    path.chmod(mode)
+
+
+def write_json(path: pathlib.Path, content: Any) -> None:
+    """Write a JSON file with indents."""
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,0 +1,103 @@
+"""Parse one line of a compiled program's text, such as `%sum = f32[8]{0} add(%x, %y)`."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+
+WIDTH = {"pred": 1, "s4": 0.5, "u4": 0.5, "bf16": 2, "c64": 8, "c128": 16, "token": 0, "opaque": 0}
+ARRAY = re.compile(r"([a-z]\w*)\[([\d,]*)\](?:\{([^{}]*)\})?")
+NAME = re.compile(r"%([\w.\-]+)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Array:
+    """One array of an instruction's shape.
+
+    Attributes:
+      memory_space: the memory that holds it: 0 is HBM, others are on the chip.
+    """
+
+    dtype: str
+    dims: tuple[int, ...]
+    space: int
+
+    @property
+    def bytes(self) -> float:
+        """Return the bytes of its elements, without padding to tiles."""
+        width = WIDTH.get(self.dtype) or (
+            int(digits[0]) / 8 if (digits := re.findall(r"\d+", self.dtype)) else 0
+        )
+        return math.prod(self.dims) * width
+
+
+@dataclasses.dataclass
+class Instruction:
+    """One line: `%name = shape opcode(operands), attributes`.
+
+    Attributes:
+      arrays: the arrays of the shape; several for a tuple.
+      operands: names of the instructions that it reads.
+      argument: the text between the parentheses.
+      is_root: whether it is the result of its computation.
+    """
+
+    name: str
+    arrays: tuple[Array, ...]
+    opcode: str
+    operands: tuple[str, ...]
+    attributes: str
+    argument: str
+    root: bool
+
+    def calls(self, key: str) -> list[str]:
+        """Return the names of the computations in the attribute `key`."""
+        found = re.search(rf"\b{key}=(?:\{{([^}}]*)\}}|%([\w.\-]+))", self.attributes)
+        return NAME.findall(found[1] or "%" + (found[2] or "")) if found else []
+
+
+def parse_instruction(line: str) -> Instruction | None:
+    """Return the instruction of a line, or None if the line has none."""
+    start = re.match(r"\s+(ROOT )?%?([\w.\-]+) = ", line)
+    if not start:
+        return None
+    rest = line[start.end() :]
+    if rest.startswith("("):
+        shape_end = _closing(rest, 0) + 1
+    else:
+        shape_end = len(re.split(r"\s", rest, maxsplit=1)[0])
+    opcode = re.match(r"\s*([\w\-]+)\(", rest[shape_end:])
+    if not opcode:
+        return None
+    opened = shape_end + opcode.end() - 1
+    closed = _closing(rest, opened)
+    argument = rest[opened + 1 : closed]
+    return Instruction(
+        name=start[2],
+        arrays=tuple(_array(match) for match in ARRAY.finditer(rest[:shape_end])),
+        opcode=opcode[1],
+        operands=tuple(NAME.findall(argument)),
+        attributes=rest[closed + 1 :],
+        argument=argument,
+        root=bool(start[1]),
+    )
+
+
+def _closing(text: str, opened: int) -> int:
+    """Return the index of the parenthesis that closes the one at index `opened`."""
+    depth = 0
+    for index in range(opened, len(text)):
+        depth += (text[index] == "(") - (text[index] == ")")
+        if not depth:
+            return index
+    return len(text)
+
+
+def _array(match: re.Match[str]) -> Array:
+    """Return the array of a match of the pattern of arrays."""
+    dtype, dims, layout = match.groups()
+    space = re.search(r"S\((\d+)\)", layout or "")
+    return Array(
+        dtype, tuple(int(size) for size in dims.split(",") if size), int(space[1]) if space else 0
+    )

@@ -1,0 +1,184 @@
+"""The dataclass of a run, and the checks that its sections are consistent. No JAX."""
+
+import dataclasses
+import functools
+import operator
+from typing import TYPE_CHECKING, Any
+
+from data.config import Data
+from data.mixed import Mixed, split_objective
+from data.objectives import OBJECTIVES
+from data.objectives.answer_span import AnswerSpan
+from data.objectives.base import Objective
+from data.objectives.classification import Classification
+from data.objectives.multiple_choice import MultipleChoice
+from data.objectives.regression import Regression
+from data.objectives.tagging import Tagging
+from models.config.base import Config, ModelConfig
+from models.config.heads import (
+    ChoiceConfig,
+    ClassifierConfig,
+    HeadedConfig,
+    SpanReaderConfig,
+    TaggerConfig,
+)
+from pretrain.families import FAMILIES
+from pretrain.fields import list_sections
+from pretrain.overrides import ConfigError
+from pretrain.schema import (
+    AdamW,
+    Checkpoint,
+    Evaluate,
+    Guard,
+    Limits,
+    Mesh,
+    Optimizer,
+    Train,
+)
+
+
+def find_objectives(own: tuple[type[Objective], ...]) -> tuple[type[Objective], ...]:
+    """Return a model's own objectives, and those that can train the same models."""
+    names = {kind.name for kind in own}
+    return own + tuple(kind for kind in OBJECTIVES.values() if kind.trains_as in names)
+
+
+# {a model's configuration: the objectives that can train it}
+TRAINED_BY: dict[type[Config], tuple[type[Objective], ...]] = {
+    **{family.config: find_objectives(family.objectives) for family in FAMILIES.values()},
+    ClassifierConfig: (Classification, Regression),
+    TaggerConfig: (Tagging,),
+    ChoiceConfig: (MultipleChoice,),
+    SpanReaderConfig: (AnswerSpan,),
+}
+
+if TYPE_CHECKING:
+    Model = ModelConfig | ClassifierConfig | TaggerConfig | ChoiceConfig | SpanReaderConfig
+else:
+    Model = functools.reduce(operator.or_, TRAINED_BY)
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """Everything that determines the result of a run."""
+
+    model: Model  # The model and its sizes; the class is that of a paper.
+    data: Data  # The data and the objective.
+    optimizer: Optimizer = AdamW()  # The optimizer and its schedule.
+    train: Train = Train()  # The length of training, and how a step is computed.
+    guard: Guard = Guard()  # The handling of steps that would harm training.
+    mesh: Mesh = Mesh()  # The layout of the devices.
+    evaluate: Evaluate = Evaluate()  # The evaluation on the held-out part.
+    checkpoint: Checkpoint = Checkpoint()  # When checkpoints are saved and deleted.
+    watchdog: Limits = Limits()  # The seconds after which a run counts as hung.
+
+
+# {name in JSON and on the command line: class} of all classes in a run. No others are loaded.
+KINDS = {kind.__name__: kind for kind in list_sections(Run)}
+
+
+def validate(run: Run) -> None:
+    """Raise ConfigError, which names the keys, unless the sections of `run` are consistent."""
+    if run.checkpoint.best and not run.evaluate.every:
+        raise ConfigError(
+            f"checkpoint.best={run.checkpoint.best} needs the held-out part: set evaluate.every "
+            "to a multiple of checkpoint.every"
+        )
+    if run.checkpoint.best not in ("", "loss", *run.evaluate.metrics):
+        raise ConfigError(
+            f"checkpoint.best={run.checkpoint.best} is not measured: add it to evaluate.metrics, "
+            f"which are {run.evaluate.metrics}"
+        )
+    if run.evaluate.patience and not run.checkpoint.best:
+        raise ConfigError(
+            f"evaluate.patience={run.evaluate.patience} needs a metric to watch: set "
+            "checkpoint.best, for example to loss"
+        )
+    if run.evaluate.patience and run.evaluate.every % run.checkpoint.every:
+        raise ConfigError(
+            f"evaluate.patience={run.evaluate.patience}: the best step is kept only if it is "
+            f"saved; set evaluate.every={run.evaluate.every} to a multiple of checkpoint.every="
+            f"{run.checkpoint.every}"
+        )
+    for objective in split_objective(run.data.objective).values():
+        fitting = TRAINED_BY.get(type(run.model), (type(objective),))
+        if not isinstance(objective, fitting):
+            names = " or ".join(kind.__name__ for kind in fitting)
+            raise ConfigError(
+                f"data.objective: a {type(run.model).__name__} is trained by {names}, not by "
+                f"{type(objective).__name__}"
+            )
+    if isinstance(run.data.objective, Mixed):
+        check_mixture(run)
+    if getattr(run.data.objective, "order", "shuffled") == "lanes" and not getattr(
+        run.model, "keeps_state", False
+    ):
+        raise ConfigError(
+            "data.objective.order=lanes is for models that carry a state between steps, and a "
+            f"{type(run.model).__name__} carries none"
+        )
+    if isinstance(run.model, (ClassifierConfig, TaggerConfig)):
+        check_labels(run.model.labels, run.data.objective)
+    if (
+        isinstance(run.model, TaggerConfig)
+        and run.model.scheme == "plain"
+        and (entity_metrics := {*run.evaluate.metrics} - {"tag_accuracy", "unread_words"})
+    ):
+        raise ConfigError(
+            f"evaluate.metrics: {min(entity_metrics)} is computed from entities, which plain "
+            "tags do not encode; use tag_accuracy"
+        )
+    if run.train.trainable_layers is not None:
+        check_trainable_layers(run.model, run.train.trainable_layers)
+
+
+def check_mixture(run: Run) -> None:
+    """Raise ConfigError unless a mixture's batch divides into its parts, and no metrics are set."""
+    objective = run.data.objective
+    assert isinstance(objective, Mixed)
+    try:
+        objective.rows(run.data.batch_size)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    if run.evaluate.metrics:
+        raise ConfigError(
+            f"evaluate.metrics={','.join(run.evaluate.metrics)}: only losses and accuracies are "
+            "computed of a mixture of objectives; leave evaluate.metrics empty"
+        )
+
+
+def check_labels(labels: tuple[str, ...], objective: Any) -> None:
+    """Raise ConfigError unless a model's labels fit its objective, and the weights fit the labels.
+
+    A regression has no labels. Classification has one weight for each label, or no weights.
+    """
+    if bool(labels) == isinstance(objective, Regression):
+        raise ConfigError(
+            f"data.objective: {objective.name}, but model.labels={labels}: Classification has "
+            "labels, Regression has none"
+        )
+    if labels and len(objective.class_weights) not in (0, len(labels)):
+        raise ConfigError(
+            f"data.objective.class_weights={objective.class_weights}: one for each of "
+            f"model.labels, which are {', '.join(labels)}"
+        )
+
+
+def check_trainable_layers(model: Any, trainable_layers: int) -> None:
+    """Raise ConfigError unless the top `trainable_layers` of a model's encoder can train alone."""
+    if not isinstance(model, HeadedConfig):
+        raise ConfigError(
+            f"train.trainable_layers={trainable_layers}: only a fine-tuned encoder can be "
+            f"frozen, and a {type(model).__name__} is none"
+        )
+    if model.encoder.shares_layers and trainable_layers:
+        raise ConfigError(
+            f"train.trainable_layers={trainable_layers}: all layers of the "
+            f"{type(model.encoder).__name__} have the same parameters; train.trainable_layers=0 "
+            "freezes them, train.trainable_layers=none trains them"
+        )
+    if trainable_layers > model.encoder.depth:
+        raise ConfigError(
+            f"train.trainable_layers={trainable_layers}: the encoder has {model.encoder.depth} "
+            "layers; train.trainable_layers=none trains all of it"
+        )

@@ -1,0 +1,166 @@
+"""Follow the pages in one process: `python -m tests.docs_driver FOLDER RESULTS [PAGE ...]`.
+
+What is imported and compiled once serves all commands. Each is executed in FOLDER as it stands on
+its page, with sizes in which it takes seconds. tests/test_docs_run.py starts this.
+"""
+
+import contextlib
+import io
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+import traceback
+from unittest import mock
+
+import pretrain.config
+from pretrain.__main__ import main
+from tests.docs_pages import ROOT, RUN, list_pages, read_blocks, read_verb, split_commands
+
+QUICKSTART, TRAINING = "docs/quickstart.md", "docs/training.md"
+# Whose runs a page needs; TRAINING where it is not here.
+NEEDS = {f"docs/{name}.md": QUICKSTART for name in ("training", "finetune", "tagging", "questions")}
+LOAD = pretrain.config.load
+STEPS = 2  # of each command that trains
+SHORT = ("data.batch_size=8", "evaluate.every=2", "evaluate.samples=0", "checkpoint.every=2")
+SHORT += ("optimizer.warmup_steps=1",)
+SIZES = ("train.stop_at_step=0", "model.width=32", "model.mlp=64", "model.num_heads=2")
+DECODER = ("model.depth=2", "model.decoder_depth=2")
+GENERATOR = ("model.generator_width=32", "model.generator_num_heads=2", "model.generator_mlp=64")
+BY_CONFIG = {  # how the name of a configuration begins: what else is small in it
+    "t5": (*DECODER, "model.head_width=16"),
+    "ul2": (*DECODER, "model.head_width=16", "data.batch_size=14"),
+    "bart": DECODER,
+    "transformer": DECODER,
+    "electra": ("model.embedding=32", *GENERATOR),
+}
+BY_VERB = {
+    "prepare": ("--workers", "1", "--held-out", "0.1"),
+    "inspect": ("--batches", "2", "data.batch_size=8"),
+    "finetune": (f"train.steps={STEPS}", *SHORT),
+}
+trained: dict[str, list[str]] = {}  # {workdir: the values of train.steps that it was given}
+
+
+def list_small(config: str) -> tuple[str, ...]:
+    """Return the overrides with which a run takes seconds; none for a saved one, which has them."""
+    if config.endswith(".json"):
+        return ()
+    name = os.path.basename(config)
+    more = [words for start, words in BY_CONFIG.items() if name.startswith(start)]
+    return (*SHORT, *SIZES, *(word for words in more for word in words))
+
+
+def shrink(verb: str, words: list[str]) -> list[str]:
+    """Return the arguments of a command with smaller sizes; the last of two values counts."""
+    if verb in ("train", "distil"):
+        given = [word for word in words if word.startswith("train.steps=")]
+        seen = trained.setdefault(words[words.index("--workdir") + 1], [])
+        seen.extend(one for one in given or ["the configuration's"] if one not in seen)
+        return [*words, *list_small(words[0]), f"train.steps={STEPS * len(seen)}"]
+    if verb == "prepare":
+        words = ["builtin.txt" if word == "builtin" else word for word in words]
+        if "builtin.txt" in words and "--document" not in words:
+            words += ["--document", "block"]
+        if "--vocab-size" in words:
+            size = min(600, int(words[words.index("--vocab-size") + 1]))
+            words += ["--vocab-size", str(size)]
+    if "--seeds" in words:
+        words += ["--seeds", "2"]
+    return [*words, *BY_VERB.get(verb, ())]
+
+
+def run_command(command: str) -> None:
+    """Execute one command of a page. Raises RuntimeError with what it printed where it fails."""
+    rest = read_verb(command)
+    if rest is None:
+        command = command.replace(".venv/bin/python", sys.executable, 1)
+        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+        status, printed = done.returncode, done.stdout + done.stderr
+    else:
+        verb, *words = shlex.split(rest)
+        with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(out):
+            try:
+                status = main([verb, *shrink(verb, words)])
+            except SystemExit as ending:  # of argparse
+                status = ending.code
+        printed = out.getvalue()
+    if status:
+        raise RuntimeError(f"status {status} of: {command}\n{printed[-3000:]}")
+
+
+def run_block(block, names: dict) -> None:
+    """Execute a block; `names` are what the page's blocks of Python before it have defined."""
+    if block.language != "python":
+        for command in split_commands(block.text):
+            run_command(command)
+        return
+    first, _, rest = block.text.partition("\n")
+    if first.startswith("# ") and first.endswith(".py"):
+        with open(first[2:], "w") as file:
+            file.write(rest)
+        return
+    with (
+        contextlib.redirect_stdout(io.StringIO()),
+        mock.patch.object(pretrain.config, "load", load_small),
+    ):
+        exec(compile(block.text, block.name, "exec"), names)
+
+
+def follow(page: str) -> list[dict]:
+    """Execute the blocks of a page that are not marked: [{name, seconds, error or None}]."""
+    results, names = [], {"__name__": "page"}
+    for block in read_blocks(page):
+        if block.language not in RUN or block.reason is not None:
+            continue
+        began, error = time.monotonic(), None
+        try:
+            run_block(block, names)
+        except Exception:
+            error = traceback.format_exc()[-4000:]
+        seconds = round(time.monotonic() - began, 1)
+        results.append({"name": block.name, "seconds": seconds, "error": error})
+        print(f"{block.name}: {seconds} s {'failed' if error else ''}", flush=True)
+        if error:
+            print(error, flush=True)
+    return results
+
+
+def load_small(config, overrides=()):
+    """Return `pretrain.config.load` with smaller sizes."""
+    return LOAD(config, [*overrides, *list_small(config), f"train.steps={STEPS}"])
+
+
+def prepare_folder() -> None:
+    """Write a text that stands for the built-in corpus, and link what commands name."""
+    text = "\n\n".join((ROOT / page).read_text() for page in list_pages())
+    with open("builtin.txt", "w") as file:
+        file.write(text)
+    for name in ("configs", "benchmarks", "docs"):
+        os.symlink(ROOT / name, name)
+
+
+def wait_for(page, limit=600) -> None:
+    """Wait until a page has been followed, by this process or another one in the same folder."""
+    while not os.path.exists(f"{os.path.basename(page)}.done"):
+        limit -= 0.2
+        if limit < 0:
+            raise TimeoutError(f"nobody has followed {page}")
+        time.sleep(0.2)
+
+
+if __name__ == "__main__":
+    folder, output, *pages = sys.argv[1:]
+    os.chdir(folder)
+    if QUICKSTART in pages:
+        prepare_folder()
+    results = {}
+    for page in pages:
+        if page != QUICKSTART:
+            wait_for(NEEDS.get(page, TRAINING))
+        results[page] = follow(page)
+        open(f"{os.path.basename(page)}.done", "w").close()
+    with open(output, "w") as file:
+        json.dump(results, file)

@@ -1,0 +1,90 @@
+"""The pages that users read, taken apart: blocks of code, commands, links and headings."""
+
+import dataclasses
+import pathlib
+import re
+
+ROOT = pathlib.Path(__file__).parent.parent
+# In the order in which they are followed: what a page makes, those behind it use.
+ORDER = (
+    *("docs/quickstart.md", "docs/training.md", "docs/data.md", "docs/finetune.md"),
+    *("docs/evaluation.md", "docs/export_import.md"),
+)
+RUN = ("", "bash", "python")  # the languages of blocks that are executed
+SHOWN = ("text", "yaml", "dockerfile", "json")  # of those that are read only
+FENCE = re.compile(
+    r"(?:^<!-- not run: (?P<reason>[^\n]+?) -->\n\s*)?"
+    r"^ *```(?P<language>[\w-]*)\n(?P<text>.*?)^ *```",
+    re.MULTILINE | re.DOTALL,
+)
+LAUNCH = re.compile(r"^(?:\./launch\.sh|python -m pretrain) +(?P<rest>.*)$", re.DOTALL)
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """A block of code of a page. reason: why it is not executed; None where it is."""
+
+    page: str
+    line: int
+    language: str
+    text: str
+    reason: str | None
+
+    @property
+    def name(self):
+        return f"{self.page}:{self.line}"
+
+
+def list_pages() -> list[str]:
+    """Return the pages, in the order in which they are followed."""
+    found = sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))
+    rest = [page for page in found if page not in ORDER]
+    return [*ORDER, *rest, "README.md", "CONTRIBUTING.md", "SECURITY.md"]
+
+
+def read_blocks(page: str) -> list[Block]:
+    """Return the blocks of code of a page."""
+    text = (ROOT / page).read_text()
+    return [
+        Block(
+            page,
+            text.count("\n", 0, found.start("language")) + 1,
+            found["language"],
+            found["text"],
+            found["reason"],
+        )
+        for found in FENCE.finditer(text)
+    ]
+
+
+def split_commands(text: str) -> list[str]:
+    """Return the commands of a shell block, each on one line, without comments."""
+    lines = (line.strip() for line in text.replace("\\\n", " ").splitlines())
+    return [
+        re.sub(r"\s+#\s.*$", "", line.removeprefix("$ "))
+        for line in lines
+        if line and not line.startswith("#")
+    ]
+
+
+def read_verb(command: str) -> str | None:
+    """Return what stands behind ./launch.sh or python -m pretrain; None for another program."""
+    found = LAUNCH.match(command)
+    return found["rest"] if found else None
+
+
+def list_links(page: str) -> list[tuple[str, str]]:
+    """Return (file or "", anchor or "") of each link of a page that leads to no other host."""
+    text = re.sub(r"`[^`\n]*`", "`", FENCE.sub("", (ROOT / page).read_text()))
+    found = re.findall(r"\]\(([^)\s]+)\)", text)
+    return [tuple(link.partition("#")[::2]) for link in found if "://" not in link]
+
+
+def list_anchors(path: pathlib.Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub and Python-Markdown both make them."""
+    anchors, seen = set(), {}
+    for heading in re.findall(r"^#+ +(.+?) *$", FENCE.sub("", path.read_text()), re.MULTILINE):
+        slug = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        number = seen[slug] = seen.get(slug, -1) + 1
+        anchors.add(f"{slug}-{number}" if number else slug)
+    return anchors
