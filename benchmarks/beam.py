@@ -25,11 +25,11 @@ import time
 from prepare import (
     COMMAND,
     ROOT,
-    at_least,
-    children,
-    command,
-    copies,
-    processor_name,
+    int_at_least,
+    measure_children_cpu,
+    format_command,
+    link_copies,
+    get_processor_name,
 )  # benchmarks/prepare.py
 
 REQUESTS = {
@@ -39,7 +39,7 @@ REQUESTS = {
 DIRECT = ["--runner", "DirectRunner"]
 
 
-def ways(cores: int) -> dict[str, list[str]]:
+def list_options(cores: int) -> dict[str, list[str]]:
     """Return {label: options of `prepare`}."""
     options = ["direct_running_mode=multi_processing", f"direct_num_workers={cores}"]
     separate = [word for option in options for word in ("--runner-option", option)]
@@ -50,7 +50,7 @@ def ways(cores: int) -> dict[str, list[str]]:
     }
 
 
-def run(
+def run_prepare(
     corpus: pathlib.Path, output: pathlib.Path, options: list[str]
 ) -> tuple[float, float, list[int]]:
     """Run `prepare` in its own process.
@@ -61,52 +61,52 @@ def run(
     script = output.parent / "run.py"
     script.write_text(COMMAND)
     argv = [sys.executable, script, corpus, "--output", output, *options]
-    start, cpu_start = time.perf_counter(), children()
+    start, cpu_start = time.perf_counter(), measure_children_cpu()
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(argv, check=True, capture_output=True, text=True, env=environment)
-    seconds, cpu = time.perf_counter() - start, children() - cpu_start
+    seconds, cpu = time.perf_counter() - start, measure_children_cpu() - cpu_start
     report = json.loads(done.stdout.splitlines()[-1])
     if report["status"]:
         raise SystemExit(f"{' '.join(map(str, argv))}: status {report['status']}\n{done.stderr}")
     return seconds, cpu, report["peaks"]
 
 
-def files(store: pathlib.Path) -> list[pathlib.Path]:
+def list_files(store: pathlib.Path) -> list[pathlib.Path]:
     """Return the relative paths of all files of a store, sorted."""
     return sorted(path.relative_to(store) for path in store.rglob("*") if path.is_file())
 
 
-def compare(one: pathlib.Path, other: pathlib.Path) -> str:
+def compare_stores(one: pathlib.Path, other: pathlib.Path) -> str:
     """Return how many files and bytes are equal; exit with an error if any differs."""
-    if files(one) != files(other):
+    if list_files(one) != list_files(other):
         raise SystemExit(f"{one} and {other} have different files")
     differ = [
-        str(file) for file in files(one) if not filecmp.cmp(one / file, other / file, shallow=False)
+        str(file) for file in list_files(one) if not filecmp.cmp(one / file, other / file, shallow=False)
     ]
     if differ:
         raise SystemExit(f"{one} and {other} differ in {', '.join(differ)}")
-    size = sum((one / file).stat().st_size for file in files(one))
-    return f"all {len(files(one))} files, {size:,} bytes"
+    size = sum((one / file).stat().st_size for file in list_files(one))
+    return f"all {len(list_files(one))} files, {size:,} bytes"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--copies", type=at_least(1), default=1, help="of each book")
+    parser.add_argument("--copies", type=int_at_least(1), default=1, help="of each book")
     args = parser.parse_args()
     cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
     rows = []
     with tempfile.TemporaryDirectory(dir=ROOT) as folder:
-        corpus = copies(pathlib.Path(folder) / "books", args.copies)
+        corpus = link_copies(pathlib.Path(folder) / "books", args.copies)
         megabytes = sum(path.stat().st_size for path in corpus.rglob("*.jsonl")) / 1e6
         for name, request in REQUESTS.items():
             first = None
-            for label, options in ways(cores).items():
+            for label, options in list_options(cores).items():
                 store = pathlib.Path(folder) / f"{name}-{len(rows)}"
-                seconds, cpu, peaks = run(corpus, store, request + options)
+                seconds, cpu, peaks = run_prepare(corpus, store, request + options)
                 first = first or store
-                same = "" if store is first else compare(first, store)
+                same = "" if store is first else compare_stores(first, store)
                 main_mib, child_mib = (peak / 1024 for peak in peaks)
                 memory = f"{main_mib:.0f} + {child_mib:.0f}"
                 rows.append(f"| {name} | {label} | {seconds:.0f} | {cpu:.0f} | {memory} | {same} |")
@@ -116,10 +116,10 @@ def main() -> None:
         for name in ("apache-beam", "tensorflow-datasets")
     )
     title = (
-        f"{processor_name()}, {cores} cores, load {load:.1f} at the start, "
+        f"{get_processor_name()}, {cores} cores, load {load:.1f} at the start, "
         f"Python {platform.python_version()}, {versions}"
     )
-    note = f"`{command()}`: {megabytes:.0f} MB of books."
+    note = f"`{format_command()}`: {megabytes:.0f} MB of books."
     head = [
         "| request of | run by | seconds | CPU seconds | peak MiB, main + largest child | "
         "equal to the first |",

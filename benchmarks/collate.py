@@ -30,16 +30,16 @@ import numpy as np
 from benchmarks.harness import (
     ROOT,
     Worker,
-    answer,
-    append,
-    at_least,
-    command,
+    answer_messages,
+    append_section,
+    int_at_least,
+    format_command,
     duration,
-    interleaved,
-    peers_python,
-    spread,
-    title,
-    told_plainly,
+    interleave_workers,
+    find_peers_python,
+    format_spread,
+    format_title,
+    report_errors,
 )
 from data.objectives import MaskedLm, SentencePair, SpanCorruption
 
@@ -75,27 +75,27 @@ CASES = {
 }
 
 
-def serve() -> dict[str, Any]:
+def serve_requests() -> dict[str, Any]:
     """Return the first answer of Cloze and its step function.
 
     The step function reads batches of a case for some seconds and returns tokens per second and
     per CPU second.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    from benchmarks.input import synthetic
+    from benchmarks.input import make_stores
     from data.config import Data
     from data.pipeline import Stream
     from data.tf_dataset import import_tensorflow
 
     request, iterators = json.loads(sys.argv[2]), {}
-    stores = synthetic(pathlib.Path(request["folder"]), TOKENS)
+    stores = make_stores(pathlib.Path(request["folder"]), TOKENS)
     for name in request["cases"]:
         objective, vocabulary, rows, _ = CASES[name]
         data = Data(objective=objective, batch_size=rows, threads=request["threads"])
-        iterators[name] = Stream(stores[vocabulary], data, seed=1).batches(1000)
+        iterators[name] = Stream(stores[vocabulary], data, seed=1).iterate_batches(1000)
         next(iterators[name])
 
-    def step(name: str, seconds: float) -> dict[str, float]:
+    def read_batches(name: str, seconds: float) -> dict[str, float]:
         objective, _, rows, _ = CASES[name]
         cpu_start, start, count = time.process_time(), time.perf_counter(), 0
         while time.perf_counter() - start < seconds:
@@ -109,11 +109,11 @@ def serve() -> dict[str, Any]:
     sizes = {name: store.vocabulary.size for name, store in stores.items()}
     return {
         "ready": {"versions": [f"TensorFlow {import_tensorflow().__version__}"], "sizes": sizes},
-        "step": step,
+        "step": read_batches,
     }
 
 
-def peer_case(name: str, folder: str, sizes: Mapping[str, int]) -> dict[str, Any]:
+def make_peer_case(name: str, folder: str, sizes: Mapping[str, int]) -> dict[str, Any]:
     """Return the description of a case for the peer.
 
     Args:
@@ -134,7 +134,7 @@ def peer_case(name: str, folder: str, sizes: Mapping[str, int]) -> dict[str, Any
     return shape
 
 
-def measure(
+def measure_cases(
     names: Sequence[str], args: argparse.Namespace, folder: str
 ) -> tuple[list[str], dict[str, dict[str, np.ndarray]]]:
     """Run the cases.
@@ -145,16 +145,16 @@ def measure(
     request = json.dumps({"cases": names, "folder": folder, "threads": args.threads})
     ours = [sys.executable, "-m", "benchmarks.collate", "--serve", request]
     with Worker(ours) as cloze:
-        ready = cloze.hear()  # the stores are written
-        cases = {name: peer_case(name, folder, ready["sizes"]) for name in names}
+        ready = cloze.read_answer()  # the stores are written
+        cases = {name: make_peer_case(name, folder, ready["sizes"]) for name in names}
         with Worker(
-            [peers_python(), ROOT / "benchmarks" / "collate_torch.py", json.dumps(cases)]
+            [find_peers_python(), ROOT / "benchmarks" / "collate_torch.py", json.dumps(cases)]
         ) as peer:
-            versions = ready["versions"] + peer.hear()["versions"]
+            versions = ready["versions"] + peer.read_answer()["versions"]
             workers, speeds = {"Cloze": cloze, "peer": peer}, {}
             for name in names:
-                interleaved(workers, 1, name=name, seconds=0.2)
-                replies = interleaved(workers, args.rounds, name=name, seconds=args.seconds)
+                interleave_workers(workers, 1, name=name, seconds=0.2)
+                replies = interleave_workers(workers, args.rounds, name=name, seconds=args.seconds)
                 speeds[name] = {
                     program: np.array([[turn["wall"], turn["cpu"]] for turn in turns]) / 1e6
                     for program, turns in replies.items()
@@ -162,7 +162,7 @@ def measure(
     return versions, speeds
 
 
-def row(name: str, speeds: Mapping[str, np.ndarray]) -> str:
+def format_row(name: str, speeds: Mapping[str, np.ndarray]) -> str:
     """Return a case's line of the table.
 
     Args:
@@ -170,7 +170,7 @@ def row(name: str, speeds: Mapping[str, np.ndarray]) -> str:
     """
     objective, _, rows, _ = CASES[name]
     ratios = speeds["Cloze"] / speeds["peer"]
-    cells = [spread(column, ".1f") for speed in (*speeds.values(), ratios) for column in speed.T]
+    cells = [format_spread(column, ".1f") for speed in (*speeds.values(), ratios) for column in speed.T]
     return f"| {name} | {rows} x {objective.dims()['L']} | {' | '.join(cells)} |"
 
 
@@ -178,14 +178,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--case", choices=CASES, help="one case; default: all")
     parser.add_argument("--seconds", type=duration, default=2.0)
-    parser.add_argument("--rounds", type=at_least(1), default=5)
-    parser.add_argument("--threads", type=at_least(1), default=1, help="threads of Cloze")
+    parser.add_argument("--rounds", type=int_at_least(1), default=5)
+    parser.add_argument("--threads", type=int_at_least(1), default=1, help="threads of Cloze")
     args = parser.parse_args()
-    with told_plainly(parser):
-        peers_python()
+    with report_errors(parser):
+        find_peers_python()
     load, names = os.getloadavg()[0], [args.case] if args.case else list(CASES)
     with tempfile.TemporaryDirectory() as folder:
-        versions, speeds = measure(names, args, folder)
+        versions, speeds = measure_cases(names, args, folder)
     head = [
         "objective",
         "batch",
@@ -199,19 +199,19 @@ def main() -> None:
     lines = [
         f"| {' | '.join(head)} |",
         "|---" * len(head) + "|",
-        *(row(name, case_speeds) for name, case_speeds in speeds.items()),
+        *(format_row(name, case_speeds) for name, case_speeds in speeds.items()),
     ]
     note = (
-        f"`{command()}`: medians of {args.rounds} rounds of {args.seconds:g} s and, in brackets, "
+        f"`{format_command()}`: medians of {args.rounds} rounds of {args.seconds:g} s and, in brackets, "
         "the minimum and the maximum; ratios are computed in each round. Cloze with "
         f"data.threads={args.threads}, the peers in one Python thread:"
     )
     peers = [f"- {name}: {CASES[name][-1]}." for name in names]
-    append("collate.md", [title(load, *versions), "", note, "", *peers, "", *lines])
+    append_section("collate.md", [format_title(load, *versions), "", note, "", *peers, "", *lines])
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--serve"]:
-        answer(serve)
+        answer_messages(serve_requests)
     else:
         main()

@@ -36,35 +36,35 @@ class SpanCollator:
     def __call__(self, examples: Sequence[Mapping[str, list[int]]]) -> dict[str, np.ndarray]:
         """Return input_ids, labels and decoder_input_ids, int64 [B, ...]."""
         ids_BR = np.array([example["input_ids"] for example in examples])
-        noise_BR = np.array([self.noise_mask(ids_BR.shape[1]) for _ in examples])
-        labels = self.filtered(ids_BR, self.sentinels(~noise_BR))
+        noise_BR = np.array([self.draw_noise_mask(ids_BR.shape[1]) for _ in examples])
+        labels = self.replace_spans(ids_BR, self.make_sentinels(~noise_BR))
         start_ids = np.full((len(labels), 1), self.pad)
         decoder = np.concatenate([start_ids, labels[:, :-1]], axis=1)
         return {
-            "input_ids": self.filtered(ids_BR, self.sentinels(noise_BR)),
+            "input_ids": self.replace_spans(ids_BR, self.make_sentinels(noise_BR)),
             "labels": labels,
             "decoder_input_ids": decoder,
         }
 
-    def noise_mask(self, length: int) -> np.ndarray:
+    def draw_noise_mask(self, length: int) -> np.ndarray:
         """Return a noise mask, bool [R], in which unmasked and masked stretches alternate.
 
         All lengths of at least 1 with the right sums are equally probable.
         """
         stretches = np.stack(
-            [self.partition(length - self.noise), self.partition(self.noise)], axis=1
+            [self.draw_partition(length - self.noise), self.draw_partition(self.noise)], axis=1
         ).reshape(-1)
         first_of_stretch = np.zeros(length, np.int8)
         first_of_stretch[np.cumsum(stretches)[:-1]] = 1
         return np.cumsum(first_of_stretch) % 2 == 1
 
-    def partition(self, total: int) -> np.ndarray:
+    def draw_partition(self, total: int) -> np.ndarray:
         """Return the sizes of a random partition of `total` items into `spans` parts."""
         begins_part = np.arange(total - 1) < self.spans - 1
         self.rng.shuffle(begins_part)
         return np.bincount(np.cumsum(np.append(False, begins_part)), minlength=self.spans)
 
-    def sentinels(self, mask_BR: np.ndarray) -> np.ndarray:
+    def make_sentinels(self, mask_BR: np.ndarray) -> np.ndarray:
         """Return the replacements of masked tokens [B, R].
 
         A span's sentinel for its first token, -1 for the others, 0 for unmasked tokens.
@@ -75,20 +75,20 @@ class SpanCollator:
             first_BR, self.size - np.cumsum(first_BR, axis=1), -mask_BR.astype(np.int64)
         )
 
-    def filtered(self, ids_BR: np.ndarray, sentinels_BR: np.ndarray) -> np.ndarray:
+    def replace_spans(self, ids_BR: np.ndarray, sentinels_BR: np.ndarray) -> np.ndarray:
         """Return the ids with each span replaced by its sentinel, and with EOS at the end."""
         merged_BR = np.where(sentinels_BR != 0, sentinels_BR, ids_BR)
         filtered = merged_BR[merged_BR >= 0].reshape(len(ids_BR), -1)
         return np.concatenate([filtered, np.full((len(filtered), 1), self.eos)], axis=1)
 
 
-def sentence_pairs(
+def iterate_sentence_pairs(
     documents: Sequence[Sequence[list[int]]],
     index: int,
     width: int,
     rng: random.Random,
-    short: float = 0.1,
-    random_next: float = 0.5,
+    short_rate: float = 0.1,
+    random_next_rate: float = 0.5,
 ) -> Iterator[tuple[list[int], list[int], bool]]:
     """Yield (first segment, second segment, whether the second is random) of one document.
 
@@ -104,32 +104,32 @@ def sentence_pairs(
       random_next_rate: share of pairs with a random second segment.
     """
     document = documents[index]
-    target = rng.randint(2, width) if rng.random() < short else width
+    target = rng.randint(2, width) if rng.random() < short_rate else width
     gathered, tokens, position = [], 0, 0
     while position < len(document):
         gathered.append(document[position])
         tokens += len(document[position])
         if position == len(document) - 1 or tokens >= target:
             cut = rng.randint(1, len(gathered) - 1) if len(gathered) > 1 else 1
-            first, second = joined(gathered[:cut]), joined(gathered[cut:])
-            is_random = len(gathered) == 1 or rng.random() < random_next
+            first, second = join_sentences(gathered[:cut]), join_sentences(gathered[cut:])
+            is_random = len(gathered) == 1 or rng.random() < random_next_rate
             if is_random:
-                second = continuation(documents, index, target - len(first), rng)
+                second = draw_continuation(documents, index, target - len(first), rng)
                 position -= len(gathered) - cut
-            truncate(first, second, width, rng)
+            truncate_pair(first, second, width, rng)
             if first and second:
                 yield first, second, is_random
             gathered, tokens = [], 0
         position += 1
 
 
-def joined(sentences: Iterable[list[int]]) -> list[int]:
+def join_sentences(sentences: Iterable[list[int]]) -> list[int]:
     """Return the ids of several sentences as one list."""
     return [i for sentence in sentences for i in sentence]
 
 
-def continuation(
-    documents: Sequence[Sequence[list[int]]], index: int, wanted: int, rng: random.Random
+def draw_continuation(
+    documents: Sequence[Sequence[list[int]]], index: int, num_tokens: int, rng: random.Random
 ) -> list[int]:
     """Return sentences of another document from a random one on, with `num_tokens` ids or fewer."""
     other = index
@@ -138,12 +138,12 @@ def continuation(
     ids = []
     for sentence in documents[other][rng.randrange(len(documents[other])) :]:
         ids += sentence
-        if len(ids) >= wanted:
+        if len(ids) >= num_tokens:
             break
     return ids
 
 
-def truncate(
+def truncate_pair(
     first: MutableSequence[int], second: MutableSequence[int], width: int, rng: random.Random
 ) -> None:
     """Remove tokens at random ends of the longer segment, in place, until both fit into `width`."""

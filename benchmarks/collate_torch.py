@@ -24,9 +24,9 @@ import numpy as np
 import torch
 import transformers
 
-from benchmarks.collate_peers import SpanCollator, sentence_pairs
-from benchmarks.harness import answer
-from benchmarks.ready_ids import Ready
+from benchmarks.collate_peers import SpanCollator, iterate_sentence_pairs
+from benchmarks.harness import answer_messages
+from benchmarks.ready_ids import ReadyIdsTokenizer
 
 DOCUMENTS = 3000  # documents that sentence pairs are made of
 CLS, SEP, MASK, PAD = 2, 3, 4, 0  # in the vocabulary of benchmarks/input.py
@@ -34,24 +34,24 @@ CLS, SEP, MASK, PAD = 2, 3, 4, 0  # in the vocabulary of benchmarks/input.py
 Example = dict[str, Any]
 
 
-def endless(examples: Sequence[Example], rng: np.random.Generator) -> Iterator[Example]:
+def iterate_examples(examples: Sequence[Example], rng: np.random.Generator) -> Iterator[Example]:
     """Yield examples in random order, without end."""
     while True:
         for i in rng.permutation(len(examples)).tolist():
             yield examples[i]
 
 
-def framed(case: Mapping[str, Any], tokens: np.ndarray) -> tuple[list[list[int]], list[int]]:
+def frame_rows(case: Mapping[str, Any], tokens: np.ndarray) -> tuple[list[list[int]], list[int]]:
     """Return rows of one length with [CLS] and [SEP], and their mask of special tokens."""
     rows = tokens[: 16_000 * (case["length"] - 2)].reshape(-1, case["length"] - 2).tolist()
     return [[CLS, *row, SEP] for row in rows], [1, *[0] * (case["length"] - 2), 1]
 
 
-def masked(
+def make_masked_lm(
     case: Mapping[str, Any], tokens: np.ndarray, folder: pathlib.Path
 ) -> tuple[Iterator[Example], Callable]:
     """Return (endless examples, collator) of run_mlm.py: its columns and a fast tokenizer."""
-    rows, special = framed(case, tokens)
+    rows, special = frame_rows(case, tokens)
     columns = {
         "token_type_ids": [0] * case["length"],
         "attention_mask": [1] * case["length"],
@@ -70,39 +70,39 @@ def masked(
             f"it has {len(tokenizer)} tokens, the store's has {case['size']}"
         )
     collator = transformers.DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)
-    return endless(
+    return iterate_examples(
         [{"input_ids": row} | columns for row in rows], np.random.default_rng(0)
     ), collator
 
 
-def ready(
+def make_ready_masked_lm(
     case: Mapping[str, Any], tokens: np.ndarray, folder: pathlib.Path
 ) -> tuple[Iterator[Example], Callable]:
     """Return (endless examples, collator) with a stand-in for the tokenizer that stacks rows."""
-    rows, special = framed(case, tokens)
-    return endless(
+    rows, special = frame_rows(case, tokens)
+    return iterate_examples(
         [{"input_ids": row, "special_tokens_mask": special} for row in rows],
         np.random.default_rng(0),
-    ), stacker(case)
+    ), make_ready_collator(case)
 
 
-def stacker(case: Mapping[str, Any]) -> Callable:
+def make_ready_collator(case: Mapping[str, Any]) -> Callable:
     """Return the collator with the stand-in for the tokenizer."""
-    tokenizer: Any = Ready(mask=MASK, pad=PAD, size=case["size"])
+    tokenizer: Any = ReadyIdsTokenizer(mask=MASK, pad=PAD, size=case["size"])
     return transformers.DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)
 
 
-def spans(
+def make_span_corruption(
     case: Mapping[str, Any], tokens: np.ndarray, folder: pathlib.Path
 ) -> tuple[Iterator[Example], Callable]:
     """Return (endless examples, collator) of span corruption, on texts of one raw length."""
     rows = tokens[: 4_000 * case["raw"]].reshape(-1, case["raw"]).tolist()
     rng = np.random.default_rng(0)
     collator = SpanCollator(case["noise"], case["spans"], case["size"], eos=1, pad=PAD, rng=rng)
-    return endless([{"input_ids": row} for row in rows], rng), collator
+    return iterate_examples([{"input_ids": row} for row in rows], rng), collator
 
 
-def pairs(
+def make_sentence_pairs(
     case: Mapping[str, Any], tokens: np.ndarray, folder: pathlib.Path
 ) -> tuple[Iterator[Example], Callable]:
     """Return (endless examples, collator) of sentence pairs, drawn again at each visit."""
@@ -114,16 +114,16 @@ def pairs(
         [tokens[a:b].tolist() for a, b in zip(sentences[i:j], sentences[i + 1 : j + 1])]
         for i, j in itertools.pairwise(edges)
     ]
-    return examples_of_pairs(split, case["length"], random.Random(0)), stacker(case)
+    return iterate_pair_examples(split, case["length"], random.Random(0)), make_ready_collator(case)
 
 
-def examples_of_pairs(
+def iterate_pair_examples(
     documents: Sequence[Sequence[list[int]]], length: int, rng: random.Random
 ) -> Iterator[Example]:
     """Yield examples of sentence pairs without end, padded to `length`."""
     while True:
         for index in rng.sample(range(len(documents)), len(documents)):
-            for first, second, is_random in sentence_pairs(documents, index, length - 3, rng):
+            for first, second, is_random in iterate_sentence_pairs(documents, index, length - 3, rng):
                 padding = length - 3 - len(first) - len(second)
                 yield {
                     "input_ids": [CLS, *first, SEP, *second, SEP, *[PAD] * padding],
@@ -144,14 +144,14 @@ def examples_of_pairs(
 
 
 MAKERS = {
-    "masked_lm": masked,
-    "masked_lm, ready ids": ready,
-    "span_corruption": spans,
-    "sentence_pair": pairs,
+    "masked_lm": make_masked_lm,
+    "masked_lm, ready ids": make_ready_masked_lm,
+    "span_corruption": make_span_corruption,
+    "sentence_pair": make_sentence_pairs,
 }
 
 
-def serve() -> dict[str, Any]:
+def serve_requests() -> dict[str, Any]:
     """Return the first answer and the step function, which collates batches for some seconds."""
     cases, makers = json.loads(sys.argv[1]), {}
     for name, case in cases.items():
@@ -159,7 +159,7 @@ def serve() -> dict[str, Any]:
         folder = store / json.loads((store / "manifest.json").read_text())["generation"] / "train"
         makers[name] = MAKERS[name](case, np.fromfile(folder / "tokens.bin", np.uint16), folder)
 
-    def step(name: str, seconds: float) -> dict[str, float]:
+    def read_batches(name: str, seconds: float) -> dict[str, float]:
         (examples, collate), rows, count = makers[name], cases[name]["rows"], 0
         cpu_start, start = time.process_time(), time.perf_counter()
         while time.perf_counter() - start < seconds:
@@ -175,9 +175,9 @@ def serve() -> dict[str, Any]:
         "ready": {
             "versions": [f"transformers {transformers.__version__}", f"PyTorch {torch.__version__}"]
         },
-        "step": step,
+        "step": read_batches,
     }
 
 
 if __name__ == "__main__":
-    answer(serve)
+    answer_messages(serve_requests)

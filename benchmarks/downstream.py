@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.downstream_page import NAMES, PAGE, page
-from benchmarks.downstream_tasks import TASKS, Task, files_of
-from benchmarks.harness import KEEP_PAGES, ROOT, processor_name
+from benchmarks.downstream_page import METRIC_LABELS, PAGE, format_page
+from benchmarks.downstream_tasks import TASKS, DownstreamTask, locate_files
+from benchmarks.harness import MALLOC_ENVIRONMENT, ROOT, get_processor_name
 from data.objectives import Classification
 from data.store.atomic import write_atomically
-from pretrain.evaluation.task_metrics import measured
+from pretrain.evaluation.task_metrics import compute_metrics
 from pretrain.workdir import metrics_file
 from pretrain.workdir.checkpoints import read_run
 
@@ -40,17 +40,17 @@ if TYPE_CHECKING:
 SEEDS = 3
 # Peak learning rates from the pretrained encoder ("head" is new) and from random weights ("all").
 # The page describes how they were chosen.
-RATES = {"head": "3e-4", "all": "3e-4"}
+LEARNING_RATES = {"head": "3e-4", "all": "3e-4"}
 # The commands that made runs/bert_mini.
-MADE = (
+ENCODER_COMMANDS = (
     "python -m pretrain prepare BOOKS --output runs/books --vocab-size 8192",
     "python -m pretrain train bert_mini --workdir runs/bert_mini",
     "python -m pretrain train bert_mini_64 --workdir runs/bert_mini --allow-changes",
 )
 
 
-def command(
-    name: str, task: Task, start: str, files: Mapping[str, Any], args: argparse.Namespace
+def make_arguments(
+    name: str, task: DownstreamTask, start: str, files: Mapping[str, Any], args: argparse.Namespace
 ) -> list[str]:
     """Return the arguments of `python -m pretrain` that fine-tune on a task.
 
@@ -67,7 +67,7 @@ def command(
         str(argument)
         for argument in (
             *arguments,
-            f"optimizer.learning_rate={RATES[start]}",
+            f"optimizer.learning_rate={LEARNING_RATES[start]}",
             f"data.objective.length={task.length}",
             *task.more,
         )
@@ -77,44 +77,44 @@ def command(
 # ---- measuring ---------------------------------------------------------------
 
 
-def verb(words: Sequence[str], log: str | os.PathLike[str]) -> str:
+def run_verb(arguments: Sequence[str], log: str | os.PathLike[str]) -> str:
     """Run a verb of Cloze, write its output to the file `log` and return it.
 
     Raises:
       RuntimeError: if the verb fails; the message has the end of its output.
     """
-    print("python -m pretrain", *words, flush=True)
+    print("python -m pretrain", *arguments, flush=True)
     with open(log, "w", encoding="utf-8") as file:
-        program = [sys.executable, "-m", "pretrain", *words]
+        program = [sys.executable, "-m", "pretrain", *arguments]
         status = subprocess.run(
-            program, cwd=ROOT, env=os.environ | KEEP_PAGES, stdout=file, stderr=file
+            program, cwd=ROOT, env=os.environ | MALLOC_ENVIRONMENT, stdout=file, stderr=file
         ).returncode
     text = pathlib.Path(log).read_text(encoding="utf-8")
     if status:
         raise RuntimeError(
-            f"python -m pretrain {' '.join(words)} ended with status {status}:\n{text[-2000:]}"
+            f"python -m pretrain {' '.join(arguments)} ended with status {status}:\n{text[-2000:]}"
         )
     return text
 
 
-def printed(text: str) -> dict[str, Any]:
+def parse_json(text: str) -> dict[str, Any]:
     """Return the JSON object in the output of a verb with --json."""
     return json.loads(next(line for line in text.splitlines() if line.startswith("{")))
 
 
-def constant(names: Sequence[str], right: np.ndarray, common: Any) -> dict[str, float]:
+def score_constant(names: Sequence[str], labels: np.ndarray, answer: Any) -> dict[str, float]:
     """Return {metric: score} of predicting one class for all rows.
 
     Args:
       labels: of the rows.
       answer: the predicted class.
     """
-    return measured(
-        names, np.stack([np.full_like(right, common), right, np.ones_like(right)], axis=1)
+    return compute_metrics(
+        names, np.stack([np.full_like(labels, answer), labels, np.ones_like(labels)], axis=1)
     )
 
 
-def examples_of(data: Data, names: Sequence[str]) -> dict[str, Any]:
+def count_examples(data: Data, names: Sequence[str]) -> dict[str, Any]:
     """Count the examples of a fine-tuning.
 
     Args:
@@ -130,25 +130,25 @@ def examples_of(data: Data, names: Sequence[str]) -> dict[str, Any]:
     store = Store.open(data.store)
     train, heldout = (Stream(store, data, split=split) for split in ("train", "heldout"))
     counts_of: dict[str, Any] = {
-        "train": train.rows,
-        "heldout": heldout.rows,
+        "train": train.num_rows,
+        "heldout": heldout.num_rows,
         "cut": getattr(train.table, "cut", 0),
         "baseline": {},
     }
     if isinstance(data.objective, Classification):
         values, counts = np.unique(train.split.labels, return_counts=True)
-        counts_of["baseline"] = constant(
+        counts_of["baseline"] = score_constant(
             names, np.asarray(heldout.split.labels), values[counts.argmax()]
         )
     return counts_of
 
 
-def shown(words: Sequence[str]) -> str:
+def format_command(arguments: Sequence[str]) -> str:
     """Return the command line of a verb."""
-    return " ".join(["python -m pretrain", *words])
+    return " ".join(["python -m pretrain", *arguments])
 
 
-def is_done(path: pathlib.Path, words: Sequence[str]) -> bool:
+def is_done(path: pathlib.Path, arguments: Sequence[str]) -> bool:
     """Return whether the result of a command exists at `path`.
 
     Raises:
@@ -156,34 +156,34 @@ def is_done(path: pathlib.Path, words: Sequence[str]) -> bool:
     """
     if not path.exists():
         return False
-    if (previous := json.loads(path.read_text())["command"]) != shown(words):
+    if (previous := json.loads(path.read_text())["command"]) != format_command(arguments):
         raise ValueError(
-            f"{path} was measured by\n  {previous}\nand not by\n  {shown(words)}\n"
+            f"{path} was measured by\n  {previous}\nand not by\n  {format_command(arguments)}\n"
             "Measure it again with --again, or use another folder with --work"
         )
     return True
 
 
-def measure(name: str, task: Task, start: str, args: argparse.Namespace) -> dict[str, Any]:
+def measure_task(name: str, task: DownstreamTask, start: str, args: argparse.Namespace) -> dict[str, Any]:
     """Fine-tune on a task with all seeds and return the result, a JSON object.
 
     Args:
       start: "head" or "all", the weights that start at random.
     """
-    files, workdir = files_of(task, args.corpora, args.work), args.work / f"{name}-{start}"
-    arguments = command(name, task, start, files, args)
+    files, workdir = locate_files(task, args.corpora, args.work), args.work / f"{name}-{start}"
+    arguments = make_arguments(name, task, start, files, args)
     if args.again:
         shutil.rmtree(workdir, ignore_errors=True)
     workdir.mkdir(parents=True, exist_ok=True)
-    verb(arguments, args.work / f"{name}-{start}.log")
+    run_verb(arguments, args.work / f"{name}-{start}.log")
     scores = json.loads((workdir / "scores.json").read_text())
     runs, run = list(scores["runs"].items()), read_run(workdir / "seed-0")
-    names, also = [metric for metric in run.evaluate.metrics if metric in NAMES], []
+    names, also = [metric for metric in run.evaluate.metrics if metric in METRIC_LABELS], []
     if task.also:
         for path, best in runs:
             evaluation = ["evaluate", "--workdir", path, "--step", str(best["step"])]
             evaluation += ["--labelled", str(files["also"]), "--json"]
-            metrics = printed(verb(evaluation, args.work / "also.log"))
+            metrics = parse_json(run_verb(evaluation, args.work / "also.log"))
             also.append({metric: metrics[metric] for metric in names})
     return {
         "task": name,
@@ -194,23 +194,23 @@ def measure(name: str, task: Task, start: str, args: argparse.Namespace) -> dict
         "runs": [best | {"epoch": best["step"] / run.evaluate.every} for _, best in runs],
         "files": [task.train, task.heldout],
         "length": task.length,
-        "rate": RATES[start],
+        "rate": LEARNING_RATES[start],
         "epochs": task.epochs,
-        "examples": examples_of(run.data, names),
-        "hardware": f"{processor_name()}, {len(os.sched_getaffinity(0))} cores",
-        "command": shown(arguments),
+        "examples": count_examples(run.data, names),
+        "hardware": f"{get_processor_name()}, {len(os.sched_getaffinity(0))} cores",
+        "command": format_command(arguments),
         "date": str(datetime.date.today()),
     }
 
 
-def encoder_facts(args: argparse.Namespace) -> dict[str, Any]:
+def describe_encoder(args: argparse.Namespace) -> dict[str, Any]:
     """Return the encoder's size, training length and held-out loss; they are kept in a file."""
     path = args.work / "results" / "encoder.json"
     if not path.exists() or args.again:
-        scores = printed(
-            verb(["evaluate", "--workdir", str(args.encoder), "--json"], args.work / "encoder.log")
+        scores = parse_json(
+            run_verb(["evaluate", "--workdir", str(args.encoder), "--json"], args.work / "encoder.log")
         )
-        run, rows = read_run(args.encoder), metrics_file.read(args.encoder / "metrics.jsonl")
+        run, rows = read_run(args.encoder), metrics_file.read_metrics(args.encoder / "metrics.jsonl")
         tokens = sum(row["tokens"] for row in rows if row["step"] <= scores["step"])
         origin = {"name": str(args.encoder), "made": args.made, "note": args.note}
         origin |= {"step": scores["step"], "tokens": tokens}
@@ -238,10 +238,10 @@ def write_page(work: pathlib.Path) -> None:
     }
     encoder = results.pop("encoder")
     peers = [results.pop(stem) for stem in list(results) if stem.startswith("peer-")]
-    write_atomically(PAGE, page(encoder, list(results.values()), peers, list(TASKS)))
+    write_atomically(PAGE, format_page(encoder, list(results.values()), peers, list(TASKS)))
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that this program and benchmarks.downstream_peer share."""
     parser.add_argument("--corpora", type=pathlib.Path, default=pathlib.Path("../shared/corpora"))
     encoder = pathlib.Path("runs/bert_mini")
@@ -254,7 +254,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--made",
-        default=MADE,
+        default=ENCODER_COMMANDS,
         nargs="+",
         metavar="COMMAND",
         help="the commands that made the encoder, for the page",
@@ -268,7 +268,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    arguments(parser)
+    add_arguments(parser)
     parser.add_argument(
         "--only",
         type=lambda text: text.split(","),
@@ -282,13 +282,13 @@ def main() -> None:
     os.chdir(ROOT)
     (args.work / "results").mkdir(parents=True, exist_ok=True)
     if not args.page:
-        encoder_facts(args)
+        describe_encoder(args)
         for name in args.only:
-            for start in RATES:
+            for start in LEARNING_RATES:
                 path = args.work / "results" / f"{name}-{start}.json"
-                files = files_of(TASKS[name], args.corpora, args.work)
-                if args.again or not is_done(path, command(name, TASKS[name], start, files, args)):
-                    write_result(path, measure(name, TASKS[name], start, args))
+                files = locate_files(TASKS[name], args.corpora, args.work)
+                if args.again or not is_done(path, make_arguments(name, TASKS[name], start, files, args)):
+                    write_result(path, measure_task(name, TASKS[name], start, args))
                     write_page(args.work)
     write_page(args.work)
 

@@ -14,44 +14,44 @@ from typing import Any
 
 import jax
 
-from benchmarks.harness import answer
+from benchmarks.harness import answer_messages
 from benchmarks.step_cloze import compute_loss
 from data.pipeline import Stream
 from data.store.reader import Store
-from pretrain.config import override
-from pretrain.distributed.device_feed import feed
+from pretrain.config import override_run
+from pretrain.distributed.device_feed import prefetch_to_devices
 from pretrain.distributed.sharding import make_mesh
 from pretrain.finetune.start import make_initial_params
 from pretrain.inference.trained import open_trained
 from pretrain.training.optimizers import make_run_optimizer
 from pretrain.training.program import make_program
-from pretrain.training.state import start
+from pretrain.training.state import create_state
 from pretrain.workdir.checkpoints import read_run
 
 
-def serve() -> dict[str, Any]:
+def serve_requests() -> dict[str, Any]:
     """Return the first answer, with the loss before the first step, and the step function.
 
     The step function runs `steps` training steps and returns their seconds and losses.
     """
     workdir, encoder, *overrides = sys.argv[1:]
-    run = override(read_run(workdir), ["model.encoder.scan=false", *overrides])
+    run = override_run(read_run(workdir), ["model.encoder.scan=false", *overrides])
     mesh = make_mesh(run.mesh)
     program = make_program(run, mesh)
     params, _ = make_initial_params(run, open_trained(encoder), "head")
-    state = jax.device_put(start(params, make_run_optimizer(run)), program.placed)
+    state = jax.device_put(create_state(params, make_run_optimizer(run)), program.state_shardings)
     stream = Stream(Store.open(run.data.store), run.data, split="train", seed=run.train.seed)
-    source = feed(stream, mesh, 0, run.train.steps)
+    source = prefetch_to_devices(stream, mesh, 0, run.train.steps)
     first, batch = next(source)
     source = itertools.chain([(first, batch)], source)
     loss = compute_loss(program, state.params, batch, run.train.compute_dtype)
 
-    def step(steps: int) -> dict[str, Any]:
+    def train_steps(steps: int) -> dict[str, Any]:
         nonlocal state
         start, cpu_start, losses = time.perf_counter(), time.process_time(), []
         for _ in range(steps):
             _, batch = next(source)
-            state, metrics = program.update(state, batch)
+            state, metrics = program.train_step(state, batch)
             losses.append(metrics["loss"])
         losses = [float(loss) for loss in losses]
         return {
@@ -60,8 +60,8 @@ def serve() -> dict[str, Any]:
             "losses": losses,
         }
 
-    return {"ready": {"loss": loss, "versions": [f"JAX {jax.__version__}"]}, "step": step}
+    return {"ready": {"loss": loss, "versions": [f"JAX {jax.__version__}"]}, "step": train_steps}
 
 
 if __name__ == "__main__":
-    answer(serve)
+    answer_messages(serve_requests)

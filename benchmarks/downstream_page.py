@@ -8,20 +8,20 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmarks.downstream_text import ALIKE, ENCODER, MANNER, PEER, RATES_CHOSEN, TIMES
+from benchmarks.downstream_text import LOSSES_TEXT, ENCODER_TEXT, METHOD_TEXT, PEER_TEXT, RATES_TEXT, TIMES_TEXT
 
 Result = Mapping[str, Any]
 
 PAGE = pathlib.Path(__file__).resolve().parent / "downstream.md"
 # The metrics on the page.
-NAMES = {
+METRIC_LABELS = {
     "matthews": "Matthews",
     "accuracy": "accuracy",
     "f1": "F1",
     "pearson": "Pearson",
     "spearman": "Spearman",
 }
-NAMES |= {"entity_f1": "entity F1", "span_f1": "F1 of answers", "exact_match": "exact match"}
+METRIC_LABELS |= {"entity_f1": "entity F1", "span_f1": "F1 of answers", "exact_match": "exact match"}
 
 COLUMNS = (
     "task",
@@ -34,16 +34,16 @@ COLUMNS = (
     "row",
     "best epochs",
 )
-WAYS = ("cloze", "trainer", "tuned")
+PROGRAMS = ("cloze", "trainer", "tuned")
 
 
-def spelt(values: Sequence[float]) -> str:
+def format_mean(values: Sequence[float]) -> str:
     """Return the mean ± the sample standard deviation, in hundredths."""
     spread = f" ± {100 * statistics.stdev(values):.1f}" if len(values) > 1 else ""
     return f"{100 * statistics.fmean(values):.1f}{spread}"
 
 
-def gain(ours: Sequence[float], theirs: Sequence[float]) -> str:
+def format_gain(ours: Sequence[float], theirs: Sequence[float]) -> str:
     """Return the difference of the means, in hundredths.
 
     With a remark if it is not larger than the sum of the standard deviations.
@@ -53,7 +53,7 @@ def gain(ours: Sequence[float], theirs: Sequence[float]) -> str:
     return f"{100 * difference:+.1f}" + (" (within the spreads)" if within else "")
 
 
-def on(results: Iterable[Result]) -> str:
+def list_hardware(results: Iterable[Result]) -> str:
     """Return the machines of the results, without repetitions."""
     return "; ".join(
         sorted(
@@ -66,12 +66,12 @@ def on(results: Iterable[Result]) -> str:
     )
 
 
-def epochs(runs: Iterable[Result]) -> str:
+def format_epochs(runs: Iterable[Result]) -> str:
     """Return the best epoch of each run."""
     return ", ".join(f"{run['epoch']:.0f}" for run in runs)
 
 
-def where(head: Result, fresh: Result | None, part: str) -> list[str]:
+def format_data(head: Result, fresh: Result | None, part: str) -> list[str]:
     """Return the last cells of a row: the files with their rows, the row length, the best epochs.
 
     Args:
@@ -82,11 +82,11 @@ def where(head: Result, fresh: Result | None, part: str) -> list[str]:
     near = f"{heldout or 'a tenth of it'} ({head['examples']['heldout']:,})"
     far = f"{head['also_file']} (not used to choose the epoch)"
     learned = f"{train} ({head['examples']['train']:,})"
-    best = " / ".join(epochs(result["runs"]) for result in (head, fresh) if result)
+    best = " / ".join(format_epochs(result["runs"]) for result in (head, fresh) if result)
     return [learned, near if part == "runs" else far, str(head["length"]), best]
 
 
-def rows(results: Iterable[Result], order: Sequence[str]) -> Iterator[str]:
+def format_rows(results: Iterable[Result], order: Sequence[str]) -> Iterator[str]:
     """Yield a row for each measured task and metric, then the rows of the further files.
 
     Args:
@@ -105,18 +105,18 @@ def rows(results: Iterable[Result], order: Sequence[str]) -> Iterator[str]:
                     for result in (head, fresh)
                 )
                 base = head["examples"]["baseline"].get(metric) if part == "runs" else None
-                cells = [f"{task}, {NAMES[metric]}", spelt(ours)]
-                cells += [spelt(theirs), gain(ours, theirs)] if theirs else ["not measured", "-"]
+                cells = [f"{task}, {METRIC_LABELS[metric]}", format_mean(ours)]
+                cells += [format_mean(theirs), format_gain(ours, theirs)] if theirs else ["not measured", "-"]
                 cells.append("-" if base is None else f"{100 * base:.1f}")
-                yield f"| {' | '.join([*cells, *where(head, fresh, part)])} |"
+                yield f"| {' | '.join([*cells, *format_data(head, fresh, part)])} |"
 
 
-def table(columns: Sequence[str], lines: Iterable[str]) -> list[str]:
+def format_table(columns: Sequence[str], lines: Iterable[str]) -> list[str]:
     """Return the lines of a table with a header."""
     return [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|", *lines]
 
 
-def settings(results: Iterable[Result]) -> str:
+def describe_settings(results: Iterable[Result]) -> str:
     """Return a description of the settings of all results, without repetitions."""
     results = list(results)
     origins = {"head": "from the encoder", "all": "from random weights"}
@@ -133,7 +133,7 @@ def settings(results: Iterable[Result]) -> str:
     )
 
 
-def cut(results: Iterable[Result]) -> list[str]:
+def describe_truncation(results: Iterable[Result]) -> list[str]:
     """Return a line about truncated training examples, or no line if there are none."""
     counts = [
         f"{result['task']} {result['examples']['cut']:,}"
@@ -148,16 +148,16 @@ def cut(results: Iterable[Result]) -> list[str]:
     ]
 
 
-def score_rows(peers: Iterable[Result]) -> Iterator[str]:
+def format_score_rows(peers: Iterable[Result]) -> Iterator[str]:
     """Yield a row for each task and metric that was also measured with PyTorch."""
     for peer in peers:
         for metric in peer["metrics"]:
             ours, theirs = ([run[metric] for run in peer[side]] for side in ("ours", "theirs"))
-            cells = [f"{peer['task']}, {NAMES[metric]}", spelt(ours), spelt(theirs)]
-            yield f"| {' | '.join([*cells, gain(ours, theirs)])} |"
+            cells = [f"{peer['task']}, {METRIC_LABELS[metric]}", format_mean(ours), format_mean(theirs)]
+            yield f"| {' | '.join([*cells, format_gain(ours, theirs)])} |"
 
 
-def time_rows(peers: Iterable[Result]) -> Iterator[str]:
+def format_time_rows(peers: Iterable[Result]) -> Iterator[str]:
     """Yield a row for each task whose epochs were timed."""
     for peer in peers:
         turns_per_epoch = peer["epoch"] / peer["steps_of_a_turn"]
@@ -169,10 +169,10 @@ def time_rows(peers: Iterable[Result]) -> Iterator[str]:
             for key in ("seconds", "cpu")
         )
         cells = [f"{peer['task']}, {peer['epoch']} steps of 32 x {peer['length']}"]
-        for way in WAYS:
+        for way in PROGRAMS:
             seconds = f"{statistics.median(wall[way]):.1f} ({min(wall[way]):.1f})"
             cells.append(f"{seconds}; {statistics.median(cpu[way]):.1f}")
-        for way in WAYS[1:]:
+        for way in PROGRAMS[1:]:
             ratios = [f(wall[way]) / f(wall["cloze"]) for f in (statistics.median, min)]
             cpu_ratio = statistics.median(cpu[way]) / statistics.median(cpu["cloze"])
             cells.append(f"{ratios[0]:.2f} ({ratios[1]:.2f}); {cpu_ratio:.2f}")
@@ -184,9 +184,9 @@ def time_rows(peers: Iterable[Result]) -> Iterator[str]:
         yield f"| {' | '.join(cells)} |"
 
 
-def peer_section(peers: Sequence[Result]) -> list[str]:
+def format_peer_section(peers: Sequence[Result]) -> list[str]:
     """Return the lines of the second part: the same fine-tuning in PyTorch."""
-    dates, hardware = ", ".join(sorted({peer["date"] for peer in peers})), on(peers)
+    dates, hardware = ", ".join(sorted({peer["date"] for peer in peers})), list_hardware(peers)
     scored, timed = ([peer for peer in peers if key in peer] for key in ("theirs", "times"))
     commands = "; ".join(f"`{peer['command']}`" for peer in peers)
     lines = [
@@ -194,14 +194,14 @@ def peer_section(peers: Sequence[Result]) -> list[str]:
         "",
         f"{dates}, {hardware}, shared with other work. {commands}",
         "",
-        PEER,
+        PEER_TEXT,
         "",
     ]
     for peer in peers:
         if "apart" in peer:
-            lines += [ALIKE.format(**peer), ""]
+            lines += [LOSSES_TEXT.format(**peer), ""]
     if scored:
-        lines += [*table(["task", "Cloze", "Trainer", "Cloze - Trainer"], score_rows(scored)), ""]
+        lines += [*format_table(["task", "Cloze", "Trainer", "Cloze - Trainer"], format_score_rows(scored)), ""]
     if timed:
         columns = [
             "an epoch of",
@@ -215,21 +215,21 @@ def peer_section(peers: Sequence[Result]) -> list[str]:
         ]
         layers = " or ".join(sorted({peer["layers"] for peer in timed}))
         lines += [
-            TIMES.format(versions=", ".join(timed[0]["versions"]), layers=layers),
+            TIMES_TEXT.format(versions=", ".join(timed[0]["versions"]), layers=layers),
             "",
-            *table(columns, time_rows(timed)),
+            *format_table(columns, format_time_rows(timed)),
             "",
         ]
     return lines
 
 
-def told(encoder: Result) -> str:
+def describe_encoder(encoder: Result) -> str:
     """Return a paragraph about the encoder."""
     values = {
         "made": ", then ".join(f"`{command}`" for command in encoder["made"]),
         "million": encoder["tokens"] / 1e6,
     }
-    text = ENCODER.format(
+    text = ENCODER_TEXT.format(
         **{**encoder, **values},
         perplexity=math.exp(encoder["loss"]),
         share=100 * encoder["accuracy"],
@@ -237,7 +237,7 @@ def told(encoder: Result) -> str:
     return f"{text} {encoder['note']}".strip()
 
 
-def page(
+def format_page(
     encoder: Result, results: Sequence[Result], peers: Sequence[Result], order: Sequence[str]
 ) -> str:
     """Return the text of the page.
@@ -249,28 +249,28 @@ def page(
       order: names of tasks.
     """
     dates = sorted({result["date"] for result in results})
-    lines = list(rows(results, order))
+    lines = list(format_rows(results, order))
     done = {line.split(",")[0].removeprefix("| ") for line in lines}
     text = [
         "# Fine-tuning with and without pretraining",
         "",
-        f"{', '.join(dates)}, {on(results)}, shared with other work. "
+        f"{', '.join(dates)}, {list_hardware(results)}, shared with other work. "
         "`python -m benchmarks.downstream --corpora ../shared/corpora`",
         "",
-        told(encoder),
+        describe_encoder(encoder),
         "",
         "## Pretrained and random weights",
         "",
-        MANNER.format(settings=settings(results), rates=RATES_CHOSEN) if results else "",
+        METHOD_TEXT.format(settings=describe_settings(results), rates=RATES_TEXT) if results else "",
         "",
-        *table(COLUMNS, lines),
+        *format_table(COLUMNS, lines),
         "",
         *(
             [f"Not measured: {', '.join(name for name in order if name not in done)}.", ""]
             if set(order) - done
             else []
         ),
-        *cut(results),
+        *describe_truncation(results),
         "Commands, pretrained and random:",
         "",
         "```",
@@ -284,4 +284,4 @@ def page(
         "```",
         "",
     ]
-    return "\n".join([*text, *(peer_section(peers) if peers else [])])
+    return "\n".join([*text, *(format_peer_section(peers) if peers else [])])

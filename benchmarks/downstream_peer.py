@@ -29,34 +29,34 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.downstream import arguments, write_page, write_result
+from benchmarks.downstream import add_arguments, write_page, write_result
 from benchmarks.downstream_tasks import TASKS
 from benchmarks.harness import (
-    KEEP_PAGES,
+    MALLOC_ENVIRONMENT,
     ROOT,
     Worker,
-    intel_path,
-    interleaved,
-    peers_python,
-    processor_name,
+    make_mkl_environment,
+    interleave_workers,
+    find_peers_python,
+    get_processor_name,
 )
 from data.objectives import Classification
-from pretrain.evaluation.task_metrics import measured
+from pretrain.evaluation.task_metrics import compute_metrics
 from pretrain.finetune.tasks import TASKS as KINDS
 
 TOLERANCE = 1e-4  # largest difference of the losses before the first step
-PARTS = 4  # turns per epoch
+TURNS_PER_EPOCH = 4  # turns per epoch
 
 
 # ---- the peer's inputs ---------------------------------------------------------
 
 
-def stacked(batches: Sequence[Mapping[str, np.ndarray]]) -> dict[str, Any]:
+def stack_batches(batches: Sequence[Mapping[str, np.ndarray]]) -> dict[str, Any]:
     """Return {key: array [N, ...]} of a list of batches."""
     return {key: np.stack([batch[key] for batch in batches]) for key in batches[0]}
 
 
-def material(
+def write_inputs(
     workdir: pathlib.Path, encoder: pathlib.Path, folder: pathlib.Path, dropout: float | None = None
 ) -> dict[str, Any]:
     """Write the inputs of the PyTorch programs for one of our fine-tunings.
@@ -85,10 +85,10 @@ def material(
         Stream(store, run.data, split=split, seed=run.train.seed) for split in ("train", "heldout")
     )
     np.savez(
-        folder / "train.npz", **stacked([stream.batch(step) for step in range(run.train.steps)])
+        folder / "train.npz", **stack_batches([stream.build_batch(step) for step in range(run.train.steps)])
     )
-    held_out = stacked(
-        [heldout.evaluation_batch(index) for index in range(heldout.evaluation_steps)]
+    held_out = stack_batches(
+        [heldout.build_evaluation_batch(index) for index in range(heldout.num_evaluation_batches)]
     )
     np.savez(folder / "heldout.npz", **held_out)
     optimizer: Any = run.optimizer
@@ -115,7 +115,7 @@ def material(
 # ---- measuring ---------------------------------------------------------------
 
 
-def timed(
+def time_epoch(
     workdir: pathlib.Path, folder: pathlib.Path, encoder: pathlib.Path, epoch: int
 ) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """Time one epoch of `epoch` steps in turns.
@@ -124,15 +124,15 @@ def timed(
       ({program: {seconds: [turns], cpu: [turns], loss: before the first step}}, versions).
     """
     with (
-        Worker(cloze_words(workdir, encoder), KEEP_PAGES) as cloze,
-        Worker(torch(folder, "trainer")) as trainer,
-        Worker(torch(folder, "loop"), KEEP_PAGES | intel_path()) as tuned,
+        Worker(make_cloze_command(workdir, encoder), MALLOC_ENVIRONMENT) as cloze,
+        Worker(make_torch_command(folder, "trainer")) as trainer,
+        Worker(make_torch_command(folder, "loop"), MALLOC_ENVIRONMENT | make_mkl_environment()) as tuned,
     ):
         workers = {"cloze": cloze, "trainer": trainer, "tuned": tuned}
-        ready = {name: worker.hear() for name, worker in workers.items()}
+        ready = {name: worker.read_answer() for name, worker in workers.items()}
         check_losses({name: answer["loss"] for name, answer in ready.items()})
-        interleaved(workers, 1, steps=3)  # compiles, and touches memory for the first time
-        answers = interleaved(workers, PARTS, steps=-(-epoch // PARTS))
+        interleave_workers(workers, 1, steps=3)  # compiles, and touches memory for the first time
+        answers = interleave_workers(workers, TURNS_PER_EPOCH, steps=-(-epoch // TURNS_PER_EPOCH))
     times = {
         name: {key: [turn[key] for turn in turns] for key in ("seconds", "cpu")}
         for name, turns in answers.items()
@@ -143,14 +143,14 @@ def timed(
     )
 
 
-def cloze_words(*words: str | os.PathLike[str]) -> list[str | os.PathLike[str]]:
+def make_cloze_command(*arguments: str | os.PathLike[str]) -> list[str | os.PathLike[str]]:
     """Return the command of Cloze's worker."""
-    return [sys.executable, "-m", "benchmarks.downstream_cloze", *words]
+    return [sys.executable, "-m", "benchmarks.downstream_cloze", *arguments]
 
 
-def torch(folder: pathlib.Path, way: str) -> list[str | os.PathLike[str]]:
+def make_torch_command(folder: pathlib.Path, way: str) -> list[str | os.PathLike[str]]:
     """Return the command of a PyTorch worker; `way` is "trainer" or "loop"."""
-    return [peers_python(), ROOT / "benchmarks" / "downstream_torch.py", folder, way]
+    return [find_peers_python(), ROOT / "benchmarks" / "downstream_torch.py", folder, way]
 
 
 def check_losses(losses: Mapping[str, float]) -> None:
@@ -161,7 +161,7 @@ def check_losses(losses: Mapping[str, float]) -> None:
         )
 
 
-def trained(
+def train_peer(
     folder: pathlib.Path, facts: Mapping[str, Any], metrics: Sequence[str]
 ) -> list[dict[str, float]]:
     """Return {metric: score} after each epoch of the Trainer.
@@ -170,97 +170,97 @@ def trained(
       facts: the result of `write_inputs`.
     """
     epoch_scores = []
-    with Worker(torch(folder, "trainer"), KEEP_PAGES | intel_path()) as worker:
-        worker.hear()
+    with Worker(make_torch_command(folder, "trainer"), MALLOC_ENVIRONMENT | make_mkl_environment()) as worker:
+        worker.read_answer()
         for done in range(0, facts["steps"], facts["epoch"]):
-            worker.ask(steps=min(facts["epoch"], facts["steps"] - done))
-            predicted = worker.ask(steps=0)["predicted"]
+            worker.ask_worker(steps=min(facts["epoch"], facts["steps"] - done))
+            predicted = worker.ask_worker(steps=0)["predicted"]
             epoch_scores.append(
-                measured(metrics, np.stack([predicted, facts["right"], facts["weight"]], axis=1))
+                compute_metrics(metrics, np.stack([predicted, facts["right"], facts["weight"]], axis=1))
             )
     return epoch_scores
 
 
-def result_of(name: str, args: argparse.Namespace) -> dict[str, Any]:
+def read_result(name: str, args: argparse.Namespace) -> dict[str, Any]:
     """Return the result of `benchmarks.downstream` for a task from the encoder."""
     return json.loads((args.work / "results" / f"{name}-head.json").read_text())
 
 
-def scores(name: str, args: argparse.Namespace) -> dict[str, Any]:
+def compare_scores(name: str, args: argparse.Namespace) -> dict[str, Any]:
     """Measure and return the scores of one task, a JSON object."""
-    result, theirs = result_of(name, args), []
+    result, theirs = read_result(name, args), []
     for seed, ours in enumerate(result["runs"]):
         folder = args.work / "peer" / f"{name}-{seed}"
-        facts = material(args.work / f"{name}-head" / f"seed-{seed}", args.encoder, folder)
+        facts = write_inputs(args.work / f"{name}-head" / f"seed-{seed}", args.encoder, folder)
         theirs.append(
             max(
-                trained(folder, facts, result["metrics"]),
+                train_peer(folder, facts, result["metrics"]),
                 key=lambda epoch: epoch[result["metrics"][0]],
             )
         )
         print(name, seed, theirs[-1], ours, flush=True)
     ours = [{metric: run[metric] for metric in result["metrics"]} for run in result["runs"]]
-    return {"task": name, "metrics": result["metrics"], "ours": ours, "theirs": theirs} | told(
+    return {"task": name, "metrics": result["metrics"], "ours": ours, "theirs": theirs} | describe_run(
         name, "scores", args
     )
 
 
-def alike(name: str, args: argparse.Namespace) -> dict[str, Any]:
+def compare_losses(name: str, args: argparse.Namespace) -> dict[str, Any]:
     """Measure the largest difference of an epoch's losses without dropout; return a JSON object."""
     workdir, folder = args.work / f"{name}-head" / "seed-0", args.work / "peer" / f"{name}-0"
-    facts = material(workdir, args.encoder, folder, dropout=0.0)
+    facts = write_inputs(workdir, args.encoder, folder, dropout=0.0)
     with (
-        Worker(cloze_words(workdir, args.encoder, "model.dropout=0.0"), KEEP_PAGES) as cloze,
-        Worker(torch(folder, "loop"), KEEP_PAGES | intel_path()) as loop,
+        Worker(make_cloze_command(workdir, args.encoder, "model.dropout=0.0"), MALLOC_ENVIRONMENT) as cloze,
+        Worker(make_torch_command(folder, "loop"), MALLOC_ENVIRONMENT | make_mkl_environment()) as loop,
     ):
         losses = []
         for worker in (cloze, loop):
-            worker.hear()
-            losses.append(worker.ask(steps=facts["epoch"])["losses"])
+            worker.read_answer()
+            losses.append(worker.ask_worker(steps=facts["epoch"])["losses"])
     return {
         "task": name,
         "apart": float(np.abs(np.subtract(*losses)).max()),
         "steps": facts["epoch"],
-    } | told(name, "alike", args)
+    } | describe_run(name, "alike", args)
 
 
-def times(name: str, args: argparse.Namespace) -> dict[str, Any]:
+def compare_times(name: str, args: argparse.Namespace) -> dict[str, Any]:
     """Measure and return the seconds of an epoch of one task, a JSON object."""
     load = os.getloadavg()[0]
     workdir, folder = args.work / f"{name}-head" / "seed-0", args.work / "peer" / f"{name}-0"
-    facts = material(workdir, args.encoder, folder)
-    turns, versions = timed(workdir, folder, args.encoder, facts["epoch"])
+    facts = write_inputs(workdir, args.encoder, folder)
+    turns, versions = time_epoch(workdir, folder, args.encoder, facts["epoch"])
     print(name, turns, flush=True)
     result = {
         "task": name,
         "times": turns,
-        "steps_of_a_turn": -(-facts["epoch"] // PARTS),
+        "steps_of_a_turn": -(-facts["epoch"] // TURNS_PER_EPOCH),
         "epoch": facts["epoch"],
     }
     result |= {"versions": versions, "layers": "unrolled"}
     return (
         result
-        | {"length": result_of(name, args)["length"], "load": [load, os.getloadavg()[0]]}
-        | told(name, "times", args)
+        | {"length": read_result(name, args)["length"], "load": [load, os.getloadavg()[0]]}
+        | describe_run(name, "times", args)
     )
 
 
-def told(name: str, what: str, args: argparse.Namespace) -> dict[str, str]:
+def describe_run(name: str, comparison: str, args: argparse.Namespace) -> dict[str, str]:
     """Return the command, the date and the hardware of a measurement."""
     return {
         "command": f"python -m benchmarks.downstream_peer --corpora {args.corpora} "
-        f"--tasks {name} --what {what}",
+        f"--tasks {name} --what {comparison}",
         "date": str(datetime.date.today()),
-        "hardware": f"{processor_name()}, {len(os.sched_getaffinity(0))} cores",
+        "hardware": f"{get_processor_name()}, {len(os.sched_getaffinity(0))} cores",
     }
 
 
-WHAT = {"alike": alike, "scores": scores, "times": times}
+COMPARISONS = {"alike": compare_losses, "scores": compare_scores, "times": compare_times}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    arguments(parser)
+    add_arguments(parser)
     listed = lambda text: text.split(",")  # noqa: E731
     parser.add_argument(
         "--tasks",
@@ -269,11 +269,11 @@ def main() -> None:
         help="classification tasks; default: CoLA,RTE",
     )
     parser.add_argument(
-        "--what", type=listed, default=list(WHAT), help="of alike,scores,times; default: all"
+        "--what", type=listed, default=list(COMPARISONS), help="of alike,scores,times; default: all"
     )
     args = parser.parse_args()
-    if unknown := set(args.what) - set(WHAT):
-        parser.error(f"--what {', '.join(sorted(unknown))}: allowed are {', '.join(WHAT)}")
+    if unknown := set(args.what) - set(COMPARISONS):
+        parser.error(f"--what {', '.join(sorted(unknown))}: allowed are {', '.join(COMPARISONS)}")
     known = [
         name
         for name, task in TASKS.items()
@@ -292,7 +292,7 @@ def main() -> None:
         for what in args.what:
             path = args.work / "results" / f"peer-{what}-{name}.json"
             if not path.exists() or args.again:
-                write_result(path, WHAT[what](name, args))
+                write_result(path, COMPARISONS[what](name, args))
                 write_page(args.work)
 
 

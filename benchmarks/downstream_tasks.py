@@ -7,12 +7,12 @@ import pathlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from data.examples.labelled import records
+from data.examples.labelled import read_records
 
 EPOCHS = 3
 
 
-class Task(NamedTuple):
+class DownstreamTask(NamedTuple):
     """A fine-tuning task.
 
     Attributes:
@@ -37,14 +37,14 @@ class Task(NamedTuple):
 
 
 # On a CPU this takes half the time of float32 with scanned layers; used for both starts.
-LEAN = ("train.compute_dtype=bfloat16", "model.encoder.scan=false")
+FAST_SETTINGS = ("train.compute_dtype=bfloat16", "model.encoder.scan=false")
 # In the order in which they run: the cheaper ones first.
 TASKS = {
-    "CoLA": Task(
+    "CoLA": DownstreamTask(
         "cola", "glue_cola/train.jsonl", "glue_cola/dev_in.jsonl", 24, "glue_cola/dev_out.jsonl"
     ),
-    "RTE": Task("rte", "glue_rte/train.jsonl", "glue_rte/dev.jsonl", 96),
-    "SST-2": Task(
+    "RTE": DownstreamTask("rte", "glue_rte/train.jsonl", "glue_rte/dev.jsonl", 96),
+    "SST-2": DownstreamTask(
         *(
             "sst2",
             "cls_sentconv/sst2_train_sents.jsonl",
@@ -54,22 +54,22 @@ TASKS = {
         ),
         renamed={"text": "sentence"},
     ),
-    "WNUT-17": Task(
+    "WNUT-17": DownstreamTask(
         "tagging", "ner_wnut17/train.conll", "ner_wnut17/dev.conll", 64, "ner_wnut17/test.conll"
     ),
-    "MRPC": Task("mrpc", "glue_mrpc/train.jsonl", "glue_mrpc/test.jsonl", 96, more=LEAN),
-    "STS-B": Task(
+    "MRPC": DownstreamTask("mrpc", "glue_mrpc/train.jsonl", "glue_mrpc/test.jsonl", 96, more=FAST_SETTINGS),
+    "STS-B": DownstreamTask(
         "stsb",
         "glue_stsb/train.jsonl",
         "glue_stsb/dev.jsonl",
         48,
         "glue_stsb/test.jsonl",
-        more=LEAN,
+        more=FAST_SETTINGS,
     ),
-    "MR": Task("classification", "cls_sentconv/mr.jsonl", None, 48, more=LEAN),
-    "QAMR": Task(
+    "MR": DownstreamTask("classification", "cls_sentconv/mr.jsonl", None, 48, more=FAST_SETTINGS),
+    "QAMR": DownstreamTask(
         *("squad", "qa_qamr/train_from_dev.jsonl.gz", None, 64),
-        more=("data.objective.question=16", "data.objective.stride=16", *LEAN),
+        more=("data.objective.question=16", "data.objective.stride=16", *FAST_SETTINGS),
         epochs=1,
     ),
 }
@@ -78,7 +78,7 @@ TASKS = {
 # ---- the corpora -------------------------------------------------------------
 
 
-def with_columns(
+def rename_columns(
     source: pathlib.Path, renamed: Mapping[str, str], target: pathlib.Path
 ) -> pathlib.Path:
     """Rename columns of a JSONL file.
@@ -90,7 +90,7 @@ def with_columns(
     Returns:
       `target`, or `source` if it has none of the columns.
     """
-    examples = [record for _, record in records(str(source))] if renamed else []
+    examples = [record for _, record in read_records(str(source))] if renamed else []
     if not any(renamed.keys() & record.keys() for record in examples):
         return source
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -106,12 +106,12 @@ def with_columns(
     return target
 
 
-def files_of(
-    task: Task, corpora: pathlib.Path, work: pathlib.Path
+def locate_files(
+    task: DownstreamTask, corpora: pathlib.Path, work: pathlib.Path
 ) -> dict[str, pathlib.Path | None]:
     """Return {train, heldout, also: path or None} of a task, with renamed columns."""
     names = {part: getattr(task, part) for part in ("train", "heldout", "also")}
     return {
-        part: with_columns(corpora / name, task.renamed, work / "corpora" / name) if name else None
+        part: rename_columns(corpora / name, task.renamed, work / "corpora" / name) if name else None
         for part, name in names.items()
     }

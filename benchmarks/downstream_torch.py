@@ -32,14 +32,14 @@ import numpy as np
 import torch
 import transformers
 
-from benchmarks.harness import answer
+from benchmarks.harness import answer_messages
 
 Step = Callable[[int], list[float]]
 Settings = Mapping[str, Any]
 Inputs = Mapping[str, torch.Tensor]
 
 
-def batches(path: pathlib.Path) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+def read_batches(path: pathlib.Path) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
     """Return the batches of a file as ({input of the model: [N, B, ...]}, labels [N, B])."""
     with np.load(path) as file:
         arrays = {key: file[key] for key in file}
@@ -52,12 +52,12 @@ def batches(path: pathlib.Path) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
     return inputs, torch.tensor(arrays["labels"].astype(np.int64))
 
 
-def rate(step: int, steps: int, warmup: int) -> float:
+def compute_rate_factor(step: int, steps: int, warmup: int) -> float:
     """Return the share of the peak rate at a step, as in pretrain/training/schedules.py."""
     return (step + 1) / max(warmup, 1) if step < warmup else (steps - step) / (steps - warmup)
 
 
-def groups(model: torch.nn.Module, settings: Settings) -> list[dict[str, Any]]:
+def make_parameter_groups(model: torch.nn.Module, settings: Settings) -> list[dict[str, Any]]:
     """Return the parameter groups for AdamW; biases and norms have no weight decay."""
     decayed, not_decayed = [], []
     for name, parameter in model.named_parameters():
@@ -69,12 +69,12 @@ def groups(model: torch.nn.Module, settings: Settings) -> list[dict[str, Any]]:
     ]
 
 
-def optimizer_of(
+def make_optimizer(
     model: torch.nn.Module, settings: Settings
 ) -> tuple[torch.optim.AdamW, torch.optim.lr_scheduler.LambdaLR]:
     """Return AdamW and its learning rate schedule."""
     adam = torch.optim.AdamW(
-        groups(model, settings),
+        make_parameter_groups(model, settings),
         lr=settings["rate"],
         betas=settings["betas"],
         eps=settings["epsilon"],
@@ -82,14 +82,14 @@ def optimizer_of(
     )
     steps = settings["steps"]
     return adam, torch.optim.lr_scheduler.LambdaLR(
-        adam, lambda step: rate(step, steps, min(settings["warmup"], steps - 1))
+        adam, lambda step: compute_rate_factor(step, steps, min(settings["warmup"], steps - 1))
     )
 
 
 # ---- the Trainer and the loop ------------------------------------------------
 
 
-def by_trainer(
+def make_trainer_step(
     model: Any, inputs: Inputs, labels: torch.Tensor, settings: Settings, folder: pathlib.Path
 ) -> Step:
     """Return a function that runs steps of `transformers.Trainer` and returns no losses.
@@ -99,14 +99,14 @@ def by_trainer(
     go: queue.Queue[None] = queue.Queue()
     done: queue.Queue[BaseException | None] = queue.Queue()
 
-    class Turns(transformers.TrainerCallback):
+    class StepGate(transformers.TrainerCallback):
         def on_step_begin(self, *_: Any, **__: Any) -> None:
             go.get()
 
         def on_step_end(self, *_: Any, **__: Any) -> None:
             done.put(None)
 
-    class InOrder(transformers.Trainer):
+    class OrderedTrainer(transformers.Trainer):
         """A Trainer that reads the rows in their order."""
 
         def _get_train_sampler(self, *_: Any) -> torch.utils.data.Sampler:
@@ -123,46 +123,46 @@ def by_trainer(
         max_steps=num_steps, max_grad_norm=settings["clip"], seed=settings["seed"], report_to=[],
         save_strategy="no", logging_strategy="no", disable_tqdm=True,
     )  # fmt: skip
-    trainer = InOrder(
+    trainer = OrderedTrainer(
         model=model,
         args=arguments,
         train_dataset=rows,
-        optimizers=optimizer_of(model, settings),
-        callbacks=[Turns()],
+        optimizers=make_optimizer(model, settings),
+        callbacks=[StepGate()],
     )
     trainer.remove_callback(transformers.PrinterCallback)
 
-    def run() -> None:
+    def run_trainer() -> None:
         try:
             trainer.train()
         except BaseException as error:  # step() raises it in the main thread
             done.put(error)
 
-    threading.Thread(target=run, daemon=True).start()
+    threading.Thread(target=run_trainer, daemon=True).start()
 
-    def step(steps: int) -> list[float]:
+    def train_steps(steps: int) -> list[float]:
         for _ in range(steps):
             go.put(None)
             if error := done.get():
                 raise error
         return []
 
-    return step
+    return train_steps
 
 
-def by_loop(
+def make_loop_step(
     model: Any, inputs: Inputs, labels: torch.Tensor, settings: Settings, folder: pathlib.Path
 ) -> Step:
     """Return a function that runs steps of a hand-written loop and returns their losses."""
-    adam, schedule = optimizer_of(model, settings)
+    adam, schedule = make_optimizer(model, settings)
     batch_numbers = iter(range(settings["steps"]))
 
-    def step(steps: int) -> list[float]:
+    def train_steps(steps: int) -> list[float]:
         model.train()
         losses = []
         for n in [next(batch_numbers) for _ in range(steps)]:
             adam.zero_grad(set_to_none=True)
-            loss = loss_of(model, inputs, labels, n)
+            loss = compute_loss(model, inputs, labels, n)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), settings["clip"])
             adam.step()
@@ -170,37 +170,37 @@ def by_loop(
             losses.append(loss.item())
         return losses
 
-    return step
+    return train_steps
 
 
-def loss_of(model: Any, inputs: Inputs, labels: torch.Tensor, n: int) -> torch.Tensor:
+def compute_loss(model: Any, inputs: Inputs, labels: torch.Tensor, n: int) -> torch.Tensor:
     """Return the loss of batch number `n`."""
     return torch.nn.functional.cross_entropy(
         model(**{name: value[n] for name, value in inputs.items()}).logits, labels[n]
     )
 
 
-def serve() -> dict[str, Any]:
+def serve_requests() -> dict[str, Any]:
     """Return the first answer and the step function.
 
     It runs `steps` steps, or for 0 steps predicts the held-out rows.
     """
     folder = pathlib.Path(sys.argv[1])
-    make_step = {"trainer": by_trainer, "loop": by_loop}[sys.argv[2]]
+    make_step = {"trainer": make_trainer_step, "loop": make_loop_step}[sys.argv[2]]
     settings = json.loads((folder / "settings.json").read_text())
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     torch.manual_seed(settings["seed"])
     model = transformers.AutoModelForSequenceClassification.from_pretrained(
         folder / "model", classifier_dropout=settings["dropout"]
     )
-    inputs, labels = batches(folder / "train.npz")
-    heldout_inputs, _ = batches(folder / "heldout.npz")
+    inputs, labels = read_batches(folder / "train.npz")
+    heldout_inputs, _ = read_batches(folder / "heldout.npz")
     model.eval()
     with torch.no_grad():
-        first = loss_of(model, inputs, labels, 0).item()
+        first = compute_loss(model, inputs, labels, 0).item()
     step = make_step(model, inputs, labels, settings, folder)
 
-    def train(steps: int) -> dict[str, Any]:
+    def measure_steps(steps: int) -> dict[str, Any]:
         start, cpu_start = time.perf_counter(), time.process_time()
         losses = step(steps)
         return {
@@ -209,7 +209,7 @@ def serve() -> dict[str, Any]:
             "losses": losses,
         }
 
-    def predict() -> dict[str, Any]:
+    def predict_heldout() -> dict[str, Any]:
         model.eval()
         with torch.no_grad():
             predictions = [
@@ -223,10 +223,10 @@ def serve() -> dict[str, Any]:
     versions = [f"PyTorch {torch.__version__}", f"transformers {transformers.__version__}"]
     return {
         "ready": {"loss": first, "versions": versions},
-        "step": lambda steps: train(steps) if steps else predict(),
+        "step": lambda steps: measure_steps(steps) if steps else predict_heldout(),
     }
 
 
 if __name__ == "__main__":
-    answer(serve)
+    answer_messages(serve_requests)
     os._exit(0)  # the thread of the Trainer may still wait for its turn

@@ -27,10 +27,10 @@ import jax
 import numpy as np
 
 from benchmarks.downstream import write_result
-from benchmarks.downstream_page import spelt
-from benchmarks.feature_states import combined, kept, read_by, untrained
-from benchmarks.harness import ROOT, append, at_least, command, title
-from benchmarks.lstm_tagger import BATCH, RATE, WIDTH, Part, learn
+from benchmarks.downstream_page import format_mean
+from benchmarks.feature_states import combine_layers, load_or_make, open_and_extract, open_untrained
+from benchmarks.harness import ROOT, append_section, int_at_least, format_command, format_title
+from benchmarks.lstm_tagger import BATCH, RATE, WIDTH, TaggedWords, train_taggers
 from data.examples import tag_schemes, tagging
 from pretrain.inference.hidden_states import COMBINATIONS
 from pretrain.inference.trained import open_trained
@@ -48,13 +48,13 @@ ROWS = {
 EPOCHS = 8
 
 
-STARTS = {"pretrained": open_trained, "random weights": untrained}
+STARTS = {"pretrained": open_trained, "random weights": open_untrained}
 
 
 # ---- the program -------------------------------------------------------------
 
 
-def measured(
+def measure_rows(
     args: argparse.Namespace,
 ) -> tuple[dict[tuple[str, str], list[dict[str, Any]]], dict[str, dict[str, Any]]]:
     """Measure all rows of the table that have no result yet.
@@ -63,9 +63,9 @@ def measured(
       ({(start, combination): result of `train_taggers`}, {file: counts of `states_of`}).
     """
     sentences = {
-        name: tagging.read(str(args.corpora / "ner_wnut17" / f"{name}.conll")) for name in FILES
+        name: tagging.read_sentences(str(args.corpora / "ner_wnut17" / f"{name}.conll")) for name in FILES
     }
-    names = tag_schemes.names(
+    names = tag_schemes.list_tags(
         {tag for sentence in sentences["train"] for tag in sentence.tags}, "bio"
     )
     results, facts = {}, {}
@@ -73,44 +73,44 @@ def measured(
         stem, states = start.split()[0], {}
         for name, file_sentences in sentences.items():
             path = args.work / f"{stem}-{name}.npz"
-            states[name], facts[name] = kept(
-                path, partial(read_by, opened, args.encoder, file_sentences), args.again
+            states[name], facts[name] = load_or_make(
+                path, partial(open_and_extract, opened, args.encoder, file_sentences), args.again
             )
         for combination in ROWS[start]:
-            first = distinct(combination, len(states["train"]) - 1)
+            first = resolve_combination(combination, len(states["train"]) - 1)
             path = args.work / f"{stem}-{first}-{args.seeds}x{args.epochs}.json"
             if args.again or not path.exists():
                 print(f"{start}, {combination}", file=sys.stderr, flush=True)
                 parts = {
-                    name: part_of(states[name], combination, file_sentences, names)
+                    name: make_words(states[name], combination, file_sentences, names)
                     for name, file_sentences in sentences.items()
                 }
-                write_result(path, learn(parts, names, args.seeds, args.epochs))
+                write_result(path, train_taggers(parts, names, args.seeds, args.epochs))
             results[start, combination] = json.loads(path.read_text())
     return results, facts
 
 
-def part_of(
+def make_words(
     states: Mapping[str, np.ndarray],
     combination: str,
     sentences: Sequence[Sentence],
     names: Sequence[str],
-) -> Part:
+) -> TaggedWords:
     """Return the tagger's input: the combined states of the sentences' words, and their tags."""
     starts = np.cumsum([0, *(len(sentence.words) for sentence in sentences)])
-    return Part(
-        combined(states, combination),
-        np.concatenate(tagging.numbered(list(sentences), names)),
+    return TaggedWords(
+        combine_layers(states, combination),
+        np.concatenate(tagging.encode_tags(list(sentences), names)),
         starts,
     )
 
 
-def distinct(combination: str, depth: int) -> str:
+def resolve_combination(combination: str, depth: int) -> str:
     """Return the first of the combinations that are equal in a model of `depth` layers."""
     return "sum_last_four" if combination == "sum_all" and depth == 4 else combination
 
 
-def table(found: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]], depth: int) -> list[str]:
+def format_table(results: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]], depth: int) -> list[str]:
     """Return the lines of the table.
 
     Args:
@@ -118,20 +118,20 @@ def table(found: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]], depth: i
       depth: layers of the encoder.
     """
     lines = ["| features | encoder | dev | test | best epochs |", "|---|---|---|---|---|"]
-    for (start, combination), seeds in found.items():
+    for (start, combination), seeds in results.items():
         same = (
             ""
-            if distinct(combination, depth) == combination
-            else f" (here the same as {distinct(combination, depth)})"
+            if resolve_combination(combination, depth) == combination
+            else f" (here the same as {resolve_combination(combination, depth)})"
         )
-        scores = [spelt([seed[split] for seed in seeds]) for split in ("dev", "test")]
+        scores = [format_mean([seed[split] for seed in seeds]) for split in ("dev", "test")]
         epochs = ", ".join(str(seed["epoch"]) for seed in seeds)
         lines.append(f"| {combination}{same} | {start} | {' | '.join(scores)} | {epochs} |")
     return lines
 
 
-def page(
-    found: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]],
+def format_section(
+    results: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]],
     facts: Mapping[str, Mapping[str, Any]],
     run: Run,
     args: argparse.Namespace,
@@ -160,10 +160,10 @@ dropout. Entity F1 in hundredths, mean ± sample standard deviation of {args.see
 tagger's weights and of the order; there is one encoder with random weights. The epoch is the best
 on dev, whose figures are therefore optimistic; test was not used to choose it."""
     return [
-        f"`{command()}`",
+        f"`{format_command()}`",
         text,
         "",
-        *table(found, model.depth),
+        *format_table(results, model.depth),
         "",
     ]
 
@@ -178,8 +178,8 @@ def main() -> None:
         default=pathlib.Path("runs/bert_mini"),
         help="workdir of the pretrained encoder",
     )
-    parser.add_argument("--seeds", type=at_least(1), default=3)
-    parser.add_argument("--epochs", type=at_least(1), default=EPOCHS)
+    parser.add_argument("--seeds", type=int_at_least(1), default=3)
+    parser.add_argument("--epochs", type=int_at_least(1), default=EPOCHS)
     parser.add_argument(
         "--work",
         type=pathlib.Path,
@@ -193,13 +193,13 @@ def main() -> None:
     os.chdir(ROOT)
     load = os.getloadavg()[0]
     args.work.mkdir(parents=True, exist_ok=True)
-    results, facts = measured(args)
-    append(
+    results, facts = measure_rows(args)
+    append_section(
         "feature_layers.md",
         [
-            title(load, f"JAX {jax.__version__}"),
+            format_title(load, f"JAX {jax.__version__}"),
             "",
-            *page(results, facts, read_run(args.encoder), args),
+            *format_section(results, facts, read_run(args.encoder), args),
         ],
     )
 

@@ -20,7 +20,7 @@ from data.store.atomic import replace_file
 from models import build
 from pretrain.config import Mesh
 from pretrain.distributed.sharding import make_mesh
-from pretrain.inference.hidden_states import COMBINATIONS, extract
+from pretrain.inference.hidden_states import COMBINATIONS, extract_features
 from pretrain.inference.trained import open_trained
 from pretrain.training.state import init_params
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from pretrain.inference.trained import Trained
 
 
-def in_parts(
-    sentences: Sequence[Sentence], vocabulary: Vocabulary, most: int
+def split_sentences(
+    sentences: Sequence[Sentence], vocabulary: Vocabulary, max_tokens: int
 ) -> list[tuple[str, str]]:
     """Split sentences into parts of at most `max_tokens` tokens.
 
@@ -42,20 +42,20 @@ def in_parts(
     """
     texts = []
     for sentence, word_ids in zip(
-        sentences, tagging.word_ids(vocabulary, [sentence.words for sentence in sentences])
+        sentences, tagging.encode_words(vocabulary, [sentence.words for sentence in sentences])
     ):
         part, num_tokens = [], 0
         for i, (word, ids) in enumerate(zip(sentence.words, word_ids)):
-            if part and num_tokens + len(ids) > most:
-                texts.append((sentence.place(i - len(part)), " ".join(part)))
+            if part and num_tokens + len(ids) > max_tokens:
+                texts.append((sentence.locate_word(i - len(part)), " ".join(part)))
                 part, num_tokens = [], 0
             part.append(word)
             num_tokens += len(ids)
-        texts.append((sentence.place(len(sentence.words) - len(part)), " ".join(part)))
+        texts.append((sentence.locate_word(len(sentence.words) - len(part)), " ".join(part)))
     return texts
 
 
-def states_of(
+def extract_states(
     trained: Trained, sentences: Sequence[Sentence]
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Return the states of each word's first token, and counts.
@@ -68,10 +68,10 @@ def states_of(
       ValueError: if the encoded words are not those of the sentences.
     """
     objective: Any = trained.run.data.objective
-    texts = in_parts(sentences, trained.vocabulary, objective.length - 2)  # [CLS], [SEP]
+    texts = split_sentences(sentences, trained.vocabulary, objective.length - 2)  # [CLS], [SEP]
     mesh = make_mesh(Mesh(data=1), jax.devices()[:1])
     with jax.set_mesh(mesh):
-        features = extract(trained, mesh, texts, layers=("all",), pooling="word")
+        features = extract_features(trained, mesh, texts, layers=("all",), pooling="word")
     num_words = sum(len(sentence.words) for sentence in sentences)
     num_encoded = int(features.arrays["offsets"][-1])
     if num_words != num_encoded:
@@ -88,19 +88,19 @@ def states_of(
         "sentences": len(sentences),
         "words": num_words,
         "parts": len(texts),
-        "cut": features.cut,
-        "empty": features.empty,
+        "cut": features.num_cut,
+        "empty": features.num_empty,
     }
 
 
-def read_by(
-    opened: Callable[[pathlib.Path], Trained], workdir: pathlib.Path, sentences: Sequence[Sentence]
+def open_and_extract(
+    open_encoder: Callable[[pathlib.Path], Trained], workdir: pathlib.Path, sentences: Sequence[Sentence]
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Open the encoder of a workdir and return `extract_states` of the sentences."""
-    return states_of(opened(workdir), sentences)
+    return extract_states(open_encoder(workdir), sentences)
 
 
-def untrained(workdir: pathlib.Path) -> Trained:
+def open_untrained(workdir: pathlib.Path) -> Trained:
     """Return the encoder of a workdir with random parameters."""
     trained = open_trained(workdir)
     fresh = jax.jit(
@@ -114,17 +114,17 @@ def untrained(workdir: pathlib.Path) -> Trained:
     return dataclasses.replace(trained, params=fresh, step=0)
 
 
-def kept(
+def load_or_make(
     path: pathlib.Path,
     make: Callable[[], tuple[dict[str, np.ndarray], dict[str, Any]]],
-    again: bool,
+    force: bool,
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Return the arrays and the JSON object of a .npz file, which `make` makes if it is missing.
 
     Args:
       force: make it even if it exists.
     """
-    if again or not path.exists():
+    if force or not path.exists():
         arrays, facts = make()
         contents: dict[str, Any] = {**arrays, "about": np.array(json.dumps(facts))}
         with replace_file(path) as partial_path:
@@ -134,7 +134,7 @@ def kept(
     return arrays, json.loads(str(arrays.pop("about")))
 
 
-def combined(states: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+def combine_layers(states: Mapping[str, np.ndarray], name: str) -> np.ndarray:
     """Return a combination, float32 [S, D], of the states {layer_n: [S, D]}."""
-    combine: Any = COMBINATIONS[name].of
+    combine: Any = COMBINATIONS[name].combine
     return np.asarray(combine([states[f"layer_{i}"] for i in range(len(states))]))

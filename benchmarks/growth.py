@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.harness import KEEP_PAGES, NO_CACHE, RESULTS, ROOT, append, at_least, command, title
+from benchmarks.harness import MALLOC_ENVIRONMENT, NO_CACHE, RESULTS, ROOT, append_section, int_at_least, format_command, format_title
 
 if TYPE_CHECKING:
     from pretrain.config import Run
@@ -58,7 +58,7 @@ UNITS = {
 }
 
 
-def configured(point: Point) -> Run:
+def make_config(point: Point) -> Run:
     """Return the configuration of a point."""
     from data.config import Data
     from data.objectives import MaskedLm
@@ -83,7 +83,7 @@ def configured(point: Point) -> Run:
     )
 
 
-def measure(point: Point, steps: int) -> dict[str, Any]:
+def measure_point(point: Point, steps: int) -> dict[str, Any]:
     """Measure a point in this process.
 
     Returns:
@@ -98,14 +98,14 @@ def measure(point: Point, steps: int) -> dict[str, Any]:
 
     mesh = make_mesh(Mesh(point["devices"]))
     with jax.set_mesh(mesh):
-        program = make_program(configured(point), mesh)
+        program = make_program(make_config(point), mesh)
         batch = {
             key: jax.device_put(jnp.ones(leaf.shape, leaf.dtype), leaf.sharding)
             for key, leaf in program.batch.items()
         }
         state = program.init()
         start = time.perf_counter()
-        update = program.update.lower(state, batch).compile()
+        update = program.train_step.lower(state, batch).compile()
         compile_seconds, times = time.perf_counter() - start, []
         for _ in range(steps + 1):
             start = time.perf_counter()
@@ -116,11 +116,11 @@ def measure(point: Point, steps: int) -> dict[str, Any]:
     return {"compile": compile_seconds, "step": step_seconds, "version": jax.__version__}
 
 
-def fresh(point: Point, steps: int) -> dict[str, Any]:
+def measure_in_process(point: Point, steps: int) -> dict[str, Any]:
     """Run `measure_point` in a new process and return its result."""
     flags = os.environ.get("XLA_FLAGS", "")
     flags += f" --xla_force_host_platform_device_count={point['devices']}"
-    environment = os.environ | KEEP_PAGES | NO_CACHE | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
+    environment = os.environ | MALLOC_ENVIRONMENT | NO_CACHE | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
     argv = [
         sys.executable,
         "-m",
@@ -136,18 +136,18 @@ def fresh(point: Point, steps: int) -> dict[str, Any]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def points(most: int) -> dict[tuple[str, int], Point]:
+def list_points(max_points: int) -> dict[tuple[str, int], Point]:
     """Return {(sweep, value): point} of the first `max_points` values of each sweep."""
     result = {}
     for sweep, values in SWEEPS.items():
         name = sweep.removesuffix(", unrolled")
-        for value in values[:most]:
+        for value in values[:max_points]:
             result[sweep, value] = TINY | {name: value, "scan": name == sweep}
     return result
 
 
-def taken(
-    asked: Mapping[tuple[str, int], Point], rounds: int, steps: int
+def measure_points(
+    points: Mapping[tuple[str, int], Point], rounds: int, steps: int
 ) -> tuple[dict[tuple[str, int], np.ndarray], str]:
     """Measure points in turns; a point of several sweeps is measured once a round.
 
@@ -155,30 +155,30 @@ def taken(
       ({(sweep, value): [seconds of a step, seconds to compile]}, version of JAX); the seconds are
       medians of the rounds.
     """
-    distinct_points = {json.dumps(point): point for point in asked.values()}
+    distinct_points = {json.dumps(point): point for point in points.values()}
     results: dict[str, list[dict[str, Any]]] = {name: [] for name in distinct_points}
     for _ in range(rounds):
         for name, point in distinct_points.items():
-            results[name].append(fresh(point, steps))
+            results[name].append(measure_in_process(point, steps))
             print(f"{name}: {results[name][-1]}", file=sys.stderr)
     medians = {
         name: np.median([[result["step"], result["compile"]] for result in replies], axis=0)
         for name, replies in results.items()
     }
     version = next(iter(results.values()))[0]["version"]
-    return {key: medians[json.dumps(point)] for key, point in asked.items()}, version
+    return {key: medians[json.dumps(point)] for key, point in points.items()}, version
 
 
-def curves(found: Mapping[tuple[str, int], np.ndarray]) -> Curves:
+def make_curves(results: Mapping[tuple[str, int], np.ndarray]) -> Curves:
     """Return the curves of the results of `measure_points`."""
     split = {}
     for sweep in SWEEPS:
-        values = [value for name, value in found if name == sweep]
-        split[sweep] = values, *np.array([found[sweep, value] for value in values]).T
+        values = [value for name, value in results if name == sweep]
+        split[sweep] = values, *np.array([results[sweep, value] for value in values]).T
     return split
 
 
-def table(split: Curves) -> list[str]:
+def format_table(curves: Curves) -> list[str]:
     """Return the lines of the table: a line for each point.
 
     The exponent of the growth from the point before is 1 for proportional growth, 0 for none.
@@ -187,7 +187,7 @@ def table(split: Curves) -> list[str]:
         "| | | ms a step | grows as its power | seconds to compile | grows as its power |",
         "|---|---|---|---|---|---|",
     ]
-    for sweep, (values, *columns) in split.items():
+    for sweep, (values, *columns) in curves.items():
         for i, value in enumerate(values):
             cells = []
             formatted = f"{1000 * columns[0][i]:,.1f}", f"{columns[1][i]:.1f}"
@@ -202,7 +202,7 @@ def table(split: Curves) -> list[str]:
     return lines
 
 
-def draw(split: Curves, path: pathlib.Path) -> None:
+def draw_curves(curves: Curves, path: pathlib.Path) -> None:
     """Draw the time of a step against each number, and the compile time against depth."""
     import matplotlib
 
@@ -214,8 +214,8 @@ def draw(split: Curves, path: pathlib.Path) -> None:
         ("depth", 1, 1, "seconds to compile")
     ]
     for ax, (name, column, scale, label) in zip(axes.flat, panels, strict=True):
-        for number, sweep in enumerate(sweep for sweep in split if sweep.startswith(name)):
-            values, *columns = split[sweep]
+        for number, sweep in enumerate(sweep for sweep in curves if sweep.startswith(name)):
+            values, *columns = curves[sweep]
             kind = ("scanned", "unrolled")[number]
             ax.plot(
                 values,
@@ -225,7 +225,7 @@ def draw(split: Curves, path: pathlib.Path) -> None:
                 markersize=4,
                 label=kind if name == "depth" else "a step",
             )
-        values, first = split[name][0], scale * split[name][1 + column][0]
+        values, first = curves[name][0], scale * curves[name][1 + column][0]
         if name != "devices":
             ax.plot(
                 values,
@@ -260,33 +260,33 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument(
         "--points",
-        type=at_least(1),
+        type=int_at_least(1),
         default=6,
         help="points of each curve, from the smallest value",
     )
     parser.add_argument(
-        "--steps", type=at_least(1), default=9, help="steps of each process after the first"
+        "--steps", type=int_at_least(1), default=9, help="steps of each process after the first"
     )
-    parser.add_argument("--rounds", type=at_least(1), default=1)
+    parser.add_argument("--rounds", type=int_at_least(1), default=1)
     parser.add_argument("--point", type=json.loads, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.point:
-        print(json.dumps(measure(args.point, args.steps)))
+        print(json.dumps(measure_point(args.point, args.steps)))
         return
     load = os.getloadavg()[0]
-    results, version = taken(points(args.points), args.rounds, args.steps)
-    split = curves(results)
-    draw(split, RESULTS / "growth.png")
+    results, version = measure_points(list_points(args.points), args.rounds, args.steps)
+    split = make_curves(results)
+    draw_curves(split, RESULTS / "growth.png")
     rounds = f"{args.rounds} round{'s' * (args.rounds > 1)}"
-    note = f"`{command()}`: medians of a process's {args.steps} steps, and of {rounds}."
-    append(
+    note = f"`{format_command()}`: medians of a process's {args.steps} steps, and of {rounds}."
+    append_section(
         "growth.md",
         [
-            title(load, f"JAX {version}"),
+            format_title(load, f"JAX {version}"),
             "",
             note,
             "",
-            *table(split),
+            *format_table(split),
             "",
             "![growth](growth.png)",
             "",

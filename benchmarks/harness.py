@@ -30,16 +30,16 @@ RESULTS = ROOT / "benchmarks" / "results"
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "cloze"
 
 # As in launch.sh: glibc keeps freed pages instead of returning them to the system at each step.
-KEEP_PAGES = {
+MALLOC_ENVIRONMENT = {
     "GLIBC_TUNABLES": "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=100000000000:"
     "glibc.malloc.top_pad=268435456:glibc.malloc.arena_max=1"
 }
 # For a process whose compilation is timed: it compiles everything, as a first run does.
 NO_CACHE = {"JAX_ENABLE_COMPILATION_CACHE": "0"}
 # Instruction sets for matmuls, the fastest first, as Linux names them.
-WIDE = ("amx_bf16", "avx512_bf16", "avx512f", "avx2")
+MATMUL_INSTRUCTION_SETS = ("amx_bf16", "avx512_bf16", "avx512f", "avx2")
 # Packages of the peers' own environment; this version of torch has a CPU-only build.
-PEERS = (
+PEER_PACKAGES = (
     "torch==2.13.0",
     "transformers>=5.0,<6",
     "accelerate>=1.15,<2",
@@ -52,12 +52,12 @@ class Worker:
     """A process that answers JSON lines. As a context manager it ends the process on exit."""
 
     def __init__(
-        self, words: Sequence[object], environment: Mapping[str, str] | None = None
+        self, argv: Sequence[object], environment: Mapping[str, str] | None = None
     ) -> None:
         """Start the command `argv` with additional environment variables."""
-        self.words = [str(word) for word in words]
+        self.argv = [str(word) for word in argv]
         self.process = subprocess.Popen(
-            self.words,
+            self.argv,
             cwd=ROOT,
             env=os.environ | (environment or {}),
             stdin=subprocess.PIPE,
@@ -79,23 +79,23 @@ class Worker:
             self.process.wait()
         self.stdout.close()
 
-    def ask(self, **message: Any) -> Any:
+    def ask_worker(self, **message: Any) -> Any:
         """Send a message and return the answer; raise RuntimeError if the worker has ended."""
         try:
             self.stdin.write(json.dumps(message) + "\n")
             self.stdin.flush()
         except BrokenPipeError:
             pass  # hear() raises an error with the exit status
-        return self.hear()
+        return self.read_answer()
 
-    def hear(self) -> Any:
+    def read_answer(self) -> Any:
         """Return the next answer; raise RuntimeError if the worker has ended."""
         if line := self.stdout.readline():
             return json.loads(line)
-        raise RuntimeError(f"{' '.join(self.words)} ended with status {self.process.wait()}")
+        raise RuntimeError(f"{' '.join(self.argv)} ended with status {self.process.wait()}")
 
 
-def answer(serve: Callable[[], dict[str, Any]]) -> None:
+def answer_messages(serve: Callable[[], dict[str, Any]]) -> None:
     """Answer messages from standard input until it ends; run by the worker process.
 
     Args:
@@ -104,17 +104,17 @@ def answer(serve: Callable[[], dict[str, Any]]) -> None:
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # the output of libraries goes to standard error
 
-    def say(reply: Any) -> None:
+    def send_answer(reply: Any) -> None:
         out.write(json.dumps(reply) + "\n")
         out.flush()
 
     server = serve()
-    say(server["ready"])
+    send_answer(server["ready"])
     for line in sys.stdin:
-        say(server["step"](**json.loads(line)))
+        send_answer(server["step"](**json.loads(line)))
 
 
-def interleaved(workers: Mapping[str, Worker], rounds: int, **message: Any) -> dict[str, list[Any]]:
+def interleave_workers(workers: Mapping[str, Worker], rounds: int, **message: Any) -> dict[str, list[Any]]:
     """Send a message to each worker in turn, A B A B ..., for a number of rounds.
 
     Returns:
@@ -123,11 +123,11 @@ def interleaved(workers: Mapping[str, Worker], rounds: int, **message: Any) -> d
     answers: dict[str, list[Any]] = {name: [] for name in workers}
     for _ in range(rounds):
         for name, worker in workers.items():
-            answers[name].append(worker.ask(**message))
+            answers[name].append(worker.ask_worker(**message))
     return answers
 
 
-def memory() -> float:
+def measure_peak_memory() -> float:
     """Return the peak memory (VmHWM) in MiB since the start or the last `reset_peak_memory`."""
     line = next(
         line
@@ -137,20 +137,20 @@ def memory() -> float:
     return int(line.split()[1]) / 1024
 
 
-def forget() -> float:
+def reset_peak_memory() -> float:
     """Return the peak memory in MiB and reset it.
 
     Free pages are returned to the system first, so that the memory of the start-up does not count
     for the steps.
     """
-    peak_mib = memory()
+    peak_mib = measure_peak_memory()
     # glibc's malloc; these programs use no other allocator.
     ctypes.CDLL(None).malloc_trim(0)
     pathlib.Path("/proc/self/clear_refs").write_text("5")
     return peak_mib
 
 
-def peers_python() -> pathlib.Path:
+def find_peers_python() -> pathlib.Path:
     """Return the Python of the peers' environment.
 
     The one of CLOZE_PEERS_PYTHON, or that of a virtual environment which is created on the first
@@ -168,19 +168,19 @@ def peers_python() -> pathlib.Path:
     folder = CACHE / "peers"
     mark = folder / "installed.json"
     python = folder / "bin" / "python"
-    if not mark.exists() or json.loads(mark.read_text()) != list(PEERS):
+    if not mark.exists() or json.loads(mark.read_text()) != list(PEER_PACKAGES):
         print(f"installing the peers into {folder}", file=sys.stderr)
         shutil.rmtree(folder, ignore_errors=True)
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
         subprocess.run(
-            [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PEERS],
+            [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PEER_PACKAGES],
             check=True,
         )
-        mark.write_text(json.dumps(PEERS))
+        mark.write_text(json.dumps(PEER_PACKAGES))
     return python
 
 
-def intel_path() -> dict[str, str]:
+def make_mkl_environment() -> dict[str, str]:
     """Return environment variables that make MKL use AVX-512 on other makers' processors.
 
     A common way to tune torch there. The library is compiled on the first call.
@@ -195,7 +195,7 @@ def intel_path() -> dict[str, str]:
     return {"LD_PRELOAD": str(library)}
 
 
-def processor_name() -> str:
+def get_processor_name() -> str:
     """Return the processor's name and the fastest of `MATMUL_INSTRUCTION_SETS` that it has.
 
     Processors of one name differ in these instruction sets, and a bfloat16 step by three times.
@@ -205,20 +205,20 @@ def processor_name() -> str:
         key, _, value = line.partition(":")
         facts.setdefault(key.strip(), value.strip())
     flags = facts.get("flags", "").split()
-    wide = next((f" with {name}" for name in WIDE if name in flags), "")
+    wide = next((f" with {name}" for name in MATMUL_INSTRUCTION_SETS if name in flags), "")
     return facts.get("model name", platform.processor()) + wide
 
 
 # ---- arguments ----------------------------------------------------------------
 
 
-def at_least(least: int) -> Callable[[str], int]:
+def int_at_least(minimum: int) -> Callable[[str], int]:
     """Return an argparse type: an int that is not less than `minimum`."""
 
     # argparse shows this function's name in its error messages.
     def integer(text: str) -> int:
-        if (number := int(text)) < least:
-            raise argparse.ArgumentTypeError(f"{number} is less than {least}")
+        if (number := int(text)) < minimum:
+            raise argparse.ArgumentTypeError(f"{number} is less than {minimum}")
         return number
 
     return integer
@@ -231,7 +231,7 @@ def duration(text: str) -> float:
     return seconds
 
 
-def some_of(known: Collection[str], least: int = 1) -> Callable[[str], list[str]]:
+def some_of(known: Collection[str], min_names: int = 1) -> Callable[[str], list[str]]:
     """Return an argparse type: comma-separated names, without repetitions.
 
     Args:
@@ -245,7 +245,7 @@ def some_of(known: Collection[str], least: int = 1) -> Callable[[str], list[str]
             raise argparse.ArgumentTypeError(
                 f"unknown: {', '.join(unknown)}; allowed: {', '.join(known)}"
             )
-        if len(selected) < least:
+        if len(selected) < min_names:
             raise argparse.ArgumentTypeError(f"no name is given; allowed: {', '.join(known)}")
         return selected
 
@@ -253,7 +253,7 @@ def some_of(known: Collection[str], least: int = 1) -> Callable[[str], list[str]
 
 
 @contextlib.contextmanager
-def told_plainly(parser: argparse.ArgumentParser) -> Iterator[None]:
+def report_errors(parser: argparse.ArgumentParser) -> Iterator[None]:
     """Report an error about a store or a configuration as the parser's error, in one line.
 
     `python -m pretrain` does the same. With CLOZE_TRACEBACK set, the error is raised.
@@ -269,7 +269,7 @@ def told_plainly(parser: argparse.ArgumentParser) -> Iterator[None]:
 # ---- result pages -------------------------------------------------------------
 
 
-def command() -> str:
+def format_command() -> str:
     """Return this program's command line for a shell in the root of the repository."""
     spec = sys.modules["__main__"].__spec__
     name = (
@@ -278,21 +278,21 @@ def command() -> str:
     return shlex.join(["python", *name, *sys.argv[1:]])
 
 
-def spread(values: Sequence[float] | np.ndarray, form: str = ",.0f") -> str:
+def format_spread(values: Sequence[float] | np.ndarray, number_format: str = ",.0f") -> str:
     """Return a table cell: the median and, in brackets, the minimum and the maximum."""
-    return f"{np.median(values):{form}} ({np.min(values):{form}} to {np.max(values):{form}})"
+    return f"{np.median(values):{number_format}} ({np.min(values):{number_format}} to {np.max(values):{number_format}})"
 
 
-def title(load: float, *versions: str) -> str:
+def format_title(load: float, *versions: str) -> str:
     """Return a section's heading: date, processor, load at the start and the end, versions."""
     cores = len(os.sched_getaffinity(0))
-    machine = f"{processor_name()}, {cores} core{'s' * (cores != 1)}"
+    machine = f"{get_processor_name()}, {cores} core{'s' * (cores != 1)}"
     loads = f"load {load:.1f} at the start, {os.getloadavg()[0]:.1f} at the end"
     python = f"Python {platform.python_version()}"
     return f"## {datetime.date.today()}, {machine}, {loads}, " + ", ".join([python, *versions])
 
 
-def append(page: str, lines: Sequence[str]) -> None:
+def append_section(page: str, lines: Sequence[str]) -> None:
     """Print a section and append it to the file `page` of benchmarks/results."""
     text = "\n".join([*lines, ""])
     print(text)

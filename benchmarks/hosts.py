@@ -65,7 +65,7 @@ OBJECTIVES = {  # name: arguments of `train`
 # ---- in each process ---------------------------------------------------------
 
 
-def worker(report: str, words: list[str]) -> int:
+def run_worker(report: str, arguments: list[str]) -> int:
     """Run a verb and count; after the last step {name: number} is written to `report`.<process>."""
     import jax
 
@@ -76,9 +76,9 @@ def worker(report: str, words: list[str]) -> int:
 
     count = {"batches": 0, "rows": 0, "tokens": 0}
     pages, folder = set(), []
-    build, read, feed = Stream.batch, TokenReader.__call__, loop.feed
+    build, read, feed = Stream.build_batch, TokenReader.__call__, loop.prefetch_to_devices
 
-    def counted_batch(
+    def build_counted_batch(
         stream: Stream, step: int, lo: int = 0, hi: int | None = None, number: int = 1
     ) -> Any:
         tokens: Any = stream.split.tokens
@@ -87,29 +87,29 @@ def worker(report: str, words: list[str]) -> int:
         count["rows"] += number * ((stream.data.batch_size if hi is None else hi) - lo)
         return build(stream, step, lo, hi, number)
 
-    def counted_read(reader: TokenReader, index_BN: np.ndarray) -> Any:
+    def read_counted(reader: TokenReader, index_BN: np.ndarray) -> Any:
         count["tokens"] += index_BN.size
         pages.update(np.unique(index_BN * reader.tokens.itemsize // 4096).tolist())
         return read(reader, index_BN)
 
-    def counted_feed(*args: Any) -> Iterator[Any]:
+    def feed_and_report(*args: Any) -> Iterator[Any]:
         yield from feed(*args)
         facts = {
             "process": jax.process_index(),
             **count,
             "pages": len(pages) * 4096,
-            **memory(pathlib.Path(folder[0]).parent),
+            **measure_memory(pathlib.Path(folder[0]).parent),
         }
         pathlib.Path(f"{report}.{jax.process_index()}").write_text(json.dumps(facts))
 
     # The counting versions have narrower types than the methods that they replace.
-    Stream.batch = counted_batch  # pyright: ignore[reportAttributeAccessIssue]
-    TokenReader.__call__ = counted_read  # pyright: ignore[reportAttributeAccessIssue]
-    loop.feed = counted_feed
-    return main(words)
+    Stream.build_batch = build_counted_batch  # pyright: ignore[reportAttributeAccessIssue]
+    TokenReader.__call__ = read_counted  # pyright: ignore[reportAttributeAccessIssue]
+    loop.prefetch_to_devices = feed_and_report
+    return main(arguments)
 
 
-def memory(folder: pathlib.Path) -> dict[str, int]:
+def measure_memory(folder: pathlib.Path) -> dict[str, int]:
     """Return resident bytes: {map: of the files in `folder`, anonymous: of this process alone}."""
     mapped, inside = 0, False
     with open("/proc/self/smaps") as smaps:
@@ -126,29 +126,29 @@ def memory(folder: pathlib.Path) -> dict[str, int]:
 # ---- for all processes -------------------------------------------------------
 
 
-def processes(count: int, words: Sequence[str], report: pathlib.Path) -> list[dict[str, Any]]:
+def run_processes(count: int, arguments: Sequence[str], report: pathlib.Path) -> list[dict[str, Any]]:
     """Run a verb in `count` processes and return the report of each."""
     from pretrain.cli import local
 
-    make_command = local.command
-    local.command = lambda *args: (
-        make_command(*args) | {"args": [sys.executable, __file__, "--worker", str(report), *words]}
+    make_command = local.build_command
+    local.build_command = lambda *args: (
+        make_command(*args) | {"args": [sys.executable, __file__, "--worker", str(report), *arguments]}
     )
     try:
-        if status := local.run_all(count, 4 // count, words):
+        if status := local.run_processes(count, 4 // count, arguments):
             raise SystemExit(status)
     finally:
-        local.command = make_command
+        local.build_command = make_command
     return [json.loads(pathlib.Path(f"{report}.{i}").read_text()) for i in range(count)]
 
 
-def spread(values: Sequence[float], form: str) -> str:
+def format_range(values: Sequence[float], number_format: str) -> str:
     """Return the number on which the processes agree, or the minimum and the maximum."""
-    low, high = format(min(values), form), format(max(values), form)
+    low, high = format(min(values), number_format), format(max(values), number_format)
     return low if low == high else f"{low} to {high}"
 
 
-def table(stores: Sequence[Store], steps: int, folder: pathlib.Path) -> Iterator[str]:
+def format_table(stores: Sequence[Store], steps: int, folder: pathlib.Path) -> Iterator[str]:
     """Yield the lines of the table: one for each number of processes."""
     columns = [
         "objective",
@@ -175,21 +175,21 @@ def table(stores: Sequence[Store], steps: int, folder: pathlib.Path) -> Iterator
                     "--workdir",
                     str(workdir),
                 ]
-                facts = processes(count, train_arguments, folder / "facts")
+                facts = run_processes(count, train_arguments, folder / "facts")
                 cells = [objective, f"{size / 2**20:,.0f}", str(count)]
                 cells += [
-                    spread([fact[name] / fact["batches"] for fact in facts], "g")
+                    format_range([fact[name] / fact["batches"] for fact in facts], "g")
                     for name in ("rows", "tokens")
                 ]
                 cells += [
-                    spread([fact[name] / 2**20 for fact in facts], form)
+                    format_range([fact[name] / 2**20 for fact in facts], form)
                     for name, form in (("pages", ".1f"), ("map", ".1f"), ("anonymous", ",.0f"))
                 ]
                 yield f"| {' | '.join(cells)} |"
                 shutil.rmtree(workdir)
 
 
-def input_wait(store: Store, steps: int, folder: pathlib.Path) -> str:
+def measure_input_wait(store: Store, steps: int, folder: pathlib.Path) -> str:
     """Return a sentence on how long steps of BERT-base waited for their input."""
     from pretrain.workdir import metrics_file
 
@@ -210,7 +210,7 @@ def input_wait(store: Store, steps: int, folder: pathlib.Path) -> str:
     ]
     subprocess.run([ROOT / "launch.sh", *arguments], cwd=ROOT, check=True)
     # The first step compiles, the second waits for it.
-    rows = metrics_file.read(workdir / "metrics.jsonl")[2:]
+    rows = metrics_file.read_metrics(workdir / "metrics.jsonl")[2:]
     seconds, input_seconds = (
         np.array([row[name] for row in rows]) for name in ("seconds", "input_seconds")
     )
@@ -225,9 +225,9 @@ def input_wait(store: Store, steps: int, folder: pathlib.Path) -> str:
 
 def main() -> int:
     if sys.argv[1:2] == ["--worker"]:
-        return worker(sys.argv[2], sys.argv[3:])
-    from benchmarks.harness import append, at_least, command, title, told_plainly
-    from benchmarks.input import synthetic
+        return run_worker(sys.argv[2], sys.argv[3:])
+    from benchmarks.harness import append_section, int_at_least, format_command, format_title, report_errors
+    from benchmarks.input import make_stores
     from data.store.reader import Store
 
     parser = argparse.ArgumentParser(
@@ -235,19 +235,19 @@ def main() -> int:
     )
     parser.add_argument("part", choices=("memory", "input"))
     parser.add_argument("--store", required=True)
-    parser.add_argument("--tokens", type=at_least(100_000), default=100_000_000)
-    parser.add_argument("--steps", type=at_least(1), default=10)
+    parser.add_argument("--tokens", type=int_at_least(100_000), default=100_000_000)
+    parser.add_argument("--steps", type=int_at_least(1), default=10)
     args = parser.parse_args()
     load = os.getloadavg()[0]
-    with told_plainly(parser):
+    with report_errors(parser):
         store = Store.open(pathlib.Path(args.store).resolve())
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         if args.part == "memory":
-            lines = list(table([store, synthetic(folder, args.tokens)["bert"]], args.steps, folder))
+            lines = list(format_table([store, make_stores(folder, args.tokens)["bert"]], args.steps, folder))
         else:
-            lines = [input_wait(store, args.steps, folder)]
-    append("hosts.md", [title(load), "", f"`{command()}`: {args.steps} steps", "", *lines])
+            lines = [measure_input_wait(store, args.steps, folder)]
+    append_section("hosts.md", [format_title(load), "", f"`{format_command()}`: {args.steps} steps", "", *lines])
     return 0
 
 

@@ -38,13 +38,13 @@ sys.path.insert(0, str(ROOT))
 import numpy as np  # noqa: E402
 
 from benchmarks.harness import (  # noqa: E402
-    append,
-    at_least,
-    command,
+    append_section,
+    int_at_least,
+    format_command,
     duration,
-    memory,
-    title,
-    told_plainly,
+    measure_peak_memory,
+    format_title,
+    report_errors,
 )
 from data.config import Data  # noqa: E402
 from data.objectives import MaskedLm, SentencePair, SpanCorruption  # noqa: E402
@@ -73,7 +73,7 @@ CASES = (  # name, objective, rows of a batch
 )
 
 
-def documents(number: int, sentences: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def draw_documents(number: int, sentences: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Draw the sizes of documents.
 
     Args:
@@ -92,7 +92,7 @@ def documents(number: int, sentences: float, seed: int = 0) -> tuple[np.ndarray,
     return starts_S[np.concatenate([[0], np.cumsum(number_D)])], starts_S
 
 
-def vocabularies(folder: pathlib.Path) -> tuple[Vocabulary, Vocabulary]:
+def make_vocabularies(folder: pathlib.Path) -> tuple[Vocabulary, Vocabulary]:
     """Return a WordPiece vocabulary of BERT's size and a small one with T5's layout."""
     pieces = [
         "[PAD]",
@@ -110,22 +110,22 @@ def vocabularies(folder: pathlib.Path) -> tuple[Vocabulary, Vocabulary]:
     return read_vocabulary(folder / "vocab.txt"), train_vocabulary(text * 4, 125, layout="t5")
 
 
-def synthetic(folder: pathlib.Path, tokens: int) -> dict[str, Store]:
+def make_stores(folder: pathlib.Path, tokens: int) -> dict[str, Store]:
     """Write a store of about `tokens` tokens for each vocabulary; return {layout: store}."""
-    starts_D, starts_S = documents(tokens // 400, 16)
+    starts_D, starts_S = draw_documents(tokens // 400, 16)
     stores = {}
-    for name, vocabulary in zip(("bert", "t5"), vocabularies(folder), strict=True):
+    for name, vocabulary in zip(("bert", "t5"), make_vocabularies(folder), strict=True):
         writer = StoreWriter(folder / name, vocabulary)
         writer.begin_source("synthetic")
         ordinary = np.flatnonzero(~vocabulary.special)
         ids = ordinary[np.random.default_rng(1).integers(0, len(ordinary), starts_D[-1])]
-        writer.add("train", ids, np.diff(starts_D), np.diff(starts_S))
+        writer.add_documents("train", ids, np.diff(starts_D), np.diff(starts_S))
         writer.finish([1.0])
         stores[name] = Store.open(folder / name)
     return stores
 
 
-def text_tokens(batch: Mapping[str, np.ndarray]) -> int:
+def count_text_tokens(batch: Mapping[str, np.ndarray]) -> int:
     """Return the number of text tokens of a batch: neither padding nor special.
 
     For span corruption, the tokens before the corruption.
@@ -139,14 +139,14 @@ def text_tokens(batch: Mapping[str, np.ndarray]) -> int:
     return int(batch["attention_mask"].sum()) - extra * len(batch["attention_mask"])
 
 
-def measure(stream: Stream, seconds: float) -> np.ndarray:
+def measure_stream(stream: Stream, seconds: float) -> np.ndarray:
     """Return [tokens a second, text tokens a second, tokens a CPU second] after a warm-up."""
-    iterator: Any = stream.batches(1000)
+    iterator: Any = stream.iterate_batches(1000)
     for _ in range(5):
         next(iterator)
     cpu_start, start, text, count = time.process_time(), time.perf_counter(), 0, 0
     while time.perf_counter() - start < seconds:
-        text += text_tokens(next(iterator))
+        text += count_text_tokens(next(iterator))
         count += 1
     wall, cpu = time.perf_counter() - start, time.process_time() - cpu_start
     iterator.close()
@@ -154,17 +154,17 @@ def measure(stream: Stream, seconds: float) -> np.ndarray:
     return np.array([tokens / wall, text / wall, tokens / cpu])
 
 
-def seek(make: Callable[[], Stream]) -> float:
+def time_first_batch(make: Callable[[], Stream]) -> float:
     """Return the seconds to the first batch of step 10^9."""
     start = time.perf_counter()
-    iterator: Any = make().batches(10**9)
+    iterator: Any = make().iterate_batches(10**9)
     next(iterator)
     seconds = time.perf_counter() - start
     iterator.close()
     return seconds
 
 
-def throughput(stores: Mapping[str, Store], rounds: int, seconds: float) -> Iterator[str]:
+def measure_throughput(stores: Mapping[str, Store], rounds: int, seconds: float) -> Iterator[str]:
     """Yield the rows of the first table.
 
     Args:
@@ -181,8 +181,8 @@ def throughput(stores: Mapping[str, Store], rounds: int, seconds: float) -> Iter
     best, seeks = [np.zeros(3) for _ in makers], [np.inf for _ in makers]
     for _ in range(rounds):
         for i, (*_, make) in enumerate(makers):
-            best[i] = np.maximum(best[i], measure(make(), seconds))
-            seeks[i] = min(seeks[i], seek(make))
+            best[i] = np.maximum(best[i], measure_stream(make(), seconds))
+            seeks[i] = min(seeks[i], time_first_batch(make))
     for (name, objective, rows, _), speed, first in zip(makers, best, seeks, strict=True):
         fast, text, cpu = speed / 1e6
         length = objective.dims()["L"]
@@ -190,12 +190,12 @@ def throughput(stores: Mapping[str, Store], rounds: int, seconds: float) -> Iter
         yield f"| {name} | {' | '.join(cells)} | {first * 1000:.0f} |"
 
 
-def opening(number: int) -> Iterator[str]:
+def measure_opening(number: int) -> Iterator[str]:
     """Yield the rows of the second table: the seconds to make row tables of `number` documents.
 
     At the end the peak memory, and the memory of packed rows, are printed.
     """
-    starts_D, starts_S = documents(number, 4)
+    starts_D, starts_S = draw_documents(number, 4)
     source = SimpleNamespace(name="all", documents=(0, number), rate=1.0)
     split: Any = SimpleNamespace(
         tokens=None, document_starts=starts_D, sentence_starts=starts_S, sources=(source,)
@@ -213,7 +213,7 @@ def opening(number: int) -> Iterator[str]:
         sizes = f"{number:,} | {len(starts_S) - 1:,} | {starts_D[-1] / 1e9:.2f}"
         yield f"| {name} | {sizes} | {rows:,} | {seconds:.2f} |"
     # Of this process alone: ru_maxrss includes that of the parent process before the exec.
-    peak = memory() / 1024
+    peak = measure_peak_memory() / 1024
     tracemalloc.start()
     packed = PackedRows(split, 128)
     current_gib, peak_gib = (size / 2**30 for size in tracemalloc.get_traced_memory())
@@ -226,24 +226,24 @@ def opening(number: int) -> Iterator[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--seconds", type=duration, default=3.0)
-    parser.add_argument("--rounds", type=at_least(1), default=3)
-    parser.add_argument("--tokens", type=at_least(100_000), default=40_000_000)
-    parser.add_argument("--documents", type=at_least(0), default=10_000_000)
+    parser.add_argument("--rounds", type=int_at_least(1), default=3)
+    parser.add_argument("--tokens", type=int_at_least(100_000), default=40_000_000)
+    parser.add_argument("--documents", type=int_at_least(0), default=10_000_000)
     parser.add_argument("--store")
     parser.add_argument("--opening", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.opening:  # in its own process, to measure its memory
-        print(*opening(args.documents), sep="\n")
+        print(*measure_opening(args.documents), sep="\n")
         return
     load = os.getloadavg()[0]
     if args.store:
-        with told_plainly(parser):
+        with report_errors(parser):
             store = Store.open(args.store)
         stores = {"t5" if store.vocabulary.mask is None else "bert": store}
     tf = import_tensorflow()
     with tempfile.TemporaryDirectory() as folder:
         if not args.store:
-            stores = synthetic(pathlib.Path(folder), args.tokens)
+            stores = make_stores(pathlib.Path(folder), args.tokens)
         columns = [
             "objective",
             "batch",
@@ -253,7 +253,7 @@ def main() -> None:
             "seek, ms",
         ]
         lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
-        lines += throughput(stores, args.rounds, args.seconds)
+        lines += measure_throughput(stores, args.rounds, args.seconds)
     if args.documents:
         columns = ["row table", "documents", "sentences", "10^9 tokens", "rows", "seconds"]
         argv = [sys.executable, __file__, "--opening", "--documents", str(args.documents)]
@@ -267,11 +267,11 @@ def main() -> None:
             table[0] + ".",
         ]
     corpus = "a prepared store" if args.store else f"synthetic, {args.tokens / 1e6:.0f} M tokens"
-    note = f"`{command()}`, {corpus}; {args.rounds} rounds of {args.seconds:g} s, the best of each."
-    append(
+    note = f"`{format_command()}`, {corpus}; {args.rounds} rounds of {args.seconds:g} s, the best of each."
+    append_section(
         "input.md",
         [
-            title(load, f"NumPy {np.__version__}", f"TensorFlow {tf.__version__}"),
+            format_title(load, f"NumPy {np.__version__}", f"TensorFlow {tf.__version__}"),
             "",
             note,
             "",

@@ -35,44 +35,44 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import jax
 import numpy as np
 
-from benchmarks.harness import append, at_least, command, title
-from benchmarks.input import synthetic
+from benchmarks.harness import append_section, int_at_least, format_command, format_title
+from benchmarks.input import make_stores
 from data import batch_spec
 from data.config import Data
 from data.objectives import MaskedLm
-from data.pipeline import HANDED, MADE, MOST, Stream
+from data.pipeline import BUILT_TOKENS, GROUP_TOKENS, MAX_BATCHES, Stream
 from data.store.reader import Store
 from data.tf_dataset import ENDLESS, build_many, import_tensorflow
 from pretrain.config import load
-from pretrain.distributed.device_feed import feed
+from pretrain.distributed.device_feed import prefetch_to_devices
 from pretrain.distributed.sharding import make_mesh
 from pretrain.training.program import Program, make_program
 
-KINDS = ("documents", "packed")
+ROW_KINDS = ("documents", "packed")
 FEEDS = ("elements", "beside")
 
 
-class Beside:
+class IndexFedStream:
     """A stream whose batches are passed in a dict, while a dataset passes only their indices."""
 
     def __init__(self, stream: Stream) -> None:
         """Wrap a stream."""
         self.stream, self.data = stream, stream.data
 
-    def batches(self, start_step: int, lo: int = 0, hi: int | None = None) -> Iterator[Any]:
+    def iterate_batches(self, start_step: int, lo: int = 0, hi: int | None = None) -> Iterator[Any]:
         """Yield the batches from a step on; `lo` and `hi` are the process's share of the rows."""
-        tf, (lo, hi) = import_tensorflow(), self.stream.share(lo, hi)
+        tf, (lo, hi) = import_tensorflow(), self.stream.slice_share(lo, hi)
         groups: dict[int, Any] = {}
         tokens = (hi - lo) * self.stream.tokens_per_row
-        together, group = (min(max(most // tokens, 1), MOST) for most in (MADE, HANDED))
+        together, group = (min(max(most // tokens, 1), MAX_BATCHES) for most in (BUILT_TOKENS, GROUP_TOKENS))
 
-        def make(first: int, number: int) -> Any:
-            batch, rows = self.stream.batch(first, lo, hi, number), number * (hi - lo)
-            batch_spec.check(batch, self.stream.objective, rows, self.stream.vocabulary)
+        def make_batch(first: int, number: int) -> Any:
+            batch, rows = self.stream.build_batch(first, lo, hi, number), number * (hi - lo)
+            batch_spec.check_batch(batch, self.stream.objective, rows, self.stream.vocabulary)
             return batch
 
-        def build(first: Any) -> Any:
-            groups[int(first)], error = build_many(make, int(first), group, together)
+        def build_group(first: Any) -> Any:
+            groups[int(first)], error = build_many(make_batch, int(first), group, together)
             if error:
                 raise error
             return first
@@ -83,7 +83,7 @@ class Beside:
         options.threading.max_intra_op_parallelism = 1
         dataset = tf.data.Dataset.range(start_step, ENDLESS, group)
         dataset = dataset.map(
-            lambda first: tf.numpy_function(build, [first], np.int64, stateful=False),
+            lambda first: tf.numpy_function(build_group, [first], np.int64, stateful=False),
             num_parallel_calls=self.data.threads,
         )
         indices = dataset.prefetch(1).with_options(options).as_numpy_iterator()
@@ -93,10 +93,10 @@ class Beside:
                     yield {key: array[i : i + hi - lo] for key, array in part.items()}
 
 
-def read_only(source: Any, count: int) -> float:
+def time_reading(source: Any, count: int) -> float:
     """Return the CPU seconds per batch of reading `count` batches of a stream."""
     with contextlib.closing(source.batches(1000)) as batches:
-        for _ in itertools.islice(batches, 2 * MOST):  # warm-up
+        for _ in itertools.islice(batches, 2 * MAX_BATCHES):  # warm-up
             pass
         start = time.process_time()
         for _ in itertools.islice(batches, count):
@@ -104,7 +104,7 @@ def read_only(source: Any, count: int) -> float:
         return (time.process_time() - start) / count
 
 
-def take_steps(
+def time_steps(
     program: Program,
     state: Any,
     source: Any,
@@ -117,29 +117,29 @@ def take_steps(
       (state, [seconds of a step, its CPU seconds, seconds that it waits for its batch]).
     """
     waiting = 0.0
-    with contextlib.closing(feed(source, mesh, 0, count + 2)) as batches:
+    with contextlib.closing(prefetch_to_devices(source, mesh, 0, count + 2)) as batches:
         for _ in range(2):  # the first batches are not ready yet
-            state, metrics = program.update(state, next(batches)[1])
+            state, metrics = program.train_step(state, next(batches)[1])
         jax.block_until_ready(metrics)
         wall, cpu = time.perf_counter(), time.process_time()
         for _ in range(count):
             start = time.perf_counter()
             _, batch = next(batches)
             waiting += time.perf_counter() - start
-            state, metrics = program.update(state, batch)
+            state, metrics = program.train_step(state, batch)
             jax.block_until_ready(metrics)
     seconds = time.perf_counter() - wall, time.process_time() - cpu, waiting
     return state, np.array(seconds) / count
 
 
-def measure(kind: str, store: Store, args: argparse.Namespace) -> Iterator[str]:
+def measure_rows(kind: str, store: Store, args: argparse.Namespace) -> Iterator[str]:
     """Yield the lines of the table for a kind of rows."""
     objective = MaskedLm(length=128, max_predictions=20, rows=kind)
     data = Data(objective=objective, batch_size=32)
     run = load("bert_mini", ["model.vocab=30592"])
     run = dataclasses.replace(run, data=data)
     stream = Stream(store, data, seed=1)
-    sources, mesh = {"elements": stream, "beside": Beside(stream)}, make_mesh(run.mesh)
+    sources, mesh = {"elements": stream, "beside": IndexFedStream(stream)}, make_mesh(run.mesh)
     program = make_program(run, mesh)
     with jax.set_mesh(mesh):
         state = program.init()
@@ -147,8 +147,8 @@ def measure(kind: str, store: Store, args: argparse.Namespace) -> Iterator[str]:
         steps = {name: [] for name in FEEDS}
         for round_ in range(args.rounds + 1):
             for name in FEEDS if round_ % 2 else FEEDS[::-1]:
-                read[name].append(read_only(sources[name], args.batches))
-                state, seconds = take_steps(program, state, sources[name], mesh, args.steps)
+                read[name].append(time_reading(sources[name], args.batches))
+                state, seconds = time_steps(program, state, sources[name], mesh, args.steps)
                 steps[name].append(seconds)
     reads = {name: np.median(read[name][1:]) for name in FEEDS}  # the first round compiles
     medians = {name: np.median(steps[name][1:], axis=0) for name in FEEDS}
@@ -163,10 +163,10 @@ def measure(kind: str, store: Store, args: argparse.Namespace) -> Iterator[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--rounds", type=at_least(1), default=9)
-    parser.add_argument("--batches", type=at_least(1), default=400)
-    parser.add_argument("--steps", type=at_least(1), default=8)
-    parser.add_argument("--tokens", type=at_least(100_000), default=4_000_000)
+    parser.add_argument("--rounds", type=int_at_least(1), default=9)
+    parser.add_argument("--batches", type=int_at_least(1), default=400)
+    parser.add_argument("--steps", type=int_at_least(1), default=8)
+    parser.add_argument("--tokens", type=int_at_least(100_000), default=4_000_000)
     args = parser.parse_args()
     load_before = os.getloadavg()[0]
     columns = [
@@ -175,16 +175,16 @@ def main() -> None:
     ]
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     with tempfile.TemporaryDirectory() as folder:
-        store = synthetic(pathlib.Path(folder), args.tokens)["bert"]
-        for kind in KINDS:
-            lines += measure(kind, store, args)
+        store = make_stores(pathlib.Path(folder), args.tokens)["bert"]
+        for kind in ROW_KINDS:
+            lines += measure_rows(kind, store, args)
     note = (
-        f"`{command()}`: the cost of tf.data in a step of BERT-mini, 32 rows of 128, float32; "
+        f"`{format_command()}`: the cost of tf.data in a step of BERT-mini, 32 rows of 128, float32; "
         f"medians of {args.rounds} rounds in turns. Other programs ran on the machine as well: "
         "only ratios within one run are comparable."
     )
     versions = f"NumPy {np.__version__}", f"TensorFlow {import_tensorflow().__version__}"
-    append("input.md", [title(load_before, *versions), "", note, "", *lines])
+    append_section("input.md", [format_title(load_before, *versions), "", note, "", *lines])
 
 
 if __name__ == "__main__":

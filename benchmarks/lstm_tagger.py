@@ -28,7 +28,7 @@ BATCH, WIDTH, RATE = 32, 64, 4e-3
 ADAM = allow_promotion(optax.adam(RATE))
 
 
-class Lstm(nn.Module):
+class BidirectionalLstm(nn.Module):
     """A bidirectional LSTM layer (Hochreiter and Schmidhuber 1997; Graves and Schmidhuber 2005).
 
     Both directions run in one loop over the words, and the input's part of the gates is one matmul
@@ -47,7 +47,7 @@ class Lstm(nn.Module):
         x_L2BG = jnp.stack([forward_BLG, jnp.flip(backward_BLG, 1)]).transpose(2, 0, 1, 3)
         valid_L2B1 = jnp.stack([valid_BL, jnp.flip(valid_BL, 1)]).transpose(2, 0, 1)[..., None]
 
-        def step(carry: Any, inputs: Any) -> tuple[Any, jax.Array]:
+        def advance_word(carry: Any, inputs: Any) -> tuple[Any, jax.Array]:
             (hidden_2BH, cell_2BH), (x_2BG, valid_2B1) = carry, inputs
             write, forget, new, read = jnp.split(
                 x_2BG + jnp.einsum("xbh,xhg->xbg", hidden_2BH, recurrent_2HG), 4, axis=-1
@@ -58,13 +58,13 @@ class Lstm(nn.Module):
             return carry, carry[0]
 
         zeros_2BH = jnp.zeros((2, len(x_BLD), self.width))
-        _, hidden_L2BH = jax.lax.scan(step, (zeros_2BH, zeros_2BH), (x_L2BG, valid_L2B1))
+        _, hidden_L2BH = jax.lax.scan(advance_word, (zeros_2BH, zeros_2BH), (x_L2BG, valid_L2B1))
         return jnp.concatenate(
             [hidden_L2BH[:, 0], jnp.flip(hidden_L2BH[:, 1], 0)], axis=-1
         ).transpose(1, 0, 2)
 
 
-class Tagger(nn.Module):
+class LstmTagger(nn.Module):
     """A classification layer on two bidirectional LSTM layers."""
 
     width: int
@@ -74,11 +74,11 @@ class Tagger(nn.Module):
     def __call__(self, x_BLD: jax.Array, valid_BL: jax.Array) -> jax.Array:
         """Return the tags' logits [B, L, C] of features [B, L, D]."""
         for _ in range(2):
-            x_BLD = Lstm(self.width)(x_BLD, valid_BL)
+            x_BLD = BidirectionalLstm(self.width)(x_BLD, valid_BL)
         return nn.Dense(self.tags)(x_BLD)
 
 
-class Part(NamedTuple):
+class TaggedWords(NamedTuple):
     """The words of sentences, concatenated.
 
     Attributes:
@@ -91,8 +91,8 @@ class Part(NamedTuple):
     tags: np.ndarray
     starts: np.ndarray
 
-    def rows(
-        self, which: Sequence[int] | np.ndarray, length: int
+    def pad_rows(
+        self, sentences: Sequence[int] | np.ndarray, length: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return a batch of sentences, padded with empty rows to `BATCH`.
 
@@ -108,7 +108,7 @@ class Part(NamedTuple):
             np.zeros((BATCH, length), np.int32),
             np.zeros((BATCH, length), bool),
         )
-        for row, n in enumerate(which):
+        for row, n in enumerate(sentences):
             lo, hi = self.starts[n : n + 2]
             x[row, : hi - lo], tags[row, : hi - lo], valid[row, : hi - lo] = (
                 self.x[lo:hi],
@@ -117,7 +117,7 @@ class Part(NamedTuple):
             )
         return x, tags, valid
 
-    def batches(self, rngs: Sequence[np.random.Generator]) -> list[tuple[list[np.ndarray], int]]:
+    def draw_batches(self, rngs: Sequence[np.random.Generator]) -> list[tuple[list[np.ndarray], int]]:
         """Return the batches of an epoch for each seed, of sentences of similar length.
 
         Each generator draws its own batches; the first one draws the order of the lengths.
@@ -138,8 +138,8 @@ class Part(NamedTuple):
 
 @partial(jax.jit, static_argnames="model", donate_argnums=(1, 2))
 @partial(jax.vmap, in_axes=(None, 0, 0, 0, 0, 0))
-def update(
-    model: Tagger,
+def update_params(
+    model: LstmTagger,
     params: Any,
     moments: Any,
     x_BLD: jax.Array,
@@ -151,31 +151,31 @@ def update(
     Every argument but the model has a leading axis of N seeds.
     """
 
-    def loss(params: Any) -> jax.Array:
+    def compute_loss(params: Any) -> jax.Array:
         logits_BLC: Any = model.apply(params, x_BLD, valid_BL)
         nats_BL = optax.softmax_cross_entropy_with_integer_labels(logits_BLC, tags_BL)
         return jnp.where(valid_BL, nats_BL, 0.0).sum() / valid_BL.sum(dtype=jnp.float32)
 
-    value, grads = jax.value_and_grad(loss)(params)
+    value, grads = jax.value_and_grad(compute_loss)(params)
     updates, moments = ADAM.update(grads, moments, params)
     return optax.apply_updates(params, updates), moments, value
 
 
 @partial(jax.jit, static_argnames="model")
 @partial(jax.vmap, in_axes=(None, 0, None, None))
-def likeliest(model: Tagger, params: Any, x_BLD: jax.Array, valid_BL: jax.Array) -> jax.Array:
+def predict_tags(model: LstmTagger, params: Any, x_BLD: jax.Array, valid_BL: jax.Array) -> jax.Array:
     """Return the most probable tag of each word [N, B, L] for the parameters of each seed."""
     logits_BLC: Any = model.apply(params, x_BLD, valid_BL)
     return logits_BLC.argmax(-1)
 
 
-def entity_f1(model: Tagger, params: Any, part: Part, names: Sequence[str]) -> list[float]:
+def compute_entity_f1(model: LstmTagger, params: Any, part: TaggedWords, names: Sequence[str]) -> list[float]:
     """Return the entity F1 of each seed, as in `finetune --task tagging`."""
     num_seeds = len(jax.tree.leaves(params)[0])
     tags_NRL = np.full((num_seeds, len(part.starts) - 1, np.diff(part.starts).max() + 1), -1)
-    for (which,), length in part.batches([np.random.default_rng(0)]):
-        x_BLD, _, valid_BL = part.rows(which, length)
-        predicted_NBL = np.asarray(likeliest(model, params, x_BLD, valid_BL))
+    for (which,), length in part.draw_batches([np.random.default_rng(0)]):
+        x_BLD, _, valid_BL = part.pad_rows(which, length)
+        predicted_NBL = np.asarray(predict_tags(model, params, x_BLD, valid_BL))
         for row, n in enumerate(which):
             length = part.starts[n + 1] - part.starts[n]
             tags_NRL[:, n, :length] = predicted_NBL[:, row, :length]
@@ -183,11 +183,11 @@ def entity_f1(model: Tagger, params: Any, part: Part, names: Sequence[str]) -> l
         sentence_starts=np.arange(len(part.tags) + 1), document_starts=part.starts, tags=part.tags
     )
     labels: Any = SimpleNamespace(labels=names)
-    return [ner_metrics.scores(tags_RL, labels, split)["entity_f1"] for tags_RL in tags_NRL]
+    return [ner_metrics.compute_entity_metrics(tags_RL, labels, split)["entity_f1"] for tags_RL in tags_NRL]
 
 
-def learn(
-    parts: Mapping[str, Part], names: Sequence[str], seeds: int, epochs: int
+def train_taggers(
+    parts: Mapping[str, TaggedWords], names: Sequence[str], seeds: int, epochs: int
 ) -> list[dict[str, Any]]:
     """Train a tagger of each seed.
 
@@ -200,7 +200,7 @@ def learn(
       {epoch, dev, test, devs} of each seed: the epoch with the best entity F1 on dev, the entity
       F1 on dev and test at that epoch, and dev's F1 after each epoch.
     """
-    model, train = Tagger(WIDTH, len(names)), parts["train"]
+    model, train = LstmTagger(WIDTH, len(names)), parts["train"]
     rngs = [np.random.default_rng(seed) for seed in range(seeds)]
     example = jnp.zeros((1, 1, train.x.shape[1])), jnp.ones((1, 1), bool)
     params = jax.jit(jax.vmap(lambda key: model.init(key, *example)))(
@@ -211,14 +211,14 @@ def learn(
     results: list[dict[str, Any]] = [{"dev": -1.0, "devs": []} for _ in range(seeds)]
     for epoch in range(1, epochs + 1):
         losses = []
-        for which, length in train.batches(rngs):
+        for which, length in train.draw_batches(rngs):
             batch = [
                 np.stack(arrays)
-                for arrays in zip(*(train.rows(numbers, length) for numbers in which))
+                for arrays in zip(*(train.pad_rows(numbers, length) for numbers in which))
             ]
-            params, moments, loss_N = update(model, params, moments, *batch)
+            params, moments, loss_N = update_params(model, params, moments, *batch)
             losses.append(loss_N)
-        dev = entity_f1(model, params, parts["dev"], names)
+        dev = compute_entity_f1(model, params, parts["dev"], names)
         better_N = np.array([score > result["dev"] for score, result in zip(dev, results)])
         best = jax.tree.map(
             lambda new, old, better_N=better_N: jnp.where(
@@ -237,6 +237,6 @@ def learn(
             file=sys.stderr,
             flush=True,
         )
-    for score, result in zip(entity_f1(model, best, parts["test"], names), results):
+    for score, result in zip(compute_entity_f1(model, best, parts["test"], names), results):
         result["test"] = score
     return results

@@ -34,15 +34,15 @@ CASES = (
     ("gpt2", "v5e:4x4", ["model.attention_dropout=0", "model.remat=true"]),
 )
 # (name, all logits at once, XLA's attention)
-WAYS = (
+VARIANTS = (
     ("all scores at once, XLA's attention", True, True),
     ("scores in parts, XLA's attention", False, True),
     ("scores in parts", False, False),
 )
 
 
-def measured(
-    config: str, topology: str, words: Sequence[str], whole: bool, plain: bool
+def measure_variant(
+    config: str, topology: str, overrides: Sequence[str], all_scores_at_once: bool, use_xla_attention: bool
 ) -> dict[str, Any]:
     """Compile one variant.
 
@@ -59,39 +59,39 @@ def measured(
     from pretrain.distributed.ops.softmax import attend
     from pretrain.distributed.sharding import make_mesh
     from pretrain.plan import topology as machines
-    from pretrain.plan.collectives import collectives
+    from pretrain.plan.collectives import find_collectives
     from pretrain.plan.compile import compile_update
-    from pretrain.plan.hlo import Module
-    from pretrain.plan.roofline import roofline
+    from pretrain.plan.hlo import HloModule
+    from pretrain.plan.roofline import compute_roofline
     from pretrain.training import flops
     from pretrain.training.program import make_program
 
-    run, machine = load(config, list(words)), machines.tpu(topology)
+    run, machine = load(config, list(overrides)), machines.make_tpu_machine(topology)
     mesh = make_mesh(run.mesh, machine.devices)
-    options: dict[str, Any] = {"scores_at_once": math.inf} if whole else {}
+    options: dict[str, Any] = {"scores_at_once": math.inf} if all_scores_at_once else {}
     with (
         mock.patch("pretrain.distributed.model_hooks.make_attend", return_value=attend)
-        if plain
+        if use_xla_attention
         else mock.MagicMock()
     ):
         program = make_program(run, mesh, **options)
     compiled = compile_update(run, mesh, program)
-    kernels = "XLA" if plain else "; ".join(program.attention["update"])
-    if compiled.text is None or compiled.bytes is None:
+    kernels = "XLA" if use_xla_attention else "; ".join(program.attention["update"])
+    if compiled.text is None or compiled.memory_sizes is None:
         return {
             "kernels": kernels,
-            "needed": compiled.needed and compiled.needed / 2**30,
+            "needed": compiled.needed_bytes and compiled.needed_bytes / 2**30,
             "fits": False,
         }
-    module = Module(compiled.text)
-    computed = flops.count(program.update.trace(program.state(), program.batch).jaxpr)
-    roof = roofline(computed, module.memory_bytes(), collectives(module, mesh), mesh, machine)
+    module = HloModule(compiled.text)
+    computed = flops.count_flops(program.train_step.trace(program.describe_state(), program.batch).jaxpr)
+    roof = compute_roofline(computed, module.count_memory_bytes(), find_collectives(module, mesh), mesh, machine)
     return {
         "fits": True,
-        "temporary": compiled.bytes["temp"] / 2**30,
-        "peak": compiled.bytes["peak"] / 2**30,
-        "moved": module.memory_bytes() / 2**30,
-        "bound": roof.bound * 1e3,
+        "temporary": compiled.memory_sizes["temp"] / 2**30,
+        "peak": compiled.memory_sizes["peak"] / 2**30,
+        "moved": module.count_memory_bytes() / 2**30,
+        "bound": roof.bound_seconds * 1e3,
         "kernels": kernels,
     }
 
@@ -104,13 +104,13 @@ def main() -> None:
     args = parser.parse_args()
     from pretrain.plan import topology as machines
 
-    machines.prepare()
+    machines.configure_environment()
     lines = []
     for config, topology, words in CASES:
         if args.only not in (None, config):
             continue
-        for name, whole, plain in WAYS:
-            result = measured(config, topology, words, whole, plain)
+        for name, whole, plain in VARIANTS:
+            result = measure_variant(config, topology, words, whole, plain)
             if not result["fits"]:
                 cells = [f"does not fit (needs {result['needed'] or math.nan:.1f})", "", "", ""]
             else:

@@ -27,16 +27,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.harness import (
-    KEEP_PAGES,
+    MALLOC_ENVIRONMENT,
     ROOT,
     Worker,
-    answer,
-    append,
-    at_least,
-    command,
-    interleaved,
-    spread,
-    title,
+    answer_messages,
+    append_section,
+    int_at_least,
+    format_command,
+    interleave_workers,
+    format_spread,
+    format_title,
 )
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ WAYS = ("documents", "packed")
 BATCHES = 16  # batches of each program, used in turn
 
 
-def configured(case: Mapping[str, Any]) -> Run:
+def make_config(case: Mapping[str, Any]) -> Run:
     """Return the configuration of a case."""
     from data.config import Data
     from data.objectives import MaskedLm
@@ -66,7 +66,7 @@ def configured(case: Mapping[str, Any]) -> Run:
     )
 
 
-def serve(case: Mapping[str, Any]) -> dict[str, Any]:
+def serve_requests(case: Mapping[str, Any]) -> dict[str, Any]:
     """Return the first answer, with the share of real tokens, and the step function.
 
     The step function runs `steps` steps and returns their seconds and real tokens.
@@ -80,23 +80,23 @@ def serve(case: Mapping[str, Any]) -> dict[str, Any]:
     from pretrain.distributed.sharding import make_mesh
     from pretrain.training.program import make_program
 
-    run = configured(case)
+    run = make_config(case)
     stream = Stream(Store.open(run.data.store), run.data, seed=run.train.seed)
     program = make_program(run, make_mesh(Mesh(1), jax.devices()[:1]))
     state, position = program.init(), 0
-    batches = [stream.batch(i) for i in range(BATCHES)]
+    batches = [stream.build_batch(i) for i in range(BATCHES)]
     placed = [
         jax.device_put(batch, {key: leaf.sharding for key, leaf in program.batch.items()})
         for batch in batches
     ]
-    state, metrics = program.update(state, placed[0])
+    state, metrics = program.train_step(state, placed[0])
     jax.block_until_ready(metrics)
 
-    def step(steps: int) -> dict[str, float]:
+    def train_steps(steps: int) -> dict[str, float]:
         nonlocal state, position
         start, tokens = time.perf_counter(), 0
         for _ in range(steps):
-            state, metrics = program.update(state, placed[position % BATCHES])
+            state, metrics = program.train_step(state, placed[position % BATCHES])
             tokens += int(batches[position % BATCHES]["attention_mask"].sum())
             position += 1
         jax.block_until_ready((state, metrics))
@@ -107,30 +107,30 @@ def serve(case: Mapping[str, Any]) -> dict[str, Any]:
         }
 
     real = sum(
-        int(stream.evaluation_batch(i)["attention_mask"][: stream.rows - i * case["rows"]].sum())
-        for i in range(stream.evaluation_steps)
+        int(stream.build_evaluation_batch(i)["attention_mask"][: stream.num_rows - i * case["rows"]].sum())
+        for i in range(stream.num_evaluation_batches)
     )
     ready = {
-        "epoch": stream.rows,
-        "real": real / (stream.rows * case["length"]),
+        "epoch": stream.num_rows,
+        "real": real / (stream.num_rows * case["length"]),
         "versions": [f"JAX {jax.__version__}"],
     }
-    return {"ready": ready, "step": step}
+    return {"ready": ready, "step": train_steps}
 
 
-def prepared(
+def prepare_lines(
     corpus: pathlib.Path, vocabulary: pathlib.Path, folder: pathlib.Path
 ) -> tuple[pathlib.Path, int]:
     """Prepare a store with a document per line; return its folder and the number of documents."""
-    from data.prepare.build import Request, prepare
+    from data.prepare.build import PrepareRequest, prepare_store
 
     text = corpus.read_text()
     if corpus.suffix == ".jsonl":
         text = "\n".join(json.loads(line)["text"] for line in text.splitlines())
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     (folder / "lines.txt").write_text("\n\n".join(lines) + "\n")
-    prepare(
-        Request(
+    prepare_store(
+        PrepareRequest(
             sources=(str(folder / "lines.txt"),),
             vocabulary=str(vocabulary),
             document="block",
@@ -141,7 +141,7 @@ def prepared(
     return folder / "store", len(lines)
 
 
-def measure(
+def measure_rows(
     args: argparse.Namespace, folder: pathlib.Path
 ) -> tuple[int, dict[str, Any], dict[str, list[Any]]]:
     """Run both kinds of rows.
@@ -149,7 +149,7 @@ def measure(
     Returns:
       (number of documents, {rows: first answer}, {rows: [answer of each round]}).
     """
-    store, documents = prepared(args.corpus, args.vocabulary, folder)
+    store, documents = prepare_lines(args.corpus, args.vocabulary, folder)
     case = {
         "store": str(store),
         "length": args.length,
@@ -166,13 +166,13 @@ def measure(
                 "--worker",
                 json.dumps(case | {"way": way}),
             ]
-            workers[way] = stack.enter_context(Worker(argv, KEEP_PAGES))
+            workers[way] = stack.enter_context(Worker(argv, MALLOC_ENVIRONMENT))
             ready[way] = workers[way].hear()
-        interleaved(workers, 1, steps=2)
-        return documents, ready, interleaved(workers, args.rounds, steps=args.steps)
+        interleave_workers(workers, 1, steps=2)
+        return documents, ready, interleave_workers(workers, args.rounds, steps=args.steps)
 
 
-def table(ready: Mapping[str, Any], found: Mapping[str, Sequence[Any]], steps: int) -> list[str]:
+def format_table(ready: Mapping[str, Any], answers: Mapping[str, Sequence[Any]], steps: int) -> list[str]:
     """Return the lines of the table.
 
     Args:
@@ -181,23 +181,23 @@ def table(ready: Mapping[str, Any], found: Mapping[str, Sequence[Any]], steps: i
     """
     rate = {
         way: np.array([reply["tokens"] / reply["seconds"] for reply in replies])
-        for way, replies in found.items()
+        for way, replies in answers.items()
     }
     lines = [
         "| rows | rows an epoch | real | ms a step | real tokens/s | to padded rows |",
         "|---|---|---|---|---|---|",
     ]
-    for way, replies in found.items():
+    for way, replies in answers.items():
         ms = np.array([1000 * reply["seconds"] / steps for reply in replies])
         ratio = rate[way] / rate["documents"]
         cells = [
             way,
             f"{ready[way]['epoch']:,}",
             f"{ready[way]['real']:.1%}",
-            spread(ms),
-            spread(rate[way]),
+            format_spread(ms),
+            format_spread(rate[way]),
         ]
-        lines.append(f"| {' | '.join(cells)} | {spread(ratio, '.2f')} |")
+        lines.append(f"| {' | '.join(cells)} | {format_spread(ratio, '.2f')} |")
     return lines
 
 
@@ -211,25 +211,25 @@ def main() -> None:
     parser.add_argument(
         "--vocabulary", type=pathlib.Path, default=CORPORA / "vocab_bert_uncased" / "vocab.txt"
     )
-    parser.add_argument("--length", type=at_least(8), default=128)
-    parser.add_argument("--rows", type=at_least(1), default=32, help="rows of a batch")
+    parser.add_argument("--length", type=int_at_least(8), default=128)
+    parser.add_argument("--rows", type=int_at_least(1), default=32, help="rows of a batch")
     parser.add_argument(
         "--model",
         type=json.loads,
         default={},
         help="JSON object of fields of BertConfig that differ from BERT-mini",
     )
-    parser.add_argument("--rounds", type=at_least(1), default=7)
+    parser.add_argument("--rounds", type=int_at_least(1), default=7)
     parser.add_argument(
         "--steps",
-        type=at_least(1),
+        type=int_at_least(1),
         default=8,
         help="steps of a program before the other's turn",
     )
     parser.add_argument("--worker", type=json.loads, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:
-        return answer(lambda: serve(args.worker))
+        return answer_messages(lambda: serve_requests(args.worker))
     for path in (args.corpus, args.vocabulary):
         if not path.is_file():
             parser.error(
@@ -238,21 +238,21 @@ def main() -> None:
             )
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
-        documents, ready, answers = measure(args, pathlib.Path(folder))
+        documents, ready, answers = measure_rows(args, pathlib.Path(folder))
     note = (
-        f"`{command()}`: {documents:,} documents, the lines of "
+        f"`{format_command()}`: {documents:,} documents, the lines of "
         f"{args.corpus.parent.name}/{args.corpus.name}; {args.rows} rows of {args.length}; medians "
         f"of {args.rounds} rounds of {args.steps} steps and, in brackets, the minimum and the "
         "maximum; ratios are computed in each round."
     )
-    append(
+    append_section(
         "packing.md",
         [
-            title(load, *ready["packed"]["versions"]),
+            format_title(load, *ready["packed"]["versions"]),
             "",
             note,
             "",
-            *table(ready, answers, args.steps),
+            *format_table(ready, answers, args.steps),
         ],
     )
 

@@ -71,7 +71,7 @@ PLANS = (
 )
 
 
-def row(config: str, topology: str, words: str, facts: Mapping[str, Any]) -> str:
+def format_row(config: str, topology: str, overrides: str, facts: Mapping[str, Any]) -> str:
     """Return a line of the table.
 
     Args:
@@ -85,7 +85,7 @@ def row(config: str, topology: str, words: str, facts: Mapping[str, Any]) -> str
         else "does not fit"
     )
     cells = [
-        label(config, words),
+        format_label(config, overrides),
         f"{topology} ({facts['chips']})",
         mesh,
         peak,
@@ -128,7 +128,7 @@ def main() -> None:
         raise SystemExit(f"{PAGE} has no marks {BEGIN} and {END}")
     rows = {}  # start of a line -> the line
     for config, topology, words in PLANS:
-        start = f"| {label(config, words)} | {topology} ("
+        start = f"| {format_label(config, words)} | {topology} ("
         for line in section[1].splitlines():
             if line.startswith(start):
                 rows[start] = line
@@ -153,13 +153,13 @@ def main() -> None:
         )
         if done.returncode:
             raise SystemExit(f"the plan ended with status {done.returncode}; its row is unchanged")
-        line = row(config, topology, words, json.loads(done.stdout))
+        line = format_row(config, topology, words, json.loads(done.stdout))
         print(line, flush=True)
-        rows[f"| {label(config, words)} | {topology} ("] = line
-        write(rows)
+        rows[f"| {format_label(config, words)} | {topology} ("] = line
+        write_rows(rows)
 
 
-def write(rows: Mapping[str, str]) -> None:
+def write_rows(rows: Mapping[str, str]) -> None:
     """Write the rows between the marks of the page, in the order of PLANS.
 
     Args:
@@ -169,7 +169,7 @@ def write(rows: Mapping[str, str]) -> None:
     lines = [
         rows[start]
         for start in (
-            f"| {label(config, words)} | {topology} (" for config, topology, words in PLANS
+            f"| {format_label(config, words)} | {topology} (" for config, topology, words in PLANS
         )
         if start in rows
     ]
@@ -190,9 +190,9 @@ def write(rows: Mapping[str, str]) -> None:
     )
 
 
-def label(config: str, words: str) -> str:
+def format_label(config: str, overrides: str) -> str:
     """Return the first cell of a row."""
-    return f"`{config}{' ' if words else ''}{words}`"
+    return f"`{config}{' ' if overrides else ''}{overrides}`"
 
 
 if __name__ == "__main__":

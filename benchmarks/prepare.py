@@ -29,7 +29,7 @@ import sentencepiece
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.harness import at_least, command  # noqa: E402
+from benchmarks.harness import int_at_least, format_command  # noqa: E402
 
 CORPORA = ROOT.parent / "shared" / "corpora"
 BOOKS = CORPORA / "books" / "train"
@@ -47,7 +47,7 @@ if __name__ == "__main__":
 """
 
 
-def copies(folder: pathlib.Path, count: int) -> pathlib.Path:
+def link_copies(folder: pathlib.Path, count: int) -> pathlib.Path:
     """Link every book `count` times into `folder` and return the folder."""
     for i in range(count):
         (folder / str(i)).mkdir(parents=True)
@@ -56,7 +56,7 @@ def copies(folder: pathlib.Path, count: int) -> pathlib.Path:
     return folder
 
 
-def bare(
+def measure_sentencepiece(
     processor: sentencepiece.SentencePieceProcessor, corpus: pathlib.Path, cores: int
 ) -> tuple[float, float, int]:
     """Encode all documents, file by file; return (wall-clock seconds, CPU seconds, tokens)."""
@@ -72,7 +72,7 @@ def bare(
     return seconds, cpu, tokens
 
 
-def ours(
+def measure_prepare(
     corpus: pathlib.Path, scratch: pathlib.Path, *options: str
 ) -> tuple[float, float, int, list[int]]:
     """Run `prepare` in its own process.
@@ -84,7 +84,7 @@ def ours(
         script = pathlib.Path(folder) / "run.py"
         script.write_text(COMMAND)
         argv = [sys.executable, script, corpus, "--output", f"{folder}/store", *options]
-        start, cpu_start = time.perf_counter(), children()
+        start, cpu_start = time.perf_counter(), measure_children_cpu()
         done = subprocess.run(
             argv,
             check=True,
@@ -92,7 +92,7 @@ def ours(
             text=True,
             env=os.environ | {"PYTHONPATH": str(ROOT)},
         )
-        seconds, cpu = time.perf_counter() - start, children() - cpu_start
+        seconds, cpu = time.perf_counter() - start, measure_children_cpu() - cpu_start
         report = json.loads(done.stdout.splitlines()[-1])
         if report["status"]:
             raise SystemExit(f"prepare ended with status {report['status']}")
@@ -100,13 +100,13 @@ def ours(
         return seconds, cpu, manifest["totals"]["tokens"], report["peaks"]
 
 
-def children() -> float:
+def measure_children_cpu() -> float:
     """Return the CPU seconds of all descendant processes that have ended."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
 
-def processor_name() -> str:
+def get_processor_name() -> str:
     """Return the name of the processor."""
     for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
@@ -114,7 +114,7 @@ def processor_name() -> str:
     return platform.processor()
 
 
-def measure(corpus: pathlib.Path, scratch: pathlib.Path, rounds: int, cores: int) -> dict[str, Any]:
+def measure_corpus(corpus: pathlib.Path, scratch: pathlib.Path, rounds: int, cores: int) -> dict[str, Any]:
     """Measure both programs on a corpus.
 
     Returns:
@@ -125,45 +125,45 @@ def measure(corpus: pathlib.Path, scratch: pathlib.Path, rounds: int, cores: int
     processor = sentencepiece.SentencePieceProcessor(model_file=str(MODEL))
     times, peaks, tokens = [], [], 0
     for _ in range(rounds):
-        wall, cpu, tokens = bare(processor, corpus, cores)
-        our_wall, our_cpu, _, peak = ours(corpus, scratch, "--vocabulary", str(MODEL))
+        wall, cpu, tokens = measure_sentencepiece(processor, corpus, cores)
+        our_wall, our_cpu, _, peak = measure_prepare(corpus, scratch, "--vocabulary", str(MODEL))
         times.append((wall, our_wall, cpu, our_cpu))
         peaks.append(peak)
     given = [max(values) / 1024 for values in zip(*peaks)]
-    trained = [value / 1024 for value in ours(corpus, scratch, "--vocab-size", "8192")[3]]
+    trained = [value / 1024 for value in measure_prepare(corpus, scratch, "--vocab-size", "8192")[3]]
     names = ("bare", "ours", "bare_cpu", "ours_cpu")
     return {"tokens": tokens, "given": given, "trained": trained} | dict(
         zip(names, map(min, zip(*times)))
     )
 
 
-def row(label: str, seen: dict[str, Any], cores: int) -> str:
+def format_row(label: str, measured: dict[str, Any], cores: int) -> str:
     """Return a line of the table.
 
     Args:
       measured: the result of `measure_corpus`.
     """
-    rates = [seen["tokens"] / seen[name] / 1e6 for name in ("bare", "ours")]
-    ratios = [seen["bare"] / seen["ours"], seen["bare_cpu"] / seen["ours_cpu"]]
+    rates = [measured["tokens"] / measured[name] / 1e6 for name in ("bare", "ours")]
+    ratios = [measured["bare"] / measured["ours"], measured["bare_cpu"] / measured["ours_cpu"]]
     peaks = [
-        f"{main:.0f} + {cores} x {worker:.0f}" for main, worker in (seen["given"], seen["trained"])
+        f"{main:.0f} + {cores} x {worker:.0f}" for main, worker in (measured["given"], measured["trained"])
     ]
     return f"| {' | '.join([label, *(f'{value:.2f}' for value in rates + ratios), *peaks])} |"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--rounds", type=at_least(1), default=3)
-    parser.add_argument("--copies", type=at_least(2), default=8)
+    parser.add_argument("--rounds", type=int_at_least(1), default=3)
+    parser.add_argument("--copies", type=int_at_least(2), default=8)
     args = parser.parse_args()
     cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
     results, rows = [], []
     with tempfile.TemporaryDirectory(dir=ROOT) as folder:
         for count in (1, args.copies):
-            corpus = copies(pathlib.Path(folder) / f"books{count}", count)
+            corpus = link_copies(pathlib.Path(folder) / f"books{count}", count)
             megabytes = sum(path.stat().st_size for path in corpus.rglob("*.jsonl")) / 1e6
-            results.append(measure(corpus, pathlib.Path(folder), args.rounds, cores))
-            rows.append(row(f"{count}x, {megabytes:.0f} MB", results[-1], cores))
+            results.append(measure_corpus(corpus, pathlib.Path(folder), args.rounds, cores))
+            rows.append(format_row(f"{count}x, {megabytes:.0f} MB", results[-1], cores))
             print(rows[-1], flush=True)
     first, second = results
     more = {key: second[key] - first[key] for key in ("tokens", "bare", "ours")}
@@ -173,12 +173,12 @@ def main() -> None:
         f"{more['bare'] / more['ours']:.2f} of bare."
     )
     machine = (
-        f"{processor_name()}, {cores} cores, load {load:.1f} at the start, "
+        f"{get_processor_name()}, {cores} cores, load {load:.1f} at the start, "
         f"Python {platform.python_version()}"
     )
     columns = ["books", "bare, M tokens/s", "prepare, M tokens/s", "ratio", "ratio by CPU time"]
     columns += ["peak MiB, given vocabulary", "peak MiB, training one"]
-    note = f"`{command()}`; the best of {args.rounds} rounds; {args.copies} copies in the last row."
+    note = f"`{format_command()}`; the best of {args.rounds} rounds; {args.copies} copies in the last row."
     table = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|", *rows]
     with (ROOT / "benchmarks" / "results" / "prepare.md").open("a") as file:
         file.write(

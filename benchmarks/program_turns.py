@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from benchmarks.harness import ROOT
 
 # (seconds of the program's own clock, step, loss)
-Score = tuple[float, int, float]
+HeldoutLoss = tuple[float, int, float]
 
 
-class Turn:
+class ProgramTurn:
     """A program that runs only in its turns.
 
     Attributes:
@@ -27,9 +27,9 @@ class Turn:
 
     def __init__(
         self,
-        words: Sequence[object],
-        page: pathlib.Path,
-        key: str,
+        argv: Sequence[object],
+        scores_path: pathlib.Path,
+        score_key: str,
         environment: Mapping[str, str],
         log: pathlib.Path,
     ) -> None:
@@ -42,20 +42,20 @@ class Turn:
           environment: additional environment variables.
           log: file of its output.
         """
-        self.page, self.key, self.log = page, key, log
-        self.clock, self.read = 0.0, 0
-        self.told: list[Score] = []
+        self.scores_path, self.score_key, self.log = scores_path, score_key, log
+        self.clock, self.bytes_read = 0.0, 0
+        self.scores: list[HeldoutLoss] = []
         environment = {
             name: value for name, value in os.environ.items() if name != "GLIBC_TUNABLES"
         } | dict(environment)
-        self.command = [str(word) for word in words]
+        self.argv = [str(word) for word in argv]
         with log.open("w") as file:
             self.process = subprocess.Popen(
-                self.command, cwd=ROOT, env=environment, stdout=file, stderr=file
+                self.argv, cwd=ROOT, env=environment, stdout=file, stderr=file
             )
         self.process.send_signal(signal.SIGSTOP)
 
-    def go(self, seconds: float) -> bool:
+    def run_slice(self, seconds: float) -> bool:
         """Run for a number of seconds and return whether the program still runs.
 
         Raises:
@@ -64,36 +64,36 @@ class Turn:
         self.process.send_signal(signal.SIGCONT)
         start = time.monotonic()
         while (spent := time.monotonic() - start) < seconds and self.process.poll() is None:
-            self.look(self.clock + spent)
+            self.read_scores(self.clock + spent)
             time.sleep(0.05)
         self.clock += time.monotonic() - start
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGSTOP)
         elif self.process.returncode:
             raise RuntimeError(
-                f"{self.command[:4]} ended with status {self.process.returncode}:\n"
+                f"{self.argv[:4]} ended with status {self.process.returncode}:\n"
                 f"{self.log.read_text()[-2000:]}"
             )
-        self.look(self.clock)
+        self.read_scores(self.clock)
         return self.process.poll() is None
 
-    def look(self, now: float) -> None:
+    def read_scores(self, now: float) -> None:
         """Read the losses that have been written since the last call.
 
         Args:
           now: seconds of the program's clock.
         """
-        if not self.page.exists():
+        if not self.scores_path.exists():
             return
-        with self.page.open() as file:
-            file.seek(self.read)
+        with self.scores_path.open() as file:
+            file.seek(self.bytes_read)
             text = file.read()
         text = text[: text.rfind("\n") + 1]
-        self.read += len(text.encode())
+        self.bytes_read += len(text.encode())
         rows = [json.loads(line) for line in text.splitlines()]
-        self.told += [(now, row["step"], row[self.key]) for row in rows if self.key in row]
+        self.scores += [(now, row["step"], row[self.score_key]) for row in rows if self.score_key in row]
 
-    def end(self) -> None:
+    def end_process(self) -> None:
         """Kill the program."""
         self.process.kill()
         self.process.wait()

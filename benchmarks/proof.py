@@ -28,8 +28,8 @@ import numpy as np  # noqa: E402
 
 from data.pipeline import Stream  # noqa: E402
 from data.store.reader import Store  # noqa: E402
-from pretrain.cli.evaluate import evaluate  # noqa: E402
-from pretrain.reporting.run_report import report  # noqa: E402
+from pretrain.cli.evaluate import evaluate_checkpoint  # noqa: E402
+from pretrain.reporting.run_report import write_report  # noqa: E402
 from pretrain.workdir import metrics_file  # noqa: E402
 from pretrain.workdir.checkpoints import read_run  # noqa: E402
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 RESULTS = ROOT / "benchmarks" / "results"
 
 
-def count(batches: Iterable[Mapping[str, Any]], size: int) -> np.ndarray:
+def count_targets(batches: Iterable[Mapping[str, Any]], size: int) -> np.ndarray:
     """Return how often each of `size` ids is a scored target."""
     total = np.zeros(size, np.int64)
     for batch in batches:
@@ -47,7 +47,7 @@ def count(batches: Iterable[Mapping[str, Any]], size: int) -> np.ndarray:
     return total
 
 
-def unigram(run: Run, store: Store, batches: int) -> tuple[float, float, float]:
+def score_unigram(run: Run, store: Store, batches: int) -> tuple[float, float, float]:
     """Return the baseline's (loss, accuracy, perplexity) on the held-out rows.
 
     Args:
@@ -56,9 +56,9 @@ def unigram(run: Run, store: Store, batches: int) -> tuple[float, float, float]:
     model: Any = run.model
     size = model.vocab
     train = Stream(store, run.data, split="train", seed=run.train.seed)
-    train_counts = count((train.batch(step) for step in range(batches)), size) + 1
-    heldout_counts = count(
-        Stream(store, run.data, split="heldout", seed=run.train.seed).evaluation_batches(), size
+    train_counts = count_targets((train.build_batch(step) for step in range(batches)), size) + 1
+    heldout_counts = count_targets(
+        Stream(store, run.data, split="heldout", seed=run.train.seed).iterate_evaluation_batches(), size
     )
     log_probs = np.log(train_counts / train_counts.sum())
     loss = -(heldout_counts * log_probs).sum() / heldout_counts.sum()
@@ -80,9 +80,9 @@ def main() -> None:
     args = parser.parse_args()
     run = read_run(args.workdir)
     store = Store.open(run.data.store)
-    rows = metrics_file.read(args.workdir / "metrics.jsonl")
-    step, _, scores = evaluate(args.workdir)
-    loss, accuracy, perplexity = unigram(run, store, args.batches)
+    rows = metrics_file.read_metrics(args.workdir / "metrics.jsonl")
+    step, _, scores = evaluate_checkpoint(args.workdir)
+    loss, accuracy, perplexity = score_unigram(run, store, args.batches)
     name = run.data.objective.name
     tokens = sum(row["tokens"] for row in rows)
     seconds = sum(row["seconds"] for row in rows)
@@ -118,7 +118,7 @@ tokens/s). Held-out rows: {scores["rows"]:,}, with {scores["targets"]:,.0f} targ
         file.write(
             text if path.stat().st_size else f"# Held-out scores of {args.workdir.name}\n{text}"
         )
-    report([args.workdir], RESULTS / args.workdir.name)
+    write_report([args.workdir], RESULTS / args.workdir.name)
     print(text)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 
-class Ready:
+class ReadyIdsTokenizer:
     """A tokenizer that only has the ids of [MASK] and [PAD] and stacks rows of one length."""
 
     padding_side, mask_token, pad_token = "right", "[MASK]", "[PAD]"

@@ -33,7 +33,7 @@ import jax
 import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 
-from benchmarks.harness import append, at_least, command, title
+from benchmarks.harness import append_section, int_at_least, format_command, format_title
 from data.mixed import map_shapes
 from models.layers import ops
 from pretrain.config import Mesh, Run, load
@@ -50,7 +50,7 @@ CASES = {
     "gpt2": ["data.batch_size=4", LENGTH],
 }
 # The names of the residuals that the policy saves.
-SAVED = ("linear", "softmax")
+SAVED_NAMES = ("linear", "softmax")
 Way = tuple[ops.Ops, bool]  # the operations, and whether the policy chooses the residuals
 
 
@@ -101,9 +101,9 @@ def list_ways() -> dict[str, Way]:
 
 
 @contextlib.contextmanager
-def injected(operations: ops.Ops, has_policy: bool) -> Iterator[None]:
+def use_operations(operations: ops.Ops, has_policy: bool) -> Iterator[None]:
     """Make programs that are traced in this context use the operations."""
-    policy = jax.checkpoint_policies.save_only_these_names(*SAVED)
+    policy = jax.checkpoint_policies.save_only_these_names(*SAVED_NAMES)
     remat = nn.remat
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(model_hooks, "OPS", operations))
@@ -125,9 +125,9 @@ def compile_way(run: Run, mesh: jax.sharding.Mesh, way: Way) -> tuple[Program, A
     if has_policy:
         model: Any = run.model
         run = dataclasses.replace(run, model=dataclasses.replace(model, remat=True))
-    with jax.set_mesh(mesh), injected(operations, has_policy):
+    with jax.set_mesh(mesh), use_operations(operations, has_policy):
         program = make_program(run, mesh)
-        return program, program.update.lower(program.state(), program.batch).compile()
+        return program, program.train_step.lower(program.describe_state(), program.batch).compile()
 
 
 def make_batch(run: Run) -> dict[str, Any]:
@@ -135,12 +135,12 @@ def make_batch(run: Run) -> dict[str, Any]:
     model: Any = run.model
     rng = np.random.default_rng(0)
 
-    def fill(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    def fill_array(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         if dtype.kind in "bf":
             return np.ones(shape, dtype)
         return rng.integers(0, min(model.vocab, 100), shape).astype(dtype)
 
-    batch: Any = map_shapes(fill, run.data.objective, run.data.batch_size)
+    batch: Any = map_shapes(fill_array, run.data.objective, run.data.batch_size)
     for key in batch:
         if key in ("token_type_ids", "next_sentence_labels"):
             batch[key] %= 2
@@ -177,13 +177,13 @@ def time_ways(run: Run, steps: int, rounds: int) -> dict[str, tuple[float, float
 def plan_ways(run: Run, topology: str) -> dict[str, tuple[float, float]]:
     """Compile the ways for a TPU slice; return {way: (temporary MiB, MiB through HBM)} a chip."""
     from pretrain.plan import topology as machines
-    from pretrain.plan.hlo import Module
+    from pretrain.plan.hlo import HloModule
 
-    machines.prepare()
-    mesh, costs = make_mesh(run.mesh, machines.tpu(topology).devices), {}
+    machines.configure_environment()
+    mesh, costs = make_mesh(run.mesh, machines.make_tpu_machine(topology).devices), {}
     for name, way in list_ways().items():
         _, compiled = compile_way(run, mesh, way)
-        moved = Module(compiled.as_text()).memory_bytes()
+        moved = HloModule(compiled.as_text()).count_memory_bytes()
         costs[name] = compiled.memory_analysis().temp_size_in_bytes / 2**20, moved / 2**20
     return costs
 
@@ -191,8 +191,8 @@ def plan_ways(run: Run, topology: str) -> dict[str, tuple[float, float]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", choices=CASES, action="append")
-    parser.add_argument("--steps", type=at_least(1), default=5)
-    parser.add_argument("--rounds", type=at_least(1), default=3)
+    parser.add_argument("--steps", type=int_at_least(1), default=5)
+    parser.add_argument("--rounds", type=int_at_least(1), default=3)
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--topology", help="a TPU slice, such as v5e:4x4")
     args = parser.parse_args()
@@ -212,14 +212,14 @@ def main() -> None:
             lines.append(f"| {case} | {name} | {temporary:,.0f} | {ratios} |")
             print(lines[-1], flush=True)
     head = [
-        title(load_before, f"jax {jax.__version__}"),
+        format_title(load_before, f"jax {jax.__version__}"),
         "",
-        f"`{command()}`",
+        f"`{format_command()}`",
         "",
         f"| configuration | way | temporaries, MiB | of those by hand | {unit} | of that by hand |",
         "|---|---|---|---|---|---|",
     ]
-    append("recompute.md", [*head, *lines])
+    append_section("recompute.md", [*head, *lines])
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ permissions and failures of a real bucket. None of them is tested on this page.
 """
 
 
-def run(tests: Sequence[str]) -> tuple[str, str]:
+def run_tests(tests: Sequence[str]) -> tuple[str, str]:
     """Run the tests of one row in their own process and return (verdict, figures).
 
     The figures are the sums of the properties that the tests record.
@@ -69,10 +69,10 @@ def run(tests: Sequence[str]) -> tuple[str, str]:
         cases = xml.etree.ElementTree.parse(report).getroot().findall(".//testcase")
     if done.returncode:
         print(done.stdout[-6000:], file=sys.stderr)
-    return judge(cases, seconds)
+    return summarize_cases(cases, seconds)
 
 
-def judge(cases: Sequence[xml.etree.ElementTree.Element], seconds: float) -> tuple[str, str]:
+def summarize_cases(cases: Sequence[xml.etree.ElementTree.Element], seconds: float) -> tuple[str, str]:
     """Return (verdict, figures) of the `testcase` elements of a JUnit report."""
     failed = [
         case.get("name", "")
@@ -94,7 +94,7 @@ def judge(cases: Sequence[xml.etree.ElementTree.Element], seconds: float) -> tup
     return ("shown" if passed else "**not run**"), "; ".join(parts)
 
 
-def line(number: int, verdict: str, figures: str, date: str) -> str:
+def format_line(number: int, verdict: str, figures: str, date: str) -> str:
     """Return the line of a row of the board."""
     fault, promise, tests = ROWS[number]
     files = dict.fromkeys(test.split("::")[0] for test in tests)
@@ -102,7 +102,7 @@ def line(number: int, verdict: str, figures: str, date: str) -> str:
     return f"| {number} | {fault} | {promise} | {verdict} | {figures} | {links} | {date} |"
 
 
-def kept() -> dict[int, str]:
+def read_lines() -> dict[int, str]:
     """Return {row: its line} of the existing board."""
     text = BOARD.read_text() if BOARD.exists() else ""
     return {
@@ -110,7 +110,7 @@ def kept() -> dict[int, str]:
     }
 
 
-def write(lines: Mapping[int, str]) -> None:
+def write_board(lines: Mapping[int, str]) -> None:
     """Write the board.
 
     Args:
@@ -143,19 +143,19 @@ def main() -> int:
         help="run only this row; may be repeated",
     )
     args = parser.parse_args()
-    lines, failed = kept(), False
+    lines, failed = read_lines(), False
     for number, (_, _, tests) in ROWS.items():
         if not tests:
-            lines[number] = line(number, "open", "", "")
+            lines[number] = format_line(number, "open", "", "")
         elif args.row is None or number in args.row:
-            verdict, figures = run(tests)
+            verdict, figures = run_tests(tests)
             failed |= verdict != "shown"
-            lines[number] = line(number, verdict, figures, f"{datetime.date.today():%Y-%m-%d}")
+            lines[number] = format_line(number, verdict, figures, f"{datetime.date.today():%Y-%m-%d}")
             print(f"row {number}: {verdict}: {figures}", flush=True)
-            write(lines)
+            write_board(lines)
         elif number not in lines:
-            lines[number] = line(number, "not run yet", "", "")
-    write(lines)
+            lines[number] = format_line(number, "not run yet", "", "")
+    write_board(lines)
     return 1 if failed else 0
 
 

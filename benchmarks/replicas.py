@@ -19,17 +19,17 @@ import jax
 import jax.numpy as jnp
 
 from pretrain.config import load
-from pretrain.distributed.replica_check import Replicas
+from pretrain.distributed.replica_check import ReplicaCheck
 from pretrain.distributed.sharding import make_mesh
 from pretrain.training.program import make_program
 
 
-def seconds(call: Callable[[], Any], times: int) -> tuple[float, Any]:
+def time_calls(function: Callable[[], Any], num_calls: int) -> tuple[float, Any]:
     """Return (median seconds of `num_calls` calls, last value) after one call, which compiles."""
-    durations, value = [], jax.block_until_ready(call())
-    for _ in range(times):
+    durations, value = [], jax.block_until_ready(function())
+    for _ in range(num_calls):
         start = time.perf_counter()
-        value = jax.block_until_ready(call())
+        value = jax.block_until_ready(function())
         durations.append(time.perf_counter() - start)
     return statistics.median(durations), value
 
@@ -46,23 +46,23 @@ def main() -> None:
     mesh = make_mesh(run.mesh)
     with jax.set_mesh(mesh):
         program = make_program(run, mesh)
-        replicas = Replicas(program.placed, mesh, 1)
+        replicas = ReplicaCheck(program.state_shardings, mesh, 1)
         batch = {
             key: jax.device_put(jnp.zeros(leaf.shape, leaf.dtype), leaf.sharding)
             for key, leaf in program.batch.items()
         }
         holder = [program.init()]
 
-        def step() -> Any:
-            holder[0], metrics = program.update(holder[0], batch)
+        def train_step() -> Any:
+            holder[0], metrics = program.train_step(holder[0], batch)
             return metrics
 
-        step_s, _ = seconds(step, args.steps)
-        check_s, _ = seconds(lambda: replicas.check(holder[0], 1), args.steps)
-    size = sum(leaf.size for leaf in jax.tree.leaves(program.abstract.params))
+        step_s, _ = time_calls(train_step, args.steps)
+        check_s, _ = time_calls(lambda: replicas.check(holder[0], 1), args.steps)
+    size = sum(leaf.size for leaf in jax.tree.leaves(program.abstract_state.params))
     print(
         f"{args.config}, {size:,} parameters on {mesh.size} {jax.devices()[0].platform} devices "
-        f"{dict(mesh.shape)}: {len(replicas.shared)} leaves compared"
+        f"{dict(mesh.shape)}: {len(replicas.shared_leaves)} leaves compared"
     )
     print(
         f"a step {step_s * 1e3:,.1f} ms, a check {check_s * 1e3:,.1f} ms: "

@@ -22,20 +22,20 @@ import time
 import numpy as np
 
 from benchmarks.harness import (
-    KEEP_PAGES,
+    MALLOC_ENVIRONMENT,
     ROOT,
-    append,
-    at_least,
-    command,
-    spread,
-    title,
-    told_plainly,
+    append_section,
+    int_at_least,
+    format_command,
+    format_spread,
+    format_title,
+    report_errors,
 )
 from data.store.reader import Store
 from pretrain.config import load
 
 
-def start(
+def time_start(
     config: str, store: pathlib.Path, cache: pathlib.Path, workdir: pathlib.Path
 ) -> tuple[float, float]:
     """Return (seconds to the first step's row, seconds to the end of the process)."""
@@ -49,7 +49,7 @@ def start(
         "evaluate.every=0",
     ]
     environment = (
-        os.environ | KEEP_PAGES | {"JAX_COMPILATION_CACHE_DIR": str(cache), "JAX_PLATFORMS": "cpu"}
+        os.environ | MALLOC_ENVIRONMENT | {"JAX_COMPILATION_CACHE_DIR": str(cache), "JAX_PLATFORMS": "cpu"}
     )
     rows, first, start_time = workdir / "metrics.jsonl", None, time.monotonic()
     with subprocess.Popen(
@@ -79,34 +79,34 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--store", type=pathlib.Path, default="runs/builtin")
     parser.add_argument("--config", default="bert_tiny")
-    parser.add_argument("--rounds", type=at_least(1), default=5)
+    parser.add_argument("--rounds", type=int_at_least(1), default=5)
     args = parser.parse_args()
     load_before, store = os.getloadavg()[0], args.store.resolve()
-    with told_plainly(parser):
+    with report_errors(parser):
         load(args.config, [f"data.store={store}"])
         Store.open(store)
     times: dict[str, list[tuple[float, float]]] = {"cold": [], "warm": []}
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        start(args.config, store, folder / "warm", folder / "fills")
+        time_start(args.config, store, folder / "warm", folder / "fills")
         for i in range(args.rounds):
-            times["cold"].append(start(args.config, store, folder / f"cold{i}", folder / f"a{i}"))
-            times["warm"].append(start(args.config, store, folder / "warm", folder / f"b{i}"))
+            times["cold"].append(time_start(args.config, store, folder / f"cold{i}", folder / f"a{i}"))
+            times["warm"].append(time_start(args.config, store, folder / "warm", folder / f"b{i}"))
     lines = ["| cache | to the first step, s | to the end, s |", "|---|---|---|"]
     lines += [
-        f"| {name} | {spread([first for first, _ in pairs], '.1f')} "
-        f"| {spread([end for _, end in pairs], '.1f')} |"
+        f"| {name} | {format_spread([first for first, _ in pairs], '.1f')} "
+        f"| {format_spread([end for _, end in pairs], '.1f')} |"
         for name, pairs in times.items()
     ]
     ratio = np.median([warm[0] / cold[0] for cold, warm in zip(*times.values(), strict=True)])
     note = (
-        f"`{command()}`: {args.config}; medians of {args.rounds} rounds and, in brackets, "
+        f"`{format_command()}`: {args.config}; medians of {args.rounds} rounds and, in brackets, "
         "the minimum and the maximum."
     )
-    append(
+    append_section(
         "startup.md",
         [
-            title(load_before),
+            format_title(load_before),
             "",
             note,
             "",

@@ -47,22 +47,22 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import (
-    KEEP_PAGES,
+    MALLOC_ENVIRONMENT,
     NO_CACHE,
     ROOT,
     Worker,
-    append,
-    at_least,
-    command,
-    intel_path,
-    interleaved,
-    peers_python,
+    append_section,
+    int_at_least,
+    format_command,
+    make_mkl_environment,
+    interleave_workers,
+    find_peers_python,
     some_of,
-    spread,
-    title,
-    told_plainly,
+    format_spread,
+    format_title,
+    report_errors,
 )  # fmt: skip
-from benchmarks.step_cases import DEVICES, batch_of
+from benchmarks.step_cases import DEVICES, make_batch
 
 # Relative tolerance of the losses before the first step. They differed by 2e-7 (float32) and 3e-5
 # (bfloat16) for bert_mini, t5_small and gpt2 on a CPU. With random weights the attention mask has
@@ -78,7 +78,7 @@ WAYS = {
 }
 
 
-def measure(
+def measure_case(
     name: str, compute: str, length: int, args: argparse.Namespace, folder: pathlib.Path
 ) -> dict[str, Any]:
     """Run all programs on one case.
@@ -105,7 +105,7 @@ def measure(
         "rows": rows[length == 512],
     }
     case |= {"folder": str(folder), "device": args.device}
-    arrays: dict[str, Any] = batch_of(family, length, case["rows"])
+    arrays: dict[str, Any] = make_batch(family, length, case["rows"])
     np.savez(folder / "batch.npz", **arrays)
     case = json.dumps(case)
     with contextlib.ExitStack() as stack:
@@ -113,19 +113,19 @@ def measure(
             "cloze": stack.enter_context(
                 Worker(
                     [sys.executable, "-m", "benchmarks.step_cloze", case],
-                    KEEP_PAGES | NO_CACHE | platform,
+                    MALLOC_ENVIRONMENT | NO_CACHE | platform,
                 )
             )
         }
-        ready = {"cloze": workers["cloze"].hear()}
+        ready = {"cloze": workers["cloze"].read_answer()}
         for way in args.ways:
-            environment = KEEP_PAGES | intel_path() | platform if WAYS[way] else platform
-            argv = [peers_python(), ROOT / "benchmarks" / "step_torch.py", case, way]
+            environment = MALLOC_ENVIRONMENT | make_mkl_environment() | platform if WAYS[way] else platform
+            argv = [find_peers_python(), ROOT / "benchmarks" / "step_torch.py", case, way]
             workers[way] = stack.enter_context(Worker(argv, environment))
-            ready[way] = workers[way].hear()
+            ready[way] = workers[way].read_answer()
         check_losses(name, compute, {program: ready[program]["loss"] for program in ready})
-        interleaved(workers, 1, steps=2)
-        answers = interleaved(workers, args.rounds, steps=args.steps)
+        interleave_workers(workers, 1, steps=2)
+        answers = interleave_workers(workers, args.rounds, steps=args.steps)
     ms = {
         way: 1000 * np.array([reply["seconds"] for reply in replies])
         for way, replies in answers.items()
@@ -152,7 +152,7 @@ def check_losses(name: str, compute: str, losses: Mapping[str, float]) -> None:
             )
 
 
-def times(facts: Mapping[str, Any], ways: Sequence[str]) -> dict[str, str]:
+def format_times(facts: Mapping[str, Any], ways: Sequence[str]) -> dict[str, str]:
     """Return {column: cell} of the time of a step.
 
     Args:
@@ -160,20 +160,20 @@ def times(facts: Mapping[str, Any], ways: Sequence[str]) -> dict[str, str]:
     """
     ms, ready = facts["ms"], facts["ready"]["cloze"]
     cells = {
-        "Cloze, ms": spread(ms["cloze"]),
+        "Cloze, ms": format_spread(ms["cloze"]),
         "of matmul": f"{ready['flops'] / ms['cloze'].min() / 1e6 / facts['rate']:.0%}",
     }
     for way in ways:
         cells |= {
-            f"{way}, ms": spread(ms[way]),
-            f"{way} / Cloze": spread(ms[way] / ms["cloze"], ".2f"),
+            f"{way}, ms": format_spread(ms[way]),
+            f"{way} / Cloze": format_spread(ms[way] / ms["cloze"], ".2f"),
         }
     return cells | {
         "to the first step, s": " / ".join(f"{facts['ready'][way]['compile']:.0f}" for way in ms)
     }
 
 
-def sizes(facts: Mapping[str, Any], ways: Sequence[str]) -> dict[str, str]:
+def format_sizes(facts: Mapping[str, Any], ways: Sequence[str]) -> dict[str, str]:
     """Return {column: cell} of the memory of a step.
 
     Args:
@@ -189,17 +189,17 @@ def sizes(facts: Mapping[str, Any], ways: Sequence[str]) -> dict[str, str]:
     }
 
 
-SHOWN = {"times": (times, sizes), "memory": (sizes,)}
+CELLS_BY_VIEW = {"times": (format_times, format_sizes), "memory": (format_sizes,)}
 
 
-def page(
+def append_page(
     args: argparse.Namespace, load: float, rows: Sequence[dict[str, str]], versions: Sequence[str]
 ) -> None:
     """Append a section with the completed rows to the result page."""
     num_cases = len(args.cases) * len(args.types)
     failed = f" It failed after {len(rows)} of {num_cases} rows." if len(rows) < num_cases else ""
     note = (
-        f"`{command()}`: {args.length} tokens a row; milliseconds a step: the median of "
+        f"`{format_command()}`: {args.length} tokens a row; milliseconds a step: the median of "
         f"{args.rounds} rounds of {args.steps} steps and, in brackets, the minimum and the "
         "maximum; ratios likewise, computed in each round. Cells with several figures are in the "
         "order of the programs. The peak is the whole process's; Cloze's includes the weights that "
@@ -211,32 +211,32 @@ def page(
         "|---" * len(rows[0]) + "|",
         *(f"| {' | '.join(cells.values())} |" for cells in rows),
     ]
-    append("step.md", [title(load, *dict.fromkeys(versions)), "", note, "", *lines])
+    append_section("step.md", [format_title(load, *dict.fromkeys(versions)), "", note, "", *lines])
 
 
-def asked() -> argparse.Namespace:
+def parse_arguments() -> argparse.Namespace:
     """Return the arguments of the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--device", choices=DEVICES, default="cpu")
     parser.add_argument("--cases", help="default: all cases of the device")
     parser.add_argument("--types", type=some_of(TOLERANCE), default=list(TOLERANCE))
     parser.add_argument("--length", type=int, choices=(128, 512), default=128)
-    parser.add_argument("--rounds", type=at_least(1), default=5)
+    parser.add_argument("--rounds", type=int_at_least(1), default=5)
     parser.add_argument(
         "--steps",
-        type=at_least(1),
+        type=int_at_least(1),
         default=3,
         help="steps of a program before the next program's turn",
     )
     parser.add_argument(
         "--show",
-        choices=SHOWN,
+        choices=CELLS_BY_VIEW,
         default="times",
         help="memory: omit the times, which mean nothing on a busy machine",
     )
     ways = f"of {','.join(WAYS)}; '' runs Cloze only"
     parser.add_argument(
-        "--ways", type=some_of(WAYS, least=0), default=["trainer", "tuned", "compiled"], help=ways
+        "--ways", type=some_of(WAYS, min_names=0), default=["trainer", "tuned", "compiled"], help=ways
     )
     args = parser.parse_args()
     cases, _ = DEVICES[args.device]
@@ -245,24 +245,24 @@ def asked() -> argparse.Namespace:
     except argparse.ArgumentTypeError as error:
         parser.error(f"argument --cases, on a {args.device}: {error}")
     if args.ways:
-        with told_plainly(parser):
-            peers_python()
+        with report_errors(parser):
+            find_peers_python()
     return args
 
 
 def main() -> None:
-    args = asked()
+    args = parse_arguments()
     load = os.getloadavg()[0]
     rows, versions = [], []
     try:
         with tempfile.TemporaryDirectory() as folder:
             for name in args.cases:
                 for compute in args.types:
-                    facts = measure(
+                    facts = measure_case(
                         name, compute, args.length, args, pathlib.Path(folder) / f"{name}_{compute}"
                     )
                     cells = {"model": name, "type": compute, "length": str(args.length)}
-                    for make_cells in SHOWN[args.show]:
+                    for make_cells in CELLS_BY_VIEW[args.show]:
                         cells |= make_cells(facts, args.ways)
                     rows.append(cells)
                     versions += [
@@ -273,7 +273,7 @@ def main() -> None:
                     print(" | ".join(cells.values()), file=sys.stderr, flush=True)
     finally:
         if rows:
-            page(args, load, rows, versions)
+            append_page(args, load, rows, versions)
 
 
 if __name__ == "__main__":

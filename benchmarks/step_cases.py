@@ -41,7 +41,7 @@ DEVICES = {
 }
 
 
-def batch_of(family: str, length: int, rows: int) -> dict[str, np.ndarray]:
+def make_batch(family: str, length: int, rows: int) -> dict[str, np.ndarray]:
     """Return a batch of random ids without padding, by the batch spec of the family's objective.
 
     Args:

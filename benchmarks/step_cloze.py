@@ -9,14 +9,14 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.harness import answer, forget, memory
+from benchmarks.harness import answer_messages, reset_peak_memory, measure_peak_memory
 
 if TYPE_CHECKING:
     from pretrain.config import Run
     from pretrain.training.program import Program
 
 
-def configured(case: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> Run:
+def make_config(case: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> Run:
     """Return the configuration of a case.
 
     Args:
@@ -53,7 +53,7 @@ def configured(case: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -
     )
 
 
-def serve() -> dict[str, Any]:
+def serve_requests() -> dict[str, Any]:
     """Write the weights for the other programs and return the first answer and the step function.
 
     The step function runs `steps` steps and returns their median seconds, peak memory and loss.
@@ -70,49 +70,49 @@ def serve() -> dict[str, Any]:
     folder = pathlib.Path(case["folder"])
     with np.load(folder / "batch.npz") as file:
         batch = dict(file)
-    run = configured(case, {key: value.shape for key, value in batch.items()})
+    run = make_config(case, {key: value.shape for key, value in batch.items()})
     device = jax.devices()[0]
     mesh = make_mesh(Mesh(1), [device])
     program = make_program(run, mesh)
     state = program.init()
-    save_as_theirs(run.model, jax.device_get(state.params), folder)
+    save_for_transformers(run.model, jax.device_get(state.params), folder)
     batch = jax.device_put(
         batch, jax.tree.map(lambda leaf: leaf.sharding, {key: program.batch[key] for key in batch})
     )
     loss = compute_loss(program, state.params, batch, case["compute"])
 
     start = time.perf_counter()
-    state, metrics = program.update(state, batch)
+    state, metrics = program.train_step(state, batch)
     jax.block_until_ready(metrics)
     compile_seconds = time.perf_counter() - start
 
-    def step(steps: int) -> dict[str, float]:
+    def train_steps(steps: int) -> dict[str, float]:
         nonlocal state
         times = []
         for _ in range(steps):
             start = time.perf_counter()
-            state, metrics = program.update(state, batch)
+            state, metrics = program.train_step(state, batch)
             jax.block_until_ready((state, metrics))
             times.append(time.perf_counter() - start)
-        peak_mib = held(device)
+        peak_mib = measure_peak_memory(device)
         return {
             "seconds": float(np.median(times)),
             "memory": peak_mib,
             "loss": float(metrics["loss"]),
-            "rate": rate(device, case["compute"]) / 1e9,
+            "rate": get_peak_flops(device, case["compute"]) / 1e9,
         }
 
     ready = {
         "loss": loss,
         "compile": compile_seconds,
         "versions": [f"JAX {jax.__version__}"],
-        "flops": flops.of_step(run),
+        "flops": flops.count_step_flops(run),
         "hardware": [] if device.platform == "cpu" else [device.device_kind],
-        "memory": held(device),
+        "memory": measure_peak_memory(device),
     }
     if device.platform == "cpu":
-        forget()
-    return {"ready": ready | {"rate": rate(device, case["compute"]) / 1e9}, "step": step}
+        reset_peak_memory()
+    return {"ready": ready | {"rate": get_peak_flops(device, case["compute"]) / 1e9}, "step": train_steps}
 
 
 def compute_loss(program: Program, params: Any, batch: Any, compute_dtype: str) -> float:
@@ -120,12 +120,12 @@ def compute_loss(program: Program, params: Any, batch: Any, compute_dtype: str) 
     from pretrain.training.losses import LossOptions
 
     loss, options = program.loss, LossOptions(compute_dtype=compute_dtype)
-    sums = loss.sums(program.model, params, batch, options=options)
-    totals = loss.totals(batch)
-    return float(loss.value({name: sums[name] / totals[name] for name in loss.loss_terms}))
+    sums = loss.sum_batch(program.model, params, batch, options=options)
+    totals = loss.sum_weights(batch)
+    return float(loss.compute_loss({name: sums[name] / totals[name] for name in loss.loss_terms}))
 
 
-def save_as_theirs(model: Any, params: Any, folder: pathlib.Path) -> None:
+def save_for_transformers(model: Any, params: Any, folder: pathlib.Path) -> None:
     """Write config.json and model.safetensors in the format of transformers.
 
     Args:
@@ -133,9 +133,9 @@ def save_as_theirs(model: Any, params: Any, folder: pathlib.Path) -> None:
     """
     from safetensors.numpy import save_file
 
-    from pretrain.convert.read_write import converter_of
+    from pretrain.convert.read_write import find_converter
 
-    converter = converter_of(model)
+    converter = find_converter(model)
     ids = dict(pad=0, unk=1, cls=2, sep=3, mask=4, bos=2, eos=1, end=1)
     config = converter.hf_config(model, type("Vocabulary", (), ids))
     (folder / "config.json").write_text(json.dumps(config))
@@ -143,14 +143,14 @@ def save_as_theirs(model: Any, params: Any, folder: pathlib.Path) -> None:
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def held(device: Any) -> float:
+def measure_peak_memory(device: Any) -> float:
     """Return the peak memory in MiB of this process (on a CPU) or of the device."""
     if device.platform == "cpu":
-        return memory()
+        return measure_peak_memory()
     return device.memory_stats()["peak_bytes_in_use"] / 2**20
 
 
-def rate(device: Any, compute: str) -> float:
+def get_peak_flops(device: Any, compute: str) -> float:
     """Return the peak FLOP/s: a CPU's measured rate of float32 matmuls, a GPU's published rate.
 
     Raises:
@@ -159,8 +159,8 @@ def rate(device: Any, compute: str) -> float:
     from pretrain.training import flops
 
     if device.platform == "cpu":
-        return flops.measured("float32", seconds=0.1)
-    if not (peak := flops.peak(device, compute)):
+        return flops.measure_matmul_rate("float32", seconds=0.1)
+    if not (peak := flops.get_peak_flops(device, compute)):
         raise RuntimeError(
             f"pretrain/training/accelerators.py has no FLOP/s of {device.device_kind}: add a row"
         )
@@ -168,4 +168,4 @@ def rate(device: Any, compute: str) -> float:
 
 
 if __name__ == "__main__":
-    answer(serve)
+    answer_messages(serve_requests)

@@ -28,21 +28,21 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import (
-    KEEP_PAGES,
+    MALLOC_ENVIRONMENT,
     NO_CACHE,
     Worker,
-    answer,
-    append,
-    at_least,
-    command,
+    answer_messages,
+    append_section,
+    int_at_least,
+    format_command,
     some_of,
-    title,
+    format_title,
 )
 from benchmarks.step import TOLERANCE
-from benchmarks.step_cases import CASES, batch_of
+from benchmarks.step_cases import CASES, make_batch
 
 # kind -> pattern of the names of its operations; the first match counts.
-KINDS = {
+KIND_PATTERNS = {
     "optimizer, clipping": re.compile(r"^jit\(step\)/(?!.*jvp)"),
     "attention: scores and sums": re.compile(r"b\w+,b\w+->b\w+\)?/(dot_general|transpose)$"),
     "words: product": re.compile(r"words\.attend.*dot_general$"),
@@ -59,24 +59,24 @@ KINDS = {
 }
 COPIES, OTHER = "copies between them", "other"
 # Their time is that of the operations inside them.
-WRAPPERS = ("while", "call", "conditional")
+WRAPPER_OPCODES = ("while", "call", "conditional")
 
 
-def kind_of(instruction: str, name: str) -> str | None:
+def classify_operation(instruction: str, name: str) -> str | None:
     """Return the kind of an instruction; None if it only contains others.
 
     Args:
       instruction: its name in the compiled program.
       name: the name of the operation that it comes from, or "".
     """
-    if instruction.startswith(WRAPPERS):
+    if instruction.startswith(WRAPPER_OPCODES):
         return None
     if not name:
         return COPIES if "copy" in instruction or "transpose" in instruction else OTHER
-    return next((kind for kind, pattern in KINDS.items() if pattern.search(name)), OTHER)
+    return next((kind for kind, pattern in KIND_PATTERNS.items() if pattern.search(name)), OTHER)
 
 
-def operations(text: str) -> dict[str, str]:
+def parse_operations(text: str) -> dict[str, str]:
     """Return {instruction: name of its operation, or ""} of a compiled program's text."""
     names = {}
     for line in text.splitlines():
@@ -86,7 +86,7 @@ def operations(text: str) -> dict[str, str]:
     return names
 
 
-def traced(folder: str) -> Mapping[str, float]:
+def read_trace(folder: str) -> Mapping[str, float]:
     """Return {instruction: seconds} of all events in a trace."""
     from jax.profiler import ProfileData
 
@@ -99,7 +99,7 @@ def traced(folder: str) -> Mapping[str, float]:
     return times
 
 
-def serve() -> dict[str, Any]:
+def serve_requests() -> dict[str, Any]:
     """Return the first answer of a case and the step function.
 
     The step function returns the seconds of a step without a trace and {kind: seconds} with one.
@@ -107,60 +107,60 @@ def serve() -> dict[str, Any]:
     case = json.loads(sys.argv[2])
     import jax
 
-    from benchmarks.step_cloze import configured
+    from benchmarks.step_cloze import make_config
     from pretrain.config import Mesh
     from pretrain.distributed.sharding import make_mesh
     from pretrain.training import flops
     from pretrain.training.program import make_program
 
-    batch = batch_of(case["family"], case["length"], case["rows"])
-    run = configured(case, {key: value.shape for key, value in batch.items()})
+    batch = make_batch(case["family"], case["length"], case["rows"])
+    run = make_config(case, {key: value.shape for key, value in batch.items()})
     program = make_program(run, make_mesh(Mesh(1), jax.devices()[:1]))
     state, batch = program.init(), jax.device_put(batch)
-    names = operations(program.update.lower(state, batch).compile().as_text())
+    names = parse_operations(program.train_step.lower(state, batch).compile().as_text())
 
-    def step() -> float:
+    def time_step() -> float:
         nonlocal state
         start = time.perf_counter()
-        state, metrics = program.update(state, batch)
+        state, metrics = program.train_step(state, batch)
         jax.block_until_ready((state, metrics))
         return time.perf_counter() - start
 
     def run_steps(steps: int) -> dict[str, Any]:
-        step()
-        times = [step() for _ in range(steps)]
+        time_step()
+        times = [time_step() for _ in range(steps)]
         with tempfile.TemporaryDirectory() as folder:
             with jax.profiler.trace(folder):
                 for _ in range(steps):
-                    step()
+                    time_step()
             kinds: dict[str, float] = collections.defaultdict(float)
-            for instruction, seconds in traced(folder).items():
-                if instruction in names and (kind := kind_of(instruction, names[instruction])):
+            for instruction, seconds in read_trace(folder).items():
+                if instruction in names and (kind := classify_operation(instruction, names[instruction])):
                     kinds[kind] += seconds / steps
         return {"seconds": float(np.median(times)), "kinds": kinds}
 
     ready = {
-        "flops": flops.of_step(run),
-        "rate": flops.measured("float32"),
+        "flops": flops.count_step_flops(run),
+        "rate": flops.measure_matmul_rate("float32"),
         "versions": [f"JAX {jax.__version__}"],
     }
     return {"ready": ready, "step": run_steps}
 
 
-def line(name: str, compute: str, ready: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+def format_row(name: str, compute: str, ready: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
     """Return a row of the table: the step, the floor's share, and the share of each kind.
 
     Args:
       ready: first answer of the worker.
       answer: answer of its step function.
     """
-    whole = sum(found["kinds"].values())
-    shares = [found["kinds"].get(kind, 0) / whole for kind in (*KINDS, COPIES, OTHER)]
+    whole = sum(answer["kinds"].values())
+    shares = [answer["kinds"].get(kind, 0) / whole for kind in (*KIND_PATTERNS, COPIES, OTHER)]
     cells = [
         name,
         compute,
-        f"{1000 * found['seconds']:,.0f}",
-        f"{ready['flops'] / ready['rate'] / found['seconds']:.0%}",
+        f"{1000 * answer['seconds']:,.0f}",
+        f"{ready['flops'] / ready['rate'] / answer['seconds']:.0%}",
     ]
     return f"| {' | '.join([*cells, *(f'{share:.1%}' for share in shares)])} |"
 
@@ -170,11 +170,11 @@ def main() -> None:
     parser.add_argument("--cases", type=some_of(CASES), default=list(CASES))
     parser.add_argument("--types", type=some_of(TOLERANCE), default=list(TOLERANCE))
     parser.add_argument("--length", type=int, choices=(128, 512), default=128)
-    parser.add_argument("--steps", type=at_least(1), default=4)
+    parser.add_argument("--steps", type=int_at_least(1), default=4)
     args = parser.parse_args()
     load, lines = os.getloadavg()[0], []
     environment = (
-        KEEP_PAGES
+        MALLOC_ENVIRONMENT
         | NO_CACHE
         | {
             "XLA_FLAGS": "--xla_cpu_enable_xprof_traceme=true",
@@ -195,18 +195,18 @@ def main() -> None:
                 [sys.executable, "-m", "benchmarks.step_profile", "--serve", json.dumps(case)],
                 environment,
             ) as worker:
-                ready = worker.hear()
-                lines.append(line(name, compute, ready, worker.ask(steps=args.steps)))
+                ready = worker.read_answer()
+                lines.append(format_row(name, compute, ready, worker.ask_worker(steps=args.steps)))
             print(lines[-1], file=sys.stderr, flush=True)
-    columns = ["model", "type", "ms", "floor", *KINDS, COPIES, OTHER]
+    columns = ["model", "type", "ms", "floor", *KIND_PATTERNS, COPIES, OTHER]
     note = (
-        f"`{command()}`: {args.length} tokens a row, {args.steps} steps without a trace "
+        f"`{format_command()}`: {args.length} tokens a row, {args.steps} steps without a trace "
         "and as many with one."
     )
-    append(
+    append_section(
         "step_profile.md",
         [
-            title(load, *ready["versions"]),
+            format_title(load, *ready["versions"]),
             "",
             note,
             "",
@@ -219,6 +219,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--serve"]:
-        answer(serve)
+        answer_messages(serve_requests)
     else:
         main()

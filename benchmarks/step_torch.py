@@ -26,16 +26,16 @@ import numpy as np
 import torch
 import transformers
 
-from benchmarks.harness import answer, forget, memory
+from benchmarks.harness import answer_messages, reset_peak_memory, measure_peak_memory
 
 WAYS = ("trainer", "trainer_compiled", "tuned", "compiled")
-KINDS = {"bert": "BertForMaskedLM", "t5": "T5ForConditionalGeneration", "gpt2": "GPT2LMHeadModel"}
+MODEL_CLASSES = {"bert": "BertForMaskedLM", "t5": "T5ForConditionalGeneration", "gpt2": "GPT2LMHeadModel"}
 
 
 Step = Callable[[int], dict[str, float]]
 
 
-def features(family: str, batch: Mapping[str, np.ndarray], device: str) -> dict[str, torch.Tensor]:
+def make_inputs(family: str, batch: Mapping[str, np.ndarray], device: str) -> dict[str, torch.Tensor]:
     """Return the batch as input of the models of transformers, with the label -100 where unscored.
 
     On a GPU the mask of a batch without padding is omitted: the result is the same, and fused
@@ -67,37 +67,37 @@ def features(family: str, batch: Mapping[str, np.ndarray], device: str) -> dict[
     return inputs | {"input_ids": torch.tensor(ids), "labels": torch.tensor(labels)}
 
 
-def wait(device: str) -> None:
+def wait_for_device(device: str) -> None:
     """Wait until a device has finished its work."""
     if device == "cuda":
         torch.cuda.synchronize()
 
 
-def held(device: str) -> float:
+def measure_peak_memory(device: str) -> float:
     """Return the peak memory of a device in MiB since the last `reset_peak_memory`."""
-    return torch.cuda.max_memory_allocated() / 2**20 if device == "cuda" else memory()
+    return torch.cuda.max_memory_allocated() / 2**20 if device == "cuda" else measure_peak_memory()
 
 
-def begin_anew(device: str) -> float:
+def reset_peak_memory(device: str) -> float:
     """Return the peak memory in MiB and reset it."""
     if device == "cpu":
-        return forget()
-    peak_mib = held(device)
+        return reset_peak_memory()
+    peak_mib = measure_peak_memory(device)
     torch.cuda.reset_peak_memory_stats()
     return peak_mib
 
 
-def own_loss(model: Any) -> Callable[[dict[str, torch.Tensor]], torch.Tensor]:
+def make_model_loss(model: Any) -> Callable[[dict[str, torch.Tensor]], torch.Tensor]:
     """Return the model's own loss, a function of its inputs."""
     return lambda inputs: model(**inputs).loss
 
 
-def objective(
+def make_tuned_loss(
     family: str, model: Any, batch: Mapping[str, np.ndarray], device: str
 ) -> Callable[[dict[str, torch.Tensor]], torch.Tensor]:
     """Return a loss, a function of the model's inputs; BERT's has masked positions only."""
     if family != "bert":
-        return own_loss(model)
+        return make_model_loss(model)
     flat_positions = torch.tensor(
         (
             np.arange(len(batch["token_ids"]))[:, None] * batch["token_ids"].shape[1]
@@ -108,36 +108,36 @@ def objective(
     ).to(device)
     targets = torch.tensor(batch["labels"].ravel().astype(np.int64)).to(device)
 
-    def loss(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+    def compute_loss(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
         states = model.bert(
             input_ids=inputs["input_ids"], attention_mask=inputs.get("attention_mask")
         )[0]
         scores = model.cls(states.reshape(-1, states.shape[-1])[flat_positions])
         return torch.nn.functional.cross_entropy(scores.float(), targets)
 
-    return loss
+    return compute_loss
 
 
-def first_loss(
+def compute_first_loss(
     model: Any,
-    loss_of: Callable[[dict[str, torch.Tensor]], torch.Tensor],
+    compute_loss: Callable[[dict[str, torch.Tensor]], torch.Tensor],
     inputs: dict[str, torch.Tensor],
-    low: bool,
+    use_bfloat16: bool,
     device: str,
 ) -> float:
     """Return the loss without dropout in the step's dtype."""
     model.eval()
-    with torch.no_grad(), torch.autocast(device, torch.bfloat16, enabled=low):
-        loss = loss_of(inputs).item()
+    with torch.no_grad(), torch.autocast(device, torch.bfloat16, enabled=use_bfloat16):
+        loss = compute_loss(inputs).item()
     model.train()
     return loss
 
 
-def by_hand(
+def make_tuned_step(
     model: Any,
-    loss_of: Callable[[dict[str, torch.Tensor]], torch.Tensor],
+    compute_loss: Callable[[dict[str, torch.Tensor]], torch.Tensor],
     inputs: dict[str, torch.Tensor],
-    low: bool,
+    use_bfloat16: bool,
     device: str,
 ) -> tuple[Step, float]:
     """Return the step function of a hand-written loop, and the seconds of its first step.
@@ -147,35 +147,35 @@ def by_hand(
     """
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-8, weight_decay=0.01, fused=True)
 
-    def one() -> torch.Tensor:
+    def train_step() -> torch.Tensor:
         optimizer.zero_grad(set_to_none=True)
-        with torch.autocast(device, torch.bfloat16, enabled=low):
-            loss = loss_of(inputs)
+        with torch.autocast(device, torch.bfloat16, enabled=use_bfloat16):
+            loss = compute_loss(inputs)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         return loss
 
-    def step(steps: int) -> dict[str, float]:
+    def train_steps(steps: int) -> dict[str, float]:
         times = []
         for _ in range(steps):
             start = time.perf_counter()
-            loss = one()
-            wait(device)
+            loss = train_step()
+            wait_for_device(device)
             times.append(time.perf_counter() - start)
-        return {"seconds": float(np.median(times)), "memory": held(device), "loss": loss.item()}
+        return {"seconds": float(np.median(times)), "memory": measure_peak_memory(device), "loss": loss.item()}
 
     start = time.perf_counter()
-    one()
-    wait(device)
-    return step, time.perf_counter() - start
+    train_step()
+    wait_for_device(device)
+    return train_steps, time.perf_counter() - start
 
 
-def by_trainer(
+def make_trainer_step(
     case: Mapping[str, Any],
     model: Any,
     inputs: dict[str, torch.Tensor],
-    low: bool,
+    use_bfloat16: bool,
     compiled: bool,
     device: str,
 ) -> tuple[Step, float]:
@@ -185,7 +185,7 @@ def by_trainer(
     """
     go, done = queue.Queue(), queue.Queue()
 
-    class Turns(transformers.TrainerCallback):
+    class StepTimer(transformers.TrainerCallback):
         remaining = 0  # steps of this turn
         start = 0.0
 
@@ -194,7 +194,7 @@ def by_trainer(
                 self.remaining, self.start = go.get(), time.perf_counter()
 
         def on_step_end(self, *_: Any, **__: Any) -> None:
-            wait(device)
+            wait_for_device(device)
             end = time.perf_counter()
             done.put(end - self.start)
             self.remaining, self.start = self.remaining - 1, end
@@ -202,39 +202,39 @@ def by_trainer(
     rows = [{name: value[i] for name, value in inputs.items()} for i in range(case["rows"])] * 1000
     arguments = transformers.TrainingArguments(
         output_dir=case["folder"] + "/trainer", per_device_train_batch_size=case["rows"],
-        max_steps=1_000_000, bf16=low, use_cpu=device == "cpu", learning_rate=1e-8,
+        max_steps=1_000_000, bf16=use_bfloat16, use_cpu=device == "cpu", learning_rate=1e-8,
         weight_decay=0.01, report_to=[], save_strategy="no", logging_strategy="no",
         disable_tqdm=True, seed=0, torch_compile=compiled,
     )  # fmt: skip
     trainer = transformers.Trainer(
-        model=model, args=arguments, train_dataset=rows, callbacks=[Turns()]
+        model=model, args=arguments, train_dataset=rows, callbacks=[StepTimer()]
     )
 
-    def train() -> None:
+    def run_trainer() -> None:
         try:
             trainer.train()
         except Exception as error:  # next_time() raises it in the main thread
             done.put(error)
 
-    threading.Thread(target=train, daemon=True).start()
+    threading.Thread(target=run_trainer, daemon=True).start()
 
-    def next_time() -> float:
+    def wait_for_step() -> float:
         if isinstance(seconds := done.get(), Exception):
             raise seconds
         return seconds
 
-    def step(steps: int) -> dict[str, float]:
+    def train_steps(steps: int) -> dict[str, float]:
         go.put(steps)
         return {
-            "seconds": float(np.median([next_time() for _ in range(steps)])),
-            "memory": held(device),
+            "seconds": float(np.median([wait_for_step() for _ in range(steps)])),
+            "memory": measure_peak_memory(device),
         }
 
-    first = step(1)["seconds"]
-    return step, first
+    first = train_steps(1)["seconds"]
+    return train_steps, first
 
 
-def serve() -> dict[str, Any]:
+def serve_requests() -> dict[str, Any]:
     """Return the first answer and the step function of the program that the command line names."""
     case, way = json.loads(sys.argv[1]), sys.argv[2]
     if way not in WAYS:
@@ -244,21 +244,21 @@ def serve() -> dict[str, Any]:
     torch.manual_seed(0)
     with np.load(pathlib.Path(case["folder"]) / "batch.npz") as file:
         batch = dict(file)
-    model = getattr(transformers, KINDS[case["family"]]).from_pretrained(case["folder"]).to(device)
+    model = getattr(transformers, MODEL_CLASSES[case["family"]]).from_pretrained(case["folder"]).to(device)
     inputs = {
-        name: value.to(device) for name, value in features(case["family"], batch, device).items()
+        name: value.to(device) for name, value in make_inputs(case["family"], batch, device).items()
     }
     low = case["compute"] == "bfloat16"
     trainer, compiled = way.startswith("trainer"), way.endswith("compiled")
-    loss_of = own_loss(model) if trainer else objective(case["family"], model, batch, device)
-    loss = first_loss(model, loss_of, inputs, low, device)
+    loss_of = make_model_loss(model) if trainer else make_tuned_loss(case["family"], model, batch, device)
+    loss = compute_first_loss(model, loss_of, inputs, low, device)
     if trainer:
         rows = {
             name: value.cpu() for name, value in inputs.items()
         }  # the Trainer moves them itself
-        step, first = by_trainer(case, model, rows, low, compiled, device)
+        step, first = make_trainer_step(case, model, rows, low, compiled, device)
     else:
-        step, first = by_hand(
+        step, first = make_tuned_step(
             model, torch.compile(loss_of) if compiled else loss_of, inputs, low, device
         )
     versions = [f"PyTorch {torch.__version__}", f"transformers {transformers.__version__}"]
@@ -268,12 +268,12 @@ def serve() -> dict[str, Any]:
             "compile": first,
             "versions": versions,
             "hardware": [],
-            "memory": begin_anew(device),
+            "memory": reset_peak_memory(device),
         },
         "step": step,
     }
 
 
 if __name__ == "__main__":
-    answer(serve)
+    answer_messages(serve_requests)
     os._exit(0)  # the thread of the Trainer still waits for its turn

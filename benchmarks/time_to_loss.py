@@ -30,22 +30,22 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import (
-    KEEP_PAGES,
+    MALLOC_ENVIRONMENT,
     ROOT,
-    append,
-    at_least,
-    command,
+    append_section,
+    int_at_least,
+    format_command,
     duration,
-    peers_python,
+    find_peers_python,
     some_of,
-    title,
-    told_plainly,
+    format_title,
+    report_errors,
 )
-from benchmarks.program_turns import Score, Turn
+from benchmarks.program_turns import HeldoutLoss, ProgramTurn
 from data.pipeline import Stream
 from data.store.reader import Store
 from pretrain.config import load
-from pretrain.convert.read_write import converter_of
+from pretrain.convert.read_write import find_converter
 
 # The losses of the table's rows; the loss of unigram frequencies is 6.6.
 LOSSES = [6.5 - 0.25 * i for i in range(11)]
@@ -59,8 +59,8 @@ WAYS = {
 RATIOS = [("trainer", "cloze"), ("trainer_bf16", "cloze_bf16"), ("trainer", "cloze_bf16")]
 
 
-def material(
-    folder: pathlib.Path, store_path: str | os.PathLike[str], words: Sequence[str]
+def write_inputs(
+    folder: pathlib.Path, store_path: str | os.PathLike[str], overrides: Sequence[str]
 ) -> None:
     """Write the peer's inputs to a folder.
 
@@ -70,10 +70,10 @@ def material(
     Args:
       overrides: of the configuration.
     """
-    run = load("bert_mini", list(words))
+    run = load("bert_mini", list(overrides))
     store = Store.open(store_path)
     batches: Any = list(
-        Stream(store, run.data, split="heldout", seed=run.train.seed).evaluation_batches()
+        Stream(store, run.data, split="heldout", seed=run.train.seed).iterate_evaluation_batches()
     )
     arrays: dict[str, Any] = {
         key: np.concatenate([batch[key] for batch in batches]) for key in batches[0]
@@ -83,7 +83,7 @@ def material(
         folder / "ids.npy",
         np.asarray(Stream(store, run.data, split="train", seed=run.train.seed).split.tokens),
     )
-    settings = converter_of(run.model).hf_config(run.model, store.vocabulary)
+    settings = find_converter(run.model).hf_config(run.model, store.vocabulary)
     settings |= {name: getattr(store.vocabulary, name) for name in ("cls", "sep", "mask")}
     optimizer: Any = run.optimizer
     objective: Any = run.data.objective
@@ -102,33 +102,33 @@ def material(
     (folder / "settings.json").write_text(json.dumps(settings))
 
 
-def reached(told: Sequence[Score], loss: float) -> tuple[float, int] | None:
+def find_first(scores: Sequence[HeldoutLoss], loss: float) -> tuple[float, int] | None:
     """Return (own seconds, step) at which a loss was first reached, or None."""
-    return next(((now, step) for now, step, value in told if value <= loss), None)
+    return next(((now, step) for now, step, value in scores if value <= loss), None)
 
 
-def ratios(told: Mapping[str, Sequence[Score]]) -> list[tuple[str, str]]:
+def list_ratios(scores_by_program: Mapping[str, Sequence[HeldoutLoss]]) -> list[tuple[str, str]]:
     """Return the pairs of RATIOS of which both programs ran."""
-    return [pair for pair in RATIOS if told.keys() >= set(pair)]
+    return [pair for pair in RATIOS if scores_by_program.keys() >= set(pair)]
 
 
-def columns(told: Mapping[str, Sequence[Score]]) -> list[str]:
+def format_columns(scores_by_program: Mapping[str, Sequence[HeldoutLoss]]) -> list[str]:
     """Return the header of the table."""
     return [
         "held-out loss",
-        *(f"{name}, s (step)" for name in told),
-        *(f"{theirs} / {ours}" for theirs, ours in ratios(told)),
+        *(f"{name}, s (step)" for name in scores_by_program),
+        *(f"{theirs} / {ours}" for theirs, ours in list_ratios(scores_by_program)),
     ]
 
 
-def table(told: Mapping[str, Sequence[Score]], losses: Sequence[float]) -> Iterator[str]:
+def format_rows(scores_by_program: Mapping[str, Sequence[HeldoutLoss]], losses: Sequence[float]) -> Iterator[str]:
     """Yield a row for each loss that any program has reached.
 
     Args:
-      scores: {program: its losses}.
+      scores_by_program: {program: its losses}.
     """
     for loss in losses:
-        firsts = {name: reached(scores, loss) for name, scores in told.items()}
+        firsts = {name: find_first(scores, loss) for name, scores in scores_by_program.items()}
         if not any(firsts.values()):
             continue
         cells = [
@@ -138,14 +138,14 @@ def table(told: Mapping[str, Sequence[Score]], losses: Sequence[float]) -> Itera
                 for first in firsts.values()
             ),
         ]
-        pairs = [(firsts[theirs], firsts[ours]) for theirs, ours in ratios(told)]
+        pairs = [(firsts[theirs], firsts[ours]) for theirs, ours in list_ratios(scores_by_program)]
         cells += [
             f"{theirs[0] / ours[0]:.2f}" if theirs and ours else "-" for theirs, ours in pairs
         ]
         yield f"| {' | '.join(cells)} |"
 
 
-def begin(way: str, folder: pathlib.Path, words: Sequence[str], every: int) -> Turn:
+def start_program(way: str, folder: pathlib.Path, overrides: Sequence[str], every: int) -> ProgramTurn:
     """Start a program.
 
     Args:
@@ -156,14 +156,14 @@ def begin(way: str, folder: pathlib.Path, words: Sequence[str], every: int) -> T
     log = folder / f"{way}.log"
     if not is_cloze:
         peer = [
-            peers_python(),
+            find_peers_python(),
             ROOT / "benchmarks" / "time_to_loss_torch.py",
             folder,
             str(every),
             folder / f"{way}.jsonl",
             *more,
         ]
-        return Turn(peer, folder / f"{way}.jsonl", "heldout_loss", {}, log)
+        return ProgramTurn(peer, folder / f"{way}.jsonl", "heldout_loss", {}, log)
     ours = [
         sys.executable,
         "-m",
@@ -172,21 +172,21 @@ def begin(way: str, folder: pathlib.Path, words: Sequence[str], every: int) -> T
         "bert_mini",
         "--workdir",
         folder / way,
-        *words,
+        *overrides,
         *more,
     ]
     fresh = {"JAX_COMPILATION_CACHE_DIR": str(folder / f"{way}_cache"), "JAX_PLATFORMS": "cpu"}
-    return Turn(ours, folder / way / "metrics.jsonl", "heldout_loss", KEEP_PAGES | fresh, log)
+    return ProgramTurn(ours, folder / way / "metrics.jsonl", "heldout_loss", MALLOC_ENVIRONMENT | fresh, log)
 
 
 def take_turns(
-    args: argparse.Namespace, folder: pathlib.Path, words: Sequence[str]
-) -> dict[str, list[Score]]:
+    args: argparse.Namespace, folder: pathlib.Path, overrides: Sequence[str]
+) -> dict[str, list[HeldoutLoss]]:
     """Run the programs in turns until the limit and return {program: its losses}."""
     turns = {}
     try:
         for way in args.ways:
-            turns[way] = begin(way, folder, words, args.every)
+            turns[way] = start_program(way, folder, overrides, args.every)
         running = dict(turns)
         while running:
             for name, turn in list(running.items()):
@@ -204,7 +204,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--store", type=pathlib.Path, default="runs/books")
     parser.add_argument("--limit", type=duration, default=600)
-    parser.add_argument("--every", type=at_least(1), default=100)
+    parser.add_argument("--every", type=int_at_least(1), default=100)
     parser.add_argument("--slice", type=duration, default=15)
     parser.add_argument(
         "--ways", type=some_of(WAYS), default=list(WAYS), help=f"of {','.join(WAYS)}"
@@ -223,10 +223,10 @@ def main() -> None:
     ]
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        with told_plainly(parser):
-            material(folder, args.store, overrides)
+        with report_errors(parser):
+            write_inputs(folder, args.store, overrides)
             if not all(WAYS[way][0] for way in args.ways):
-                peers_python()
+                find_peers_python()
         scores = take_turns(args, folder, overrides)
     last = ", ".join(
         f"{name} {now:.0f} s, step {step}, {loss:.3f}"
@@ -234,21 +234,21 @@ def main() -> None:
         for now, step, loss in program_scores[-1:]
     )
     note = (
-        f"`{command()}`: seconds of each program's own clock, at most {args.limit:g}, from its "
+        f"`{format_command()}`: seconds of each program's own clock, at most {args.limit:g}, from its "
         "start to the first held-out loss at or below the first column, and the step; scored every "
         f"{args.every} steps. The last scores: {last}."
     )
-    head = columns(scores)
-    append(
+    head = format_columns(scores)
+    append_section(
         "time_to_loss.md",
         [
-            title(load_before),
+            format_title(load_before),
             "",
             note,
             "",
             f"| {' | '.join(head)} |",
             "|---" * len(head) + "|",
-            *table(scores, LOSSES),
+            *format_rows(scores, LOSSES),
         ],
     )
 

@@ -20,10 +20,10 @@ import numpy as np
 import torch
 import transformers
 
-from benchmarks.ready_ids import Ready
+from benchmarks.ready_ids import ReadyIdsTokenizer
 
 
-class Rows(torch.utils.data.Dataset):
+class TokenRows(torch.utils.data.Dataset):
     """Rows "[CLS] text [SEP]" of one length, taken from the concatenated text."""
 
     def __init__(self, ids: np.ndarray, length: int, settings: Mapping[str, Any]) -> None:
@@ -44,19 +44,19 @@ class Rows(torch.utils.data.Dataset):
 
 
 # Keys of settings.json that are not fields of transformers.BertConfig.
-OWN = {
+OWN_KEYS = {
     *("cls", "sep", "mask", "arguments", "rate", "length_of_rows"),
     *("transformers_version", "architectures", "model_type"),
 }
 
 
-def score(model: Any, held: Mapping[str, np.ndarray], low: bool) -> float:
+def compute_heldout_loss(model: Any, heldout_batches: Mapping[str, np.ndarray], use_bfloat16: bool) -> float:
     """Return the mean loss of all held-out targets in the step's dtype."""
     model.eval()
     total = weight = 0.0
-    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=low):
-        for start in range(0, len(held["token_ids"]), 64):
-            batch = {key: torch.tensor(value[start : start + 64]) for key, value in held.items()}
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=use_bfloat16):
+        for start in range(0, len(heldout_batches["token_ids"]), 64):
+            batch = {key: torch.tensor(value[start : start + 64]) for key, value in heldout_batches.items()}
             states = model.bert(
                 input_ids=batch["token_ids"].long(), attention_mask=batch["attention_mask"].long()
             )[0]
@@ -81,14 +81,14 @@ def main() -> None:
     )
     settings = json.loads((folder / "settings.json").read_text())
     held_out = dict(np.load(folder / "heldout.npz"))
-    fields = {key: value for key, value in settings.items() if key not in OWN}
+    fields = {key: value for key, value in settings.items() if key not in OWN_KEYS}
     model = transformers.BertForMaskedLM(transformers.BertConfig(**fields))
     low = "bf16" in sys.argv[4:]
 
-    class Score(transformers.TrainerCallback):
+    class HeldoutCallback(transformers.TrainerCallback):
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             if state.global_step % every == 0:
-                line = {"step": state.global_step, "heldout_loss": score(model, held_out, low)}
+                line = {"step": state.global_step, "heldout_loss": compute_heldout_loss(model, held_out, low)}
                 with scores_path.open("a") as file:
                     file.write(json.dumps(line) + "\n")
 
@@ -97,13 +97,13 @@ def main() -> None:
         save_strategy="no", logging_strategy="no", disable_tqdm=True, lr_scheduler_type="linear",
         remove_unused_columns=False, seed=0, bf16=low, **settings["arguments"],
     )  # fmt: skip
-    tokenizer: Any = Ready(settings["mask"], settings["pad_token_id"], settings["vocab_size"])
+    tokenizer: Any = ReadyIdsTokenizer(settings["mask"], settings["pad_token_id"], settings["vocab_size"])
     collator = transformers.DataCollatorForLanguageModeling(
         tokenizer, mlm_probability=settings["rate"]
     )
-    rows = Rows(np.load(folder / "ids.npy", mmap_mode="r"), settings["length_of_rows"], settings)
+    rows = TokenRows(np.load(folder / "ids.npy", mmap_mode="r"), settings["length_of_rows"], settings)
     transformers.Trainer(
-        model=model, args=arguments, train_dataset=rows, data_collator=collator, callbacks=[Score()]
+        model=model, args=arguments, train_dataset=rows, data_collator=collator, callbacks=[HeldoutCallback()]
     ).train()
 
 

@@ -34,11 +34,11 @@ import jax  # noqa: E402
 import numpy as np  # noqa: E402
 from sacrebleu.metrics.bleu import BLEU  # noqa: E402
 
-from benchmarks.harness import at_least, command, processor_name  # noqa: E402
-from models.generation.generate import Beam, Greedy  # noqa: E402
+from benchmarks.harness import int_at_least, format_command, get_processor_name  # noqa: E402
+from models.generation.generate import BeamSearch, Greedy  # noqa: E402
 from pretrain.__main__ import main as cloze  # noqa: E402
-from pretrain.cli.evaluate import evaluate  # noqa: E402
-from pretrain.inference.generate import Translations  # noqa: E402
+from pretrain.cli.evaluate import evaluate_checkpoint  # noqa: E402
+from pretrain.inference.generate import TranslationWriter  # noqa: E402
 from pretrain.inference.trained import Trained, open_trained  # noqa: E402
 from pretrain.workdir import metrics_file  # noqa: E402
 
@@ -47,23 +47,23 @@ RESULTS = ROOT / "benchmarks" / "results" / "translate.md"
 LENGTH = 64  # tokens of a translation at most
 
 
-def lines(path: pathlib.Path) -> list[str]:
+def read_lines(path: pathlib.Path) -> list[str]:
     """Return the lines of a file; only "\\n" ends a line, other separators occur in this corpus."""
     return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
 
 
-def verb(*words: object) -> None:
+def run_verb(*arguments: object) -> None:
     """Run a verb of Cloze; exit if it fails."""
-    print("python -m pretrain", *words, flush=True)
-    if status := cloze([str(word) for word in words]):
+    print("python -m pretrain", *arguments, flush=True)
+    if status := cloze([str(word) for word in arguments]):
         sys.exit(status)
 
 
-def prepare(corpus: pathlib.Path, work: pathlib.Path, languages: Sequence[str]) -> None:
+def prepare_store(corpus: pathlib.Path, work: pathlib.Path, languages: Sequence[str]) -> None:
     """Prepare the store of the training pairs."""
     pairs = work / "train.jsonl"
     if not pairs.exists():
-        sides = [lines(corpus / f"train.{language}") for language in languages]
+        sides = [read_lines(corpus / f"train.{language}") for language in languages]
         with open(pairs, "w", encoding="utf-8") as file:
             for source, target in zip(*sides, strict=True):
                 file.write(
@@ -81,10 +81,10 @@ def prepare(corpus: pathlib.Path, work: pathlib.Path, languages: Sequence[str]) 
         "--held-out",
         "0.01",
     ]
-    verb("prepare", pairs, "--output", work / "store", *options)
+    run_verb("prepare", pairs, "--output", work / "store", *options)
 
 
-def score(
+def score_translations(
     trained: Trained, sources: Sequence[str], references: Sequence[str], strategy: Any
 ) -> tuple[float, Any, float]:
     """Translate `sources` and return (BLEU, its signature, seconds without compilation).
@@ -92,7 +92,7 @@ def score(
     Args:
       strategy: `Greedy` or `Beam`.
     """
-    translate = Translations(trained, LENGTH, 32, strategy)
+    translate = TranslationWriter(trained, LENGTH, 32, strategy)
     positions: Any = [None] * len(sources)
     translate(sources, positions)
     start = time.monotonic()
@@ -118,17 +118,17 @@ def append_results(
       signature: sacrebleu's.
       count: sentences of the test set.
     """
-    rows = metrics_file.read(run / "metrics.jsonl")
+    rows = metrics_file.read_metrics(run / "metrics.jsonl")
     tokens = sum(row["tokens"] for row in rows) / 1e6
     minutes = sum(row["seconds"] for row in rows) / 60
     median_rate = np.median([row["tokens_per_second"] for row in rows])
     size = sum(leaf.size for leaf in jax.tree.leaves(params))
     python = f"Python {platform.python_version()}"
-    machine = f"{datetime.date.today()}, {processor_name()}, {os.cpu_count()} cores, {python}"
+    machine = f"{datetime.date.today()}, {get_processor_name()}, {os.cpu_count()} cores, {python}"
     text = f"""
 ## {machine}
 
-`{command()}`, {"-".join(args.languages)}: {CONFIG}, {size:,} parameters,
+`{format_command()}`, {"-".join(args.languages)}: {CONFIG}, {size:,} parameters,
 {rows[-1]["step"]:,} steps, {tokens:.1f} M tokens of both sides, {minutes:.0f} minutes of steps
 (median {median_rate:,.0f} tokens/s). {TEST}, {count:,} sentences; sacrebleu `{signature}`.
 {args.note}
@@ -152,8 +152,8 @@ def main() -> None:
     parser.add_argument("corpus", type=pathlib.Path)
     parser.add_argument("overrides", nargs="*", metavar="path=value")
     parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path("runs/translate"))
-    parser.add_argument("--averaged", type=at_least(1), default=5)
-    parser.add_argument("--beams", type=at_least(1), default=4)
+    parser.add_argument("--averaged", type=int_at_least(1), default=5)
+    parser.add_argument("--beams", type=int_at_least(1), default=4)
     parser.add_argument("--languages", nargs=2, default=("en", "de"), metavar=("FROM", "TO"))
     parser.add_argument(
         "--note", default="", help="a remark for the page, such as other load on the machine"
@@ -161,20 +161,20 @@ def main() -> None:
     args = parser.parse_intermixed_args()
     args.work.mkdir(parents=True, exist_ok=True)
     run, mean = args.work / "run", args.work / f"mean_{args.averaged}"
-    prepare(args.corpus, args.work, args.languages)
-    verb("train", CONFIG, "--workdir", run, f"data.store={args.work / 'store'}", *args.overrides)
+    prepare_store(args.corpus, args.work, args.languages)
+    run_verb("train", CONFIG, "--workdir", run, f"data.store={args.work / 'store'}", *args.overrides)
     if not mean.exists():
-        verb("average", "--workdir", run, "--last", args.averaged, "--output", mean)
+        run_verb("average", "--workdir", run, "--last", args.averaged, "--output", mean)
 
-    sources, references = (lines(args.corpus / f"{TEST}.{language}") for language in args.languages)
+    sources, references = (read_lines(args.corpus / f"{TEST}.{language}") for language in args.languages)
     table = []
     for name, workdir in (
         ("the last checkpoint", run),
         (f"the mean of the last {args.averaged}", mean),
     ):
-        trained, (_, _, scores) = open_trained(workdir), evaluate(workdir)
-        for decoding, strategy in (("greedy", Greedy()), (f"beam {args.beams}", Beam(args.beams))):
-            bleu, signature, seconds = score(trained, sources, references, strategy)
+        trained, (_, _, scores) = open_trained(workdir), evaluate_checkpoint(workdir)
+        for decoding, strategy in (("greedy", Greedy()), (f"beam {args.beams}", BeamSearch(args.beams))):
+            bleu, signature, seconds = score_translations(trained, sources, references, strategy)
             table.append(
                 f"| {name} | {scores['seq2seq']:.3f} | {decoding} | {bleu:.2f} "
                 f"| {len(sources) / seconds:.0f} |"

@@ -55,7 +55,7 @@ def record_files(has_shape: Callable[[tuple[int, ...]], bool]) -> Iterator[dict[
     """
     functions: dict[str, str] = {}
 
-    def profile(frame: FrameType, event: str, returned: Any) -> None:
+    def record_call(frame: FrameType, event: str, returned: Any) -> None:
         path = frame.f_code.co_filename
         if event not in ("call", "return") or not path.startswith(ROOMS):
             return
@@ -66,7 +66,7 @@ def record_files(has_shape: Callable[[tuple[int, ...]], bool]) -> Iterator[dict[
         if any(has_shape(array.shape) for value in values for array in list_arrays(value)):
             functions[name] = frame.f_code.co_name
 
-    sys.setprofile(profile)
+    sys.setprofile(record_call)
     try:
         yield functions
     finally:
@@ -84,8 +84,8 @@ def walk_batch(folder: pathlib.Path, store: str, run: Run) -> dict[str, str]:
     with record_files(
         lambda shape: shape[:2] == rows or (shape[:1], len(shape)) == (rows[:1], 2)
     ) as functions:
-        stream.batch(0)  # in training TensorFlow's threads make it, which are not profiled
-        train(folder / "run", store, 2)
+        stream.build_batch(0)  # in training TensorFlow's threads make it, which are not profiled
+        train_tiny(folder / "run", store, 2)
     return functions
 
 
@@ -94,14 +94,14 @@ def walk_parameter(folder: pathlib.Path, store: str, run: Run) -> dict[str, str]
     model: Any = run.model
     table = model.vocab, model.width
     with record_files(lambda shape: shape == table) as functions:
-        train(folder / "run", store, 1)
-        train(folder / "run", store, 2)
+        train_tiny(folder / "run", store, 1)
+        train_tiny(folder / "run", store, 2)
         run_verb(["export", "--workdir", f"{folder}/run", "--output", f"{folder}/exported"])
         run_verb(["import", f"{folder}/exported", "--workdir", f"{folder}/imported"])
     return functions
 
 
-def train(workdir: pathlib.Path, store: str, steps: int) -> None:
+def train_tiny(workdir: pathlib.Path, store: str, steps: int) -> None:
     """Train bert_tiny up to a step."""
     overrides = [f"data.store={store}", f"train.steps={steps}", "evaluate.every=0"]
     assert run_verb(["train", "bert_tiny", "--workdir", str(workdir), *overrides]) == 0

@@ -42,8 +42,8 @@ class SpecifiedObjective(Protocol):
 
     name: ClassVar[str]
 
-    def dims(self) -> dict[str, int]: ...
-    def spec(self) -> dict[str, Field]: ...
+    def axis_sizes(self) -> dict[str, int]: ...
+    def describe_batch(self) -> dict[str, Field]: ...
 
 
 TOKEN_ID = "token id"  # the vocabulary must have every number of such a field
@@ -52,7 +52,7 @@ TOKEN_ID = "token id"  # the vocabulary must have every number of such a field
 TOKENS = {"token_ids": Field("int32", "BL", TOKEN_ID), "attention_mask": Field("bool", "BL")}
 PAIR = TOKENS | {"token_type_ids": Field("int32", "BL")}  # 1 for the second text and its [SEP]
 SEGMENTS = {"segment_ids": Field("int32", "BL")}  # of rows of several texts
-CONTINUES = {"is_continued": Field("bool", "B")}  # of rows on lanes
+CONTINUED = {"is_continued": Field("bool", "B")}  # of rows on lanes
 MASKED = {
     "masked_positions": Field("int32", "BP"),
     "labels": Field("int32", "BP", TOKEN_ID),
@@ -66,18 +66,18 @@ SEQ2SEQ = {
 }
 
 
-def shapes(
+def compute_shapes(
     objective: SpecifiedObjective, batch_size: int
 ) -> dict[str, tuple[np.dtype, tuple[int, ...]]]:
     """Return {key: (dtype, shape)} of a batch of `batch_size` rows of an objective."""
-    sizes = {"B": batch_size, **objective.dims()}
+    sizes = {"B": batch_size, **objective.axis_sizes()}
     return {
         key: (np.dtype(field.dtype), tuple(sizes[letter] for letter in field.dims))
-        for key, field in objective.spec().items()
+        for key, field in objective.describe_batch().items()
     }
 
 
-def check(
+def check_batch(
     batch: Batch,
     objective: SpecifiedObjective,
     batch_size: int,
@@ -88,7 +88,7 @@ def check(
     With a vocabulary, also check that it has every token id. An id outside of it makes the model
     return NaN, even on padding, and a loss weight of 0 does not remove a NaN.
     """
-    expected, fields = shapes(objective, batch_size), objective.spec()
+    expected, fields = compute_shapes(objective, batch_size), objective.describe_batch()
     if batch.keys() != expected.keys():
         missing = sorted(expected.keys() - batch.keys())
         extra = sorted(batch.keys() - expected.keys())

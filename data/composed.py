@@ -17,18 +17,18 @@ from data.objectives.base import Objective
 from data.pipeline import Stream
 from data.rows import hashing
 from data.rows.tables import Batch, DocumentRows, WindowRows
-from data.store.split import Source, Split
+from data.store.split import MixtureSource, Split
 from data.tf_dataset import (
     ENDLESS,
     import_tensorflow,
-    keep_error,
     make_options,
     raise_error,
     read_elements,
+    store_error,
 )
 from data.vocabulary.base import Vocabulary
 
-COMPOSED = 4  # purpose of a key, after those of data/pipeline.py
+COMPOSED_KEY = 4  # purpose of a key, after those of data/pipeline.py
 
 
 class ComposedBatches:
@@ -63,24 +63,24 @@ class ComposedBatches:
                 "not: set data.objective.order=shuffled"
             )
         self.stream, self.data, self.make_dataset = stream, stream.data, make_dataset
-        self.open(0, 0, self.data.batch_size)
+        self.open_dataset(0, 0, self.data.batch_size)
 
-    def open(self, start_step: int, lo: int, hi: int) -> Any:
+    def open_dataset(self, start_step: int, lo: int, hi: int) -> Any:
         """Return the user's dataset; raise a ValueError unless it matches the batch spec."""
         dataset = self.make_dataset(self.stream, start_step, lo, hi)
         check_elements(dataset, self.stream.objective, hi - lo)
         return dataset
 
-    def batches(self, start_step: int = 0, lo: int = 0, hi: int | None = None) -> Iterator[Batch]:
+    def iterate_batches(self, start_step: int = 0, lo: int = 0, hi: int | None = None) -> Iterator[Batch]:
         """Iterate over rows [lo, hi) of the batches of steps start_step, ..., and check each."""
-        lo, hi = self.stream.share(lo, hi)
-        return self.read(self.open(start_step, lo, hi), start_step, hi - lo)
+        lo, hi = self.stream.slice_share(lo, hi)
+        return self.check_batches(self.open_dataset(start_step, lo, hi), start_step, hi - lo)
 
-    def read(self, dataset: Any, start_step: int, rows: int) -> Iterator[Batch]:
+    def check_batches(self, dataset: Any, start_step: int, rows: int) -> Iterator[Batch]:
         """Iterate over the batches of a dataset, and check each; raise a ValueError at its end."""
         steps_read = 0
         for batch in read_elements(dataset):
-            batch_spec.check(batch, self.stream.objective, rows, self.stream.vocabulary)
+            batch_spec.check_batch(batch, self.stream.objective, rows, self.stream.vocabulary)
             yield batch
             steps_read += 1
         raise ValueError(
@@ -91,7 +91,7 @@ class ComposedBatches:
 
 def check_elements(dataset: Any, objective: Objective, rows: int) -> None:
     """Raise a ValueError that lists all differences unless the elements are batches of `rows`."""
-    expected, found = batch_spec.shapes(objective, rows), dataset.element_spec
+    expected, found = batch_spec.compute_shapes(objective, rows), dataset.element_spec
     spelled = {key: f"{dtype}{list(shape)}" for key, (dtype, shape) in expected.items()}
     advice = f"A batch of {objective.name} is {spelled}"
     if not isinstance(found, dict):
@@ -110,30 +110,30 @@ def check_elements(dataset: Any, objective: Objective, rows: int) -> None:
         raise ValueError(f"the dataset's elements are no batches: {'; '.join(wrong)}. {advice}")
 
 
-def encode_texts(texts: Any, vocabulary: Vocabulary, together: int = 64) -> Any:
+def encode_texts(texts: Any, vocabulary: Vocabulary, batch_size: int = 64) -> Any:
     """Return a tf.data.Dataset of the token ids, int32 [n], of each text of a dataset of strings.
 
     together: number of texts that are encoded in one call.
     """
     tf = import_tensorflow()
 
-    def encode(texts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def encode_batch(texts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         ids = vocabulary.encode_batch([text.decode() for text in texts.tolist()])
         lengths = np.array([len(text_ids) for text_ids in ids], np.int64)
         return np.fromiter(itertools.chain.from_iterable(ids), np.int32, lengths.sum()), lengths
 
-    def ragged(texts: Any) -> Any:
-        ids, lengths = tf.numpy_function(encode, [texts], [np.int32, np.int64], stateful=False)
+    def make_ragged(texts: Any) -> Any:
+        ids, lengths = tf.numpy_function(encode_batch, [texts], [np.int32, np.int64], stateful=False)
         return tf.RaggedTensor.from_row_lengths(  # pyright: ignore[reportAttributeAccessIssue]
             tf.ensure_shape(ids, (None,)), tf.ensure_shape(lengths, (None,))
         )
 
     return (
-        texts.batch(together).map(ragged).unbatch().map(lambda ids: tf.ensure_shape(ids, (None,)))
+        texts.batch(batch_size).map(make_ragged).unbatch().map(lambda ids: tf.ensure_shape(ids, (None,)))
     )
 
 
-def batches_from(
+def make_text_batches(
     rows: Any, stream: Stream, start_step: int = 0, lo: int = 0, hi: int | None = None
 ) -> Any:
     """Return a tf.data.Dataset of batches whose rows are a user's texts.
@@ -152,24 +152,24 @@ def batches_from(
       ValueError: when the dataset is read, if the elements do not make one row each: they are too
         long, or the objective's rows consist of several texts.
     """
-    tf, (lo, hi) = import_tensorflow(), stream.share(lo, hi)
-    size, spec = stream.data.batch_size, batch_spec.shapes(stream.objective, hi - lo)
+    tf, (lo, hi) = import_tensorflow(), stream.slice_share(lo, hi)
+    size, spec = stream.data.batch_size, batch_spec.compute_shapes(stream.objective, hi - lo)
 
-    def build(step: Any, tokens: np.ndarray, starts: np.ndarray) -> list[np.ndarray]:
+    def build_batch(step: Any, tokens: np.ndarray, starts: np.ndarray) -> list[np.ndarray]:
         try:
-            number_B = stream.place(int(step)) + np.arange(lo, hi)
+            number_B = stream.locate_rows(int(step)) + np.arange(lo, hi)
             own_tokens, own_starts = tokens[starts[lo] : starts[hi]], starts[lo : hi + 1]
-            key_B = hashing.key(stream.seed, COMPOSED, number_B)
+            key_B = hashing.derive_keys(stream.seed, COMPOSED_KEY, number_B)
             batch = build_rows(own_tokens, own_starts - starts[lo], stream, key_B)
             return [batch[key] for key in spec]
         except Exception as error:
-            return raise_error(keep_error(error))
+            return raise_error(store_error(error))
 
     def make_batch(step: Any, ragged: Any) -> dict[str, Any]:
         if isinstance(ragged, tf.Tensor):  # all rows are known to have one length
             ragged = tf.RaggedTensor.from_tensor(ragged)
         tensors = tf.numpy_function(
-            build,
+            build_batch,
             [step, ragged.values, ragged.row_splits],
             [dtype for dtype, _ in spec.values()],
             stateful=False,
@@ -179,7 +179,7 @@ def batches_from(
             for tensor, (key, (_, shape)) in zip(tensors, spec.items(), strict=True)
         }
 
-    batches = rows.skip(stream.place(start_step)).ragged_batch(size, drop_remainder=True)
+    batches = rows.skip(stream.locate_rows(start_step)).ragged_batch(size, drop_remainder=True)
     numbered = tf.data.Dataset.zip(tf.data.Dataset.range(start_step, ENDLESS), batches)
     dataset = numbered.map(make_batch).prefetch(stream.data.prefetch)
     return dataset.with_options(make_options(tf))
@@ -187,10 +187,10 @@ def batches_from(
 
 def build_rows(tokens: np.ndarray, starts: np.ndarray, stream: Stream, key_B: np.ndarray) -> Batch:
     """Return the batch whose rows are the texts that begin at `starts` in `tokens`."""
-    source = Source("composed", (0, len(key_B)), 1.0)
+    source = MixtureSource("composed", (0, len(key_B)), 1.0)
     split = Split(tokens, starts, starts, (source,))
     objective: Objective = stream.objective
-    table, build = objective.examples(split, stream.vocabulary)
+    table, build = objective.make_rows(split, stream.vocabulary)
     if not isinstance(table, DocumentRows | WindowRows):
         raise ValueError(
             f"a row of {objective} is not made of one text: prepare a token store of the texts, "

@@ -22,8 +22,8 @@ else:
     AnyObjective = functools.reduce(operator.or_, OBJECTIVES.values())
 
 PART_NAME = re.compile(r"[a-z][a-z0-9_]*")
-RESERVED = ("loss", "perplexity", "targets", "rows")  # metrics of the whole mixture
-MOST_PARTS = 32  # each part has threads of its own that build its rows
+RESERVED_NAMES = ("loss", "perplexity", "targets", "rows")  # metrics of the whole mixture
+MAX_PARTS = 32  # each part has threads of its own that build its rows
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,13 @@ class Mixed:
                 f"{', '.join(names) or 'none'}: write them in a configuration file, "
                 "as configs/ul2_mini.py does"
             )
-        if len(names) > MOST_PARTS:
-            raise ValueError(f"a mixture of {len(names)} parts: at most {MOST_PARTS}")
+        if len(names) > MAX_PARTS:
+            raise ValueError(f"a mixture of {len(names)} parts: at most {MAX_PARTS}")
         for part in self.parts:
-            if not PART_NAME.fullmatch(part.name) or part.name in RESERVED:
+            if not PART_NAME.fullmatch(part.name) or part.name in RESERVED_NAMES:
                 raise ValueError(
                     f"the part {part.name!r} of a mixture: a name has small letters, digits and _, "
-                    f"begins with a letter, and is none of {', '.join(RESERVED)}"
+                    f"begins with a letter, and is none of {', '.join(RESERVED_NAMES)}"
                 )
             if not 0 < part.share < float("inf"):
                 raise ValueError(f"{part.name}: share={part.share}; it must be above 0")
@@ -81,39 +81,39 @@ class Mixed:
                     f"{part.name}: order=lanes; a mixture carries no state between steps, "
                     "so its rows are shuffled"
                 )
-        if not 0 < sum(self.loss_weights().values()) < float("inf"):
+        if not 0 < sum(self.compute_loss_weights().values()) < float("inf"):
             raise ValueError("the loss_weight of one part of a mixture at least is above 0")
 
     @property
     def description(self) -> str:
         """The description of the mixture in a model card."""
-        shares = self.shares()
+        shares = self.compute_shares()
         return "; ".join(
             f"{part.name} ({shares[part.name]:.3g} of the rows): "
             f"{describe_objective(part.objective)}"
             for part in self.parts
         )
 
-    def shares(self) -> dict[str, float]:
+    def compute_shares(self) -> dict[str, float]:
         """Return {part: its share of the rows}; the shares sum to 1."""
         whole = sum(part.share for part in self.parts)
         return {part.name: part.share / whole for part in self.parts}
 
-    def loss_weights(self) -> dict[str, float]:
+    def compute_loss_weights(self) -> dict[str, float]:
         """Return {part: factor of its loss}."""
-        shares = self.shares()
+        shares = self.compute_shares()
         return {
             part.name: shares[part.name] if part.loss_weight is None else part.loss_weight
             for part in self.parts
         }
 
-    def rows(self, batch_size: int) -> dict[str, int]:
+    def count_part_rows(self, batch_size: int) -> dict[str, int]:
         """Return {part: number of its rows in a batch}.
 
         Raises:
           ValueError: the shares do not give whole numbers.
         """
-        exact = {name: share * batch_size for name, share in self.shares().items()}
+        exact = {name: share * batch_size for name, share in self.compute_shares().items()}
         rows = {name: round(number) for name, number in exact.items()}
         inexact = any(abs(exact[name] - rows[name]) > 1e-3 or not rows[name] for name in rows)
         if inexact or sum(rows.values()) != batch_size:
@@ -143,19 +143,19 @@ def map_shapes(
 ) -> dict[str, Any]:
     """Return {key: function(shape, dtype)} of a batch; of a mixture, {part: {key: ...}}."""
     if isinstance(objective, Mixed):
-        rows = objective.rows(batch_size)
+        rows = objective.count_part_rows(batch_size)
         return {
             part.name: map_shapes(function, part.objective, rows[part.name])
             for part in objective.parts
         }
-    shapes = batch_spec.shapes(objective, batch_size)
+    shapes = batch_spec.compute_shapes(objective, batch_size)
     return {key: function(shape, dtype) for key, (dtype, shape) in shapes.items()}
 
 
 def count_positions(objective: Objective | Mixed, batch_size: int) -> int:
     """Return the number of positions in a batch's inputs and targets, padding included."""
     if isinstance(objective, Mixed):
-        rows = objective.rows(batch_size)
+        rows = objective.count_part_rows(batch_size)
         return sum(count_positions(part.objective, rows[part.name]) for part in objective.parts)
-    dims = objective.dims()
+    dims = objective.axis_sizes()
     return batch_size * (dims["L"] + dims.get("T", 0))

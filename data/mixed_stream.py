@@ -18,11 +18,11 @@ from data.rows import hashing
 from data.rows.tables import Batch
 from data.source import Source
 
-PARTS = 5  # purpose of a key, after those of data/pipeline.py and data/composed.py
+PARTS_KEY = 5  # purpose of a key, after those of data/pipeline.py and data/composed.py
 
 
 def open_stream(
-    source: Source, data: Data, *, split: str = "train", seed: int = 0, evaluates: bool = False
+    source: Source, data: Data, *, split: str = "train", seed: int = 0, for_evaluation: bool = False
 ) -> Stream | MixedStream:
     """Return the stream of one split of a source, a `MixedStream` if the objective is a mixture.
 
@@ -37,7 +37,7 @@ def open_stream(
       ValueError: the settings are invalid.
     """
     if isinstance(data.objective, Mixed):
-        return MixedStream(source, data, split=split, seed=seed, evaluates=evaluates)
+        return MixedStream(source, data, split=split, seed=seed, for_evaluation=for_evaluation)
     return Stream(source, data, split=split, seed=seed)
 
 
@@ -56,7 +56,7 @@ class MixedStream:
         *,
         split: str = "train",
         seed: int = 0,
-        evaluates: bool = False,
+        for_evaluation: bool = False,
     ) -> None:
         """Open the stream of each part; the arguments are those of `Stream`.
 
@@ -65,8 +65,8 @@ class MixedStream:
         """
         assert isinstance(data.objective, Mixed)
         self.data, self.objective, self.seed = data, data.objective, seed
-        rows = data.objective.rows(data.batch_size)
-        if evaluates:
+        rows = data.objective.count_part_rows(data.batch_size)
+        if for_evaluation:
             positions = count_positions(data.objective, data.batch_size)
             for part in data.objective.parts:
                 own = count_positions(part.objective, rows[part.name])
@@ -82,10 +82,10 @@ class MixedStream:
         }
         first = next(iter(self.streams.values()))
         self.name, self.split, self.vocabulary = first.name, first.split, first.vocabulary
-        self.rows = sum(stream.rows for stream in self.streams.values())
-        self.unrecorded: list[str] = []
+        self.num_rows = sum(stream.num_rows for stream in self.streams.values())
+        self.unrecorded_parts: list[str] = []
 
-    def begin_from(self, step: int, row: Any) -> None:
+    def start_at_row(self, step: int, row: Any) -> None:
         """Let the batch of `step` begin with given examples.
 
         Args:
@@ -95,23 +95,23 @@ class MixedStream:
             and counts for no part.
         """
         numbers = row if isinstance(row, dict) else {}
-        self.unrecorded = [name for name in self.streams if step and name not in numbers]
+        self.unrecorded_parts = [name for name in self.streams if step and name not in numbers]
         for name, stream in self.streams.items():
-            stream.begin_from(step, numbers.get(name, 0))
+            stream.start_at_row(step, numbers.get(name, 0))
 
-    def place(self, step: int) -> dict[str, int]:
+    def locate_rows(self, step: int) -> dict[str, int]:
         """Return {part: number of its examples before this step}."""
-        return {name: stream.place(step) for name, stream in self.streams.items()}
+        return {name: stream.locate_rows(step) for name, stream in self.streams.items()}
 
-    def batch(self, step: int) -> dict[str, Batch]:
+    def build_batch(self, step: int) -> dict[str, Batch]:
         """Return {part: its batch}, as `Stream.batch`."""
-        return {name: stream.batch(step) for name, stream in self.streams.items()}
+        return {name: stream.build_batch(step) for name, stream in self.streams.items()}
 
-    def dataset(self, start_step: int = 0) -> Any:
+    def make_dataset(self, start_step: int = 0) -> Any:
         """Return an endless tf.data.Dataset of `batch(step)`, step = start_step, ..."""
         from data.tf_dataset import import_tensorflow
 
-        datasets = {name: stream.dataset(start_step) for name, stream in self.streams.items()}
+        datasets = {name: stream.make_dataset(start_step) for name, stream in self.streams.items()}
         return import_tensorflow().data.Dataset.zip(datasets)
 
 
@@ -122,4 +122,4 @@ def split_stream(stream: Any) -> Mapping[str, Any]:
 
 def derive_seed(seed: int, name: str) -> int:
     """Return the seed of a part, so that two parts read the same rows in different orders."""
-    return int(hashing.key(seed, PARTS, zlib.crc32(name.encode()))[0] >> 1)
+    return int(hashing.derive_keys(seed, PARTS_KEY, zlib.crc32(name.encode()))[0] >> 1)

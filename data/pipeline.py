@@ -25,18 +25,18 @@ from data.config import Data, check_data, check_step
 from data.rows import hashing
 from data.rows.mixture import Mixture, check_rates, strip_common_folders
 from data.rows.order import Lanes
-from data.rows.permutation import permute
+from data.rows.permutation import permute_indices
 from data.rows.tables import Batch
 from data.source import Source
 from data.tf_dataset import ENDLESS, build_groups, read_batches
 
-ORDER, MIXTURE, DRAWS, EVALUATION = range(4)  # purposes of a key
+ORDER_KEY, MIXTURE_KEY, DRAW_KEY, EVALUATION_KEY = range(4)  # purposes of a key
 
-BLOCK = 4096  # positions of the order that are looked up together
+ORDER_BLOCK = 4096  # positions of the order that are looked up together
 # One call builds batches of up to MADE tokens, and one element holds batches of up to HANDED
 # tokens: to wake a thread of TensorFlow and the reader costs as much as to build 80,000 masked
 # tokens. MOST limits the number of batches of either.
-MADE, HANDED, MOST = 1 << 17, 1 << 20, 16
+BUILT_TOKENS, GROUP_TOKENS, MAX_BATCHES = 1 << 17, 1 << 20, 16
 
 
 class Stream:
@@ -62,35 +62,35 @@ class Stream:
         self.data, self.seed = data, seed
         self.objective: Any = data.objective
         self.path, self.name = source.path, f"the {split} split of {source.path}"
-        found = source.rows(split, data.objective)
-        self.table, self.build, self.parts = found.table, found.build, found.parts
+        found = source.open_rows(split, data.objective)
+        self.table, self.build, self.sources = found.table, found.build, found.sources
         self.split, self.vocabulary = found.split, found.vocabulary
-        self.rows, self.tokens_per_row = self.table.count, self.objective.dims()["L"]
+        self.num_rows, self.tokens_per_row = self.table.count, self.objective.dims()["L"]
         self.rows_S = np.diff(self.table.offsets)
         self.order = found.order
-        self.begin_from(0, 0)
+        self.start_at_row(0, 0)
 
-    def begin_from(self, step: int, row: int) -> None:
+    def start_at_row(self, step: int, row: int) -> None:
         """Let the batch of `step` begin with example `row` of the run, whatever came before it.
 
         Raises:
           ValueError: the rows are on lanes, whose number is the batch size, and `row` shows that
             the batch size has changed.
         """
-        self.shift = row - step * self.data.batch_size
-        if self.shift and self.lanes:
+        self.row_shift = row - step * self.data.batch_size
+        if self.row_shift and self.order_lanes:
             raise ValueError(
                 f"data.batch_size={self.data.batch_size}: rows on lanes need the batch size "
                 "that the run began with"
             )
-        self.block = functools.lru_cache(maxsize=2 * self.data.threads)(self.draws_of_block)
+        self.get_block_keys = functools.lru_cache(maxsize=2 * self.data.threads)(self.draw_block_keys)
 
-    def place(self, step: Any) -> Any:
+    def locate_rows(self, step: Any) -> Any:
         """Return the number of the first example of a step, or of an array of steps."""
-        return step * self.data.batch_size + self.shift
+        return step * self.data.batch_size + self.row_shift
 
     @functools.cached_property
-    def lanes(self) -> Lanes | None:
+    def order_lanes(self) -> Lanes | None:
         """The order of rows on lanes in training; None for shuffled rows.
 
         Raises:
@@ -98,23 +98,23 @@ class Stream:
         """
         if self.order != "lanes":
             return None
-        rates = self.data.rates or [part.rate for part in self.parts]
+        rates = self.data.rates or [part.rate for part in self.sources]
         try:
             return Lanes(
-                rates, self.table.whole_S, self.data.batch_size, [part.name for part in self.parts]
+                rates, self.table.whole_S, self.data.batch_size, [part.name for part in self.sources]
             )
         except ValueError as error:
             raise ValueError(f"{self.name}: {error}") from None
 
     @functools.cached_property
-    def mixture(self) -> Mixture | None:
+    def draw_mixture(self) -> Mixture | None:
         """The order of the sources in training; None for a single source.
 
         Raises:
           ValueError: the rates are invalid, or a source has no row.
         """
-        rates = self.data.rates or [part.rate for part in self.parts]
-        names = [part.name for part in self.parts]
+        rates = self.data.rates or [part.rate for part in self.sources]
+        names = [part.name for part in self.sources]
         check_rates(rates, names)
         short = getattr(self.table, "short", ())
         for name, rate, rows in zip(names, rates, self.rows_S):
@@ -124,69 +124,69 @@ class Stream:
                     f"{self.objective.name}, but its rate is {rate:g}: leave it out, give it the "
                     "rate 0, or shorten the rows"
                 )
-        return Mixture(rates, hashing.key(self.seed, MIXTURE)) if len(names) > 1 else None
+        return Mixture(rates, hashing.derive_keys(self.seed, MIXTURE_KEY)) if len(names) > 1 else None
 
-    def examples(self, position_B: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def load_rows(self, position_B: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the rows at positions of the order.
 
         Returns:
           (source, epoch of the source, row of the table): int64 [B] each.
         """
         position_B = np.asarray(position_B, np.int64)
-        if self.lanes:
-            source_B, epoch_B, row_B = self.lanes(*np.divmod(position_B, self.data.batch_size))
+        if self.order_lanes:
+            source_B, epoch_B, row_B = self.order_lanes(*np.divmod(position_B, self.data.batch_size))
             return source_B, epoch_B, self.table.offsets[source_B] + row_B
         source_B, number_B = (
-            self.mixture(position_B) if self.mixture else (np.zeros_like(position_B), position_B)
+            self.draw_mixture(position_B) if self.draw_mixture else (np.zeros_like(position_B), position_B)
         )
         epoch_B, within_B = np.divmod(number_B, self.rows_S[source_B])
-        row_B = permute(
-            within_B, self.rows_S[source_B], hashing.key(self.seed, ORDER, source_B, epoch_B)
+        row_B = permute_indices(
+            within_B, self.rows_S[source_B], hashing.derive_keys(self.seed, ORDER_KEY, source_B, epoch_B)
         )
         return source_B, epoch_B, self.table.offsets[source_B] + row_B
 
-    def batch(self, step: int, lo: int = 0, hi: int | None = None, number: int = 1) -> Batch:
+    def build_batch(self, step: int, lo: int = 0, hi: int | None = None, number: int = 1) -> Batch:
         """Return rows [lo, hi) of the global batch of `step`, as the batch spec says.
 
         With `number`, return the rows of that many batches from `step` on, concatenated; rows do
         not depend on each other.
         """
-        lo, hi = self.share(lo, hi)
+        lo, hi = self.slice_share(lo, hi)
         check_step(step)
-        steps = -(-BLOCK // (hi - lo))
+        steps = -(-ORDER_BLOCK // (hi - lo))
         draws = []
         for current in range(step, step + number):
-            row_NB, key_NB = self.block(current // steps, steps, lo, hi)
+            row_NB, key_NB = self.get_block_keys(current // steps, steps, lo, hi)
             draws.append((row_NB[current % steps], key_NB[current % steps]))
         row_B, key_B = (np.concatenate(arrays) for arrays in zip(*draws))
         return self.build(row_B, key_B)
 
-    def draws_of_block(
+    def draw_block_keys(
         self, block: int, steps: int, lo: int, hi: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return `draws` of rows [lo, hi) of N = `steps` batches: [N, B] each.
 
         They take many small operations, which cost hardly more for many rows.
         """
-        position_N = self.place(block * steps + np.arange(steps))
+        position_N = self.locate_rows(block * steps + np.arange(steps))
         # Negative positions come before the row that `begin_from` began with.
         position_NB = np.maximum(position_N[:, None] + np.arange(lo, hi), 0)
-        row_B, key_B = self.draws(position_NB.ravel())
+        row_B, key_B = self.draw_keys(position_NB.ravel())
         row_NB, key_NB = row_B.reshape(position_NB.shape), key_B.reshape(position_NB.shape)
         row_NB.flags.writeable = key_NB.flags.writeable = False  # they are cached
         return row_NB, key_NB
 
-    def draws(self, position_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def draw_keys(self, position_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the rows at positions of the order, and the keys of their draws.
 
         Returns:
           row_B: int64 [B], numbers of rows of the table.
           key_B: uint64 [B], keys of their masks, spans or pairs.
         """
-        source_B, epoch_B, row_B = self.examples(position_B)
+        source_B, epoch_B, row_B = self.load_rows(position_B)
         dupe_factor = getattr(self.objective, "dupe_factor", 0)
         version_B = epoch_B % dupe_factor if dupe_factor else epoch_B
-        return row_B, hashing.key(self.seed, DRAWS, source_B, version_B, row_B)
+        return row_B, hashing.derive_keys(self.seed, DRAW_KEY, source_B, version_B, row_B)
 
     @functools.cached_property
     def evaluation_ends_S(self) -> np.ndarray:
@@ -194,19 +194,19 @@ class Stream:
         return np.cumsum(-(-self.rows_S // self.data.batch_size))
 
     @property
-    def evaluation_steps(self) -> int:
+    def num_evaluation_batches(self) -> int:
         """Number of batches that hold each row of the split once, with one source in each."""
         return int(self.evaluation_ends_S[-1]) if len(self.evaluation_ends_S) else 0
 
-    def evaluation_part(self, index: int) -> tuple[str, int]:
+    def describe_evaluation_batch(self, index: int) -> tuple[str, int]:
         """Return (name of the source of evaluation batch `index`, number of its rows in it)."""
         source = int(np.searchsorted(self.evaluation_ends_S, index, side="right"))
         last = int(self.evaluation_ends_S[source]) - 1
         full, rows = self.data.batch_size, int(self.rows_S[source])
         own = full if index < last else rows - (rows - 1) // full * full
-        return strip_common_folders([part.name for part in self.parts])[source], own
+        return strip_common_folders([part.name for part in self.sources])[source], own
 
-    def evaluation_batch(
+    def build_evaluation_batch(
         self, index: int, lo: int = 0, hi: int | None = None, number: int = 1
     ) -> Batch:
         """Return rows [lo, hi) of evaluation batch `index`, or of `number` batches from there on.
@@ -214,30 +214,30 @@ class Stream:
         Evaluation reads the split in its own order, with masks that do not depend on the seed. The
         last batch of a source is filled up with rows whose weights are 0.
         """
-        lo, hi = self.share(lo, hi)
+        lo, hi = self.slice_share(lo, hi)
         index_N = np.arange(index, index + number)
         source_N = np.searchsorted(self.evaluation_ends_S, index_N, side="right")
         before_N = np.append(0, self.evaluation_ends_S)[source_N]
         within_N = self.table.offsets[source_N] + (index_N - before_N) * self.data.batch_size
         row_NB = within_N[:, None] + np.arange(lo, hi)
         real_B = (row_NB < self.table.offsets[source_N + 1][:, None]).ravel()
-        batch = self.evaluation_rows(np.where(real_B, row_NB.ravel(), 0))
+        batch = self.build_evaluation_rows(np.where(real_B, row_NB.ravel(), 0))
         for key in (key for key in batch if key.endswith("weights")):
             batch[key][~real_B] = 0
         return batch
 
-    def evaluation_rows(self, row_B: np.ndarray) -> Batch:
+    def build_evaluation_rows(self, row_B: np.ndarray) -> Batch:
         """Return rows of the split, with masks that do not depend on the seed."""
-        return self.build(row_B, hashing.key(0, EVALUATION, row_B))
+        return self.build(row_B, hashing.derive_keys(0, EVALUATION_KEY, row_B))
 
-    def share(self, lo: int, hi: int | None) -> tuple[int, int]:
+    def slice_share(self, lo: int, hi: int | None) -> tuple[int, int]:
         """Return the range of a host's rows of the batch; raise a ValueError for a wrong one."""
         hi = self.data.batch_size if hi is None else hi
         if not 0 <= lo < hi <= self.data.batch_size:
             raise ValueError(f"rows {lo} to {hi} of a batch of {self.data.batch_size}")
         return lo, hi
 
-    def dataset(
+    def make_dataset(
         self, start_step: int = 0, lo: int = 0, hi: int | None = None, grouped: bool = False
     ) -> Any:
         """Return an endless tf.data.Dataset of `batch(step, lo, hi)`, step = start_step, ...
@@ -247,20 +247,20 @@ class Stream:
         `data.tf_dataset.read_elements` reads the dataset, or one derived from it.
         """
         check_step(start_step)
-        _ = self.lanes or self.mixture  # raise errors now, not in a thread
-        return self.build_ahead(self.batch, start_step, ENDLESS, lo, hi, grouped)
+        _ = self.order_lanes or self.draw_mixture  # raise errors now, not in a thread
+        return self.build_ahead(self.build_batch, start_step, ENDLESS, lo, hi, grouped)
 
-    def evaluation_dataset(self, lo: int = 0, hi: int | None = None, grouped: bool = False) -> Any:
+    def make_evaluation_dataset(self, lo: int = 0, hi: int | None = None, grouped: bool = False) -> Any:
         """Return a tf.data.Dataset of all `evaluation_batch(index, lo, hi)`, as `dataset`."""
-        return self.build_ahead(self.evaluation_batch, 0, self.evaluation_steps, lo, hi, grouped)
+        return self.build_ahead(self.build_evaluation_batch, 0, self.num_evaluation_batches, lo, hi, grouped)
 
-    def batches(self, start_step: int = 0, lo: int = 0, hi: int | None = None) -> Iterator[Batch]:
+    def iterate_batches(self, start_step: int = 0, lo: int = 0, hi: int | None = None) -> Iterator[Batch]:
         """Iterate over `batch(step, lo, hi)` for step = start_step, ..., built ahead."""
-        return read_batches(self.dataset(start_step, lo, hi, grouped=True))
+        return read_batches(self.make_dataset(start_step, lo, hi, grouped=True))
 
-    def evaluation_batches(self, lo: int = 0, hi: int | None = None) -> Iterator[Batch]:
+    def iterate_evaluation_batches(self, lo: int = 0, hi: int | None = None) -> Iterator[Batch]:
         """Iterate over all `evaluation_batch(index, lo, hi)`, built ahead."""
-        return read_batches(self.evaluation_dataset(lo, hi, grouped=True))
+        return read_batches(self.make_evaluation_dataset(lo, hi, grouped=True))
 
     def build_ahead(
         self,
@@ -275,23 +275,23 @@ class Stream:
 
         function: (first, lo, hi, number) -> rows [lo, hi) of `number` batches from `first` on.
         """
-        first_row, end_row = self.share(lo, hi)
+        first_row, end_row = self.slice_share(lo, hi)
 
-        def build(first: int, number: int) -> Batch:
+        def build_checked_batch(first: int, number: int) -> Batch:
             batch = function(first, first_row, end_row, number)
             rows = number * (end_row - first_row)
-            batch_spec.check(batch, self.objective, rows, self.vocabulary)
+            batch_spec.check_batch(batch, self.objective, rows, self.vocabulary)
             return batch
 
         tokens = (end_row - first_row) * self.tokens_per_row
-        together, group = (min(max(most // tokens, 1), MOST) for most in (MADE, HANDED))
+        together, group = (min(max(most // tokens, 1), MAX_BATCHES) for most in (BUILT_TOKENS, GROUP_TOKENS))
         dataset = build_groups(
-            build,
-            batch_spec.shapes(self.objective, end_row - first_row),
+            build_checked_batch,
+            batch_spec.compute_shapes(self.objective, end_row - first_row),
             start,
             stop,
-            group=group,
-            together=together,
+            group_size=group,
+            call_size=together,
             threads=self.data.threads,
             prefetch=self.data.prefetch,
         )

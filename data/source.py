@@ -30,7 +30,7 @@ class Encoding(Protocol):
     def artefacts(self) -> Mapping[str, Callable[[str], Any]]: ...
 
 
-class Part(Protocol):
+class SourceShare(Protocol):
     """One source of a mixture. rate: its share of the rows."""
 
     @property
@@ -40,7 +40,7 @@ class Part(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class Rows:
+class RowSet:
     """The rows of one split of a source, for one objective.
 
     table       has `count`, the number of rows, and `offsets`, int64 [S + 1], the number of the
@@ -56,7 +56,7 @@ class Rows:
 
     table: Any
     build: Callable[[np.ndarray, np.ndarray], dict[str, np.ndarray]]
-    parts: Sequence[Part]
+    sources: Sequence[SourceShare]
     order: str = "shuffled"
     split: Any = None
     vocabulary: Any = None
@@ -77,7 +77,7 @@ class Source(Protocol):
     @property
     def encoding(self) -> Encoding: ...
 
-    def rows(self, split: str, objective: Any) -> Rows:
+    def open_rows(self, split: str, objective: Any) -> RowSet:
         """Return the rows of a split.
 
         Raises:
@@ -85,7 +85,7 @@ class Source(Protocol):
         """
         ...
 
-    def verified(self, on_corrupt: Literal["refuse", "skip"]) -> Source:
+    def verify_or_salvage(self, on_corrupt: Literal["refuse", "skip"]) -> Source:
         """Return this source after a check that its bytes are those that were written.
 
         With "skip", return what remains of a damaged source without the damaged documents.

@@ -19,8 +19,8 @@ from data.rows.tables import Batch
 ENDLESS = np.iinfo(np.int64).max
 # Exceptions on their way to the reader, by number: TensorFlow passes on only their text.
 ERRORS: dict[int, Exception] = {}
-NUMBERS, MOST_ERRORS = itertools.count(1), 100
-ERROR = re.compile(r"batch error number (\d+)")
+ERROR_NUMBERS, MAX_ERRORS = itertools.count(1), 100
+ERROR_PATTERN = re.compile(r"batch error number (\d+)")
 
 
 def import_tensorflow() -> Any:
@@ -42,8 +42,8 @@ def build_groups(
     start: int,
     stop: int,
     *,
-    group: int,
-    together: int,
+    group_size: int,
+    call_size: int,
     threads: int,
     prefetch: int,
 ) -> Any:
@@ -64,19 +64,19 @@ def build_groups(
     types = [dtype for dtype, _ in spec.values()]
 
     def build_group(first: np.ndarray) -> list[Any]:
-        parts, error = build_many(build, int(first), min(group, stop - int(first)), together)
+        parts, error = build_many(build, int(first), min(group_size, stop - int(first)), call_size)
         return [
-            np.int64(0 if error is None else keep_error(error)),
+            np.int64(0 if error is None else store_error(error)),
             *(join_batches([part[key] for part in parts], *spec[key]) for key in spec),
         ]
 
-    def number_and_group(first: Any) -> tuple[Any, dict[str, Any]]:
+    def build_numbered_group(first: Any) -> tuple[Any, dict[str, Any]]:
         number, *tensors = tf.numpy_function(
             build_group, [first], [np.int64, *types], stateful=False
         )
         return tf.ensure_shape(number, ()), name_tensors(tensors, spec)
 
-    def raise_behind(number: Any, tensors: dict[str, Any]) -> Any:
+    def append_failure(number: Any, tensors: dict[str, Any]) -> Any:
         """Return a dataset of this group, followed by an element that raises error `number`.
 
         0 stands for no error.
@@ -87,11 +87,11 @@ def build_groups(
         )
         return tf.data.Dataset.from_tensors(tensors).concatenate(failure)
 
-    dataset = tf.data.Dataset.range(start, stop, group)
-    dataset = dataset.map(number_and_group, num_parallel_calls=threads, deterministic=True)
+    dataset = tf.data.Dataset.range(start, stop, group_size)
+    dataset = dataset.map(build_numbered_group, num_parallel_calls=threads, deterministic=True)
     dataset = dataset.flat_map(
-        raise_behind  # pyright: ignore[reportArgumentType] - tf.data unpacks the pair
-    ).prefetch(-(-prefetch // group))
+        append_failure  # pyright: ignore[reportArgumentType] - tf.data unpacks the pair
+    ).prefetch(-(-prefetch // group_size))
     options = make_options(tf)
     options.threading.private_threadpool_size = threads
     options.threading.max_intra_op_parallelism = 1
@@ -99,7 +99,7 @@ def build_groups(
 
 
 def build_many(
-    build: Callable[[int, int], Batch], first: int, number: int, together: int
+    build: Callable[[int, int], Batch], first: int, number: int, call_size: int
 ) -> tuple[list[Batch], Exception | None]:
     """Return (the results of the calls of `build`, the exception that ended them or None).
 
@@ -107,8 +107,8 @@ def build_many(
     failing one are not lost.
     """
     parts: list[Batch] = []
-    for start in range(first, first + number, together):
-        count = min(together, first + number - start)
+    for start in range(first, first + number, call_size):
+        count = min(call_size, first + number - start)
         try:
             parts.append(build(start, count))
         except Exception as error:
@@ -191,11 +191,11 @@ def read_batches(groups: Any) -> Iterator[Batch]:
             yield dict(zip(group, batch, strict=True))
 
 
-def keep_error(error: Exception) -> int:
+def store_error(error: Exception) -> int:
     """Store an exception; return the number under which `raise_error` finds it."""
-    number = next(NUMBERS)
+    number = next(ERROR_NUMBERS)
     ERRORS[number] = error
-    while len(ERRORS) > MOST_ERRORS:  # errors of batches that were never read
+    while len(ERRORS) > MAX_ERRORS:  # errors of batches that were never read
         ERRORS.pop(min(ERRORS), None)
     return number
 
@@ -207,5 +207,5 @@ def raise_error(number: Any) -> NoReturn:
 
 def take_error(error: Any) -> Exception:
     """Return the exception that a TensorFlow error stands for, or TensorFlow's own error."""
-    found = ERROR.search(error.message or "")
+    found = ERROR_PATTERN.search(error.message or "")
     return ERRORS.pop(int(found[1]), error) if found else error

@@ -31,7 +31,7 @@ from models.layers.wiring import PostNormLayer, PreNormLayer
 LAYERS = (PostNormLayer, PreNormLayer)
 
 
-class Inside(NamedTuple):
+class LayerActivations(NamedTuple):
     """The activations of one call.
 
     output: what the call returned.
@@ -43,11 +43,11 @@ class Inside(NamedTuple):
     """
 
     output: Any
-    states: tuple[jax.Array, ...]
-    weights: dict[str, tuple[jax.Array, ...]]
+    hidden_states: tuple[jax.Array, ...]
+    attention_weights: dict[str, tuple[jax.Array, ...]]
 
 
-def observe(model: Any, params: Any, *arguments: Any, method: str) -> Inside:
+def capture_activations(model: Any, params: Any, *arguments: Any, method: str) -> LayerActivations:
     """Call a method of a model without dropout, and return its activations.
 
     Call it within `jax.jit`, which removes what is not used of the result.
@@ -63,7 +63,7 @@ def observe(model: Any, params: Any, *arguments: Any, method: str) -> Inside:
     """
     hidden_states, weights, attention_names = [], {}, []
 
-    def watch(
+    def record_call(
         call: Callable[..., Any], args: Any, kwargs: Any, context: nn.module.InterceptorContext
     ) -> Any:
         module = context.module
@@ -78,7 +78,7 @@ def observe(model: Any, params: Any, *arguments: Any, method: str) -> Inside:
             hidden_states[-1].append(result)
         return result
 
-    def core(q_BLHK: jax.Array, k_BMHK: jax.Array, v_BMHK: jax.Array, **settings: Any) -> jax.Array:
+    def record_weights(q_BLHK: jax.Array, k_BMHK: jax.Array, v_BMHK: jax.Array, **settings: Any) -> jax.Array:
         # Attention is linear in v: with unit vectors as values it returns its weights. They go
         # through the plain `attend`, because attention kernels take no values of width M.
         B, M, H, _ = v_BMHK.shape
@@ -90,10 +90,10 @@ def observe(model: Any, params: Any, *arguments: Any, method: str) -> Inside:
 
     plain = model.clone(
         config=dataclasses.replace(model.config, scan=False, remat=False),
-        ops=model.ops._replace(attend=core),
+        ops=model.ops._replace(attend=record_weights),
     )
     params = unstack_layers(params) if model.config.scan else params
-    with nn.intercept_methods(watch):
+    with nn.intercept_methods(record_call):
         output = plain.apply({"params": params}, *arguments, method=method)
     if len(hidden_states) != 1:
         raise ValueError(
@@ -101,7 +101,7 @@ def observe(model: Any, params: Any, *arguments: Any, method: str) -> Inside:
             "one can be observed at a time"
         )
     last = output[0] if isinstance(output, tuple) else output
-    return Inside(
+    return LayerActivations(
         output,
         (*hidden_states[0][:-1], last),
         {name: tuple(layers) for name, layers in weights.items()},

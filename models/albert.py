@@ -33,17 +33,17 @@ class AlbertForPretraining(MaskedLanguageModel):
             c,
             self.ops,
             activation=gelu_tanh,
-            embedding=c.embedding,
+            embedding_width=c.embedding,
             share=True,
         )
         self.mlm_head = MaskedLMHead(c.epsilon, gelu_tanh, self.ops)
         self.sentence_order_head = Dense(2, ops=self.ops)
 
     @property
-    def body(self) -> PooledEncoder:
+    def base_model(self) -> PooledEncoder:
         """The encoder."""
         return self.albert
 
-    def read_row(self, pooled_BD: jax.Array) -> jax.Array:
+    def predict_row(self, pooled_BD: jax.Array) -> jax.Array:
         """Return the sentence-order logits, float32 [B, 2]."""
         return self.sentence_order_head(pooled_BD).astype(jnp.float32)

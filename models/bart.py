@@ -15,10 +15,10 @@ import jax.numpy as jnp
 
 from models.config.bart import BartConfig
 from models.layers.attention import Attention
-from models.layers.cache import Step, at
+from models.layers.cache import DecodingStep, look_up_positions
 from models.layers.dropout import Dropout
 from models.layers.linear import Embed
-from models.layers.masks import causal_mask, padding_mask
+from models.layers.masks import make_causal_mask, make_padding_mask
 from models.layers.mlp import Mlp
 from models.layers.norms import LayerNorm
 from models.layers.ops import PLAIN, Ops
@@ -28,14 +28,14 @@ from models.layers.wiring import PostNormLayer
 NORMAL = nn.initializers.normal(0.02)
 
 
-class Places(nn.Module):
+class PositionalEmbeddings(nn.Module):
     """norm(token + position): the input of the first layer of the encoder or of the decoder."""
 
     config: BartConfig
     ops: Ops = PLAIN
 
     @nn.compact
-    def __call__(self, x_BLD: jax.Array, train: bool, step: Step | None = None) -> jax.Array:
+    def __call__(self, x_BLD: jax.Array, train: bool, step: DecodingStep | None = None) -> jax.Array:
         """Return the embeddings [B, L, D].
 
         Args:
@@ -56,7 +56,7 @@ class Places(nn.Module):
             c.first_position + c.length, c.width, NORMAL, name="position_embedding"
         ).embedding
         x_BLD = LayerNorm(c.epsilon, self.ops, name="norm")(
-            x_BLD + at(table_PD[c.first_position :], L, step)
+            x_BLD + look_up_positions(table_PD[c.first_position :], L, step)
         )
         return Dropout(c.dropout, ops=self.ops)(x_BLD, deterministic=not train)
 
@@ -87,7 +87,7 @@ class Bart(nn.Module):
         stack = partial(Stack, scan=c.scan, remat=c.remat, ops=ops)
 
         self.token_embedding = Embed(c.vocab, c.width, NORMAL, ops)
-        self.encoder_places, self.decoder_places = Places(c, ops), Places(c, ops)
+        self.encoder_places, self.decoder_places = PositionalEmbeddings(c, ops), PositionalEmbeddings(c, ops)
         self.encoder = stack(layer, c.depth)
         self.decoder = stack(partial(layer, cross=attention), c.decoder_depth)
 
@@ -106,9 +106,9 @@ class Bart(nn.Module):
           labels: int32 [B, L]; the decoder reads them shifted right by one.
           train: whether dropout is applied.
         """
-        return self.logits(self.states(encoder_token_ids, encoder_attention_mask, labels, train))
+        return self.compute_logits(self.compute_states(encoder_token_ids, encoder_attention_mask, labels, train))
 
-    def states(
+    def compute_states(
         self,
         encoder_token_ids: jax.Array,
         encoder_attention_mask: jax.Array,
@@ -133,7 +133,7 @@ class Bart(nn.Module):
         return self.encoder(
             self.encoder_places(self.token_embedding(encoder_token_ids), train),
             train,
-            mask=padding_mask(encoder_attention_mask),
+            mask=make_padding_mask(encoder_attention_mask),
         )
 
     def decode(
@@ -142,7 +142,7 @@ class Bart(nn.Module):
         encoder_attention_mask: jax.Array,
         decoder_token_ids: jax.Array,
         train: bool = False,
-        step: Step | None = None,
+        step: DecodingStep | None = None,
     ) -> jax.Array:
         """Return the decoder's states [B, L, D]; that at position l depends on tokens up to l.
 
@@ -154,9 +154,9 @@ class Bart(nn.Module):
           step: a decoding step, whose tokens are behind those in the cache.
         """
         y_BLD = self.decoder_places(self.token_embedding(decoder_token_ids), train, step)
-        memory = {"memory_BMD": memory_BMD, "memory_mask": padding_mask(encoder_attention_mask)}
-        return self.decoder(y_BLD, train, **memory, mask=causal_mask(step=step))
+        memory = {"memory_BMD": memory_BMD, "memory_mask": make_padding_mask(encoder_attention_mask)}
+        return self.decoder(y_BLD, train, **memory, mask=make_causal_mask(step=step))
 
-    def logits(self, y_BLD: jax.Array) -> jax.Array:
+    def compute_logits(self, y_BLD: jax.Array) -> jax.Array:
         """Return the logits of the vocabulary, float32 [B, L, V]."""
         return self.token_embedding.attend(y_BLD)

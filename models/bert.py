@@ -30,10 +30,10 @@ class BertForPretraining(MaskedLanguageModel):
         self.next_sentence_head = Dense(2, ops=self.ops)
 
     @property
-    def body(self) -> PooledEncoder:
+    def base_model(self) -> PooledEncoder:
         """The encoder."""
         return self.bert
 
-    def read_row(self, pooled_BD: jax.Array) -> jax.Array:
+    def predict_row(self, pooled_BD: jax.Array) -> jax.Array:
         """Return the next-sentence logits, float32 [B, 2]."""
         return self.next_sentence_head(pooled_BD).astype(jnp.float32)

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 
 from models.config.distilbert import DistilBertConfig
 from models.layers.encoder import MaskedLanguageModel, make_embeddings, make_stack
-from models.layers.heads import MaskedLMHead, take_positions
-from models.layers.masks import padding_mask
+from models.layers.heads import MaskedLMHead, gather_positions
+from models.layers.masks import make_padding_mask
 from models.layers.ops import PLAIN, Ops
 
 # Softens both distributions, so that unlikely tokens have more weight. The value is that of the
@@ -32,8 +32,8 @@ class DistillationLosses(NamedTuple):
     states_BL: 1 - cosine between the last hidden states of a token.
     """
 
-    words_BP: jax.Array
-    states_BL: jax.Array
+    divergence_BP: jax.Array
+    cosine_loss_BL: jax.Array
 
 
 class TextEncoder(nn.Module):
@@ -45,13 +45,13 @@ class TextEncoder(nn.Module):
 
     config: DistilBertConfig
     depth: int
-    segments: int
+    num_token_types: int
     ops: Ops = PLAIN
 
     def setup(self) -> None:
         """Make embeddings, layers and head."""
         c = self.config
-        self.embeddings = make_embeddings(c, c.width, self.segments, ops=self.ops)
+        self.embeddings = make_embeddings(c, c.width, self.num_token_types, ops=self.ops)
         self.encoder = make_stack(c, self.depth, c.num_heads, c.mlp, ops=self.ops)
         self.mlm_head = MaskedLMHead(c.epsilon, ops=self.ops)
 
@@ -64,9 +64,9 @@ class TextEncoder(nn.Module):
     ) -> jax.Array:
         """Return the last hidden states [B, L, D]."""
         x_BLD = self.embeddings(token_ids, jnp.zeros_like(token_ids), train, segment_ids)
-        return self.encoder(x_BLD, train, mask=padding_mask(attention_mask, segment_ids))
+        return self.encoder(x_BLD, train, mask=make_padding_mask(attention_mask, segment_ids))
 
-    def logits(self, x_BPD: jax.Array) -> jax.Array:
+    def compute_logits(self, x_BPD: jax.Array) -> jax.Array:
         """Return the logits of the vocabulary, float32 [B, P, V]."""
         return self.mlm_head(x_BPD, self.embeddings.token_embedding)
 
@@ -88,7 +88,7 @@ class DistilBert(MaskedLanguageModel):
             TextEncoder(c, c.teacher_depth, c.segments, self.ops) if c.teacher_depth else None
         )
 
-    def states(
+    def compute_states(
         self,
         token_ids: jax.Array,
         attention_mask: jax.Array,
@@ -99,20 +99,20 @@ class DistilBert(MaskedLanguageModel):
     ) -> tuple[jax.Array, DistillationLosses | None]:
         """Return the student's states [B, P, D] that `logits` reads, and the losses."""
         x_BLD = self.student(token_ids, attention_mask, train, segment_ids)
-        x_BPD = take_positions(x_BLD, masked_positions)
+        x_BPD = gather_positions(x_BLD, masked_positions)
         if self.teacher is None:
             return x_BPD, None
         teacher_BLD = self.teacher(token_ids, attention_mask, segment_ids=segment_ids)
         teacher_logits_BPV = jax.lax.stop_gradient(
-            self.teacher.logits(take_positions(teacher_BLD, masked_positions))
+            self.teacher.compute_logits(gather_positions(teacher_BLD, masked_positions))
         )
-        words_BP = divergence(self.student.logits(x_BPD), teacher_logits_BPV)
-        states_BL = 1 - cosine(x_BLD, jax.lax.stop_gradient(teacher_BLD))
+        words_BP = compute_divergence(self.student.compute_logits(x_BPD), teacher_logits_BPV)
+        states_BL = 1 - compute_cosine(x_BLD, jax.lax.stop_gradient(teacher_BLD))
         return x_BPD, DistillationLosses(words_BP, states_BL)
 
-    def logits(self, x_BPD: jax.Array) -> jax.Array:
+    def compute_logits(self, x_BPD: jax.Array) -> jax.Array:
         """Return the student's logits of the vocabulary, float32 [B, P, V]."""
-        return self.student.logits(x_BPD)
+        return self.student.compute_logits(x_BPD)
 
     def encode(
         self,
@@ -130,7 +130,7 @@ class DistilBert(MaskedLanguageModel):
         return x_BLD, x_BLD[:, 0]
 
 
-def divergence(logits_V: jax.Array, teacher_logits_V: jax.Array) -> jax.Array:
+def compute_divergence(logits_V: jax.Array, teacher_logits_V: jax.Array) -> jax.Array:
     """Return T^2 KL(softmax(teacher logits / T) || softmax(logits / T)), in nats, float32 [...].
 
     Hinton et al. 2015, section 2; T is `TEMPERATURE`. Arguments: [..., V].
@@ -141,7 +141,7 @@ def divergence(logits_V: jax.Array, teacher_logits_V: jax.Array) -> jax.Array:
     return TEMPERATURE**2 * (jnp.exp(teacher_V) * (teacher_V - student_V)).sum(axis=-1)
 
 
-def cosine(x_D: jax.Array, y_D: jax.Array) -> jax.Array:
+def compute_cosine(x_D: jax.Array, y_D: jax.Array) -> jax.Array:
     """Return the cosine of the angle between vectors [..., D], float32 [...]."""
     x_D, y_D = x_D.astype(jnp.float32), y_D.astype(jnp.float32)
     lengths = jnp.sqrt(jnp.square(x_D).sum(-1) * jnp.square(y_D).sum(-1))

@@ -16,17 +16,17 @@ import jax.numpy as jnp
 
 from models.config.electra import ElectraConfig
 from models.layers.encoder import make_embeddings, make_stack
-from models.layers.heads import MaskedLMHead, take_positions
+from models.layers.heads import MaskedLMHead, gather_positions
 from models.layers.linear import Dense
-from models.layers.masks import padding_mask
+from models.layers.masks import make_padding_mask
 from models.layers.mlp import gelu
 from models.layers.ops import PLAIN, Ops
 
 # Positions of a row whose logits exist at the same time while tokens are sampled.
-AT_ONCE = 32
+POSITIONS_PER_CHUNK = 32
 
 
-class Encoder(nn.Module):
+class ElectraEncoder(nn.Module):
     """BERT's layers, with a linear map in front where their width is not that of the embeddings.
 
     width: D. num_heads: attention heads. mlp: width of a feed-forward network's hidden layer.
@@ -61,7 +61,7 @@ class Encoder(nn.Module):
             ops=self.ops,
             name="encoder",
         )
-        return stack(x_BLD, train, mask=padding_mask(attention_mask, segment_ids))
+        return stack(x_BLD, train, mask=make_padding_mask(attention_mask, segment_ids))
 
 
 class DiscriminatorHead(nn.Module):
@@ -86,7 +86,7 @@ class Electra(nn.Module):
     def setup(self) -> None:
         """Make the shared embeddings, the two networks and their heads."""
         c = self.config
-        encoder = partial(Encoder, c, ops=self.ops)
+        encoder = partial(ElectraEncoder, c, ops=self.ops)
         self.embeddings = make_embeddings(c, c.embedding, c.segments, ops=self.ops)
         self.generator = encoder(c.generator_width, c.generator_num_heads, c.generator_mlp)
         self.mlm_head = MaskedLMHead(c.epsilon, ops=self.ops)
@@ -127,7 +127,7 @@ class Electra(nn.Module):
         Raises:
           ValueError: `uniforms` without `label_weights`.
         """
-        x_BPD, replaced_logits_BL, _ = self.states(
+        x_BPD, replaced_logits_BL, _ = self.compute_states(
             token_ids,
             attention_mask,
             token_type_ids,
@@ -138,9 +138,9 @@ class Electra(nn.Module):
             uniforms,
             train,
         )
-        return self.logits(x_BPD), replaced_logits_BL
+        return self.compute_logits(x_BPD), replaced_logits_BL
 
-    def states(
+    def compute_states(
         self,
         token_ids: jax.Array,
         attention_mask: jax.Array,
@@ -167,16 +167,16 @@ class Electra(nn.Module):
             train,
             segment_ids,
         )
-        x_BPD = take_positions(x_BPD, masked_positions)
+        x_BPD = gather_positions(x_BPD, masked_positions)
         is_replaced_BL = jnp.zeros_like(attention_mask)
         if uniforms is not None:
             if label_weights is None:
                 raise ValueError("uniforms fill positions with label_weights above 0: pass both")
             assert masked_positions is not None
-            sampled_BP, is_masked_BP = self.draw(x_BPD, uniforms), label_weights > 0
-            token_ids = put(token_ids, masked_positions, sampled_BP, is_masked_BP)
+            sampled_BP, is_masked_BP = self.sample_tokens(x_BPD, uniforms), label_weights > 0
+            token_ids = replace_masked(token_ids, masked_positions, sampled_BP, is_masked_BP)
             # A sampled token that equals the original one counts as original (section 2).
-            is_replaced_BL = put(
+            is_replaced_BL = replace_masked(
                 is_replaced_BL, masked_positions, sampled_BP != labels, is_masked_BP
             )
         return (
@@ -185,12 +185,12 @@ class Electra(nn.Module):
             is_replaced_BL,
         )
 
-    def draw(self, x_BPD: jax.Array, uniforms: jax.Array) -> jax.Array:
+    def sample_tokens(self, x_BPD: jax.Array, uniforms: jax.Array) -> jax.Array:
         """Return a token sampled from the generator's distribution at each state, int32 [B, P]."""
         x_BPD = jax.lax.stop_gradient(x_BPD)
-        chunks = [slice(start, start + AT_ONCE) for start in range(0, x_BPD.shape[1], AT_ONCE)]
+        chunks = [slice(start, start + POSITIONS_PER_CHUNK) for start in range(0, x_BPD.shape[1], POSITIONS_PER_CHUNK)]
         return jnp.concatenate(
-            [word_at(uniforms[:, chunk], self.logits(x_BPD[:, chunk])) for chunk in chunks], axis=1
+            [select_by_uniforms(uniforms[:, chunk], self.compute_logits(x_BPD[:, chunk])) for chunk in chunks], axis=1
         )
 
     def discriminate(
@@ -205,7 +205,7 @@ class Electra(nn.Module):
         x_BLD, _ = self.encode(token_ids, attention_mask, token_type_ids, train, segment_ids)
         return self.discriminator_head(x_BLD)
 
-    def logits(self, x_BPD: jax.Array) -> jax.Array:
+    def compute_logits(self, x_BPD: jax.Array) -> jax.Array:
         """Return the generator's logits of the vocabulary, float32 [B, P, V]."""
         return self.mlm_head(x_BPD, self.embeddings.token_embedding)
 
@@ -231,7 +231,7 @@ class Electra(nn.Module):
         return x_BLD, x_BLD[:, 0]
 
 
-def word_at(uniforms_BP: jax.Array, logits_BPV: jax.Array) -> jax.Array:
+def select_by_uniforms(uniforms_BP: jax.Array, logits_BPV: jax.Array) -> jax.Array:
     """Return the token that a uniform number selects by inverse transform sampling, int32 [B, P].
 
     [0, 1) is divided among the tokens in the order of their ids, each with an interval as long as
@@ -242,7 +242,7 @@ def word_at(uniforms_BP: jax.Array, logits_BPV: jax.Array) -> jax.Array:
     return (cumulative_BPV <= uniforms_BP[..., None]).sum(-1, dtype=jnp.int32)
 
 
-def put(
+def replace_masked(
     row_BL: jax.Array, positions_BP: jax.Array, new_BP: jax.Array, masked_BP: jax.Array
 ) -> jax.Array:
     """Return `row_BL` with `new_BP` at those of the positions where `masked_BP` is True."""

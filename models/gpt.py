@@ -11,11 +11,11 @@ import jax
 
 from models.config.gpt import GptConfig
 from models.layers.attention import Attention
-from models.layers.cache import Step, at
+from models.layers.cache import DecodingStep, look_up_positions
 from models.layers.dropout import Dropout
-from models.layers.heads import take_positions
-from models.layers.linear import Embed, Init, Part
-from models.layers.masks import Mask, causal_mask
+from models.layers.heads import gather_positions
+from models.layers.linear import Embed, Initializer, ModuleFactory
+from models.layers.masks import Mask, make_causal_mask
 from models.layers.mlp import Mlp, gelu_tanh
 from models.layers.norms import LayerNorm
 from models.layers.ops import PLAIN, Ops
@@ -26,7 +26,7 @@ NORMAL = nn.initializers.normal(0.02)  # section 4.1
 
 
 def make_layer(
-    config: GptConfig, wiring: Part, ops: Ops, residual_init: Init = NORMAL
+    config: GptConfig, wiring: ModuleFactory, ops: Ops, residual_init: Initializer = NORMAL
 ) -> partial[Any]:
     """Return the constructor of a layer.
 
@@ -55,7 +55,7 @@ def make_layer(
     )
 
 
-class Embeddings(nn.Module):
+class GptEmbeddings(nn.Module):
     """token + position (section 3.1); the token embeddings are also the output's table."""
 
     config: GptConfig
@@ -68,7 +68,7 @@ class Embeddings(nn.Module):
         self.position_embedding = Embed(c.length, c.width, NORMAL)
         self.drop = Dropout(c.dropout, ops=self.ops)
 
-    def __call__(self, token_ids: jax.Array, train: bool, step: Step | None = None) -> jax.Array:
+    def __call__(self, token_ids: jax.Array, train: bool, step: DecodingStep | None = None) -> jax.Array:
         """Return the embeddings [B, L, D] of int32 ids [B, L].
 
         Raises:
@@ -80,7 +80,7 @@ class Embeddings(nn.Module):
                 f"a row of {L} tokens is longer than the {max_length} positions "
                 "of the model (model.length)"
             )
-        x_BLD = self.token_embedding(token_ids) + at(self.position_embedding.embedding, L, step)
+        x_BLD = self.token_embedding(token_ids) + look_up_positions(self.position_embedding.embedding, L, step)
         return self.drop(x_BLD, deterministic=not train)
 
 
@@ -93,7 +93,7 @@ class Gpt(nn.Module):
     def setup(self) -> None:
         """Make embeddings and layers."""
         c = self.config
-        self.embeddings = Embeddings(c, self.ops)
+        self.embeddings = GptEmbeddings(c, self.ops)
         self.decoder = Stack(
             make_layer(c, PostNormLayer, self.ops),
             c.depth,
@@ -107,13 +107,13 @@ class Gpt(nn.Module):
 
         token_ids: int32 [B, L]. Padding is allowed on the right: no token attends to it.
         """
-        return self.logits(self.states(token_ids, train))
+        return self.compute_logits(self.compute_states(token_ids, train))
 
-    def states(
+    def compute_states(
         self,
         token_ids: jax.Array,
         train: bool = False,
-        step: Step | None = None,
+        step: DecodingStep | None = None,
         masked_positions: jax.Array | None = None,
     ) -> jax.Array:
         """Return the states [B, L, D] that `logits` reads; that at l depends on tokens up to l.
@@ -126,7 +126,7 @@ class Gpt(nn.Module):
             bidirectional, and the states at these positions are returned, [B, P, D] (masked
             next-token prediction, Charpentier and Samuel 2024, section 3.1).
         """
-        return take_positions(
+        return gather_positions(
             self.run_layers(token_ids, train, step, masked_positions), masked_positions
         )
 
@@ -134,13 +134,13 @@ class Gpt(nn.Module):
         self,
         token_ids: jax.Array,
         train: bool,
-        step: Step | None,
+        step: DecodingStep | None,
         masked_positions: jax.Array | None,
     ) -> jax.Array:
         """Return the last states at all positions [B, L, D]. Arguments: as of `states`."""
-        mask = causal_mask(step=step) if masked_positions is None else Mask()
+        mask = make_causal_mask(step=step) if masked_positions is None else Mask()
         return self.decoder(self.embeddings(token_ids, train, step), train, mask=mask)
 
-    def logits(self, x_BLD: jax.Array) -> jax.Array:
+    def compute_logits(self, x_BLD: jax.Array) -> jax.Array:
         """Return the logits of the vocabulary, float32 [B, L, V]."""
         return self.embeddings.token_embedding.attend(x_BLD)

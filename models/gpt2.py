@@ -14,8 +14,8 @@ import flax.linen as nn
 import jax
 
 from models.config.gpt import GptConfig
-from models.gpt import Embeddings, Gpt, make_layer
-from models.layers.cache import Step
+from models.gpt import Gpt, GptEmbeddings, make_layer
+from models.layers.cache import DecodingStep
 from models.layers.norms import LayerNorm
 from models.layers.ops import Ops
 from models.layers.stack import Stack
@@ -42,7 +42,7 @@ class Gpt2(Gpt):
     def setup(self) -> None:
         """Make embeddings, layers and final norm."""
         c = self.config
-        self.embeddings = Embeddings(c, self.ops)
+        self.embeddings = GptEmbeddings(c, self.ops)
         self.decoder = Stack(
             make_scaled_layer(c, self.ops), c.depth, scan=c.scan, remat=c.remat, ops=self.ops
         )
@@ -52,7 +52,7 @@ class Gpt2(Gpt):
         self,
         token_ids: jax.Array,
         train: bool,
-        step: Step | None,
+        step: DecodingStep | None,
         masked_positions: jax.Array | None,
     ) -> jax.Array:
         """Return the normalised last states at all positions [B, L, D], as in `Gpt`."""

@@ -12,9 +12,9 @@ import flax.linen as nn
 import jax
 
 from models.config.gpt3 import Gpt3Config
-from models.gpt import Embeddings
+from models.gpt import GptEmbeddings
 from models.gpt2 import Gpt2, make_scaled_layer
-from models.layers.linear import Part
+from models.layers.linear import ModuleFactory
 from models.layers.masks import Mask
 from models.layers.norms import LayerNorm
 from models.layers.ops import PLAIN, Ops
@@ -28,7 +28,7 @@ class DenseThenBanded(nn.Module):
     window: the number of positions that a banded layer attends to.
     """
 
-    layer: Part
+    layer: ModuleFactory
     window: int
     ops: Ops = PLAIN
 
@@ -59,6 +59,6 @@ class Gpt3(Gpt2):
                 "layers alternate (model.depth)"
             )
         pair = partial(DenseThenBanded, make_scaled_layer(c, self.ops), c.window, self.ops)
-        self.embeddings = Embeddings(c, self.ops)
+        self.embeddings = GptEmbeddings(c, self.ops)
         self.decoder = Stack(pair, c.depth // 2, scan=c.scan, remat=c.remat, ops=self.ops)
         self.norm = LayerNorm(c.epsilon, self.ops)

@@ -22,10 +22,10 @@ class RobertaForMaskedLM(MaskedLanguageModel):
         """Make the encoder and the masked-LM head."""
         c = self.config
         # The authors' code numbers positions from the padding's id + 1: the rows before are unused.
-        self.roberta = PooledEncoder(c, self.ops, first=c.first_position)
+        self.roberta = PooledEncoder(c, self.ops, first_position=c.first_position)
         self.mlm_head = MaskedLMHead(c.epsilon, ops=self.ops)
 
     @property
-    def body(self) -> PooledEncoder:
+    def base_model(self) -> PooledEncoder:
         """The encoder."""
         return self.roberta

@@ -17,10 +17,10 @@ import numpy as np
 
 from models.config.t5 import T5Config
 from models.layers.attention import Attention
-from models.layers.cache import Step
+from models.layers.cache import DecodingStep
 from models.layers.dropout import Dropout
 from models.layers.linear import FAN_IN, Dense, Embed
-from models.layers.masks import causal_mask, padding_mask
+from models.layers.masks import make_causal_mask, make_padding_mask
 from models.layers.mlp import GatedMlp, Mlp, gelu_tanh
 from models.layers.norms import RMSNorm
 from models.layers.ops import PLAIN, Ops
@@ -28,8 +28,8 @@ from models.layers.stack import Stack
 from models.layers.wiring import PreNormLayer
 
 
-def bucket(
-    distance: np.ndarray, *, bidirectional: bool, buckets: int = 32, max_distance: int = 128
+def bucket_distances(
+    distance: np.ndarray, *, bidirectional: bool, num_buckets: int = 32, max_distance: int = 128
 ) -> np.ndarray:
     """Return the bucket of each distance (key position - query position) (section 2.1).
 
@@ -50,21 +50,21 @@ def bucket(
       ValueError: there are too few buckets, or `max_distance` is not above the near distances.
     """
     if bidirectional:
-        buckets //= 2
-        offset, distance = buckets * (distance > 0), np.abs(distance)
+        num_buckets //= 2
+        offset, distance = num_buckets * (distance > 0), np.abs(distance)
     else:
         offset, distance = 0, np.maximum(-distance, 0)
-    num_near = buckets // 2
+    num_near = num_buckets // 2
     if num_near < 1 or max_distance <= num_near:
         raise ValueError(
-            f"max_distance {max_distance} is not beyond the {num_near} near distances of {buckets} "
+            f"max_distance {max_distance} is not beyond the {num_near} near distances of {num_buckets} "
             "buckets a direction: there must be at least 2 buckets, and a larger max_distance"
         )
     log_ratio = np.log(np.maximum(distance, 1).astype(np.float32) / num_near) / math.log(
         max_distance / num_near
     )
-    far = num_near + (log_ratio * (buckets - num_near)).astype(np.int32)
-    return offset + np.where(distance < num_near, distance, np.minimum(far, buckets - 1))
+    far = num_near + (log_ratio * (num_buckets - num_near)).astype(np.int32)
+    return offset + np.where(distance < num_near, distance, np.minimum(far, num_buckets - 1))
 
 
 class RelativeBias(nn.Module):
@@ -77,19 +77,19 @@ class RelativeBias(nn.Module):
     bidirectional: bool
 
     @nn.compact
-    def __call__(self, L: int, M: int, step: Step | None = None) -> jax.Array:
+    def __call__(self, L: int, M: int, step: DecodingStep | None = None) -> jax.Array:
         """Return the bias of every head, query and key, float32 [1, H, L, M].
 
         With `step`, a decoding step, it is that of the step's queries on all slots, [B, H, 1, M].
         """
         c = self.config
-        L, M = (L, M) if step is None else (step.slots, step.slots)
+        L, M = (L, M) if step is None else (step.num_slots, step.num_slots)
         table = self.param("table", nn.initializers.normal(c.width**-0.5), (c.buckets, c.num_heads))
         distance_R = np.arange(1 - L, M)
-        bucket_R = bucket(
+        bucket_R = bucket_distances(
             distance_R,
             bidirectional=self.bidirectional,
-            buckets=c.buckets,
+            num_buckets=c.buckets,
             max_distance=c.max_distance,
         )
         # float32, so that the gradients of all layers are summed in float32.
@@ -97,10 +97,10 @@ class RelativeBias(nn.Module):
         if step is not None:
             distance_BM = np.arange(M) - step.position_B[:, None]
             return bias_HR.T[distance_BM + L - 1].swapaxes(1, 2)[:, :, None]
-        return shear(bias_HR, L)[None]
+        return expand_to_pairs(bias_HR, L)[None]
 
 
-def shear(bias_HR: jax.Array, L: int) -> jax.Array:
+def expand_to_pairs(bias_HR: jax.Array, L: int) -> jax.Array:
     """Return [H, L, M] whose entry (l, m) is the bias of the distance m - l.
 
     bias_HR has the distances 1 - L ... M - 1, R = L + M - 1. Copies that are one entry too long
@@ -152,7 +152,7 @@ class T5(nn.Module):
         self.drop = dropout()
         if not c.tied:
             self.lm_head = Dense(
-                c.vocab, use_bias=False, kernel_init=FAN_IN, result=jnp.float32, ops=ops
+                c.vocab, use_bias=False, kernel_init=FAN_IN, out_dtype=jnp.float32, ops=ops
             )
 
     def __call__(
@@ -170,9 +170,9 @@ class T5(nn.Module):
           labels: int32 [B, L]; the decoder reads them shifted right by one.
           train: whether dropout is applied.
         """
-        return self.logits(self.states(encoder_token_ids, encoder_attention_mask, labels, train))
+        return self.compute_logits(self.compute_states(encoder_token_ids, encoder_attention_mask, labels, train))
 
-    def states(
+    def compute_states(
         self,
         encoder_token_ids: jax.Array,
         encoder_attention_mask: jax.Array,
@@ -191,7 +191,7 @@ class T5(nn.Module):
         M = encoder_token_ids.shape[1]
         x_BMD = drop(self.token_embedding(encoder_token_ids))
         x_BMD = self.encoder(
-            x_BMD, train, mask=padding_mask(encoder_attention_mask), bias=self.encoder_bias(M, M)
+            x_BMD, train, mask=make_padding_mask(encoder_attention_mask), bias=self.encoder_bias(M, M)
         )
         return drop(self.encoder_norm(x_BMD))
 
@@ -201,7 +201,7 @@ class T5(nn.Module):
         encoder_attention_mask: jax.Array,
         decoder_token_ids: jax.Array,
         train: bool = False,
-        step: Step | None = None,
+        step: DecodingStep | None = None,
     ) -> jax.Array:
         """Return the decoder's states [B, L, D]; that at position l depends on tokens up to l.
 
@@ -214,14 +214,14 @@ class T5(nn.Module):
         """
         drop = partial(self.drop, deterministic=not train)
         L = decoder_token_ids.shape[1]
-        memory = {"memory_BMD": memory_BMD, "memory_mask": padding_mask(encoder_attention_mask)}
+        memory = {"memory_BMD": memory_BMD, "memory_mask": make_padding_mask(encoder_attention_mask)}
         y_BLD = drop(self.token_embedding(decoder_token_ids))
         y_BLD = self.decoder(
-            y_BLD, train, **memory, mask=causal_mask(step=step), bias=self.decoder_bias(L, L, step)
+            y_BLD, train, **memory, mask=make_causal_mask(step=step), bias=self.decoder_bias(L, L, step)
         )
         return drop(self.decoder_norm(y_BLD))
 
-    def logits(self, y_BLD: jax.Array) -> jax.Array:
+    def compute_logits(self, y_BLD: jax.Array) -> jax.Array:
         """Return the logits of the vocabulary, float32 [B, L, V]."""
         if self.config.tied:
             # The embeddings have variance 1, so the logits are scaled, as in the paper's code.

@@ -15,14 +15,14 @@ import numpy as np
 
 from models.config.transformer import TransformerConfig
 from models.layers.attention import Attention
-from models.layers.cache import Step, at
+from models.layers.cache import DecodingStep, look_up_positions
 from models.layers.dropout import Dropout
 from models.layers.linear import Embed
-from models.layers.masks import Mask, causal_mask
+from models.layers.masks import Mask, make_causal_mask
 from models.layers.mlp import Mlp
 from models.layers.norms import LayerNorm
 from models.layers.ops import PLAIN, Ops
-from models.layers.packing import begins, places
+from models.layers.packing import find_segment_starts, make_position_ids
 from models.layers.stack import Stack
 from models.layers.wiring import PostNormLayer
 
@@ -31,7 +31,7 @@ START = 0  # the id that a decoder reads before the first label
 GLOROT = nn.initializers.variance_scaling(1.0, "fan_avg", "uniform")
 
 
-def sinusoids(length: int, width: int) -> np.ndarray:
+def make_sinusoids(length: int, width: int) -> np.ndarray:
     """Return the encodings of positions 0 ... length - 1, float32 [P, D] (section 3.5).
 
     Column i has sin(p / 10000^(2i/D)) and column D/2 + i its cosine: the paper's columns 2i and
@@ -97,8 +97,8 @@ class Transformer(nn.Module):
           decoder_segment_ids: int32 [B, L], the same of the labels.
           train: whether dropout is applied.
         """
-        return self.logits(
-            self.states(
+        return self.compute_logits(
+            self.compute_states(
                 encoder_token_ids,
                 encoder_attention_mask,
                 labels,
@@ -108,7 +108,7 @@ class Transformer(nn.Module):
             )
         )
 
-    def states(
+    def compute_states(
         self,
         encoder_token_ids: jax.Array,
         encoder_attention_mask: jax.Array,
@@ -144,7 +144,7 @@ class Transformer(nn.Module):
         segments = (
             None if encoder_segment_ids is None else (encoder_segment_ids, encoder_segment_ids)
         )
-        x_BMD = self.embed(encoder_token_ids, encoder_segment_ids, train)
+        x_BMD = self.embed_tokens(encoder_token_ids, encoder_segment_ids, train)
         return self.encoder(x_BMD, train, mask=Mask(encoder_attention_mask, segments))
 
     def decode(
@@ -154,7 +154,7 @@ class Transformer(nn.Module):
         decoder_token_ids: jax.Array,
         segments: tuple[jax.Array, jax.Array] | None = None,
         train: bool = False,
-        step: Step | None = None,
+        step: DecodingStep | None = None,
     ) -> jax.Array:
         """Return the decoder's states [B, L, D]; that at position l depends on tokens up to l.
 
@@ -167,21 +167,21 @@ class Transformer(nn.Module):
           step: a decoding step, whose tokens are behind those in the cache.
         """
         segment_ids_BL = None if segments is None else segments[0]
-        y_BLD = self.embed(decoder_token_ids, segment_ids_BL, train, step)
+        y_BLD = self.embed_tokens(decoder_token_ids, segment_ids_BL, train, step)
         memory = {"memory_BMD": memory_BMD, "memory_mask": Mask(encoder_attention_mask, segments)}
-        mask = causal_mask(segment_ids_BL=segment_ids_BL, step=step)
+        mask = make_causal_mask(segment_ids_BL=segment_ids_BL, step=step)
         return self.decoder(y_BLD, train, **memory, mask=mask)
 
-    def logits(self, y_BLD: jax.Array) -> jax.Array:
+    def compute_logits(self, y_BLD: jax.Array) -> jax.Array:
         """Return the logits of the vocabulary, float32 [B, L, V] (section 3.4)."""
         return self.token_embedding.attend(y_BLD)
 
-    def embed(
+    def embed_tokens(
         self,
         token_ids: jax.Array,
         segment_ids: jax.Array | None,
         train: bool,
-        step: Step | None = None,
+        step: DecodingStep | None = None,
     ) -> jax.Array:
         """Return embedding * sqrt(D) + position, [B, L, D] (sections 3.4 and 3.5).
 
@@ -189,12 +189,12 @@ class Transformer(nn.Module):
         """
         L, D = token_ids.shape[1], self.config.width
         x_BLD = self.token_embedding(token_ids) * D**0.5
-        table_PD = jnp.asarray(sinusoids(L if step is None else step.slots, D), x_BLD.dtype)
-        x_BLD += at(table_PD, L, step) if segment_ids is None else table_PD[places(segment_ids)]
+        table_PD = jnp.asarray(make_sinusoids(L if step is None else step.num_slots, D), x_BLD.dtype)
+        x_BLD += look_up_positions(table_PD, L, step) if segment_ids is None else table_PD[make_position_ids(segment_ids)]
         return self.drop(x_BLD, deterministic=not train)
 
 
 def shift_right(labels: jax.Array, segment_ids: jax.Array | None = None) -> jax.Array:
     """Return the decoder's input [B, L]: START, then all but the last label, in each segment."""
     shifted_BL = jnp.pad(labels, ((0, 0), (1, 0)), constant_values=START)[:, :-1]
-    return shifted_BL if segment_ids is None else jnp.where(begins(segment_ids), START, shifted_BL)
+    return shifted_BL if segment_ids is None else jnp.where(find_segment_starts(segment_ids), START, shifted_BL)

@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Sequence
 
 from pretrain.distributed import process_identity, processes
-from pretrain.distributed.watchdog import leave_soon
+from pretrain.distributed.watchdog import exit_soon
 
 # {verb: (module with `add_arguments(parser)` and `run(args) -> exit status`, help text)}. A module
 # is imported when its verb is called, so that `--help` needs neither JAX nor TensorFlow.
@@ -76,7 +76,7 @@ VERBS = {
 }
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit status.
 
     Args:
@@ -89,27 +89,27 @@ def main(words: Sequence[str] | None = None) -> int:
     status = 1
     process_identity.end_with_parent()
     try:
-        status = run(sys.argv[1:] if words is None else words)
+        status = run_verb(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of the output, such as `head`, has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 141
     finally:
-        if words is None:  # the process has nothing else to do
-            processes.part()
-            leave_soon(status)
+        if argv is None:  # the process has nothing else to do
+            processes.shutdown_cluster()
+            exit_soon(status)
     return status
 
 
-def run(words: Sequence[str]) -> int:
+def run_verb(argv: Sequence[str]) -> int:
     """Run one verb, or print the list of verbs, and return the exit status."""
     usage = "python -m pretrain VERB ..."
-    if not words or words[0] in ("-h", "--help"):
+    if not argv or argv[0] in ("-h", "--help"):
         lines = [f"  {verb:<10}{text}" for verb, (_, text) in VERBS.items()]
         print(f"usage: {usage}\n\nPretrain language models in JAX.\n\n" + "\n".join(lines))
         print("\n`python -m pretrain VERB --help` lists the arguments of a verb.")
-        return 0 if words else 2
-    verb, *rest = words
+        return 0 if argv else 2
+    verb, *rest = argv
     if verb not in VERBS:
         import difflib
 
@@ -146,14 +146,14 @@ def run(words: Sequence[str]) -> int:
         if os.environ.get("CLOZE_TRACEBACK"):
             raise
         print(f"error: {error}", file=sys.stderr)
-        return processes.leave(2)
+        return processes.exit_process(2)
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
-        return processes.leave(130)
+        return processes.exit_process(130)
     except Exception:
-        if processes.client():
+        if processes.get_client():
             traceback.print_exc()
-            processes.leave(1)
+            processes.exit_process(1)
         raise
 
 

@@ -21,13 +21,13 @@ from pretrain.fields import list_dropped
 from pretrain.overrides import (
     ConfigError,
     apply_overrides,
-    check,
+    check_types,
+    from_plain,
     parse_override,
-    plain,
     show_value,
-    typed,
+    to_plain,
 )
-from pretrain.run import KINDS, Run, validate
+from pretrain.run import SECTION_CLASSES, Run, validate_run
 from pretrain.run import TRAINED_BY as TRAINED_BY
 from pretrain.schema import Adafactor as Adafactor
 from pretrain.schema import AdamW as AdamW
@@ -62,10 +62,10 @@ def load(name: str | pathlib.Path, overrides: Sequence[str] = ()) -> Run:
     Raises:
       ConfigError: with the name of the file or the key, and the nearest one that exists.
     """
-    path = _find(name)
-    run = read_json(path) if path.suffix == ".json" else _execute(path)
-    run = override(run, overrides)
-    validate(run)
+    path = _find_file(name)
+    run = read_json(path) if path.suffix == ".json" else _execute_file(path)
+    run = override_run(run, overrides)
+    validate_run(run)
     return run
 
 
@@ -74,7 +74,7 @@ def print_notice(line: str) -> None:
     print(line, file=sys.stderr)
 
 
-def override(
+def override_run(
     run: Run, arguments: Sequence[str], report: Callable[[str], None] = print_notice
 ) -> Run:
     """Return a copy of `run` with `path=value` arguments applied in any order, not validated.
@@ -95,7 +95,7 @@ def override(
     return changed
 
 
-def _find(name: str | pathlib.Path) -> pathlib.Path:
+def _find_file(name: str | pathlib.Path) -> pathlib.Path:
     named = pathlib.Path(name)
     for path in (named, CONFIGS / f"{name}.py"):
         if path.suffix in (".py", ".json") and path.is_file():
@@ -109,7 +109,7 @@ def _find(name: str | pathlib.Path) -> pathlib.Path:
     )
 
 
-def _execute(path: pathlib.Path) -> Run:
+def _execute_file(path: pathlib.Path) -> Run:
     spec = importlib.util.spec_from_file_location(f"configuration_{path.stem}", path)
     assert spec is not None and spec.loader is not None  # there is a loader for the suffix .py
     module = importlib.util.module_from_spec(spec)
@@ -122,7 +122,7 @@ def _execute(path: pathlib.Path) -> Run:
         raise ConfigError(f"{path}: {error}") from error
     if not isinstance(run, Run):
         raise ConfigError(f"{path}: config() returned {type(run).__name__}, not a Run")
-    check(run, "")
+    check_types(run, "")
     return run
 
 
@@ -131,7 +131,7 @@ def _execute(path: pathlib.Path) -> Run:
 
 def to_json(run: Run) -> str:
     """Return the resolved configuration as JSON, with the number of the format."""
-    return json.dumps({"format": FORMAT, **plain(run)}, indent=2) + "\n"
+    return json.dumps({"format": FORMAT, **to_plain(run)}, indent=2) + "\n"
 
 
 def read_json(path: Any) -> Run:
@@ -153,10 +153,10 @@ def from_json(text: str, where: str = "configuration") -> Run:
         raise ConfigError(f"{where}: not JSON ({error})") from error
     if isinstance(tree, dict) and tree.get("type") == Run.__name__:
         check_format(tree.pop("format", None), where)
-    run = typed(tree, KINDS, where)
+    run = from_plain(tree, SECTION_CLASSES, where)
     if not isinstance(run, Run):
         raise ConfigError(f"{where}: not a saved configuration (its type is not Run)")
-    check(run, where)
+    check_types(run, where)
     return run
 
 

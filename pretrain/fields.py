@@ -15,7 +15,7 @@ import typing
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from pretrain.overrides import Override, alternatives, has_name, is_named_tuple, spell_type
+from pretrain.overrides import Override, format_type, has_name, is_named_tuple, list_alternatives
 
 
 class Setting(NamedTuple):
@@ -31,7 +31,7 @@ class Setting(NamedTuple):
         return self.value != self.default
 
 
-def default_of(field: dataclasses.Field[Any]) -> Any:
+def find_default(field: dataclasses.Field[Any]) -> Any:
     """Return the default of a dataclass field; dataclasses.MISSING where it has none."""
     factory = field.default_factory
     return field.default if factory is dataclasses.MISSING else factory()
@@ -51,33 +51,33 @@ def list_settings(node: Any, prefix: str = "") -> list[Setting]:
             for item in value:
                 settings += list_settings(item, f"{key}.{item.name}")
         else:
-            settings.append(Setting(key, value, default_of(field)))
+            settings.append(Setting(key, value, find_default(field)))
     return settings
 
 
-def spell_value(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Return a value as it is written behind path= on the command line."""
     if isinstance(value, tuple):
-        return ",".join(map(spell_value, value)) or "()"
+        return ",".join(map(format_value, value)) or "()"
     if value is None or isinstance(value, bool):
         return str(value).lower()
     return value if isinstance(value, str) and value else repr(value)
 
 
-def difference(old: Any, new: Any, path: str = "") -> list[tuple[str, Any, Any]]:
+def list_differences(old: Any, new: Any, path: str = "") -> list[tuple[str, Any, Any]]:
     """Return [(path, old value, new value)] of every leaf in which two trees differ."""
     if is_named_tuple(old) and is_named_tuple(new):
         names = [[item.name for item in items] for items in (old, new)]
         if names[0] == names[1]:
             pairs = zip(old, new, strict=True)
-            return [row for a, b in pairs for row in difference(a, b, f"{path}.{a.name}")]
+            return [row for a, b in pairs for row in list_differences(a, b, f"{path}.{a.name}")]
     if dataclasses.is_dataclass(old) and type(old) is type(new):
         values = [
             (field.name, getattr(old, field.name), getattr(new, field.name))
             for field in dataclasses.fields(old)
         ]
         return [
-            row for name, a, b in values for row in difference(a, b, f"{path}.{name}".lstrip("."))
+            row for name, a, b in values for row in list_differences(a, b, f"{path}.{name}".lstrip("."))
         ]
     return [] if old == new else [(path, old, new)]
 
@@ -104,8 +104,8 @@ def list_dropped(before: Any, after: Any, overrides: Sequence[Override]) -> list
             continue
         now = {setting.key: setting.value for setting in list_settings(new, override.key)}
         dropped = [
-            f"{setting.key}={spell_value(setting.value)} "
-            + (f"(now {spell_value(now[setting.key])})" if setting.key in now else "(has none)")
+            f"{setting.key}={format_value(setting.value)} "
+            + (f"(now {format_value(now[setting.key])})" if setting.key in now else "(has none)")
             for setting in list_settings(old, override.key)
             if setting.is_changed
             and setting.key not in keys
@@ -137,7 +137,7 @@ def format_tree(node: Any, indent: int = 0) -> list[str]:
     lines = []
     width = max(len(field.name) for field in dataclasses.fields(node))
     for field in dataclasses.fields(node):
-        value, default = getattr(node, field.name), default_of(field)
+        value, default = getattr(node, field.name), find_default(field)
         if is_named_tuple(value):
             lines.append(f"{' ' * indent}{field.name}")
             for item in value:
@@ -149,7 +149,7 @@ def format_tree(node: Any, indent: int = 0) -> list[str]:
             text, default = type(value).__name__, type(default).__name__
         else:
             differs = default is not dataclasses.MISSING and value != default
-            text, default = spell_value(value), spell_value(default)
+            text, default = format_value(value), format_value(default)
         line = f"{' ' * indent}{field.name:<{width}}  {text}"
         lines.append(f"{line:<40}  * default {default}" if differs else line)
         if is_section:
@@ -174,7 +174,7 @@ class FieldNote(NamedTuple):
 def list_dataclasses(hint: Any) -> list[tuple[Any, bool]]:
     """Return [(dataclass, whether it is an item of a tuple)] that an annotation allows."""
     kinds = []
-    for kind in alternatives(hint):
+    for kind in list_alternatives(hint):
         if typing.get_origin(kind) is tuple:
             kinds += [(item, True) for item in typing.get_args(kind)[:1] if has_name(item)]
         elif dataclasses.is_dataclass(kind):
@@ -213,14 +213,14 @@ def list_field_notes(kind: Any, places: Iterable[str]) -> list[FieldNote]:
     hints = typing.get_type_hints(kind)
     notes = []
     for field in dataclasses.fields(kind):
-        default = default_of(field)
+        default = find_default(field)
         if dataclasses.is_dataclass(default):
             default = type(default).__name__
         elif default is not dataclasses.MISSING:
-            default = spell_value(default)
+            default = format_value(default)
         keys = tuple(f"{place}.{field.name}".lstrip(".") for place in places)
         unit, meaning = read_meaning(kind, field.name)
-        spelled = spell_type(hints[field.name])
+        spelled = format_type(hints[field.name])
         default = "" if default is dataclasses.MISSING else default
         notes.append(FieldNote(keys, kind.__name__, spelled, default, unit, meaning))
     return notes
@@ -280,7 +280,7 @@ def format_notes(notes: Iterable[FieldNote]) -> list[str]:
 def format_markdown(kind: type, places: Iterable[str], notes: Iterable[FieldNote]) -> list[str]:
     """Return the lines of a section of docs/configuration.md."""
 
-    def cell(text: str) -> str:
+    def escape_cell(text: str) -> str:
         return text.replace("|", "\\|")
 
     where = ", ".join(f"`{place}`" for place in places if place)
@@ -290,7 +290,7 @@ def format_markdown(kind: type, places: Iterable[str], notes: Iterable[FieldNote
     lines += ["| field | type | default | unit | meaning |", "|---|---|---|---|---|"]
     for note in notes:
         name = note.keys[0].rpartition(".")[2]
-        default = f"`{cell(note.default)}`" if note.default else ""
-        cells = (f"`{name}`", cell(note.type), default, note.unit, cell(note.meaning))
+        default = f"`{escape_cell(note.default)}`" if note.default else ""
+        cells = (f"`{name}`", escape_cell(note.type), default, note.unit, escape_cell(note.meaning))
         lines.append(f"| {' | '.join(cells)} |")
     return [*lines, ""]

@@ -20,7 +20,7 @@ class ConfigError(ValueError):
     """An invalid configuration; the message names the key and what is allowed."""
 
 
-def at_least(config: Any, low: float, *names: str) -> None:
+def check_at_least(config: Any, low: float, *names: str) -> None:
     """Raise ConfigError unless each named field of `config` is `low` or more."""
     for name in names:
         value = getattr(config, name)
@@ -69,7 +69,7 @@ def apply_overrides(node: Any, overrides: Iterable[Override]) -> Any:
     by_name: dict[str, list[Override]] = {}
     for override in overrides:
         if override.names[0] not in fields:
-            raise _unknown_key(node, override, fields)
+            raise _make_unknown_key_error(node, override, fields)
         by_name.setdefault(override.names[0], []).append(override)
     values = {
         name: _apply_to_field(getattr(node, name), fields[name], group)
@@ -102,7 +102,7 @@ def _apply_to_items(items: tuple[Any, ...], overrides: Iterable[Override]) -> tu
     by_name = {item.name: [] for item in items}
     for override in overrides:
         if override.names[0] not in by_name:
-            raise _unknown_key(items, override, by_name)
+            raise _make_unknown_key_error(items, override, by_name)
         if len(override.names) == 1:
             raise ConfigError(f"{override.key} is a section: set one of its fields")
         by_name[override.names[0]].append(override._replace(names=override.names[1:]))
@@ -121,13 +121,13 @@ def _apply_to_field(value: Any, kind: Any, overrides: Iterable[Override]) -> Any
     inner = []
     for override in overrides:
         if len(override.names) == 1:
-            value = _parse(override.text, kind, override.key)
+            value = _parse_value(override.text, kind, override.key)
         else:
             inner.append(override._replace(names=override.names[1:]))
     return apply_overrides(value, inner) if inner else value
 
 
-def _unknown_key(node: Any, override: Override, fields: Mapping[str, Any]) -> ConfigError:
+def _make_unknown_key_error(node: Any, override: Override, fields: Mapping[str, Any]) -> ConfigError:
     name, key = override.names[0], override.key
     close = difflib.get_close_matches(name, fields, n=1, cutoff=0.5)
     place = type(node).__name__ if fields else f"{key.rpartition('.')[0]} is a value and"
@@ -137,9 +137,9 @@ def _unknown_key(node: Any, override: Override, fields: Mapping[str, Any]) -> Co
     )
 
 
-def _parse(text: str, kind: Any, key: str) -> Any:
+def _parse_value(text: str, kind: Any, key: str) -> Any:
     """Return `text` as a value of the annotated type `kind`."""
-    kinds = alternatives(kind)
+    kinds = list_alternatives(kind)
     sections: list[Any] = [section for section in kinds if dataclasses.is_dataclass(section)]
     if sections:
         names = {section.__name__.lower(): section for section in sections}
@@ -165,12 +165,12 @@ def _parse(text: str, kind: Any, key: str) -> Any:
         value = int(value)  # steps=1e6
     if str in kinds and not isinstance(value, str) and not (value is None and type(None) in kinds):
         value = text
-    value = _widen(value, kinds)
-    check(value, key, kind)
+    value = _convert_ints(value, kinds)
+    check_types(value, key, kind)
     return value
 
 
-def alternatives(kind: Any) -> tuple[Any, ...]:
+def list_alternatives(kind: Any) -> tuple[Any, ...]:
     """Return the types of a union, or the one type."""
     return (
         typing.get_args(kind)
@@ -179,32 +179,32 @@ def alternatives(kind: Any) -> tuple[Any, ...]:
     )
 
 
-def _widen(value: Any, kinds: Sequence[Any]) -> Any:
+def _convert_ints(value: Any, kinds: Sequence[Any]) -> Any:
     """Return the value with integers as floats where the type is float, also inside tuples."""
     if type(value) is int and float in kinds and int not in kinds and abs(value) < LARGEST:
         return float(value)
     if isinstance(value, tuple):
         inner = [typing.get_args(kind)[0] for kind in kinds if typing.get_origin(kind) is tuple]
-        return tuple(_widen(item, inner) for item in value)
+        return tuple(_convert_ints(item, inner) for item in value)
     return value
 
 
-def check(value: Any, key: str, kind: Any = None) -> None:
+def check_types(value: Any, key: str, kind: Any = None) -> None:
     """Raise ConfigError unless `value` and all fields in it have their annotated types.
 
     key: that of the value. kind: its annotated type; None for the root of a tree.
     """
     if dataclasses.is_dataclass(value):
-        if kind is not None and type(value) not in alternatives(kind):
-            raise ConfigError(f"{key}: {type(value).__name__} is not one of {spell_type(kind)}")
+        if kind is not None and type(value) not in list_alternatives(kind):
+            raise ConfigError(f"{key}: {type(value).__name__} is not one of {format_type(kind)}")
         hints = typing.get_type_hints(type(value))
         for field in dataclasses.fields(value):
-            check(getattr(value, field.name), f"{key}.{field.name}".lstrip("."), hints[field.name])
-    elif not any(_fits(value, option) for option in alternatives(kind)):
-        raise ConfigError(f"{key}: {show_value(value)} is not {spell_type(kind)}")
+            check_types(getattr(value, field.name), f"{key}.{field.name}".lstrip("."), hints[field.name])
+    elif not any(_is_of_type(value, option) for option in list_alternatives(kind)):
+        raise ConfigError(f"{key}: {show_value(value)} is not {format_type(kind)}")
     elif is_named_tuple(value):
         for item in value:
-            check(item, f"{key}.{item.name}")
+            check_types(item, f"{key}.{item.name}")
 
 
 def show_value(value: Any) -> str:
@@ -218,31 +218,31 @@ def show_value(value: Any) -> str:
     return text if len(text) <= 120 else f"{text[:80]} ... {text[-20:]}"
 
 
-def _sized(value: float) -> bool:
+def _is_representable(value: float) -> bool:
     """Return whether a number is finite, and fits 64 bits if it is an int."""
     return math.isfinite(value) if type(value) is float else abs(value) < LARGEST
 
 
-def _fits(value: Any, kind: Any) -> bool:
+def _is_of_type(value: Any, kind: Any) -> bool:
     if typing.get_origin(kind) is Literal:
         return value in typing.get_args(kind)
     if typing.get_origin(kind) is tuple:
         return isinstance(value, tuple) and all(
-            _fits(item, typing.get_args(kind)[0]) for item in value
+            _is_of_type(item, typing.get_args(kind)[0]) for item in value
         )
-    if type(value) in (int, float) and not _sized(value):
+    if type(value) in (int, float) and not _is_representable(value):
         return False
     return type(value) is kind or (kind is float and type(value) is int)
 
 
-def spell_type(kind: Any) -> str:
+def format_type(kind: Any) -> str:
     """Return an annotated type as text, for errors and lists of fields."""
 
-    def one(kind: Any) -> str:
+    def format_alternative(kind: Any) -> str:
         if typing.get_origin(kind) is Literal:
             return "one of " + ", ".join(map(repr, typing.get_args(kind)))
         if typing.get_origin(kind) is tuple:
-            return f"a tuple of {one(typing.get_args(kind)[0]).removeprefix('a ')}s"
+            return f"a tuple of {format_alternative(typing.get_args(kind)[0]).removeprefix('a ')}s"
         return {
             int: "an int",
             float: "a number",
@@ -251,47 +251,47 @@ def spell_type(kind: Any) -> str:
             type(None): "none",
         }.get(kind, getattr(kind, "__name__", str(kind)))
 
-    return " or ".join(map(one, alternatives(kind)))
+    return " or ".join(map(format_alternative, list_alternatives(kind)))
 
 
-def plain(node: Any) -> Any:
+def to_plain(node: Any) -> Any:
     """Return the tree as dictionaries and lists for JSON, each dataclass with its `type`."""
     if dataclasses.is_dataclass(node):
         fields = {
-            field.name: plain(getattr(node, field.name)) for field in dataclasses.fields(node)
+            field.name: to_plain(getattr(node, field.name)) for field in dataclasses.fields(node)
         }
         return {"type": type(node).__name__, **fields}
-    return [plain(item) for item in node] if isinstance(node, tuple) else node
+    return [to_plain(item) for item in node] if isinstance(node, tuple) else node
 
 
-def typed(node: Any, kinds: Mapping[str, type], where: str) -> Any:
+def from_plain(node: Any, classes: Mapping[str, type], where: str) -> Any:
     """Return the tree of dataclasses that `plain` wrote; raise ConfigError for anything else.
 
     kinds: {name: class} of the classes that may be loaded. where: the file and field, for errors.
     """
     if isinstance(node, list):
-        return tuple(typed(item, kinds, where) for item in node)
+        return tuple(from_plain(item, classes, where) for item in node)
     if not isinstance(node, dict):
         return node
     named = node.get("type")
-    if not isinstance(named, str) or named not in kinds:
+    if not isinstance(named, str) or named not in classes:
         raise ConfigError(
-            f"{where}: unknown type {show_value(named)}; known are {', '.join(kinds)}"
+            f"{where}: unknown type {show_value(named)}; known are {', '.join(classes)}"
         )
-    kind = kinds[named]
+    kind = classes[named]
     fields = {field.name for field in dataclasses.fields(kind)}
     unknown = sorted(node.keys() - fields - {"type"})
     if unknown:
         names = ", ".join(name if name.isprintable() else repr(name) for name in unknown)
         raise ConfigError(f"{where}: {named} has no {names}: written by another version of Cloze?")
     values = {
-        name: typed(value, kinds, f"{where}: {name}")
+        name: from_plain(value, classes, f"{where}: {name}")
         for name, value in node.items()
         if name != "type"
     }
     hints = typing.get_type_hints(kind)
     for name, value in values.items():
-        check(value, f"{where}: {name}", hints[name])
+        check_types(value, f"{where}: {name}", hints[name])
     try:
         return kind(**values)
     except (TypeError, ValueError) as error:

@@ -74,10 +74,10 @@ class Run:
 
 
 # {name in JSON and on the command line: class} of all classes in a run. No others are loaded.
-KINDS = {kind.__name__: kind for kind in list_sections(Run)}
+SECTION_CLASSES = {kind.__name__: kind for kind in list_sections(Run)}
 
 
-def validate(run: Run) -> None:
+def validate_run(run: Run) -> None:
     """Raise ConfigError, which names the keys, unless the sections of `run` are consistent."""
     if run.checkpoint.best and not run.evaluate.every:
         raise ConfigError(
@@ -137,7 +137,7 @@ def check_mixture(run: Run) -> None:
     objective = run.data.objective
     assert isinstance(objective, Mixed)
     try:
-        objective.rows(run.data.batch_size)
+        objective.count_part_rows(run.data.batch_size)
     except ValueError as error:
         raise ConfigError(str(error)) from error
     if run.evaluate.metrics:

@@ -89,9 +89,9 @@ def pytest_collection_modifyitems(items):
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
     """Refuse a module of tests or benchmarks that changes, as it is imported, how all others run."""
-    before = forks.settings(os.environ)
+    before = forks.import_settings(os.environ)
     result = yield
-    after = forks.settings(os.environ)
+    after = forks.import_settings(os.environ)
     changed = {
         name: (before.get(name), after.get(name))
         for name in before.keys() | after.keys()
@@ -136,12 +136,12 @@ def share_programs(loop):
     loop.own_program, loop.own_evaluator = loop.make_program, loop.make_evaluator
     programs, evaluators = {}, {}
 
-    def find_or_make(kept, key, make):
-        if key not in kept:
-            while len(kept) >= SHARED:
-                kept.pop(next(iter(kept)))
-            kept[key] = make()
-        return kept[key]
+    def find_or_make(programs, key, make):
+        if key not in programs:
+            while len(programs) >= SHARED:
+                programs.pop(next(iter(programs)))
+            programs[key] = make()
+        return programs[key]
 
     def make_program(run, mesh):
         data = dataclasses.replace(run.data, store="", rates=(), threads=1, prefetch=1)

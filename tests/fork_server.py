@@ -33,7 +33,7 @@ def import_all():
     gc.set_threshold(50_000, 20, 50)  # tracing makes many objects that live
 
 
-def serve(place: str):
+def serve_requests(place: str):
     """Answer requests, one after the other, until standard input, a socket, is closed."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(place)
@@ -69,7 +69,7 @@ def fork_twice(request, streams) -> int:
             os._exit(0)
         while os.getppid() == between:
             time.sleep(0.001)
-        forks.become(request, streams)
+        forks.become_program(request, streams)
     os.waitpid(between, 0)
     pid = int.from_bytes(os.read(reader, 8), "little")
     os.close(reader)
@@ -80,4 +80,4 @@ def fork_twice(request, streams) -> int:
 if __name__ == "__main__":
     warnings.simplefilter("ignore")  # of forks: no thread that was imported with holds a lock
     import_all()
-    serve(sys.argv[1])
+    serve_requests(sys.argv[1])

@@ -31,7 +31,7 @@ _server: list = []  # the path of this process's server, and the settings with w
 is_fork = False
 
 
-def settings(environment) -> dict[str, str]:
+def import_settings(environment) -> dict[str, str]:
     """Return the variables that decide what an import does; pretrain/__main__.py sets the first where it is not set."""
     return {"TF_ENABLE_ONEDNN_OPTS": "0"} | {
         name: value
@@ -40,10 +40,10 @@ def settings(environment) -> dict[str, str]:
     }
 
 
-def prepare():
+def prepare_server():
     """Start this process's server, where none runs: for a test that takes the time."""
     if sys.platform == "linux" and not is_fork and not _server:
-        _server.extend((start_server(), settings(os.environ)))
+        _server.extend((start_server(), import_settings(os.environ)))
 
 
 def start_server() -> str:
@@ -57,13 +57,13 @@ def start_server() -> str:
     theirs.close()
     assert ours.recv(1) == b".", "tests/fork_server.py did not start"
 
-    def end():
+    def stop_server():
         ours.close()
         server.wait()
         os.unlink(place)
         os.rmdir(folder)
 
-    atexit.register(end)
+    atexit.register(stop_server)
     return place
 
 
@@ -71,8 +71,8 @@ def is_forkable(args, environment) -> bool:
     """Return whether these arguments of `Popen` mean a process that a fork of what is imported can be."""
     if sys.platform != "linux" or list(args)[:1] != [sys.executable]:
         return False
-    prepare()
-    return settings(environment) == (settings(os.environ) if is_fork else _server[1])
+    prepare_server()
+    return import_settings(environment) == (import_settings(os.environ) if is_fork else _server[1])
 
 
 class Popen(subprocess.Popen):
@@ -98,7 +98,7 @@ class Popen(subprocess.Popen):
         stdin, stdin_end, stdout_end, stdout, stderr_end, stderr = pipes = rest[3:9]
         streams = [own if own != -1 else i for i, own in enumerate((stdin, stdout, stderr))]
         try:
-            self.pid = fork(request, streams) if is_fork else ask(_server[0], request, streams)
+            self.pid = fork_child(request, streams) if is_fork else ask_server(_server[0], request, streams)
             self._child_created = True
         finally:
             self._close_pipe_fds(*pipes)
@@ -117,17 +117,17 @@ def run(args, *, capture_output=False, timeout=None, **options):
     return subprocess.CompletedProcess(args, process.returncode, stdout, stderr)
 
 
-def fork(request, streams) -> int:
+def fork_child(request, streams) -> int:
     """Return the number of a child that becomes what was asked for."""
     with warnings.catch_warnings():  # no thread that was imported with holds a lock
         warnings.simplefilter("ignore")
         pid = os.fork()
     if pid == 0:
-        become(request, streams)
+        become_program(request, streams)
     return pid
 
 
-def ask(place, request, streams) -> int:
+def ask_server(place, request, streams) -> int:
     """Return the number of a fork of the server, which is a child of this process."""
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
@@ -144,7 +144,7 @@ def ask(place, request, streams) -> int:
     return int.from_bytes(answer, "little")
 
 
-def become(request, streams):
+def become_program(request, streams):
     """Be the process that was asked for, in one that was just forked; never returns."""
     global is_fork
     is_fork = True
@@ -164,7 +164,7 @@ def become(request, streams):
         sys.stdout.reconfigure(line_buffering=True, write_through=True)
     status = 1
     try:
-        execute(request["words"])
+        execute_command(request["words"])
         status = 0
     except SystemExit as ending:
         status = ending.code if isinstance(ending.code, int) else int(ending.code is not None)
@@ -179,7 +179,7 @@ def become(request, streams):
     os._exit(status & 0xFF)
 
 
-def execute(words):
+def execute_command(words):
     """Do what `python WORDS` does."""
     how, *rest = words
     if "local" in rest[:2]:  # whose processes are forks, too

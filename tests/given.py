@@ -29,7 +29,7 @@ TOKENIZERS = {  # the golden folder whose tokenizer a model reads
 SCALE = 0.15  # of the weights
 
 
-def uniforms(name: str, shape) -> np.ndarray:
+def make_uniforms(name: str, shape) -> np.ndarray:
     """Return float32 values in [-1, 1), multiples of 2**-23: a hash of the tensor's name and each value's place."""
     x = np.arange(int(np.prod(shape)), dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(
         zlib.crc32(name.encode())
@@ -41,20 +41,20 @@ def uniforms(name: str, shape) -> np.ndarray:
     )
 
 
-def values(name: str, shape) -> np.ndarray:
+def make_values(name: str, shape) -> np.ndarray:
     """Return a tensor's values: around 1 for the weights of norms, 0 for a bias that the models do not have, else around 0."""
     if name == "final_logits_bias":
         return np.zeros(shape, np.float32)
     if ".embeddings." in name:  # ELECTRA's two networks share their embeddings
         name = name.removeprefix("generator/")
     norm = len(shape) == 1 and name.endswith(".weight")
-    return np.float32(norm) + np.float32(SCALE) * uniforms(name, shape)
+    return np.float32(norm) + np.float32(SCALE) * make_uniforms(name, shape)
 
 
-def tensors(model: str) -> dict[str, np.ndarray]:
+def make_tensors(model: str) -> dict[str, np.ndarray]:
     """Return {name: float32 array} of a model of MODELS; those in a folder within its folder begin with that folder's name."""
     return {
-        f"{part}/{name}" if part else name: values(f"{part}/{name}" if part else name, shape)
+        f"{part}/{name}" if part else name: make_values(f"{part}/{name}" if part else name, shape)
         for part, described in MODELS[model].items()
         for name, shape in described["tensors"].items()
     }
@@ -62,7 +62,7 @@ def tensors(model: str) -> dict[str, np.ndarray]:
 
 def write_folder(model: str, folder) -> pathlib.Path:
     """Write a model of MODELS as the new Hugging Face folder `folder`."""
-    folder, given = pathlib.Path(folder), tensors(model)
+    folder, given = pathlib.Path(folder), make_tensors(model)
     tokenizer = TOKENIZERS[model if model in TOKENIZERS else model.split("_")[0]]
     for part, described in MODELS[model].items():
         (folder / part).mkdir(parents=True)
@@ -74,7 +74,7 @@ def write_folder(model: str, folder) -> pathlib.Path:
     return folder
 
 
-def fill(shapes, export) -> list[np.ndarray]:
+def fill_tensors(shapes, export) -> list[np.ndarray]:
     """Return float32 arrays of the given shapes whose export holds the values of this module.
 
     export(arrays) -> {Hugging Face name: tensor}, a rearrangement without arithmetic. A value that it leaves out is 0. The number of each
@@ -90,5 +90,5 @@ def fill(shapes, export) -> list[np.ndarray]:
         1 + ends[-1], np.float32
     )  # place 0: what the export adds by itself, such as a bias of zeros
     for name, tensor in export([place.astype(np.float32) for place in places]).items():
-        flat[tensor.astype(np.int64)] = values(name, tensor.shape)
+        flat[tensor.astype(np.int64)] = make_values(name, tensor.shape)
     return [flat[place] for place in places]

@@ -64,7 +64,7 @@ class Comparison(NamedTuple):
     difference: float
     problem: str = ""
 
-    def within(self, tolerance: float) -> bool:
+    def is_within(self, tolerance: float) -> bool:
         """Return whether the tensor passes."""
         if self.problem or self.equal:
             return self.equal
@@ -98,7 +98,7 @@ def compare_tensors(name: str, old: np.ndarray, new: np.ndarray, least: float = 
     )
 
 
-def compare(old: dict[str, np.ndarray], new: dict[str, np.ndarray]) -> list[Comparison]:
+def compare_arrays(old: dict[str, np.ndarray], new: dict[str, np.ndarray]) -> list[Comparison]:
     """Compare every tensor that either side has; one that a side lacks is a problem."""
     found, largest = [], {}
     for name, tensor in old.items():
@@ -120,7 +120,7 @@ def compare(old: dict[str, np.ndarray], new: dict[str, np.ndarray]) -> list[Comp
 
 def format_row(case: str, comparisons: list[Comparison], tolerance: float) -> str:
     """Format a row of the table: the case, its tensors, and the one that is worst."""
-    failed = [each for each in comparisons if not each.within(tolerance)]
+    failed = [each for each in comparisons if not each.is_within(tolerance)]
     worst = max(failed or comparisons, key=lambda each: (bool(each.problem), each.difference))
     equal = "yes" if all(each.equal for each in comparisons) else "no"
     where = worst.name if equal == "no" else ""
@@ -131,7 +131,7 @@ def format_row(case: str, comparisons: list[Comparison], tolerance: float) -> st
 # ---- two trees ---------------------------------------------------------------
 
 
-def sentences(count: int = 120) -> list[str]:
+def make_sentences(count: int = 120) -> list[str]:
     """Return sentences of 3 to 11 words, all different in places."""
     return [
         " ".join(WORDS[(i * i + 3 * i * j + j * j + j) % len(WORDS)] for j in range(3 + i % 9))
@@ -175,7 +175,7 @@ def run_driver(tree: pathlib.Path, side: str, work: pathlib.Path, job: dict) -> 
     return output
 
 
-def load(path: pathlib.Path) -> dict[str, np.ndarray]:
+def load_arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
     """Return the arrays of a file of the driver's, or {} where it wrote none."""
     if not path.exists():
         return {}
@@ -183,7 +183,7 @@ def load(path: pathlib.Path) -> dict[str, np.ndarray]:
         return {name: arrays[name] for name in arrays}
 
 
-def report(old: pathlib.Path, new: pathlib.Path, tolerance: float, hlo: bool) -> bool:
+def report_differences(old: pathlib.Path, new: pathlib.Path, tolerance: float, hlo: bool) -> bool:
     """Print the table of two folders of output; return whether everything passes. A case of the new tree alone is named and passes."""
     print(f"{'case':<20}{'tensors':>8}  {'equal bits':<11}{'worst':>10}")
     passes = True
@@ -191,13 +191,13 @@ def report(old: pathlib.Path, new: pathlib.Path, tolerance: float, hlo: bool) ->
         {path.stem for side in (old, new) for path in side.glob("*.npz")},
         key=lambda case: (case == "dropout", case),
     ):
-        before, after = load(old / f"{case}.npz"), load(new / f"{case}.npz")
+        before, after = load_arrays(old / f"{case}.npz"), load_arrays(new / f"{case}.npz")
         if not before:
             print(f"{case:<20}  not in the old tree")
             continue
-        comparisons = compare(before, after)
+        comparisons = compare_arrays(before, after)
         print(format_row(case, comparisons, tolerance))
-        passes &= all(each.within(tolerance) for each in comparisons)
+        passes &= all(each.is_within(tolerance) for each in comparisons)
         if hlo and case != "dropout":
             texts = [
                 (side / f"{case}.hlo.txt").read_text()
@@ -241,7 +241,7 @@ def main() -> int:
         folders = {
             model: str(given.write_folder(model, work / "models" / model)) for model in given.MODELS
         }
-        job = {"cases": args.family, "folders": folders, "sentences": sentences(), "hlo": args.hlo}
+        job = {"cases": args.family, "folders": folders, "sentences": make_sentences(), "hlo": args.hlo}
         try:
             check_out(args.commit, work / "tree")
             old = run_driver(work / "tree", "old", work, job)
@@ -251,7 +251,7 @@ def main() -> int:
                 cwd=ROOT,
                 capture_output=True,
             )
-        passes = report(old, run_driver(ROOT, "new", work, job), args.tolerance, args.hlo)
+        passes = report_differences(old, run_driver(ROOT, "new", work, job), args.tolerance, args.hlo)
     print("the same" if passes else "NOT THE SAME")
     return 0 if passes else 1
 

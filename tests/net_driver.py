@@ -47,21 +47,21 @@ from models import build
 from models.config.distilbert import DistilBertConfig
 from models.config.gpt3 import Gpt3Config
 from models.config.heads import ChoiceConfig, SpanReaderConfig, TaggerConfig
-from pretrain.cli.import_ import initialiser, starting_run
+from pretrain.cli.import_ import make_initializer, make_starting_run
 from pretrain.config import Adafactor, AdamW, Lamb
 from pretrain.convert.read_write import (
-    converter_of,
+    find_converter,
     open_model,
 )
-from pretrain.distributed.ops.dropout import drop
-from pretrain.distributed.sharding import batch_sharding, make_mesh, replicated
-from pretrain.families import family_of
+from pretrain.distributed.ops.dropout import drop_by_hash
+from pretrain.distributed.sharding import make_batch_sharding, make_mesh, make_replicated_sharding
+from pretrain.families import find_family
 from pretrain.training.losses import LossOptions
 from pretrain.training.optimizers import make_run_optimizer
 from pretrain.training.program import make_program
 from pretrain.training.schedules import make_learning_rate
-from pretrain.training.state import init_params, start
-from pretrain.training.step import make_step
+from pretrain.training.state import create_state, init_params
+from pretrain.training.step import make_train_step
 from tests import given
 from tests.net_stores import STORES, TAGS
 
@@ -138,13 +138,13 @@ CASES = {
 # ---- a run -------------------------------------------------------------------
 
 
-def begin(case, folder, store):
+def start_case(case, folder, store):
     """Return (the run of a case, its first parameters, its vocabulary)."""
     opened = open_model(folder)
-    imported = starting_run(opened.config)
-    params, missing, unused = opened.params(imported.model, initialiser(imported))
+    imported = make_starting_run(opened.config)
+    params, missing, unused = opened.load_params(imported.model, make_initializer(imported))
     assert (missing, unused) == ((), ()), (missing, unused)
-    model, params = configure(case, opened, imported.model, params)
+    model, params = configure_model(case, opened, imported.model, params)
     run = dataclasses.replace(
         imported,
         model=model,
@@ -161,7 +161,7 @@ def begin(case, folder, store):
     return run, params, opened.vocabulary
 
 
-def configure(case, opened, model, params):
+def configure_model(case, opened, model, params):
     """Return (the model's configuration, its parameters): those of the folder, under another configuration, or with a head or a teacher."""
     if case.teacher:
         shared = {
@@ -170,7 +170,7 @@ def configure(case, opened, model, params):
             if hasattr(model, field.name)
         }
         student = DistilBertConfig(**shared | dict(depth=1, teacher_depth=model.depth))
-        return student, family_of(student).distilled.begin(student, model, params)
+        return student, find_family(student).distillation.init_params(student, model, params)
     if case.head:
         own = {"labels": TAGS} if case.head is TaggerConfig else {}
         config = case.head(encoder=model, dropout=0.0, **own)
@@ -196,7 +196,7 @@ def given_params(model, objective):
     """Return parameters whose export holds given values, of a model that is not imported."""
     leaves, tree = jax.tree.flatten(jax.eval_shape(lambda: init_params(build(model), objective, 0)))
     return tree.unflatten(
-        given.fill(
+        given.fill_tensors(
             [leaf.shape for leaf in leaves], lambda arrays: to_hf(model, tree.unflatten(arrays))
         )
     )
@@ -206,7 +206,7 @@ def to_hf(model, params):
     """Return a tree like the parameters under Hugging Face names."""
     if isinstance(model, Gpt3Config):  # transformers has no bands, but the same names
         model = dataclasses.replace(model, window=model.length)
-    return converter_of(model).to_hf(model, jax.device_get(params))
+    return find_converter(model).to_hf(model, jax.device_get(params))
 
 
 def three_steps(run, params, stream):
@@ -225,7 +225,7 @@ def three_steps(run, params, stream):
             compute_dtype=run.train.compute_dtype, label_smoothing=run.train.label_smoothing
         ),
     )
-    step = make_step(
+    step = make_train_step(
         program.model,
         program.loss,
         optimizer,
@@ -233,10 +233,10 @@ def three_steps(run, params, stream):
         **how,
     )
     step = jax.jit(
-        step, in_shardings=(replicated(mesh), batch_sharding(mesh)), out_shardings=replicated(mesh)
+        step, in_shardings=(make_replicated_sharding(mesh), make_batch_sharding(mesh)), out_shardings=make_replicated_sharding(mesh)
     )
     with jax.set_mesh(mesh):
-        state = jax.jit(start, static_argnums=1)(params, optimizer)
+        state = jax.jit(create_state, static_argnums=1)(params, optimizer)
         for number in range(STEPS):
             state, metrics = step(state, stream.batch(number))
             assert not metrics["skipped"]
@@ -250,7 +250,7 @@ def optimised_hlo(run):
     mesh = make_mesh(run.mesh)
     program = make_program(run, mesh)
     with jax.set_mesh(mesh):
-        text = program.update.lower(program.state(), program.batch).compile().as_text()
+        text = program.train_step.lower(program.describe_state(), program.batch).compile().as_text()
     text = re.sub(r", metadata=\{[^}]*\}", "", text)
     text = re.sub(r"^HloModule [^,]*", "HloModule", text)
     return re.sub(r"\n(FileNames|FunctionNames|FileLocations|StackFrames)\n(?:.+\n)*", "\n", text)
@@ -260,13 +260,13 @@ def run_case(name, job, work):
     """Compute one case and write its arrays."""
     case, work = CASES[name], work / name
     work.mkdir(parents=True)
-    run, params, vocabulary = begin(case, job["folders"][case.folder], work / "store")
+    run, params, vocabulary = start_case(case, job["folders"][case.folder], work / "store")
     STORES[case.store](work / "store", vocabulary, job["sentences"])
     stream = Stream(Store.open(work / "store"), run.data, seed=run.train.seed)
-    batch = stream.batch(0)
+    batch = stream.build_batch(0)
     found = {
         f"batch/{i}": batch[key]
-        for i, key in enumerate(batch_spec.shapes(run.data.objective, run.data.batch_size))
+        for i, key in enumerate(batch_spec.compute_shapes(run.data.objective, run.data.batch_size))
     }
     grads, params, found["loss"] = three_steps(run, params, stream)
     for kind, tree in (("gradient", grads), ("params", params)):
@@ -283,12 +283,12 @@ def dropout_masks():
     for shape, rate in (((7,), 0.5), ((3, 65), 0.1), ((2, 1, 9, 33), 0.999)):
 
         @jax.jit
-        def dropped(key, shape=shape, rate=rate):
-            out, backward = jax.vjp(lambda x: drop(x, key, rate, shape), jnp.ones(shape))
+        def drop_ones(key, shape=shape, rate=rate):
+            out, backward = jax.vjp(lambda x: drop_by_hash(x, key, rate, shape), jnp.ones(shape))
             return jnp.stack([out, *backward(jnp.full(shape, 2.0))])
 
         found |= {
-            f"mask/{number}/{shape}/{rate}": dropped(jnp.array(key, jnp.uint32))
+            f"mask/{number}/{shape}/{rate}": drop_ones(jnp.array(key, jnp.uint32))
             for number, key in enumerate(keys)
         }
     return found

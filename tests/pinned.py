@@ -19,7 +19,7 @@ GOLDENS = pathlib.Path(__file__).parent / "goldens"
 LETTERS = "abcdefghijklmnopqrstuvwxyz.,'"
 
 
-def digests(folder) -> dict[str, str]:
+def hash_files(folder) -> dict[str, str]:
     """Return {relative name: start of the SHA-256} of all files below `folder`."""
     files = sorted(path for path in pathlib.Path(folder).rglob("*") if path.is_file())
     return {
@@ -39,7 +39,7 @@ def check_pinned(section: str, case: str, found: dict[str, str]) -> None:
     assert not differ, f"{section}, {case}: not as pinned: {json.dumps(differ)}"
 
 
-def vocabularies(folder: pathlib.Path) -> dict[str, tuple[str, Vocabulary]]:
+def make_vocabularies(folder: pathlib.Path) -> dict[str, tuple[str, Vocabulary]]:
     """Return {name: (family, vocabulary)}, one of each kind, from pieces that are given: no training, whose result depends on a library.
 
     The SentencePiece models do not normalise, for the table of rules is the library's too.
@@ -54,22 +54,22 @@ def vocabularies(folder: pathlib.Path) -> dict[str, tuple[str, Vocabulary]]:
     roberta = ["<s>", "<pad>", "</s>", "<unk>", *alphabet, "Ġt", "Ġth", "he", "Ġthe", "<mask>"]
     gpt = ["<unk>", *LETTERS, *(f"{letter}</w>" for letter in LETTERS), "th", "the</w>", "the"]
     pairs = {
-        name: (described[name]["family"], sentencepiece(described[name]))
+        name: (described[name]["family"], make_sentencepiece(described[name]))
         for name in ("unigram", "bpe", "t5")
     }
     return pairs | {
         "wordpiece": ("bert", read_vocabulary(folder / "vocab.txt")),
         "byte_bpe": (
             "roberta",
-            merged(folder / "byte_bpe", roberta, ("Ġ t", "Ġt h", "h e", "Ġth e")),
+            make_bpe(folder / "byte_bpe", roberta, ("Ġ t", "Ġt h", "h e", "Ġth e")),
         ),
-        "word_bpe": ("openai-gpt", merged(folder / "word_bpe", gpt, ("t h", "th e</w>", "th e"))),
-        "tokenizer_json": ("gpt2", released(folder / "json", GOLDENS / "hf_gpt2")),
-        "albert_json": ("albert", released(folder / "albert", GOLDENS / "hf_albert")),
+        "word_bpe": ("openai-gpt", make_bpe(folder / "word_bpe", gpt, ("t h", "th e</w>", "th e"))),
+        "tokenizer_json": ("gpt2", read_released(folder / "json", GOLDENS / "hf_gpt2")),
+        "albert_json": ("albert", read_released(folder / "albert", GOLDENS / "hf_albert")),
     }
 
 
-def sentencepiece(described: dict) -> SentencePieceVocabulary:
+def make_sentencepiece(described: dict) -> SentencePieceVocabulary:
     """Return the vocabulary of the pieces, scores and types that a golden lists."""
     model = ModelProto()
     for piece, score, kind in described["pieces"]:
@@ -81,7 +81,7 @@ def sentencepiece(described: dict) -> SentencePieceVocabulary:
     )
 
 
-def merged(folder: pathlib.Path, pieces: list[str], merges: tuple[str, ...]) -> Vocabulary:
+def make_bpe(folder: pathlib.Path, pieces: list[str], merges: tuple[str, ...]) -> Vocabulary:
     """Return the BPE of pieces and merges."""
     folder.mkdir()
     (folder / "vocab.json").write_text(json.dumps({piece: i for i, piece in enumerate(pieces)}))
@@ -89,7 +89,7 @@ def merged(folder: pathlib.Path, pieces: list[str], merges: tuple[str, ...]) -> 
     return read_vocabulary(folder)
 
 
-def released(folder: pathlib.Path, golden: pathlib.Path) -> Vocabulary:
+def read_released(folder: pathlib.Path, golden: pathlib.Path) -> Vocabulary:
     """Return the vocabulary of a golden Hugging Face folder."""
     folder.mkdir()
     for path in golden.glob("tokenizer*.json"):

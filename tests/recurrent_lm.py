@@ -47,10 +47,10 @@ class Elman(nn.Module):
         self.drop = Dropout(c.dropout, ops=self.ops)
 
     def __call__(self, token_ids, is_continued=None, train=False):
-        return self.logits(self.states(token_ids, is_continued, train))
+        return self.compute_logits(self.compute_states(token_ids, is_continued, train))
 
     @nn.compact
-    def states(self, token_ids, is_continued=None, train=False):
+    def compute_states(self, token_ids, is_continued=None, train=False):
         """The hidden state behind each token: h_t = tanh(W x_t + U h_(t-1) + b)."""
         shape = token_ids.shape[0], self.config.width
         memory = self.variable("memory", "state", jnp.zeros, shape, jnp.float32)
@@ -66,7 +66,7 @@ class Elman(nn.Module):
             memory.value = h_BD.astype(jnp.float32)
         return self.ops.constrain(jnp.stack(rows, axis=1))
 
-    def logits(self, h_BLD):
+    def compute_logits(self, h_BLD):
         table_VD = self.token_embedding.embedding.astype(h_BLD.dtype)
         return jax.lax.dot_general(
             h_BLD, table_VD, (((2,), (1,)), ((), ())), preferred_element_type=jnp.float32
@@ -80,22 +80,22 @@ ROWS = (  # of pretrain.distributed.sharding.PARAMETERS
 )
 
 
-def register():
+def register_model():
     """Let configurations name the model, `models.build` find it, and meshes split it."""
     from pretrain import config
     from pretrain.distributed import sharding
 
     sys.modules["models.elman"] = sys.modules[__name__]
     config.TRAINED_BY[ElmanConfig] = (CausalLm,)
-    config.KINDS[ElmanConfig.__name__] = ElmanConfig
+    config.SECTION_CLASSES[ElmanConfig.__name__] = ElmanConfig
     config.Run.__annotations__["model"] |= ElmanConfig
-    if ROWS[0] not in sharding.PARAMETERS:
-        sharding.PARAMETERS = (*sharding.PARAMETERS, *ROWS)
+    if ROWS[0] not in sharding.PARAMETER_DIMENSIONS:
+        sharding.PARAMETER_DIMENSIONS = (*sharding.PARAMETER_DIMENSIONS, *ROWS)
 
 
 if __name__ == "__main__":
     from pretrain.__main__ import main
     from tests import recurrent_lm  # not __main__, whose classes would be others
 
-    recurrent_lm.register()
+    recurrent_lm.register_model()
     sys.exit(main(sys.argv[1:]))

@@ -11,7 +11,7 @@ from tests import forks
 
 pytestmark = pytest.mark.slow
 
-TELL = """
+REPORT_PROGRAM = """
 import os, sys
 print(sys.argv, os.getcwd(), os.environ["TOLD"], os.getppid(), os.getsid(0) == os.getpid())
 sys.exit("ended")
@@ -20,7 +20,7 @@ sys.exit("ended")
 
 @pytest.mark.parametrize("has_session", [False, True])
 def test_a_fork_does_what_a_process_does(tmp_path, has_session):
-    words = [sys.executable, "-c", TELL, "one", "two"]
+    words = [sys.executable, "-c", REPORT_PROGRAM, "one", "two"]
     done = []
     for popen in (forks.Popen, subprocess.Popen):
         with popen(

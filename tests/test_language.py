@@ -133,7 +133,7 @@ def find_shared_stems() -> dict[str, list[str]]:
     }
 
 
-def test_a_file_name_stands_for_one_thing():
+def test_a_file_name_means_one_thing():
     assert not find_shared_stems()
 
 
@@ -148,7 +148,7 @@ def find_shared_classes() -> dict[str, list[str]]:
     return {name: paths for name, paths in classes.items() if len(paths) > 1}
 
 
-def test_a_class_name_stands_for_one_thing():
+def test_a_class_name_means_one_thing():
     assert not find_shared_classes()
 
 

@@ -126,7 +126,7 @@ def test_rooms_import_only_what_the_house_allows(room):
 def test_folders_import_only_from_those_before_them(room):
     order = ORDER[room]
 
-    def rank(module):
+    def rank_module(module):
         folder = ".".join(module.split(".")[:2])
         assert folder in order, f"{folder} has no place in ORDER"
         return order.index(folder)
@@ -134,26 +134,26 @@ def test_folders_import_only_from_those_before_them(room):
     for module, imported in find_edges().items():
         for other in imported:
             if module.startswith(f"{room}.") and other.startswith(f"{room}."):
-                assert rank(other) <= rank(module), f"{module} imports {other}"
+                assert rank_module(other) <= rank_module(module), f"{module} imports {other}"
 
 
 def find_circle(edges):
     """Return a list of modules each of which imports the next, the last one the first, or None."""
     done, path = set(), []
 
-    def visit(module):
+    def visit_module(module):
         if module in path:
             return [*path[path.index(module) :]]
         if module in done:
             return None
         path.append(module)
         for other in sorted(edges.get(module, ())):
-            if circle := visit(other):
+            if circle := visit_module(other):
                 return circle
         done.add(path.pop())
         return None
 
-    return next((circle for circle in map(visit, sorted(edges)) if circle), None)
+    return next((circle for circle in map(visit_module, sorted(edges)) if circle), None)
 
 
 def test_a_circle_is_found():
@@ -299,7 +299,7 @@ def test_names_are_found_in_identifiers_and_texts():
     }
 
 
-def test_a_family_stands_in_its_own_files_alone():
+def test_a_family_is_in_its_own_files_alone():
     from pretrain.families import FAMILIES
 
     names = list_family_names()
@@ -367,7 +367,7 @@ def find_objective_names(path):
     return found
 
 
-def test_an_objective_stands_in_its_own_files_alone():
+def test_an_objective_is_in_its_own_files_alone():
     named = {place: set() for place in NAMING}
     for path in [*list_files("models"), *list_files("data"), *list_files("pretrain")]:
         place = path.relative_to(ROOT).as_posix()
@@ -416,9 +416,9 @@ def test_folders_can_be_taken_in_at_a_glance():
 
 
 def test_configurations_nest_what_belongs_together():
-    from pretrain.config import KINDS
+    from pretrain.config import SECTION_CLASSES
 
-    for name, kind in KINDS.items():
+    for name, kind in SECTION_CLASSES.items():
         count = len(dataclasses.fields(kind))
         assert count <= CONFIG_FIELDS, f"{name} has {count} fields"
 
@@ -460,18 +460,18 @@ def test_objectives_have_the_same_names_on_both_sides():
     from pretrain.training.losses import find_loss
 
     for name, objective in OBJECTIVES.items():
-        loss, spec = find_loss(name), objective().spec()
-        assert {*loss.weights.values(), *loss.tokens, *loss.inputs} <= spec.keys()
-        assert set(loss.loss_weights) <= set(loss.loss_terms) <= loss.weights.keys()
+        loss, spec = find_loss(name), objective().describe_batch()
+        assert {*loss.weight_keys.values(), *loss.token_keys, *loss.input_keys} <= spec.keys()
+        assert set(loss.loss_weights) <= set(loss.loss_terms) <= loss.weight_keys.keys()
         assert OBJECTIVES[name].name == name
 
 
 def test_every_model_is_built_from_its_configuration():
     from models import build
-    from pretrain.config import KINDS, TRAINED_BY
+    from pretrain.config import SECTION_CLASSES, TRAINED_BY
 
     for config in TRAINED_BY:
         assert type(build(config())).__name__ == config.module.partition(":")[2]
-        assert KINDS[config.__name__] is config
+        assert SECTION_CLASSES[config.__name__] is config
     with pytest.raises(ValueError, match="no model is configured by a int"):
         build(3)

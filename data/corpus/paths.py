@@ -6,7 +6,7 @@ import re
 from typing import cast
 
 # The name of a TensorFlow dataset: tfds:NAME[/CONFIG][:VERSION][:SPLIT].
-TFDS = re.compile(r"tfds:(?P<name>[\w./-]+(?::\d+\.\d+\.\d+)?)(?::(?P<split>.+))?")
+TFDS_NAME = re.compile(r"tfds:(?P<name>[\w./-]+(?::\d+\.\d+\.\d+)?)(?::(?P<split>.+))?")
 
 
 def is_remote(path: str | os.PathLike[str]) -> bool:

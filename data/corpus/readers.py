@@ -17,15 +17,15 @@ from collections.abc import Callable, Iterator
 from typing import IO, NamedTuple
 
 from data.corpus.byte_files import BUFFER_BYTES, open_bytes
-from data.corpus.sentences import WHITE
+from data.corpus.sentences import WHITESPACE
 
-LARGEST = 1 << 28  # bytes of the largest document
+MAX_DOCUMENT_BYTES = 1 << 28  # bytes of the largest document
 BOM = b"\xef\xbb\xbf"
 NOT_UTF8 = "documents with bytes that are not UTF-8 (replaced by U+FFFD)"
 SURROGATES = "documents with half a surrogate pair (replaced by U+FFFD)"
 
 
-class Record(NamedTuple):
+class RawDocument(NamedTuple):
     """A document.
 
     Attributes:
@@ -37,11 +37,11 @@ class Record(NamedTuple):
 
     raw: bytes
     line: int
-    consumed: int
-    mended: str | None = None
+    bytes_read: int
+    repair: str | None = None
 
 
-def read_file(path: str, form: str, start: int, stop: int | None, field: str) -> Iterator[Record]:
+def read_file(path: str, file_format: str, start: int, stop: int | None, field: str) -> Iterator[RawDocument]:
     """Yield the documents that begin in bytes [start, stop) of a file; None reads to its end.
 
     Args:
@@ -57,12 +57,12 @@ def read_file(path: str, form: str, start: int, stop: int | None, field: str) ->
     with contextlib.ExitStack() as stack:
         file, consumed = open_bytes(path, stack)
         try:
-            yield from FORMS[form](_Lines(file, path, start, stop), consumed, field)
+            yield from FORMAT_READERS[file_format](_LineReader(file, path, start, stop), consumed, field)
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise ValueError(f"{path}: the gzip file is broken or cut off ({error})") from error
 
 
-def line_number(path: str, start: int, line: int) -> int:
+def find_line_number(path: str, start: int, line: int) -> int:
     """Return the number of a line in its file.
 
     Args:
@@ -81,7 +81,7 @@ def line_number(path: str, start: int, line: int) -> int:
     return lines_before + 1 + line
 
 
-class _Lines:
+class _LineReader:
     """Iterates over (line, offset of its first byte) of the lines that begin in [start, stop).
 
     Attributes:
@@ -99,33 +99,33 @@ class _Lines:
             self.offset = start - 1 + self._skip_line()
 
     def __iter__(self) -> Iterator[tuple[bytes, int]]:
-        while self.offset < self.stop and (line := self._next()):
+        while self.offset < self.stop and (line := self._read_line()):
             yield line, self.begin
 
-    def more(self) -> Iterator[tuple[bytes, int]]:
+    def iterate_past_stop(self) -> Iterator[tuple[bytes, int]]:
         """Iterate over the lines to the end of the file, regardless of `stop`."""
-        while line := self._next():
+        while line := self._read_line():
             yield line, self.begin
 
-    def error(self, what: str, line: int | None = None) -> ValueError:
+    def make_error(self, what: str, line: int | None = None) -> ValueError:
         """Return an error that names the file and a line, by default the current one."""
-        number = line_number(self.path, self.start, self.number if line is None else line)
+        number = find_line_number(self.path, self.start, self.number if line is None else line)
         return ValueError(f"{self.path}, line {number}: {what}")
 
-    def too_large(self, line: int) -> ValueError:
+    def make_size_error(self, line: int) -> ValueError:
         """Return the error for a document above the size limit."""
-        return self.error(
-            f"a document of more than {LARGEST >> 20} MiB; "
+        return self.make_error(
+            f"a document of more than {MAX_DOCUMENT_BYTES >> 20} MiB; "
             "to cut the file into documents, use --document block or record",
             line,
         )
 
-    def _next(self) -> bytes:
+    def _read_line(self) -> bytes:
         self.begin = self.offset  # before a byte order mark, if the line has one
-        line = self.file.readline(LARGEST + 1)
+        line = self.file.readline(MAX_DOCUMENT_BYTES + 1)
         self.number += bool(line)
-        if len(line) > LARGEST:
-            raise self.too_large(self.number)
+        if len(line) > MAX_DOCUMENT_BYTES:
+            raise self.make_size_error(self.number)
         if not self.offset and line.startswith(BOM):
             self.offset, line = len(BOM), line[len(BOM) :]
         self.offset += len(line)
@@ -141,20 +141,20 @@ class _Lines:
         return skipped
 
 
-def _whole(lines: _Lines, consumed: Callable[[], int], field: str) -> Iterator[Record]:
-    raw = lines.file.read(LARGEST + 1)
-    if len(raw) > LARGEST:
-        raise lines.too_large(1)
-    yield Record(*_utf8(raw.removeprefix(BOM), 1, consumed()))
+def _read_whole_file(lines: _LineReader, consumed: Callable[[], int], field: str) -> Iterator[RawDocument]:
+    raw = lines.file.read(MAX_DOCUMENT_BYTES + 1)
+    if len(raw) > MAX_DOCUMENT_BYTES:
+        raise lines.make_size_error(1)
+    yield RawDocument(*_repair_utf8(raw.removeprefix(BOM), 1, consumed()))
 
 
-def _lines(lines: _Lines, consumed: Callable[[], int], field: str) -> Iterator[Record]:
+def _read_line_documents(lines: _LineReader, consumed: Callable[[], int], field: str) -> Iterator[RawDocument]:
     for line, _ in lines:
         if not line.isspace():
-            yield Record(*_utf8(line, lines.number, consumed()))
+            yield RawDocument(*_repair_utf8(line, lines.number, consumed()))
 
 
-def _blocks(lines: _Lines, consumed: Callable[[], int], field: str) -> Iterator[Record]:
+def _read_blocks(lines: _LineReader, consumed: Callable[[], int], field: str) -> Iterator[RawDocument]:
     """Yield the blocks between blank lines.
 
     A range of a file owns the blocks that follow its first blank line, up to the first blank line
@@ -162,7 +162,7 @@ def _blocks(lines: _Lines, consumed: Callable[[], int], field: str) -> Iterator[
     """
     block, size, first = [], 0, 1
     is_owned = not lines.start
-    for line, offset in lines.more():
+    for line, offset in lines.iterate_past_stop():
         blank = line.isspace()
         if not is_owned:
             if offset >= lines.stop:
@@ -172,36 +172,36 @@ def _blocks(lines: _Lines, consumed: Callable[[], int], field: str) -> Iterator[
             first = first if block else lines.number
             block.append(line)
             size += len(line)
-            if size > LARGEST:
-                raise lines.too_large(first)
+            if size > MAX_DOCUMENT_BYTES:
+                raise lines.make_size_error(first)
         if blank and block:
-            yield Record(*_utf8(b"".join(block), first, consumed()))
+            yield RawDocument(*_repair_utf8(b"".join(block), first, consumed()))
             block, size = [], 0
         if blank and offset >= lines.stop:
             return
     if block:
-        yield Record(*_utf8(b"".join(block), first, consumed()))
+        yield RawDocument(*_repair_utf8(b"".join(block), first, consumed()))
 
 
-def _json(lines: _Lines, consumed: Callable[[], int], field: str) -> Iterator[Record]:
-    for (raw,), number, bytes_read, repair in _fields(lines, consumed, [field]):
-        yield Record(raw, number, bytes_read, repair)
+def _read_json_records(lines: _LineReader, consumed: Callable[[], int], field: str) -> Iterator[RawDocument]:
+    for (raw,), number, bytes_read, repair in _parse_fields(lines, consumed, [field]):
+        yield RawDocument(raw, number, bytes_read, repair)
 
 
-def _json_pairs(lines: _Lines, consumed: Callable[[], int], field: str) -> Iterator[Record]:
-    for sides, number, bytes_read, repair in _fields(lines, consumed, field.split(",")):
+def _read_json_pairs(lines: _LineReader, consumed: Callable[[], int], field: str) -> Iterator[RawDocument]:
+    for sides, number, bytes_read, repair in _parse_fields(lines, consumed, field.split(",")):
         try:
-            yield Record(pair(*sides), number, bytes_read, repair)
+            yield RawDocument(join_pair(*sides), number, bytes_read, repair)
         except ValueError as error:
-            raise lines.error(str(error)) from None
+            raise lines.make_error(str(error)) from None
 
 
-def _columns(lines: _Lines, consumed: Callable[[], int], field: str) -> Iterator[Record]:
+def _read_tsv_pairs(lines: _LineReader, consumed: Callable[[], int], field: str) -> Iterator[RawDocument]:
     for line, _ in lines:
         line = line.rstrip(b"\r\n")
         if not line:
             continue
-        raw, number, bytes_read, repair = _utf8(line, lines.number, consumed())
+        raw, number, bytes_read, repair = _repair_utf8(line, lines.number, consumed())
         sides = raw.split(b"\t")
         try:
             if len(sides) != 2:
@@ -209,25 +209,25 @@ def _columns(lines: _Lines, consumed: Callable[[], int], field: str) -> Iterator
                     f"{len(sides) - 1} tabs; "
                     "a pair is a source and its target, with one tab between them"
                 )
-            yield Record(pair(*sides), number, bytes_read, repair)
+            yield RawDocument(join_pair(*sides), number, bytes_read, repair)
         except ValueError as error:
-            raise lines.error(str(error)) from None
+            raise lines.make_error(str(error)) from None
 
 
-def pair(source: bytes, target: bytes) -> bytes:
+def join_pair(source: bytes, target: bytes) -> bytes:
     """Join a source and its target to a document of two lines.
 
     Raises ValueError if one of them has no text.
     """
-    sides = [side.strip(WHITE).replace(b"\n", b" ") for side in (source, target)]
+    sides = [side.strip(WHITESPACE).replace(b"\n", b" ") for side in (source, target)]
     for name, side in zip(("source", "target"), sides):
         if not side:
             raise ValueError(f"the {name} is empty")
     return b"\n".join(sides)
 
 
-def _fields(
-    lines: _Lines, consumed: Callable[[], int], names: list[str]
+def _parse_fields(
+    lines: _LineReader, consumed: Callable[[], int], names: list[str]
 ) -> Iterator[tuple[list[bytes], int, int, str | None]]:
     """Yield (texts of the fields in UTF-8, line, bytes read, repair) of each JSON record."""
     for line, _ in lines:
@@ -241,7 +241,7 @@ def _fields(
         try:
             record = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise lines.error(f"not a JSON record ({error})") from error
+            raise lines.make_error(f"not a JSON record ({error})") from error
         texts = []
         for field in names:
             if not isinstance(record, dict) or field not in record:
@@ -250,13 +250,13 @@ def _fields(
                     if isinstance(record, dict)
                     else type(record).__name__
                 )
-                raise lines.error(
+                raise lines.make_error(
                     f"no field {field!r} in the record, which is {description[:200]}; "
                     "--field names the text"
                 )
             text = record[field]
             if not isinstance(text, str):
-                raise lines.error(f"field {field!r} is {type(text).__name__}, not a text")
+                raise lines.make_error(f"field {field!r} is {type(text).__name__}, not a text")
             try:
                 texts.append(text.encode())
             except UnicodeEncodeError:
@@ -267,17 +267,17 @@ def _fields(
         yield texts, number, bytes_read, repair
 
 
-FORMS = {
-    "file": _whole,
-    "record": _lines,
-    "block": _blocks,
-    "jsonl": _json,
-    "pair_jsonl": _json_pairs,
-    "pair_tsv": _columns,
+FORMAT_READERS = {
+    "file": _read_whole_file,
+    "record": _read_line_documents,
+    "block": _read_blocks,
+    "jsonl": _read_json_records,
+    "pair_jsonl": _read_json_pairs,
+    "pair_tsv": _read_tsv_pairs,
 }
 
 
-def _utf8(raw: bytes, line: int, consumed: int) -> tuple[bytes, int, int, str | None]:
+def _repair_utf8(raw: bytes, line: int, consumed: int) -> tuple[bytes, int, int, str | None]:
     """Return the fields of a document, with invalid UTF-8 replaced by U+FFFD."""
     try:
         raw.decode()

@@ -23,26 +23,26 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-JOINT = b"\n\n"  # between documents; a blank line ends a sentence by rule 1
-WRAPPED = 100  # characters of the longest line of hard-wrapped text
-LONGEST = 8192  # bytes of the longest sentence
-WHITE = bytes(range(0x21))  # control characters count as white space
-ALWAYS = (
+DOCUMENT_SEPARATOR = b"\n\n"  # between documents; a blank line ends a sentence by rule 1
+MAX_WRAPPED_LINE = 100  # characters of the longest line of hard-wrapped text
+MAX_SENTENCE_BYTES = 8192  # bytes of the longest sentence
+WHITESPACE = bytes(range(0x21))  # control characters count as white space
+ABBREVIATIONS = (
     "Mr Mrs Ms Messrs Mme Mlle Dr Prof Rev Hon St Sr Jr Gen Col Maj Capt Lt Sgt Adm Gov Sen Rep "
     "Pres Mt Ft vs cf viz al Inc Ltd Co Corp Bros Esq approx dept Dept Univ Jan Feb Apr Aug Sept "
     "Oct Nov Dec"
 ).split()
-BEFORE_DIGITS = (
+ABBREVIATIONS_BEFORE_DIGITS = (
     "No no Nos nos pp Vol vol Fig fig Figs Eq eq Ch ch Sec sec Art art Pt Bk ver Mar Jun Jul Sep"
 ).split()
 TERMINATORS = ".!?…؟۔।॥。！？｡"
-CLOSERS = "\"')]}*_”’»›）」』"
-OPENERS = "\"'([{*_“‘«‹„¿¡（「『—–"
-WIDE = re.compile("(?:。|！|？|｡)+(?:”|’|」|』|）)*".encode())
-WINDOW = 8  # bytes read before a full stop; every abbreviation has fewer letters
+CLOSING_MARKS = "\"')]}*_”’»›）」』"
+OPENING_MARKS = "\"'([{*_“‘«‹„¿¡（「『—–"
+CJK_SENTENCE_END = re.compile("(?:。|！|？|｡)+(?:”|’|」|』|）)*".encode())
+ABBREVIATION_BYTES = 8  # bytes read before a full stop; every abbreviation has fewer letters
 
 
-def sentence_spans(text: bytes, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def find_sentence_spans(text: bytes, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Find the sentences of a text.
 
     Args:
@@ -53,40 +53,40 @@ def sentence_spans(text: bytes, documents: np.ndarray) -> tuple[np.ndarray, np.n
       int64 arrays: the start and the end of each sentence, and the starts that rule 4 added.
     """
     bytes_T = np.frombuffer(text, np.uint8)
-    white_T = bytes_T <= WHITE[-1]
+    white_T = bytes_T <= WHITESPACE[-1]
     edges = np.flatnonzero(white_T[1:] != white_T[:-1]) + 1
     gaps, behind = edges[0::2], edges[1::2]  # gap i is [gaps[i], behind[i])
     breaks = np.flatnonzero(bytes_T == 0x0A)
     in_gap = np.searchsorted(gaps, breaks, "right") - 1
-    eligible = _tables().may_end[bytes_T[gaps - 1]]
+    eligible = _build_tables().may_end[bytes_T[gaps - 1]]
     eligible[in_gap] = True
     eligible = np.flatnonzero(eligible)  # about one gap in fifteen
     gaps, behind, in_gap = gaps[eligible], behind[eligible], np.searchsorted(eligible, in_gap)
-    ends_here = _at_lines(bytes_T, gaps, breaks, in_gap, documents)
+    ends_here = _find_line_ends(bytes_T, gaps, breaks, in_gap, documents)
     others = np.flatnonzero(~ends_here)
-    ends_here[others] = _at_punctuation(bytes_T, gaps[others], behind[others])
+    ends_here[others] = _find_punctuation_ends(bytes_T, gaps[others], behind[others])
     starts, ends = behind[ends_here], gaps[ends_here]
-    if len(wide := _at_wide(text, white_T)):
+    if len(wide := _find_cjk_ends(text, white_T)):
         starts, ends = (
             np.sort(np.concatenate([starts, wide])),
             np.sort(np.concatenate([ends, wide])),
         )
-    return _cut_long(text, np.append(0, starts), np.append(ends, len(text)))
+    return _cut_long_sentences(text, np.append(0, starts), np.append(ends, len(text)))
 
 
-def pair_spans(text: bytes, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def find_pair_spans(text: bytes, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Find the two sides of documents that are pairs, which are not split any further.
 
     Args and results are those of the function above; a document has one line a side.
     """
     line_feeds = np.flatnonzero(np.frombuffer(text, np.uint8) == 0x0A)
-    breaks = line_feeds[:: 1 + len(JOINT)]  # the separator has line feeds of its own
+    breaks = line_feeds[:: 1 + len(DOCUMENT_SEPARATOR)]  # the separator has line feeds of its own
     starts = np.stack([documents, breaks + 1], axis=1).ravel()
-    ends = np.stack([breaks, np.append(documents[1:] - len(JOINT), len(text))], axis=1).ravel()
+    ends = np.stack([breaks, np.append(documents[1:] - len(DOCUMENT_SEPARATOR), len(text))], axis=1).ravel()
     return starts, ends, np.zeros(0, np.int64)
 
 
-def _at_lines(
+def _find_line_ends(
     bytes_T: np.ndarray,
     gaps: np.ndarray,
     breaks: np.ndarray,
@@ -108,7 +108,7 @@ def _at_lines(
     # A line is measured in characters, so continuation bytes of UTF-8 are subtracted.
     inner = np.flatnonzero((bytes_T & 0xC0) == 0x80)
     num_inner = np.searchsorted(inner, last) - np.searchsorted(inner, first)
-    is_long = last - first - num_inner > WRAPPED
+    is_long = last - first - num_inner > MAX_WRAPPED_LINE
     lines = np.bincount(document[last > first], minlength=len(documents))
     wrapped = 10 * np.bincount(document[is_long], minlength=len(documents)) < lines
     single = np.flatnonzero(count == 1)
@@ -117,111 +117,111 @@ def _at_lines(
     return ends_here
 
 
-def _at_punctuation(bytes_T: np.ndarray, gaps: np.ndarray, behind: np.ndarray) -> np.ndarray:
+def _find_punctuation_ends(bytes_T: np.ndarray, gaps: np.ndarray, behind: np.ndarray) -> np.ndarray:
     """Return bool [G], True for gaps [gaps[i], behind[i]) that end a sentence by rule 2."""
     last, closed = gaps - 1, np.zeros(len(gaps), np.bool_)
     for _ in range(4):
-        width = _widths(bytes_T, last, _tables().closers, backwards=True)
+        width = _measure_marks(bytes_T, last, _build_tables().closers, backwards=True)
         if not width.any():
             break
         last, closed = last - width, closed | (width > 0)
-    ends_here = _widths(bytes_T, last, _tables().terminators, backwards=True) > 0
+    ends_here = _measure_marks(bytes_T, last, _build_tables().terminators, backwards=True) > 0
     following = behind
     for _ in range(3):
-        width = _widths(bytes_T, following, _tables().openers)
+        width = _measure_marks(bytes_T, following, _build_tables().openers)
         if not width.any():
             break
         following = following + width
-    codes = _codes(bytes_T, following)
-    ends_here &= ~_tables().lower[codes]
+    codes = _decode_code_points(bytes_T, following)
+    ends_here &= ~_build_tables().lower[codes]
     stops = np.flatnonzero(ends_here & ~closed & (bytes_T[last] == ord(".")))
     digit = (codes[stops] >= ord("0")) & (codes[stops] <= ord("9"))
-    ends_here[stops] = ~_abbreviated(bytes_T, last[stops], digit)
+    ends_here[stops] = ~_is_abbreviation(bytes_T, last[stops], digit)
     return ends_here
 
 
-def _abbreviated(bytes_T: np.ndarray, stops: np.ndarray, before_digit: np.ndarray) -> np.ndarray:
+def _is_abbreviation(bytes_T: np.ndarray, stops: np.ndarray, before_digit: np.ndarray) -> np.ndarray:
     """Return for the full stops at the offsets `stops` whether each ends an abbreviation."""
-    offsets = stops[:, None] - np.arange(1, WINDOW + 1)  # backwards from the full stop
+    offsets = stops[:, None] - np.arange(1, ABBREVIATION_BYTES + 1)  # backwards from the full stop
     before = np.where(offsets >= 0, bytes_T[np.maximum(offsets, 0)], 0)
-    letters = np.logical_and.accumulate(_tables().letter[before], axis=1)
+    letters = np.logical_and.accumulate(_build_tables().letter[before], axis=1)
     words = np.where(letters, before, 0).astype(np.uint8).view("<u8")[:, 0]
     is_pronoun = (before[:, 0] == ord("I")) & (before[:, 1] != ord("."))
     initial = letters[:, 0] & ~letters[:, 1] & ~is_pronoun
     return (
         initial
-        | _among(words, _tables().always)
-        | (before_digit & _among(words, _tables().before_digits))
+        | _is_member(words, _build_tables().always)
+        | (before_digit & _is_member(words, _build_tables().before_digits))
     )
 
 
-def _at_wide(text: bytes, white_T: np.ndarray) -> np.ndarray:
+def _find_cjk_ends(text: bytes, white_T: np.ndarray) -> np.ndarray:
     """Return the offsets after Chinese or Japanese full stops (rule 3) without white space."""
     # A search for the lead bytes is ten times faster than one for the whole characters.
     if not any(lead in text for lead in (b"\xe3", b"\xef")):
         return np.zeros(0, np.int64)
-    found = np.array([match.end() for match in WIDE.finditer(text)], np.int64)
+    found = np.array([match.end() for match in CJK_SENTENCE_END.finditer(text)], np.int64)
     found = found[found < len(text)]
     return found[~white_T[found]]
 
 
-def _cut_long(
+def _cut_long_sentences(
     text: bytes, starts: np.ndarray, ends: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Apply rule 4 and return (starts, ends, starts that were added)."""
-    long = np.flatnonzero(ends - starts > LONGEST)
+    long = np.flatnonzero(ends - starts > MAX_SENTENCE_BYTES)
     if not len(long):
         return starts, ends, long
     groups = [[(start, end)] for start, end in zip(starts.tolist(), ends.tolist())]
     for i in long:
-        groups[i] = list(cut(text, int(starts[i]), int(ends[i]), LONGEST))
+        groups[i] = list(cut_span(text, int(starts[i]), int(ends[i]), MAX_SENTENCE_BYTES))
     spans = np.array([span for group in groups for span in group], np.int64)
     added = np.array([start for i in long for start, _ in groups[i][1:]], np.int64)
     return spans[:, 0].copy(), spans[:, 1].copy(), added
 
 
-def cut(text: bytes, start: int, end: int, longest: int) -> Iterator[tuple[int, int]]:
+def cut_span(text: bytes, start: int, end: int, max_bytes: int) -> Iterator[tuple[int, int]]:
     """Yield spans of at most `longest` bytes that cover text[start:end].
 
     A cut is at white space, or between characters if there is none.
     """
-    while end - start > longest:
+    while end - start > max_bytes:
         border = max(
-            text.rfind(space, start + 1, start + longest) for space in (b" ", b"\n", b"\t")
+            text.rfind(space, start + 1, start + max_bytes) for space in (b" ", b"\n", b"\t")
         )
         if border < 0:
-            border = start + longest
+            border = start + max_bytes
             while border > start + 1 and text[border] & 0xC0 == 0x80:
                 border -= 1
-        stop = start + len(text[start:border].rstrip(WHITE))
+        stop = start + len(text[start:border].rstrip(WHITESPACE))
         if stop > start:
             yield start, stop
-        while border < end and text[border] <= WHITE[-1]:
+        while border < end and text[border] <= WHITESPACE[-1]:
             border += 1
         start = border
     if end > start:
         yield start, end
 
 
-class _Tables:
+class _CharacterTables:
     """Lookup tables of byte and code point classes."""
 
     def __init__(self) -> None:
         codes = np.arange(256)
         self.letter = np.isin(codes, list(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"))
-        self.closers, self.openers, self.terminators = map(_marks, (CLOSERS, OPENERS, TERMINATORS))
-        self.may_end = np.isin(codes, [mark.encode()[-1] for mark in TERMINATORS + CLOSERS])
+        self.closers, self.openers, self.terminators = map(_encode_marks, (CLOSING_MARKS, OPENING_MARKS, TERMINATORS))
+        self.may_end = np.isin(codes, [mark.encode()[-1] for mark in TERMINATORS + CLOSING_MARKS])
         self.lower = np.array([chr(code).islower() for code in range(1 << 16)])
-        self.always, self.before_digits = map(_keys, (ALWAYS, BEFORE_DIGITS))
+        self.always, self.before_digits = map(_encode_abbreviations, (ABBREVIATIONS, ABBREVIATIONS_BEFORE_DIGITS))
 
 
 @functools.cache
-def _tables() -> _Tables:
+def _build_tables() -> _CharacterTables:
     """Return the tables, built once."""
-    return _Tables()
+    return _CharacterTables()
 
 
-def _marks(marks: str) -> tuple[np.ndarray, dict[int, np.ndarray]]:
+def _encode_marks(marks: str) -> tuple[np.ndarray, dict[int, np.ndarray]]:
     """Return lookup tables of punctuation marks.
 
     Returns:
@@ -234,18 +234,18 @@ def _marks(marks: str) -> tuple[np.ndarray, dict[int, np.ndarray]]:
     return short, {n: np.sort(np.array(values, np.uint32)) for n, values in wide.items()}
 
 
-def _keys(words: Sequence[str]) -> np.ndarray:
+def _encode_abbreviations(words: Sequence[str]) -> np.ndarray:
     """Return words as sorted integers, each of the word's bytes in reverse order."""
     keys = [int.from_bytes(word[::-1].encode(), "little") for word in words]
     return np.sort(np.array(keys, np.uint64))
 
 
-def _among(values: np.ndarray, table: np.ndarray) -> np.ndarray:
+def _is_member(values: np.ndarray, table: np.ndarray) -> np.ndarray:
     """Return np.isin(values, table) for a small sorted table, without sorting the values."""
     return table[np.minimum(np.searchsorted(table, values), len(table) - 1)] == values
 
 
-def _widths(
+def _measure_marks(
     bytes_T: np.ndarray,
     offsets: np.ndarray,
     marks: tuple[np.ndarray, dict[int, np.ndarray]],
@@ -261,11 +261,11 @@ def _widths(
         value = np.zeros(len(others), np.uint32)
         for i in range(count):
             value = value << 8 | bytes_T[np.minimum(first + i, len(bytes_T) - 1)]
-        widths[others[_among(value, values)]] = count
+        widths[others[_is_member(value, values)]] = count
     return widths
 
 
-def _codes(bytes_T: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+def _decode_code_points(bytes_T: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """Return the code points at the offsets; 0 for those beyond the basic multilingual plane."""
     one, two, three = (
         bytes_T[np.minimum(offsets + i, len(bytes_T) - 1)].astype(np.int64) for i in range(3)

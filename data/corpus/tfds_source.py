@@ -8,11 +8,11 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from data.corpus.paths import TFDS
-from data.corpus.readers import NOT_UTF8, Record, pair
+from data.corpus.paths import TFDS_NAME
+from data.corpus.readers import NOT_UTF8, RawDocument, join_pair
 
 
-def shards(name: str, split: str, fields: list[str]) -> list[tuple[str, str, int, int, int]]:
+def list_shards(name: str, split: str, fields: list[str]) -> list[tuple[str, str, int, int, int]]:
     """Return (folder, split, start, stop, bytes) of each stored file of a split, in order.
 
     Args:
@@ -23,7 +23,7 @@ def shards(name: str, split: str, fields: list[str]) -> list[tuple[str, str, int
     Raises:
       ValueError: if there is no such dataset, split or feature.
     """
-    tfds, builder = _tfds(), _builder(name)
+    tfds, builder = _import_tfds(), _open_builder(name)
     features: Any = builder.info.features or {}
     for field in fields:
         if field not in features:
@@ -54,16 +54,16 @@ def shards(name: str, split: str, fields: list[str]) -> list[tuple[str, str, int
     return found
 
 
-def read(folder: str, split: str, start: int, stop: int, fields: list[str]) -> Iterator[Record]:
+def read_examples(folder: str, split: str, start: int, stop: int, fields: list[str]) -> Iterator[RawDocument]:
     """Yield examples [start, stop) of a split as documents, in stored order.
 
     Two fields make a pair. The line of a document is the number of its example.
     """
-    tfds = _tfds()
+    tfds = _import_tfds()
     builder = tfds.builder_from_directory(folder)
     info = builder.info.splits[split]
     example_bytes = max(info.num_bytes, 1) / max(info.num_examples, 1)
-    for i, example in enumerate(_examples(builder, split, start, stop, fields), start=1):
+    for i, example in enumerate(_iterate_examples(builder, split, start, stop, fields), start=1):
         place, texts, repair = f"{folder}, {split}[{start + i - 1}]", [], None
         for field in fields:
             text = example[field]
@@ -73,13 +73,13 @@ def read(folder: str, split: str, start: int, stop: int, fields: list[str]) -> I
             texts.append(raw.decode("utf-8", "replace").encode())
             repair = repair if texts[-1] == raw else NOT_UTF8
         try:
-            document = pair(*texts) if len(fields) == 2 else texts[0]
-            yield Record(document, start + i, int(i * example_bytes), repair)
+            document = join_pair(*texts) if len(fields) == 2 else texts[0]
+            yield RawDocument(document, start + i, int(i * example_bytes), repair)
         except ValueError as error:
             raise ValueError(f"{place}: {error}") from None
 
 
-def records(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def read_records(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield (place, {column: value}) of the examples of a TensorFlow dataset, in stored order.
 
     A value is a text, a number or the name of a class. An unknown class (-1, as in the test splits
@@ -88,29 +88,29 @@ def records(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
     Args:
       source: tfds:NAME[/CONFIG][:VERSION][:SPLIT].
     """
-    tfds, match = _tfds(), TFDS.fullmatch(source)
+    tfds, match = _import_tfds(), TFDS_NAME.fullmatch(source)
     if not match:
         raise ValueError(
             f"{source}: a TensorFlow dataset is named tfds:NAME[/CONFIG][:VERSION][:SPLIT]"
         )
     name, split = match["name"], match["split"] or "train"
-    features: Any = _builder(name).info.features
+    features: Any = _open_builder(name).info.features
     classes = {
         column: feature.names
         for column, feature in features.items()
         if isinstance(feature, tfds.features.ClassLabel)
     }
-    for folder, shard_split, start, stop, _ in shards(name, split, []):
+    for folder, shard_split, start, stop, _ in list_shards(name, split, []):
         builder = tfds.builder_from_directory(folder)
-        examples = _examples(builder, shard_split, start, stop, list(features))
+        examples = _iterate_examples(builder, shard_split, start, stop, list(features))
         for i, example in enumerate(examples, start):
             yield (
                 f"{folder}, {shard_split}[{i}]",
-                {column: _plain(example[column], classes.get(column)) for column in features},
+                {column: _to_plain_value(example[column], classes.get(column)) for column in features},
             )
 
 
-def _plain(value: Any, names: list[str] | None) -> Any:
+def _to_plain_value(value: Any, names: list[str] | None) -> Any:
     """Return a feature's value as Python text or number, or the name of a class given `names`."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
@@ -119,11 +119,11 @@ def _plain(value: Any, names: list[str] | None) -> Any:
     return value.item() if getattr(value, "shape", None) == () else value
 
 
-def _examples(
+def _iterate_examples(
     builder: Any, split: str, start: int, stop: int, fields: list[str]
 ) -> Iterator[dict[str, Any]]:
     """Return the given fields of examples [start, stop) of a split, in stored order."""
-    tfds = _tfds()
+    tfds = _import_tfds()
     instruction = tfds.core.ReadInstruction(split, from_=start, to=stop, unit="abs")
     if builder.info.file_format == tfds.core.FileFormat.ARRAY_RECORD:
         return iter(builder.as_data_source(split=instruction))
@@ -134,7 +134,7 @@ def _examples(
     ).as_numpy_iterator()
 
 
-def _tfds() -> Any:
+def _import_tfds() -> Any:
     """Import tensorflow_datasets without TensorFlow's messages on stderr."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     import tensorflow_datasets
@@ -142,12 +142,12 @@ def _tfds() -> Any:
     return tensorflow_datasets
 
 
-def _builder(name: str) -> Any:
+def _open_builder(name: str) -> Any:
     """Return the builder of a dataset, which is downloaded and prepared if it is not on disk.
 
     Raises ValueError if TFDS does not know the dataset.
     """
-    tfds = _tfds()
+    tfds = _import_tfds()
     try:
         builder = tfds.builder(name)
     except (tfds.core.DatasetNotFoundError, ValueError, AssertionError) as error:

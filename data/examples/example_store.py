@@ -17,7 +17,7 @@ import json
 from typing import Any
 
 from data.corpus.paths import as_path
-from data.source import Rows
+from data.source import RowSet
 from data.store.reader import Store, read_manifest
 from data.store.writer import EXAMPLE_ENTRIES
 
@@ -36,13 +36,13 @@ class ExampleStore(Store):
         return super().open_generation(given, manifest)
 
     @property
-    def labels(self) -> tuple[str, ...] | None:
+    def label_names(self) -> tuple[str, ...] | None:
         """Names of the classes or tags; () for scores, None for questions and pairs of texts."""
         names = self.manifest.get("labels")
         return None if names is None else tuple(names)
 
     @property
-    def digest(self) -> str | None:
+    def examples_digest(self) -> str | None:
         """Fingerprint of the examples; None if another program than `finetune` wrote them."""
         return self.manifest.get("digest")
 
@@ -51,14 +51,14 @@ class ExampleStore(Store):
         """The number of tagged words that have no token in the vocabulary."""
         return sum(self.manifest.get("silent", {}).values())
 
-    def rows(self, split: str, objective: Any) -> Rows:
+    def open_rows(self, split: str, objective: Any) -> RowSet:
         """Return the rows of a split.
 
         Raises:
           ValueError: the objective cannot learn from these examples.
         """
         self.check_objective(objective)
-        return super().rows(split, objective)
+        return super().open_rows(split, objective)
 
     def check_objective(self, objective: Any) -> None:
         """Raise a ValueError if these pairs of texts were written with other settings."""

@@ -25,15 +25,15 @@ import numpy as np
 
 from data.corpus.json_lines import open_text, read_json_lines
 from data.corpus.readers import BOM
-from data.corpus.sentences import WHITE
+from data.corpus.sentences import WHITESPACE
 
 SUFFIXES = (".jsonl", ".tsv", ".csv")
 # As in `prepare`: control characters become blanks, and the code point that no text may hold is
 # replaced.
-BLANK = dict.fromkeys(WHITE, " ") | {0xFDD0: "\ufffd"}
-FIELD = 1 << 28  # largest number of characters of a column
+TO_BLANK = dict.fromkeys(WHITESPACE, " ") | {0xFDD0: "\ufffd"}
+MAX_COLUMN_CHARACTERS = 1 << 28  # largest number of characters of a column
 # The columns of CoLA's own files (Warstadt et al. 2019), which have no line of names.
-COLA = ("source", "label", "mark", "sentence")
+COLA_COLUMNS = ("source", "label", "mark", "sentence")
 
 
 class Columns(NamedTuple):
@@ -51,17 +51,17 @@ class Example(NamedTuple):
 
     texts: tuple[str, ...]
     label: str | float
-    place: str
+    location: str
 
 
 # ---- reading -----------------------------------------------------------------
 
 
-def read(
+def read_examples(
     source: str,
     columns: Columns,
     label: Callable[[Any], str | float],
-    unread: frozenset[str] = frozenset(),
+    extra_columns: frozenset[str] = frozenset(),
 ) -> list[Example]:
     """Return the examples of a source.
 
@@ -77,20 +77,20 @@ def read(
         label, or a source without examples; the message names file and line.
     """
     examples = []
-    for place, record in records(source):
-        if more := sorted(unread & record.keys()):
+    for place, record in read_records(source):
+        if more := sorted(extra_columns & record.keys()):
             names = ",".join((*columns.texts, columns.label))
             raise ValueError(
                 f"{place}: a column {more[0]!r}, where the first example has only {names}: "
                 f"give it to all, or leave it out by --columns {names}"
             )
-        examples.append(_example(record, place, columns, label))
+        examples.append(_make_example(record, place, columns, label))
     if not examples:
         raise ValueError(f"{source}: no examples in it")
     return examples
 
 
-def records(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def read_records(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Iterate over (location, record) of the examples of a source.
 
     Raises:
@@ -99,7 +99,7 @@ def records(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
     if source.startswith("tfds:"):
         from data.corpus import tfds_source
 
-        yield from tfds_source.records(source)
+        yield from tfds_source.read_records(source)
         return
     suffix = pathlib.Path(source.removesuffix(".gz")).suffix
     if suffix not in SUFFIXES:
@@ -111,12 +111,12 @@ def records(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
         yield from read_json_lines(source)
         return
     with open_text(source) as file:
-        yield from _table(file, source, suffix)
+        yield from _read_table(file, source, suffix)
 
 
-def _table(file: Iterable[str], source: str, suffix: str) -> Iterator[tuple[str, dict[str, str]]]:
+def _read_table(file: Iterable[str], source: str, suffix: str) -> Iterator[tuple[str, dict[str, str]]]:
     """Iterate over (location, record) of the lines of a table."""
-    csv.field_size_limit(FIELD)
+    csv.field_size_limit(MAX_COLUMN_CHARACTERS)
     tabs = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
     options: dict[str, Any] = tabs if suffix == ".tsv" else {"strict": True}
     reader, names = csv.reader(file, **options), None
@@ -138,7 +138,7 @@ def _table(file: Iterable[str], source: str, suffix: str) -> Iterator[tuple[str,
             nameless = (
                 suffix == ".tsv" and len(row) == 4 and row[1] in ("0", "1") and row[2] in ("", "*")
             )
-            names = COLA if nameless else row
+            names = COLA_COLUMNS if nameless else row
             if len(set(names)) < len(names):
                 raise ValueError(f"{place}: the line of names has one twice: {', '.join(names)}")
             if not nameless:
@@ -151,7 +151,7 @@ def _table(file: Iterable[str], source: str, suffix: str) -> Iterator[tuple[str,
         yield place, dict(zip(names, row))
 
 
-def _example(
+def _make_example(
     record: Mapping[str, Any], place: str, columns: Columns, label: Callable[[Any], str | float]
 ) -> Example:
     """Return the example of a record."""
@@ -162,14 +162,14 @@ def _example(
                 f"{place}: no column {name!r}; there are {known}. "
                 "--columns names the texts and the label"
             )
-    texts = tuple(text_of(record[name], f"{place}: column {name!r}") for name in columns.texts)
+    texts = tuple(parse_text(record[name], f"{place}: column {name!r}") for name in columns.texts)
     try:
         return Example(texts, label(record[columns.label]), place)
     except ValueError as error:
         raise ValueError(f"{place}: column {columns.label!r}: {error}") from None
 
 
-def text_of(value: Any, place: str) -> str:
+def parse_text(value: Any, place: str) -> str:
     """Return a text as the vocabulary reads it.
 
     Raises:
@@ -177,23 +177,23 @@ def text_of(value: Any, place: str) -> str:
     """
     if not isinstance(value, str):
         raise ValueError(f"{place} is {type(value).__name__}, not a text")
-    text = tidy(value)
+    text = clean_text(value)
     if not text:
         raise ValueError(f"{place} is empty")
     return text
 
 
-def tidy(text: str) -> str:
+def clean_text(text: str) -> str:
     """Return a text without lone surrogates, control characters, and blanks around it."""
     return (
-        text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").translate(BLANK).strip()
+        text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").translate(TO_BLANK).strip()
     )
 
 
 # ---- labels ------------------------------------------------------------------
 
 
-def class_of(value: Any) -> str:
+def parse_class(value: Any) -> str:
     """Return the name of a class, which is a text or a whole number."""
     if isinstance(value, bool) or not isinstance(value, (str, int)) or not str(value).strip():
         hint = "; test splits of a benchmark have no labels" if value is None else ""
@@ -203,7 +203,7 @@ def class_of(value: Any) -> str:
     return str(value).strip()
 
 
-def score_of(value: Any) -> float:
+def parse_score(value: Any) -> float:
     """Return a score, which is a finite number or a text that spells one."""
     try:
         score = (
@@ -218,7 +218,7 @@ def score_of(value: Any) -> float:
     return score
 
 
-def alike(examples: list[Example]) -> str:
+def describe_single_label(examples: list[Example]) -> str:
     """Return a message if all examples have the same label, else ""."""
     labels = {example.label for example in examples}
     return (
@@ -226,22 +226,22 @@ def alike(examples: list[Example]) -> str:
     )
 
 
-def check_several(examples: list[Example]) -> None:
+def check_label_variety(examples: list[Example]) -> None:
     """Raise a ValueError that names the source if all examples have the same label."""
-    if problem := alike(examples):
+    if problem := describe_single_label(examples):
         raise ValueError(
-            f"{examples[0].place.rpartition(':')[0]}: {problem}; nothing can be learned from that"
+            f"{examples[0].location.rpartition(':')[0]}: {problem}; nothing can be learned from that"
         )
 
 
-def classes(examples: list[Example]) -> tuple[str, ...]:
+def list_classes(examples: list[Example]) -> tuple[str, ...]:
     """Return the classes of examples, sorted as numbers if all are numbers, else as text."""
     names = {str(example.label) for example in examples}
     numbers = all(name.removeprefix("-").isdecimal() for name in names)
     return tuple(sorted(names, key=(lambda name: (int(name), name)) if numbers else None))
 
 
-def numbered(examples: list[Example], names: tuple[str, ...]) -> np.ndarray:
+def encode_labels(examples: list[Example], names: tuple[str, ...]) -> np.ndarray:
     """Return the number of each label in `names`, or the scores if there are no names: float32 [D].
 
     Raises:
@@ -254,7 +254,7 @@ def numbered(examples: list[Example], names: tuple[str, ...]) -> np.ndarray:
         if example.label not in numbers:
             known = ", ".join(map(repr, names))
             raise ValueError(
-                f"{example.place}: the label {example.label!r} is not one of {known}, "
+                f"{example.location}: the label {example.label!r} is not one of {known}, "
                 "the labels that the model learns"
             )
     return np.array([numbers[example.label] for example in examples], np.float32)

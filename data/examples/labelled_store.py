@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from data.examples.example_store import ExampleStore
-from data.examples.labelled import Example, numbered
-from data.prepare.jobs import text_hash
+from data.examples.labelled import Example, encode_labels
+from data.prepare.jobs import hash_text
 from data.store.generations import replace_store
 from data.store.writer import SPLITS, StoreWriter
 from data.vocabulary.load import Vocabulary
 
 
-def part(examples: list[Any], share: float) -> tuple[list[Any], list[Any]]:
+def split_examples(examples: list[Any], share: float) -> tuple[list[Any], list[Any]]:
     """Split examples into (training, held-out) examples, by the hash of their texts.
 
     So copies of a text are on one side, and an example's side does not depend on the others.
@@ -26,7 +26,7 @@ def part(examples: list[Any], share: float) -> tuple[list[Any], list[Any]]:
     limit = round(share * (1 << 64))
     sides: tuple[list[Any], list[Any]] = [], []
     for example in examples:
-        sides[text_hash("\n".join(example.texts).encode()) < limit].append(example)
+        sides[hash_text("\n".join(example.texts).encode()) < limit].append(example)
     if not all(sides):
         raise ValueError(
             f"a held-out share of {share:g} of {len(examples)} examples leaves {len(sides[0])} to "
@@ -56,7 +56,7 @@ def write_labelled(
     Raises:
       ValueError: a label is not in `names`.
     """
-    labels = {split: numbered(examples.get(split, []), names) for split in SPLITS}
+    labels = {split: encode_labels(examples.get(split, []), names) for split in SPLITS}
     output = pathlib.Path(output).absolute()
     with replace_store(output) as folder, StoreWriter(folder, vocabulary) as writer:
         writer.begin_source("examples")
@@ -70,7 +70,7 @@ def write_labelled(
             by_example = (
                 lengths.reshape(len(labels[split]), -1) if len(lengths) else lengths.reshape(0, 1)
             )
-            writer.add(split, flat, by_example.sum(axis=1), lengths)
+            writer.add_documents(split, flat, by_example.sum(axis=1), lengths)
             writer.add_labels(split, labels[split])
         writer.finish([1.0], labels=list(names), **described)
     return ExampleStore.open(output)

@@ -15,13 +15,13 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from data.examples.labelled import Example, records, text_of
+from data.examples.labelled import Example, parse_text, read_records
 
 ENDING = re.compile(r"ending(\d+)")
 FORMS = "sent1, sent2, ending0, ending1, ... or context, question, choices"
 
 
-class Question(NamedTuple):
+class ChoiceQuestion(NamedTuple):
     """One question.
 
     texts: the first text, and one for each choice, as the model reads them.
@@ -32,7 +32,7 @@ class Question(NamedTuple):
     choices: tuple[str, ...]
 
 
-def read(source: str, choices: int | None = None) -> list[Example]:
+def read_questions(source: str, choices: int | None = None) -> list[Example]:
     """Return the questions of a source.
 
     Args:
@@ -45,46 +45,46 @@ def read(source: str, choices: int | None = None) -> list[Example]:
         label, or a source without questions; the message names file and line.
     """
     examples = []
-    for place, record in records(source):
-        question = question_of(record, place)
+    for place, record in read_records(source):
+        question = parse_question(record, place)
         choices = choices or len(question.choices)
         if len(question.choices) != choices:
             raise ValueError(
                 f"{place}: {len(question.choices)} choices; "
                 f"{choices} are expected, for each question"
             )
-        examples.append(Example(question.texts, label_of(record, place, choices), place))
+        examples.append(Example(question.texts, parse_label(record, place, choices), place))
     if not examples:
         raise ValueError(f"{source}: no questions in it")
     return examples
 
 
-def question_of(record: Mapping[str, Any], place: str) -> Question:
+def parse_question(record: Mapping[str, Any], place: str) -> ChoiceQuestion:
     """Return the question of a record.
 
     Raises:
       ValueError: the record has no question; the message begins with `place`.
     """
 
-    def text(name: str) -> str:
-        return text_of(record[name], f"{place}: {name!r}")
+    def get_text(name: str) -> str:
+        return parse_text(record[name], f"{place}: {name!r}")
 
     endings = sorted(
         (name for name in record if ENDING.fullmatch(name)),
         key=lambda name: int(name.removeprefix("ending")),
     )
     if "sent1" in record and endings:
-        first, begin = text("sent1"), text("sent2") if record.get("sent2") else ""
-        choices = tuple(map(text, endings))
+        first, begin = get_text("sent1"), get_text("sent2") if record.get("sent2") else ""
+        choices = tuple(map(get_text, endings))
     elif "choices" in record and ("context" in record or "question" in record):
         if not isinstance(record["choices"], list):
             raise ValueError(
                 f"{place}: 'choices' is {type(record['choices']).__name__}, not a list of texts"
             )
-        texts = [text(name) for name in ("context", "question") if record.get(name)]
+        texts = [get_text(name) for name in ("context", "question") if record.get(name)]
         first, begin = (texts + ["", ""])[:2]
         choices = tuple(
-            text_of(choice, f"{place}: choice {number}")
+            parse_text(choice, f"{place}: choice {number}")
             for number, choice in enumerate(record["choices"])
         )
         if not first:
@@ -95,10 +95,10 @@ def question_of(record: Mapping[str, Any], place: str) -> Question:
         )
     if len(choices) < 2:
         raise ValueError(f"{place}: there is {len(choices)} choice; a question has at least 2")
-    return Question((first, *(f"{begin} {choice}".strip() for choice in choices)), choices)
+    return ChoiceQuestion((first, *(f"{begin} {choice}".strip() for choice in choices)), choices)
 
 
-def label_of(record: Mapping[str, Any], place: str, choices: int) -> str:
+def parse_label(record: Mapping[str, Any], place: str, choices: int) -> str:
     """Return the number of the right choice, as a text.
 
     Raises:

@@ -22,7 +22,7 @@ from data.corpus.readers import BOM
 from data.examples import labelled
 
 # Replaces one character by one, so that the starts of answers stay right.
-ODD = labelled.BLANK | dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
+TO_READABLE = labelled.TO_BLANK | dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
 
 
 class Question(NamedTuple):
@@ -38,7 +38,7 @@ class Question(NamedTuple):
     question: str
     context: str
     answers: tuple[tuple[str, int | None], ...]
-    place: str
+    location: str
 
     @property
     def texts(self) -> tuple[str]:
@@ -46,16 +46,16 @@ class Question(NamedTuple):
         return (self.context,)
 
     @property
-    def readable(self) -> str:
+    def readable_context(self) -> str:
         """The context as the vocabulary reads it, of the same length."""
-        return self.context.translate(ODD)
+        return self.context.translate(TO_READABLE)
 
 
 class BadAnswer(ValueError):
     """An answer that is not in its context at its start."""
 
 
-def read(source: str, unanswerable: bool, skip: bool = False) -> tuple[list[Question], int]:
+def read_questions(source: str, unanswerable: bool, skip: bool = False) -> tuple[list[Question], int]:
     """Return (questions of a source, number of skipped questions).
 
     Args:
@@ -70,9 +70,9 @@ def read(source: str, unanswerable: bool, skip: bool = False) -> tuple[list[Ques
         line, or the question.
     """
     found, bad = [], 0
-    for place, record in records(source):
+    for place, record in read_records(source):
         try:
-            found.append(_question(record, place, unanswerable))
+            found.append(_make_question(record, place, unanswerable))
         except BadAnswer as error:
             if not skip:
                 raise ValueError(
@@ -87,10 +87,10 @@ def read(source: str, unanswerable: bool, skip: bool = False) -> tuple[list[Ques
     return found, bad
 
 
-def records(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def read_records(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Iterate over (location, record) of the questions of a source."""
     if not source.removesuffix(".gz").endswith(".json"):
-        yield from labelled.records(source)
+        yield from labelled.read_records(source)
         return
     with open_text(source) as file:
         text = file.read().removeprefix(BOM.decode())
@@ -101,17 +101,17 @@ def records(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
         raise ValueError(
             f"{source}: not JSON ({empty}{error}); a file with an object a line ends in .jsonl"
         ) from error
-    yield from _nested(tree, source)
+    yield from _iterate_squad(tree, source)
 
 
-def _nested(tree: Any, source: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _iterate_squad(tree: Any, source: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Iterate over (location, record) of SQuAD's nested form; locations count from 1."""
-    for a, article in enumerate(_list(tree, "data", source), 1):
-        for p, paragraph in enumerate(_list(article, "paragraphs", f"{source}: article {a}"), 1):
+    for a, article in enumerate(_get_list(tree, "data", source), 1):
+        for p, paragraph in enumerate(_get_list(article, "paragraphs", f"{source}: article {a}"), 1):
             place = f"{source}: article {a}, paragraph {p}"
             if not isinstance(paragraph, dict) or "context" not in paragraph:
                 raise ValueError(f"{place}: no `context`")
-            for q, question in enumerate(_list(paragraph, "qas", place), 1):
+            for q, question in enumerate(_get_list(paragraph, "qas", place), 1):
                 if not isinstance(question, dict):
                     raise ValueError(f"{place}: question {q} is no object")
                 name = question.get("id")
@@ -121,7 +121,7 @@ def _nested(tree: Any, source: str) -> Iterator[tuple[str, dict[str, Any]]]:
                 )
 
 
-def _list(tree: Any, name: str, place: str) -> list[Any]:
+def _get_list(tree: Any, name: str, place: str) -> list[Any]:
     """Return the list `name` of an object; raise a ValueError if it has none."""
     if not isinstance(tree, dict) or not isinstance(tree.get(name), list):
         raise ValueError(
@@ -131,26 +131,26 @@ def _list(tree: Any, name: str, place: str) -> list[Any]:
     return tree[name]
 
 
-def _question(record: Mapping[str, Any], place: str, unanswerable: bool) -> Question:
+def _make_question(record: Mapping[str, Any], place: str, unanswerable: bool) -> Question:
     """Return the question of a record."""
     for name in ("context", "question"):
         if name not in record:
             raise ValueError(
                 f"{place}: no column {name!r}; there are {', '.join(map(repr, record))[:200]}"
             )
-        labelled.text_of(record[name], f"{place}: column {name!r}")
-    answers = _answers(record, place)
+        labelled.parse_text(record[name], f"{place}: column {name!r}")
+    answers = _parse_answers(record, place)
     if not answers and not unanswerable:
         raise ValueError(
             f"{place}: it has no answer; --task squad2 allows questions without an answer"
         )
     for text, start in answers:
-        _check(text, start, record["context"], place)
-    question = labelled.text_of(record["question"], place)
+        _check_answer(text, start, record["context"], place)
+    question = labelled.parse_text(record["question"], place)
     return Question(str(record.get("id", place)), question, record["context"], answers, place)
 
 
-def _answers(record: Mapping[str, Any], place: str) -> tuple[tuple[str, int | None], ...]:
+def _parse_answers(record: Mapping[str, Any], place: str) -> tuple[tuple[str, int | None], ...]:
     """Return ((text, start), ...) of a record; the first has a start."""
     if record.get("is_impossible"):
         return ()
@@ -175,7 +175,7 @@ def _answers(record: Mapping[str, Any], place: str) -> tuple[tuple[str, int | No
                 f"{place}: {len(texts)} texts of answers, but {len(starts)} starts (answer_start)"
             )
         return tuple(
-            (_text(text, place), _start(start, place)) for text, start in zip(texts, starts)
+            (_parse_answer_text(text, place), _parse_answer_start(start, place)) for text, start in zip(texts, starts)
         )
     if not {"answer", "answer_start"} <= record.keys():
         known = ", ".join(map(repr, record))[:200]
@@ -188,19 +188,19 @@ def _answers(record: Mapping[str, Any], place: str) -> tuple[tuple[str, int | No
     if not isinstance(further, list):
         raise ValueError(f"{place}: column 'validators' is not a list of texts")
     return (
-        (_text(record["answer"], place), _start(record["answer_start"], place)),
-        *((_text(answer, place), None) for answer in further),
+        (_parse_answer_text(record["answer"], place), _parse_answer_start(record["answer_start"], place)),
+        *((_parse_answer_text(answer, place), None) for answer in further),
     )
 
 
-def _text(value: Any, place: str) -> str:
+def _parse_answer_text(value: Any, place: str) -> str:
     value = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
     if not isinstance(value, str):
         raise ValueError(f"{place}: an answer is {type(value).__name__}, not a text")
     return value
 
 
-def _start(value: Any, place: str) -> int:
+def _parse_answer_start(value: Any, place: str) -> int:
     try:
         start = -1 if isinstance(value, (bool, float)) else int(value)
     except (TypeError, ValueError):
@@ -212,7 +212,7 @@ def _start(value: Any, place: str) -> int:
     return start
 
 
-def _check(text: str, start: int | None, context: str, place: str) -> None:
+def _check_answer(text: str, start: int | None, context: str, place: str) -> None:
     """Raise a BadAnswer unless the answer is at its start."""
     if start is None:
         return

@@ -23,24 +23,24 @@ import numpy as np
 from data.examples.example_store import ExampleStore
 from data.examples.qa import Question
 from data.store.generations import replace_store
-from data.store.qa_reader import CHARACTERS, OFFSETS, Questions
+from data.store.qa_reader import CHARACTER_DTYPE, SPAN_DTYPE, Questions
 from data.store.writer import SPLITS, StoreWriter
 from data.vocabulary.load import Vocabulary
 
 
-class NoPieces(ValueError):
+class UnencodableAnswers(ValueError):
     """Questions for whose answers the vocabulary has no token; the message names the first."""
 
     def __init__(self, questions: list[Question]) -> None:
         first = questions[0]
         super().__init__(
-            f"{first.place}: the vocabulary has no piece for the answer "
+            f"{first.location}: the vocabulary has no piece for the answer "
             f"{first.answers[0][0][:60]!r}"
         )
         self.questions = questions
 
 
-def encode(vocabulary: Vocabulary, questions: list[Question]) -> Questions:
+def encode_questions(vocabulary: Vocabulary, questions: list[Question]) -> Questions:
     """Return questions and their contexts as tokens.
 
     Raises:
@@ -51,17 +51,17 @@ def encode(vocabulary: Vocabulary, questions: list[Question]) -> Questions:
     for number, question in enumerate(questions):
         by_context.setdefault(question.context, []).append(number)
     question_ids = vocabulary.encode_batch([question.question for question in questions])
-    contexts = vocabulary.encode_offsets(
-        [questions[numbers[0]].readable for numbers in by_context.values()]
+    contexts = vocabulary.encode_with_offsets(
+        [questions[numbers[0]].readable_context for numbers in by_context.values()]
     )
-    spans_Q6 = np.full((len(questions), 6), -1, OFFSETS)
+    spans_Q6 = np.full((len(questions), 6), -1, SPAN_DTYPE)
     parts, sentences, documents, unseen, end = [], [], [], [], 0
     for numbers, (ids, offsets) in zip(by_context.values(), contexts):
         first = questions[numbers[0]]
-        begins, ends = trimmed(first.readable, np.array(offsets, np.int64).reshape(-1, 2))
+        begins, ends = trim_offsets(first.readable_context, np.array(offsets, np.int64).reshape(-1, 2))
         if not len(ids):
             raise ValueError(
-                f"{first.place}: the vocabulary has no piece for its context {first.context[:60]!r}"
+                f"{first.location}: the vocabulary has no piece for its context {first.context[:60]!r}"
             )
         parts.append((ids, begins, ends))
         context, end = (end, end + len(ids)), end + len(ids)
@@ -71,7 +71,7 @@ def encode(vocabulary: Vocabulary, questions: list[Question]) -> Questions:
             end += length
             parts.append((question_ids[number], *np.zeros((2, length), np.int64)))
             if questions[number].answers:
-                pieces = located(questions[number], begins, ends)
+                pieces = locate_answer(questions[number], begins, ends)
                 if len(pieces):
                     spans_Q6[number, 4:] = context[0] + np.array([pieces[0], pieces[-1] + 1])
                 else:
@@ -79,7 +79,7 @@ def encode(vocabulary: Vocabulary, questions: list[Question]) -> Questions:
         sentences += [len(ids), *(len(question_ids[number]) for number in numbers)]
         documents.append(sentences[-1 - len(numbers) :])
     if unseen:
-        raise NoPieces(unseen)
+        raise UnencodableAnswers(unseen)
     tokens, begins_T, ends_T = (
         np.concatenate([np.asarray(part, np.int64) for part in column] or [np.zeros(0, np.int64)])
         for column in zip(*parts)
@@ -88,14 +88,14 @@ def encode(vocabulary: Vocabulary, questions: list[Question]) -> Questions:
     return Questions(
         tokens,
         spans_Q6,
-        begins_T.astype(CHARACTERS),
-        ends_T.astype(CHARACTERS),
+        begins_T.astype(CHARACTER_DTYPE),
+        ends_T.astype(CHARACTER_DTYPE),
         np.array(sentences, np.int64),
         sizes,
     )
 
 
-def trimmed(text: str, offsets_N2: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def trim_offsets(text: str, offsets_N2: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return (begins, ends) of tokens without the white space at their edges: int64 [N] each.
 
     Some vocabularies count it as part of a token. A token of white space alone becomes empty.
@@ -112,7 +112,7 @@ def trimmed(text: str, offsets_N2: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return begins, np.maximum(last_end[ends], begins)
 
 
-def located(question: Question, begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
+def locate_answer(question: Question, begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
     """Return the tokens of a context that share a character with the question's first answer."""
     text, start = question.answers[0]
     assert start is not None  # the first answer always has a start
@@ -142,21 +142,21 @@ def write_questions(
             if not parts.get(split):
                 continue
             tokenized = encoded[split]
-            writer.add(split, tokenized.tokens, tokenized.documents, tokenized.sentences)
+            writer.add_documents(split, tokenized.tokens, tokenized.documents, tokenized.sentences)
             for name, array in (
                 ("spans", tokenized.spans_Q6),
                 ("begins", tokenized.begins_T),
                 ("ends", tokenized.ends_T),
             ):
-                writer.add_beside(split, f"{name}.bin", array)
-            writer.add_beside(split, "texts.json", np.frombuffer(texts(parts[split]), np.uint8))
+                writer.add_array(split, f"{name}.bin", array)
+            writer.add_array(split, "texts.json", np.frombuffer(serialize_texts(parts[split]), np.uint8))
         writer.finish(
             [1.0], questions={split: len(part) for split, part in parts.items()}, **described
         )
     return ExampleStore.open(output)
 
 
-def texts(questions: list[Question]) -> bytes:
+def serialize_texts(questions: list[Question]) -> bytes:
     """Return the content of texts.json, which `opened_texts` reads."""
     contexts = dict.fromkeys(question.context for question in questions)
     numbers = {context: number for number, context in enumerate(contexts)}
@@ -175,5 +175,5 @@ def write_heldout(
 ) -> ExampleStore:
     """Write questions as a store for evaluation, and open it; `labels` is () for questions."""
     return write_questions(
-        path, vocabulary, parts, {split: encode(vocabulary, part) for split, part in parts.items()}
+        path, vocabulary, parts, {split: encode_questions(vocabulary, part) for split, part in parts.items()}
     )

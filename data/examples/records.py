@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from data.examples.tagging import words_of
+from data.examples.tagging import parse_words
 
 
 def read_texts(record: Mapping[str, Any], place: str, columns: Sequence[str]) -> tuple[str, ...]:
@@ -46,11 +46,11 @@ def read_words(record: Mapping[str, Any], place: str, names: Sequence[str]) -> t
     """
     for name in names:
         if name in record:
-            return words_of(record[name], f"{place}: {name!r}")
+            return parse_words(record[name], f"{place}: {name!r}")
     text = record.get("text")
     if not isinstance(text, str):
         raise ValueError(
             f"{place}: expected {' or '.join(dict.fromkeys(names))}, a list of words, or text; "
             f"this has {', '.join(map(repr, record))}"
         )
-    return words_of(text.split(), place)
+    return parse_words(text.split(), place)

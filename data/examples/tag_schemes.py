@@ -19,10 +19,10 @@ from typing import NamedTuple
 OUTSIDE = "O"
 PLAIN = "plain"
 # The letters of a scheme other than O.
-LETTERS = {"bio": "BI", "iob1": "BI", "iobes": "BIES", "bilou": "BILU"}
-SCHEMES = (*LETTERS, PLAIN)
-SPELLED = re.compile(r"([A-Z])(?:-(.+))?")
-SAME = {"L": "E", "U": "S"}
+SCHEME_LETTERS = {"bio": "BI", "iob1": "BI", "iobes": "BIES", "bilou": "BILU"}
+SCHEMES = (*SCHEME_LETTERS, PLAIN)
+TAG_PATTERN = re.compile(r"([A-Z])(?:-(.+))?")
+LETTER_ALIASES = {"L": "E", "U": "S"}
 
 
 class Entity(NamedTuple):
@@ -33,7 +33,7 @@ class Entity(NamedTuple):
     end: int
 
 
-def entities(tags: Iterable[str]) -> list[Entity]:
+def find_entities(tags: Iterable[str]) -> list[Entity]:
     """Return the entities that the tags of a sentence spell, in order.
 
     The rules are those of CoNLL's script `conlleval`, for all schemes. A word continues the entity
@@ -42,7 +42,7 @@ def entities(tags: Iterable[str]) -> list[Entity]:
     """
     found, start, before = [], None, (OUTSIDE, "")
     for i, tag in enumerate((*tags, OUTSIDE)):
-        letter, kind = split(tag)
+        letter, kind = split_tag(tag)
         continues = letter in "IE" and before[0] in "BI" and before[1] == kind
         if start is not None and not continues:
             found.append(Entity(before[1], start, i))
@@ -53,7 +53,7 @@ def entities(tags: Iterable[str]) -> list[Entity]:
     return found
 
 
-def tags_of(found: Iterable[Entity], count: int, scheme: str) -> list[str]:
+def make_tags(found: Iterable[Entity], count: int, scheme: str) -> list[str]:
     """Return the tags of `count` words with the entities `found`.
 
     Args:
@@ -66,8 +66,8 @@ def tags_of(found: Iterable[Entity], count: int, scheme: str) -> list[str]:
         adjoins = before.end == entity.start and before.type == entity.type
         begins = "BI"[scheme == "iob1" and not adjoins]
         letters = [begins, *"I" * (entity.end - entity.start - 1)]
-        if len(LETTERS[scheme]) == 4:  # the last two letters: of the last word, of an only word
-            letters[-1] = LETTERS[scheme][2 + (len(letters) == 1)]
+        if len(SCHEME_LETTERS[scheme]) == 4:  # the last two letters: of the last word, of an only word
+            letters[-1] = SCHEME_LETTERS[scheme][2 + (len(letters) == 1)]
         tags[entity.start : entity.end] = [
             f"{letter}-{entity.type}" if entity.type else letter for letter in letters
         ]
@@ -75,13 +75,13 @@ def tags_of(found: Iterable[Entity], count: int, scheme: str) -> list[str]:
     return tags
 
 
-def split(tag: str) -> tuple[str, str]:
+def split_tag(tag: str) -> tuple[str, str]:
     """Return (letter, type) of a tag, with E and S in place of L and U."""
     letter, _, kind = tag.partition("-")
-    return SAME.get(letter, letter), kind
+    return LETTER_ALIASES.get(letter, letter), kind
 
 
-def detect(sentences: Sequence[Sequence[str]]) -> str:
+def detect_scheme(sentences: Sequence[Sequence[str]]) -> str:
     """Return the scheme of the tags of sentences.
 
     Between BIO and IOB1, choose the one with fewer violations, and BIO if they are equal.
@@ -89,28 +89,28 @@ def detect(sentences: Sequence[Sequence[str]]) -> str:
     tags = {tag for sentence in sentences for tag in sentence}
     if OUTSIDE not in tags and not any("-" in tag for tag in tags):
         return PLAIN
-    fitting = [scheme for scheme in LETTERS if not any(wrong(tag, scheme) for tag in tags)]
+    fitting = [scheme for scheme in SCHEME_LETTERS if not any(is_foreign_tag(tag, scheme) for tag in tags)]
     if not fitting:
         return PLAIN
     return min(
-        fitting[:2], key=lambda scheme: sum(breaks(sentence, scheme) for sentence in sentences)
+        fitting[:2], key=lambda scheme: sum(count_violations(sentence, scheme) for sentence in sentences)
     )
 
 
-def wrong(tag: str, scheme: str) -> bool:
+def is_foreign_tag(tag: str, scheme: str) -> bool:
     """Return whether a tag does not belong to a scheme."""
     if scheme == PLAIN or tag == OUTSIDE:
         return False
-    found = SPELLED.fullmatch(tag)
-    return not found or found[1] not in LETTERS[scheme]
+    found = TAG_PATTERN.fullmatch(tag)
+    return not found or found[1] not in SCHEME_LETTERS[scheme]
 
 
-def breaks(tags: Sequence[str], scheme: str) -> int:
+def count_violations(tags: Sequence[str], scheme: str) -> int:
     """Return the number of tags of a sentence that violate the scheme; 0 for plain tags."""
     if scheme == PLAIN:
         return 0
     count, before = 0, (OUTSIDE, "")
-    for letter, kind in map(split, (*tags, OUTSIDE)):
+    for letter, kind in map(split_tag, (*tags, OUTSIDE)):
         inside = before[0] in "BI" and before[1] == kind
         continues = letter in "IE" and inside
         if scheme == "iob1":
@@ -122,14 +122,14 @@ def breaks(tags: Sequence[str], scheme: str) -> int:
     return count
 
 
-def names(tags: Iterable[str], scheme: str) -> tuple[str, ...]:
+def list_tags(tags: Iterable[str], scheme: str) -> tuple[str, ...]:
     """Return all tags that a model predicts.
 
     These are O, then for each type among `tags` all tags of the scheme; plain tags as they are.
     """
     if scheme == PLAIN:
         return tuple(sorted(set(tags)))
-    kinds = sorted({split(tag)[1] for tag in tags if tag != OUTSIDE})
+    kinds = sorted({split_tag(tag)[1] for tag in tags if tag != OUTSIDE})
     return OUTSIDE, *(
-        f"{letter}-{kind}" if kind else letter for kind in kinds for letter in LETTERS[scheme]
+        f"{letter}-{kind}" if kind else letter for kind in kinds for letter in SCHEME_LETTERS[scheme]
     )

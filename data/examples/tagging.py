@@ -24,14 +24,14 @@ from data.corpus.json_lines import open_text
 from data.corpus.readers import BOM
 from data.examples import tag_schemes
 from data.examples.example_store import ExampleStore
-from data.examples.labelled import class_of, records, tidy
+from data.examples.labelled import clean_text, parse_class, read_records
 from data.store.generations import replace_store
 from data.store.writer import SPLITS, StoreWriter
 from data.vocabulary.load import Vocabulary
 
-COLUMNS = (".conll", ".txt", ".tsv")  # suffixes of files of columns; other files have records
-USUAL = (("words", "tags"), ("tokens", "tags"), ("tokens", "ner_tags"), ("words", "ner_tags"))
-DOCUMENT = "-DOCSTART-"
+COLUMN_SUFFIXES = (".conll", ".txt", ".tsv")  # suffixes of files of columns; other files have records
+USUAL_KEYS = (("words", "tags"), ("tokens", "tags"), ("tokens", "ner_tags"), ("words", "ner_tags"))
+DOCUMENT_MARK = "-DOCSTART-"
 
 
 class Sentence(NamedTuple):
@@ -52,7 +52,7 @@ class Sentence(NamedTuple):
         """The texts that decide the sentence's split, as of an `Example`."""
         return self.words
 
-    def place(self, word: int) -> str:
+    def locate_word(self, word: int) -> str:
         """Return the location of a word of the sentence, as "file:line"."""
         return f"{self.source}:{self.line + word * self.step}"
 
@@ -60,7 +60,7 @@ class Sentence(NamedTuple):
 # ---- reading -----------------------------------------------------------------
 
 
-def read(source: str, columns: tuple[str, ...] = ()) -> list[Sentence]:
+def read_sentences(source: str, columns: tuple[str, ...] = ()) -> list[Sentence]:
     """Return the sentences of a source.
 
     Args:
@@ -74,48 +74,48 @@ def read(source: str, columns: tuple[str, ...] = ()) -> list[Sentence]:
         line.
     """
     suffix = pathlib.Path(source.removesuffix(".gz")).suffix
-    if suffix not in (*COLUMNS, ".jsonl"):
+    if suffix not in (*COLUMN_SUFFIXES, ".jsonl"):
         raise ValueError(
-            f"{source}: tagged text is a file of columns, which ends in {', '.join(COLUMNS)}, "
+            f"{source}: tagged text is a file of columns, which ends in {', '.join(COLUMN_SUFFIXES)}, "
             "or .jsonl, or one of these and .gz"
         )
-    if suffix in COLUMNS:
+    if suffix in COLUMN_SUFFIXES:
         if columns:
             raise ValueError(
                 f"{source}: --columns are names in JSON lines; in a file of columns the first is "
                 "the word, the last its tag (`cut -f1,4`)"
             )
         with open_text(source) as file:
-            sentences = list(_of_columns(file, source))
+            sentences = list(_read_columns(file, source))
     else:
-        sentences = [_of_record(record, place, columns) for place, record in records(source)]
+        sentences = [_make_sentence(record, place, columns) for place, record in read_records(source)]
     if not sentences:
         raise ValueError(f"{source}: no sentences in it")
     return sentences
 
 
-def column_records(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def read_column_records(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Iterate over (location, {"words", "tags"}) of the sentences of a file of columns.
 
     Records of a file with a single column have no "tags".
     """
     with open_text(source) as file:
-        for sentence in _of_columns(file, source, least=1):
+        for sentence in _read_columns(file, source, least=1):
             record = {"words": list(sentence.words), "tags": list(sentence.tags)}
-            yield sentence.place(0), {name: value for name, value in record.items() if value}
+            yield sentence.locate_word(0), {name: value for name, value in record.items() if value}
 
 
-def _of_columns(file: Iterable[str], source: str, least: int = 2) -> Iterator[Sentence]:
+def _read_columns(file: Iterable[str], source: str, least: int = 2) -> Iterator[Sentence]:
     """Iterate over the sentences of an open file of at least `least` columns."""
     words, tags, width, number = [], [], 0, 0
     for number, line in enumerate(file, 1):
         line = line.removeprefix(BOM.decode()) if number == 1 else line
-        if line.startswith(DOCUMENT) or not line.strip():
+        if line.startswith(DOCUMENT_MARK) or not line.strip():
             if words:
                 yield Sentence(tuple(words), tuple(tags), source, number - len(words), 1)
             words, tags = [], []
             continue
-        cells = cells_of(line)
+        cells = split_columns(line)
         width = width or len(cells)
         if len(cells) < least or len(cells) != width:
             expected = (
@@ -132,13 +132,13 @@ def _of_columns(file: Iterable[str], source: str, least: int = 2) -> Iterator[Se
                 f"{source}:{number}: the {'tag' if cells[0] else 'word'} is empty "
                 f"({line.strip()[:60]!r})"
             )
-        words.append(tidy(cells[0]))
+        words.append(clean_text(cells[0]))
         tags += cells[1:][-1:]
     if words:
         yield Sentence(tuple(words), tuple(tags), source, number + 1 - len(words), 1)
 
 
-def cells_of(line: str) -> list[str]:
+def split_columns(line: str) -> list[str]:
     """Return the columns of a line; in a line with a tab, a word may contain blanks."""
     line = line.rstrip("\r\n")
     return (
@@ -148,9 +148,9 @@ def cells_of(line: str) -> list[str]:
     )
 
 
-def _of_record(record: Mapping[str, Any], place: str, columns: tuple[str, ...]) -> Sentence:
+def _make_sentence(record: Mapping[str, Any], place: str, columns: tuple[str, ...]) -> Sentence:
     """Return the sentence of a record."""
-    pairs = (columns,) if columns else USUAL
+    pairs = (columns,) if columns else USUAL_KEYS
     named = next((pair for pair in pairs if set(pair) <= record.keys()), None)
     if named is None:
         expected = " or ".join(" and ".join(pair) for pair in pairs)
@@ -158,7 +158,7 @@ def _of_record(record: Mapping[str, Any], place: str, columns: tuple[str, ...]) 
             f"{place}: expected {expected}; there are {', '.join(map(repr, record))[:200]}. "
             "--columns WORDS,TAGS names others"
         )
-    words, tags = words_of(record[named[0]], f"{place}: {named[0]!r}"), record[named[1]]
+    words, tags = parse_words(record[named[0]], f"{place}: {named[0]!r}"), record[named[1]]
     if not isinstance(tags, list) or len(tags) != len(words):
         problem = (
             f"{len(tags)} tags"
@@ -168,12 +168,12 @@ def _of_record(record: Mapping[str, Any], place: str, columns: tuple[str, ...]) 
         raise ValueError(f"{place}: {len(words)} words, {problem}")
     source, _, line = place.rpartition(":")
     try:
-        return Sentence(words, tuple(map(class_of, tags)), source, int(line), 0)
+        return Sentence(words, tuple(map(parse_class, tags)), source, int(line), 0)
     except ValueError as error:
         raise ValueError(f"{place}: {error}") from None
 
 
-def words_of(value: Any, place: str) -> tuple[str, ...]:
+def parse_words(value: Any, place: str) -> tuple[str, ...]:
     """Return words as the vocabulary reads them.
 
     Raises:
@@ -181,27 +181,27 @@ def words_of(value: Any, place: str) -> tuple[str, ...]:
     """
     if not isinstance(value, list) or not value or not all(isinstance(word, str) for word in value):
         raise ValueError(f"{place} is not a list of words, which are texts")
-    return tuple(map(tidy, value))
+    return tuple(map(clean_text, value))
 
 
 # ---- tags --------------------------------------------------------------------
 
 
-def scheme_of(sentences: list[Sentence], given: str | None = None) -> str:
+def choose_scheme(sentences: list[Sentence], given: str | None = None) -> str:
     """Return the scheme of the tags: `given`, or the one that they look like.
 
     Raises:
       ValueError: a tag does not belong to the given scheme, or all words have the same tag; the
         message names the line or the file.
     """
-    scheme = given or tag_schemes.detect([sentence.tags for sentence in sentences])
+    scheme = given or tag_schemes.detect_scheme([sentence.tags for sentence in sentences])
     seen = set()
     for sentence in sentences:
         for i, tag in enumerate(sentence.tags):
-            if tag_schemes.wrong(tag, scheme):
-                letters = ", ".join(f"{letter}-" for letter in tag_schemes.LETTERS[scheme])
+            if tag_schemes.is_foreign_tag(tag, scheme):
+                letters = ", ".join(f"{letter}-" for letter in tag_schemes.SCHEME_LETTERS[scheme])
                 raise ValueError(
-                    f"{sentence.place(i)}: {tag!r} is no tag of {scheme}, "
+                    f"{sentence.locate_word(i)}: {tag!r} is no tag of {scheme}, "
                     f"which has O and {letters}; --scheme names another"
                 )
         seen.update(sentence.tags)
@@ -213,7 +213,7 @@ def scheme_of(sentences: list[Sentence], given: str | None = None) -> str:
     return scheme
 
 
-def numbered(sentences: list[Sentence], names: Sequence[str]) -> list[list[int]]:
+def encode_tags(sentences: list[Sentence], names: Sequence[str]) -> list[list[int]]:
     """Return the number of each tag in `names`, sentence by sentence.
 
     Raises:
@@ -225,7 +225,7 @@ def numbered(sentences: list[Sentence], names: Sequence[str]) -> list[list[int]]
             if tag not in numbers:
                 known = ", ".join(map(repr, names))
                 raise ValueError(
-                    f"{sentence.place(i)}: the tag {tag!r} is not one of {known}, "
+                    f"{sentence.locate_word(i)}: the tag {tag!r} is not one of {known}, "
                     "the tags that the model learns"
                 )
     return [[numbers[tag] for tag in sentence.tags] for sentence in sentences]
@@ -234,7 +234,7 @@ def numbered(sentences: list[Sentence], names: Sequence[str]) -> list[list[int]]
 # ---- the store ---------------------------------------------------------------
 
 
-def word_ids(vocabulary: Vocabulary, sentences: Sequence[Sequence[str]]) -> list[list[list[int]]]:
+def encode_words(vocabulary: Vocabulary, sentences: Sequence[Sequence[str]]) -> list[list[list[int]]]:
     """Return the ids of each word of each sentence; [] for a word without tokens.
 
     In a vocabulary whose pieces contain the blank before them (byte BPE), each word but a
@@ -271,18 +271,18 @@ def write_tagged(
     Raises:
       ValueError: a tag is not in `names`.
     """
-    numbers = {split: numbered(parts.get(split, []), names) for split in SPLITS}
+    numbers = {split: encode_tags(parts.get(split, []), names) for split in SPLITS}
     output = pathlib.Path(output).absolute()
     silent = dict.fromkeys(SPLITS, 0)
     with replace_store(output) as folder, StoreWriter(folder, vocabulary) as writer:
         writer.begin_source("sentences")
         for split in SPLITS:
-            words = word_ids(vocabulary, [sentence.words for sentence in parts.get(split, [])])
+            words = encode_words(vocabulary, [sentence.words for sentence in parts.get(split, [])])
             lengths = [[len(word) for word in sentence if word] for sentence in words]
             silent[split] = sum(map(len, words)) - sum(map(len, lengths))
             flat = np.array([i for sentence in words for word in sentence for i in word], np.int64)
             documents = np.array([sum(sentence) for sentence in lengths if sentence], np.int64)
-            writer.add(
+            writer.add_documents(
                 split,
                 flat,
                 documents,

@@ -20,22 +20,22 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from data.examples.example_store import ExampleStore
-from data.examples.labelled import Example, text_of, tidy
+from data.examples.labelled import Example, clean_text, parse_text
 from data.examples.qa import Question
 from data.examples.tagging import Sentence
-from data.examples.tags_as_text import Reading, segments, written
-from data.objectives.text2text import ANSWERS, ENDS, Text2Text
+from data.examples.tags_as_text import EntityReader, find_segments, format_entities
+from data.objectives.text2text import ANSWERS_FILE, ENDS_FILE, Text2Text
 from data.store.generations import replace_store
 from data.store.writer import SPLITS, StoreWriter
 from data.vocabulary.load import Vocabulary
 
 # Largest number of steps between the lowest and the highest score: STS-B's 0 to 5 in steps of 0.2.
-STEPS = 25
+MAX_STEPS = 25
 # The target of a question that its context does not answer; the paper has no such task.
-NOTHING = "unanswerable"
+UNANSWERABLE = "unanswerable"
 
 
-class Asked(NamedTuple):
+class QuestionPair(NamedTuple):
     """A question as a pair of texts.
 
     answers: all right answers, () if there is none.
@@ -53,7 +53,7 @@ class Asked(NamedTuple):
         return list(self.answers)
 
 
-class Scored(NamedTuple):
+class ScorePair(NamedTuple):
     """A text and its score as a pair of texts.
 
     answer: the score before it was rounded.
@@ -64,7 +64,7 @@ class Scored(NamedTuple):
     answer: float
 
 
-class Marked(NamedTuple):
+class TagPair(NamedTuple):
     """A sentence of tagged words as a pair of texts."""
 
     source: str
@@ -78,12 +78,12 @@ class Marked(NamedTuple):
         return {"words": self.words, "tags": self.tags}
 
 
-def answer_of(value: Any) -> str:
+def parse_answer(value: Any) -> str:
     """Return the text of an answer; raise a ValueError if it is empty or no text."""
-    return text_of(value, "the answer")
+    return parse_text(value, "the answer")
 
 
-def source_of(objective: Text2Text, texts: Sequence[str]) -> str:
+def format_source(objective: Text2Text, texts: Sequence[str]) -> str:
     """Return the model's input.
 
     texts: texts in the order of the objective's columns, or the words of a sentence to tag.
@@ -97,7 +97,7 @@ def source_of(objective: Text2Text, texts: Sequence[str]) -> str:
     )
 
 
-def target_of(objective: Text2Text, label: Any) -> str:
+def format_target(objective: Text2Text, label: Any) -> str:
     """Return the target for a class, a score, or a text.
 
     Raises:
@@ -110,10 +110,10 @@ def target_of(objective: Text2Text, label: Any) -> str:
                 f"the label {label!r} is not one of {known}, the labels that the model learns"
             )
         return objective.words[objective.labels.index(label)]
-    return rounded(label, objective.step) if objective.step else label
+    return format_score(label, objective.step) if objective.step else label
 
 
-def rounded(score: float, step: float) -> str:
+def format_score(score: float, step: float) -> str:
     """Return a score as the nearest multiple of `step`, with the decimals that it needs.
 
     A half is rounded up: 2.57 with step 0.2 is "2.6".
@@ -122,17 +122,17 @@ def rounded(score: float, step: float) -> str:
     return f"{math.floor(score / step + 0.5) * step + 0.0:.{decimals}f}"
 
 
-def step_for(scores: Sequence[float]) -> float:
+def find_step(scores: Sequence[float]) -> float:
     """Return the smallest step that spans the scores in at most STEPS steps.
 
     It is 1, 2 or 5 times a power of ten.
     """
-    least = ((max(scores) - min(scores)) / STEPS or 1.0) * (1 - 1e-9)
+    least = ((max(scores) - min(scores)) / MAX_STEPS or 1.0) * (1 - 1e-9)
     power = 10.0 ** math.floor(math.log10(least))
     return next(round(times * power, 9) for times in (1, 2, 5, 10) if times * power >= least)
 
 
-def spelt(vocabulary: Vocabulary, ids: Sequence[int]) -> str:
+def decode_output(vocabulary: Vocabulary, ids: Sequence[int]) -> str:
     """Return the text of generated ids up to </s>, without special and unknown ids."""
     ids = ids[: ids.index(vocabulary.eos)] if vocabulary.eos in ids else ids
     return vocabulary.decode(
@@ -140,7 +140,7 @@ def spelt(vocabulary: Vocabulary, ids: Sequence[int]) -> str:
     ).strip()
 
 
-def reading(objective: Text2Text, vocabulary: Vocabulary) -> Callable[..., Any]:
+def make_answer_reader(objective: Text2Text, vocabulary: Vocabulary) -> Callable[..., Any]:
     """Return a function that reads the answer from a model's text.
 
     It returns the class or the score of the text, or None if the text is neither; "" for a question
@@ -151,20 +151,20 @@ def reading(objective: Text2Text, vocabulary: Vocabulary) -> Callable[..., Any]:
       ValueError: the vocabulary spells two classes alike.
     """
     if objective.scheme:
-        return Reading(
+        return EntityReader(
             objective.kinds,
-            lambda texts: [spelt(vocabulary, ids) for ids in vocabulary.encode_batch(texts)],
+            lambda texts: [decode_output(vocabulary, ids) for ids in vocabulary.encode_batch(texts)],
         )
     if objective.step:
-        return score_in
+        return read_score
     if objective.questions == "squad2":
-        nothing = spelt(vocabulary, vocabulary.encode(NOTHING))
+        nothing = decode_output(vocabulary, vocabulary.encode(UNANSWERABLE))
         return lambda text: "" if text == nothing else text
     if not objective.labels:
         return lambda text: text
     class_of_text = {}
     for label, word in zip(objective.labels, objective.words):
-        text = spelt(vocabulary, vocabulary.encode(word))
+        text = decode_output(vocabulary, vocabulary.encode(word))
         if class_of_text.setdefault(text, label) != label:
             raise ValueError(
                 f"the vocabulary spells the classes {class_of_text[text]!r} and {label!r} alike, "
@@ -173,7 +173,7 @@ def reading(objective: Text2Text, vocabulary: Vocabulary) -> Callable[..., Any]:
     return class_of_text.get
 
 
-def score_in(text: str) -> float | None:
+def read_score(text: str) -> float | None:
     """Return the number that a text spells, or None."""
     try:
         score = float(text)
@@ -182,7 +182,7 @@ def score_in(text: str) -> float | None:
     return score if math.isfinite(score) else None
 
 
-def pairs(objective: Text2Text, examples: list[Example]) -> list[tuple]:
+def make_pairs(objective: Text2Text, examples: list[Example]) -> list[tuple]:
     """Return (input, target) of examples, or `Scored` pairs if the labels are scores.
 
     Raises:
@@ -191,31 +191,31 @@ def pairs(objective: Text2Text, examples: list[Example]) -> list[tuple]:
     found = []
     for example in examples:
         try:
-            pair = source_of(objective, example.texts), target_of(objective, example.label)
-            found.append(Scored(*pair, cast(float, example.label)) if objective.step else pair)
+            pair = format_source(objective, example.texts), format_target(objective, example.label)
+            found.append(ScorePair(*pair, cast(float, example.label)) if objective.step else pair)
         except ValueError as error:
-            raise ValueError(f"{example.place}: {error}") from None
+            raise ValueError(f"{example.location}: {error}") from None
     return found
 
 
-def asked(objective: Text2Text, questions: list[Question]) -> list[Asked]:
+def make_question_pairs(objective: Text2Text, questions: list[Question]) -> list[QuestionPair]:
     """Return questions as pairs; the target is the first answer, or NOTHING."""
     found = []
     for question in questions:
-        context = question.readable.strip()
-        source = source_of(objective, (question.question, context))
-        target, end = NOTHING, 0
+        context = question.readable_context.strip()
+        source = format_source(objective, (question.question, context))
+        target, end = UNANSWERABLE, 0
         if question.answers:
             target, start = question.answers[0]
             assert start is not None  # the first answer always has a start
-            before = len(question.readable) - len(question.readable.lstrip())
+            before = len(question.readable_context) - len(question.readable_context.lstrip())
             end = len(source) - len(context) - before + start + len(target)
         answers = tuple(text for text, _ in question.answers)
-        found.append(Asked(source, tidy(target), answers, end))
+        found.append(QuestionPair(source, clean_text(target), answers, end))
     return found
 
 
-def marked(objective: Text2Text, sentences: list[Sentence]) -> list[Marked]:
+def make_tag_pairs(objective: Text2Text, sentences: list[Sentence]) -> list[TagPair]:
     """Return sentences of tagged words as pairs.
 
     Raises:
@@ -224,15 +224,15 @@ def marked(objective: Text2Text, sentences: list[Sentence]) -> list[Marked]:
     found = []
     for sentence in sentences:
         words, tags = sentence.words, sentence.tags
-        for entity in segments(tags, objective.scheme):
+        for entity in find_segments(tags, objective.scheme):
             if entity.type not in objective.kinds:
                 known = ", ".join(map(repr, objective.kinds))
                 raise ValueError(
-                    f"{sentence.place(entity.start)}: the tag {tags[entity.start]!r}: "
+                    f"{sentence.locate_word(entity.start)}: the tag {tags[entity.start]!r}: "
                     f"expected one of {known}, the types that the model learns"
                 )
-        source, target = source_of(objective, words), written(words, tags, objective.scheme)
-        found.append(Marked(source, target, words, tags))
+        source, target = format_source(objective, words), format_entities(words, tags, objective.scheme)
+        found.append(TagPair(source, target, words, tags))
     return found
 
 
@@ -284,13 +284,13 @@ def add_pairs(writer: StoreWriter, split: str, examples: Sequence[Any]) -> None:
     flat = np.fromiter(
         (i for text_ids in ids for i in text_ids), np.int64, count=int(lengths.sum())
     )
-    writer.add(split, flat, lengths.reshape(-1, 2).sum(axis=1), lengths)
+    writer.add_documents(split, flat, lengths.reshape(-1, 2).sum(axis=1), lengths)
     answers = [getattr(pair, "answer", pair[1]) for pair in examples]
-    writer.add_lines(split, ANSWERS, [json.dumps(answer, ensure_ascii=False) for answer in answers])
+    writer.add_lines(split, ANSWERS_FILE, [json.dumps(answer, ensure_ascii=False) for answer in answers])
     ends = np.zeros(len(examples), "<i4")
-    answered = [i for i, pair in enumerate(examples) if isinstance(pair, Asked) and pair.answers]
+    answered = [i for i, pair in enumerate(examples) if isinstance(pair, QuestionPair) and pair.answers]
     for i, (_, offsets) in zip(
-        answered, writer.vocabulary.encode_offsets([examples[i].source for i in answered])
+        answered, writer.vocabulary.encode_with_offsets([examples[i].source for i in answered])
     ):
         ends[i] = sum(begin < examples[i].end for begin, _ in offsets)
-    writer.add_beside(split, ENDS, ends)
+    writer.add_array(split, ENDS_FILE, ends)

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from data import batch_spec
-from data.inspection.checks import Check, InspectableObjective, RowStream, Seen
+from data.inspection.checks import Check, InspectableObjective, InspectedBatch, RowStream
 
 
-def inspect(
+def inspect_batches(
     stream: RowStream,
     step: int = 0,
     batches: int = 8,
@@ -39,12 +39,12 @@ def inspect(
     """
     objective: InspectableObjective = stream.objective
     token_id = token_id or {piece: i for i, piece in enumerate(stream.vocabulary.pieces)}.get
-    seen = [look(stream, step + i) for i in range(batches)]
-    checks, rendered = common(stream, seen, step), []
+    seen = [read_batch(stream, step + i) for i in range(batches)]
+    checks, rendered = check_spec(stream, seen, step), []
     if checks[0].passed and checks[1].passed:
-        checks += objective.measure(stream, seen, token_id)
+        checks += objective.measure_batches(stream, seen, token_id)
         rendered = [
-            objective.render(stream, seen[0], i) for i in range(min(rows, len(seen[0].row_B)))
+            objective.render_row(stream, seen[0], i) for i in range(min(rows, len(seen[0].row_B)))
         ]
     return {
         "objective": objective.name,
@@ -56,31 +56,31 @@ def inspect(
     }
 
 
-def look(stream: RowStream, step: int) -> Seen:
+def read_batch(stream: RowStream, step: int) -> InspectedBatch:
     """Return the batch of a step with its rows and keys."""
     size = stream.data.batch_size
-    return Seen(stream.batch(step), *stream.draws(step * size + np.arange(size)))
+    return InspectedBatch(stream.build_batch(step), *stream.draw_keys(step * size + np.arange(size)))
 
 
-def common(stream: RowStream, seen: Sequence[Seen], step: int) -> list[Check]:
+def check_spec(stream: RowStream, seen: Sequence[InspectedBatch], step: int) -> list[Check]:
     """Return the checks of every objective: keys and shapes, ids, and slices of a batch."""
     objective: InspectableObjective = stream.objective
     size, vocabulary = stream.data.batch_size, stream.vocabulary
     shapes = "as the batch spec says"
     try:
         for inspected in seen:
-            batch_spec.check(inspected.batch, objective, size)
+            batch_spec.check_batch(inspected.batch, objective, size)
     except ValueError as error:
         shapes = str(error)
     ids = [
         inspected.batch[key]
         for inspected in seen
-        for key, field in objective.spec().items()
+        for key, field in objective.describe_batch().items()
         if field.role == batch_spec.TOKEN_ID and key in inspected.batch
     ]
     low, high = min(int(i.min()) for i in ids), max(int(i.max()) for i in ids)
     halves = [
-        stream.batch(step, lo, hi) for lo, hi in ((0, size // 2), (size // 2, size)) if lo < hi
+        stream.build_batch(step, lo, hi) for lo, hi in ((0, size // 2), (size // 2, size)) if lo < hi
     ]
     whole = {key: np.concatenate([half[key] for half in halves]) for key in halves[0]}
     same = all(np.array_equal(whole[key], array) for key, array in seen[0].batch.items())

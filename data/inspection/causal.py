@@ -8,7 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from data.inspection.checks import Check, RowStream, Seen, none, specials, within
+from data.inspection.checks import (
+    Check,
+    InspectedBatch,
+    RowStream,
+    check_absence,
+    check_share,
+    check_special_ids,
+)
 from data.rows.tables import WindowRows, require_id
 from data.rows.translation import ParallelRows
 from data.store.split import Split
@@ -16,7 +23,7 @@ from data.store.split import Split
 TokenId = Callable[[str], int | None]
 
 
-def successions(stream: RowStream, seen: Sequence[Seen], token_id: TokenId) -> list[Check]:
+def check_next_tokens(stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId) -> list[Check]:
     """Check batches of causal_lm."""
     objective, vocabulary = stream.objective, stream.vocabulary
     table: WindowRows = stream.table
@@ -27,29 +34,29 @@ def successions(stream: RowStream, seen: Sequence[Seen], token_id: TokenId) -> l
         tokens_BL, labels_BL = inspected.batch["token_ids"], inspected.batch["labels"]
         other_next += (tokens_BL[:, 1:] != labels_BL[:, :-1]).sum()
         unweighed += (inspected.batch["label_weights"] != 1).sum()
-        start_B = table.starts(inspected.row_B)
-        first_B = table.separators(start_B)[1] if objective.end_of_text else start_B
+        start_B = table.locate_starts(inspected.row_B)
+        first_B = table.find_separators(start_B)[1] if objective.end_of_text else start_B
         for row, last, first in zip(tokens_BL, labels_BL[:, -1:], first_B.tolist()):
-            text_holds, separators_hold = told(
+            text_holds, separators_hold = compare_to_store(
                 np.concatenate([row, last]), first, tokens, starts, separator
             )
             other_text, misplaced = other_text + (not text_holds), misplaced + (not separators_hold)
     return [
-        none("targets that are not the next token", other_next),
-        none("tokens without loss", unweighed),
-        none("rows whose text is not the store's", other_text),
-        *([none("rows with documents not separated", misplaced)] if objective.end_of_text else []),
-        *([specials(vocabulary, token_id, "eos")] if objective.end_of_text else []),
+        check_absence("targets that are not the next token", other_next),
+        check_absence("tokens without loss", unweighed),
+        check_absence("rows whose text is not the store's", other_text),
+        *([check_absence("rows with documents not separated", misplaced)] if objective.end_of_text else []),
+        *([check_special_ids(vocabulary, token_id, "eos")] if objective.end_of_text else []),
     ]
 
 
-def continuations(stream: RowStream, seen: Sequence[Seen], token_id: TokenId) -> list[Check]:
+def check_prefixes(stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId) -> list[Check]:
     """Check batches of prefix_lm."""
     objective, vocabulary, tokens = stream.objective, stream.vocabulary, stream.split.tokens
     table: WindowRows = stream.table
     other_text = unended = padding = early = rows = 0
     for inspected in seen:
-        batch, start_B = inspected.batch, table.starts(inspected.row_B)
+        batch, start_B = inspected.batch, table.locate_starts(inspected.row_B)
         parts = (
             (batch["encoder_token_ids"], batch["encoder_attention_mask"]),
             (batch["labels"], batch["label_weights"] > 0),
@@ -67,20 +74,20 @@ def continuations(stream: RowStream, seen: Sequence[Seen], token_id: TokenId) ->
         early += (parts[0][1].sum(axis=1) - 1 <= objective.length // 2).sum()
         rows += len(start_B)
     return [
-        none("rows that do not rebuild the store's text", other_text),
-        none("parts without </s> at their end", unended),
-        none("tokens in padding, padding between tokens", padding),
-        within(
+        check_absence("rows that do not rebuild the store's text", other_text),
+        check_absence("parts without </s> at their end", unended),
+        check_absence("tokens in padding, padding between tokens", padding),
+        check_share(
             "texts cut in their first half",
             early,
             rows,
             (objective.length // 2) / (objective.length - 1),
         ),
-        specials(vocabulary, token_id, "eos", "pad"),
+        check_special_ids(vocabulary, token_id, "eos", "pad"),
     ]
 
 
-def translations(stream: RowStream, seen: Sequence[Seen], token_id: TokenId) -> list[Check]:
+def check_translations(stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId) -> list[Check]:
     """Check batches of seq2seq."""
     vocabulary, split = stream.vocabulary, stream.split
     table: ParallelRows = stream.table
@@ -101,7 +108,7 @@ def translations(stream: RowStream, seen: Sequence[Seen], token_id: TokenId) -> 
         for i, row in enumerate(inspected.row_B.tolist()):
             first_token = table.start_Q2[table.first_R[row], 0]
             first = int(np.searchsorted(split.document_starts, first_token))
-            pairs = fitting(split, first, stream.objective.length, stream.objective.target_length)
+            pairs = iterate_fitting_pairs(split, first, stream.objective.length, stream.objective.target_length)
             for number in range(1, int(sides[0][1][i].max()) + 1):
                 pair = next(pairs, (None, None))
                 rows = (ids_BN[i, segments_BN[i] == number] for ids_BN, segments_BN in sides)
@@ -110,20 +117,20 @@ def translations(stream: RowStream, seen: Sequence[Seen], token_id: TokenId) -> 
                     for ids, text in zip(rows, pair)
                 )
     return [
-        none("pairs that are not the store's, each side and </s>", other_pairs),
-        none("tokens in padding, padding between tokens", padding),
-        none("tokens without loss, losses on padding", unweighed),
+        check_absence("pairs that are not the store's, each side and </s>", other_pairs),
+        check_absence("tokens in padding, padding between tokens", padding),
+        check_absence("tokens without loss, losses on padding", unweighed),
         Check(
             "pairs left out",
             True,
-            f"{table.left_out:,} of {len(split.document_starts) - 1:,}",
+            f"{table.num_skipped_pairs:,} of {len(split.document_starts) - 1:,}",
             "those longer than a row",
         ),
-        specials(vocabulary, token_id, "eos", "pad"),
+        check_special_ids(vocabulary, token_id, "eos", "pad"),
     ]
 
 
-def answers(stream: RowStream, seen: Sequence[Seen], token_id: TokenId) -> list[Check]:
+def check_answers(stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId) -> list[Check]:
     """Check batches of text2text."""
     objective, vocabulary, split = stream.objective, stream.vocabulary, stream.split
     before, after = [vocabulary.bos] * objective.start_of_text, [vocabulary.eos]
@@ -147,14 +154,14 @@ def answers(stream: RowStream, seen: Sequence[Seen], token_id: TokenId) -> list[
                 other_text += ids != [*before, *stored, *after]
                 shorter += len(text) != min(high - low, room)
     return [
-        none("sides that are not the store's text in its frame", other_text),
-        none("sides that are cut though the row has room", shorter),
-        none("tokens in padding, padding between tokens", padding),
-        specials(vocabulary, token_id, "eos", "pad", *(["bos"] if objective.start_of_text else [])),
+        check_absence("sides that are not the store's text in its frame", other_text),
+        check_absence("sides that are cut though the row has room", shorter),
+        check_absence("tokens in padding, padding between tokens", padding),
+        check_special_ids(vocabulary, token_id, "eos", "pad", *(["bos"] if objective.start_of_text else [])),
     ]
 
 
-def fitting(
+def iterate_fitting_pairs(
     split: Split, document: int, length: int, target_length: int
 ) -> Iterator[list[np.ndarray]]:
     """Iterate over [source, target] of the documents from `document` on that fit into a row."""
@@ -165,7 +172,7 @@ def fitting(
             yield sides
 
 
-def told(
+def compare_to_store(
     row: np.ndarray, first: int, tokens: np.ndarray, starts: np.ndarray, separator: int | None
 ) -> tuple[bool, bool]:
     """Compare a row with the store's text from token `first` on.

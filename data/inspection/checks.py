@@ -12,7 +12,7 @@ from data.rows.tables import Batch
 from data.store.split import Split
 from data.vocabulary.base import Vocabulary
 
-SIGMAS = 5  # a correct share lies farther off in one of two million inspections
+MAX_SIGMAS = 5  # a correct share lies farther off in one of two million inspections
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Check:
     expected: str
 
 
-class Seen(NamedTuple):
+class InspectedBatch(NamedTuple):
     """A batch, the rows of the table that it was built from, and the keys of their draws."""
 
     batch: Batch
@@ -47,37 +47,37 @@ class RowStream(Protocol):
     split: Split
     vocabulary: Vocabulary
 
-    def batch(self, step: int, lo: int = 0, hi: int | None = None) -> Batch: ...
-    def draws(self, position_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
+    def build_batch(self, step: int, lo: int = 0, hi: int | None = None) -> Batch: ...
+    def draw_keys(self, position_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
 
 
 class InspectableObjective(SpecifiedObjective, Protocol):
     """The methods of an objective that a report calls."""
 
-    def measure(
-        self, stream: Any, seen: Sequence[Seen], token_id: Callable[[str], int | None]
+    def measure_batches(
+        self, stream: Any, seen: Sequence[InspectedBatch], token_id: Callable[[str], int | None]
     ) -> list[Check]: ...
-    def render(self, stream: Any, seen: Seen, i: int) -> dict[str, Any]: ...
+    def render_row(self, stream: Any, seen: InspectedBatch, i: int) -> dict[str, Any]: ...
 
 
-def specials(vocabulary: Vocabulary, token_id: Callable[[str], int | None], *roles: str) -> Check:
+def check_special_ids(vocabulary: Vocabulary, token_id: Callable[[str], int | None], *roles: str) -> Check:
     """Check that the special ids of these roles are the same in the tokenizer."""
     ours = {vocabulary.pieces[i]: i for i in (getattr(vocabulary, role) for role in roles)}
     theirs = {piece: token_id(piece) for piece in ours}
-    return Check("special ids are the tokenizer's", ours == theirs, listed(ours), listed(theirs))
+    return Check("special ids are the tokenizer's", ours == theirs, format_ids(ours), format_ids(theirs))
 
 
-def listed(ids: dict[str, Any]) -> str:
+def format_ids(ids: dict[str, Any]) -> str:
     """Format {piece: id} as text."""
     return ", ".join(f"{piece} {i}" for piece, i in ids.items())
 
 
-def ends(ids: Sequence[Any]) -> str:
+def format_ends(ids: Sequence[Any]) -> str:
     """Format the first and the last of some ids."""
     return f"{ids[0]} ... {ids[-1]}"
 
 
-def within(name: str, hits: int, of: int, share: float) -> Check:
+def check_share(name: str, hits: int, of: int, share: float) -> Check:
     """Check that the share of hits among random draws lies within its binomial spread.
 
     Args:
@@ -86,7 +86,7 @@ def within(name: str, hits: int, of: int, share: float) -> Check:
       of: number of draws.
       share: expected share of hits.
     """
-    spread = SIGMAS * math.sqrt(share * (1 - share) / max(of, 1))
+    spread = MAX_SIGMAS * math.sqrt(share * (1 - share) / max(of, 1))
     seen = hits / max(of, 1)
     return Check(
         name,
@@ -96,6 +96,6 @@ def within(name: str, hits: int, of: int, share: float) -> Check:
     )
 
 
-def none(name: str, count: SupportsInt) -> Check:
+def check_absence(name: str, count: SupportsInt) -> Check:
     """Check that something never occurs."""
     return Check(name, int(count) == 0, f"{count:,}", "0")

@@ -3,12 +3,18 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from data.inspection.checks import Check, RowStream, Seen, none, specials
-from data.inspection.labelled import labelled_row
+from data.inspection.checks import (
+    Check,
+    InspectedBatch,
+    RowStream,
+    check_absence,
+    check_special_ids,
+)
+from data.inspection.labelled import render_labelled_row
 
 
-def choices(
-    stream: RowStream, seen: Sequence[Seen], token_id: Callable[[str], int | None]
+def check_choices(
+    stream: RowStream, seen: Sequence[InspectedBatch], token_id: Callable[[str], int | None]
 ) -> list[Check]:
     """Check batches of multiple_choice."""
     objective, vocabulary, split = stream.objective, stream.vocabulary, stream.split
@@ -43,22 +49,22 @@ def choices(
                     int(second <= i < len(ids)) for i in range(objective.length)
                 ]
     return [
-        specials(vocabulary, token_id, "pad", "cls", "sep"),
-        none("labels that are not the question's", other_label),
-        none("rows that do not begin and end with special tokens", unbounded),
-        none("rows with other text than the question's and the choice's", other_text),
-        none("texts that are cut though the row has room", shorter),
-        none("rows whose segments are not their texts", segments),
-        none("tokens in padding", padding),
+        check_special_ids(vocabulary, token_id, "pad", "cls", "sep"),
+        check_absence("labels that are not the question's", other_label),
+        check_absence("rows that do not begin and end with special tokens", unbounded),
+        check_absence("rows with other text than the question's and the choice's", other_text),
+        check_absence("texts that are cut though the row has room", shorter),
+        check_absence("rows whose segments are not their texts", segments),
+        check_absence("tokens in padding", padding),
     ]
 
 
-def question_row(stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
+def render_question(stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
     """Return question i in readable form: the row of its right choice."""
     right = int(seen.batch["labels"][i])
     batch = {
         key: array[:, right] if array.ndim == 3 else array for key, array in seen.batch.items()
     }
-    return labelled_row(stream, seen._replace(batch=batch), i) | {
+    return render_labelled_row(stream, seen._replace(batch=batch), i) | {
         "label": f"choice {right}, as shown"
     }

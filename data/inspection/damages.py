@@ -6,12 +6,18 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from data.inspection.checks import Check, RowStream, Seen, none, specials
+from data.inspection.checks import (
+    Check,
+    InspectedBatch,
+    RowStream,
+    check_absence,
+    check_special_ids,
+)
 from data.rows.tables import DocumentRows
 
 
-def damages(
-    stream: RowStream, seen: Sequence[Seen], token_id: Callable[[str], int | None]
+def check_denoising(
+    stream: RowStream, seen: Sequence[InspectedBatch], token_id: Callable[[str], int | None]
 ) -> list[Check]:
     """Check batches of denoising."""
     objective, vocabulary, tokens = stream.objective, stream.vocabulary, stream.split.tokens
@@ -19,7 +25,7 @@ def damages(
     other_text = foreign = wrong_rows = disorder = padding = 0
     hidden = masks = spans = rows = total = 0
     for inspected in seen:
-        batch, (start_B, length_B) = inspected.batch, table.spans(inspected.row_B)
+        batch, (start_B, length_B) = inspected.batch, table.locate_spans(inspected.row_B)
         sides = (
             (batch["encoder_token_ids"], batch["encoder_attention_mask"]),
             (batch["labels"], batch["label_weights"] > 0),
@@ -61,9 +67,9 @@ def damages(
             f"{masks:,}",
             f"{spans:,.0f} ± {spread:,.0f} (mean span {objective.mean_span:g})",
         ),
-        none("rows whose target is not the store's text", other_text),
-        none("inputs with words that are not the text's", foreign),
-        *([] if objective.shuffled else [none("inputs out of order", disorder)]),
-        none("tokens in padding, padding between tokens", padding),
-        specials(vocabulary, token_id, "bos", "eos", "pad", "mask"),
+        check_absence("rows whose target is not the store's text", other_text),
+        check_absence("inputs with words that are not the text's", foreign),
+        *([] if objective.shuffled else [check_absence("inputs out of order", disorder)]),
+        check_absence("tokens in padding, padding between tokens", padding),
+        check_special_ids(vocabulary, token_id, "bos", "eos", "pad", "mask"),
     ]

@@ -13,10 +13,10 @@ import numpy as np
 from data.rows.tables import Batch
 from data.vocabulary.base import Vocabulary
 
-PIECES = 64  # largest number of pieces of a row, from its beginning
-FOLLOWING = 16  # pieces that follow a text, where these are the gap
-TARGETS = 48  # targets of a row for which predictions are computed
-GAPS = 8  # largest number of gaps of a row
+MAX_PIECES = 64  # largest number of pieces of a row, from its beginning
+MAX_FOLLOWING = 16  # pieces that follow a text, where these are the gap
+MAX_TARGETS = 48  # targets of a row for which predictions are computed
+MAX_GAPS = 8  # largest number of gaps of a row
 
 
 class Gapped(NamedTuple):
@@ -30,13 +30,13 @@ class Gapped(NamedTuple):
     gaps: list[tuple[int, int, int]]
 
 
-def masks(row: Batch, vocabulary: Vocabulary) -> Gapped:
+def find_masks(row: Batch, vocabulary: Vocabulary) -> Gapped:
     """Return a row with a gap at each masked piece; the text ends before the first excess gap."""
     weighted, ids, gaps = row["label_weights"] > 0, [], []
     positions = row["masked_positions"][weighted].tolist()
     number = dict(zip(positions, np.flatnonzero(weighted).tolist()))
-    for position, piece in enumerate(row["token_ids"][:PIECES].tolist()):
-        if position in number and len(gaps) == GAPS:
+    for position, piece in enumerate(row["token_ids"][:MAX_PIECES].tolist()):
+        if position in number and len(gaps) == MAX_GAPS:
             break
         if position in number:
             gaps.append((len(ids), number[position], number[position] + 1))
@@ -46,21 +46,21 @@ def masks(row: Batch, vocabulary: Vocabulary) -> Gapped:
     return Gapped(ids, gaps)
 
 
-def masks_ahead(row: Batch, vocabulary: Vocabulary) -> Gapped:
+def find_shifted_masks(row: Batch, vocabulary: Vocabulary) -> Gapped:
     """Return a row whose masked pieces are predicted at the positions before them, as `masks`."""
-    return masks(row | {"masked_positions": row["masked_positions"] + 1}, vocabulary)
+    return find_masks(row | {"masked_positions": row["masked_positions"] + 1}, vocabulary)
 
 
-def spans(row: Batch, vocabulary: Vocabulary) -> Gapped:
+def find_spans(row: Batch, vocabulary: Vocabulary) -> Gapped:
     """Return a row with a gap at each span that a sentinel replaces, as in T5."""
     targets = row["labels"].tolist()
     heads = [t for t, piece in enumerate(targets) if piece in vocabulary.sentinels]
     ends = [*heads[1:], int(np.flatnonzero(row["label_weights"])[-1])]  # the last target is </s>
     ranges = {
-        targets[head]: (head + 1, end) for head, end in zip(heads[:GAPS], ends) if end <= TARGETS
+        targets[head]: (head + 1, end) for head, end in zip(heads[:MAX_GAPS], ends) if end <= MAX_TARGETS
     }
     ids, gaps = [], []
-    for piece in row["encoder_token_ids"][:PIECES].tolist():
+    for piece in row["encoder_token_ids"][:MAX_PIECES].tolist():
         if piece in ranges:
             gaps.append((len(ids), *ranges[piece]))
             ids += targets[slice(*ranges[piece])]
@@ -71,20 +71,20 @@ def spans(row: Batch, vocabulary: Vocabulary) -> Gapped:
     return Gapped(ids, gaps)
 
 
-def following(row: Batch, vocabulary: Vocabulary) -> Gapped:
+def find_continuation(row: Batch, vocabulary: Vocabulary) -> Gapped:
     """Return the first pieces of a row with one gap: the pieces that follow them."""
     tokens, targets = row["token_ids"].tolist(), row["labels"].tolist()
-    end = min(TARGETS, len(targets))
-    begin = end - min(FOLLOWING, end // 2)
+    end = min(MAX_TARGETS, len(targets))
+    begin = end - min(MAX_FOLLOWING, end // 2)
     return Gapped(tokens[: begin + 1] + targets[begin:end], [(begin + 1, begin, end)])
 
 
 # Keys are the `gaps` of an objective. Other objectives are scored by their task, or have no gaps.
 READERS: dict[str, Callable[[Batch, Vocabulary], Gapped]] = {
-    "masks": masks,
-    "masks_ahead": masks_ahead,
-    "spans": spans,
-    "following": following,
+    "masks": find_masks,
+    "masks_ahead": find_shifted_masks,
+    "spans": find_spans,
+    "following": find_continuation,
 }
 
 
@@ -96,16 +96,16 @@ class GapReader:
 
     def __init__(self, kind: str, stream: Any) -> None:
         """Read the rows of a `data.pipeline.Stream`; `kind` is a key of `READERS`."""
-        self.find, self.vocabulary = READERS[kind], stream.vocabulary
-        self.ids = stream.vocabulary.size
+        self.find_gaps, self.vocabulary = READERS[kind], stream.vocabulary
+        self.num_ids = stream.vocabulary.size
 
-    def read(self, row: Batch) -> Gapped:
+    def read_gaps(self, row: Batch) -> Gapped:
         """Return the `Gapped` of a row, whose arrays have no axis of rows."""
-        return self.find(row, self.vocabulary)
+        return self.find_gaps(row, self.vocabulary)
 
-    def describe(self, gapped: Gapped, id_T: np.ndarray, chance_T: np.ndarray) -> dict[str, Any]:
+    def describe_row(self, gapped: Gapped, id_T: np.ndarray, probability_T: np.ndarray) -> dict[str, Any]:
         """Return {"text", "gaps"} of a row; see `told`."""
-        return told(self.vocabulary, gapped, id_T, chance_T)
+        return describe_gaps(self.vocabulary, gapped, id_T, probability_T)
 
 
 def is_text(vocabulary: Vocabulary, piece: int) -> bool:
@@ -113,8 +113,8 @@ def is_text(vocabulary: Vocabulary, piece: int) -> bool:
     return piece < vocabulary.size and (not vocabulary.special[piece] or piece == vocabulary.unk)
 
 
-def told(
-    vocabulary: Vocabulary, gapped: Gapped, id_T: np.ndarray, chance_T: np.ndarray
+def describe_gaps(
+    vocabulary: Vocabulary, gapped: Gapped, id_T: np.ndarray, probability_T: np.ndarray
 ) -> dict[str, Any]:
     """Return {"text", "gaps"} of a row, as a line of the file has it.
 
@@ -126,15 +126,15 @@ def told(
     """
     ids, text, gaps, last_end = gapped.ids, [], [], 0
     for start, begin, end in gapped.gaps:
-        text.append(added(vocabulary, ids[:last_end], ids[last_end:start]))
+        text.append(decode_continuation(vocabulary, ids[:last_end], ids[last_end:start]))
         last_end = start + end - begin
         pieces = {"right": ids[start:last_end], "told": id_T[begin:end].tolist()}
-        texts = {name: added(vocabulary, ids[:start], own) for name, own in pieces.items()}
-        gaps.append(texts | {"probability": round(math.prod(chance_T[begin:end].tolist()), 4)})
-    return {"text": [*text, added(vocabulary, ids[:last_end], ids[last_end:])], "gaps": gaps}
+        texts = {name: decode_continuation(vocabulary, ids[:start], own) for name, own in pieces.items()}
+        gaps.append(texts | {"probability": round(math.prod(probability_T[begin:end].tolist()), 4)})
+    return {"text": [*text, decode_continuation(vocabulary, ids[:last_end], ids[last_end:])], "gaps": gaps}
 
 
-def added(vocabulary: Vocabulary, before: Sequence[int], ids: Sequence[int]) -> str:
+def decode_continuation(vocabulary: Vocabulary, before: Sequence[int], ids: Sequence[int]) -> str:
     """Return the text that pieces add to the text of the pieces before them, blanks included.
 
     Where that is nothing, return the names of the pieces.

@@ -3,12 +3,18 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from data.inspection.checks import Check, RowStream, Seen, none, specials
-from data.inspection.rendering import spaced
+from data.inspection.checks import (
+    Check,
+    InspectedBatch,
+    RowStream,
+    check_absence,
+    check_special_ids,
+)
+from data.inspection.rendering import decode_spaced_token
 
 
-def labels(
-    stream: RowStream, seen: Sequence[Seen], token_id: Callable[[str], int | None]
+def check_labels(
+    stream: RowStream, seen: Sequence[InspectedBatch], token_id: Callable[[str], int | None]
 ) -> list[Check]:
     """Check batches of classification and regression."""
     objective, vocabulary, split = stream.objective, stream.vocabulary, stream.split
@@ -39,17 +45,17 @@ def labels(
                 list(map(len, parts)) != list(map(len, whole)) and len(ids) < objective.length
             )
     return [
-        specials(vocabulary, token_id, "pad", "cls", "sep"),
-        none("labels that are not the example's", other_label),
-        none("rows that do not begin and end with special tokens", unbounded),
-        none("rows with other text than the example's", other_text),
-        none("texts that are cut though the row has room", shorter),
-        none("rows whose segments are not their texts", segments),
-        none("tokens in padding", padding),
+        check_special_ids(vocabulary, token_id, "pad", "cls", "sep"),
+        check_absence("labels that are not the example's", other_label),
+        check_absence("rows that do not begin and end with special tokens", unbounded),
+        check_absence("rows with other text than the example's", other_text),
+        check_absence("texts that are cut though the row has room", shorter),
+        check_absence("rows whose segments are not their texts", segments),
+        check_absence("tokens in padding", padding),
     ]
 
 
-def labelled_row(stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
+def render_labelled_row(stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
     """Return row i in readable form."""
     batch, length = seen.batch, int(seen.batch["attention_mask"][i].sum())
     label = batch["labels"][i]
@@ -57,7 +63,7 @@ def labelled_row(stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
     return {
         "row": int(seen.row_B[i]),
         "tokens": [
-            spaced(stream.vocabulary, token) for token in batch["token_ids"][i, :length].tolist()
+            decode_spaced_token(stream.vocabulary, token) for token in batch["token_ids"][i, :length].tolist()
         ],
         "padding": int(batch["attention_mask"].shape[1] - length),
         "segments": batch["token_type_ids"][i, :length].tolist(),

@@ -4,15 +4,22 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from data.inspection.checks import Check, RowStream, Seen, none, specials, within
-from data.inspection.rows import originals
+from data.inspection.checks import (
+    Check,
+    InspectedBatch,
+    RowStream,
+    check_absence,
+    check_share,
+    check_special_ids,
+)
+from data.inspection.rows import restore_tokens
 from data.rows.tables import Batch
 from data.vocabulary.base import Vocabulary
 
 
-def masks(
+def check_masks(
     stream: RowStream,
-    seen: Sequence[Seen],
+    seen: Sequence[InspectedBatch],
     token_id: Callable[[str], int | None],
     shares: tuple[float, float] = (0.8, 0.1),
     roles: tuple[str, ...] = ("pad", "cls", "sep", "mask"),
@@ -30,7 +37,7 @@ def masks(
     masked = tokens = wanted = wrong_rows = special = padding = disorder = torn = 0
     actions = np.zeros(3, np.int64)
     for inspected in seen:
-        batch, text_BL = inspected.batch, originals(inspected.batch)
+        batch, text_BL = inspected.batch, restore_tokens(inspected.batch)
         used_BP, mask_BL = batch["label_weights"] > 0, batch["attention_mask"]
         ordinary_B = (mask_BL & ~vocabulary.special[text_BL]).sum(axis=1)
         wanted_B = [
@@ -49,7 +56,7 @@ def masks(
         padding += (batch["token_ids"][~mask_BL] != vocabulary.pad).sum()
         disorder += (used_BP[:, 1:] & (np.diff(batch["masked_positions"], axis=1) <= 0)).sum()
         actions += count_actions(batch, vocabulary.mask)
-        torn += torn_words(batch, text_BL, vocabulary) if objective.whole_words else 0
+        torn += count_torn_words(batch, text_BL, vocabulary) if objective.whole_words else 0
     rate_holds = wrong_rows == 0 and (not objective.whole_words or masked >= 0.8 * wanted)
     as_mask, as_other = shares
     chance = as_other / (~vocabulary.special).sum()  # that a random id is the true one
@@ -61,14 +68,14 @@ def masks(
             f"{masked / max(tokens, 1):.4f} ({masked:,} of {tokens:,}; {wrong_rows} rows off)",
             f"{bound}{objective.mask_rate} of each row, rounded",
         ),
-        within("masked as [MASK]", actions[0], masked, as_mask),
-        within("masked by another word", actions[1], masked, as_other - chance),
-        within("masked as itself", actions[2], masked, 1 - as_mask - as_other + chance),
-        specials(vocabulary, token_id, *roles),
-        none("special tokens masked", special),
-        none("losses on padding, tokens in it", padding),
-        none("positions out of order", disorder),
-        *([none("words masked in part", torn)] if objective.whole_words else []),
+        check_share("masked as [MASK]", actions[0], masked, as_mask),
+        check_share("masked by another word", actions[1], masked, as_other - chance),
+        check_share("masked as itself", actions[2], masked, 1 - as_mask - as_other + chance),
+        check_special_ids(vocabulary, token_id, *roles),
+        check_absence("special tokens masked", special),
+        check_absence("losses on padding, tokens in it", padding),
+        check_absence("positions out of order", disorder),
+        *([check_absence("words masked in part", torn)] if objective.whole_words else []),
     ]
 
 
@@ -81,7 +88,7 @@ def count_actions(batch: Batch, mask_id: int | None) -> np.ndarray:
     return np.array([as_mask.sum(), (~as_mask & ~same).sum(), same.sum()])
 
 
-def replacements(seen: Sequence[Seen]) -> list[Check]:
+def check_replacements(seen: Sequence[InspectedBatch]) -> list[Check]:
     """Check the uniform numbers of replaced_token, and that every token is classified."""
     uniforms = np.concatenate([inspected.batch["uniforms"].ravel() for inspected in seen])
     unweighed = sum(
@@ -89,16 +96,16 @@ def replacements(seen: Sequence[Seen]) -> list[Check]:
         for inspected in seen
     )
     return [
-        none("chances below 0, or of 1 and more", ((uniforms < 0) | (uniforms >= 1)).sum()),
+        check_absence("chances below 0, or of 1 and more", ((uniforms < 0) | (uniforms >= 1)).sum()),
         *(
-            within(f"chances below {limit}", (uniforms < limit).sum(), uniforms.size, limit)
+            check_share(f"chances below {limit}", (uniforms < limit).sum(), uniforms.size, limit)
             for limit in (0.1, 0.5, 0.9)
         ),
-        none("tokens not judged, padding judged", unweighed),
+        check_absence("tokens not judged, padding judged", unweighed),
     ]
 
 
-def torn_words(batch: Batch, text_BL: np.ndarray, vocabulary: Vocabulary) -> int:
+def count_torn_words(batch: Batch, text_BL: np.ndarray, vocabulary: Vocabulary) -> int:
     """Return the number of words that are masked in part.
 
     text_BL: ids of the batch before they were masked.

@@ -3,17 +3,23 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from data.inspection.checks import Check, RowStream, Seen, none, specials
-from data.inspection.rendering import spaced
-from data.store.qa_reader import opened
+from data.inspection.checks import (
+    Check,
+    InspectedBatch,
+    RowStream,
+    check_absence,
+    check_special_ids,
+)
+from data.inspection.rendering import decode_spaced_token
+from data.store.qa_reader import open_questions
 
 
-def windows(
-    stream: RowStream, seen: Sequence[Seen], token_id: Callable[[str], int | None]
+def check_windows(
+    stream: RowStream, seen: Sequence[InspectedBatch], token_id: Callable[[str], int | None]
 ) -> list[Check]:
     """Check batches of answer_span."""
     objective, vocabulary, split = stream.objective, stream.vocabulary, stream.split
-    spans_Q6 = opened(split).spans_Q6
+    spans_Q6 = open_questions(split).spans_Q6
     other_text = targets = segments = padding = misplaced = 0
     for inspected in seen:
         batch = inspected.batch
@@ -41,23 +47,23 @@ def windows(
                 int(batch["end_positions"][row]),
             ) != expected
     return [
-        specials(vocabulary, token_id, "pad", "cls", "sep"),
-        none("rows with other text than the question's and its context's", other_text),
-        none("rows whose targets are not the answer's tokens", targets),
-        none("parts that begin elsewhere than the one before them says", misplaced),
-        none("rows whose segments are not their texts", segments),
-        none("tokens in padding", padding),
+        check_special_ids(vocabulary, token_id, "pad", "cls", "sep"),
+        check_absence("rows with other text than the question's and its context's", other_text),
+        check_absence("rows whose targets are not the answer's tokens", targets),
+        check_absence("parts that begin elsewhere than the one before them says", misplaced),
+        check_absence("rows whose segments are not their texts", segments),
+        check_absence("tokens in padding", padding),
     ]
 
 
-def window_row(stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
+def render_window(stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
     """Return row i in readable form."""
     batch, length = seen.batch, int(seen.batch["attention_mask"][i].sum())
     tokens = batch["token_ids"][i, :length].tolist()
     start, end = (int(batch[key][i]) for key in ("start_positions", "end_positions"))
     return {
         "row": int(seen.row_B[i]),
-        "tokens": [spaced(stream.vocabulary, token) for token in tokens],
+        "tokens": [decode_spaced_token(stream.vocabulary, token) for token in tokens],
         "padding": int(batch["attention_mask"].shape[1] - length),
         "segments": batch["token_type_ids"][i, :length].tolist(),
         "answer": stream.vocabulary.decode(tokens[start : end + 1])

@@ -3,23 +3,23 @@
 from typing import Any
 
 from data.batch_spec import TOKEN_ID, SpecifiedObjective
-from data.inspection.checks import RowStream, Seen
+from data.inspection.checks import InspectedBatch, RowStream
 from data.vocabulary.base import Vocabulary
 
 
-def token_row(stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
+def render_tokens(stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
     """Return the tokens of row i: the first key of the batch spec that holds token ids."""
     objective: SpecifiedObjective = stream.objective
-    key = next(key for key, field in objective.spec().items() if field.role == TOKEN_ID)
+    key = next(key for key, field in objective.describe_batch().items() if field.role == TOKEN_ID)
     tokens = seen.batch[key][i].ravel().tolist()
     return {
         "row": int(seen.row_B[i]),
-        "tokens": [spaced(stream.vocabulary, token) for token in tokens],
+        "tokens": [decode_spaced_token(stream.vocabulary, token) for token in tokens],
         "padding": 0,
     }
 
 
-def masked_row(stream: RowStream, seen: Seen, i: int, label: str = "") -> dict[str, Any]:
+def render_masked_row(stream: RowStream, seen: InspectedBatch, i: int, label: str = "") -> dict[str, Any]:
     """Return row i of masked tokens: the model's input and its targets.
 
     label: the label of a pair, as text.
@@ -38,11 +38,11 @@ def masked_row(stream: RowStream, seen: Seen, i: int, label: str = "") -> dict[s
                 if shown == target
                 else "by another word"
             )
-            texts = {"target": word(vocabulary, target), "shown": word(vocabulary, shown)}
+            texts = {"target": decode_token(vocabulary, target), "shown": decode_token(vocabulary, shown)}
             masked.append({"position": position, **texts, "how": how})
     row = {
         "row": int(seen.row_B[i]),
-        "tokens": [spaced(vocabulary, token) for token in batch["token_ids"][i, :length].tolist()],
+        "tokens": [decode_spaced_token(vocabulary, token) for token in batch["token_ids"][i, :length].tolist()],
         "padding": int(batch["attention_mask"].shape[1] - length),
         "masked": masked,
     }
@@ -52,19 +52,19 @@ def masked_row(stream: RowStream, seen: Seen, i: int, label: str = "") -> dict[s
     return row
 
 
-def next_row(stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
+def render_next_token_row(stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
     """Return row i of causal_lm: the model's input and the token that follows it."""
     vocabulary = stream.vocabulary
     return {
         "row": int(seen.row_B[i]),
-        "tokens": [spaced(vocabulary, token) for token in seen.batch["token_ids"][i].tolist()],
-        "next": spaced(vocabulary, int(seen.batch["labels"][i, -1])),
+        "tokens": [decode_spaced_token(vocabulary, token) for token in seen.batch["token_ids"][i].tolist()],
+        "next": decode_spaced_token(vocabulary, int(seen.batch["labels"][i, -1])),
     }
 
 
-def part_row(stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
+def render_unpadded_row(stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
     """Return row i of prefix_lm, seq2seq, text2text or denoising, without padding."""
-    batch, row = seen.batch, span_row(stream, seen, i)
+    batch, row = seen.batch, render_span_row(stream, seen, i)
     lengths = {
         "inputs": int(batch["encoder_attention_mask"][i].sum()),
         "targets": int(batch["label_weights"][i].sum()),
@@ -72,28 +72,28 @@ def part_row(stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
     return row | {key: row[key][:length] for key, length in lengths.items()}
 
 
-def span_row(stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
+def render_span_row(stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
     """Return row i of span_corruption."""
     inputs, targets = (seen.batch[key][i].tolist() for key in ("encoder_token_ids", "labels"))
     vocabulary = stream.vocabulary
     return {
         "row": int(seen.row_B[i]),
-        "inputs": [spaced(vocabulary, token) for token in inputs],
-        "targets": [spaced(vocabulary, token) for token in targets],
+        "inputs": [decode_spaced_token(vocabulary, token) for token in inputs],
+        "targets": [decode_spaced_token(vocabulary, token) for token in targets],
     }
 
 
-def word(vocabulary: Vocabulary, token: int) -> str:
+def decode_token(vocabulary: Vocabulary, token: int) -> str:
     """Return the text of an id, or its piece where its bytes are no text of their own."""
     text = vocabulary.decode([token]).strip()
-    return vocabulary.piece(token) if not text or "\ufffd" in text else text.removeprefix("##")
+    return vocabulary.id_to_piece(token) if not text or "\ufffd" in text else text.removeprefix("##")
 
 
-def spaced(vocabulary: Vocabulary, token: int) -> str:
+def decode_spaced_token(vocabulary: Vocabulary, token: int) -> str:
     """Return the text of an id, with a blank before it where a word or a special token begins.
 
     A piece that is a blank becomes one blank.
     """
-    text = word(vocabulary, token)
+    text = decode_token(vocabulary, token)
     blank = " " if vocabulary.starts_word[token] or vocabulary.special[token] else ""
     return blank + ("" if text in ("▁", "Ġ") else text)

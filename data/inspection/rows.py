@@ -4,15 +4,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from data.inspection.causal import told
-from data.inspection.checks import Check, RowStream, Seen, none, within
+from data.inspection.causal import compare_to_store
+from data.inspection.checks import Check, InspectedBatch, RowStream, check_absence, check_share
 from data.rows.full_sentences import SentenceRows
 from data.rows.packed import PackedRows
 from data.rows.sentence_pairs import ChunkRows, SentencePairRows
 from data.rows.tables import Batch, DocumentRows, WindowRows
 
 
-def originals(batch: Batch) -> np.ndarray:
+def restore_tokens(batch: Batch) -> np.ndarray:
     """Return the ids of a masked batch before they were masked: [B, L]."""
     text_BL = batch["token_ids"].copy()
     row, slot = np.nonzero(batch["label_weights"])
@@ -20,12 +20,12 @@ def originals(batch: Batch) -> np.ndarray:
     return text_BL
 
 
-def texts(stream: RowStream, seen: Sequence[Seen]) -> list[Check]:
+def check_texts(stream: RowStream, seen: Sequence[InspectedBatch]) -> list[Check]:
     """Check the text of rows of masked_lm, or of an objective with the same rows."""
-    return (packed if isinstance(stream.table, PackedRows) else documents)(stream, seen)
+    return (check_packed_rows if isinstance(stream.table, PackedRows) else check_document_rows)(stream, seen)
 
 
-def packed(stream: RowStream, seen: Sequence[Seen]) -> list[Check]:
+def check_packed_rows(stream: RowStream, seen: Sequence[InspectedBatch]) -> list[Check]:
     """Check packed rows: each segment whole and framed; and report the share of padding."""
     table: PackedRows = stream.table
     tokens, starts = stream.split.tokens, stream.split.document_starts
@@ -33,7 +33,7 @@ def packed(stream: RowStream, seen: Sequence[Seen]) -> list[Check]:
     width = table.length - 2
     frames = uncounted = across = other_text = tokens_in_rows = positions = 0
     for inspected in seen:
-        row_P, first_P, length_P, _ = table.spans(inspected.row_B)
+        row_P, first_P, length_P, _ = table.locate_segments(inspected.row_B)
         home_P = np.searchsorted(starts, first_P, side="right") - 1
         across += ((first_P - starts[home_P]) % width > 0).sum()
         across += (length_P != np.minimum(starts[home_P + 1] - first_P, width)).sum()
@@ -41,7 +41,7 @@ def packed(stream: RowStream, seen: Sequence[Seen]) -> list[Check]:
         positions += inspected.batch["attention_mask"].size
         for i, (row, mask, segments) in enumerate(
             zip(
-                originals(inspected.batch),
+                restore_tokens(inspected.batch),
                 inspected.batch["attention_mask"],
                 inspected.batch["segment_ids"],
             )
@@ -58,10 +58,10 @@ def packed(stream: RowStream, seen: Sequence[Seen]) -> list[Check]:
                 )
                 other_text += not np.array_equal(segment[1:-1], tokens[start : start + n])
     return [
-        none("pieces across documents, or cut where the row had room", across),
-        none("pieces that are not framed by [CLS] and [SEP]", frames),
-        none("rows whose pieces are not 1 1 1 2 2 ... 0 0", uncounted),
-        none("pieces whose text is not the store's", other_text),
+        check_absence("pieces across documents, or cut where the row had room", across),
+        check_absence("pieces that are not framed by [CLS] and [SEP]", frames),
+        check_absence("rows whose pieces are not 1 1 1 2 2 ... 0 0", uncounted),
+        check_absence("pieces whose text is not the store's", other_text),
         Check(
             "share of the rows that is not padding",
             True,
@@ -71,34 +71,34 @@ def packed(stream: RowStream, seen: Sequence[Seen]) -> list[Check]:
     ]
 
 
-def documents(stream: RowStream, seen: Sequence[Seen]) -> list[Check]:
+def check_document_rows(stream: RowStream, seen: Sequence[InspectedBatch]) -> list[Check]:
     """Check rows of one document, or of one window of the stream."""
     table: DocumentRows | WindowRows | SentenceRows = stream.table
     tokens, starts = stream.split.tokens, stream.split.document_starts
     across = other_text = 0
     separate = isinstance(table, DocumentRows)
     for inspected in seen:
-        first_B, _ = table.spans(inspected.row_B)
+        first_B, _ = table.locate_spans(inspected.row_B)
         if not separate:
-            _, first_B = table.separators(first_B)
+            _, first_B = table.find_separators(first_B)
         for row, mask, first in zip(
-            originals(inspected.batch), inspected.batch["attention_mask"], first_B.tolist()
+            restore_tokens(inspected.batch), inspected.batch["attention_mask"], first_B.tolist()
         ):
             body = row[1 : mask.sum() - 1]
             if separate:
                 other_text += not np.array_equal(body, tokens[first : first + len(body)])
                 across += ((starts > first) & (starts < first + len(body))).any()
             else:
-                text_holds, separators_hold = told(
+                text_holds, separators_hold = compare_to_store(
                     body, first, tokens, starts, stream.vocabulary.sep
                 )
                 other_text, across = other_text + (not text_holds), across + (not separators_hold)
-    more = sentences(stream, seen) if isinstance(table, SentenceRows) else []
+    more = check_sentence_rows(stream, seen) if isinstance(table, SentenceRows) else []
     promise = "rows across documents" if separate else "rows with documents not separated"
-    return [none(promise, across), none("rows whose text is not the store's", other_text), *more]
+    return [check_absence(promise, across), check_absence("rows whose text is not the store's", other_text), *more]
 
 
-def sentences(stream: RowStream, seen: Sequence[Seen]) -> list[Check]:
+def check_sentence_rows(stream: RowStream, seen: Sequence[InspectedBatch]) -> list[Check]:
     """Check rows of full sentences.
 
     Only a sentence longer than a row may be cut, and no row has room for the next sentence.
@@ -108,10 +108,10 @@ def sentences(stream: RowStream, seen: Sequence[Seen]) -> list[Check]:
     ends = {int(split.document_starts[source.documents[1]]) for source in split.sources}
     cut = roomy = 0
     for inspected in seen:
-        start_B, _ = table.spans(inspected.row_B)
-        _, first_B = table.separators(start_B)
+        start_B, _ = table.locate_spans(inspected.row_B)
+        _, first_B = table.find_separators(start_B)
         for row, mask, first in zip(
-            originals(inspected.batch), inspected.batch["attention_mask"], first_B.tolist()
+            restore_tokens(inspected.batch), inspected.batch["attention_mask"], first_B.tolist()
         ):
             body = row[1 : mask.sum() - 1]
             end = first + int((body != stream.vocabulary.sep).sum())
@@ -128,20 +128,20 @@ def sentences(stream: RowStream, seen: Sequence[Seen]) -> list[Check]:
                 )
                 roomy += len(body) + separator + following <= width
     return [
-        none("rows that begin or end within a sentence", cut),
-        none("rows with room for the next sentence", roomy),
+        check_absence("rows that begin or end within a sentence", cut),
+        check_absence("rows with room for the next sentence", roomy),
     ]
 
 
-def pairs(stream: RowStream, seen: Sequence[Seen]) -> list[Check]:
+def check_sentence_pairs(stream: RowStream, seen: Sequence[InspectedBatch]) -> list[Check]:
     """Check the text and the labels of rows of sentence_pair."""
     table: SentencePairRows = stream.table
     tokens, starts = stream.split.tokens, stream.split.document_starts
     vocabulary = stream.vocabulary
     across = mislabelled = layout = other_text = other = rows = 0
     for inspected in seen:
-        batch, text_BL = inspected.batch, originals(inspected.batch)
-        (a_start, a), (b_start, b), _ = table.pairs(
+        batch, text_BL = inspected.batch, restore_tokens(inspected.batch)
+        (a_start, a), (b_start, b), _ = table.draw_pairs(
             inspected.row_B,
             inspected.key_B,
             stream.objective.short_seq_prob,
@@ -163,22 +163,22 @@ def pairs(stream: RowStream, seen: Sequence[Seen]) -> list[Check]:
             segments = batch["token_type_ids"][i]
             layout += segments.sum() != b[i] + 1 or not segments[a[i] + 2 : a[i] + b[i] + 3].all()
     return [
-        none("segments across documents", across),
-        none("labels that are wrong", mislabelled),
-        within("second segments from elsewhere", other, rows, stream.objective.random_next),
-        none("rows whose segments are not 0 ... 0 1 ... 1", layout),
-        none("rows whose text is not the store's", other_text),
+        check_absence("segments across documents", across),
+        check_absence("labels that are wrong", mislabelled),
+        check_share("second segments from elsewhere", other, rows, stream.objective.random_next),
+        check_absence("rows whose segments are not 0 ... 0 1 ... 1", layout),
+        check_absence("rows whose text is not the store's", other_text),
     ]
 
 
-def orders(stream: RowStream, seen: Sequence[Seen]) -> list[Check]:
+def check_sentence_order(stream: RowStream, seen: Sequence[InspectedBatch]) -> list[Check]:
     """Check the text and the labels of rows of sentence_order; the store tells the true order."""
     table: ChunkRows = stream.table
     tokens, starts, sep = stream.split.tokens, stream.split.document_starts, stream.vocabulary.sep
     across = mislabelled = layout = other_text = swapped = rows = 0
     for inspected in seen:
         batch, counts_B = inspected.batch, inspected.batch["sentence_order_weights"] > 0
-        (start_B, a_B), (_, b_B), *_ = table.halves(
+        (start_B, a_B), (_, b_B), *_ = table.draw_halves(
             inspected.row_B, inspected.key_B, stream.objective.short_seq_prob
         )
         across += (
@@ -190,7 +190,7 @@ def orders(stream: RowStream, seen: Sequence[Seen]) -> list[Check]:
             swapped + batch["sentence_order_labels"][counts_B].sum(),
             rows + counts_B.sum(),
         )
-        for i, row in enumerate(originals(batch)):
+        for i, row in enumerate(restore_tokens(batch)):
             body, segments = row[batch["attention_mask"][i]][1:-1], batch["token_type_ids"][i]
             cut = int(np.argmax(body == sep))
             first, second = body[:cut], body[cut + 1 :]
@@ -205,9 +205,9 @@ def orders(stream: RowStream, seen: Sequence[Seen]) -> list[Check]:
                 segments.sum() != len(second) + 1 or not segments[cut + 2 : len(body) + 2].all()
             )
     return [
-        none("segments across documents", across),
-        none("labels that are wrong", mislabelled),
-        within("segments in the other order", swapped, rows, 0.5),
-        none("rows whose segments are not 0 ... 0 1 ... 1", layout),
-        none("rows whose text is not the store's", other_text),
+        check_absence("segments across documents", across),
+        check_absence("labels that are wrong", mislabelled),
+        check_share("segments in the other order", swapped, rows, 0.5),
+        check_absence("rows whose segments are not 0 ... 0 1 ... 1", layout),
+        check_absence("rows whose text is not the store's", other_text),
     ]

@@ -5,13 +5,20 @@ from typing import Any
 
 import numpy as np
 
-from data.inspection.checks import Check, RowStream, Seen, ends, none, specials
+from data.inspection.checks import (
+    Check,
+    InspectedBatch,
+    RowStream,
+    check_absence,
+    check_special_ids,
+    format_ends,
+)
 from data.rows.tables import WindowRows
 from data.vocabulary.base import Vocabulary
 
 
-def spans(
-    stream: RowStream, seen: Sequence[Seen], token_id: Callable[[str], int | None]
+def check_spans(
+    stream: RowStream, seen: Sequence[InspectedBatch], token_id: Callable[[str], int | None]
 ) -> list[Check]:
     """Check batches of span_corruption."""
     objective, vocabulary = stream.objective, stream.vocabulary
@@ -19,15 +26,15 @@ def spans(
     tokenizer = [token_id(f"<extra_id_{i}>") for i in range(objective.spans)]
     from_end = [vocabulary.size - 1 - i for i in range(objective.spans)]
     foreign = gaps = loss = other_text = 0
-    seen, unmarked = split_modes(objective, vocabulary, seen)
+    seen, unmarked = strip_mode_tokens(objective, vocabulary, seen)
     removed, rows = 0, 0
     for inspected in seen:
         batch = inspected.batch
         inputs_BL, labels_BT = batch["encoder_token_ids"], batch["labels"]
-        start_B = table.starts(inspected.row_B)
+        start_B = table.locate_starts(inspected.row_B)
         for inputs, targets, start in zip(inputs_BL, labels_BT, start_B.tolist()):
             foreign += inputs[np.isin(inputs, vocabulary.sentinels)].tolist() != tokenizer
-            raw, num_removed = rebuild(inputs.tolist(), targets.tolist(), set(vocabulary.sentinels))
+            raw, num_removed = rebuild_text(inputs.tolist(), targets.tolist(), set(vocabulary.sentinels))
             other_text += raw != stream.split.tokens[start : start + objective.raw_length].tolist()
             removed, rows = removed + num_removed, rows + 1
         gaps += (~batch["encoder_attention_mask"]).sum() + (inputs_BL == vocabulary.pad).sum()
@@ -55,25 +62,25 @@ def spans(
             "sentinels are the tokenizer's <extra_id_0> ...",
             not foreign and None not in tokenizer,
             f"{foreign} rows differ",
-            f"{ends(tokenizer)} in every row",
+            f"{format_ends(tokenizer)} in every row",
         ),
         Check(
             "sentinels count down from the vocabulary's end",
             tokenizer == from_end,
-            ends(tokenizer),
-            ends(from_end),
+            format_ends(tokenizer),
+            format_ends(from_end),
         ),
-        specials(vocabulary, token_id, "eos"),
-        none("gaps in rows (padding, no </s>)", gaps),
-        none("losses on padding, tokens without loss", loss),
-        none("rows that do not rebuild the store's text", other_text),
+        check_special_ids(vocabulary, token_id, "eos"),
+        check_absence("gaps in rows (padding, no </s>)", gaps),
+        check_absence("losses on padding, tokens without loss", loss),
+        check_absence("rows that do not rebuild the store's text", other_text),
         *unmarked,
     ]
 
 
-def split_modes(
-    objective: Any, vocabulary: Vocabulary, seen: Sequence[Seen]
-) -> tuple[Sequence[Seen], list[Check]]:
+def strip_mode_tokens(
+    objective: Any, vocabulary: Vocabulary, seen: Sequence[InspectedBatch]
+) -> tuple[Sequence[InspectedBatch], list[Check]]:
     """Return the batches without the mode token of each row, and a check of these tokens."""
     if not objective.mode:
         return seen, []
@@ -84,10 +91,10 @@ def split_modes(
         mask_BL = inspected.batch["encoder_attention_mask"]
         rest = {"encoder_token_ids": inputs_BL[:, 1:], "encoder_attention_mask": mask_BL[:, 1:]}
         stripped.append(inspected._replace(batch=inspected.batch | rest))
-    return stripped, [none(f"rows that do not begin with {objective.mode}", wrong)]
+    return stripped, [check_absence(f"rows that do not begin with {objective.mode}", wrong)]
 
 
-def rebuild(
+def rebuild_text(
     inputs: Sequence[int], targets: Sequence[int], sentinels: set[int]
 ) -> tuple[list[int], int]:
     """Return the raw ids and the number that were removed.

@@ -5,12 +5,18 @@ from typing import Any
 
 import numpy as np
 
-from data.inspection.checks import Check, RowStream, Seen, none, specials
-from data.inspection.rendering import spaced
+from data.inspection.checks import (
+    Check,
+    InspectedBatch,
+    RowStream,
+    check_absence,
+    check_special_ids,
+)
+from data.inspection.rendering import decode_spaced_token
 
 
-def tags(
-    stream: RowStream, seen: Sequence[Seen], token_id: Callable[[str], int | None]
+def check_tags(
+    stream: RowStream, seen: Sequence[InspectedBatch], token_id: Callable[[str], int | None]
 ) -> list[Check]:
     """Check batches of tagging."""
     objective, vocabulary, split = stream.objective, stream.vocabulary, stream.split
@@ -37,16 +43,16 @@ def tags(
             labels = batch["labels"][row][positions].tolist()
             other_tags += dict(zip(positions, labels)) != expected
     return [
-        specials(vocabulary, token_id, "pad", "cls", "sep"),
-        none("rows whose tags are not those of their words, at their first pieces", other_tags),
-        none("rows that do not begin and end with special tokens", unbounded),
-        none("rows with other text than the sentence's", other_text),
-        none("sentences that are cut though the row has room", shorter),
-        none("tokens in padding", padding),
+        check_special_ids(vocabulary, token_id, "pad", "cls", "sep"),
+        check_absence("rows whose tags are not those of their words, at their first pieces", other_tags),
+        check_absence("rows that do not begin and end with special tokens", unbounded),
+        check_absence("rows with other text than the sentence's", other_text),
+        check_absence("sentences that are cut though the row has room", shorter),
+        check_absence("tokens in padding", padding),
     ]
 
 
-def tagged_row(stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
+def render_tagged_row(stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
     """Return row i in readable form."""
     batch, length = seen.batch, int(seen.batch["attention_mask"][i].sum())
     positions = np.flatnonzero(batch["label_weights"][i])
@@ -54,7 +60,7 @@ def tagged_row(stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
     return {
         "row": int(seen.row_B[i]),
         "tokens": [
-            spaced(stream.vocabulary, token) for token in batch["token_ids"][i, :length].tolist()
+            decode_spaced_token(stream.vocabulary, token) for token in batch["token_ids"][i, :length].tolist()
         ],
         "padding": int(batch["attention_mask"].shape[1] - length),
         "label": " ".join(

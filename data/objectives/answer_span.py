@@ -12,12 +12,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from data.batch_spec import PAIR, Field
-from data.inspection.checks import Check, RowStream, Seen
-from data.inspection.qa import window_row, windows
+from data.inspection.checks import Check, InspectedBatch, RowStream
+from data.inspection.qa import check_windows, render_window
 from data.objectives.base import BuildBatch, Objective, TokenId
-from data.objectives.setting_checks import needs
-from data.rows.qa_windows import QuestionWindowRows, window_rows
-from data.store.qa_reader import opened
+from data.objectives.setting_checks import check_special_tokens
+from data.rows.qa_windows import QuestionWindowRows, make_window_rows
+from data.store.qa_reader import open_questions
 from data.store.split import Split
 from data.vocabulary.base import Vocabulary
 
@@ -37,11 +37,11 @@ class AnswerSpan(Objective):
     question: int = 64  # largest number of tokens of a question; a longer one is cut, and counted
     separators: int = 1  # [SEP]s between question and context; RoBERTa has 2
 
-    def dims(self) -> dict[str, int]:
+    def axis_sizes(self) -> dict[str, int]:
         """Return {"L": the row length}."""
         return {"L": self.length}
 
-    def spec(self) -> dict[str, Field]:
+    def describe_batch(self) -> dict[str, Field]:
         """Return the fields of a batch."""
         return PAIR | {
             # First and last token of the answer; 0, which is [CLS], where this window lacks it.
@@ -53,7 +53,7 @@ class AnswerSpan(Objective):
             "label_weights": Field("float32", "B"),
         }
 
-    def check(self, vocabulary: Vocabulary) -> None:
+    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
         """Raise a ValueError unless these settings are valid with this vocabulary."""
         if self.separators not in (1, 2):
             raise ValueError(
@@ -71,22 +71,22 @@ class AnswerSpan(Objective):
                 f"question of {self.question}, and stride={self.stride} of them repeat the row "
                 "before: shorten question or stride"
             )
-        needs(self.name, vocabulary, "cls", "sep", "pad")
+        check_special_tokens(self.name, vocabulary, "cls", "sep", "pad")
 
-    def examples(
+    def make_rows(
         self, split: Split, vocabulary: Vocabulary
     ) -> tuple[QuestionWindowRows, BuildBatch]:
         """Return the table of rows and the function that builds batches; the keys are not used."""
-        table, rows = window_rows(self, split.tokens, opened(split).spans_Q6, vocabulary)
+        table, rows = make_window_rows(self, split.tokens, open_questions(split).spans_Q6, vocabulary)
         return table, lambda row_B, key_B: {
             **rows(row_B),
             "label_weights": np.ones(len(row_B), np.float32),
         }
 
-    def measure(self, stream: RowStream, seen: Sequence[Seen], token_id: TokenId) -> list[Check]:
+    def measure_batches(self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId) -> list[Check]:
         """Return checks of the rows' texts and of the answers' positions."""
-        return windows(stream, seen, token_id)
+        return check_windows(stream, seen, token_id)
 
-    def render(self, stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
+    def render_row(self, stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
         """Return row i in readable form: its tokens and the answer."""
-        return window_row(stream, seen, i)
+        return render_window(stream, seen, i)

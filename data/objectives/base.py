@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from data.batch_spec import Field
-from data.inspection.checks import Check, RowStream, Seen
-from data.inspection.rendering import token_row
+from data.inspection.checks import Check, InspectedBatch, RowStream
+from data.inspection.rendering import render_tokens
 from data.rows.tables import Batch, RowTable
 from data.store.split import Split
 from data.vocabulary.base import Vocabulary
@@ -38,18 +38,18 @@ class Objective(abc.ABC):
     trains_as: ClassVar[str] = ""
 
     @abc.abstractmethod
-    def dims(self) -> dict[str, int]:
+    def axis_sizes(self) -> dict[str, int]:
         """Return the size of each axis letter in the spec's `dims`, except B; L is always there."""
 
     @abc.abstractmethod
-    def spec(self) -> dict[str, Field]:
+    def describe_batch(self) -> dict[str, Field]:
         """Return {key: Field} of a batch, in order."""
 
-    def check(self, vocabulary: Vocabulary) -> None:  # noqa: B027 - may have nothing to check
+    def check_vocabulary(self, vocabulary: Vocabulary) -> None:  # noqa: B027 - may have nothing to check
         """Raise a ValueError unless these settings are valid with this vocabulary."""
 
     @abc.abstractmethod
-    def examples(self, split: Split, vocabulary: Vocabulary) -> tuple[RowTable, BuildBatch]:
+    def make_rows(self, split: Split, vocabulary: Vocabulary) -> tuple[RowTable, BuildBatch]:
         """Return the table of rows of a split and the function that builds batches of them.
 
         Returns:
@@ -57,10 +57,10 @@ class Objective(abc.ABC):
           build: (row_B, key_B) -> batch of those rows; the uint64 keys decide all random draws.
         """
 
-    def measure(self, stream: RowStream, seen: Sequence[Seen], token_id: TokenId) -> list[Check]:
+    def measure_batches(self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId) -> list[Check]:
         """Return checks of this objective's guarantees, measured on the batches `seen`."""
         return []
 
-    def render(self, stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
+    def render_row(self, stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
         """Return row i of a batch in readable form, as data/inspection/rendering.py describes."""
-        return token_row(stream, seen, i)
+        return render_tokens(stream, seen, i)

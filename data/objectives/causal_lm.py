@@ -11,13 +11,13 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from data.batch_spec import CONTINUES, TOKEN_ID, Field
-from data.inspection.causal import successions
-from data.inspection.checks import Check, RowStream, Seen
-from data.inspection.rendering import next_row
+from data.batch_spec import CONTINUED, TOKEN_ID, Field
+from data.inspection.causal import check_next_tokens
+from data.inspection.checks import Check, InspectedBatch, RowStream
+from data.inspection.rendering import render_next_token_row
 from data.objectives.base import BuildBatch, Objective, TokenId
-from data.objectives.masked_rows import joined
-from data.objectives.setting_checks import needs
+from data.objectives.masked_rows import read_joined_rows
+from data.objectives.setting_checks import check_special_tokens
 from data.rows.tables import Batch, TokenReader, WindowRows, require_id
 from data.store.split import Split
 from data.vocabulary.base import Vocabulary
@@ -44,27 +44,27 @@ class CausalLm(Objective):
     # that carries a state. Training then skips the end of a source that does not fill a row.
     order: Literal["shuffled", "lanes"] = "shuffled"
 
-    def dims(self) -> dict[str, int]:
+    def axis_sizes(self) -> dict[str, int]:
         """Return {"L": the row length}."""
         return {"L": self.length}
 
-    def spec(self) -> dict[str, Field]:
+    def describe_batch(self) -> dict[str, Field]:
         """Return the fields of a batch."""
         keys = {
             "token_ids": Field("int32", "BL", TOKEN_ID),  # without padding
             "labels": Field("int32", "BL", TOKEN_ID),  # the next token at each position
             "label_weights": Field("float32", "BL"),
         }
-        return keys | (CONTINUES if self.order == "lanes" else {})
+        return keys | (CONTINUED if self.order == "lanes" else {})
 
-    def check(self, vocabulary: Vocabulary) -> None:
+    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
         """Raise a ValueError unless these settings are valid with this vocabulary."""
         if self.length < 1:
             raise ValueError(f"causal_lm: length={self.length}; a row has at least 1 token")
         if self.end_of_text:
-            needs(self.name, vocabulary, "eos")
+            check_special_tokens(self.name, vocabulary, "eos")
 
-    def examples(self, split: Split, vocabulary: Vocabulary) -> tuple[WindowRows, BuildBatch]:
+    def make_rows(self, split: Split, vocabulary: Vocabulary) -> tuple[WindowRows, BuildBatch]:
         """Return the table of rows and the function that builds batches; the keys are not used.
 
         The last token of a row is also the first of the next, so each token of a source but the
@@ -73,12 +73,12 @@ class CausalLm(Objective):
         read, width = TokenReader(split.tokens, vocabulary.size), self.length + 1
         table = WindowRows(split, width, separated=self.end_of_text, shared=1)
 
-        def build(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
+        def build_batch(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
             row_BN = np.empty((len(row_B), width), np.int32)
             if self.end_of_text:
-                joined(table, read, row_B, require_id(vocabulary.eos), row_BN)
+                read_joined_rows(table, read, row_B, require_id(vocabulary.eos), row_BN)
             else:
-                row_BN[:] = read.runs(table.starts(row_B), width)
+                row_BN[:] = read.read_runs(table.locate_starts(row_B), width)
             weights_BL = np.ones((len(row_B), self.length), np.float32)
             batch = {
                 "token_ids": row_BN[:, :-1].copy(),
@@ -89,12 +89,12 @@ class CausalLm(Objective):
                 batch["is_continued"] = ~np.isin(row_B, table.offsets)
             return batch
 
-        return table, build
+        return table, build_batch
 
-    def measure(self, stream: RowStream, seen: Sequence[Seen], token_id: TokenId) -> list[Check]:
+    def measure_batches(self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId) -> list[Check]:
         """Return checks of the labels and of the rows' text."""
-        return successions(stream, seen, token_id)
+        return check_next_tokens(stream, seen, token_id)
 
-    def render(self, stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
+    def render_row(self, stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
         """Return row i in readable form: its tokens and the token that follows them."""
-        return next_row(stream, seen, i)
+        return render_next_token_row(stream, seen, i)

@@ -14,11 +14,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from data.batch_spec import SEQ2SEQ, Field
-from data.inspection.checks import Check, RowStream, Seen
-from data.inspection.damages import damages
-from data.inspection.rendering import part_row
+from data.inspection.checks import Check, InspectedBatch, RowStream
+from data.inspection.damages import check_denoising
+from data.inspection.rendering import render_unpadded_row
 from data.objectives.base import BuildBatch, Objective, TokenId
-from data.objectives.setting_checks import needs
+from data.objectives.setting_checks import check_special_tokens
 from data.rows import hashing
 from data.rows.tables import Batch, DocumentRows, TokenReader, require_id
 from data.store.split import Split
@@ -43,15 +43,15 @@ class Denoising(Objective):
     mean_span: float = 3.0  # average number of tokens in a span, the paper's lambda
     shuffled: bool = True  # shuffle the sentences; False: text infilling alone
 
-    def dims(self) -> dict[str, int]:
+    def axis_sizes(self) -> dict[str, int]:
         """Return {"L": the input length, "T": the target length}."""
         return {"L": self.length, "T": self.length}
 
-    def spec(self) -> dict[str, Field]:
+    def describe_batch(self) -> dict[str, Field]:
         """Return the fields of a batch."""
         return SEQ2SEQ
 
-    def check(self, vocabulary: Vocabulary) -> None:
+    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
         """Raise a ValueError unless these settings are valid with this vocabulary."""
         if self.length < 3:
             raise ValueError(
@@ -64,20 +64,20 @@ class Denoising(Objective):
                 f"denoising: noise_density={self.noise_density}, mean_span={self.mean_span}; "
                 "allowed are 0 < noise_density <= 0.5 and mean_span >= 1"
             )
-        needs(self.name, vocabulary, "bos", "eos", "mask", "pad")
+        check_special_tokens(self.name, vocabulary, "bos", "eos", "mask", "pad")
 
-    def examples(self, split: Split, vocabulary: Vocabulary) -> tuple[DocumentRows, BuildBatch]:
+    def make_rows(self, split: Split, vocabulary: Vocabulary) -> tuple[DocumentRows, BuildBatch]:
         """Return the table of rows and the function that builds batches; keys draw the noise."""
         read, N = TokenReader(split.tokens, vocabulary.size), self.length - 2
         table, sentence_starts = DocumentRows(split, N), np.asarray(split.sentence_starts)
         bos, eos, mask, pad = (
             require_id(getattr(vocabulary, role)) for role in ("bos", "eos", "mask", "pad")
         )
-        cdf = poisson(self.mean_span)
+        cdf = compute_poisson_cdf(self.mean_span)
         # With a mean span of 1, this number is too small for one row in e^16.
         draws = 2 * round(self.noise_density * N) + 16
 
-        def row(text_BN: np.ndarray, length_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        def frame_rows(text_BN: np.ndarray, length_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             """Return (ids, mask) [B, N + 2] of `<s> text </s>`."""
             ids_BL = np.full((len(text_BN), N + 2), pad, np.int32)
             ids_BL[:, 1:-1] = text_BN
@@ -87,20 +87,20 @@ class Denoising(Objective):
             ids_BL[np.arange(len(ids_BL)), length_B + 1] = eos
             return ids_BL, mask_BL
 
-        def build(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
-            start_B, length_B = table.spans(row_B)
+        def build_batch(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
+            start_B, length_B = table.locate_spans(row_B)
             index_BN = start_B[:, None] + np.arange(N)
             text_BN = read(index_BN)
-            label_BT, label_mask_BT = row(text_BN, length_B)
+            label_BT, label_mask_BT = frame_rows(text_BN, length_B)
             if self.shuffled:
                 sentence_BN = np.searchsorted(sentence_starts, index_BN, side="right")
-                sentence_key_B = hashing.key(key_B, hashing.SENTENCES)
-                text_BN = permute(text_BN, sentence_BN, length_B, sentence_key_B)
+                sentence_key_B = hashing.derive_keys(key_B, hashing.SENTENCES)
+                text_BN = permute_sentences(text_BN, sentence_BN, length_B, sentence_key_B)
             number_B = np.rint(self.noise_density * length_B).astype(np.int64)
-            spans_BS, used_BS = draw_spans(hashing.key(key_B, hashing.GONE), number_B, cdf, draws)
-            gap_key_B = hashing.key(key_B, hashing.KEPT)
-            input_BL, input_mask_BL = row(
-                *infill(text_BN, length_B, spans_BS, used_BS, gap_key_B, mask)
+            spans_BS, used_BS = draw_spans(hashing.derive_keys(key_B, hashing.REMOVED_LENGTHS), number_B, cdf, draws)
+            gap_key_B = hashing.derive_keys(key_B, hashing.KEPT_LENGTHS)
+            input_BL, input_mask_BL = frame_rows(
+                *infill_text(text_BN, length_B, spans_BS, used_BS, gap_key_B, mask)
             )
             return {
                 "encoder_token_ids": input_BL,
@@ -109,18 +109,18 @@ class Denoising(Objective):
                 "label_weights": label_mask_BT.astype(np.float32),
             }
 
-        return table, build
+        return table, build_batch
 
-    def measure(self, stream: RowStream, seen: Sequence[Seen], token_id: TokenId) -> list[Check]:
+    def measure_batches(self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId) -> list[Check]:
         """Return checks of the rows' text and of the noise."""
-        return damages(stream, seen, token_id)
+        return check_denoising(stream, seen, token_id)
 
-    def render(self, stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
+    def render_row(self, stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
         """Return the input and the target of row i in readable form."""
-        return part_row(stream, seen, i)
+        return render_unpadded_row(stream, seen, i)
 
 
-def poisson(mean: float) -> np.ndarray:
+def compute_poisson_cdf(mean: float) -> np.ndarray:
     """Return P(length <= k) for k = 0, 1, ...: float64, up to where nothing remains."""
     most = math.ceil(mean + 12 * math.sqrt(mean) + 12)
     return np.cumsum(
@@ -128,7 +128,7 @@ def poisson(mean: float) -> np.ndarray:
     )
 
 
-def permute(
+def permute_sentences(
     text_BN: np.ndarray, sentence_BN: np.ndarray, length_B: np.ndarray, key_B: np.ndarray
 ) -> np.ndarray:
     """Return the first length_B tokens of each row with their sentences in random order.
@@ -137,13 +137,13 @@ def permute(
 
     sentence_BN: a number for each token, the same throughout its sentence.
     """
-    order_BN = hashing.key(key_B[:, None], sentence_BN)
+    order_BN = hashing.derive_keys(key_B[:, None], sentence_BN)
     order_BN[np.arange(text_BN.shape[1]) >= length_B[:, None]] = np.iinfo(np.uint64).max
     return np.take_along_axis(text_BN, np.argsort(order_BN, axis=1, kind="stable"), axis=1)
 
 
 def draw_spans(
-    key_B: np.ndarray, number_B: np.ndarray, cdf: np.ndarray, draws: int
+    key_B: np.ndarray, number_B: np.ndarray, cdf: np.ndarray, num_draws: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw the lengths of spans, one after the other, until they hide number_B tokens.
 
@@ -160,7 +160,7 @@ def draw_spans(
       spans_BS: int64 [B, S], lengths; 0 where unused.
       used_BS: bool [B, S], which of them count.
     """
-    spans_BS = np.searchsorted(cdf, hashing.fractions(key_B, draws), side="right").astype(np.int64)
+    spans_BS = np.searchsorted(cdf, hashing.draw_uniforms(key_B, num_draws), side="right").astype(np.int64)
     before_BS = np.cumsum(spans_BS, axis=1) - spans_BS
     used_BS = before_BS < number_B[:, None]
     spans_BS = np.where(used_BS, np.minimum(spans_BS, number_B[:, None] - before_BS), 0)
@@ -169,7 +169,7 @@ def draw_spans(
     return spans_BS, used_BS & ~(empty_BS & (np.cumsum(empty_BS, axis=1) <= surplus_B[:, None]))
 
 
-def infill(
+def infill_text(
     text_BN: np.ndarray,
     length_B: np.ndarray,
     spans_BS: np.ndarray,
@@ -183,7 +183,7 @@ def infill(
     """
     B, N = text_BN.shape
     stay_B, number_B = length_B - spans_BS.sum(axis=1), used_BS.sum(axis=1)
-    gap_BG = hashing.shuffled(key_B, N + 1)
+    gap_BG = hashing.shuffle_columns(key_B, N + 1)
     gap_BG[np.arange(N + 1) > stay_B[:, None]] = np.iinfo(np.uint32).max
     order_BG = np.argsort(gap_BG, axis=1, kind="stable")
     row, _ = np.nonzero(used_BS)

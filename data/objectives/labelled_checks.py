@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from data.objectives.setting_checks import needs
+from data.objectives.setting_checks import check_special_tokens
 from data.vocabulary.base import Vocabulary
 
 
@@ -18,4 +18,4 @@ def check_labelled(objective: Any, vocabulary: Vocabulary) -> None:
             f"{objective.name}: length={objective.length}; "
             "a row holds [CLS] A [SEP] B [SEP], so at least 6 tokens"
         )
-    needs(objective.name, vocabulary, "cls", "sep", "pad")
+    check_special_tokens(objective.name, vocabulary, "cls", "sep", "pad")

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from data.batch_spec import MASKED, SEGMENTS, TOKENS, Field
-from data.inspection.checks import Check, RowStream, Seen
-from data.inspection.masked import masks
-from data.inspection.rendering import masked_row
-from data.inspection.rows import texts
+from data.inspection.checks import Check, InspectedBatch, RowStream
+from data.inspection.masked import check_masks
+from data.inspection.rendering import render_masked_row
+from data.inspection.rows import check_texts
 from data.objectives.base import BuildBatch, Objective, TokenId
-from data.objectives.masked_rows import check_rows, masked_rows
+from data.objectives.masked_rows import check_rows, make_masked_rows
 from data.objectives.masking import Masker
 from data.rows.tables import RowTable
 from data.store.split import Split
@@ -45,26 +45,26 @@ class MaskedLm(Objective):
     # of that stream, or several documents that do not attend to each other.
     rows: Literal["documents", "windows", "sentences", "packed"] = "packed"
 
-    def dims(self) -> dict[str, int]:
+    def axis_sizes(self) -> dict[str, int]:
         """Return {"L": the row length, "P": the number of masked positions}."""
         return {"L": self.length, "P": self.max_predictions}
 
-    def spec(self) -> dict[str, Field]:
+    def describe_batch(self) -> dict[str, Field]:
         """Return the fields of a batch."""
         return TOKENS | MASKED | (SEGMENTS if self.rows == "packed" else {})
 
-    def check(self, vocabulary: Vocabulary) -> None:
+    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
         """Raise a ValueError unless these settings are valid with this vocabulary."""
         check_rows(self, vocabulary)
 
-    def examples(self, split: Split, vocabulary: Vocabulary) -> tuple[RowTable, BuildBatch]:
+    def make_rows(self, split: Split, vocabulary: Vocabulary) -> tuple[RowTable, BuildBatch]:
         """Return the table of rows and the function that builds batches; keys draw the masks."""
-        return masked_rows(self, split, vocabulary, Masker(self, vocabulary))
+        return make_masked_rows(self, split, vocabulary, Masker(self, vocabulary))
 
-    def measure(self, stream: RowStream, seen: Sequence[Seen], token_id: TokenId) -> list[Check]:
+    def measure_batches(self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId) -> list[Check]:
         """Return checks of the masks and of the rows' text."""
-        return [*masks(stream, seen, token_id), *texts(stream, seen)]
+        return [*check_masks(stream, seen, token_id), *check_texts(stream, seen)]
 
-    def render(self, stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
+    def render_row(self, stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
         """Return row i in readable form: its tokens and what is predicted."""
-        return masked_row(stream, seen, i)
+        return render_masked_row(stream, seen, i)

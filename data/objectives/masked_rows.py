@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from data.objectives.base import BuildBatch
-from data.objectives.masking import Masker, count
+from data.objectives.masking import Masker, count_true
 from data.objectives.setting_checks import check_masking
 from data.rows.full_sentences import SentenceRows
-from data.rows.packed import PackedRows, laid_out
+from data.rows.packed import PackedRows, lay_out_rows
 from data.rows.tables import Batch, DocumentRows, RowTable, TokenReader, WindowRows, require_id
 from data.store.split import Split
 from data.vocabulary.base import Vocabulary
@@ -33,23 +33,23 @@ def check_rows(objective: Any, vocabulary: Vocabulary) -> None:
     check_masking(objective, vocabulary, objective.length - 2)
 
 
-def masked_rows(
+def make_masked_rows(
     objective: Any, split: Split, vocabulary: Vocabulary, masker: Masker
 ) -> tuple[RowTable, BuildBatch]:
     """Return the table of rows of the objective's kind and the function that builds batches."""
-    table, lay_out = ROWS[objective.rows](split, objective.length, vocabulary)
+    table, lay_out = ROW_KINDS[objective.rows](split, objective.length, vocabulary)
 
-    def build(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
+    def build_batch(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
         rows = lay_out(row_B)
         masked = masker(rows["token_ids"], rows["attention_mask"], key_B)  # changes token_ids
         return rows | masked
 
-    return table, build
+    return table, build_batch
 
 
-def framed(
+def make_framed_rows(
     make_table: Callable[[Split, int], Any],
-    body: ReadTexts,
+    read_texts: ReadTexts,
     split: Split,
     length: int,
     vocabulary: Vocabulary,
@@ -69,7 +69,7 @@ def framed(
 
     def lay_out(row_B: np.ndarray) -> Batch:
         tokens_BL = np.empty((len(row_B), length), np.int32)
-        length_B = body(table, read, row_B, sep, tokens_BL[:, 1:-1])
+        length_B = read_texts(table, read, row_B, sep, tokens_BL[:, 1:-1])
         mask_BL = column_L < (length_B + 2).astype(np.int32)[:, None]
         if not mask_BL[:, -1].all():
             np.copyto(tokens_BL, pad, where=~mask_BL)
@@ -80,13 +80,13 @@ def framed(
     return table, lay_out
 
 
-def packed(split: Split, length: int, vocabulary: Vocabulary) -> tuple[RowTable, LayOut]:
+def make_packed_rows(split: Split, length: int, vocabulary: Vocabulary) -> tuple[RowTable, LayOut]:
     """Return the table and the function that lays out rows `[CLS] text [SEP] [CLS] text ...`."""
     table, read = PackedRows(split, length), TokenReader(split.tokens, vocabulary.size)
-    return table, lambda row_B: laid_out(table, read, row_B, vocabulary)
+    return table, lambda row_B: lay_out_rows(table, read, row_B, vocabulary)
 
 
-def pieces(
+def read_document_rows(
     table: DocumentRows,
     read: TokenReader,
     row_B: np.ndarray,
@@ -97,12 +97,12 @@ def pieces(
 
     Such rows end with their document, so they hold no separator.
     """
-    start_B, length_B = table.spans(row_B)
-    out_BN[:] = read.runs(start_B, table.width)
+    start_B, length_B = table.locate_spans(row_B)
+    out_BN[:] = read.read_runs(start_B, table.width)
     return length_B
 
 
-def joined(
+def read_joined_rows(
     table: WindowRows | SentenceRows,
     read: TokenReader,
     row_B: np.ndarray,
@@ -113,11 +113,11 @@ def joined(
 
     The stream has `separator` between documents, which counts as a token of the row.
     """
-    start_B, length_B = table.spans(row_B)
-    separator_BN, token_B = table.separators(start_B)
-    ids_BN = read.runs(token_B, table.width)
+    start_B, length_B = table.locate_spans(row_B)
+    separator_BN, token_B = table.find_separators(start_B)
+    ids_BN = read.read_runs(token_B, table.width)
     out_BN[:] = ids_BN
-    number_B = count(separator_BN)
+    number_B = count_true(separator_BN)
     several = np.flatnonzero(number_B)  # rows of more than one document
     out_SN = np.full((len(several), table.width), separator, np.int32)
     out_SN[~separator_BN[several]] = ids_BN[several][
@@ -128,13 +128,13 @@ def joined(
 
 
 # (split, length, vocabulary) -> (table of rows, function that lays them out)
-ROWS: dict[str, Callable[[Split, int, Vocabulary], tuple[Any, LayOut]]] = {
+ROW_KINDS: dict[str, Callable[[Split, int, Vocabulary], tuple[Any, LayOut]]] = {
     # Each row ends with its document.
-    "documents": partial(framed, DocumentRows, pieces),
+    "documents": partial(make_framed_rows, DocumentRows, read_document_rows),
     # Windows of one stream with [SEP] between documents; all rows are full.
-    "windows": partial(framed, partial(WindowRows, separated=True), joined),
+    "windows": partial(make_framed_rows, partial(WindowRows, separated=True), read_joined_rows),
     # The same stream, as many full sentences as fit: RoBERTa's FULL-SENTENCES.
-    "sentences": partial(framed, SentenceRows, joined),
+    "sentences": partial(make_framed_rows, SentenceRows, read_joined_rows),
     # As documents, several to a row, which do not attend to each other.
-    "packed": packed,
+    "packed": make_packed_rows,
 }

@@ -20,11 +20,11 @@ from data.rows.tables import Batch
 from data.vocabulary.base import Vocabulary
 
 # Shares of the chosen tokens that become [MASK], and another token; the rest stay as they are.
-BERTS = (0.8, 0.1)
+BERT_SHARES = (0.8, 0.1)
 UNUSED = np.uint32(0xFFFFFFFF)  # sorts after every position
 # Kinds of ids, as bits of one table: a look-up costs more than the test of a bit.
 MASKABLE, STARTS_WORD, ENDS_WORD = 1, 2, 4
-EDGES = 4  # this many comparisons of all ids cost less than a look-up
+MAX_EDGES = 4  # this many comparisons of all ids cost less than a look-up
 
 
 class Masker:
@@ -35,7 +35,7 @@ class Masker:
         objective: Any,
         vocabulary: Vocabulary,
         ngram: int = 1,
-        shares: tuple[float, float] = BERTS,
+        shares: tuple[float, float] = BERT_SHARES,
     ) -> None:
         """Prepare to mask rows.
 
@@ -46,18 +46,18 @@ class Masker:
           shares: shares of the chosen tokens that become [MASK], and another token.
         """
         self.mask_rate, self.max_predictions = objective.mask_rate, objective.max_predictions
-        self.mask, self.shares = vocabulary.mask, shares
+        self.mask_id, self.shares = vocabulary.mask, shares
         special = np.asarray(vocabulary.special)
-        self.ordinary = np.flatnonzero(~special).astype(np.int32)
+        self.ordinary_ids = np.flatnonzero(~special).astype(np.int32)
         self.whole_words, self.ngram = objective.whole_words, ngram
         ends_word = special & (np.arange(len(special)) != vocabulary.unk)
         starts_word = np.asarray(vocabulary.starts_word) | ends_word
-        self.kinds = (
+        self.kind_of_id = (
             MASKABLE * ~special + STARTS_WORD * starts_word + ENDS_WORD * ends_word
         ).astype(np.uint8)
         # The ids at which special ids turn into ordinary ones, or back.
         self.first_special = bool(special[0])
-        self.edges = (np.flatnonzero(np.diff(special)) + 1).tolist()
+        self.special_edges = (np.flatnonzero(np.diff(special)) + 1).tolist()
 
     def __call__(self, tokens_BL: np.ndarray, valid_BL: np.ndarray, key_B: np.ndarray) -> Batch:
         """Mask contiguous int32 ids in place and return what is to be predicted.
@@ -70,45 +70,45 @@ class Masker:
           {"masked_positions", "labels", "label_weights"}, [B, P] each, as data/batch_spec.py says.
         """
         L = tokens_BL.shape[1]
-        if self.whole_words or len(self.edges) > EDGES:
-            kinds_BL = np.take(self.kinds, tokens_BL)
+        if self.whole_words or len(self.special_edges) > MAX_EDGES:
+            kinds_BL = np.take(self.kind_of_id, tokens_BL)
             candidate_BL = (kinds_BL & MASKABLE).view(np.bool_) & valid_BL
         else:
             kinds_BL = np.zeros(0, np.uint8)  # not needed
-            candidate_BL = self.maskable(tokens_BL) & valid_BL
-        number_B = self.number(count(candidate_BL))
-        order_B, hide_B = hashing.key(key_B, np.array([[hashing.ORDER], [hashing.HIDE]]))
-        order_BL = hashing.shuffled(order_B, L)
+            candidate_BL = self.find_maskable(tokens_BL) & valid_BL
+        number_B = self.count_masks(count_true(candidate_BL))
+        order_B, hide_B = hashing.derive_keys(key_B, np.array([[hashing.ORDER], [hashing.HIDE]]))
+        order_BL = hashing.shuffle_columns(order_B, L)
         if self.whole_words:
-            masked_BL = self.words(kinds_BL, candidate_BL, order_BL, number_B, key_B)
-            number_B = count(masked_BL)
+            masked_BL = self.choose_words(kinds_BL, candidate_BL, order_BL, number_B, key_B)
+            number_B = count_true(masked_BL)
         else:
-            masked_BL = self.first(candidate_BL, order_BL, number_B)
+            masked_BL = self.choose_tokens(candidate_BL, order_BL, number_B)
         position_M = np.flatnonzero(masked_BL)
         used_BP = np.arange(self.max_predictions) < number_B[:, None]
         flat = tokens_BL.reshape(-1)  # a view, which takes half the time of np.put
         targets_M = flat[position_M]
-        bits_BP = hashing.words(hide_B, self.max_predictions)
-        flat[position_M] = self.hide(targets_M, bits_BP[used_BP])
+        bits_BP = hashing.draw_uint64(hide_B, self.max_predictions)
+        flat[position_M] = self.replace_tokens(targets_M, bits_BP[used_BP])
         return {
-            "masked_positions": filled(used_BP, position_M % L),
-            "labels": filled(used_BP, targets_M),
+            "masked_positions": fill_slots(used_BP, position_M % L),
+            "labels": fill_slots(used_BP, targets_M),
             "label_weights": used_BP.astype(np.float32),
         }
 
-    def maskable(self, tokens_BL: np.ndarray) -> np.ndarray:
+    def find_maskable(self, tokens_BL: np.ndarray) -> np.ndarray:
         """Return which ids are not special, found by comparisons: bool [B, L]."""
         maskable_BL = np.full(tokens_BL.shape, not self.first_special)
-        for edge in self.edges:
+        for edge in self.special_edges:
             maskable_BL ^= tokens_BL >= edge
         return maskable_BL
 
-    def number(self, candidates_B: np.ndarray) -> np.ndarray:
+    def count_masks(self, candidates_B: np.ndarray) -> np.ndarray:
         """Return how many tokens of each row to mask: [B]."""
         wanted_B = np.maximum(np.rint(candidates_B * self.mask_rate), 1).astype(np.int64)
         return np.minimum(np.minimum(wanted_B, self.max_predictions), candidates_B)
 
-    def first(
+    def choose_tokens(
         self, candidate_BL: np.ndarray, order_BL: np.ndarray, number_B: np.ndarray
     ) -> np.ndarray:
         """Return the first `number_B` candidates of each row in the given order: bool [B, L]."""
@@ -120,7 +120,7 @@ class Masker:
         last_B = first_BP[np.arange(len(first_BP)), np.maximum(number_B, 1) - 1]
         return candidate_BL & (order_BL <= last_B[:, None])
 
-    def words(
+    def choose_words(
         self,
         kinds_BL: np.ndarray,
         candidate_BL: np.ndarray,
@@ -140,14 +140,14 @@ class Masker:
         begins_BL[:, 0] = True
         begin_W = np.flatnonzero(begins_BL)
         if self.ngram > 1:
-            begin_W = begin_W[starts_of_ngrams(begin_W, candidate_BL, key_B, self.ngram)]
+            begin_W = begin_W[find_ngram_starts(begin_W, candidate_BL, key_B, self.ngram)]
         length_BL = np.zeros(begins_BL.shape, np.int32)
-        length_BL.reshape(-1)[begin_W] = np.diff(begin_W, append=begins_BL.size) * complete(
+        length_BL.reshape(-1)[begin_W] = np.diff(begin_W, append=begins_BL.size) * find_complete_words(
             begin_W, candidate_BL
         )
         np.copyto(order_BL, UNUSED, where=length_BL == 0)
         order_BL.sort(axis=1)
-        first_W = self.walk(order_BL, length_BL, number_B)
+        first_W = self.take_words(order_BL, length_BL, number_B)
         length_W = np.take(length_BL, first_W)
         masked_BL, end_W = np.zeros(begins_BL.shape, bool), np.cumsum(length_W)
         masked_BL.reshape(-1)[
@@ -155,7 +155,7 @@ class Masker:
         ] = True
         return masked_BL
 
-    def walk(self, order_BL: np.ndarray, length_BL: np.ndarray, number_B: np.ndarray) -> np.ndarray:
+    def take_words(self, order_BL: np.ndarray, length_BL: np.ndarray, number_B: np.ndarray) -> np.ndarray:
         """Return the positions of the first tokens of the words to mask, ascending: [W].
 
         Most rows are full after the first words, so this looks at a few columns at a time, for the
@@ -166,7 +166,7 @@ class Masker:
           length_BL: the length of each word at its first token, else 0.
           number_B: how many tokens of each row to mask at most.
         """
-        mask = np.uint32(hashing.position_mask(order_BL.shape[1]))
+        mask = np.uint32(hashing.make_position_mask(order_BL.shape[1]))
         taken_BL, room_B = np.zeros(order_BL.shape, bool), number_B.copy()
         slab = 2 * self.max_predictions
         for first in range(0, order_BL.shape[1], slab):
@@ -177,32 +177,32 @@ class Masker:
             real_RS = order_RS != UNUSED
             column_RS = np.where(real_RS, order_RS & mask, 0)
             length_RS = length_BL[row_R[:, None], column_RS] * real_RS
-            now_RS = fitting(length_RS, room_B[row_R])
+            now_RS = take_fitting(length_RS, room_B[row_R])
             room_B[row_R] -= (length_RS * now_RS).sum(axis=1)
             row, rank = np.nonzero(now_RS)
             taken_BL[row_R[row], column_RS[row, rank]] = True
         return np.flatnonzero(taken_BL)
 
-    def hide(self, targets_M: np.ndarray, bits_M: np.ndarray) -> np.ndarray:
+    def replace_tokens(self, targets_M: np.ndarray, bits_M: np.ndarray) -> np.ndarray:
         """Return the ids that replace the targets: [MASK], a random id, or the target, [M]."""
-        assert self.mask is not None  # `check_masking` refuses other vocabularies
+        assert self.mask_id is not None  # `check_masking` refuses other vocabularies
         low_M = bits_M & np.uint64(0xFFFFFFFF)  # the upper half draws the random id
         as_mask_M, as_either_M = (
             low_M < np.uint64(share * 2**32) for share in (self.shares[0], sum(self.shares))
         )
         # The branches of np.where cost more.
-        hidden_M = targets_M ^ ((targets_M ^ np.int32(self.mask)) & -as_mask_M.astype(np.int32))
+        hidden_M = targets_M ^ ((targets_M ^ np.int32(self.mask_id)) & -as_mask_M.astype(np.int32))
         random = np.flatnonzero(as_mask_M != as_either_M)  # few
-        hidden_M[random] = self.ordinary[hashing.below(bits_M[random], len(self.ordinary))]
+        hidden_M[random] = self.ordinary_ids[hashing.bits_to_ints(bits_M[random], len(self.ordinary_ids))]
         return hidden_M
 
 
-def count(mask_BL: np.ndarray) -> np.ndarray:
+def count_true(mask_BL: np.ndarray) -> np.ndarray:
     """Return the number of True values of each row: int32 [B]."""
     return mask_BL.view(np.int8).sum(axis=1, dtype=np.int32)
 
 
-def complete(begin_W: np.ndarray, candidate_BL: np.ndarray) -> np.ndarray:
+def find_complete_words(begin_W: np.ndarray, candidate_BL: np.ndarray) -> np.ndarray:
     """Return the words all of whose tokens may be masked: bool [W].
 
     begin_W: the position of each word's first token in the flattened rows.
@@ -215,15 +215,15 @@ def complete(begin_W: np.ndarray, candidate_BL: np.ndarray) -> np.ndarray:
     return complete_W
 
 
-def filled(used_BP: np.ndarray, values_M: np.ndarray) -> np.ndarray:
+def fill_slots(used_BP: np.ndarray, values_M: np.ndarray) -> np.ndarray:
     """Return the values in the used slots, row by row, and 0 in the others: int32 [B, P]."""
     values_BP = np.zeros(used_BP.shape, np.int32)
     values_BP[used_BP] = values_M
     return values_BP
 
 
-def starts_of_ngrams(
-    begin_W: np.ndarray, candidate_BL: np.ndarray, key_B: np.ndarray, most: int
+def find_ngram_starts(
+    begin_W: np.ndarray, candidate_BL: np.ndarray, key_B: np.ndarray, max_ngram: int
 ) -> np.ndarray:
     """Return the words that begin an n-gram, 1 <= n <= `most`: bool [W].
 
@@ -237,8 +237,8 @@ def starts_of_ngrams(
     # The number of each word in its row.
     number_W = np.arange(len(begin_W)) - np.searchsorted(begin_W, np.arange(B) * L)[row_W]
     width = int(number_W.max()) + 1
-    cdf = np.cumsum(1 / np.arange(1, most + 1))
-    bits_BK = hashing.halfwords(hashing.key(key_B, hashing.GRAMS), width)
+    cdf = np.cumsum(1 / np.arange(1, max_ngram + 1))
+    bits_BK = hashing.draw_uint32(hashing.derive_keys(key_B, hashing.NGRAMS), width)
     n_BK = np.ones(bits_BK.shape, np.int32)
     for limit in np.ceil(cdf[:-1] / cdf[-1] * 2.0**32).astype(np.uint32):
         n_BK += bits_BK >= limit
@@ -246,11 +246,11 @@ def starts_of_ngrams(
     begin_BK = np.cumsum(n_BK, axis=1) - n_BK
     starts_BK = np.zeros((B, width), bool)
     np.put(starts_BK, (begin_BK + np.arange(0, B * width, width)[:, None])[begin_BK < width], True)
-    alone_W = ~complete(begin_W, candidate_BL)
+    alone_W = ~find_complete_words(begin_W, candidate_BL)
     return starts_BK[row_W, number_W] | alone_W | np.append(True, alone_W[:-1])
 
 
-def fitting(length_BW: np.ndarray, number_B: np.ndarray) -> np.ndarray:
+def take_fitting(length_BW: np.ndarray, number_B: np.ndarray) -> np.ndarray:
     """Return which lengths a walk from left to right takes while they fit `number_B`: bool [B, W].
 
     Length 0 stands for no word. All rows walk in step: take everything up to the first length that

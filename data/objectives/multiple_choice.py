@@ -12,12 +12,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from data.batch_spec import TOKEN_ID, Field
-from data.inspection.checks import Check, RowStream, Seen
-from data.inspection.choices import choices, question_row
+from data.inspection.checks import Check, InspectedBatch, RowStream
+from data.inspection.choices import check_choices, render_question
 from data.objectives.base import BuildBatch, Objective, TokenId
 from data.objectives.labelled_checks import check_labelled
-from data.rows.labelled import fit, pairs
-from data.rows.tables import Batch, source_edges
+from data.rows.labelled import make_pair_builder, truncate_lengths
+from data.rows.tables import Batch, find_source_edges
 from data.store.split import Split
 from data.vocabulary.base import Vocabulary
 
@@ -34,11 +34,11 @@ class MultipleChoice(Objective):
     choices: int = 4  # C: choices of a question
     separators: int = 1  # [SEP]s between the texts of a pair; RoBERTa has 2
 
-    def dims(self) -> dict[str, int]:
+    def axis_sizes(self) -> dict[str, int]:
         """Return {"L": the row length, "C": the number of choices}."""
         return {"L": self.length, "C": self.choices}
 
-    def spec(self) -> dict[str, Field]:
+    def describe_batch(self) -> dict[str, Field]:
         """Return the fields of a batch: a row for each choice of each question."""
         return {
             "token_ids": Field("int32", "BCL", TOKEN_ID),
@@ -48,7 +48,7 @@ class MultipleChoice(Objective):
             "label_weights": Field("float32", "B"),
         }
 
-    def check(self, vocabulary: Vocabulary) -> None:
+    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
         """Raise a ValueError unless these settings are valid with this vocabulary."""
         check_labelled(self, vocabulary)
         if self.choices < 2:
@@ -56,16 +56,16 @@ class MultipleChoice(Objective):
                 f"multiple_choice: choices={self.choices}; a question has at least 2 choices"
             )
 
-    def examples(self, split: Split, vocabulary: Vocabulary) -> tuple["ChoiceRows", BuildBatch]:
+    def make_rows(self, split: Split, vocabulary: Vocabulary) -> tuple["ChoiceRows", BuildBatch]:
         """Return the table of questions and the function that builds batches of them.
 
         The keys are not used.
         """
-        table, rows = ChoiceRows(split, self), pairs(self, split, vocabulary)
+        table, rows = ChoiceRows(split, self), make_pair_builder(self, split, vocabulary)
         assert split.labels is not None  # `ChoiceRows` refuses a split without labels
         labels_D = split.labels.astype(np.int32)
 
-        def build(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
+        def build_batch(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
             flat = rows(
                 table.start_DC2[row_B].reshape(-1, 2), table.length_DC2[row_B].reshape(-1, 2)
             )
@@ -79,15 +79,15 @@ class MultipleChoice(Objective):
                 "label_weights": np.ones(len(row_B), np.float32),
             }
 
-        return table, build
+        return table, build_batch
 
-    def measure(self, stream: RowStream, seen: Sequence[Seen], token_id: TokenId) -> list[Check]:
+    def measure_batches(self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId) -> list[Check]:
         """Return checks of the rows' texts and of the right choices."""
-        return choices(stream, seen, token_id)
+        return check_choices(stream, seen, token_id)
 
-    def render(self, stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
+    def render_row(self, stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
         """Return the right choice of question i in readable form."""
-        return question_row(stream, seen, i)
+        return render_question(stream, seen, i)
 
 
 class ChoiceRows:
@@ -117,6 +117,6 @@ class ChoiceRows:
             np.stack(np.broadcast_arrays(array[:, :1], array[:, 1:]), axis=2)
             for array in (start_DT, length_DT)
         )
-        self.length_DC2 = np.stack(fit(whole_DC2[..., 0], whole_DC2[..., 1], width), axis=2)
-        self.cut = int((whole_DC2.sum(axis=2) > width).any(axis=1).sum())
-        self.offsets = source_edges(split)
+        self.length_DC2 = np.stack(truncate_lengths(whole_DC2[..., 0], whole_DC2[..., 1], width), axis=2)
+        self.num_truncated = int((whole_DC2.sum(axis=2) > width).any(axis=1).sum())
+        self.offsets = find_source_edges(split)

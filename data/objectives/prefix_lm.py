@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from data.batch_spec import SEQ2SEQ, Field
-from data.inspection.causal import continuations
-from data.inspection.checks import Check, RowStream, Seen
-from data.inspection.rendering import part_row
+from data.inspection.causal import check_prefixes
+from data.inspection.checks import Check, InspectedBatch, RowStream
+from data.inspection.rendering import render_unpadded_row
 from data.objectives.base import BuildBatch, Objective, TokenId
-from data.objectives.setting_checks import needs
+from data.objectives.setting_checks import check_special_tokens
 from data.rows import hashing
 from data.rows.tables import Batch, TokenReader, WindowRows, require_id
 from data.store.split import Split
@@ -35,30 +35,30 @@ class PrefixLm(Objective):
     description: ClassVar[str] = "the rest of a text ({length} tokens, cut anywhere)"
     length: int = 512  # L and T: tokens of text in one example
 
-    def dims(self) -> dict[str, int]:
+    def axis_sizes(self) -> dict[str, int]:
         """Return {"L": the input length, "T": the target length}."""
         return {"L": self.length, "T": self.length}
 
-    def spec(self) -> dict[str, Field]:
+    def describe_batch(self) -> dict[str, Field]:
         """Return the fields of a batch."""
         return SEQ2SEQ
 
-    def check(self, vocabulary: Vocabulary) -> None:
+    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
         """Raise a ValueError unless these settings are valid with this vocabulary."""
         if self.length < 2:
             raise ValueError(
                 f"prefix_lm: length={self.length}; a text that is cut in two has at least 2 tokens"
             )
-        needs(self.name, vocabulary, "eos", "pad")
+        check_special_tokens(self.name, vocabulary, "eos", "pad")
 
-    def examples(self, split: Split, vocabulary: Vocabulary) -> tuple[WindowRows, BuildBatch]:
+    def make_rows(self, split: Split, vocabulary: Vocabulary) -> tuple[WindowRows, BuildBatch]:
         """Return the table of rows and the function that builds batches; the keys draw the cuts."""
         read = TokenReader(split.tokens, vocabulary.size)
         table = WindowRows(split, self.length)
         column_L = np.arange(self.length)
         eos, pad = require_id(vocabulary.eos), require_id(vocabulary.pad)
 
-        def part(start_B: np.ndarray, length_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        def build_part(start_B: np.ndarray, length_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             """Return (ids, mask) [B, L] of `length_B` tokens and </s>."""
             ids_BL = np.where(
                 column_L < length_B[:, None],
@@ -68,13 +68,13 @@ class PrefixLm(Objective):
             ids_BL[np.arange(len(start_B)), length_B] = eos
             return ids_BL.astype(np.int32), column_L <= length_B[:, None]
 
-        def build(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
-            start_B = table.starts(row_B)
-            prefix_B = 1 + hashing.below(
-                hashing.words(hashing.key(key_B, hashing.KEPT), 1)[:, 0], self.length - 1
+        def build_batch(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
+            start_B = table.locate_starts(row_B)
+            prefix_B = 1 + hashing.bits_to_ints(
+                hashing.draw_uint64(hashing.derive_keys(key_B, hashing.KEPT_LENGTHS), 1)[:, 0], self.length - 1
             )
-            input_BL, input_mask_BL = part(start_B, prefix_B)
-            label_BT, label_mask_BT = part(start_B + prefix_B, self.length - prefix_B)
+            input_BL, input_mask_BL = build_part(start_B, prefix_B)
+            label_BT, label_mask_BT = build_part(start_B + prefix_B, self.length - prefix_B)
             return {
                 "encoder_token_ids": input_BL,
                 "encoder_attention_mask": input_mask_BL,
@@ -82,12 +82,12 @@ class PrefixLm(Objective):
                 "label_weights": label_mask_BT.astype(np.float32),
             }
 
-        return table, build
+        return table, build_batch
 
-    def measure(self, stream: RowStream, seen: Sequence[Seen], token_id: TokenId) -> list[Check]:
+    def measure_batches(self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId) -> list[Check]:
         """Return checks of the texts and of where they are cut."""
-        return continuations(stream, seen, token_id)
+        return check_prefixes(stream, seen, token_id)
 
-    def render(self, stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
+    def render_row(self, stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
         """Return the two parts of row i in readable form."""
-        return part_row(stream, seen, i)
+        return render_unpadded_row(stream, seen, i)

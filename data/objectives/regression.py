@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from data.batch_spec import PAIR, Field
-from data.inspection.checks import Check, RowStream, Seen
-from data.inspection.labelled import labelled_row, labels
+from data.inspection.checks import Check, InspectedBatch, RowStream
+from data.inspection.labelled import check_labels, render_labelled_row
 from data.objectives.base import BuildBatch, Objective, TokenId
 from data.objectives.labelled_checks import check_labelled
-from data.rows.labelled import LabelledRows, labelled_rows
+from data.rows.labelled import LabelledRows, make_labelled_rows
 from data.rows.tables import Batch
 from data.store.split import Split
 from data.vocabulary.base import Vocabulary
@@ -34,38 +34,38 @@ class Regression(Objective):
     # Names of the columns in the files of examples: the text, or the two texts, and the label.
     columns: tuple[str, ...] = ("text", "label")
 
-    def dims(self) -> dict[str, int]:
+    def axis_sizes(self) -> dict[str, int]:
         """Return {"L": the row length}."""
         return {"L": self.length}
 
-    def spec(self) -> dict[str, Field]:
+    def describe_batch(self) -> dict[str, Field]:
         """Return the fields of a batch."""
         return PAIR | {
             "labels": Field("float32", "B"),  # the score
             "label_weights": Field("float32", "B"),
         }
 
-    def check(self, vocabulary: Vocabulary) -> None:
+    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
         """Raise a ValueError unless these settings are valid with this vocabulary."""
         check_labelled(self, vocabulary)
 
-    def examples(self, split: Split, vocabulary: Vocabulary) -> tuple[LabelledRows, BuildBatch]:
+    def make_rows(self, split: Split, vocabulary: Vocabulary) -> tuple[LabelledRows, BuildBatch]:
         """Return the table of rows and the function that builds batches; the keys are not used."""
-        table, rows = labelled_rows(self, split, vocabulary)
+        table, rows = make_labelled_rows(self, split, vocabulary)
 
-        def build(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
+        def build_batch(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
             return {
                 **rows(row_B),
                 "labels": table.labels[row_B].astype(np.float32),
                 "label_weights": np.ones(len(row_B), np.float32),
             }
 
-        return table, build
+        return table, build_batch
 
-    def measure(self, stream: RowStream, seen: Sequence[Seen], token_id: TokenId) -> list[Check]:
+    def measure_batches(self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId) -> list[Check]:
         """Return checks of the rows' texts and scores."""
-        return labels(stream, seen, token_id)
+        return check_labels(stream, seen, token_id)
 
-    def render(self, stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
+    def render_row(self, stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
         """Return row i in readable form: its tokens and its score."""
-        return labelled_row(stream, seen, i)
+        return render_labelled_row(stream, seen, i)

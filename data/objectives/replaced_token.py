@@ -14,12 +14,12 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from data.batch_spec import MASKED, SEGMENTS, TOKENS, Field
-from data.inspection.checks import Check, RowStream, Seen
-from data.inspection.masked import masks, replacements
-from data.inspection.rendering import masked_row
-from data.inspection.rows import texts
+from data.inspection.checks import Check, InspectedBatch, RowStream
+from data.inspection.masked import check_masks, check_replacements
+from data.inspection.rendering import render_masked_row
+from data.inspection.rows import check_texts
 from data.objectives.base import BuildBatch, Objective, TokenId
-from data.objectives.masked_rows import check_rows, masked_rows
+from data.objectives.masked_rows import check_rows, make_masked_rows
 from data.objectives.masking import Masker
 from data.rows import hashing
 from data.rows.tables import Batch, RowTable
@@ -47,11 +47,11 @@ class ReplacedToken(Objective):
         "packed"  # What a row holds, as in masked_lm.
     )
 
-    def dims(self) -> dict[str, int]:
+    def axis_sizes(self) -> dict[str, int]:
         """Return {"L": the row length, "P": the number of masked positions}."""
         return {"L": self.length, "P": self.max_predictions}
 
-    def spec(self) -> dict[str, Field]:
+    def describe_batch(self) -> dict[str, Field]:
         """Return the fields of a batch."""
         own = {
             # In [0, 1): each draws the token that the generator puts at a masked position.
@@ -61,37 +61,37 @@ class ReplacedToken(Objective):
         }
         return TOKENS | MASKED | own | (SEGMENTS if self.rows == "packed" else {})
 
-    def check(self, vocabulary: Vocabulary) -> None:
+    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
         """Raise a ValueError unless these settings are valid with this vocabulary."""
         check_rows(self, vocabulary)
 
-    def examples(self, split: Split, vocabulary: Vocabulary) -> tuple[RowTable, BuildBatch]:
+    def make_rows(self, split: Split, vocabulary: Vocabulary) -> tuple[RowTable, BuildBatch]:
         """Return the table of rows and the function that builds batches.
 
         The keys draw the masks and the uniform numbers.
         """
-        table, masked = masked_rows(
+        table, masked = make_masked_rows(
             self, split, vocabulary, Masker(self, vocabulary, shares=(1.0, 0.0))
         )
 
-        def build(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
+        def build_batch(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
             rows = masked(row_B, key_B)
-            uniforms_BP = hashing.fractions(hashing.key(key_B, hashing.FILL), self.max_predictions)
+            uniforms_BP = hashing.draw_uniforms(hashing.derive_keys(key_B, hashing.FILL), self.max_predictions)
             return rows | {
                 "uniforms": uniforms_BP,
                 "discriminator_weights": rows["attention_mask"].astype(np.float32),
             }
 
-        return table, build
+        return table, build_batch
 
-    def measure(self, stream: RowStream, seen: Sequence[Seen], token_id: TokenId) -> list[Check]:
+    def measure_batches(self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId) -> list[Check]:
         """Return checks of the masks, of the rows' text and of the uniform numbers."""
         return [
-            *masks(stream, seen, token_id, shares=(1.0, 0.0)),
-            *texts(stream, seen),
-            *replacements(seen),
+            *check_masks(stream, seen, token_id, shares=(1.0, 0.0)),
+            *check_texts(stream, seen),
+            *check_replacements(seen),
         ]
 
-    def render(self, stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
+    def render_row(self, stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
         """Return row i in readable form: its tokens and what is predicted."""
-        return masked_row(stream, seen, i)
+        return render_masked_row(stream, seen, i)

@@ -13,15 +13,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from data.batch_spec import MASKED, PAIR, TOKENS, Field
-from data.inspection.checks import Check, RowStream, Seen
-from data.inspection.masked import masks
-from data.inspection.rendering import masked_row
-from data.inspection.rows import orders
+from data.inspection.checks import Check, InspectedBatch, RowStream
+from data.inspection.masked import check_masks
+from data.inspection.rendering import render_masked_row
+from data.inspection.rows import check_sentence_order
 from data.objectives.base import BuildBatch, Objective, TokenId
 from data.objectives.masking import Masker
 from data.objectives.setting_checks import check_masked_pair
 from data.rows import hashing
-from data.rows.sentence_pairs import ChunkRows, laid_out
+from data.rows.sentence_pairs import ChunkRows, lay_out_pairs
 from data.rows.tables import Batch, TokenReader
 from data.store.split import Split
 from data.vocabulary.base import Vocabulary
@@ -49,11 +49,11 @@ class SentenceOrder(Objective):
     dupe_factor: int = 0  # 0: new pairs and masks every epoch; n: n fixed versions in turn
     short_seq_prob: float = 0.1  # share of rows that aim at a random shorter length
 
-    def dims(self) -> dict[str, int]:
+    def axis_sizes(self) -> dict[str, int]:
         """Return {"L": the row length, "P": the number of masked positions}."""
         return {"L": self.length, "P": self.max_predictions}
 
-    def spec(self) -> dict[str, Field]:
+    def describe_batch(self) -> dict[str, Field]:
         """Return the fields of a batch."""
         own = {
             "sentence_order_labels": Field("int32", "B"),  # 0: A is before B; 1: after it
@@ -61,13 +61,13 @@ class SentenceOrder(Objective):
         }
         return TOKENS | MASKED | PAIR | own
 
-    def check(self, vocabulary: Vocabulary) -> None:
+    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
         """Raise a ValueError unless these settings are valid with this vocabulary."""
         check_masked_pair(self, vocabulary, shares=("short_seq_prob",))
         if self.ngram < 1:
             raise ValueError(f"sentence_order: ngram={self.ngram}; an n-gram has 1 word or more")
 
-    def examples(self, split: Split, vocabulary: Vocabulary) -> tuple[ChunkRows, BuildBatch]:
+    def make_rows(self, split: Split, vocabulary: Vocabulary) -> tuple[ChunkRows, BuildBatch]:
         """Return the table of rows and the function that builds batches.
 
         The keys draw the pairs and the masks. A document of a single token has an empty B; its
@@ -77,12 +77,12 @@ class SentenceOrder(Objective):
         masker = Masker(self, vocabulary, self.ngram)
         table = ChunkRows(split, self.length - 3)
 
-        def build(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
-            (a_start_B, a_B), (b_start_B, b_B), *_ = table.halves(row_B, key_B, self.short_seq_prob)
-            swap_B = swapped(key_B)
+        def build_batch(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
+            (a_start_B, a_B), (b_start_B, b_B), *_ = table.draw_halves(row_B, key_B, self.short_seq_prob)
+            swap_B = draw_swaps(key_B)
             first = np.where(swap_B, b_start_B, a_start_B), np.where(swap_B, b_B, a_B)
             second = np.where(swap_B, a_start_B, b_start_B), np.where(swap_B, a_B, b_B)
-            rows = laid_out(read, vocabulary, self.length, first, second)
+            rows = lay_out_pairs(read, vocabulary, self.length, first, second)
             masked = masker(rows["token_ids"], rows["attention_mask"], key_B)
             return {
                 **rows,
@@ -91,17 +91,17 @@ class SentenceOrder(Objective):
                 "sentence_order_weights": (b_B > 0).astype(np.float32),
             }
 
-        return table, build
+        return table, build_batch
 
-    def measure(self, stream: RowStream, seen: Sequence[Seen], token_id: TokenId) -> list[Check]:
+    def measure_batches(self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId) -> list[Check]:
         """Return checks of the masks, of the rows' text and of their order."""
-        return [*masks(stream, seen, token_id), *orders(stream, seen)]
+        return [*check_masks(stream, seen, token_id), *check_sentence_order(stream, seen)]
 
-    def render(self, stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
+    def render_row(self, stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
         """Return row i in readable form: its tokens, what is predicted and the order."""
-        return masked_row(stream, seen, i, LABELS[seen.batch["sentence_order_labels"][i]])
+        return render_masked_row(stream, seen, i, LABELS[seen.batch["sentence_order_labels"][i]])
 
 
-def swapped(key_B: np.ndarray) -> np.ndarray:
+def draw_swaps(key_B: np.ndarray) -> np.ndarray:
     """Draw the rows whose second segment comes first, half of them: bool [B]."""
-    return hashing.chance(hashing.words(hashing.key(key_B, hashing.SWAP), 1)[:, 0], 0.5)
+    return hashing.bits_to_bools(hashing.draw_uint64(hashing.derive_keys(key_B, hashing.SWAP), 1)[:, 0], 0.5)

@@ -12,14 +12,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from data.batch_spec import MASKED, PAIR, TOKENS, Field
-from data.inspection.checks import Check, RowStream, Seen
-from data.inspection.masked import masks
-from data.inspection.rendering import masked_row
-from data.inspection.rows import pairs
+from data.inspection.checks import Check, InspectedBatch, RowStream
+from data.inspection.masked import check_masks
+from data.inspection.rendering import render_masked_row
+from data.inspection.rows import check_sentence_pairs
 from data.objectives.base import BuildBatch, Objective, TokenId
 from data.objectives.masking import Masker
 from data.objectives.setting_checks import check_masked_pair
-from data.rows.sentence_pairs import SentencePairRows, laid_out
+from data.rows.sentence_pairs import SentencePairRows, lay_out_pairs
 from data.rows.tables import Batch, TokenReader
 from data.store.split import Split
 from data.vocabulary.base import Vocabulary
@@ -49,11 +49,11 @@ class SentencePair(Objective):
     short_seq_prob: float = 0.1  # share of rows that aim at a random shorter length
     random_next: float = 0.5  # share of rows whose B comes from another document
 
-    def dims(self) -> dict[str, int]:
+    def axis_sizes(self) -> dict[str, int]:
         """Return {"L": the row length, "P": the number of masked positions}."""
         return {"L": self.length, "P": self.max_predictions}
 
-    def spec(self) -> dict[str, Field]:
+    def describe_batch(self) -> dict[str, Field]:
         """Return the fields of a batch."""
         own = {
             "next_sentence_labels": Field("int32", "B"),  # 0: B follows A; 1: another document
@@ -61,11 +61,11 @@ class SentencePair(Objective):
         }
         return TOKENS | MASKED | PAIR | own
 
-    def check(self, vocabulary: Vocabulary) -> None:
+    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
         """Raise a ValueError unless these settings are valid with this vocabulary."""
         check_masked_pair(self, vocabulary, shares=("short_seq_prob", "random_next"))
 
-    def examples(self, split: Split, vocabulary: Vocabulary) -> tuple[SentencePairRows, BuildBatch]:
+    def make_rows(self, split: Split, vocabulary: Vocabulary) -> tuple[SentencePairRows, BuildBatch]:
         """Return the table of rows and the function that builds batches.
 
         The keys draw the pairs and the masks.
@@ -73,11 +73,11 @@ class SentencePair(Objective):
         read, masker = TokenReader(split.tokens, vocabulary.size), Masker(self, vocabulary)
         table = SentencePairRows(split, self.length - 3)
 
-        def build(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
-            first, second, other_B = table.pairs(
+        def build_batch(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
+            first, second, other_B = table.draw_pairs(
                 row_B, key_B, self.short_seq_prob, self.random_next
             )
-            rows = laid_out(read, vocabulary, self.length, first, second)
+            rows = lay_out_pairs(read, vocabulary, self.length, first, second)
             masked = masker(rows["token_ids"], rows["attention_mask"], key_B)
             ones_B = np.ones(len(row_B), np.float32)
             return {
@@ -87,12 +87,12 @@ class SentencePair(Objective):
                 "next_sentence_weights": ones_B,
             }
 
-        return table, build
+        return table, build_batch
 
-    def measure(self, stream: RowStream, seen: Sequence[Seen], token_id: TokenId) -> list[Check]:
+    def measure_batches(self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId) -> list[Check]:
         """Return checks of the masks, of the rows' text and of the pairs."""
-        return [*masks(stream, seen, token_id), *pairs(stream, seen)]
+        return [*check_masks(stream, seen, token_id), *check_sentence_pairs(stream, seen)]
 
-    def render(self, stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
+    def render_row(self, stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
         """Return row i in readable form: its tokens, what is predicted and the pair's label."""
-        return masked_row(stream, seen, i, LABELS[seen.batch["next_sentence_labels"][i]])
+        return render_masked_row(stream, seen, i, LABELS[seen.batch["next_sentence_labels"][i]])

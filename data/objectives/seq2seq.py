@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from data.batch_spec import TOKEN_ID, Field
-from data.inspection.causal import translations
-from data.inspection.checks import Check, RowStream, Seen
-from data.inspection.rendering import part_row
+from data.inspection.causal import check_translations
+from data.inspection.checks import Check, InspectedBatch, RowStream
+from data.inspection.rendering import render_unpadded_row
 from data.objectives.base import BuildBatch, Objective, TokenId
-from data.objectives.setting_checks import needs
+from data.objectives.setting_checks import check_special_tokens
 from data.rows.tables import Batch, TokenReader, require_id
 from data.rows.translation import ParallelRows
 from data.store.split import Split
@@ -38,11 +38,11 @@ class Seq2Seq(Objective):
     length: int = 256  # L: tokens of the sources in a row, each with its </s>
     target_length: int = 256  # T: tokens of the targets in a row, each with its </s>
 
-    def dims(self) -> dict[str, int]:
+    def axis_sizes(self) -> dict[str, int]:
         """Return {"L": the input length, "T": the target length}."""
         return {"L": self.length, "T": self.target_length}
 
-    def spec(self) -> dict[str, Field]:
+    def describe_batch(self) -> dict[str, Field]:
         """Return the fields of a batch; segment ids number a row's pairs from 1."""
         return {
             "encoder_token_ids": Field("int32", "BL", TOKEN_ID),
@@ -53,30 +53,30 @@ class Seq2Seq(Objective):
             "label_weights": Field("float32", "BT"),
         }
 
-    def check(self, vocabulary: Vocabulary) -> None:
+    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
         """Raise a ValueError unless these settings are valid with this vocabulary."""
         if min(self.length, self.target_length) < 2:
             raise ValueError(
                 f"seq2seq: length={self.length}, target_length={self.target_length}; "
                 "a row holds at least a token and its </s>, so 2 tokens"
             )
-        needs(self.name, vocabulary, "eos", "pad")
+        check_special_tokens(self.name, vocabulary, "eos", "pad")
 
-    def examples(self, split: Split, vocabulary: Vocabulary) -> tuple[ParallelRows, BuildBatch]:
+    def make_rows(self, split: Split, vocabulary: Vocabulary) -> tuple[ParallelRows, BuildBatch]:
         """Return the table of rows and the function that builds batches; the keys are not used."""
         table = ParallelRows(split, self.length, self.target_length)
         read = TokenReader(split.tokens, vocabulary.size)
         eos, pad = require_id(vocabulary.eos), require_id(vocabulary.pad)
 
-        def side(which: int, row_B: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+        def build_side(which: int, row_B: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
             """Return (ids, segment ids) of one side, 0 source or 1 target: [B, N = width]."""
-            index_BN, ends_BN, segments_BN = table.side(which, row_B, width)
+            index_BN, ends_BN, segments_BN = table.locate_side(which, row_B, width)
             ids_BN = np.where(ends_BN, eos, read(index_BN))
             return np.where(segments_BN > 0, ids_BN, pad).astype(np.int32), segments_BN
 
-        def build(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
-            input_BL, input_segments_BL = side(0, row_B, self.length)
-            label_BT, label_segments_BT = side(1, row_B, self.target_length)
+        def build_batch(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
+            input_BL, input_segments_BL = build_side(0, row_B, self.length)
+            label_BT, label_segments_BT = build_side(1, row_B, self.target_length)
             return {
                 "encoder_token_ids": input_BL,
                 "encoder_attention_mask": input_segments_BL > 0,
@@ -86,12 +86,12 @@ class Seq2Seq(Objective):
                 "label_weights": (label_segments_BT > 0).astype(np.float32),
             }
 
-        return table, build
+        return table, build_batch
 
-    def measure(self, stream: RowStream, seen: Sequence[Seen], token_id: TokenId) -> list[Check]:
+    def measure_batches(self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId) -> list[Check]:
         """Return checks of the rows' pairs."""
-        return translations(stream, seen, token_id)
+        return check_translations(stream, seen, token_id)
 
-    def render(self, stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
+    def render_row(self, stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
         """Return the sources and targets of row i in readable form."""
-        return part_row(stream, seen, i)
+        return render_unpadded_row(stream, seen, i)

@@ -10,7 +10,7 @@ from data.vocabulary.base import Vocabulary
 def check_masking(
     objective: Any,
     vocabulary: Vocabulary,
-    body: int,
+    num_text_tokens: int,
     roles: tuple[str, ...] = ("cls", "sep", "mask", "pad"),
 ) -> None:
     """Raise a ValueError unless the settings can mask rows of text with this vocabulary.
@@ -32,7 +32,7 @@ def check_masking(
             f"{name}: dupe_factor={objective.dupe_factor}; "
             "allowed are 0 (a new mask every epoch) and larger numbers"
         )
-    needed = max(int(np.rint(body * objective.mask_rate)), 1)
+    needed = max(int(np.rint(num_text_tokens * objective.mask_rate)), 1)
     if objective.max_predictions < needed:
         raise ValueError(
             f"{name}: max_predictions={objective.max_predictions} is fewer than the {needed} "
@@ -45,7 +45,7 @@ def check_masking(
             f"{name}: max_predictions={objective.max_predictions} "
             f"is more than length={objective.length}"
         )
-    needs(name, vocabulary, *roles)
+    check_special_tokens(name, vocabulary, *roles)
 
 
 def check_masked_pair(objective: Any, vocabulary: Vocabulary, shares: tuple[str, ...]) -> None:
@@ -67,7 +67,7 @@ def check_masked_pair(objective: Any, vocabulary: Vocabulary, shares: tuple[str,
     check_masking(objective, vocabulary, objective.length - 3)
 
 
-def needs(name: str, vocabulary: Vocabulary, *specials: str) -> None:
+def check_special_tokens(name: str, vocabulary: Vocabulary, *specials: str) -> None:
     """Raise a ValueError that lists the special tokens that the vocabulary lacks.
 
     name: name of the objective that needs them.

@@ -16,11 +16,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from data.batch_spec import SEQ2SEQ, Field
-from data.inspection.checks import Check, RowStream, Seen
-from data.inspection.rendering import span_row
-from data.inspection.spans import spans
+from data.inspection.checks import Check, InspectedBatch, RowStream
+from data.inspection.rendering import render_span_row
+from data.inspection.spans import check_spans
 from data.objectives.base import BuildBatch, Objective, TokenId
-from data.objectives.setting_checks import needs
+from data.objectives.setting_checks import check_special_tokens
 from data.rows import hashing
 from data.rows.tables import Batch, TokenReader, WindowRows, require_id
 from data.store.split import Split
@@ -46,53 +46,53 @@ class SpanCorruption(Objective):
     # Mode token: the piece with which each encoder row begins, such as [S2S]; "": none.
     mode: str = ""
 
-    def dims(self) -> dict[str, int]:
+    def axis_sizes(self) -> dict[str, int]:
         """Return {"L": the input length, "T": the target length}."""
-        return {"L": self.inputs, "T": self.targets}
+        return {"L": self.inputs, "T": self.target_length}
 
     @property
-    def lengths(self) -> tuple[int, int, int]:
+    def row_lengths(self) -> tuple[int, int, int]:
         """The result of `find_lengths` for the row after the mode token."""
         return find_lengths(self.inputs - bool(self.mode), self.noise_density, self.mean_span)
 
     @property
     def raw_length(self) -> int:
         """Tokens of text in one example: the most that leave `inputs` tokens (512 -> 568)."""
-        return self.lengths[0]
+        return self.row_lengths[0]
 
     @property
-    def noise(self) -> int:
+    def num_noise_tokens(self) -> int:
         """Tokens of text that are removed from one example (512 -> 85)."""
-        return self.lengths[1]
+        return self.row_lengths[1]
 
     @property
-    def spans(self) -> int:
+    def num_spans(self) -> int:
         """Removed spans, and so sentinels, of one example (512 -> 28)."""
-        return self.lengths[2]
+        return self.row_lengths[2]
 
     @property
-    def targets(self) -> int:
+    def target_length(self) -> int:
         """T: tokens of the decoder's row: spans, sentinels and </s> (512 -> 114)."""
-        return self.noise + self.spans + 1
+        return self.num_noise_tokens + self.num_spans + 1
 
-    def spec(self) -> dict[str, Field]:
+    def describe_batch(self) -> dict[str, Field]:
         """Return the fields of a batch."""
         return SEQ2SEQ
 
-    def check(self, vocabulary: Vocabulary) -> None:
+    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
         """Raise a ValueError unless these settings are valid with this vocabulary."""
-        needs(self.name, vocabulary, "eos")
+        check_special_tokens(self.name, vocabulary, "eos")
         described = f"vocabulary ({vocabulary.kind}, {vocabulary.size} ids)"
-        if self.spans > self.raw_length - self.noise:
+        if self.num_spans > self.raw_length - self.num_noise_tokens:
             raise ValueError(
-                f"span_corruption: {self.spans} spans do not lie apart in "
-                f"{self.raw_length - self.noise} kept tokens; lower "
+                f"span_corruption: {self.num_spans} spans do not lie apart in "
+                f"{self.raw_length - self.num_noise_tokens} kept tokens; lower "
                 f"noise_density={self.noise_density} or raise mean_span={self.mean_span}"
             )
-        if self.spans > len(vocabulary.sentinels):
+        if self.num_spans > len(vocabulary.sentinels):
             raise ValueError(
                 f"span_corruption: inputs={self.inputs}, noise_density={self.noise_density}, "
-                f"mean_span={self.mean_span} make {self.spans} spans a row, but the {described} "
+                f"mean_span={self.mean_span} make {self.num_spans} spans a row, but the {described} "
                 f"has {len(vocabulary.sentinels)} sentinels <extra_id_...>; shorten the inputs, "
                 "lengthen the spans, or prepare the store with a vocabulary that has more of them"
             )
@@ -102,27 +102,27 @@ class SpanCorruption(Objective):
                 "store with --layout ul2, which has [NLU], [NLG] and [S2S], or name a sentinel "
                 "that no span uses, such as <extra_id_99>"
             )
-        if self.mode and self.find_mode(vocabulary) in vocabulary.sentinels[: self.spans]:
+        if self.mode and self.find_mode_id(vocabulary) in vocabulary.sentinels[: self.num_spans]:
             raise ValueError(
-                f"span_corruption: mode={self.mode} is the sentinel of one of the {self.spans} "
+                f"span_corruption: mode={self.mode} is the sentinel of one of the {self.num_spans} "
                 "spans; take a later one"
             )
 
-    def find_mode(self, vocabulary: Vocabulary) -> int:
+    def find_mode_id(self, vocabulary: Vocabulary) -> int:
         """Return the id of the mode token."""
         return vocabulary.pieces.index(self.mode)
 
-    def examples(self, split: Split, vocabulary: Vocabulary) -> tuple[WindowRows, BuildBatch]:
+    def make_rows(self, split: Split, vocabulary: Vocabulary) -> tuple[WindowRows, BuildBatch]:
         """Return the table of rows and the function that builds batches; keys draw the spans."""
         read, table = TokenReader(split.tokens, vocabulary.size), WindowRows(split, self.raw_length)
-        sentinel_K = np.array(vocabulary.sentinels[: self.spans], np.int32)
-        mode = self.find_mode(vocabulary) if self.mode else None
+        sentinel_K = np.array(vocabulary.sentinels[: self.num_spans], np.int32)
+        mode = self.find_mode_id(vocabulary) if self.mode else None
         eos = require_id(vocabulary.eos)
 
-        def build(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
-            raw_BR = read.runs(table.starts(row_B), self.raw_length)
-            kept_BK, removed_BK = self.segments(key_B)
-            input_BL, label_BT = corrupt(raw_BR, kept_BK, removed_BK, sentinel_K, eos)
+        def build_batch(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
+            raw_BR = read.read_runs(table.locate_starts(row_B), self.raw_length)
+            kept_BK, removed_BK = self.draw_segment_lengths(key_B)
+            input_BL, label_BT = replace_spans(raw_BR, kept_BK, removed_BK, sentinel_K, eos)
             if mode is not None:
                 input_BL = np.pad(input_BL, ((0, 0), (1, 0)), constant_values=mode)
             return {
@@ -132,38 +132,38 @@ class SpanCorruption(Objective):
                 "label_weights": np.ones(label_BT.shape, np.float32),
             }
 
-        return table, build
+        return table, build_batch
 
-    def segments(self, key_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def draw_segment_lengths(self, key_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Draw the number of tokens kept before each span, and of the span: [B, K], at least 1.
 
         All ways to cut the kept and the removed tokens into K segments are equally likely, as in
         Raffel et al.'s code.
         """
-        kept_BK = lengths_of(
-            hashing.key(key_B, hashing.KEPT), self.raw_length - self.noise, self.spans
+        kept_BK = draw_lengths(
+            hashing.derive_keys(key_B, hashing.KEPT_LENGTHS), self.raw_length - self.num_noise_tokens, self.num_spans
         )
-        return kept_BK, lengths_of(hashing.key(key_B, hashing.GONE), self.noise, self.spans)
+        return kept_BK, draw_lengths(hashing.derive_keys(key_B, hashing.REMOVED_LENGTHS), self.num_noise_tokens, self.num_spans)
 
-    def measure(self, stream: RowStream, seen: Sequence[Seen], token_id: TokenId) -> list[Check]:
+    def measure_batches(self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId) -> list[Check]:
         """Return checks of the spans, of the sentinels and of the rows' text."""
-        return spans(stream, seen, token_id)
+        return check_spans(stream, seen, token_id)
 
-    def render(self, stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
+    def render_row(self, stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
         """Return the input and the target of row i in readable form."""
-        return span_row(stream, seen, i)
+        return render_span_row(stream, seen, i)
 
 
-def lengths_of(key_B: np.ndarray, n: int, k: int) -> np.ndarray:
+def draw_lengths(key_B: np.ndarray, n: int, k: int) -> np.ndarray:
     """Draw the lengths of `k` segments that sum to `n`: int64 [B, k], each at least 1.
 
     All such choices are equally likely.
     """
-    cut_BK = hashing.choose(key_B, n - 1, k - 1) + 1
+    cut_BK = hashing.choose_subset(key_B, n - 1, k - 1) + 1
     return np.diff(cut_BK, axis=1, prepend=0, append=n)
 
 
-def corrupt(
+def replace_spans(
     raw_BR: np.ndarray,
     kept_BK: np.ndarray,
     removed_BK: np.ndarray,
@@ -183,14 +183,14 @@ def corrupt(
     removed_BR = np.repeat(np.tile([False, True], rows * spans), lengths_B2K.ravel()).reshape(
         raw_BR.shape
     )
-    inputs = filled(
+    inputs = insert_sentinels(
         raw_BR[~removed_BR], np.cumsum(kept_BK, axis=1) + np.arange(spans), sentinel_K, eos
     )
     heads_BK = np.cumsum(removed_BK, axis=1) - removed_BK + np.arange(spans)
-    return inputs, filled(raw_BR[removed_BR], heads_BK, sentinel_K, eos)
+    return inputs, insert_sentinels(raw_BR[removed_BR], heads_BK, sentinel_K, eos)
 
 
-def filled(
+def insert_sentinels(
     tokens: np.ndarray, position_BK: np.ndarray, sentinel_K: np.ndarray, eos: int
 ) -> np.ndarray:
     """Return int32 rows with sentinels at these positions, tokens at the others, and `eos` last."""
@@ -204,7 +204,7 @@ def filled(
     return out
 
 
-def corruption(raw: int, noise_density: float, mean_span: float) -> tuple[int, int]:
+def count_noise(raw: int, noise_density: float, mean_span: float) -> tuple[int, int]:
     """Return (tokens removed, spans) of a text of `raw` tokens.
 
     Both are rounded to the nearest number. There is at least one of each, and at least one token
@@ -232,7 +232,7 @@ def find_lengths(inputs: int, noise_density: float, mean_span: float) -> tuple[i
         )
     raw, fitting = 2, None
     while True:
-        noise, spans = corruption(raw, noise_density, mean_span)
+        noise, spans = count_noise(raw, noise_density, mean_span)
         if raw - noise + spans + 1 > inputs:
             assert fitting is not None  # the fewest inputs, three, hold two tokens and a span
             return fitting

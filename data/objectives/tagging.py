@@ -12,13 +12,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from data.batch_spec import TOKENS, Field
-from data.inspection.checks import Check, RowStream, Seen
-from data.inspection.word_tags import tagged_row, tags
+from data.inspection.checks import Check, InspectedBatch, RowStream
+from data.inspection.word_tags import check_tags, render_tagged_row
 from data.objectives.base import BuildBatch, Objective, TokenId
-from data.objectives.setting_checks import needs
-from data.objectives.weighting import check_weights, weight_of
+from data.objectives.setting_checks import check_special_tokens
+from data.objectives.weighting import check_weights, get_class_weights
 from data.rows.tables import Batch
-from data.rows.tagged import TaggedRows, tagged_rows
+from data.rows.tagged import TaggedRows, make_tagged_rows
 from data.store.split import Split
 from data.vocabulary.base import Vocabulary
 
@@ -36,11 +36,11 @@ class Tagging(Objective):
     # Weight of the words of each tag in the loss; () weighs all tags alike.
     class_weights: tuple[float, ...] = ()
 
-    def dims(self) -> dict[str, int]:
+    def axis_sizes(self) -> dict[str, int]:
         """Return {"L": the row length}."""
         return {"L": self.length}
 
-    def spec(self) -> dict[str, Field]:
+    def describe_batch(self) -> dict[str, Field]:
         """Return the fields of a batch."""
         return TOKENS | {
             "labels": Field("int32", "BL"),  # the number of a word's tag, at its first token
@@ -49,7 +49,7 @@ class Tagging(Objective):
             "row_weights": Field("float32", "B"),  # 1.0 for a row
         }
 
-    def check(self, vocabulary: Vocabulary) -> None:
+    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
         """Raise a ValueError unless these settings are valid with this vocabulary."""
         if self.length < 3:
             raise ValueError(
@@ -60,15 +60,15 @@ class Tagging(Objective):
             raise ValueError(
                 f"tagging: columns={self.columns}; expected the name of the words and of the tags"
             )
-        needs(self.name, vocabulary, "cls", "sep", "pad")
+        check_special_tokens(self.name, vocabulary, "cls", "sep", "pad")
         check_weights(self)
 
-    def examples(self, split: Split, vocabulary: Vocabulary) -> tuple[TaggedRows, BuildBatch]:
+    def make_rows(self, split: Split, vocabulary: Vocabulary) -> tuple[TaggedRows, BuildBatch]:
         """Return the table of rows and the function that builds batches; the keys are not used."""
-        table, rows = tagged_rows(self, split, vocabulary)
-        weight_C = weight_of(self, table.tag_T.max(initial=-1) + 1)
+        table, rows = make_tagged_rows(self, split, vocabulary)
+        weight_C = get_class_weights(self, table.tag_T.max(initial=-1) + 1)
 
-        def build(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
+        def build_batch(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
             batch = rows(row_B)
             weights_BL = batch["word_weights"] * weight_C[batch["labels"]]
             return {
@@ -77,12 +77,12 @@ class Tagging(Objective):
                 "row_weights": np.ones(len(row_B), np.float32),
             }
 
-        return table, build
+        return table, build_batch
 
-    def measure(self, stream: RowStream, seen: Sequence[Seen], token_id: TokenId) -> list[Check]:
+    def measure_batches(self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId) -> list[Check]:
         """Return checks of the rows' words and tags."""
-        return tags(stream, seen, token_id)
+        return check_tags(stream, seen, token_id)
 
-    def render(self, stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
+    def render_row(self, stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
         """Return row i in readable form: its tokens and its tags."""
-        return tagged_row(stream, seen, i)
+        return render_tagged_row(stream, seen, i)

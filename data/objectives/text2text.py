@@ -12,18 +12,18 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from data.batch_spec import SEQ2SEQ, Field
-from data.inspection.causal import answers
-from data.inspection.checks import Check, RowStream, Seen
-from data.inspection.rendering import part_row
+from data.inspection.causal import check_answers
+from data.inspection.checks import Check, InspectedBatch, RowStream
+from data.inspection.rendering import render_unpadded_row
 from data.objectives.base import BuildBatch, Objective, TokenId
-from data.objectives.setting_checks import needs
-from data.rows.tables import Batch, TokenReader, require_id, source_edges
+from data.objectives.setting_checks import check_special_tokens
+from data.rows.tables import Batch, TokenReader, find_source_edges, require_id
 from data.store.split import Split
 from data.vocabulary.base import Vocabulary
 
-ANSWERS = "answers.jsonl"  # file of a split with its answers, as the sources have them
+ANSWERS_FILE = "answers.jsonl"  # file of a split with its answers, as the sources have them
 # int32 [D]: tokens of each input up to the end of the answer that it contains; 0 without one.
-ENDS = "ends.bin"
+ENDS_FILE = "ends.bin"
 
 
 @dataclass(frozen=True)
@@ -65,15 +65,15 @@ class Text2Text(Objective):
     # outer objective are used.
     tasks: tuple["Text2Text", ...] = ()
 
-    def dims(self) -> dict[str, int]:
+    def axis_sizes(self) -> dict[str, int]:
         """Return {"L": the input length, "T": the target length}."""
         return {"L": self.length, "T": self.target_length}
 
-    def spec(self) -> dict[str, Field]:
+    def describe_batch(self) -> dict[str, Field]:
         """Return the fields of a batch."""
         return SEQ2SEQ
 
-    def check(self, vocabulary: Vocabulary) -> None:
+    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
         """Raise a ValueError unless these settings are valid with this vocabulary."""
         if min(self.length, self.target_length) < 2 + self.start_of_text:
             raise ValueError(
@@ -96,15 +96,15 @@ class Text2Text(Objective):
                 "and step to 0 or more"
             )
         for task in self.tasks:
-            task.check(vocabulary)
-        needs(self.name, vocabulary, "eos", "pad", *(["bos"] if self.start_of_text else []))
+            task.check_vocabulary(vocabulary)
+        check_special_tokens(self.name, vocabulary, "eos", "pad", *(["bos"] if self.start_of_text else []))
 
-    def examples(self, split: Split, vocabulary: Vocabulary) -> tuple["Text2TextRows", BuildBatch]:
+    def make_rows(self, split: Split, vocabulary: Vocabulary) -> tuple["Text2TextRows", BuildBatch]:
         """Return the table of rows and the function that builds batches; the keys are not used."""
         table, read = Text2TextRows(split, self), TokenReader(split.tokens, vocabulary.size)
         eos, pad = require_id(vocabulary.eos), require_id(vocabulary.pad)
 
-        def side(which: int, row_B: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+        def build_side(which: int, row_B: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
             """Return (ids, mask) of one side, 0 input or 1 target: [B, N = width]."""
             start_B1 = table.start_D2[row_B, which, None]
             length_B1 = table.length_D2[row_B, which, None]
@@ -116,9 +116,9 @@ class Text2Text(Objective):
             used_BN = column <= first + length_B1
             return np.where(used_BN, ids_BN, pad).astype(np.int32), used_BN
 
-        def build(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
-            input_BL, input_mask_BL = side(0, row_B, self.length)
-            label_BT, label_mask_BT = side(1, row_B, self.target_length)
+        def build_batch(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
+            input_BL, input_mask_BL = build_side(0, row_B, self.length)
+            label_BT, label_mask_BT = build_side(1, row_B, self.target_length)
             return {
                 "encoder_token_ids": input_BL,
                 "encoder_attention_mask": input_mask_BL,
@@ -126,7 +126,7 @@ class Text2Text(Objective):
                 "label_weights": label_mask_BT.astype(np.float32),
             }
 
-        return table, build
+        return table, build_batch
 
     def describe_pairs(self) -> dict[str, Any]:
         """Return how pairs of texts are written, as the manifest of their store records it."""
@@ -139,13 +139,13 @@ class Text2Text(Objective):
         newer = ("questions", "scheme", "kinds")
         return settings | {key: value for key in newer if (value := getattr(self, key))}
 
-    def measure(self, stream: RowStream, seen: Sequence[Seen], token_id: TokenId) -> list[Check]:
+    def measure_batches(self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId) -> list[Check]:
         """Return checks of the rows' texts."""
-        return answers(stream, seen, token_id)
+        return check_answers(stream, seen, token_id)
 
-    def render(self, stream: RowStream, seen: Seen, i: int) -> dict[str, Any]:
+    def render_row(self, stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
         """Return the input and the target of row i in readable form."""
-        return part_row(stream, seen, i)
+        return render_unpadded_row(stream, seen, i)
 
 
 class Text2TextRows:
@@ -157,17 +157,17 @@ class Text2TextRows:
     """
 
     def __init__(self, split: Split, objective: Text2Text) -> None:
-        if not (split.folder and (split.folder / ANSWERS).exists()):
+        if not (split.folder and (split.folder / ANSWERS_FILE).exists()):
             raise ValueError("its documents have no answers; `finetune` makes a store of pairs")
         starts = np.asarray(split.sentence_starts)
         self.count = (len(starts) - 1) // 2
         self.start_D2, length_D2 = starts[:-1].reshape(-1, 2), np.diff(starts).reshape(-1, 2)
         room = np.array([objective.length, objective.target_length]) - 1 - objective.start_of_text
         self.length_D2 = np.minimum(length_D2, room)
-        self.cut = int((length_D2 > room).any(axis=1).sum())
-        self.too_long = f"examples that are longer than a row of {objective.length}"
-        if (split.folder / ENDS).exists() and (
-            lost := int((np.fromfile(split.folder / ENDS, "<i4") > room[0]).sum())
+        self.num_truncated = int((length_D2 > room).any(axis=1).sum())
+        self.truncation_report = f"examples that are longer than a row of {objective.length}"
+        if (split.folder / ENDS_FILE).exists() and (
+            lost := int((np.fromfile(split.folder / ENDS_FILE, "<i4") > room[0]).sum())
         ):
-            self.too_long += f"; {lost:,} of them lose the answer"
-        self.offsets = source_edges(split)
+            self.truncation_report += f"; {lost:,} of them lose the answer"
+        self.offsets = find_source_edges(split)

@@ -13,13 +13,13 @@ def check_weights(objective: Any) -> None:
         )
 
 
-def weight_of(objective: Any, count: int) -> np.ndarray:
+def get_class_weights(objective: Any, num_classes: int) -> np.ndarray:
     """Return the weight of each class of a store: float32 [count or more].
 
     Raises:
       ValueError: there are more classes than weights.
     """
-    weights = objective.class_weights or (1.0,) * int(count)
-    if len(weights) < count:
+    weights = objective.class_weights or (1.0,) * int(num_classes)
+    if len(weights) < num_classes:
         raise ValueError(f"class_weights={weights}: {len(weights)} weights for more classes")
     return np.array(weights, np.float32)

@@ -33,19 +33,19 @@ from etils import epath
 from rich.console import Console
 
 from data.corpus.paths import as_path, is_remote
-from data.corpus.sources import Piece
+from data.corpus.sources import InputChunk
 from data.prepare.job_files import JobFiles
-from data.prepare.jobs import Job, JobReport, Jobs, encode_parts, sample_job, text_hash
-from data.store.writer import FILES, OFFSETS, token_dtype
+from data.prepare.jobs import Job, JobReport, Jobs, encode_batches, hash_text, sample_job
+from data.store.writer import OFFSET_DTYPE, SPLIT_FILES, choose_token_dtype
 from data.vocabulary.load import load_vocabulary
 
-SPLIT = "jobs"  # the split of the TensorFlow dataset
-MOST = 1 << 32  # maximal number of examples of a job
+JOBS_SPLIT = "jobs"  # the split of the TensorFlow dataset
+MAX_JOB_EXAMPLES = 1 << 32  # maximal number of examples of a job
 # {bytes of an id: its dtype in an example}; TensorFlow does not decode uint32.
-STORED = {2: np.uint16, 4: np.int32}
+EXAMPLE_DTYPES = {2: np.uint16, 4: np.int32}
 
 
-class Fleet(contextlib.AbstractContextManager):
+class BeamPool(contextlib.AbstractContextManager):
     """Runs jobs on the workers of a Beam runner.
 
     Attributes:
@@ -64,13 +64,13 @@ class Fleet(contextlib.AbstractContextManager):
         except Exception as error:  # storage libraries have no common exception
             raise OSError(f"{parent}: no folder can be made there ({error})") from error
 
-    def sample(
+    def sample_jobs(
         self, jobs: Jobs, total: int, thresholds: Sequence[int]
     ) -> Iterator[tuple[Job, tuple[list[tuple[int, str]], JobReport]]]:
         """Yield (job, result of `sample_job`) in order, as the local pool does."""
-        return self._run(_Sampling(tuple(thresholds)), jobs, total, "reading")
+        return self._run_task(_SampleTask(tuple(thresholds)), jobs, total, "reading")
 
-    def encode(
+    def encode_jobs(
         self,
         jobs: Jobs,
         total: int,
@@ -79,11 +79,11 @@ class Fleet(contextlib.AbstractContextManager):
         parts: pathlib.Path,
     ) -> Iterator[tuple[Job, JobReport]]:
         """Yield (job, its report) in order, after its files are written, as the local pool does."""
-        dtype = token_dtype(load_vocabulary(vocabulary).size)
-        return self._run(_Encoding(vocabulary, threshold, dtype, parts), jobs, total, "encoding")
+        dtype = choose_token_dtype(load_vocabulary(vocabulary).size)
+        return self._run_task(_EncodeTask(vocabulary, threshold, dtype, parts), jobs, total, "encoding")
 
-    def _run(
-        self, task: "_Sampling | _Encoding", jobs: Jobs, total: int, title: str
+    def _run_task(
+        self, task: "_SampleTask | _EncodeTask", jobs: Jobs, total: int, title: str
     ) -> Iterator[tuple[Job, Any]]:
         """Run a pipeline and yield (job, result of the task) in order."""
         folder = self._own / f"{title}-{uuid.uuid4().hex[:12]}"
@@ -94,10 +94,10 @@ class Fleet(contextlib.AbstractContextManager):
                 f"{title} {total:,} bytes on {self.runner.name} (jobs: {count:,})", highlight=False
             )
         builder = Shards(folder, task)
-        self._store(builder)
-        examples = builder.examples()
+        self._run_pipeline(builder)
+        examples = builder.iterate_examples()
         for job in _read_jobs(folder / "jobs"):
-            yield job, task.result(job, self._of_job(job, examples))
+            yield job, task.collect_result(job, self._take_job_examples(job, examples))
         if next(examples, None) is not None:
             raise ChildProcessError(
                 f"{self.runner.name}: the shards have more examples than the jobs"
@@ -117,7 +117,7 @@ class Fleet(contextlib.AbstractContextManager):
                 count += 1
         return count
 
-    def _store(self, builder: "Shards") -> None:
+    def _run_pipeline(self, builder: "Shards") -> None:
         """Run the pipeline to its end, or cancel it if this process is interrupted."""
         config = tfds.download.DownloadConfig(
             beam_runner=self.runner.make(),
@@ -133,12 +133,12 @@ class Fleet(contextlib.AbstractContextManager):
         finally:
             builder.cancel()
 
-    def _of_job(self, job: Job, examples: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    def _take_job_examples(self, job: Job, examples: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         """Yield the next examples up to the one with the job's report.
 
         Raises ChildProcessError if one is missing.
         """
-        for key in itertools.count(job.index * MOST):
+        for key in itertools.count(job.index * MAX_JOB_EXAMPLES):
             example = next(examples, {"key": None})
             if example["key"] != key:
                 raise ChildProcessError(
@@ -159,12 +159,12 @@ class Shards(tfds.core.BeamBasedBuilder, skip_registration=True):  # pyright: ig
 
     VERSION = tfds.core.Version("1.0.0")
 
-    def __init__(self, folder: epath.Path, task: "_Sampling | _Encoding") -> None:
+    def __init__(self, folder: epath.Path, task: "_SampleTask | _EncodeTask") -> None:
         self._jobs, self._task, self._pipeline = str(folder / "jobs"), task, None
         super().__init__(data_dir=folder)
 
     def _info(self) -> tfds.core.DatasetInfo:
-        features = {"key": np.int64, "report": tfds.features.Text(), **self._task.features()}
+        features = {"key": np.int64, "report": tfds.features.Text(), **self._task.make_features()}
         return tfds.core.DatasetInfo(
             builder=self,
             features=tfds.features.FeaturesDict(features),
@@ -175,7 +175,7 @@ class Shards(tfds.core.BeamBasedBuilder, skip_registration=True):  # pyright: ig
         self, manager: tfds.download.DownloadManager, pipeline: beam.Pipeline
     ) -> dict[str, beam.PTransform]:
         self._pipeline = pipeline
-        return {SPLIT: self._generate_examples()}
+        return {JOBS_SPLIT: self._generate_examples()}
 
     def _generate_examples(self) -> beam.PTransform:
         return (
@@ -191,40 +191,40 @@ class Shards(tfds.core.BeamBasedBuilder, skip_registration=True):  # pyright: ig
         if result is not None and not PipelineState.is_terminal(result.state):
             result.cancel()
 
-    def examples(self) -> Iterator[dict[str, Any]]:
+    def iterate_examples(self) -> Iterator[dict[str, Any]]:
         """Return all examples in the order of their keys."""
         in_order = tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False)
         return self.as_dataset(
-            split=SPLIT, shuffle_files=False, read_config=in_order
+            split=JOBS_SPLIT, shuffle_files=False, read_config=in_order
         ).as_numpy_iterator()
 
 
 @dataclasses.dataclass(frozen=True)
-class _Sampling:
+class _SampleTask:
     """Runs `sample_job` and stores its texts as one example; the hashes are recomputed here."""
 
     thresholds: tuple[int, ...]
 
-    def features(self) -> dict[str, Any]:
+    def make_features(self) -> dict[str, Any]:
         """Return the features of an example."""
         return {"texts": tfds.features.Sequence(tfds.features.Text())}
 
-    def examples(self, job: Job) -> Iterator[dict[str, Any]]:
+    def make_examples(self, job: Job) -> Iterator[dict[str, Any]]:
         """Run a job on a worker and yield its example."""
         sample, report = sample_job(job, self.thresholds)
         yield {"texts": [text for _, text in sample], "report": report.to_json()}
 
-    def result(
+    def collect_result(
         self, job: Job, examples: Iterator[dict[str, Any]]
     ) -> tuple[list[tuple[int, str]], JobReport]:
         """Return the result of `sample_job` from the job's example."""
         (example,) = examples
-        sample = [(text_hash(raw), raw.decode()) for raw in example["texts"]]
+        sample = [(hash_text(raw), raw.decode()) for raw in example["texts"]]
         return sample, JobReport.from_json(example["report"])
 
 
 @dataclasses.dataclass(frozen=True)
-class _Encoding:
+class _EncodeTask:
     """Runs `encode_job` and stores its arrays as examples.
 
     An example has the documents of one batch and split; the last one has the report.
@@ -241,41 +241,41 @@ class _Encoding:
     dtype: np.dtype
     parts: pathlib.Path
 
-    def _dtypes(self) -> dict[str, Any]:
+    def _list_dtypes(self) -> dict[str, Any]:
         """Return the dtype of each array of an example."""
-        return {"tokens": STORED[self.dtype.itemsize], "documents": OFFSETS, "sentences": OFFSETS}
+        return {"tokens": EXAMPLE_DTYPES[self.dtype.itemsize], "documents": OFFSET_DTYPE, "sentences": OFFSET_DTYPE}
 
-    def features(self) -> dict[str, Any]:
+    def make_features(self) -> dict[str, Any]:
         """Return the features of an example."""
         arrays = {
             file: tfds.features.Tensor(
                 shape=(None,), dtype=dtype, encoding=tfds.features.Encoding.BYTES
             )
-            for file, dtype in self._dtypes().items()
+            for file, dtype in self._list_dtypes().items()
         }
         return {"split": tfds.features.Text(), **arrays}
 
-    def examples(self, job: Job) -> Iterator[dict[str, Any]]:
+    def make_examples(self, job: Job) -> Iterator[dict[str, Any]]:
         """Run a job on a worker and yield its examples."""
         report = JobReport()
-        for split, *arrays in encode_parts(job, self.vocabulary, self.threshold, report):
-            yield self._example(split, arrays, "")
-        yield self._example("", [()] * len(FILES), report.to_json())
+        for split, *arrays in encode_batches(job, self.vocabulary, self.threshold, report):
+            yield self._make_example(split, arrays, "")
+        yield self._make_example("", [()] * len(SPLIT_FILES), report.to_json())
 
-    def _example(self, split: str, arrays: Sequence[Any], report: str) -> dict[str, Any]:
+    def _make_example(self, split: str, arrays: Sequence[Any], report: str) -> dict[str, Any]:
         stored = {
             file: np.asarray(array, dtype)
-            for (file, dtype), array in zip(self._dtypes().items(), arrays)
+            for (file, dtype), array in zip(self._list_dtypes().items(), arrays)
         }
         return {"split": split, "report": report, **stored}
 
-    def result(self, job: Job, examples: Iterator[dict[str, Any]]) -> JobReport:
+    def collect_result(self, job: Job, examples: Iterator[dict[str, Any]]) -> JobReport:
         """Write the job's files from its examples and return the report."""
         with JobFiles(self.parts, job.index, self.dtype) as files:
             for example in examples:
                 if example["report"]:
                     return JobReport.from_json(example["report"])
-                arrays = (example[file] for file in FILES)
+                arrays = (example[file] for file in SPLIT_FILES)
                 files.write_documents(example["split"].decode(), *arrays)
         raise AssertionError("the last example of a job has its report")
 
@@ -285,10 +285,10 @@ def _read_jobs(path: str | epath.Path) -> Iterator[Job]:
     with epath.Path(path).open() as file:
         for index, line in enumerate(file):
             source, chunks = json.loads(line)
-            yield Job(index, source, tuple(Piece(*chunk) for chunk in chunks))
+            yield Job(index, source, tuple(InputChunk(*chunk) for chunk in chunks))
 
 
-def _keyed_examples(task: _Sampling | _Encoding, job: Job) -> Iterator[tuple[int, dict[str, Any]]]:
+def _keyed_examples(task: _SampleTask | _EncodeTask, job: Job) -> Iterator[tuple[int, dict[str, Any]]]:
     """Run a job on a worker and yield (key, example)."""
-    for key, example in enumerate(task.examples(job), job.index * MOST):
+    for key, example in enumerate(task.make_examples(job), job.index * MAX_JOB_EXAMPLES):
         yield key, {"key": key, **example}

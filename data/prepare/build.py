@@ -25,23 +25,23 @@ from typing import Any
 from rich.console import Console
 
 from data.corpus import builtin, sources
-from data.corpus.readers import line_number
-from data.prepare.jobs import HASHES, JobReport
-from data.prepare.local_pool import Crew, cores
-from data.prepare.request import Request
+from data.corpus.readers import find_line_number
+from data.prepare.jobs import NUM_HASHES, JobReport
+from data.prepare.local_pool import LocalPool, count_cores
+from data.prepare.request import PrepareRequest
 from data.prepare.store_builder import StoreBuilder
 from data.store import atomic, generations
 from data.store.reader import Store
-from data.store.writer import MANIFEST, SPLITS, StoreWriter
+from data.store.writer import MANIFEST_FILE, SPLITS, StoreWriter
 from data.vocabulary.load import Vocabulary, read_vocabulary
 
-JOB = 4 << 20  # bytes of text in a job
-SMALL = 2 << 20  # bytes of text below which starting processes takes longer than the jobs
-OTHER_FILES = "files of other kinds in the folders"
+JOB_BYTES = 4 << 20  # bytes of text in a job
+MIN_PARALLEL_BYTES = 2 << 20  # bytes of text below which starting processes takes longer than the jobs
+IGNORED_FILES = "files of other kinds in the folders"
 
 
 @dataclasses.dataclass(frozen=True)
-class Prepared:
+class PreparedStore:
     """The result of `prepare`.
 
     Attributes:
@@ -55,17 +55,17 @@ class Prepared:
     seconds: float = 0.0
 
 
-def prepare(
-    request: Request,
+def prepare_store(
+    request: PrepareRequest,
     output: str | pathlib.Path,
     *,
     workers: int | None = None,
     overwrite: bool = False,
-    job: int = JOB,
-    say: Callable[[str], None] = lambda line: None,
+    job_bytes: int = JOB_BYTES,
+    report_progress: Callable[[str], None] = lambda line: None,
     console: Console | None = None,
-    fleet: Callable[[pathlib.Path, Console | None], Any] | None = None,
-) -> Prepared:
+    beam_runner: Callable[[pathlib.Path, Console | None], Any] | None = None,
+) -> PreparedStore:
     """Prepare a token store, unless the same one exists.
 
     Processes are spawned, so a script that calls this needs `if __name__ == "__main__"`.
@@ -85,32 +85,32 @@ def prepare(
       FileExistsError: if there is something else at `output`.
     """
     request.check()
-    output = generations.find_place(pathlib.Path(output).absolute())
-    resolved = [sources.resolve(name, request.document, request.field) for name in request.sources]
+    output = generations.resolve_output(pathlib.Path(output).absolute())
+    resolved = [sources.resolve_source(name, request.document, request.field) for name in request.sources]
     released = None if request.vocabulary is None else read_vocabulary(request.vocabulary)
     origin = _describe_origin(request, resolved, released)
-    if (existing := _existing(output, origin, overwrite)) is not None:
-        return Prepared(existing, existed=True)
+    if (existing := _open_existing(output, origin, overwrite)) is not None:
+        return PreparedStore(existing, existed=True)
     total = sum(source.size for source in resolved)
     workers = _choose_workers(workers, total)
     output.parent.mkdir(parents=True, exist_ok=True)
-    make_pool = fleet or functools.partial(Crew, workers)
+    make_pool = beam_runner or functools.partial(LocalPool, workers)
     with (
         atomic.open_scratch_folder(output) as folder,
         make_pool(folder, console) as pool,
         contextlib.ExitStack() as stack,
     ):
-        builder = StoreBuilder(request, resolved, folder, pool, stack, job, total, say)
+        builder = StoreBuilder(request, resolved, folder, pool, stack, job_bytes, total, report_progress)
         seconds = _write_store(builder, released, origin)
-        generations.publish(folder / "store", output, folder)
-    return Prepared(Store.open(output), existed=False, seconds=seconds)
+        generations.publish_generation(folder / "store", output, folder)
+    return PreparedStore(Store.open(output), existed=False, seconds=seconds)
 
 
 def _describe_origin(
-    request: Request, resolved: list[sources.Found], released: Vocabulary | None
+    request: PrepareRequest, resolved: list[sources.ResolvedSource], released: Vocabulary | None
 ) -> dict[str, Any]:
     """Return the options and inputs of a store as its manifest records them."""
-    inputs = [source.identity() for source in resolved]
+    inputs = [source.identify_source() for source in resolved]
     if released:
         inputs.append({"name": "--vocabulary", "fingerprint": released.fingerprint})
     return json.loads(json.dumps({"request": dataclasses.asdict(request), "inputs": inputs}))
@@ -121,22 +121,22 @@ def _write_store(
 ) -> float:
     """Write the store to the scratch folder and return the seconds that encoding took."""
     resolved, pool = builder.resolved, builder.pool
-    noted = collections.Counter({OTHER_FILES: sum(len(source.ignored) for source in resolved)})
+    noted = collections.Counter({IGNORED_FILES: sum(len(source.ignored) for source in resolved)})
     if any(source.name == "builtin" for source in resolved):
         builder.report_step("collecting the built-in corpus from this Python's standard library")
         noted.update(builtin.write_builtin(pool.scratch / "builtin.jsonl"))
-        builder.total_bytes += sources.length(pool.scratch / "builtin.jsonl")
+        builder.total_bytes += sources.get_file_size(pool.scratch / "builtin.jsonl")
     vocabulary, sampled_bytes = builder.make_vocabulary(released)
     start = time.monotonic()
     writer, report, threshold = builder.encode_documents(vocabulary)
     seconds = time.monotonic() - start
     writer.finish(
-        builder.request.shares(_sizes(builder.request, writer)),
+        builder.request.compute_rates(_count_training_tokens(builder.request, writer)),
         **origin,
         sampled_bytes=sampled_bytes,
-        held_out={"below": threshold, "of": HASHES},
+        held_out={"below": threshold, "of": NUM_HASHES},
         totals=dict(report.totals),
-        noted=_described(report, noted),
+        noted=_format_notes(report, noted),
     )
     return seconds
 
@@ -144,13 +144,13 @@ def _write_store(
 def _choose_workers(workers: int | None, total: int) -> int:
     """Return the number of processes for `total` bytes; 0 stands for this process alone."""
     if workers is None:
-        return cores() if total > SMALL else 0
+        return count_cores() if total > MIN_PARALLEL_BYTES else 0
     if workers < 1:
         raise ValueError(f"--workers {workers}: at least one")
     return workers
 
 
-def _existing(output: pathlib.Path, origin: dict[str, Any], overwrite: bool) -> Store | None:
+def _open_existing(output: pathlib.Path, origin: dict[str, Any], overwrite: bool) -> Store | None:
     """Return the store at `output`, or None if there is none or it will be overwritten.
 
     Args:
@@ -163,7 +163,7 @@ def _existing(output: pathlib.Path, origin: dict[str, Any], overwrite: bool) -> 
     """
     if not output.exists() or (output.is_dir() and not any(output.iterdir())):
         return None
-    if not (output / MANIFEST).exists():
+    if not (output / MANIFEST_FILE).exists():
         raise FileExistsError(
             f"{output} exists and is not a token store; it will not be overwritten"
         )
@@ -172,7 +172,7 @@ def _existing(output: pathlib.Path, origin: dict[str, Any], overwrite: bool) -> 
     store = Store.open(output)
     differ = [
         f"{key}: {recorded.get(key)!r} in the store, {requested.get(key)!r} requested"
-        for recorded, requested in _pairs(store.manifest, origin)
+        for recorded, requested in _pair_descriptions(store.manifest, origin)
         for key in requested
         if recorded.get(key) != requested[key]
     ]
@@ -184,7 +184,7 @@ def _existing(output: pathlib.Path, origin: dict[str, Any], overwrite: bool) -> 
     return store
 
 
-def _pairs(
+def _pair_descriptions(
     manifest: dict[str, Any], origin: dict[str, Any]
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Yield (recorded, requested) descriptions: the request's and those of each input."""
@@ -193,7 +193,7 @@ def _pairs(
     yield from ((recorded.get(entry["name"], {}), entry) for entry in origin["inputs"])
 
 
-def _sizes(request: Request, writer: StoreWriter) -> list[int]:
+def _count_training_tokens(request: PrepareRequest, writer: StoreWriter) -> list[int]:
     """Return the number of training tokens of each source.
 
     Raises ValueError if a source with a rate has none.
@@ -208,9 +208,9 @@ def _sizes(request: Request, writer: StoreWriter) -> list[int]:
     return sizes
 
 
-def _described(report: JobReport, noted: collections.Counter) -> dict[str, dict[str, Any]]:
+def _format_notes(report: JobReport, noted: collections.Counter) -> dict[str, dict[str, Any]]:
     """Return {reason: count and first place} of what was skipped or repaired."""
-    places = {reason: _place(*first) for reason, first in report.first.items()}
+    places = {reason: _locate_first(*first) for reason, first in report.first.items()}
     counts = {reason: count for reason, count in (noted + report.noted).items() if count}
     return {
         reason: {"count": count} | places.get(reason, {})
@@ -218,9 +218,9 @@ def _described(report: JobReport, noted: collections.Counter) -> dict[str, dict[
     }
 
 
-def _place(path: str, start: int, line: int) -> dict[str, str]:
+def _locate_first(path: str, start: int, line: int) -> dict[str, str]:
     """Return the place of a document, or {} if its file was temporary."""
     if pathlib.PurePath(path).parts[-2:] == ("scratch", "builtin.jsonl"):
         return {}
-    number = line if pathlib.Path(path).is_dir() else line_number(path, start, line)
+    number = line if pathlib.Path(path).is_dir() else find_line_number(path, start, line)
     return {"first": f"{path}, {number}"}

@@ -5,7 +5,7 @@ from typing import IO, Self
 
 import numpy as np
 
-from data.store.writer import FILES, OFFSETS
+from data.store.writer import OFFSET_DTYPE, SPLIT_FILES
 
 
 def get_job_path(folder: pathlib.Path, job: int, split: str, file: str) -> pathlib.Path:
@@ -25,7 +25,7 @@ class JobFiles:
     ) -> None:
         """Append whole documents: their ids, tokens of each document, tokens of each sentence."""
         for file, array in zip(
-            FILES, (ids.astype(self._dtype), documents.astype(OFFSETS), sentences.astype(OFFSETS))
+            SPLIT_FILES, (ids.astype(self._dtype), documents.astype(OFFSET_DTYPE), sentences.astype(OFFSET_DTYPE))
         ):
             if (split, file) not in self._open:
                 path = get_job_path(self._folder, self._job, split, file)

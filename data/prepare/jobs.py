@@ -17,25 +17,31 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from data.corpus import sources
-from data.corpus.sentences import JOINT, WHITE, cut, pair_spans, sentence_spans
+from data.corpus.sentences import (
+    DOCUMENT_SEPARATOR,
+    WHITESPACE,
+    cut_span,
+    find_pair_spans,
+    find_sentence_spans,
+)
 from data.prepare.job_files import JobFiles
-from data.store.writer import SPLITS, token_dtype
+from data.store.writer import SPLITS, choose_token_dtype
 from data.vocabulary.load import Vocabulary, load_vocabulary
-from data.vocabulary.sentencepiece import BREAK
+from data.vocabulary.sentencepiece import SENTENCE_BREAK
 
-Jobs = Iterable[tuple[int, tuple[sources.Piece, ...]]]  # (number of the source, chunks) of each job
+Jobs = Iterable[tuple[int, tuple[sources.InputChunk, ...]]]  # (number of the source, chunks) of each job
 
-BATCH = 1 << 20  # bytes of text that are split and encoded at once
-SAMPLED = 2048  # bytes of a unit of text that is sampled to train a vocabulary
-HASHES = 1 << 64  # number of different hashes of a text
+BATCH_BYTES = 1 << 20  # bytes of text that are split and encoded at once
+SAMPLE_BYTES = 2048  # bytes of a unit of text that is sampled to train a vocabulary
+NUM_HASHES = 1 << 64  # number of different hashes of a text
 
-EMPTY = "empty documents"
-NO_TOKEN = "documents of which the vocabulary makes no token"
-ONE_SIDED = "pairs of which the vocabulary makes no token on one side"
-NUL = "documents with NUL bytes (replaced by blanks)"
-RESERVED = "documents with U+FDD0, which no text may hold (replaced by U+FFFD)"
-CUT = "sentences cut because they were longer than 8192 bytes"
-SILENT = "sentences of which the vocabulary makes no token"
+EMPTY_DOCUMENTS = "empty documents"
+TOKENLESS_DOCUMENTS = "documents of which the vocabulary makes no token"
+TOKENLESS_PAIRS = "pairs of which the vocabulary makes no token on one side"
+NUL_BYTES = "documents with NUL bytes (replaced by blanks)"
+RESERVED_CHARACTER = "documents with U+FDD0, which no text may hold (replaced by U+FFFD)"
+CUT_SENTENCES = "sentences cut because they were longer than 8192 bytes"
+TOKENLESS_SENTENCES = "sentences of which the vocabulary makes no token"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,14 +58,14 @@ class Job:
 
     index: int
     source: int
-    pieces: tuple[sources.Piece, ...]
+    chunks: tuple[sources.InputChunk, ...]
     progress: pathlib.Path | None = None
     slot: int = 0
 
     @property
     def size(self) -> int:
         """Number of bytes of all chunks."""
-        return sum(piece.size for piece in self.pieces)
+        return sum(piece.size for piece in self.chunks)
 
 
 @dataclasses.dataclass
@@ -78,15 +84,15 @@ class JobReport:
     totals: collections.Counter = dataclasses.field(default_factory=collections.Counter)
     noted: collections.Counter = dataclasses.field(default_factory=collections.Counter)
     first: dict[str, tuple[str, int, int]] = dataclasses.field(default_factory=dict)
-    least: int = HASHES
+    least: int = NUM_HASHES
     most: int = -1
 
-    def note(self, reason: str, piece: sources.Piece, line: int) -> None:
+    def add_note(self, reason: str, piece: sources.InputChunk, line: int) -> None:
         """Count a document that was skipped or repaired."""
         self.noted[reason] += 1
         self.first.setdefault(reason, (piece.path, piece.start or 0, line))
 
-    def add(self, other: "JobReport") -> None:
+    def merge_report(self, other: "JobReport") -> None:
         """Add the counts of a later job."""
         self.totals += other.totals
         self.noted += other.noted
@@ -117,10 +123,10 @@ def sample_job(job: Job, thresholds: Sequence[int]) -> tuple[list[tuple[int, str
       [(hash, text)] of the sampled units, and the job's report.
     """
     report, sample, threshold = JobReport(), [], thresholds[job.source]
-    for raw, _, _ in _documents(job, report):
-        for start, end in cut(raw, 0, len(raw), SAMPLED):
+    for raw, _, _ in _read_documents(job, report):
+        for start, end in cut_span(raw, 0, len(raw), SAMPLE_BYTES):
             unit = raw[start:end]
-            if (value := text_hash(unit)) < threshold:
+            if (value := hash_text(unit)) < threshold:
                 sample.append((value, unit.decode()))
     return sample, report
 
@@ -137,13 +143,13 @@ def encode_job(
       folder: where the files are written.
     """
     report = JobReport()
-    with JobFiles(folder, job.index, token_dtype(_vocabulary(vocabulary).size)) as files:
-        for batch in encode_parts(job, vocabulary, threshold, report):
+    with JobFiles(folder, job.index, choose_token_dtype(_load_vocabulary_once(vocabulary).size)) as files:
+        for batch in encode_batches(job, vocabulary, threshold, report):
             files.write_documents(*batch)
     return report
 
 
-def encode_parts(
+def encode_batches(
     job: Job, vocabulary: pathlib.Path, threshold: int, report: JobReport
 ) -> Iterator[tuple[str, np.ndarray, np.ndarray, np.ndarray]]:
     """Encode the documents of a job in batches, and fill `report`.
@@ -151,24 +157,24 @@ def encode_parts(
     Yields:
       (split, ids, tokens of each document, tokens of each sentence) of some documents.
     """
-    loaded, batch, size = _vocabulary(vocabulary), [], 0
-    has_pairs = job.pieces[0].pairs
-    for document in _documents(job, report):
+    loaded, batch, size = _load_vocabulary_once(vocabulary), [], 0
+    has_pairs = job.chunks[0].has_pairs
+    for document in _read_documents(job, report):
         batch.append(document)
         size += len(document[0])
-        if size >= BATCH:
-            yield from _encode(batch, loaded, threshold, report, has_pairs)
+        if size >= BATCH_BYTES:
+            yield from _encode_batch(batch, loaded, threshold, report, has_pairs)
             batch, size = [], 0
     if batch:
-        yield from _encode(batch, loaded, threshold, report, has_pairs)
+        yield from _encode_batch(batch, loaded, threshold, report, has_pairs)
 
 
-def text_hash(raw: bytes) -> int:
+def hash_text(raw: bytes) -> int:
     """Return a hash of 64 bits, the same on any machine."""
     return int.from_bytes(hashlib.blake2b(raw, digest_size=8).digest(), "little")
 
 
-def _documents(job: Job, report: JobReport) -> Iterator[tuple[bytes, sources.Piece, int]]:
+def _read_documents(job: Job, report: JobReport) -> Iterator[tuple[bytes, sources.InputChunk, int]]:
     """Yield (clean text, chunk, line) of the documents of a job that are not empty.
 
     Progress is recorded, and empty and repaired documents are counted in `report`.
@@ -176,35 +182,35 @@ def _documents(job: Job, report: JobReport) -> Iterator[tuple[bytes, sources.Pie
     progress, done = np.zeros(1, np.int64), 0
     if job.progress is not None:
         progress = np.asarray(np.memmap(job.progress, np.int64, mode="r+"))
-    for piece in job.pieces:
-        for raw, line, bytes_read, repair in sources.read(piece):
+    for piece in job.chunks:
+        for raw, line, bytes_read, repair in sources.read_chunk(piece):
             if repair:
-                report.note(repair, piece, line)
-            raw = _clean(raw, piece, line, report)
+                report.add_note(repair, piece, line)
+            raw = _clean_text(raw, piece, line, report)
             report.totals["documents"] += 1
             report.totals["bytes"] += len(raw)
             progress[job.slot] = done + min(max(bytes_read - (piece.start or 0), 0), piece.size)
             if raw:
                 yield raw, piece, line
             else:
-                report.note(EMPTY, piece, line)
+                report.add_note(EMPTY_DOCUMENTS, piece, line)
         done += piece.size
 
 
-def _clean(raw: bytes, piece: sources.Piece, line: int, report: JobReport) -> bytes:
+def _clean_text(raw: bytes, piece: sources.InputChunk, line: int, report: JobReport) -> bytes:
     """Return a text without NUL, the sentence break and surrounding white space."""
     if b"\0" in raw:
-        report.note(NUL, piece, line)
+        report.add_note(NUL_BYTES, piece, line)
         raw = raw.replace(b"\0", b" ")
-    reserved = BREAK.encode()
+    reserved = SENTENCE_BREAK.encode()
     if reserved[:1] in raw and reserved in raw:  # the search for one byte is much faster
-        report.note(RESERVED, piece, line)
+        report.add_note(RESERVED_CHARACTER, piece, line)
         raw = raw.replace(reserved, "\ufffd".encode())
-    return raw.strip(WHITE)
+    return raw.strip(WHITESPACE)
 
 
-def _encode(
-    batch: list[tuple[bytes, sources.Piece, int]],
+def _encode_batch(
+    batch: list[tuple[bytes, sources.InputChunk, int]],
     vocabulary: Vocabulary,
     threshold: int,
     report: JobReport,
@@ -216,8 +222,8 @@ def _encode(
     """
     raws = [raw for raw, _, _ in batch]
     sizes = np.fromiter(map(len, raws), np.int64, len(raws))
-    text, begins = JOINT.join(raws), np.cumsum(sizes + len(JOINT)) - sizes - len(JOINT)
-    starts, ends, cut_starts = (pair_spans if pairs else sentence_spans)(text, begins)
+    text, begins = DOCUMENT_SEPARATOR.join(raws), np.cumsum(sizes + len(DOCUMENT_SEPARATOR)) - sizes - len(DOCUMENT_SEPARATOR)
+    starts, ends, cut_starts = (find_pair_spans if pairs else find_sentence_spans)(text, begins)
     first = np.searchsorted(starts, begins)
     if vocabulary.keeps_spaces and not pairs:
         # The spaces between two sentences belong to the second one.
@@ -225,14 +231,14 @@ def _encode(
         starts[inner] = ends[inner - 1]
     ids, lengths = vocabulary.encode_spans(text, starts, ends, first)
     documents = np.add.reduceat(lengths, first)
-    hashes = np.array([text_hash(raw) for raw in raws], np.uint64)
+    hashes = np.array([hash_text(raw) for raw in raws], np.uint64)
     has_tokens = (np.minimum if pairs else np.add).reduceat(lengths, first) > 0
     for i in np.flatnonzero(~has_tokens):
-        report.note(ONE_SIDED if pairs else NO_TOKEN, *batch[i][1:])
+        report.add_note(TOKENLESS_PAIRS if pairs else TOKENLESS_DOCUMENTS, *batch[i][1:])
     for owner in np.searchsorted(begins, cut_starts, "right") - 1:
-        report.note(CUT, *batch[owner][1:])
+        report.add_note(CUT_SENTENCES, *batch[owner][1:])
     if not pairs:
-        _note_silent(batch, lengths, documents, first, report)
+        _note_tokenless_sentences(batch, lengths, documents, first, report)
     report.totals += collections.Counter(
         {
             "tokens": len(ids),
@@ -245,7 +251,7 @@ def _encode(
         report.least = min(report.least, int(hashes[has_tokens].min()))
         report.most = max(report.most, int(hashes[has_tokens].max()))
     heldout = np.ones(len(hashes), np.bool_)
-    if threshold < HASHES:
+    if threshold < NUM_HASHES:
         heldout = hashes < np.uint64(threshold)
     owner = np.repeat(np.arange(len(raws)), np.diff(first, append=len(starts)))
     for split, in_split in zip(SPLITS, (~heldout & has_tokens, heldout & has_tokens)):
@@ -261,8 +267,8 @@ def _encode(
             )
 
 
-def _note_silent(
-    batch: list[tuple[bytes, sources.Piece, int]],
+def _note_tokenless_sentences(
+    batch: list[tuple[bytes, sources.InputChunk, int]],
     lengths: np.ndarray,
     documents: np.ndarray,
     first: np.ndarray,
@@ -273,10 +279,10 @@ def _note_silent(
     if len(tokenless):
         owners = np.searchsorted(first, tokenless, "right") - 1
         for owner in owners[documents[owners] > 0]:
-            report.note(SILENT, *batch[owner][1:])
+            report.add_note(TOKENLESS_SENTENCES, *batch[owner][1:])
 
 
 @functools.lru_cache(maxsize=1)
-def _vocabulary(folder: pathlib.Path) -> Vocabulary:
+def _load_vocabulary_once(folder: pathlib.Path) -> Vocabulary:
     """Load a vocabulary, once in each process."""
     return load_vocabulary(folder)

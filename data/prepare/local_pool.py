@@ -27,15 +27,15 @@ from rich.console import Console
 from data.prepare.jobs import Job, JobReport, Jobs, encode_job, sample_job
 from data.prepare.worker_process import init_worker
 
-TICK = 0.1  # seconds between two updates of the progress bar
+PROGRESS_SECONDS = 0.1  # seconds between two updates of the progress bar
 
 
-def cores() -> int:
+def count_cores() -> int:
     """Return the number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class Crew(contextlib.AbstractContextManager):
+class LocalPool(contextlib.AbstractContextManager):
     """Runs jobs in worker processes.
 
     Attributes:
@@ -64,7 +64,7 @@ class Crew(contextlib.AbstractContextManager):
             self.__exit__()
             raise
 
-    def sample(
+    def sample_jobs(
         self, jobs: Jobs, total: int, thresholds: Sequence[int]
     ) -> Iterator[tuple[Job, tuple[list[tuple[int, str]], JobReport]]]:
         """Yield (job, result of `sample_job`) in order.
@@ -74,11 +74,11 @@ class Crew(contextlib.AbstractContextManager):
           total: bytes of all jobs.
           thresholds: for each source, the hash below which a unit of text is sampled.
         """
-        return self.run(
+        return self.run_jobs(
             functools.partial(sample_job, thresholds=thresholds), jobs, "reading", total
         )
 
-    def encode(
+    def encode_jobs(
         self,
         jobs: Jobs,
         total: int,
@@ -98,9 +98,9 @@ class Crew(contextlib.AbstractContextManager):
         function = functools.partial(
             encode_job, vocabulary=vocabulary, threshold=threshold, folder=parts
         )
-        return self.run(function, jobs, "encoding", total)
+        return self.run_jobs(function, jobs, "encoding", total)
 
-    def run(
+    def run_jobs(
         self, function: Callable[[Job], Any], jobs: Jobs, title: str, total: int
     ) -> Iterator[tuple[Job, Any]]:
         """Yield (job, function(job)) in order.
@@ -119,20 +119,20 @@ class Crew(contextlib.AbstractContextManager):
             Job(i, source, pieces, self._path, i % self.window)
             for i, (source, pieces) in enumerate(jobs)
         )
-        with self._bar() as bar:
-            task = _Shown(bar, bar.add_task(title, total=total, rate=""), self._progress)
-            for job, outcome in self._in_order(function, numbered, task):
+        with self._make_progress_bar() as bar:
+            task = _ProgressTask(bar, bar.add_task(title, total=total, rate=""), self._progress)
+            for job, outcome in self._run_in_order(function, numbered, task):
                 self._progress[job.slot] = 0
                 task.done += job.size
                 task()
-                yield job, outcome.value()
+                yield job, outcome.get_result()
 
-    def _in_order(
-        self, function: Callable[[Job], Any], jobs: Iterator[Job], task: "_Shown"
+    def _run_in_order(
+        self, function: Callable[[Job], Any], jobs: Iterator[Job], task: "_ProgressTask"
     ) -> Iterator[tuple[Job, "_Outcome"]]:
         """Yield (job, outcome) of each job in order."""
         if not self._workers:
-            yield from ((job, _attempt(function, job)) for job in jobs)
+            yield from ((job, _try_job(function, job)) for job in jobs)
             return
         idle, outcomes, first = list(self._workers), {}, 0
         job = next(jobs, None)
@@ -144,7 +144,7 @@ class Crew(contextlib.AbstractContextManager):
                 yield outcomes.pop(first)
                 first += 1
             elif working := {worker.connection: worker for worker in self._workers if worker.job}:
-                for connection in wait(list(working), TICK):
+                for connection in wait(list(working), PROGRESS_SECONDS):
                     ended, outcome = working[connection].end()
                     outcomes[ended.index] = ended, outcome
                     idle.append(working[connection])
@@ -152,7 +152,7 @@ class Crew(contextlib.AbstractContextManager):
             else:
                 return
 
-    def _bar(self) -> progress.Progress:
+    def _make_progress_bar(self) -> progress.Progress:
         """Return a progress bar, which is disabled if there is no terminal."""
         columns = (
             progress.TextColumn("{task.description}"),
@@ -174,7 +174,7 @@ class Crew(contextlib.AbstractContextManager):
 
 
 @dataclasses.dataclass
-class _Shown:
+class _ProgressTask:
     """A task of the progress bar; a call updates it.
 
     Attributes:
@@ -200,14 +200,14 @@ class _Outcome:
     result: object = None
     error: Exception | None = None
 
-    def value(self) -> Any:
+    def get_result(self) -> Any:
         """Return the result or raise the error."""
         if self.error is not None:
             raise self.error
         return self.result
 
 
-def _attempt(function: Callable[[Job], Any], job: Job) -> _Outcome:
+def _try_job(function: Callable[[Job], Any], job: Job) -> _Outcome:
     """Run a job and return its outcome."""
     try:
         return _Outcome(function(job))
@@ -221,19 +221,19 @@ class _Worker:
     def __init__(self, context: SpawnContext) -> None:
         self.job: Job | None = None
         self.connection, worker_end = context.Pipe()
-        self._process = context.Process(target=_serve, args=(worker_end,), daemon=True)
+        self._process = context.Process(target=_serve_jobs, args=(worker_end,), daemon=True)
         self._process.start()
         worker_end.close()
 
-    def begin(self, function: Callable[[Job], Any], job: Job) -> None:
+    def start_job(self, function: Callable[[Job], Any], job: Job) -> None:
         """Start a job."""
-        with _told():
+        with _explain_worker_death():
             self.connection.send((function, job))
         self.job = job
 
-    def end(self) -> tuple[Job, _Outcome]:
+    def finish_job(self) -> tuple[Job, _Outcome]:
         """Wait for the job in flight and return it with its outcome."""
-        with _told():
+        with _explain_worker_death():
             outcome = self.connection.recv()
         job, self.job = self.job, None
         assert job is not None, "the worker has no job in flight"
@@ -246,12 +246,12 @@ class _Worker:
         self._process.join()
 
 
-def _serve(connection: Connection) -> None:
+def _serve_jobs(connection: Connection) -> None:
     """Run the jobs that arrive in a worker process until the main process closes the pipe."""
     init_worker()
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
-            outcome = _attempt(*connection.recv())
+            outcome = _try_job(*connection.recv())
             if outcome.error is not None:  # a traceback cannot be pickled, its text can
                 outcome.error.add_note(
                     "in a worker process:\n" + "".join(traceback.format_exception(outcome.error))
@@ -260,7 +260,7 @@ def _serve(connection: Connection) -> None:
 
 
 @contextlib.contextmanager
-def _told() -> Iterator[None]:
+def _explain_worker_death() -> Iterator[None]:
     """Turn the error of a closed pipe into one that names the cause and the remedy."""
     try:
         yield

@@ -3,11 +3,11 @@
 import dataclasses
 import math
 
-from data.vocabulary.layouts import DEFAULT, LAYOUTS
+from data.vocabulary.layouts import DEFAULT_LAYOUT, LAYOUTS
 
 
 @dataclasses.dataclass(frozen=True)
-class Request:
+class PrepareRequest:
     """The options of `prepare` on which the store depends.
 
     Attributes:
@@ -30,7 +30,7 @@ class Request:
     sources: tuple[str, ...]
     vocabulary: str | None = None
     vocab_size: int = 32768
-    layout: str = DEFAULT
+    layout: str = DEFAULT_LAYOUT
     algorithm: str = "unigram"
     lowercase: bool = False
     sample_size: int = 10_000_000
@@ -75,7 +75,7 @@ class Request:
         if self.sample_size < 1:
             raise ValueError(f"--sample-size {self.sample_size}: a number of bytes")
 
-    def shares(self, sizes: list[int]) -> list[float]:
+    def compute_rates(self, sizes: list[int]) -> list[float]:
         """Return the mixture rates of the sources, which sum to 1, given their sizes in tokens."""
         weights = self.rates or [size**self.temperature if size else 0.0 for size in sizes]
         return [weight / (sum(weights) or 1) for weight in weights]

@@ -11,9 +11,9 @@ import numpy as np
 
 from data.corpus import sources
 from data.prepare.job_files import get_job_path
-from data.prepare.jobs import HASHES, JobReport
-from data.prepare.request import Request
-from data.store.writer import FILES, SPLITS, StoreWriter
+from data.prepare.jobs import NUM_HASHES, JobReport
+from data.prepare.request import PrepareRequest
+from data.store.writer import SPLIT_FILES, SPLITS, StoreWriter
 from data.vocabulary.load import Vocabulary, train_vocabulary
 
 GZIP_RATIO = 4  # estimated bytes of text of a byte of a gzipped file
@@ -34,8 +34,8 @@ class StoreBuilder:
       report_step: function that reports a step to the user.
     """
 
-    request: Request
-    resolved: list[sources.Found]
+    request: PrepareRequest
+    resolved: list[sources.ResolvedSource]
     folder: pathlib.Path
     pool: Any
     stack: contextlib.ExitStack
@@ -69,7 +69,7 @@ class StoreBuilder:
         Returns:
           The open writer, the report of all jobs, and the hash below which documents are held out.
         """
-        threshold = round(self.request.held_out * HASHES)
+        threshold = round(self.request.held_out * NUM_HASHES)
         while True:
             writer, report = self._encode_once(vocabulary, threshold)
             num_documents = report.totals["kept"]
@@ -98,9 +98,9 @@ class StoreBuilder:
         """
         size = self.request.sample_size
         estimates = [max(self._estimate_bytes(source), 1) for source in self.resolved]
-        shares = self.request.shares(estimates)
+        shares = self.request.compute_rates(estimates)
         thresholds = [
-            min(HASHES, int(1.5 * size * share / estimate * HASHES))
+            min(NUM_HASHES, int(1.5 * size * share / estimate * NUM_HASHES))
             for share, estimate in zip(shares, estimates)
         ]
         samples, sizes = [[] for _ in self.resolved], [0] * len(self.resolved)
@@ -109,16 +109,16 @@ class StoreBuilder:
         ):
             samples[job.source] += sample
             sizes[job.source] += report.totals["bytes"]
-        shares = self.request.shares(sizes)
+        shares = self.request.compute_rates(sizes)
         smallest = [
             _select_smallest(sample, size * share) for sample, share in zip(samples, shares)
         ]
         return [text for _, text in sorted(unit for sample in smallest for unit in sample)]
 
-    def _estimate_bytes(self, source: sources.Found) -> int:
+    def _estimate_bytes(self, source: sources.ResolvedSource) -> int:
         """Return the estimated bytes of a source's text."""
         if source.name == "builtin":
-            return sources.length(self.pool.scratch / "builtin.jsonl")
+            return sources.get_file_size(self.pool.scratch / "builtin.jsonl")
         return sum(
             size * (GZIP_RATIO if path.endswith(".gz") else 1) for path, size, _ in source.files
         )
@@ -138,19 +138,19 @@ class StoreBuilder:
             if job.source == len(writer.sources):
                 writer.begin_source(self.resolved[job.source].name)
             for split in SPLITS:
-                files = [get_job_path(job_folder, job.index, split, file) for file in FILES]
+                files = [get_job_path(job_folder, job.index, split, file) for file in SPLIT_FILES]
                 if files[0].exists():
-                    writer.add_files(split, *files)
+                    writer.add_document_files(split, *files)
                     for file in files:
                         file.unlink()
-            report.add(job_report)
+            report.merge_report(job_report)
         return writer, report
 
-    def _group_chunks(self) -> Iterator[tuple[int, tuple[sources.Piece, ...]]]:
+    def _group_chunks(self) -> Iterator[tuple[int, tuple[sources.InputChunk, ...]]]:
         """Yield (number of the source, chunks) of each job."""
         for index, source in enumerate(self.resolved):
             group, size = [], 0
-            for chunk in sources.pieces(source, self.job_bytes, self.pool.scratch):
+            for chunk in sources.split_source(source, self.job_bytes, self.pool.scratch):
                 if group and size + chunk.size > self.job_bytes:
                     yield index, tuple(group)
                     group, size = [], 0

@@ -1,9 +1,9 @@
 """The summary that `prepare` prints: sizes, what was skipped or repaired, and the store's path."""
 
-from data.prepare.build import Prepared
+from data.prepare.build import PreparedStore
 
 
-def summary(prepared: Prepared) -> list[str]:
+def format_summary(prepared: PreparedStore) -> list[str]:
     """Return the lines of the summary."""
     store, manifest = prepared.store, prepared.store.manifest
     totals, splits = manifest["totals"], manifest["splits"]

@@ -13,8 +13,8 @@ import bisect
 
 import numpy as np
 
-from data.rows.sentence_chunks import divided, too_long
-from data.rows.tables import separators, source_edges
+from data.rows.sentence_chunks import count_parts, divide_sentences
+from data.rows.tables import find_source_edges, mark_separators
 from data.store.split import Split
 
 
@@ -25,14 +25,14 @@ class SentenceRows:
         starts_D = np.asarray(split.document_starts)
         ends_D = starts_D[1:][np.diff(starts_D) > 0]  # as in data.rows.tables.WindowRows
         self.ends_D, self.width = ends_D + np.arange(1, len(ends_D) + 1), width
-        pieces_Q = divided(*too_long(np.asarray(split.sentence_starts), width))
+        pieces_Q = divide_sentences(*count_parts(np.asarray(split.sentence_starts), width))
         # Separators before each piece.
         before_Q = np.searchsorted(ends_D, pieces_Q[:-1], side="right")
         # Positions in the stream, which count the separators.
         begin_Q, end_Q = pieces_Q[:-1] + before_Q, pieces_Q[1:] + before_Q
-        edges_S = np.searchsorted(pieces_Q, starts_D[source_edges(split)])
+        edges_S = np.searchsorted(pieces_Q, starts_D[find_source_edges(split)])
         first_SR = [
-            walk(begin_Q, end_Q, low, high, width)
+            pack_sentences(begin_Q, end_Q, low, high, width)
             for low, high in zip(edges_S.tolist(), edges_S[1:].tolist())
         ]
         self.offsets = np.concatenate([[0], np.cumsum([len(first_R) for first_R in first_SR])])
@@ -41,20 +41,20 @@ class SentenceRows:
         self.start_R = begin_Q[first_R]
         self.length_R = end_Q[np.append(first_R[1:], edges_S[-1]) - 1] - self.start_R
 
-    def spans(self, row_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def locate_spans(self, row_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return (first position in the stream, number of tokens and separators): int64 [B]."""
         return self.start_R[row_B], self.length_R[row_B]
 
-    def separators(self, start_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def find_separators(self, start_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return where the rows at these positions hold a separator, and each row's first token.
 
         Returns:
           bool [B, N], int64 [B]; see `data.rows.tables.separators`.
         """
-        return separators(self.ends_D, self.width, start_B)
+        return mark_separators(self.ends_D, self.width, start_B)
 
 
-def walk(begin_Q: np.ndarray, end_Q: np.ndarray, piece: int, stop: int, width: int) -> np.ndarray:
+def pack_sentences(begin_Q: np.ndarray, end_Q: np.ndarray, piece: int, stop: int, width: int) -> np.ndarray:
     """Return the first piece of each row of the pieces [piece, stop): int64 [R].
 
     A piece has at least one token.

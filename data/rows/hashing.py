@@ -13,13 +13,13 @@ import numpy as np
 
 # What the draws of an example are for. Each use takes words(key(example, USE), n), so that no two
 # uses share a draw.
-PAIR, COINS_A, COINS_B, ORDER, HIDE, KEPT, GONE, GRAMS, SWAP, FILL, SENTENCES = range(1, 12)
+PAIR, COINS_A, COINS_B, ORDER, HIDE, KEPT_LENGTHS, REMOVED_LENGTHS, NGRAMS, SWAP, FILL, SENTENCES = range(1, 12)
 
 # SplitMix64's step between the draws of a key: 2^64 divided by the golden ratio.
 GAMMA = np.uint64(0x9E3779B97F4A7C15)
 
 
-def mix(z: np.ndarray) -> np.ndarray:
+def mix_bits(z: np.ndarray) -> np.ndarray:
     """Hash uint64 to uint64, one to one, in place: SplitMix64's finaliser (Stafford variant 13)."""
     shifted = z >> 30
     z ^= shifted
@@ -32,35 +32,35 @@ def mix(z: np.ndarray) -> np.ndarray:
     return z
 
 
-def key(*coordinates: Any) -> np.ndarray:
+def derive_keys(*coordinates: Any) -> np.ndarray:
     """Return the uint64 keys of coordinates, which are integers or arrays of integers.
 
     The key is a chain of hashes, so the order of the coordinates matters. Shapes broadcast.
     """
     state = np.zeros(1, np.uint64)
     for coordinate in coordinates:
-        state = mix((state + GAMMA) ^ np.asarray(coordinate).astype(np.uint64))
+        state = mix_bits((state + GAMMA) ^ np.asarray(coordinate).astype(np.uint64))
     return state
 
 
-def words(key_B: np.ndarray, n: int) -> np.ndarray:
+def draw_uint64(key_B: np.ndarray, n: int) -> np.ndarray:
     """Draw 64 random bits `n` times for each key: uint64 [B, N]."""
     steps_N = np.arange(1, n + 1, dtype=np.uint64) * GAMMA
-    return mix(key_B[:, None] + steps_N)
+    return mix_bits(key_B[:, None] + steps_N)
 
 
-def halfwords(key_B: np.ndarray, n: int) -> np.ndarray:
+def draw_uint32(key_B: np.ndarray, n: int) -> np.ndarray:
     """Draw 32 random bits `n` times for each key: uint32 [B, N], two of each hash."""
-    bits = words(key_B, (n + 1) // 2).astype("<u8", copy=False)
+    bits = draw_uint64(key_B, (n + 1) // 2).astype("<u8", copy=False)
     return bits.view("<u4")[:, :n]
 
 
-def fractions(key_B: np.ndarray, n: int) -> np.ndarray:
+def draw_uniforms(key_B: np.ndarray, n: int) -> np.ndarray:
     """Draw uniform multiples of 2^-24 in [0, 1), `n` for each key: float32 [B, N]."""
-    return (halfwords(key_B, n) >> np.uint32(8)).astype(np.float32) * np.float32(2**-24)
+    return (draw_uint32(key_B, n) >> np.uint32(8)).astype(np.float32) * np.float32(2**-24)
 
 
-def below(bits: np.ndarray, n: Any) -> np.ndarray:
+def bits_to_ints(bits: np.ndarray, n: Any) -> np.ndarray:
     """Return uniform integers in [0, n), int64, from the upper 32 of 64 random bits.
 
     n: an integer below 2^32, or an array of them.
@@ -70,12 +70,12 @@ def below(bits: np.ndarray, n: Any) -> np.ndarray:
     )
 
 
-def chance(bits: np.ndarray, probability: float) -> np.ndarray:
+def bits_to_bools(bits: np.ndarray, probability: float) -> np.ndarray:
     """Return True with the given probability, from the upper 32 of 64 random bits."""
     return (bits >> np.uint64(32)) < np.uint64(round(probability * 2**32))
 
 
-def choose(key_B: np.ndarray, n: int, k: int) -> np.ndarray:
+def choose_subset(key_B: np.ndarray, n: int, k: int) -> np.ndarray:
     """Draw `k` of range(n) without replacement for each key: int64 [B, k], ascending.
 
     All subsets are equally likely. Each number gets 32 bits whose lower ones are the number itself,
@@ -83,25 +83,25 @@ def choose(key_B: np.ndarray, n: int, k: int) -> np.ndarray:
     """
     if k == 0:
         return np.zeros((len(key_B), 0), np.int64)
-    order_BN = shuffled(key_B, n)
+    order_BN = shuffle_columns(key_B, n)
     subset_BK = np.partition(order_BN, k - 1, axis=1)[:, :k] if k < n else order_BN
-    subset_BK = subset_BK & np.uint32(position_mask(n))
+    subset_BK = subset_BK & np.uint32(make_position_mask(n))
     subset_BK.sort(axis=1)
     return subset_BK.astype(np.int64)
 
 
-def shuffled(key_B: np.ndarray, n: int) -> np.ndarray:
+def shuffle_columns(key_B: np.ndarray, n: int) -> np.ndarray:
     """Return random uint32 [B, n] whose lower bits are the column.
 
     Their order is a random permutation of the columns.
     """
-    mask = np.uint32(position_mask(n))
-    bits = halfwords(key_B, n)
+    mask = np.uint32(make_position_mask(n))
+    bits = draw_uint32(key_B, n)
     bits &= ~mask
     bits |= np.arange(n, dtype=np.uint32)
     return bits
 
 
-def position_mask(n: int) -> int:
+def make_position_mask(n: int) -> int:
     """Return the mask of the lower bits that hold a column of range(n)."""
     return (1 << max(n - 1, 1).bit_length()) - 1

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from data.rows.tables import Batch, TokenReader, require_id, source_edges
+from data.rows.tables import Batch, TokenReader, find_source_edges, require_id
 from data.store.split import Split
 from data.vocabulary.base import Vocabulary
 
@@ -46,16 +46,16 @@ class LabelledRows:
             self.length_D2 = np.stack(
                 [np.minimum(length_D2[:, 0], length - 2), np.full(self.count, -separators)], axis=1
             )
-            self.cut = int((length_D2[:, 0] > length - 2).sum())
+            self.num_truncated = int((length_D2[:, 0] > length - 2).sum())
         else:
             self.length_D2 = np.stack(
-                fit(length_D2[:, 0], length_D2[:, 1], length - 2 - separators), axis=1
+                truncate_lengths(length_D2[:, 0], length_D2[:, 1], length - 2 - separators), axis=1
             )
-            self.cut = int((length_D2.sum(axis=1) > length - 2 - separators).sum())
-        self.offsets = source_edges(split)
+            self.num_truncated = int((length_D2.sum(axis=1) > length - 2 - separators).sum())
+        self.offsets = find_source_edges(split)
 
 
-def fit(a_D: np.ndarray, b_D: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+def truncate_lengths(a_D: np.ndarray, b_D: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the lengths of pairs that are cut to `width` tokens in total, the longer text first.
 
     a_D, b_D: the lengths of the two texts.
@@ -71,7 +71,7 @@ def fit(a_D: np.ndarray, b_D: np.ndarray, width: int) -> tuple[np.ndarray, np.nd
     return np.where(fits_D, a_D, cut_a_D), np.where(fits_D, b_D, cut_b_D)
 
 
-def labelled_rows(
+def make_labelled_rows(
     objective: Any, split: Split, vocabulary: Vocabulary
 ) -> tuple[LabelledRows, Callable[[np.ndarray], Batch]]:
     """Return the table of examples and a function that lays out the rows row_B of it.
@@ -80,11 +80,11 @@ def labelled_rows(
     are 1 for B and its [SEP].
     """
     table = LabelledRows(split, objective.length, objective.separators)
-    build = pairs(objective, split, vocabulary)
+    build = make_pair_builder(objective, split, vocabulary)
     return table, lambda row_B: build(table.start_D2[row_B], table.length_D2[row_B])
 
 
-def pairs(
+def make_pair_builder(
     objective: Any, split: Split, vocabulary: Vocabulary
 ) -> Callable[[np.ndarray, np.ndarray], Batch]:
     """Return a function that lays out pairs of texts as rows, as `labelled_rows` describes.
@@ -95,7 +95,7 @@ def pairs(
     read = TokenReader(split.tokens, vocabulary.size)
     cls, sep, pad = map(require_id, (vocabulary.cls, vocabulary.sep, vocabulary.pad))
 
-    def build(start_B2: np.ndarray, length_B2: np.ndarray) -> Batch:
+    def build_rows(start_B2: np.ndarray, length_B2: np.ndarray) -> Batch:
         (a_start_B1, b_start_B1), (a_B1, b_B1) = (
             np.expand_dims(array.T, 2) for array in (start_B2, length_B2)
         )
@@ -113,4 +113,4 @@ def pairs(
             "token_type_ids": ((column_L >= second_B1) & mask_BL).astype(np.int32),
         }
 
-    return build
+    return build_rows

@@ -28,8 +28,8 @@ class Mixture:
           rates: one for each source, at least one of them above 0.
           seed: coordinate of the hash that decides the pattern.
         """
-        self.counts_S = shares(rates, BLOCK)
-        self.source_N, self.rank_N = pattern(self.counts_S, seed)
+        self.counts_S = apportion_places(rates, BLOCK)
+        self.source_N, self.rank_N = make_pattern(self.counts_S, seed)
 
     def __call__(self, position_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return (source, number of examples that it gave before) of each position: int64 [B]."""
@@ -38,7 +38,7 @@ class Mixture:
         return source_B, block_B * self.counts_S[source_B] + self.rank_N[within_B]
 
 
-def shares(rates: Sequence[float], total: int) -> np.ndarray:
+def apportion_places(rates: Sequence[float], total: int) -> np.ndarray:
     """Return whole numbers [S] that sum to `total`, in proportion to the rates.
 
     This is the method of largest remainders; each rate above 0 gets at least 1.
@@ -54,14 +54,14 @@ def shares(rates: Sequence[float], total: int) -> np.ndarray:
     return counts
 
 
-def pattern(counts_S: np.ndarray, seed: Any) -> tuple[np.ndarray, np.ndarray]:
+def make_pattern(counts_S: np.ndarray, seed: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return (source, rank in its source) [N] of the positions of a block.
 
     The examples of each source are evenly spread, with a jitter.
     """
     source = np.repeat(np.arange(len(counts_S)), counts_S)
     rank = np.arange(len(source)) - np.repeat(np.cumsum(counts_S) - counts_S, counts_S)
-    jitter = hashing.key(seed, source, rank) >> np.uint64(11)
+    jitter = hashing.derive_keys(seed, source, rank) >> np.uint64(11)
     time = (rank + jitter * 2.0**-53) / counts_S[source]
     order = np.lexsort((source, rank, time))
     return source[order], rank[order]

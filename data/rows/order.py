@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from data.rows.mixture import check_rates, shares
+from data.rows.mixture import apportion_places, check_rates
 
 
 class Lanes:
@@ -41,7 +41,7 @@ class Lanes:
                 f"data.batch_size={batch_size} lanes for {len(names)} sources: "
                 "each takes at least one"
             )
-        self.rows_S, lanes_S = np.asarray(rows_S, np.int64), shares(rates, batch_size)
+        self.rows_S, lanes_S = np.asarray(rows_S, np.int64), apportion_places(rates, batch_size)
         for name, rows, lanes in zip(names, self.rows_S, lanes_S):
             if lanes > rows:
                 raise ValueError(

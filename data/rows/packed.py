@@ -20,7 +20,7 @@ from data.rows.tables import Batch, DocumentRows, TokenReader, require_id
 from data.store.split import Split
 from data.vocabulary.base import Vocabulary
 
-FRAME = 2  # [CLS] and [SEP] of each segment
+NUM_FRAME_TOKENS = 2  # [CLS] and [SEP] of each segment
 
 
 class PackedRows:
@@ -33,8 +33,8 @@ class PackedRows:
     """
 
     def __init__(self, split: Split, length: int) -> None:
-        pieces, self.length = DocumentRows(split, length - FRAME), length
-        size_Q, start_Q = sizes(pieces), starts(pieces)
+        pieces, self.length = DocumentRows(split, length - NUM_FRAME_TOKENS), length
+        size_Q, start_Q = compute_segment_sizes(pieces), find_segment_starts(pieces)
         start_dtype = np.int64 if pieces.starts_D[-1] >= 2**32 else np.uint32
         self.start_Q = np.empty(len(size_Q), start_dtype)
         rows_G, slots_G, first_S, size_S, offsets = [], [], [], [], [0]
@@ -43,7 +43,7 @@ class PackedRows:
             count_N = np.bincount(size_Q[low:high], minlength=length + 1)
             # The first segment of each size that has no row yet.
             free_N = low + np.cumsum(count_N) - count_N
-            found = recipes(count_N.tolist(), length)
+            found = find_recipes(count_N.tolist(), length)
             for rows, parts in found:
                 rows_G.append(rows)
                 slots_G.append(len(parts))
@@ -59,7 +59,7 @@ class PackedRows:
         self.first_S = np.array(first_S, np.int64)
         self.size_S = np.array(size_S, np.int64)
 
-    def spans(self, row_B: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def locate_segments(self, row_B: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Return the segments of rows, in the order of the rows and of their positions.
 
         Returns:
@@ -78,10 +78,10 @@ class PackedRows:
         ].astype(np.int64)
         size_P = self.size_S[slot_P]
         offset_P = np.cumsum(size_P) - size_P
-        return row_P, start_P, size_P - FRAME, offset_P - offset_P[before_B][row_P]
+        return row_P, start_P, size_P - NUM_FRAME_TOKENS, offset_P - offset_P[before_B][row_P]
 
 
-def starts(pieces: DocumentRows) -> np.ndarray:
+def find_segment_starts(pieces: DocumentRows) -> np.ndarray:
     """Return the first token of each row of DocumentRows: int64 [Q].
 
     A search for each would take most of the time of a batch of short segments.
@@ -93,21 +93,21 @@ def starts(pieces: DocumentRows) -> np.ndarray:
     return start_Q
 
 
-def sizes(pieces: DocumentRows) -> np.ndarray:
+def compute_segment_sizes(pieces: DocumentRows) -> np.ndarray:
     """Return the size of each row of DocumentRows, with its [CLS] and [SEP]: [Q].
 
     The dtype is uint16 where that is enough, so that sorting takes linear time.
     """
     rows_D, tokens_D = np.diff(pieces.first_row_D), np.diff(pieces.starts_D)
     filled_D = rows_D > 0
-    full = pieces.width + FRAME
+    full = pieces.width + NUM_FRAME_TOKENS
     size_Q = np.full(pieces.count, full, np.uint16 if full < 2**16 else np.int64)
     last_D = pieces.first_row_D[1:][filled_D] - 1
-    size_Q[last_D] = tokens_D[filled_D] - (rows_D[filled_D] - 1) * pieces.width + FRAME
+    size_Q[last_D] = tokens_D[filled_D] - (rows_D[filled_D] - 1) * pieces.width + NUM_FRAME_TOKENS
     return size_Q
 
 
-def recipes(count_N: list[int], width: int) -> list[tuple[int, tuple[int, ...]]]:
+def find_recipes(count_N: list[int], width: int) -> list[tuple[int, tuple[int, ...]]]:
     """Return [(number of rows, sizes of their segments)], which use up all segments.
 
     Args:
@@ -136,14 +136,14 @@ def recipes(count_N: list[int], width: int) -> list[tuple[int, tuple[int, ...]]]
     return [recipe for group in open_by_room for recipe in group]
 
 
-def laid_out(
+def lay_out_rows(
     table: PackedRows, read: TokenReader, row_B: np.ndarray, vocabulary: Vocabulary
 ) -> Batch:
     """Return {"token_ids", "attention_mask", "segment_ids"} [B, L] of rows.
 
     Segment ids count the segments of each row from 1, and are 0 on padding.
     """
-    row_P, start_P, length_P, offset_P = table.spans(row_B)
+    row_P, start_P, length_P, offset_P = table.locate_segments(row_B)
     shape = B, L = len(row_B), table.length
     begin_P = row_P * L + offset_P  # positions in the flattened rows
     last_P = begin_P + length_P + 1

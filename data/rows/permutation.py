@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from data.rows.hashing import GAMMA, mix
+from data.rows.hashing import GAMMA, mix_bits
 
 # One salt for each round. Luby and Rackoff (1988) need four rounds for a permutation that few
 # queries cannot tell from a random one.
-SALTS = [np.uint64(int(GAMMA) * (i + 1) % 2**64) for i in range(6)]
+ROUND_SALTS = [np.uint64(int(GAMMA) * (i + 1) % 2**64) for i in range(6)]
 
 
-def permute(index_B: np.ndarray, n_B: Any, key_B: np.ndarray) -> np.ndarray:
+def permute_indices(index_B: np.ndarray, n_B: Any, key_B: np.ndarray) -> np.ndarray:
     """Return the image of each index under the permutation of range(n) of its key: int64 [B].
 
     Args:
@@ -31,14 +31,14 @@ def permute(index_B: np.ndarray, n_B: Any, key_B: np.ndarray) -> np.ndarray:
     x_B = np.array(index_B, np.uint64)
     n_B = np.broadcast_to(np.asarray(n_B).astype(np.uint64), x_B.shape)
     key_B = np.broadcast_to(key_B, x_B.shape)
-    a_B, b_B = sides(n_B)
-    x_B = feistel(x_B, a_B, b_B, key_B)
+    a_B, b_B = find_factors(n_B)
+    x_B = apply_feistel(x_B, a_B, b_B, key_B)
     while (outside := x_B >= n_B).any():
-        x_B[outside] = feistel(x_B[outside], a_B[outside], b_B[outside], key_B[outside])
+        x_B[outside] = apply_feistel(x_B[outside], a_B[outside], b_B[outside], key_B[outside])
     return x_B.astype(np.int64)
 
 
-def sides(n_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def find_factors(n_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the smallest near-square factors with a * b >= n.
 
     They are a = ceil(sqrt(n)) and b = ceil(n / a).
@@ -52,12 +52,12 @@ def sides(n_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return a[which], b[which]
 
 
-def feistel(x_B: np.ndarray, a_B: np.ndarray, b_B: np.ndarray, key_B: np.ndarray) -> np.ndarray:
+def apply_feistel(x_B: np.ndarray, a_B: np.ndarray, b_B: np.ndarray, key_B: np.ndarray) -> np.ndarray:
     """Return the result of one pass of the network: a permutation of range(a * b)."""
     high, low = x_B // b_B, x_B % b_B
-    for i, salt in enumerate(SALTS):
+    for i, salt in enumerate(ROUND_SALTS):
         if i % 2 == 0:
-            high = (high + (mix((key_B + salt) ^ low) >> np.uint64(32))) % a_B
+            high = (high + (mix_bits((key_B + salt) ^ low) >> np.uint64(32))) % a_B
         else:
-            low = (low + (mix((key_B + salt) ^ high) >> np.uint64(32))) % b_B
+            low = (low + (mix_bits((key_B + salt) ^ high) >> np.uint64(32))) % b_B
     return high * b_B + low

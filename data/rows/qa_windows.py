@@ -32,8 +32,8 @@ class QuestionWindowRows:
     def __init__(self, spans_Q6: np.ndarray, objective: Any) -> None:
         asked_Q, asked_end_Q, first_Q, last_Q, answer_Q, answer_end_Q = spans_Q6.T
         length_Q = np.minimum(asked_end_Q - asked_Q, objective.question)
-        self.cut = int((asked_end_Q - asked_Q > objective.question).sum())
-        self.too_long = f"questions that are longer than {objective.question} tokens"
+        self.num_truncated = int((asked_end_Q - asked_Q > objective.question).sum())
+        self.truncation_report = f"questions that are longer than {objective.question} tokens"
         room_Q = objective.length - 2 - objective.separators - length_Q
         step_Q, size_Q = room_Q - objective.stride, last_Q - first_Q
         windows_Q = 1 + -(-np.maximum(size_Q - room_Q, 0) // step_Q)
@@ -42,18 +42,18 @@ class QuestionWindowRows:
         self.count, self.offsets = len(self.question_R), np.array([0, len(self.question_R)])
         number_R = np.arange(self.count) - row_Q[self.question_R]
         self.skipped_R = number_R * step_Q[self.question_R]
-        self.held_R = np.minimum(room_Q[self.question_R], size_Q[self.question_R] - self.skipped_R)
-        self.asked_R, self.length_R = asked_Q[self.question_R], length_Q[self.question_R]
-        self.context_R = self.length_R + 1 + objective.separators
-        self.part_R = first_Q[self.question_R] + self.skipped_R
-        start_R = answer_Q[self.question_R] - self.part_R
-        end_R = answer_end_Q[self.question_R] - self.part_R
-        whole_R = (answer_Q[self.question_R] >= 0) & (start_R >= 0) & (end_R <= self.held_R)
-        self.start_R = np.where(whole_R, self.context_R + start_R, 0)
-        self.end_R = np.where(whole_R, self.context_R + end_R - 1, 0)
+        self.context_length_R = np.minimum(room_Q[self.question_R], size_Q[self.question_R] - self.skipped_R)
+        self.question_start_R, self.question_length_R = asked_Q[self.question_R], length_Q[self.question_R]
+        self.context_position_R = self.question_length_R + 1 + objective.separators
+        self.context_token_R = first_Q[self.question_R] + self.skipped_R
+        start_R = answer_Q[self.question_R] - self.context_token_R
+        end_R = answer_end_Q[self.question_R] - self.context_token_R
+        whole_R = (answer_Q[self.question_R] >= 0) & (start_R >= 0) & (end_R <= self.context_length_R)
+        self.start_R = np.where(whole_R, self.context_position_R + start_R, 0)
+        self.end_R = np.where(whole_R, self.context_position_R + end_R - 1, 0)
 
 
-def window_rows(
+def make_window_rows(
     objective: Any, tokens: np.ndarray, spans_Q6: np.ndarray, vocabulary: Vocabulary
 ) -> tuple[QuestionWindowRows, Callable[[np.ndarray], Batch]]:
     """Return the table of windows and a function that lays out the rows row_B of it.
@@ -70,8 +70,8 @@ def window_rows(
     column_L = np.arange(objective.length)
     cls, sep, pad = map(require_id, (vocabulary.cls, vocabulary.sep, vocabulary.pad))
 
-    def rows(row_B: np.ndarray) -> Batch:
-        columns = (table.asked_R, table.length_R, table.context_R, table.part_R, table.held_R)
+    def build_rows(row_B: np.ndarray) -> Batch:
+        columns = (table.question_start_R, table.question_length_R, table.context_position_R, table.context_token_R, table.context_length_R)
         question_B1, length_B1, context_B1, window_B1, window_length_B1 = (
             array[row_B][:, None] for array in columns
         )
@@ -87,7 +87,7 @@ def window_rows(
             "start_positions": table.start_R,
             "end_positions": table.end_R,
             "question_ids": table.question_R,
-            "context_starts": table.context_R,
+            "context_starts": table.context_position_R,
             "context_offsets": table.skipped_R,
         }
         return {
@@ -97,4 +97,4 @@ def window_rows(
             **{key: array[row_B].astype(np.int32) for key, array in named.items()},
         }
 
-    return table, rows
+    return table, build_rows

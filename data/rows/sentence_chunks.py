@@ -11,11 +11,11 @@ D documents that are not empty   Q pieces   C chunks
 import numpy as np
 
 # With fewer unfinished documents than this, one walk after the other is faster than all in step.
-LOCKSTEP = 64
-BLOCK = 1 << 16  # pieces of a long document that are looked at together
+MIN_LOCKSTEP = 64
+PIECE_BLOCK = 1 << 16  # pieces of a long document that are looked at together
 
 
-def pieces(sentences: np.ndarray, starts_D: np.ndarray, most: int) -> tuple[np.ndarray, int]:
+def split_pieces(sentences: np.ndarray, starts_D: np.ndarray, most: int) -> tuple[np.ndarray, int]:
     """Cut long sentences evenly into pieces of at most `most` tokens.
 
     A document of one sentence is cut in two.
@@ -29,15 +29,15 @@ def pieces(sentences: np.ndarray, starts_D: np.ndarray, most: int) -> tuple[np.n
       pieces_Q: int64 [Q + 1], first token of each piece, and the end.
       number of sentences that are longer than `most`.
     """
-    sentences, parts = too_long(sentences, most)
+    sentences, parts = count_parts(sentences, most)
     length, num_cut = np.diff(sentences), int((parts > 1).sum())
     first_D = np.searchsorted(sentences, starts_D)
     lonely = first_D[:-1][np.diff(first_D) == 1]
     parts[lonely] = np.maximum(parts[lonely], np.minimum(length[lonely], 2))
-    return divided(sentences, parts), num_cut
+    return divide_sentences(sentences, parts), num_cut
 
 
-def too_long(sentences: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
+def count_parts(sentences: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the sentences that are not empty, and the number of parts of each.
 
     Returns:
@@ -51,7 +51,7 @@ def too_long(sentences: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
     return sentences, np.maximum(-(-length // most), 1).astype(np.int32)
 
 
-def divided(sentences: np.ndarray, parts: np.ndarray) -> np.ndarray:
+def divide_sentences(sentences: np.ndarray, parts: np.ndarray) -> np.ndarray:
     """Return the first token of each part of all sentences, and the end.
 
     The lengths of the parts of a sentence differ by at most one token.
@@ -69,7 +69,7 @@ def divided(sentences: np.ndarray, parts: np.ndarray) -> np.ndarray:
     return pieces_Q
 
 
-def chunks(pieces_Q: np.ndarray, first_D: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+def find_chunks(pieces_Q: np.ndarray, first_D: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the number of chunks of each document [D], and the first piece of each chunk [C].
 
     A chunk has as many pieces as fit, and begins where the one before ends; one that would be the
@@ -79,13 +79,13 @@ def chunks(pieces_Q: np.ndarray, first_D: np.ndarray, width: int) -> tuple[np.nd
     chunks_D = np.zeros(len(first_D) - 1, np.int64)
     active, piece = np.arange(len(chunks_D)), first_D[:-1].copy()
     steps = []
-    while len(active) > LOCKSTEP:
+    while len(active) > MIN_LOCKSTEP:
         steps.append((active, piece))
         chunks_D[active] += 1
-        piece = next_chunk(pieces_Q, piece, first_D[active + 1], width)
+        piece = find_next_chunk(pieces_Q, piece, first_D[active + 1], width)
         unfinished = piece < first_D[active + 1]
         active, piece = active[unfinished], piece[unfinished]
-    walks = [walk(pieces_Q, p, first_D[d + 1], width) for d, p in zip(active, piece)]
+    walks = [walk_document(pieces_Q, p, first_D[d + 1], width) for d, p in zip(active, piece)]
     walked = chunks_D[active]
     chunks_D[active] += np.array([len(w) for w in walks], np.int64)
     first_chunk_D = np.cumsum(chunks_D) - chunks_D
@@ -100,7 +100,7 @@ def chunks(pieces_Q: np.ndarray, first_D: np.ndarray, width: int) -> tuple[np.nd
     return chunks_D, chunk_C
 
 
-def next_chunk(
+def find_next_chunk(
     pieces_Q: np.ndarray, piece: np.ndarray, end: int | np.ndarray, width: int
 ) -> np.ndarray:
     """Return the piece after the chunk that begins at each `piece`.
@@ -111,12 +111,12 @@ def next_chunk(
     return np.minimum(fits, end)
 
 
-def walk(pieces_Q: np.ndarray, piece: int, end: int, width: int) -> list[int]:
+def walk_document(pieces_Q: np.ndarray, piece: int, end: int, width: int) -> list[int]:
     """Return the first pieces of the chunks of one document from `piece` on."""
     first, firsts = int(piece), []
     while first < end:
-        low, high = first, min(first + BLOCK, int(end))
-        hop = next_chunk(pieces_Q, np.arange(low, high), end, width).tolist()
+        low, high = first, min(first + PIECE_BLOCK, int(end))
+        hop = find_next_chunk(pieces_Q, np.arange(low, high), end, width).tolist()
         while first < high:
             firsts.append(first)
             first = hop[first - low]

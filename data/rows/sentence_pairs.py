@@ -14,8 +14,8 @@ N random draws of a row   W words of 64 random bits
 import numpy as np
 
 from data.rows import hashing
-from data.rows.sentence_chunks import chunks, pieces
-from data.rows.tables import Batch, TokenReader, require_id, source_edges
+from data.rows.sentence_chunks import find_chunks, split_pieces
+from data.rows.tables import Batch, TokenReader, find_source_edges, require_id
 from data.store.split import Split
 from data.vocabulary.base import Vocabulary
 
@@ -35,19 +35,19 @@ class ChunkRows:
     def __init__(self, split: Split, width: int) -> None:
         starts = np.asarray(split.document_starts)
         filled = np.diff(starts) > 0
-        edges_S = np.concatenate([[0], np.cumsum(filled)])[source_edges(split)]
+        edges_S = np.concatenate([[0], np.cumsum(filled)])[find_source_edges(split)]
         starts_D = np.append(starts[:-1][filled], starts[-1])
         self.edges_S, self.width = edges_S, width
-        self.pieces_Q, self.long_sentences = pieces(
+        self.pieces_Q, self.long_sentences = split_pieces(
             np.asarray(split.sentence_starts), starts_D, width // 2
         )
         self.first_D = np.searchsorted(self.pieces_Q, starts_D)
-        chunks_D, self.chunk_C = chunks(self.pieces_Q, self.first_D, width)
+        chunks_D, self.chunk_C = find_chunks(self.pieces_Q, self.first_D, width)
         self.first_chunk_D = np.concatenate([[0], np.cumsum(chunks_D)])
         self.offsets, self.count = self.first_chunk_D[edges_S], len(self.chunk_C)
 
-    def halves(
-        self, row_B: np.ndarray, key_B: np.ndarray, short: float
+    def draw_halves(
+        self, row_B: np.ndarray, key_B: np.ndarray, short_seq_prob: float
     ) -> tuple[Segment, Segment, np.ndarray, np.ndarray]:
         """Draw two consecutive segments of each chunk.
 
@@ -62,20 +62,20 @@ class ChunkRows:
         Returns:
           The two segments, the length that each row aims at, and its document.
         """
-        bits_NB = hashing.words(hashing.key(key_B, hashing.PAIR), 3).T
+        bits_NB = hashing.draw_uint64(hashing.derive_keys(key_B, hashing.PAIR), 3).T
         document_B = np.searchsorted(self.first_chunk_D, row_B, side="right") - 1
         low_B = self.chunk_C[row_B]
         start_B = self.pieces_Q[low_B]
-        stop_B = self.stop(low_B, self.first_D[document_B + 1], self.width)
+        stop_B = self.find_chunk_end(low_B, self.first_D[document_B + 1], self.width)
         # Devlin et al.: a short row aims at 2 to `width` tokens.
         target_B = np.where(
-            hashing.chance(bits_NB[0], short),
-            2 + hashing.below(bits_NB[1], self.width - 1),
+            hashing.bits_to_bools(bits_NB[0], short_seq_prob),
+            2 + hashing.bits_to_ints(bits_NB[1], self.width - 1),
             self.width,
         )
         high_B = np.searchsorted(self.pieces_Q, start_B + target_B, side="left")
         high_B = np.minimum(np.maximum(high_B, low_B + 2), stop_B)
-        cut_B = low_B + 1 + hashing.below(bits_NB[2], np.maximum(high_B - low_B - 1, 1))
+        cut_B = low_B + 1 + hashing.bits_to_ints(bits_NB[2], np.maximum(high_B - low_B - 1, 1))
         second_B = self.pieces_Q[cut_B]
         return (
             (start_B, second_B - start_B),
@@ -84,7 +84,7 @@ class ChunkRows:
             document_B,
         )
 
-    def stop(self, low_B: np.ndarray, end_B: np.ndarray, width: int) -> np.ndarray:
+    def find_chunk_end(self, low_B: np.ndarray, end_B: np.ndarray, width: int) -> np.ndarray:
         """Return the piece after the chunk that begins at each piece `low_B`: int64 [B].
 
         end_B: the piece after the chunk's document.
@@ -113,8 +113,8 @@ class SentencePairRows(ChunkRows):
         self.pool_S = np.where(alone_S, edges_S[0], edges_S[:-1])
         self.documents_S = np.where(alone_S, edges_S[-1] - edges_S[0], np.diff(edges_S))
 
-    def pairs(
-        self, row_B: np.ndarray, key_B: np.ndarray, short: float, random_next: float
+    def draw_pairs(
+        self, row_B: np.ndarray, key_B: np.ndarray, short_seq_prob: float, random_next: float
     ) -> tuple[Segment, Segment, np.ndarray]:
         """Draw two segments for each row.
 
@@ -129,17 +129,17 @@ class SentencePairRows(ChunkRows):
         Returns:
           The two segments, and bool [B], True where the second is from another document.
         """
-        (start_B, a_B), (second_B, b_B), target_B, document_B = self.halves(row_B, key_B, short)
-        bits_NB = hashing.words(hashing.key(key_B, hashing.PAIR), 6).T[3:]
-        other_B = hashing.chance(bits_NB[0], random_next) | (b_B == 0)
-        from_B, to_B = self.elsewhere(
+        (start_B, a_B), (second_B, b_B), target_B, document_B = self.draw_halves(row_B, key_B, short_seq_prob)
+        bits_NB = hashing.draw_uint64(hashing.derive_keys(key_B, hashing.PAIR), 6).T[3:]
+        other_B = hashing.bits_to_bools(bits_NB[0], random_next) | (b_B == 0)
+        from_B, to_B = self.draw_random_next(
             document_B, bits_NB[1], bits_NB[2], np.maximum(target_B - a_B, 1)
         )
         second_B, b_B = np.where(other_B, from_B, second_B), np.where(other_B, to_B - from_B, b_B)
-        front_a_B, a_B, front_b_B, b_B = truncate(a_B, b_B, self.width, key_B)
+        front_a_B, a_B, front_b_B, b_B = truncate_pairs(a_B, b_B, self.width, key_B)
         return (start_B + front_a_B, a_B), (second_B + front_b_B, b_B), other_B
 
-    def elsewhere(
+    def draw_random_next(
         self,
         document_B: np.ndarray,
         document_bits_B: np.ndarray,
@@ -152,15 +152,15 @@ class SentencePairRows(ChunkRows):
         """
         source_B = np.searchsorted(self.edges_S, document_B, side="right") - 1
         first_B, documents_B = self.pool_S[source_B], self.documents_S[source_B]
-        step_B = 1 + hashing.below(document_bits_B, documents_B - 1)
+        step_B = 1 + hashing.bits_to_ints(document_bits_B, documents_B - 1)
         document_B = first_B + (document_B - first_B + step_B) % documents_B
         begin_B, end_B = self.first_D[document_B], self.first_D[document_B + 1]
-        piece_B = begin_B + hashing.below(piece_bits_B, end_B - begin_B)
+        piece_B = begin_B + hashing.bits_to_ints(piece_bits_B, end_B - begin_B)
         stop_B = np.searchsorted(self.pieces_Q, self.pieces_Q[piece_B] + length_B, side="left")
         return self.pieces_Q[piece_B], self.pieces_Q[np.minimum(stop_B, end_B)]
 
 
-def laid_out(
+def lay_out_pairs(
     read: TokenReader, vocabulary: Vocabulary, length: int, first: Segment, second: Segment
 ) -> Batch:
     """Return {"token_ids", "attention_mask", "token_type_ids"} [B, L] of [CLS] A [SEP] B [SEP].
@@ -176,8 +176,8 @@ def laid_out(
     after_a_BL = column_L > a_B[:, None] + 1
     mask_BL = column_L < (a_B + b_B)[:, None] + 3
     tokens_BL = np.empty(mask_BL.shape, np.int32)
-    tokens_BL[:, 1:] = read.runs(a_start_B, length - 1)
-    np.copyto(tokens_BL, read.runs(b_start_B - a_B - 2, length), where=after_a_BL)
+    tokens_BL[:, 1:] = read.read_runs(a_start_B, length - 1)
+    np.copyto(tokens_BL, read.read_runs(b_start_B - a_B - 2, length), where=after_a_BL)
     np.copyto(tokens_BL, require_id(vocabulary.pad), where=~mask_BL)
     tokens_BL[:, 0] = require_id(vocabulary.cls)
     tokens_BL[row, a_B + 1] = tokens_BL[row, a_B + b_B + 2] = require_id(vocabulary.sep)
@@ -188,7 +188,7 @@ def laid_out(
     }
 
 
-def truncate(
+def truncate_pairs(
     a_B: np.ndarray, b_B: np.ndarray, width: int, key_B: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Cut pairs of segments of a and b tokens to `width` tokens in total.
@@ -206,12 +206,12 @@ def truncate(
     turns_B = excess_B - single_B
     drop_a_B = np.where(lead_B > 0, single_B, 0) + turns_B // 2
     drop_b_B = excess_B - drop_a_B
-    front_a_B = heads(drop_a_B, key_B, hashing.COINS_A)
-    front_b_B = heads(drop_b_B, key_B, hashing.COINS_B)
+    front_a_B = count_heads(drop_a_B, key_B, hashing.COINS_A)
+    front_b_B = count_heads(drop_b_B, key_B, hashing.COINS_B)
     return front_a_B, a_B - drop_a_B, front_b_B, b_B - drop_b_B
 
 
-def heads(tosses_B: np.ndarray, key_B: np.ndarray, use: int) -> np.ndarray:
+def count_heads(tosses_B: np.ndarray, key_B: np.ndarray, use: int) -> np.ndarray:
     """Draw how often a coin shows heads in each of the given numbers of tosses: int64 [B].
 
     use: what the draws are for, one of the constants of `data.rows.hashing`.
@@ -219,6 +219,6 @@ def heads(tosses_B: np.ndarray, key_B: np.ndarray, use: int) -> np.ndarray:
     most = int(tosses_B.max(initial=0))
     if most == 0:
         return np.zeros_like(tosses_B)
-    bits_BW = hashing.words(hashing.key(key_B, use), -(-most // 64)).astype("<u8", copy=False)
+    bits_BW = hashing.draw_uint64(hashing.derive_keys(key_B, use), -(-most // 64)).astype("<u8", copy=False)
     bits_BN = np.unpackbits(bits_BW.view(np.uint8), axis=1, count=most)
     return (bits_BN & (np.arange(most) < tosses_B[:, None])).sum(axis=1, dtype=np.int64)

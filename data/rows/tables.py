@@ -17,7 +17,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from data.store.split import Split
 
-LONG = 2**17  # a table of fewer numbers fits into a processor's cache
+LONG_TABLE = 2**17  # a table of fewer numbers fits into a processor's cache
 
 Batch = dict[str, np.ndarray]  # key of the batch spec -> array
 
@@ -48,9 +48,9 @@ class TokenReader:
 
     def __call__(self, index_BN: np.ndarray) -> np.ndarray:
         """Return the ids at these offsets; an offset beyond an end reads the token at that end."""
-        return self.known(np.take(self.tokens, index_BN, mode="clip"))
+        return self.check_ids(np.take(self.tokens, index_BN, mode="clip"))
 
-    def runs(self, start_B: np.ndarray, width: int) -> np.ndarray:
+    def read_runs(self, start_B: np.ndarray, width: int) -> np.ndarray:
         """Return the `width` ids from each offset on: [B, width].
 
         Rows are copied whole, which takes a quarter of the time of indexing.
@@ -62,9 +62,9 @@ class TokenReader:
         windows = as_strided(
             tokens, (len(tokens) - width + 1, width), tokens.strides * 2, writeable=False
         )
-        return self.known(windows[start_B])
+        return self.check_ids(windows[start_B])
 
-    def known(self, ids_BN: np.ndarray) -> np.ndarray:
+    def check_ids(self, ids_BN: np.ndarray) -> np.ndarray:
         """Return the ids; raise a ValueError unless the vocabulary has all of them."""
         if ids_BN.max(initial=0) >= self.size:
             raise ValueError(
@@ -82,16 +82,16 @@ class DocumentRows:
         rows_D = -(-np.diff(self.starts_D) // width)
         self.first_row_D = np.concatenate([[0], np.cumsum(rows_D)])
         self.count = int(self.first_row_D[-1])
-        self.offsets = source_offsets(split, self.first_row_D)
+        self.offsets = find_source_offsets(split, self.first_row_D)
 
     @property
-    def filled(self) -> float:
+    def fill_ratio(self) -> float:
         """The share of the rows' positions that hold a token."""
         return int(self.starts_D[-1]) / max(self.count * self.width, 1)
 
-    def spans(self, row_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def locate_spans(self, row_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return (first token, number of tokens) of each row: int64 [B] each."""
-        document_B = found(self.first_row_D, row_B) - 1
+        document_B = search_sorted(self.first_row_D, row_B) - 1
         start_B = self.starts_D[document_B] + (row_B - self.first_row_D[document_B]) * self.width
         return start_B, np.minimum(self.starts_D[document_B + 1] - start_B, self.width)
 
@@ -121,7 +121,7 @@ class WindowRows:
         # The same as positions of the stream, which count the separators.
         self.ends_D = ends_D + np.arange(1, len(ends_D) + 1) if separated else None
         self.width, self.stride = width, width - shared
-        edges_S = source_edges(split)
+        edges_S = find_source_edges(split)
         begin_S = starts_D[edges_S]  # first token of each source, and the end
         if separated:
             begin_S = begin_S + np.searchsorted(ends_D, begin_S, side="right")
@@ -140,7 +140,7 @@ class WindowRows:
         # Consecutive rows of each source, that is, without a last row that was moved back.
         self.whole_S = np.maximum(self.length_S - shared, 0) // self.stride
 
-    def starts(self, row_B: np.ndarray) -> np.ndarray:
+    def locate_starts(self, row_B: np.ndarray) -> np.ndarray:
         """Return the first position of each row in the stream: int64 [B]."""
         source_B = np.searchsorted(self.offsets, row_B, side="right") - 1
         start_B = self.begin_S[source_B] + (row_B - self.offsets[source_B]) * self.stride
@@ -148,18 +148,18 @@ class WindowRows:
         last_B = np.clip(last_B, 0, self.total - self.width)
         return np.minimum(start_B, last_B)
 
-    def spans(self, row_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def locate_spans(self, row_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return (first position in the stream, number of tokens) of each row: int64 [B] each."""
-        return self.starts(row_B), np.full(len(row_B), self.width)
+        return self.locate_starts(row_B), np.full(len(row_B), self.width)
 
-    def separators(self, start_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def find_separators(self, start_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return where separated rows hold a separator, and each row's first token.
 
         Returns:
           bool [B, N], int64 [B]; see `separators`.
         """
         assert self.ends_D is not None  # the stream was made with separators
-        return separators(self.ends_D, self.width, start_B)
+        return mark_separators(self.ends_D, self.width, start_B)
 
 
 def require_id(token_id: int | None) -> int:
@@ -168,12 +168,12 @@ def require_id(token_id: int | None) -> int:
     return token_id
 
 
-def found(edges_D: np.ndarray, position_B: np.ndarray) -> np.ndarray:
+def search_sorted(edges_D: np.ndarray, position_B: np.ndarray) -> np.ndarray:
     """Return np.searchsorted(edges_D, position_B, side="right").
 
     A long table is searched in the order of the positions, which reads less of it from memory.
     """
-    if len(edges_D) < LONG:
+    if len(edges_D) < LONG_TABLE:
         return np.searchsorted(edges_D, position_B, side="right")
     order_B = np.argsort(position_B)
     found_B = np.empty(len(position_B), np.int64)
@@ -181,7 +181,7 @@ def found(edges_D: np.ndarray, position_B: np.ndarray) -> np.ndarray:
     return found_B
 
 
-def separators(
+def mark_separators(
     ends_D: np.ndarray, width: int, start_B: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return where rows hold a separator, and each row's first token.
@@ -195,8 +195,8 @@ def separators(
       separator_BN: bool [B, N], True at a separator.
       token_B: int64 [B], the number of each row's first token; these do not count the separators.
     """
-    before_B = found(ends_D, start_B)  # separators before the row
-    after_B = found(ends_D, start_B + width)
+    before_B = search_sorted(ends_D, start_B)  # separators before the row
+    after_B = search_sorted(ends_D, start_B + width)
     number_B = after_B - before_B
     row = np.repeat(np.arange(len(start_B)), number_B)
     which = (
@@ -207,7 +207,7 @@ def separators(
     return separator_BN, start_B - before_B
 
 
-def source_edges(split: Split) -> np.ndarray:
+def find_source_edges(split: Split) -> np.ndarray:
     """Return the number of each source's first document, and the end: int64 [S + 1].
 
     Sources are contiguous.
@@ -218,9 +218,9 @@ def source_edges(split: Split) -> np.ndarray:
     )
 
 
-def source_offsets(split: Split, first_row_D: np.ndarray) -> np.ndarray:
+def find_source_offsets(split: Split, first_row_D: np.ndarray) -> np.ndarray:
     """Return the number of each source's first row, and the end: int64 [S + 1].
 
     first_row_D: the first row of each document.
     """
-    return first_row_D[source_edges(split)]
+    return first_row_D[find_source_edges(split)]

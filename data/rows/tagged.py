@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from data.rows.tables import Batch, TokenReader, require_id, source_edges
+from data.rows.tables import Batch, TokenReader, find_source_edges, require_id
 from data.store.split import Split
 from data.vocabulary.base import Vocabulary
 
-NOT = -1  # no tag at this token
+NO_TAG = -1  # no tag at this token
 
 
 class TaggedRows:
@@ -38,16 +38,16 @@ class TaggedRows:
         self.count, self.start_D = len(document_starts) - 1, document_starts[:-1]
         whole_D = np.diff(document_starts)
         self.length_D = np.minimum(whole_D, length - 2)
-        self.cut = int((whole_D > length - 2).sum())
+        self.num_truncated = int((whole_D > length - 2).sum())
         self.word_D = np.searchsorted(word_starts, document_starts)
         read_D = np.searchsorted(word_starts, self.start_D + self.length_D) - self.word_D[:-1]
-        self.missed = int(self.word_D[-1] - read_D.sum())
-        self.tag_T = np.full(int(document_starts[-1]), NOT, np.int32)
+        self.num_missed_words = int(self.word_D[-1] - read_D.sum())
+        self.tag_T = np.full(int(document_starts[-1]), NO_TAG, np.int32)
         self.tag_T[word_starts[:-1]] = split.tags
-        self.offsets = source_edges(split)
+        self.offsets = find_source_edges(split)
 
 
-def tagged_rows(
+def make_tagged_rows(
     objective: Any, split: Split, vocabulary: Vocabulary
 ) -> tuple[TaggedRows, Callable[[np.ndarray], Batch]]:
     """Return the table of sentences and a function that lays out the rows row_B of it.
@@ -59,19 +59,19 @@ def tagged_rows(
     column_L = np.arange(objective.length)
     cls, sep, pad = map(require_id, (vocabulary.cls, vocabulary.sep, vocabulary.pad))
 
-    def rows(row_B: np.ndarray) -> Batch:
+    def build_rows(row_B: np.ndarray) -> Batch:
         start_B1, length_B1 = table.start_D[row_B, None], table.length_D[row_B, None]
         text_BL = (column_L > 0) & (column_L <= length_B1)
         mask_BL = column_L <= length_B1 + 1
         index_BL = np.where(text_BL, start_B1 + column_L - 1, start_B1)
         tokens_BL = np.where(text_BL, read(index_BL), sep)
         tokens_BL[:, 0] = cls
-        tag_BL = np.where(text_BL, table.tag_T[index_BL], NOT)
+        tag_BL = np.where(text_BL, table.tag_T[index_BL], NO_TAG)
         return {
             "token_ids": np.where(mask_BL, tokens_BL, pad).astype(np.int32),
             "attention_mask": mask_BL,
             "labels": np.maximum(tag_BL, 0).astype(np.int32),
-            "word_weights": (tag_BL != NOT).astype(np.float32),
+            "word_weights": (tag_BL != NO_TAG).astype(np.float32),
         }
 
-    return table, rows
+    return table, build_rows

@@ -12,7 +12,7 @@ import bisect
 
 import numpy as np
 
-from data.rows.tables import source_edges
+from data.rows.tables import find_source_edges
 from data.store.split import Split
 
 
@@ -34,7 +34,7 @@ class ParallelRows:
             )
         lengths_D2 = np.diff(edges).reshape(-1, 2) + 1
         fits_D = (lengths_D2 <= (source_width, target_width)).all(axis=1)
-        self.left_out = int((~fits_D).sum())
+        self.num_skipped_pairs = int((~fits_D).sum())
         if not fits_D.any():
             shortest = (
                 " and ".join(map(str, lengths_D2.min(axis=0))) if len(lengths_D2) else "no pairs"
@@ -45,17 +45,17 @@ class ParallelRows:
             )
         self.start_Q2 = edges[:-1].reshape(-1, 2)[fits_D]
         self.end_Q2 = np.pad(np.cumsum(lengths_D2[fits_D], axis=0), ((1, 0), (0, 0)))
-        edges_S = np.concatenate([[0], np.cumsum(fits_D)])[source_edges(split)]
+        edges_S = np.concatenate([[0], np.cumsum(fits_D)])[find_source_edges(split)]
         widths = (source_width, target_width)
         first_SR = [
-            walk(self.end_Q2.T, low, high, widths)
+            pack_pairs(self.end_Q2.T, low, high, widths)
             for low, high in zip(edges_S.tolist(), edges_S[1:].tolist())
         ]
         self.offsets = np.concatenate([[0], np.cumsum([len(first_R) for first_R in first_SR])])
         self.count = int(self.offsets[-1])
         self.first_R = np.append(np.concatenate(first_SR), edges_S[-1])
 
-    def side(
+    def locate_side(
         self, which: int, row_B: np.ndarray, width: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return where one side of each row is in the store.
@@ -82,7 +82,7 @@ class ParallelRows:
         return index_BN, ends_BN, segments_BN
 
 
-def walk(ends_2Q: np.ndarray, pair: int, stop: int, widths: tuple[int, int]) -> np.ndarray:
+def pack_pairs(ends_2Q: np.ndarray, pair: int, stop: int, widths: tuple[int, int]) -> np.ndarray:
     """Return the first pair of each row of the pairs [pair, stop): int64 [R].
 
     ends_2Q: where each side ends in a row without end.

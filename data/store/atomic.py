@@ -22,8 +22,8 @@ from typing import Any, TextIO
 
 from data.corpus.paths import as_path, is_remote
 
-LOCK = "lock"
-REPLACED = ".replaced"  # name of the old folder until the new one is in place
+LOCK_FILE = "lock"
+REPLACED_FOLDER = ".replaced"  # name of the old folder until the new one is in place
 # Errors of a full or broken disk, which name no file.
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
@@ -164,7 +164,7 @@ def open_scratch_folder(target: pathlib.Path, *, exclusive: bool = True) -> Iter
         try:
             yield scratch
         finally:
-            _remove(scratch, lock)
+            _remove_scratch(scratch, lock)
 
 
 def move_into_place(folder: pathlib.Path, target: pathlib.Path, scratch: pathlib.Path) -> None:
@@ -172,7 +172,7 @@ def move_into_place(folder: pathlib.Path, target: pathlib.Path, scratch: pathlib
 
     An old target is moved to `scratch`, and back if the rename fails.
     """
-    old = scratch / REPLACED
+    old = scratch / REPLACED_FOLDER
     if target.exists() or target.is_symlink():
         os.rename(target, old)
     try:
@@ -181,10 +181,10 @@ def move_into_place(folder: pathlib.Path, target: pathlib.Path, scratch: pathlib
         if old.exists():
             os.rename(old, target)
         raise
-    sync(target.parent)
+    sync_to_disk(target.parent)
 
 
-def sync(path: pathlib.Path) -> None:
+def sync_to_disk(path: pathlib.Path) -> None:
     """Sync a file, or the entries of a folder, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -218,7 +218,7 @@ def _make_locked_folder(parent: pathlib.Path, prefix: str) -> tuple[pathlib.Path
     while True:
         scratch = pathlib.Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         try:
-            lock, _ = _open_locked(scratch / LOCK, fcntl.LOCK_EX)
+            lock, _ = _open_locked(scratch / LOCK_FILE, fcntl.LOCK_EX)
             return scratch, lock
         except FileNotFoundError:  # another process removed it as abandoned before it was locked
             continue
@@ -261,7 +261,7 @@ def _remove_if_abandoned(scratch: pathlib.Path, target: pathlib.Path) -> bool:
     from where it is moved back to `target`.
     """
     try:
-        lock, has_locks = _open_locked(scratch / LOCK, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock, has_locks = _open_locked(scratch / LOCK_FILE, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except (FileNotFoundError, PermissionError):  # removed meanwhile, or of another user
@@ -269,20 +269,20 @@ def _remove_if_abandoned(scratch: pathlib.Path, target: pathlib.Path) -> bool:
     if not has_locks:  # its process may be alive
         lock.close()
         return True
-    if (scratch / REPLACED).is_dir() and not target.exists():
-        os.rename(scratch / REPLACED, target)
-    _remove(scratch, lock)
+    if (scratch / REPLACED_FOLDER).is_dir() and not target.exists():
+        os.rename(scratch / REPLACED_FOLDER, target)
+    _remove_scratch(scratch, lock)
     return True
 
 
-def _remove(scratch: pathlib.Path, lock: TextIO) -> None:
+def _remove_scratch(scratch: pathlib.Path, lock: TextIO) -> None:
     """Remove a scratch folder and at last its lock, so no other process removes it concurrently."""
     for entry in list(scratch.iterdir()):
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)
-        elif entry.name != LOCK:
+        elif entry.name != LOCK_FILE:
             entry.unlink()
-    (scratch / LOCK).unlink(missing_ok=True)
+    (scratch / LOCK_FILE).unlink(missing_ok=True)
     lock.close()  # on NFS a deleted file stays in its folder while it is open
     with contextlib.suppress(OSError):  # another process has locked it and will remove it
         scratch.rmdir()

@@ -5,8 +5,8 @@ import pathlib
 import re
 from typing import Any
 
-from data.store.generations import GENERATION
-from data.store.writer import MANIFEST, VERSION
+from data.store.generations import GENERATION_NAME
+from data.store.writer import MANIFEST_FILE, STORE_VERSION
 
 FILE_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 
@@ -29,9 +29,9 @@ def read_manifest(folder: pathlib.Path) -> dict[str, Any]:
       FileNotFoundError: if the folder has no manifest.
       ValueError: if the manifest is broken or of another version.
     """
-    path = folder / MANIFEST
+    path = folder / MANIFEST_FILE
     if not path.exists():
-        reason = "no such folder" if not folder.exists() else f"no {MANIFEST} in it"
+        reason = "no such folder" if not folder.exists() else f"no {MANIFEST_FILE} in it"
         raise FileNotFoundError(
             f"{folder} is not a token store ({reason}); "
             f"`prepare SOURCE... --output {folder}` writes one"
@@ -41,12 +41,12 @@ def read_manifest(folder: pathlib.Path) -> dict[str, Any]:
         version = manifest["version"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{path} is broken: {error!r}") from error
-    if version != VERSION:
+    if version != STORE_VERSION:
         raise ValueError(
-            f"{path}: version {version} of the store, this program reads {VERSION}: "
+            f"{path}: version {version} of the store, this program reads {STORE_VERSION}: "
             "prepare it again (--overwrite)"
         )
     files = manifest.get("files")
-    if not GENERATION.fullmatch(str(manifest.get("generation"))) or not is_file_list(files):
+    if not GENERATION_NAME.fullmatch(str(manifest.get("generation"))) or not is_file_list(files):
         raise ValueError(f"{path} is broken: it names no generation, or files outside of it")
     return manifest

@@ -10,8 +10,8 @@ import numpy as np
 
 from data.store.split import Split
 
-OFFSETS = np.dtype("<i8")
-CHARACTERS = np.dtype("<i4")
+SPAN_DTYPE = np.dtype("<i8")
+CHARACTER_DTYPE = np.dtype("<i4")
 
 
 class Questions(NamedTuple):
@@ -34,7 +34,7 @@ class Questions(NamedTuple):
     documents: np.ndarray
 
 
-def opened(split: Split) -> Questions:
+def open_questions(split: Split) -> Questions:
     """Open the questions of a split; large arrays are memory-mapped.
 
     Raises ValueError if the store has no questions.
@@ -44,9 +44,9 @@ def opened(split: Split) -> Questions:
             "its documents are not contexts with questions; "
             "`finetune --task squad` makes a store of them"
         )
-    spans_Q6 = np.fromfile(split.folder / "spans.bin", OFFSETS).reshape(-1, 6)
+    spans_Q6 = np.fromfile(split.folder / "spans.bin", SPAN_DTYPE).reshape(-1, 6)
     begins_T, ends_T = (
-        np.memmap(split.folder / f"{name}.bin", CHARACTERS, mode="r") for name in ("begins", "ends")
+        np.memmap(split.folder / f"{name}.bin", CHARACTER_DTYPE, mode="r") for name in ("begins", "ends")
     )
     return Questions(
         split.tokens,
@@ -58,7 +58,7 @@ def opened(split: Split) -> Questions:
     )
 
 
-def opened_texts(split: Split) -> tuple[list[str], list[list[str]]]:
+def read_question_texts(split: Split) -> tuple[list[str], list[list[str]]]:
     """Return the context of each question and the texts of its answers, as they were written."""
     assert split.folder is not None, "a split with questions has a folder"
     texts = json.loads((split.folder / "texts.json").read_bytes())

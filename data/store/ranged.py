@@ -16,13 +16,13 @@ import google_crc32c
 import numpy as np
 
 from data.corpus.paths import as_path
-from data.store.writer import BLOCK
+from data.store.writer import BLOCK_BYTES
 
-RANGE = 1 << 16  # bytes of a request, a multiple of the bytes that have a checksum
-MEMORY = 1 << 28  # bytes of cached ranges
-REQUESTS = 16  # concurrent requests
-ATTEMPTS = 5
-PAUSE = 0.25  # seconds before the second attempt; the pause is four times longer each time
+RANGE_BYTES = 1 << 16  # bytes of a request, a multiple of the bytes that have a checksum
+CACHE_BYTES = 1 << 28  # bytes of cached ranges
+MAX_REQUESTS = 16  # concurrent requests
+MAX_ATTEMPTS = 5
+RETRY_SECONDS = 0.25  # seconds before the second attempt; the pause is four times longer each time
 
 
 class RangedArray:
@@ -60,25 +60,25 @@ class RangedArray:
     def take(self, index: Any, axis: None = None, out: None = None, mode: str = "clip") -> Any:
         """Return the numbers at indices of any shape, as np.take with mode "clip"."""
         index = np.clip(np.asarray(index, np.int64), 0, self.count - 1)
-        range_size = RANGE // self.dtype.itemsize
+        range_size = RANGE_BYTES // self.dtype.itemsize
         numbers, inverse = np.unique(index // range_size, return_inverse=True)
         if not len(numbers):
             return np.zeros(index.shape, self.dtype)
-        ranges = self.find_ranges(numbers.tolist())
+        ranges = self.load_ranges(numbers.tolist())
         padding = range_size - len(ranges[-1])  # the last range of the file may be shorter
         table = np.concatenate([*ranges, np.zeros(padding, self.dtype)]).reshape(-1, range_size)
         return table[inverse.reshape(index.shape), index % range_size]
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            index = np.arange(self.count)[index] if index.step else self.places(index)
+            index = np.arange(self.count)[index] if index.step else self.slice_to_indices(index)
         return self.take(index)
 
-    def places(self, index: slice) -> np.ndarray:
+    def slice_to_indices(self, index: slice) -> np.ndarray:
         """Return the indices of a slice without a step."""
         return np.arange(*index.indices(self.count)[:2])
 
-    def find_ranges(self, numbers: list[int]) -> list[np.ndarray]:
+    def load_ranges(self, numbers: list[int]) -> list[np.ndarray]:
         """Return ranges by their numbers, from the cache or the storage."""
         with self.lock:
             found = {number: self.ranges[number] for number in numbers if number in self.ranges}
@@ -86,30 +86,30 @@ class RangedArray:
                 self.ranges.move_to_end(number)
         absent = [number for number in numbers if number not in found]
         if len(absent) == 1:
-            found[absent[0]] = self.fetch(absent[0])
+            found[absent[0]] = self.fetch_range(absent[0])
         elif absent:
-            with concurrent.futures.ThreadPoolExecutor(min(REQUESTS, len(absent))) as pool:
-                found |= dict(zip(absent, pool.map(self.fetch, absent), strict=True))
+            with concurrent.futures.ThreadPoolExecutor(min(MAX_REQUESTS, len(absent))) as pool:
+                found |= dict(zip(absent, pool.map(self.fetch_range, absent), strict=True))
         with self.lock:
             for number in absent:
                 self.ranges[number] = found[number]
-            while len(self.ranges) * RANGE > MEMORY:
+            while len(self.ranges) * RANGE_BYTES > CACHE_BYTES:
                 self.ranges.popitem(last=False)
         return [found[number] for number in numbers]
 
-    def fetch(self, number: int) -> np.ndarray:
+    def fetch_range(self, number: int) -> np.ndarray:
         """Read a range; a failed request or a wrong checksum is tried again."""
-        start, end = number * RANGE, min((number + 1) * RANGE, self.size)
-        expected = self.sums[start // BLOCK : -(-end // BLOCK)].tolist()
-        for attempt in range(ATTEMPTS):
+        start, end = number * RANGE_BYTES, min((number + 1) * RANGE_BYTES, self.size)
+        expected = self.sums[start // BLOCK_BYTES : -(-end // BLOCK_BYTES)].tolist()
+        for attempt in range(MAX_ATTEMPTS):
             try:
                 raw = self.read(start, end)
             except Exception:  # storage libraries have no common exception
-                if attempt == ATTEMPTS - 1:
+                if attempt == MAX_ATTEMPTS - 1:
                     raise
-                time.sleep(PAUSE * 4**attempt)
+                time.sleep(RETRY_SECONDS * 4**attempt)
                 continue
-            sums = [google_crc32c.value(raw[i : i + BLOCK]) for i in range(0, len(raw), BLOCK)]
+            sums = [google_crc32c.value(raw[i : i + BLOCK_BYTES]) for i in range(0, len(raw), BLOCK_BYTES)]
             if len(raw) == end - start and sums == expected:
                 return np.frombuffer(raw, self.dtype)
         raise ValueError(

@@ -28,25 +28,25 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from data.corpus.paths import as_path, is_remote
-from data.source import Encoding, Rows
+from data.source import Encoding, RowSet
 from data.store.checksums import check_sizes, verify_files
-from data.store.generations import hold
+from data.store.generations import lock_generation
 from data.store.manifest import read_manifest
 from data.store.ranged import RangedArray, read_range
-from data.store.remote import copy_here, find_cache
-from data.store.salvage import leave_out_damaged, told
-from data.store.split import Source, Split
+from data.store.remote import copy_to_cache, find_cache
+from data.store.salvage import describe_omissions, skip_damaged_documents
+from data.store.split import MixtureSource, Split
 from data.store.writer import (
-    FILES,
-    LABELS,
-    OFFSETS,
+    LABEL_DTYPE,
+    OFFSET_DTYPE,
+    SPLIT_FILES,
     SPLITS,
-    checksums_of,
+    get_checksums_name,
 )
 from data.vocabulary.load import Vocabulary, load_vocabulary
 
 # Files of remote stores that are read by ranges; the others are copied, since rows need them whole.
-RANGED = tuple(f"{split}/tokens.bin" for split in SPLITS)
+RANGED_FILES = tuple(f"{split}/tokens.bin" for split in SPLITS)
 
 
 class Store:
@@ -67,10 +67,10 @@ class Store:
         manifest: dict[str, Any],
         folder: Any = None,
         remote: Any = None,
-        hold: Any = None,
+        generation_lock: Any = None,
     ) -> None:
         self.path, self.manifest = path, manifest
-        self.folder, self.remote, self.hold = folder, remote, hold
+        self.folder, self.remote, self.generation_lock = folder, remote, generation_lock
 
     @classmethod
     def open(cls, path: Any) -> Self:
@@ -104,10 +104,10 @@ class Store:
         """Open the generation that a manifest names."""
         folder, files = given / manifest["generation"], manifest["files"]
         if is_remote(given):
-            check_sizes(folder, {name: files[name] for name in files if name in RANGED})
-            others = {name: files[name] for name in files if name not in RANGED}
-            return cls(given, manifest, copy_here(folder, manifest, others), remote=folder)
-        lock = hold(folder)
+            check_sizes(folder, {name: files[name] for name in files if name in RANGED_FILES})
+            others = {name: files[name] for name in files if name not in RANGED_FILES}
+            return cls(given, manifest, copy_to_cache(folder, manifest, others), remote=folder)
+        lock = lock_generation(folder)
         check_sizes(folder, files)
         return cls(given, manifest, folder, hold=lock)
 
@@ -149,7 +149,7 @@ class Store:
         """The meaning of the ids, as data/source.py describes: the vocabulary."""
         return self.vocabulary
 
-    def rows(self, split: str, objective: Any) -> Rows:
+    def open_rows(self, split: str, objective: Any) -> RowSet:
         """Return the rows that an objective makes of a split.
 
         Args:
@@ -160,7 +160,7 @@ class Store:
           ValueError: if the split is empty, or the objective cannot learn from this store.
         """
         objective.check(self.vocabulary)
-        name, part = f"the {split} split of {self.path}", self.split(split)
+        name, part = f"the {split} split of {self.path}", self.open_split(split)
         if len(part.tokens) == 0:
             raise ValueError(
                 f"{name} is empty: prepare a larger corpus, or with another --held-out share"
@@ -170,9 +170,9 @@ class Store:
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
         order = getattr(objective, "order", "shuffled")
-        return Rows(table, build, part.sources, order, part, self.vocabulary)
+        return RowSet(table, build, part.sources, order, part, self.vocabulary)
 
-    def verified(self, on_corrupt: Literal["refuse", "skip"]) -> "Store":
+    def verify_or_salvage(self, on_corrupt: Literal["refuse", "skip"]) -> "Store":
         """Return this store if its bytes are unchanged, else one without the damaged documents.
 
         Args:
@@ -184,27 +184,27 @@ class Store:
         """
         if self.remote and on_corrupt == "skip":
             # The damaged documents have to be known before the first row.
-            local = copy_here(self.remote, self.manifest, self.manifest["files"])
-            return Store(self.path, self.manifest, local).verified(on_corrupt)
+            local = copy_to_cache(self.remote, self.manifest, self.manifest["files"])
+            return Store(self.path, self.manifest, local).verify_or_salvage(on_corrupt)
         try:
-            self.verify_once()
+            self.verify_checksums_once()
             return self
         except ValueError as error:
             if on_corrupt == "refuse":
                 raise ValueError(
                     f"{error}; or leave the damaged documents out with data.on_corrupt=skip"
                 ) from error
-        return Salvaged(self)
+        return SalvagedStore(self)
 
-    def split(self, name: str) -> Split:
+    def open_split(self, name: str) -> Split:
         """Open the split `train` or `heldout`."""
         if name not in SPLITS:
             raise ValueError(f"split {name!r}: a store has {' and '.join(SPLITS)}")
         sizes = self.manifest["splits"][name]
         types = {
             "tokens": np.dtype(self.manifest["dtype"]),
-            "documents": OFFSETS,
-            "sentences": OFFSETS,
+            "documents": OFFSET_DTYPE,
+            "sentences": OFFSET_DTYPE,
         }
         counts = {
             "tokens": sizes["tokens"],
@@ -212,14 +212,14 @@ class Store:
             "sentences": sizes["sentences"] + 1,
         }
         tokens, documents, sentences = (
-            self.open_numbers(f"{name}/{file}.bin", types[file], counts[file]) for file in FILES
+            self.open_numbers(f"{name}/{file}.bin", types[file], counts[file]) for file in SPLIT_FILES
         )
         sources = (
-            Source(source["name"], tuple(source[name]["documents"]), source["rate"])
+            MixtureSource(source["name"], tuple(source[name]["documents"]), source["rate"])
             for source in self.manifest["sources"]
         )
         labels = {
-            file: self.open_numbers(f"{name}/{file}.bin", LABELS, sizes[unit])
+            file: self.open_numbers(f"{name}/{file}.bin", LABEL_DTYPE, sizes[unit])
             for file, unit in (("labels", "documents"), ("tags", "sentences"))
             if f"{name}/{file}.bin" in self.manifest["files"]
         }
@@ -230,16 +230,16 @@ class Store:
             tuple(sources),
             **labels,
             folder=self.folder / name,
-            hold=self.hold,
+            generation_lock=self.generation_lock,
         )
 
     def open_numbers(self, name: str, dtype: np.dtype, count: int) -> Any:
         """Return the numbers of a file: memory-mapped if local, else an array read by ranges."""
         if not count:  # an empty file cannot be mapped
             return np.zeros(0, dtype)
-        if self.remote is None or name not in RANGED:
+        if self.remote is None or name not in RANGED_FILES:
             return np.memmap(self.folder / name, dtype, mode="r", shape=(count,))
-        sums = np.fromfile(self.folder / checksums_of(name), "<u4")
+        sums = np.fromfile(self.folder / get_checksums_name(name), "<u4")
         read = functools.partial(read_range, str(self.remote / name))
         return RangedArray(str(self.remote / name), read, dtype, count, sums)
 
@@ -247,16 +247,16 @@ class Store:
     def local_files(self) -> dict[str, dict[str, Any]]:
         """{name: entry of the manifest} of the files on this machine."""
         files = self.manifest["files"]
-        return {name: files[name] for name in files if not (self.remote and name in RANGED)}
+        return {name: files[name] for name in files if not (self.remote and name in RANGED_FILES)}
 
-    def verify(self) -> None:
+    def verify_checksums(self) -> None:
         """Compare the checksums of all files; raise ValueError with the first one that differs."""
         verify_files(self.folder, self.local_files)
         if self.remote:
             files = self.manifest["files"]
-            verify_files(self.remote, {name: files[name] for name in files if name in RANGED})
+            verify_files(self.remote, {name: files[name] for name in files if name in RANGED_FILES})
 
-    def verify_once(self) -> None:
+    def verify_checksums_once(self) -> None:
         """Compare the checksums of the local files, unless they are known to be valid.
 
         The result is cached for the path, sizes, inodes and modification times of the files.
@@ -274,7 +274,7 @@ class Store:
             mark.touch()
 
 
-class Salvaged(Store):
+class SalvagedStore(Store):
     """A store without its damaged documents.
 
     Attributes:
@@ -282,15 +282,15 @@ class Salvaged(Store):
     """
 
     def __init__(self, store: Store) -> None:
-        super().__init__(store.path, store.manifest, store.folder, hold=store.hold)
-        self.splits, self.left_out = leave_out_damaged(self.folder, self.manifest, super().split)
+        super().__init__(store.path, store.manifest, store.folder, generation_lock=store.generation_lock)
+        self.splits, self.skipped_documents = skip_damaged_documents(self.folder, self.manifest, super().open_split)
 
-    def split(self, name: str) -> Split:
+    def open_split(self, name: str) -> Split:
         """Open a split without its damaged documents."""
-        return self.splits[name] if name in self.splits else super().split(name)
+        return self.splits[name] if name in self.splits else super().open_split(name)
 
     @property
     def fingerprint(self) -> str:
         """Hash of the store's fingerprint and of the skipped documents."""
-        description = f"{super().fingerprint} without {told(self)}"
+        description = f"{super().fingerprint} without {describe_omissions(self)}"
         return hashlib.sha256(description.encode()).hexdigest()[:32]

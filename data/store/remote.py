@@ -9,7 +9,7 @@ from typing import Any
 
 from data.store.atomic import open_scratch_folder
 from data.store.checksums import verify_files
-from data.store.writer import MANIFEST
+from data.store.writer import MANIFEST_FILE
 
 
 def find_cache(name: str) -> pathlib.Path:
@@ -18,7 +18,7 @@ def find_cache(name: str) -> pathlib.Path:
     return root / "cloze" / name
 
 
-def copy_here(
+def copy_to_cache(
     remote: pathlib.Path, manifest: dict[str, Any], files: dict[str, dict[str, Any]]
 ) -> pathlib.Path:
     """Copy files of a remote generation to the cache, unless they are there, and return the folder.
@@ -31,7 +31,7 @@ def copy_here(
     cache = find_cache("stores")
     identity = f"{remote}\n{json.dumps(manifest, sort_keys=True)}\n{sorted(files)}"
     key = hashlib.sha256(identity.encode()).hexdigest()[:24]
-    if (cache / key / MANIFEST).exists():
+    if (cache / key / MANIFEST_FILE).exists():
         return cache / key
     cache.mkdir(parents=True, exist_ok=True)
     with open_scratch_folder(cache / key, exclusive=False) as scratch:
@@ -41,12 +41,12 @@ def copy_here(
             with (remote / name).open("rb") as source, open(copy / name, "wb") as target:
                 shutil.copyfileobj(source, target, 1 << 20)
         verify_files(copy, files)
-        (copy / MANIFEST).write_text(
+        (copy / MANIFEST_FILE).write_text(
             json.dumps(manifest)
         )  # written last: a folder with a manifest is complete
         try:
             os.rename(copy, cache / key)
         except OSError:
-            if not (cache / key / MANIFEST).exists():  # another process may have been first
+            if not (cache / key / MANIFEST_FILE).exists():  # another process may have been first
                 raise
     return cache / key

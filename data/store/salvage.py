@@ -23,18 +23,18 @@ import numpy as np
 from data.store.checksums import compute_checksum
 from data.store.split import Split
 from data.store.writer import (
-    BLOCK,
+    BLOCK_BYTES,
     EXAMPLE_ENTRIES,
-    FILES,
-    OFFSETS,
+    OFFSET_DTYPE,
+    SPLIT_FILES,
     SPLITS,
-    checksums_of,
+    get_checksums_name,
 )
 
 Ranges = list[tuple[int, int]]  # ascending, disjoint [start, stop)
 
 
-def leave_out_damaged(
+def skip_damaged_documents(
     folder: pathlib.Path, manifest: dict[str, Any], read_split: Callable[[str], Split]
 ) -> tuple[dict[str, Split], dict[str, np.ndarray]]:
     """Skip the damaged documents of a store.
@@ -69,12 +69,12 @@ def leave_out_damaged(
         )
     splits, left_out = {}, {}
     for split in SPLITS:
-        runs = {file: damaged_blocks(folder, f"{split}/{file}.bin", bad) for file in FILES}
-        splits[split], left_out[split] = without(read_split(split), runs)
+        runs = {file: find_damaged_blocks(folder, f"{split}/{file}.bin", bad) for file in SPLIT_FILES}
+        splits[split], left_out[split] = drop_damaged_documents(read_split(split), runs)
     return splits, left_out
 
 
-def told(store: Any) -> str:
+def describe_omissions(store: Any) -> str:
     """Return a description of a store's skipped documents, equal for equal documents.
 
     Args:
@@ -92,7 +92,7 @@ def told(store: Any) -> str:
     return f"{' and '.join(counts)} documents ({digest})"
 
 
-def damaged_blocks(folder: pathlib.Path, name: str, bad: Collection[str]) -> Ranges:
+def find_damaged_blocks(folder: pathlib.Path, name: str, bad: Collection[str]) -> Ranges:
     """Return the damaged byte ranges of a file.
 
     Args:
@@ -105,8 +105,8 @@ def damaged_blocks(folder: pathlib.Path, name: str, bad: Collection[str]) -> Ran
     """
     if name not in bad:
         return []
-    sums = folder / checksums_of(name)
-    if not sums.exists() or checksums_of(name) in bad:
+    sums = folder / get_checksums_name(name)
+    if not sums.exists() or get_checksums_name(name) in bad:
         reason = "are damaged, too" if sums.exists() else "are missing"
         raise ValueError(
             f"{folder / name}: its bytes have changed, and the damage cannot be located, since the "
@@ -115,12 +115,12 @@ def damaged_blocks(folder: pathlib.Path, name: str, bad: Collection[str]) -> Ran
     expected, runs = np.fromfile(sums, "<u4"), []
     with open(folder / name, "rb") as file:
         for i, checksum in enumerate(expected.tolist()):
-            if google_crc32c.value(file.read(BLOCK)) != checksum:
-                runs.append((i * BLOCK, (i + 1) * BLOCK))
+            if google_crc32c.value(file.read(BLOCK_BYTES)) != checksum:
+                runs.append((i * BLOCK_BYTES, (i + 1) * BLOCK_BYTES))
     return runs
 
 
-def without(split: Split, runs: dict[str, Ranges]) -> tuple[Split, np.ndarray]:
+def drop_damaged_documents(split: Split, runs: dict[str, Ranges]) -> tuple[Split, np.ndarray]:
     """Return a split without its damaged documents, and int64, the numbers of these.
 
     Args:
@@ -128,23 +128,23 @@ def without(split: Split, runs: dict[str, Ranges]) -> tuple[Split, np.ndarray]:
       runs: {file: its damaged byte ranges}.
     """
     total = len(split.tokens)
-    starts_D, known_D, _ = _known(split.document_starts, runs["documents"], total)
-    starts_S, known_S, between_S = _known(split.sentence_starts, runs["sentences"], total)
-    lost_T = merged([*_elements(runs["tokens"], split.tokens.dtype.itemsize, total), *between_S])
+    starts_D, known_D, _ = _find_known_offsets(split.document_starts, runs["documents"], total)
+    starts_S, known_S, between_S = _find_known_offsets(split.sentence_starts, runs["sentences"], total)
+    lost_T = merge_ranges([*_bytes_to_elements(runs["tokens"], split.tokens.dtype.itemsize, total), *between_S])
     # Between two known offsets is one document, or several with unknown borders.
     border = np.flatnonzero(known_D)
     low, high = starts_D[border[:-1]], starts_D[border[1:]]
-    bad = _meets(lost_T, low, high) | (np.diff(border) > 1)
+    bad = _has_overlap(lost_T, low, high) | (np.diff(border) > 1)
     intact_D = np.repeat(~bad, np.diff(border))
-    gaps = np.array(merged(zip(low[bad].tolist(), high[bad].tolist())), np.int64).reshape(-1, 2)
-    tokens = Spliced(split.tokens, gaps)
+    gaps = np.array(merge_ranges(zip(low[bad].tolist(), high[bad].tolist())), np.int64).reshape(-1, 2)
+    tokens = SplicedTokens(split.tokens, gaps)
     sentences = starts_S[:-1][known_S[:-1]]
-    sentences = sentences[~_meets(gaps, sentences, sentences + 1)]
+    sentences = sentences[~_has_overlap(gaps, sentences, sentences + 1)]
     num_before_D = np.concatenate([[0], np.cumsum(intact_D)])
     intact = Split(
         cast(np.ndarray, tokens),  # supports the operations that rows use
-        np.concatenate([[0], np.cumsum((high - low)[~bad])]).astype(OFFSETS),
-        np.append(tokens.place(sentences), len(tokens)).astype(OFFSETS),
+        np.concatenate([[0], np.cumsum((high - low)[~bad])]).astype(OFFSET_DTYPE),
+        np.append(tokens.map_to_remaining(sentences), len(tokens)).astype(OFFSET_DTYPE),
         tuple(
             dataclasses.replace(
                 source, documents=tuple(int(num_before_D[edge]) for edge in source.documents)
@@ -155,7 +155,7 @@ def without(split: Split, runs: dict[str, Ranges]) -> tuple[Split, np.ndarray]:
     return intact, np.flatnonzero(~intact_D).astype(np.int64)
 
 
-def merged(ranges: Iterable[tuple[int, int]]) -> Ranges:
+def merge_ranges(ranges: Iterable[tuple[int, int]]) -> Ranges:
     """Return ascending disjoint ranges that cover the same numbers as the given ones."""
     merged_ranges = []
     for start, stop in sorted((start, stop) for start, stop in ranges if start < stop):
@@ -166,12 +166,12 @@ def merged(ranges: Iterable[tuple[int, int]]) -> Ranges:
     return merged_ranges
 
 
-def _elements(runs: Ranges, size: int, count: int) -> Ranges:
+def _bytes_to_elements(runs: Ranges, size: int, count: int) -> Ranges:
     """Return the ranges of elements, of `size` bytes each, that overlap ranges of bytes."""
-    return merged((start // size, min(-(-stop // size), count)) for start, stop in runs)
+    return merge_ranges((start // size, min(-(-stop // size), count)) for start, stop in runs)
 
 
-def _known(starts: np.ndarray, runs: Ranges, total: int) -> tuple[np.ndarray, np.ndarray, Ranges]:
+def _find_known_offsets(starts: np.ndarray, runs: Ranges, total: int) -> tuple[np.ndarray, np.ndarray, Ranges]:
     """Find the offsets that are not damaged; the first and the last one are always known.
 
     Args:
@@ -184,7 +184,7 @@ def _known(starts: np.ndarray, runs: Ranges, total: int) -> tuple[np.ndarray, np
       neighbours of unknown offsets.
     """
     starts, known = np.array(starts), np.ones(len(starts), bool)
-    for start, stop in _elements(runs, OFFSETS.itemsize, len(starts)):
+    for start, stop in _bytes_to_elements(runs, OFFSET_DTYPE.itemsize, len(starts)):
         known[start:stop] = False
     starts[0], starts[-1], known[[0, -1]] = 0, total, True
     indices = np.flatnonzero(known)
@@ -193,14 +193,14 @@ def _known(starts: np.ndarray, runs: Ranges, total: int) -> tuple[np.ndarray, np
     return starts, known, list(zip(low.tolist(), high.tolist()))
 
 
-def _meets(ranges: Ranges | np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+def _has_overlap(ranges: Ranges | np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """Return for each [low, high) whether it overlaps one of the ascending ranges."""
     starts, stops = np.array(ranges, np.int64).reshape(-1, 2).T
     following = np.searchsorted(stops, low, side="right")
     return np.append(starts, np.iinfo(np.int64).max)[following] < high
 
 
-class Spliced:
+class SplicedTokens:
     """The tokens of a split without those in gaps."""
 
     def __init__(self, tokens: Any, gaps: np.ndarray) -> None:
@@ -227,6 +227,6 @@ class Spliced:
     def __getitem__(self, index: Any) -> Any:
         return self.take(np.arange(len(self))[index])
 
-    def place(self, index: np.ndarray) -> np.ndarray:
+    def map_to_remaining(self, index: np.ndarray) -> np.ndarray:
         """Return the new indices of remaining tokens, given their indices in the file."""
         return index - self.shift[np.searchsorted(self.gaps[:, 0], index, side="right")]

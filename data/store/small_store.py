@@ -46,8 +46,8 @@ def write_store(
             for name in train:
                 writer.begin_source(name)
                 for split, documents_by_source in (("train", train), ("heldout", held_out)):
-                    arrays = _flatten(documents_by_source.get(name, ()), vocabulary.size)
-                    writer.add(split, *arrays)
+                    arrays = _flatten_documents(documents_by_source.get(name, ()), vocabulary.size)
+                    writer.add_documents(split, *arrays)
             sizes = [source["train"]["tokens"] for source in writer.sources]
             weights = [
                 rates[name] if rates else stop - start for name, (start, stop) in zip(train, sizes)
@@ -57,7 +57,7 @@ def write_store(
     return Store.open(folder)
 
 
-def _flatten(documents: Documents, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _flatten_documents(documents: Documents, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the ids, the tokens of each document and the tokens of each sentence, all int64."""
     sentences = [sentence for document in documents for sentence in document]
     ids = np.array([i for sentence in sentences for i in sentence], np.int64)

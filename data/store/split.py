@@ -10,7 +10,7 @@ import numpy as np
 
 
 @dataclasses.dataclass(frozen=True)
-class Source:
+class MixtureSource:
     """One source of the mixture of a split.
 
     Attributes:
@@ -42,8 +42,8 @@ class Split:
     tokens: np.ndarray
     document_starts: np.ndarray
     sentence_starts: np.ndarray
-    sources: tuple[Source, ...]
+    sources: tuple[MixtureSource, ...]
     labels: np.ndarray | None = None
     tags: np.ndarray | None = None
     folder: pathlib.Path | None = None
-    hold: object = None
+    generation_lock: object = None

@@ -10,24 +10,24 @@ from typing import Any, Self
 import google_crc32c
 import numpy as np
 
-from data.store.atomic import sync
+from data.store.atomic import sync_to_disk
 from data.store.checksums import compute_checksum
 from data.vocabulary.load import Vocabulary
 
-VERSION = 2
-MANIFEST = "manifest.json"
+STORE_VERSION = 2
+MANIFEST_FILE = "manifest.json"
 SPLITS = ("train", "heldout")
-FILES = ("tokens", "documents", "sentences")
+SPLIT_FILES = ("tokens", "documents", "sentences")
 # The manifest of a store of fine-tuning examples has one of these (data/examples/example_store.py).
 EXAMPLE_ENTRIES = frozenset({"labels", "questions", "text"})
-OFFSETS = np.dtype("<i8")
-LABELS = np.dtype("<f4")
-CHECKSUMS = "checksums"
-READERS = "readers"  # an empty file of a generation, which its readers lock
-UNFINISHED = "unfinished"  # folder of a generation that is not complete
+OFFSET_DTYPE = np.dtype("<i8")
+LABEL_DTYPE = np.dtype("<f4")
+CHECKSUMS_FOLDER = "checksums"
+READERS_FILE = "readers"  # an empty file of a generation, which its readers lock
+UNFINISHED_FOLDER = "unfinished"  # folder of a generation that is not complete
 # Bytes that have a checksum: about 2,000 tokens, so damage affects few documents.
-BLOCK = 1 << 12
-PART = 1 << 18  # numbers of a file that are in memory at a time
+BLOCK_BYTES = 1 << 12
+PART_NUMBERS = 1 << 18  # numbers of a file that are in memory at a time
 
 
 class StoreWriter:
@@ -44,15 +44,15 @@ class StoreWriter:
     def __init__(self, store: pathlib.Path, vocabulary: Vocabulary) -> None:
         """Make the folder of the store with empty files."""
         self.store, self.vocabulary = store, vocabulary
-        self.folder = folder = store / UNFINISHED
-        self.dtype = token_dtype(vocabulary.size)
+        self.folder = folder = store / UNFINISHED_FOLDER
+        self.dtype = choose_token_dtype(vocabulary.size)
         self.totals = {split: dict(tokens=0, documents=0, sentences=0) for split in SPLITS}
         self.sources: list[dict[str, Any]] = []
         self._files: dict[str, _BlockedFile] = {}
         for split in SPLITS:
             (folder / split).mkdir(parents=True)
-        (folder / CHECKSUMS).mkdir()
-        for name in (f"{split}/{file}.bin" for split in SPLITS for file in FILES):
+        (folder / CHECKSUMS_FOLDER).mkdir()
+        for name in (f"{split}/{file}.bin" for split in SPLITS for file in SPLIT_FILES):
             self._open_file(name)
 
     def begin_source(self, name: str) -> None:
@@ -63,21 +63,21 @@ class StoreWriter:
         }
         self.sources.append({"name": name, **starts})
 
-    def add(
+    def add_documents(
         self, split: str, tokens: np.ndarray, documents: np.ndarray, sentences: np.ndarray
     ) -> None:
         """Append whole documents: their ids, tokens of each document, tokens of each sentence."""
-        self._append(split, [tokens.astype(self.dtype, copy=False)], [documents], [sentences])
+        self._append_documents(split, [tokens.astype(self.dtype, copy=False)], [documents], [sentences])
 
-    def add_files(
+    def add_document_files(
         self, split: str, tokens: pathlib.Path, documents: pathlib.Path, sentences: pathlib.Path
     ) -> None:
         """Append documents from files of ids (in the store's dtype) and of lengths (int64)."""
-        self._append(
+        self._append_documents(
             split,
-            _parts(tokens, self.dtype),
-            _parts(documents, OFFSETS),
-            _parts(sentences, OFFSETS),
+            _read_parts(tokens, self.dtype),
+            _read_parts(documents, OFFSET_DTYPE),
+            _read_parts(sentences, OFFSET_DTYPE),
         )
 
     def add_labels(self, split: str, labels: np.ndarray, file: str = "labels") -> None:
@@ -88,9 +88,9 @@ class StoreWriter:
           labels: the labels.
           file: name of the file without suffix; "tags" for one label for each sentence.
         """
-        self.add_beside(split, f"{file}.bin", labels.astype(LABELS))
+        self.add_array(split, f"{file}.bin", labels.astype(LABEL_DTYPE))
 
-    def add_beside(self, split: str, name: str, array: np.ndarray) -> None:
+    def add_array(self, split: str, name: str, array: np.ndarray) -> None:
         """Append numbers of any dtype to an additional file of a split, made if absent."""
         self._open_file(f"{split}/{name}").write(array)
 
@@ -102,11 +102,11 @@ class StoreWriter:
     def _open_file(self, name: str) -> "_BlockedFile":
         """Return the open file of this name, made if absent."""
         if name not in self._files:
-            checksums = _ChecksumFile(self.folder / checksums_of(name))
+            checksums = _ChecksumFile(self.folder / get_checksums_name(name))
             self._files[name] = _BlockedFile(self.folder / name, checksums)
         return self._files[name]
 
-    def _append(
+    def _append_documents(
         self,
         split: str,
         tokens: Iterable[np.ndarray],
@@ -123,7 +123,7 @@ class StoreWriter:
             offset = end
             for lengths in parts:
                 starts = np.cumsum(lengths) - lengths + offset
-                self._files[f"{split}/{file}.bin"].write(starts.astype(OFFSETS, copy=False))
+                self._files[f"{split}/{file}.bin"].write(starts.astype(OFFSET_DTYPE, copy=False))
                 offset += int(lengths.sum())
                 added[file] += len(lengths)
             if offset != end + added["tokens"]:
@@ -142,13 +142,13 @@ class StoreWriter:
         for split in SPLITS:
             for file in ("documents", "sentences"):
                 self._files[f"{split}/{file}.bin"].write(
-                    np.array([self.totals[split]["tokens"]], OFFSETS)
+                    np.array([self.totals[split]["tokens"]], OFFSET_DTYPE)
                 )
         files = {name: file.close() for name, file in self._files.items()}
-        files |= {checksums_of(name): file.blocks.close() for name, file in self._files.items()}
+        files |= {get_checksums_name(name): file.blocks.close() for name, file in self._files.items()}
         self.vocabulary.save(self.folder / "vocabulary")
         for path in sorted((self.folder / "vocabulary").iterdir()):
-            sync(path)
+            sync_to_disk(path)
             files[f"vocabulary/{path.name}"] = {
                 "bytes": path.stat().st_size,
                 "crc32c": compute_checksum(path),
@@ -167,17 +167,17 @@ class StoreWriter:
             ],
             "files": files,
         } | entries
-        (self.folder / READERS).touch()
-        for name in (*SPLITS, CHECKSUMS, "vocabulary", "."):
-            sync(self.folder / name)
+        (self.folder / READERS_FILE).touch()
+        for name in (*SPLITS, CHECKSUMS_FOLDER, "vocabulary", "."):
+            sync_to_disk(self.folder / name)
         text = json.dumps(manifest, sort_keys=True)
         generation = hashlib.sha256(text.encode()).hexdigest()[:12]
-        manifest = {"version": VERSION, "generation": generation} | manifest
+        manifest = {"version": STORE_VERSION, "generation": generation} | manifest
         self.folder = self.folder.rename(self.store / generation)
-        path = self.store / MANIFEST
+        path = self.store / MANIFEST_FILE
         path.write_text(json.dumps(manifest, indent=1) + "\n")
-        sync(path)
-        sync(self.store)
+        sync_to_disk(path)
+        sync_to_disk(self.store)
         return manifest
 
     def __enter__(self) -> Self:
@@ -188,14 +188,14 @@ class StoreWriter:
             file.close()
 
 
-def token_dtype(size: int) -> np.dtype:
+def choose_token_dtype(size: int) -> np.dtype:
     """Return the smaller of little-endian uint16 and uint32 that can represent `size` ids."""
     return np.dtype("<u2" if size <= 1 << 16 else "<u4")
 
 
-def checksums_of(name: str) -> str:
+def get_checksums_name(name: str) -> str:
     """Return the name of the file with the checksums of a file's blocks."""
-    return f"{CHECKSUMS}/{name.replace('/', '.')}"
+    return f"{CHECKSUMS_FOLDER}/{name.replace('/', '.')}"
 
 
 class _ChecksumFile:
@@ -233,24 +233,24 @@ class _BlockedFile(_ChecksumFile):
 
     def append(self, data: bytes) -> None:
         super().append(data)
-        self._note(self._rest + data, is_end=False)
+        self._write_checksums(self._rest + data, is_end=False)
 
     def close(self) -> dict[str, Any]:
         if not self._file.closed:
-            self._note(self._rest, is_end=True)
+            self._write_checksums(self._rest, is_end=True)
             self.blocks.close()
         return super().close()
 
-    def _note(self, data: bytes, is_end: bool) -> None:
+    def _write_checksums(self, data: bytes, is_end: bool) -> None:
         """Write the checksums of complete blocks; at the end of the file also of a shorter one."""
-        end = len(data) if is_end else len(data) - len(data) % BLOCK
-        sums = [google_crc32c.value(data[i : i + BLOCK]) for i in range(0, end, BLOCK)]
+        end = len(data) if is_end else len(data) - len(data) % BLOCK_BYTES
+        sums = [google_crc32c.value(data[i : i + BLOCK_BYTES]) for i in range(0, end, BLOCK_BYTES)]
         self.blocks.write(np.array(sums, "<u4"))
         self._rest = data[end:]
 
 
-def _parts(path: pathlib.Path, dtype: np.dtype) -> Iterator[np.ndarray]:
+def _read_parts(path: pathlib.Path, dtype: np.dtype) -> Iterator[np.ndarray]:
     """Yield the numbers in a file in parts."""
     with open(path, "rb") as file:
-        while len(part := np.fromfile(file, dtype, PART)):
+        while len(part := np.fromfile(file, dtype, PART_NUMBERS)):
             yield part

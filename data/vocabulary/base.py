@@ -14,10 +14,10 @@ import numpy as np
 from data.corpus.paths import as_path
 
 VERSION = 1
-DESCRIPTION = "vocabulary.json"
-SENTINELS = 100
+DESCRIPTION_FILE = "vocabulary.json"
+NUM_SENTINELS = 100
 # {role: names of its special piece in released vocabularies}; the first match wins.
-ROLES = {
+ROLE_PIECES = {
     "pad": ("[PAD]", "<pad>"),
     "unk": ("[UNK]", "<unk>"),
     "cls": ("[CLS]", "<cls>", "<s>"),
@@ -26,10 +26,10 @@ ROLES = {
     "bos": ("<s>", "<bos>", "<|endoftext|>"),
     "eos": ("</s>", "<eos>", "<|endoftext|>"),
 }
-SENTINEL = re.compile(r"<extra_id_(\d+)>\Z")
-UNUSED = re.compile(r"\[unused\d+\]\Z|madeupword\d+\Z")
+SENTINEL_PIECE = re.compile(r"<extra_id_(\d+)>\Z")
+UNUSED_PIECE = re.compile(r"\[unused\d+\]\Z|madeupword\d+\Z")
 # A text whose normalized form is part of the fingerprint.
-PROBE = "Ａ probe — of Çase, ACCENTS,\taﬁx  and №½ 数学 …"
+PROBE_TEXT = "Ａ probe — of Çase, ACCENTS,\taﬁx  and №½ 数学 …"
 
 
 class Vocabulary(abc.ABC):
@@ -81,7 +81,7 @@ class Vocabulary(abc.ABC):
         self.pieces = tuple(pieces)
         self.options = dict(options)
         ids = {piece: i for i, piece in enumerate(pieces)}
-        found = _roles(ids, roles or {})
+        found = _find_roles(ids, roles or {})
         self.pad, self.unk, self.cls, self.sep, self.mask, self.bos, self.eos = found
         self.special = np.array(special, np.bool_)
         self.starts_word = np.array(starts_word, np.bool_)
@@ -92,10 +92,10 @@ class Vocabulary(abc.ABC):
         numbered = {
             int(match[1]): i
             for piece, i in ids.items()
-            if piece[:1] == "<" and (match := SENTINEL.match(piece))
+            if piece[:1] == "<" and (match := SENTINEL_PIECE.match(piece))
         }
         self.sentinels = (
-            tuple(numbered[n] for n in range(len(numbered))) if _dense(numbered) else ()
+            tuple(numbered[n] for n in range(len(numbered))) if _is_contiguous(numbered) else ()
         )
         description = [
             kind,
@@ -103,7 +103,7 @@ class Vocabulary(abc.ABC):
             [f"{score:.6g}" for score in scores],
             np.flatnonzero(self.special).tolist(),
         ]
-        description += [found, normalize(PROBE)]
+        description += [found, normalize(PROBE_TEXT)]
         self.fingerprint = hashlib.sha256(json.dumps(description).encode()).hexdigest()[:32]
 
     def encode(self, text: str) -> list[int]:
@@ -118,7 +118,7 @@ class Vocabulary(abc.ABC):
         """Return the ids of each text, as `encode` does."""
 
     @abc.abstractmethod
-    def encode_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
+    def encode_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
         """Return (ids, character range [begin, end) of each id) of each text.
 
         The ids are those of `encode_batch`.
@@ -148,12 +148,12 @@ class Vocabulary(abc.ABC):
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of the ids; special ids appear as their pieces."""
 
-    def piece(self, i: int) -> str:
+    def id_to_piece(self, token_id: int) -> str:
         """Return the piece of an id."""
-        return self.pieces[i]
+        return self.pieces[token_id]
 
     @abc.abstractmethod
-    def files(self) -> dict[str, bytes]:
+    def export_files(self) -> dict[str, bytes]:
         """Return the vocabulary in its released form, {file name: contents}."""
 
     @property
@@ -165,7 +165,7 @@ class Vocabulary(abc.ABC):
         """Write the files of the vocabulary and their description to a folder, made if absent."""
         folder = as_path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        for name, contents in self.files().items():
+        for name, contents in self.export_files().items():
             (folder / name).write_bytes(contents)
         description = {
             "version": VERSION,
@@ -174,7 +174,7 @@ class Vocabulary(abc.ABC):
             "options": self.options,
             "fingerprint": self.fingerprint,
         }
-        (folder / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n")
+        (folder / DESCRIPTION_FILE).write_text(json.dumps(description, indent=1) + "\n")
 
     def __len__(self) -> int:
         return self.size
@@ -192,17 +192,17 @@ class Vocabulary(abc.ABC):
 
 def is_unused(piece: str) -> bool:
     """Return whether a piece is reserved: [unused7], madeupword0001, a sentinel."""
-    return piece[:1] in ("[", "m", "<") and bool(UNUSED.match(piece) or SENTINEL.match(piece))
+    return piece[:1] in ("[", "m", "<") and bool(UNUSED_PIECE.match(piece) or SENTINEL_PIECE.match(piece))
 
 
-def _roles(ids: dict[str, int], given: dict[str, str]) -> list[int | None]:
+def _find_roles(ids: dict[str, int], given: dict[str, str]) -> list[int | None]:
     """Return the id of each role, None for a role without a piece.
 
     A name in `given`, which comes from the vocabulary's own files, precedes the usual names. The
     pieces <s> and </s> serve as cls and sep only next to a <mask> (RoBERTa); T5's </s> is only eos.
     """
     found = []
-    for role, names in ROLES.items():
+    for role, names in ROLE_PIECES.items():
         if role in given:
             names = (given[role],)
         elif role in ("cls", "sep") and "<mask>" not in ids:
@@ -214,6 +214,6 @@ def _roles(ids: dict[str, int], given: dict[str, str]) -> list[int | None]:
     return found
 
 
-def _dense(numbered: dict[int, int]) -> bool:
+def _is_contiguous(numbered: dict[int, int]) -> bool:
     """Return whether the keys are 0, 1, ..., n - 1."""
     return set(numbered) == set(range(len(numbered)))

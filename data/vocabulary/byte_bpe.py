@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator
 import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
-from data.vocabulary.layouts import BYTE_BPE as LAYOUTS
-from data.vocabulary.layouts import DEFAULT_OF_BYTES as DEFAULT
+from data.vocabulary.layouts import BYTE_BPE_LAYOUTS as LAYOUTS
+from data.vocabulary.layouts import DEFAULT_BYTE_BPE_LAYOUT as DEFAULT
 from data.vocabulary.released import ReleasedVocabulary, read_byte_bpe
 
-RARE = 2  # occurrences of a pair that becomes a piece
+MIN_PAIR_COUNT = 2  # occurrences of a pair that becomes a piece
 
 
 def train_byte_bpe(
@@ -51,13 +51,13 @@ def train_byte_bpe(
     # The trainer gets no special pieces, since it might map a learned piece to one of them.
     trainer = trainers.BpeTrainer(
         vocab_size=size - num_specials,
-        min_frequency=RARE,
+        min_frequency=MIN_PAIR_COUNT,
         initial_alphabet=alphabet,
         show_progress=False,
     )
     tokenizer = tokenizers.Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    with _one_thread():
+    with _use_one_thread():
         tokenizer.train_from_iterator(texts, trainer)
     learned = json.loads(tokenizer.to_str())["model"]
     pieces = [*before, *sorted(learned["vocab"], key=learned["vocab"].get), *after]
@@ -74,7 +74,7 @@ def train_byte_bpe(
 
 
 @contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
+def _use_one_thread() -> Iterator[None]:
     """Make the tokenizers library use one thread within the block.
 
     It splits the few words of each merge among threads and waits for all of them, which is 3 to 9

@@ -4,11 +4,11 @@ A layout has the name of the model that introduced it, which stores and scripts 
 read a vocabulary of any layout that has the special pieces it needs.
 """
 
-DEFAULT = "bert"
+DEFAULT_LAYOUT = "bert"
 # These have 100 sentinels after the pieces: <extra_id_i> = V + 99 - i, as the released T5 models.
-WITH_SENTINELS = ("t5", "ul2")
+LAYOUTS_WITH_SENTINELS = ("t5", "ul2")
 # {layout: options of the SentencePiece trainer}. V is the number of pieces of the model.
-SENTENCEPIECE = {
+SENTENCEPIECE_LAYOUTS = {
     "bert": dict(
         pad_id=0, pad_piece="[PAD]", unk_id=1, unk_piece="[UNK]", bos_id=2, bos_piece="[CLS]",
         eos_id=3, eos_piece="[SEP]", control_symbols=["[MASK]"],
@@ -21,17 +21,17 @@ SENTENCEPIECE = {
     "transformer": dict(pad_id=0, unk_id=1, eos_id=2, bos_id=-1),
 }  # fmt: skip
 # {layout: (special pieces before the learned ones, special pieces after them)} of byte-level BPE.
-DEFAULT_OF_BYTES = "roberta"
-BYTE_BPE = {
+DEFAULT_BYTE_BPE_LAYOUT = "roberta"
+BYTE_BPE_LAYOUTS = {
     "roberta": (("<s>", "<pad>", "</s>", "<unk>"), ("<mask>",)),
     "gpt2": ((), ("<|endoftext|>",)),
 }
 # {algorithm that trains a vocabulary: its layouts}.
 LAYOUTS = {
-    **dict.fromkeys(("unigram", "bpe"), tuple(SENTENCEPIECE)),
-    "byte_bpe": tuple(BYTE_BPE),
+    **dict.fromkeys(("unigram", "bpe"), tuple(SENTENCEPIECE_LAYOUTS)),
+    "byte_bpe": tuple(BYTE_BPE_LAYOUTS),
 }
-HELP = (
+LAYOUT_HELP = (
     "special pieces: bert: [PAD] [UNK] [CLS] [SEP] [MASK] (default); t5: <pad> </s> <unk> and "
     "100 sentinels; ul2: those of t5 and the mode tokens [NLU] [NLG] [S2S]; gpt: <unk> "
     "<|endoftext|>; transformer: <pad> <unk> </s>; with byte_bpe roberta: <s> <pad> </s> <unk> "

@@ -18,9 +18,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from data.corpus.paths import as_path
-from data.vocabulary.base import DESCRIPTION, PROBE, ROLES, VERSION, Vocabulary
+from data.vocabulary.base import DESCRIPTION_FILE, PROBE_TEXT, ROLE_PIECES, VERSION, Vocabulary
 from data.vocabulary.byte_bpe import train_byte_bpe
-from data.vocabulary.layouts import DEFAULT
+from data.vocabulary.layouts import DEFAULT_LAYOUT
 from data.vocabulary.released import (
     is_word_bpe,
     read_byte_bpe,
@@ -45,7 +45,7 @@ __all__ = [
 def train_vocabulary(
     texts: Iterable[str],
     size: int,
-    layout: str = DEFAULT,
+    layout: str = DEFAULT_LAYOUT,
     algorithm: str = "unigram",
     lowercase: bool = False,
 ) -> Vocabulary:
@@ -74,12 +74,12 @@ def load_vocabulary(folder: str | os.PathLike[str]) -> Vocabulary:
       ValueError: if its version or kind is unknown, or its files are not the ones that were saved.
     """
     folder = as_path(folder)
-    if not (folder / DESCRIPTION).exists():
-        raise FileNotFoundError(f"{folder}: no {DESCRIPTION}; read_vocabulary reads released files")
-    description = json.loads((folder / DESCRIPTION).read_text())
+    if not (folder / DESCRIPTION_FILE).exists():
+        raise FileNotFoundError(f"{folder}: no {DESCRIPTION_FILE}; read_vocabulary reads released files")
+    description = json.loads((folder / DESCRIPTION_FILE).read_text())
     if description["version"] != VERSION:
         raise ValueError(
-            f"{folder / DESCRIPTION}: version {description['version']}, "
+            f"{folder / DESCRIPTION_FILE}: version {description['version']}, "
             f"this program reads {VERSION}"
         )
     options = description["options"]
@@ -87,18 +87,18 @@ def load_vocabulary(folder: str | os.PathLike[str]) -> Vocabulary:
         "sentencepiece": lambda: SentencePieceVocabulary(
             (folder / "spiece.model").read_bytes(), **options
         ),
-        "wordpiece": lambda: read_wordpiece(_text(folder / "vocab.txt"), **options),
+        "wordpiece": lambda: read_wordpiece(_read_text(folder / "vocab.txt"), **options),
         "byte_bpe": lambda: read_byte_bpe(
-            _text(folder / "vocab.json"), _text(folder / "merges.txt")
+            _read_text(folder / "vocab.json"), _read_text(folder / "merges.txt")
         ),
         "word_bpe": lambda: read_word_bpe(
-            _text(folder / "vocab.json"), _text(folder / "merges.txt")
+            _read_text(folder / "vocab.json"), _read_text(folder / "merges.txt")
         ),
-        "tokenizer_json": lambda: read_tokenizer_json(_text(folder / "tokenizer.json"), **options),
+        "tokenizer_json": lambda: read_tokenizer_json(_read_text(folder / "tokenizer.json"), **options),
     }
     if description["kind"] not in kinds:
         raise ValueError(
-            f"{folder / DESCRIPTION}: kind {description['kind']!r}, not one of {', '.join(kinds)}"
+            f"{folder / DESCRIPTION_FILE}: kind {description['kind']!r}, not one of {', '.join(kinds)}"
         )
     vocabulary = kinds[description["kind"]]()
     if vocabulary.fingerprint != description["fingerprint"]:
@@ -131,7 +131,7 @@ def read_vocabulary(path: str | os.PathLike[str]) -> Vocabulary:
 
 
 def _read_folder(folder: pathlib.Path) -> Vocabulary:
-    if (folder / DESCRIPTION).exists():
+    if (folder / DESCRIPTION_FILE).exists():
         return load_vocabulary(folder)
     names = ("spiece.model", "tokenizer.model", "vocab.txt", "vocab.json", "encoder.json")
     models = [folder / name for name in names if (folder / name).exists()]
@@ -148,13 +148,13 @@ def _read_folder(folder: pathlib.Path) -> Vocabulary:
     for model in models:
         vocabulary = _read_file(model)
         if vocabulary.pieces == from_json.pieces:
-            probe = _probe(vocabulary)
+            probe = _build_probe_text(vocabulary)
             if vocabulary.encode(probe) == from_json.encode(probe):
                 return vocabulary
     return from_json
 
 
-def _probe(vocabulary: Vocabulary) -> str:
+def _build_probe_text(vocabulary: Vocabulary) -> str:
     """Return a text whose ids differ if the normalization does: rare characters, mixed case."""
     plain = [
         piece.strip("▁Ġ#")
@@ -162,7 +162,7 @@ def _probe(vocabulary: Vocabulary) -> str:
         if not hidden
     ]
     sample = plain[:: len(plain) // 1000 + 1]
-    return " ".join([PROBE, *sample, *(piece.upper() for piece in sample)])
+    return " ".join([PROBE_TEXT, *sample, *(piece.upper() for piece in sample)])
 
 
 def _read_file(path: pathlib.Path) -> Vocabulary:
@@ -181,25 +181,25 @@ def _read_file(path: pathlib.Path) -> Vocabulary:
             raise FileNotFoundError(
                 f"{path}: BPE needs {merges_names[path.name]} in the same folder"
             )
-        read = read_word_bpe if is_word_bpe(_text(path)) else read_byte_bpe
-        return read(_text(path), _text(merges[0]))
-    config = _settings(path.parent)
+        read = read_word_bpe if is_word_bpe(_read_text(path)) else read_byte_bpe
+        return read(_read_text(path), _read_text(merges[0]))
+    config = _read_settings(path.parent)
     if path.name.endswith(".txt"):
         return read_wordpiece(
-            _text(path),
+            _read_text(path),
             lowercase=config.get("do_lower_case"),
             strip_accents=config.get("strip_accents"),
             chinese=config.get("tokenize_chinese_chars", True),
         )
     if path.name.endswith(".json"):
-        return read_tokenizer_json(_text(path), _named_roles(config))
+        return read_tokenizer_json(_read_text(path), _parse_roles(config))
     raise ValueError(
         f"{path}: a vocabulary is a *.model, vocab.txt, vocab.json with merges.txt, "
         "or tokenizer.json"
     )
 
 
-def _settings(folder: pathlib.Path) -> dict[str, Any]:
+def _read_settings(folder: pathlib.Path) -> dict[str, Any]:
     """Return the settings of `transformers`; {} if its files are absent.
 
     They are in special_tokens_map.json and tokenizer_config.json.
@@ -208,13 +208,13 @@ def _settings(folder: pathlib.Path) -> dict[str, Any]:
     settings = {}
     for file in files:
         if file.exists():
-            settings |= json.loads(_text(file))
+            settings |= json.loads(_read_text(file))
     return settings
 
 
-def _named_roles(config: dict[str, Any]) -> dict[str, str]:
+def _parse_roles(config: dict[str, Any]) -> dict[str, str]:
     """Return {role: special piece} of the settings of `transformers`."""
-    named = {role: config.get(f"{role}_token") for role in ROLES}
+    named = {role: config.get(f"{role}_token") for role in ROLE_PIECES}
     pieces = {
         role: piece["content"] if isinstance(piece, dict) else piece
         for role, piece in named.items()
@@ -222,5 +222,5 @@ def _named_roles(config: dict[str, Any]) -> dict[str, str]:
     return {role: piece for role, piece in pieces.items() if piece}
 
 
-def _text(path: pathlib.Path) -> str:
+def _read_text(path: pathlib.Path) -> str:
     return path.read_text(encoding="utf-8")

@@ -15,7 +15,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 from data.vocabulary.base import Vocabulary, is_unused
 
 END_OF_WORD = "</w>"
-WORD_BEGINNINGS = {
+WORD_START_RULES = {
     "wordpiece": lambda piece: not piece.startswith("##"),
     # Byte-level BPE writes space, line feed, tab and carriage return so.
     "byte": lambda piece: piece[:1] in ("Ġ", "Ċ", "ĉ", "č"),
@@ -61,7 +61,7 @@ class ReleasedVocabulary(Vocabulary):
             kind=kind,
             pieces=pieces,
             special=[not p or p in special_pieces or is_unused(p) for p in pieces],
-            starts_word=list(map(WORD_BEGINNINGS[style], pieces)),
+            starts_word=list(map(WORD_START_RULES[style], pieces)),
             options=options or {},
             normalize=encoder.normalizer.normalize_str if encoder.normalizer else lambda text: text,
             roles=roles,
@@ -73,7 +73,7 @@ class ReleasedVocabulary(Vocabulary):
             for encoding in self._encoder.encode_batch_fast(list(texts), add_special_tokens=False)
         ]
 
-    def encode_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
+    def encode_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
         return [
             (encoding.ids, encoding.offsets)
             for encoding in self._encoder.encode_batch(list(texts), add_special_tokens=False)
@@ -86,7 +86,7 @@ class ReleasedVocabulary(Vocabulary):
         """Return the tokenizer with its special tokens as the text of a tokenizer.json."""
         return self._decoder.to_str()
 
-    def files(self) -> dict[str, bytes]:
+    def export_files(self) -> dict[str, bytes]:
         return dict(self._files)
 
 
@@ -138,7 +138,7 @@ def read_wordpiece(
 
 def read_byte_bpe(vocab: str, merges: str) -> ReleasedVocabulary:
     """Read byte-level BPE from the texts of a vocab.json or encoder.json and its merges."""
-    tokenizer = tokenizers.Tokenizer(models.BPE(json.loads(vocab), _pairs(merges)))
+    tokenizer = tokenizers.Tokenizer(models.BPE(json.loads(vocab), _parse_merges(merges)))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     files = {"vocab.json": vocab.encode(), "merges.txt": merges.encode()}
@@ -162,7 +162,7 @@ def read_word_bpe(vocab: str, merges: str) -> ReleasedVocabulary:
         raise ValueError(
             "vocab.json: no piece <unk>, which such a vocabulary needs for unknown characters"
         )
-    bpe = models.BPE(ids, _pairs(merges), unk_token="<unk>", end_of_word_suffix=END_OF_WORD)
+    bpe = models.BPE(ids, _parse_merges(merges), unk_token="<unk>", end_of_word_suffix=END_OF_WORD)
     tokenizer = tokenizers.Tokenizer(bpe)
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -171,7 +171,7 @@ def read_word_bpe(vocab: str, merges: str) -> ReleasedVocabulary:
     return ReleasedVocabulary("word_bpe", tokenizer, tokenizer, "whole", files=files)
 
 
-def _pairs(merges: str) -> list[tuple[str, str]]:
+def _parse_merges(merges: str) -> list[tuple[str, str]]:
     """Parse the lines of a merges.txt."""
     lines = [line for line in merges.split("\n") if line and not line.startswith("#version")]
     pairs = [tuple(line.rstrip("\r").split(" ")) for line in lines]
@@ -200,12 +200,12 @@ def read_tokenizer_json(text: str, roles: dict[str, str] | None = None) -> Relea
         ) from error
     settings = json.loads(text)
     added = [token["content"] for token in settings.get("added_tokens", ()) if token["special"]]
-    encoder = tokenizers.Tokenizer.from_str(json.dumps(_blind(settings, set(added))))
+    encoder = tokenizers.Tokenizer.from_str(json.dumps(_hide_special_pieces(settings, set(added))))
     return ReleasedVocabulary(
         "tokenizer_json",
         encoder,
         decoder,
-        _style(settings),
+        _detect_style(settings),
         files={"tokenizer.json": text.encode()},
         special_pieces=frozenset(added),
         roles=roles,
@@ -213,7 +213,7 @@ def read_tokenizer_json(text: str, roles: dict[str, str] | None = None) -> Relea
     )
 
 
-def _blind(settings: dict[str, Any], special: set[str]) -> dict[str, Any]:
+def _hide_special_pieces(settings: dict[str, Any], special: set[str]) -> dict[str, Any]:
     """Return the settings with special pieces renamed to strings that no text contains.
 
     The ids and the unknown piece stay.
@@ -236,7 +236,7 @@ def _blind(settings: dict[str, Any], special: set[str]) -> dict[str, Any]:
     return settings | changed | {"truncation": None, "padding": None}
 
 
-def _style(settings: dict[str, Any]) -> str:
+def _detect_style(settings: dict[str, Any]) -> str:
     """Return how the pieces of a tokenizer.json mark the beginning of a word."""
     steps = json.dumps(
         [settings.get(key) for key in ("pre_tokenizer", "normalizer", "decoder")],

@@ -22,20 +22,20 @@ from typing import Literal
 import numpy as np
 import sentencepiece
 
-from data.vocabulary.base import SENTINELS, Vocabulary, is_unused
-from data.vocabulary.layouts import DEFAULT, WITH_SENTINELS
-from data.vocabulary.layouts import SENTENCEPIECE as LAYOUTS
+from data.vocabulary.base import NUM_SENTINELS, Vocabulary, is_unused
+from data.vocabulary.layouts import DEFAULT_LAYOUT, LAYOUTS_WITH_SENTINELS
+from data.vocabulary.layouts import SENTENCEPIECE_LAYOUTS as LAYOUTS
 from data.vocabulary.sentencepiece_proto import ModelProto
 
-SPACE = "▁"  # SentencePiece's mark for the beginning of a word
-BREAK = "\ufdd0"  # a Unicode noncharacter, which no text may have, so it can separate sentences
+WORD_START_MARK = "▁"  # SentencePiece's mark for the beginning of a word
+SENTENCE_BREAK = "\ufdd0"  # a Unicode noncharacter, which no text may have, so it can separate sentences
 # Bytes that the library encodes at once: BPE takes more than linear time, unigram loses precision.
-GROUP = 1 << 12
-SMALLEST = 16  # ids of the smallest vocabulary, without sentinels
+GROUP_BYTES = 1 << 12
+MIN_SIZE = 16  # ids of the smallest vocabulary, without sentinels
 # Candidates at the start of unigram training: fast, and enough for a million sentences.
-SEED_PIECES = 300_000
+NUM_SEED_PIECES = 300_000
 
-NORMALISATION = {False: "nmt_nfkc", True: "nmt_nfkc_cf"}  # by `lowercase`
+NORMALIZATION_RULES = {False: "nmt_nfkc", True: "nmt_nfkc_cf"}  # by `lowercase`
 
 
 class SentencePieceVocabulary(Vocabulary):
@@ -48,10 +48,10 @@ class SentencePieceVocabulary(Vocabulary):
           model: bytes of a `.model` file.
           appended: number of sentinels to append to its pieces, 0 or 100.
         """
-        self._processor = _processor(model)
+        self._processor = _load_processor(model)
         self._model, self._appended = model, appended
         self._breaker: sentencepiece.SentencePieceProcessor | Literal[False] | None = None
-        self._space = self._processor.piece_to_id(SPACE)
+        self._space = self._processor.piece_to_id(WORD_START_MARK)
         processor, count = self._processor, self._processor.get_piece_size()
         ids = list(range(count))
         pieces = processor.id_to_piece(ids) + [f"<extra_id_{i}>" for i in reversed(range(appended))]
@@ -66,20 +66,20 @@ class SentencePieceVocabulary(Vocabulary):
                 for is_special, piece in zip(special.tolist(), pieces)
             ]
             + [True] * appended,
-            starts_word=[piece.startswith(SPACE) for piece in pieces],
+            starts_word=[piece.startswith(WORD_START_MARK) for piece in pieces],
             options={"appended": appended},
             normalize=processor.normalize,
         )
 
     @property
-    def model(self) -> bytes:
+    def model_bytes(self) -> bytes:
         """Bytes of the `.model` file, without appended sentinels."""
         return self._model
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         return self._processor.encode(list(texts))
 
-    def encode_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
+    def encode_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
         return [
             (encoding["ids"], encoding["offsets"])
             for encoding in self._processor.encode(list(texts), return_type="offset_mapping")
@@ -110,10 +110,10 @@ class SentencePieceVocabulary(Vocabulary):
         (once in a million tokens). Models trained here have exact sums and are not affected.
         """
         if self._breaker is None:
-            self._breaker = _with_breaks(self._model, self._processor)
-        if self._breaker is False or BREAK.encode() in text:
+            self._breaker = _add_sentence_break(self._model, self._processor)
+        if self._breaker is False or SENTENCE_BREAK.encode() in text:
             return super().encode_spans(text, starts, ends, first)
-        encoded = self._breaker.encode(_groups(text, starts, ends, first), return_type="numpy")
+        encoded = self._breaker.encode(_join_sentences(text, starts, ends, first), return_type="numpy")
         mark = np.array([len(self.pieces) - self._appended], np.int32)
         ids = np.concatenate([array for group in encoded for array in (group, mark)])
         stops = np.flatnonzero(ids == mark)
@@ -124,7 +124,7 @@ class SentencePieceVocabulary(Vocabulary):
         lengths[np.searchsorted(stops, trailing)] -= 1
         return sentence_ids, lengths
 
-    def files(self) -> dict[str, bytes]:
+    def export_files(self) -> dict[str, bytes]:
         return {"spiece.model": self._model}
 
 
@@ -134,17 +134,17 @@ def read_sentencepiece(model: bytes) -> SentencePieceVocabulary:
     A model with T5's layout (<pad>=0 </s>=1 <unk>=2, no bos) and no sentinels gets 100 of them.
     Raises ValueError if it is not a SentencePiece model.
     """
-    processor = _processor(model)
+    processor = _load_processor(model)
     special_ids = processor.pad_id(), processor.eos_id(), processor.unk_id(), processor.bos_id()
     has_sentinels = processor.piece_to_id("<extra_id_0>") != processor.unk_id()
     needs_sentinels = special_ids == (0, 1, 2, -1) and not has_sentinels
-    return SentencePieceVocabulary(model, appended=SENTINELS if needs_sentinels else 0)
+    return SentencePieceVocabulary(model, appended=NUM_SENTINELS if needs_sentinels else 0)
 
 
 def train_sentencepiece(
     texts: Iterable[str],
     size: int,
-    layout: str = DEFAULT,
+    layout: str = DEFAULT_LAYOUT,
     algorithm: str = "unigram",
     lowercase: bool = False,
 ) -> SentencePieceVocabulary:
@@ -168,13 +168,13 @@ def train_sentencepiece(
         raise ValueError(f"layout {layout!r}: one of {', '.join(LAYOUTS)}")
     if algorithm not in ("unigram", "bpe"):
         raise ValueError(f"algorithm {algorithm!r}: unigram or bpe, or byte_bpe")
-    appended = SENTINELS if layout in WITH_SENTINELS else 0
-    if size < SMALLEST + appended:
+    appended = NUM_SENTINELS if layout in LAYOUTS_WITH_SENTINELS else 0
+    if size < MIN_SIZE + appended:
         raise ValueError(
-            f"a {layout} vocabulary needs at least {SMALLEST + appended} ids, not {size}"
+            f"a {layout} vocabulary needs at least {MIN_SIZE + appended} ids, not {size}"
         )
     longest = 4192  # bytes; the library silently skips longer lines, so they are cut
-    lines = (line for text in texts for line in _cut(text, longest))
+    lines = (line for text in texts for line in _cut_text(text, longest))
     out = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -182,20 +182,20 @@ def train_sentencepiece(
             model_writer=out,
             vocab_size=size - appended,
             model_type=algorithm,
-            normalization_rule_name=NORMALISATION[lowercase],
+            normalization_rule_name=NORMALIZATION_RULES[lowercase],
             character_coverage=0.9995,
             num_threads=1,
             max_sentence_length=longest,
-            seed_sentencepiece_size=SEED_PIECES,
+            seed_sentencepiece_size=NUM_SEED_PIECES,
             minloglevel=2,
             **LAYOUTS[layout],
         )
     except RuntimeError as error:
-        raise ValueError(_training_error(str(error), size, appended)) from error
-    return SentencePieceVocabulary(_rounded(out.getvalue()), appended)
+        raise ValueError(_describe_training_error(str(error), size, appended)) from error
+    return SentencePieceVocabulary(_round_scores(out.getvalue()), appended)
 
 
-def _rounded(model: bytes) -> bytes:
+def _round_scores(model: bytes) -> bytes:
     """Return the model with its scores rounded to multiples of 2^-8.
 
     Their float32 sums are exact in any order, so two libraries that add the scores of the same
@@ -208,11 +208,11 @@ def _rounded(model: bytes) -> bytes:
     return parsed.SerializeToString(deterministic=True)
 
 
-def _training_error(message: str, size: int, appended: int) -> str:
+def _describe_training_error(message: str, size: int, appended: int) -> str:
     """Return SentencePiece's error message in terms of the options of this program."""
     if found := re.search(r"value <= (\d+)", message):
         most = int(found[1]) + appended
-        if most < SMALLEST + appended:
+        if most < MIN_SIZE + appended:
             return "the text is too small to train a vocabulary on"
         return (
             f"the text is too small for a vocabulary of {size} ids; "
@@ -229,17 +229,17 @@ def _training_error(message: str, size: int, appended: int) -> str:
     return f"SentencePiece could not train a vocabulary of {size} ids: {message}"
 
 
-def _cut(text: str, longest: int) -> list[str]:
+def _cut_text(text: str, longest: int) -> list[str]:
     """Return a text in parts of at most `longest` UTF-8 bytes, cut at white space if possible."""
     if len(text) * 4 <= longest or len(text.encode()) <= longest:
         return [text]
     middle = len(text) // 2
     space = text.rfind(" ", 1, middle)
     border = space if space > 0 else middle
-    return _cut(text[:border], longest) + _cut(text[border:], longest)
+    return _cut_text(text[:border], longest) + _cut_text(text[border:], longest)
 
 
-def _processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
+def _load_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
     """Load a model; raises ValueError if the bytes are not one."""
     try:
         return sentencepiece.SentencePieceProcessor(model_proto=model, num_threads=1)
@@ -247,7 +247,7 @@ def _processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
         raise ValueError(f"not a SentencePiece model ({error})") from error
 
 
-def _with_breaks(
+def _add_sentence_break(
     model: bytes, plain: sentencepiece.SentencePieceProcessor
 ) -> sentencepiece.SentencePieceProcessor | Literal[False]:
     """Return a processor with one more piece, the sentence break.
@@ -259,26 +259,26 @@ def _with_breaks(
     Returns:
       The processor, or False if joining sentences would change ids.
     """
-    piece = BREAK.encode()
+    piece = SENTENCE_BREAK.encode()
     # The fields of a SentencePiece message: the piece and its score.
     entry = b"\x0a" + bytes([len(piece)]) + piece + b"\x15" + struct.pack("<f", 0.0)
     # Concatenation appends to a repeated field of a protocol buffer (ModelProto.pieces, number 1).
     extended = model + b"\x0a" + bytes([len(entry)]) + entry
-    breaker = _processor(extended)
+    breaker = _load_processor(extended)
     mark, probes = plain.get_piece_size(), ["One two.", "“Three?” 4", "fünf.", "数学 。"]
     expected = [i for probe in probes for i in plain.encode(probe) + [mark]][:-1]
-    return breaker if breaker.encode(f"{BREAK} ".join(probes)) == expected else False
+    return breaker if breaker.encode(f"{SENTENCE_BREAK} ".join(probes)) == expected else False
 
 
-def _groups(text: bytes, starts: np.ndarray, ends: np.ndarray, first: np.ndarray) -> list[bytes]:
+def _join_sentences(text: bytes, starts: np.ndarray, ends: np.ndarray, first: np.ndarray) -> list[bytes]:
     """Join the sentences of each document by the sentence break, in groups of about 4 KiB.
 
     Args and shapes are those of `encode_spans`.
     """
-    separator = f"{BREAK} ".encode()
+    separator = f"{SENTENCE_BREAK} ".encode()
     sentences = [text[start:end] for start, end in zip(starts.tolist(), ends.tolist())]
     document_starts = np.repeat(starts[first], np.diff(first, append=len(starts)))
-    begins_group = np.diff((starts - document_starts) // GROUP, prepend=-1) != 0
+    begins_group = np.diff((starts - document_starts) // GROUP_BYTES, prepend=-1) != 0
     begins_group[first] = True
     cuts = np.append(np.flatnonzero(begins_group), len(sentences)).tolist()
     return [separator.join(sentences[start:end]) for start, end in itertools.pairwise(cuts)]

@@ -51,7 +51,7 @@ _FIELDS = {
 _REPEATED = {"pieces"}
 
 
-def _file() -> descriptor_pb2.FileDescriptorProto:
+def _build_file_descriptor() -> descriptor_pb2.FileDescriptorProto:
     """Return the description of the messages above."""
     file = descriptor_pb2.FileDescriptorProto(
         name="sentencepiece_model.proto", package="sentencepiece"
@@ -78,7 +78,7 @@ def _file() -> descriptor_pb2.FileDescriptorProto:
 
 # A separate pool, since the sentencepiece package registers the same names in the default one.
 _pool = descriptor_pool.DescriptorPool()
-_pool.Add(_file())
+_pool.Add(_build_file_descriptor())
 # The classes are built at run time, so a type checker does not know their fields.
 ModelProto: Any
 SentencePiece: Any

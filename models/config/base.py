@@ -19,7 +19,7 @@ class Config:
     module: ClassVar[str]
 
     def __post_init__(self) -> None:
-        check(self)
+        check_sizes(self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,7 +77,7 @@ class EncoderConfig(ModelConfig):
         return self
 
 
-def check(config: Config) -> None:
+def check_sizes(config: Config) -> None:
     """Raise ValueError for a size below 1, a dropout rate outside [0, 1), or an epsilon <= 0.
 
     Each field is checked alone, because fields are set one after the other. The model checks how

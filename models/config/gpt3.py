@@ -26,6 +26,6 @@ class Gpt3Config(GptConfig):
     attention_dropout: float = 0.0
 
     @property
-    def pairs(self) -> int:
+    def num_pairs(self) -> int:
         """The number of pairs of a dense and a banded layer."""
         return self.depth // 2

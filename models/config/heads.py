@@ -52,7 +52,7 @@ class ClassifierConfig(HeadedConfig):
             )
 
     @property
-    def outputs(self) -> int:
+    def num_outputs(self) -> int:
         """The number of scores."""
         return len(self.labels) or 1
 
@@ -75,7 +75,7 @@ class TaggerConfig(HeadedConfig):
             )
 
     @property
-    def outputs(self) -> int:
+    def num_outputs(self) -> int:
         """The number of scores of a token."""
         return len(self.labels)
 

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from models.generation.sampling import Prompt, Rules, behind
-from models.layers.cache import gather
+from models.generation.sampling import DecodingRules, PrefilledPrompt, slice_generated
+from models.layers.cache import gather_cache_rows
 
 NEVER = -1e9  # finite, so that the score of an empty slot can be compared and divided
 
 
-class Search(NamedTuple):
+class SearchState(NamedTuple):
     """The state of a search.
 
     t: int32, the number of generated tokens.
@@ -34,7 +34,7 @@ class Search(NamedTuple):
     improves_B: bool, whether an open hypothesis may still beat a finished one.
     """
 
-    t: jax.Array
+    num_generated: jax.Array
     tokens_BWN: jax.Array
     score_BW: jax.Array
     cache: Any
@@ -45,7 +45,7 @@ class Search(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Beam:
+class BeamSearch:
     """Beam search.
 
     beams: the number of open hypotheses of a row.
@@ -64,7 +64,7 @@ class Beam:
         if not abs(self.length_penalty) < float("inf"):
             raise ValueError(f"length_penalty is {self.length_penalty}; it must be finite")
 
-    def write(self, prompt: Prompt, rules: Rules, key_B: jax.Array) -> jax.Array:
+    def generate_tokens(self, prompt: PrefilledPrompt, rules: DecodingRules, key_B: jax.Array) -> jax.Array:
         """Return the best hypothesis of each row, int32 [B, T], with padding behind its end.
 
         key_B is not used: the search is deterministic.
@@ -72,36 +72,36 @@ class Beam:
         B, W = len(prompt.length_B), self.beams
         length_R = jnp.repeat(prompt.length_B, W)
 
-        def unfinished(search: Search) -> jax.Array:
-            return (search.t < rules.length) & search.improves_B.any()
+        def is_unfinished(search: SearchState) -> jax.Array:
+            return (search.num_generated < rules.length) & search.improves_B.any()
 
-        def step(search: Search) -> Search:
+        def take_step(search: SearchState) -> SearchState:
             last_R = jnp.take_along_axis(
-                search.tokens_BWN.reshape(B * W, -1), (length_R + search.t - 1)[:, None], axis=1
+                search.tokens_BWN.reshape(B * W, -1), (length_R + search.num_generated - 1)[:, None], axis=1
             )[:, 0]
-            logits_RV, cache = prompt.advance(search.cache, last_R, length_R + search.t - 1)
-            return self.grow(search._replace(cache=cache), logits_RV, prompt.length_B, rules)
+            logits_RV, cache = prompt.advance(search.cache, last_R, length_R + search.num_generated - 1)
+            return self.extend_hypotheses(search._replace(cache=cache), logits_RV, prompt.length_B, rules)
 
         tokens_BWN = jnp.repeat(prompt.tokens_BN[:, None], W, axis=1)
         # All W hypotheses of a row are equal at first, so that only one may be extended.
         first_score_BW = jnp.full((B, W), NEVER).at[:, 0].set(0.0)
-        search = Search(
-            t=jnp.int32(0),
+        search = SearchState(
+            num_generated=jnp.int32(0),
             tokens_BWN=tokens_BWN,
             score_BW=first_score_BW,
-            cache=gather(prompt.cache, jnp.repeat(jnp.arange(B), W)),
+            cache=gather_cache_rows(prompt.cache, jnp.repeat(jnp.arange(B), W)),
             ended_BWN=tokens_BWN,
             ended_score_BW=jnp.full((B, W), NEVER),
             ended_BW=jnp.zeros((B, W), bool),
             improves_B=jnp.ones(B, bool),
         )
-        search = self.grow(search, jnp.repeat(prompt.logits_BV, W, axis=0), prompt.length_B, rules)
-        search = jax.lax.while_loop(unfinished, step, search)
-        return behind(search.ended_BWN[:, 0], prompt.length_B, rules.length)
+        search = self.extend_hypotheses(search, jnp.repeat(prompt.logits_BV, W, axis=0), prompt.length_B, rules)
+        search = jax.lax.while_loop(is_unfinished, take_step, search)
+        return slice_generated(search.ended_BWN[:, 0], prompt.length_B, rules.length)
 
-    def grow(
-        self, search: Search, logits_RV: jax.Array, length_B: jax.Array, rules: Rules
-    ) -> Search:
+    def extend_hypotheses(
+        self, search: SearchState, logits_RV: jax.Array, length_B: jax.Array, rules: DecodingRules
+    ) -> SearchState:
         """Return the search with one more token in each open hypothesis.
 
         Args:
@@ -110,9 +110,9 @@ class Beam:
           length_B: the lengths of the prompts.
           rules: which tokens are allowed.
         """
-        (B, W, N), V, count_B = search.tokens_BWN.shape, logits_RV.shape[-1], length_B + search.t
-        score_RV = jax.nn.log_softmax(rules.known(logits_RV))
-        score_RV = rules.new(score_RV, search.tokens_BWN.reshape(B * W, N), jnp.repeat(count_B, W))
+        (B, W, N), V, count_B = search.tokens_BWN.shape, logits_RV.shape[-1], length_B + search.num_generated
+        score_RV = jax.nn.log_softmax(rules.mask_unused_ids(logits_RV))
+        score_RV = rules.mask_repeated_ngrams(score_RV, search.tokens_BWN.reshape(B * W, N), jnp.repeat(count_B, W))
         score_BWV = score_RV.reshape(B, W, V) + search.score_BW[..., None]
         # Twice as many candidates as beams: at most W of them end, so that W stay open.
         score_BC, index_BC = jax.lax.top_k(score_BWV.reshape(B, W * V), 2 * W)
@@ -121,25 +121,25 @@ class Beam:
         tokens_BCN = jnp.where(
             jnp.arange(N) == count_B[:, None, None], id_BC[..., None], tokens_BCN
         )
-        ends_BC = rules.ends(id_BC) | (search.t + 1 == rules.length)
-        power = (search.t + 1).astype(jnp.float32) ** self.length_penalty
+        ends_BC = rules.is_end(id_BC) | (search.num_generated + 1 == rules.length)
+        power = (search.num_generated + 1).astype(jnp.float32) ** self.length_penalty
 
         final_BC = ends_BC & (jnp.arange(2 * W) < W) & search.improves_B[:, None]
         final_score_BC = jnp.where(final_BC, score_BC / power, NEVER)
         all_scores_BX = jnp.concatenate([search.ended_score_BW, final_score_BC], axis=1)
         ended_score_BW, best_BW = jax.lax.top_k(all_scores_BX, W)
-        ended_BWN = _take(jnp.concatenate([search.ended_BWN, tokens_BCN], axis=1), best_BW)
-        ended_BW = _take(jnp.concatenate([search.ended_BW, final_BC], axis=1), best_BW)
+        ended_BWN = _take_candidates(jnp.concatenate([search.ended_BWN, tokens_BCN], axis=1), best_BW)
+        ended_BW = _take_candidates(jnp.concatenate([search.ended_BW, final_BC], axis=1), best_BW)
 
         score_BW, open_BW = jax.lax.top_k(jnp.where(ends_BC, NEVER, score_BC), W)
-        parent_BW = _take(parent_BC, open_BW)
+        parent_BW = _take_candidates(parent_BC, open_BW)
         worst_B1 = ended_score_BW.min(axis=1, keepdims=True)
         better_B = (score_BW[:, :1] / power > jnp.where(ended_BW, worst_B1, NEVER)).any(axis=1)
-        return Search(
-            t=search.t + 1,
-            tokens_BWN=_take(tokens_BCN, open_BW),
+        return SearchState(
+            num_generated=search.num_generated + 1,
+            tokens_BWN=_take_candidates(tokens_BCN, open_BW),
             score_BW=score_BW,
-            cache=gather(search.cache, (jnp.arange(B)[:, None] * W + parent_BW).reshape(-1)),
+            cache=gather_cache_rows(search.cache, (jnp.arange(B)[:, None] * W + parent_BW).reshape(-1)),
             ended_BWN=ended_BWN,
             ended_score_BW=ended_score_BW,
             ended_BW=ended_BW,
@@ -147,7 +147,7 @@ class Beam:
         )
 
 
-def _take(x_BX: jax.Array, index_BY: jax.Array) -> jax.Array:
+def _take_candidates(x_BX: jax.Array, index_BY: jax.Array) -> jax.Array:
     """Return the entries of x [B, X, ...] at an index of its second axis, [B, Y, ...]."""
     return jnp.take_along_axis(
         x_BX, index_BY.reshape(*index_BY.shape, *[1] * (x_BX.ndim - 2)), axis=1

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from models.layers.attention import Attention
-from models.layers.cache import CACHE, MEMORY, Step
+from models.layers.cache import CACHE, MEMORY, DecodingStep
 from models.layers.masks import Mask
 from models.layers.ops import mask_scores
 
@@ -30,7 +30,7 @@ def apply_cached(model: Any, variables: Any, *arguments: Any, **settings: Any) -
     """
     active_attentions = []
 
-    def watch(
+    def track_attention(
         call: Callable[..., Any], args: Any, kwargs: Any, context: nn.module.InterceptorContext
     ) -> Any:
         module = context.module
@@ -42,7 +42,7 @@ def apply_cached(model: Any, variables: Any, *arguments: Any, **settings: Any) -
         active_attentions.pop()
         return output
 
-    def attend(
+    def attend_cached(
         q_BLHK: jax.Array,
         k_BMHK: jax.Array,
         v_BMHK: jax.Array,
@@ -51,21 +51,21 @@ def apply_cached(model: Any, variables: Any, *arguments: Any, **settings: Any) -
         **settings: Any,
     ) -> jax.Array:
         module, collection = active_attentions[-1]
-        cached = recall(module, collection, getattr(mask, "step", None), k_BMHK, v_BMHK)
+        cached = update_cache(module, collection, getattr(mask, "step", None), k_BMHK, v_BMHK)
         if cached is None:
-            keep(module, collection, k_BMHK, v_BMHK)
+            write_cache(module, collection, k_BMHK, v_BMHK)
             return model.ops.attend(q_BLHK, k_BMHK, v_BMHK, mask=mask, **settings)
         # Rows that share a memory become further queries of one row.
         rows_BLHK = q_BLHK.reshape(len(cached[0]), -1, *q_BLHK.shape[2:])
-        return attend_kept(rows_BLHK, *cached, mask=mask, **settings).reshape(q_BLHK.shape)
+        return attend_to_cache(rows_BLHK, *cached, mask=mask, **settings).reshape(q_BLHK.shape)
 
-    with nn.intercept_methods(watch):
-        cached_model = model.clone(ops=model.ops._replace(attend=attend))
+    with nn.intercept_methods(track_attention):
+        cached_model = model.clone(ops=model.ops._replace(attend=attend_cached))
         return cached_model.apply(variables, *arguments, **settings)
 
 
-def recall(
-    module: Attention, name: str, step: Step | None, k_BMHK: jax.Array, v_BMHK: jax.Array
+def update_cache(
+    module: Attention, collection: str, step: DecodingStep | None, k_BMHK: jax.Array, v_BMHK: jax.Array
 ) -> tuple[jax.Array, jax.Array] | None:
     """Return the cached keys and values [B, H, N, K] of an attention, or None without any.
 
@@ -79,15 +79,15 @@ def recall(
     Raises:
       ValueError: a decoding step without the cache of a prompt.
     """
-    if name == MEMORY:
-        if not module.has_variable(name, "key"):
+    if collection == MEMORY:
+        if not module.has_variable(collection, "key"):
             return None
-        return module.get_variable(name, "key"), module.get_variable(name, "value")
+        return module.get_variable(collection, "key"), module.get_variable(collection, "value")
     if step is None:
         return None
-    if not module.has_variable(name, "key"):
+    if not module.has_variable(collection, "key"):
         raise ValueError(
-            f"a decoding step needs the keys and values of a prompt in the collection {name!r}, "
+            f"a decoding step needs the keys and values of a prompt in the collection {collection!r}, "
             "which is empty"
         )
     # A single update would be lowered to a slice update, which is fused with each of its readers
@@ -95,25 +95,25 @@ def recall(
     # update twice stays one scatter in place.
     row = jnp.arange(len(step.position_B)) if len(step.position_B) > 1 else jnp.zeros(2, jnp.int32)
     cached_k_BHNK, cached_v_BHNK = (
-        module.get_variable(name, variable).at[row, :, step.position_B[row]].set(new_B1HK[row, 0])
+        module.get_variable(collection, variable).at[row, :, step.position_B[row]].set(new_B1HK[row, 0])
         for variable, new_B1HK in (("key", k_BMHK), ("value", v_BMHK))
     )
-    module.put_variable(name, "key", cached_k_BHNK)
-    module.put_variable(name, "value", cached_v_BHNK)
+    module.put_variable(collection, "key", cached_k_BHNK)
+    module.put_variable(collection, "value", cached_v_BHNK)
     return cached_k_BHNK, cached_v_BHNK
 
 
-def keep(module: Attention, name: str, k_BMHK: jax.Array, v_BMHK: jax.Array) -> None:
+def write_cache(module: Attention, collection: str, k_BMHK: jax.Array, v_BMHK: jax.Array) -> None:
     """Write keys and values to the collection `name`, where it is mutable.
 
     The axis of heads comes first, because the positions of one head are read together.
     """
-    if module.is_mutable_collection(name):
-        module.put_variable(name, "key", k_BMHK.swapaxes(1, 2))
-        module.put_variable(name, "value", v_BMHK.swapaxes(1, 2))
+    if module.is_mutable_collection(collection):
+        module.put_variable(collection, "key", k_BMHK.swapaxes(1, 2))
+        module.put_variable(collection, "value", v_BMHK.swapaxes(1, 2))
 
 
-def attend_kept(
+def attend_to_cache(
     q_BLHK: jax.Array,
     k_BHMK: jax.Array,
     v_BHMK: jax.Array,

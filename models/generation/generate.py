@@ -24,13 +24,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from models.generation.beam import Beam
+from models.generation.beam import BeamSearch
 from models.generation.cached_attention import apply_cached
-from models.generation.sampling import Greedy, Prompt, Rules, Sample, make_rules
-from models.layers.cache import CACHE, MEMORY, Step, widen
+from models.generation.sampling import DecodingRules, Greedy, PrefilledPrompt, Sample, make_rules
+from models.layers.cache import CACHE, MEMORY, DecodingStep, pad_cache
 from models.layers.layer_layout import unstack_layers
 
-__all__ = ["Beam", "Greedy", "Sample", "extend", "generate", "unstack_model"]
+__all__ = ["BeamSearch", "Greedy", "Sample", "continue_prompts", "generate", "unstack_model"]
 
 
 def unstack_model(model: Any, params: Any) -> tuple[Any, Any]:
@@ -50,7 +50,7 @@ def generate(
     encoder_attention_mask: ArrayLike,
     *,
     length: int,
-    strategy: Greedy | Beam = Greedy(),
+    strategy: Greedy | BeamSearch = Greedy(),
     start: int = 0,
     end: int | None = 1,
     pad: int = 0,
@@ -85,7 +85,7 @@ def generate(
     token_ids_BM = np.where(encoder_attention_mask, encoder_token_ids, 0)
     _check_ids(model, "encoder_token_ids", token_ids_BM)
     _check_ids(model, "start", np.asarray(start))
-    write = generator(
+    write = make_generator(
         model,
         len(token_ids_BM),
         length=length,
@@ -101,12 +101,12 @@ def generate(
     return write(params, encoder_token_ids, encoder_attention_mask)
 
 
-def generator(
+def make_generator(
     model: Any,
     B: int,
     *,
     length: int,
-    strategy: Greedy | Beam = Greedy(),
+    strategy: Greedy | BeamSearch = Greedy(),
     start: int = 0,
     end: int | None = 1,
     pad: int = 0,
@@ -124,19 +124,19 @@ def generator(
     rules = make_rules(model, length, end, pad, size, no_repeat_ngram)
     key_B = fold_in_rows(seed, jnp.arange(B) if rows_B is None else rows_B)
     start_B1 = jnp.full((B, 1), start, jnp.int32)
-    return lambda params, *inputs: _generate(
+    return lambda params, *inputs: _generate_jitted(
         model, params, *inputs, start_B1, key_B, rules=rules, strategy=strategy
     )
 
 
-def extend(
+def continue_prompts(
     model: Any,
     params: Any,
     token_ids: ArrayLike,
     length_B: ArrayLike,
     *,
     length: int,
-    strategy: Greedy | Beam = Greedy(),
+    strategy: Greedy | BeamSearch = Greedy(),
     end: int | None = None,
     pad: int = 0,
     size: int | None = None,
@@ -169,7 +169,7 @@ def extend(
     rules = make_rules(model, length, end, pad, size, no_repeat_ngram)
     key_B = fold_in_rows(seed, jnp.arange(len(lengths)) if rows_B is None else rows_B)
     _check_ids(model, "token_ids", np.where(np.arange(M) < lengths[:, None], token_ids, 0))
-    return _extend(
+    return _continue_jitted(
         model,
         params,
         token_ids,
@@ -198,7 +198,7 @@ def _check_ids(model: Any, name: str, ids_BM: np.ndarray) -> None:
 
 
 @partial(jax.jit, static_argnames=("model", "rules", "strategy"))
-def _generate(
+def _generate_jitted(
     model: Any,
     params: Any,
     encoder_token_ids: jax.Array,
@@ -206,36 +206,36 @@ def _generate(
     start_B1: jax.Array,
     key_B: jax.Array,
     *,
-    rules: Rules,
-    strategy: Greedy | Beam,
+    rules: DecodingRules,
+    strategy: Greedy | BeamSearch,
 ) -> jax.Array:
     memory_BMD = model.apply(
         {"params": params}, encoder_token_ids, encoder_attention_mask, method="encode"
     )
 
-    def states(
-        variables: Any, tokens_BL: jax.Array, *, mutable: list[str], step: Step | None = None
+    def decode_tokens(
+        variables: Any, tokens_BL: jax.Array, *, mutable: list[str], step: DecodingStep | None = None
     ) -> tuple[jax.Array, Any]:
         inputs = (memory_BMD, encoder_attention_mask, tokens_BL)
         return apply_cached(model, variables, *inputs, step=step, mutable=mutable, method="decode")
 
-    return _write(
-        model, params, states, start_B1, jnp.ones(len(start_B1), jnp.int32), key_B, rules, strategy
+    return _write_tokens(
+        model, params, decode_tokens, start_B1, jnp.ones(len(start_B1), jnp.int32), key_B, rules, strategy
     )
 
 
 @partial(jax.jit, static_argnames=("model", "rules", "strategy"))
-def _extend(
+def _continue_jitted(
     model: Any,
     params: Any,
     tokens_BM: jax.Array,
     length_B: jax.Array,
     key_B: jax.Array,
     *,
-    rules: Rules,
-    strategy: Greedy | Beam,
+    rules: DecodingRules,
+    strategy: Greedy | BeamSearch,
 ) -> jax.Array:
-    return _write(
+    return _write_tokens(
         model,
         params,
         partial(apply_cached, model, method="states"),
@@ -247,15 +247,15 @@ def _extend(
     )
 
 
-def _write(
+def _write_tokens(
     model: Any,
     params: Any,
-    states: Callable[..., tuple[jax.Array, Any]],
+    compute_states: Callable[..., tuple[jax.Array, Any]],
     tokens_BM: jax.Array,
     length_B: jax.Array,
     key_B: jax.Array,
-    rules: Rules,
-    strategy: Greedy | Beam,
+    rules: DecodingRules,
+    strategy: Greedy | BeamSearch,
 ) -> jax.Array:
     """Return the generated tokens, int32 [B, T].
 
@@ -264,28 +264,28 @@ def _write(
     """
     variables, slots = {"params": params}, tokens_BM.shape[1] + rules.length
 
-    def scores(x_BD: jax.Array) -> jax.Array:
+    def compute_logits(x_BD: jax.Array) -> jax.Array:
         return model.apply(variables, x_BD[:, None], method="logits")[:, 0]
 
-    def advance(cache: Any, token_B: jax.Array, position_B: jax.Array) -> tuple[jax.Array, Any]:
-        x_B1D, changed = states(
+    def decode_step(cache: Any, token_B: jax.Array, position_B: jax.Array) -> tuple[jax.Array, Any]:
+        x_B1D, changed = compute_states(
             variables | memory | {CACHE: cache},
             token_B[:, None],
-            step=Step(position_B, slots),
+            step=DecodingStep(position_B, slots),
             mutable=[CACHE],
         )
-        return scores(x_B1D[:, 0]), changed.get(CACHE, {})
+        return compute_logits(x_B1D[:, 0]), changed.get(CACHE, {})
 
-    x_BMD, cached = states(variables, tokens_BM, mutable=[CACHE, MEMORY])
+    x_BMD, cached = compute_states(variables, tokens_BM, mutable=[CACHE, MEMORY])
     memory = {MEMORY: cached.get(MEMORY, {})}
     tokens_BN = jnp.where(
         jnp.arange(slots) < length_B[:, None],
         jnp.pad(tokens_BM, ((0, 0), (0, rules.length))),
         rules.pad,
     )
-    logits_BV = scores(jnp.take_along_axis(x_BMD, (length_B - 1)[:, None, None], axis=1)[:, 0])
-    return strategy.write(
-        Prompt(tokens_BN, length_B, logits_BV, widen(cached.get(CACHE, {}), slots), advance),
+    logits_BV = compute_logits(jnp.take_along_axis(x_BMD, (length_B - 1)[:, None, None], axis=1)[:, 0])
+    return strategy.generate_tokens(
+        PrefilledPrompt(tokens_BN, length_B, logits_BV, pad_cache(cached.get(CACHE, {}), slots), decode_step),
         rules,
         key_B,
     )

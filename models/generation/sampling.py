@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 
-class Prompt(NamedTuple):
+class PrefilledPrompt(NamedTuple):
     """Prompts after the model's prefill, and the function that continues from there.
 
     tokens_BN: int32, the prompts, with room for the generated tokens behind them.
@@ -29,7 +29,7 @@ class Prompt(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Rules:
+class DecodingRules:
     """Which tokens may be generated, and when a row ends.
 
     The fields are arguments of `models.generation.generate.generate`.
@@ -41,15 +41,15 @@ class Rules:
     size: int
     no_repeat_ngram: int | None
 
-    def known(self, logits_BV: jax.Array) -> jax.Array:
+    def mask_unused_ids(self, logits_BV: jax.Array) -> jax.Array:
         """Return the logits, with -inf for the ids from `size` on, which are no tokens."""
         return jnp.where(jnp.arange(logits_BV.shape[-1]) < self.size, logits_BV, -jnp.inf)
 
-    def ends(self, ids: jax.Array) -> jax.Array:
+    def is_end(self, ids: jax.Array) -> jax.Array:
         """Return which of the ids are the end token, bool of the same shape."""
         return jnp.zeros_like(ids, bool) if self.end is None else ids == self.end
 
-    def new(self, scores_BV: jax.Array, tokens_BN: jax.Array, count_B: jax.Array) -> jax.Array:
+    def mask_repeated_ngrams(self, scores_BV: jax.Array, tokens_BN: jax.Array, count_B: jax.Array) -> jax.Array:
         """Return the scores, with -inf for tokens that would repeat an n-gram of their row.
 
         Paulus et al. 2017, section 2.5.
@@ -79,7 +79,7 @@ def make_rules(
     pad: int,
     size: int | None,
     no_repeat_ngram: int | None,
-) -> Rules:
+) -> DecodingRules:
     """Return the rules of a decoding. Arguments: as of `models.generation.generate.generate`.
 
     Raises:
@@ -93,12 +93,12 @@ def make_rules(
         raise ValueError(
             f"size is {size}; it must be at least 1 and at most the {vocab} ids of the model"
         )
-    return Rules(
+    return DecodingRules(
         length=length, end=end, pad=pad, size=size or vocab, no_repeat_ngram=no_repeat_ngram
     )
 
 
-def behind(tokens_BN: jax.Array, length_B: jax.Array, T: int) -> jax.Array:
+def slice_generated(tokens_BN: jax.Array, length_B: jax.Array, T: int) -> jax.Array:
     """Return the T tokens after the first `length_B` of each row, [B, T]."""
     return jnp.take_along_axis(tokens_BN, length_B[:, None] + jnp.arange(T), axis=1)
 
@@ -107,11 +107,11 @@ def behind(tokens_BN: jax.Array, length_B: jax.Array, T: int) -> jax.Array:
 class Greedy:
     """Generate the likeliest token at each step."""
 
-    def choose(self, scores_BV: jax.Array, key_B: jax.Array) -> jax.Array:
+    def select_tokens(self, scores_BV: jax.Array, key_B: jax.Array) -> jax.Array:
         """Return the id of the highest score, int [B]."""
         return jnp.argmax(scores_BV, axis=-1)
 
-    def write(self, prompt: Prompt, rules: Rules, key_B: jax.Array) -> jax.Array:
+    def generate_tokens(self, prompt: PrefilledPrompt, rules: DecodingRules, key_B: jax.Array) -> jax.Array:
         """Return the generated ids, int32 [B, T], with padding behind the end of each row.
 
         Args:
@@ -121,32 +121,32 @@ class Greedy:
         """
         row = jnp.arange(len(prompt.length_B))
 
-        def choose(
+        def append_token(
             t: jax.Array, tokens_BN: jax.Array, ended_B: jax.Array, logits_BV: jax.Array
         ) -> tuple[jax.Array, jax.Array, jax.Array]:
-            scores_BV = rules.new(rules.known(logits_BV), tokens_BN, prompt.length_B + t)
-            next_B = self.choose(
+            scores_BV = rules.mask_repeated_ngrams(rules.mask_unused_ids(logits_BV), tokens_BN, prompt.length_B + t)
+            next_B = self.select_tokens(
                 scores_BV, jax.vmap(jax.random.fold_in, (0, None))(key_B, t)
             ).astype(jnp.int32)
             next_B = jnp.where(ended_B, rules.pad, next_B)
             return (
                 tokens_BN.at[row, prompt.length_B + t].set(next_B),
-                ended_B | rules.ends(next_B),
+                ended_B | rules.is_end(next_B),
                 next_B,
             )
 
-        def unfinished(state: tuple[Any, ...]) -> jax.Array:
+        def is_unfinished(state: tuple[Any, ...]) -> jax.Array:
             t, _, ended_B, _, _ = state
             return (t < rules.length) & ~ended_B.all()
 
-        def step(state: tuple[Any, ...]) -> tuple[Any, ...]:
+        def take_step(state: tuple[Any, ...]) -> tuple[Any, ...]:
             t, tokens_BN, ended_B, last_B, cache = state
             logits_BV, cache = prompt.advance(cache, last_B, prompt.length_B + t - 1)
-            return t + 1, *choose(t, tokens_BN, ended_B, logits_BV), cache
+            return t + 1, *append_token(t, tokens_BN, ended_B, logits_BV), cache
 
-        first = choose(jnp.int32(0), prompt.tokens_BN, jnp.zeros(len(row), bool), prompt.logits_BV)
-        tokens_BN = jax.lax.while_loop(unfinished, step, (jnp.int32(1), *first, prompt.cache))[1]
-        return behind(tokens_BN, prompt.length_B, rules.length)
+        first = append_token(jnp.int32(0), prompt.tokens_BN, jnp.zeros(len(row), bool), prompt.logits_BV)
+        tokens_BN = jax.lax.while_loop(is_unfinished, take_step, (jnp.int32(1), *first, prompt.cache))[1]
+        return slice_generated(tokens_BN, prompt.length_B, rules.length)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,7 +177,7 @@ class Sample(Greedy):
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p is {self.top_p}; it must be above 0 and at most 1")
 
-    def choose(self, scores_BV: jax.Array, key_B: jax.Array) -> jax.Array:
+    def select_tokens(self, scores_BV: jax.Array, key_B: jax.Array) -> jax.Array:
         """Return a sampled id of each row, int [B]."""
         sample = jax.vmap(jax.random.categorical)
         scores_BV = scores_BV / self.temperature

@@ -12,7 +12,7 @@ from models.config.heads import HeadedConfig
 from models.layers.ops import PLAIN, Ops
 
 
-class Headed(nn.Module):
+class HeadedModel(nn.Module):
     """A pretrained encoder with a head.
 
     A subclass makes its head in `setup` and implements `states`, which returns the head's output.
@@ -41,9 +41,9 @@ class Headed(nn.Module):
           token_type_ids: int32 [B, L]; all 0 by default.
           train: whether dropout is applied.
         """
-        return self.states(token_ids, attention_mask, token_type_ids, train)
+        return self.compute_states(token_ids, attention_mask, token_type_ids, train)
 
-    def states(
+    def compute_states(
         self,
         token_ids: jax.Array,
         attention_mask: jax.Array,
@@ -53,7 +53,7 @@ class Headed(nn.Module):
         """Return the head's output. Arguments: as of the call."""
         raise NotImplementedError
 
-    def read(
+    def encode_rows(
         self,
         token_ids: jax.Array,
         attention_mask: jax.Array,

@@ -12,7 +12,7 @@ import flax.linen as nn
 import jax
 
 from models.config.heads import ClassifierConfig, HeadedConfig
-from models.heads.base import Headed
+from models.heads.base import HeadedModel
 from models.layers.dropout import Dropout
 from models.layers.heads import ClassHead, HiddenClassHead
 from models.layers.mlp import gelu
@@ -21,7 +21,7 @@ from models.layers.ops import Ops
 ACTIVATIONS = {"gelu": gelu, "relu": nn.relu}
 
 
-def make_row_head(config: HeadedConfig, outputs: int, ops: Ops) -> ClassHead | HiddenClassHead:
+def make_row_head(config: HeadedConfig, num_outputs: int, ops: Ops) -> ClassHead | HiddenClassHead:
     """Return the head that scores a row.
 
     Args:
@@ -34,11 +34,11 @@ def make_row_head(config: HeadedConfig, outputs: int, ops: Ops) -> ClassHead | H
     """
     dropout, activation = partial(Dropout, config.dropout, ops=ops), config.encoder.head_activation
     if activation is None:
-        return ClassHead(outputs, dropout, ops)
-    return HiddenClassHead(outputs, dropout, ACTIVATIONS[activation], ops)
+        return ClassHead(num_outputs, dropout, ops)
+    return HiddenClassHead(num_outputs, dropout, ACTIVATIONS[activation], ops)
 
 
-class Classifier(Headed):
+class Classifier(HeadedModel):
     """One score for each class, or one score in all for a regression."""
 
     config: ClassifierConfig
@@ -46,9 +46,9 @@ class Classifier(Headed):
     def setup(self) -> None:
         """Make encoder and head."""
         super().setup()
-        self.classifier = make_row_head(self.config, self.config.outputs, self.ops)
+        self.classifier = make_row_head(self.config, self.config.num_outputs, self.ops)
 
-    def states(
+    def compute_states(
         self,
         token_ids: jax.Array,
         attention_mask: jax.Array,
@@ -56,5 +56,5 @@ class Classifier(Headed):
         train: bool = False,
     ) -> jax.Array:
         """Return the logits of the classes, or the score, float32 [B, C]."""
-        _, pooled_BD = self.read(token_ids, attention_mask, token_type_ids, train)
+        _, pooled_BD = self.encode_rows(token_ids, attention_mask, token_type_ids, train)
         return self.classifier(pooled_BD, train)

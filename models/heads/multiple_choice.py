@@ -8,11 +8,11 @@ B questions   C choices of each   L length   N = B C rows   D width
 
 import jax
 
-from models.heads.base import Headed
+from models.heads.base import HeadedModel
 from models.heads.classifier import make_row_head
 
 
-class Chooser(Headed):
+class Chooser(HeadedModel):
     """A score for each choice; all inputs are [B, C, L]."""
 
     def setup(self) -> None:
@@ -20,7 +20,7 @@ class Chooser(Headed):
         super().setup()
         self.classifier = make_row_head(self.config, 1, self.ops)
 
-    def states(
+    def compute_states(
         self,
         token_ids: jax.Array,
         attention_mask: jax.Array,
@@ -30,7 +30,7 @@ class Chooser(Headed):
         """Return the logits of the choices, float32 [B, C]."""
         B, C, L = token_ids.shape
         token_type_ids_NL = None if token_type_ids is None else token_type_ids.reshape(B * C, L)
-        _, pooled_ND = self.read(
+        _, pooled_ND = self.encode_rows(
             token_ids.reshape(B * C, L), attention_mask.reshape(B * C, L), token_type_ids_NL, train
         )
         return self.classifier(pooled_ND, train).reshape(B, C)

@@ -9,12 +9,12 @@ from functools import partial
 
 import jax
 
-from models.heads.base import Headed
+from models.heads.base import HeadedModel
 from models.layers.dropout import Dropout
 from models.layers.heads import ClassHead
 
 
-class SpanReader(Headed):
+class SpanReader(HeadedModel):
     """Two scores of each token: as the first of the answer, and as the last."""
 
     def setup(self) -> None:
@@ -22,7 +22,7 @@ class SpanReader(Headed):
         super().setup()
         self.span = ClassHead(2, partial(Dropout, self.config.dropout, ops=self.ops), self.ops)
 
-    def states(
+    def compute_states(
         self,
         token_ids: jax.Array,
         attention_mask: jax.Array,
@@ -30,5 +30,5 @@ class SpanReader(Headed):
         train: bool = False,
     ) -> jax.Array:
         """Return the logits of the answer's first and last token, float32 [B, L, 2]."""
-        x_BLD, _ = self.read(token_ids, attention_mask, token_type_ids, train)
+        x_BLD, _ = self.encode_rows(token_ids, attention_mask, token_type_ids, train)
         return self.span(x_BLD, train)

@@ -10,12 +10,12 @@ from functools import partial
 import jax
 
 from models.config.heads import TaggerConfig
-from models.heads.base import Headed
+from models.heads.base import HeadedModel
 from models.layers.dropout import Dropout
 from models.layers.heads import ClassHead
 
 
-class Tagger(Headed):
+class Tagger(HeadedModel):
     """A score for each tag at each token."""
 
     config: TaggerConfig
@@ -24,9 +24,9 @@ class Tagger(Headed):
         """Make encoder and head."""
         super().setup()
         dropout = partial(Dropout, self.config.dropout, ops=self.ops)
-        self.classifier = ClassHead(self.config.outputs, dropout, self.ops)
+        self.classifier = ClassHead(self.config.num_outputs, dropout, self.ops)
 
-    def states(
+    def compute_states(
         self,
         token_ids: jax.Array,
         attention_mask: jax.Array,
@@ -34,5 +34,5 @@ class Tagger(Headed):
         train: bool = False,
     ) -> jax.Array:
         """Return the logits of the tags, float32 [B, L, C]."""
-        x_BLD, _ = self.read(token_ids, attention_mask, token_type_ids, train)
+        x_BLD, _ = self.encode_rows(token_ids, attention_mask, token_type_ids, train)
         return self.classifier(x_BLD, train)

@@ -9,7 +9,7 @@ import flax.linen as nn
 import jax
 
 from models.layers.dropout import Dropout
-from models.layers.linear import TRUNCATED, Dense, Init, Part
+from models.layers.linear import TRUNCATED, Dense, Initializer, ModuleFactory
 from models.layers.masks import Mask
 from models.layers.ops import PLAIN, Ops
 
@@ -23,10 +23,10 @@ class Attention(nn.Module):
     num_heads: int
     head_width: int | None = None  # D / H by default
     use_bias: bool = True
-    kernel_init: Init = TRUNCATED
-    query_init: Init | None = None  # `kernel_init` by default
-    out_init: Init | None = None  # `kernel_init` by default
-    dropout: Part = partial(Dropout, 0.0)  # of the attention weights
+    kernel_init: Initializer = TRUNCATED
+    query_init: Initializer | None = None  # `kernel_init` by default
+    out_init: Initializer | None = None  # `kernel_init` by default
+    dropout: ModuleFactory = partial(Dropout, 0.0)  # of the attention weights
     scale: float | None = None  # of the scores; K ** -0.5 by default
     ops: Ops = PLAIN
 

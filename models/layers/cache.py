@@ -17,7 +17,7 @@ import jax.numpy as jnp
 CACHE, MEMORY = "cache", "memory"  # leaves [..., B, H, N, K]; a scanned stack's layers come first
 
 
-class Step(flax.struct.PyTreeNode):
+class DecodingStep(flax.struct.PyTreeNode):
     """A decoding step, which reads one token of each row.
 
     position_B: int32, the position of that token, which is also its slot in the cache.
@@ -25,10 +25,10 @@ class Step(flax.struct.PyTreeNode):
     """
 
     position_B: jax.Array
-    slots: int = flax.struct.field(pytree_node=False)
+    num_slots: int = flax.struct.field(pytree_node=False)
 
 
-def at(table_PD: jax.Array, L: int, step: Step | None = None) -> jax.Array:
+def look_up_positions(table_PD: jax.Array, L: int, step: DecodingStep | None = None) -> jax.Array:
     """Return the position embeddings of the first L positions, or of a step's tokens.
 
     Args:
@@ -44,15 +44,15 @@ def at(table_PD: jax.Array, L: int, step: Step | None = None) -> jax.Array:
     """
     if step is None:
         return table_PD[:L]
-    if step.slots > len(table_PD):
+    if step.num_slots > len(table_PD):
         raise ValueError(
-            f"the prompt and the tokens to be generated take {step.slots} positions; "
+            f"the prompt and the tokens to be generated take {step.num_slots} positions; "
             f"the model has {len(table_PD)} (model.length)"
         )
     return table_PD[step.position_B][:, None]
 
 
-def widen(cache: Any, slots: int) -> Any:
+def pad_cache(cache: Any, slots: int) -> Any:
     """Return a cache [..., B, H, N, K] padded with zeros to `slots` slots in place of N."""
     return jax.tree.map(
         lambda x: jnp.pad(
@@ -62,6 +62,6 @@ def widen(cache: Any, slots: int) -> Any:
     )
 
 
-def gather(cache: Any, row_B: jax.Array) -> Any:
+def gather_cache_rows(cache: Any, row_B: jax.Array) -> Any:
     """Return the rows `row_B` of a cache along its batch axis; a row may be taken several times."""
     return jax.tree.map(lambda x: jnp.take(x, row_B, axis=x.ndim - 4), cache)

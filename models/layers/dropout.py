@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from models.layers.ops import PLAIN, Ops
 
 
-class Drop(flax.struct.PyTreeNode):
+class KeyedDropout(flax.struct.PyTreeNode):
     """Dropout with a fixed key: a pure linear function, which a backward pass may recompute.
 
     key: two uint32.
@@ -21,17 +21,17 @@ class Drop(flax.struct.PyTreeNode):
 
     key: jax.Array
     rate: float = flax.struct.field(pytree_node=False)
-    shared: tuple[int, ...] = flax.struct.field(pytree_node=False)
-    function: Callable[..., jax.Array] = flax.struct.field(pytree_node=False, default=PLAIN.drop)
+    broadcast_dims: tuple[int, ...] = flax.struct.field(pytree_node=False)
+    drop_fn: Callable[..., jax.Array] = flax.struct.field(pytree_node=False, default=PLAIN.drop)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """Return x with dropout, in its own shape and dtype."""
         if self.rate == 1:
             return jnp.zeros_like(x)
         shape = list(x.shape)
-        for axis in self.shared:
+        for axis in self.broadcast_dims:
             shape[axis] = 1
-        return self.function(x, self.key, self.rate, tuple(shape))
+        return self.drop_fn(x, self.key, self.rate, tuple(shape))
 
 
 class Dropout(nn.Module):
@@ -43,19 +43,19 @@ class Dropout(nn.Module):
     """
 
     rate: float
-    shared: tuple[int, ...] = ()
+    broadcast_dims: tuple[int, ...] = ()
     deterministic: bool | None = None
     ops: Ops = PLAIN
 
     @nn.compact
     def __call__(self, x: jax.Array, deterministic: bool | None = None) -> jax.Array:
         """Return x with dropout; x itself where `deterministic` or without a rate."""
-        drop = self.draw(deterministic)
+        drop = self.bind_key(deterministic)
         return x if drop is None else drop(x)
 
-    def draw(self, deterministic: bool | None = None) -> Drop | None:
+    def bind_key(self, deterministic: bool | None = None) -> KeyedDropout | None:
         """Return the dropout of one call, with a key of its own; None where nothing is dropped."""
         if nn.merge_param("deterministic", self.deterministic, deterministic) or self.rate == 0:
             return None
         key = jax.random.key_data(self.make_rng("dropout")).reshape(-1)[-2:]
-        return Drop(key, self.rate, self.shared, self.ops.drop)
+        return KeyedDropout(key, self.rate, self.broadcast_dims, self.ops.drop)

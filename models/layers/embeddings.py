@@ -9,10 +9,10 @@ import flax.linen as nn
 import jax
 
 from models.layers.dropout import Dropout
-from models.layers.linear import Embed, Part
+from models.layers.linear import Embed, ModuleFactory
 from models.layers.norms import LayerNorm
 from models.layers.ops import PLAIN, Ops
-from models.layers.packing import places
+from models.layers.packing import make_position_ids
 
 
 class Embeddings(nn.Module):
@@ -29,18 +29,18 @@ class Embeddings(nn.Module):
     vocab: int
     width: int
     length: int
-    types: int
+    num_token_types: int
     epsilon: float
-    dropout: Part = partial(Dropout, 0.0)
-    first: int = 0
+    dropout: ModuleFactory = partial(Dropout, 0.0)
+    first_position: int = 0
     ops: Ops = PLAIN
 
     def setup(self) -> None:
         """Make the tables and the norm."""
         self.token_embedding = Embed(self.vocab, self.width, ops=self.ops)
-        self.position_embedding = Embed(self.first + self.length, self.width)
-        if self.types:
-            self.token_type_embedding = Embed(self.types, self.width)
+        self.position_embedding = Embed(self.first_position + self.length, self.width)
+        if self.num_token_types:
+            self.token_type_embedding = Embed(self.num_token_types, self.width)
         self.norm = LayerNorm(self.epsilon, self.ops)
         self.drop = self.dropout()
 
@@ -71,12 +71,12 @@ class Embeddings(nn.Module):
             )
         x_BLD = self.token_embedding(token_ids)
         if segment_ids is None:
-            x_BLD += self.position_embedding.embedding[self.first : self.first + L]
+            x_BLD += self.position_embedding.embedding[self.first_position : self.first_position + L]
         else:
-            x_BLD += self.position_embedding(self.first + places(segment_ids))
-        if self.types:
+            x_BLD += self.position_embedding(self.first_position + make_position_ids(segment_ids))
+        if self.num_token_types:
             # A matmul with one-hot rows: the gradient of a gather would add B * L rows, one by
             # one, into T rows.
             table_TD = self.token_type_embedding.embedding
-            x_BLD += jax.nn.one_hot(token_type_ids, self.types, dtype=table_TD.dtype) @ table_TD
+            x_BLD += jax.nn.one_hot(token_type_ids, self.num_token_types, dtype=table_TD.dtype) @ table_TD
         return self.drop(self.norm(x_BLD), deterministic=not train)

@@ -17,9 +17,9 @@ import jax.numpy as jnp
 from models.layers.attention import Attention
 from models.layers.dropout import Dropout
 from models.layers.embeddings import Embeddings
-from models.layers.heads import take_positions
+from models.layers.heads import gather_positions
 from models.layers.linear import Dense
-from models.layers.masks import padding_mask
+from models.layers.masks import make_padding_mask
 from models.layers.mlp import Mlp, gelu
 from models.layers.norms import LayerNorm
 from models.layers.ops import PLAIN, Ops
@@ -28,7 +28,7 @@ from models.layers.wiring import PostNormLayer
 
 
 def make_embeddings(
-    config: Any, width: int, segments: int, *, ops: Ops, first: int = 0
+    config: Any, width: int, num_token_types: int, *, ops: Ops, first_position: int = 0
 ) -> Embeddings:
     """Return the embeddings module of an encoder.
 
@@ -41,7 +41,7 @@ def make_embeddings(
     """
     c = config
     dropout = partial(Dropout, c.dropout, ops=ops)
-    return Embeddings(c.vocab, width, c.length, segments, c.epsilon, dropout, first=first, ops=ops)
+    return Embeddings(c.vocab, width, c.length, num_token_types, c.epsilon, dropout, first_position=first_position, ops=ops)
 
 
 def make_stack(
@@ -104,17 +104,17 @@ class PooledEncoder(nn.Module):
     config: Any
     ops: Ops = PLAIN
     activation: Callable[[jax.Array], jax.Array] = gelu
-    embedding: int | None = None
+    embedding_width: int | None = None
     share: bool = False
-    first: int = 0
+    first_position: int = 0
 
     def setup(self) -> None:
         """Make embeddings, layers and pooler."""
         c = self.config
         self.embeddings = make_embeddings(
-            c, self.embedding or c.width, c.segments, first=self.first, ops=self.ops
+            c, self.embedding_width or c.width, c.segments, first_position=self.first_position, ops=self.ops
         )
-        if self.embedding is not None:
+        if self.embedding_width is not None:
             self.embedding_projection = Dense(c.width, ops=self.ops)
         self.encoder = make_stack(
             c,
@@ -138,9 +138,9 @@ class PooledEncoder(nn.Module):
         """Return the last hidden states [B, L, D] and the pooled first position [B, D]."""
         token_type_ids = jnp.zeros_like(token_ids) if token_type_ids is None else token_type_ids
         x_BLD = self.embeddings(token_ids, token_type_ids, train, segment_ids)
-        if self.embedding is not None:
+        if self.embedding_width is not None:
             x_BLD = self.embedding_projection(x_BLD)
-        x_BLD = self.encoder(x_BLD, train, mask=padding_mask(attention_mask, segment_ids))
+        x_BLD = self.encoder(x_BLD, train, mask=make_padding_mask(attention_mask, segment_ids))
         return x_BLD, nn.tanh(self.pooler(x_BLD[:, 0]))
 
 
@@ -155,7 +155,7 @@ class MaskedLanguageModel(nn.Module):
     ops: Ops = PLAIN
 
     @property
-    def body(self) -> PooledEncoder:
+    def base_model(self) -> PooledEncoder:
         """The encoder, which a subclass with another structure does not have."""
         raise NotImplementedError
 
@@ -183,12 +183,12 @@ class MaskedLanguageModel(nn.Module):
           Logits, float32 [B, P, V], or [B, L, V] without `masked_positions`; and the result of
           `read_row`.
         """
-        x_BPD, row_prediction = self.states(
+        x_BPD, row_prediction = self.compute_states(
             token_ids, attention_mask, token_type_ids, masked_positions, segment_ids, train
         )
-        return self.logits(x_BPD), row_prediction
+        return self.compute_logits(x_BPD), row_prediction
 
-    def states(
+    def compute_states(
         self,
         token_ids: jax.Array,
         attention_mask: jax.Array,
@@ -201,15 +201,15 @@ class MaskedLanguageModel(nn.Module):
         x_BLD, pooled_BD = self.encode(
             token_ids, attention_mask, token_type_ids, train, segment_ids
         )
-        return take_positions(x_BLD, masked_positions), self.read_row(pooled_BD)
+        return gather_positions(x_BLD, masked_positions), self.predict_row(pooled_BD)
 
-    def read_row(self, pooled_BD: jax.Array) -> jax.Array:
+    def predict_row(self, pooled_BD: jax.Array) -> jax.Array:
         """Return the prediction of the row; the pooled state [B, D] itself where there is none."""
         return pooled_BD
 
-    def logits(self, x_BPD: jax.Array) -> jax.Array:
+    def compute_logits(self, x_BPD: jax.Array) -> jax.Array:
         """Return the logits of the vocabulary, float32 [B, P, V]."""
-        return self.mlm_head(x_BPD, self.body.embeddings.token_embedding)
+        return self.mlm_head(x_BPD, self.base_model.embeddings.token_embedding)
 
     def encode(
         self,
@@ -220,4 +220,4 @@ class MaskedLanguageModel(nn.Module):
         segment_ids: jax.Array | None = None,
     ) -> tuple[jax.Array, jax.Array]:
         """Return the last hidden states [B, L, D] and the pooled first position [B, D]."""
-        return self.body(token_ids, attention_mask, token_type_ids, train, segment_ids)
+        return self.base_model(token_ids, attention_mask, token_type_ids, train, segment_ids)

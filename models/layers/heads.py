@@ -9,13 +9,13 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from models.layers.linear import Dense, Embed, Part
+from models.layers.linear import Dense, Embed, ModuleFactory
 from models.layers.mlp import gelu
 from models.layers.norms import LayerNorm
 from models.layers.ops import PLAIN, Ops
 
 
-def take_positions(x_BLD: jax.Array, masked_positions: jax.Array | None) -> jax.Array:
+def gather_positions(x_BLD: jax.Array, masked_positions: jax.Array | None) -> jax.Array:
     """Return the states at the positions [B, P], shape [B, P, D]; all states for None.
 
     Called before the vocabulary's matmul, which is the most expensive of a small model.
@@ -32,14 +32,14 @@ class MaskedLMHead(nn.Module):
     """
 
     epsilon: float
-    act: Callable[[jax.Array], jax.Array] = gelu
+    activation: Callable[[jax.Array], jax.Array] = gelu
     ops: Ops = PLAIN
 
     @nn.compact
     def __call__(self, x_BPD: jax.Array, token_embedding: Embed) -> jax.Array:
         """Return logits, float32 [B, P, V]; token_embedding: the model's input table [V, E]."""
         hidden_BPE = Dense(token_embedding.width, ops=self.ops, name="transform")(x_BPD)
-        hidden_BPE = self.ops.recompute(self.act)(hidden_BPE)
+        hidden_BPE = self.ops.recompute(self.activation)(hidden_BPE)
         hidden_BPE = LayerNorm(self.epsilon, ops=self.ops, name="norm")(hidden_BPE)
         logits_BPV = token_embedding.attend(hidden_BPE)
         bias_V = self.param("bias", nn.initializers.zeros, (token_embedding.size,))
@@ -49,29 +49,29 @@ class MaskedLMHead(nn.Module):
 class ClassHead(nn.Module):
     """Logits of the classes: one linear map of the state (Devlin et al. 2018, section 4.1)."""
 
-    classes: int
-    dropout: Part
+    num_classes: int
+    dropout: ModuleFactory
     ops: Ops = PLAIN
 
     @nn.compact
     def __call__(self, x_BD: jax.Array, train: bool = False) -> jax.Array:
         """Return logits, float32 [B, C], of states [B, D]; [..., C] of states [..., D]."""
         x_BD = self.dropout(name="dropout")(x_BD, deterministic=not train)
-        out = Dense(self.classes, result=jnp.float32, ops=self.ops, name="out")
+        out = Dense(self.num_classes, out_dtype=jnp.float32, ops=self.ops, name="out")
         return out(x_BD).astype(jnp.float32)
 
 
 class HiddenClassHead(nn.Module):
     """Logits of the classes of an encoder without a pooler: a hidden layer [D, D] comes first."""
 
-    classes: int
-    dropout: Part
-    act: Callable[[jax.Array], jax.Array]
+    num_classes: int
+    dropout: ModuleFactory
+    activation: Callable[[jax.Array], jax.Array]
     ops: Ops = PLAIN
 
     @nn.compact
     def __call__(self, first_BD: jax.Array, train: bool = False) -> jax.Array:
         """Return logits, float32 [B, C], of the states [B, D] at the first position."""
         hidden_BD = Dense(first_BD.shape[-1], ops=self.ops, name="transform")(first_BD)
-        hidden_BD = self.ops.recompute(self.act)(hidden_BD)
-        return ClassHead(self.classes, self.dropout, self.ops, name="scores")(hidden_BD, train)
+        hidden_BD = self.ops.recompute(self.activation)(hidden_BD)
+        return ClassHead(self.num_classes, self.dropout, self.ops, name="scores")(hidden_BD, train)

@@ -14,15 +14,15 @@ import jax
 import numpy as np
 
 
-def flatten(tree: Any, path: str = "") -> dict[str, Any]:
+def flatten_params(tree: Any, path: str = "") -> dict[str, Any]:
     """Return {path: leaf} of nested dicts, the keys joined by slashes."""
     if not isinstance(tree, Mapping):
         return {path: tree}
-    inner = (flatten(value, f"{path}/{key}" if path else str(key)) for key, value in tree.items())
+    inner = (flatten_params(value, f"{path}/{key}" if path else str(key)) for key, value in tree.items())
     return {path: leaf for leaves in inner for path, leaf in leaves.items()}
 
 
-def unflatten(leaves: Mapping[str, Any]) -> dict[str, Any]:
+def unflatten_params(leaves: Mapping[str, Any]) -> dict[str, Any]:
     """Return the nested dicts of {path: leaf}."""
     tree = {}
     for path, leaf in leaves.items():
@@ -57,8 +57,8 @@ def match_layout(params: Any, like: Any) -> dict[str, Any]:
     Raises:
       KeyError: `params` lacks a leaf of `like`.
     """
-    source, leaves = flatten(params), {}
-    for path, leaf in flatten(like).items():
+    source, leaves = flatten_params(params), {}
+    for path, leaf in flatten_params(like).items():
         stack, is_stacked, rest = path.partition("/layers/")
         if path not in source and (layer := re.fullmatch(r"(.*)/layer_(\d+)/(.*)", path)):
             leaves[path] = np.asarray(source[f"{layer[1]}/layers/{layer[3]}"])[int(layer[2])]
@@ -68,4 +68,4 @@ def match_layout(params: Any, like: Any) -> dict[str, Any]:
             )
         else:
             leaves[path] = source[path]
-    return unflatten(leaves)
+    return unflatten_params(leaves)

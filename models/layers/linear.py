@@ -13,8 +13,8 @@ import jax.numpy as jnp
 
 from models.layers.ops import PLAIN, Ops
 
-Part = Callable[..., nn.Module]  # a constructor of modules, e.g. partial(Attention, num_heads=12)
-Init = nn.initializers.Initializer
+ModuleFactory = Callable[..., nn.Module]  # a constructor of modules, e.g. partial(Attention, num_heads=12)
+Initializer = nn.initializers.Initializer
 
 # A normal of 0.02 truncated at two standard deviations and not rescaled, as in BERT's own code: its
 # standard deviation is 0.0176.
@@ -32,17 +32,17 @@ class Dense(nn.Module):
     """
 
     features: int | Sequence[int]
-    contract: int = 1
+    num_contracting_dims: int = 1
     use_bias: bool = True
-    kernel_init: Init = TRUNCATED
-    result: jnp.dtype | None = None
+    kernel_init: Initializer = TRUNCATED
+    out_dtype: jnp.dtype | None = None
     ops: Ops = PLAIN
 
     @nn.compact
     def __call__(
         self,
         *x: jax.Array,
-        act: Callable[..., jax.Array] | None = None,
+        activation: Callable[..., jax.Array] | None = None,
         drop: Callable[[jax.Array], jax.Array] | None = None,
     ) -> jax.Array:
         """Return x @ kernel + bias, or drop(act(*x)) @ kernel + bias.
@@ -55,21 +55,21 @@ class Dense(nn.Module):
         Returns:
           The output [..., *features].
         """
-        assert drop is None or act is not None
-        in_shape = x[0].shape[-self.contract :]
+        assert drop is None or activation is not None
+        in_shape = x[0].shape[-self.num_contracting_dims :]
         features = self.features
         out_shape = tuple(features) if isinstance(features, Sequence) else (features,)
 
-        def init(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+        def init_kernel(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
             # The variance is that of the kernel as a matrix [I, O].
             matrix_shape_IO = (math.prod(in_shape), math.prod(out_shape))
             return self.kernel_init(key, matrix_shape_IO).reshape(shape)
 
-        kernel = self.param("kernel", init, (*in_shape, *out_shape))
-        if act is None:
-            y: Any = self.ops.linear(*x, kernel, self.contract, self.result)
+        kernel = self.param("kernel", init_kernel, (*in_shape, *out_shape))
+        if activation is None:
+            y: Any = self.ops.linear(*x, kernel, self.num_contracting_dims, self.out_dtype)
         else:
-            y = self.ops.activation_linear(act, x, drop, kernel, self.contract, self.result)
+            y = self.ops.activation_linear(activation, x, drop, kernel, self.num_contracting_dims, self.out_dtype)
         if self.use_bias:
             bias = self.param("bias", nn.initializers.zeros, out_shape)
             y = self.ops.add_bias(y, bias.astype(y.dtype))
@@ -84,7 +84,7 @@ class Embed(nn.Module):
 
     size: int
     width: int
-    embedding_init: Init = TRUNCATED  # not `init`, which is a method of every module
+    embedding_init: Initializer = TRUNCATED  # not `init`, which is a method of every module
     ops: Ops = PLAIN
 
     def setup(self) -> None:

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from models.layers.cache import Step
+from models.layers.cache import DecodingStep
 
 
 class Mask(flax.struct.PyTreeNode):
@@ -33,11 +33,11 @@ class Mask(flax.struct.PyTreeNode):
       ValueError: the window is below 1, or a step has a window without `causal`.
     """
 
-    valid_BM: jax.Array | None = None
-    segments: tuple[jax.Array, jax.Array] | None = None
+    attention_mask_BM: jax.Array | None = None
+    segment_ids: tuple[jax.Array, jax.Array] | None = None
     causal: bool = flax.struct.field(pytree_node=False, default=False)
     window: int | None = flax.struct.field(pytree_node=False, default=None)
-    step: Step | None = None
+    step: DecodingStep | None = None
 
     def __post_init__(self) -> None:
         if self.window is None:
@@ -52,28 +52,28 @@ class Mask(flax.struct.PyTreeNode):
             )
 
     @property
-    def reach(self) -> tuple[int | None, int | None]:
+    def local_window_size(self) -> tuple[int | None, int | None]:
         """How many keys before and after its own position a query attends to; None: no limit."""
         if self.causal:
             return None if self.window is None else self.window - 1, 0
         return (None, None) if self.window is None else (self.window // 2, self.window // 2)
 
-    def dense(self, L: int, M: int) -> jax.Array | None:
+    def make_dense(self, L: int, M: int) -> jax.Array | None:
         """Return the mask, bool, broadcastable to [B, H, L, M]; None where nothing is masked.
 
         Raises:
           ValueError: a decoding step's cache has a number of slots other than M.
         """
-        if self.step is not None and self.step.slots != M:
+        if self.step is not None and self.step.num_slots != M:
             raise ValueError(
-                f"a decoding step reads {self.step.slots} slots of a cache, not {M} keys; "
+                f"a decoding step reads {self.step.num_slots} slots of a cache, not {M} keys; "
                 "models.generation.cached_attention.apply_cached calls a model with its cache"
             )
         masks = []
-        if self.valid_BM is not None:
-            masks.append(self.valid_BM[:, None, None, :])
-        if self.segments is not None:
-            query_segments_BL, key_segments_BM = self.segments
+        if self.attention_mask_BM is not None:
+            masks.append(self.attention_mask_BM[:, None, None, :])
+        if self.segment_ids is not None:
+            query_segments_BL, key_segments_BM = self.segment_ids
             masks.append(query_segments_BL[:, None, :, None] == key_segments_BM[:, None, None, :])
         if self.causal:
             query_positions = np.arange(L) if self.step is None else self.step.position_B
@@ -86,20 +86,20 @@ class Mask(flax.struct.PyTreeNode):
         return reduce(jnp.logical_and, masks) if masks else None
 
 
-def padding_mask(valid_BM: jax.Array, segment_ids_BM: jax.Array | None = None) -> Mask:
+def make_padding_mask(attention_mask_BM: jax.Array, segment_ids_BM: jax.Array | None = None) -> Mask:
     """Return an encoder's mask: queries attend to tokens, of packed texts to those of their own."""
-    return Mask(valid_BM, None if segment_ids_BM is None else (segment_ids_BM, segment_ids_BM))
+    return Mask(attention_mask_BM, None if segment_ids_BM is None else (segment_ids_BM, segment_ids_BM))
 
 
-def causal_mask(
-    valid_BM: jax.Array | None = None,
+def make_causal_mask(
+    attention_mask_BM: jax.Array | None = None,
     segment_ids_BL: jax.Array | None = None,
     window: int | None = None,
-    step: Step | None = None,
+    step: DecodingStep | None = None,
 ) -> Mask:
     """Return a decoder's mask: queries attend to their own and earlier positions of their text."""
     return Mask(
-        valid_BM,
+        attention_mask_BM,
         None if segment_ids_BL is None else (segment_ids_BL, segment_ids_BL),
         causal=True,
         window=window,

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from models.layers.dropout import Dropout
-from models.layers.linear import TRUNCATED, Dense, Init, Part
+from models.layers.linear import TRUNCATED, Dense, Initializer, ModuleFactory
 from models.layers.ops import PLAIN, Ops
 
 
@@ -35,11 +35,11 @@ class Mlp(nn.Module):
     """
 
     width: int
-    act: Callable[[jax.Array], jax.Array] = gelu
+    activation: Callable[[jax.Array], jax.Array] = gelu
     use_bias: bool = True
-    kernel_init: Init = TRUNCATED
-    down_init: Init | None = None  # `kernel_init` by default
-    dropout: Part = partial(Dropout, 0.0)
+    kernel_init: Initializer = TRUNCATED
+    down_init: Initializer | None = None  # `kernel_init` by default
+    dropout: ModuleFactory = partial(Dropout, 0.0)
     ops: Ops = PLAIN
 
     @nn.compact
@@ -49,7 +49,7 @@ class Mlp(nn.Module):
         hidden_BLF = dense(self.width, name="up")(x_BLD)
         drop = self.dropout(deterministic=not train).draw()
         down = dense(x_BLD.shape[-1], kernel_init=self.down_init or self.kernel_init, name="down")
-        return down(hidden_BLF, act=self.ops.recompute(self.act), drop=drop)
+        return down(hidden_BLF, act=self.ops.recompute(self.activation), drop=drop)
 
 
 class GatedMlp(nn.Module):
@@ -60,10 +60,10 @@ class GatedMlp(nn.Module):
     """
 
     width: int
-    act: Callable[[jax.Array], jax.Array] = gelu_tanh
+    activation: Callable[[jax.Array], jax.Array] = gelu_tanh
     use_bias: bool = True
-    kernel_init: Init = TRUNCATED
-    dropout: Part = partial(Dropout, 0.0)
+    kernel_init: Initializer = TRUNCATED
+    dropout: ModuleFactory = partial(Dropout, 0.0)
     ops: Ops = PLAIN
 
     @nn.compact
@@ -72,6 +72,6 @@ class GatedMlp(nn.Module):
         dense = partial(Dense, use_bias=self.use_bias, kernel_init=self.kernel_init, ops=self.ops)
         gate_BLF, hidden_BLF = (dense(self.width, name=name)(x_BLD) for name in ("gate", "up"))
         drop = self.dropout(deterministic=not train).draw()
-        act = self.ops.recompute(self.act)
+        act = self.ops.recompute(self.activation)
         down = dense(x_BLD.shape[-1], name="down")
         return down(gate_BLF, hidden_BLF, act=lambda gate, hidden: act(gate) * hidden, drop=drop)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from models.layers.ops import PLAIN, Ops
 
 
-def normalize(x_BLD: jax.Array, scale_D: jax.Array, bias_D: jax.Array, epsilon: float) -> jax.Array:
+def apply_layer_norm(x_BLD: jax.Array, scale_D: jax.Array, bias_D: jax.Array, epsilon: float) -> jax.Array:
     """Return (x - mean) / sqrt(variance + epsilon) * scale + bias."""
     x = x_BLD.astype(jnp.float32)
     x -= x.mean(-1, keepdims=True)  # before squaring: E[x^2] - E[x]^2 would cancel
@@ -20,7 +20,7 @@ def normalize(x_BLD: jax.Array, scale_D: jax.Array, bias_D: jax.Array, epsilon: 
     return (x * scale_D.astype(jnp.float32) + bias_D.astype(jnp.float32)).astype(x_BLD.dtype)
 
 
-def normalize_by_rms(x_BLD: jax.Array, scale_D: jax.Array, epsilon: float) -> jax.Array:
+def apply_rms_norm(x_BLD: jax.Array, scale_D: jax.Array, epsilon: float) -> jax.Array:
     """Return x / sqrt(mean(x^2) + epsilon) * scale."""
     x = x_BLD.astype(jnp.float32)
     x *= jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + epsilon)
@@ -38,7 +38,7 @@ class LayerNorm(nn.Module):
         """Return x normalised over its last dimension."""
         scale_D = self.param("scale", nn.initializers.ones, x_BLD.shape[-1:])
         bias_D = self.param("bias", nn.initializers.zeros, x_BLD.shape[-1:])
-        norm = self.ops.recompute(partial(normalize, epsilon=self.epsilon))
+        norm = self.ops.recompute(partial(apply_layer_norm, epsilon=self.epsilon))
         return norm(x_BLD, scale_D, bias_D)
 
 
@@ -52,4 +52,4 @@ class RMSNorm(nn.Module):
     def __call__(self, x_BLD: jax.Array) -> jax.Array:
         """Return x normalised over its last dimension."""
         scale_D = self.param("scale", nn.initializers.ones, x_BLD.shape[-1:])
-        return self.ops.recompute(partial(normalize_by_rms, epsilon=self.epsilon))(x_BLD, scale_D)
+        return self.ops.recompute(partial(apply_rms_norm, epsilon=self.epsilon))(x_BLD, scale_D)

@@ -17,7 +17,7 @@ from models.layers.masks import Mask
 
 
 def apply_linear(
-    x: jax.Array, kernel: jax.Array, contract: int = 1, result: Any = None
+    x: jax.Array, kernel: jax.Array, num_contracting_dims: int = 1, out_dtype: Any = None
 ) -> jax.Array:
     """Return x [..., I] @ kernel [I, O], shape [..., O].
 
@@ -27,17 +27,17 @@ def apply_linear(
       contract: the number of dimensions I.
       result: the dtype of the output; that of x by default.
     """
-    last, first = tuple(range(x.ndim - contract, x.ndim)), tuple(range(contract))
-    return jax.lax.dot_general(x, kernel, ((last, first), ((), ())), preferred_element_type=result)
+    last, first = tuple(range(x.ndim - num_contracting_dims, x.ndim)), tuple(range(num_contracting_dims))
+    return jax.lax.dot_general(x, kernel, ((last, first), ((), ())), preferred_element_type=out_dtype)
 
 
 def apply_activation_linear(
-    act: Callable[..., jax.Array],
-    read: tuple[jax.Array, ...],
+    activation: Callable[..., jax.Array],
+    inputs: tuple[jax.Array, ...],
     drop: Callable[[jax.Array], jax.Array] | None,
     kernel: jax.Array,
-    contract: int = 1,
-    result: Any = None,
+    num_contracting_dims: int = 1,
+    out_dtype: Any = None,
 ) -> jax.Array:
     """Return drop(act(*read)) @ kernel, shape [..., O].
 
@@ -49,8 +49,8 @@ def apply_activation_linear(
       contract: the number of dimensions I.
       result: the dtype of the output; that of the activation by default.
     """
-    x = act(*read)
-    return apply_linear(x if drop is None else drop(x), kernel, contract, result)
+    x = activation(*inputs)
+    return apply_linear(x if drop is None else drop(x), kernel, num_contracting_dims, out_dtype)
 
 
 def add_bias(x: jax.Array, bias: jax.Array) -> jax.Array:
@@ -104,7 +104,7 @@ def mask_scores(
     if bias is not None:
         scores_BHLM += bias.astype(jnp.float32)
     if isinstance(mask, Mask):
-        mask = mask.dense(*scores_BHLM.shape[-2:])
+        mask = mask.make_dense(*scores_BHLM.shape[-2:])
     if mask is not None:
         scores_BHLM = jnp.where(mask, scores_BHLM, jnp.finfo(jnp.float32).min)
     return scores_BHLM

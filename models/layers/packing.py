@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 
 
-def begins(segment_ids: jax.Array) -> jax.Array:
+def find_segment_starts(segment_ids: jax.Array) -> jax.Array:
     """Return where a text begins, bool [B, L], of the segment ids int32 [B, L] of a packed row."""
     return segment_ids != jnp.pad(segment_ids, ((0, 0), (1, 0)), constant_values=-1)[:, :-1]
 
 
-def places(segment_ids: jax.Array) -> jax.Array:
+def make_position_ids(segment_ids: jax.Array) -> jax.Array:
     """Return each token's position in its own text, from 0, int32 [B, L]."""
     position_L = jnp.arange(segment_ids.shape[1], dtype=jnp.int32)
-    return position_L - jax.lax.cummax(jnp.where(begins(segment_ids), position_L, 0), axis=1)
+    return position_L - jax.lax.cummax(jnp.where(find_segment_starts(segment_ids), position_L, 0), axis=1)

@@ -9,7 +9,7 @@ import flax.linen as nn
 import jax
 
 from models.layers.cache import CACHE, MEMORY
-from models.layers.linear import Part
+from models.layers.linear import ModuleFactory
 from models.layers.ops import PLAIN, Ops
 
 
@@ -28,7 +28,7 @@ class Stack(nn.Module):
     ops: its `constrain` is applied to the activations at the top of each layer.
     """
 
-    layer: Part
+    layer: ModuleFactory
     depth: int
     scan: bool = True
     share: bool = False
@@ -45,27 +45,27 @@ class Stack(nn.Module):
           **arguments: passed to every layer.
         """
 
-        def body(layer: Any, x_BLD: jax.Array, _: None) -> tuple[jax.Array, None]:
+        def apply_layer(layer: Any, x_BLD: jax.Array, _: None) -> tuple[jax.Array, None]:
             return layer(self.ops.constrain(x_BLD), train, **arguments), None
 
         if self.remat:
             # A scan keeps the recomputation separate by itself.
-            body = nn.remat(body, prevent_cse=not self.scan)
+            apply_layer = nn.remat(apply_layer, prevent_cse=not self.scan)
         shared = self.layer(name="layer") if self.share else None
         if self.scan:
             broadcast: dict[str, Any] = {"variable_broadcast": "params"} if self.share else {}
             stacked: dict[Any, Any] = (
                 {CACHE: 0, MEMORY: 0} if self.share else {"params": 0, CACHE: 0, MEMORY: 0}
             )
-            body = nn.scan(
-                body,
+            apply_layer = nn.scan(
+                apply_layer,
                 length=self.depth,
                 split_rngs={"params": not self.share, "dropout": True},
                 metadata_params={nn.PARTITION_NAME: "layers"},
                 variable_axes=stacked,
                 **broadcast,
             )
-            return body(shared or self.layer(name="layers"), x_BLD, None)[0]
+            return apply_layer(shared or self.layer(name="layers"), x_BLD, None)[0]
         for i in range(self.depth):
-            x_BLD, _ = body(shared or self.layer(name=f"layer_{i}"), x_BLD, None)
+            x_BLD, _ = apply_layer(shared or self.layer(name=f"layer_{i}"), x_BLD, None)
         return x_BLD

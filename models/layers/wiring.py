@@ -9,7 +9,7 @@ import flax.linen as nn
 import jax
 
 from models.layers.dropout import Dropout
-from models.layers.linear import Part
+from models.layers.linear import ModuleFactory
 from models.layers.masks import Mask
 from models.layers.norms import LayerNorm
 
@@ -21,11 +21,11 @@ class PostNormLayer(nn.Module):
     dropout: of the output of each sublayer.
     """
 
-    attention: Part
-    mlp: Part
-    cross: Part | None = None
-    norm: Part = LayerNorm
-    dropout: Part = partial(Dropout, 0.0)
+    attention: ModuleFactory
+    mlp: ModuleFactory
+    cross: ModuleFactory | None = None
+    norm: ModuleFactory = LayerNorm
+    dropout: ModuleFactory = partial(Dropout, 0.0)
 
     @nn.compact
     def __call__(
@@ -66,11 +66,11 @@ class PreNormLayer(nn.Module):
     dropout: of the output of each sublayer.
     """
 
-    attention: Part
-    mlp: Part
-    cross: Part | None = None
-    norm: Part = LayerNorm
-    dropout: Part = partial(Dropout, 0.0)
+    attention: ModuleFactory
+    mlp: ModuleFactory
+    cross: ModuleFactory | None = None
+    norm: ModuleFactory = LayerNorm
+    dropout: ModuleFactory = partial(Dropout, 0.0)
 
     @nn.compact
     def __call__(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from data.store.atomic import write_atomically
 from pretrain.distributed import processes
 from pretrain.extras import how_to_install
-from pretrain.inference.text_records import checked, read_texts
+from pretrain.inference.text_records import check_records, read_texts
 
 if TYPE_CHECKING:
     from models.config import ModelConfig
@@ -71,35 +71,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compute the attention weights and write the page and the images; return 0."""
-    output = check(args)
+    output = check_arguments(args)
     given = ((f"text {n}", {"text": text}) for n, text in enumerate(args.texts, 1))
-    records = checked(given) if args.texts else read_texts(args.input, "target")
+    records = check_records(given) if args.texts else read_texts(args.input, "target")
     texts = [(place, record["text"], record.get("target")) for place, record in records]
-    processes.start(args)
+    processes.join_run(args)
     import jax
 
-    from pretrain.inference.attention_maps import as_data, attention_maps
-    from pretrain.inference.trained import body_of, open_placed
+    from pretrain.inference.attention_maps import make_page_data, compute_attention_maps
+    from pretrain.inference.trained import get_body_config, open_placed
     from pretrain.reporting.html import render_html
     from pretrain.workdir.checkpoints import read_run
 
-    check_numbers(args, body_of(read_run(args.workdir).model))  # before parameters are read
+    check_layers_and_heads(args, get_body_config(read_run(args.workdir).model))  # before parameters are read
     trained, mesh = open_placed(args.workdir, args.step)
     with jax.set_mesh(mesh):
-        panels = attention_maps(trained, mesh, texts, args.length)
+        panels = compute_attention_maps(trained, mesh, texts, args.length)
     if jax.process_index():
         return 0
     model_name = type(trained.run.model).__name__.removesuffix("Config")
     title = f"{model_name}, step {trained.step:,} of {pathlib.Path(args.workdir).name}"
-    text = render_html("attention", as_data(title, texts, panels, args.layers))
+    text = render_html("attention", make_page_data(title, texts, panels, args.layers))
     write_atomically(output, text)
     print(f"{output}: {len(texts):,} texts, {len(text.encode()) / 1e6:,.1f} MB")
-    for path in pictures(args, panels):
+    for path in write_images(args, panels):
         print(f"wrote {path}")
     return 0
 
 
-def check(args: argparse.Namespace) -> pathlib.Path:
+def check_arguments(args: argparse.Namespace) -> pathlib.Path:
     """Return the path of the page, and check the arguments before anything is read.
 
     Raises:
@@ -128,7 +128,7 @@ def check(args: argparse.Namespace) -> pathlib.Path:
     return output
 
 
-def check_numbers(args: argparse.Namespace, model: ModelConfig) -> None:
+def check_layers_and_heads(args: argparse.Namespace, model: ModelConfig) -> None:
     """Raise ValueError unless the model has the layers of --layers and the heads of --heads."""
     depth = min(model.depth, getattr(model, "decoder_depth", model.depth))
     for name, numbers, most in (
@@ -139,7 +139,7 @@ def check_numbers(args: argparse.Namespace, model: ModelConfig) -> None:
             raise ValueError(f"--{name} {wrong[0]}: the model has {name} 1 to {most}")
 
 
-def pictures(args: argparse.Namespace, panels: Sequence[Sequence[Panel]]) -> Iterator[pathlib.Path]:
+def write_images(args: argparse.Namespace, panels: Sequence[Sequence[Panel]]) -> Iterator[pathlib.Path]:
     """Write one image per text, panel and layer; yield the path of each.
 
     Raises:
@@ -147,7 +147,7 @@ def pictures(args: argparse.Namespace, panels: Sequence[Sequence[Panel]]) -> Ite
     """
     if not args.images:
         return
-    from pretrain.inference.attention_maps import draw
+    from pretrain.inference.attention_maps import draw_panel
 
     folder = pathlib.Path(args.images)
     folder.mkdir(parents=True, exist_ok=True)
@@ -159,5 +159,5 @@ def pictures(args: argparse.Namespace, panels: Sequence[Sequence[Panel]]) -> Ite
                     raise FileExistsError(
                         f"{path} exists; name another --images, or add --overwrite"
                     )
-                draw(panel, layer, args.heads or range(1, panel.weights_NHLM.shape[1] + 1), path)
+                draw_panel(panel, layer, args.heads or range(1, panel.weights_NHLM.shape[1] + 1), path)
                 yield path

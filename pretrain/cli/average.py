@@ -51,15 +51,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the workdir of the mean and print what it holds; return 0."""
     count = (1 if args.ema else 5) if args.last is None else args.last
-    steps = args.steps or last(args.workdir, count)
-    average(args.workdir, args.output, steps, ema=args.ema)
+    steps = args.steps or list_last_steps(args.workdir, count)
+    average_checkpoints(args.workdir, args.output, steps, ema=args.ema)
     kind = "mean of the moving averages" if args.ema else "mean"
     names = ", ".join(f"{step:,}" for step in steps)
     print(f"{args.output}: the {kind} of steps {names} of {args.workdir}")
     return 0
 
 
-def last(workdir: str, number: int) -> list[int]:
+def list_last_steps(workdir: str, number: int) -> list[int]:
     """Return the newest `number` steps of a workdir, oldest first.
 
     Raises:
@@ -71,7 +71,7 @@ def last(workdir: str, number: int) -> list[int]:
         raise ValueError(f"--last {number}: must be at least 1")
     keep = read_run(workdir).checkpoint.keep
     with Checkpoints(workdir, read_only=True) as checkpoints:
-        steps = checkpoints.steps()
+        steps = checkpoints.list_steps()
     if len(steps) < number:
         raise ValueError(
             f"{workdir} has {len(steps)} checkpoints (steps {sorted(steps)}), not {number}; "
@@ -80,7 +80,7 @@ def last(workdir: str, number: int) -> list[int]:
     return sorted(steps[:number])
 
 
-def average(workdir: str, output: str, steps: Sequence[int], ema: bool = False) -> None:
+def average_checkpoints(workdir: str, output: str, steps: Sequence[int], ema: bool = False) -> None:
     """Write the workdir `output`, whose step 0 is the mean of the parameters of `steps`.
 
     The sum is computed in float32. At most one checkpoint is in memory in addition to the sum: its
@@ -132,7 +132,7 @@ def read_ema(trained: Trained) -> dict[str, Any]:
 
     from pretrain.overrides import ConfigError
     from pretrain.training.optimizers import make_run_optimizer
-    from pretrain.training.optimizers.ema import ema_params
+    from pretrain.training.optimizers.ema import get_ema_params
     from pretrain.workdir.checkpoints import Checkpoints
 
     if not trained.run.train.ema_decay:
@@ -142,4 +142,4 @@ def read_ema(trained: Trained) -> dict[str, Any]:
         )
     abstract_state = jax.eval_shape(make_run_optimizer(trained.run).init, trained.params)
     with Checkpoints(trained.workdir, read_only=True) as checkpoints:
-        return ema_params(checkpoints.restore_optimizer(trained.step, abstract_state))
+        return get_ema_params(checkpoints.restore_optimizer(trained.step, abstract_state))

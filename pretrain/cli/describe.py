@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.config:
         raise ConfigError("name a configuration, or add --fields")
     run = load(args.config, args.overrides)
-    facts = describe(run)
+    facts = describe_run(run)
     if args.json:
         print(json.dumps(facts | {"run": json.loads(to_json(run))}))
         return 0
@@ -133,7 +133,7 @@ def update_page(path: pathlib.Path, tables: str) -> None:
 # ---- the cost of a run -------------------------------------------------------
 
 
-def describe(run: Run) -> dict[str, Any]:
+def describe_run(run: Run) -> dict[str, Any]:
     """Return the number of parameters, tokens and FLOPs of a run.
 
     Parameters are counted from abstract shapes, FLOPs from the jaxpr of the training step.
@@ -150,24 +150,24 @@ def describe(run: Run) -> dict[str, Any]:
 
     from data.mixed import count_positions
     from models import build
-    from pretrain.distributed.sharding import path_of
+    from pretrain.distributed.sharding import format_path
     from pretrain.training import flops as flop_counts
     from pretrain.training.state import init_params
 
     params = jax.eval_shape(partial(init_params, build(run.model), run.data.objective, 0))
     sizes: dict[str, int] = {}
     for keys, leaf in jax.tree_util.tree_leaves_with_path(params):
-        module = "/".join(path_of(keys).split("/")[:2])
+        module = "/".join(format_path(keys).split("/")[:2])
         sizes[module] = sizes.get(module, 0) + math.prod(leaf.shape)
     tokens = count_positions(run.data.objective, run.data.batch_size)
-    flops = flop_counts.of_step(run)
+    flops = flop_counts.count_step_flops(run)
     return {
         "parameters": sum(sizes.values()),
         "parameters_by_part": sizes,
         "tokens_per_step": tokens,
         "flops_per_token": round(flops / tokens),
         "flops_per_step": flops,
-        "steps": run.train.end,
-        "tokens": tokens * run.train.end,
-        "flops": flops * run.train.end,
+        "steps": run.train.last_step,
+        "tokens": tokens * run.train.last_step,
+        "flops": flops * run.train.last_step,
     }

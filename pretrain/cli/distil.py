@@ -14,7 +14,7 @@ from pretrain.config import load
 from pretrain.inference import random_head
 
 if TYPE_CHECKING:
-    from pretrain.families.record import Distilled
+    from pretrain.families.record import DistillationRecipe
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     )
     distilled = check_teacher(config.model, trained.run.model, trained.step)
     random_head.check_head(trained, "distil", args.allow_random_head, sentence_heads=False)
-    params = distilled.begin(config.model, trained.run.model, trained.params)
+    params = distilled.init_params(config.model, trained.run.model, trained.params)
     origin = {
         "folder": os.path.basename(os.path.abspath(args.teacher)),
         "teacher_step": trained.step,
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def check_teacher(model: Any, teacher: Any, step: int) -> Distilled:
+def check_teacher(model: Any, teacher: Any, step: int) -> DistillationRecipe:
     """Return the distillation record of the student's family.
 
     Args:
@@ -85,12 +85,12 @@ def check_teacher(model: Any, teacher: Any, step: int) -> Distilled:
     Raises:
       ValueError: if the student cannot learn from such a teacher; names the fields.
     """
-    from pretrain.families import FAMILIES, family_of
+    from pretrain.families import FAMILIES, find_family
 
-    distilled = family_of(model).distilled
+    distilled = find_family(model).distillation
     if distilled is None or model.teacher_depth is None:
         students = " or ".join(
-            family.config.__name__ for family in FAMILIES.values() if family.distilled
+            family.config.__name__ for family in FAMILIES.values() if family.distillation
         )
         raise ValueError(
             f"the student must be a {students} with a teacher_depth, not a {type(model).__name__}"
@@ -101,7 +101,7 @@ def check_teacher(model: Any, teacher: Any, step: int) -> Distilled:
         )
     if remedies := [
         f"model.{name}={value}"
-        for name, value in distilled.describe(teacher).items()
+        for name, value in distilled.describe_student(teacher).items()
         if getattr(model, name) != value
     ]:
         raise ValueError(

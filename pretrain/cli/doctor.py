@@ -42,11 +42,11 @@ def run(args: argparse.Namespace) -> int:
         f"Python {platform.python_version()} on {platform.system()} {platform.machine()}, "
         f"{os.cpu_count()} cores"
     )
-    missing = [name for name in NEEDED if _line(name) is None and name != "tensorflow-cpu"]
-    if _version("tensorflow-cpu") is None and _version("tensorflow") is None:
+    missing = [name for name in NEEDED if _print_version(name) is None and name != "tensorflow-cpu"]
+    if _find_version("tensorflow-cpu") is None and _find_version("tensorflow") is None:
         missing.append("tensorflow-cpu")
     for extra, names in EXTRAS.items():
-        absent = [name for name in names if _line(name) is None]
+        absent = [name for name in names if _print_version(name) is None]
         if absent:
             remedy = how_to_install(extra)
             print(f"  extra '{extra}' is not installed ({', '.join(absent)}): {remedy}")
@@ -54,17 +54,17 @@ def run(args: argparse.Namespace) -> int:
     if missing:
         print(f"missing: {', '.join(missing)}; run ./launch.sh")
     else:
-        detected = cluster.seen_by(args)
+        detected = cluster.detect_own_cluster(args)
         print(
             f"this looks like one of several hosts: {detected}"
-            if detected.processes != 1
+            if detected.num_processes != 1
             else f"this host is alone ({detected})"
         )
-        cluster.start(args)
+        cluster.join_run(args)
         import jax
 
-        healthy &= _joined(detected, jax.process_count())
-        healthy &= _accelerators(find_accelerators(), jax.default_backend())
+        healthy &= _check_process_count(detected, jax.process_count())
+        healthy &= _check_accelerators(find_accelerators(), jax.default_backend())
         print(
             f"{jax.default_backend()}: {jax.device_count()} devices, {jax.local_device_count()} "
             f"of them on this host, {jax.process_count()} processes, "
@@ -75,19 +75,19 @@ def run(args: argparse.Namespace) -> int:
         seconds = time.perf_counter() - start
         print(f"tensorflow imports in {seconds:.1f} s and sees no accelerator that JAX needs")
     if args.workdir:
-        healthy &= _writable(args.workdir)
+        healthy &= _check_writable(args.workdir)
     print("all is well" if healthy else "something is missing, see above")
     return 0 if healthy else 1
 
 
-def _joined(detected: Cluster, processes: int) -> bool:
+def _check_process_count(detected: Cluster, processes: int) -> bool:
     """Return whether JAX has as many processes as were detected and detection has no warning."""
-    if detected.processes not in (None, processes):
+    if detected.num_processes not in (None, processes):
         print(f"but JAX joined {processes}: each process would train by itself")
-    return not detected.note and detected.processes in (None, processes)
+    return not detected.note and detected.num_processes in (None, processes)
 
 
-def _accelerators(found: Sequence[Accelerators], backend: str) -> bool:
+def _check_accelerators(found: Sequence[Accelerators], backend: str) -> bool:
     """Print the accelerators of this machine; return whether JAX uses them.
 
     True also if the CPU was requested (JAX_PLATFORMS=cpu).
@@ -100,7 +100,7 @@ def _accelerators(found: Sequence[Accelerators], backend: str) -> bool:
     return not unused
 
 
-def _version(name: str) -> str | None:
+def _find_version(name: str) -> str | None:
     """Return the installed version of a distribution, or None."""
     try:
         return metadata.version(name)
@@ -108,15 +108,15 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _line(name: str) -> str | None:
+def _print_version(name: str) -> str | None:
     """Print a distribution and its version if it is installed; return the version or None."""
-    version = _version(name)
+    version = _find_version(name)
     if version:
         print(f"  {name:<22}{version}")
     return version
 
 
-def _writable(workdir: str) -> bool:
+def _check_writable(workdir: str) -> bool:
     """Return whether a file can be written to a folder, which is created; print the result."""
     from etils import epath
 

@@ -13,10 +13,10 @@ import sys
 from typing import Any
 
 from pretrain.distributed import processes
-from pretrain.evaluation.label_checks import labelled_store
+from pretrain.evaluation.label_checks import open_labelled_store
 from pretrain.inference import random_head
 from pretrain.inference.in_context_tasks import read_questions
-from pretrain.inference.line_files import sink
+from pretrain.inference.line_files import open_line_writer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -98,19 +98,19 @@ def run(args: argparse.Namespace) -> int:
         return run_task(args)
     if args.examples or args.output or args.shots or args.answer_context:
         raise ValueError("--shots, --examples, --answer-context and --output need --task FILE")
-    processes.start(args)
+    processes.join_run(args)
     import jax
 
     if args.labelled:
         if args.store or args.split != "heldout":
             raise ValueError("--labelled cannot be combined with --store or --split")
-        with labelled_store(args.workdir, args.labelled) as store:
-            step, _, scores = evaluate(
+        with open_labelled_store(args.workdir, args.labelled) as store:
+            step, _, scores = evaluate_checkpoint(
                 args.workdir, step=args.step, store=store, allow_random_head=args.allow_random_head
             )
         store = args.labelled
     else:
-        step, store, scores = evaluate(
+        step, store, scores = evaluate_checkpoint(
             args.workdir,
             step=args.step,
             store=args.store,
@@ -132,7 +132,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def evaluate(
+def evaluate_checkpoint(
     workdir: str,
     step: int | None = None,
     store: str | None = None,
@@ -159,13 +159,13 @@ def evaluate(
 
     from data.examples.example_store import open_source
     from data.mixed_stream import open_stream
-    from data.store.salvage import told
+    from data.store.salvage import describe_omissions
     from data.vocabulary.load import load_vocabulary
     from models import build
     from pretrain.distributed.model_hooks import make_model_hooks
-    from pretrain.distributed.sharding import make_mesh, parameter_sharding
+    from pretrain.distributed.sharding import make_mesh, make_param_sharding
     from pretrain.evaluation.label_checks import check_labels
-    from pretrain.finetune.qa_task import settled
+    from pretrain.finetune.qa_task import resolve_threshold
     from pretrain.inference.trained import open_trained
     from pretrain.overrides import ConfigError
     from pretrain.training import truncation_report
@@ -174,8 +174,8 @@ def evaluate(
     from pretrain.workdir.checkpoints import read_run
 
     run = read_run(workdir)
-    opened = open_source(store or run.data.store).verified(run.data.on_corrupt)
-    if (lost := told(opened)) != told(None):
+    opened = open_source(store or run.data.store).verify_or_salvage(run.data.on_corrupt)
+    if (lost := describe_omissions(opened)) != describe_omissions(None):
         print(f"skipped damaged documents of {opened.path}: {lost}", file=sys.stderr)
     vocabulary = load_vocabulary(f"{workdir}/vocabulary")
     if opened.vocabulary.fingerprint != vocabulary.fingerprint:
@@ -185,25 +185,25 @@ def evaluate(
         )
     check_labels(run, opened)
     data = dataclasses.replace(run.data, rates=()) if store else run.data
-    stream = open_stream(opened, data, split=split, seed=run.train.seed, evaluates=True)
+    stream = open_stream(opened, data, split=split, seed=run.train.seed, for_evaluation=True)
     mesh = make_mesh(run.mesh)
     trained = open_trained(
         workdir,
         step,
         lambda text: print(text, file=sys.stderr),
-        lambda path, shape: parameter_sharding(path, shape, mesh),
+        lambda path, shape: make_param_sharding(path, shape, mesh),
     )
     sentences = needs_sentence_heads(run.data.objective)
     random_head.check_head(trained, "evaluate", allow_random_head, sentence_heads=sentences)
-    run, step = settled(trained), trained.step
-    for line in truncation_report.describe(stream):
+    run, step = resolve_threshold(trained), trained.step
+    for line in truncation_report.describe_truncation(stream):
         print(line, file=sys.stderr)
     model = build(run.model, **make_model_hooks(mesh, []))
     evaluator = make_evaluator(
         model,
         make_loss(run.data.objective),
         mesh,
-        compute=run.train.compute_dtype,
+        compute_dtype=run.train.compute_dtype,
         metrics=run.evaluate.metrics,
         objective=run.data.objective,
     )
@@ -231,14 +231,14 @@ def run_task(args: argparse.Namespace) -> int:
             raise ValueError(f"--{name.replace('_', '-')} {value}: must be at least {least}")
     questions = read_questions(args.task)
     pool = read_questions(args.examples) if args.examples else questions
-    if pool[0].open != questions[0].open:
+    if pool[0].is_open != questions[0].is_open:
         raise ValueError(
             f"{args.examples}: its questions have a different form from those of {args.task}"
         )
-    processes.start(args)
+    processes.join_run(args)
     import jax
 
-    from pretrain.distributed.sharding import make_mesh, parameter_sharding
+    from pretrain.distributed.sharding import make_mesh, make_param_sharding
     from pretrain.inference.in_context import evaluate_task
     from pretrain.inference.trained import open_trained
     from pretrain.workdir.checkpoints import read_run
@@ -248,7 +248,7 @@ def run_task(args: argparse.Namespace) -> int:
         args.workdir,
         args.step,
         report=lambda text: print(text, file=sys.stderr),
-        place=lambda path, shape: parameter_sharding(path, shape, mesh),
+        choose_sharding=lambda path, shape: make_param_sharding(path, shape, mesh),
     )
     random_head.check_head(trained, "evaluate", args.allow_random_head)
     with jax.set_mesh(mesh):
@@ -266,7 +266,7 @@ def run_task(args: argparse.Namespace) -> int:
     if jax.process_index():
         return 0
     if args.output:
-        with sink(args.output) as write:
+        with open_line_writer(args.output) as write:
             for question, answer in zip(questions, answers, strict=True):
                 write(json.dumps(question.record | answer, ensure_ascii=False))
     if args.json:

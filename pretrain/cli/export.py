@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         trained.run.model,
         trained.params,
         trained.vocabulary,
-        card=model_card.of(trained, args.dtype),
+        card=model_card.make_card(trained, args.dtype),
         overwrite=args.overwrite,
         allow_nonfinite=args.allow_nonfinite,
         dtype=args.dtype,
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     print(f"{args.output}: step {trained.step:,} of {args.workdir}")
     for name, size in files.items():
         print(f"  {name:<34}{size:>15,} bytes")
-    code = model_card.loading(trained.run, trained.vocabulary, args.output)
+    code = model_card.make_loading_lines(trained.run, trained.vocabulary, args.output)
     print("\n".join(["load it with", *(f"  {line}" for line in code)]))
     return 0
 
@@ -81,7 +81,7 @@ def run_jax(args: argparse.Namespace) -> int:
     from pretrain.convert.export_folder import check_output
     from pretrain.convert.jax_folder import write_jax_folder
     from pretrain.inference.trained import open_trained
-    from pretrain.training.state import make_inputs
+    from pretrain.training.state import make_dummy_inputs
 
     check_output(args.output, args.overwrite)
     trained = open_trained(args.workdir, args.step)
@@ -92,7 +92,7 @@ def run_jax(args: argparse.Namespace) -> int:
         config,
         trained.params,
         trained.vocabulary,
-        make_inputs(build(config), trained.run.data.objective, 1),
+        make_dummy_inputs(build(config), trained.run.data.objective, 1),
         overwrite=args.overwrite,
         allow_nonfinite=args.allow_nonfinite,
         dtype=args.dtype,

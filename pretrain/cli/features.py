@@ -64,19 +64,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compute the hidden states, write them and print the shapes; return 0."""
-    output, layers = check(args), args.layers or ["last"]
+    output, layers = check_arguments(args), args.layers or ["last"]
     texts = [(place, record["text"]) for place, record in read_texts(args.input)]
-    processes.start(args)
+    processes.join_run(args)
     import jax
 
-    from pretrain.inference.hidden_states import chosen, extract
-    from pretrain.inference.trained import body_of, open_placed
+    from pretrain.inference.hidden_states import select_combinations, extract_features
+    from pretrain.inference.trained import get_body_config, open_placed
     from pretrain.workdir.checkpoints import read_run
 
-    chosen(layers, body_of(read_run(args.workdir).model).depth)  # before parameters are read
+    select_combinations(layers, get_body_config(read_run(args.workdir).model).depth)  # before parameters are read
     trained, mesh = open_placed(args.workdir, args.step)
     with jax.set_mesh(mesh):
-        features = extract(trained, mesh, texts, layers, args.pooling, args.batch_size)
+        features = extract_features(trained, mesh, texts, layers, args.pooling, args.batch_size)
     if jax.process_index():
         return 0
     metadata = {
@@ -87,23 +87,23 @@ def run(args: argparse.Namespace) -> int:
         "pooling": args.pooling,
         "model": type(trained.run.model).__name__,
     }
-    write(output, features.arrays, metadata)
-    print(f"{output}: {features.texts:,} texts, step {trained.step:,} of {args.workdir}")
+    write_arrays(output, features.arrays, metadata)
+    print(f"{output}: {features.num_texts:,} texts, step {trained.step:,} of {args.workdir}")
     for name, array in features.arrays.items():
         print(f"  {name:<18}{array.dtype!s:<9}{list(array.shape)}")
-    if features.cut:
+    if features.num_cut:
         first = next(place for (place, _), cut in zip(texts, features.arrays["cut"]) if cut)
         longest = getattr(trained.run.model, "length", None)
         print(
-            f"{features.cut:,} texts are longer than the model's {longest} tokens and were "
+            f"{features.num_cut:,} texts are longer than the model's {longest} tokens and were "
             f"truncated, the first at {first}; the array `cut` marks them"
         )
-    if features.empty:
-        print(f"{features.empty:,} words have no token; their vectors are NaN")
+    if features.num_empty:
+        print(f"{features.num_empty:,} words have no token; their vectors are NaN")
     return 0
 
 
-def check(args: argparse.Namespace) -> pathlib.Path:
+def check_arguments(args: argparse.Namespace) -> pathlib.Path:
     """Return the path of the output, and check the arguments before anything is read.
 
     Raises:
@@ -123,7 +123,7 @@ def check(args: argparse.Namespace) -> pathlib.Path:
     return output
 
 
-def write(path: pathlib.Path, arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> None:
+def write_arrays(path: pathlib.Path, arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> None:
     """Write arrays to a file atomically.
 
     Args:

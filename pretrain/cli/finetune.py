@@ -23,12 +23,12 @@ from typing import Any
 
 from data.corpus.paths import is_remote
 from data.examples.tag_schemes import SCHEMES
-from pretrain.config import override
+from pretrain.config import override_run
 from pretrain.distributed import processes
 from pretrain.finetune.encoders import NAMES
-from pretrain.finetune.multitask import separated, together
+from pretrain.finetune.multitask import combine_examples, split_task_arguments
 from pretrain.finetune.start import make_run, prepare_workdir
-from pretrain.workdir.check import check_place
+from pretrain.workdir.check import check_workdir_path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -157,15 +157,15 @@ def run(args: argparse.Namespace) -> int:
     """Read the examples, then train one run per seed and print their scores; return the status."""
     began = time.time()
     check_single_process(args)
-    task_arguments = separated(args)
+    task_arguments = split_task_arguments(args)
     # Errors in the examples are reported before JAX is imported.
-    gathered = [gather(arguments) for arguments in task_arguments]
+    gathered = [gather_examples(arguments) for arguments in task_arguments]
     if args.seeds is not None and args.seeds < 1:
         raise ValueError(f"--seeds {args.seeds}: must be at least 1")
-    from pretrain.cli.train import finish
+    from pretrain.cli.train import run_training
     from pretrain.distributed.preflight import preflight_accelerators
-    from pretrain.evaluation.task_metrics import check_measured
-    from pretrain.finetune.seed_summary import summary
+    from pretrain.evaluation.task_metrics import check_run_metrics
+    from pretrain.finetune.seed_summary import format_seed_summary
     from pretrain.inference.trained import open_trained
 
     preflight_accelerators()
@@ -174,35 +174,35 @@ def run(args: argparse.Namespace) -> int:
     )
     names = [arguments.task for arguments in task_arguments]
     args.task = ", ".join(names)
-    task, examples = together(args, names, gathered, pretrained)
+    task, examples = combine_examples(args, names, gathered, pretrained)
     base = make_run(args, task, examples, pretrained)
-    check_measured(base.evaluate.metrics, base.data.objective, base.model)
+    check_run_metrics(base.evaluate.metrics, base.data.objective, base.model)
     workdirs = [args.workdir]
     if args.seeds:
         seeds = range(base.train.seed, base.train.seed + args.seeds)
         workdirs = [os.path.join(args.workdir, f"seed-{seed}") for seed in seeds]
     for workdir in workdirs:
-        check_place(workdir)
+        check_workdir_path(workdir)
     for number, workdir in enumerate(workdirs):
-        seed_run = override(base, [f"train.seed={base.train.seed + number}"])
+        seed_run = override_run(base, [f"train.seed={base.train.seed + number}"])
         prepare_workdir(workdir, seed_run, pretrained, args, examples)
-        if status := finish(seed_run, workdir, began=began):
+        if status := run_training(seed_run, workdir, began=began):
             return status
         began = None
-    if base.train.end < base.train.steps:
+    if base.train.last_step < base.train.steps:
         commands = (
             f"  python -m pretrain train {workdir}/config.json --workdir {workdir} "
             "train.stop_at_step=0"
             for workdir in workdirs
         )
         print(
-            f"stopped at step {base.train.end:,} of {base.train.steps:,} (train.stop_at_step); "
+            f"stopped at step {base.train.last_step:,} of {base.train.steps:,} (train.stop_at_step); "
             "next:",
             *commands,
             sep="\n",
         )
         return 0
-    print(summary(args.workdir, workdirs, base.evaluate.metrics))
+    print(format_seed_summary(args.workdir, workdirs, base.evaluate.metrics))
     return 0
 
 
@@ -213,7 +213,7 @@ def check_single_process(args: argparse.Namespace) -> None:
             f"--workdir {args.workdir}: must be on this machine; `train` can resume a copy of it "
             "in a bucket"
         )
-    if (cluster := processes.seen_by()).processes != 1:
+    if (cluster := processes.detect_own_cluster()).num_processes != 1:
         raise ValueError(
             f"{cluster}: `finetune` starts a run in one process (CLOZE_CLUSTER=none); "
             f"`train {args.workdir}/config.json --workdir {args.workdir}` resumes it in all of them"
@@ -223,7 +223,7 @@ def check_single_process(args: argparse.Namespace) -> None:
 # ---- the examples ------------------------------------------------------------
 
 
-def gather(args: argparse.Namespace) -> tuple[Any, Any]:
+def gather_examples(args: argparse.Namespace) -> tuple[Any, Any]:
     """Return the task and the examples of the command line of one task.
 
     Raises:
@@ -254,4 +254,4 @@ def gather(args: argparse.Namespace) -> tuple[Any, Any]:
     share = 0.1 if args.held_out is None else args.held_out
     if not 0 < share < 1:
         raise ValueError(f"--held-out {share:g}: must be between 0 and 1, a share of the examples")
-    return task, task.read(args, train, heldout, share)
+    return task, task.read_examples(args, train, heldout, share)

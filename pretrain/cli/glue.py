@@ -19,7 +19,7 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
-from pretrain.finetune.glue_submission import FILES, SeedScores, submit
+from pretrain.finetune.glue_submission import FILES, SeedScores, write_submission
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError(f"--batch-size {args.batch_size}: must be at least 1")
     runs: dict[str, SeedScores] = {}
     for folder in args.runs:
-        own = read(folder)
+        own = read_scores(folder)
         if twice := [task for task in own if task in runs]:
             raise ValueError(f"{folder}: a second run of {twice[0]}; give one run per task")
         runs |= own
@@ -85,23 +85,23 @@ def run(args: argparse.Namespace) -> int:
             raise ValueError(f"--test {name}={file}: no run of {FILES[name]} among {available}")
     if args.mismatched and "mnli" not in runs:
         raise ValueError(f"--mismatched {args.mismatched}: no run of mnli among {available}")
-    scores = table(runs, args.mismatched)
-    print(json.dumps(scores) if args.json else told(scores))
+    scores = build_table(runs, args.mismatched)
+    print(json.dumps(scores) if args.json else format_table(scores))
     for name, file in tests:
-        submit(runs[FILES[name]], name, file, args.output, args.batch_size)
+        write_submission(runs[FILES[name]], name, file, args.output, args.batch_size)
     return 0
 
 
 # ---- the table -----------------------------------------------------------------
 
 
-def read(folder: str) -> dict[str, SeedScores]:
+def read_scores(folder: str) -> dict[str, SeedScores]:
     """Return the scores of a run, by GLUE task and workdir; a run with seeds has several workdirs.
 
     Raises:
       ValueError: if the run learned no task of GLUE, or was not measured with GLUE's metrics.
     """
-    from pretrain.finetune.seed_summary import outcome
+    from pretrain.finetune.seed_summary import find_best_checkpoint
     from pretrain.finetune.tasks import TASKS
 
     workdirs = [folder]
@@ -121,7 +121,7 @@ def read(folder: str) -> dict[str, SeedScores]:
             f"{folder} is not a run of `finetune --task` {', '.join(dict.fromkeys(FILES.values()))}"
         )
     best = {
-        workdir: outcome(workdir, "mean" if several else TASKS[tasks[0]].metrics[0])
+        workdir: find_best_checkpoint(workdir, "mean" if several else TASKS[tasks[0]].metrics[0])
         for workdir in workdirs
     }
     seed_scores = {}
@@ -143,7 +143,7 @@ def read(folder: str) -> dict[str, SeedScores]:
     return seed_scores
 
 
-def table(found: Mapping[str, SeedScores], mismatched: str | None = None) -> dict[str, Any]:
+def build_table(found: Mapping[str, SeedScores], mismatched: str | None = None) -> dict[str, Any]:
     """Return the table of GLUE, out of 100.
 
     Args:
@@ -164,7 +164,7 @@ def table(found: Mapping[str, SeedScores], mismatched: str | None = None) -> dic
             }
     if mismatched:
         accuracies = [
-            other_part(workdir, step, mismatched) for workdir, (step, _) in found["mnli"].items()
+            score_other_part(workdir, step, mismatched) for workdir, (step, _) in found["mnli"].items()
         ]
         position = list(tasks).index("MNLI-m") + 1
         tasks = dict(
@@ -187,19 +187,19 @@ def table(found: Mapping[str, SeedScores], mismatched: str | None = None) -> dic
     }
 
 
-def other_part(workdir: str, step: int, source: str, task: str = "mnli") -> float:
+def score_other_part(workdir: str, step: int, source: str, task: str = "mnli") -> float:
     """Return the accuracy of a run on labelled examples other than its own."""
-    from pretrain.cli.evaluate import evaluate
-    from pretrain.evaluation.label_checks import labelled_store
+    from pretrain.cli.evaluate import evaluate_checkpoint
+    from pretrain.evaluation.label_checks import open_labelled_store
     from pretrain.workdir.checkpoints import read_run
 
     several = getattr(read_run(workdir).data.objective, "tasks", ())
-    with labelled_store(workdir, f"{task}={source}" if several else source) as store:
-        scores = evaluate(workdir, step=step, store=store)[2]
+    with open_labelled_store(workdir, f"{task}={source}" if several else source) as store:
+        scores = evaluate_checkpoint(workdir, step=step, store=store)[2]
     return scores[f"{task}/accuracy" if several else "accuracy"]
 
 
-def told(scores: Mapping[str, Any]) -> str:
+def format_table(scores: Mapping[str, Any]) -> str:
     """Return the table as text."""
     lines = []
     for name, metrics in scores["tasks"].items():

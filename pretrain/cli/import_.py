@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from models.config.heads import ClassifierConfig
-from pretrain.config import Run, override, validate
+from pretrain.config import Run, override_run, validate_run
 
 if TYPE_CHECKING:
-    from pretrain.convert.read_write import Opened
+    from pretrain.convert.read_write import OpenedModel
 
 CLASSIFIER = (  # commands that a classifier can be used with
     "predict --workdir {} --input FILE",
@@ -55,46 +55,46 @@ def run(args: argparse.Namespace) -> int:
     if workdir.exists() and any(workdir.iterdir()):
         raise FileExistsError(f"{workdir} exists and is not empty; name a new workdir")
     opened = open_model(args.folder)
-    config = override(starting_run(opened.config), args.overrides)
-    validate(config)
-    params, missing, unused = opened.params(config.model, initialiser(config), args.allow_nonfinite)
+    config = override_run(make_starting_run(opened.config), args.overrides)
+    validate_run(config)
+    params, missing, unused = opened.load_params(config.model, make_initializer(config), args.allow_nonfinite)
     origin = {
         "folder": os.path.basename(os.path.abspath(args.folder)),
         "architectures": opened.architectures,
-        "stored": opened.tensors.formats(),
+        "stored": opened.tensors.list_formats(),
         "missing": missing,
         "unused": unused,
     }
     start_workdir(workdir, config, params, opened.vocabulary, origin)
-    print(summary(args, opened, config, missing, unused))
+    print(format_summary(args, opened, config, missing, unused))
     return 0
 
 
-def starting_run(model: Any) -> Run:
+def make_starting_run(model: Any) -> Run:
     """Return the default run of an imported model's configuration.
 
     Its objective is the one that the family's record names for imports.
     """
     from data.config import Data
-    from pretrain.families import family_of
+    from pretrain.families import find_family
 
     if isinstance(model, ClassifierConfig):
-        return classifying_run(model)
-    return Run(model=model, data=Data(objective=family_of(model).import_run(model)))
+        return make_classifier_run(model)
+    return Run(model=model, data=Data(objective=find_family(model).make_import_objective(model)))
 
 
-def classifying_run(model: ClassifierConfig) -> Run:
+def make_classifier_run(model: ClassifierConfig) -> Run:
     """Return the run of a fine-tuned classifier, for `predict` and `evaluate --labelled`.
 
     Its examples have one text; overrides can name the columns of pairs.
     """
     from data.config import Data
     from data.objectives import Classification, Regression
-    from pretrain.finetune.encoders import separators
+    from pretrain.finetune.encoders import count_separators
     from pretrain.schema import Evaluate
 
     objective = (Classification if model.labels else Regression)(
-        length=min(128, model.length), separators=separators(model.encoder)
+        length=min(128, model.length), separators=count_separators(model.encoder)
     )
     return Run(
         model=model,
@@ -103,7 +103,7 @@ def classifying_run(model: ClassifierConfig) -> Run:
     )
 
 
-def initialiser(run: Run) -> Callable[[], Any]:
+def make_initializer(run: Run) -> Callable[[], Any]:
     """Return a traceable function without arguments that returns a run's initial parameters."""
     from functools import partial
 
@@ -113,9 +113,9 @@ def initialiser(run: Run) -> Callable[[], Any]:
     return partial(init_params, build(run.model), run.data.objective, run.train.seed)
 
 
-def summary(
+def format_summary(
     args: argparse.Namespace,
-    opened: Opened,
+    opened: OpenedModel,
     run: Run,
     missing: Sequence[str],
     unused: Sequence[str],
@@ -125,7 +125,7 @@ def summary(
     kind = ", ".join(opened.architectures) or type(model).__name__
     count = len(opened.tensors) - len(unused)
     lines = [f"{args.workdir}: {kind} from {args.folder}, {count} tensors"]
-    if stored := [name for name in opened.tensors.formats() if name != "F32"]:
+    if stored := [name for name in opened.tensors.list_formats() if name != "F32"]:
         lines.append(
             f"  stored as {', '.join(stored)}; converted exactly to float32, and exported as such"
         )

@@ -49,11 +49,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print a report; return 0 if all checks pass, else 1."""
     from data.examples.example_store import open_source
-    from data.inspection.batch_report import inspect
+    from data.inspection.batch_report import inspect_batches
     from data.mixed_stream import open_stream, split_stream
     from pretrain.config import load
-    from pretrain.convert import name_of
-    from pretrain.convert.tokenizer import build
+    from pretrain.convert import find_model_type
+    from pretrain.convert.tokenizer import build_tokenizer
 
     if args.batches < 1 or args.rows < 0:
         raise ValueError(
@@ -66,10 +66,10 @@ def run(args: argparse.Namespace) -> int:
         )
     store = open_source(settings.data.store)
     stream = open_stream(store, settings.data, split=args.split, seed=settings.train.seed)
-    exported = build(store.vocabulary, name_of(settings.model))
+    exported = build_tokenizer(store.vocabulary, find_model_type(settings.model))
     where = {"store": str(store.path), "split": args.split}
     reports = {
-        part: where | inspect(each, args.step, args.batches, args.rows, exported.token_to_id)
+        part: where | inspect_batches(each, args.step, args.batches, args.rows, exported.token_to_id)
         for part, each in split_stream(stream).items()
     }
     passed = all(report["passed"] for report in reports.values())
@@ -78,15 +78,15 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(reports.get("", mixed)))
     else:
         for part, report in reports.items():
-            show(report, part)
+            print_report(report, part)
     return 0 if passed else 1
 
 
-def show(report: Mapping[str, Any], part: str = "") -> None:
+def print_report(report: Mapping[str, Any], part: str = "") -> None:
     """Print a report.
 
     Args:
-      report: the result of `batch_report.inspect`.
+      report: the result of `batch_report.inspect_batches`.
       part: name of the part of a mixed objective, or "".
     """
     from rich.console import Console
@@ -98,7 +98,7 @@ def show(report: Mapping[str, Any], part: str = "") -> None:
     console.print(f"{part + ': ' if part else ''}[bold]{report['objective']}[/bold], {where}")
     for row in report["rows"]:
         console.print(
-            Panel(text_of(row), title=f"row {row['row']:,} of the split", title_align="left")
+            Panel(format_row(row), title=f"row {row['row']:,} of the split", title_align="left")
         )
     table = Table(
         "check",
@@ -121,7 +121,7 @@ def show(report: Mapping[str, Any], part: str = "") -> None:
 STYLES = {"as [MASK]": "bold green", "by another word": "bold yellow", "as itself": "bold blue"}
 
 
-def text_of(row: Mapping[str, Any]) -> Text:
+def format_row(row: Mapping[str, Any]) -> Text:
     """Return a row as styled text: masked tokens in colour and listed, segments and sentinels."""
     from rich.text import Text
 

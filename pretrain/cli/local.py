@@ -6,7 +6,7 @@ Each process gets the addresses of the others from JAX_COORDINATOR_ADDRESS, JAX_
 JAX_PROCESS_ID. The output of the first is printed unchanged, that of the others with their number
 as a prefix. They listen on 127.0.0.1 only. When one fails, the others are stopped, because the run
 needs all of them. With --restarts all are started again after one was killed or hung; see
-`supervise`.
+`supervise_restarts`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from pretrain.distributed.process_identity import PARENT
-from pretrain.distributed.restarts import Ending, supervise
+from pretrain.distributed.process_identity import PARENT_VARIABLE
+from pretrain.distributed.restarts import Ending, supervise_restarts
 from pretrain.distributed.watchdog import HUNG
 
 GRACE = 20  # seconds that the others have to end by themselves once one has failed
@@ -68,43 +68,43 @@ def run(args: argparse.Namespace) -> int:
             "local N needs a verb to run in each process, e.g. local 4 train CONFIG "
             "--workdir runs/many"
         )
-    return supervise(
-        lambda: run_all(args.processes, args.devices, args.argv), args.restarts, args.argv
-    ).code
+    return supervise_restarts(
+        lambda: run_processes(args.processes, args.devices, args.argv), args.restarts, args.argv
+    ).exit_code
 
 
-def run_all(count: int, devices: int, words: Sequence[str]) -> Ending:
+def run_processes(count: int, devices: int, argv: Sequence[str]) -> Ending:
     """Run `count` processes until all have ended; return how the first one to fail ended."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    processes = [subprocess.Popen(**command(i, count, devices, port, words)) for i in range(count)]
+    processes = [subprocess.Popen(**build_command(i, count, devices, port, argv)) for i in range(count)]
     readers = [
-        threading.Thread(target=pass_on, args=(process, i), daemon=True)
+        threading.Thread(target=forward_output, args=(process, i), daemon=True)
         for i, process in enumerate(processes)
     ]
     for reader in readers:
         reader.start()
     received: list[int] = []
     handlers = {
-        number: signal.signal(number, lambda number, _: tell(processes, number, received))
+        number: signal.signal(number, lambda number, _: send_signal(processes, number, received))
         for number in (signal.SIGINT, signal.SIGTERM)
     }
     try:
-        first = wait(processes)
+        first = wait_for_processes(processes)
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        tell(processes, signal.SIGKILL)
+        send_signal(processes, signal.SIGKILL)
     for reader, process in zip(readers, processes):
         reader.join()
-        assert process.stdout is not None  # `command` requests a pipe
+        assert process.stdout is not None  # `build_command` requests a pipe
         process.stdout.close()
     return Ending(processes[first].returncode, first, bool(received))
 
 
-def command(
-    index: int, count: int, devices: int, port: int, words: Sequence[str]
+def build_command(
+    index: int, count: int, devices: int, port: int, argv: Sequence[str]
 ) -> dict[str, Any]:
     """Return the keyword arguments of `subprocess.Popen` for process `index`."""
     environment = os.environ | {
@@ -115,12 +115,12 @@ def command(
         "JAX_NUM_PROCESSES": str(count),
         "JAX_PROCESS_ID": str(index),
         "PYTHONUNBUFFERED": "1",
-        PARENT: str(os.getpid()),
+        PARENT_VARIABLE: str(os.getpid()),
     }
     # All processes are on this machine: loopback is enough.
     environment.pop("JAX_COORDINATOR_BIND_ADDRESS", None)
     return {
-        "args": [sys.executable, "-m", "pretrain", *words],
+        "args": [sys.executable, "-m", "pretrain", *argv],
         "env": environment,
         "stdout": subprocess.PIPE,
         "stderr": subprocess.STDOUT,
@@ -130,7 +130,7 @@ def command(
     }
 
 
-def pass_on(process: subprocess.Popen[str], index: int) -> None:
+def forward_output(process: subprocess.Popen[str], index: int) -> None:
     """Print the output of a process line by line, without the banner of gloo."""
     assert process.stdout is not None
     for line in process.stdout:
@@ -139,22 +139,22 @@ def pass_on(process: subprocess.Popen[str], index: int) -> None:
             sys.stdout.flush()
 
 
-def wait(processes: Sequence[subprocess.Popen[str]]) -> int:
+def wait_for_processes(processes: Sequence[subprocess.Popen[str]]) -> int:
     """Wait until all processes have ended; return the index of the first that failed, or 0.
 
     GRACE seconds after one has failed, those that still run are killed.
     """
     first, deadline = None, 0.0
     while any(process.poll() is None for process in processes):
-        if first is None and (first := failed(processes)) is not None:
+        if first is None and (first := find_failed_process(processes)) is not None:
             deadline = time.monotonic() + GRACE
         if first is not None and time.monotonic() > deadline:
-            tell(processes, signal.SIGKILL)
+            send_signal(processes, signal.SIGKILL)
         time.sleep(0.05)
-    return next((index for index in (first, failed(processes)) if index is not None), 0)
+    return next((index for index in (first, find_failed_process(processes)) if index is not None), 0)
 
 
-def failed(processes: Sequence[subprocess.Popen[str]]) -> int | None:
+def find_failed_process(processes: Sequence[subprocess.Popen[str]]) -> int | None:
     """Return the index of the process that failed, or None.
 
     A process that was killed by a signal or hung precedes those that noticed it and ended with an
@@ -168,12 +168,12 @@ def failed(processes: Sequence[subprocess.Popen[str]]) -> int | None:
     return min(ends)[-1] if ends else None
 
 
-def tell(
-    processes: Sequence[subprocess.Popen[str]], number: int, noted: list[int] | None = None
+def send_signal(
+    processes: Sequence[subprocess.Popen[str]], number: int, received: list[int] | None = None
 ) -> None:
-    """Send a signal to the processes that still run, and append its number to `noted`."""
-    if noted is not None:
-        noted.append(number)
+    """Send a signal to the processes that still run, and append its number to `received`."""
+    if received is not None:
+        received.append(number)
     for process in processes:
         if process.poll() is None:
             process.send_signal(number)

@@ -76,26 +76,26 @@ def run(args: argparse.Namespace) -> int:
         )
     from pretrain.plan import topology as machines
 
-    machines.prepare()
-    from pretrain.plan.advice import search, what_would_fit
-    from pretrain.plan.estimate import plan
+    machines.configure_environment()
+    from pretrain.plan.advice import search_variants, try_remedies
+    from pretrain.plan.estimate import plan_run
 
-    machine = machines.tpu(args.topology, args.slices) if args.topology else machines.cpu(args.mesh)
+    machine = machines.make_tpu_machine(args.topology, args.slices) if args.topology else machines.make_cpu_machine(args.mesh)
 
     def print_progress(line: str) -> None:
         print(line, file=sys.stderr if args.json else sys.stdout, flush=True)
 
     if args.search:
-        facts = {"search": search(run, machine, print_progress, args.quick)}
+        facts = {"search": search_variants(run, machine, print_progress, args.quick)}
     else:
-        facts = plan(run, machine, price=args.price, quick=args.quick)
+        facts = plan_run(run, machine, price=args.price, quick=args.quick)
     if not args.json:
         print(
-            "\n".join(ranking(facts["search"]) if args.search else lines(args.config, run, facts))
+            "\n".join(format_ranking(facts["search"]) if args.search else format_plan(args.config, run, facts))
         )
     if not args.search and not facts["fits"]:
         print_progress("trying configurations that may fit:")
-        facts["tried"] = what_would_fit(run, machine, print_progress, args.quick)
+        facts["tried"] = try_remedies(run, machine, print_progress, args.quick)
     if args.json:
         print(json.dumps(facts))
     if args.output:
@@ -104,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def lines(name: str, run: Run, facts: Mapping[str, Any]) -> Iterator[str]:
+def format_plan(name: str, run: Run, facts: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of a plan's report."""
     mesh = " x ".join(f"{axis} {size}" for axis, size in facts["mesh"].items())
     slices = f"{facts['slices']} slices of " if facts["slices"] > 1 else ""
@@ -119,7 +119,7 @@ def lines(name: str, run: Run, facts: Mapping[str, Any]) -> Iterator[str]:
             "compiled for the CPU: shardings and collectives are those of the run, bytes are those "
             "of the CPU compiler, and there is no roofline"
         )
-    yield from memory_lines(facts)
+    yield from format_memory(facts)
     flops = facts["flops_per_step"]
     yield (
         f"FLOPs        {flops:.4g} per step ({flops / facts['flops_6nd']:.2f} of 6ND); computed, "
@@ -133,16 +133,16 @@ def lines(name: str, run: Run, facts: Mapping[str, Any]) -> Iterator[str]:
             f"traffic      {facts['hbm_bytes_per_step'] / GIB:.2f} GiB of HBM, "
             f"{facts['interconnect_bytes_per_step'] / GIB:.3f} GiB sent, per chip and step"
         )
-        yield from exchange_lines(facts["collectives"])
+        yield from format_exchanges(facts["collectives"])
     for path in facts.get("gathered_against_the_rules", ()):
         yield f"WARNING      {path} is sharded over `model` but gathered over it"
     for warning in facts["warnings"]:
         yield f"WARNING      gathered in full on every device: {warning}"
     if facts.get("roofline"):
-        yield from bound_lines(facts)
+        yield from format_bound(facts)
 
 
-def memory_lines(facts: Mapping[str, Any]) -> Iterator[str]:
+def format_memory(facts: Mapping[str, Any]) -> Iterator[str]:
     """Yield the line about memory."""
     sizes = facts["bytes_per_chip"]
     terms = ", ".join(
@@ -156,7 +156,7 @@ def memory_lines(facts: Mapping[str, Any]) -> Iterator[str]:
     yield f"{status:<13}{peak}{limit} GiB per chip at the peak: {terms}"
 
 
-def exchange_lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def format_exchanges(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Yield one line per kind of collective, mesh axes and dtype, with the total bytes sent."""
     groups: dict[tuple, list[Mapping[str, Any]]] = {}
     for row in rows:
@@ -170,7 +170,7 @@ def exchange_lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         yield f"  {kind:<27}{axes:<16}{dtype:<6}{count:>6} times {sent / GIB:>9.4f} GiB  {overlap}"
 
 
-def bound_lines(facts: Mapping[str, Any]) -> Iterator[str]:
+def format_bound(facts: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines about the lower bound of the step time."""
     roof = facts["roofline"]
     terms = ", ".join(
@@ -192,11 +192,11 @@ def bound_lines(facts: Mapping[str, Any]) -> Iterator[str]:
     yield "             a bound, not a forecast: it ignores latencies, vector units and input"
 
 
-def ranking(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def format_ranking(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield the lines of a search, best configuration first."""
-    from pretrain.plan.advice import verdict
+    from pretrain.plan.advice import summarize_plan
 
     if not found:
         yield "no configuration that was tried fits"
     for place, candidate in enumerate(found, 1):
-        yield f"{place}. {' '.join(candidate['words'])}: {verdict(candidate['plan'])}"
+        yield f"{place}. {' '.join(candidate['words'])}: {summarize_plan(candidate['plan'])}"

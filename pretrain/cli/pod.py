@@ -11,8 +11,8 @@ import sys
 from typing import Any
 
 from pretrain.pod import actions
-from pretrain.pod.environment import variables
-from pretrain.pod.gcloud import RUNTIMES, GcloudError, Pod, PodRequest, Rehearsal
+from pretrain.pod.environment import build_environment
+from pretrain.pod.gcloud import RUNTIMES, DryRunPod, GcloudError, Pod, PodRequest
 
 ACTIONS = {
     "create": "request the pod as a queued resource",
@@ -121,8 +121,8 @@ def _add_run_arguments(parser: argparse.ArgumentParser, repeated: dict[str, Any]
 
 def run(args: argparse.Namespace) -> int:
     """Check the arguments, then perform one action; return the exit status."""
-    check(args)
-    pod = (Rehearsal if args.dry_run else Pod)(
+    check_arguments(args)
+    pod = (DryRunPod if args.dry_run else Pod)(
         args.name, args.zone, args.project, args.connect_flag
     )
     try:
@@ -132,7 +132,7 @@ def run(args: argparse.Namespace) -> int:
         return 1
 
 
-def check(args: argparse.Namespace) -> None:
+def check_arguments(args: argparse.Namespace) -> None:
     """Check the arguments and add `request` and `variables` to them where the action needs them.
 
     Raises:
@@ -149,7 +149,7 @@ def check(args: argparse.Namespace) -> None:
             "0 and 1"
         )
     if args.action in ("create", "run", "watch"):
-        args.request = request(args)
+        args.request = make_request(args)
     if args.action in ("run", "watch", "doctor"):
         args.argv = args.argv or (["doctor"] if args.action == "doctor" else [])
         if not args.argv:
@@ -157,12 +157,12 @@ def check(args: argparse.Namespace) -> None:
                 f"pod {args.action}: give the verb to run after two hyphens, e.g. -- train CONFIG "
                 "--workdir gs://bucket/run"
             )
-        args.variables = variables(workdir(args), args.env)
+        args.variables = build_environment(find_workdir(args), args.env)
     elif args.argv:
         raise ValueError(f"pod {args.action} takes no verb to run: {' '.join(args.argv)}")
 
 
-def request(args: argparse.Namespace) -> PodRequest:
+def make_request(args: argparse.Namespace) -> PodRequest:
     """Return the request for the pod.
 
     Raises:
@@ -194,7 +194,7 @@ def request(args: argparse.Namespace) -> PodRequest:
     )
 
 
-def workdir(args: argparse.Namespace) -> str | None:
+def find_workdir(args: argparse.Namespace) -> str | None:
     """Return the --workdir of the verb to run if it is in a bucket, else None.
 
     Raises:

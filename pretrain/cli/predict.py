@@ -19,10 +19,10 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pretrain.finetune.answering import answerer, reader, speller
+from pretrain.finetune.answering import make_answerer, make_formatter, make_reader
 from pretrain.inference import random_head
-from pretrain.inference.line_files import sink
-from pretrain.inference.record_files import asks, readers_of, records_of
+from pretrain.inference.line_files import open_line_writer
+from pretrain.inference.record_files import is_question_answering, make_readers, iterate_records
 
 if TYPE_CHECKING:
     from pretrain.inference.trained import Trained
@@ -122,9 +122,9 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError('give either texts ("The capital of France is [MASK].") or --input FILE')
     for name in ("top", "n_best", "length", "batch_size", "beams", "top_k", "no_repeat_ngram"):
         if (value := getattr(args, name)) is not None and value < 1:
-            raise ValueError(f"{_option(name)} {value}: must be at least 1")
-    decoding_options = decoding(args)
-    from pretrain.inference.batching import watched
+            raise ValueError(f"{_format_flag(name)} {value}: must be at least 1")
+    decoding_options = make_decoding_options(args)
+    from pretrain.inference.batching import report_progress
     from pretrain.inference.progress import Progress
     from pretrain.inference.trained import open_trained
 
@@ -132,8 +132,8 @@ def run(args: argparse.Namespace) -> int:
         args.workdir, args.step, report=lambda text: print(text, file=sys.stderr)
     )
     random_head.check_head(trained, "predict", args.allow_random_head, sentence_heads=False)
-    read, readers = reader(trained), readers_of(trained.run)
-    answer = answerer(
+    read, readers = make_reader(trained), make_readers(trained.run)
+    answer = make_answerer(
         trained,
         top=args.top,
         n_best=args.n_best,
@@ -142,22 +142,22 @@ def run(args: argparse.Namespace) -> int:
         **decoding_options,
     )
 
-    def records() -> Iterable[tuple[str | None, dict[str, Any]]]:
+    def read_records() -> Iterable[tuple[str | None, dict[str, Any]]]:
         if args.texts:
             return ((None, {"text": text}) for text in args.texts)
-        return records_of(args.input, readers)
+        return iterate_records(args.input, readers)
 
-    by_id = str(args.output or "").endswith(".json") and asks(trained.run.data.objective)
+    by_id = str(args.output or "").endswith(".json") and is_question_answering(trained.run.data.objective)
     if by_id:
-        check_ids(records(), args.output, args.n_best)
+        check_ids(read_records(), args.output, args.n_best)
     count = 0
     with (
-        Progress(lambda: sum(1 for _ in records())) as progress,
-        teller(trained, args.output, args.json, by_id) as write_result,
+        Progress(lambda: sum(1 for _ in read_records())) as progress,
+        open_result_writer(trained, args.output, args.json, by_id) as write_result,
     ):
-        for chunk in _chunks(records(), CHUNK):
+        for chunk in _split_chunks(read_records(), CHUNK):
             texts = [read(record, place) for place, record in chunk]
-            with watched(
+            with report_progress(
                 lambda share, count=count, chunk=chunk: (
                     progress.show(count + share * len(chunk)) if share < 1 else progress.hide()
                 )
@@ -173,8 +173,8 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def decoding(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the decoding options as keyword arguments of `answerer`, without those not given.
+def make_decoding_options(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the decoding options as keyword arguments of `make_answerer`, without those not given.
 
     Raises:
       ValueError: for options that contradict each other.
@@ -186,7 +186,7 @@ def decoding(args: argparse.Namespace) -> dict[str, Any]:
     }
     if sampling and args.beams is not None:
         raise ValueError(
-            f"--beams searches for the most probable text, {_option(*sampling)} samples one: give "
+            f"--beams searches for the most probable text, {_format_flag(*sampling)} samples one: give "
             "one or the other"
         )
     if args.length_penalty is not None and args.beams is None:
@@ -203,14 +203,14 @@ def decoding(args: argparse.Namespace) -> dict[str, Any]:
 
         options["strategy"] = Sample(**sampling)
     elif args.beams is not None:
-        from models.generation.generate import Beam
+        from models.generation.generate import BeamSearch
 
         penalty = {} if args.length_penalty is None else {"length_penalty": args.length_penalty}
-        options["strategy"] = Beam(args.beams, **penalty)
+        options["strategy"] = BeamSearch(args.beams, **penalty)
     return options
 
 
-def _option(name: str, *_: str) -> str:
+def _format_flag(name: str, *_: str) -> str:
     """Return the flag of the first of several argument names."""
     return f"--{name.replace('_', '-')}"
 
@@ -219,7 +219,7 @@ def _option(name: str, *_: str) -> str:
 
 
 @contextlib.contextmanager
-def teller(
+def open_result_writer(
     trained: Trained, output: str | None, as_json: bool, by_id: bool
 ) -> Iterator[Callable[[dict[str, Any], Any, dict[str, Any]], None]]:
     """Yield a function (record, text, result) that prints or writes a result.
@@ -231,10 +231,10 @@ def teller(
         where the result has the same field.
       by_id: write one JSON object {id: answer}, as the evaluation scripts of SQuAD read it.
     """
-    show, answers = speller(trained), {}
-    with sink(output) as write:
+    show, answers = make_formatter(trained), {}
+    with open_line_writer(output) as write:
 
-        def spoken(record: dict[str, Any], text: Any, result: dict[str, Any]) -> None:
+        def write_result(record: dict[str, Any], text: Any, result: dict[str, Any]) -> None:
             record = {
                 f"given_{name}" if name in result else name: value for name, value in record.items()
             }
@@ -244,10 +244,10 @@ def teller(
                 else show(text, result)
             )
 
-        def kept(record: dict[str, Any], text: Any, result: dict[str, Any]) -> None:
+        def collect_answer(record: dict[str, Any], text: Any, result: dict[str, Any]) -> None:
             answers[str(record["id"])] = result["answer"]
 
-        yield kept if by_id else spoken
+        yield collect_answer if by_id else write_result
         if by_id:
             write(json.dumps(answers, ensure_ascii=False))
 
@@ -276,7 +276,7 @@ def check_ids(
         seen.add(str(name))
 
 
-def _chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
+def _split_chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
     """Yield lists of `size` items, the last of which may be shorter."""
     chunk = []
     for item in items:

@@ -11,7 +11,7 @@ from data.vocabulary import layouts
 from pretrain.extras import how_to_install
 
 if TYPE_CHECKING:
-    from data.prepare.beam_runner import Runner
+    from data.prepare.beam_runner import BeamRunner
 
 HELP = {
     "sources": "builtin (English text from Python's own library, needs no download), a .txt or "
@@ -31,7 +31,7 @@ HELP = {
     "vocabulary": "vocab.txt, vocab.json (with merges.txt), *.model, tokenizer.json, or a folder "
     "of them",
     "vocab_size": "number of ids, special pieces and sentinels included (default: 32768)",
-    "layout": layouts.HELP,
+    "layout": layouts.LAYOUT_HELP,
     "algorithm": "unigram or bpe of SentencePiece, or byte-level BPE (default: unigram)",
     "lowercase": "fold case (nmt_nfkc_cf instead of nmt_nfkc)",
     "sample_size": "maximal bytes of text to train on, sampled evenly from all of it "
@@ -52,40 +52,40 @@ TRAINING = ("vocab_size", "layout", "algorithm", "lowercase", "sample_size")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `prepare` to a parser."""
 
-    def add(group: argparse._ActionsContainer, name: str, **options: Any) -> None:
+    def add_option(group: argparse._ActionsContainer, name: str, **options: Any) -> None:
         flag = name if name == "sources" else "--" + name.replace("_", "-")
         group.add_argument(flag, help=HELP[name], **options)
 
-    add(parser, "sources", nargs="+", metavar="SOURCE")
-    add(parser, "output", required=True, metavar="STORE")
+    add_option(parser, "sources", nargs="+", metavar="SOURCE")
+    add_option(parser, "output", required=True, metavar="STORE")
     text = parser.add_argument_group("text")
-    add(text, "document", choices=("file", "block", "record", "pair"), default="file")
-    add(text, "field", metavar="NAME[,NAME]")
-    add(text, "held_out", type=float, default=0.01, metavar="SHARE")
+    add_option(text, "document", choices=("file", "block", "record", "pair"), default="file")
+    add_option(text, "field", metavar="NAME[,NAME]")
+    add_option(text, "held_out", type=float, default=0.01, metavar="SHARE")
     mixture = parser.add_argument_group("mixture").add_mutually_exclusive_group()
-    add(mixture, "rates", type=_rates, metavar="R,R,...")
-    add(mixture, "temperature", type=float, metavar="S")
+    add_option(mixture, "rates", type=_parse_rates, metavar="R,R,...")
+    add_option(mixture, "temperature", type=float, metavar="S")
     vocabulary = parser.add_argument_group(
         "vocabulary", "a finished one (--vocabulary), or one that is trained on the sources"
     )
-    add(vocabulary, "vocabulary", metavar="PATH")
-    add(vocabulary, "vocab_size", type=int, metavar="N")
-    add(
+    add_option(vocabulary, "vocabulary", metavar="PATH")
+    add_option(vocabulary, "vocab_size", type=int, metavar="N")
+    add_option(
         vocabulary,
         "layout",
         choices=dict.fromkeys(name for names in layouts.LAYOUTS.values() for name in names),
     )
-    add(vocabulary, "algorithm", choices=tuple(layouts.LAYOUTS))
-    add(vocabulary, "lowercase", action="store_true", default=None)
-    add(vocabulary, "sample_size", type=int, metavar="BYTES")
-    add(parser, "workers", type=int, metavar="N")
-    add(parser, "overwrite", action="store_true")
+    add_option(vocabulary, "algorithm", choices=tuple(layouts.LAYOUTS))
+    add_option(vocabulary, "lowercase", action="store_true", default=None)
+    add_option(vocabulary, "sample_size", type=int, metavar="BYTES")
+    add_option(parser, "workers", type=int, metavar="N")
+    add_option(parser, "overwrite", action="store_true")
     beam = parser.add_argument_group(
         "Apache Beam, for more than one machine", f"needs {how_to_install('beam')}"
     )
-    add(beam, "runner", metavar="NAME")
-    add(beam, "runner_option", action="append", default=[], metavar="KEY[=VALUE]")
-    add(beam, "scratch", metavar="FOLDER")
+    add_option(beam, "runner", metavar="NAME")
+    add_option(beam, "runner_option", action="append", default=[], metavar="KEY[=VALUE]")
+    add_option(beam, "scratch", metavar="FOLDER")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -93,9 +93,9 @@ def run(args: argparse.Namespace) -> int:
     from rich.console import Console
 
     from data.corpus.paths import is_remote
-    from data.prepare.build import Request, prepare
+    from data.prepare.build import PrepareRequest, prepare_store
     from data.prepare.request import LAYOUTS
-    from data.prepare.summary import summary
+    from data.prepare.summary import format_summary
 
     if is_remote(args.output):
         raise ValueError(
@@ -109,7 +109,7 @@ def run(args: argparse.Namespace) -> int:
         training.setdefault("algorithm", "byte_bpe")
     if args.temperature is not None:
         training["temperature"] = args.temperature
-    request = Request(
+    request = PrepareRequest(
         sources=tuple(args.sources),
         vocabulary=args.vocabulary,
         held_out=args.held_out,
@@ -118,26 +118,26 @@ def run(args: argparse.Namespace) -> int:
         rates=args.rates,
         **training,
     )
-    beam_runner = _fleet(args)
+    beam_runner = _make_beam_runner(args)
     console = Console(stderr=True)
 
-    def say(line: str) -> None:
+    def print_progress(line: str) -> None:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
-    prepared = prepare(
+    prepared = prepare_store(
         request,
         args.output,
         workers=args.workers,
         overwrite=args.overwrite,
-        say=say,
+        report_progress=print_progress,
         console=console,
-        fleet=beam_runner,
+        beam_runner=beam_runner,
     )
-    print("\n".join(summary(prepared)))
+    print("\n".join(format_summary(prepared)))
     return 0
 
 
-def _fleet(args: argparse.Namespace) -> Runner | None:
+def _make_beam_runner(args: argparse.Namespace) -> BeamRunner | None:
     """Return the Beam runner that --runner names, or None for processes of this machine.
 
     Raises:
@@ -161,13 +161,13 @@ def _fleet(args: argparse.Namespace) -> Runner | None:
     logging.getLogger("apache_beam.runners").setLevel(
         logging.INFO if args.scratch else logging.CRITICAL
     )
-    from data.prepare.beam_runner import Runner
+    from data.prepare.beam_runner import BeamRunner
 
-    runner = Runner(args.runner, tuple(args.runner_option), args.scratch)
-    runner.check()
+    runner = BeamRunner(args.runner, tuple(args.runner_option), args.scratch)
+    runner.check_runner()
     return runner
 
 
-def _rates(text: str) -> tuple[float, ...]:
+def _parse_rates(text: str) -> tuple[float, ...]:
     """Return the numbers of a comma-separated list."""
     return tuple(float(rate) for rate in text.split(","))

@@ -30,15 +30,15 @@ def run(args: argparse.Namespace) -> int:
     """Write the page and the images and print the goodput of each run; return 0."""
     import importlib.util
 
-    from pretrain.reporting.run_report import report
+    from pretrain.reporting.run_report import write_report
     from pretrain.workdir import goodput
 
     has_images = importlib.util.find_spec("matplotlib") is not None
-    for path in report(args.workdir, args.output, has_images):
+    for path in write_report(args.workdir, args.output, has_images):
         print(f"wrote {path}")
     if not has_images:
         print(f"no images were written; they need matplotlib: {how_to_install('report')}")
     for workdir in args.workdir:
-        if record := goodput.read(epath.Path(workdir) / goodput.NAME):
-            print(f"{workdir}: {goodput.line(record['seconds'], record['starts'])}")
+        if record := goodput.read_ledger(epath.Path(workdir) / goodput.NAME):
+            print(f"{workdir}: {goodput.format_goodput(record['seconds'], record['starts'])}")
     return 0

@@ -51,44 +51,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Project the occurrences of the word and draw them; return 0."""
-    output = check(args)
+    output = check_arguments(args)
     from pretrain.inference import word_senses
 
     records = [
         (place, record)
         for place, record in read_texts(args.input, "sense")
-        if word_senses.bare(args.word) in map(word_senses.bare, record["text"].split())
+        if word_senses.strip_marks(args.word) in map(word_senses.strip_marks, record["text"].split())
     ]
-    enough(len(records), args, "texts with")
-    processes.start(args)
+    check_count(len(records), args, "texts with")
+    processes.join_run(args)
     import jax
 
-    from pretrain.inference.hidden_states import chosen, extract
-    from pretrain.inference.trained import body_of, open_placed
+    from pretrain.inference.hidden_states import select_combinations, extract_features
+    from pretrain.inference.trained import get_body_config, open_placed
     from pretrain.workdir.checkpoints import read_run
 
-    layers = chosen([args.layer], body_of(read_run(args.workdir).model).depth)
+    layers = select_combinations([args.layer], get_body_config(read_run(args.workdir).model).depth)
     if len(layers) != 1:
         raise ValueError(f"--layer {args.layer}: expected one layer, or one combination of layers")
     trained, mesh = open_placed(args.workdir, args.step)
     texts = [(place, record["text"]) for place, record in records]
     with jax.set_mesh(mesh):
-        arrays = extract(trained, mesh, texts, [args.layer], "word_mean", args.batch_size).arrays
+        arrays = extract_features(trained, mesh, texts, [args.layer], "word_mean", args.batch_size).arrays
     if jax.process_index():
         return 0
     (name,) = layers
-    found = word_senses.occurrences(args.word, [text for _, text in texts], arrays, arrays[name])
-    enough(len(found), args, "occurrences within the model's length of")
-    projected = word_senses.projections(arrays[name][[each.row for each in found]])
+    found = word_senses.find_occurrences(args.word, [text for _, text in texts], arrays, arrays[name])
+    check_count(len(found), args, "occurrences within the model's length of")
+    projected = word_senses.project_vectors(arrays[name][[each.row for each in found]])
     title = f"{args.word!r}, {name} of {pathlib.Path(args.workdir).name}, step {trained.step:,}"
     labels = [records[each.text][1].get("sense") for each in found]
     with replace_file(output) as new:
-        word_senses.draw(projected, labels, [each.around for each in found], title, new)
+        word_senses.draw_points(projected, labels, [each.around for each in found], title, new)
     print(f"{output}: {len(found):,} occurrences of {args.word!r} in {len(records):,} texts")
     return 0
 
 
-def check(args: argparse.Namespace) -> pathlib.Path:
+def check_arguments(args: argparse.Namespace) -> pathlib.Path:
     """Return the path of the image, and check the arguments before anything is read.
 
     Raises:
@@ -114,7 +114,7 @@ def check(args: argparse.Namespace) -> pathlib.Path:
     return output
 
 
-def enough(count: int, args: argparse.Namespace, what: str) -> None:
+def check_count(count: int, args: argparse.Namespace, what: str) -> None:
     """Raise ValueError if there are fewer than LEAST texts or occurrences of the word."""
     if count < LEAST:
         raise ValueError(

@@ -8,7 +8,7 @@ import time
 
 from pretrain.config import Run, load
 from pretrain.distributed import processes
-from pretrain.workdir.check import check_place
+from pretrain.workdir.check import check_workdir_path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,12 +39,12 @@ def run(args: argparse.Namespace) -> int:
     """Check the arguments, then train; return the exit status."""
     began = time.time()
     config = load(args.config, args.overrides)  # a misspelt field fails before JAX is imported
-    check_place(args.workdir)
-    processes.start(args)
-    return finish(config, args.workdir, args.allow_changes, began)
+    check_workdir_path(args.workdir)
+    processes.join_run(args)
+    return run_training(config, args.workdir, args.allow_changes, began)
 
 
-def finish(
+def run_training(
     config: Run, workdir: str, allow_changes: bool = False, began: float | None = None
 ) -> int:
     """Train a run to its end and print why it failed if it did.
@@ -58,7 +58,7 @@ def finish(
     Returns:
       0 for success, 1 after divergence, 3 if devices disagree, 128 + n after signal n.
     """
-    from pretrain.distributed.replica_check import Altered
+    from pretrain.distributed.replica_check import ReplicaMismatch
     from pretrain.training.divergence import Diverged
     from pretrain.training.loop import train
 
@@ -66,8 +66,8 @@ def finish(
         signal = train(config, workdir, allow_changes, began)
     except Diverged as error:
         print(f"error: {error}", file=sys.stderr)
-        return processes.leave(1)
-    except Altered as error:
+        return processes.exit_process(1)
+    except ReplicaMismatch as error:
         print(f"error: {error}", file=sys.stderr)
-        return processes.leave(3)
+        return processes.exit_process(3)
     return 128 + signal if signal else 0

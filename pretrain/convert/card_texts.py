@@ -8,7 +8,7 @@ from models.config.heads import (
 )
 
 # The task of a fine-tuned model, for any encoder.
-HEADS = {
+HEAD_TASKS = {
     ClassifierConfig: "text-classification",
     TaggerConfig: "token-classification",
     ChoiceConfig: "multiple-choice",
@@ -16,7 +16,7 @@ HEADS = {
 }
 
 
-def written(prompt: str) -> tuple[str, str]:
+def make_generation_lines(prompt: str) -> tuple[str, str]:
     """Return lines of Python that generate text from a prompt."""
     return (
         f'ids = model.generate(**tokenizer("{prompt}", return_tensors="pt"), max_new_tokens=20)',
@@ -43,12 +43,12 @@ USES = {
     "text2text-generation": (
         "It fills gaps (`{gap}`)",
         "AutoModelForSeq2SeqLM",
-        written("It is a {gap}."),
+        make_generation_lines("It is a {gap}."),
     ),
     "translation": (
         "It writes the target text of a source text, as in its training pairs",
         "AutoModelForSeq2SeqLM",
-        written("It is a test."),
+        make_generation_lines("It is a test."),
     ),
     "text-classification": (
         "It predicts the label or the score of a text, or of a pair of texts",
@@ -76,7 +76,7 @@ USES = {
     "text2text": (
         "It writes the answers that it was trained on (`{prompt}`)",
         "AutoModelForSeq2SeqLM",
-        written("{prompt}"),
+        make_generation_lines("{prompt}"),
     ),
     "question-answering": (
         "It finds the answer to a question in a text",
@@ -88,5 +88,5 @@ USES = {
             "print(tokenizer.decode(ids.input_ids[0, first : last + 1]))",
         ),
     ),
-    "text-generation": ("It continues a text", "AutoModelForCausalLM", written("It is a")),
+    "text-generation": ("It continues a text", "AutoModelForCausalLM", make_generation_lines("It is a")),
 }

@@ -8,7 +8,7 @@ from models.config.base import Config
 from pretrain.families.record import Fields
 
 
-def read(
+def read_fields(
     hf_config: Mapping[str, Any], kind: type[Config], fields: Fields, fixed: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return {our field: value} for a configuration class from the content of a config.json.
@@ -22,7 +22,7 @@ def read(
     Raises:
       ValueError: names the key, the value seen, and what is allowed.
     """
-    hf_config = present(hf_config)
+    hf_config = drop_nulls(hf_config)
     for key, only in fixed.items():
         if (value := hf_config.get(key, only)) != only:
             raise ValueError(f"{key} is {value!r}; {kind.__name__} knows only {only!r}")
@@ -30,21 +30,21 @@ def read(
         raise ValueError("quantization_config: quantised weights cannot be imported")
     types = {field.name: field.type for field in dataclasses.fields(kind)}
     return {
-        ours: _typed(key, hf_config.get(key, default), types[ours]) for ours, key, default in fields
+        ours: _check_type(key, hf_config.get(key, default), types[ours]) for ours, key, default in fields
     }
 
 
-def present(hf_config: Mapping[str, Any]) -> dict[str, Any]:
+def drop_nulls(hf_config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entries that are not null; null means the same as an absent key."""
     return {key: value for key, value in hf_config.items() if value is not None}
 
 
-def write(config: Config, fields: Fields, fixed: Mapping[str, Any]) -> dict[str, Any]:
+def write_fields(config: Config, fields: Fields, fixed: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entries of config.json that define the computation of a model."""
     return {key: getattr(config, ours) for ours, key, _ in fields} | dict(fixed)
 
 
-def _typed(key: str, value: Any, kind: Any) -> Any:
+def _check_type(key: str, value: Any, kind: Any) -> Any:
     """Return a value, an int as float where a float is expected. Raises ValueError otherwise."""
     if kind is float and type(value) is int:
         return float(value)

@@ -3,7 +3,7 @@
 import ml_dtypes
 import numpy as np
 
-from pretrain.convert.finite import printable
+from pretrain.convert.finite import make_printable
 
 TYPES = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
 
@@ -26,7 +26,7 @@ def round_tensors(tensors: dict[str, np.ndarray], dtype: str) -> dict[str, np.nd
             overflow = np.isfinite(tensor) & ~np.isfinite(narrow.astype(np.float32))
             if overflow.any():
                 raise ValueError(
-                    f"the tensor {printable(name)} holds {np.abs(tensor[overflow]).max():.6g}, "
+                    f"the tensor {make_printable(name)} holds {np.abs(tensor[overflow]).max():.6g}, "
                     f"which {dtype} has no number for; export it as bfloat16 or float32 (--dtype)"
                 )
             tensor = narrow

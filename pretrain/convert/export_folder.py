@@ -19,13 +19,13 @@ SHARD_BYTES = 5_000_000_000  # of a file
 SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 # The files of an export, which may also have the folders in PARTS. A folder with any other file is
 # never replaced.
-OURS = {
+EXPORT_FILES = {
     *(CONFIG, WEIGHTS, INDEX, "generation_config.json", "README.md"),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("vocab.txt", "spiece.model", "vocab.json", "merges.txt"),
 }
-FOR_JAX = {"params", "models", "load.py", "program.bin", "example.npz"}  # of jax_folder.py
-PARTS = {name for family in FAMILIES.values() for name in family.hugging_face.second_models}
+JAX_FILES = {"params", "models", "load.py", "program.bin", "example.npz"}  # of jax_folder.py
+SUBFOLDERS = {name for family in FAMILIES.values() for name in family.hugging_face.second_models}
 
 
 @contextlib.contextmanager
@@ -60,7 +60,7 @@ def check_output(output: str | os.PathLike[str], overwrite: bool = False) -> pat
         raise FileExistsError(
             f"{output}: exists and is not empty; name another folder, or add --overwrite"
         )
-    foreign = sorted(_foreign(output)) if present else []
+    foreign = sorted(_find_foreign(output)) if present else []
     if foreign:
         raise FileExistsError(
             f"{output}: holds {foreign[0]}, which no export writes: not replaced; name another "
@@ -69,12 +69,12 @@ def check_output(output: str | os.PathLike[str], overwrite: bool = False) -> pat
     return output
 
 
-def _foreign(output: pathlib.Path) -> Iterator[str]:
+def _find_foreign(output: pathlib.Path) -> Iterator[str]:
     """Yield the files that no export writes, relative to `output`; those in PARTS are exports."""
-    known = OURS | (FOR_JAX if all((output / name).exists() for name in FOR_JAX) else set())
+    known = EXPORT_FILES | (JAX_FILES if all((output / name).exists() for name in JAX_FILES) else set())
     for path in output.iterdir():
-        if path.name in PARTS and path.is_dir() and not path.is_symlink():
-            yield from (f"{path.name}/{name}" for name in _foreign(path))
+        if path.name in SUBFOLDERS and path.is_dir() and not path.is_symlink():
+            yield from (f"{path.name}/{name}" for name in _find_foreign(path))
         elif path.name not in known and not SHARD.fullmatch(path.name):
             yield path.name
 
@@ -94,19 +94,19 @@ def write_tensors(
         shards[-1][name] = np.ascontiguousarray(array)
         room -= array.nbytes
     if len(shards) == 1:
-        _save(shards[0], folder / WEIGHTS)
+        _save_shard(shards[0], folder / WEIGHTS)
         return
     files = {}
     for number, shard in enumerate(shards, 1):
         file = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
-        _save(shard, folder / file)
+        _save_shard(shard, folder / file)
         files |= dict.fromkeys(shard, file)
     total = sum(array.nbytes for array in tensors.values())
     index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(files.items()))}
     write_json(folder / INDEX, index)
 
 
-def _save(tensors: dict[str, np.ndarray], path: pathlib.Path) -> None:
+def _save_shard(tensors: dict[str, np.ndarray], path: pathlib.Path) -> None:
     """Write a file of tensors with the usual permissions; the library makes it the owner's only."""
     path.touch()
     mode = path.stat().st_mode

@@ -44,12 +44,12 @@ def check_finite(name: str, tensor: np.ndarray, remedy: str) -> None:
     if not np.isfinite(values).all():
         nan, infinite = int(np.isnan(values).sum()), int(np.isinf(values).sum())
         raise ValueError(
-            f"the tensor {printable(name)} holds {nan:,} NaN and {infinite:,} infinite values of "
+            f"the tensor {make_printable(name)} holds {nan:,} NaN and {infinite:,} infinite values of "
             f"{values.size:,} as float32. A model with it computes nothing of use. {remedy}"
         )
 
 
-def printable(name: object) -> str:
+def make_printable(name: object) -> str:
     """Return a name from a file for a message, without control characters and of limited length."""
     text = "".join(letter if letter.isprintable() else "?" for letter in str(name)[: LONGEST + 1])
     return text if len(text) <= LONGEST else text[:LONGEST] + "..."

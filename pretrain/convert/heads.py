@@ -14,10 +14,10 @@ from models.config.heads import (
     TaggerConfig,
 )
 from pretrain.families.record import HeadMap
-from pretrain.families.rules import linear
+from pretrain.families.rules import map_linear
 
 
-class Head(NamedTuple):
+class HeadConversion(NamedTuple):
     """A kind of head.
 
     Attributes:
@@ -73,26 +73,26 @@ def describe_spans(config: SpanReaderConfig, head_map: HeadMap) -> dict[str, Any
     return {head_map.span_dropout[0]: config.dropout} if head_map.span_dropout else {}
 
 
-HEADS: dict[type[HeadedConfig], Head] = {
-    ClassifierConfig: Head(
+HEAD_CONVERSIONS: dict[type[HeadedConfig], HeadConversion] = {
+    ClassifierConfig: HeadConversion(
         "ForSequenceClassification",
         lambda head_map: head_map.classifier,
         describe_classes,
         is_classifier=True,
     ),
-    TaggerConfig: Head(
+    TaggerConfig: HeadConversion(
         "ForTokenClassification",
-        lambda head_map: linear("classifier/out", "classifier"),
+        lambda head_map: map_linear("classifier/out", "classifier"),
         describe_tags,
         reads_rows=False,
     ),
-    SpanReaderConfig: Head(
+    SpanReaderConfig: HeadConversion(
         "ForQuestionAnswering",
-        lambda head_map: linear("span/out", "qa_outputs"),
+        lambda head_map: map_linear("span/out", "qa_outputs"),
         describe_spans,
         reads_rows=False,
     ),
-    ChoiceConfig: Head(
+    ChoiceConfig: HeadConversion(
         "ForMultipleChoice",
         lambda head_map: head_map.classifier if head_map.choice is None else head_map.choice,
         describe_choices,

@@ -25,12 +25,12 @@ import orbax.checkpoint as ocp
 import models
 from data.vocabulary.base import Vocabulary
 from models import build
-from pretrain.convert import name_of, tokenizer
+from pretrain.convert import find_model_type, tokenizer
 from pretrain.convert.dtypes import round_tensors
 from pretrain.convert.export_folder import check_output, replace_export
 from pretrain.convert.finite import check_finite
 from pretrain.distributed.model_hooks import make_local_hooks
-from pretrain.distributed.sharding import path_of
+from pretrain.distributed.sharding import format_path
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")  # for which the program is lowered
 LOADER = '''"""`model, params = load()`, then `model.apply({"params": params}, **inputs)`.
@@ -95,7 +95,7 @@ def write_jax_folder(
     """
     check_output(output, overwrite)
     leaves = {
-        path_of(keys): np.asarray(jax.device_get(leaf))
+        format_path(keys): np.asarray(jax.device_get(leaf))
         for keys, leaf in jax.tree_util.tree_leaves_with_path(params)
     }
     if not allow_nonfinite:
@@ -111,7 +111,7 @@ def write_jax_folder(
         (folder / "config.json").write_text(json.dumps(describe_config(config), indent=1) + "\n")
         (folder / "load.py").write_text(LOADER)
         copy_modules(config, folder)
-        tokenizer.write(vocabulary, name_of(config), folder, getattr(config, "length", None))
+        tokenizer.write_tokenizer(vocabulary, find_model_type(config), folder, getattr(config, "length", None))
         (folder / "README.md").write_text(describe_folder(config, inputs, dtype))
         return {
             path.relative_to(folder).as_posix(): path.stat().st_size
@@ -126,7 +126,7 @@ def write_jax_folder(
 def write_program(folder: pathlib.Path, model: Any, params: Any, inputs: Mapping[str, Any]) -> None:
     """Write the model as StableHLO for any number of rows, and an example of inputs and outputs."""
 
-    def run(params: Any, inputs: Mapping[str, Any]) -> Any:
+    def apply_model(params: Any, inputs: Mapping[str, Any]) -> Any:
         return model.apply({"params": params}, **inputs)
 
     (rows,) = jax.export.symbolic_shape("B")
@@ -135,7 +135,7 @@ def write_program(folder: pathlib.Path, model: Any, params: Any, inputs: Mapping
         for name, value in inputs.items()
     }
     shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), params)
-    jitted = jax.jit(run)
+    jitted = jax.jit(apply_model)
     exported = jax.export.export(jitted, platforms=PLATFORMS)(shapes, input_shapes)
     (folder / "program.bin").write_bytes(exported.serialize())
     example = draw_inputs(inputs, model.config)

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 import jax
 
-from data.examples.tags_as_text import NONE, UNTYPED
-from data.examples.text2text import NOTHING, source_of
+from data.examples.tags_as_text import NO_ENTITY, UNTYPED_NAME
+from data.examples.text2text import UNANSWERABLE, format_source
 from data.mixed import describe_objective, split_objective
 from data.objectives.span_corruption import SpanCorruption
 from data.objectives.text2text import Text2Text
@@ -23,8 +23,8 @@ from models.config.heads import (
     SpanReaderConfig,
 )
 from pretrain.config import Run
-from pretrain.convert import family_in
-from pretrain.convert.card_texts import HEADS, USES
+from pretrain.convert import find_model_family
+from pretrain.convert.card_texts import HEAD_TASKS, USES
 from pretrain.families import Family
 
 
@@ -44,71 +44,71 @@ class TrainedModel(Protocol):
     def manifest(self) -> Any: ...
 
 
-def task_of(config: Config) -> str:
+def find_task(config: Config) -> str:
     """Return the task of a model, under its name in the Hugging Face hub."""
-    return HEADS.get(type(config)) or family_in(config).task
+    return HEAD_TASKS.get(type(config)) or find_model_family(config).task
 
 
-def of(trained: TrainedModel, dtype: str = "float32") -> str:
+def make_card(trained: TrainedModel, dtype: str = "float32") -> str:
     """Return the model card of a checkpoint whose weights are exported as `dtype`.
 
     It contains only what the files of the run say.
     """
     run = trained.run
-    family = family_in(run.model)
+    family = find_model_family(run.model)
     size = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(trained.params))
     sections = [
         "\n".join(
             [
                 "---",
                 "library_name: transformers",
-                f"pipeline_tag: {task_of(run.model)}",
+                f"pipeline_tag: {find_task(run.model)}",
                 f"tags: [{family.hugging_face.model_type}]",
                 "---",
             ]
         ),
-        f"# A {_size(size)} {family.title}\n\n{_story(trained)}",
+        f"# A {_format_size(size)} {family.title}\n\n{_describe_origin(trained)}",
         "\n".join(
             [
                 "| | |",
                 "|-|-|",
-                *(f"| {name} | {value} |" for name, value in _facts(trained, family, size, dtype)),
+                *(f"| {name} | {value} |" for name, value in _list_facts(trained, family, size, dtype)),
             ]
         ),
-        "## Evaluation\n\n" + _scores(trained),
-        "## Use\n\n```python\n" + "\n".join(loading(run, trained.vocabulary, "FOLDER")) + "\n```",
-        "## Limits\n\n" + _limits(trained, family),
+        "## Evaluation\n\n" + _format_scores(trained),
+        "## Use\n\n```python\n" + "\n".join(make_loading_lines(run, trained.vocabulary, "FOLDER")) + "\n```",
+        "## Limits\n\n" + _describe_limits(trained, family),
     ]
     return "\n\n".join(sections) + "\n"
 
 
-def fine_tuned(run: Run) -> bool:
+def is_fine_tuned(run: Run) -> bool:
     """Return whether a run is a fine-tuning on a task."""
     return isinstance(run.model, HeadedConfig) or isinstance(run.data.objective, Text2Text)
 
 
-def use_of(run: Run) -> tuple[tuple[str, str, Sequence[str]], dict[str, str]]:
+def find_use(run: Run) -> tuple[tuple[str, str, Sequence[str]], dict[str, str]]:
     """Return the entry of USES for a run, and the values of its placeholders."""
     objective, prompt = run.data.objective, ""
     if isinstance(objective, Text2Text):
-        prompt = sample((*objective.tasks, objective)[0])
-    return USES[objective.name if prompt else task_of(run.model)], {"prompt": prompt}
+        prompt = make_sample_input((*objective.tasks, objective)[0])
+    return USES[objective.name if prompt else find_task(run.model)], {"prompt": prompt}
 
 
-def sample(objective: Text2Text) -> str:
+def make_sample_input(objective: Text2Text) -> str:
     """Return a sample input of a text-to-text model."""
     texts = (
         ("Who sleeps?", "The fox sleeps.")
         if objective.questions
         else ("It is a text.", *["This is another."] * len(objective.columns))
     )
-    return source_of(objective, texts[: len(objective.columns) - 1])
+    return format_source(objective, texts[: len(objective.columns) - 1])
 
 
-def loading(run: Run, vocabulary: Vocabulary, folder: str) -> list[str]:
+def make_loading_lines(run: Run, vocabulary: Vocabulary, folder: str) -> list[str]:
     """Return lines of Python that load an export and use it."""
-    (_, auto_class, lines), values = use_of(run)
-    values = {"folder": folder, "gap": _gap(family_in(run.model), vocabulary), **values}
+    (_, auto_class, lines), values = find_use(run)
+    values = {"folder": folder, "gap": _find_gap_token(find_model_family(run.model), vocabulary), **values}
     use = [line.format(**values) for line in lines]
     imported = f"{auto_class}, AutoTokenizer"
     if use[-1].startswith("pipeline"):
@@ -121,7 +121,7 @@ def loading(run: Run, vocabulary: Vocabulary, folder: str) -> list[str]:
     ]
 
 
-def _gap(family: Family, vocabulary: Vocabulary) -> str:
+def _find_gap_token(family: Family, vocabulary: Vocabulary) -> str:
     """Return the token that stands for a gap, or another special token if the model has none."""
     if SpanCorruption in family.objectives:
         return "<extra_id_0>"
@@ -129,7 +129,7 @@ def _gap(family: Family, vocabulary: Vocabulary) -> str:
     return vocabulary.pieces[next(ids)]
 
 
-def _story(trained: TrainedModel) -> str:
+def _describe_origin(trained: TrainedModel) -> str:
     """Return a sentence on where the parameters come from and how they were trained."""
     origin = trained.origin()
     if origin is None:
@@ -142,7 +142,7 @@ def _story(trained: TrainedModel) -> str:
             source = f"the moving averages of the parameters ({decay}) in {source}"
         steps = ", ".join(f"{step:,}" for step in averaged)
         return f"The mean of {source} of steps {steps} of {folder}, trained with Cloze."
-    if fine_tuned(trained.run) and "pretrained_step" in origin:
+    if is_fine_tuned(trained.run) and "pretrained_step" in origin:
         if any(path.startswith("encoder/") for path in origin.get("fresh", ())):
             return (
                 f"Trained with Cloze on labelled examples alone, for {trained.step:,} steps, from "
@@ -163,7 +163,7 @@ def _story(trained: TrainedModel) -> str:
     return f"{start}; {more}."
 
 
-def _facts(
+def _list_facts(
     trained: TrainedModel, family: Family, size: int, dtype: str
 ) -> Iterator[tuple[str, str]]:
     """Yield the rows (name, value) of the table of facts."""
@@ -189,10 +189,10 @@ def _facts(
     elif headed is not model:
         yield "labels", ", ".join(headed.labels) or "none: a score"
     else:
-        yield from family.facts(model)
+        yield from family.describe_card_rows(model)
     for task in (objective.tasks or (objective,)) if isinstance(objective, Text2Text) else ():
-        yield "reads", f"`{sample(task)}`"
-        yield "writes", _outputs(task)
+        yield "reads", f"`{make_sample_input(task)}`"
+        yield "writes", _describe_outputs(task)
     if hasattr(model, "length"):
         yield "longest input", f"{model.length} tokens"
     spare = (
@@ -205,7 +205,7 @@ def _facts(
     if not (step := trained.step or max((trained.origin() or {}).get("averaged", [0]))):
         return
     yield "objective", describe_objective(objective)
-    yield "data", _data(trained)
+    yield "data", _describe_data(trained)
     yield "steps", f"{step:,} of {run.data.batch_size} rows each"
     yield (
         "optimizer",
@@ -214,30 +214,30 @@ def _facts(
     yield "arithmetic", f"{run.train.compute_dtype}; parameters are trained in float32"
 
 
-def _outputs(task: Text2Text) -> str:
+def _describe_outputs(task: Text2Text) -> str:
     """Return what a text-to-text model writes in a task."""
     if task.words:
         return ", ".join(task.words)
     if task.step:
         return f"scores in steps of {task.step:g}"
     if task.scheme:
-        return " ".join(f"`{kind or UNTYPED}: ...`" for kind in task.kinds) + f", or `{NONE}`"
-    return f"an answer, or `{NOTHING}`" if task.questions == "squad2" else "text"
+        return " ".join(f"`{kind or UNTYPED_NAME}: ...`" for kind in task.kinds) + f", or `{NO_ENTITY}`"
+    return f"an answer, or `{UNANSWERABLE}`" if task.questions == "squad2" else "text"
 
 
-def _data(trained: TrainedModel) -> str:
+def _describe_data(trained: TrainedModel) -> str:
     """Return the size and the sources of the training data."""
     manifest = trained.manifest()
     if manifest is None:
         return f"a token store that no longer exists ({trained.run.data.store or 'unnamed'})"
     train = manifest["splits"]["train"]
     named = ", ".join(
-        f"{spell_name(source['name'])} ({source['rate']:.0%})" for source in manifest["sources"]
+        f"{format_code_name(source['name'])} ({source['rate']:.0%})" for source in manifest["sources"]
     )
     return f"{train['tokens']:,} tokens of {train['documents']:,} documents: {named}"
 
 
-def _scores(trained: TrainedModel) -> str:
+def _format_scores(trained: TrainedModel) -> str:
     """Return a table of the last evaluation on the held-out part up to this step."""
     rows = [row for row in trained.rows() if "heldout_loss" in row]
     if not rows:
@@ -256,33 +256,33 @@ def _scores(trained: TrainedModel) -> str:
         "|-|-|",
     ]
     return "\n".join(
-        [*lines, *(f"| {spell_score(name)} | {value:.5g} |" for name, value in scores)]
+        [*lines, *(f"| {format_score_name(name)} | {value:.5g} |" for name, value in scores)]
     )
 
 
-def spell_score(name: str) -> str:
+def format_score_name(name: str) -> str:
     """Return the name of a score in words; names with a part or a source are quoted as code."""
-    return spell_name(name) if "/" in name else name.replace("_", " ")
+    return format_code_name(name) if "/" in name else name.replace("_", " ")
 
 
-def spell_name(name: str) -> str:
+def format_code_name(name: str) -> str:
     """Return a name as inline code, without characters that Markdown or HTML interpret."""
     return f"`{re.sub(r'[`|<>]|[^ -~]', '?', name)}`"
 
 
-def _limits(trained: TrainedModel, family: Family) -> str:
+def _describe_limits(trained: TrainedModel, family: Family) -> str:
     """Return the paragraphs on what the model cannot do and what was not measured."""
-    gap = _gap(family, trained.vocabulary)
-    (does, *_), values = use_of(trained.run)
+    gap = _find_gap_token(family, trained.vocabulary)
+    (does, *_), values = find_use(trained.run)
     use = f"{does.format(gap=gap, **values)}; it follows no instructions"
     use += (
         " and knows no other task."
-        if fine_tuned(trained.run)
+        if is_fine_tuned(trained.run)
         else " and was not fitted to any task."
     )
     names = {objective.name for objective in split_objective(trained.run.data.objective).values()}
     if trained.step and names == {"masked_lm"}:
-        use += f" Masked words were the only objective: {family.idle} learned nothing here."
+        use += f" Masked words were the only objective: {family.untrained_parts} learned nothing here."
     text = (
         "It repeats what its text says, errors and prejudices included. Nothing but the figures "
         "above was measured. No licence is stated for the weights; check the licence of the data."
@@ -294,6 +294,6 @@ def _limits(trained: TrainedModel, family: Family) -> str:
     return "\n\n".join([use, text, tokens])
 
 
-def _size(count: int) -> str:
+def _format_size(count: int) -> str:
     """Return a number of parameters as an adjective."""
     return f"{count / 1e6:.1f}M-parameter" if count >= 1e5 else f"{count:,}-parameter"

@@ -12,8 +12,13 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from models.layers.layer_layout import flatten, match_layout, unflatten, unstack_layers
-from pretrain.families.rules import Join, Layout, Split, blank, split_index
+from models.layers.layer_layout import (
+    flatten_params,
+    match_layout,
+    unflatten_params,
+    unstack_layers,
+)
+from pretrain.families.rules import JoinLayout, Layout, SplitLayout, make_placeholder, split_index
 
 Rules = Iterable[Any]  # of (our path or paths, their name or names, layout)
 Depths = Mapping[str, int]  # {path of a stack of layers: its depth}
@@ -36,13 +41,13 @@ class Match(NamedTuple):
 
     ours: tuple[str, ...]
     theirs: tuple[str, ...]
-    layout: Layout | Join | Split
+    layout: Layout | JoinLayout | SplitLayout
 
     def __str__(self) -> str:
         return f"{', '.join(self.ours)} <-> {', '.join(self.theirs)}"
 
 
-def expand(rules: Rules, depths: Depths) -> list[Match]:
+def expand_rules(rules: Rules, depths: Depths) -> list[Match]:
     """Return the matches of the rules for stacks of the given depths, e.g. {"bert/encoder": 12}.
 
     Raises ValueError, which names a path or a name of two rules, a numbered layer of theirs without
@@ -63,7 +68,7 @@ def expand(rules: Rules, depths: Depths) -> list[Match]:
                     f"two rules for their {name}: {theirs[name]} and {', '.join(match.ours)}"
                 )
             theirs[name] = ", ".join(match.ours)
-    _check_every_layer_is_there(rules, theirs)
+    _check_layer_numbers(rules, theirs)
     return matches
 
 
@@ -72,11 +77,11 @@ def _expand_rule(rule: tuple[Any, Any, Any], depths: Depths) -> list[Match]:
     ours, theirs, layout = rule
     paths, names = ((side,) if isinstance(side, str) else tuple(side) for side in (ours, theirs))
     match = Match(paths, names, layout)
-    if (len(paths) > 1 and not isinstance(layout, Join)) or (
-        len(names) > 1 and not isinstance(layout, Split)
+    if (len(paths) > 1 and not isinstance(layout, JoinLayout)) or (
+        len(names) > 1 and not isinstance(layout, SplitLayout)
     ):
         raise ValueError(f"{match}: several paths need a Join, several names a Split")
-    if isinstance(layout, Split) and layout.num_parts != len(names):
+    if isinstance(layout, SplitLayout) and layout.num_parts != len(names):
         raise ValueError(f"{match}: {len(names)} names for a Split into {layout.num_parts}")
     stacks = {path.partition("/layers/")[0] for path in paths if "/layers/" in path}
     indices = [split_index(name) for name in names]
@@ -89,7 +94,7 @@ def _expand_rule(rule: tuple[Any, Any, Any], depths: Depths) -> list[Match]:
         raise ValueError(f"{match}: a path with `layers` needs {{i}} in every name")
     (stack,) = stacks
     if stack not in depths:
-        raise ValueError(f"{match}: no depth of the stack {stack}; given are {some(depths)}")
+        raise ValueError(f"{match}: no depth of the stack {stack}; given are {format_names(depths)}")
     return [
         Match(
             tuple(path.replace("/layers/", f"/layer_{i}/", 1) for path in paths),
@@ -100,7 +105,7 @@ def _expand_rule(rule: tuple[Any, Any, Any], depths: Depths) -> list[Match]:
     ]
 
 
-def _check_every_layer_is_there(rules: Rules, names: Iterable[str]) -> None:
+def _check_layer_numbers(rules: Rules, names: Iterable[str]) -> None:
     """Raise ValueError if no rule has a number below the last one of a stack of theirs."""
     templates = [
         name for _, theirs, _ in rules for name in ([theirs] if isinstance(theirs, str) else theirs)
@@ -109,7 +114,7 @@ def _check_every_layer_is_there(rules: Rules, names: Iterable[str]) -> None:
         found = (re.match(rf"{re.escape(start)}(\d+)", name) for name in names)
         numbers = {int(number[1]) for number in found if number}
         if lost := set(range(max(numbers, default=0))) - numbers:
-            raise ValueError(f"no rule for their {some(f'{start}{number}' for number in lost)}")
+            raise ValueError(f"no rule for their {format_names(f'{start}{number}' for number in lost)}")
 
 
 def flatten_layers(params: dict[str, Any], depths: Depths) -> dict[str, np.ndarray]:
@@ -118,51 +123,51 @@ def flatten_layers(params: dict[str, Any], depths: Depths) -> dict[str, np.ndarr
     Raises ValueError if the length of an axis of layers is not the depth of its stack.
     """
     arrays = jax.tree.map(np.asarray, params)  # one transfer from a device, not one for each layer
-    for path, leaf in flatten(arrays).items():
+    for path, leaf in flatten_params(arrays).items():
         stack, is_stacked, _ = path.partition("/layers/")
         if is_stacked and leaf.shape[0] != depths.get(stack):
             raise ValueError(
                 f"{path} has {leaf.shape[0]} layers; the configuration says {depths.get(stack)}"
             )
-    return flatten(unstack_layers(arrays))
+    return flatten_params(unstack_layers(arrays))
 
 
-def export(params: dict[str, Any], rules: Rules, depths: Depths) -> dict[str, np.ndarray]:
+def export_tensors(params: dict[str, Any], rules: Rules, depths: Depths) -> dict[str, np.ndarray]:
     """Return {their name: float32 array} of all our parameters.
 
     Raises ValueError, which names a parameter without a rule or a rule without a parameter.
     """
-    matches, leaves = expand(rules, depths), flatten_layers(params, depths)
+    matches, leaves = expand_rules(rules, depths), flatten_layers(params, depths)
     paths = {path for match in matches for path in match.ours}
     if leaves.keys() != paths:
         raise ValueError(
             "the parameters are not those of the configuration: "
-            f"{some(paths - leaves.keys())} missing, {some(leaves.keys() - paths)} without a rule"
+            f"{format_names(paths - leaves.keys())} missing, {format_names(leaves.keys() - paths)} without a rule"
         )
     tensors = {}
     for match in matches:
-        exported = _export(match, [leaves[path].astype(np.float32) for path in match.ours])
+        exported = _export_match(match, [leaves[path].astype(np.float32) for path in match.ours])
         tensors |= zip(match.theirs, map(np.ascontiguousarray, exported), strict=True)
     return tensors
 
 
-def _export(match: Match, leaves: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+def _export_match(match: Match, leaves: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
     """Return the tensors of the leaves of a match. Raises ValueError, which names the match."""
     try:
-        return match.layout.export(leaves)
+        return match.layout.export_tensors(leaves)
     except ValueError as error:
         raise ValueError(f"{match}: {error}") from error
 
 
-def fill(
+def fill_params(
     tensors: Mapping[str, np.ndarray],
     rules: Rules,
     depths: Depths,
     init_params: dict[str, Any],
     *,
-    heads: tuple[str, ...],
-    body: tuple[str, ...],
-    known: tuple[str, ...] = (),
+    head_prefixes: tuple[str, ...],
+    body_prefixes: tuple[str, ...],
+    ignored_patterns: tuple[str, ...] = (),
 ) -> tuple[dict[str, Any], ImportReport]:
     """Return our parameters as float32 arrays, and a report.
 
@@ -179,47 +184,47 @@ def fill(
       ValueError: names the tensors that are missing, have no place, or have the wrong shape or
         dtype.
     """
-    matches, leaves = expand(rules, depths), flatten_layers(init_params, depths)
+    matches, leaves = expand_rules(rules, depths), flatten_layers(init_params, depths)
     if odd := leaves.keys() ^ {path for match in matches for path in match.ours}:
-        raise ValueError(f"the initial parameters are not those of the configuration: {some(odd)}")
+        raise ValueError(f"the initial parameters are not those of the configuration: {format_names(odd)}")
     names = {name for match in matches for name in match.theirs}
     present = set(tensors)  # `in` a mapping may load a tensor
     missing, unused = names - present, present - names
     absent = tuple(
-        head for head in heads if all(name in missing for name in names if name.startswith(head))
+        head for head in head_prefixes if all(name in missing for name in names if name.startswith(head))
     )
     if required := {name for name in missing if not name.startswith(absent)}:
-        raise ValueError(f"missing {some(required)}, which the model cannot do without")
+        raise ValueError(f"missing {format_names(required)}, which the model cannot do without")
     unexpected = {
         name
         for name in unused
-        if name.startswith(body)
-        and not any(fnmatch.fnmatchcase(name, pattern) for pattern in known)
+        if name.startswith(body_prefixes)
+        and not any(fnmatch.fnmatchcase(name, pattern) for pattern in ignored_patterns)
     }
     if unexpected:
         raise ValueError(
-            f"no place in the model for {some(unexpected)}; does config.json belong to these "
+            f"no place in the model for {format_names(unexpected)}; does config.json belong to these "
             "weights?"
         )
     for match in matches:
         own = [leaves[path] for path in match.ours]
         if missing.isdisjoint(match.theirs):
-            filled = _fill(match, tensors, [leaf.shape for leaf in own])
+            filled = _fill_match(match, tensors, [leaf.shape for leaf in own])
         elif missing.issuperset(match.theirs):
             filled = [leaf.astype(np.float32) for leaf in own]
         else:
             required = missing.intersection(match.theirs)
-            raise ValueError(f"missing {some(required)}, without which there is no {match.ours[0]}")
+            raise ValueError(f"missing {format_names(required)}, without which there is no {match.ours[0]}")
         leaves |= zip(match.ours, filled, strict=True)
     report = ImportReport(tuple(sorted(missing)), tuple(sorted(unused)))
-    return match_layout(unflatten(leaves), init_params), report
+    return match_layout(unflatten_params(leaves), init_params), report
 
 
-def _fill(
+def _fill_match(
     match: Match, tensors: Mapping[str, np.ndarray], shapes: Sequence[tuple[int, ...]]
 ) -> Sequence[np.ndarray]:
     """Return the leaves of a match, of these shapes, from their tensors. Raises as `fill`."""
-    expected = [tensor.shape for tensor in _export(match, [blank(shape) for shape in shapes])]
+    expected = [tensor.shape for tensor in _export_match(match, [make_placeholder(shape) for shape in shapes])]
     read = []
     for name, shape in zip(match.theirs, expected, strict=True):
         tensor = tensors[name]
@@ -230,13 +235,13 @@ def _fill(
         if tensor.dtype.name not in FLOATS:
             raise ValueError(f"{name} is {tensor.dtype.name}; expected one of {', '.join(FLOATS)}")
         read.append(np.asarray(tensor).astype(np.float32))
-    return match.layout.fill(read, shapes)
+    return match.layout.fill_params(read, shapes)
 
 
 # ---- their tensors: names change over the years ------------------------------------
 
 
-class Renamed(Mapping[str, np.ndarray]):
+class RenamedTensors(Mapping[str, np.ndarray]):
     """A mapping of tensors under other names; a tensor is read only when it is accessed."""
 
     def __init__(self, tensors: Mapping[str, np.ndarray], names: Mapping[str, str]) -> None:
@@ -253,17 +258,17 @@ class Renamed(Mapping[str, np.ndarray]):
         return len(self._names)
 
 
-def rename(tensors: Mapping[str, np.ndarray], modern: Callable[[str], str]) -> Renamed:
+def rename_tensors(tensors: Mapping[str, np.ndarray], new_name_of: Callable[[str], str]) -> RenamedTensors:
     """Return the tensors, each named `modern(name)`. Raises ValueError if two get one name."""
     names = {}
     for name in tensors:
-        if (new := modern(name)) in names:
+        if (new := new_name_of(name)) in names:
             raise ValueError(f"{names[new]} and {name} are two tensors for one place, {new}")
         names[new] = name
-    return Renamed(tensors, names)
+    return RenamedTensors(tensors, names)
 
 
-def merge_copies(tensors: Mapping[str, np.ndarray], copies: Mapping[str, str]) -> Renamed:
+def merge_copies(tensors: Mapping[str, np.ndarray], copies: Mapping[str, str]) -> RenamedTensors:
     """Return the tensors without copies of a weight that the model has only once.
 
     A copy stands in for an original that is missing.
@@ -287,10 +292,10 @@ def merge_copies(tensors: Mapping[str, np.ndarray], copies: Mapping[str, str]) -
                 f"{copy} differs from {original}, but in this model they are one and the same "
                 "weight"
             )
-    return Renamed(tensors, names)
+    return RenamedTensors(tensors, names)
 
 
-def some(names: Iterable[str], most: int = 5) -> str:
+def format_names(names: Iterable[str], most: int = 5) -> str:
     """Return names for a message: the first few in order, and the number of the others."""
     names = sorted(names)
     more = f" and {len(names) - most} more" if len(names) > most else ""

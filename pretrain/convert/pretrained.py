@@ -25,7 +25,7 @@ class Converter:
     family: Family
 
     @property
-    def parts(self) -> tuple[str, ...]:
+    def subfolders(self) -> tuple[str, ...]:
         """The names of the subfolders."""
         return tuple(self.family.hugging_face.second_models)
 
@@ -37,7 +37,7 @@ class Converter:
         hf_map = self.family.hugging_face
         if hf_map.subtree is not None:
             params = {name: params[name] for name in hf_map.subtree}
-        tensors = name_map.export(params, hf_map.rules_of(config), hf_map.depths_of(config))
+        tensors = name_map.export_tensors(params, hf_map.make_rules(config), hf_map.find_depths(config))
         tensors |= {copy: tensors[name] for copy, name in hf_map.duplicates.items()}
         zeros = {name: np.zeros(shape(config), np.float32) for name, shape in hf_map.zeros.items()}
         return tensors | zeros
@@ -54,28 +54,28 @@ class Converter:
         model, has the wrong shape or dtype, or differs from a copy that must be equal.
         """
         hf_map = self.family.hugging_face
-        rules, depths = hf_map.rules_of(config), hf_map.depths_of(config)
-        tensors = name_map.rename(tensors, modern(hf_map, tensors))
-        tensors = name_map.merge_copies(tensors, {**hf_map.duplicates, **hf_map.copies_of(config)})
-        tensors = without_zeros(hf_map, tensors)
-        needed = {name for match in name_map.expand(rules, depths) for name in match.theirs}
+        rules, depths = hf_map.make_rules(config), hf_map.find_depths(config)
+        tensors = name_map.rename_tensors(tensors, make_renamer(hf_map, tensors))
+        tensors = name_map.merge_copies(tensors, {**hf_map.duplicates, **hf_map.find_copies(config)})
+        tensors = drop_zeros(hf_map, tensors)
+        needed = {name for match in name_map.expand_rules(rules, depths) for name in match.theirs}
         stand_ins = {name: other for name, other in hf_map.stand_ins.items() if name in needed}
         if stand_ins.keys() - set(tensors):
-            tensors = name_map.Renamed(tensors, stand_ins | {name: name for name in tensors})
-        return name_map.fill(
+            tensors = name_map.RenamedTensors(tensors, stand_ins | {name: name for name in tensors})
+        return name_map.fill_params(
             tensors,
             rules,
             depths,
             init_params,
-            heads=hf_map.heads,
-            body=hf_map.bodies,
-            known=hf_map.buffers,
+            head_prefixes=hf_map.heads,
+            body_prefixes=hf_map.body_prefixes,
+            ignored_patterns=hf_map.buffers,
         )
 
-    def hf_config(self, config: ModelConfig, vocabulary: Vocabulary) -> dict[str, Any]:
+    def to_hf_config(self, config: ModelConfig, vocabulary: Vocabulary) -> dict[str, Any]:
         """Return the content of config.json. Raises ValueError as `to_hf`."""
         hf_map, known = self.family.hugging_face, {}
-        for name, value in hf_map.only.items():
+        for name, value in hf_map.constant_fields.items():
             if getattr(config, name) != value:
                 raise ValueError(
                     f"model.{name}={getattr(config, name):g} cannot be exported: "
@@ -83,9 +83,9 @@ class Converter:
                 )
         hf_map.check(config, vocabulary)
 
-        def describe(architecture: str, fields: Fields) -> dict[str, Any]:
-            sizes = config_fields.write(config, fields, hf_map.fixed)
-            twins = {twin: sizes[key] for twin, key in hf_map.twins.items()}
+        def describe_model(architecture: str, fields: Fields) -> dict[str, Any]:
+            sizes = config_fields.write_fields(config, fields, hf_map.fixed)
+            twins = {twin: sizes[key] for twin, key in hf_map.equal_keys.items()}
             settings = hf_map.settings(config, vocabulary)
             return {
                 "architectures": [architecture],
@@ -96,10 +96,10 @@ class Converter:
             }
 
         for name, second in hf_map.second_models.items():
-            known[name] = describe(second.architecture, second.fields)
-        return describe(hf_map.architecture, hf_map.fields) | known
+            known[name] = describe_model(second.architecture, second.fields)
+        return describe_model(hf_map.architecture, hf_map.fields) | known
 
-    def our_config(self, hf_config: Mapping[str, Any]) -> ModelConfig:
+    def from_hf_config(self, hf_config: Mapping[str, Any]) -> ModelConfig:
         """Return the configuration in a config.json; the subfolders' ones are under their names.
 
         Raises ValueError, which names a setting that our model does not have.
@@ -115,20 +115,20 @@ class Converter:
                         f"{name}/config.json; {kind.__name__} has one for both"
                     )
         ours = {field: value for fields in found for field, value in fields.items()}
-        return kind(**{**hf_map.read(config_fields.present(hf_config), ours), **hf_map.only})
+        return kind(**{**hf_map.read(config_fields.drop_nulls(hf_config), ours), **hf_map.constant_fields})
 
     def _read_fields(self, hf_config: Mapping[str, Any], fields: Fields) -> dict[str, Any]:
         """Return {our field: value} of one config.json."""
         hf_map, kind = self.family.hugging_face, self.family.config
-        theirs = hf_map.prepare(config_fields.present(hf_config))
-        for twin, key in hf_map.twins.items():
+        theirs = hf_map.prepare(config_fields.drop_nulls(hf_config))
+        for twin, key in hf_map.equal_keys.items():
             if twin in theirs and theirs[twin] != theirs.get(key):
                 raise ValueError(
                     f"{twin} is {theirs[twin]!r} and {key} {theirs.get(key)!r}; "
                     f"{kind.__name__} has one for both"
                 )
         fixed = {**hf_map.fixed, **hf_map.read_only}
-        return config_fields.read({**hf_map.absent, **theirs}, kind, fields, fixed)
+        return config_fields.read_fields({**hf_map.absent_values, **theirs}, kind, fields, fixed)
 
 
 # {model_type: the converter of a family that is imported}
@@ -139,24 +139,24 @@ CONVERTERS = {
 }
 
 
-def modern(hf_map: HuggingFaceMap, tensors: Mapping[str, np.ndarray]) -> Callable[[str], str]:
+def make_renamer(hf_map: HuggingFaceMap, tensors: Mapping[str, np.ndarray]) -> Callable[[str], str]:
     """Return a function that maps a tensor's name to the current name.
 
     It adds the prefix if the tensors are those of a bare encoder, and replaces outdated names.
     """
     prefixed = any(name.startswith(hf_map.prefix) for name in tensors)
 
-    def rename(name: str) -> str:
+    def rename_tensor(name: str) -> str:
         if not prefixed and name.startswith(hf_map.bare):
             name = hf_map.prefix + name
         for old, new in hf_map.renamed:
             name = name.replace(old, new)
         return name
 
-    return rename
+    return rename_tensor
 
 
-def without_zeros(
+def drop_zeros(
     hf_map: HuggingFaceMap, tensors: Mapping[str, np.ndarray]
 ) -> Mapping[str, np.ndarray]:
     """Return the tensors without those that must be 0. Raises ValueError if one is not 0."""
@@ -164,4 +164,4 @@ def without_zeros(
     for name in found:
         if np.any(tensors[name]):
             raise ValueError(f"{name} is not 0: {hf_map.zeros_reason}")
-    return name_map.Renamed(tensors, {name: name for name in tensors if name not in found})
+    return name_map.RenamedTensors(tensors, {name: name for name in tensors if name not in found})

@@ -12,7 +12,7 @@ import numpy as np
 from data.vocabulary.load import Vocabulary, read_vocabulary
 from models.config.base import Config
 from models.config.heads import HeadedConfig
-from pretrain.convert import classifier, name_of, tokenizer
+from pretrain.convert import classifier, find_model_type, tokenizer
 from pretrain.convert.dtypes import round_tensors
 from pretrain.convert.export_folder import replace_export, write_json, write_tensors
 from pretrain.convert.finite import FiniteTensors, check_finite
@@ -20,11 +20,11 @@ from pretrain.convert.pretrained import CONVERTERS, Converter
 from pretrain.convert.safe_folder import (
     CONFIG,
     FolderError,
-    Joined,
-    Tensors,
+    FolderTensors,
+    JoinedTensors,
     read_config,
 )
-from pretrain.families import FAMILIES, family_of
+from pretrain.families import FAMILIES, find_family
 
 REFUSED = {
     name: why for family in FAMILIES.values() for name, why in family.hugging_face.refused.items()
@@ -34,12 +34,12 @@ REFUSED = {
 # ---- export ------------------------------------------------------------------
 
 
-def converter_of(config: Config) -> Any:
+def find_converter(config: Config) -> Any:
     """Return the converter of a model: its family's `Converter`, or the module `classifier`.
 
     The module converts encoders with a head. Raises ValueError if there is no converter.
     """
-    return classifier if isinstance(config, HeadedConfig) else Converter(family_of(config))
+    return classifier if isinstance(config, HeadedConfig) else Converter(find_family(config))
 
 
 def write_model(
@@ -80,16 +80,16 @@ def write_model(
             f"the vocabulary has {vocabulary.size} ids, the model only {config.vocab} rows "
             "(model.vocab)"
         )
-    family = name_of(config)
-    converter = converter_of(config)
-    hf_config = converter.hf_config(config, vocabulary)
+    family = find_model_type(config)
+    converter = find_converter(config)
+    hf_config = converter.to_hf_config(config, vocabulary)
     tensors = converter.to_hf(config, params)
     if not allow_nonfinite:
         for name, tensor in tensors.items():
             check_finite(name, tensor, "--allow-nonfinite exports it as it is.")
     tensors = round_tensors(tensors, dtype)
     with replace_export(output, overwrite) as folder:
-        for subfolder in (*converter.parts, ""):
+        for subfolder in (*converter.subfolders, ""):
             path = folder / subfolder
             path.mkdir(exist_ok=True)
             prefix = f"{subfolder}/" if subfolder else ""
@@ -98,8 +98,8 @@ def write_model(
             settings = (hf_config.pop(subfolder) if subfolder else hf_config) | {"dtype": dtype}
             write_json(path / CONFIG, settings)
             if settings.get("is_encoder_decoder"):
-                write_json(path / "generation_config.json", generation_config(settings, vocabulary))
-            tokenizer.write(vocabulary, family, path, getattr(config, "length", None))
+                write_json(path / "generation_config.json", make_generation_config(settings, vocabulary))
+            tokenizer.write_tokenizer(vocabulary, family, path, getattr(config, "length", None))
         if card is not None:
             (folder / "README.md").write_text(card, encoding="utf-8")
         return {
@@ -109,7 +109,7 @@ def write_model(
         }
 
 
-def generation_config(settings: Mapping[str, Any], vocabulary: Vocabulary) -> dict[str, Any]:
+def make_generation_config(settings: Mapping[str, Any], vocabulary: Vocabulary) -> dict[str, Any]:
     """Return the content of generation_config.json: with which ids `generate` starts and ends."""
     return {
         "decoder_start_token_id": settings["decoder_start_token_id"],
@@ -122,7 +122,7 @@ def generation_config(settings: Mapping[str, Any], vocabulary: Vocabulary) -> di
 
 
 @dataclasses.dataclass(frozen=True)
-class Opened:
+class OpenedModel:
     """A folder whose files were checked, and whose parameters can be loaded.
 
     No code of the folder is ever executed.
@@ -138,12 +138,12 @@ class Opened:
 
     folder: pathlib.Path
     architectures: tuple[str, ...]
-    module: Any
+    converter: Any
     config: Any
-    tensors: Joined
+    tensors: JoinedTensors
     vocabulary: Vocabulary
 
-    def params(
+    def load_params(
         self, config: Any, init: Callable[[], Any], allow_nonfinite: bool = False
     ) -> tuple[dict[str, Any], tuple[str, ...], tuple[str, ...]]:
         """Return (parameters, names of missing tensors, names of unused tensors).
@@ -164,23 +164,23 @@ class Opened:
             lambda leaf: np.broadcast_to(np.float32(0), leaf.shape), jax.eval_shape(init)
         )
         tensors = self.tensors if allow_nonfinite else FiniteTensors(self.tensors)
-        params, report = self._fill(config, tensors, abstract_params)
+        params, report = self._fill_params(config, tensors, abstract_params)
         if report.missing:
-            params, report = self._fill(config, tensors, jax.device_get(jax.jit(init)()))
+            params, report = self._fill_params(config, tensors, jax.device_get(jax.jit(init)()))
         return params, tuple(report.missing), tuple(report.unused)
 
-    def _fill(
+    def _fill_params(
         self, config: Any, tensors: Mapping[str, np.ndarray], params: dict[str, Any]
     ) -> tuple[dict[str, Any], Any]:
         try:
-            return self.module.from_hf(config, tensors, params)
+            return self.converter.from_hf(config, tensors, params)
         except FolderError:
             raise
         except ValueError as error:
             raise FolderError(f"{self.folder}: {error}") from error
 
 
-def open_model(folder: str | os.PathLike[str], report: Callable[[str], Any] = print) -> Opened:
+def open_model(folder: str | os.PathLike[str], report: Callable[[str], Any] = print) -> OpenedModel:
     """Open a Hugging Face folder of a model in CONVERTERS or of a classifier, and check its files.
 
     Configuration, tokenizer and the headers of the tensor files are read.
@@ -196,34 +196,34 @@ def open_model(folder: str | os.PathLike[str], report: Callable[[str], Any] = pr
     """
     folder = pathlib.Path(folder)
     hf_config = read_config(folder, report)
-    converter = _family(folder, hf_config)
-    for subfolder in converter.parts:
+    converter = _choose_converter(folder, hf_config)
+    for subfolder in converter.subfolders:
         if not (folder / subfolder).is_dir():
-            model = ", ".join(_architectures(hf_config)) or "This model"
+            model = ", ".join(_list_architectures(hf_config)) or "This model"
             raise FolderError(
                 f"{folder}: no folder {subfolder} in it. {model} is trained together with its "
                 f"{subfolder}, a model of its own: put the folder of that one there"
             )
         hf_config[subfolder] = read_config(folder / subfolder, report)
     try:
-        config = converter.our_config(hf_config)
+        config = converter.from_hf_config(hf_config)
     except (KeyError, TypeError, ValueError) as error:
         raise FolderError(f"{folder / CONFIG}: {error}") from error
-    tensors = Joined({name: Tensors(folder / name) for name in ("", *converter.parts)})
-    architectures = tuple(_architectures(hf_config))
-    vocabulary = _vocabulary(folder, config)
-    return Opened(folder, architectures, converter, config, tensors, vocabulary)
+    tensors = JoinedTensors({name: FolderTensors(folder / name) for name in ("", *converter.subfolders)})
+    architectures = tuple(_list_architectures(hf_config))
+    vocabulary = _read_own_vocabulary(folder, config)
+    return OpenedModel(folder, architectures, converter, config, tensors, vocabulary)
 
 
-def _architectures(hf_config: Mapping[str, Any]) -> list[str]:
+def _list_architectures(hf_config: Mapping[str, Any]) -> list[str]:
     """Return the names of the classes of transformers in a config.json."""
     names = hf_config.get("architectures") or []
     return [str(name) for name in names] if isinstance(names, list) else [str(names)]
 
 
-def _family(folder: pathlib.Path, hf_config: Mapping[str, Any]) -> Any:
+def _choose_converter(folder: pathlib.Path, hf_config: Mapping[str, Any]) -> Any:
     """Return the converter of a folder. Raises FolderError if its model cannot be imported."""
-    architectures = _architectures(hf_config)
+    architectures = _list_architectures(hf_config)
     for name in architectures:
         if name in REFUSED:
             raise FolderError(f"{folder / CONFIG}: {name}: {REFUSED[name]}")
@@ -233,12 +233,12 @@ def _family(folder: pathlib.Path, hf_config: Mapping[str, Any]) -> Any:
             f"{folder / CONFIG}: model_type {model_type!r} cannot be imported; "
             f"{', '.join(CONVERTERS)} can"
         )
-    if any(classifier.KINDS.get(name) == model_type for name in architectures):
+    if any(classifier.CLASSIFIER_TYPES.get(name) == model_type for name in architectures):
         return classifier
     return CONVERTERS[model_type]
 
 
-def _vocabulary(folder: pathlib.Path, config: Any) -> Vocabulary:
+def _read_own_vocabulary(folder: pathlib.Path, config: Any) -> Vocabulary:
     """Return the vocabulary of a folder. Raises FolderError if it is missing or too large."""
     try:
         vocabulary = read_vocabulary(folder)

@@ -22,7 +22,7 @@ UNSAFE = (
     *("pytorch_model.bin", "pytorch_model.bin.index.json", "model.bin"),
     *("tf_model.h5", "flax_model.msgpack"),
 )
-CONVERT = (
+CONVERT_HINT = (
     "Cloze reads .safetensors files only, since a file of another kind may run code when it is "
     'opened. If you trust it, convert it once: python -c "import transformers as t; '
     "t.AutoModelForPreTraining.from_pretrained('IN').save_pretrained('OUT')\""
@@ -79,7 +79,7 @@ def read_json(path: pathlib.Path, missing: str = "it belongs to the model") -> d
     return content
 
 
-class Tensors(Mapping[str, np.ndarray]):
+class FolderTensors(Mapping[str, np.ndarray]):
     """The tensors of a folder by name; each is read when it is accessed, floats as float32.
 
     The constructor raises FolderError if a file is missing, cut off or damaged, if the index and
@@ -90,10 +90,10 @@ class Tensors(Mapping[str, np.ndarray]):
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         folder = pathlib.Path(folder)
         index = folder / INDEX
-        self._files = _indexed(index) if index.exists() else _single(folder)
+        self._files = _locate_indexed(index) if index.exists() else _locate_single(folder)
         self._formats = {}
         for path in sorted(set(self._files.values())):
-            with _open(path) as file:
+            with _open_tensors(path) as file:
                 self._formats |= {
                     name: file.get_slice(name).get_dtype()
                     for name in file.keys()  # noqa: SIM118 - it has keys, but no __iter__
@@ -108,7 +108,7 @@ class Tensors(Mapping[str, np.ndarray]):
 
     def __getitem__(self, name: str) -> np.ndarray:
         path = self._files[name]
-        with _open(path) as file:
+        with _open_tensors(path) as file:
             array = file.get_tensor(name)
         return array.astype(np.float32, copy=False) if self._formats[name] in FRACTIONS else array
 
@@ -118,15 +118,15 @@ class Tensors(Mapping[str, np.ndarray]):
     def __len__(self) -> int:
         return len(self._files)
 
-    def formats(self) -> tuple[str, ...]:
+    def list_formats(self) -> tuple[str, ...]:
         """Return the floating-point formats of the tensors, such as ("BF16", "F32")."""
         return tuple(sorted(set(self._formats.values()) & set(FRACTIONS)))
 
 
-class Joined(Mapping[str, np.ndarray]):
+class JoinedTensors(Mapping[str, np.ndarray]):
     """The tensors of a folder and of its subfolders, which are named SUBFOLDER/NAME."""
 
-    def __init__(self, folders: Mapping[str, Tensors]) -> None:
+    def __init__(self, folders: Mapping[str, FolderTensors]) -> None:
         """Join the tensors of {subfolder: Tensors}; the folder itself has the name ""."""
         self._folders = folders
         self._places = {
@@ -145,26 +145,26 @@ class Joined(Mapping[str, np.ndarray]):
     def __len__(self) -> int:
         return len(self._places)
 
-    def formats(self) -> tuple[str, ...]:
+    def list_formats(self) -> tuple[str, ...]:
         """Return the floating-point formats of all tensors, as `Tensors.formats`."""
-        formats = {name for tensors in self._folders.values() for name in tensors.formats()}
+        formats = {name for tensors in self._folders.values() for name in tensors.list_formats()}
         return tuple(sorted(formats))
 
 
-def _single(folder: pathlib.Path) -> dict[str, pathlib.Path]:
+def _locate_single(folder: pathlib.Path) -> dict[str, pathlib.Path]:
     """Return {tensor: path} of a model in one file."""
     path = folder / WEIGHTS
     if not path.is_file():
         unsafe = [name for name in UNSAFE if (folder / name).exists()]
         if unsafe:
-            raise FolderError(f"{folder}: has {unsafe[0]} but no {WEIGHTS}. {CONVERT}")
+            raise FolderError(f"{folder}: has {unsafe[0]} but no {WEIGHTS}. {CONVERT_HINT}")
         others = sorted(other.name for other in folder.glob("*.safetensors"))
         hint = f"; it has {', '.join(others[:4])} and no {INDEX}" if others else ""
         raise FolderError(f"{folder}: no {WEIGHTS}{hint}")
-    return dict.fromkeys(_names(path), path)
+    return dict.fromkeys(_list_names(path), path)
 
 
-def _indexed(index: pathlib.Path) -> dict[str, pathlib.Path]:
+def _locate_indexed(index: pathlib.Path) -> dict[str, pathlib.Path]:
     """Return {tensor: path} of a sharded model; the index may name files of its own folder only."""
     places = read_json(index).get("weight_map")
     if (
@@ -189,7 +189,7 @@ def _indexed(index: pathlib.Path) -> dict[str, pathlib.Path]:
             raise FolderError(
                 f"{path}: missing, though {index.name} names it; fetch the model again"
             )
-        stored[file] = _names(path)
+        stored[file] = _list_names(path)
     for name, file in places.items():
         if name not in stored[file]:
             raise FolderError(
@@ -199,13 +199,13 @@ def _indexed(index: pathlib.Path) -> dict[str, pathlib.Path]:
     return {name: index.parent / file for name, file in places.items()}
 
 
-def _names(path: pathlib.Path) -> set[str]:
-    with _open(path) as file:
+def _list_names(path: pathlib.Path) -> set[str]:
+    with _open_tensors(path) as file:
         return set(file.keys())
 
 
 @contextlib.contextmanager
-def _open(path: pathlib.Path) -> Iterator[Any]:
+def _open_tensors(path: pathlib.Path) -> Iterator[Any]:
     """Open a .safetensors file. Raises FolderError if it is damaged."""
     try:
         file = safe_open(path, framework="np")

@@ -24,7 +24,7 @@ COMPOSING = ("nmt_nfkc", "nmt_nfkc_cf")
 BEFORE_MARK = r"(?!\A)(?=[\p{M}\u200c\u200d\uff9e\uff9f])"
 
 
-def parse(model: bytes) -> Any:
+def parse_model(model: bytes) -> Any:
     """Return the SentencePiece protocol buffer in bytes. Raises ValueError if there is none."""
     parsed = ModelProto()
     try:
@@ -36,7 +36,7 @@ def parse(model: bytes) -> Any:
     return parsed
 
 
-def tokenizer(model: bytes, sentinels: Sequence[str] = ()) -> Tokenizer:
+def make_tokenizer(model: bytes, sentinels: Sequence[str] = ()) -> Tokenizer:
     """Return a `tokenizers.Tokenizer` with the ids of a SentencePiece model.
 
     Args:
@@ -47,17 +47,17 @@ def tokenizer(model: bytes, sentinels: Sequence[str] = ()) -> Tokenizer:
       ValueError: the model has no exact counterpart, because it is neither unigram nor BPE, or
         treats spaces as suffixes or unescaped, or has pieces marked unused.
     """
-    parsed = parse(model)
-    _refuse(parsed)
-    pipeline = Tokenizer(_model(parsed, sentinels))
-    pipeline.normalizer = _normalizer(parsed.normalizer_spec)
+    parsed = parse_model(model)
+    _check_supported(parsed)
+    pipeline = Tokenizer(_make_model(parsed, sentinels))
+    pipeline.normalizer = _make_normalizer(parsed.normalizer_spec)
     # "first": text after a special token begins a word only if a space precedes it, as in the text
     # that the model was trained on ("[MASK]." is a masked word and a full stop).
     prepend = "first" if parsed.normalizer_spec.add_dummy_prefix else "never"
     pipeline.pre_tokenizer = pre_tokenizers.Metaspace(
         replacement=SPACE, prepend_scheme=prepend, split=False
     )
-    pipeline.decoder = _decoder(parsed)
+    pipeline.decoder = _make_decoder(parsed)
     reserved = [
         piece.piece
         for piece in parsed.pieces
@@ -71,7 +71,7 @@ def tokenizer(model: bytes, sentinels: Sequence[str] = ()) -> Tokenizer:
     return pipeline
 
 
-def _refuse(parsed: Any) -> None:
+def _check_supported(parsed: Any) -> None:
     """Raise ValueError for a model that has no exact counterpart."""
     trainer, normalizer = parsed.trainer_spec, parsed.normalizer_spec
     kinds = dict(trainer.ModelType.items())
@@ -95,7 +95,7 @@ def _refuse(parsed: Any) -> None:
         )
 
 
-def _model(parsed: Any, sentinels: Sequence[str]) -> models.Model:
+def _make_model(parsed: Any, sentinels: Sequence[str]) -> models.Model:
     """Return the segmentation model."""
     trainer = parsed.trainer_spec
     unknown = next(
@@ -109,14 +109,14 @@ def _model(parsed: Any, sentinels: Sequence[str]) -> models.Model:
     names = [piece.piece for piece in parsed.pieces] + list(sentinels)
     return models.BPE(
         vocab={name: index for index, name in enumerate(names)},
-        merges=_merges(parsed),
+        merges=_list_merges(parsed),
         unk_token=names[unknown],
         fuse_unk=True,
         byte_fallback=trainer.byte_fallback,
     )
 
 
-def _merges(parsed: Any) -> list[tuple[str, str]]:
+def _list_merges(parsed: Any) -> list[tuple[str, str]]:
     """Return all pairs of pieces that join to a piece, the best joined piece first.
 
     A SentencePiece model has no merges, only pieces. A piece may be joined in several ways (`a` +
@@ -139,7 +139,7 @@ def _merges(parsed: Any) -> list[tuple[str, str]]:
     return [pair for *_, pair in sorted(joined)]
 
 
-def _normalizer(spec: Any) -> normalizers.Normalizer:
+def _make_normalizer(spec: Any) -> normalizers.Normalizer:
     """Return SentencePiece's normalization, without the symbol that it puts before a text.
 
     The pre-tokenizer's `first` puts it there.
@@ -167,7 +167,7 @@ def _normalizer(spec: Any) -> normalizers.Normalizer:
     return normalizers.Sequence(steps)
 
 
-def _decoder(parsed: Any) -> decoders.Decoder:
+def _make_decoder(parsed: Any) -> decoders.Decoder:
     """Return the decoder that joins pieces to text."""
     prefix = parsed.normalizer_spec.add_dummy_prefix
     if not parsed.trainer_spec.byte_fallback:

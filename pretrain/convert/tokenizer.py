@@ -26,7 +26,7 @@ ROLES = {  # {role of a special piece: its name in transformers}
 }
 
 
-def build(vocabulary: Vocabulary, family: str) -> Tokenizer:
+def build_tokenizer(vocabulary: Vocabulary, family: str) -> Tokenizer:
     """Return the tokenizer of a vocabulary for a family of models, given by its model_type.
 
     Raises ValueError if the vocabulary lacks a special piece that the family needs, or if it has no
@@ -40,15 +40,15 @@ def build(vocabulary: Vocabulary, family: str) -> Tokenizer:
             f"{vocabulary.kind} vocabulary of {vocabulary.size} pieces does not have"
         )
     pipeline = {
-        "sentencepiece": _sentencepiece,
-        "wordpiece": _released,
-        "byte_bpe": _released,
-        "word_bpe": _released,
+        "sentencepiece": _convert_sentencepiece,
+        "wordpiece": _convert_released,
+        "byte_bpe": _convert_released,
+        "word_bpe": _convert_released,
         "tokenizer_json": lambda vocabulary: Tokenizer.from_str(
             vocabulary.files()["tokenizer.json"].decode()
         ),
     }[vocabulary.kind](vocabulary)
-    _check(pipeline, vocabulary)
+    _check_ids(pipeline, vocabulary)
     pipeline.no_truncation()
     pipeline.no_padding()
     if pipeline.post_processor is None and record.template in TEMPLATES:
@@ -56,7 +56,7 @@ def build(vocabulary: Vocabulary, family: str) -> Tokenizer:
     return pipeline
 
 
-def write(
+def write_tokenizer(
     vocabulary: Vocabulary, family: str, folder: pathlib.Path, length: int | None = None
 ) -> None:
     """Write tokenizer.json, its two configuration files, and the vocabulary's own files.
@@ -67,7 +67,7 @@ def write(
       folder: the folder of the files.
       length: the largest number of tokens that the model reads; None for no limit.
     """
-    build(vocabulary, family).save(str(folder / "tokenizer.json"))
+    build_tokenizer(vocabulary, family).save(str(folder / "tokenizer.json"))
     names = {
         ROLES[role]: vocabulary.pieces[i]
         for role in ROLES
@@ -98,18 +98,18 @@ def write(
         config["model_max_length"] = length
     write_json(folder / "tokenizer_config.json", config)
     write_json(folder / "special_tokens_map.json", names)
-    for name, content in vocabulary.files().items():
+    for name, content in vocabulary.export_files().items():
         if name != "tokenizer.json":
             (folder / name).write_bytes(content)
 
 
-def _sentencepiece(vocabulary: Any) -> Tokenizer:
+def _convert_sentencepiece(vocabulary: Any) -> Tokenizer:
     """Return the pipeline of a SentencePiece vocabulary."""
     sentinels = vocabulary.pieces[vocabulary.size - vocabulary.options["appended"] :]
-    return sentencepiece.tokenizer(vocabulary.model, sentinels)
+    return sentencepiece.make_tokenizer(vocabulary.model, sentinels)
 
 
-def _released(vocabulary: Any) -> Tokenizer:
+def _convert_released(vocabulary: Any) -> Tokenizer:
     """Return the vocabulary's own pipeline, extended by its special tokens."""
     pipeline = Tokenizer.from_str(vocabulary.to_json())
     special = sorted(
@@ -125,7 +125,7 @@ def _released(vocabulary: Any) -> Tokenizer:
     return pipeline
 
 
-def _check(pipeline: Tokenizer, vocabulary: Vocabulary) -> None:
+def _check_ids(pipeline: Tokenizer, vocabulary: Vocabulary) -> None:
     """Raise ValueError unless every piece has the same id in both."""
     ids = pipeline.get_vocab(with_added_tokens=True)
     expected = {piece: i for i, piece in enumerate(vocabulary.pieces) if piece}
@@ -141,7 +141,7 @@ def _check(pipeline: Tokenizer, vocabulary: Vocabulary) -> None:
         )
 
 
-def _ended(vocabulary: Any) -> processors.PostProcessor:
+def _make_eos_template(vocabulary: Any) -> processors.PostProcessor:
     """Return the template A </s>, or A </s> B </s>."""
     eos = vocabulary.pieces[vocabulary.eos]
     return processors.TemplateProcessing(
@@ -149,7 +149,7 @@ def _ended(vocabulary: Any) -> processors.PostProcessor:
     )
 
 
-def _enclosed(vocabulary: Any) -> processors.PostProcessor:
+def _make_cls_template(vocabulary: Any) -> processors.PostProcessor:
     """Return the template [CLS] A [SEP], or [CLS] A [SEP] B [SEP]."""
     cls, sep = vocabulary.pieces[vocabulary.cls], vocabulary.pieces[vocabulary.sep]
     return processors.TemplateProcessing(
@@ -159,7 +159,7 @@ def _enclosed(vocabulary: Any) -> processors.PostProcessor:
     )
 
 
-def _enclosed_twice(vocabulary: Any) -> processors.PostProcessor:
+def _make_roberta_template(vocabulary: Any) -> processors.PostProcessor:
     """Return the template <s> A </s>, or <s> A </s></s> B </s>, without token types."""
     cls, sep = ((vocabulary.pieces[i], i) for i in (vocabulary.cls, vocabulary.sep))
     return processors.RobertaProcessing(sep, cls, add_prefix_space=False)
@@ -167,7 +167,7 @@ def _enclosed_twice(vocabulary: Any) -> processors.PostProcessor:
 
 # {`Family.template`: its template}; "none" has none
 TEMPLATES = {
-    "eos": _ended,
-    "cls_sep": _enclosed,
-    "cls_sep_sep": _enclosed_twice,
+    "eos": _make_eos_template,
+    "cls_sep": _make_cls_template,
+    "cls_sep_sep": _make_roberta_template,
 }

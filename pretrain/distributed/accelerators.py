@@ -48,7 +48,7 @@ class Accelerators:
     driver: str = ""
 
     @property
-    def platform(self) -> str:
+    def backend_name(self) -> str:
         """The name of JAX's backend for them."""
         return self.kind.lower()
 
@@ -84,7 +84,7 @@ def _find_tpus(root: pathlib.Path) -> Accelerators | None:
 
 
 def _is_tpu(device: pathlib.Path) -> bool:
-    vendor, kind = (_read(device / name) for name in ("vendor", "class"))
+    vendor, kind = (_read_text(device / name) for name in ("vendor", "class"))
     return vendor == GOOGLE and not kind.startswith(NETWORK_OR_STORAGE)
 
 
@@ -100,7 +100,7 @@ def _find_gpus(root: pathlib.Path) -> Accelerators | None:
     )
     if not paths:
         return None
-    version = re.search(r"\b\d{3,}\.\d+(\.\d+)?\b", _read(root / "proc/driver/nvidia/version"))
+    version = re.search(r"\b\d{3,}\.\d+(\.\d+)?\b", _read_text(root / "proc/driver/nvidia/version"))
     return Accelerators("GPU", len(paths), paths, version[0] if version else "")
 
 
@@ -113,7 +113,7 @@ def _list_numbered(root: pathlib.Path, folder: str, name: str) -> tuple[str, ...
     )
 
 
-def _read(path: pathlib.Path) -> str:
+def _read_text(path: pathlib.Path) -> str:
     try:
         return path.read_text().strip()
     except OSError:  # missing, or not readable for this user

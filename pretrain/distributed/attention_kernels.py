@@ -20,19 +20,19 @@ from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_ma
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from models.layers.dropout import Drop
+from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask
 from pretrain.distributed.ops.softmax import attend
 from pretrain.distributed.sharding import BATCH
 
 LANES = 128  # of a TPU's vector unit; the kernel's blocks are multiples of it
-BLOCK = 512  # largest number of positions of a block, which must divide a row
+MAX_BLOCK = 512  # largest number of positions of a block, which must divide a row
 
 AnyMask = Mask | jax.Array | None
 
 
 def make_attend(
-    mesh: Mesh, note: Callable[[str, str | None], None] = lambda kernel, reason: None
+    mesh: Mesh, report_kernel: Callable[[str, str | None], None] = lambda kernel, reason: None
 ) -> Callable[..., jax.Array]:
     """Return a function with the signature of `attend` for the devices of a mesh.
 
@@ -40,16 +40,16 @@ def make_attend(
       platform's own kernel was not chosen; it is None if it was.
     """
     kernels = {
-        "tpu": ("Splash", why_not_splash, splash_attend),
-        "gpu": ("cuDNN", why_not_cudnn, cudnn_attend),
+        "tpu": ("Splash", find_splash_obstacle, attend_with_splash),
+        "gpu": ("cuDNN", find_cudnn_obstacle, attend_with_cudnn),
     }
     platform = mesh.devices.flat[0].platform
     if platform not in kernels:
-        note("XLA", None)
+        report_kernel("XLA", None)
         return attend
     name, why_not, kernel = kernels[platform]
 
-    def chosen(
+    def attend_by_kernel(
         q_BLHK: jax.Array,
         k_BMHK: jax.Array,
         v_BMHK: jax.Array,
@@ -57,26 +57,26 @@ def make_attend(
         mask: AnyMask = None,
         bias: jax.Array | None = None,
         scale: float | None = None,
-        drop: Drop | None = None,
+        drop: KeyedDropout | None = None,
     ) -> jax.Array:
         reason = why_not(q_BLHK, k_BMHK, mask, bias, drop, mesh)
-        note("XLA" if reason else name, reason and f"{name} {reason}")
+        report_kernel("XLA" if reason else name, reason and f"{name} {reason}")
         if reason:
             return attend(q_BLHK, k_BMHK, v_BMHK, mask=mask, bias=bias, scale=scale, drop=drop)
         return kernel(q_BLHK, k_BMHK, v_BMHK, mask=mask, bias=bias, scale=scale, mesh=mesh)
 
-    return chosen
+    return attend_by_kernel
 
 
 # ---- Splash, on TPU ----------------------------------------------------------
 
 
-def why_not_splash(
+def find_splash_obstacle(
     q_BLHK: jax.Array,
     k_BMHK: jax.Array,
     mask: AnyMask,
     bias: jax.Array | None,
-    drop: Drop | None,
+    drop: KeyedDropout | None,
     mesh: Mesh,
 ) -> str | None:
     """Return why Splash attention cannot be used, or None."""
@@ -95,13 +95,13 @@ def why_not_splash(
                 f"takes multiples of {LANES} positions on each device, "
                 f"not {length} positions on {shards} devices"
             )
-    num_shards = _rows(mesh)
+    num_shards = _count_row_shards(mesh)
     if q_BLHK.shape[0] % num_shards:
         return f"needs rows on every device; {q_BLHK.shape[0]} do not divide among {num_shards}"
     return None
 
 
-def splash_attend(
+def attend_with_splash(
     q_BLHK: jax.Array,
     k_BMHK: jax.Array,
     v_BMHK: jax.Array,
@@ -125,17 +125,17 @@ def splash_attend(
     L, H, M = *q_BLHK.shape[1:3], k_BMHK.shape[1]
     sequence_shards = mesh.shape["sequence"]
     heads_axis = "model" if H % mesh.shape["model"] == 0 else None
-    reach = (None, None) if mask is None else mask.reach
+    reach = (None, None) if mask is None else mask.local_window_size
     # Without a limit all queries are alike, and the kernel is that of one device's queries.
     is_limited = reach != (None, None)
     head_mask = (
-        _splash_mask(reach, L, M)
+        _make_splash_mask(reach, L, M)
         if is_limited
         else splash_masks.FullMask((L // sequence_shards, M))
     )
     kernel = splash.make_splash_mha(
         splash_masks.MultiHeadMask([head_mask] * H),
-        block_sizes=_blocks(L // sequence_shards, M),
+        block_sizes=_choose_block_sizes(L // sequence_shards, M),
         head_shards=mesh.shape["model"] if heads_axis else 1,
         q_seq_shards=sequence_shards if is_limited else 1,
         interpret=interpret,
@@ -146,7 +146,7 @@ def splash_attend(
         x.swapaxes(1, 2) for x in (q_BLHK * jnp.asarray(scale, q_BLHK.dtype), k_BMHK, v_BMHK)
     )
     query_spec, key_spec = P(BATCH[0], heads_axis, "sequence"), P(BATCH[0], heads_axis)
-    segment_ids = _segments(mask, q_BLHK.shape[0], L, M)
+    segment_ids = _make_segment_ids(mask, q_BLHK.shape[0], L, M)
     id_specs: Any = P(BATCH[0], "sequence"), BATCH  # in place of arrays, as in_specs takes them
     segment_specs = segment_ids and splash.SegmentIds(*id_specs)
     o_BHLK = jax.shard_map(
@@ -162,33 +162,33 @@ def splash_attend(
     return o_BHLK.swapaxes(1, 2)
 
 
-def _splash_mask(reach: tuple[int | None, int | None], L: int, M: int) -> splash_masks.Mask:
+def _make_splash_mask(reach: tuple[int | None, int | None], L: int, M: int) -> splash_masks.Mask:
     """Return the static part of a mask, by which blocks are skipped. reach: as `Mask.reach`."""
     if reach == (None, 0):
         return splash_masks.CausalMask((L, M))
     return splash_masks.LocalMask((L, M), reach, 0)
 
 
-def _segments(mask: Mask | None, B: int, L: int, M: int) -> splash.SegmentIds | None:
+def _make_segment_ids(mask: Mask | None, B: int, L: int, M: int) -> splash.SegmentIds | None:
     """Return segment ids for the padding and the segments of a mask; None without either.
 
     A query attends only to keys of the same id.
     """
-    if mask is None or (mask.valid_BM is None and mask.segments is None):
+    if mask is None or (mask.attention_mask_BM is None and mask.segment_ids is None):
         return None
-    if mask.segments is None:
+    if mask.segment_ids is None:
         query_ids_BL, key_ids_BM = jnp.ones((B, L), jnp.int32), jnp.ones((B, M), jnp.int32)
     else:
-        query_ids_BL, key_ids_BM = mask.segments
-    if mask.valid_BM is not None:
-        key_ids_BM = jnp.where(mask.valid_BM, key_ids_BM, -1)  # no query has the id -1
+        query_ids_BL, key_ids_BM = mask.segment_ids
+    if mask.attention_mask_BM is not None:
+        key_ids_BM = jnp.where(mask.attention_mask_BM, key_ids_BM, -1)  # no query has the id -1
     return splash.SegmentIds(query_ids_BL, key_ids_BM)
 
 
-def _blocks(L: int, M: int) -> splash.BlockSizes:
+def _choose_block_sizes(L: int, M: int) -> splash.BlockSizes:
     """Return the block sizes of queries and keys in the forward and the backward pass."""
     q, kv = (
-        next(size for size in range(min(length, BLOCK), 0, -LANES) if length % size == 0)
+        next(size for size in range(min(length, MAX_BLOCK), 0, -LANES) if length % size == 0)
         for length in (L, M)
     )
     return splash.BlockSizes(
@@ -203,7 +203,7 @@ def _blocks(L: int, M: int) -> splash.BlockSizes:
     )
 
 
-def _rows(mesh: Mesh) -> int:
+def _count_row_shards(mesh: Mesh) -> int:
     """Return the number of shards of a batch's rows."""
     return mesh.shape["data"] * mesh.shape["fsdp"]
 
@@ -211,12 +211,12 @@ def _rows(mesh: Mesh) -> int:
 # ---- cuDNN, on GPU -----------------------------------------------------------
 
 
-def why_not_cudnn(
+def find_cudnn_obstacle(
     q_BLHK: jax.Array,
     k_BMHK: jax.Array,
     mask: AnyMask,
     bias: jax.Array | None,
-    drop: Drop | None,
+    drop: KeyedDropout | None,
     mesh: Mesh,
 ) -> str | None:
     """Return why cuDNN's attention cannot be used, or None."""
@@ -226,7 +226,7 @@ def why_not_cudnn(
         return "drops weights by a seed that no step can change"
     if q_BLHK.dtype not in (jnp.bfloat16, jnp.float16):
         return f"computes in 16 bits, not in {q_BLHK.dtype}"
-    if _pairs(mask) is not None:
+    if _select_pairwise_mask(mask) is not None:
         if bias is not None:
             return "has no gradient for a bias next to a mask of pairs"
         if L % 2 or M % 2:
@@ -240,7 +240,7 @@ def why_not_cudnn(
     return None
 
 
-def cudnn_attend(
+def attend_with_cudnn(
     q_BLHK: jax.Array,
     k_BMHK: jax.Array,
     v_BMHK: jax.Array,
@@ -261,13 +261,13 @@ def cudnn_attend(
     if isinstance(mask, Mask):
         # Padding is passed as lengths: a mask would be added to the bias, which then would have no
         # gradient. A row of padding alone has one key.
-        if mask.valid_BM is not None:
-            lengths_B = mask.valid_BM.sum(-1, dtype=jnp.int32)
+        if mask.attention_mask_BM is not None:
+            lengths_B = mask.attention_mask_BM.sum(-1, dtype=jnp.int32)
             options["key_value_seq_lengths"] = jnp.maximum(lengths_B, 1)
         options["is_causal"] = mask.causal
         if mask.causal and mask.window is not None:
-            options["local_window_size"] = mask.reach
-        pair_mask = _pairs(mask)
+            options["local_window_size"] = mask.local_window_size
+        pair_mask = _select_pairwise_mask(mask)
         pair_mask_array = None if pair_mask is None else pair_mask.dense(q_BLHK.shape[1], M)
     bias = None if bias is None else bias.astype(q_BLHK.dtype)
     return jax.nn.dot_product_attention(
@@ -282,7 +282,7 @@ def cudnn_attend(
     )
 
 
-def _pairs(mask: AnyMask) -> Any:
+def _select_pairwise_mask(mask: AnyMask) -> Any:
     """Return the part of a mask that cuDNN takes as an array of pairs, or None.
 
     It consists of segments, and of a window on both sides.
@@ -290,6 +290,6 @@ def _pairs(mask: AnyMask) -> Any:
     if not isinstance(mask, Mask):
         return mask
     window = None if mask.causal else mask.window
-    if mask.segments is None and window is None:
+    if mask.segment_ids is None and window is None:
         return None
-    return Mask(segments=mask.segments, window=window)
+    return Mask(segment_ids=mask.segment_ids, window=window)

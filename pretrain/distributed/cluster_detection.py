@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 
 from pretrain.distributed.launcher_variables import (
-    JAX,
+    JAX_VARIABLES,
     Environment,
     assign_gpus,
     choose_coordinator,
@@ -23,8 +23,8 @@ from pretrain.distributed.launcher_variables import (
 )
 
 FLAGS = ("--coordinator", "--processes", "--process")
-SLURM = ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID")
-EPHEMERAL = 61440  # the first of the 4096 ports that jobs get, as in JAX
+SLURM_VARIABLES = ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID")
+EPHEMERAL_PORT = 61440  # the first of the 4096 ports that jobs get, as in JAX
 TPU_PORT = 8482  # of the coordinator on TPU hosts, as in JAX
 
 
@@ -45,41 +45,41 @@ class Cluster:
     """
 
     name: str
-    processes: int | None = 1
-    process: int = 0
+    num_processes: int | None = 1
+    process_index: int = 0
     coordinator: str | None = None
     devices: tuple[int, ...] | None = None
     note: str = ""
 
     def __post_init__(self) -> None:
-        if self.processes is None or self.name == "none":
+        if self.num_processes is None or self.name == "none":
             return
-        if self.processes < 1 or not 0 <= self.process < self.processes:
+        if self.num_processes < 1 or not 0 <= self.process_index < self.num_processes:
             raise ValueError(
-                f"{self.title}: process {self.process} of {self.processes}: there is at least one "
+                f"{self.launcher_title}: process {self.process_index} of {self.num_processes}: there is at least one "
                 "process, and processes are numbered from 0"
             )
         host, _, port = (self.coordinator or "").rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            raise ValueError(f"{self.title}: the coordinator {self.coordinator!r} is not host:port")
+            raise ValueError(f"{self.launcher_title}: the coordinator {self.coordinator!r} is not host:port")
 
     @property
-    def title(self) -> str:
+    def launcher_title(self) -> str:
         """The name of the launcher, or the flags."""
         return LAUNCHERS[self.name].title if self.name in LAUNCHERS else ", ".join(FLAGS)
 
     def __str__(self) -> str:
         if self.name == "none":
             return "CLOZE_CLUSTER=none, or no other processes detected"
-        if self.processes is None:
-            return f"{self.title}: JAX gets the other processes from it"
+        if self.num_processes is None:
+            return f"{self.launcher_title}: JAX gets the other processes from it"
         gpus = (
             f", GPU {', '.join(map(str, self.devices))} of the visible ones"
             if self.devices is not None
             else ""
         )
         return (
-            f"{self.title}, process {self.process} of {self.processes} (from 0), "
+            f"{self.launcher_title}, process {self.process_index} of {self.num_processes} (from 0), "
             f"coordinator {self.coordinator}{gpus}"
         )
 
@@ -87,7 +87,7 @@ class Cluster:
 # ---- detection ---------------------------------------------------------------
 
 
-def recognise(
+def detect_cluster(
     environ: Environment,
     flags: tuple[str | None, int | None, int | None] = (None, None, None),
 ) -> Cluster:
@@ -117,9 +117,9 @@ def recognise(
             "take the first launcher that is detected"
         )
     # An address alone is incomplete, which the check for missing variables reports.
-    default = "jax" if environ.get(JAX[0]) else "none"
+    default = "jax" if environ.get(JAX_VARIABLES[0]) else "none"
     name = requested or next(
-        (name for name, launcher in LAUNCHERS.items() if launcher.recognised(environ)), default
+        (name for name, launcher in LAUNCHERS.items() if launcher.is_present(environ)), default
     )
     if name == "none":
         return Cluster(
@@ -128,32 +128,32 @@ def recognise(
             if requested
             else describe_missing_srun(environ, "SLURM_NTASKS", "SLURM_JOB_NUM_NODES"),
         )
-    if missing := [variable for variable in LAUNCHERS[name].needs if not environ.get(variable)]:
+    if missing := [variable for variable in LAUNCHERS[name].required_variables if not environ.get(variable)]:
         raise ValueError(
-            f"{LAUNCHERS[name].title}: needs {', '.join(LAUNCHERS[name].needs)}; "
+            f"{LAUNCHERS[name].title}: needs {', '.join(LAUNCHERS[name].required_variables)}; "
             f"missing: {', '.join(missing)}"
         )
-    return LAUNCHERS[name].read(environ)
+    return LAUNCHERS[name].read_cluster(environ)
 
 
-def _jax(environ: Environment) -> Cluster:
+def _read_jax(environ: Environment) -> Cluster:
     return Cluster(
-        "jax", parse_number(environ, JAX[1]), parse_number(environ, JAX[2]), environ[JAX[0]]
+        "jax", parse_number(environ, JAX_VARIABLES[1]), parse_number(environ, JAX_VARIABLES[2]), environ[JAX_VARIABLES[0]]
     )
 
 
-def _ompi(environ: Environment) -> Cluster:
+def _read_open_mpi(environ: Environment) -> Cluster:
     local_rank = parse_number(environ, "OMPI_COMM_WORLD_LOCAL_RANK")
     local_size = parse_number(environ, "OMPI_COMM_WORLD_LOCAL_SIZE")
     # For example 1531576320.0;tcp://10.96.0.1,10.148.0.1:34911
     uri = environ.get("OMPI_MCA_orte_hnp_uri", "")
     launcher = re.match(r"(\d+)\..*?(?:tcp://([^,:]+)|tcp6://\[([^,\]]+))", uri)
-    if not launcher and not environ.get(JAX[0]):  # Open MPI 5 has no such variable
+    if not launcher and not environ.get(JAX_VARIABLES[0]):  # Open MPI 5 has no such variable
         raise ValueError(
-            f"Open MPI does not tell the address of process 0: use mpirun -x {JAX[0]}=host:port ..."
+            f"Open MPI does not tell the address of process 0: use mpirun -x {JAX_VARIABLES[0]}=host:port ..."
         )
     job, ipv4, ipv6 = launcher.groups() if launcher else ("0", "", "")
-    port = EPHEMERAL + int(job) // 4096 % 4096
+    port = EPHEMERAL_PORT + int(job) // 4096 % 4096
     coordinator = choose_coordinator(environ, ipv4 or f"[{ipv6}]", port)
     return Cluster(
         "ompi",
@@ -164,7 +164,7 @@ def _ompi(environ: Environment) -> Cluster:
     )
 
 
-def _slurm(environ: Environment) -> Cluster:
+def _read_slurm(environ: Environment) -> Cluster:
     # The tasks of the step: in the shell of an interactive step SLURM_NTASKS counts those of the
     # job, which have not been started.
     tasks = parse_number(environ, "SLURM_STEP_NUM_TASKS", parse_number(environ, "SLURM_NTASKS"))
@@ -175,7 +175,7 @@ def _slurm(environ: Environment) -> Cluster:
             f"SLURM_STEP_NODELIST={nodes!r}: expected a list of hosts such as node[001-015]"
         )
     host = "".join(filter(None, first_node.groups()))
-    port = EPHEMERAL + parse_number(environ, "SLURM_JOB_ID") % 4096
+    port = EPHEMERAL_PORT + parse_number(environ, "SLURM_JOB_ID") % 4096
     coordinator = choose_coordinator(environ, host, port)
     devices = assign_gpus(
         environ, parse_number(environ, "SLURM_LOCALID"), count_local_tasks(environ)
@@ -186,7 +186,7 @@ def _slurm(environ: Environment) -> Cluster:
     )
 
 
-def _gke(environ: Environment) -> Cluster:
+def _read_gke(environ: Environment) -> Cluster:
     hosts = list_tpu_hosts(environ)
     slices = parse_number(environ, "MEGASCALE_NUM_SLICES", 1)
     needed = ("MEGASCALE_SLICE_ID", "MEGASCALE_COORDINATOR_ADDRESS") if slices > 1 else ()
@@ -203,7 +203,7 @@ def _gke(environ: Environment) -> Cluster:
     return Cluster("gke", len(hosts) * slices, index, coordinator)
 
 
-def _several_tpu_hosts(environ: Environment) -> bool:
+def _has_several_tpu_hosts(environ: Environment) -> bool:
     return len(list_tpu_hosts(environ)) > 1 or environ.get("MEGASCALE_NUM_SLICES", "") not in (
         "",
         "1",
@@ -222,16 +222,16 @@ class Launcher:
     """
 
     title: str
-    recognised: Callable[[Environment], bool]
-    needs: tuple[str, ...]
-    read: Callable[[Environment], Cluster]
+    is_present: Callable[[Environment], bool]
+    required_variables: tuple[str, ...]
+    read_cluster: Callable[[Environment], Cluster]
 
 
 # The first launcher that is detected counts. Open MPI comes before Slurm, since `mpirun` may start
 # its processes within a Slurm job.
 LAUNCHERS = {
     "jax": Launcher(
-        "JAX's variables", lambda environ: any(environ.get(name) for name in JAX[1:]), JAX, _jax
+        "JAX's variables", lambda environ: any(environ.get(name) for name in JAX_VARIABLES[1:]), JAX_VARIABLES, _read_jax
     ),
     "ompi": Launcher(
         "Open MPI",
@@ -242,12 +242,12 @@ LAUNCHERS = {
             "OMPI_COMM_WORLD_LOCAL_SIZE",
             "OMPI_COMM_WORLD_LOCAL_RANK",
         ),
-        _ompi,
+        _read_open_mpi,
     ),
     "slurm": Launcher(
-        "Slurm", lambda environ: all(environ.get(name) for name in SLURM), SLURM, _slurm
+        "Slurm", lambda environ: all(environ.get(name) for name in SLURM_VARIABLES), SLURM_VARIABLES, _read_slurm
     ),
-    "gke": Launcher("GKE's TPU variables", _several_tpu_hosts, ("TPU_WORKER_ID",), _gke),
+    "gke": Launcher("GKE's TPU variables", _has_several_tpu_hosts, ("TPU_WORKER_ID",), _read_gke),
     # Only by CLOZE_CLUSTER=tpu, which `pod run` sets: without a metadata server, a request to it
     # takes seconds.
     "tpu": Launcher(

@@ -13,19 +13,19 @@ from jax.sharding import Mesh
 from data.composed import ComposedBatches
 from data.mixed_stream import MixedStream
 from data.pipeline import Stream
-from pretrain.distributed.sharding import batch_sharding
+from pretrain.distributed.sharding import make_batch_sharding
 
 Intervals = Sequence[tuple[int, int]]
 HostBatch = Mapping[str, np.ndarray]
 Batch = dict[str, Any]  # {key: global array}, or {part: {key: global array}} for a mixture
 
 
-def local_rows(mesh: Mesh, batch_size: int) -> list[tuple[int, int]]:
+def find_local_rows(mesh: Mesh, batch_size: int) -> list[tuple[int, int]]:
     """Return the rows of a global batch that this process's devices hold.
 
     The result is a list of ascending disjoint intervals (lo, hi).
     """
-    indices = batch_sharding(mesh).addressable_devices_indices_map((batch_size,)).values()
+    indices = make_batch_sharding(mesh).addressable_devices_indices_map((batch_size,)).values()
     intervals = []
     for lo, hi in sorted({index[0].indices(batch_size)[:2] for index in indices if index}):
         if intervals and lo <= intervals[-1][1]:
@@ -35,23 +35,23 @@ def local_rows(mesh: Mesh, batch_size: int) -> list[tuple[int, int]]:
     return intervals
 
 
-def place(parts: Sequence[HostBatch], intervals: Intervals, batch_size: int, mesh: Mesh) -> Batch:
+def make_global_arrays(parts: Sequence[HostBatch], intervals: Intervals, batch_size: int, mesh: Mesh) -> Batch:
     """Return global arrays from this process's rows; `parts[i]` has the rows of `intervals[i]`."""
-    sharding = batch_sharding(mesh)
+    sharding = make_batch_sharding(mesh)
 
-    def array(key: str) -> jax.Array:
-        def rows(index: Any) -> np.ndarray:
+    def build_array(key: str) -> jax.Array:
+        def select_rows(index: Any) -> np.ndarray:
             lo, hi, _ = index[0].indices(batch_size)
             i = next(i for i, (first, last) in enumerate(intervals) if first <= lo and hi <= last)
             first = intervals[i][0]
             return parts[i][key][lo - first : hi - first]
 
-        return jax.make_array_from_callback((batch_size, *parts[0][key].shape[1:]), sharding, rows)
+        return jax.make_array_from_callback((batch_size, *parts[0][key].shape[1:]), sharding, select_rows)
 
-    return {key: array(key) for key in parts[0]}
+    return {key: build_array(key) for key in parts[0]}
 
 
-def place_whole(mesh: Mesh, array: np.ndarray) -> jax.Array:
+def place_shared_rows(mesh: Mesh, array: np.ndarray) -> jax.Array:
     """Return a global array from rows that all processes have.
 
     Rows of zeros are appended until the number of rows divides over the mesh.
@@ -59,16 +59,16 @@ def place_whole(mesh: Mesh, array: np.ndarray) -> jax.Array:
     num_padding = -len(array) % (mesh.shape["data"] * mesh.shape["fsdp"])
     array = np.pad(array, ((0, num_padding), *((0, 0),) * (array.ndim - 1)))
     return jax.make_array_from_callback(
-        array.shape, batch_sharding(mesh), lambda index: array[index]
+        array.shape, make_batch_sharding(mesh), lambda index: array[index]
     )
 
 
-def feed(
+def prefetch_to_devices(
     stream: Stream | MixedStream | ComposedBatches,
     mesh: Mesh,
     start: int,
     stop: int,
-    ahead: int = 2,
+    buffer_size: int = 2,
 ) -> Generator[tuple[int, Batch], None, None]:
     """Yield (step, batch on the mesh) for start <= step < stop.
 
@@ -78,7 +78,7 @@ def feed(
     queue = collections.deque()
     for step in range(start, stop):
         queue.append((step, next(batches)))
-        if len(queue) > ahead:
+        if len(queue) > buffer_size:
             yield queue.popleft()
     yield from queue
 
@@ -92,15 +92,15 @@ def place_batches(
         while True:
             yield {name: next(part) for name, part in parts.items()}
     batch_size = stream.data.batch_size
-    intervals = local_rows(mesh, batch_size)
-    sources = [stream.batches(start, lo, hi) for lo, hi in intervals]
+    intervals = find_local_rows(mesh, batch_size)
+    sources = [stream.iterate_batches(start, lo, hi) for lo, hi in intervals]
     while True:
-        yield place([next(source) for source in sources], intervals, batch_size, mesh)
+        yield make_global_arrays([next(source) for source in sources], intervals, batch_size, mesh)
 
 
-def feed_evaluation(stream: Stream, mesh: Mesh) -> Iterator[Batch]:
+def place_evaluation_batches(stream: Stream, mesh: Mesh) -> Iterator[Batch]:
     """Yield every row of the split once, in batches on the mesh."""
     batch_size = stream.data.batch_size
-    intervals = local_rows(mesh, batch_size)
-    for parts in zip(*(stream.evaluation_batches(lo, hi) for lo, hi in intervals), strict=True):
-        yield place(parts, intervals, batch_size, mesh)
+    intervals = find_local_rows(mesh, batch_size)
+    for parts in zip(*(stream.iterate_evaluation_batches(lo, hi) for lo, hi in intervals), strict=True):
+        yield make_global_arrays(parts, intervals, batch_size, mesh)

@@ -5,10 +5,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from pretrain.distributed.sharding import path_of
+from pretrain.distributed.sharding import format_path
 
 
-def fingerprint(x: jax.Array) -> jax.Array:
+def compute_fingerprint(x: jax.Array) -> jax.Array:
     """Return a uint32 scalar of the bits of an array.
 
     It is the sum of all elements, each multiplied by an odd number that depends on its position,
@@ -27,15 +27,15 @@ def fingerprint(x: jax.Array) -> jax.Array:
 
 
 @jax.jit
-def _fingerprints(tree: Any) -> Any:
-    return jax.tree.map(fingerprint, tree)
+def _compute_fingerprints(tree: Any) -> Any:
+    return jax.tree.map(compute_fingerprint, tree)
 
 
-def leaves_of(tree: Any) -> dict[str, list[Any]]:
+def fingerprint_leaves(tree: Any) -> dict[str, list[Any]]:
     """Return {path: [dtype, shape, fingerprint]} of a tree of arrays."""
-    fingerprints = jax.tree.leaves(jax.device_get(_fingerprints(tree)))
+    fingerprints = jax.tree.leaves(jax.device_get(_compute_fingerprints(tree)))
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {
-        path_of(keys): [str(leaf.dtype), list(leaf.shape), int(value)]
+        format_path(keys): [str(leaf.dtype), list(leaf.shape), int(value)]
         for (keys, leaf), value in zip(leaves, fingerprints, strict=True)
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-JAX = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
+JAX_VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 
 Environment = Mapping[str, str]
 
@@ -23,7 +23,7 @@ def choose_coordinator(environ: Environment, host: str, port: int) -> str:
     The user's variables override the launcher's values, whose port may be in use and whose address
     may belong to the wrong network.
     """
-    return environ.get(JAX[0]) or f"{host}:{environ.get('JAX_COORDINATOR_PORT') or port}"
+    return environ.get(JAX_VARIABLES[0]) or f"{host}:{environ.get('JAX_COORDINATOR_PORT') or port}"
 
 
 def list_tpu_hosts(environ: Environment) -> list[str]:

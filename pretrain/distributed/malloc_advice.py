@@ -9,7 +9,7 @@ import platform
 from collections.abc import Mapping
 
 
-def advice(device: str, environment: Mapping[str, str] = os.environ) -> str | None:
+def format_malloc_advice(device: str, environment: Mapping[str, str] = os.environ) -> str | None:
     """Return a line of advice, or None if it does not apply.
 
     It applies to training on a CPU without the settings of glibc that launch.sh makes.

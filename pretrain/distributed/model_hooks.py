@@ -8,19 +8,19 @@ from jax.sharding import Mesh
 
 from models.layers.ops import Ops
 from pretrain.distributed.attention_kernels import make_attend
-from pretrain.distributed.ops.dropout import drop
-from pretrain.distributed.ops.products import add_bias, multiply, multiply_activation
-from pretrain.distributed.ops.recompute import recompute
+from pretrain.distributed.ops.dropout import drop_by_hash
+from pretrain.distributed.ops.products import activation_matmul, add_bias, matmul
+from pretrain.distributed.ops.recompute import recompute_in_backward
 from pretrain.distributed.ops.softmax import attend
-from pretrain.distributed.sharding import constrain
+from pretrain.distributed.sharding import make_constraint
 
 # pyright cannot infer the result of a `jax.custom_vjp` with nondiff_argnums.
 OPS = Ops(
-    linear=multiply,  # pyright: ignore[reportArgumentType]
-    activation_linear=multiply_activation,  # pyright: ignore[reportArgumentType]
+    linear=matmul,  # pyright: ignore[reportArgumentType]
+    activation_linear=activation_matmul,  # pyright: ignore[reportArgumentType]
     add_bias=add_bias,
-    recompute=recompute,
-    drop=drop,  # pyright: ignore[reportArgumentType]
+    recompute=recompute_in_backward,
+    drop=drop_by_hash,  # pyright: ignore[reportArgumentType]
     attend=attend,
 )
 
@@ -36,9 +36,9 @@ def make_model_hooks(mesh: Mesh, attention: list[str]) -> dict[str, Ops]:
     attention: a list to which one line is appended for each attention kernel that is chosen.
     """
 
-    def note(kernel: str, reason: str | None) -> None:
+    def record_kernel(kernel: str, reason: str | None) -> None:
         line = f"{kernel}: {reason}" if reason else kernel
         if line not in attention:
             attention.append(line)
 
-    return {"ops": OPS._replace(attend=make_attend(mesh, note), constrain=constrain(mesh))}
+    return {"ops": OPS._replace(attend=make_attend(mesh, record_kernel), constrain=make_constraint(mesh))}

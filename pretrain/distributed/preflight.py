@@ -21,16 +21,16 @@ from etils import epath
 
 from data.corpus.paths import is_remote
 from data.source import Source
-from data.store.salvage import told
+from data.store.salvage import describe_omissions
 from pretrain.config import Run, to_json
 from pretrain.distributed import processes
 from pretrain.distributed.accelerators import describe_unused, find_accelerators
 from pretrain.overrides import ConfigError
 
-WAIT = 25  # seconds for the slowest process to publish; all processes have just joined
+TIMEOUT = 25  # seconds for the slowest process to publish; all processes have just joined
 # The same if each host first copies the token store from a bucket, or reads all of it. JAX notices
 # a process that dies meanwhile.
-COPY = 3600
+COPY_TIMEOUT = 3600
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 Facts = dict[str, Any]
@@ -43,8 +43,8 @@ def preflight_accelerators() -> None:
     JAX_PLATFORMS=cpu requests the CPU.
     """
     unused = describe_unused(find_accelerators(), jax.default_backend())
-    if jax.process_count() > 1 and processes.client() is not None:
-        reports = exchange("accelerators", {"host": _host(), "unused": unused}, WAIT)
+    if jax.process_count() > 1 and processes.get_client() is not None:
+        reports = exchange_values("accelerators", {"host": _describe_host(), "unused": unused}, TIMEOUT)
         unused = "; ".join(
             f"{host['host']}: {host['unused']}" for host in reports if host["unused"]
         )
@@ -52,7 +52,7 @@ def preflight_accelerators() -> None:
         raise ConfigError(unused)
 
 
-def preflight(run: Run, workdir: epath.PathLike) -> None:
+def preflight_run(run: Run, workdir: epath.PathLike) -> None:
     """Raise the same ConfigError in every process if the processes differ.
 
     A single process does nothing. Several are compared by configuration, code, versions, devices
@@ -61,23 +61,23 @@ def preflight(run: Run, workdir: epath.PathLike) -> None:
     """
     if jax.process_count() == 1:
         return
-    if processes.client() is None:  # A TPU's runtime finds the other processes without joining.
+    if processes.get_client() is None:  # A TPU's runtime finds the other processes without joining.
         raise ConfigError(
             f"{jax.process_count()} processes share these devices, but nothing joined them: on "
             "Cloud TPU set CLOZE_CLUSTER=tpu"
         )
-    note = _write_note(workdir)
-    facts_by_process = exchange("facts", facts(run, newest_step(workdir)) | {"note": note}, WAIT)
+    note = _write_probe(workdir)
+    facts_by_process = exchange_values("facts", collect_run_facts(run, find_newest_step(workdir)) | {"note": note}, TIMEOUT)
     # The notes that cannot be seen differ between hosts, so all complaints are exchanged. After
     # that, no process looks for notes any more.
-    complaints = differences(facts_by_process) + [
+    complaints = find_differences(facts_by_process) + [
         line
-        for lines in exchange("seen", _unseen(workdir, facts_by_process), WAIT)
+        for lines in exchange_values("seen", _find_unseen_probes(workdir, facts_by_process), TIMEOUT)
         for line in lines
     ]
     if note:
         (epath.Path(workdir) / note).unlink(missing_ok=True)
-    _refuse(complaints)
+    _raise_complaints(complaints)
 
 
 def preflight_source(run: Run, source: Source) -> Source:
@@ -91,53 +91,53 @@ def preflight_source(run: Run, source: Source) -> Source:
       ValueError: the source of a single process is damaged.
     """
     if jax.process_count() == 1:
-        return source.verified(run.data.on_corrupt)
-    timeout = COPY if is_remote(run.data.store) else WAIT
-    _refuse(differences(exchange("source", source_facts(source), timeout)))
+        return source.verify_or_salvage(run.data.on_corrupt)
+    timeout = COPY_TIMEOUT if is_remote(run.data.store) else TIMEOUT
+    _raise_complaints(find_differences(exchange_values("source", collect_source_facts(source), timeout)))
     damage = None
     try:
-        source = source.verified(run.data.on_corrupt)
+        source = source.verify_or_salvage(run.data.on_corrupt)
     except (ValueError, OSError) as error:
         damage = str(error)
-    own_facts = {"host": _host(), "damage": damage, "left out": told(source)}
-    facts_by_process = exchange("sound", own_facts, COPY)
+    own_facts = {"host": _describe_host(), "damage": damage, "left out": describe_omissions(source)}
+    facts_by_process = exchange_values("sound", own_facts, COPY_TIMEOUT)
     if damages := [
         f"{each['host']}: {each['damage']}" for each in facts_by_process if each["damage"]
     ]:
         raise ConfigError("; ".join(damages))
-    _refuse(differences(facts_by_process))
+    _raise_complaints(find_differences(facts_by_process))
     return source
 
 
-def _refuse(complaints: Sequence[str]) -> None:
+def _raise_complaints(complaints: Sequence[str]) -> None:
     if complaints:
         raise ConfigError(
             "the hosts of this run do not agree: " + "; ".join(dict.fromkeys(complaints))
         )
 
 
-def facts(run: Run, step: int | None) -> Facts:
+def collect_run_facts(run: Run, step: int | None) -> Facts:
     """Return {name: text or number} on this process, equal in all processes except for `host`."""
     return {
-        "host": _host(),
-        "configuration": _digest(to_json(run).encode()),
-        "code": code_version(),
+        "host": _describe_host(),
+        "configuration": _hash_bytes(to_json(run).encode()),
+        "code": compute_code_version(),
         "jax": jax.__version__,
         "local devices": jax.local_device_count(),
         "step": step,
     }
 
 
-def source_facts(source: Source) -> Facts:
+def collect_source_facts(source: Source) -> Facts:
     """Return {name: text} on the source of this process, equal in all except for `host`."""
     return {
-        "host": _host(),
+        "host": _describe_host(),
         "encoding": source.encoding.fingerprint,
         "data": source.fingerprint,
     }
 
 
-def newest_step(workdir: epath.PathLike) -> int | None:
+def find_newest_step(workdir: epath.PathLike) -> int | None:
     """Return the newest checkpoint that this process sees in a workdir, or None."""
     folder = epath.Path(workdir) / "checkpoints"
     if not folder.exists():
@@ -146,7 +146,7 @@ def newest_step(workdir: epath.PathLike) -> int | None:
     return max(steps, default=None)
 
 
-def code_version() -> str:
+def compute_code_version() -> str:
     """Return a digest of the program's own files."""
     digest = hashlib.sha256()
     for folder in ("data", "models", "pretrain"):
@@ -155,15 +155,15 @@ def code_version() -> str:
     return digest.hexdigest()[:16]
 
 
-def differences(said: Sequence[Facts]) -> list[str]:
+def find_differences(facts_by_process: Sequence[Facts]) -> list[str]:
     """Return a sentence for each fact that differs: which hosts deviate from the majority."""
     sentences = []
-    for name in said[0].keys() - {"host", "note"}:
-        values = [process[name] for process in said]
+    for name in facts_by_process[0].keys() - {"host", "note"}:
+        values = [process[name] for process in facts_by_process]
         usual = max(values, key=lambda value: (values.count(value), -values.index(value)))
         outliers = [
             f"{process['host']} has {name} {process[name]}"
-            for process in said
+            for process in facts_by_process
             if process[name] != usual
         ]
         if outliers:
@@ -173,7 +173,7 @@ def differences(said: Sequence[Facts]) -> list[str]:
     return sorted(sentences)
 
 
-def _write_note(workdir: epath.PathLike) -> str | None:
+def _write_probe(workdir: epath.PathLike) -> str | None:
     """Write a small file that the other processes must see; return its name, or None on failure."""
     name = f".preflight-{jax.process_index()}-{os.getpid()}-{time.time_ns()}"
     try:
@@ -185,10 +185,10 @@ def _write_note(workdir: epath.PathLike) -> str | None:
     return name
 
 
-def _unseen(workdir: epath.PathLike, said: Sequence[Facts]) -> list[str]:
+def _find_unseen_probes(workdir: epath.PathLike, facts_by_process: Sequence[Facts]) -> list[str]:
     """Return a sentence for each process whose note in the workdir is missing or not visible."""
     sentences = []
-    for process in said:
+    for process in facts_by_process:
         if process["note"] is None:
             sentences.append(f"{process['host']} cannot write to {workdir}")
         elif not (epath.Path(workdir) / process["note"]).exists():
@@ -199,64 +199,64 @@ def _unseen(workdir: epath.PathLike, said: Sequence[Facts]) -> list[str]:
     return sentences
 
 
-def exchange(name: str, mine: Any, wait: float) -> list[Any]:
+def exchange_values(name: str, value: Any, timeout: float) -> list[Any]:
     """Publish a JSON-like value under a name and return the values of all processes, in order.
 
     Raises:
       ConfigError: processes published nothing for `wait` seconds; the error names them.
     """
-    publish(name, mine, wait)
-    return collect(name, wait)
+    publish_value(name, value, timeout)
+    return collect_values(name, timeout)
 
 
-def publish(name: str, mine: Any, wait: float) -> None:
+def publish_value(name: str, value: Any, timeout: float) -> None:
     """Publish a JSON-like value under a name.
 
     Raises:
       ConfigError: the coordinator does not answer.
     """
     try:
-        processes.within(
-            WAIT,
-            processes.client().key_value_set,
+        processes.call_with_timeout(
+            TIMEOUT,
+            processes.get_client().key_value_set,
             f"cloze/preflight/{name}/{jax.process_index()}",
-            json.dumps(mine),
+            json.dumps(value),
         )
     except TimeoutError as error:
-        raise ConfigError(f"process 0, the coordinator, {_late(wait)}") from error
+        raise ConfigError(f"process 0, the coordinator, {_describe_timeout(timeout)}") from error
 
 
-def collect(name: str, wait: float) -> list[Any]:
+def collect_values(name: str, timeout: float) -> list[Any]:
     """Return the values that all processes published under a name, in their order.
 
     Raises:
       ConfigError: processes published nothing for `wait` seconds; the error names them.
     """
-    client, end, values, silent = processes.client(), time.monotonic() + wait, [], {}
+    client, end, values, silent = processes.get_client(), time.monotonic() + timeout, [], {}
     for index in range(jax.process_count()):
         remaining_ms = max(int((end - time.monotonic()) * 1000), 100)
         key = f"cloze/preflight/{name}/{index}"
         try:
             values.append(json.loads(client.blocking_key_value_get(key, remaining_ms)))
         except jax.errors.JaxRuntimeError:
-            silent[index] = f"{index} ({processes.host_of(index) or 'host unknown'})"
+            silent[index] = f"{index} ({processes.get_host_name(index) or 'host unknown'})"
     # This process has published, so the coordinator has stopped answering.
     if jax.process_index() in silent:
-        raise ConfigError(f"process 0, the coordinator, {_late(wait)}")
+        raise ConfigError(f"process 0, the coordinator, {_describe_timeout(timeout)}")
     if silent:
-        raise ConfigError(f"process {', '.join(silent.values())} {_late(wait)}")
+        raise ConfigError(f"process {', '.join(silent.values())} {_describe_timeout(timeout)}")
     return values
 
 
-def _late(wait: float) -> str:
+def _describe_timeout(timeout: float) -> str:
     return (
-        f"of {jax.process_count()} has not come as far as the others within {wait} s; see its log"
+        f"of {jax.process_count()} has not come as far as the others within {timeout} s; see its log"
     )
 
 
-def _host() -> str:
+def _describe_host() -> str:
     return f"{socket.gethostname()} (process {jax.process_index()})"
 
 
-def _digest(raw: bytes) -> str:
+def _hash_bytes(raw: bytes) -> str:
     return hashlib.sha256(raw).hexdigest()[:16]

@@ -11,11 +11,11 @@ import threading
 import time
 
 # The environment variable by which a parent tells its child to end with it.
-PARENT = "CLOZE_PARENT_PID"
+PARENT_VARIABLE = "CLOZE_PARENT_PID"
 PR_SET_PDEATHSIG = 1  # of <sys/prctl.h>
 
 
-def machine() -> tuple[str, str]:
+def identify_machine() -> tuple[str, str]:
     """Return (boot id, PID namespace), in which process ids are unique; ("", "") without /proc."""
     try:
         boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -24,9 +24,9 @@ def machine() -> tuple[str, str]:
         return "", ""
 
 
-def start_time(pid: int) -> int | None:
+def read_start_time(pid: int) -> int | None:
     """Return when a process started, in clock ticks since boot; None without /proc."""
-    state, start = _stat(pid)
+    state, start = _read_stat(pid)
     return start if state else None
 
 
@@ -41,11 +41,11 @@ def is_alive(pid: int, start: int) -> bool:
         return False
     except PermissionError:  # the process of another user
         pass
-    state, current_start = _stat(pid)
+    state, current_start = _read_stat(pid)
     return state is None or (state not in "ZX" and current_start == start)
 
 
-def _stat(pid: int) -> tuple[str, int] | tuple[None, None]:
+def _read_stat(pid: int) -> tuple[str, int] | tuple[None, None]:
     """Return (state, start time) of a process, or (None, None) if /proc does not show it."""
     try:
         text = pathlib.Path(f"/proc/{pid}/stat").read_text(errors="replace")
@@ -59,7 +59,7 @@ def _stat(pid: int) -> tuple[str, int] | tuple[None, None]:
 
 def end_with_parent() -> None:
     """End this process by SIGKILL when its parent dies, if the variable PARENT is set."""
-    parent = os.environ.pop(PARENT, None)  # this process's own children have another parent
+    parent = os.environ.pop(PARENT_VARIABLE, None)  # this process's own children have another parent
     if parent is None:
         return
     if sys.platform == "linux":

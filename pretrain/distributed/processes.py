@@ -17,11 +17,11 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from pretrain.distributed.cluster_detection import Cluster, recognise
+from pretrain.distributed.cluster_detection import Cluster, detect_cluster
 
 # Seconds for all processes to join: hosts that pull images start minutes apart.
-WAIT = 300
-LEAVE = 3  # seconds that a process which has failed gives the others to fail as well
+JOIN_TIMEOUT = 300
+EXIT_TIMEOUT = 3  # seconds that a process which has failed gives the others to fail as well
 _joined = False  # JAX has a client before it has joined
 
 Result = TypeVar("Result")
@@ -38,55 +38,55 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--process", type=int, metavar="I", help="index of this process, from 0")
 
 
-def seen_by(args: argparse.Namespace | None = None) -> Cluster:
+def detect_own_cluster(args: argparse.Namespace | None = None) -> Cluster:
     """Return the cluster that the parsed flags, or else the environment, describe."""
     flags = (args.coordinator, args.processes, args.process) if args else (None, None, None)
-    return recognise(os.environ, flags)
+    return detect_cluster(os.environ, flags)
 
 
-def start(args: argparse.Namespace | None = None) -> None:
+def join_run(args: argparse.Namespace | None = None) -> None:
     """Join the processes that the flags or the environment describe; a single one does nothing.
 
     Raises:
       ValueError: they have not all joined within WAIT seconds; the error names the address.
     """
-    cluster = seen_by(args)
+    cluster = detect_own_cluster(args)
     if cluster.note:
         print(cluster.note, file=sys.stderr)
-    if cluster.processes != 1:
-        join(cluster, WAIT)
+    if cluster.num_processes != 1:
+        join_cluster(cluster, JOIN_TIMEOUT)
 
 
-def join(cluster: Cluster, seconds: int) -> None:
+def join_cluster(cluster: Cluster, seconds: int) -> None:
     """Join the JAX processes of `cluster` within `seconds`, and publish this host's name."""
     global _joined
     import jax
 
     # JAX ends the process at its own timeout, so it must be the longer one.
     options: dict[str, Any] = {"initialization_timeout": seconds + 60}
-    if cluster.processes is not None:
+    if cluster.num_processes is not None:
         assert cluster.coordinator is not None  # as Cluster.__post_init__ checks
-        if cluster.process == 0:
-            options["coordinator_bind_address"] = bind_address(cluster.coordinator)
-            _listen(cluster, options["coordinator_bind_address"])
+        if cluster.process_index == 0:
+            options["coordinator_bind_address"] = choose_bind_address(cluster.coordinator)
+            _check_port(cluster, options["coordinator_bind_address"])
         else:
-            _reach(cluster, cluster.coordinator, seconds)
+            _wait_for_coordinator(cluster, cluster.coordinator, seconds)
         options |= {
             "coordinator_address": cluster.coordinator,
-            "num_processes": cluster.processes,
-            "process_id": cluster.process,
+            "num_processes": cluster.num_processes,
+            "process_id": cluster.process_index,
             "local_device_ids": cluster.devices,
             "cluster_detection_method": "deactivate",
         }
     try:
-        within(seconds, jax.distributed.initialize, **options)
+        call_with_timeout(seconds, jax.distributed.initialize, **options)
         _joined = True
-        if cluster.coordinator and (host := loopback_host(cluster.coordinator)):
-            _bind_cpu_collectives(host)
-        within(
+        if cluster.coordinator and (host := find_loopback_host(cluster.coordinator)):
+            _bind_gloo_to_host(host)
+        call_with_timeout(
             seconds,
-            client().key_value_set,
-            f"cloze/host/{_state().process_id}",
+            get_client().key_value_set,
+            f"cloze/host/{_get_jax_state().process_id}",
             socket.gethostname(),
         )
     except TimeoutError as error:
@@ -96,15 +96,15 @@ def join(cluster: Cluster, seconds: int) -> None:
         ) from error
 
 
-def client() -> Any:
+def get_client() -> Any:
     """Return the coordinator's key-value store, or None for a single process.
 
     It needs neither collectives nor equal numbers of devices.
     """
-    return _state().client if "jax" in sys.modules else None
+    return _get_jax_state().client if "jax" in sys.modules else None
 
 
-def _state() -> Any:
+def _get_jax_state() -> Any:
     # The store has no public name (jax 0.10 to 0.12); Orbax and JAX's own multihost_utils use the
     # same one. jax.process_index() would open the devices, which waits for all processes.
     from jax._src.distributed import global_state
@@ -112,37 +112,37 @@ def _state() -> Any:
     return global_state
 
 
-def host_of(process: int) -> str:
+def get_host_name(process: int) -> str:
     """Return the name of another process's host; "" if the coordinator does not know it."""
     import jax
 
     try:
-        return within(LEAVE, client().key_value_try_get, f"cloze/host/{process}")
+        return call_with_timeout(EXIT_TIMEOUT, get_client().key_value_try_get, f"cloze/host/{process}")
     except (TimeoutError, jax.errors.JaxRuntimeError):
         return ""
 
 
-def leave(status: int) -> int:
+def exit_process(status: int) -> int:
     """End this process with `status` after a failure, within a few seconds.
 
     A single process returns `status` instead. JAX's own shutdown waits for all processes, or 100 s
     for one that hangs, and then aborts.
     """
-    if client() is None:
+    if get_client() is None:
         return status
-    say_farewell()
+    wait_at_exit_barrier()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
 
 
-def part() -> None:
+def shutdown_cluster() -> None:
     """Wait after success until the other processes have finished as well.
 
     A process that ends first would abort the others. JAX limits the wait. A single process returns
     at once.
     """
-    if not _joined or client() is None:
+    if not _joined or get_client() is None:
         return
     import jax
 
@@ -155,7 +155,7 @@ def part() -> None:
         )
 
 
-def say_farewell() -> None:
+def wait_at_exit_barrier() -> None:
     """Give the other processes LEAVE seconds to report their own failures.
 
     They would be aborted if the coordinator ended first. A single process returns at once.
@@ -165,17 +165,17 @@ def say_farewell() -> None:
     import jax
 
     try:
-        within(LEAVE + 1, client().wait_at_barrier, "cloze/leave", LEAVE * 1000)
-        if _state().process_id == 0:
+        call_with_timeout(EXIT_TIMEOUT + 1, get_client().wait_at_barrier, "cloze/leave", EXIT_TIMEOUT * 1000)
+        if _get_jax_state().process_id == 0:
             time.sleep(0.5)
     except (TimeoutError, jax.errors.JaxRuntimeError):
         print(
-            f"the other processes have not ended within {LEAVE} s; this process ends without them",
+            f"the other processes have not ended within {EXIT_TIMEOUT} s; this process ends without them",
             file=sys.stderr,
         )
 
 
-def within(seconds: float, call: Callable[..., Result], *args: Any, **options: Any) -> Result:
+def call_with_timeout(seconds: float, call: Callable[..., Result], *args: Any, **options: Any) -> Result:
     """Return call(*args, **options), or raise its error.
 
     Raises:
@@ -183,13 +183,13 @@ def within(seconds: float, call: Callable[..., Result], *args: Any, **options: A
     """
     outcomes: list[tuple[Any, Exception | None]] = []
 
-    def work() -> None:
+    def run_call() -> None:
         try:
             outcomes.append((call(*args, **options), None))
         except Exception as error:
             outcomes.append((None, error))
 
-    thread = threading.Thread(target=work, daemon=True)
+    thread = threading.Thread(target=run_call, daemon=True)
     thread.start()
     thread.join(seconds)
     if not outcomes:
@@ -200,7 +200,7 @@ def within(seconds: float, call: Callable[..., Result], *args: Any, **options: A
     return value
 
 
-def loopback_host(address: str) -> str | None:
+def find_loopback_host(address: str) -> str | None:
     """Return the loopback address in `host:port`, such as 127.0.0.1.
 
     It is None if other machines can reach the host.
@@ -214,20 +214,20 @@ def loopback_host(address: str) -> str | None:
         return None
 
 
-def bind_address(coordinator: str) -> str:
+def choose_bind_address(coordinator: str) -> str:
     """Return the `host:port` on which process 0 listens.
 
     It is JAX_COORDINATOR_BIND_ADDRESS if set. Otherwise a coordinator on a loopback address listens
     there only, and one that other machines must reach listens on all interfaces.
     """
     port = coordinator.rpartition(":")[2]
-    host = loopback_host(coordinator) or "::"
+    host = find_loopback_host(coordinator) or "::"
     return os.environ.get("JAX_COORDINATOR_BIND_ADDRESS") or (
         f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     )
 
 
-def _bind_cpu_collectives(host: str) -> None:
+def _bind_gloo_to_host(host: str) -> None:
     """Let the collectives between CPU devices (gloo) listen on `host`.
 
     By default gloo listens on the address that the machine's own name resolves to, often that of a
@@ -244,13 +244,13 @@ def _bind_cpu_collectives(host: str) -> None:
         implementation = jax.config.jax_cpu_collectives_implementation  # pyright: ignore[reportAttributeAccessIssue]
         if implementation != "gloo":
             return xla_bridge.make_cpu_client()
-        collectives = _jax.make_gloo_tcp_collectives(distributed_client=client(), hostname=host)
+        collectives = _jax.make_gloo_tcp_collectives(distributed_client=get_client(), hostname=host)
         return xla_bridge.make_cpu_client(collectives=collectives)
 
     register_backend_factory("cpu", make_client, fail_quietly=False)
 
 
-def _listen(cluster: Cluster, address: str) -> None:
+def _check_port(cluster: Cluster, address: str) -> None:
     """Raise ValueError if process 0 cannot listen on `address`.
 
     JAX (0.10) would die of a segmentation fault if the port is in use.
@@ -275,7 +275,7 @@ def _listen(cluster: Cluster, address: str) -> None:
         ) from error
 
 
-def _reach(cluster: Cluster, coordinator: str, seconds: float) -> None:
+def _wait_for_coordinator(cluster: Cluster, coordinator: str, seconds: float) -> None:
     """Wait until the coordinator listens, and until its name resolves: pods get names late."""
     host, _, port = coordinator.rpartition(":")
     end = time.monotonic() + seconds

@@ -23,15 +23,15 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from pretrain.distributed import processes
-from pretrain.distributed.fingerprints import fingerprint
-from pretrain.distributed.sharding import AXES, path_of
+from pretrain.distributed.fingerprints import compute_fingerprint
+from pretrain.distributed.sharding import AXES, format_path
 
 
-class Altered(RuntimeError):
+class ReplicaMismatch(RuntimeError):
     """Devices that must hold the same bits do not."""
 
 
-class Replicas:
+class ReplicaCheck:
     """Compares the copies of replicated shards of states on a mesh."""
 
     def __init__(self, placed: Any, mesh: Mesh, every: int) -> None:
@@ -45,24 +45,24 @@ class Replicas:
         self.mesh, self.every = mesh, every
         shardings, self.tree = jax.tree.flatten(placed)
         specs = [sharding.spec for sharding in shardings]
-        self.names = [path_of(keys) for keys, _ in jax.tree_util.tree_leaves_with_path(placed)]
-        self.split = [_axes(spec) for spec in specs]
-        self.shared = [
+        self.leaf_paths = [format_path(keys) for keys, _ in jax.tree_util.tree_leaves_with_path(placed)]
+        self.split_axes = [_list_axes(spec) for spec in specs]
+        self.shared_leaves = [
             i
-            for i, axes in enumerate(self.split)
+            for i, axes in enumerate(self.split_axes)
             if any(mesh.shape[axis] > 1 for axis in set(AXES) - axes)
         ]
-        self.marks = jax.jit(
+        self.compute_fingerprints = jax.jit(
             jax.shard_map(
-                _own_fingerprints,
+                _gather_fingerprints,
                 mesh=mesh,
-                in_specs=([specs[i] for i in self.shared],),
+                in_specs=([specs[i] for i in self.shared_leaves],),
                 out_specs=P(),
                 check_vma=False,
             )
         )
 
-    def due(self, step: int) -> bool:
+    def is_due(self, step: int) -> bool:
         return self.every > 0 and step % self.every == 0
 
     def check(self, state: Any, step: int) -> None:
@@ -71,20 +71,20 @@ class Replicas:
         Raises:
           Altered: copies differ. The error names the devices and is the same in every process.
         """
-        if not self.every or not self.shared:
+        if not self.every or not self.shared_leaves:
             return
         # The step must finish: simulated devices can starve each other in two programs at a time.
         leaves = self.tree.flatten_up_to(jax.block_until_ready(state))
-        fingerprints_DL = np.asarray(self.marks([leaves[i] for i in self.shared]))
+        fingerprints_DL = np.asarray(self.compute_fingerprints([leaves[i] for i in self.shared_leaves]))
         outliers = [
-            (self.names[leaf], *group)
-            for column, leaf in enumerate(self.shared)
-            for group in self._groups(fingerprints_DL[:, column], self.split[leaf])
+            (self.leaf_paths[leaf], *group)
+            for column, leaf in enumerate(self.shared_leaves)
+            for group in self._find_outliers(fingerprints_DL[:, column], self.split_axes[leaf])
         ]
         if outliers:
-            raise Altered(self._told(outliers, step))
+            raise ReplicaMismatch(self._describe_mismatch(outliers, step))
 
-    def _groups(self, marks_D: np.ndarray, split: set[str]) -> list[tuple[list[int], int]]:
+    def _find_outliers(self, marks_D: np.ndarray, split: set[str]) -> list[tuple[list[int], int]]:
         """Return (devices that differ, number of copies) for each shard whose copies differ.
 
         The majority of the copies is right, if there is one; else all devices are named.
@@ -110,11 +110,11 @@ class Replicas:
                 groups.append((differing, len(values)))
         return groups
 
-    def _told(self, odd: list[tuple[str, list[int], int]], step: int) -> str:
+    def _describe_mismatch(self, odd: list[tuple[str, list[int], int]], step: int) -> str:
         """Return the error message. odd: (leaf, devices that differ, number of copies)."""
         flat, (leaf, devices, num_copies) = self.mesh.devices.flat, odd[0]
         names = " and ".join(
-            f"device {flat[device].id} of {_host(flat[device].process_index)}"
+            f"device {flat[device].id} of {_describe_host(flat[device].process_index)}"
             for device in sorted({device for row in odd for device in row[1]})
         )
         num_more = len({row[0] for row in odd}) - 1
@@ -135,7 +135,7 @@ class Replicas:
         )
 
 
-def _axes(spec: P) -> set[str]:
+def _list_axes(spec: P) -> set[str]:
     """Return the mesh axes that a PartitionSpec shards over."""
     return {
         axis
@@ -145,13 +145,13 @@ def _axes(spec: P) -> set[str]:
     }
 
 
-def _own_fingerprints(shards: list[jax.Array]) -> jax.Array:
+def _gather_fingerprints(shards: list[jax.Array]) -> jax.Array:
     """Return uint32 [D, L], the fingerprints of the shards on each device, on all devices."""
-    own_L = jnp.stack([fingerprint(shard) for shard in shards])
+    own_L = jnp.stack([compute_fingerprint(shard) for shard in shards])
     return jax.lax.all_gather(own_L, AXES)
 
 
-def _host(process: int) -> str:
+def _describe_host(process: int) -> str:
     return (
-        processes.host_of(process) if jax.process_count() > 1 else socket.gethostname()
+        processes.get_host_name(process) if jax.process_count() > 1 else socket.gethostname()
     ) or f"process {process}"

@@ -21,7 +21,7 @@ from data.corpus.paths import is_remote
 from pretrain.distributed.watchdog import HUNG
 
 # Seconds before the first restart, doubled for each failure in a row, and the longest pause.
-PAUSE, LONGEST = 1.0, 30.0
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 STOPS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -36,32 +36,32 @@ class Ending(NamedTuple):
 
     status: int
     process: int = 0
-    asked: bool = False
+    was_stopped: bool = False
 
     @property
-    def code(self) -> int:
+    def exit_code(self) -> int:
         """The exit status as a shell reports it."""
         return 128 - self.status if self.status < 0 else self.status
 
     @property
-    def mended(self) -> bool:
+    def is_restartable(self) -> bool:
         """Whether a restart may help."""
-        return not self.asked and (
+        return not self.was_stopped and (
             self.status == HUNG or (self.status < 0 and -self.status not in STOPS)
         )
 
     @property
-    def why(self) -> str:
+    def failure_reason(self) -> str:
         """The reason for a restart."""
         return f"process {self.process} " + (
             "hung" if self.status == HUNG else f"died of {signal.Signals(-self.status).name}"
         )
 
 
-def supervise(
+def supervise_restarts(
     start: Callable[[], Ending],
     tries: int,
-    words: Sequence[str],
+    argv: Sequence[str],
     sleep: Callable[[float], None] = time.sleep,
 ) -> Ending:
     """Run processes until they need no restart, and return how they ended.
@@ -72,38 +72,38 @@ def supervise(
       words: arguments of the command, with its --workdir.
       sleep: replaces `time.sleep` in tests.
     """
-    failures, saved_step = 0, newest(words)
+    failures, saved_step = 0, find_newest_step(argv)
     while True:
         ending = start()
-        old_step, saved_step = saved_step, newest(words)
+        old_step, saved_step = saved_step, find_newest_step(argv)
         failures = 1 if saved_step > old_step else failures + 1
-        if not ending.mended or not tries:
+        if not ending.is_restartable or not tries:
             return ending
         if failures > tries:
-            say(f"{ending.why}; giving up after {tries} restarts without a new checkpoint")
+            print_message(f"{ending.failure_reason}; giving up after {tries} restarts without a new checkpoint")
             return ending
-        pause = min(PAUSE * 2 ** (failures - 1), LONGEST)
+        pause = min(FIRST_PAUSE * 2 ** (failures - 1), LONGEST_PAUSE)
         checkpoint = f"step {saved_step:,}" if saved_step >= 0 else "the newest checkpoint, if any"
-        say(
-            f"{ending.why}; restart {failures} of at most {tries} in a row, in {pause:g} s, "
+        print_message(
+            f"{ending.failure_reason}; restart {failures} of at most {tries} in a row, in {pause:g} s, "
             f"from {checkpoint}"
         )
         sleep(pause)
 
 
-def newest(words: Sequence[str]) -> int:
+def find_newest_step(argv: Sequence[str]) -> int:
     """Return the newest committed step in the --workdir of the arguments `words`.
 
     It is -1 if there is none, or the folder cannot be listed from here.
     """
-    workdirs = [value for word, value in itertools.pairwise(words) if word == "--workdir"]
-    workdirs += [word.partition("=")[2] for word in words if word.startswith("--workdir=")]
+    workdirs = [value for word, value in itertools.pairwise(argv) if word == "--workdir"]
+    workdirs += [word.partition("=")[2] for word in argv if word.startswith("--workdir=")]
     folder = pathlib.Path(workdirs[-1] if workdirs else "", "checkpoints")
     if not workdirs or is_remote(workdirs[-1]) or not folder.is_dir():
         return -1
     return max((int(name) for name in os.listdir(folder) if name.isdecimal()), default=-1)
 
 
-def say(text: str) -> None:
+def print_message(text: str) -> None:
     """Print a line with the time of day to stderr."""
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)

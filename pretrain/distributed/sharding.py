@@ -29,12 +29,12 @@ ACTIVATIONS = P(("fsdp", "data"), "sequence")
 
 KeyPath = tuple[Any, ...]  # of jax.tree_util
 
-AXES_OF = {"vocab": "model", "heads": "model", "mlp": "model", "embed": "fsdp", None: None}
+MESH_AXES = {"vocab": "model", "heads": "model", "mlp": "model", "embed": "fsdp", None: None}
 
 # (end of the path, name of each dimension). A parameter matches exactly one row. The input of a
 # norm is never sharded over `model`: with one row per shard the gradient would be wrong, by the
 # same kind of bug as above.
-PARAMETERS = (
+PARAMETER_DIMENSIONS = (
     (r"token_embedding/embedding", ("vocab", "embed")),
     (r"(position|token_type)_embedding/embedding", (None, "embed")),
     (r"(attention|cross)/(query|key|value)/kernel", ("embed", "heads", None)),
@@ -88,7 +88,7 @@ def make_mesh(mesh: schema.Mesh, devices: Sequence[Any] | None = None) -> Mesh:
     # Auto must be explicit: with Explicit axes, the default of jax.make_mesh, the gather of an
     # embedding fails.
     types = (AxisType.Auto,) * len(AXES)
-    num_slices = len({slice_of(device) for device in devices})
+    num_slices = len({get_slice_index(device) for device in devices})
     if sizes[0] % num_slices:
         raise ValueError(
             f"mesh.data={sizes[0]} on {num_slices} slices: it must be a multiple of the number of "
@@ -105,62 +105,62 @@ def make_mesh(mesh: schema.Mesh, devices: Sequence[Any] | None = None) -> Mesh:
     return Mesh(device_array, AXES, axis_types=types)
 
 
-def slice_of(device: Any) -> int:
+def get_slice_index(device: Any) -> int:
     """Return the index of the TPU slice of a device; 0 for a single slice and off TPUs."""
     return getattr(device, "slice_index", 0) if device.platform == "tpu" else 0
 
 
-def batch_sharding(mesh: Mesh) -> NamedSharding:
+def make_batch_sharding(mesh: Mesh) -> NamedSharding:
     """Return the sharding of a batch: rows over fsdp and data, other dimensions unsharded."""
     return NamedSharding(mesh, BATCH)
 
 
-def replicated(mesh: Mesh) -> NamedSharding:
+def make_replicated_sharding(mesh: Mesh) -> NamedSharding:
     """Return the sharding of an array that every device holds whole."""
     return NamedSharding(mesh, P())
 
 
-def constrain(mesh: Mesh) -> Callable[[jax.Array], jax.Array]:
+def make_constraint(mesh: Mesh) -> Callable[[jax.Array], jax.Array]:
     """Return the function that models apply to the activations [B, L, D] of each layer.
 
     It shards rows as those of the batch, and positions over `sequence`. Without it XLA may prefer
     to shard features and to replicate rows, which took ten times the memory for BERT-large.
     """
-    rows_only, with_positions = batch_sharding(mesh), NamedSharding(mesh, ACTIVATIONS)
+    rows_only, with_positions = make_batch_sharding(mesh), NamedSharding(mesh, ACTIVATIONS)
     return lambda x: jax.lax.with_sharding_constraint(
         x, with_positions if x.shape[1] % mesh.shape["sequence"] == 0 else rows_only
     )
 
 
-def gathered(mesh: Mesh) -> Callable[[Any], Any]:
+def make_gather(mesh: Mesh) -> Callable[[Any], Any]:
     """Return a function that gathers parameters over `fsdp` but leaves the split over `model`."""
 
-    def gather(params: Any) -> Any:
+    def gather_params(params: Any) -> Any:
         if mesh.shape["fsdp"] == 1:
             return params
         return jax.tree_util.tree_map_with_path(
-            lambda keys, leaf: jax.lax.with_sharding_constraint(leaf, together(keys, leaf)), params
+            lambda keys, leaf: jax.lax.with_sharding_constraint(leaf, drop_fsdp_axis(keys, leaf)), params
         )
 
-    def together(keys: KeyPath, leaf: jax.Array) -> NamedSharding:
-        axes = spec(path_of(keys), leaf.shape, mesh)
+    def drop_fsdp_axis(keys: KeyPath, leaf: jax.Array) -> NamedSharding:
+        axes = make_partition_spec(format_path(keys), leaf.shape, mesh)
         return NamedSharding(mesh, P(*(None if axis == "fsdp" else axis for axis in axes)))
 
-    return gather
+    return gather_params
 
 
-def path_of(keys: KeyPath) -> str:
+def format_path(keys: KeyPath) -> str:
     """Return the path of a leaf as text, such as `bert/encoder/stack/layers/mlp/up/kernel`."""
     return jax.tree_util.keystr(keys, simple=True, separator="/")
 
 
-def meaning(path: str, shape: Sequence[int]) -> tuple[str | None, ...]:
+def find_dimension_names(path: str, shape: Sequence[int]) -> tuple[str | None, ...]:
     """Return the names of the dimensions of the parameter at `path`.
 
     Raises:
       ValueError: no row or several rows of the table match, or the number of dimensions differs.
     """
-    rows = [(end, dims) for end, dims in PARAMETERS if re.search(rf"(^|/){end}$", path)]
+    rows = [(end, dims) for end, dims in PARAMETER_DIMENSIONS if re.search(rf"(^|/){end}$", path)]
     if len(rows) != 1:
         matches = " and ".join(repr(end) for end, _ in rows) or "no row"
         raise ValueError(
@@ -176,12 +176,12 @@ def meaning(path: str, shape: Sequence[int]) -> tuple[str | None, ...]:
     return dims
 
 
-def spec(path: str, shape: Sequence[int], mesh: Mesh) -> P:
+def make_partition_spec(path: str, shape: Sequence[int], mesh: Mesh) -> P:
     """Return the PartitionSpec of a parameter.
 
     A dimension that does not divide by its axis is not sharded; see `kept_whole`.
     """
-    axes = (AXES_OF[dim] for dim in meaning(path, shape))
+    axes = (MESH_AXES[dim] for dim in find_dimension_names(path, shape))
     return P(
         *(
             axis if axis and size % mesh.shape[axis] == 0 else None
@@ -190,23 +190,23 @@ def spec(path: str, shape: Sequence[int], mesh: Mesh) -> P:
     )
 
 
-def parameter_sharding(path: str, shape: Sequence[int], mesh: Mesh) -> NamedSharding:
+def make_param_sharding(path: str, shape: Sequence[int], mesh: Mesh) -> NamedSharding:
     """Return the sharding of the parameter at `path`."""
-    return NamedSharding(mesh, spec(path, shape, mesh))
+    return NamedSharding(mesh, make_partition_spec(path, shape, mesh))
 
 
-def kept_whole(params: Any, mesh: Mesh) -> list[tuple[str, int, str]]:
+def find_undivided_dims(params: Any, mesh: Mesh) -> list[tuple[str, int, str]]:
     """Return (path, size, axis) of the dimensions that do not divide by the axis of the table."""
     leaves = jax.tree_util.tree_leaves_with_path(params)
     return [
-        (path_of(keys), size, axis)
+        (format_path(keys), size, axis)
         for keys, leaf in leaves
-        for dim, size in zip(meaning(path_of(keys), leaf.shape), leaf.shape)
-        if (axis := AXES_OF[dim]) and size % mesh.shape[axis]
+        for dim, size in zip(find_dimension_names(format_path(keys), leaf.shape), leaf.shape)
+        if (axis := MESH_AXES[dim]) and size % mesh.shape[axis]
     ]
 
 
-def shardings(state: Any, mesh: Mesh) -> Any:
+def make_state_shardings(state: Any, mesh: Mesh) -> Any:
     """Return a NamedSharding for every leaf of a `State` of arrays or shapes.
 
     Variables of the model are sharded as the rows of a batch. A leaf of the optimizer with the
@@ -217,14 +217,14 @@ def shardings(state: Any, mesh: Mesh) -> Any:
       ValueError: a large leaf of the optimizer follows no parameter.
     """
     params = {
-        path_of(keys): (leaf.shape, spec(path_of(keys), leaf.shape, mesh))
+        format_path(keys): (leaf.shape, make_partition_spec(format_path(keys), leaf.shape, mesh))
         for keys, leaf in jax.tree_util.tree_leaves_with_path(state.params)
     }
 
-    def of_moment(keys: KeyPath, leaf: Any) -> NamedSharding:
-        path = path_of(keys)
+    def make_moment_sharding(keys: KeyPath, leaf: Any) -> NamedSharding:
+        path = format_path(keys)
         for start in range(len(keys)):
-            param = params.get(path_of(keys[start:]))
+            param = params.get(format_path(keys[start:]))
             if param and param[0] == leaf.shape:
                 return NamedSharding(mesh, param[1])
         if leaf.size >= 1 << 24:
@@ -232,13 +232,13 @@ def shardings(state: Any, mesh: Mesh) -> Any:
                 f"pretrain/distributed/sharding.py: the optimizer's {path} {leaf.shape} follows no "
                 "parameter and is too large to replicate"
             )
-        return replicated(mesh)
+        return make_replicated_sharding(mesh)
 
     return state.replace(
-        step=replicated(mesh),
+        step=make_replicated_sharding(mesh),
         params=jax.tree_util.tree_map_with_path(
-            lambda keys, leaf: NamedSharding(mesh, params[path_of(keys)][1]), state.params
+            lambda keys, leaf: NamedSharding(mesh, params[format_path(keys)][1]), state.params
         ),
-        optimizer=jax.tree_util.tree_map_with_path(of_moment, state.optimizer),
-        variables=jax.tree.map(lambda _: batch_sharding(mesh), state.variables),
+        optimizer=jax.tree_util.tree_map_with_path(make_moment_sharding, state.optimizer),
+        variables=jax.tree.map(lambda _: make_batch_sharding(mesh), state.variables),
     )

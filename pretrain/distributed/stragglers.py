@@ -19,7 +19,7 @@ import jax
 
 from pretrain.distributed import processes
 
-EVERY = 10.0  # seconds between two reports: a few bytes per process, and no step waits for them
+REPORT_INTERVAL = 10.0  # seconds between two reports: a few bytes per process, and no step waits for them
 
 Item = TypeVar("Item")
 
@@ -35,7 +35,7 @@ class StragglerMonitor:
     """
 
     def __init__(self) -> None:
-        self.client = processes.client() if jax.process_count() > 1 else None
+        self.client = processes.get_client() if jax.process_count() > 1 else None
         self.clock, self.steps, self.input, self.devices = time.monotonic(), 0, 0.0, 0.0
         self.input_seconds = 0.0
         self.device_seconds = 0.0
@@ -55,7 +55,7 @@ class StragglerMonitor:
             yield batch
 
     @contextlib.contextmanager
-    def waiting_for_devices(self) -> Iterator[None]:
+    def measure_device_wait(self) -> Iterator[None]:
         """Count the time in this context as waiting for the devices.
 
         It surrounds the fetching of metrics, and the start of a step, which some platforms delay
@@ -68,9 +68,9 @@ class StragglerMonitor:
     def end_step(self, input_seconds: float) -> dict[str, float]:
         """End a step that waited `input_seconds` for its batch; return the result of `report`."""
         device_seconds, self.device_seconds = self.device_seconds, 0.0
-        return self.report(input_seconds, device_seconds)
+        return self.report_waits(input_seconds, device_seconds)
 
-    def report(self, input_seconds: float, device_seconds: float) -> dict[str, float]:
+    def report_waits(self, input_seconds: float, device_seconds: float) -> dict[str, float]:
         """Note the waits of one step, and report their means every EVERY seconds.
 
         Returns:
@@ -83,7 +83,7 @@ class StragglerMonitor:
         self.input += input_seconds
         self.devices += device_seconds
         now = time.monotonic()
-        if self.client is None or now < self.clock + EVERY:
+        if self.client is None or now < self.clock + REPORT_INTERVAL:
             return {}
         own_report = json.dumps([self.input / self.steps, self.devices / self.steps])
         self.clock, self.steps, self.input, self.devices = now, 0, 0.0, 0.0

@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 # No other ending has it.
 HUNG = 75
 TICK = 0.5  # seconds between two checks
-LEAVING = 15.0  # seconds that a process has to end after its work
-LEAVE = 4.0  # most seconds for the report, since a terminal or a disk may be what hangs
-SAVER = "save_finalize"  # the thread in which Orbax (0.12) finishes a save
+EXIT_LIMIT = 15.0  # seconds that a process has to end after its work
+REPORT_LIMIT = 4.0  # most seconds for the report, since a terminal or a disk may be what hangs
+SAVE_THREAD = "save_finalize"  # the thread in which Orbax (0.12) finishes a save
 
 
 class Watchdog:
     """A context manager that ends the process if one phase of the loop exceeds its limit."""
 
     def __init__(
-        self, limits: Limits, path: epath.Path, farewell: Callable[[], None] = lambda: None
+        self, limits: Limits, path: epath.Path, on_exit: Callable[[], None] = lambda: None
     ) -> None:
         """Prepare to watch; entering the context starts the thread.
 
@@ -48,11 +48,11 @@ class Watchdog:
           path: file for the stacks, which are also written to stderr.
           farewell: called before the process ends. It and the writing have LEAVE seconds.
         """
-        self.limits, self.path, self.farewell = limits, path, farewell
+        self.limits, self.path, self.farewell = limits, path, on_exit
         self.count = itertools.count()
-        self.to("start")
+        self.enter_part("start")
         self.over = threading.Event()
-        self.thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+        self.thread = threading.Thread(target=self._check_limits, name="watchdog", daemon=True)
 
     def __enter__(self) -> Watchdog:
         self.thread.start()
@@ -62,17 +62,17 @@ class Watchdog:
         self.over.set()
         self.thread.join()
 
-    def to(self, part: str) -> None:
+    def enter_part(self, part: str) -> None:
         """Note that the loop begins the phase `part`, a field of `Limits`, perhaps once more."""
         # The number distinguishes a phase that is repeated from one that lasts.
         self.doing = (part, next(self.count))
 
-    def _watch(self) -> None:
+    def _check_limits(self) -> None:
         ages, clock = {}, time.monotonic()
         while not self.over.wait(TICK):
             elapsed, clock = time.monotonic() - clock, time.monotonic()
             doing = self.doing
-            activities = ((doing, doing[0]), (saver(), "save"))
+            activities = ((doing, doing[0]), (find_save_thread(), "save"))
             parts = {activity: part for activity, part in activities if activity}
             ages = {
                 activity: ages.get(activity, 0.0) + min(elapsed, 2 * TICK) for activity in parts
@@ -80,12 +80,12 @@ class Watchdog:
             for activity, part in parts.items():
                 limit = getattr(self.limits, part)
                 if limit and ages[activity] > limit:
-                    self._leave(part, ages[activity], limit)
+                    self._end_process(part, ages[activity], limit)
 
-    def _leave(self, part: str, seconds: float, limit: float) -> NoReturn:
+    def _end_process(self, part: str, seconds: float, limit: float) -> NoReturn:
         """Report the stacks and end the process, even if parts of the report hang."""
         try:
-            stack_text = stacks()
+            stack_text = format_stacks()
             message = (
                 f"error: hung: '{part}' has lasted {seconds:,.0f} s; its limit is "
                 f"watchdog.{part}={limit:g}. The stacks of all threads are above and in "
@@ -94,39 +94,39 @@ class Watchdog:
                 "set it to 0 for no limit\n"
             )
             tasks = (
-                lambda: write(cast(TextIO, sys.__stderr__).fileno(), stack_text + message),
+                lambda: write_unbuffered(cast(TextIO, sys.__stderr__).fileno(), stack_text + message),
                 lambda: self.path.write_text(stack_text),
                 self.farewell,
             )
             threads = [
-                threading.Thread(target=quietly, args=(task,), daemon=True) for task in tasks
+                threading.Thread(target=call_quietly, args=(task,), daemon=True) for task in tasks
             ]
             for thread in threads:
                 thread.start()
-            end = time.monotonic() + LEAVE
+            end = time.monotonic() + REPORT_LIMIT
             for thread in threads:
                 thread.join(max(0.0, end - time.monotonic()))
         finally:
             os._exit(HUNG)
 
 
-def leave_soon(status: int) -> None:
+def exit_soon(status: int) -> None:
     """End the process with `status` after LEAVING seconds unless it ends by itself before.
 
     Python waits for all threads at its end, and Orbax leaves one running forever if its folder was
     removed during a save.
     """
-    timer = threading.Timer(LEAVING, os._exit, [status])
+    timer = threading.Timer(EXIT_LIMIT, os._exit, [status])
     timer.daemon = True
     timer.start()
 
 
-def saver() -> threading.Thread | None:
+def find_save_thread() -> threading.Thread | None:
     """Return the thread that finishes a checkpoint in the background, or None."""
-    return next((thread for thread in threading.enumerate() if thread.name == SAVER), None)
+    return next((thread for thread in threading.enumerate() if thread.name == SAVE_THREAD), None)
 
 
-def stacks() -> str:
+def format_stacks() -> str:
     """Return the stack of each thread as text.
 
     It reads no source files, since the disk may be what hangs. `faulthandler` would hold the global
@@ -144,14 +144,14 @@ def stacks() -> str:
     return "\n\n".join(sections) + "\n\n"
 
 
-def write(descriptor: int, text: str) -> None:
+def write_unbuffered(descriptor: int, text: str) -> None:
     """Write all of `text` past Python's buffers, whose locks a thread that hangs may hold."""
     data = text.encode(errors="replace")
     while data:
         data = data[os.write(descriptor, data) :]
 
 
-def quietly(task: Callable[[], Any]) -> None:
+def call_quietly(task: Callable[[], Any]) -> None:
     """Call `task` and ignore its errors, such as a full disk: the exit status reports the hang."""
     with contextlib.suppress(Exception):
         task()

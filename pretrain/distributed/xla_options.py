@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from jax.sharding import Mesh
 
-OPTIONS = {
+COMPILER_OPTIONS = {
     "cpu": {
         # By default XLA copies both moments of each parameter first, since it does not see that the
         # readers of the old moments may run before the writes of the new ones. With this option and
@@ -30,6 +30,6 @@ OPTIONS = {
 }
 
 
-def compiler_options(mesh: Mesh) -> dict[str, Any] | None:
+def get_compiler_options(mesh: Mesh) -> dict[str, Any] | None:
     """Return the `compiler_options` of `jax.jit` for the devices of a mesh, or None."""
-    return OPTIONS.get(mesh.devices.flat[0].platform)
+    return COMPILER_OPTIONS.get(mesh.devices.flat[0].platform)

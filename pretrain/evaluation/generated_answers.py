@@ -12,14 +12,21 @@ import jax
 import numpy as np
 
 from data.corpus.json_lines import parse_json_lines
-from data.examples.tags_as_text import segments, tagged
-from data.examples.text2text import reading, spelt
-from data.objectives.text2text import ANSWERS, Text2Text
-from models.generation.generate import generator, unstack_model
-from pretrain.distributed.sharding import gathered, replicated
-from pretrain.evaluation.ner_metrics import rates
-from pretrain.evaluation.qa_spans import by_kind, judged_texts
-from pretrain.evaluation.task_metrics import METRICS, TAGGED, WRITTEN, judged_as, measured, wanted
+from data.examples.tags_as_text import find_segments, tag_words
+from data.examples.text2text import decode_output, make_answer_reader
+from data.objectives.text2text import ANSWERS_FILE, Text2Text
+from models.generation.generate import make_generator, unstack_model
+from pretrain.distributed.sharding import make_gather, make_replicated_sharding
+from pretrain.evaluation.ner_metrics import compute_rates
+from pretrain.evaluation.qa_spans import average_by_answerability, score_answers
+from pretrain.evaluation.task_metrics import (
+    GENERATED_ANSWERS,
+    GENERATED_TAGS,
+    METRICS,
+    compute_metrics,
+    find_metric_kind,
+    select_metrics,
+)
 
 if TYPE_CHECKING:
     from data.vocabulary.load import Vocabulary
@@ -27,7 +34,7 @@ if TYPE_CHECKING:
 PERCENT = ("bleu", "rouge1", "rouge2", "rougeL")  # out of 100; the others are shares of 1
 
 
-class HeldOut:
+class GeneratedAnswerEvaluator:
     """Generates the answers to the rows of a split, greedily, and scores them.
 
     At most `target_length` tokens of the objective are generated. Everything is computed in
@@ -46,9 +53,9 @@ class HeldOut:
         self.objective, self.vocabulary = data.objective, vocabulary
         unstacked_model, _ = unstack_model(model, {})
 
-        def write(params: Any, inputs_BL: jax.Array, valid_BL: jax.Array) -> jax.Array:
-            _, params = unstack_model(model, gathered(mesh)(params))
-            generate = generator(
+        def generate_tokens(params: Any, inputs_BL: jax.Array, valid_BL: jax.Array) -> jax.Array:
+            _, params = unstack_model(model, make_gather(mesh)(params))
+            generate = make_generator(
                 unstacked_model,
                 data.batch_size,
                 length=data.objective.target_length,
@@ -58,19 +65,19 @@ class HeldOut:
             )
             return generate(params, inputs_BL, valid_BL)
 
-        self.write = jax.jit(write, out_shardings=replicated(mesh))
+        self.generate_tokens = jax.jit(generate_tokens, out_shardings=make_replicated_sharding(mesh))
 
     def __call__(self, params: Any, batch: Mapping[str, jax.Array]) -> list[str]:
         """Return the generated texts of the rows of a batch on the mesh."""
         written_BT = jax.device_get(
-            self.write(params, batch["encoder_token_ids"], batch["encoder_attention_mask"])
+            self.generate_tokens(params, batch["encoder_token_ids"], batch["encoder_attention_mask"])
         ).tolist()
-        return [spelt(self.vocabulary, ids) for ids in written_BT]
+        return [decode_output(self.vocabulary, ids) for ids in written_BT]
 
-    def scores(
+    def score_texts(
         self, metrics: Sequence[str], texts: Sequence[str], split: Any
     ) -> dict[str, float | int]:
-        """Return the scores of the generated texts of a split, see `judged`.
+        """Return the scores of the generated texts of a split, see `score_generated_texts`.
 
         With several tasks they are {"task/name": score} of each task that has rows in the split,
         and the metrics of the run over these tasks.
@@ -80,22 +87,22 @@ class HeldOut:
           texts: the generated text of each row.
           split: the split of the store.
         """
-        answers = parse_json_lines((split.folder / ANSWERS).read_text(encoding="utf-8"))
+        answers = parse_json_lines((split.folder / ANSWERS_FILE).read_text(encoding="utf-8"))
         if not self.objective.tasks:
-            return judged(self.objective, self.vocabulary, metrics, texts, answers)
+            return score_generated_texts(self.objective, self.vocabulary, metrics, texts, answers)
         found, means = {}, []
         for task, source in zip(self.objective.tasks, split.sources, strict=True):
             if not (rows := slice(*source.documents)).stop > rows.start:
                 continue
-            scores = judged(task, self.vocabulary, task.metrics, texts[rows], answers[rows])
+            scores = score_generated_texts(task, self.vocabulary, task.metrics, texts[rows], answers[rows])
             means.append(
                 np.mean([scores[name] / (100 if name in PERCENT else 1) for name in task.metrics])
             )
             found |= {f"{task.task}/{name}": value for name, value in scores.items()}
-        return {name: float(METRICS[name].score(means)) for name in metrics} | found
+        return {name: float(METRICS[name].compute_score(means)) for name in metrics} | found
 
 
-def judged(
+def score_generated_texts(
     objective: Text2Text,
     vocabulary: Vocabulary,
     metrics: Sequence[str],
@@ -114,16 +121,16 @@ def judged(
       texts: the generated texts.
       answers: the reference answers, as the store has them.
     """
-    (kind, _), read = judged_as(objective, None), reading(objective, vocabulary)
+    (kind, _), read = find_metric_kind(objective, None), make_answer_reader(objective, vocabulary)
     if kind == objective.name:
-        return {name: float(METRICS[name].score(texts, answers)) for name in metrics}
-    if kind == TAGGED:
-        return judged_tags(read, objective.scheme, metrics, texts, answers)
+        return {name: float(METRICS[name].compute_score(texts, answers)) for name in metrics}
+    if kind == GENERATED_TAGS:
+        return score_generated_tags(read, objective.scheme, metrics, texts, answers)
     predicted = [read(text) for text in texts]
-    if kind == WRITTEN:
+    if kind == GENERATED_ANSWERS:
         unanswerable = objective.questions == "squad2"
-        exact_Q, f1_Q = judged_texts(predicted, answers, unanswerable)
-        return wanted(metrics, by_kind(exact_Q, f1_Q, answers, unanswerable))
+        exact_Q, f1_Q = score_answers(predicted, answers, unanswerable)
+        return select_metrics(metrics, average_by_answerability(exact_Q, f1_Q, answers, unanswerable))
     if objective.labels:
         right: list[Any] = [objective.words.index(answer) for answer in answers]
         number = {label: i for i, label in enumerate(objective.labels)}
@@ -144,10 +151,10 @@ def judged(
             for value, known in zip(predicted, right, strict=True)
         ]
     )
-    return measured(metrics, rows_N3) | {"no_label": predicted.count(None)}
+    return compute_metrics(metrics, rows_N3) | {"no_label": predicted.count(None)}
 
 
-def judged_tags(
+def score_generated_tags(
     read: Callable[..., Any],
     scheme: str,
     metrics: Sequence[str],
@@ -168,9 +175,9 @@ def judged_tags(
     """
     total, hits = np.zeros(3, np.int64), []
     for text, answer in zip(texts, answers, strict=True):
-        predicted, right = read(text, answer["words"]), segments(answer["tags"], scheme)
+        predicted, right = read(text, answer["words"]), find_segments(answer["tags"], scheme)
         total += len(right), len(predicted), len(set(right) & set(predicted))
-        predicted_tags = tagged(predicted, len(answer["words"]), scheme)
+        predicted_tags = tag_words(predicted, len(answer["words"]), scheme)
         hits += [tag == other for tag, other in zip(predicted_tags, answer["tags"], strict=True)]
-    found = rates(*total.tolist()) | {"tag_accuracy": sum(hits) / len(hits)}
+    found = compute_rates(*total.tolist()) | {"tag_accuracy": sum(hits) / len(hits)}
     return {name: found[name] for name in metrics}

@@ -38,7 +38,7 @@ def check_labels(run: Run, source: Source) -> None:
 
 
 @contextlib.contextmanager
-def labelled_store(workdir: str, source: str) -> Iterator[str]:
+def open_labelled_store(workdir: str, source: str) -> Iterator[str]:
     """Yield the path of a temporary store with the examples of a source as its held-out split.
 
     Args:
@@ -58,8 +58,8 @@ def labelled_store(workdir: str, source: str) -> Iterator[str]:
         sources: dict[str, dict[str, Any]] = {
             each.task or "examples": {} for each in objective.tasks or (objective,)
         }
-        name, task_objective, file = chosen(objective, source)
-        sources[name or "examples"] = {"heldout": answered(task_objective, file)}
+        name, task_objective, file = select_task(objective, source)
+        sources[name or "examples"] = {"heldout": read_pairs(task_objective, file)}
         with tempfile.TemporaryDirectory() as folder:
             write_sources(
                 f"{folder}/store",
@@ -79,7 +79,7 @@ def labelled_store(workdir: str, source: str) -> Iterator[str]:
             f"{folder}/store",
             load_vocabulary(f"{workdir}/vocabulary"),
             {"heldout": examples},
-            labels_of(run),
+            list_label_names(run),
         )
         if skipped := store.num_skipped_words:
             print(
@@ -90,7 +90,7 @@ def labelled_store(workdir: str, source: str) -> Iterator[str]:
         yield f"{folder}/store"
 
 
-def chosen(objective: Text2Text, source: str) -> tuple[str, Text2Text, str]:
+def select_task(objective: Text2Text, source: str) -> tuple[str, Text2Text, str]:
     """Return the name, the objective and the file of the task that a source is for.
 
     Args:
@@ -112,60 +112,65 @@ def chosen(objective: Text2Text, source: str) -> tuple[str, Text2Text, str]:
     return name, by_name[name], file
 
 
-def answered(objective: Text2Text, source: str) -> list[Any]:
+def read_pairs(objective: Text2Text, source: str) -> list[Any]:
     """Return the pairs of texts that an objective makes of the examples of a source."""
     from data.examples import multiple_choice as choices
     from data.examples import qa, tagging
-    from data.examples.labelled import Columns, class_of, read, score_of
-    from data.examples.text2text import answer_of, asked, marked, pairs
+    from data.examples.labelled import Columns, parse_class, parse_score, read_examples
+    from data.examples.text2text import (
+        make_pairs,
+        make_question_pairs,
+        make_tag_pairs,
+        parse_answer,
+    )
 
     if objective.questions:
-        return asked(objective, qa.read(source, objective.questions == "squad2")[0])
+        return make_question_pairs(objective, qa.read_questions(source, objective.questions == "squad2")[0])
     if objective.choices:
-        return pairs(objective, choices.read(source, objective.choices))
+        return make_pairs(objective, choices.read_questions(source, objective.choices))
     if objective.scheme:
-        columns = () if objective.columns == tagging.USUAL[0] else objective.columns
-        return marked(objective, tagging.read(source, columns))
+        columns = () if objective.columns == tagging.USUAL_KEYS[0] else objective.columns
+        return make_tag_pairs(objective, tagging.read_sentences(source, columns))
     *texts, answer = objective.columns
-    parse_label = class_of if objective.labels else score_of if objective.step else answer_of
-    return pairs(objective, read(source, Columns(tuple(texts), answer), parse_label))
+    parse_label = parse_class if objective.labels else parse_score if objective.step else parse_answer
+    return make_pairs(objective, read_examples(source, Columns(tuple(texts), answer), parse_label))
 
 
-def classes(run: Any) -> ExampleIo:
+def make_class_io(run: Any) -> ExampleIo:
     """Return the functions that read and write the examples of a classifier."""
-    from data.examples.labelled import Columns, class_of, read, score_of
+    from data.examples.labelled import Columns, parse_class, parse_score, read_examples
     from data.examples.labelled_store import write_labelled
 
     *texts, label = run.data.objective.columns
     return partial(
-        read, columns=Columns(tuple(texts), label), label=class_of if run.model.labels else score_of
+        read_examples, columns=Columns(tuple(texts), label), label=parse_class if run.model.labels else parse_score
     ), write_labelled
 
 
-def tags(run: Any) -> ExampleIo:
+def make_tag_io(run: Any) -> ExampleIo:
     """Return the functions that read and write the examples of a tagger."""
-    from data.examples.tagging import read, write_tagged
+    from data.examples.tagging import read_sentences, write_tagged
 
-    return partial(read, columns=run.data.objective.columns), write_tagged
+    return partial(read_sentences, columns=run.data.objective.columns), write_tagged
 
 
-def choices(run: Any) -> ExampleIo:
+def make_choice_io(run: Any) -> ExampleIo:
     """Return the functions that read and write the examples of multiple choice."""
     from data.examples.labelled_store import write_labelled
-    from data.examples.multiple_choice import read
+    from data.examples.multiple_choice import read_questions
 
-    return partial(read, choices=run.data.objective.choices), write_labelled
+    return partial(read_questions, choices=run.data.objective.choices), write_labelled
 
 
-def answers(run: Any) -> ExampleIo:
+def make_answer_io(run: Any) -> ExampleIo:
     """Return the functions that read and write the examples of question answering."""
-    from data.examples.qa import read
+    from data.examples.qa import read_questions
     from data.examples.qa_store import write_heldout
 
-    return lambda source: read(source, run.model.unanswerable)[0], write_heldout
+    return lambda source: read_questions(source, run.model.unanswerable)[0], write_heldout
 
 
-def labels_of(run: Any) -> tuple[str, ...]:
+def list_label_names(run: Any) -> tuple[str, ...]:
     """Return the names of the classes, tags or choices of a run, () if it has none."""
     return (
         tuple(map(str, range(run.data.objective.choices)))
@@ -175,8 +180,8 @@ def labels_of(run: Any) -> tuple[str, ...]:
 
 
 LABELLED: dict[type, Callable[[Any], ExampleIo]] = {
-    ClassifierConfig: classes,
-    TaggerConfig: tags,
-    ChoiceConfig: choices,
-    SpanReaderConfig: answers,
+    ClassifierConfig: make_class_io,
+    TaggerConfig: make_tag_io,
+    ChoiceConfig: make_choice_io,
+    SpanReaderConfig: make_answer_io,
 }

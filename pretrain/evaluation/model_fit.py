@@ -20,7 +20,7 @@ def check_fit(run: Run, source: Source) -> None:
     for vocabulary in find_vocabularies(source, objectives):
         check_vocabulary(run, vocabulary)
     length = getattr(run.model, "length", None)
-    row_length = max(objective.dims()["L"] for objective in objectives)
+    row_length = max(objective.axis_sizes()["L"] for objective in objectives)
     if length is not None and row_length > length:
         raise ConfigError(
             f"rows of {row_length} tokens are longer than the model's {length} positions; set "
@@ -33,7 +33,7 @@ def find_vocabularies(source: Source, objectives: Iterable[AnyObjective]) -> lis
     """Return the vocabularies of the token ids in a source's batches; none if it has no ids."""
     if isinstance(source.encoding, Vocabulary):
         return [source.encoding]
-    vocabularies = (source.rows("train", objective).vocabulary for objective in objectives)
+    vocabularies = (source.open_rows("train", objective).vocabulary for objective in objectives)
     return [vocabulary for vocabulary in vocabularies if vocabulary is not None]
 
 

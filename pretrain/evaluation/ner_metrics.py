@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from data.examples.tag_schemes import OUTSIDE, entities
+from data.examples.tag_schemes import OUTSIDE, find_entities
 
 
-def sentences(
+def pair_tags(
     rows_NK: np.ndarray, config: Any, split: Any
 ) -> Iterator[tuple[list[str], list[Any]]]:
     """Yield the reference tags and the predicted tags of each sentence.
@@ -37,16 +37,16 @@ def sentences(
         yield right, predicted + [unread] * (len(right) - len(predicted))
 
 
-def counts(rows_NK: np.ndarray, config: Any, split: Any) -> list[int]:
+def count_entities(rows_NK: np.ndarray, config: Any, split: Any) -> list[int]:
     """Return the numbers of reference entities, of predicted entities and of correct ones."""
     total = np.zeros(3, np.int64)
-    for right_tags, predicted_tags in sentences(rows_NK, config, split):
-        right, predicted = set(entities(right_tags)), set(entities(predicted_tags))
+    for right_tags, predicted_tags in pair_tags(rows_NK, config, split):
+        right, predicted = set(find_entities(right_tags)), set(find_entities(predicted_tags))
         total += len(right), len(predicted), len(right & predicted)
     return total.tolist()
 
 
-def rates(there: int, said: int, both: int) -> dict[str, float]:
+def compute_rates(num_reference: int, num_predicted: int, num_correct: int) -> dict[str, float]:
     """Return precision, recall and F1; 0 if there is nothing to count.
 
     Args:
@@ -55,27 +55,27 @@ def rates(there: int, said: int, both: int) -> dict[str, float]:
       both: number of correct entities.
     """
     return {
-        "entity_precision": both / max(said, 1),
-        "entity_recall": both / max(there, 1),
-        "entity_f1": 2 * both / max(there + said, 1),
+        "entity_precision": num_correct / max(num_predicted, 1),
+        "entity_recall": num_correct / max(num_reference, 1),
+        "entity_f1": 2 * num_correct / max(num_reference + num_predicted, 1),
     }
 
 
-def scores(rows_NK: np.ndarray, config: Any, split: Any) -> dict[str, float]:
-    """Return the `rates` of a split of a store; called by pretrain/evaluation/task_metrics.py."""
-    return rates(*counts(rows_NK, config, split))
+def compute_entity_metrics(rows_NK: np.ndarray, config: Any, split: Any) -> dict[str, float]:
+    """Return the `compute_rates` of a split; task_metrics.py calls it."""
+    return compute_rates(*count_entities(rows_NK, config, split))
 
 
-def unread(rows_NK: np.ndarray, config: Any, split: Any) -> int:
+def count_unread_words(rows_NK: np.ndarray, config: Any, split: Any) -> int:
     """Return the number of words beyond the end of their rows. It is not a score."""
     return len(split.tags) - int((rows_NK[:, :-1] >= 0).sum())
 
 
-def accuracy(rows_NK: np.ndarray, config: Any, split: Any) -> float:
+def compute_tag_accuracy(rows_NK: np.ndarray, config: Any, split: Any) -> float:
     """Return the share of words whose tag is correct."""
     hits = [
         right == predicted
-        for right_tags, predicted_tags in sentences(rows_NK, config, split)
+        for right_tags, predicted_tags in pair_tags(rows_NK, config, split)
         for right, predicted in zip(right_tags, predicted_tags)
     ]
     return sum(hits) / len(hits)

@@ -24,7 +24,7 @@ PUNCTUATION = dict.fromkeys(map(ord, string.punctuation))
 # ---- the best span of each question ------------------------------------------
 
 
-class Chosen(NamedTuple):
+class BestSpans(NamedTuple):
     """The best span of each question.
 
     Attributes:
@@ -40,16 +40,16 @@ class Chosen(NamedTuple):
     ends: np.ndarray
     scores: np.ndarray
     probabilities: np.ndarray
-    nulls: np.ndarray
+    null_scores: np.ndarray
     null_probabilities: np.ndarray
 
     @property
-    def doubts(self) -> np.ndarray:
+    def null_score_diffs(self) -> np.ndarray:
         """The score of "no answer" minus that of the best span, float64 [Q]."""
-        return self.nulls - self.scores
+        return self.null_scores - self.scores
 
 
-def chosen(rows_NK: np.ndarray, count: int) -> Chosen:
+def select_best_spans(rows_NK: np.ndarray, count: int) -> BestSpans:
     """Return the best span of each question over all its windows.
 
     Args:
@@ -58,8 +58,8 @@ def chosen(rows_NK: np.ndarray, count: int) -> Chosen:
     """
     question_N, begin_N, end_N, score_N, null_N, total_N, _ = rows_NK.astype(np.float64).T
     question_N = question_N.astype(np.int64)
-    best_Q, null_Q = first_of(question_N, -score_N, count), first_of(question_N, null_N, count)
-    return Chosen(
+    best_Q, null_Q = select_first_rows(question_N, -score_N, count), select_first_rows(question_N, null_N, count)
+    return BestSpans(
         begin_N[best_Q].astype(np.int64),
         end_N[best_Q].astype(np.int64),
         score_N[best_Q],
@@ -69,7 +69,7 @@ def chosen(rows_NK: np.ndarray, count: int) -> Chosen:
     )
 
 
-def first_of(question_N: np.ndarray, key_N: np.ndarray, count: int) -> np.ndarray:
+def select_first_rows(question_N: np.ndarray, key_N: np.ndarray, count: int) -> np.ndarray:
     """Return the row with the lowest key of each question, the first of equal ones: int64 [Q].
 
     Raises:
@@ -82,7 +82,7 @@ def first_of(question_N: np.ndarray, key_N: np.ndarray, count: int) -> np.ndarra
     return order[first]
 
 
-def spelt(found: Chosen, questions: Any, contexts: Sequence[str]) -> list[tuple[str, int, int]]:
+def extract_answers(found: BestSpans, questions: Any, contexts: Sequence[str]) -> list[tuple[str, int, int]]:
     """Return the text, the first character and the end of each question's best span.
 
     Args:
@@ -101,31 +101,31 @@ def spelt(found: Chosen, questions: Any, contexts: Sequence[str]) -> list[tuple[
 # ---- the score of a text -----------------------------------------------------
 
 
-def words(text: str) -> list[str]:
+def normalize_words(text: str) -> list[str]:
     """Return the normalized words: lower case, without ASCII punctuation and articles."""
     return ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split()
 
 
-def exact(predicted: str, right: str) -> float:
+def compute_exact(predicted: str, right: str) -> float:
     """Return 1.0 if two answers have the same words, else 0.0."""
-    return float(words(predicted) == words(right))
+    return float(normalize_words(predicted) == normalize_words(right))
 
 
-def overlap(predicted: str, right: str) -> float:
+def compute_f1(predicted: str, right: str) -> float:
     """Return the F1 of the words of two answers, counted with repetitions; 0 if they share none."""
-    predicted_words, right_words = words(predicted), words(right)
+    predicted_words, right_words = normalize_words(predicted), normalize_words(right)
     common = sum((collections.Counter(predicted_words) & collections.Counter(right_words)).values())
     return 2 * common / (len(predicted_words) + len(right_words)) if common else 0.0
 
 
-def overlap_or_none(predicted: str, right: str) -> float:
+def compute_squad2_f1(predicted: str, right: str) -> float:
     """Return F1 as SQuAD 2.0's script: an answer without words matches only another one."""
-    if not words(predicted) or not words(right):
-        return exact(predicted, right)
-    return overlap(predicted, right)
+    if not normalize_words(predicted) or not normalize_words(right):
+        return compute_exact(predicted, right)
+    return compute_f1(predicted, right)
 
 
-def judged_texts(
+def score_answers(
     predicted: Sequence[str], answers: Sequence[Sequence[str]], unanswerable: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return exact match and F1 of each prediction with the best of its reference answers.
@@ -138,17 +138,17 @@ def judged_texts(
     Returns:
       Two arrays, float64 [Q].
     """
-    f1 = overlap_or_none if unanswerable else overlap
+    f1 = compute_squad2_f1 if unanswerable else compute_f1
     scores = []
     for text, right in zip(predicted, answers, strict=True):
         if unanswerable:  # as its script, which ignores reference answers without words
-            right = [answer for answer in right if words(answer)] or [""]
-        scores.append([max(score(text, answer) for answer in right) for score in (exact, f1)])
+            right = [answer for answer in right if normalize_words(answer)] or [""]
+        scores.append([max(score(text, answer) for answer in right) for score in (compute_exact, f1)])
     exact_Q, f1_Q = np.array(scores, np.float64).reshape(-1, 2).T
     return exact_Q, f1_Q
 
 
-def best_threshold(doubts_Q: np.ndarray, answered_Q: np.ndarray, silent_Q: np.ndarray) -> float:
+def find_best_threshold(doubts_Q: np.ndarray, answered_Q: np.ndarray, silent_Q: np.ndarray) -> float:
     """Return the threshold of `null_threshold` with the best sum of scores.
 
     It is the middle between the two neighbours of the best cut; if all or no questions are best
@@ -170,7 +170,7 @@ def best_threshold(doubts_Q: np.ndarray, answered_Q: np.ndarray, silent_Q: np.nd
     return float((low + (doubts[cut] if cut < len(doubts) else low + 2)) / 2)
 
 
-def by_kind(
+def average_by_answerability(
     exact_Q: np.ndarray, f1_Q: np.ndarray, answers: Sequence[Sequence[str]], unanswerable: bool
 ) -> dict[str, float]:
     """Return mean exact match and F1, of all questions and by whether they have an answer.
@@ -190,7 +190,7 @@ def by_kind(
     return means
 
 
-def scores(rows_NK: np.ndarray, config: Any, split: Any) -> dict[str, float]:
+def compute_span_metrics(rows_NK: np.ndarray, config: Any, split: Any) -> dict[str, float]:
     """Return the scores of a split of a store, as pretrain/evaluation/task_metrics.py calls it.
 
     A model whose questions may have no answer also has `best_exact` and `best_f1`, each at its best
@@ -203,24 +203,24 @@ def scores(rows_NK: np.ndarray, config: Any, split: Any) -> dict[str, float]:
       split: the split of the store.
 
     Returns:
-      The scores of `by_kind`, and `null_threshold`.
+      The scores of `average_by_answerability`, and `null_threshold`.
     """
-    from data.store.qa_reader import opened, opened_texts
+    from data.store.qa_reader import open_questions, read_question_texts
 
-    contexts, answers = opened_texts(split)
-    found = chosen(rows_NK, len(contexts))
-    predicted = [text for text, *_ in spelt(found, opened(split), contexts)]
-    exact_Q, f1_Q = judged_texts(predicted, answers, config.unanswerable)
+    contexts, answers = read_question_texts(split)
+    found = select_best_spans(rows_NK, len(contexts))
+    predicted = [text for text, *_ in extract_answers(found, open_questions(split), contexts)]
+    exact_Q, f1_Q = score_answers(predicted, answers, config.unanswerable)
     if not config.unanswerable:
-        return by_kind(exact_Q, f1_Q, answers, False) | {"null_threshold": config.threshold or 0.0}
-    silent_Q, _ = judged_texts([""] * len(answers), answers, True)
+        return average_by_answerability(exact_Q, f1_Q, answers, False) | {"null_threshold": config.threshold or 0.0}
+    silent_Q, _ = score_answers([""] * len(answers), answers, True)
 
     def apply_threshold(threshold: float, score_Q: np.ndarray) -> np.ndarray:
-        return np.where(found.doubts > threshold, silent_Q, score_Q)
+        return np.where(found.null_score_diffs > threshold, silent_Q, score_Q)
 
-    best_exact, best_f1 = (best_threshold(found.doubts, of_Q, silent_Q) for of_Q in (exact_Q, f1_Q))
+    best_exact, best_f1 = (find_best_threshold(found.null_score_diffs, of_Q, silent_Q) for of_Q in (exact_Q, f1_Q))
     threshold = best_f1 if config.threshold is None else config.threshold
-    return by_kind(
+    return average_by_answerability(
         apply_threshold(threshold, exact_Q), apply_threshold(threshold, f1_Q), answers, True
     ) | {
         "best_exact": apply_threshold(best_exact, exact_Q).mean(),

@@ -18,27 +18,27 @@ WORD = re.compile(r"[^\W_]+")
 CountCommon = Callable[[Sequence[str], Sequence[str]], tuple[int, int, int]]
 
 
-def rouge_n(n: int) -> Callable[[Sequence[str], Sequence[str]], float]:
+def make_rouge_n(n: int) -> Callable[[Sequence[str], Sequence[str]], float]:
     """Return a function (generated texts, references) that computes ROUGE-N (section 2)."""
 
-    def common(written: Sequence[str], reference: Sequence[str]) -> tuple[int, int, int]:
+    def count_common(generated: Sequence[str], reference: Sequence[str]) -> tuple[int, int, int]:
         ngrams = [
             Counter(tuple(words[i : i + n]) for i in range(len(words) - n + 1))
-            for words in (written, reference)
+            for words in (generated, reference)
         ]
         return (ngrams[0] & ngrams[1]).total(), ngrams[0].total(), ngrams[1].total()
 
-    return lambda written, references: _mean(common, written, references)
+    return lambda written, references: _average_f1(count_common, written, references)
 
 
-def rouge_l(written: Sequence[str], references: Sequence[str]) -> float:
+def compute_rouge_l(generated: Sequence[str], references: Sequence[str]) -> float:
     """Return ROUGE-L of whole texts (section 3.1): by their longest common subsequence of words."""
-    return _mean(
-        lambda a_M, b_N: (longest_common(a_M, b_N), len(a_M), len(b_N)), written, references
+    return _average_f1(
+        lambda a_M, b_N: (compute_lcs_length(a_M, b_N), len(a_M), len(b_N)), generated, references
     )
 
 
-def longest_common(a_M: Sequence[str], b_N: Sequence[str]) -> int:
+def compute_lcs_length(a_M: Sequence[str], b_N: Sequence[str]) -> int:
     """Return the length of the longest common subsequence of two lists of words.
 
     It takes one addition of N-bit integers for each of the M words (Hyyrö 2004).
@@ -53,14 +53,14 @@ def longest_common(a_M: Sequence[str], b_N: Sequence[str]) -> int:
     return len(b_N) - row.bit_count()
 
 
-def _mean(common: CountCommon, written: Sequence[str], references: Sequence[str]) -> float:
+def _average_f1(count_common: CountCommon, generated: Sequence[str], references: Sequence[str]) -> float:
     """Return the mean F1 of pairs of texts, out of 100."""
     return 100 * fmean(
-        _f1(*common(*(WORD.findall(text.lower()) for text in pair)))
-        for pair in zip(written, references, strict=True)
+        _compute_f1(*count_common(*(WORD.findall(text.lower()) for text in pair)))
+        for pair in zip(generated, references, strict=True)
     )
 
 
-def _f1(shared: int, written: int, wanted: int) -> float:
+def _compute_f1(shared: int, generated: int, reference: int) -> float:
     """Return F1 from three counts; 0 if nothing is shared, also if both texts have no word."""
-    return 2 * shared / (written + wanted) if shared else 0.0
+    return 2 * shared / (generated + reference) if shared else 0.0

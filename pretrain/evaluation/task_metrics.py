@@ -16,14 +16,14 @@ import numpy as np
 
 from data.objectives.text2text import Text2Text
 from pretrain.evaluation import ner_metrics, qa_spans
-from pretrain.evaluation.rouge import rouge_l, rouge_n
+from pretrain.evaluation.rouge import compute_rouge_l, make_rouge_n
 from pretrain.extras import how_to_install
 from pretrain.overrides import ConfigError
 
 # What text2text generates, in the place of an objective's name in `Metric.objectives`.
-WRITTEN = "generated answers"  # to questions: compared by generated_answers.py
-TAGGED = "generated tags"  # entities as text: parsed by generated_answers.py
-SEVERAL = "several tasks"  # each of which has metrics of its own
+GENERATED_ANSWERS = "generated answers"  # to questions: compared by generated_answers.py
+GENERATED_TAGS = "generated tags"  # entities as text: parsed by generated_answers.py
+SEVERAL_TASKS = "several tasks"  # each of which has metrics of its own
 
 # (labels of the rows [N], predictions of the rows [N]) -> a number
 CompareLabels = Callable[[np.ndarray, np.ndarray], Any]
@@ -43,10 +43,10 @@ class Metric(NamedTuple):
 
     objectives: tuple[str, ...]
     library: str
-    score: Callable[..., Any]
+    compute_score: Callable[..., Any]
 
 
-def _f1(right: np.ndarray, predicted: np.ndarray) -> Any:
+def _compute_f1(right: np.ndarray, predicted: np.ndarray) -> Any:
     """Return the F1 of the second of two classes."""
     from sklearn.metrics import f1_score
 
@@ -54,42 +54,42 @@ def _f1(right: np.ndarray, predicted: np.ndarray) -> Any:
     return f1_score(right, predicted, pos_label=1, zero_division=0.0)  # pyright: ignore[reportArgumentType]
 
 
-def _macro_f1(right: np.ndarray, predicted: np.ndarray) -> Any:
+def _compute_macro_f1(right: np.ndarray, predicted: np.ndarray) -> Any:
     """Return the mean F1 of the classes."""
     from sklearn.metrics import f1_score
 
-    # As in `_f1`.
+    # As in `_compute_f1`.
     return f1_score(right, predicted, average="macro", zero_division=0.0)  # pyright: ignore[reportArgumentType]
 
 
-def _matthews(right: np.ndarray, predicted: np.ndarray) -> Any:
+def _compute_matthews(right: np.ndarray, predicted: np.ndarray) -> Any:
     """Return the Matthews correlation coefficient."""
     from sklearn.metrics import matthews_corrcoef
 
     return matthews_corrcoef(right, predicted)
 
 
-def _correlation(name: str) -> CompareLabels:
+def _make_correlation(name: str) -> CompareLabels:
     """Return a function that computes a correlation of SciPy; 0 if one side is constant."""
 
-    def score(right: np.ndarray, predicted: np.ndarray) -> Any:
+    def compute_correlation(right: np.ndarray, predicted: np.ndarray) -> Any:
         from scipy import stats
 
         if np.ptp(right) == 0 or np.ptp(predicted) == 0:
             return 0.0
         return getattr(stats, name)(right, predicted).statistic
 
-    return score
+    return compute_correlation
 
 
-def _bleu(written: list[str], answers: list[str]) -> float:
+def _compute_bleu(written: list[str], answers: list[str]) -> float:
     """Return sacreBLEU (Post 2018), out of 100."""
     import sacrebleu
 
     return sacrebleu.corpus_bleu(written, [answers]).score
 
 
-def _labels(score: CompareLabels) -> Callable[..., Any]:
+def _make_label_metric(score: CompareLabels) -> Callable[..., Any]:
     """Return a metric that compares the predictions and labels in rows [N, 3]."""
     return lambda rows_N3, config, split: score(rows_N3[:, 1], rows_N3[:, 0])
 
@@ -98,30 +98,30 @@ METRICS = {
     "accuracy": Metric(
         ("classification", "multiple_choice"),
         "numpy",
-        _labels(lambda right, predicted: (right == predicted).mean()),
+        _make_label_metric(lambda right, predicted: (right == predicted).mean()),
     ),
-    "f1": Metric(("classification",), "sklearn", _labels(_f1)),
-    "macro_f1": Metric(("classification",), "sklearn", _labels(_macro_f1)),
-    "matthews": Metric(("classification",), "sklearn", _labels(_matthews)),
-    "entity_f1": Metric(("tagging", TAGGED), "numpy", ner_metrics.scores),
-    "entity_precision": Metric(("tagging", TAGGED), "numpy", ner_metrics.scores),
-    "entity_recall": Metric(("tagging", TAGGED), "numpy", ner_metrics.scores),
-    "tag_accuracy": Metric(("tagging", TAGGED), "numpy", ner_metrics.accuracy),
-    "unread_words": Metric(("tagging",), "numpy", ner_metrics.unread),  # not a score
-    "pearson": Metric(("regression",), "scipy", _labels(_correlation("pearsonr"))),
-    "spearman": Metric(("regression",), "scipy", _labels(_correlation("spearmanr"))),
-    "bleu": Metric(("text2text",), "sacrebleu", _bleu),
-    **{f"rouge{n}": Metric(("text2text",), "numpy", rouge_n(n)) for n in (1, 2)},
-    "rougeL": Metric(("text2text",), "numpy", rouge_l),
-    "exact_match": Metric(("answer_span", WRITTEN), "numpy", qa_spans.scores),
-    "span_f1": Metric(("answer_span", WRITTEN), "numpy", qa_spans.scores),
-    "mean": Metric((SEVERAL,), "numpy", np.mean),  # of the tasks
+    "f1": Metric(("classification",), "sklearn", _make_label_metric(_compute_f1)),
+    "macro_f1": Metric(("classification",), "sklearn", _make_label_metric(_compute_macro_f1)),
+    "matthews": Metric(("classification",), "sklearn", _make_label_metric(_compute_matthews)),
+    "entity_f1": Metric(("tagging", GENERATED_TAGS), "numpy", ner_metrics.compute_entity_metrics),
+    "entity_precision": Metric(("tagging", GENERATED_TAGS), "numpy", ner_metrics.compute_entity_metrics),
+    "entity_recall": Metric(("tagging", GENERATED_TAGS), "numpy", ner_metrics.compute_entity_metrics),
+    "tag_accuracy": Metric(("tagging", GENERATED_TAGS), "numpy", ner_metrics.compute_tag_accuracy),
+    "unread_words": Metric(("tagging",), "numpy", ner_metrics.count_unread_words),  # not a score
+    "pearson": Metric(("regression",), "scipy", _make_label_metric(_make_correlation("pearsonr"))),
+    "spearman": Metric(("regression",), "scipy", _make_label_metric(_make_correlation("spearmanr"))),
+    "bleu": Metric(("text2text",), "sacrebleu", _compute_bleu),
+    **{f"rouge{n}": Metric(("text2text",), "numpy", make_rouge_n(n)) for n in (1, 2)},
+    "rougeL": Metric(("text2text",), "numpy", compute_rouge_l),
+    "exact_match": Metric(("answer_span", GENERATED_ANSWERS), "numpy", qa_spans.compute_span_metrics),
+    "span_f1": Metric(("answer_span", GENERATED_ANSWERS), "numpy", qa_spans.compute_span_metrics),
+    "mean": Metric((SEVERAL_TASKS,), "numpy", np.mean),  # of the tasks
     # Not a score: the threshold at which the scores were computed.
-    "null_threshold": Metric(("answer_span",), "numpy", qa_spans.scores),
+    "null_threshold": Metric(("answer_span",), "numpy", qa_spans.compute_span_metrics),
 }
 
 
-def judged_as(objective: Any, model: Any) -> tuple[str, int]:
+def find_metric_kind(objective: Any, model: Any) -> tuple[str, int]:
     """Return the name of the objective whose metrics fit, and the number of classes.
 
     Generated classes, scores, tags and answers to questions have the metrics of those that a head
@@ -134,13 +134,13 @@ def judged_as(objective: Any, model: Any) -> tuple[str, int]:
     if isinstance(objective, Text2Text) and (
         objective.questions or objective.scheme or objective.tasks
     ):
-        return SEVERAL if objective.tasks else TAGGED if objective.scheme else WRITTEN, 2
+        return SEVERAL_TASKS if objective.tasks else GENERATED_TAGS if objective.scheme else GENERATED_ANSWERS, 2
     if isinstance(objective, Text2Text) and (objective.labels or objective.step):
         return "classification" if objective.labels else "regression", len(objective.labels)
     return objective.name, getattr(model, "outputs", 2)
 
 
-def check_measured(names: Iterable[str], objective: Any, model: Any) -> None:
+def check_run_metrics(names: Iterable[str], objective: Any, model: Any) -> None:
     """Raise ConfigError unless metrics fit an objective, and those of its tasks fit these.
 
     Args:
@@ -149,9 +149,9 @@ def check_measured(names: Iterable[str], objective: Any, model: Any) -> None:
       model: the configuration of the model.
     """
     names = tuple(names)
-    check_metrics(names, *judged_as(objective, model))
+    check_metrics(names, *find_metric_kind(objective, model))
     for task in getattr(objective, "tasks", ()) if names else ():
-        check_metrics(task.metrics, *judged_as(task, model))
+        check_metrics(task.metrics, *find_metric_kind(task, model))
 
 
 def check_metrics(names: Iterable[str], objective: str, labels: int = 2) -> None:
@@ -181,7 +181,7 @@ def check_metrics(names: Iterable[str], objective: str, labels: int = 2) -> None
             )
 
 
-def measured(
+def compute_metrics(
     names: Iterable[str], rows_NK: np.ndarray, config: Any = None, split: Any = None
 ) -> dict[str, float]:
     """Return the metrics of the rows of `losses.Loss.row_predictions`, by name.
@@ -199,12 +199,12 @@ def measured(
     found: dict[str, Any] = {}
     for name in names:
         if name not in found:
-            score = METRICS[name].score(rows_NK, config, split)
+            score = METRICS[name].compute_score(rows_NK, config, split)
             found |= score if isinstance(score, dict) else {name: score}
-    return wanted(names, found)
+    return select_metrics(names, found)
 
 
-def wanted(names: Iterable[str], found: Mapping[str, Any]) -> dict[str, float]:
+def select_metrics(names: Iterable[str], found: Mapping[str, Any]) -> dict[str, float]:
     """Return the requested metrics, and the numbers that are not metrics but reported with them."""
     names = tuple(names)
     return {

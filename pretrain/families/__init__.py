@@ -32,7 +32,7 @@ def find_families() -> dict[str, Family]:
 FAMILIES = find_families()
 
 
-def family_of(config: Config) -> Family:
+def find_family(config: Config) -> Family:
     """Return the record of the family that a model's configuration belongs to.
 
     Raises:

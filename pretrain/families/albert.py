@@ -9,7 +9,7 @@ from data.objectives.sentence_order import SentenceOrder
 from models.config.albert import AlbertConfig
 from pretrain.families import bert
 from pretrain.families.record import Family, HeadMap, HuggingFaceMap
-from pretrain.families.rules import embeddings, layer, linear
+from pretrain.families.rules import map_embeddings, map_layer, map_linear
 
 if TYPE_CHECKING:
     from data.vocabulary.base import Vocabulary
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 OURS, THEIRS = "albert/encoder/layer", "albert.encoder.albert_layer_groups.0.albert_layers.0"
 
 RULES = (
-    *embeddings("albert/embeddings", "albert.embeddings", **bert.TABLES),
-    *linear("albert/embedding_projection", "albert.encoder.embedding_hidden_mapping_in"),
-    *layer(
+    *map_embeddings("albert/embeddings", "albert.embeddings", **bert.TABLES),
+    *map_linear("albert/embedding_projection", "albert.encoder.embedding_hidden_mapping_in"),
+    *map_layer(
         OURS,
         THEIRS,
         query="attention.query",
@@ -32,9 +32,9 @@ RULES = (
         down="ffn_output",
         mlp_norm="full_layer_layer_norm",
     ),
-    *linear("albert/pooler", "albert.pooler"),
-    *bert.word_head("mlm_head", "predictions.dense", "predictions.LayerNorm", "predictions.bias"),
-    *linear("sentence_order_head", "sop_classifier.classifier"),
+    *map_linear("albert/pooler", "albert.pooler"),
+    *bert.map_mlm_head("mlm_head", "predictions.dense", "predictions.LayerNorm", "predictions.bias"),
+    *map_linear("sentence_order_head", "sop_classifier.classifier"),
 )
 SENTENCE_HEADS = ("albert.pooler.", "sop_classifier.")
 HEADS = ("predictions.", *SENTENCE_HEADS)  # released encoders lack some of them
@@ -67,7 +67,7 @@ FIXED = {
 }
 
 
-def describe(config: AlbertConfig, vocabulary: Vocabulary) -> dict[str, Any]:
+def describe_settings(config: AlbertConfig, vocabulary: Vocabulary) -> dict[str, Any]:
     """Return further entries of config.json."""
     return {
         "initializer_range": 0.02,
@@ -82,11 +82,11 @@ FAMILY = Family(
     config=AlbertConfig,
     extends=("bert",),
     objectives=(MaskedLm, SentenceOrder),
-    import_run=bert.import_masked_lm,
-    answers="fill_mask:Masks",
+    make_import_objective=bert.import_masked_lm,
+    predictor="fill_mask:Masks",
     title="ALBERT encoder",
     task="fill-mask",
-    idle="the pooler and the sentence-order head",
+    untrained_parts="the pooler and the sentence-order head",
     token_roles=("pad", "unk", "cls", "sep", "mask"),
     template="cls_sep",
     token_types=True,
@@ -100,10 +100,10 @@ FAMILY = Family(
         heads=HEADS,
         sentence_heads=SENTENCE_HEADS,
         copies=COPIES,
-        buffers=bert.buffers("albert"),
+        buffers=bert.list_buffers("albert"),
         fields=FIELDS,
         fixed=FIXED,
-        settings=describe,
+        settings=describe_settings,
         head_map=HeadMap(
             classes="Albert", pooler="albert.pooler", dropout="classifier_dropout_prob"
         ),

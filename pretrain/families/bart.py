@@ -8,14 +8,14 @@ from data.objectives.denoising import Denoising
 from data.objectives.text2text import Text2Text
 from models.config.bart import BartConfig
 from pretrain.families.record import Family, HuggingFaceMap
-from pretrain.families.rules import SAME, Rules, norm
-from pretrain.families.transformer import BIAS, BIAS_REASON, COPIES, stack
+from pretrain.families.rules import SAME, Rules, map_norm
+from pretrain.families.transformer import BIAS, BIAS_REASON, COPIES, map_stack
 
 if TYPE_CHECKING:
     from data.vocabulary.base import Vocabulary
 
 
-def places(side: str) -> Rules:
+def map_positions(side: str) -> Rules:
     """Return the rules of the position embeddings and the norm of `side`, encoder or decoder."""
     return (
         (
@@ -23,16 +23,16 @@ def places(side: str) -> Rules:
             f"model.{side}.embed_positions.weight",
             SAME,
         ),
-        *norm(f"{side}_places/norm", f"model.{side}.layernorm_embedding"),
+        *map_norm(f"{side}_places/norm", f"model.{side}.layernorm_embedding"),
     )
 
 
 RULES = (
     ("token_embedding/embedding", "model.shared.weight", SAME),
-    *places("encoder"),
-    *stack("encoder", cross=False),
-    *places("decoder"),
-    *stack("decoder", cross=True),
+    *map_positions("encoder"),
+    *map_stack("encoder", cross=False),
+    *map_positions("decoder"),
+    *map_stack("decoder", cross=True),
 )
 FIELDS = (  # our field, their key, the meaning of an absent key
     ("vocab", "vocab_size", 50265),
@@ -64,7 +64,7 @@ READ_ONLY = {
 }
 
 
-def describe(config: BartConfig, vocabulary: Vocabulary) -> dict[str, Any]:
+def describe_settings(config: BartConfig, vocabulary: Vocabulary) -> dict[str, Any]:
     """Return further entries of config.json."""
     return {
         "activation_dropout": 0.0,  # that of the released files is lost in an import
@@ -75,7 +75,7 @@ def describe(config: BartConfig, vocabulary: Vocabulary) -> dict[str, Any]:
     }
 
 
-def check(config: BartConfig, vocabulary: Vocabulary) -> None:
+def check_start_token(config: BartConfig, vocabulary: Vocabulary) -> None:
     """Raise ValueError unless the decoder begins with the vocabulary's </s>."""
     if vocabulary.eos != config.start:
         raise ValueError(
@@ -89,8 +89,8 @@ FAMILY = Family(
     config=BartConfig,
     extends=("transformer",),
     objectives=(Denoising, Text2Text),
-    import_run=lambda config: Denoising(length=min(512, config.length)),
-    answers="generate:Repairs",
+    make_import_objective=lambda config: Denoising(length=min(512, config.length)),
+    predictor="generate:Repairs",
     title="BART encoder-decoder",
     task="text2text-generation",
     token_roles=("pad", "bos", "eos", "mask"),
@@ -107,9 +107,9 @@ FAMILY = Family(
         fields=FIELDS,
         fixed=FIXED,
         read_only=READ_ONLY,
-        twins=TWINS,
-        only=ONLY,
-        settings=describe,
-        check=check,
+        equal_keys=TWINS,
+        constant_fields=ONLY,
+        settings=describe_settings,
+        check=check_start_token,
     ),
 )

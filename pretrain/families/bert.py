@@ -5,7 +5,7 @@ from data.objectives.sentence_pair import SentencePair
 from models.config.base import EncoderConfig
 from models.config.bert import BertConfig
 from pretrain.families.record import Family, HeadMap, HuggingFaceMap
-from pretrain.families.rules import SAME, Rules, embeddings, layer, linear, norm
+from pretrain.families.rules import SAME, Rules, map_embeddings, map_layer, map_linear, map_norm
 
 TABLES = {
     "token_embedding": "word_embeddings",
@@ -14,9 +14,9 @@ TABLES = {
 }
 
 
-def layers(ours: str, theirs: str) -> Rules:
+def map_layers(ours: str, theirs: str) -> Rules:
     """Return the rules of a stack of BERT's layers."""
-    return layer(
+    return map_layer(
         ours,
         theirs,
         query="attention.self.query",
@@ -30,36 +30,36 @@ def layers(ours: str, theirs: str) -> Rules:
     )
 
 
-def encoder(name: str) -> Rules:
+def map_encoder(name: str) -> Rules:
     """Return the rules of an encoder with embeddings and pooler, under a family's own `name`."""
     return (
-        *embeddings(f"{name}/embeddings", f"{name}.embeddings", **TABLES),
-        *layers(f"{name}/encoder/layers", f"{name}.encoder.layer.{{i}}"),
-        *linear(f"{name}/pooler", f"{name}.pooler.dense"),
+        *map_embeddings(f"{name}/embeddings", f"{name}.embeddings", **TABLES),
+        *map_layers(f"{name}/encoder/layers", f"{name}.encoder.layer.{{i}}"),
+        *map_linear(f"{name}/pooler", f"{name}.pooler.dense"),
     )
 
 
-def word_head(ours: str, dense: str, norm_name: str, bias: str) -> Rules:
+def map_mlm_head(ours: str, dense: str, norm_name: str, bias: str) -> Rules:
     """Return the rules of the masked-LM head, whose output table is that of the input.
 
     ours: our path. dense, norm_name, bias: their names.
     """
     return (
-        *linear(f"{ours}/transform", dense),
-        *norm(f"{ours}/norm", norm_name),
+        *map_linear(f"{ours}/transform", dense),
+        *map_norm(f"{ours}/norm", norm_name),
         (f"{ours}/bias", bias, SAME),
     )
 
 
 RULES = (
-    *encoder("bert"),
-    *word_head(
+    *map_encoder("bert"),
+    *map_mlm_head(
         "mlm_head",
         "cls.predictions.transform.dense",
         "cls.predictions.transform.LayerNorm",
         "cls.predictions.bias",
     ),
-    *linear("next_sentence_head", "cls.seq_relationship"),
+    *map_linear("next_sentence_head", "cls.seq_relationship"),
 )
 SENTENCE_HEADS = ("bert.pooler.", "cls.seq_relationship.")
 HEADS = ("cls.predictions.", *SENTENCE_HEADS)  # released encoders lack some of them
@@ -72,7 +72,7 @@ BARE = ("embeddings.", "encoder.", "pooler.")  # names in the file of an encoder
 RENAMED = (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias"))
 
 
-def buffers(name: str) -> tuple[str, ...]:
+def list_buffers(name: str) -> tuple[str, ...]:
     """Return the names that hold 0, 1, 2 ... and zeros."""
     return f"{name}.embeddings.position_ids", f"{name}.embeddings.token_type_ids"
 
@@ -109,11 +109,11 @@ FAMILY = Family(
     name="bert",
     config=BertConfig,
     objectives=(MaskedLm, SentencePair),
-    import_run=import_masked_lm,
-    answers="fill_mask:Masks",
+    make_import_objective=import_masked_lm,
+    predictor="fill_mask:Masks",
     title="BERT encoder",
     task="fill-mask",
-    idle="the pooler and the next-sentence head",
+    untrained_parts="the pooler and the next-sentence head",
     token_roles=("pad", "unk", "cls", "sep", "mask"),
     template="cls_sep",
     token_types=True,
@@ -128,7 +128,7 @@ FAMILY = Family(
         heads=HEADS,
         sentence_heads=SENTENCE_HEADS,
         copies=COPIES,
-        buffers=buffers("bert"),
+        buffers=list_buffers("bert"),
         fields=FIELDS,
         fixed=FIXED,
         head_map=HeadMap(classes="Bert", pooler="bert.pooler.dense"),

@@ -11,17 +11,17 @@ from data.objectives.masked_lm import MaskedLm
 from models.config.bert import BertConfig
 from models.config.distilbert import DistilBertConfig
 from pretrain.families import bert
-from pretrain.families.record import Distilled, Family, HeadMap, HuggingFaceMap
-from pretrain.families.rules import embeddings, layer, linear
+from pretrain.families.record import DistillationRecipe, Family, HeadMap, HuggingFaceMap
+from pretrain.families.rules import map_embeddings, map_layer, map_linear
 
 RULES = (
-    *embeddings(
+    *map_embeddings(
         "student/embeddings",
         "distilbert.embeddings",
         token_embedding="word_embeddings",
         position_embedding="position_embeddings",
     ),
-    *layer(
+    *map_layer(
         "student/encoder/layers",
         "distilbert.transformer.layer.{i}",
         query="attention.q_lin",
@@ -33,7 +33,7 @@ RULES = (
         down="ffn.lin2",
         mlp_norm="output_layer_norm",
     ),
-    *bert.word_head(
+    *bert.map_mlm_head(
         "student/mlm_head", "vocab_transform", "vocab_layer_norm", "vocab_projector.bias"
     ),
 )
@@ -64,7 +64,7 @@ def describe_student(teacher: BertConfig) -> dict[str, Any]:
     return {name: getattr(teacher, name) for name in names} | {"teacher_depth": teacher.depth}
 
 
-def begin(model: DistilBertConfig, teacher: BertConfig, params: Any) -> dict[str, Any]:
+def init_student(model: DistilBertConfig, teacher: BertConfig, params: Any) -> dict[str, Any]:
     """Return the initial parameters of a student, with those of its teacher.
 
     The student gets every n-th layer of the teacher from the first on, and all that is not a layer.
@@ -76,7 +76,7 @@ def begin(model: DistilBertConfig, teacher: BertConfig, params: Any) -> dict[str
     embeddings = dict(params["bert"]["embeddings"])
     layers = unstack_layers(params["bert"]["encoder"])
 
-    def stack(numbers: Iterable[int]) -> dict[str, Any]:
+    def select_layers(numbers: Iterable[int]) -> dict[str, Any]:
         selected = [layers[f"layer_{i}"] for i in numbers]
         if model.scan:
             return {"layers": stack_layers(selected)}
@@ -92,33 +92,33 @@ def begin(model: DistilBertConfig, teacher: BertConfig, params: Any) -> dict[str
     return {
         "student": {
             "embeddings": student_embeddings,
-            "encoder": stack(student_layers),
+            "encoder": select_layers(student_layers),
             "mlm_head": params["mlm_head"],
         },
         "teacher": {
             "embeddings": params["bert"]["embeddings"],
-            "encoder": stack(range(teacher.depth)),
+            "encoder": select_layers(range(teacher.depth)),
             "mlm_head": params["mlm_head"],
         },
     }
 
 
 HIDDEN = (
-    *linear("classifier/transform", "pre_classifier"),
-    *linear("classifier/scores/out", "classifier"),
+    *map_linear("classifier/transform", "pre_classifier"),
+    *map_linear("classifier/scores/out", "classifier"),
 )
 FAMILY = Family(
     name="distilbert",
     config=DistilBertConfig,
     extends=("bert",),
     objectives=(Distillation, MaskedLm),
-    import_run=bert.import_masked_lm,
-    answers="fill_mask:Masks",
+    make_import_objective=bert.import_masked_lm,
+    predictor="fill_mask:Masks",
     title="DistilBERT encoder",
     task="fill-mask",
     token_roles=("pad", "unk", "cls", "sep", "mask"),
     template="cls_sep",
-    distilled=Distilled(teacher=BertConfig, describe=describe_student, begin=begin),
+    distillation=DistillationRecipe(teacher=BertConfig, describe_student=describe_student, init_params=init_student),
     hugging_face=HuggingFaceMap(
         model_type="distilbert",
         architecture="DistilBertForMaskedLM",
@@ -132,7 +132,7 @@ FAMILY = Family(
         buffers=("distilbert.embeddings.position_ids",),
         fields=FIELDS,
         fixed=FIXED,
-        only={"epsilon": 1e-12},
+        constant_fields={"epsilon": 1e-12},
         read=lambda theirs, ours: ours | {"teacher_depth": None},
         head_map=HeadMap(
             classes="DistilBert",

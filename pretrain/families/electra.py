@@ -10,16 +10,16 @@ from data.objectives.replaced_token import ReplacedToken
 from models.config.electra import ElectraConfig
 from pretrain.families import bert
 from pretrain.families.record import Family, HeadMap, HuggingFaceMap, SecondModel
-from pretrain.families.rules import Rules, embeddings, linear
+from pretrain.families.rules import Rules, map_embeddings, map_linear
 
-EMBEDDINGS = embeddings("embeddings", "electra.embeddings", **bert.TABLES)
+EMBEDDINGS = map_embeddings("embeddings", "electra.embeddings", **bert.TABLES)
 RULES = (
     *EMBEDDINGS,
-    *bert.layers("discriminator/encoder/layers", "electra.encoder.layer.{i}"),
-    *linear("discriminator_head/transform", "discriminator_predictions.dense"),
-    *linear("discriminator_head/score", "discriminator_predictions.dense_prediction"),
-    *bert.layers("generator/encoder/layers", "generator/electra.encoder.layer.{i}"),
-    *bert.word_head(
+    *bert.map_layers("discriminator/encoder/layers", "electra.encoder.layer.{i}"),
+    *map_linear("discriminator_head/transform", "discriminator_predictions.dense"),
+    *map_linear("discriminator_head/score", "discriminator_predictions.dense_prediction"),
+    *bert.map_layers("generator/encoder/layers", "generator/electra.encoder.layer.{i}"),
+    *bert.map_mlm_head(
         "mlm_head",
         "generator/generator_predictions.dense",
         "generator/generator_predictions.LayerNorm",
@@ -27,9 +27,9 @@ RULES = (
     ),
 )
 # {the field with a network's width: the rules of the map from embeddings of another width}
-WIDEN = {
-    "width": linear("discriminator/embedding_projection", "electra.embeddings_project"),
-    "generator_width": linear(
+PROJECTION_RULES = {
+    "width": map_linear("discriminator/embedding_projection", "electra.embeddings_project"),
+    "generator_width": map_linear(
         "generator/embedding_projection", "generator/electra.embeddings_project"
     ),
 }
@@ -69,11 +69,11 @@ FIXED = {
 }
 
 
-def rules(config: ElectraConfig) -> Rules:
+def make_rules(config: ElectraConfig) -> Rules:
     """Return the rules of an ELECTRA, which depend on the widths of its networks."""
     return RULES + tuple(
         rule
-        for field, rows in WIDEN.items()
+        for field, rows in PROJECTION_RULES.items()
         if getattr(config, field) != config.embedding
         for rule in rows
     )
@@ -104,9 +104,9 @@ def describe_choice(config: Any) -> dict[str, Any]:
     }
 
 
-def head_with_hidden_layer(transform: str, out: str) -> Rules:
+def map_hidden_head(transform: str, out: str) -> Rules:
     """Return the rules of a classification head with a hidden layer; their names."""
-    return (*linear("classifier/transform", transform), *linear("classifier/scores/out", out))
+    return (*map_linear("classifier/transform", transform), *map_linear("classifier/scores/out", out))
 
 
 FAMILY = Family(
@@ -114,18 +114,18 @@ FAMILY = Family(
     config=ElectraConfig,
     extends=("bert",),
     objectives=(ReplacedToken,),
-    import_run=import_replaced_token,
-    answers="fill_mask:Judgements",
+    make_import_objective=import_replaced_token,
+    predictor="fill_mask:Judgements",
     title="ELECTRA encoder and its generator",
     task="feature-extraction",
-    facts=describe_generator,
+    describe_card_rows=describe_generator,
     token_roles=("pad", "unk", "cls", "sep", "mask"),
     template="cls_sep",
     token_types=True,
     hugging_face=HuggingFaceMap(
         model_type="electra",
         architecture="ElectraForPreTraining",
-        rules=rules,
+        rules=make_rules,
         stacks={"discriminator/encoder": "depth", "generator/encoder": "depth"},
         prefix="electra.",
         bare=bert.BARE,
@@ -134,8 +134,8 @@ FAMILY = Family(
         copies=COPIES,
         duplicates=SHARED,
         buffers=(
-            *bert.buffers("electra"),
-            *(f"generator/{name}" for name in bert.buffers("electra")),
+            *bert.list_buffers("electra"),
+            *(f"generator/{name}" for name in bert.list_buffers("electra")),
         ),
         fields=FIELDS + SIZES,
         fixed=FIXED,
@@ -150,8 +150,8 @@ FAMILY = Family(
         },
         head_map=HeadMap(
             classes="Electra",
-            classifier=head_with_hidden_layer("classifier.dense", "classifier.out_proj"),
-            choice=head_with_hidden_layer("sequence_summary.summary", "classifier"),
+            classifier=map_hidden_head("classifier.dense", "classifier.out_proj"),
+            choice=map_hidden_head("sequence_summary.summary", "classifier"),
             choice_settings=describe_choice,
         ),
     ),

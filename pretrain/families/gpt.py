@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from data.objectives.causal_lm import CausalLm
 from models.config.gpt import GptConfig
 from pretrain.families.record import Family, HuggingFaceMap
-from pretrain.families.rules import JOINED, SAME, Join, Layout, Rules, norm
+from pretrain.families.rules import JOINED, SAME, JoinLayout, Layout, Rules, map_norm
 
 if TYPE_CHECKING:
     from data.vocabulary.base import Vocabulary
@@ -26,7 +26,7 @@ STRAIGHT_OUT = Layout(
 FUSED = ("query", "key", "value")  # in c_attn, along its last axis, in this order
 
 
-def linear(ours: str, theirs: str, layout: Layout = STRAIGHT) -> Rules:
+def map_straight_linear(ours: str, theirs: str, layout: Layout = STRAIGHT) -> Rules:
     """Return the two rules of a linear map with a bias."""
     return (f"{ours}/kernel", f"{theirs}.weight", layout), (
         f"{ours}/bias",
@@ -35,21 +35,21 @@ def linear(ours: str, theirs: str, layout: Layout = STRAIGHT) -> Rules:
     )
 
 
-def layer(ours: str, theirs: str) -> Rules:
+def map_fused_layer(ours: str, theirs: str) -> Rules:
     """Return the rules of a layer, with queries, keys and values in one matrix and one bias."""
     attention, fused = f"{ours}/attention", f"{theirs}.attn.c_attn"
     return (
         (
             tuple(f"{attention}/{part}/kernel" for part in FUSED),
             f"{fused}.weight",
-            Join(STRAIGHT, axis=1),
+            JoinLayout(STRAIGHT, axis=1),
         ),
-        (tuple(f"{attention}/{part}/bias" for part in FUSED), f"{fused}.bias", Join(JOINED)),
-        *linear(f"{attention}/out", f"{theirs}.attn.c_proj", STRAIGHT_OUT),
-        *norm(f"{ours}/attention_norm", f"{theirs}.ln_1"),
-        *linear(f"{ours}/mlp/up", f"{theirs}.mlp.c_fc"),
-        *linear(f"{ours}/mlp/down", f"{theirs}.mlp.c_proj"),
-        *norm(f"{ours}/mlp_norm", f"{theirs}.ln_2"),
+        (tuple(f"{attention}/{part}/bias" for part in FUSED), f"{fused}.bias", JoinLayout(JOINED)),
+        *map_straight_linear(f"{attention}/out", f"{theirs}.attn.c_proj", STRAIGHT_OUT),
+        *map_norm(f"{ours}/attention_norm", f"{theirs}.ln_1"),
+        *map_straight_linear(f"{ours}/mlp/up", f"{theirs}.mlp.c_fc"),
+        *map_straight_linear(f"{ours}/mlp/down", f"{theirs}.mlp.c_proj"),
+        *map_norm(f"{ours}/mlp_norm", f"{theirs}.ln_2"),
     )
 
 
@@ -57,7 +57,7 @@ WORDS = "transformer.tokens_embed.weight"
 RULES = (
     ("embeddings/token_embedding/embedding", WORDS, SAME),
     ("embeddings/position_embedding/embedding", "transformer.positions_embed.weight", SAME),
-    *layer("decoder/layers", "transformer.h.{i}"),
+    *map_fused_layer("decoder/layers", "transformer.h.{i}"),
 )
 
 FIELDS = (  # our field, their key, the meaning of an absent key
@@ -82,7 +82,7 @@ BUFFERS = (  # masks, and 0, 1, 2 ...
 )
 
 
-def describe(config: GptConfig, vocabulary: Vocabulary) -> dict[str, Any]:
+def describe_settings(config: GptConfig, vocabulary: Vocabulary) -> dict[str, Any]:
     """Return further entries of config.json."""
     return {"embd_pdrop": config.dropout, "initializer_range": 0.02}
 
@@ -101,7 +101,7 @@ def check_dropout(theirs: dict[str, Any]) -> dict[str, Any]:
     return theirs
 
 
-def check(config: GptConfig, vocabulary: Vocabulary) -> None:
+def check_mlp_width(config: GptConfig, vocabulary: Vocabulary) -> None:
     """Raise ValueError unless the MLPs are 4 times as wide as the model, as theirs always are."""
     if config.mlp != 4 * config.width:
         raise ValueError(
@@ -115,8 +115,8 @@ FAMILY = Family(
     config=GptConfig,
     objectives=(CausalLm,),
     # The vocabulary has no token that ends a text.
-    import_run=lambda config: CausalLm(length=config.length, end_of_text=False),
-    answers="generate:Continuations",
+    make_import_objective=lambda config: CausalLm(length=config.length, end_of_text=False),
+    predictor="generate:Continuations",
     title="GPT decoder",
     task="text-generation",
     token_roles=("unk",),
@@ -132,9 +132,9 @@ FAMILY = Family(
         buffers=BUFFERS,
         fields=FIELDS,
         fixed=FIXED,
-        settings=describe,
+        settings=describe_settings,
         prepare=check_dropout,
         read=lambda theirs, ours: ours | {"mlp": 4 * ours["width"]},
-        check=check,
+        check=check_mlp_width,
     ),
 )

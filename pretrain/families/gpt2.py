@@ -9,7 +9,7 @@ from data.objectives.masked_next_token import MaskedNextToken
 from models.config.gpt2 import Gpt2Config
 from pretrain.families import gpt
 from pretrain.families.record import Family, HuggingFaceMap
-from pretrain.families.rules import SAME, Rule, Rules, norm
+from pretrain.families.rules import SAME, Rule, Rules, map_norm
 
 if TYPE_CHECKING:
     from data.vocabulary.base import Vocabulary
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 WORDS = "transformer.wte.weight"
 
 
-def rules(*layers: Rule) -> Rules:
+def make_gpt2_rules(*layers: Rule) -> Rules:
     """Return the rules of a model, given those of its layers."""
     return (
         ("embeddings/token_embedding/embedding", WORDS, SAME),
         ("embeddings/position_embedding/embedding", "transformer.wpe.weight", SAME),
         *layers,
-        *norm("norm", "transformer.ln_f"),
+        *map_norm("norm", "transformer.ln_f"),
     )
 
 
@@ -48,7 +48,7 @@ FIXED = {
 }
 
 
-def describe(config: Gpt2Config, vocabulary: Vocabulary) -> dict[str, Any]:
+def describe_settings(config: Gpt2Config, vocabulary: Vocabulary) -> dict[str, Any]:
     """Return further entries of config.json."""
     return {
         "embd_pdrop": config.dropout,
@@ -58,7 +58,7 @@ def describe(config: Gpt2Config, vocabulary: Vocabulary) -> dict[str, Any]:
     }
 
 
-def prepare(theirs: dict[str, Any]) -> dict[str, Any]:
+def fill_defaults(theirs: dict[str, Any]) -> dict[str, Any]:
     """Return their configuration with the default width of the MLPs."""
     return {"n_inner": 4 * theirs.get("n_embd", 768)} | gpt.check_dropout(theirs)
 
@@ -66,7 +66,7 @@ def prepare(theirs: dict[str, Any]) -> dict[str, Any]:
 MAP = HuggingFaceMap(
     model_type="gpt2",
     architecture="GPT2LMHeadModel",
-    rules=rules(*gpt.layer("decoder/layers", "transformer.h.{i}")),
+    rules=make_gpt2_rules(*gpt.map_fused_layer("decoder/layers", "transformer.h.{i}")),
     stacks={"decoder": "depth"},
     prefix="transformer.",
     body=gpt.BODY,
@@ -74,16 +74,16 @@ MAP = HuggingFaceMap(
     buffers=gpt.BUFFERS,
     fields=FIELDS,
     fixed=FIXED,
-    settings=describe,
-    prepare=prepare,
+    settings=describe_settings,
+    prepare=fill_defaults,
 )
 FAMILY = Family(
     name="gpt2",
     config=Gpt2Config,
     extends=("gpt",),
     objectives=(CausalLm, MaskedNextToken),
-    import_run=lambda config: CausalLm(length=config.length),
-    answers="generate:Continuations",
+    make_import_objective=lambda config: CausalLm(length=config.length),
+    predictor="generate:Continuations",
     title="GPT-2 decoder",
     task="text-generation",
     token_roles=("eos",),

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from data.vocabulary.base import Vocabulary
 
 
-def check(config: Gpt3Config, vocabulary: Vocabulary | None = None) -> None:
+def check_window(config: Gpt3Config, vocabulary: Vocabulary | None = None) -> None:
     """Raise ValueError unless the window is as long as the rows, which makes the model a GPT-2."""
     if config.window < config.length:
         raise ValueError(
@@ -23,12 +23,12 @@ def check(config: Gpt3Config, vocabulary: Vocabulary | None = None) -> None:
         )
 
 
-def rules(config: Gpt3Config) -> Rules:
+def make_rules(config: Gpt3Config) -> Rules:
     """Return the rules of GPT-2, whose layers 2 i and 2 i + 1 are the two of our pair i."""
-    check(config)
-    return gpt2.rules(
-        *gpt.layer("decoder/layers/dense", f"transformer.h.{Index(0, 2)}"),
-        *gpt.layer("decoder/layers/banded", f"transformer.h.{Index(1, 2)}"),
+    check_window(config)
+    return gpt2.make_gpt2_rules(
+        *gpt.map_fused_layer("decoder/layers/dense", f"transformer.h.{Index(0, 2)}"),
+        *gpt.map_fused_layer("decoder/layers/banded", f"transformer.h.{Index(1, 2)}"),
     )
 
 
@@ -38,6 +38,6 @@ FAMILY = dataclasses.replace(
     config=Gpt3Config,
     extends=("gpt", "gpt2"),
     hugging_face=dataclasses.replace(
-        gpt2.MAP, rules=rules, stacks={"decoder": "pairs"}, check=check, imported=False
+        gpt2.MAP, rules=make_rules, stacks={"decoder": "pairs"}, check=check_window, imported=False
     ),
 )

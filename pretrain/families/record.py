@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from models.config.base import ModelConfig
-from pretrain.families.rules import Rules, linear
+from pretrain.families.rules import Rules, map_linear
 from pretrain.schema import Adafactor, AdamW
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # (our field, their key in config.json, the meaning of an absent key)
 Fields = tuple[tuple[str, str, Any], ...]
 
-CLASSIFIER = linear("classifier/out", "classifier")
+CLASSIFIER = map_linear("classifier/out", "classifier")
 
 
 def describe_padding(config: ModelConfig, vocabulary: "Vocabulary") -> dict[str, Any]:
@@ -47,7 +47,7 @@ class HeadMap:
     classifier: Rules = CLASSIFIER
     choice: Rules | None = None
     pooler: str | None = None
-    moved: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    renamed_in_classifier: Mapping[str, str] = dataclasses.field(default_factory=dict)
     dropout: str = "classifier_dropout"
     span_dropout: tuple[str, float] | None = None
     choice_settings: Callable[[Any], dict[str, Any]] | None = None
@@ -127,9 +127,9 @@ class HuggingFaceMap:
     fields: Fields = ()
     fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     read_only: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    absent: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    twins: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    only: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    absent_values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    equal_keys: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    constant_fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     settings: Callable[[Any, Any], dict[str, Any]] = describe_padding
     read: Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]] = lambda theirs, ours: ours
     prepare: Callable[[dict[str, Any]], dict[str, Any]] = lambda theirs: theirs
@@ -140,33 +140,33 @@ class HuggingFaceMap:
     imported: bool = True
     refused: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
-    def rules_of(self, config: ModelConfig) -> Rules:
+    def make_rules(self, config: ModelConfig) -> Rules:
         """Return the rules of a configuration."""
         return self.rules(config) if callable(self.rules) else self.rules
 
-    def copies_of(self, config: ModelConfig) -> Mapping[str, str]:
+    def find_copies(self, config: ModelConfig) -> Mapping[str, str]:
         """Return {name: original} of the weights with two names in a configuration."""
         return self.copies(config) if callable(self.copies) else self.copies
 
-    def depths_of(self, config: ModelConfig) -> dict[str, int]:
+    def find_depths(self, config: ModelConfig) -> dict[str, int]:
         """Return {path of a stack of layers: its depth}."""
         return {stack: getattr(config, field) for stack, field in self.stacks.items()}
 
     @property
-    def fine_tuned(self) -> HeadMap:
+    def fine_tuned_names(self) -> HeadMap:
         """The names of fine-tuned models. Raises ValueError for a family without any."""
         if self.head_map is None:
             raise ValueError(f"a {self.model_type} has no fine-tuning heads")
         return self.head_map
 
     @property
-    def bodies(self) -> tuple[str, ...]:
+    def body_prefixes(self) -> tuple[str, ...]:
         """Prefixes of the names that must have a place in our model, second models included."""
         return self.body or (self.prefix, *(f"{name}/{self.prefix}" for name in self.second_models))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Distilled:
+class DistillationRecipe:
     """How a model of this family is distilled from a trained model of another.
 
     describe: (the teacher's configuration) -> {field: value} that the student's must have.
@@ -175,8 +175,8 @@ class Distilled:
     """
 
     teacher: type[ModelConfig]
-    describe: Callable[[Any], dict[str, Any]]
-    begin: Callable[[Any, Any, Any], dict[str, Any]]
+    describe_student: Callable[[Any], dict[str, Any]]
+    init_params: Callable[[Any, Any, Any], dict[str, Any]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -204,20 +204,20 @@ class Family:
     config: type[ModelConfig]
     objectives: tuple[type, ...]
     hugging_face: HuggingFaceMap
-    import_run: Callable[[Any], Any]
-    answers: str
+    make_import_objective: Callable[[Any], Any]
+    predictor: str
     title: str
     task: str
     token_roles: tuple[str, ...]
     template: Literal["none", "eos", "cls_sep", "cls_sep_sep"]
     token_types: bool = False
     extends: tuple[str, ...] = ()
-    idle: str = ""
-    facts: Callable[[Any], list[tuple[str, str]]] = lambda config: []
+    untrained_parts: str = ""
+    describe_card_rows: Callable[[Any], list[tuple[str, str]]] = lambda config: []
     optimizer: AdamW | Adafactor = AdamW(learning_rate=5e-5)
-    distilled: Distilled | None = None
+    distillation: DistillationRecipe | None = None
 
     @property
-    def separators(self) -> int:
+    def num_separators(self) -> int:
         """The number of separator tokens that its tokenizer puts between two texts."""
         return 2 if self.template == "cls_sep_sep" else 1

@@ -8,14 +8,14 @@ from data.objectives.masked_lm import MaskedLm
 from models.config.roberta import RobertaConfig
 from pretrain.families import bert
 from pretrain.families.record import Family, HeadMap, HuggingFaceMap
-from pretrain.families.rules import linear
+from pretrain.families.rules import map_linear
 
 if TYPE_CHECKING:
     from data.vocabulary.base import Vocabulary
 
 RULES = (
-    *bert.encoder("roberta"),
-    *bert.word_head("mlm_head", "lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
+    *bert.map_encoder("roberta"),
+    *bert.map_mlm_head("mlm_head", "lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
 )
 SENTENCE_HEADS = ("roberta.pooler.",)  # transformers saves a RobertaForMaskedLM without it
 COPIES = {  # output and input share a table; older files have it twice
@@ -35,7 +35,7 @@ FIELDS = (  # our field, their key, the meaning of an absent key
 FIXED = bert.FIXED | {"model_type": "roberta"}
 
 
-def describe(config: RobertaConfig, vocabulary: Vocabulary) -> dict[str, Any]:
+def describe_settings(config: RobertaConfig, vocabulary: Vocabulary) -> dict[str, Any]:
     """Return further entries of config.json."""
     return {
         "max_position_embeddings": config.first_position + config.length,
@@ -46,13 +46,13 @@ def describe(config: RobertaConfig, vocabulary: Vocabulary) -> dict[str, Any]:
     }
 
 
-def read(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
+def read_fields(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
     """Return our fields; their table of positions has rows before the first position."""
     first_position = ours["first_position"] + 1
     return ours | {"first_position": first_position, "length": ours["length"] - first_position}
 
 
-def check(config: RobertaConfig, vocabulary: Vocabulary) -> None:
+def check_first_position(config: RobertaConfig, vocabulary: Vocabulary) -> None:
     """Raise ValueError unless the first position is the padding's id + 1."""
     if vocabulary.pad != config.first_position - 1:
         raise ValueError(
@@ -66,11 +66,11 @@ FAMILY = Family(
     config=RobertaConfig,
     extends=("bert",),
     objectives=(MaskedLm,),
-    import_run=bert.import_masked_lm,
-    answers="fill_mask:Masks",
+    make_import_objective=bert.import_masked_lm,
+    predictor="fill_mask:Masks",
     title="RoBERTa encoder",
     task="fill-mask",
-    idle="the pooler",
+    untrained_parts="the pooler",
     token_roles=("pad", "cls", "sep", "mask"),  # bytes are never unknown
     template="cls_sep_sep",
     hugging_face=HuggingFaceMap(
@@ -84,19 +84,19 @@ FAMILY = Family(
         heads=("lm_head.", *SENTENCE_HEADS),
         sentence_heads=SENTENCE_HEADS,
         copies=COPIES,
-        buffers=bert.buffers("roberta"),
+        buffers=bert.list_buffers("roberta"),
         fields=FIELDS,
         fixed=FIXED,
-        settings=describe,
-        read=read,
-        check=check,
+        settings=describe_settings,
+        read=read_fields,
+        check=check_first_position,
         head_map=HeadMap(
             classes="Roberta",
             # The hidden layer of their head is our encoder's pooler: the same weights.
-            classifier=linear("classifier/out", "classifier.out_proj"),
-            choice=linear("classifier/out", "classifier"),
+            classifier=map_linear("classifier/out", "classifier.out_proj"),
+            choice=map_linear("classifier/out", "classifier"),
             pooler="roberta.pooler.dense",
-            moved={"roberta.pooler.dense": "classifier.dense"},
+            renamed_in_classifier={"roberta.pooler.dense": "classifier.dense"},
         ),
     ),
 )

@@ -26,12 +26,12 @@ class Layout(NamedTuple):
     theirs: Callable[[np.ndarray], np.ndarray]
     ours: Callable[[np.ndarray, Sequence[int]], np.ndarray]
 
-    def export(self, leaves: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+    def export_tensors(self, leaves: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
         """Return their tensors [1] of our leaves [1]."""
         (leaf,) = leaves
         return (self.theirs(leaf),)
 
-    def fill(
+    def fill_params(
         self, tensors: Sequence[np.ndarray], shapes: Sequence[Sequence[int]]
     ) -> tuple[np.ndarray, ...]:
         """Return our leaves [1], of the given shapes, of their tensors [1]."""
@@ -39,7 +39,7 @@ class Layout(NamedTuple):
         return (self.ours(tensor, shape),)
 
 
-class Join(NamedTuple):
+class JoinLayout(NamedTuple):
     """Several of our leaves in one of their tensors, in the order of the rule's paths.
 
     layout: that of each leaf alone.
@@ -53,7 +53,7 @@ class Join(NamedTuple):
     axis: int = 0
     interleave: int | None = None
 
-    def export(self, leaves: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+    def export_tensors(self, leaves: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
         """Return their tensors [1] of our leaves.
 
         Raises:
@@ -61,19 +61,19 @@ class Join(NamedTuple):
         """
         tensors = [self.layout.theirs(leaf) for leaf in leaves]
         groups = _num_groups(self.interleave, [leaf.shape for leaf in leaves])
-        return (_concatenate(tensors, self.axis, groups),)
+        return (_join_along(tensors, self.axis, groups),)
 
-    def fill(
+    def fill_params(
         self, tensors: Sequence[np.ndarray], shapes: Sequence[Sequence[int]]
     ) -> tuple[np.ndarray, ...]:
         """Return our leaves, of the given shapes, of their tensors [1]."""
         (tensor,) = tensors
-        sizes = [self.layout.theirs(blank(shape)).shape[self.axis] for shape in shapes]
-        parts = _cut(tensor, sizes, self.axis, _num_groups(self.interleave, shapes))
+        sizes = [self.layout.theirs(make_placeholder(shape)).shape[self.axis] for shape in shapes]
+        parts = _split_along(tensor, sizes, self.axis, _num_groups(self.interleave, shapes))
         return tuple(map(self.layout.ours, parts, shapes))
 
 
-class Split(NamedTuple):
+class SplitLayout(NamedTuple):
     """One of our leaves in several of their tensors, in the order of the rule's names.
 
     parts: the number of their tensors, which then have equal sizes, or their sizes along `axis`.
@@ -90,7 +90,7 @@ class Split(NamedTuple):
         """The number of their tensors."""
         return self.parts if isinstance(self.parts, int) else len(self.parts)
 
-    def export(self, leaves: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+    def export_tensors(self, leaves: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
         """Return their tensors of our leaves [1].
 
         Raises:
@@ -105,23 +105,23 @@ class Split(NamedTuple):
             raise ValueError(
                 f"axis {self.axis} of {list(whole.shape)} does not divide into {self.parts} parts"
             )
-        return tuple(_cut(whole, sizes, self.axis, _num_groups(self.interleave, [leaf.shape])))
+        return tuple(_split_along(whole, sizes, self.axis, _num_groups(self.interleave, [leaf.shape])))
 
-    def fill(
+    def fill_params(
         self, tensors: Sequence[np.ndarray], shapes: Sequence[Sequence[int]]
     ) -> tuple[np.ndarray, ...]:
         """Return our leaves [1], of the given shapes, of their tensors."""
-        whole = _concatenate(tensors, self.axis, _num_groups(self.interleave, shapes))
+        whole = _join_along(tensors, self.axis, _num_groups(self.interleave, shapes))
         return (self.layout.ours(whole, shapes[0]),)
 
 
-AnyLayout: TypeAlias = Layout | Join | Split
+AnyLayout: TypeAlias = Layout | JoinLayout | SplitLayout
 # (our path or paths, their name or names, layout)
 Rule: TypeAlias = tuple[str | tuple[str, ...], str | tuple[str, ...], AnyLayout]
 Rules: TypeAlias = tuple[Rule, ...]
 
 
-def blank(shape: Sequence[int]) -> np.ndarray:
+def make_placeholder(shape: Sequence[int]) -> np.ndarray:
     """Return an array of a shape that takes one byte of memory."""
     return np.broadcast_to(np.False_, shape)
 
@@ -137,7 +137,7 @@ def _num_groups(interleave: int | None, shapes: Sequence[Sequence[int]]) -> int:
     return groups.pop()
 
 
-def _concatenate(parts: Sequence[np.ndarray], axis: int, groups: int) -> np.ndarray:
+def _join_along(parts: Sequence[np.ndarray], axis: int, groups: int) -> np.ndarray:
     """Return the parts concatenated along `axis`, in each of `groups` equal sections of it."""
     shapes = [list(part.shape) for part in parts]
     axis %= parts[0].ndim
@@ -155,7 +155,7 @@ def _concatenate(parts: Sequence[np.ndarray], axis: int, groups: int) -> np.ndar
     return whole.reshape(*whole.shape[:axis], -1, *whole.shape[axis + 2 :])
 
 
-def _cut(whole: np.ndarray, sizes: Sequence[int], axis: int, groups: int) -> list[np.ndarray]:
+def _split_along(whole: np.ndarray, sizes: Sequence[int], axis: int, groups: int) -> list[np.ndarray]:
     """Return the parts of `whole`, with the given sizes along `axis`: inverts `_concatenate`."""
     if any(size % groups for size in sizes):
         raise ValueError(f"parts of {list(sizes)} do not divide into {groups} groups")
@@ -198,13 +198,13 @@ def split_index(name: str) -> tuple[str, Index | None, str]:
     return before, index, after
 
 
-def kernel(contract: int) -> Layout:
+def make_kernel_layout(num_contracting_dims: int) -> Layout:
     """Return the layout of a kernel: ours [in..., out...], theirs the matrix [out, in].
 
     contract: the number of input dimensions.
     """
     return Layout(
-        theirs=lambda a: a.reshape(math.prod(a.shape[:contract]), -1).T,
+        theirs=lambda a: a.reshape(math.prod(a.shape[:num_contracting_dims]), -1).T,
         ours=lambda a, shape: a.T.reshape(shape),
     )
 
@@ -212,11 +212,11 @@ def kernel(contract: int) -> Layout:
 SAME = Layout(theirs=lambda a: a, ours=lambda a, shape: a)
 # a bias [H, K] <-> [H * K]
 JOINED = Layout(theirs=lambda a: a.reshape(-1), ours=lambda a, shape: a.reshape(shape))
-KERNEL = kernel(1)  # [D, ...] <-> [..., D]
-KERNEL_OUT = kernel(2)  # [H, K, D] <-> [D, H * K]
+KERNEL = make_kernel_layout(1)  # [D, ...] <-> [..., D]
+KERNEL_OUT = make_kernel_layout(2)  # [H, K, D] <-> [D, H * K]
 
 
-def linear(ours: str, theirs: str, layout: Layout = KERNEL) -> Rules:
+def map_linear(ours: str, theirs: str, layout: Layout = KERNEL) -> Rules:
     """Return the two rules of a linear map with a bias."""
     return (f"{ours}/kernel", f"{theirs}.weight", layout), (
         f"{ours}/bias",
@@ -225,21 +225,21 @@ def linear(ours: str, theirs: str, layout: Layout = KERNEL) -> Rules:
     )
 
 
-def norm(ours: str, theirs: str) -> Rules:
+def map_norm(ours: str, theirs: str) -> Rules:
     """Return the two rules of a layer norm."""
     return (f"{ours}/scale", f"{theirs}.weight", SAME), (f"{ours}/bias", f"{theirs}.bias", SAME)
 
 
-def embeddings(ours: str, theirs: str, **tables: str) -> Rules:
+def map_embeddings(ours: str, theirs: str, **tables: str) -> Rules:
     """Return the rules of learned embeddings and their norm; tables: {our name: their name}."""
     rules = (
         (f"{ours}/{name}/embedding", f"{theirs}.{table}.weight", SAME)
         for name, table in tables.items()
     )
-    return (*rules, *norm(f"{ours}/norm", f"{theirs}.LayerNorm"))
+    return (*rules, *map_norm(f"{ours}/norm", f"{theirs}.LayerNorm"))
 
 
-def layer(
+def map_layer(
     ours: str,
     theirs: str,
     *,
@@ -257,12 +257,12 @@ def layer(
     ours, theirs: the path of the layer. Each keyword argument is their name of our module.
     """
     return (
-        *linear(f"{ours}/attention/query", f"{theirs}.{query}"),
-        *linear(f"{ours}/attention/key", f"{theirs}.{key}"),
-        *linear(f"{ours}/attention/value", f"{theirs}.{value}"),
-        *linear(f"{ours}/attention/out", f"{theirs}.{out}", KERNEL_OUT),
-        *norm(f"{ours}/attention_norm", f"{theirs}.{attention_norm}"),
-        *linear(f"{ours}/mlp/up", f"{theirs}.{up}"),
-        *linear(f"{ours}/mlp/down", f"{theirs}.{down}"),
-        *norm(f"{ours}/mlp_norm", f"{theirs}.{mlp_norm}"),
+        *map_linear(f"{ours}/attention/query", f"{theirs}.{query}"),
+        *map_linear(f"{ours}/attention/key", f"{theirs}.{key}"),
+        *map_linear(f"{ours}/attention/value", f"{theirs}.{value}"),
+        *map_linear(f"{ours}/attention/out", f"{theirs}.{out}", KERNEL_OUT),
+        *map_norm(f"{ours}/attention_norm", f"{theirs}.{attention_norm}"),
+        *map_linear(f"{ours}/mlp/up", f"{theirs}.{up}"),
+        *map_linear(f"{ours}/mlp/down", f"{theirs}.{down}"),
+        *map_norm(f"{ours}/mlp_norm", f"{theirs}.{mlp_norm}"),
     )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 ACTIVATIONS = {"relu": False, "gated-gelu": True}  # their feed_forward_proj: our `gated`
 
 
-def attention(ours: str, theirs: str) -> Rules:
+def map_attention(ours: str, theirs: str) -> Rules:
     """Return the rules of the four kernels of an attention."""
     kernels = (
         ("query", "q", KERNEL),
@@ -32,7 +32,7 @@ def attention(ours: str, theirs: str) -> Rules:
     )
 
 
-def mlp(ours: str, theirs: str, gated: bool) -> Rules:
+def map_mlp(ours: str, theirs: str, gated: bool) -> Rules:
     """Return the rules of the two kernels of an MLP, or of the three of a gated one."""
     names = (
         (("gate", "wi_0"), ("up", "wi_1"), ("down", "wo"))
@@ -44,32 +44,32 @@ def mlp(ours: str, theirs: str, gated: bool) -> Rules:
     )
 
 
-def stack(name: str, config: T5Config, *, cross: bool) -> Rules:
+def map_stack(name: str, config: T5Config, *, cross: bool) -> Rules:
     """Return the rules of the encoder, or of the decoder with its cross-attention."""
     ours, theirs = f"{name}/layers", f"{name}.block.{{i}}.layer"
     bias = f"{name}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
     last = 2 if cross else 1
     stack_rules = (
         (f"{name}_bias/table", bias, SAME),
-        *attention(f"{ours}/attention", f"{theirs}.0.SelfAttention"),
+        *map_attention(f"{ours}/attention", f"{theirs}.0.SelfAttention"),
         (f"{ours}/attention_norm/scale", f"{theirs}.0.layer_norm.weight", SAME),
-        *mlp(f"{ours}/mlp", f"{theirs}.{last}.DenseReluDense", config.gated),
+        *map_mlp(f"{ours}/mlp", f"{theirs}.{last}.DenseReluDense", config.gated),
         (f"{ours}/mlp_norm/scale", f"{theirs}.{last}.layer_norm.weight", SAME),
         (f"{name}_norm/scale", f"{name}.final_layer_norm.weight", SAME),
     )
     cross_rules = (
-        *attention(f"{ours}/cross", f"{theirs}.1.EncDecAttention"),
+        *map_attention(f"{ours}/cross", f"{theirs}.1.EncDecAttention"),
         (f"{ours}/cross_norm/scale", f"{theirs}.1.layer_norm.weight", SAME),
     )
     return stack_rules + cross_rules if cross else stack_rules
 
 
-def rules(config: T5Config) -> Rules:
+def make_rules(config: T5Config) -> Rules:
     """Return the rules of a T5, which depend on its MLPs and its output."""
     return (
         ("token_embedding/embedding", "shared.weight", SAME),
-        *stack("encoder", config, cross=False),
-        *stack("decoder", config, cross=True),
+        *map_stack("encoder", config, cross=False),
+        *map_stack("decoder", config, cross=True),
         *(() if config.tied else (("lm_head/kernel", "lm_head.weight", KERNEL),)),
     )
 
@@ -100,7 +100,7 @@ FIXED = {
 }
 
 
-def describe(config: T5Config, vocabulary: Vocabulary) -> dict[str, Any]:
+def describe_settings(config: T5Config, vocabulary: Vocabulary) -> dict[str, Any]:
     """Return further entries of config.json."""
     return {
         "feed_forward_proj": next(
@@ -112,7 +112,7 @@ def describe(config: T5Config, vocabulary: Vocabulary) -> dict[str, Any]:
     }
 
 
-def read(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
+def read_fields(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
     """Return our fields with `gated` and `tied`.
 
     Raises:
@@ -128,7 +128,7 @@ def read(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
     return ours | {"gated": ACTIVATIONS[activation], "tied": bool(tied)}
 
 
-def check(config: T5Config, vocabulary: Vocabulary) -> None:
+def check_pad_token(config: T5Config, vocabulary: Vocabulary) -> None:
     """Raise ValueError unless the vocabulary's padding is id 0, with which the decoder begins."""
     if vocabulary.pad != 0:
         raise ValueError(
@@ -141,8 +141,8 @@ FAMILY = Family(
     name="t5",
     config=T5Config,
     objectives=(SpanCorruption, PrefixLm, Text2Text),
-    import_run=lambda config: SpanCorruption(),
-    answers="generate:Spans",
+    make_import_objective=lambda config: SpanCorruption(),
+    predictor="generate:Spans",
     title="T5 encoder-decoder",
     task="text2text-generation",
     token_roles=("pad", "eos", "unk"),
@@ -151,7 +151,7 @@ FAMILY = Family(
     hugging_face=HuggingFaceMap(
         model_type="t5",
         architecture="T5ForConditionalGeneration",
-        rules=rules,
+        rules=make_rules,
         stacks={"encoder": "depth", "decoder": "decoder_depth"},
         body=("shared.", "encoder.", "decoder.", "lm_head."),
         copies=lambda config: COPIES | ({"lm_head.weight": "shared.weight"} if config.tied else {}),
@@ -160,10 +160,10 @@ FAMILY = Family(
         buffers=("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",),
         fields=FIELDS,
         fixed=FIXED,
-        settings=describe,
+        settings=describe_settings,
         prepare=lambda theirs: {"num_decoder_layers": theirs.get("num_layers", 6)} | theirs,
-        read=read,
-        check=check,
+        read=read_fields,
+        check=check_pad_token,
         refused={
             "T5EncoderModel": "it has no decoder, which T5 is trained with; import the whole "
             "T5ForConditionalGeneration"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from data.objectives.seq2seq import Seq2Seq
 from models.config.transformer import TransformerConfig
 from pretrain.families.record import Family, HuggingFaceMap
-from pretrain.families.rules import KERNEL, KERNEL_OUT, SAME, Rules, layer, linear, norm
+from pretrain.families.rules import KERNEL, KERNEL_OUT, SAME, Rules, map_layer, map_linear, map_norm
 
 if TYPE_CHECKING:
     from data.vocabulary.base import Vocabulary
@@ -23,10 +23,10 @@ BIAS_REASON = "this model adds a bias to the logits, which the paper's has not"
 PROJECTIONS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "out": "out_proj"}
 
 
-def stack(name: str, *, cross: bool) -> Rules:
+def map_stack(name: str, *, cross: bool) -> Rules:
     """Return the rules of the encoder, or of the decoder with its cross-attention."""
     ours, theirs = f"{name}/layers", f"model.{name}.layers.{{i}}"
-    layer_rules = layer(
+    layer_rules = map_layer(
         ours,
         theirs,
         **{part: f"self_attn.{projection}" for part, projection in PROJECTIONS.items()},
@@ -40,7 +40,7 @@ def stack(name: str, *, cross: bool) -> Rules:
     cross_rules = (
         rule
         for part, projection in PROJECTIONS.items()
-        for rule in linear(
+        for rule in map_linear(
             f"{ours}/cross/{part}",
             f"{theirs}.encoder_attn.{projection}",
             KERNEL_OUT if part == "out" else KERNEL,
@@ -49,14 +49,14 @@ def stack(name: str, *, cross: bool) -> Rules:
     return (
         *layer_rules,
         *cross_rules,
-        *norm(f"{ours}/cross_norm", f"{theirs}.encoder_attn_layer_norm"),
+        *map_norm(f"{ours}/cross_norm", f"{theirs}.encoder_attn_layer_norm"),
     )
 
 
 RULES = (
     ("token_embedding/embedding", "model.shared.weight", SAME),
-    *stack("encoder", cross=False),
-    *stack("decoder", cross=True),
+    *map_stack("encoder", cross=False),
+    *map_stack("decoder", cross=True),
 )
 COPIES: dict[str, str] = dict.fromkeys(
     ("lm_head.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"),
@@ -96,7 +96,7 @@ READ_ONLY = {
 POSITIONS = 1024  # for which their code makes sinusoids; ours has no limit
 
 
-def describe(config: TransformerConfig, vocabulary: Vocabulary) -> dict[str, Any]:
+def describe_settings(config: TransformerConfig, vocabulary: Vocabulary) -> dict[str, Any]:
     """Return further entries of config.json."""
     return {
         "max_position_embeddings": POSITIONS,
@@ -110,8 +110,8 @@ FAMILY = Family(
     name="transformer",
     config=TransformerConfig,
     objectives=(Seq2Seq,),
-    import_run=lambda config: Seq2Seq(),
-    answers="generate:Translations",
+    make_import_objective=lambda config: Seq2Seq(),
+    predictor="generate:Translations",
     title="Transformer encoder-decoder",
     task="translation",
     token_roles=("pad", "eos"),
@@ -132,13 +132,13 @@ FAMILY = Family(
         fields=FIELDS,
         fixed=FIXED,
         read_only=READ_ONLY,
-        absent={  # the defaults of their code
+        absent_values={  # the defaults of their code
             "activation_function": "gelu",
             "scale_embedding": False,
             "decoder_start_token_id": 58100,
         },
-        twins=TWINS,
-        only={"epsilon": 1e-5},
-        settings=describe,
+        equal_keys=TWINS,
+        constant_fields={"epsilon": 1e-5},
+        settings=describe_settings,
     ),
 )

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pretrain.inference.record_files import text_in
+from pretrain.inference.record_files import get_text
 
 if TYPE_CHECKING:
     from pretrain.inference.trained import Trained
@@ -21,7 +21,7 @@ NOT_SEVERAL = (
 Answerer = Callable[..., list[dict[str, Any]]]
 
 
-def reader(trained: Trained) -> Callable[[dict[str, Any], str | None], Any]:
+def make_reader(trained: Trained) -> Callable[..., Any]:
     """Return a function (record, place) that returns the text of a record.
 
     For a fine-tuned model it returns a tuple of texts, or a question with its choices.
@@ -29,30 +29,30 @@ def reader(trained: Trained) -> Callable[[dict[str, Any], str | None], Any]:
     from models.config.heads import HeadedConfig
 
     if isinstance(trained.run.model, HeadedConfig):
-        from pretrain.finetune.predictors import head_of
+        from pretrain.finetune.predictors import find_predictor
 
-        return head_of(trained.run.model).reader(trained)
+        return find_predictor(trained.run.model).make_reader(trained)
     if trained.run.data.objective.name == "text2text":
-        from pretrain.finetune.predict_generated import reader
+        from pretrain.finetune.predict_generated import make_reader
 
-        return reader(trained)
+        return make_reader(trained)
 
-    return text_in
+    return get_text
 
 
-def speller(trained: Trained) -> Callable[[Any, dict[str, Any]], str]:
-    """Return a function (text, result) that formats a result; the text is that of `reader`."""
+def make_formatter(trained: Trained) -> Callable[[Any, dict[str, Any]], str]:
+    """Return a function (text, result) that formats a result; the text is that of `make_reader`."""
     from models.config.heads import HeadedConfig
 
     if not isinstance(trained.run.model, HeadedConfig):
-        return spell
-    from pretrain.finetune.predictors import head_of
+        return format_result
+    from pretrain.finetune.predictors import find_predictor
 
-    format_texts = head_of(trained.run.model).told
+    format_texts = find_predictor(trained.run.model).format_result
     return lambda texts, result: format_texts(texts, result) + "\n"
 
 
-def spell(text: Any, result: dict[str, Any]) -> str:
+def format_result(text: Any, result: dict[str, Any]) -> str:
     """Return a text and its result, formatted for the terminal."""
     lines = list(text) if isinstance(text, tuple) else [text]
     for number, mask in enumerate(result.get("masks", ()), 1):
@@ -69,7 +69,7 @@ def spell(text: Any, result: dict[str, Any]) -> str:
     return "\n".join(line for line in lines if line) + "\n"
 
 
-def answerer(
+def make_answerer(
     trained: Trained,
     top: int | None = None,
     length: int | None = None,
@@ -106,7 +106,7 @@ def answerer(
     """
     from models.config.base import EncoderConfig
     from models.config.heads import HeadedConfig
-    from pretrain.families import family_of
+    from pretrain.families import find_family
 
     options = {"strategy": strategy, "no_repeat_ngram": no_repeat_ngram, "seed": seed}
     decoding = {name: value for name, value in options.items() if value is not None}
@@ -119,7 +119,7 @@ def answerer(
         return _predict_with_head(trained, batch_size, n_best)
     if n_best is not None:
         raise ValueError(NOT_SEVERAL)
-    module, name = family_of(trained.run.model).answers.split(":")
+    module, name = find_family(trained.run.model).predictor.split(":")
     kind = getattr(importlib.import_module(f"pretrain.inference.{module}"), name)
     if isinstance(trained.run.model, EncoderConfig):
         return _fill_masks(kind, trained, top, length, batch_size, decoding)
@@ -129,20 +129,20 @@ def answerer(
             "probable tokens, use --top-k"
         )
     if trained.run.data.objective.name == "text2text":
-        from pretrain.finetune.predict_generated import AnswerWriter
+        from pretrain.finetune.predict_generated import AnswerGenerator
 
-        return AnswerWriter(trained, length, batch_size, **decoding)
+        return AnswerGenerator(trained, length, batch_size, **decoding)
     return kind(trained, 64 if length is None else length, batch_size, **decoding)
 
 
 def _predict_with_head(trained: Trained, batch_size: int, n_best: int | None) -> Answerer:
-    """Return the `answerer` of a model with a head."""
-    from pretrain.finetune.predictors import head_of
+    """Return the `make_answerer` of a model with a head."""
+    from pretrain.finetune.predictors import find_predictor
 
-    head, options = head_of(trained.run.model), {} if n_best is None else {"n_best": n_best}
+    head, options = find_predictor(trained.run.model), {} if n_best is None else {"n_best": n_best}
     if not options.keys() <= {*head.options}:
         raise ValueError(NOT_SEVERAL)
-    answer = head.answerer(trained, batch_size, **options)
+    answer = head.make_predictor(trained, batch_size, **options)
     return lambda texts, places, first=0: answer(texts, places)
 
 
@@ -154,7 +154,7 @@ def _fill_masks(
     batch_size: int,
     decoding: dict[str, Any],
 ) -> Answerer:
-    """Return the `answerer` of an encoder that was trained on masked or replaced tokens."""
+    """Return the `make_answerer` of an encoder that was trained on masked or replaced tokens."""
     if length is not None or decoding:
         option = "--length" if length is not None else DECODING
         raise ValueError(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from models.config.base import EncoderConfig
 from models.config.heads import ENCODERS
-from pretrain.families import family_of
+from pretrain.families import find_family
 
 if TYPE_CHECKING:
     from pretrain.inference.trained import Trained
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 NAMES = ", ".join(kind.__name__ for kind in ENCODERS)
 
 
-def encoder_of(pretrained: Trained) -> Any:
+def find_encoder_config(pretrained: Trained) -> Any:
     """Return the configuration of the encoder of a pretrained or a fine-tuned run.
 
     Raises:
@@ -29,6 +29,6 @@ def encoder_of(pretrained: Trained) -> Any:
     return model.as_encoder()
 
 
-def separators(encoder: EncoderConfig) -> int:
+def count_separators(encoder: EncoderConfig) -> int:
     """Return the number of [SEP]s between two texts."""
-    return family_of(encoder).separators
+    return find_family(encoder).num_separators

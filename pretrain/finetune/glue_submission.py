@@ -30,7 +30,7 @@ IN_WORDS = ("mnli", "qnli", "rte")
 INDEX = ("index", "id", "idx")  # columns with the index of a test example
 
 
-def submit(best: SeedScores, name: str, file: str, folder: str, batch_size: int) -> None:
+def write_submission(best: SeedScores, name: str, file: str, folder: str, batch_size: int) -> None:
     """Write the predictions of the best run of a task to FOLDER/NAME.tsv, as GLUE accepts them.
 
     Args:
@@ -40,8 +40,8 @@ def submit(best: SeedScores, name: str, file: str, folder: str, batch_size: int)
       folder: folder of the submission; created if it does not exist.
       batch_size: texts per batch.
     """
-    from data.examples.labelled import records
-    from pretrain.finetune.answering import answerer
+    from data.examples.labelled import read_records
+    from pretrain.finetune.answering import make_answerer
     from pretrain.finetune.tasks import TASKS
     from pretrain.inference.trained import open_trained
 
@@ -55,16 +55,16 @@ def submit(best: SeedScores, name: str, file: str, folder: str, batch_size: int)
     several = {each.task: each for each in getattr(objective, "tasks", ())}
     *text_columns, _ = several.get(task, objective).columns
     ways = [tuple(text_columns), *(columns.texts for columns in TASKS[task].columns)]
-    rows = list(records(file))
+    rows = list(read_records(file))
     if not rows:
         raise ValueError(f"{file}: contains no examples")
-    texts = [((task,) if several else ()) + texts_of(record, place, ways) for place, record in rows]
+    texts = [((task,) if several else ()) + find_texts(record, place, ways) for place, record in rows]
     numbers = [
         next((record[column] for column in INDEX if column in record), i)
         for i, (_, record) in enumerate(rows)
     ]
-    answers = answerer(trained, batch_size=batch_size)(texts, [place for place, _ in rows], 0)
-    lines = [prediction(task, result) for result in answers]
+    answers = make_answerer(trained, batch_size=batch_size)(texts, [place for place, _ in rows], 0)
+    lines = [format_prediction(task, result) for result in answers]
     unlabelled = sum(result["score" if task == "stsb" else "label"] is None for result in answers)
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, f"{name}.tsv")
@@ -77,7 +77,7 @@ def submit(best: SeedScores, name: str, file: str, folder: str, batch_size: int)
     print(f"{path}: {len(lines):,} predictions of {workdir}{note}")
 
 
-def texts_of(
+def find_texts(
     record: Mapping[str, Any], place: str, ways: Iterable[tuple[str, ...]]
 ) -> tuple[str, ...]:
     """Return the texts of a record, by the first of several tuples of column names that it has.
@@ -95,7 +95,7 @@ def texts_of(
     )
 
 
-def prediction(task: str, result: Mapping[str, Any]) -> str:
+def format_prediction(task: str, result: Mapping[str, Any]) -> str:
     """Return a result of `predict` as a submission has it: a score from 0 to 5, or a class.
 
     A class is a name or a number, see IN_WORDS. A result without a label becomes the first class,

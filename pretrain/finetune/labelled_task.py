@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from data.examples import labelled, labelled_store
-from data.examples.labelled import records
+from data.examples.labelled import read_records
 
 if TYPE_CHECKING:
     from data.examples.labelled import Columns, Example
@@ -26,19 +26,19 @@ class TaskExamples(Protocol):
     `metrics` replaces that of the task.
     """
 
-    def digest(self) -> str:
+    def digest_examples(self) -> str:
         """Return a fingerprint of the examples, which shows whether a store was made of them."""
         ...
 
-    def model(self, pretrained: Trained) -> Any:
+    def make_model_config(self, pretrained: Trained) -> Any:
         """Return the configuration of the model that learns from them."""
         ...
 
-    def objective(self, model: Any) -> Any:
+    def make_objective(self, model: Any) -> Any:
         """Return the objective that makes rows of them."""
         ...
 
-    def write(self, path: str, vocabulary: Vocabulary) -> None:
+    def write_store(self, path: str, vocabulary: Vocabulary) -> None:
         """Write the store, with the digest in its manifest."""
         ...
 
@@ -47,12 +47,12 @@ class TaskExamples(Protocol):
 class CountsRows(Protocol):
     """Examples whose epoch does not have one row per training example."""
 
-    def rows(self, objective: Any, vocabulary: Vocabulary) -> int:
+    def count_rows(self, objective: Any, vocabulary: Vocabulary) -> int:
         """Return the number of rows of an epoch."""
         ...
 
 
-class Labelled:
+class LabelledExamples:
     """Texts, or pairs of texts, with a class or a score.
 
     Attributes:
@@ -71,7 +71,7 @@ class Labelled:
     ) -> None:
         self.task, self.parts, self.names, self.columns = task, parts, names, columns
 
-    def digest(self) -> str:
+    def digest_examples(self) -> str:
         """Return a fingerprint of the examples and the names of the classes."""
         text = json.dumps(
             [
@@ -81,32 +81,32 @@ class Labelled:
         )
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
-    def model(self, pretrained: Trained) -> ClassifierConfig:
+    def make_model_config(self, pretrained: Trained) -> ClassifierConfig:
         """Return the configuration of a classifier on the encoder of a pretrained model."""
         from models.config.heads import ClassifierConfig
-        from pretrain.finetune.encoders import encoder_of
+        from pretrain.finetune.encoders import find_encoder_config
 
-        return ClassifierConfig(encoder=encoder_of(pretrained), labels=self.names)
+        return ClassifierConfig(encoder=find_encoder_config(pretrained), labels=self.names)
 
-    def objective(self, model: ClassifierConfig) -> Any:
+    def make_objective(self, model: ClassifierConfig) -> Any:
         """Return the objective of the task for a model."""
-        from pretrain.finetune.encoders import separators
+        from pretrain.finetune.encoders import count_separators
 
         columns = (*self.columns.texts, self.columns.label)
         return self.task.objective(
-            length=min(128, model.length), separators=separators(model.encoder), columns=columns
+            length=min(128, model.length), separators=count_separators(model.encoder), columns=columns
         )
 
-    def write(self, path: str, vocabulary: Vocabulary) -> None:
+    def write_store(self, path: str, vocabulary: Vocabulary) -> None:
         """Write the store."""
         labelled_store.write_labelled(
-            path, vocabulary, self.parts, self.names, digest=self.digest()
+            path, vocabulary, self.parts, self.names, digest=self.digest_examples()
         )
 
 
-def gather(
+def gather_labelled_examples(
     task: Any, args: argparse.Namespace, train: str, heldout: str | None, share: float
-) -> Labelled:
+) -> LabelledExamples:
     """Return the labelled examples of a task.
 
     Args:
@@ -119,35 +119,35 @@ def gather(
     Raises:
       ValueError: for a bad example; names the line.
     """
-    columns = labelled_columns(args.columns) if args.columns else columns_of(task, train)
-    unread = frozenset() if args.columns else further(task, columns)
-    examples = labelled.read(train, columns, task.label, unread)
+    columns = parse_columns(args.columns) if args.columns else find_columns(task, train)
+    unread = frozenset() if args.columns else list_unread_columns(task, columns)
+    examples = labelled.read_examples(train, columns, task.label, unread)
     if task.words and not args.labels:
-        check_known(args.task, task.words, examples)
-    labelled.check_several(examples)
+        check_known_labels(args.task, task.words, examples)
+    labelled.check_label_variety(examples)
     names = ()
-    if task.label is labelled.class_of:
+    if task.label is labelled.parse_class:
         names = (
             tuple(args.labels.split(","))
             if args.labels
-            else ordered(task, labelled.classes(examples))
+            else order_labels(task, labelled.list_classes(examples))
         )
     elif args.labels:
         raise ValueError(f"--labels names classes; {args.task} has scores")
-    labelled.numbered(examples, names)
+    labelled.encode_labels(examples, names)
     splits = (
-        (examples, labelled.read(heldout, columns, task.label, unread))
+        (examples, labelled.read_examples(heldout, columns, task.label, unread))
         if heldout
-        else labelled_store.part(examples, share)
+        else labelled_store.split_examples(examples, share)
     )
     parts: dict[str, Any] = dict(zip(("train", "heldout"), splits))
-    labelled.numbered(parts["heldout"], names)
-    if warning := labelled.alike(parts["heldout"]):
+    labelled.encode_labels(parts["heldout"], names)
+    if warning := labelled.describe_single_label(parts["heldout"]):
         print(f"held out: {warning}, so its scores are not informative", file=sys.stderr)
-    return Labelled(task, parts, names, columns)
+    return LabelledExamples(task, parts, names, columns)
 
 
-def labelled_columns(text: str) -> Columns:
+def parse_columns(text: str) -> Columns:
     """Return the columns of --columns TEXT[,TEXT],LABEL."""
     *texts, label = text.split(",")
     if len(texts) not in (1, 2) or not all((*texts, label)):
@@ -158,13 +158,13 @@ def labelled_columns(text: str) -> Columns:
     return labelled.Columns(tuple(texts), label)
 
 
-def columns_of(task: Any, source: str) -> Columns:
+def find_columns(task: Any, source: str) -> Columns:
     """Return those columns of a task that the first record of a source has.
 
     Raises:
       ValueError: if it has none of them; names all that are allowed.
     """
-    place, record = next(iter(records(source)), (source, None))
+    place, record = next(iter(read_records(source)), (source, None))
     if record is None:
         raise ValueError(f"{source}: contains no examples")
     for columns in task.columns:
@@ -177,7 +177,7 @@ def columns_of(task: Any, source: str) -> Columns:
     )
 
 
-def further(task: Any, columns: Columns) -> frozenset[str]:
+def list_unread_columns(task: Any, columns: Columns) -> frozenset[str]:
     """Return the columns of texts that the task would read in addition if the source had them."""
     ways = [set(way.texts) for way in task.columns]
     return frozenset().union(*(way for way in ways if way > set(columns.texts))) - set(
@@ -185,12 +185,12 @@ def further(task: Any, columns: Columns) -> frozenset[str]:
     )
 
 
-def ordered(task: Any, names: tuple[str, ...]) -> tuple[str, ...]:
+def order_labels(task: Any, names: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names of classes in the order of the task, if it has one for them."""
     return next((order for order in task.orders if set(order) == set(names)), names)
 
 
-def check_known(name: str, words: Sequence[str], examples: Sequence[Example]) -> None:
+def check_known_labels(name: str, label_names: Sequence[str], examples: Sequence[Example]) -> None:
     """Raise ValueError for a label that a task does not have; names the line.
 
     Args:
@@ -198,12 +198,12 @@ def check_known(name: str, words: Sequence[str], examples: Sequence[Example]) ->
       words: its labels. All examples may have their numbers instead.
       examples: the examples.
     """
-    numbers = tuple(map(str, range(len(words))))
-    allowed = numbers if examples[0].label in numbers else words
+    numbers = tuple(map(str, range(len(label_names))))
+    allowed = numbers if examples[0].label in numbers else label_names
     for example in examples:
         if example.label not in allowed:
             raise ValueError(
-                f"{example.place}: the label {example.label!r} is not one of {name}, whose labels "
-                f"are {', '.join(map(repr, words))}, or in all lines {', '.join(numbers)}: remove "
+                f"{example.location}: the label {example.label!r} is not one of {name}, whose labels "
+                f"are {', '.join(map(repr, label_names))}, or in all lines {', '.join(numbers)}: remove "
                 "such lines, name other classes with --labels, or use --task classification"
             )

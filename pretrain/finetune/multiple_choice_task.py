@@ -22,16 +22,16 @@ class ChoiceTask(NamedTuple):
     metrics: tuple[str, ...] = ("accuracy",)
     tfds: None = None
 
-    def read(
+    def read_examples(
         self, args: argparse.Namespace, train: str, heldout: str | None, share: float
-    ) -> Choices:
-        """Return the examples; the arguments are those of `labelled_task.gather`."""
+    ) -> ChoiceExamples:
+        """Return the examples; see `gather_labelled_examples` for the arguments."""
         if args.columns or args.labels:
             raise ValueError(
                 "--columns and --labels are not for multiple_choice; its records have "
                 f"{multiple_choice.FORMS}, and label, the number of the correct choice"
             )
-        examples = multiple_choice.read(train)
+        examples = multiple_choice.read_questions(train)
         count = len(examples[0].texts) - 1
         if len({example.label for example in examples}) < 2:
             raise ValueError(
@@ -39,14 +39,14 @@ class ChoiceTask(NamedTuple):
                 f"{examples[0].label}; shuffle the choices"
             )
         splits = (
-            (examples, multiple_choice.read(heldout, count))
+            (examples, multiple_choice.read_questions(heldout, count))
             if heldout
-            else labelled_store.part(examples, share)
+            else labelled_store.split_examples(examples, share)
         )
-        return Choices(dict(zip(("train", "heldout"), splits)), count)
+        return ChoiceExamples(dict(zip(("train", "heldout"), splits)), count)
 
 
-class Choices:
+class ChoiceExamples:
     """Questions with choices, see `labelled_task.TaskExamples`.
 
     Attributes:
@@ -55,36 +55,36 @@ class Choices:
     """
 
     def __init__(self, parts: dict[str, list[Any]], count: int) -> None:
-        self.parts, self.count = parts, count
+        self.parts, self.num_choices = parts, count
 
-    def digest(self) -> str:
+    def digest_examples(self) -> str:
         """Return a fingerprint of the questions."""
         text = json.dumps(
             [
-                self.count,
+                self.num_choices,
                 {split: [example[:2] for example in part] for split, part in self.parts.items()},
             ]
         )
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
-    def model(self, pretrained: Trained) -> ChoiceConfig:
+    def make_model_config(self, pretrained: Trained) -> ChoiceConfig:
         """Return the configuration of a multiple-choice model on a pretrained encoder."""
         from models.config.heads import ChoiceConfig
-        from pretrain.finetune.encoders import encoder_of
+        from pretrain.finetune.encoders import find_encoder_config
 
-        return ChoiceConfig(encoder=encoder_of(pretrained))
+        return ChoiceConfig(encoder=find_encoder_config(pretrained))
 
-    def objective(self, model: ChoiceConfig) -> MultipleChoice:
+    def make_objective(self, model: ChoiceConfig) -> MultipleChoice:
         """Return the objective for a model."""
         from data.objectives.multiple_choice import MultipleChoice
-        from pretrain.finetune.encoders import separators
+        from pretrain.finetune.encoders import count_separators
 
         return MultipleChoice(
-            length=min(128, model.length), choices=self.count, separators=separators(model.encoder)
+            length=min(128, model.length), choices=self.num_choices, separators=count_separators(model.encoder)
         )
 
-    def write(self, path: str, vocabulary: Vocabulary) -> None:
+    def write_store(self, path: str, vocabulary: Vocabulary) -> None:
         """Write the store."""
         labelled_store.write_labelled(
-            path, vocabulary, self.parts, tuple(map(str, range(self.count))), digest=self.digest()
+            path, vocabulary, self.parts, tuple(map(str, range(self.num_choices))), digest=self.digest_examples()
         )

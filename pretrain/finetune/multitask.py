@@ -17,7 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from data.examples.text2text import write_sources
 from data.objectives.text2text import Text2Text
-from pretrain.finetune.text2text_task import WRITERS, Texts, as_text, writes_answers
+from pretrain.finetune.text2text_task import (
+    GENERATIVE_MODELS,
+    TextExamples,
+    can_generate_answers,
+    convert_to_text,
+)
 
 if TYPE_CHECKING:
     from data.vocabulary.load import Vocabulary
@@ -26,7 +31,7 @@ if TYPE_CHECKING:
 OF_EACH = ("heldout", "columns", "prefix", "labels")  # options that each task may have
 
 
-def separated(args: argparse.Namespace) -> list[argparse.Namespace]:
+def split_task_arguments(args: argparse.Namespace) -> list[argparse.Namespace]:
     """Return the command line of each task.
 
     In each, `task` is a name, and `train` and the options of OF_EACH are texts or None. With one
@@ -55,7 +60,7 @@ def separated(args: argparse.Namespace) -> list[argparse.Namespace]:
         raise ValueError("--limit needs several tasks: it is the maximal number of examples each")
     if args.limit is not None and args.limit < 1:
         raise ValueError(f"--limit {args.limit}: must be at least 1")
-    options = {option: _of_each(option, getattr(args, option), names) for option in OF_EACH}
+    options = {option: _parse_task_options(option, getattr(args, option), names) for option in OF_EACH}
     separate = []
     for name, file in given:
         own = {"task": name, "train": file or args.train} | {
@@ -67,7 +72,7 @@ def separated(args: argparse.Namespace) -> list[argparse.Namespace]:
     return separate
 
 
-def _of_each(option: str, values: Sequence[str] | None, names: Sequence[str]) -> dict[str, str]:
+def _parse_task_options(option: str, values: Sequence[str] | None, names: Sequence[str]) -> dict[str, str]:
     """Return the values of an option by the names of the tasks."""
     if len(names) == 1:
         return {names[0]: values[-1]} if values else {}
@@ -83,7 +88,7 @@ def _of_each(option: str, values: Sequence[str] | None, names: Sequence[str]) ->
     return by_name
 
 
-def together(
+def combine_examples(
     args: argparse.Namespace,
     names: Sequence[str],
     gathered: Sequence[tuple[Any, Any]],
@@ -100,24 +105,24 @@ def together(
     Raises:
       ValueError: if the model cannot learn the tasks.
     """
-    if writes_answers(pretrained.run.model):
+    if can_generate_answers(pretrained.run.model):
         gathered = [
-            (task, as_text(name, examples, pretrained))
+            (task, convert_to_text(name, examples, pretrained))
             for name, (task, examples) in zip(names, gathered)
         ]
     elif len(names) > 1:
         raise ValueError(
-            f"--task {args.task}: only {' and '.join(WRITERS)} can learn several tasks in one run; "
+            f"--task {args.task}: only {' and '.join(GENERATIVE_MODELS)} can learn several tasks in one run; "
             f"{pretrained.workdir} learns one"
         )
     if len(names) == 1:
         return gathered[0]
-    return gathered[0][0], Several(
+    return gathered[0][0], MultitaskExamples(
         {name: texts for name, (_, texts) in zip(names, gathered)}, args.limit
     )
 
 
-class Several:
+class MultitaskExamples:
     """Several tasks as one set of examples, see `labelled_task.TaskExamples`.
 
     Attributes:
@@ -128,7 +133,7 @@ class Several:
 
     metrics = ("mean",)
 
-    def __init__(self, tasks: Mapping[str, Texts], limit: int | None) -> None:
+    def __init__(self, tasks: Mapping[str, TextExamples], limit: int | None) -> None:
         self.tasks, self.limit = tasks, limit
         task_objectives = (
             dataclasses.replace(texts.spec, task=name, metrics=texts.metrics)
@@ -137,33 +142,33 @@ class Several:
         self.spec = Text2Text(tasks=tuple(task_objectives))
 
     @property
-    def rates(self) -> list[float]:
+    def mixing_rates(self) -> list[float]:
         """The number of examples of each task in an epoch."""
         counts = [len(texts.parts["train"]) for texts in self.tasks.values()]
         return [float(count if self.limit is None else min(count, self.limit)) for count in counts]
 
-    def rows(self, objective: Text2Text, vocabulary: Vocabulary) -> int:
+    def count_rows(self, objective: Text2Text, vocabulary: Vocabulary) -> int:
         """Return the number of rows of an epoch."""
-        return int(sum(self.rates))
+        return int(sum(self.mixing_rates))
 
-    def digest(self) -> str:
+    def digest_examples(self) -> str:
         """Return a fingerprint of the examples and their rates."""
         text = json.dumps(
             [
                 self.spec.describe_pairs(),
-                self.rates,
-                [texts.digest() for texts in self.tasks.values()],
+                self.mixing_rates,
+                [texts.digest_examples() for texts in self.tasks.values()],
             ]
         )
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
-    def model(self, pretrained: Trained) -> Any:
+    def make_model_config(self, pretrained: Trained) -> Any:
         """Return the configuration of the pretrained model."""
-        return next(iter(self.tasks.values())).model(pretrained)
+        return next(iter(self.tasks.values())).make_model_config(pretrained)
 
-    def objective(self, model: Any) -> Text2Text:
+    def make_objective(self, model: Any) -> Text2Text:
         """Return the objective for a model, whose rows fit the longest of the tasks."""
-        task_objectives = [texts.objective(model) for texts in self.tasks.values()]
+        task_objectives = [texts.make_objective(model) for texts in self.tasks.values()]
         longest = {
             key: max(getattr(each, key) for each in task_objectives)
             for key in ("length", "target_length")
@@ -172,11 +177,11 @@ class Several:
             self.spec, start_of_text=task_objectives[0].start_of_text, **longest
         )
 
-    def write(self, path: str, vocabulary: Vocabulary) -> None:
+    def write_store(self, path: str, vocabulary: Vocabulary) -> None:
         """Write the store and print the share of each task."""
         sources: dict[str, dict] = {name: texts.parts for name, texts in self.tasks.items()}
-        write_sources(path, vocabulary, self.spec, sources, self.rates, digest=self.digest())
+        write_sources(path, vocabulary, self.spec, sources, self.mixing_rates, digest=self.digest_examples())
         shares = ", ".join(
-            f"{name} {rate / sum(self.rates):.1%}" for name, rate in zip(sources, self.rates)
+            f"{name} {rate / sum(self.mixing_rates):.1%}" for name, rate in zip(sources, self.mixing_rates)
         )
         print(f"{path}: {shares} of the rows")

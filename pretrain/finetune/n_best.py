@@ -31,7 +31,7 @@ class Candidate(NamedTuple):
     probability: float
 
 
-def best(candidates: Iterable[Candidate], count: int) -> list[Candidate]:
+def select_best(candidates: Iterable[Candidate], count: int) -> list[Candidate]:
     """Return the best `count` candidates with different texts, best first.
 
     Of equal texts the one with the best score is taken, of equal scores the first.
@@ -42,17 +42,17 @@ def best(candidates: Iterable[Candidate], count: int) -> list[Candidate]:
     return list(by_text.values())[:count]
 
 
-def of_row(
+def find_row_candidates(
     logits_L2: np.ndarray,
-    context: int,
-    held: int,
-    total: float,
-    spelt: Callable[[int, int], tuple[str, int, int]],
+    context_start: int,
+    num_context_tokens: int,
+    log_normalizer: float,
+    extract_text: Callable[[int, int], tuple[str, int, int]],
     count: int,
 ) -> list[Candidate]:
     """Return the best `count` candidates of a row with different texts.
 
-    They include all candidates of this row that `best` selects.
+    They include all candidates of this row that `select_best` selects.
 
     Args:
       logits_L2: the logits of the first and the last token.
@@ -62,7 +62,7 @@ def of_row(
       spelt: a function (first, last token of the span) -> (text, first character, end).
       count: the number of candidates.
     """
-    begin_C, end_C = logits_L2[context : context + held].T
+    begin_C, end_C = logits_L2[context_start : context_start + num_context_tokens].T
     ends_CM = np.lib.stride_tricks.sliding_window_view(
         np.pad(end_C, (0, LONGEST - 1), constant_values=-np.inf), LONGEST
     )
@@ -73,14 +73,14 @@ def of_row(
             break
         first, extra = divmod(int(index), LONGEST)
         score = float(scores_N[index])
-        text, start, end = spelt(first, first + extra)
-        by_text.setdefault(text, Candidate(text, start, end, score, float(np.exp(score - total))))
+        text, start, end = extract_text(first, first + extra)
+        by_text.setdefault(text, Candidate(text, start, end, score, float(np.exp(score - log_normalizer))))
     return list(by_text.values())
 
 
-def with_silence(
+def insert_no_answer(
     candidates: Sequence[Candidate],
-    null: float,
+    null_score: float,
     probability: float,
     threshold: float,
     count: int,
@@ -97,8 +97,8 @@ def with_silence(
       count: the number of answers.
     """
     index = next(
-        (i for i, candidate in enumerate(candidates) if null - candidate.score > threshold),
+        (i for i, candidate in enumerate(candidates) if null_score - candidate.score > threshold),
         len(candidates),
     )
-    no_answer = Candidate("", None, None, null, probability)
+    no_answer = Candidate("", None, None, null_score, probability)
     return [*candidates[:index], no_answer, *candidates[index:]][:count]

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from data.examples.labelled import text_of
+from data.examples.labelled import parse_text
 from data.examples.qa import Question
-from data.examples.qa_store import encode
+from data.examples.qa_store import encode_questions
 from data.examples.records import read_texts
-from data.rows.qa_windows import window_rows
+from data.rows.qa_windows import make_window_rows
 from models import build
 from pretrain.distributed.model_hooks import make_local_hooks
 from pretrain.evaluation import qa_spans
 from pretrain.finetune import n_best
-from pretrain.finetune.qa_task import settled
-from pretrain.inference.batching import batches, named, padded, power
+from pretrain.finetune.qa_task import resolve_threshold
+from pretrain.inference.batching import make_batches, name_places, pad_length, round_up_to_power
 from pretrain.training.losses.answer_span import predict_spans
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 COLUMNS = ("question", "context")
 
 
-def reader(trained: Trained) -> Callable[[dict[str, Any], str | None], tuple[str, ...]]:
+def make_reader(trained: Trained) -> Callable[[dict[str, Any], str | None], tuple[str, ...]]:
     """Return a function (record, place) that returns the question and the context of a record.
 
     The place is None on the command line.
@@ -42,7 +42,7 @@ def reader(trained: Trained) -> Callable[[dict[str, Any], str | None], tuple[str
     return lambda record, place: read_texts(record, place or "the command line", COLUMNS)
 
 
-def told(texts: Sequence[str], result: dict[str, Any]) -> str:
+def format_answer(texts: Sequence[str], result: dict[str, Any]) -> str:
     """Return a question, its context and its answers, formatted for the terminal."""
     answers = (
         f"    {answer['probability']:7.2%}  {answer['answer'] or '(no answer)'}"
@@ -68,7 +68,7 @@ class AnswerPredictor:
     """
 
     def __init__(self, trained: Trained, batch_size: int, n_best: int = 0) -> None:
-        self.config: Any = settled(trained).model
+        self.config: Any = resolve_threshold(trained).model
         self.objective: Any = trained.run.data.objective
         self.model = build(trained.run.model, **make_local_hooks())
         self.params, self.vocabulary = trained.params, trained.vocabulary
@@ -79,20 +79,20 @@ class AnswerPredictor:
     ) -> list[dict[str, Any]]:
         """Return the result of each pair; `places` name them in errors (None: their number)."""
         questions = []
-        for (question, context), place in zip(texts, named(places)):
-            text_of(context, f"{place}: column 'context'")
-            question = text_of(question, f"{place}: column 'question'")
+        for (question, context), place in zip(texts, name_places(places)):
+            parse_text(context, f"{place}: column 'context'")
+            question = parse_text(question, f"{place}: column 'question'")
             questions.append(Question("", question, context, (), place))
-        encoded = encode(self.vocabulary, questions)
+        encoded = encode_questions(self.vocabulary, questions)
         contexts = [question.context for question in questions]
         rows, candidates = [], [[] for _ in questions]
-        for batch, rows_B7, logits_BL2 in self._scored(encoded):
+        for batch, rows_B7, logits_BL2 in self._score_windows(encoded):
             rows.append(rows_B7)
             if self.n_best:
-                self._collect(candidates, batch, rows_B7, logits_BL2, encoded, contexts)
-        found = qa_spans.chosen(np.concatenate(rows), len(questions))
-        spans = qa_spans.spelt(found, encoded, contexts)
-        silent_Q = self.config.unanswerable & (found.doubts > self.threshold)
+                self._collect_candidates(candidates, batch, rows_B7, logits_BL2, encoded, contexts)
+        found = qa_spans.select_best_spans(np.concatenate(rows), len(questions))
+        spans = qa_spans.extract_answers(found, encoded, contexts)
+        silent_Q = self.config.unanswerable & (found.null_score_diffs > self.null_threshold)
         begin_Q, end_Q = encoded.spans_Q6[:, :2].T
         cut_Q = end_Q - begin_Q > self.objective.question
         if num_cut := int(cut_Q.sum()):
@@ -102,17 +102,17 @@ class AnswerPredictor:
                 file=sys.stderr,
             )
         return [
-            self._result(i, spans[i], found, silent_Q[i], candidates[i])
+            self._make_result(i, spans[i], found, silent_Q[i], candidates[i])
             | ({"cut": True} if cut_Q[i] else {})
             for i in range(len(questions))
         ]
 
     @property
-    def threshold(self) -> float:
+    def null_threshold(self) -> float:
         """The difference of scores above which "no answer" is predicted."""
         return self.config.threshold or 0.0
 
-    def _scored(
+    def _score_windows(
         self, encoded: Any
     ) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]]:
         """Yield batches of rows of similar lengths.
@@ -120,23 +120,23 @@ class AnswerPredictor:
         Yields:
           The batch; the rows of `answer_span.predict_spans`, [B, 7]; and the logits, [B, L, 2].
         """
-        table, rows = window_rows(self.objective, encoded.tokens, encoded.spans_Q6, self.vocabulary)
+        table, rows = make_window_rows(self.objective, encoded.tokens, encoded.spans_Q6, self.vocabulary)
         lengths = [
-            min(padded(length), self.objective.length)
-            for length in (table.context_R + table.held_R + 1).tolist()
+            min(pad_length(length), self.objective.length)
+            for length in (table.context_position_R + table.context_length_R + 1).tolist()
         ]
-        for indices in batches(lengths, self.batch_size):
+        for indices in make_batches(lengths, self.batch_size):
             count, length = len(indices), lengths[indices[0]]
             # The batch is filled up with its first row.
-            batch = rows(np.array(indices + indices[:1] * (power(count) - count)))
+            batch = rows(np.array(indices + indices[:1] * (round_up_to_power(count) - count)))
             batch = {
                 key: array[:, :length] if array.ndim == 2 else array for key, array in batch.items()
             }
-            weighted = batch | {"label_weights": np.ones(power(count), np.float32)}
-            rows_B7, logits_BL2 = jax.device_get(_best(self.model, self.params, weighted))
+            weighted = batch | {"label_weights": np.ones(round_up_to_power(count), np.float32)}
+            rows_B7, logits_BL2 = jax.device_get(_predict_spans(self.model, self.params, weighted))
             yield batch, rows_B7[:count], logits_BL2[:count]
 
-    def _collect(
+    def _collect_candidates(
         self,
         candidates: list[list[n_best.Candidate]],
         batch: dict[str, np.ndarray],
@@ -153,7 +153,7 @@ class AnswerPredictor:
             )
             text, offset = contexts[question], int(encoded.spans_Q6[question, 2]) + skipped
 
-            def spelt(
+            def extract_text(
                 first: int, last: int, text: str = text, offset: int = offset
             ) -> tuple[str, int, int]:
                 start = int(encoded.begins_T[offset + first])
@@ -161,15 +161,15 @@ class AnswerPredictor:
                 return text[start:end], start, end
 
             length = int(batch["attention_mask"][row].sum()) - 1 - context
-            candidates[question] += n_best.of_row(
-                logits_L2, context, length, float(row_7[5]), spelt, self.n_best
+            candidates[question] += n_best.find_row_candidates(
+                logits_L2, context, length, float(row_7[5]), extract_text, self.n_best
             )
 
-    def _result(
+    def _make_result(
         self,
         i: int,
         span: tuple[str, int, int],
-        found: qa_spans.Chosen,
+        found: qa_spans.BestSpans,
         silent: bool,
         candidates: list[n_best.Candidate],
     ) -> dict[str, Any]:
@@ -189,24 +189,24 @@ class AnswerPredictor:
             "end": end,
             "score": float(found.scores[i]),
             "probability": float((found.null_probabilities if silent else found.probabilities)[i]),
-            "null_score": float(found.nulls[i]),
+            "null_score": float(found.null_scores[i]),
         }
         if not self.n_best:
             return result
-        answers = n_best.best(candidates, self.n_best)
+        answers = n_best.select_best(candidates, self.n_best)
         if self.config.unanswerable:
-            answers = n_best.with_silence(
+            answers = n_best.insert_no_answer(
                 answers,
                 result["null_score"],
                 float(found.null_probabilities[i]),
-                self.threshold,
+                self.null_threshold,
                 self.n_best,
             )
         return result | {"n_best": [answer._asdict() for answer in answers]}
 
 
 @partial(jax.jit, static_argnames="model")
-def _best(model: Any, params: Any, batch: dict[str, jax.Array]) -> tuple[jax.Array, jax.Array]:
+def _predict_spans(model: Any, params: Any, batch: dict[str, jax.Array]) -> tuple[jax.Array, jax.Array]:
     """Return the rows of `answer_span.predict_spans`, [B, 7], and the logits, [B, L, 2]."""
     logits_BL2 = model.apply(
         {"params": params}, batch["token_ids"], batch["attention_mask"], batch["token_type_ids"]

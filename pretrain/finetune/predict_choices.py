@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from data.examples.multiple_choice import Question, question_of
+from data.examples.multiple_choice import ChoiceQuestion, parse_question
 from models import build
-from pretrain.convert import name_of, tokenizer
+from pretrain.convert import find_model_type, tokenizer
 from pretrain.distributed.model_hooks import make_local_hooks
-from pretrain.inference.batching import batches, fill, padded, power
+from pretrain.inference.batching import make_batches, pad_rows, pad_length, round_up_to_power
 
 if TYPE_CHECKING:
     from pretrain.inference.trained import Trained
@@ -30,29 +30,30 @@ class ChoicePredictor:
 
     def __init__(self, trained: Trained, batch_size: int) -> None:
         objective: Any = trained.run.data.objective
-        self.params, self.pad, self.batch_size = trained.params, trained.vocabulary.pad, batch_size
-        self.tokenizer = tokenizer.build(trained.vocabulary, name_of(trained.run.model))
+        self.params, self.batch_size = trained.params, batch_size
+        self.pad: Any = trained.vocabulary.pad
+        self.tokenizer = tokenizer.build_tokenizer(trained.vocabulary, find_model_type(trained.run.model))
         self.length = objective.length
         self.tokenizer.enable_truncation(self.length, strategy="longest_first")
         model: Any = build(trained.run.model, **make_local_hooks())
-        self.scores = jax.jit(
+        self.probabilities_fn = jax.jit(
             lambda params, *arrays: jax.nn.softmax(model.apply({"params": params}, *arrays))
         )
 
     def __call__(
-        self, questions: Sequence[Question], places: Sequence[str | None]
+        self, questions: Sequence[ChoiceQuestion], places: Sequence[str | None]
     ) -> list[dict[str, Any]]:
         """Return the result of each question."""
         rows = [
             self.tokenizer.encode_batch([(question.texts[0], text) for text in question.texts[1:]])
             for question in questions
         ]
-        lengths = [padded(max(map(len, row))) for row in rows]
+        lengths = [pad_length(max(map(len, row))) for row in rows]
         results: list[Any] = [None] * len(questions)
-        for batch in batches(
+        for batch in make_batches(
             [(len(row), length) for row, length in zip(rows, lengths)], self.batch_size
         ):
-            probabilities_BC = self._probabilities(
+            probabilities_BC = self._compute_probabilities(
                 [rows[i] for i in batch], min(lengths[batch[0]], self.length)
             )
             for i, probabilities_C in zip(batch, probabilities_BC):
@@ -73,25 +74,25 @@ class ChoicePredictor:
             )
         return results
 
-    def _probabilities(self, rows: Sequence[Sequence[Any]], L: int) -> list[list[float]]:
+    def _compute_probabilities(self, rows: Sequence[Sequence[Any]], L: int) -> list[list[float]]:
         """Return the probabilities [B, C] of questions with the same number of choices."""
-        C, B = len(rows[0]), power(len(rows))
+        C, B = len(rows[0]), round_up_to_power(len(rows))
         encodings = [encoding for row in rows for encoding in row]
-        tokens_NL, valid_NL = fill([encoding.ids for encoding in encodings], B * C, L, self.pad)
-        segments_NL, _ = fill([encoding.type_ids for encoding in encodings], B * C, L, 0)
+        tokens_NL, valid_NL = pad_rows([encoding.ids for encoding in encodings], B * C, L, self.pad)
+        segments_NL, _ = pad_rows([encoding.type_ids for encoding in encodings], B * C, L, 0)
         arrays = (array.reshape(B, C, L) for array in (tokens_NL, valid_NL, segments_NL))
-        return jax.device_get(self.scores(self.params, *arrays))[: len(rows)].tolist()
+        return jax.device_get(self.probabilities_fn(self.params, *arrays))[: len(rows)].tolist()
 
 
-def reader(trained: Trained) -> Callable[[dict[str, Any], str | None], Question]:
+def make_reader(trained: Trained) -> Callable[[dict[str, Any], str | None], ChoiceQuestion]:
     """Return a function (record, place) that returns the question of a record.
 
     The place is None on the command line.
     """
-    return lambda record, place: question_of(record, place or "the command line")
+    return lambda record, place: parse_question(record, place or "the command line")
 
 
-def told(question: Question, result: dict[str, Any]) -> str:
+def format_choices(question: ChoiceQuestion, result: dict[str, Any]) -> str:
     """Return a question with its choices, most probable first, formatted for the terminal."""
     ranked = sorted(zip(result["probabilities"], question.choices), key=lambda pair: -pair[0])
     return "\n".join(

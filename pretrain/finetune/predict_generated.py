@@ -6,24 +6,24 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from data.examples.labelled import text_of
-from data.examples.multiple_choice import question_of
+from data.examples.labelled import parse_text
+from data.examples.multiple_choice import parse_question
 from data.examples.records import read_texts, read_words
 from data.examples.tag_schemes import PLAIN
-from data.examples.tagging import USUAL
-from data.examples.tags_as_text import tagged
-from data.examples.text2text import reading, source_of, spelt
+from data.examples.tagging import USUAL_KEYS
+from data.examples.tags_as_text import tag_words
+from data.examples.text2text import decode_output, format_source, make_answer_reader
 from data.objectives.text2text import Text2Text
 from models.generation.sampling import Greedy
-from pretrain.inference.batching import named
-from pretrain.inference.generate import Writer
+from pretrain.inference.batching import name_places
+from pretrain.inference.generate import TextWriter
 
 if TYPE_CHECKING:
     from pretrain.inference.trained import Trained
 
 
-class AnswerWriter(Writer):
-    """Generates the answers to texts, each a tuple as `reader` returns it.
+class AnswerGenerator(TextWriter):
+    """Generates the answers to texts, each a tuple as `make_reader` returns it.
 
     A result has the generated text as `written` and, if the model learned such, `label`, `score` or
     `answer`, or `tags` and `entities` as in pretrain/finetune/predict_tags.py. A label or score is
@@ -41,11 +41,11 @@ class AnswerWriter(Writer):
         seed: int = 0,
     ) -> None:
         self.objective: Any = trained.run.data.objective
-        length = length or self.objective.target_length
-        super().__init__(trained, length, batch_size, strategy, no_repeat_ngram, seed)
+        max_length: int = length or self.objective.target_length
+        super().__init__(trained, max_length, batch_size, strategy, no_repeat_ngram, seed)
         self.tokenizer.enable_truncation(self.objective.length)
         self.forms = {each.task: each for each in self.objective.tasks or (self.objective,)}
-        self.reads = {name: reading(each, trained.vocabulary) for name, each in self.forms.items()}
+        self.reads = {name: make_answer_reader(each, trained.vocabulary) for name, each in self.forms.items()}
 
     def __call__(
         self, texts: Sequence[Any], places: Sequence[str | None], first: int = 0
@@ -53,18 +53,18 @@ class AnswerWriter(Writer):
         """Return the result of each text.
 
         Args:
-          texts: tuples as `reader` returns them.
+          texts: tuples as `make_reader` returns them.
           places: names of the texts for errors; None for their number.
           first: the number of texts before these, from which the random seeds follow.
         """
         texts = [
-            [text_of(part, place) for part in parts] for parts, place in zip(texts, named(places))
+            [parse_text(part, place) for part in parts] for parts, place in zip(texts, name_places(places))
         ]
-        names = [self.task_of(parts) for parts in texts]
+        names = [self.find_task(parts) for parts in texts]
         # A text that names its task itself is read as it is.
         forms = [self.forms.get(name, Text2Text()) for name in names]
         reads = map(self.reads.get, names)
-        sources = [source_of(form, parts[bool(form.task) :]) for form, parts in zip(forms, texts)]
+        sources = [format_source(form, parts[bool(form.task) :]) for form, parts in zip(forms, texts)]
         encodings = self.tokenizer.encode_batch(sources)
         if num_cut := sum(bool(encoding.overflowing) for encoding in encodings):
             print(
@@ -73,33 +73,33 @@ class AnswerWriter(Writer):
                 file=sys.stderr,
             )
         return [
-            self.result(form, read, ids, parts[bool(form.task) :])
+            self.make_result(form, read, ids, parts[bool(form.task) :])
             | ({"cut": True} if encoding.overflowing else {})
             for form, read, ids, parts, encoding in zip(
                 forms,
                 reads,
-                self.written([encoding.ids for encoding in encodings], first),
+                self.generate_ids([encoding.ids for encoding in encodings], first),
                 texts,
                 encodings,
             )
         ]
 
-    def task_of(self, parts: Sequence[str]) -> str | None:
+    def find_task(self, parts: Sequence[str]) -> str | None:
         """Return the task's name of a text: "" in a run of one task, None if the text names it."""
         return "" if not self.objective.tasks else parts[0] if len(parts) > 1 else None
 
-    def result(
+    def make_result(
         self, form: Text2Text, read: Any, ids: Sequence[int], texts: Sequence[str]
     ) -> dict[str, Any]:
         """Return the result of one text.
 
         Args:
           form: the objective of its task.
-          read: the function that parses a generated text, see `data.examples.text2text.reading`.
+          read: the function that parses a generated text, see `text2text.make_answer_reader`.
           ids: the generated tokens.
           texts: the texts without the task's name; for tagging, the words.
         """
-        text = spelt(self.vocabulary, ids)
+        text = decode_output(self.vocabulary, ids)
         if form.scheme:
             found = [entity for entity in read(text, texts) if entity.start < len(texts)]
             entities = [
@@ -108,14 +108,14 @@ class AnswerWriter(Writer):
             ]
             return {
                 "written": text,
-                "tags": tagged(found, len(texts), form.scheme),
+                "tags": tag_words(found, len(texts), form.scheme),
                 "entities": entities if form.scheme != PLAIN else [],
             }
         kinds = {"label": form.labels, "score": form.step, "answer": form.questions}
         return {"written": text} | {key: read(text) for key, learned in kinds.items() if learned}
 
 
-def reader(trained: Trained) -> Callable[[dict[str, Any], str | None], tuple[str, ...]]:
+def make_reader(trained: Trained) -> Callable[[dict[str, Any], str | None], tuple[str, ...]]:
     """Return a function (record, place) that returns the texts of a record.
 
     The place is None on the command line. In a run of several tasks the first text is the name of
@@ -125,12 +125,12 @@ def reader(trained: Trained) -> Callable[[dict[str, Any], str | None], tuple[str
     objective: Any = trained.run.data.objective
     forms = {each.task: each for each in objective.tasks or (objective,)}
 
-    def texts(form: Text2Text, record: dict[str, Any], place: str) -> tuple[str, ...]:
+    def read_task_texts(form: Text2Text, record: dict[str, Any], place: str) -> tuple[str, ...]:
         if form.scheme:
-            return read_words(record, place, [form.columns[0], *(words for words, _ in USUAL)])
+            return read_words(record, place, [form.columns[0], *(words for words, _ in USUAL_KEYS)])
         if not form.choices:
             return read_texts(record, place, form.columns[:-1])
-        question_texts = question_of(record, place).texts
+        question_texts = parse_question(record, place).texts
         if len(question_texts) != form.choices + 1:
             raise ValueError(
                 f"{place}: {len(question_texts) - 1} choices; this model was fine-tuned on "
@@ -138,10 +138,10 @@ def reader(trained: Trained) -> Callable[[dict[str, Any], str | None], tuple[str
             )
         return question_texts
 
-    def read(record: dict[str, Any], place: str | None) -> tuple[str, ...]:
+    def read_record(record: dict[str, Any], place: str | None) -> tuple[str, ...]:
         place = place or "the command line"
         if not objective.tasks:
-            return texts(objective, record, place)
+            return read_task_texts(objective, record, place)
         if record.keys() == {"text"} and isinstance(record["text"], str):
             return (record["text"],)
         name = record.get("task")
@@ -150,6 +150,6 @@ def reader(trained: Trained) -> Callable[[dict[str, Any], str | None], tuple[str
                 f"{place}: column 'task' is {name!r}; expected one of {', '.join(forms)}, or only "
                 "a column 'text'"
             )
-        return (name, *texts(forms[name], record, place))
+        return (name, *read_task_texts(forms[name], record, place))
 
-    return read
+    return read_record

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from data.examples.labelled import text_of
+from data.examples.labelled import parse_text
 from data.examples.records import read_texts
 from models import build
-from pretrain.convert import name_of, tokenizer
+from pretrain.convert import find_model_type, tokenizer
 from pretrain.distributed.model_hooks import make_local_hooks
-from pretrain.inference.batching import batches, fill, named, padded, power
+from pretrain.inference.batching import make_batches, pad_rows, name_places, pad_length, round_up_to_power
 
 if TYPE_CHECKING:
     from pretrain.inference.trained import Trained
 
 
-class Labels:
+class LabelPredictor:
     """Predicts {"label", "probability", "probabilities"} or {"score"} of tuples of texts.
 
     Texts that are longer than a row in training are truncated as there (data/rows), and the result
@@ -37,8 +37,9 @@ class Labels:
         objective: Any = trained.run.data.objective
         self.model = build(config, **make_local_hooks())
         self.params, self.labels = trained.params, config.labels
-        self.pad, self.batch_size = trained.vocabulary.pad, batch_size
-        self.tokenizer = tokenizer.build(trained.vocabulary, name_of(config))
+        self.pad: Any = trained.vocabulary.pad
+        self.batch_size = batch_size
+        self.tokenizer = tokenizer.build_tokenizer(trained.vocabulary, find_model_type(config))
         self.length = objective.length
         self.tokenizer.enable_truncation(self.length, strategy="longest_first")
 
@@ -46,13 +47,13 @@ class Labels:
         self, texts: Sequence[tuple[str, ...]], places: Sequence[str | None]
     ) -> list[dict[str, Any]]:
         """Return the result of each tuple; `places` name them in errors (None: their number)."""
-        for parts, place in zip(texts, named(places)):
+        for parts, place in zip(texts, name_places(places)):
             for part in parts:
-                text_of(part, place)
-        encodings = self.tokenizer.encode_batch([clean(parts) for parts in texts])
+                parse_text(part, place)
+        encodings = self.tokenizer.encode_batch([clean_texts(parts) for parts in texts])
         results: list[Any] = [None] * len(texts)
-        for batch in batches([padded(len(encoding)) for encoding in encodings], self.batch_size):
-            for index, result in zip(batch, self._score([encodings[i] for i in batch])):
+        for batch in make_batches([pad_length(len(encoding)) for encoding in encodings], self.batch_size):
+            for index, result in zip(batch, self._score_batch([encodings[i] for i in batch])):
                 results[index] = result | ({"cut": True} if encodings[index].overflowing else {})
         if num_cut := sum("cut" in result for result in results):
             print(
@@ -62,19 +63,19 @@ class Labels:
             )
         return results
 
-    def _score(self, encodings: Sequence[Any]) -> list[dict[str, Any]]:
+    def _score_batch(self, encodings: Sequence[Any]) -> list[dict[str, Any]]:
         """Return the result of each row of a batch."""
-        B, L = power(len(encodings)), min(padded(max(map(len, encodings))), self.length)
-        tokens_BL, valid_BL = fill([encoding.ids for encoding in encodings], B, L, self.pad)
-        segments_BL, _ = fill([encoding.type_ids for encoding in encodings], B, L, 0)
+        B, L = round_up_to_power(len(encodings)), min(pad_length(max(map(len, encodings))), self.length)
+        tokens_BL, valid_BL = pad_rows([encoding.ids for encoding in encodings], B, L, self.pad)
+        segments_BL, _ = pad_rows([encoding.type_ids for encoding in encodings], B, L, 0)
         scores_BC = jax.device_get(
-            _scores(
+            _compute_scores(
                 self.model, self.params, tokens_BL, valid_BL, segments_BL, classes=bool(self.labels)
             )
         )
-        return [self._result(scores_C) for scores_C in scores_BC[: len(encodings)].tolist()]
+        return [self._make_result(scores_C) for scores_C in scores_BC[: len(encodings)].tolist()]
 
-    def _result(self, scores_C: list[float]) -> dict[str, Any]:
+    def _make_result(self, scores_C: list[float]) -> dict[str, Any]:
         """Return the result of the probabilities of the classes, or of one score."""
         if not self.labels:
             return {"score": scores_C[0]}
@@ -83,14 +84,14 @@ class Labels:
         return {"label": label, "probability": probabilities[label], "probabilities": probabilities}
 
 
-def clean(parts: Sequence[str]) -> str | tuple[str, ...]:
+def clean_texts(parts: Sequence[str]) -> str | tuple[str, ...]:
     """Return the input of the tokenizer: a text, or a pair."""
-    texts = tuple(text_of(part, "") for part in parts)
+    texts = tuple(parse_text(part, "") for part in parts)
     return texts[0] if len(texts) == 1 else texts
 
 
 @partial(jax.jit, static_argnames=("model", "classes"))
-def _scores(
+def _compute_scores(
     model: Any,
     params: Any,
     tokens_BL: jax.Array,
@@ -104,7 +105,7 @@ def _scores(
     return jax.nn.softmax(logits_BC) if classes else logits_BC
 
 
-def reader(trained: Trained) -> Callable[[dict[str, Any], str | None], tuple[str, ...]]:
+def make_reader(trained: Trained) -> Callable[[dict[str, Any], str | None], tuple[str, ...]]:
     """Return a function (record, place) that returns the texts of a record.
 
     The place is None on the command line.

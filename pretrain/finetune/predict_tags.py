@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from data.examples.records import read_words
-from data.examples.tag_schemes import OUTSIDE, PLAIN, entities
-from data.examples.tagging import USUAL, word_ids
+from data.examples.tag_schemes import OUTSIDE, PLAIN, find_entities
+from data.examples.tagging import USUAL_KEYS, encode_words
 from models import build
 from pretrain.distributed.model_hooks import make_local_hooks
-from pretrain.inference.batching import batches, fill, named, padded, power
+from pretrain.inference.batching import make_batches, pad_rows, name_places, pad_length, round_up_to_power
 
 if TYPE_CHECKING:
     from data.vocabulary.load import Vocabulary
     from pretrain.inference.trained import Trained
 
 
-class Tags:
+class TagPredictor:
     """Predicts {"tags", "entities"} of sentences, each a tuple of words.
 
     tags      the name of a tag for each word
@@ -40,33 +40,35 @@ class Tags:
         config: Any = trained.run.model
         objective: Any = trained.run.data.objective
         self.model = build(config, **make_local_hooks())
-        self.params, self.labels, self.spelled = (
+        self.params, self.labels, self.has_entities = (
             trained.params,
             config.labels,
             config.scheme != PLAIN,
         )
         self.vocabulary, self.batch_size = trained.vocabulary, batch_size
+        self.pad: Any = trained.vocabulary.pad
         self.length = objective.length
-        self.unread = OUTSIDE if OUTSIDE in config.labels else None
+        self.unread_tag = OUTSIDE if OUTSIDE in config.labels else None
 
     def __call__(
         self, sentences: Sequence[Sequence[str]], places: Sequence[str | None]
     ) -> list[dict[str, Any]]:
         """Return the result of each sentence; `places` name them in errors (None: their number)."""
         rows = [
-            Row(self.vocabulary, words, self.length)
-            for words in word_ids(self.vocabulary, sentences)
+            TagRow(self.vocabulary, words, self.length)
+            for words in encode_words(self.vocabulary, sentences)
         ]
-        if empty := next((place for place, row in zip(named(places), rows) if not row.first), None):
+        if empty := next((place for place, row in zip(name_places(places), rows) if not row.first_piece_positions), None):
             raise ValueError(f"{empty}: the vocabulary has no token for any of its words")
         results: list[Any] = [None] * len(sentences)
-        for batch in batches([padded(len(row.ids)) for row in rows], self.batch_size):
-            B, L = power(len(batch)), min(padded(max(len(rows[i].ids) for i in batch)), self.length)
-            tokens_BL, valid_BL = fill([rows[i].ids for i in batch], B, L, self.vocabulary.pad)
-            numbers_BL = jax.device_get(_tags(self.model, self.params, tokens_BL, valid_BL))
+        for batch in make_batches([pad_length(len(row.ids)) for row in rows], self.batch_size):
+            B = round_up_to_power(len(batch))
+            L = min(pad_length(max(len(rows[i].ids) for i in batch)), self.length)
+            tokens_BL, valid_BL = pad_rows([rows[i].ids for i in batch], B, L, self.pad)
+            numbers_BL = jax.device_get(_predict_tags(self.model, self.params, tokens_BL, valid_BL))
             for i, numbers_L in zip(batch, numbers_BL.tolist()):
-                results[i] = self._result(sentences[i], rows[i], numbers_L)
-        if num_cut := sum(row.cut for row in rows):
+                results[i] = self._make_result(sentences[i], rows[i], numbers_L)
+        if num_cut := sum(row.is_cut for row in rows):
             print(
                 f"{num_cut:,} of {len(sentences):,} sentences are longer than a row of "
                 f"{self.length} tokens and were truncated",
@@ -74,20 +76,20 @@ class Tags:
             )
         return results
 
-    def _result(self, words: Sequence[str], row: Row, numbers_L: list[int]) -> dict[str, Any]:
+    def _make_result(self, words: Sequence[str], row: TagRow, numbers_L: list[int]) -> dict[str, Any]:
         """Return the result of a sentence whose row has the tags of these numbers."""
         tags: list[Any] = [
-            self.labels[numbers_L[row.first[i]]] if i in row.first else self.unread
+            self.labels[numbers_L[row.first_piece_positions[i]]] if i in row.first_piece_positions else self.unread_tag
             for i in range(len(words))
         ]
         found = [
             entity._asdict() | {"text": " ".join(words[entity.start : entity.end])}
-            for entity in (entities(tags) if self.spelled else ())
+            for entity in (find_entities(tags) if self.has_entities else ())
         ]
-        return {"tags": tags, "entities": found} | ({"cut": True} if row.cut else {})
+        return {"tags": tags, "entities": found} | ({"cut": True} if row.is_cut else {})
 
 
-class Row:
+class TagRow:
     """The tokens of a sentence.
 
     Attributes:
@@ -103,20 +105,20 @@ class Row:
             for position, token in enumerate(word)
         ]
         fitting = tokens[: length - 2]
-        self.cut = len(fitting) < len(tokens)
+        self.is_cut = len(fitting) < len(tokens)
         self.ids: list[Any] = [vocabulary.cls, *(token for _, token, _ in fitting), vocabulary.sep]
-        self.first = {
+        self.first_piece_positions = {
             i: position for position, (i, _, is_first) in enumerate(fitting, 1) if is_first
         }
 
 
 @partial(jax.jit, static_argnames=("model",))
-def _tags(model: Any, params: Any, tokens_BL: jax.Array, valid_BL: jax.Array) -> jax.Array:
+def _predict_tags(model: Any, params: Any, tokens_BL: jax.Array, valid_BL: jax.Array) -> jax.Array:
     """Return the number of the most probable tag at each token, int32 [B, L]."""
     return model.apply({"params": params}, tokens_BL, valid_BL).argmax(-1)
 
 
-def reader(trained: Trained) -> Callable[[dict[str, Any], str | None], tuple[str, ...]]:
+def make_reader(trained: Trained) -> Callable[[dict[str, Any], str | None], tuple[str, ...]]:
     """Return a function (record, place) that returns the words of a record.
 
     The place is None on the command line.
@@ -124,11 +126,11 @@ def reader(trained: Trained) -> Callable[[dict[str, Any], str | None], tuple[str
     objective: Any = trained.run.data.objective
     columns = objective.columns
     return lambda record, place: read_words(
-        record, place or "the command line", [*columns[:1], *(words for words, _ in USUAL)]
+        record, place or "the command line", [*columns[:1], *(words for words, _ in USUAL_KEYS)]
     )
 
 
-def told(words: Sequence[str], result: dict[str, Any]) -> str:
+def format_tags(words: Sequence[str], result: dict[str, Any]) -> str:
     """Return a sentence with its entities, or with its tags, formatted for the terminal."""
     lines = [f"{entity['type'] or 'entity':<12}{entity['text']}" for entity in result["entities"]]
     if not lines and set(result["tags"]) != {OUTSIDE}:

@@ -9,7 +9,7 @@ from models.config.heads import ChoiceConfig, ClassifierConfig, SpanReaderConfig
 from pretrain.finetune import predict_answers, predict_choices, predict_labels, predict_tags
 
 
-def told(texts: Sequence[str], result: dict[str, Any]) -> str:
+def format_label(texts: Sequence[str], result: dict[str, Any]) -> str:
     """Return texts with their label or score, formatted for the terminal."""
     line = (
         f"{result['probability']:7.2%}  {result['label']}"
@@ -19,34 +19,34 @@ def told(texts: Sequence[str], result: dict[str, Any]) -> str:
     return "\n".join([*texts, f"    {line}"])
 
 
-class Head(NamedTuple):
+class PredictorSpec(NamedTuple):
     """The functions by which `predict` uses a head.
 
     Attributes:
       reader: (trained) -> a function (record, place) -> the texts that the head reads, a tuple.
       answerer: (trained, batch size) -> a function (texts, places) -> the result of each.
       told: (texts, result) -> text for the terminal.
-      options: names of further keyword arguments of `answerer`, which are options of `predict`.
+      options: names of further keyword arguments of `make_predictor`, which are options of `predict`.
     """
 
-    reader: Callable[..., Any]
-    answerer: Callable[..., Any]
-    told: Callable[[Any, dict[str, Any]], str] = told
+    make_reader: Callable[..., Any]
+    make_predictor: Callable[..., Any]
+    format_result: Callable[[Any, dict[str, Any]], str] = format_label
     options: tuple[str, ...] = ()
 
 
-HEADS = {
-    ClassifierConfig: Head(predict_labels.reader, predict_labels.Labels),
-    TaggerConfig: Head(predict_tags.reader, predict_tags.Tags, predict_tags.told),
-    ChoiceConfig: Head(
-        predict_choices.reader, predict_choices.ChoicePredictor, predict_choices.told
+PREDICTORS = {
+    ClassifierConfig: PredictorSpec(predict_labels.make_reader, predict_labels.LabelPredictor),
+    TaggerConfig: PredictorSpec(predict_tags.make_reader, predict_tags.TagPredictor, predict_tags.format_tags),
+    ChoiceConfig: PredictorSpec(
+        predict_choices.make_reader, predict_choices.ChoicePredictor, predict_choices.format_choices
     ),
-    SpanReaderConfig: Head(
-        predict_answers.reader, predict_answers.AnswerPredictor, predict_answers.told, ("n_best",)
+    SpanReaderConfig: PredictorSpec(
+        predict_answers.make_reader, predict_answers.AnswerPredictor, predict_answers.format_answer, ("n_best",)
     ),
 }
 
 
-def head_of(config: Any) -> Head:
+def find_predictor(config: Any) -> PredictorSpec:
     """Return the functions for the head of a model's configuration."""
-    return HEADS[type(config)]
+    return PREDICTORS[type(config)]

@@ -32,28 +32,28 @@ class SpanTask(NamedTuple):
     metrics: tuple[str, ...]
     tfds: tuple[str, str] | None = None
 
-    def read(
+    def read_examples(
         self, args: argparse.Namespace, train: str, heldout: str | None, share: float
-    ) -> Answered:
-        """Return the examples; the arguments are those of `labelled_task.gather`."""
+    ) -> QuestionExamples:
+        """Return the examples; see `gather_labelled_examples` for the arguments."""
         if args.columns or args.labels:
             raise ValueError(
                 f"--columns and --labels are for texts with labels; --task {args.task} reads "
                 "context, question and answers"
             )
         skip = args.on_bad_answer == "skip"
-        splits = [self._told(source, skip) for source in (train, heldout) if source]
+        splits = [self._read_questions(source, skip) for source in (train, heldout) if source]
         if not any(question.answers for question in splits[0]):
             raise ValueError(
                 f"{train}: none of its {len(splits[0]):,} questions has an answer; training needs "
                 "some"
             )
-        parts = splits if heldout else labelled_store.part(splits[0], share)
-        return Answered(self, dict(zip(("train", "heldout"), parts)), skip)
+        parts = splits if heldout else labelled_store.split_examples(splits[0], share)
+        return QuestionExamples(self, dict(zip(("train", "heldout"), parts)), skip)
 
-    def _told(self, source: str, skip: bool) -> list[Question]:
+    def _read_questions(self, source: str, skip: bool) -> list[Question]:
         """Return the questions of a source, and print how many were skipped."""
-        questions, num_bad = qa.read(source, self.unanswerable, skip)
+        questions, num_bad = qa.read_questions(source, self.unanswerable, skip)
         if num_bad:
             print(
                 f"{source}: skipped {num_bad:,} questions whose answer is not in their context",
@@ -62,7 +62,7 @@ class SpanTask(NamedTuple):
         return questions
 
 
-class Answered:
+class QuestionExamples:
     """Questions with their answers, see `labelled_task.TaskExamples`.
 
     Attributes:
@@ -75,10 +75,10 @@ class Answered:
     def __init__(
         self, task: SpanTask, parts: dict[str, list[Question]], skip: bool = False
     ) -> None:
-        self.task, self.parts, self.skip = task, parts, skip
+        self.task, self.parts, self.skip_bad_answers = task, parts, skip
         self._encoded: dict[str, dict[str, Any]] = {}
 
-    def digest(self) -> str:
+    def digest_examples(self) -> str:
         """Return a fingerprint of the questions."""
         text = json.dumps(
             [
@@ -88,14 +88,14 @@ class Answered:
         )
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
-    def model(self, pretrained: Trained) -> SpanReaderConfig:
+    def make_model_config(self, pretrained: Trained) -> SpanReaderConfig:
         """Return the configuration of a question answering model on a pretrained encoder."""
         from models.config.heads import SpanReaderConfig
-        from pretrain.families import family_of
-        from pretrain.finetune.encoders import encoder_of
+        from pretrain.families import find_family
+        from pretrain.finetune.encoders import find_encoder_config
 
-        encoder = encoder_of(pretrained)
-        head_map = family_of(encoder).hugging_face.fine_tuned
+        encoder = find_encoder_config(pretrained)
+        head_map = find_family(encoder).hugging_face.fine_tuned_names
         span_dropout = head_map.span_dropout  # as in the paper of the family
         return SpanReaderConfig(
             encoder=encoder,
@@ -103,44 +103,44 @@ class Answered:
             unanswerable=self.task.unanswerable,
         )
 
-    def objective(self, model: SpanReaderConfig) -> AnswerSpan:
+    def make_objective(self, model: SpanReaderConfig) -> AnswerSpan:
         """Return the objective for a model."""
-        from pretrain.finetune.encoders import separators
+        from pretrain.finetune.encoders import count_separators
 
         length = min(384, model.length)
         return AnswerSpan(
-            length, min(128, length // 3), min(64, length // 4), separators(model.encoder)
+            length, min(128, length // 3), min(64, length // 4), count_separators(model.encoder)
         )
 
-    def rows(self, objective: AnswerSpan, vocabulary: Vocabulary) -> int:
+    def count_rows(self, objective: AnswerSpan, vocabulary: Vocabulary) -> int:
         """Return the number of windows of the training questions."""
         from data.rows.qa_windows import QuestionWindowRows
 
-        objective.check(vocabulary)
-        return QuestionWindowRows(self.encoded(vocabulary)["train"].spans_Q6, objective).count
+        objective.check_vocabulary(vocabulary)
+        return QuestionWindowRows(self.encode_questions(vocabulary)["train"].spans_Q6, objective).count
 
-    def encoded(self, vocabulary: Vocabulary) -> dict[str, Any]:
+    def encode_questions(self, vocabulary: Vocabulary) -> dict[str, Any]:
         """Return the encoded questions of each split, computed once per vocabulary."""
         if vocabulary.fingerprint not in self._encoded:
             self._encoded[vocabulary.fingerprint] = {
-                split: self._encode(vocabulary, split) for split in self.parts
+                split: self._encode_split(vocabulary, split) for split in self.parts
             }
         return self._encoded[vocabulary.fingerprint]
 
-    def _encode(self, vocabulary: Vocabulary, split: str) -> Any:
+    def _encode_split(self, vocabulary: Vocabulary, split: str) -> Any:
         """Return the encoded questions of a split, without those that are skipped."""
-        from data.examples.qa_store import NoPieces, encode
+        from data.examples.qa_store import UnencodableAnswers, encode_questions
 
         try:
-            return encode(vocabulary, self.parts[split])
-        except NoPieces as error:
-            if not self.skip:
+            return encode_questions(vocabulary, self.parts[split])
+        except UnencodableAnswers as error:
+            if not self.skip_bad_answers:
                 raise ValueError(f"{error}; --on-bad-answer skip skips such questions") from None
             unseen = set(error.questions)
             self.parts[split] = [
                 question for question in self.parts[split] if question not in unseen
             ]
-            source, count = error.questions[0].place.rpartition(":")[0], len(error.questions)
+            source, count = error.questions[0].location.rpartition(":")[0], len(error.questions)
             print(
                 f"{source}: skipped {count:,} questions ({split}) because the vocabulary has no "
                 "token for their answer",
@@ -150,18 +150,18 @@ class Answered:
                 raise ValueError(
                     f"{error}, nor for that of any other question there ({split})"
                 ) from None
-            return encode(vocabulary, self.parts[split])
+            return encode_questions(vocabulary, self.parts[split])
 
-    def write(self, path: str, vocabulary: Vocabulary) -> None:
+    def write_store(self, path: str, vocabulary: Vocabulary) -> None:
         """Write the store."""
         from data.examples.qa_store import write_questions
 
         write_questions(
-            path, vocabulary, self.parts, self.encoded(vocabulary), digest=self.digest()
+            path, vocabulary, self.parts, self.encode_questions(vocabulary), digest=self.digest_examples()
         )
 
 
-def settled(trained: Trained) -> Run:
+def resolve_threshold(trained: Trained) -> Run:
     """Return the run of a checkpoint with the threshold of its model.
 
     If the configuration names none, it is the one that was best on the held-out split.
@@ -177,5 +177,5 @@ def settled(trained: Trained) -> Run:
     ):
         return run
     with Checkpoints(trained.workdir, read_only=True) as checkpoints:
-        threshold = checkpoints.scores(trained.step).get("null_threshold")
+        threshold = checkpoints.load_scores(trained.step).get("null_threshold")
     return dataclasses.replace(run, model=dataclasses.replace(run.model, threshold=threshold))

@@ -7,10 +7,10 @@ import os
 import statistics
 from collections.abc import Sequence
 
-from pretrain.workdir.retention import best
+from pretrain.workdir.retention import find_best_step
 
 
-def outcome(workdir: str, name: str) -> tuple[int, dict[str, float]]:
+def find_best_checkpoint(workdir: str, name: str) -> tuple[int, dict[str, float]]:
     """Return the step and the held-out scores of the checkpoint with the best score of a name.
 
     Raises:
@@ -19,14 +19,14 @@ def outcome(workdir: str, name: str) -> tuple[int, dict[str, float]]:
     from pretrain.workdir.checkpoints import Checkpoints
 
     with Checkpoints(workdir, read_only=True) as checkpoints:
-        scores = {step: checkpoints.scores(step) for step in checkpoints.steps()}
-    step = best(scores, name)
+        scores = {step: checkpoints.load_scores(step) for step in checkpoints.list_steps()}
+    step = find_best_step(scores, name)
     if step is None:
         raise ValueError(f"{workdir}: no checkpoint has {name} of the held-out split")
     return step, scores[step]
 
 
-def summary(folder: str, workdirs: Sequence[str], metrics: Sequence[str]) -> str:
+def format_seed_summary(folder: str, workdirs: Sequence[str], metrics: Sequence[str]) -> str:
     """Return the best scores of runs and the commands to run next, as text.
 
     For several runs it also writes FOLDER/scores.json: {"metric", "runs": {workdir: {"step", name:
@@ -38,7 +38,7 @@ def summary(folder: str, workdirs: Sequence[str], metrics: Sequence[str]) -> str
       metrics: the names of the scores, of which the first selects the best checkpoint.
     """
     names = tuple(metrics) or ("loss",)
-    outcomes = {workdir: outcome(workdir, names[0]) for workdir in workdirs}
+    outcomes = {workdir: find_best_checkpoint(workdir, names[0]) for workdir in workdirs}
     lines = []
     for workdir, (step, scores) in outcomes.items():
         task_names = [name for name in scores if "/" in name]
@@ -64,8 +64,8 @@ def summary(folder: str, workdirs: Sequence[str], metrics: Sequence[str]) -> str
         with open(os.path.join(folder, "scores.json"), "w", encoding="utf-8") as file:
             file.write(text + "\n")
     scores_by_number = {number: outcomes[workdir][1] for number, workdir in enumerate(workdirs)}
-    number = best(scores_by_number, names[0])
-    assert number is not None, "`outcome` has found the score in each run"
+    number = find_best_step(scores_by_number, names[0])
+    assert number is not None, "`find_best_checkpoint` has found the score in each run"
     best_workdir = workdirs[number]
     arguments = f"--workdir {best_workdir} --step {outcomes[best_workdir][0]}"
     return "\n".join(

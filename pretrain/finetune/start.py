@@ -8,8 +8,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from data.config import Data
-from pretrain.config import Run, override, validate
-from pretrain.convert import family_in
+from pretrain.config import Run, override_run, validate_run
+from pretrain.convert import find_model_family
 from pretrain.finetune.labelled_task import CountsRows
 from pretrain.schema import Checkpoint, Evaluate, Train
 
@@ -29,20 +29,20 @@ def make_run(args: argparse.Namespace, task: Any, examples: Any, pretrained: Tra
       examples: the examples, see `labelled_task.TaskExamples`.
       pretrained: the pretrained model.
     """
-    model = examples.model(pretrained)
+    model = examples.make_model_config(pretrained)
     store = os.path.join(args.workdir, "store")
-    requested = override(
+    requested = override_run(
         Run(
             model=model,
-            data=Data(store=store, objective=examples.objective(model)),
-            optimizer=family_in(model).optimizer,
+            data=Data(store=store, objective=examples.make_objective(model)),
+            optimizer=find_model_family(model).optimizer,
             train=Train(compute_dtype=pretrained.run.train.compute_dtype),
             evaluate=Evaluate(metrics=getattr(examples, "metrics", task.metrics)),
             checkpoint=Checkpoint(keep=1),
         ),
         args.overrides,
     )
-    validate(requested)
+    validate_run(requested)
     if not requested.evaluate.every:
         raise ValueError(
             "evaluate.every=0 disables the evaluation by which the best step is selected; use at "
@@ -50,7 +50,7 @@ def make_run(args: argparse.Namespace, task: Any, examples: Any, pretrained: Tra
         )
     given = {argument.partition("=")[0] for argument in args.overrides}
     rows = (
-        examples.rows(requested.data.objective, pretrained.vocabulary)
+        examples.count_rows(requested.data.objective, pretrained.vocabulary)
         if isinstance(examples, CountsRows)
         else len(examples.parts["train"])
     )
@@ -64,10 +64,10 @@ def make_run(args: argparse.Namespace, task: Any, examples: Any, pretrained: Tra
         "checkpoint.every": every,
         "checkpoint.best": (*requested.evaluate.metrics, "loss")[0],
     }
-    run = override(
+    run = override_run(
         requested, [f"{key}={value}" for key, value in defaults.items() if key not in given]
     )
-    validate(run)
+    validate_run(run)
     return run
 
 
@@ -103,14 +103,14 @@ def prepare_workdir(
     if os.path.exists(store) and os.listdir(store):
         found = ExampleStore.open(store)
         if (
-            found.digest != examples.digest()
+            found.examples_digest != examples.digest_examples()
             or found.encoding.fingerprint != pretrained.vocabulary.fingerprint
         ):
             raise ValueError(
                 f"{store} holds other examples or has another vocabulary; name another --workdir"
             )
         return
-    examples.write(store, pretrained.vocabulary)
+    examples.write_store(store, pretrained.vocabulary)
 
 
 def make_initial_params(
@@ -130,13 +130,13 @@ def make_initial_params(
     from models import build
     from models.config.heads import HeadedConfig
     from models.layers.layer_layout import match_layout
-    from pretrain.distributed.sharding import path_of
+    from pretrain.distributed.sharding import format_path
     from pretrain.training.state import init_params
 
     initial = jax.device_get(
         jax.jit(partial(init_params, build(run.model), run.data.objective, run.train.seed))()
     )
-    paths = [path_of(keys) for keys, _ in jax.tree_util.tree_leaves_with_path(initial)]
+    paths = [format_path(keys) for keys, _ in jax.tree_util.tree_leaves_with_path(initial)]
     if fresh == "all":
         return initial, paths
     source, before = jax.device_get(pretrained.params), pretrained.run.model
@@ -144,7 +144,7 @@ def make_initial_params(
         return match_layout(source, initial), []
     if isinstance(before, HeadedConfig):
         if type(before) is type(run.model) and all(
-            getattr(before, name) == getattr(run.model, name) for name in own_fields(before)
+            getattr(before, name) == getattr(run.model, name) for name in list_own_fields(before)
         ):
             return match_layout(source, initial), []
         source = source["encoder"]
@@ -153,7 +153,7 @@ def make_initial_params(
     return params, [path for path in paths if not path.startswith("encoder/")]
 
 
-def own_fields(model: Any) -> list[str]:
+def list_own_fields(model: Any) -> list[str]:
     """Return the names of the fields that only a model's kind of head has, such as labels."""
     from models.config.heads import HeadedConfig
 

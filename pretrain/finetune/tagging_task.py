@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from data.examples import tag_schemes, tagging
-from data.examples.labelled_store import part
+from data.examples.labelled_store import split_examples
 
 if TYPE_CHECKING:
     from data.examples.tagging import Sentence
@@ -31,32 +31,32 @@ class TagTask(NamedTuple):
     )
     tfds: None = None
 
-    def read(
+    def read_examples(
         self, args: argparse.Namespace, train: str, heldout: str | None, share: float
-    ) -> Tagged:
-        """Return the examples; the arguments are those of `labelled_task.gather`."""
-        columns = columns_of(args.columns)
-        sentences = tagging.read(train, columns)
-        scheme = tagging.scheme_of(sentences, args.scheme)
+    ) -> TaggedExamples:
+        """Return the examples; see `gather_labelled_examples` for the arguments."""
+        columns = parse_tag_columns(args.columns)
+        sentences = tagging.read_sentences(train, columns)
+        scheme = tagging.choose_scheme(sentences, args.scheme)
         names = (
             tuple(args.labels.split(","))
             if args.labels
-            else tag_schemes.names({tag for sentence in sentences for tag in sentence.tags}, scheme)
+            else tag_schemes.list_tags({tag for sentence in sentences for tag in sentence.tags}, scheme)
         )
-        splits = (sentences, tagging.read(heldout, columns)) if heldout else part(sentences, share)
+        splits = (sentences, tagging.read_sentences(heldout, columns)) if heldout else split_examples(sentences, share)
         parts: dict[str, Any] = dict(zip(("train", "heldout"), splits))
         for split in parts.values():
-            tagging.numbered(split, names)
+            tagging.encode_tags(split, names)
         if len(found := {tag for sentence in parts["heldout"] for tag in sentence.tags}) < 2:
             print(
                 f"held out: all words have the tag {found.pop()!r}, so its scores are not "
                 "informative",
                 file=sys.stderr,
             )
-        return Tagged(parts, names, scheme, columns)
+        return TaggedExamples(parts, names, scheme, columns)
 
 
-def columns_of(text: str | None) -> tuple[str, ...]:
+def parse_tag_columns(text: str | None) -> tuple[str, ...]:
     """Return the names of --columns WORDS,TAGS, or () without it."""
     names = tuple(text.split(",")) if text else ()
     if len(names) not in (0, 2) or not all(names):
@@ -67,7 +67,7 @@ def columns_of(text: str | None) -> tuple[str, ...]:
     return names
 
 
-class Tagged:
+class TaggedExamples:
     """Sentences with tags, see `labelled_task.TaskExamples`.
 
     Attributes:
@@ -91,7 +91,7 @@ class Tagged:
         """The metrics of the task; those of entities are omitted for plain tags."""
         return TagTask().metrics[-2:] if self.scheme == tag_schemes.PLAIN else TagTask().metrics
 
-    def digest(self) -> str:
+    def digest_examples(self) -> str:
         """Return a fingerprint of the sentences and the names of the tags."""
         text = json.dumps(
             [
@@ -102,23 +102,23 @@ class Tagged:
         )
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
-    def model(self, pretrained: Trained) -> TaggerConfig:
+    def make_model_config(self, pretrained: Trained) -> TaggerConfig:
         """Return the configuration of a tagger on a pretrained encoder."""
         from models.config.heads import TaggerConfig
-        from pretrain.finetune.encoders import encoder_of
+        from pretrain.finetune.encoders import find_encoder_config
 
-        return TaggerConfig(encoder=encoder_of(pretrained), labels=self.names, scheme=self.scheme)
+        return TaggerConfig(encoder=find_encoder_config(pretrained), labels=self.names, scheme=self.scheme)
 
-    def objective(self, model: TaggerConfig) -> Tagging:
+    def make_objective(self, model: TaggerConfig) -> Tagging:
         """Return the objective for a model."""
         from data.objectives.tagging import Tagging
 
         return Tagging(length=min(128, model.length), columns=self.columns)
 
-    def write(self, path: str, vocabulary: Vocabulary) -> None:
+    def write_store(self, path: str, vocabulary: Vocabulary) -> None:
         """Write the store, and print the scheme and the number of skipped words."""
-        store = tagging.write_tagged(path, vocabulary, self.parts, self.names, digest=self.digest())
-        print(f"{path}: {told(self.parts, self.scheme)}")
+        store = tagging.write_tagged(path, vocabulary, self.parts, self.names, digest=self.digest_examples())
+        print(f"{path}: {describe_scheme(self.parts, self.scheme)}")
         if skipped := store.num_skipped_words:
             print(
                 f"{path}: skipped {skipped:,} words and their tags, because the vocabulary has no "
@@ -126,10 +126,10 @@ class Tagged:
             )
 
 
-def told(parts: dict[str, list[Sentence]], scheme: str) -> str:
+def describe_scheme(parts: dict[str, list[Sentence]], scheme: str) -> str:
     """Return the name of the scheme, and the number of tags that are invalid in it."""
     broken = sum(
-        tag_schemes.breaks(sentence.tags, scheme) for part in parts.values() for sentence in part
+        tag_schemes.count_violations(sentence.tags, scheme) for part in parts.values() for sentence in part
     )
     note = f"; {broken:,} invalid tags are read as conlleval reads them" if broken else ""
     return f"tags follow the scheme {scheme}{note}"

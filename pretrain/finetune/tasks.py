@@ -12,10 +12,10 @@ import argparse
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from data.examples.labelled import Columns, class_of, score_of
+from data.examples.labelled import Columns, parse_class, parse_score
 from data.objectives.classification import Classification
 from data.objectives.regression import Regression
-from pretrain.finetune.labelled_task import Labelled, gather
+from pretrain.finetune.labelled_task import LabelledExamples, gather_labelled_examples
 from pretrain.finetune.multiple_choice_task import ChoiceTask
 from pretrain.finetune.qa_task import SpanTask
 from pretrain.finetune.tagging_task import TagTask
@@ -44,22 +44,22 @@ class LabelTask(NamedTuple):
     tfds: tuple[str, str] | None = None
     words: tuple[str, ...] = ()
 
-    def read(
+    def read_examples(
         self, args: argparse.Namespace, train: str, heldout: str | None, share: float
-    ) -> Labelled:
-        """Return the examples; the arguments are those of `labelled_task.gather`."""
-        return gather(self, args, train, heldout, share)
+    ) -> LabelledExamples:
+        """Return the examples; see `gather_labelled_examples` for the arguments."""
+        return gather_labelled_examples(self, args, train, heldout, share)
 
 
 PAIR = ("sentence1", "sentence2")
 
 
-def glue(
+def make_glue_task(
     name: str,
     columns: tuple[Columns, ...],
     metrics: tuple[str, ...],
     orders: tuple[tuple[str, ...], ...] = (),
-    label: Callable[[Any], Any] = class_of,
+    label: Callable[[Any], Any] = parse_class,
     objective: Callable[..., Any] = Classification,
     heldout: str = "validation",
 ) -> LabelTask:
@@ -68,44 +68,44 @@ def glue(
     return LabelTask(columns, label, objective, metrics, orders, parts, NUMBERED.get(name, ()))
 
 
-def similarity(value: Any) -> float:
+def parse_similarity(value: Any) -> float:
     """Return a similarity score of GLUE.
 
     Raises:
       ValueError: if it is not between 0 and 5; the test sets have -1.
     """
-    if not 0 <= (score := score_of(value)) <= 5:
+    if not 0 <= (score := parse_score(value)) <= 5:
         raise ValueError(
             f"{value!r} is not a score from 0 to 5, as in GLUE; --task regression accepts others"
         )
     return score
 
 
-OWN = (Columns(("text", "text2"), "label"), Columns(("text",), "label"))
+OWN_COLUMNS = (Columns(("text", "text2"), "label"), Columns(("text",), "label"))
 TASKS = {
-    "classification": LabelTask(OWN, class_of, Classification, ("accuracy",)),
-    "regression": LabelTask(OWN, score_of, Regression, ("pearson", "spearman")),
+    "classification": LabelTask(OWN_COLUMNS, parse_class, Classification, ("accuracy",)),
+    "regression": LabelTask(OWN_COLUMNS, parse_score, Regression, ("pearson", "spearman")),
     "text2text": PairTask(("bleu", "rouge1", "rouge2", "rougeL")),
-    "cola": glue(
+    "cola": make_glue_task(
         "cola", (Columns(("sentence",), "label"),), ("matthews",), (("unacceptable", "acceptable"),)
     ),
-    "sst2": glue(
+    "sst2": make_glue_task(
         "sst2", (Columns(("sentence",), "label"),), ("accuracy",), (("negative", "positive"),)
     ),
-    "mrpc": glue(
+    "mrpc": make_glue_task(
         "mrpc",
         (Columns(PAIR, "label"), Columns(("#1 String", "#2 String"), "Quality")),
         ("f1", "accuracy"),
         (("not_equivalent", "equivalent"),),
     ),
-    "stsb": glue(
+    "stsb": make_glue_task(
         "stsb",
         (Columns(PAIR, "label"), Columns(PAIR, "score")),
         ("pearson", "spearman"),
-        label=similarity,
+        label=parse_similarity,
         objective=Regression,
     ),
-    "qqp": glue(
+    "qqp": make_glue_task(
         "qqp",
         (
             Columns(("question1", "question2"), "label"),
@@ -114,17 +114,17 @@ TASKS = {
         ("f1", "accuracy"),
         (("not_duplicate", "duplicate"),),
     ),
-    "mnli": glue(
+    "mnli": make_glue_task(
         "mnli",
         (Columns(("premise", "hypothesis"), "label"), Columns(PAIR, "gold_label")),
         ("accuracy",),
         heldout="validation_matched",
     ),
-    "qnli": glue("qnli", (Columns(("question", "sentence"), "label"),), ("accuracy",)),
-    "rte": glue(
+    "qnli": make_glue_task("qnli", (Columns(("question", "sentence"), "label"),), ("accuracy",)),
+    "rte": make_glue_task(
         "rte", (Columns(PAIR, "label"), Columns(("premise", "hypothesis"), "label")), ("accuracy",)
     ),
-    "wnli": glue("wnli", (Columns(PAIR, "label"),), ("accuracy",)),
+    "wnli": make_glue_task("wnli", (Columns(PAIR, "label"),), ("accuracy",)),
     "tagging": TagTask(),
     "multiple_choice": ChoiceTask(),
     "squad": SpanTask(

@@ -15,36 +15,36 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from data.examples import labelled, labelled_store
 from data.examples.labelled import Columns
-from data.examples.tagging import USUAL
-from data.examples.tags_as_text import kinds_of
+from data.examples.tagging import USUAL_KEYS
+from data.examples.tags_as_text import list_entity_types
 from data.examples.text2text import (
-    Scored,
-    answer_of,
-    asked,
-    marked,
-    pairs,
-    reading,
-    spelt,
-    step_for,
+    ScorePair,
+    decode_output,
+    find_step,
+    make_answer_reader,
+    make_pairs,
+    make_question_pairs,
+    make_tag_pairs,
+    parse_answer,
     write_pairs,
 )
 from data.objectives.text2text import Text2Text
-from pretrain.families import FAMILIES, family_of
-from pretrain.finetune.multiple_choice_task import Choices
-from pretrain.finetune.qa_task import Answered
-from pretrain.finetune.tagging_task import Tagged
+from pretrain.families import FAMILIES, find_family
+from pretrain.finetune.multiple_choice_task import ChoiceExamples
+from pretrain.finetune.qa_task import QuestionExamples
+from pretrain.finetune.tagging_task import TaggedExamples
 
 if TYPE_CHECKING:
     from data.vocabulary.load import Vocabulary
-    from pretrain.finetune.labelled_task import Labelled
+    from pretrain.finetune.labelled_task import LabelledExamples
     from pretrain.inference.trained import Trained
 
 LIMITLESS = 1 << 20  # maximal tokens of a row for a model with relative positions
 # The models that learn to generate answers.
-WRITERS = [family.config.__name__ for family in FAMILIES.values() if Text2Text in family.objectives]
+GENERATIVE_MODELS = [family.config.__name__ for family in FAMILIES.values() if Text2Text in family.objectives]
 LONGEST = 64  # maximal tokens of an answer to a question
 # The paper's step between scores; for other tasks see data/examples/text2text.py.
-FIXED = {"stsb": 0.2}
+SCORE_STEPS = {"stsb": 0.2}
 # The classes of the numbers in GLUE's files, in the paper's words.
 ENTAILED = ("entailment", "not_entailment")
 NUMBERED = {
@@ -59,9 +59,9 @@ NUMBERED = {
 }
 
 
-def writes_answers(model: Any) -> bool:
+def can_generate_answers(model: Any) -> bool:
     """Return whether a pretrained model can learn tasks as text."""
-    return type(model).__name__ in WRITERS
+    return type(model).__name__ in GENERATIVE_MODELS
 
 
 class PairTask(NamedTuple):
@@ -73,10 +73,10 @@ class PairTask(NamedTuple):
     metrics: tuple[str, ...]
     tfds: None = None
 
-    def read(
+    def read_examples(
         self, args: argparse.Namespace, train: str, heldout: str | None, share: float
-    ) -> Texts:
-        """Return the examples; the arguments are those of `labelled_task.gather`."""
+    ) -> TextExamples:
+        """Return the examples; see `gather_labelled_examples` for the arguments."""
         names = (args.columns or "source,target").split(",")
         if len(names) != 2 or not all(names):
             raise ValueError(
@@ -87,18 +87,18 @@ class PairTask(NamedTuple):
             raise ValueError("--labels names classes; the targets of text2text are any text")
         spec = Text2Text(columns=tuple(names), prefix=args.prefix or "")
         columns = Columns((names[0],), names[1])
-        examples = labelled.read(train, columns, answer_of)
-        labelled.check_several(examples)
+        examples = labelled.read_examples(train, columns, parse_answer)
+        labelled.check_label_variety(examples)
         splits = (
-            (examples, labelled.read(heldout, columns, answer_of))
+            (examples, labelled.read_examples(heldout, columns, parse_answer))
             if heldout
-            else labelled_store.part(examples, share)
+            else labelled_store.split_examples(examples, share)
         )
-        parts = {split: pairs(spec, part) for split, part in zip(("train", "heldout"), splits)}
-        return Texts(spec, parts, self.metrics)
+        parts = {split: make_pairs(spec, part) for split, part in zip(("train", "heldout"), splits)}
+        return TextExamples(spec, parts, self.metrics)
 
 
-class Texts:
+class TextExamples:
     """Pairs (source, target), see `labelled_task.TaskExamples`.
 
     Attributes:
@@ -112,28 +112,28 @@ class Texts:
     ) -> None:
         self.spec, self.parts, self.metrics = spec, parts, metrics
 
-    def digest(self) -> str:
+    def digest_examples(self) -> str:
         """Return a fingerprint of the pairs; of a score only its text counts, as ever."""
         parts = {
-            split: [pair[:2] if isinstance(pair, Scored) else pair for pair in part]
+            split: [pair[:2] if isinstance(pair, ScorePair) else pair for pair in part]
             for split, part in self.parts.items()
         }
         text = json.dumps([self.spec.describe_pairs(), parts])
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
-    def model(self, pretrained: Trained) -> Any:
+    def make_model_config(self, pretrained: Trained) -> Any:
         """Return the configuration of the pretrained model."""
         model = pretrained.run.model
-        if not writes_answers(model):
+        if not can_generate_answers(model):
             raise ValueError(
                 f"{pretrained.workdir} is a run of a {type(model).__name__}; only "
-                f"{' and '.join(WRITERS)} can learn to generate answers"
+                f"{' and '.join(GENERATIVE_MODELS)} can learn to generate answers"
             )
         return model
 
-    def objective(self, model: Any) -> Text2Text:
+    def make_objective(self, model: Any) -> Text2Text:
         """Return the objective for a model, whose rows are no longer than its positions."""
-        framed = "bos" in family_of(model).token_roles
+        framed = "bos" in find_family(model).token_roles
         most = getattr(model, "length", LIMITLESS)
         return dataclasses.replace(
             self.spec,
@@ -142,12 +142,12 @@ class Texts:
             target_length=min(self.spec.target_length + framed, most - framed),
         )
 
-    def write(self, path: str, vocabulary: Vocabulary) -> None:
+    def write_store(self, path: str, vocabulary: Vocabulary) -> None:
         """Write the store."""
-        write_pairs(path, vocabulary, self.spec, self.parts, digest=self.digest())
+        write_pairs(path, vocabulary, self.spec, self.parts, digest=self.digest_examples())
 
 
-def as_text(task: str, examples: Any, pretrained: Trained) -> Texts:
+def convert_to_text(task: str, examples: Any, pretrained: Trained) -> TextExamples:
     """Return the examples of a task as pairs of texts, for a generative model.
 
     Args:
@@ -158,48 +158,48 @@ def as_text(task: str, examples: Any, pretrained: Trained) -> Texts:
     Raises:
       ValueError: if the vocabulary cannot represent the targets.
     """
-    if isinstance(examples, Texts):
+    if isinstance(examples, TextExamples):
         return examples
-    if isinstance(examples, Answered):
-        return as_questions(task, examples, pretrained.vocabulary)
-    if isinstance(examples, Choices):
-        return as_choices(task, examples, pretrained.vocabulary)
-    if isinstance(examples, Tagged):
-        return as_tags(task, examples, pretrained.vocabulary)
-    return as_labels(task, examples, pretrained)
+    if isinstance(examples, QuestionExamples):
+        return convert_questions(task, examples, pretrained.vocabulary)
+    if isinstance(examples, ChoiceExamples):
+        return convert_choices(task, examples, pretrained.vocabulary)
+    if isinstance(examples, TaggedExamples):
+        return convert_tags(task, examples, pretrained.vocabulary)
+    return convert_labels(task, examples, pretrained)
 
 
-def as_labels(task: str, examples: Labelled, pretrained: Trained) -> Texts:
+def convert_labels(task: str, examples: LabelledExamples, pretrained: Trained) -> TextExamples:
     """Return labelled texts as pairs of texts; the target is a class or a score.
 
     Raises:
       ValueError: if the vocabulary cannot represent the scores.
     """
     columns = examples.columns
-    labels = [example.label for part in examples.parts.values() for example in part]
+    labels: list[Any] = [example.label for part in examples.parts.values() for example in part]
     spec = Text2Text(
         columns=(*columns.texts, columns.label),
         prefix=f"{task} ",
         names=examples.task.columns[0].texts[: len(columns.texts)],
         labels=examples.names,
-        words=words_of(task, examples.names),
-        step=0.0 if examples.names else FIXED.get(task) or step_for(labels),
+        words=find_label_words(task, examples.names),
+        step=0.0 if examples.names else SCORE_STEPS.get(task) or find_step(labels),
     )
-    parts = {split: pairs(spec, part) for split, part in examples.parts.items()}
+    parts = {split: make_pairs(spec, part) for split, part in examples.parts.items()}
     targets = sorted({pair[1] for part in parts.values() for pair in part} | set(spec.words))
     ids = pretrained.vocabulary.encode_batch(targets)
-    parse = reading(spec, pretrained.vocabulary)
+    parse = make_answer_reader(spec, pretrained.vocabulary)
     for target, target_ids in zip(targets, ids):
-        if spec.step and parse(spelt(pretrained.vocabulary, target_ids)) != float(target):
+        if spec.step and parse(decode_output(pretrained.vocabulary, target_ids)) != float(target):
             raise ValueError(
                 f"{pretrained.workdir}: its vocabulary cannot represent the score {target}; "
                 "regression needs digits and a point"
             )
     longest = max(map(len, ids))
-    return Texts(dataclasses.replace(spec, target_length=longest + 1), parts, examples.task.metrics)
+    return TextExamples(dataclasses.replace(spec, target_length=longest + 1), parts, examples.task.metrics)
 
 
-def as_questions(task: Any, examples: Answered, vocabulary: Vocabulary) -> Texts:
+def convert_questions(task: Any, examples: QuestionExamples, vocabulary: Vocabulary) -> TextExamples:
     """Return questions as pairs of texts: "question: ... context: ..." and the answer.
 
     This is the form of SQuAD in the paper's appendix D. It starts with the task's name if some
@@ -213,55 +213,55 @@ def as_questions(task: Any, examples: Answered, vocabulary: Vocabulary) -> Texts
         names=names,
         questions=task,
     )
-    parts = {split: asked(spec, part) for split, part in examples.parts.items()}
+    parts = {split: make_question_pairs(spec, part) for split, part in examples.parts.items()}
     longest = max(map(len, vocabulary.encode_batch([pair.target for pair in parts["train"]])))
     # Generated answers have no scores that a threshold could be compared with.
     metrics = tuple(name for name in examples.task.metrics if name != "null_threshold")
-    return Texts(dataclasses.replace(spec, target_length=min(longest + 1, LONGEST)), parts, metrics)
+    return TextExamples(dataclasses.replace(spec, target_length=min(longest + 1, LONGEST)), parts, metrics)
 
 
-def as_choices(task: str, examples: Choices, vocabulary: Vocabulary) -> Texts:
+def convert_choices(task: str, examples: ChoiceExamples, vocabulary: Vocabulary) -> TextExamples:
     """Return questions with choices as pairs of texts.
 
     The source is "choice1: ... choice2: ... context: ...", as COPA in the paper's appendix D, the
     target "choice2".
     """
-    words = tuple(f"choice{number}" for number in range(1, examples.count + 1))
+    words = tuple(f"choice{number}" for number in range(1, examples.num_choices + 1))
     names = ("context", *words)
-    labels = tuple(map(str, range(examples.count)))
+    labels = tuple(map(str, range(examples.num_choices)))
     spec = Text2Text(
         columns=(*names, "label"),
         prefix=f"{task} ",
         names=names,
         labels=labels,
         words=words,
-        choices=examples.count,
+        choices=examples.num_choices,
     )
     longest = max(map(len, vocabulary.encode_batch(words)))
-    reading(spec, vocabulary)  # raises for targets that the vocabulary cannot distinguish
-    parts = {split: pairs(spec, part) for split, part in examples.parts.items()}
-    return Texts(dataclasses.replace(spec, target_length=longest + 1), parts, ("accuracy",))
+    make_answer_reader(spec, vocabulary)  # raises for targets that the vocabulary cannot distinguish
+    parts = {split: make_pairs(spec, part) for split, part in examples.parts.items()}
+    return TextExamples(dataclasses.replace(spec, target_length=longest + 1), parts, ("accuracy",))
 
 
-def as_tags(task: str, examples: Tagged, vocabulary: Vocabulary) -> Texts:
+def convert_tags(task: str, examples: TaggedExamples, vocabulary: Vocabulary) -> TextExamples:
     """Return tagged sentences as pairs of texts: "tagging sentence: ..." and its entities.
 
     Each entity follows its type. The paper has no such task.
     """
-    kinds = kinds_of(examples.names, examples.scheme)
-    columns = examples.columns or USUAL[0]
+    kinds = list_entity_types(examples.names, examples.scheme)
+    columns = examples.columns or USUAL_KEYS[0]
     spec = Text2Text(
         columns=columns, prefix=f"{task} ", names=("sentence",), scheme=examples.scheme, kinds=kinds
     )
-    reading(spec, vocabulary)  # raises for types that could not be parsed
-    parts = {split: marked(spec, part) for split, part in examples.parts.items()}
+    make_answer_reader(spec, vocabulary)  # raises for types that could not be parsed
+    parts = {split: make_tag_pairs(spec, part) for split, part in examples.parts.items()}
     longest = max(map(len, vocabulary.encode_batch([pair.target for pair in parts["train"]])))
     # In truncated sentences, all entities count.
     metrics = tuple(name for name in examples.metrics if name != "unread_words")
-    return Texts(dataclasses.replace(spec, target_length=longest + 1), parts, metrics)
+    return TextExamples(dataclasses.replace(spec, target_length=longest + 1), parts, metrics)
 
 
-def words_of(task: str, labels: tuple[str, ...]) -> tuple[str, ...]:
+def find_label_words(task: str, labels: tuple[str, ...]) -> tuple[str, ...]:
     """Return the target of each class: its name, or what a number in GLUE's files stands for."""
     words = NUMBERED.get(task, ())
     return words if labels == tuple(map(str, range(len(words)))) else labels

@@ -20,16 +20,16 @@ from jax.sharding import Mesh
 
 from data.vocabulary.base import Vocabulary
 from models import build
-from models.activations import observe
-from pretrain.distributed.device_feed import place_whole
+from models.activations import capture_activations
+from pretrain.distributed.device_feed import place_shared_rows
 from pretrain.distributed.model_hooks import make_model_hooks
-from pretrain.distributed.sharding import replicated
+from pretrain.distributed.sharding import make_replicated_sharding
 from pretrain.inference import batching
-from pretrain.inference.generate import Writer
+from pretrain.inference.generate import TextWriter
 from pretrain.inference.trained import Trained
-from pretrain.inference.word_alignment import Aligned, Row
+from pretrain.inference.word_alignment import WordAligner, AlignedRow
 
-LIMIT = 64 << 20  # [bytes] of a page, so that a phone's browser can open it
+MAX_PAGE_BYTES = 64 << 20  # [bytes] of a page, so that a phone's browser can open it
 Text = tuple[str, str, str | None]  # (place, text, target or None)
 
 
@@ -37,7 +37,7 @@ class Token(NamedTuple):
     """The text of a piece, and whether the piece continues the word before it."""
 
     text: str
-    glued: bool
+    joins_previous: bool
 
 
 class Panel(NamedTuple):
@@ -51,12 +51,12 @@ class Panel(NamedTuple):
     """
 
     name: str
-    readers: list[Token]
-    read: list[Token]
+    query_tokens: list[Token]
+    key_tokens: list[Token]
     weights_NHLM: np.ndarray
 
 
-def attention_maps(
+def compute_attention_maps(
     trained: Trained, mesh: Mesh, texts: Sequence[Text], length: int = 64
 ) -> list[list[Panel]]:
     """Return the panels of each text: encoder or decoder; of an encoder-decoder both, and cross.
@@ -82,34 +82,38 @@ def attention_maps(
             f"{with_target}: a target is for models that read one text and write another; this is "
             f"a {type(trained.run.model).__name__}"
         )
-    aligned = Aligned(trained)
+    aligned = WordAligner(trained)
     rows = aligned([(place, text) for place, text, _ in texts])
     targets = [aligned([(place, target)])[0] if target else None for place, _, target in texts]
     for row in (*rows, *targets):
-        if row and row.cut:
+        if row and row.is_cut:
             raise ValueError(
-                f"{row.place}: a text of more than the model's {aligned.longest} tokens: "
-                f"{batching.cut(row.text)}"
+                f"{row.place}: a text of more than the model's {aligned.max_length} tokens: "
+                f"{batching.quote_text(row.text)}"
             )
-    compute = jax.jit(partial(_pair if is_pair else _alone, model), out_shardings=replicated(mesh))
+    compute = jax.jit(
+        partial(_compute_pair if is_pair else _compute_single, model), out_shardings=make_replicated_sharding(mesh)
+    )
     vocabulary, found = trained.vocabulary, []
     writer = None
     if is_pair:
-        writer = Writer(trained, min(length, aligned.longest or length) - 1, 1)
+        writer = TextWriter(trained, min(length, aligned.max_length or length) - 1, 1)
     for row, target in zip(rows, targets):
-        tokens = {"encoder": _tokens(row)}
-        arrays = _padded([row.ids], aligned.longest, vocabulary.pad)
+        tokens = {"encoder": _list_tokens(row)}
+        arrays = _pad_row([row.ids], aligned.max_length, vocabulary.pad)
         if writer is not None:
-            ids = target.ids[:-1] if target else writer.written([row.ids], 0)[0]
+            ids = target.ids[:-1] if target else writer.generate_ids([row.ids], 0)[0]
             decoder_ids = [getattr(trained.run.model, "start", 0), *ids]
             tokens["decoder"] = [
                 Token("(start)", False),
-                *(_tokens(target)[:-1] if target else _written(vocabulary, ids)),
+                *(_list_tokens(target)[:-1] if target else _list_generated(vocabulary, ids)),
             ]
-            arrays += _padded([decoder_ids], aligned.longest, vocabulary.pad)[:1]
+            arrays += _pad_row([decoder_ids], aligned.max_length, vocabulary.pad)[:1]
         elif not hasattr(model, "encode"):
             tokens = {"decoder": tokens["encoder"]}
-        weights = jax.device_get(compute(params, *(place_whole(mesh, array) for array in arrays)))
+        weights = jax.device_get(
+            compute(params, *(place_shared_rows(mesh, array) for array in arrays))
+        )
         sides = {name: (tokens[name], tokens[name]) for name in tokens}
         if is_pair:
             sides["cross"] = tokens["decoder"], tokens["encoder"]
@@ -122,46 +126,52 @@ def attention_maps(
     return found
 
 
-def _padded(
+def _pad_row(
     rows: Sequence[Sequence[int]], longest: int | None, pad: int | None
 ) -> list[np.ndarray]:
     """Return [ids, mask of real ids] of rows, padded to one of a few lengths."""
-    L = batching.padded(max(map(len, rows)))
+    L = batching.pad_length(max(map(len, rows)))
     return [
         np.asarray(array)
-        for array in batching.fill(rows, len(rows), min(L, longest or L), pad or 0)
+        for array in batching.pad_rows(rows, len(rows), min(L, longest or L), pad or 0)
     ]
 
 
-def _alone(
+def _compute_single(
     model: Any, params: Any, tokens_BL: jax.Array, valid_BL: jax.Array
 ) -> dict[str, jax.Array]:
     """Return {name: weights [N, H, L, M]} of the first row, of an encoder or a decoder."""
     if hasattr(model, "encode"):
-        encoded = observe(model, params, tokens_BL, valid_BL, method="encode")
-        return {"encoder": _stacked(encoded, "attention")}
-    return {"decoder": _stacked(observe(model, params, tokens_BL, method="states"), "attention")}
-
-
-def _pair(
-    model: Any, params: Any, inputs_BM: jax.Array, valid_BM: jax.Array, tokens_BL: jax.Array
-) -> dict[str, jax.Array]:
-    """Return {name: weights [N, H, L, M]} of the first row, of an encoder-decoder."""
-    encoded = observe(model, params, inputs_BM, valid_BM, method="encode")
-    decoded = observe(model, params, encoded.output, valid_BM, tokens_BL, method="decode")
+        encoded = capture_activations(model, params, tokens_BL, valid_BL, method="encode")
+        return {"encoder": _stack_weights(encoded, "attention")}
     return {
-        "encoder": _stacked(encoded, "attention"),
-        "decoder": _stacked(decoded, "attention"),
-        "cross": _stacked(decoded, "cross"),
+        "decoder": _stack_weights(
+            capture_activations(model, params, tokens_BL, method="states"), "attention"
+        )
     }
 
 
-def _stacked(observed: Any, name: str) -> jax.Array:
+def _compute_pair(
+    model: Any, params: Any, inputs_BM: jax.Array, valid_BM: jax.Array, tokens_BL: jax.Array
+) -> dict[str, jax.Array]:
+    """Return {name: weights [N, H, L, M]} of the first row, of an encoder-decoder."""
+    encoded = capture_activations(model, params, inputs_BM, valid_BM, method="encode")
+    decoded = capture_activations(
+        model, params, encoded.output, valid_BM, tokens_BL, method="decode"
+    )
+    return {
+        "encoder": _stack_weights(encoded, "attention"),
+        "decoder": _stack_weights(decoded, "attention"),
+        "cross": _stack_weights(decoded, "cross"),
+    }
+
+
+def _stack_weights(observed: Any, name: str) -> jax.Array:
     """Return the weights of all layers for the first row, [N, H, L, M]."""
-    return jnp.stack([weights_BHLM[0] for weights_BHLM in observed.weights[name]])
+    return jnp.stack([weights_BHLM[0] for weights_BHLM in observed.attention_weights[name]])
 
 
-def _tokens(row: Row) -> list[Token]:
+def _list_tokens(row: AlignedRow) -> list[Token]:
     """Return the tokens of a row: pieces as the text has them, special ones by their name."""
     return [
         Token(row.text[slice(*span)] or piece, word >= 0 and word == previous)
@@ -171,7 +181,7 @@ def _tokens(row: Row) -> list[Token]:
     ]
 
 
-def _written(vocabulary: Vocabulary, ids: Sequence[int]) -> list[Token]:
+def _list_generated(vocabulary: Vocabulary, ids: Sequence[int]) -> list[Token]:
     """Return the tokens of generated ids; an id beyond the vocabulary is shown as unknown."""
     known: list[Any] = [i if i < vocabulary.size else vocabulary.unk for i in ids]
     return [
@@ -183,7 +193,7 @@ def _written(vocabulary: Vocabulary, ids: Sequence[int]) -> list[Token]:
 # ---- as a page ---------------------------------------------------------------
 
 
-def as_data(
+def make_page_data(
     title: str,
     texts: Sequence[Text],
     panels: Sequence[Sequence[Panel]],
@@ -207,29 +217,29 @@ def as_data(
         for text_panels in panels
         for panel in text_panels
     )
-    if size * 4 / 3 > LIMIT:
+    if size * 4 / 3 > MAX_PAGE_BYTES:
         raise ValueError(
             f"the page would have {math.ceil(size * 4 / 3 / 1e6):,} MB: give fewer or shorter "
-            f"texts, or --layers of {LIMIT >> 20} MiB in all"
+            f"texts, or --layers of {MAX_PAGE_BYTES >> 20} MiB in all"
         )
     return {
         "title": title,
         "texts": [
-            {"text": text, "panels": [_panel(panel, layers) for panel in text_panels]}
+            {"text": text, "panels": [_encode_panel(panel, layers) for panel in text_panels]}
             for (_, text, _), text_panels in zip(texts, panels)
         ],
     }
 
 
-def _panel(panel: Panel, layers: Sequence[int] | None) -> dict[str, Any]:
+def _encode_panel(panel: Panel, layers: Sequence[int] | None) -> dict[str, Any]:
     """Return the JSON value of a panel."""
     numbers = layers or range(1, len(panel.weights_NHLM) + 1)
     weights_NHLM = panel.weights_NHLM[[number - 1 for number in numbers]]
     shares = np.rint(np.clip(weights_NHLM, 0, 1) * 65535).astype("<u2")
     return {
         "name": panel.name,
-        "readers": panel.readers,
-        "read": panel.read,
+        "readers": panel.query_tokens,
+        "read": panel.key_tokens,
         "layers": list(numbers),
         "heads": weights_NHLM.shape[1],
         "weights": base64.b64encode(shares.tobytes()).decode(),
@@ -239,7 +249,7 @@ def _panel(panel: Panel, layers: Sequence[int] | None) -> dict[str, Any]:
 # ---- as pictures -------------------------------------------------------------
 
 
-def draw(
+def draw_panel(
     panel: Panel, layer: int, heads: Sequence[int], path: str | os.PathLike[str] | Any
 ) -> None:
     """Draw heads of one layer side by side, as a PNG; layer, heads: numbers from 1."""
@@ -263,13 +273,13 @@ def draw(
         # Dollar signs of a text are not math.
         axes.set_xticks(
             range(M),
-            [token.text for token in panel.read],
+            [token.text for token in panel.key_tokens],
             rotation=90,
             fontsize=7,
             parse_math=False,
         )
         axes.set_yticks(
-            range(L), [token.text for token in panel.readers], fontsize=7, parse_math=False
+            range(L), [token.text for token in panel.query_tokens], fontsize=7, parse_math=False
         )
         axes.set_title(f"{panel.name}, layer {layer}, head {head}", fontsize=8)
     for axes in figure.axes[len(heads) :]:

@@ -15,47 +15,47 @@ import numpy as np
 SHORTEST = 16  # [tokens] rows are padded to powers of two, and at least to this
 
 
-def named(places: Sequence[str | None]) -> list[str]:
+def name_places(places: Sequence[str | None]) -> list[str]:
     """Return the place of each text for errors, "text N" if it has none."""
     return [place or f"text {number}" for number, place in enumerate(places, 1)]
 
 
-def cut(text: str, length: int = 80) -> str:
+def quote_text(text: str, length: int = 80) -> str:
     """Return a text in quotation marks, cut to `length` characters."""
     return repr(text if len(text) <= length else text[:length] + "…")
 
 
-def power(number: int) -> int:
+def round_up_to_power(number: int) -> int:
     """Return the least power of two that is not less than a number."""
     return 1 << (number - 1).bit_length()
 
 
-def padded(length: int) -> int:
+def pad_length(length: int) -> int:
     """Return the length to which a row is padded."""
-    return max(SHORTEST, power(length))
+    return max(SHORTEST, round_up_to_power(length))
 
 
-_tell: contextvars.ContextVar[Callable[[float], Any]] = contextvars.ContextVar(
+_progress_callback: contextvars.ContextVar[Callable[[float], Any]] = contextvars.ContextVar(
     "tell", default=lambda share: None
 )
 
 
 @contextlib.contextmanager
-def watched(tell: Callable[[float], Any]) -> Iterator[None]:
+def report_progress(report_share: Callable[[float], Any]) -> Iterator[None]:
     """Report the progress of `batches` in the block.
 
     `tell` receives the share of rows that are done before each batch, and 1 after the last.
     """
-    token = _tell.set(tell)
+    token = _progress_callback.set(report_share)
     try:
         yield
     finally:
-        _tell.reset(token)
+        _progress_callback.reset(token)
 
 
-def batches(keys: Sequence[Any], size: int) -> Iterator[list[int]]:
+def make_batches(keys: Sequence[Any], size: int) -> Iterator[list[int]]:
     """Yield indices in groups of at most `size` whose keys are equal, in the order of the keys."""
-    order, tell = sorted(range(len(keys)), key=lambda i: keys[i]), _tell.get()
+    order, tell = sorted(range(len(keys)), key=lambda i: keys[i]), _progress_callback.get()
     first = 0
     for i in range(1, len(order) + 1):
         if i == len(order) or i - first == size or keys[order[i]] != keys[order[first]]:
@@ -65,7 +65,7 @@ def batches(keys: Sequence[Any], size: int) -> Iterator[list[int]]:
     tell(1.0)
 
 
-def fill(rows: Sequence[Sequence[int]], B: int, L: int, pad: int) -> tuple[jax.Array, jax.Array]:
+def pad_rows(rows: Sequence[Sequence[int]], B: int, L: int, pad: int) -> tuple[jax.Array, jax.Array]:
     """Return rows padded on the right: int32 ids [B, L], and bool [B, L], True for real ids.
 
     Rows that only complete the batch have one True id.

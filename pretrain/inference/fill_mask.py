@@ -12,15 +12,15 @@ from typing import Any
 import jax
 
 from models import build
-from pretrain.convert import name_of, tokenizer
+from pretrain.convert import find_model_type, tokenizer
 from pretrain.distributed.model_hooks import make_local_hooks
-from pretrain.inference.batching import batches, cut, fill, named, padded, power
+from pretrain.inference.batching import make_batches, quote_text, pad_rows, name_places, pad_length, round_up_to_power
 from pretrain.inference.trained import Trained
 
 Ranked = list[tuple[float, int]]  # (probability, id), the likeliest first
 
 
-class Masks:
+class MaskFiller:
     """Fills masks: calling it with texts returns the K likeliest pieces of every mask."""
 
     def __init__(self, trained: Trained, top: int, batch_size: int) -> None:
@@ -30,9 +30,9 @@ class Masks:
         self.vocabulary, self.length = trained.vocabulary, config.length
         self.pad: Any = trained.vocabulary.pad
         self.top, self.batch_size = min(top, trained.vocabulary.size), batch_size
-        self.tokenizer = tokenizer.build(trained.vocabulary, name_of(config))
+        self.tokenizer = tokenizer.build_tokenizer(trained.vocabulary, find_model_type(config))
         mask_id: Any = trained.vocabulary.mask
-        self.mask = trained.vocabulary.pieces[mask_id]
+        self.mask_piece = trained.vocabulary.pieces[mask_id]
 
     def __call__(self, texts: Sequence[str], places: Sequence[str | None]) -> list[dict[str, Any]]:
         """Return {"filled": text, "masks": the K answers of each mask} for each text.
@@ -44,35 +44,35 @@ class Masks:
         masks = [
             [i for i, token in enumerate(row) if token == self.vocabulary.mask] for row in rows
         ]
-        for text, place, row, mask in zip(texts, named(places), rows, masks):
+        for text, place, row, mask in zip(texts, name_places(places), rows, masks):
             if not mask:
-                raise ValueError(f"{place}: there is no {self.mask} in {cut(text)}")
+                raise ValueError(f"{place}: there is no {self.mask_piece} in {quote_text(text)}")
             self._check_length(text, place, row)
         answers: list[Any] = [None] * len(texts)
-        shapes = [(padded(len(row)), power(len(mask))) for row, mask in zip(rows, masks)]
-        for batch in batches(shapes, self.batch_size):
-            ranked = self._score([rows[i] for i in batch], [masks[i] for i in batch])
+        shapes = [(pad_length(len(row)), round_up_to_power(len(mask))) for row, mask in zip(rows, masks)]
+        for batch in make_batches(shapes, self.batch_size):
+            ranked = self._score_masks([rows[i] for i in batch], [masks[i] for i in batch])
             for index, answer in zip(batch, ranked):
                 answers[index] = answer
-        return [self._result(text, answer) for text, answer in zip(texts, answers)]
+        return [self._make_result(text, answer) for text, answer in zip(texts, answers)]
 
     def _check_length(self, text: str, place: str, row: Sequence[int]) -> None:
         """Raise ValueError for a text that is too long."""
         if len(row) > self.length:
             raise ValueError(
                 f"{place}: {len(row)} tokens with [CLS] and [SEP], the model reads at most "
-                f"{self.length}: {cut(text)}"
+                f"{self.length}: {quote_text(text)}"
             )
 
-    def _score(
+    def _score_masks(
         self, rows: Sequence[Sequence[int]], masks: Sequence[Sequence[int]]
     ) -> list[list[Ranked]]:
         """Return the ranked answers of each mask of each row."""
-        B, P = power(len(rows)), power(max(map(len, masks)))
-        L = min(padded(max(map(len, rows))), self.length)
-        tokens_BL, valid_BL = fill(rows, B, L, self.pad)
-        positions_BP, _ = fill(masks, B, P, 0)
-        likeliest = _likeliest(
+        B, P = round_up_to_power(len(rows)), round_up_to_power(max(map(len, masks)))
+        L = min(pad_length(max(map(len, rows))), self.length)
+        tokens_BL, valid_BL = pad_rows(rows, B, L, self.pad)
+        positions_BP, _ = pad_rows(masks, B, P, 0)
+        likeliest = _find_likeliest(
             self.model,
             self.params,
             tokens_BL,
@@ -90,26 +90,26 @@ class Masks:
             for b, mask in enumerate(masks)
         ]
 
-    def _result(self, text: str, answer: Sequence[Ranked]) -> dict[str, Any]:
+    def _make_result(self, text: str, answer: Sequence[Ranked]) -> dict[str, Any]:
         """Return the result of a text: the text with its masks filled, and all answers."""
-        gaps = text.split(self.mask)
+        gaps = text.split(self.mask_piece)
         # Only a tokenizer that rewrites its own special tokens could fail here.
         if len(gaps) != len(answer) + 1:
             raise ValueError(
-                f"{len(answer)} masks were read in a text with {len(gaps) - 1}: {cut(text)}"
+                f"{len(answer)} masks were read in a text with {len(gaps) - 1}: {quote_text(text)}"
             )
         filled = gaps[0]
         for ranked, text_after in zip(answer, gaps[1:]):
             best = ranked[0][1]
-            if not self._begins(best):
+            if not self._starts_word(best):
                 filled = filled.rstrip(" ")
-            filled += self._word(best) + text_after
-        masks = [[self._answer(probability, i) for probability, i in ranked] for ranked in answer]
+            filled += self._format_piece(best) + text_after
+        masks = [[self._make_answer(probability, i) for probability, i in ranked] for ranked in answer]
         return {"filled": filled, "masks": masks}
 
-    def _answer(self, probability: float, i: int) -> dict[str, Any]:
+    def _make_answer(self, probability: float, i: int) -> dict[str, Any]:
         """Return the JSON value of an answer."""
-        word = self._word(i) if self._begins(i) else f"…{self._word(i)}"
+        word = self._format_piece(i) if self._starts_word(i) else f"…{self._format_piece(i)}"
         return {
             "word": word,
             "probability": probability,
@@ -117,17 +117,17 @@ class Masks:
             "id": i,
         }
 
-    def _begins(self, i: int) -> bool:
+    def _starts_word(self, i: int) -> bool:
         """Return whether a piece begins a word."""
         return bool(self.vocabulary.starts_word[i])
 
-    def _word(self, i: int) -> str:
+    def _format_piece(self, i: int) -> str:
         """Return the text of a piece, without the mark that it begins or continues a word."""
         return self.vocabulary.decode([i]).strip().removeprefix("##") or self.vocabulary.pieces[i]
 
 
 @partial(jax.jit, static_argnames=("model", "top", "size"))
-def _likeliest(
+def _find_likeliest(
     model: Any,
     params: Any,
     tokens_BL: jax.Array,
@@ -145,7 +145,7 @@ def _likeliest(
     return jax.lax.top_k(jax.nn.softmax(logits_BPV, axis=-1)[..., :size], top)
 
 
-class Judgements(Masks):
+class ReplacementDetector(MaskFiller):
     """ELECTRA: its generator fills masks; in texts without masks, its discriminator scores words.
 
     The score of a word is the probability that it was replaced.
@@ -153,35 +153,35 @@ class Judgements(Masks):
 
     def __call__(self, texts: Sequence[str], places: Sequence[str | None]) -> list[dict[str, Any]]:
         """Return the result of `Masks`, or {"filled": text, "judged": words} without a mask."""
-        unmasked = [i for i, text in enumerate(texts) if self.mask not in text]
+        unmasked = [i for i, text in enumerate(texts) if self.mask_piece not in text]
         masked = sorted(set(range(len(texts))) - set(unmasked))
-        names, results = named(places), {}
-        for indices, answer in ((masked, super().__call__), (unmasked, self._judge)):
+        names, results = name_places(places), {}
+        for indices, answer in ((masked, super().__call__), (unmasked, self._detect_replaced)):
             answers = answer([texts[i] for i in indices], [names[i] for i in indices])
             results |= zip(indices, answers, strict=True)
         return [results[i] for i in range(len(texts))]
 
-    def _judge(self, texts: Sequence[str], places: Sequence[str]) -> list[dict[str, Any]]:
+    def _detect_replaced(self, texts: Sequence[str], places: Sequence[str]) -> list[dict[str, Any]]:
         """Return the discriminator's scores of the words of each text."""
         encodings = self.tokenizer.encode_batch(list(texts))
         for text, place, encoding in zip(texts, places, encodings):
             if all(encoding.special_tokens_mask):
-                raise ValueError(f"{place}: there is no word in {cut(text)}")
+                raise ValueError(f"{place}: there is no word in {quote_text(text)}")
             self._check_length(text, place, encoding.ids)
         scores: list[Any] = [None] * len(texts)
-        for batch in batches([padded(len(encoding)) for encoding in encodings], self.batch_size):
+        for batch in make_batches([pad_length(len(encoding)) for encoding in encodings], self.batch_size):
             rows = [encodings[i].ids for i in batch]
-            L = min(padded(max(map(len, rows))), self.length)
-            tokens_BL, valid_BL = fill(rows, power(len(rows)), L, self.pad)
-            replaced_BL = jax.device_get(_replaced(self.model, self.params, tokens_BL, valid_BL))
+            L = min(pad_length(max(map(len, rows))), self.length)
+            tokens_BL, valid_BL = pad_rows(rows, round_up_to_power(len(rows)), L, self.pad)
+            replaced_BL = jax.device_get(_compute_replaced(self.model, self.params, tokens_BL, valid_BL))
             for index, replaced_L in zip(batch, replaced_BL.tolist()):
                 scores[index] = replaced_L
         return [
-            {"filled": text, "judged": self._words(text, encoding, replaced_L)}
+            {"filled": text, "judged": self._list_words(text, encoding, replaced_L)}
             for text, encoding, replaced_L in zip(texts, encodings, scores)
         ]
 
-    def _words(self, text: str, encoding: Any, replaced_L: Sequence[float]) -> list[dict[str, Any]]:
+    def _list_words(self, text: str, encoding: Any, replaced_L: Sequence[float]) -> list[dict[str, Any]]:
         """Return [{"word", "probability"}] of a text; a word has the maximum of its pieces."""
         words = []
         for i, (begin, end), special, probability in zip(
@@ -189,7 +189,7 @@ class Judgements(Masks):
         ):
             if special:
                 continue
-            if self._begins(i) or not words:
+            if self._starts_word(i) or not words:
                 words.append((begin, end, probability))
             else:
                 words[-1] = words[-1][0], end, max(words[-1][2], probability)
@@ -200,7 +200,7 @@ class Judgements(Masks):
 
 
 @partial(jax.jit, static_argnames=("model",))
-def _replaced(model: Any, params: Any, tokens_BL: jax.Array, valid_BL: jax.Array) -> jax.Array:
+def _compute_replaced(model: Any, params: Any, tokens_BL: jax.Array, valid_BL: jax.Array) -> jax.Array:
     """Return the probability [B, L] of each token that it was replaced."""
     logits_BL = model.apply({"params": params}, tokens_BL, valid_BL, method="discriminate")
     return jax.nn.sigmoid(logits_BL)

@@ -13,15 +13,15 @@ import numpy as np
 from jax.sharding import Mesh
 
 from models import build
-from models.activations import observe
-from pretrain.distributed.device_feed import place_whole
+from models.activations import capture_activations
+from pretrain.distributed.device_feed import place_shared_rows
 from pretrain.distributed.model_hooks import make_model_hooks
-from pretrain.distributed.sharding import replicated
+from pretrain.distributed.sharding import make_replicated_sharding
 from pretrain.families import find_by_model_type
 from pretrain.inference import batching
 from pretrain.inference.pooling import POOLINGS
 from pretrain.inference.trained import Trained
-from pretrain.inference.word_alignment import Aligned, Row
+from pretrain.inference.word_alignment import WordAligner, AlignedRow
 
 Combine = Callable[[Sequence[jax.Array]], Any]  # hidden states, embeddings first -> [B, L, D]
 
@@ -29,8 +29,8 @@ Combine = Callable[[Sequence[jax.Array]], Any]  # hidden states, embeddings firs
 class Combination(NamedTuple):
     """A function of the hidden states, and the smallest number of layers that it needs."""
 
-    of: Combine
-    layers: int = 1
+    combine: Combine
+    min_layers: int = 1
 
 
 # The rows of table 7, in its order.
@@ -44,7 +44,7 @@ COMBINATIONS = {
 }
 
 
-def chosen(words: Iterable[str], depth: int) -> dict[str, Combine]:
+def select_combinations(names: Iterable[str], depth: int) -> dict[str, Combine]:
     """Return {key of the output: function of the hidden states}.
 
     Args:
@@ -56,19 +56,19 @@ def chosen(words: Iterable[str], depth: int) -> dict[str, Combine]:
       ValueError: the model has no such layer.
     """
     picks = {}
-    for name in (name for argument in words for name in argument.split(",") if name):
+    for name in (name for argument in names for name in argument.split(",") if name):
         if name == "all":
-            picks |= {f"layer_{i}": partial(_state, i=i) for i in range(depth + 1)}
+            picks |= {f"layer_{i}": partial(_get_state, i=i) for i in range(depth + 1)}
         elif name in COMBINATIONS:
-            if depth < COMBINATIONS[name].layers:
+            if depth < COMBINATIONS[name].min_layers:
                 raise ValueError(
-                    f"--layers {name} is of {COMBINATIONS[name].layers} layers; the model has "
+                    f"--layers {name} is of {COMBINATIONS[name].min_layers} layers; the model has "
                     f"{depth}"
                 )
-            picks[name] = COMBINATIONS[name].of
+            picks[name] = COMBINATIONS[name].combine
         elif name.removeprefix("-").isdigit() and -depth - 1 <= int(name) <= depth:
             number = int(name) % (depth + 1)
-            picks[f"layer_{number}"] = partial(_state, i=number)
+            picks[f"layer_{number}"] = partial(_get_state, i=number)
         else:
             raise ValueError(
                 f"--layers {name}: there are {', '.join(COMBINATIONS)}, all, and 0 (embeddings) to "
@@ -77,7 +77,7 @@ def chosen(words: Iterable[str], depth: int) -> dict[str, Combine]:
     return picks
 
 
-def _state(states: Sequence[jax.Array], i: int) -> jax.Array:
+def _get_state(states: Sequence[jax.Array], i: int) -> jax.Array:
     return states[i]
 
 
@@ -92,12 +92,12 @@ class Features(NamedTuple):
     """
 
     arrays: dict[str, np.ndarray]
-    texts: int
-    cut: int
-    empty: int
+    num_texts: int
+    num_cut: int
+    num_empty: int
 
 
-def extract(
+def extract_features(
     trained: Trained,
     mesh: Mesh,
     texts: Sequence[tuple[str, str]],
@@ -119,8 +119,8 @@ def extract(
       ValueError: the model has no such layer or pooling, or a text has no word.
     """
     config, params = trained.body
-    picks = chosen(layers, config.depth)
-    aligned = Aligned(trained)
+    picks = select_combinations(layers, config.depth)
+    aligned = WordAligner(trained)
     if pooling == "cls" and "cls" not in find_by_model_type(aligned.family).token_roles:
         raise ValueError(
             f"--pooling cls: a text of {type(trained.run.model).__name__} does not begin with a "
@@ -128,26 +128,27 @@ def extract(
         )
     rows = aligned(texts)
     pool = POOLINGS[pooling]
-    counts = [pool.count(row) for row in rows]
+    counts = [pool.count_results(row) for row in rows]
     total, ends = sum(counts), np.cumsum(counts)
     arrays: dict[str, np.ndarray] = {}
     model = build(config, **make_model_hooks(mesh, []))
     compute = jax.jit(
-        partial(_compute, model, tuple(picks.values())), out_shardings=replicated(mesh)
+        partial(_compute_features, model, tuple(picks.values())),
+        out_shardings=make_replicated_sharding(mesh),
     )
     empty = 0
-    for batch in batching.batches([_length(row, aligned.longest) for row in rows], batch_size):
-        L = _length(rows[batch[0]], aligned.longest)
-        weights = [pool.weights(rows[i]) for i in batch]
+    for batch in batching.make_batches([_choose_length(row, aligned.max_length) for row in rows], batch_size):
+        L = _choose_length(rows[batch[0]], aligned.max_length)
+        weights = [pool.make_weights(rows[i]) for i in batch]
         # A word without a piece has no vector: its result stays NaN.
         nonempty = [np.flatnonzero(weights_RL.any(axis=1)) for weights_RL in weights]
-        num_rows, pad = batching.power(len(batch)), trained.vocabulary.pad or 0
+        num_rows, pad = batching.round_up_to_power(len(batch)), trained.vocabulary.pad or 0
         inputs = [rows[i].ids for i in batch]
-        tokens_BL, valid_BL = batching.fill(inputs, num_rows, L, pad)
-        pool_BRL = np.zeros((num_rows, pool.most(L), L), np.float32)
+        tokens_BL, valid_BL = batching.pad_rows(inputs, num_rows, L, pad)
+        pool_BRL = np.zeros((num_rows, pool.max_results(L), L), np.float32)
         for b, (weights_RL, results) in enumerate(zip(weights, nonempty)):
             pool_BRL[b, : len(results), : weights_RL.shape[1]] = weights_RL[results]
-        placed = (place_whole(mesh, np.asarray(x)) for x in (tokens_BL, valid_BL, pool_BRL))
+        placed = (place_shared_rows(mesh, np.asarray(x)) for x in (tokens_BL, valid_BL, pool_BRL))
         pooled = jax.device_get(compute(params, *placed))
         for name, pooled_BRD in zip(picks, pooled):
             if name not in arrays:
@@ -156,17 +157,17 @@ def extract(
                 arrays[name][ends[i] - counts[i] + results] = pooled_RD[: len(results)]
         empty += sum(counts[i] - len(results) for i, results in zip(batch, nonempty))
     arrays["line"] = np.array([int(row.place.rsplit(":", 1)[1]) for row in rows])
-    arrays["cut"] = np.array([row.cut for row in rows])
-    arrays |= pool.alignment(rows, ends)
-    return Features(arrays, len(rows), sum(row.cut for row in rows), empty)
+    arrays["cut"] = np.array([row.is_cut for row in rows])
+    arrays |= pool.align_results(rows, ends)
+    return Features(arrays, len(rows), sum(row.is_cut for row in rows), empty)
 
 
-def _length(row: Row, longest: int | None) -> int:
+def _choose_length(row: AlignedRow, longest: int | None) -> int:
     """Return the length to which a row is padded."""
-    return min(batching.padded(len(row.ids)), longest or batching.padded(len(row.ids)))
+    return min(batching.pad_length(len(row.ids)), longest or batching.pad_length(len(row.ids)))
 
 
-def _compute(
+def _compute_features(
     model: Any,
     picks: tuple[Combine, ...],
     params: Any,
@@ -174,12 +175,12 @@ def _compute(
     valid_BL: jax.Array,
     pool_BRL: jax.Array,
 ) -> tuple[jax.Array, ...]:
-    """Return each combination of hidden states, pooled: [B, R, D]."""
+    """Return each combination of hidden hidden_states, pooled: [B, R, D]."""
     if hasattr(model, "encode"):
-        observed = observe(model, params, tokens_BL, valid_BL, method="encode")
+        observed = capture_activations(model, params, tokens_BL, valid_BL, method="encode")
     else:
-        observed = observe(model, params, tokens_BL, method="states")
+        observed = capture_activations(model, params, tokens_BL, method="hidden_states")
     return tuple(
-        jnp.einsum("brl,bld->brd", pool_BRL, pick(observed.states), precision="highest")
+        jnp.einsum("brl,bld->brd", pool_BRL, pick(observed.hidden_states), precision="highest")
         for pick in picks
     )

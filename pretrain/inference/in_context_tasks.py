@@ -26,7 +26,7 @@ from data.corpus.json_lines import read_json_lines
 
 
 @dataclasses.dataclass(frozen=True)
-class Question:
+class InContextQuestion:
     """A context and its possible continuations.
 
     Attributes:
@@ -43,31 +43,31 @@ class Question:
     context: str
     choices: tuple[str, ...]
     answer: int
-    open: bool
+    is_open: bool
 
-    def example(self) -> str:
+    def format_example(self) -> str:
         """Return the question with its answer, as an example for another question."""
-        return joined(self.context, self.choices[self.answer])
+        return join_texts(self.context, self.choices[self.answer])
 
 
-def joined(context: str, choice: str) -> str:
+def join_texts(context: str, choice: str) -> str:
     """Return a context and a choice as one text."""
     gap = "" if not context or context[-1].isspace() or not choice or choice[0].isspace() else " "
     return context + gap + choice
 
 
-def read_questions(path: str | os.PathLike[str]) -> list[Question]:
+def read_questions(path: str | os.PathLike[str]) -> list[InContextQuestion]:
     """Return the questions of a JSONL file.
 
     Raises ValueError, which names file and line, for a malformed question or a mixture of forms.
     """
     questions = []
     for place, record in read_json_lines(path):
-        question = _question(place, record)
-        if questions and question.open != questions[0].open:
+        question = _parse_question(place, record)
+        if questions and question.is_open != questions[0].open:
             kinds = {True: "an answer alone", False: "choices"}
             raise ValueError(
-                f"{place}: has {kinds[question.open]}, but {questions[0].place} has "
+                f"{place}: has {kinds[question.is_open]}, but {questions[0].place} has "
                 f"{kinds[questions[0].open]}: one file, one form"
             )
         questions.append(question)
@@ -76,7 +76,7 @@ def read_questions(path: str | os.PathLike[str]) -> list[Question]:
     return questions
 
 
-def _question(place: str, record: dict[str, Any]) -> Question:
+def _parse_question(place: str, record: dict[str, Any]) -> InContextQuestion:
     """Return the question in a JSON object. Raises ValueError, which begins with the place."""
     if "text" in record:
         if strange := {"context", "choices", "answer"} & record.keys():
@@ -84,14 +84,14 @@ def _question(place: str, record: dict[str, Any]) -> Question:
                 f"{place}: text is the only field of its form, and there is "
                 f"{', '.join(sorted(strange))} too"
             )
-        context, _, word = _string(place, record, "text").rstrip().rpartition(" ")
+        context, _, word = _get_string(place, record, "text").rstrip().rpartition(" ")
         if not context.strip() or not word:
             raise ValueError(f"{place}: text needs a last word and something before it")
-        return Question(place, record, context.rstrip(), (word,), 0, open=True)
-    context = _string(place, record, "context")
+        return InContextQuestion(place, record, context.rstrip(), (word,), 0, is_open=True)
+    context = _get_string(place, record, "context")
     if "choices" not in record:
-        answer = _filled(place, "answer", _string(place, record, "answer"))
-        return Question(place, record, context, (answer,), 0, open=True)
+        answer = _check_filled(place, "answer", _get_string(place, record, "answer"))
+        return InContextQuestion(place, record, context, (answer,), 0, is_open=True)
     choices = record["choices"]
     if (
         not isinstance(choices, list)
@@ -101,7 +101,7 @@ def _question(place: str, record: dict[str, Any]) -> Question:
         raise ValueError(
             f"{place}: choices is a list of two strings or more, not {json.dumps(choices)[:80]}"
         )
-    choices = tuple(_filled(place, "choices", choice) for choice in choices)
+    choices = tuple(_check_filled(place, "choices", choice) for choice in choices)
     answer = record.get("answer")
     if isinstance(answer, str) and choices.count(answer) == 1:
         answer = choices.index(answer)
@@ -110,10 +110,10 @@ def _question(place: str, record: dict[str, Any]) -> Question:
             f"{place}: answer is the number of a choice, 0 to {len(choices) - 1}, or one of them; "
             f"not {json.dumps(answer)[:80]}"
         )
-    return Question(place, record, context, choices, answer, open=False)
+    return InContextQuestion(place, record, context, choices, answer, is_open=False)
 
 
-def _string(place: str, record: dict[str, Any], name: str) -> str:
+def _get_string(place: str, record: dict[str, Any], name: str) -> str:
     """Return the string in a field. Raises ValueError if there is none."""
     if not isinstance(record.get(name), str):
         raise ValueError(
@@ -122,16 +122,16 @@ def _string(place: str, record: dict[str, Any], name: str) -> str:
     return record[name]
 
 
-def _filled(place: str, name: str, text: str) -> str:
+def _check_filled(place: str, name: str, text: str) -> str:
     """Return a text unchanged. Raises ValueError if it is blank."""
     if not text.strip():
         raise ValueError(f"{place}: {name} has an empty text; there is nothing to be scored")
     return text
 
 
-def examples_for(
-    number: int, question: Question, pool: Sequence[Question], shots: int, seed: int
-) -> list[Question]:
+def draw_examples(
+    number: int, question: InContextQuestion, pool: Sequence[InContextQuestion], shots: int, seed: int
+) -> list[InContextQuestion]:
     """Return `shots` examples for a question, drawn from a pool without the question itself.
 
     Args:
@@ -156,6 +156,6 @@ def examples_for(
     return [others[i] for i in rng.choice(len(others), shots, replace=False)]
 
 
-def prompt(question: Question, examples: Sequence[Question], delimiter: str) -> str:
+def format_prompt(question: InContextQuestion, examples: Sequence[InContextQuestion], delimiter: str) -> str:
     """Return the text before a choice: the examples and the context."""
-    return delimiter.join([*(example.example() for example in examples), question.context])
+    return delimiter.join([*(example.format_example() for example in examples), question.context])

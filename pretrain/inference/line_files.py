@@ -9,7 +9,7 @@ from data.store.atomic import replace_file
 
 
 @contextlib.contextmanager
-def sink(path: str | os.PathLike[str] | None) -> Iterator[Callable[[str], Any]]:
+def open_line_writer(path: str | os.PathLike[str] | None) -> Iterator[Callable[[str], Any]]:
     """Yield a function that writes a line: to the standard output, or to a file.
 
     The file appears when all lines are written.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from pretrain.inference.word_alignment import Row
+    from pretrain.inference.word_alignment import AlignedRow
 
 
 class Pooling(NamedTuple):
@@ -25,80 +25,80 @@ class Pooling(NamedTuple):
         including each row.
     """
 
-    count: Callable[[Row], int]
-    most: Callable[[int], int]
-    weights: Callable[[Row], np.ndarray]
-    alignment: Callable[[Sequence[Row], np.ndarray], dict[str, np.ndarray]]
+    count_results: Callable[[AlignedRow], int]
+    max_results: Callable[[int], int]
+    make_weights: Callable[[AlignedRow], np.ndarray]
+    align_results: Callable[[Sequence[AlignedRow], np.ndarray], dict[str, np.ndarray]]
 
 
-def _cls(row: Row) -> np.ndarray:
+def _weigh_cls(row: AlignedRow) -> np.ndarray:
     """Return the weights that select the first piece."""
     return np.eye(1, len(row.ids), dtype=np.float32)
 
 
-def _mean(row: Row) -> np.ndarray:
+def _weigh_mean(row: AlignedRow) -> np.ndarray:
     """Return the weights of the mean of all pieces that are not special."""
     own_L = np.array(row.word_of) >= 0
     return (own_L / own_L.sum(dtype=np.float32)).astype(np.float32)[None]
 
 
-def _word_mean(row: Row) -> np.ndarray:
+def _weigh_word_mean(row: AlignedRow) -> np.ndarray:
     """Return the weights of the mean of each word's pieces."""
-    of_word_RL = _of_word(row)
+    of_word_RL = _match_words(row)
     return (of_word_RL / np.maximum(of_word_RL.sum(axis=1, keepdims=True), 1)).astype(np.float32)
 
 
-def _first(row: Row) -> np.ndarray:
+def _weigh_first(row: AlignedRow) -> np.ndarray:
     """Return the weights that select the first piece of each word."""
-    of_word_RL = _of_word(row)
+    of_word_RL = _match_words(row)
     return (of_word_RL & (np.cumsum(of_word_RL, axis=1) == 1)).astype(np.float32)
 
 
-def _of_word(row: Row) -> np.ndarray:
+def _match_words(row: AlignedRow) -> np.ndarray:
     """Return bool [R, L], whether a piece belongs to a word."""
     return np.array(row.word_of) == np.arange(len(row.words))[:, None]
 
 
-def _pieces(row: Row) -> np.ndarray:
+def _weigh_pieces(row: AlignedRow) -> np.ndarray:
     """Return the weights that select each piece."""
     return np.eye(len(row.ids), dtype=np.float32)
 
 
-def _of_texts(rows: Sequence[Row], ends: np.ndarray) -> dict[str, np.ndarray]:
+def _align_texts(rows: Sequence[AlignedRow], ends: np.ndarray) -> dict[str, np.ndarray]:
     """Return no arrays: there is one result for each text."""
     return {}
 
 
-def _offsets(ends: np.ndarray) -> np.ndarray:
+def _make_offsets(ends: np.ndarray) -> np.ndarray:
     """Return int64 [N + 1], the index of each text's first result, and the number of results."""
     return np.concatenate([[0], ends]).astype(np.int64)
 
 
-def _of_words(rows: Sequence[Row], ends: np.ndarray) -> dict[str, np.ndarray]:
+def _align_words(rows: Sequence[AlignedRow], ends: np.ndarray) -> dict[str, np.ndarray]:
     """Return the offsets [N + 1] of texts, and the spans [W, 2] of words in characters."""
     return {
-        "offsets": _offsets(ends),
+        "offsets": _make_offsets(ends),
         "spans": np.array([span for row in rows for span in row.words], np.int32),
     }
 
 
-def _of_pieces(rows: Sequence[Row], ends: np.ndarray) -> dict[str, np.ndarray]:
+def _align_pieces(rows: Sequence[AlignedRow], ends: np.ndarray) -> dict[str, np.ndarray]:
     """Return the offsets [N + 1] of texts, and spans [T, 2], ids [T] and words [T] of pieces."""
     columns = {
         "spans": [row.spans for row in rows],
         "ids": [row.ids for row in rows],
         "word": [row.word_of for row in rows],
     }
-    return {"offsets": _offsets(ends)} | {
+    return {"offsets": _make_offsets(ends)} | {
         name: np.concatenate([np.array(values, np.int32) for values in column])
         for name, column in columns.items()
     }
 
 
 POOLINGS = {
-    "cls": Pooling(lambda row: 1, lambda L: 1, _cls, _of_texts),
-    "mean": Pooling(lambda row: 1, lambda L: 1, _mean, _of_texts),
-    "word": Pooling(lambda row: len(row.words), lambda L: L, _first, _of_words),
-    "word_mean": Pooling(lambda row: len(row.words), lambda L: L, _word_mean, _of_words),
-    "none": Pooling(lambda row: len(row.ids), lambda L: L, _pieces, _of_pieces),
+    "cls": Pooling(lambda row: 1, lambda L: 1, _weigh_cls, _align_texts),
+    "mean": Pooling(lambda row: 1, lambda L: 1, _weigh_mean, _align_texts),
+    "word": Pooling(lambda row: len(row.words), lambda L: L, _weigh_first, _align_words),
+    "word_mean": Pooling(lambda row: len(row.words), lambda L: L, _weigh_word_mean, _align_words),
+    "none": Pooling(lambda row: len(row.ids), lambda L: L, _weigh_pieces, _align_pieces),
 }

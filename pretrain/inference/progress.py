@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Self
 
-from pretrain.workdir.metrics_file import clock
+from pretrain.workdir.metrics_file import format_duration
 
 SECONDS = 0.2  # between two updates
 ERASE = "\r\x1b[K"
@@ -38,7 +38,9 @@ class Progress:
         rate, speed = done / seconds, ""
         if done >= 1:
             digits = 0 if rate >= 10 else 1
-            speed = f"  {rate:,.{digits}f} texts/s  {clock((self.total - done) / rate)} left"
+            speed = (
+                f"  {rate:,.{digits}f} texts/s  {format_duration((self.total - done) / rate)} left"
+            )
         self.out.write(f"{ERASE}{int(done):,}/{self.total:,} texts{speed}")
         self.out.flush()
         self.shown = True

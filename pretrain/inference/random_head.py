@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from pretrain.convert import family_in
-from pretrain.convert.finite import printable
+from pretrain.convert import find_model_family
+from pretrain.convert.finite import make_printable
 
 if TYPE_CHECKING:
     from pretrain.inference.trained import Trained
@@ -35,13 +35,13 @@ def check_head(trained: Trained, verb: str, allowed: bool, sentence_heads: bool 
       allowed: whether random parameters are allowed.
       sentence_heads: whether the command uses the pooler and the heads of sentence pairs.
     """
-    missing = [] if allowed or trained.step else (trained.origin() or {}).get("missing", [])
+    missing = [] if allowed or trained.step else (trained.read_origin() or {}).get("missing", [])
     if not sentence_heads:
-        unneeded = family_in(trained.run.model).hugging_face.sentence_heads
+        unneeded = find_model_family(trained.run.model).hugging_face.sentence_heads
         missing = [name for name in missing if not name.startswith(unneeded)]
     if not missing:
         return
-    names = ", ".join(printable(name) for name in missing[:3])
+    names = ", ".join(make_printable(name) for name in missing[:3])
     if len(missing) > 3:
         names += f" and {len(missing) - 3} more"
     raise ValueError(

@@ -21,7 +21,7 @@ from data.objectives.base import Objective
 from pretrain.config import Run
 
 Reader = Callable[[str], Iterator[tuple[str, dict[str, Any]]]]  # path -> (place, record) pairs
-OTHERS = {
+SPECIAL_SUFFIXES = {
     ".conll": "columns of words are read by models that tag them",
     ".json": "SQuAD's form is read by models that answer questions",
 }
@@ -32,12 +32,12 @@ def read_records(path: str | os.PathLike[str]) -> Iterator[tuple[str, dict[str, 
 
     A record has the field `text`, a string, and any other fields.
     """
-    for place, record in records_of(path, texts()):
-        text_in(record, place)
+    for place, record in iterate_records(path, make_text_readers()):
+        get_text(record, place)
         yield place, record
 
 
-def text_in(record: Mapping[str, Any], place: str) -> str:
+def get_text(record: Mapping[str, Any], place: str) -> str:
     """Return the text of a record. Raises ValueError, which names the place, if there is none."""
     if not isinstance(record.get("text"), str):
         raise ValueError(
@@ -47,7 +47,7 @@ def text_in(record: Mapping[str, Any], place: str) -> str:
     return record["text"]
 
 
-def records_of(
+def iterate_records(
     path: str | os.PathLike[str], readers: Mapping[str, Reader]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield (place, record) of each example of a file.
@@ -64,39 +64,39 @@ def records_of(
     suffix = pathlib.Path(str(path).removesuffix(".gz")).suffix
     if suffix in readers:
         yield from readers[suffix](str(path))
-    elif suffix in OTHERS:
+    elif suffix in SPECIAL_SUFFIXES:
         raise ValueError(
-            f"{path}: {OTHERS[suffix]}; this one reads {', '.join(readers)}, or any other file as "
+            f"{path}: {SPECIAL_SUFFIXES[suffix]}; this one reads {', '.join(readers)}, or any other file as "
             "a text a line"
         )
     else:
         yield from ((place, {"text": line}) for place, line in read_lines(path))
 
 
-def texts() -> dict[str, Reader]:
+def make_text_readers() -> dict[str, Reader]:
     """Return the readers for any model."""
     from data.examples import labelled
 
-    return {".jsonl": read_json_lines, ".tsv": labelled.records, ".csv": labelled.records}
+    return {".jsonl": read_json_lines, ".tsv": labelled.read_records, ".csv": labelled.read_records}
 
 
-def readers_of(run: Run) -> dict[str, Reader]:
+def make_readers(run: Run) -> dict[str, Reader]:
     """Return the readers for the model of a run."""
     from data.examples import qa, tagging
 
-    readers = texts()
-    if tags(run.data.objective):
-        readers |= {".conll": tagging.column_records, ".tsv": tagging.column_records}
-    if asks(run.data.objective):
-        readers |= {".json": qa.records}
+    readers = make_text_readers()
+    if is_tagging(run.data.objective):
+        readers |= {".conll": tagging.read_column_records, ".tsv": tagging.read_column_records}
+    if is_question_answering(run.data.objective):
+        readers |= {".json": qa.read_records}
     return readers
 
 
-def tags(objective: Objective | Mixed) -> bool:
+def is_tagging(objective: Objective | Mixed) -> bool:
     """Return whether an objective trains a model to tag words."""
     return objective.name == "tagging" or bool(getattr(objective, "scheme", ""))
 
 
-def asks(objective: Objective | Mixed) -> bool:
+def is_question_answering(objective: Objective | Mixed) -> bool:
     """Return whether an objective trains a model to answer questions about a context."""
     return objective.name == "answer_span" or bool(getattr(objective, "questions", ""))

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from pretrain.inference.record_files import read_records, text_in
+from pretrain.inference.record_files import read_records, get_text
 
 Record = dict[str, Any]
 
@@ -14,13 +14,13 @@ def read_texts(path: str | os.PathLike[str], *optional: str) -> list[tuple[str, 
 
     Raises ValueError also for a file without texts.
     """
-    records = checked(read_records(path), *optional)
+    records = check_records(read_records(path), *optional)
     if not records:
         raise ValueError(f"{path}: no text in it, only blank lines; give a text a line")
     return records
 
 
-def checked(records: Iterable[tuple[str, Record]], *optional: str) -> list[tuple[str, Record]]:
+def check_records(records: Iterable[tuple[str, Record]], *optional: str) -> list[tuple[str, Record]]:
     """Return [(place, record)] unchanged, if the field `text` and all optional fields are valid.
 
     Args:
@@ -32,7 +32,7 @@ def checked(records: Iterable[tuple[str, Record]], *optional: str) -> list[tuple
     """
     records = list(records)
     for place, record in records:
-        text_in(record, place)
+        get_text(record, place)
         for name in ("text", *(name for name in optional if record.get(name) is not None)):
             if not isinstance(record[name], str):
                 raise ValueError(f"{place}: the field {name} is a string, or left out")

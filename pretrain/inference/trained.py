@@ -41,15 +41,17 @@ class Trained:
         """(configuration, parameters) of the model that `body_of` returns."""
         model = self.run.model
         is_headed = isinstance(model, HeadedConfig)
-        return body_of(model), self.params["encoder"] if is_headed else self.params
+        return get_body_config(model), self.params["encoder"] if is_headed else self.params
 
-    def rows(self) -> list[dict[str, Any]]:
+    def read_metrics(self) -> list[dict[str, Any]]:
         """Return the rows of metrics.jsonl up to this step."""
-        from pretrain.workdir.metrics_file import read
+        from pretrain.workdir.metrics_file import read_metrics
 
-        return [row for row in read(self.workdir / "metrics.jsonl") if row["step"] <= self.step]
+        return [
+            row for row in read_metrics(self.workdir / "metrics.jsonl") if row["step"] <= self.step
+        ]
 
-    def origin(self) -> Any:
+    def read_origin(self) -> Any:
         """Return the JSON that `import` or another command wrote on the first parameters.
 
         Returns None for a model that was trained from random parameters.
@@ -57,13 +59,13 @@ class Trained:
         path = self.workdir / "origin.json"
         return json.loads(path.read_text()) if path.exists() else None
 
-    def manifest(self) -> Any:
+    def read_manifest(self) -> Any:
         """Return the manifest of the run's token store; None if the store no longer exists."""
         path = epath.Path(self.run.data.store) / "manifest.json"
         return json.loads(path.read_text()) if self.run.data.store and path.exists() else None
 
 
-def body_of(model: Any) -> Any:
+def get_body_config(model: Any) -> Any:
     """Return the configuration of a fine-tuned model's encoder, or of any other model itself."""
     return model.encoder if isinstance(model, HeadedConfig) else model
 
@@ -72,7 +74,7 @@ def open_trained(
     workdir: epath.PathLike,
     step: int | None = None,
     report: Callable[[str], Any] = print,
-    place: Callable[[str, tuple[int, ...]], Any] | None = None,
+    choose_sharding: Callable[[str, tuple[int, ...]], Any] | None = None,
 ) -> Trained:
     """Return the newest sound checkpoint of a workdir, or that of `step`.
 
@@ -90,10 +92,10 @@ def open_trained(
     from pretrain.workdir.checkpoints import Checkpoints, restore_params
 
     workdir = epath.Path(workdir)
-    run, step, params = restore_params(workdir, step, place, report=report)
+    run, step, params = restore_params(workdir, step, choose_sharding, report=report)
     vocabulary = load_vocabulary(workdir / "vocabulary")
     with Checkpoints(workdir, read_only=True) as checkpoints:
-        recorded = checkpoints.record(step)["encoding"]
+        recorded = checkpoints.load_record(step)["encoding"]
     if vocabulary.fingerprint != recorded:
         raise ConfigError(
             f"{workdir / 'vocabulary'} is not the vocabulary that checkpoint {step} was trained "
@@ -114,7 +116,7 @@ def open_placed(workdir: epath.PathLike, step: int | None = None) -> tuple[Train
     """
     import sys
 
-    from pretrain.distributed.sharding import make_mesh, parameter_sharding
+    from pretrain.distributed.sharding import make_mesh, make_param_sharding
     from pretrain.workdir.checkpoints import read_run
 
     mesh = make_mesh(read_run(workdir).mesh)
@@ -122,6 +124,6 @@ def open_placed(workdir: epath.PathLike, step: int | None = None) -> tuple[Train
         workdir,
         step,
         lambda text: print(text, file=sys.stderr),
-        lambda path, shape: parameter_sharding(path, shape, mesh),
+        lambda path, shape: make_param_sharding(path, shape, mesh),
     )
     return trained, mesh

@@ -4,12 +4,12 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from pretrain.convert import name_of, tokenizer
-from pretrain.inference.batching import cut
+from pretrain.convert import find_model_type, tokenizer
+from pretrain.inference.batching import quote_text
 from pretrain.inference.trained import Trained
 
 
-class Row(NamedTuple):
+class AlignedRow(NamedTuple):
     """A text as a model reads it.
 
     Attributes:
@@ -30,10 +30,10 @@ class Row(NamedTuple):
     spans: list[tuple[int, int]]
     words: list[tuple[int, int]]
     word_of: list[int]
-    cut: bool
+    is_cut: bool
 
 
-class Aligned:
+class WordAligner:
     """A tokenizer that returns a `Row` for each (place, text).
 
     Of a text that is longer than the model, it keeps the beginning, and the words that are read
@@ -42,30 +42,30 @@ class Aligned:
 
     def __init__(self, trained: Trained) -> None:
         model = trained.run.model
-        self.family: str = name_of(model)
-        self.longest: int | None = getattr(model, "length", None)
-        self.tokenizer = tokenizer.build(trained.vocabulary, self.family)
-        if self.longest is not None:
-            self.tokenizer.enable_truncation(self.longest)
+        self.family: str = find_model_type(model)
+        self.max_length: int | None = getattr(model, "length", None)
+        self.tokenizer = tokenizer.build_tokenizer(trained.vocabulary, self.family)
+        if self.max_length is not None:
+            self.tokenizer.enable_truncation(self.max_length)
 
-    def __call__(self, texts: Sequence[tuple[str, str]]) -> list[Row]:
+    def __call__(self, texts: Sequence[tuple[str, str]]) -> list[AlignedRow]:
         """Return a row for each (place, text).
 
         Raises ValueError, which names the place, for a text without a piece.
         """
         encodings = self.tokenizer.encode_batch([text for _, text in texts])
         return [
-            self._row(place, text, encoding) for (place, text), encoding in zip(texts, encodings)
+            self._align_row(place, text, encoding) for (place, text), encoding in zip(texts, encodings)
         ]
 
-    def _row(self, place: str, text: str, encoding: Any) -> Row:
+    def _align_row(self, place: str, text: str, encoding: Any) -> AlignedRow:
         """Return the row of an encoding."""
         own = [not special for special in encoding.special_tokens_mask]
         if not any(own):
-            raise ValueError(f"{place}: there is no word in {cut(text)}")
+            raise ValueError(f"{place}: there is no word in {quote_text(text)}")
         words = [found.span() for found in re.finditer(r"\S+", text)]
         spans = [
-            _trimmed(text, *span) if mine else (0, 0) for span, mine in zip(encoding.offsets, own)
+            _trim_span(text, *span) if mine else (0, 0) for span, mine in zip(encoding.offsets, own)
         ]
         word_of, word = [], 0
         for (begin, _), mine in zip(spans, own):
@@ -74,10 +74,10 @@ class Aligned:
             word_of.append(word if mine else -1)
         is_cut = bool(encoding.overflowing)
         read_words = words[: word + 1] if is_cut else words
-        return Row(place, text, encoding.ids, encoding.tokens, spans, read_words, word_of, is_cut)
+        return AlignedRow(place, text, encoding.ids, encoding.tokens, spans, read_words, word_of, is_cut)
 
 
-def _trimmed(text: str, begin: int, end: int) -> tuple[int, int]:
+def _trim_span(text: str, begin: int, end: int) -> tuple[int, int]:
     """Return a span without white space at its edges, which some tokenizers give to a piece.
 
     A span of white space alone becomes an empty one at its end.

@@ -18,7 +18,7 @@ import numpy as np
 from pretrain.extras import how_to_install
 
 EDGES = re.compile(r"^\W+|\W+$")  # marks around a word
-NAMED = 60  # largest number of points that are annotated with their words
+MAX_ANNOTATED = 60  # largest number of points that are annotated with their words
 PERPLEXITY = 30.0  # of t-SNE; less if there are few points
 
 
@@ -36,7 +36,7 @@ class Occurrence(NamedTuple):
     around: str
 
 
-def occurrences(
+def find_occurrences(
     word: str, texts: Sequence[str], arrays: Mapping[str, np.ndarray], x_RD: np.ndarray
 ) -> list[Occurrence]:
     """Return the occurrences of a word in texts, whatever its case and the marks around it.
@@ -54,24 +54,24 @@ def occurrences(
         first, end = arrays["offsets"][n : n + 2].tolist()
         words = [text[slice(*span)] for span in arrays["spans"][first:end]]
         for w, candidate in enumerate(words):
-            if bare(candidate) == bare(word) and not np.isnan(x_RD[first + w]).any():
+            if strip_marks(candidate) == strip_marks(word) and not np.isnan(x_RD[first + w]).any():
                 found.append(Occurrence(first + w, n, " ".join(words[max(w - 2, 0) : w + 3])))
     return found
 
 
-def bare(word: str) -> str:
+def strip_marks(word: str) -> str:
     """Return a word without the marks around it, case-folded."""
     return EDGES.sub("", word).casefold()
 
 
-def pca(x_ND: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def project_pca(x_ND: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the coordinates [N, 2] along the two principal axes, and their shares of variance."""
     x_ND = x_ND.astype(np.float64) - x_ND.mean(axis=0, dtype=np.float64)
     left, singular, _ = np.linalg.svd(x_ND, full_matrices=False)
     return left[:, :2] * singular[:2], singular[:2] ** 2 / max((singular**2).sum(), 1e-30)
 
 
-def tsne(x_ND: np.ndarray, seed: int = 0) -> np.ndarray:
+def project_tsne(x_ND: np.ndarray, seed: int = 0) -> np.ndarray:
     """Return t-SNE coordinates [N, 2] (van der Maaten and Hinton 2008).
 
     Raises ValueError if scikit-learn is not installed.
@@ -88,13 +88,13 @@ def tsne(x_ND: np.ndarray, seed: int = 0) -> np.ndarray:
     ).fit_transform(x_ND)
 
 
-def projections(x_ND: np.ndarray) -> dict[str, np.ndarray]:
+def project_vectors(x_ND: np.ndarray) -> dict[str, np.ndarray]:
     """Return {title: coordinates [N, 2]} of vectors by PCA and by t-SNE."""
-    flat_N2, shares = pca(x_ND)
-    return {f"PCA ({shares.sum():.0%} of the variance)": flat_N2, "t-SNE": tsne(x_ND)}
+    flat_N2, shares = project_pca(x_ND)
+    return {f"PCA ({shares.sum():.0%} of the variance)": flat_N2, "t-SNE": project_tsne(x_ND)}
 
 
-def draw(
+def draw_points(
     projected: Mapping[str, np.ndarray],
     labels: Sequence[str | None],
     around: Sequence[str],
@@ -127,7 +127,7 @@ def draw(
                 color=f"C{number % 10}",
                 label=f" {kind or 'no sense given'}",
             )
-        for point, words in zip(points_N2, around if len(around) <= NAMED else ()):
+        for point, words in zip(points_N2, around if len(around) <= MAX_ANNOTATED else ()):
             axes.annotate(
                 words,
                 point,

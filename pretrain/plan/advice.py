@@ -8,17 +8,17 @@ import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from pretrain.config import Mesh, override
+from pretrain.config import Mesh, override_run
 from pretrain.overrides import ConfigError
-from pretrain.plan.estimate import plan
+from pretrain.plan.estimate import plan_run
 
 if TYPE_CHECKING:
     from pretrain.config import Run
     from pretrain.plan.topology import Machine
 
 
-def what_would_fit(
-    run: Run, machine: Machine, say: Callable[[str], None], quick: bool = False
+def try_remedies(
+    run: Run, machine: Machine, report: Callable[[str], None], quick: bool = False
 ) -> list[dict[str, Any]]:
     """Try memory-saving changes, the cheapest first, until one fits.
 
@@ -30,22 +30,22 @@ def what_would_fit(
       [{words, plan}] of every variant tried: its overrides and its plan.
     """
     tried = []
-    for overrides in remedies(run, len(machine.devices)):
+    for overrides in iterate_remedies(run, len(machine.devices)):
         try:
-            facts = plan(override(run, overrides), machine, evaluation=False, quick=quick)
+            facts = plan_run(override_run(run, overrides), machine, evaluation=False, quick=quick)
         except (ConfigError, ValueError):
             continue  # does not divide on this mesh
         tried.append({"words": overrides, "plan": facts})
-        say(f"  {' '.join(overrides)}: {verdict(facts)}")
+        report(f"  {' '.join(overrides)}: {summarize_plan(facts)}")
         if facts["fits"]:
             break
     return tried
 
 
-def remedies(run: Run, devices: int) -> Iterator[list[str]]:
+def iterate_remedies(run: Run, num_devices: int) -> Iterator[list[str]]:
     """Yield lists of `path=value` overrides that need less memory than the run, cheapest first."""
     overrides = []
-    if run.mesh.fsdp not in (-1, devices) and run.mesh.model == 1:
+    if run.mesh.fsdp not in (-1, num_devices) and run.mesh.model == 1:
         overrides = ["mesh.data=1", "mesh.fsdp=-1"]  # adds exchanges, most of them overlapped
         yield list(overrides)
     if not run.model.remat:
@@ -54,7 +54,7 @@ def remedies(run: Run, devices: int) -> Iterator[list[str]]:
     for factor in (2, 4, 8, 16):
         yield overrides + [f"train.microbatches={run.train.microbatches * factor}"]
     for model in (2, 4, 8):
-        if devices % model == 0:
+        if num_devices % model == 0:
             yield [item for item in overrides if not item.startswith("mesh")] + [
                 "mesh.data=1",
                 "mesh.fsdp=-1",
@@ -62,8 +62,8 @@ def remedies(run: Run, devices: int) -> Iterator[list[str]]:
             ]
 
 
-def search(
-    run: Run, machine: Machine, say: Callable[[str], None], quick: bool = False, best: int = 5
+def search_variants(
+    run: Run, machine: Machine, report: Callable[[str], None], quick: bool = False, max_variants: int = 5
 ) -> list[dict[str, Any]]:
     """Compile meshes x micro-batches x remat and return the fastest variants that fit.
 
@@ -79,33 +79,33 @@ def search(
       [{words, plan}], sorted by the lower bound of the step time.
     """
     compiled = []
-    candidates = list(variants(run, len(machine.devices)))
+    candidates = list(iterate_variants(run, len(machine.devices)))
     for number, overrides in enumerate(candidates, 1):
         prefix = f"{number}/{len(candidates)}  {' '.join(overrides)}"
         try:
-            facts = plan(override(run, overrides), machine, evaluation=False, quick=quick)
+            facts = plan_run(override_run(run, overrides), machine, evaluation=False, quick=quick)
         except (ConfigError, ValueError) as error:
-            say(f"{prefix}: {error}")
+            report(f"{prefix}: {error}")
             continue
-        say(f"{prefix}: {verdict(facts)}")
+        report(f"{prefix}: {summarize_plan(facts)}")
         compiled.append({"words": overrides, "plan": facts})
     fitting = [variant for variant in compiled if variant["plan"]["fits"]]
     return sorted(fitting, key=lambda variant: variant["plan"]["step_seconds_bound"] or math.inf)[
-        :best
+        :max_variants
     ]
 
 
-def variants(run: Run, devices: int) -> Iterator[list[str]]:
+def iterate_variants(run: Run, num_devices: int) -> Iterator[list[str]]:
     """Yield the overrides of each candidate of `search_variants`."""
     models = [
         model
         for model in (1, 2, 4, 8)
-        if devices % model == 0
-        and model <= max(4, devices // 8)
+        if num_devices % model == 0
+        and model <= max(4, num_devices // 8)
         and run.model.num_heads % model == 0
     ]
     for model, microbatches, remat in itertools.product(models, (1, 2, 4), (False, True)):
-        rest = devices // model
+        rest = num_devices // model
         for fsdp in sorted({1, 2 ** (int(math.log2(rest)) // 2), rest}):
             mesh = (rest // fsdp, fsdp, model) if rest % fsdp == 0 else None
             if mesh is None or run.data.batch_size % (microbatches * rest):
@@ -120,7 +120,7 @@ def variants(run: Run, devices: int) -> Iterator[list[str]]:
             ]
 
 
-def verdict(facts: dict[str, Any]) -> str:
+def summarize_plan(facts: dict[str, Any]) -> str:
     """Return one line about a plan: whether it fits, its peak memory and its bounds."""
     sizes = facts["bytes_per_chip"]
     peak = f"{sizes['peak'] / 2**30:.2f} GiB a chip" if sizes["peak"] else "more than available"

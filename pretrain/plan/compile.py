@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from pretrain.config import Run
 
 # XLA's partitioner warns so when it gathers a whole array on every device.
-REPEATED = "Involuntary full rematerialization"
+REMATERIALIZATION_WARNING = "Involuntary full rematerialization"
 
 # The TPU's compiler takes a third of the time. The schedule is worse than that of a run, and its
 # bytes differ by up to a tenth.
-QUICK = {"exec_time_optimization_effort": -1.0}
+QUICK_OPTIONS = {"exec_time_optimization_effort": -1.0}
 
 
-class Compiled(NamedTuple):
+class CompiledProgram(NamedTuple):
     """The outcome of compiling one program.
 
     Attributes:
@@ -39,10 +39,10 @@ class Compiled(NamedTuple):
     """
 
     seconds: float
-    bytes: dict[str, int] | None = None
+    memory_sizes: dict[str, int] | None = None
     text: str | None = None
-    needed: float | None = None
-    limit: float | None = None
+    needed_bytes: float | None = None
+    limit_bytes: float | None = None
     warnings: tuple[str, ...] = ()
 
     @property
@@ -53,35 +53,35 @@ class Compiled(NamedTuple):
 
 def compile_update(
     run: Run, mesh: jax.sharding.Mesh, program: Program | None = None, quick: bool = False
-) -> Compiled:
+) -> CompiledProgram:
     """Compile the training step that `train` runs, with its optimizer and donated buffers."""
     program = program or make_program(run, mesh)
-    state, batch, update = program.state(), program.batch, program.update
-    return _compile(mesh, lambda: update.lower(state, batch), quick)
+    state, batch, update = program.describe_state(), program.batch, program.train_step
+    return _compile_program(mesh, lambda: update.lower(state, batch), quick)
 
 
 def compile_score(
     run: Run, mesh: jax.sharding.Mesh, program: Program | None = None, quick: bool = False
-) -> Compiled:
+) -> CompiledProgram:
     """Compile the evaluation of one batch."""
     program = program or make_program(run, mesh)
-    params, batch, score = program.state().params, program.batch, program.score
-    return _compile(mesh, lambda: score.lower(params, batch), quick)
+    params, batch, score = program.describe_state().params, program.batch, program.evaluation_step
+    return _compile_program(mesh, lambda: score.lower(params, batch), quick)
 
 
-def _compile(mesh: jax.sharding.Mesh, lower: Callable[[], Any], quick: bool) -> Compiled:
+def _compile_program(mesh: jax.sharding.Mesh, lower: Callable[[], Any], quick: bool) -> CompiledProgram:
     """Compile the lowered program that `lower` returns."""
     start, compiled = time.monotonic(), None
     needed, limit = None, None
     is_quick = quick and mesh.devices.flat[0].platform == "tpu"
-    with jax.set_mesh(mesh), _heard() as warnings:
+    with jax.set_mesh(mesh), _capture_warnings() as warnings:
         try:
-            compiled = lower().compile(compiler_options=QUICK if is_quick else None)
+            compiled = lower().compile(compiler_options=QUICK_OPTIONS if is_quick else None)
         except jax.errors.JaxRuntimeError as error:
-            needed, limit = _sizes(str(error))
+            needed, limit = _parse_memory_error(str(error))
     seconds = time.monotonic() - start
     if compiled is None:
-        return Compiled(seconds, needed=needed, limit=limit, warnings=tuple(warnings))
+        return CompiledProgram(seconds, needed_bytes=needed, limit_bytes=limit, warnings=tuple(warnings))
     stats = compiled.memory_analysis()
     attributes = {
         "argument": "argument_size",
@@ -95,10 +95,10 @@ def _compile(mesh: jax.sharding.Mesh, lower: Callable[[], Any], quick: bool) -> 
         getattr(stats, "peak_memory_in_bytes", 0)
         or sizes["argument"] + sizes["output"] - sizes["alias"] + sizes["temp"]
     )
-    return Compiled(seconds, sizes, compiled.as_text(), warnings=tuple(warnings))
+    return CompiledProgram(seconds, sizes, compiled.as_text(), warnings=tuple(warnings))
 
 
-def _sizes(message: str) -> tuple[float | None, float | None]:
+def _parse_memory_error(message: str) -> tuple[float | None, float | None]:
     """Return (bytes needed, bytes available) of the compiler's message that memory ran out.
 
     (None, None) if the message has no figures.
@@ -116,7 +116,7 @@ def _sizes(message: str) -> tuple[float | None, float | None]:
 
 
 @contextlib.contextmanager
-def _heard() -> Iterator[list[str]]:
+def _capture_warnings() -> Iterator[list[str]]:
     """Yield a list that on exit receives XLA's rematerialization warnings.
 
     XLA writes them to file descriptor 2, past Python. If an exception is raised, everything that
@@ -138,8 +138,8 @@ def _heard() -> Iterator[list[str]]:
             if failed:
                 os.write(2, output)
             arrays = (
-                line.partition(REPEATED)[2].strip(" .:")
+                line.partition(REMATERIALIZATION_WARNING)[2].strip(" .:")
                 for line in output.decode(errors="replace").splitlines()
-                if REPEATED in line
+                if REMATERIALIZATION_WARNING in line
             )
-            warnings += dict.fromkeys(array or REPEATED for array in arrays)
+            warnings += dict.fromkeys(array or REMATERIALIZATION_WARNING for array in arrays)

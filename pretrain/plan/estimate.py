@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from data.mixed import Mixed, count_positions, split_objective
-from pretrain.distributed.sharding import AXES_OF, make_mesh, meaning, path_of
-from pretrain.plan.collectives import Collective, collectives
-from pretrain.plan.compile import Compiled, compile_score, compile_update
-from pretrain.plan.hlo import Module
-from pretrain.plan.roofline import roofline
+from pretrain.distributed.sharding import MESH_AXES, find_dimension_names, format_path, make_mesh
+from pretrain.plan.collectives import Collective, find_collectives
+from pretrain.plan.compile import CompiledProgram, compile_score, compile_update
+from pretrain.plan.hlo import HloModule
+from pretrain.plan.roofline import compute_roofline
 from pretrain.training import flops
 from pretrain.training.program import Program, check_batch, make_program
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pretrain.plan.topology import Machine
 
 
-def plan(
+def plan_run(
     run: Run,
     machine: Machine,
     price: float | None = None,
@@ -48,9 +48,9 @@ def plan(
     tokens = count_positions(run.data.objective, run.data.batch_size)
     facts = {
         "machine": machine.name,
-        "kind": machine.kind,
+        "kind": machine.device_kind,
         "chips": mesh.size // (machine.chip.cores if machine.chip else 1),
-        "slices": machine.slices,
+        "slices": machine.num_slices,
         "mesh": dict(mesh.shape),
         "microbatches": run.train.microbatches,
         "remat": run.model.remat,
@@ -58,34 +58,34 @@ def plan(
         "fits": update.fits and (score is None or score.fits),
         "seconds_to_compile": round(update.seconds + (score.seconds if score else 0), 1),
         "tokens_per_step": tokens,
-        "bytes_per_chip": bytes_per_chip(program, update, machine),
-        "evaluation_peak_bytes": score.bytes["peak"] if score and score.bytes else None,
+        "bytes_per_chip": count_bytes_per_chip(program, update, machine),
+        "evaluation_peak_bytes": score.memory_sizes["peak"] if score and score.memory_sizes else None,
         "attention": program.attention,
         "warnings": [*update.warnings, *(score.warnings if score else ())],
     }
-    model_flops = flops.of_step(run)
-    program_flops = flops.count(program.update.trace(program.state(), program.batch).jaxpr)
+    model_flops = flops.count_step_flops(run)
+    program_flops = flops.count_flops(program.train_step.trace(program.describe_state(), program.batch).jaxpr)
     facts |= {
         "flops_per_step": model_flops,
         "flops_computed": program_flops,
         "flops_6nd": estimate_6nd(program, run),
     }
     if update.text is not None:
-        module = Module(update.text)
-        exchanges = collectives(module, mesh)
-        facts["hbm_bytes_per_step"] = module.memory_bytes()
+        module = HloModule(update.text)
+        exchanges = find_collectives(module, mesh)
+        facts["hbm_bytes_per_step"] = module.count_memory_bytes()
         facts["interconnect_bytes_per_step"] = sum(
-            exchange.sent * exchange.count for exchange in exchanges
+            exchange.sent_bytes * exchange.count for exchange in exchanges
         )
-        facts["collectives"] = [described(exchange) for exchange in exchanges]
-        facts["gathered_against_the_rules"] = gathered_against_the_rules(exchanges, program, mesh)
-        facts |= reach(
+        facts["collectives"] = [describe_collective(exchange) for exchange in exchanges]
+        facts["gathered_against_the_rules"] = find_unexpected_gathers(exchanges, program, mesh)
+        facts |= compute_bounds(
             run, machine, mesh, model_flops, program_flops, module, exchanges, tokens, price
         )
     return facts
 
 
-def bytes_per_chip(program: Program, update: Compiled, machine: Machine) -> dict[str, float | None]:
+def count_bytes_per_chip(program: Program, update: CompiledProgram, machine: Machine) -> dict[str, float | None]:
     """Return the bytes on each device by use.
 
     Returns:
@@ -93,7 +93,7 @@ def bytes_per_chip(program: Program, update: Compiled, machine: Machine) -> dict
       the shardings, `temporary` and `peak` are the compiler's.
     """
 
-    def held(tree: Any, shardings: Any) -> int:
+    def count_bytes(tree: Any, shardings: Any) -> int:
         shards = jax.tree.map(
             lambda leaf, sharding: (
                 math.prod(sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
@@ -105,12 +105,12 @@ def bytes_per_chip(program: Program, update: Compiled, machine: Machine) -> dict
 
     batch_shardings = jax.tree.map(lambda leaf: leaf.sharding, program.batch)
     sizes = {
-        "parameters": held(program.abstract.params, program.placed.params),
-        "optimizer": held(program.abstract.optimizer, program.placed.optimizer),
-        "batch": held(program.batch, batch_shardings),
-        "temporary": update.bytes["temp"] if update.bytes is not None else None,
-        "peak": update.bytes["peak"] if update.bytes is not None else update.needed,
-        "limit": machine.family.usable if machine.family else None,
+        "parameters": count_bytes(program.abstract_state.params, program.state_shardings.params),
+        "optimizer": count_bytes(program.abstract_state.optimizer, program.state_shardings.optimizer),
+        "batch": count_bytes(program.batch, batch_shardings),
+        "temporary": update.memory_sizes["temp"] if update.memory_sizes is not None else None,
+        "peak": update.memory_sizes["peak"] if update.memory_sizes is not None else update.needed_bytes,
+        "limit": machine.family.usable_bytes if machine.family else None,
     }
     peak, limit = sizes["peak"], sizes["limit"]
     return sizes | {"headroom": None if peak is None or limit is None else limit - peak}
@@ -124,54 +124,54 @@ def estimate_6nd(program: Program, run: Run) -> int:
     other heads to one position a row.
     """
     objective, size = run.data.objective, run.data.batch_size
-    rows = objective.rows(size) if isinstance(objective, Mixed) else {"": size}
+    rows = objective.count_part_rows(size) if isinstance(objective, Mixed) else {"": size}
     return sum(
-        6 * rows[name] * weights_met(program, component.dims())
+        6 * rows[name] * count_applied_weights(program, component.axis_sizes())
         for name, component in split_objective(objective).items()
     )
 
 
-def weights_met(program: Program, dims: Mapping[str, int]) -> int:
+def count_applied_weights(program: Program, axis_sizes: Mapping[str, int]) -> int:
     """Return the sum over the positions of a row of the matmul weights applied to each.
 
     Args:
       axis_sizes: axis letters -> sizes of a row: L inputs, T targets, P predictions.
     """
-    predicted = dims.get("T") or dims.get("P") or dims["L"]
+    predicted = axis_sizes.get("T") or axis_sizes.get("P") or axis_sizes["L"]
     positions_of = {"decoder": predicted, "word": predicted, "head": predicted, "next": 1}
     total, has_head, tables = 0, False, {}
-    for keys, leaf in jax.tree_util.tree_leaves_with_path(program.abstract.params):
-        path, size = path_of(keys), math.prod(leaf.shape)
+    for keys, leaf in jax.tree_util.tree_leaves_with_path(program.abstract_state.params):
+        path, size = format_path(keys), math.prod(leaf.shape)
         name = path.rpartition("/")[2]
         has_head = has_head or path.startswith("head/")
         if name == "embedding":
             tables[path] = size
         elif name == "kernel":
-            default = 1 if "/pooler/" in path else dims["L"]
+            default = 1 if "/pooler/" in path else axis_sizes["L"]
             total += size * positions_of.get(path.split("/")[0], default)
     if not has_head:  # the embedding table is the output layer too
         total += sum(size for path, size in tables.items() if "words/" in path) * predicted
     return total
 
 
-def described(one: Collective) -> dict[str, Any]:
+def describe_collective(collective: Collective) -> dict[str, Any]:
     """Return a collective as a row of the plan's JSON."""
     fields = ("kind", "dtype", "shape", "bytes", "axes", "count", "overlapped", "source")
-    return {name: getattr(one, name) for name in fields} | {
-        "devices": len(one.group),
-        "sent_bytes": one.sent * one.count,
+    return {name: getattr(collective, name) for name in fields} | {
+        "devices": len(collective.group),
+        "sent_bytes": collective.sent_bytes * collective.count,
     }
 
 
-def gathered_against_the_rules(
+def find_unexpected_gathers(
     exchanges: Sequence[Collective], program: Program, mesh: jax.sharding.Mesh
 ) -> list[str]:
     """Return the parameters that the sharding rules split over `model` but the program gathers."""
     paths_by_shape = {}
-    for keys, leaf in jax.tree_util.tree_leaves_with_path(program.abstract.params):
-        path = path_of(keys)
-        dims = meaning(path, leaf.shape)
-        if mesh.shape["model"] > 1 and any(AXES_OF[dim] == "model" for dim in dims):
+    for keys, leaf in jax.tree_util.tree_leaves_with_path(program.abstract_state.params):
+        path = format_path(keys)
+        dims = find_dimension_names(path, leaf.shape)
+        if mesh.shape["model"] > 1 and any(MESH_AXES[dim] == "model" for dim in dims):
             shape = leaf.shape[1:] if "layers" in path.split("/") else leaf.shape
             paths_by_shape.setdefault(tuple(sorted(size for size in shape if size > 1)), path)
     paths = set()
@@ -182,13 +182,13 @@ def gathered_against_the_rules(
     return sorted(paths)
 
 
-def reach(
+def compute_bounds(
     run: Run,
     machine: Machine,
     mesh: jax.sharding.Mesh,
-    needed: int,
-    programmed: int,
-    module: Module,
+    model_flops: int,
+    program_flops: int,
+    module: HloModule,
     exchanges: Sequence[Collective],
     tokens: int,
     price: float | None,
@@ -202,18 +202,18 @@ def reach(
       price: price of a chip hour, for the cost of the whole run.
     """
     chip = machine.chip
-    if not chip or not chip.link or (machine.slices > 1 and not chip.network):
+    if not chip or not chip.link or (machine.num_slices > 1 and not chip.network):
         return {"step_seconds_bound": None, "mfu_bound": None}
-    roof = roofline(programmed, module.memory_bytes(), exchanges, mesh, machine)
-    seconds = roof.bound
-    hours = seconds * run.train.end / 3600
+    roof = compute_roofline(program_flops, module.count_memory_bytes(), exchanges, mesh, machine)
+    seconds = roof.bound_seconds
+    hours = seconds * run.train.last_step / 3600
     chip_hours = hours * mesh.size / chip.cores
     facts = {
-        "roofline": dataclasses.asdict(roof) | {"by": roof.by},
+        "roofline": dataclasses.asdict(roof) | {"by": roof.bottleneck},
         "step_seconds_bound": seconds,
-        "mfu_bound": needed / mesh.size / chip.flops / seconds,
+        "mfu_bound": model_flops / mesh.size / chip.flops / seconds,
         "tokens_per_second_bound": tokens / seconds,
-        "steps": run.train.end,
+        "steps": run.train.last_step,
         "days_bound": hours / 24,
         "chip_hours_bound": chip_hours,
     }

@@ -11,10 +11,10 @@ import re
 from collections.abc import Sequence
 from functools import cached_property
 
-from pretrain.plan.hlo_parser import Array, Instruction, parse_instruction
+from pretrain.plan.hlo_parser import HloArray, Instruction, parse_instruction
 
 # Instructions that move nothing through memory.
-FREE = {
+FREE_OPCODES = {
     "parameter",
     "constant",
     "get-tuple-element",
@@ -26,11 +26,11 @@ FREE = {
     "after-all",
     "partition-id",
 }
-FREE |= {"replica-id", "opt-barrier", "iota", "domain"}
+FREE_OPCODES |= {"replica-id", "opt-barrier", "iota", "domain"}
 # Inside a fused computation these do not access memory themselves.
-VIEWS = {"bitcast", "copy", "convert", "reshape", "transpose"}
+VIEW_OPCODES = {"bitcast", "copy", "convert", "reshape", "transpose"}
 # Targets of custom calls that only mark something for the compiler.
-MARKERS = (
+MARKER_TARGETS = (
     "AllocateBuffer",
     "ConcatBitcast",
     "AsyncCollectiveStart",
@@ -39,7 +39,7 @@ MARKERS = (
 )
 
 
-class Module:
+class HloModule:
     """A compiled program: its computations by name, each a list of instructions in run order.
 
     Raises:
@@ -65,7 +65,7 @@ class Module:
         self.entry = entry
 
     @cached_property
-    def times(self) -> dict[str, int]:
+    def run_counts(self) -> dict[str, int]:
         """Return {computation: executions in one run of the program}.
 
         Only scheduled computations are listed; fused ones are not.
@@ -77,23 +77,23 @@ class Module:
             times[name] = times.get(name, 0) + count
             for instruction in self.computations[name]:
                 if instruction.opcode == "while":
-                    (body,) = instruction.calls("body")
-                    (condition,) = instruction.calls("condition")
-                    pending.append((body, count * self.trips(instruction, condition)))
+                    (body,) = instruction.find_called("body")
+                    (condition,) = instruction.find_called("condition")
+                    pending.append((body, count * self.count_trips(instruction, condition)))
                 elif instruction.opcode in ("call", "async-start"):
-                    called = instruction.calls("to_apply") + instruction.calls("calls")
+                    called = instruction.find_called("to_apply") + instruction.find_called("calls")
                     pending += [(computation, count) for computation in called]
                 elif instruction.opcode == "conditional":
                     # The branch that runs is unknown: all are counted, which is an upper bound.
                     branches = (
-                        instruction.calls("branch_computations")
-                        + instruction.calls("true_computation")
-                        + instruction.calls("false_computation")
+                        instruction.find_called("branch_computations")
+                        + instruction.find_called("true_computation")
+                        + instruction.find_called("false_computation")
                     )
                     pending += [(computation, count) for computation in branches]
         return times
 
-    def trips(self, loop: Instruction, condition: str) -> int:
+    def count_trips(self, loop: Instruction, condition: str) -> int:
         """Return the number of iterations of a loop.
 
         The compiler's known trip count, or else the largest constant in the loop's condition.
@@ -102,7 +102,7 @@ class Module:
             return int(known[1])
         instructions = list(self.computations[condition])
         for instruction in list(instructions):
-            for called in instruction.calls("calls"):
+            for called in instruction.find_called("calls"):
                 instructions += self.computations.get(called, ())
         constants = [
             int(instruction.argument)
@@ -112,70 +112,70 @@ class Module:
         return max(constants, default=1)
 
     @cached_property
-    def callers(self) -> dict[str, tuple[str, Instruction]]:
+    def fusion_callers(self) -> dict[str, tuple[str, Instruction]]:
         """Return {fused computation: (the computation that calls it, the calling instruction)}."""
         return {
             called: (name, instruction)
             for name, instructions in self.computations.items()
             for instruction in instructions
             if instruction.opcode in ("fusion", "async-start", "call")
-            for called in instruction.calls("calls")
+            for called in instruction.find_called("calls")
         }
 
-    def runs(self, computation: str) -> int:
+    def count_runs(self, computation: str) -> int:
         """Return how often a computation runs; a fused one runs as often as its caller."""
         visited = set()
         while (
-            computation not in self.times
-            and computation in self.callers
+            computation not in self.run_counts
+            and computation in self.fusion_callers
             and computation not in visited
         ):
             visited.add(computation)
-            computation = self.callers[computation][0]
-        return self.times.get(computation, 0)
+            computation = self.fusion_callers[computation][0]
+        return self.run_counts.get(computation, 0)
 
-    def memory_bytes(self) -> float:
+    def count_memory_bytes(self) -> float:
         """Return the bytes that one run of the program, as scheduled, reads and writes in HBM.
 
         Data that stays in memories on the chip is not counted.
         """
         return sum(
-            count * sum(self._moved(instruction, name) for instruction in self.computations[name])
-            for name, count in self.times.items()
+            count * sum(self._count_moved_bytes(instruction, name) for instruction in self.computations[name])
+            for name, count in self.run_counts.items()
         )
 
     @cached_property
-    def _shapes(self) -> dict[str, dict[str, Instruction]]:
+    def _named_instructions(self) -> dict[str, dict[str, Instruction]]:
         """Return {computation: {name: instruction}}."""
         return {
             name: {instruction.name: instruction for instruction in instructions}
             for name, instructions in self.computations.items()
         }
 
-    def _moved(self, instruction: Instruction, computation: str) -> float:
+    def _count_moved_bytes(self, instruction: Instruction, computation: str) -> float:
         """Return the bytes that one execution of an instruction reads and writes in HBM."""
-        if instruction.opcode in FREE or instruction.opcode.endswith("-done"):
+        if instruction.opcode in FREE_OPCODES or instruction.opcode.endswith("-done"):
             return 0
         if instruction.opcode == "custom-call" and re.search(
-            rf'custom_call_target="({"|".join(MARKERS)})"', instruction.attributes
+            rf'custom_call_target="({"|".join(MARKER_TARGETS)})"', instruction.attributes
         ):
             return 0
-        known = self._shapes[computation]
+        known = self._named_instructions[computation]
         operands = [known[name] for name in instruction.operands if name in known]
         # The further arrays of a "-start" repeat its operands.
         is_start = instruction.opcode.endswith("-start")
         outputs = instruction.arrays[:1] if is_start else instruction.arrays
         if instruction.opcode == "fusion":
-            (called,) = instruction.calls("calls")
-            read_bytes = sum(self._read(called, i, operand) for i, operand in enumerate(operands))
-            return read_bytes + self._written(called, outputs)
+            (called,) = instruction.find_called("calls")
+            read_bytes = sum(self._count_read_bytes(called, i, operand) for i, operand in enumerate(operands))
+            return read_bytes + self._count_written_bytes(called, outputs)
         if instruction.opcode in ("dynamic-slice", "slice", "gather"):
-            return 2 * _hbm(outputs)
+            return 2 * _count_hbm_bytes(outputs)
         if instruction.opcode == "dynamic-update-slice":
-            return 2 * _hbm(operands[1].arrays) if len(operands) > 1 else 0
-        return sum(_hbm(operand.arrays) for operand in operands) + _hbm(outputs)
+            return 2 * _count_hbm_bytes(operands[1].arrays) if len(operands) > 1 else 0
+        return sum(_count_hbm_bytes(operand.arrays) for operand in operands) + _count_hbm_bytes(outputs)
 
-    def _read(self, computation: str, index: int, operand: Instruction) -> float:
+    def _count_read_bytes(self, computation: str, index: int, operand: Instruction) -> float:
         """Return the bytes that a fused computation reads of an operand.
 
         The whole operand, or only the slices that the computation takes of it.
@@ -183,7 +183,7 @@ class Module:
         Args:
           index: the position of the operand among the computation's parameters.
         """
-        whole = _hbm(operand.arrays)
+        whole = _count_hbm_bytes(operand.arrays)
         views, total = set(), 0
         for instruction in self.computations.get(computation, ()):
             if instruction.opcode == "parameter" and instruction.argument == str(index):
@@ -196,35 +196,35 @@ class Module:
                 instruction.opcode in ("dynamic-slice", "slice", "gather")
                 and instruction.operands[0] in views
             ):
-                total += sum(array.bytes for array in instruction.arrays)
+                total += sum(array.num_bytes for array in instruction.arrays)
             elif instruction.opcode == "dynamic-update-slice" and instruction.operands[0] in views:
                 continue  # updated in place
             elif instruction.opcode == "fusion":
-                (called,) = instruction.calls("calls")
+                (called,) = instruction.find_called("calls")
                 inner = next(i for i, name in enumerate(instruction.operands) if name in views)
-                total += self._read(called, inner, operand)
+                total += self._count_read_bytes(called, inner, operand)
             else:
                 return whole
         return min(total, whole) if views and whole else whole
 
     def _is_view(self, instruction: Instruction) -> bool:
         """Return whether a fused instruction only renames or maps its operand's elements."""
-        if instruction.opcode in VIEWS:
+        if instruction.opcode in VIEW_OPCODES:
             return True
         if instruction.opcode != "fusion":
             return False
-        bodies = [self.computations.get(called, ()) for called in instruction.calls("calls")]
+        bodies = [self.computations.get(called, ()) for called in instruction.find_called("calls")]
         return bool(bodies) and all(
-            inner.opcode in VIEWS or inner.opcode == "parameter" for inner in bodies[0]
+            inner.opcode in VIEW_OPCODES or inner.opcode == "parameter" for inner in bodies[0]
         )
 
-    def _written(self, computation: str, outputs: Sequence[Array]) -> float:
+    def _count_written_bytes(self, computation: str, outputs: Sequence[HloArray]) -> float:
         """Return the bytes that a fused computation writes.
 
         Its outputs, or for an output that is updated in place only the updated slice.
         """
-        known = self._shapes.get(computation, {})
-        roots: list[Instruction | None] = [node for node in known.values() if node.root]
+        known = self._named_instructions.get(computation, {})
+        roots: list[Instruction | None] = [node for node in known.values() if node.is_root]
         if roots and roots[0] is not None and roots[0].opcode == "tuple":
             roots = [known.get(name) for name in roots[0].operands]
         if len(roots) != len(outputs):
@@ -233,19 +233,19 @@ class Module:
         for array, root in zip(outputs, roots):
             while root is not None and self._is_view(root):
                 root = known.get(root.operands[0])
-            if array.space:
+            if array.memory_space:
                 continue
             if (
                 root is not None
                 and root.opcode == "dynamic-update-slice"
                 and (update := known.get(root.operands[1]))
             ):
-                total += sum(updated.bytes for updated in update.arrays)
+                total += sum(updated.num_bytes for updated in update.arrays)
             else:
-                total += array.bytes
+                total += array.num_bytes
         return total
 
 
-def _hbm(arrays: Sequence[Array]) -> float:
+def _count_hbm_bytes(arrays: Sequence[HloArray]) -> float:
     """Return the bytes of the arrays that are in HBM."""
-    return sum(array.bytes for array in arrays if not array.space)
+    return sum(array.num_bytes for array in arrays if not array.memory_space)

@@ -6,13 +6,13 @@ import dataclasses
 import math
 import re
 
-WIDTH = {"pred": 1, "s4": 0.5, "u4": 0.5, "bf16": 2, "c64": 8, "c128": 16, "token": 0, "opaque": 0}
-ARRAY = re.compile(r"([a-z]\w*)\[([\d,]*)\](?:\{([^{}]*)\})?")
-NAME = re.compile(r"%([\w.\-]+)")
+DTYPE_BYTES = {"pred": 1, "s4": 0.5, "u4": 0.5, "bf16": 2, "c64": 8, "c128": 16, "token": 0, "opaque": 0}
+ARRAY_PATTERN = re.compile(r"([a-z]\w*)\[([\d,]*)\](?:\{([^{}]*)\})?")
+NAME_PATTERN = re.compile(r"%([\w.\-]+)")
 
 
 @dataclasses.dataclass(frozen=True)
-class Array:
+class HloArray:
     """One array of an instruction's shape.
 
     Attributes:
@@ -21,12 +21,12 @@ class Array:
 
     dtype: str
     dims: tuple[int, ...]
-    space: int
+    memory_space: int
 
     @property
-    def bytes(self) -> float:
+    def num_bytes(self) -> float:
         """Return the bytes of its elements, without padding to tiles."""
-        width = WIDTH.get(self.dtype) or (
+        width = DTYPE_BYTES.get(self.dtype) or (
             int(digits[0]) / 8 if (digits := re.findall(r"\d+", self.dtype)) else 0
         )
         return math.prod(self.dims) * width
@@ -44,17 +44,17 @@ class Instruction:
     """
 
     name: str
-    arrays: tuple[Array, ...]
+    arrays: tuple[HloArray, ...]
     opcode: str
     operands: tuple[str, ...]
     attributes: str
     argument: str
-    root: bool
+    is_root: bool
 
-    def calls(self, key: str) -> list[str]:
+    def find_called(self, key: str) -> list[str]:
         """Return the names of the computations in the attribute `key`."""
         found = re.search(rf"\b{key}=(?:\{{([^}}]*)\}}|%([\w.\-]+))", self.attributes)
-        return NAME.findall(found[1] or "%" + (found[2] or "")) if found else []
+        return NAME_PATTERN.findall(found[1] or "%" + (found[2] or "")) if found else []
 
 
 def parse_instruction(line: str) -> Instruction | None:
@@ -64,27 +64,27 @@ def parse_instruction(line: str) -> Instruction | None:
         return None
     rest = line[start.end() :]
     if rest.startswith("("):
-        shape_end = _closing(rest, 0) + 1
+        shape_end = _find_closing(rest, 0) + 1
     else:
         shape_end = len(re.split(r"\s", rest, maxsplit=1)[0])
     opcode = re.match(r"\s*([\w\-]+)\(", rest[shape_end:])
     if not opcode:
         return None
     opened = shape_end + opcode.end() - 1
-    closed = _closing(rest, opened)
+    closed = _find_closing(rest, opened)
     argument = rest[opened + 1 : closed]
     return Instruction(
         name=start[2],
-        arrays=tuple(_array(match) for match in ARRAY.finditer(rest[:shape_end])),
+        arrays=tuple(_make_array(match) for match in ARRAY_PATTERN.finditer(rest[:shape_end])),
         opcode=opcode[1],
-        operands=tuple(NAME.findall(argument)),
+        operands=tuple(NAME_PATTERN.findall(argument)),
         attributes=rest[closed + 1 :],
         argument=argument,
-        root=bool(start[1]),
+        is_root=bool(start[1]),
     )
 
 
-def _closing(text: str, opened: int) -> int:
+def _find_closing(text: str, opened: int) -> int:
     """Return the index of the parenthesis that closes the one at index `opened`."""
     depth = 0
     for index in range(opened, len(text)):
@@ -94,10 +94,10 @@ def _closing(text: str, opened: int) -> int:
     return len(text)
 
 
-def _array(match: re.Match[str]) -> Array:
+def _make_array(match: re.Match[str]) -> HloArray:
     """Return the array of a match of the pattern of arrays."""
     dtype, dims, layout = match.groups()
     space = re.search(r"S\((\d+)\)", layout or "")
-    return Array(
+    return HloArray(
         dtype, tuple(int(size) for size in dims.split(",") if size), int(space[1]) if space else 0
     )

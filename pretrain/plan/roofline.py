@@ -35,12 +35,12 @@ class Roofline:
     exposed: float
 
     @property
-    def bound(self) -> float:
+    def bound_seconds(self) -> float:
         """Return the lower bound of the step's seconds, as it is scheduled."""
         return max(self.matmul, self.memory, self.hidden) + self.exposed
 
     @property
-    def by(self) -> str:
+    def bottleneck(self) -> str:
         """Return the resource that takes the longest: matmul, memory or interconnect."""
         seconds = {
             "matmul": self.matmul,
@@ -50,7 +50,7 @@ class Roofline:
         return max(seconds, key=seconds.__getitem__)
 
 
-def roofline(
+def compute_roofline(
     flops: float,
     memory_bytes: float,
     exchanges: Sequence[Collective],
@@ -67,7 +67,7 @@ def roofline(
     chip = machine.chip
     assert chip is not None and chip.hbm_rate is not None, f"{machine.name} has no roofline"
     seconds = [
-        (exchange_seconds(exchange, mesh, machine), exchange.overlapped) for exchange in exchanges
+        (compute_exchange_seconds(exchange, mesh, machine), exchange.overlapped) for exchange in exchanges
     ]
     return Roofline(
         matmul=flops / mesh.size / chip.flops,
@@ -77,20 +77,20 @@ def roofline(
     )
 
 
-def exchange_seconds(one: Collective, mesh: jax.sharding.Mesh, machine: Machine) -> float:
+def compute_exchange_seconds(collective: Collective, mesh: jax.sharding.Mesh, machine: Machine) -> float:
     """Return the seconds that a collective takes in one step, over all its executions.
 
     It runs at the rate of the links that its group of devices can use.
     """
-    if one.between_slices:
+    if collective.is_between_slices:
         assert machine.chip is not None and machine.chip.network is not None, machine.name
         # Each chip has an equal share of its host's network cards.
-        return one.count * one.sent / machine.chip.network
-    rate = link_rate([mesh.devices.flat[index] for index in one.group], machine)
-    return one.count * one.sent / rate if rate else 0.0
+        return collective.count * collective.sent_bytes / machine.chip.network
+    rate = compute_link_rate([mesh.devices.flat[index] for index in collective.group], machine)
+    return collective.count * collective.sent_bytes / rate if rate else 0.0
 
 
-def link_rate(devices: Sequence[Any], machine: Machine) -> float:
+def compute_link_rate(devices: Sequence[Any], machine: Machine) -> float:
     """Return the bytes/s that a chip can send to the others of its group.
 
     Each side of the slice along which the group extends contributes one link, or two if that side
@@ -102,9 +102,9 @@ def link_rate(devices: Sequence[Any], machine: Machine) -> float:
     chip, family = machine.chip, machine.family
     assert chip is not None and chip.link is not None and family is not None, machine.name
     rate = 0.0
-    for side, coordinates in zip(machine.sides, zip(*(device.coords for device in devices))):
+    for side, coordinates in zip(machine.slice_shape, zip(*(device.coords for device in devices))):
         extent = len(set(coordinates))
         if extent > 1:
-            is_ring = extent == side and side % family.ring == 0
+            is_ring = extent == side and side % family.ring_multiple == 0
             rate += chip.link * (2 if is_ring else 1)
     return rate

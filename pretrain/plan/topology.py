@@ -16,7 +16,7 @@ from pretrain.overrides import ConfigError
 from pretrain.training.accelerators import CHIPS, GIB, Chip
 
 
-class Family(NamedTuple):
+class TpuFamily(NamedTuple):
     """The slices of one TPU generation.
 
     Attributes:
@@ -27,20 +27,20 @@ class Family(NamedTuple):
       topology_options: they make the compiler show the devices as JAX does on the machine.
     """
 
-    sides: int
-    most: int
-    ring: int
-    usable: float
-    options: dict[str, Any]
+    num_sides: int
+    max_chips: int
+    ring_multiple: int
+    usable_bytes: float
+    topology_options: dict[str, Any]
 
 
-FAMILIES = {
-    "v4": Family(3, 4096, 4, 30.75 * GIB, {"chip_config_name": "megacore"}),
-    "v5e": Family(2, 256, 16, 15.75 * GIB, {}),
-    "v5p": Family(3, 6144, 4, 95.74 * GIB, {}),
-    "v6e": Family(2, 256, 16, 31.25 * GIB, {}),
+TPU_FAMILIES = {
+    "v4": TpuFamily(3, 4096, 4, 30.75 * GIB, {"chip_config_name": "megacore"}),
+    "v5e": TpuFamily(2, 256, 16, 15.75 * GIB, {}),
+    "v5p": TpuFamily(3, 6144, 4, 95.74 * GIB, {}),
+    "v6e": TpuFamily(2, 256, 16, 31.25 * GIB, {}),
 }
-EXAMPLES = (
+EXAMPLE_TOPOLOGIES = (
     "v4:2x2x1 to v4:8x8x16, v5e:1x1 to v5e:16x16, v5p:2x2x1 to v5p:16x16x24, v6e:1x1 to v6e:16x16"
 )
 
@@ -56,25 +56,25 @@ class Machine(NamedTuple):
 
     name: str
     devices: list[Any]
-    slices: int = 1
+    num_slices: int = 1
 
     @property
-    def kind(self) -> str:
+    def device_kind(self) -> str:
         """Return JAX's device_kind."""
         return self.devices[0].device_kind
 
     @property
     def chip(self) -> Chip | None:
         """Return the published figures of the chip, or None."""
-        return CHIPS.get(self.kind)
+        return CHIPS.get(self.device_kind)
 
     @property
-    def family(self) -> Family | None:
+    def family(self) -> TpuFamily | None:
         """Return the TPU generation; None for CPU devices."""
-        return FAMILIES.get(self.name.partition(":")[0])
+        return TPU_FAMILIES.get(self.name.partition(":")[0])
 
     @property
-    def sides(self) -> tuple[int, ...]:
+    def slice_shape(self) -> tuple[int, ...]:
         """Return the chips along each side of a slice, such as (4, 4, 4); () for CPU devices."""
         return (
             tuple(int(side) for side in self.name.partition(":")[2].split("x"))
@@ -83,7 +83,7 @@ class Machine(NamedTuple):
         )
 
 
-def prepare() -> None:
+def configure_environment() -> None:
     """Set the environment variables that libtpu and XLA read once, when they are loaded.
 
     For a process that only plans.
@@ -100,8 +100,8 @@ def prepare() -> None:
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "1"
 
 
-def tpu(topology: str, slices: int = 1) -> Machine:
-    """Return the machine of `num_slices` slices of a topology such as `v5p:2x2x4`.
+def make_tpu_machine(topology: str, num_slices: int = 1) -> Machine:
+    """Return the machine of `num_slices` num_slices of a topology such as `v5p:2x2x4`.
 
     Raises:
       ConfigError: if the topology is unknown or the TPU's compiler is not installed.
@@ -110,11 +110,11 @@ def tpu(topology: str, slices: int = 1) -> Machine:
     from jax.experimental import topologies
 
     name, _, text = topology.partition(":")
-    family = FAMILIES.get(name)
+    family = TPU_FAMILIES.get(name)
     sides = [int(side) for side in text.split("x")] if re.fullmatch(r"\d+(x\d+)*", text) else []
-    if not family or len(sides) != family.sides or not 0 < math.prod(sides) <= family.most:
-        raise ConfigError(f"--topology {topology!r} is not the name of a TPU slice: {EXAMPLES}")
-    options = family.options | ({"num_slices": slices} if slices > 1 else {})
+    if not family or len(sides) != family.num_sides or not 0 < math.prod(sides) <= family.max_chips:
+        raise ConfigError(f"--topology {topology!r} is not the name of a TPU slice: {EXAMPLE_TOPOLOGIES}")
+    options = family.topology_options | ({"num_slices": num_slices} if num_slices > 1 else {})
     try:
         description = topologies.get_topology_desc(
             platform="tpu", topology_name=topology, **options
@@ -127,11 +127,11 @@ def tpu(topology: str, slices: int = 1) -> Machine:
                 f"({reason}). On Linux, install it: {how_to_install('plan')}; or use --mesh N, "
                 "which compiles for N fake CPU devices"
             ) from error
-        raise ConfigError(f"--topology {topology}: {reason}. Allowed: {EXAMPLES}") from error
-    return Machine(topology, list(description.devices), slices)
+        raise ConfigError(f"--topology {topology}: {reason}. Allowed: {EXAMPLE_TOPOLOGIES}") from error
+    return Machine(topology, list(description.devices), num_slices)
 
 
-def cpu(count: int) -> Machine:
+def make_cpu_machine(count: int) -> Machine:
     """Return a machine of `count` fake CPU devices.
 
     Call it before anything else makes JAX list its devices.

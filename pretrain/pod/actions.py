@@ -8,8 +8,8 @@ import time
 from typing import TYPE_CHECKING
 
 from pretrain.pod import archive
-from pretrain.pod.gcloud import ALL, GcloudError, Rehearsal
-from pretrain.pod.watch import COMING, Watch
+from pretrain.pod.gcloud import ALL_WORKERS, DryRunPod, GcloudError
+from pretrain.pod.watch import PENDING_STATES, Watch
 
 if TYPE_CHECKING:
     from pretrain.pod.gcloud import Pod, PodState
@@ -19,29 +19,29 @@ if TYPE_CHECKING:
 
 def do_create(args: argparse.Namespace, pod: Pod) -> None:
     """Request the pod as a queued resource."""
-    if isinstance(pod, Rehearsal):
+    if isinstance(pod, DryRunPod):
         pod.exists = False
-    found = pod.describe()
+    found = pod.read_state()
     if found:
         raise ValueError(
-            f"pod {pod.name} exists already, it is {found.name}: remove it with `pod delete`, "
+            f"pod {pod.name} exists already, it is {found.state}: remove it with `pod delete`, "
             "or use another --name"
         )
-    pod.create(args.request)
+    pod.create_pod(args.request)
     if args.wait:
-        active(args, pod)
+        wait_until_active(args, pod)
     print(f"# requested {args.slices} x {args.type} as {pod.name}; next: pod push --wait")
 
 
 def do_push(args: argparse.Namespace, pod: Pod) -> None:
     """Copy the tracked files to all workers."""
-    active(args, pod)
-    path = archive.cache(pod.name)
+    wait_until_active(args, pod)
+    path = archive.locate_archive(pod.name)
     # A running watch may need the old archive: it is replaced only after the push has succeeded.
     fresh = path.with_name(path.name + ".next")
     packed = path.with_name(path.name + ".rehearsal") if args.dry_run else fresh
-    print(f"# {archive.pack(packed)}")
-    output = pod.push(fresh, archive.identity(packed))
+    print(f"# {archive.pack_tree(packed)}")
+    output = pod.push_tree(fresh, archive.hash_archive(packed))
     if args.dry_run:
         packed.unlink()
         return
@@ -49,14 +49,14 @@ def do_push(args: argparse.Namespace, pod: Pod) -> None:
     print(output, end="")
 
 
-def start(args: argparse.Namespace, pod: Pod) -> None:
+def start_training(args: argparse.Namespace, pod: Pod) -> None:
     """Start the training on every worker, or on none.
 
     If one worker cannot be reached, the others would wait for it.
     """
-    kept(args, pod)
-    fits(args, active(args, pod))
-    reports = pod.reports()
+    check_pushed(args, pod)
+    check_request(args, wait_until_active(args, pod))
+    reports = pod.list_reports()
     empty_hosts = [report.host for report in reports if report.state == "empty"]
     if empty_hosts or not reports:
         raise ValueError(
@@ -69,19 +69,19 @@ def start(args: argparse.Namespace, pod: Pod) -> None:
             "`pod watch` resumes watching it, `pod stop` ends it"
         )
     try:
-        pod.worker("start", *args.argv, env=args.variables)
+        pod.run_worker("start", *args.argv, env=args.variables)
     except GcloudError:
         print(
             "error: not every worker could start; stopping the training on those that did",
             file=sys.stderr,
         )
-        pod.worker("stop", "force")
+        pod.run_worker("stop", "force")
         raise
 
 
 def do_run(args: argparse.Namespace, pod: Pod) -> int:
     """Start the training and watch it; return the exit status."""
-    start(args, pod)
+    start_training(args, pod)
     if args.detach:
         print(f"# started; `pod watch` watches it, `pod logs --follow --name {pod.name}` shows it")
         return 0
@@ -99,14 +99,14 @@ def do_watch(args: argparse.Namespace, pod: Pod) -> int:
         args.tries,
         (lambda _: None) if args.dry_run else time.sleep,
     )
-    if isinstance(pod, Rehearsal):
-        pod.state = "exited"
-        watch.tell = lambda text: None
+    if isinstance(pod, DryRunPod):
+        pod.training_state = "exited"
+        watch.log_line = lambda text: None
     elif args.action == "watch":
-        kept(args, pod)
-        found = pod.describe()
-        if found and found.name == "ACTIVE":
-            fits(args, found)
+        check_pushed(args, pod)
+        found = pod.read_state()
+        if found and found.state == "ACTIVE":
+            check_request(args, found)
     try:
         status = watch.run()
     except KeyboardInterrupt:
@@ -118,10 +118,10 @@ def do_watch(args: argparse.Namespace, pod: Pod) -> int:
         return 130
     if args.dry_run:
         print("# if the pod is taken away meanwhile:")
-        pod.delete()
-        pod.create(args.request)
-        path = archive.cache(pod.name)
-        watch.refill(pod.reports(), archive.identity(path) if path.exists() else "TREE")
+        pod.delete_pod()
+        pod.create_pod(args.request)
+        path = archive.locate_archive(pod.name)
+        watch.refill_pod(pod.list_reports(), archive.hash_archive(path) if path.exists() else "TREE")
     return status
 
 
@@ -130,24 +130,24 @@ def do_logs(args: argparse.Namespace, pod: Pod) -> None:
     all_workers = args.worker == "all"
     if all_workers and args.follow:
         raise ValueError("logs --follow shows one worker: select it with --worker N")
-    where = ALL if all_workers else ("--node=0", f"--worker={args.worker}")
+    where = ALL_WORKERS if all_workers else ("--node=0", f"--worker={args.worker}")
     mode = ["follow"] if args.follow else ["name"] if all_workers else []
-    pod.worker("logs", str(args.lines), *mode, show=True, where=where)
+    pod.run_worker("logs", str(args.lines), *mode, show=True, where=where)
 
 
 def do_doctor(args: argparse.Namespace, pod: Pod) -> None:
     """Run a short verb on all workers and wait for it."""
-    pod.worker("now", *args.argv, env=args.variables, show=True)
+    pod.run_worker("now", *args.argv, env=args.variables, show=True)
 
 
 def do_stop(args: argparse.Namespace, pod: Pod) -> None:
     """End the training."""
-    print(pod.worker("stop", *(["force"] if args.force else [])), end="")
+    print(pod.run_worker("stop", *(["force"] if args.force else [])), end="")
 
 
 def do_delete(args: argparse.Namespace, pod: Pod) -> None:
     """Delete the pod after a confirmation."""
-    found = pod.describe()
+    found = pod.read_state()
     if not found:
         command = f"`gcloud compute tpus queued-resources list --zone {pod.zone}`"
         raise GcloudError(
@@ -160,45 +160,45 @@ def do_delete(args: argparse.Namespace, pod: Pod) -> None:
                 "pod delete asks for confirmation, and standard input is no terminal: add --yes"
             )
         print(
-            f"pod {pod.name}: {found.slices} x {found.type or 'unknown type'}, {found.name}. "
+            f"pod {pod.name}: {found.slices} x {found.type or 'unknown type'}, {found.state}. "
             "Everything that runs there ends, and its disks are lost."
         )
         if input(f"Type {pod.name} to delete it: ").strip() != pod.name:
             raise ValueError("not deleted")
-    pod.delete()
+    pod.delete_pod()
     print(f"# deleted {pod.name}")
 
 
 # ---- shared by the actions -----------------------------------------------------
 
 
-def active(args: argparse.Namespace, pod: Pod) -> PodState:
+def wait_until_active(args: argparse.Namespace, pod: Pod) -> PodState:
     """Return the state of an ACTIVE pod; with --wait, wait until it is ACTIVE.
 
     Raises:
       GcloudError: if the pod is not ACTIVE.
     """
     while True:
-        found = pod.describe()
-        if found and found.name == "ACTIVE":
+        found = pod.read_state()
+        if found and found.state == "ACTIVE":
             return found
-        if not found or not (args.wait and found.name in COMING):
-            state = f"is {found.name}" if found else "does not exist: `pod create` requests it"
-            hint = "; add --wait" if found and found.name in COMING else ""
+        if not found or not (args.wait and found.state in PENDING_STATES):
+            state = f"is {found.state}" if found else "does not exist: `pod create` requests it"
+            hint = "; add --wait" if found and found.state in PENDING_STATES else ""
             raise GcloudError(f"pod {pod.name} {state}{hint}")
         time.sleep(args.poll)
 
 
-def kept(args: argparse.Namespace, pod: Pod) -> None:
+def check_pushed(args: argparse.Namespace, pod: Pod) -> None:
     """Raise ValueError if there is no local copy of the pushed archive."""
-    if not args.dry_run and not archive.cache(pod.name).exists():
+    if not args.dry_run and not archive.locate_archive(pod.name).exists():
         raise ValueError(
             f"nothing was pushed to {pod.name} from this machine: run `pod push` first "
             "(a preempted pod gets the same code again)"
         )
 
 
-def fits(args: argparse.Namespace, found: PodState) -> None:
+def check_request(args: argparse.Namespace, pod_state: PodState) -> None:
     """Raise ValueError if the flags do not describe the existing pod.
 
     After a preemption a pod is requested by these flags.
@@ -206,7 +206,7 @@ def fits(args: argparse.Namespace, found: PodState) -> None:
     if args.dry_run:
         return
     for name in ("type", "slices", "spot"):
-        actual, given = getattr(found, name), getattr(args, name)
+        actual, given = getattr(pod_state, name), getattr(args, name)
         if actual != given and actual != "":
             raise ValueError(
                 f"pod {args.name} was created with --{name} {actual}, the command line has "

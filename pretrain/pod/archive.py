@@ -18,7 +18,7 @@ from data.store.atomic import write_atomically
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
-def cache(name: str) -> pathlib.Path:
+def locate_archive(name: str) -> pathlib.Path:
     """Return the path of the local copy of the archive that was pushed to pod `name`.
 
     A preempted pod gets the same code again, even if the working tree has changed.
@@ -27,7 +27,7 @@ def cache(name: str) -> pathlib.Path:
     return pathlib.Path(base) / "cloze" / "pod" / f"{name}.tar.gz"
 
 
-def pack(path: pathlib.Path, root: pathlib.Path | None = None) -> str:
+def pack_tree(path: pathlib.Path, root: pathlib.Path | None = None) -> str:
     """Write the tracked files of a git checkout to an archive and return a line about it.
 
     The same tree gives the same bytes.
@@ -42,7 +42,7 @@ def pack(path: pathlib.Path, root: pathlib.Path | None = None) -> str:
     root = root or ROOT
     names = [
         name
-        for name in git(root, "ls-files", "-z").split("\0")
+        for name in run_git(root, "ls-files", "-z").split("\0")
         if name and os.path.lexists(root / name)
     ]
     buffer = io.BytesIO()
@@ -51,13 +51,13 @@ def pack(path: pathlib.Path, root: pathlib.Path | None = None) -> str:
         tarfile.open(fileobj=packed, mode="w") as tar,
     ):
         for name in sorted(names):
-            tar.add(root / name, arcname=name, recursive=False, filter=plain)
+            tar.add(root / name, arcname=name, recursive=False, filter=normalize_entry)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, buffer.getvalue())
-    status = git(root, "status", "--porcelain", "--untracked-files=no")
+    status = run_git(root, "status", "--porcelain", "--untracked-files=no")
     changed = sum(bool(line) for line in status.splitlines())
-    untracked = len(git(root, "ls-files", "--others", "--exclude-standard").splitlines())
-    commit = git(root, "rev-parse", "--short", "HEAD").strip()
+    untracked = len(run_git(root, "ls-files", "--others", "--exclude-standard").splitlines())
+    commit = run_git(root, "rev-parse", "--short", "HEAD").strip()
     line = f"{len(names)} files, {len(buffer.getvalue()) / 1e6:.1f} MB: commit {commit}"
     if changed:
         line += f" with {changed} files changed since"
@@ -66,19 +66,19 @@ def pack(path: pathlib.Path, root: pathlib.Path | None = None) -> str:
     return line
 
 
-def identity(path: pathlib.Path) -> str:
+def hash_archive(path: pathlib.Path) -> str:
     """Return the first 12 digits of the archive's hash, the name of its folder on the workers."""
     return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
 
 
-def plain(info: tarfile.TarInfo) -> tarfile.TarInfo:
+def normalize_entry(info: tarfile.TarInfo) -> tarfile.TarInfo:
     """Remove the metadata that differs between two people's copies of the same tree."""
     info.mtime, info.uid, info.gid, info.uname, info.gname = 0, 0, 0, "", ""
     info.mode = 0o755 if info.mode & 0o100 else 0o644
     return info
 
 
-def git(root: pathlib.Path, *words: str) -> str:
+def run_git(root: pathlib.Path, *arguments: str) -> str:
     """Run a git command in `root` and return its output.
 
     Raises:
@@ -86,7 +86,7 @@ def git(root: pathlib.Path, *words: str) -> str:
     """
     try:
         return subprocess.run(
-            ["git", "-C", str(root), *words], capture_output=True, text=True, check=True
+            ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True
         ).stdout
     except (OSError, subprocess.CalledProcessError) as error:
         reason = getattr(error, "stderr", None) or str(error)

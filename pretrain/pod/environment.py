@@ -44,7 +44,7 @@ ENVIRONMENT = {
 }
 
 
-def variables(workdir: str | None = None, extra: Iterable[str] = ()) -> dict[str, str]:
+def build_environment(workdir: str | None = None, extra: Iterable[str] = ()) -> dict[str, str]:
     """Return {name: value} of the environment of a run.
 
     Args:

@@ -24,12 +24,12 @@ RUNTIMES = {
     "v6e": "v2-alpha-tpuv6e",
 }
 # In smaller batches a failing one would end the command before the next.
-ALL = ("--node=all", "--worker=all", "--batch-size=all")
-WORKER = "cloze/tree/pretrain/pod/worker.sh"
+ALL_WORKERS = ("--node=all", "--worker=all", "--batch-size=all")
+WORKER_SCRIPT = "cloze/tree/pretrain/pod/worker.sh"
 # Seconds after which a command that does not return is abandoned: installing takes minutes, and a
 # dead connection never returns.
-PATIENCE = 1800
-GLANCE = 300  # the same for a command that only queries
+COMMAND_TIMEOUT = 1800
+QUERY_TIMEOUT = 300  # the same for a command that only queries
 
 
 class GcloudError(Exception):
@@ -65,7 +65,7 @@ class PodState:
       type, spot, slices: as in `PodRequest`.
     """
 
-    name: str
+    state: str
     initiator: str = ""
     type: str = ""
     spot: bool = False
@@ -85,7 +85,7 @@ class WorkerReport:
 
     host: str
     state: str
-    code: int
+    exit_status: int
 
 
 class Pod:
@@ -107,10 +107,10 @@ class Pod:
         self.project = [f"--project={project}"] if project else []
         self.connect = list(connect)
 
-    def gcloud(
+    def build_command(
         self,
         verb: str,
-        *words: str,
+        *arguments: str,
         target: Sequence[str] | None = None,
         group: str = "queued-resources",
     ) -> list[str]:
@@ -130,10 +130,10 @@ class Pod:
             *(target or [self.name]),
             f"--zone={self.zone}",
             *self.project,
-            *words,
+            *arguments,
         ]
 
-    def call(self, command: list[str], show: bool = False, limit: float | None = PATIENCE) -> str:
+    def run_command(self, command: list[str], show: bool = False, timeout: float | None = COMMAND_TIMEOUT) -> str:
         """Run a command and return its output.
 
         Args:
@@ -146,9 +146,9 @@ class Pod:
             streams: dict[str, Any] = (
                 {} if show else {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
             )
-            limit = None if show else limit
+            timeout = None if show else timeout
             done = subprocess.run(
-                command, **streams, text=True, env=env, stdin=subprocess.DEVNULL, timeout=limit
+                command, **streams, text=True, env=env, stdin=subprocess.DEVNULL, timeout=timeout
             )
         except FileNotFoundError:
             raise ValueError(
@@ -156,7 +156,7 @@ class Pod:
                 "then run `gcloud auth login`"
             ) from None
         except subprocess.TimeoutExpired:
-            raise GcloudError(f"no answer in {limit} s from: {shlex.join(command)}") from None
+            raise GcloudError(f"no answer in {timeout} s from: {shlex.join(command)}") from None
         stderr = (done.stderr or "").strip()
         if done.returncode:
             raise GcloudError(stderr or f"status {done.returncode} from: {shlex.join(command)}")
@@ -164,10 +164,10 @@ class Pod:
             raise GcloudError(stderr)
         return done.stdout or ""
 
-    def describe(self) -> PodState | None:
+    def read_state(self) -> PodState | None:
         """Return the state of the queued resource, or None if it does not exist."""
         try:
-            answer = json.loads(self.call(self.gcloud("describe", "--format=json"), limit=GLANCE))
+            answer = json.loads(self.run_command(self.build_command("describe", "--format=json"), timeout=QUERY_TIMEOUT))
         except GcloudError as error:
             if "NOT_FOUND" in str(error):
                 return None
@@ -186,54 +186,54 @@ class Pod:
             count,
         )
 
-    def create(self, request: PodRequest) -> None:
+    def create_pod(self, request: PodRequest) -> None:
         """Create the queued resource."""
         nodes = [f"--node-id={self.name}"]
         if request.slices > 1:
             nodes = [f"--node-count={request.slices}", f"--node-prefix={self.name}"]
         spot = ["--spot"] if request.spot else []
         kind = [f"--accelerator-type={request.type}", f"--runtime-version={request.runtime}"]
-        self.call(self.gcloud("create", *nodes, *kind, *spot, *request.flags, "--quiet"))
+        self.run_command(self.build_command("create", *nodes, *kind, *spot, *request.flags, "--quiet"))
 
-    def delete(self) -> None:
+    def delete_pod(self) -> None:
         """Delete the queued resource and its nodes."""
         # Without --force gcloud refuses if there are still nodes.
-        self.call(self.gcloud("delete", "--force", "--quiet"))
+        self.run_command(self.build_command("delete", "--force", "--quiet"))
 
-    def nodes(self, slices: int) -> list[str]:
-        """Return the states of the nodes of `num_slices` slices.
+    def list_node_states(self, num_slices: int) -> list[str]:
+        """Return the states of the list_node_states of `num_slices` num_slices.
 
         A queued resource may still be ACTIVE when its nodes are PREEMPTED.
         """
-        names = [self.name] if slices == 1 else [f"{self.name}-{index}" for index in range(slices)]
+        names = [self.name] if num_slices == 1 else [f"{self.name}-{index}" for index in range(num_slices)]
         commands = [
-            self.gcloud("describe", "--format=value(state)", target=[name], group="tpu-vm")
+            self.build_command("describe", "--format=value(state)", target=[name], group="tpu-vm")
             for name in names
         ]
-        return [self.call(command, limit=GLANCE).strip() for command in commands]
+        return [self.run_command(command, timeout=QUERY_TIMEOUT).strip() for command in commands]
 
-    def ssh(self, script: str, where: Sequence[str] = ALL, **options: Any) -> str:
+    def run_script(self, script: str, where: Sequence[str] = ALL_WORKERS, **options: Any) -> str:
         """Run a shell script on workers, from their home folders, and return the output.
 
         Args:
           where: the flags that select the workers.
           options: as of `run_command`.
         """
-        return self.call(
-            self.gcloud("ssh", *where, *self.connect, f"--command={script}", "--quiet"), **options
+        return self.run_command(
+            self.build_command("ssh", *where, *self.connect, f"--command={script}", "--quiet"), **options
         )
 
-    def worker(self, *words: str, env: Mapping[str, str] | None = None, **options: Any) -> str:
-        """Run the pushed tree's `worker.sh` with `arguments` and return the output.
+    def run_worker(self, *arguments: str, env: Mapping[str, str] | None = None, **options: Any) -> str:
+        """Run the pushed tree's `run_worker.sh` with `arguments` and return the output.
 
         Args:
           env: environment variables of the script.
           options: as of `run_script`.
         """
         prefix = ["env", *(f"{name}={value}" for name, value in env.items())] if env else []
-        return self.ssh(shlex.join([*prefix, "bash", WORKER, *words]), **options)
+        return self.run_script(shlex.join([*prefix, "bash", WORKER_SCRIPT, *arguments]), **options)
 
-    def push(self, path: pathlib.Path, tree: str) -> str:
+    def push_tree(self, path: pathlib.Path, tree: str) -> str:
         """Copy an archive to all workers, unpack it and install its requirements.
 
         Args:
@@ -241,15 +241,15 @@ class Pod:
           tree: name of the folder to unpack it into.
         """
         copy = [str(path), f"{self.name}:cloze.tar.gz"]
-        self.call(self.gcloud("scp", *ALL, *self.connect, "--quiet", target=copy))
+        self.run_command(self.build_command("scp", *ALL_WORKERS, *self.connect, "--quiet", target=copy))
         folder = f"cloze/trees/{tree}"
         unpack = f"mkdir -p {folder} && tar -xzf cloze.tar.gz -C {folder}"
-        return self.ssh(f"{unpack} && bash {folder}/pretrain/pod/worker.sh install {tree}")
+        return self.run_script(f"{unpack} && bash {folder}/pretrain/pod/worker.sh install {tree}")
 
-    def reports(self) -> list[WorkerReport]:
+    def list_reports(self) -> list[WorkerReport]:
         """Return the reports of the workers that answered, sorted by host."""
-        script = f'bash {WORKER} status || echo "cloze-worker $(hostname) empty 0"'
-        lines = (line.split() for line in self.ssh(script, limit=GLANCE).splitlines())
+        script = f'bash {WORKER_SCRIPT} status || echo "cloze-worker $(hostname) empty 0"'
+        lines = (line.split() for line in self.run_script(script, limit=QUERY_TIMEOUT).splitlines())
         reports = [
             WorkerReport(line[1], line[2], int(line[3]))
             for line in lines
@@ -258,7 +258,7 @@ class Pod:
         return sorted(reports, key=lambda report: report.host)
 
 
-class Rehearsal(Pod):
+class DryRunPod(Pod):
     """A pod for dry runs: it prints each command and answers as if every command succeeded."""
 
     def __init__(
@@ -271,9 +271,9 @@ class Rehearsal(Pod):
     ) -> None:
         """Name the pod; `exists` is whether the queued resource exists already."""
         super().__init__(name, zone, project, connect)
-        self.exists, self.state = exists, "idle"
+        self.exists, self.training_state = exists, "idle"
 
-    def call(self, command: list[str], show: bool = False, limit: float | None = PATIENCE) -> str:
+    def run_command(self, command: list[str], show: bool = False, timeout: float | None = COMMAND_TIMEOUT) -> str:
         """Print a command and return the answer of a pod on which it succeeds."""
         print(shlex.join(command))
         verb, script = command[4], command[-2]
@@ -286,7 +286,7 @@ class Rehearsal(Pod):
                 raise GcloudError("NOT_FOUND")
             return json.dumps({"state": {"state": "ACTIVE"}})
         elif verb == "ssh" and " start " in script:
-            self.state = "exited"
+            self.training_state = "exited"
         elif verb == "ssh" and "worker.sh status" in script:
-            return f"cloze-worker every-worker {self.state} 0\n"
+            return f"cloze-worker every-worker {self.training_state} 0\n"
         return ""

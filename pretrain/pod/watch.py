@@ -18,19 +18,19 @@ from pretrain.pod.gcloud import GcloudError
 if TYPE_CHECKING:
     from pretrain.pod.gcloud import Pod, PodRequest, WorkerReport
 
-COMING = ("CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "PROVISIONING")
-GONE = ("SUSPENDED", "FAILED")
+PENDING_STATES = ("CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "PROVISIONING")
+DEAD_STATES = ("SUSPENDED", "FAILED")
 # Number of looks: how long workers may disagree, how long a run must last to count as healthy, and
 # how long an error may turn out to be a preemption.
-PATIENT = 10
+PATIENCE_LOOKS = 10
 
 
-class Over(Exception):
+class WatchEnded(Exception):
     """The watch ends with the exit status `status`; the text is the reason."""
 
-    def __init__(self, status: int, text: str) -> None:
+    def __init__(self, status: int, reason: str) -> None:
         """Set the exit status and the reason."""
-        super().__init__(text)
+        super().__init__(reason)
         self.status = status
 
 
@@ -51,7 +51,7 @@ class Watch:
         self,
         pod: Pod,
         request: PodRequest,
-        words: Sequence[str],
+        arguments: Sequence[str],
         env: Mapping[str, str],
         poll: float = 60.0,
         tries: int = 20,
@@ -69,59 +69,59 @@ class Watch:
             reset it.
           sleep: waits for a number of seconds.
         """
-        self.pod, self.request, self.words, self.env = pod, request, words, env
+        self.pod, self.request, self.arguments, self.env = pod, request, arguments, env
         self.poll, self.tries, self.sleep = poll, tries, sleep
-        self.failures = self.well = self.odd = self.deaf = 0
-        self.ours = False
-        self.empty = False
-        self.said: dict[str, str] = {}
+        self.failures = self.healthy_looks = self.unsettled_looks = self.unanswered_looks = 0
+        self.deleted_by_watch = False
+        self.needs_refill = False
+        self.logged_lines: dict[str, str] = {}
 
     def run(self) -> int:
         """Watch until the training has ended and return the exit status."""
         while True:
             try:
                 try:
-                    wait = self.look()
+                    wait = self.poll_pod()
                 except GcloudError as error:
-                    wait = self.failed(str(error))
-            except Over as over:
-                self.tell(str(over))
+                    wait = self.count_failure(str(error))
+            except WatchEnded as over:
+                self.log_line(str(over))
                 return over.status
             self.sleep(wait)
 
-    def look(self) -> float:
+    def poll_pod(self) -> float:
         """Look at the pod once, take the next step and return the seconds until the next look."""
-        state = self.pod.describe()
-        name = state.name if state else "absent"
-        self.note("pod", f"pod {self.pod.name} is {name}")
+        state = self.pod.read_state()
+        name = state.state if state else "absent"
+        self.log_change("pod", f"pod {self.pod.name} is {name}")
         if state is None:
-            return self.create()
-        if name == "DELETING" and not self.ours:
-            raise Over(
+            return self.recreate_pod()
+        if name == "DELETING" and not self.deleted_by_watch:
+            raise WatchEnded(
                 1, f"someone else is deleting pod {self.pod.name}: it is not requested again"
             )
-        if name in GONE:
-            return self.lost(name, state.initiator)
+        if name in DEAD_STATES:
+            return self.delete_lost_pod(name, state.initiator)
         if name != "ACTIVE":  # starting or stopping
             return self.poll
-        reports = self.ask()
+        reports = self.read_reports()
         if reports is None:
-            return self.lost("its nodes are PREEMPTED")
-        if self.empty:
-            self.refill(reports)
+            return self.delete_lost_pod("its nodes are PREEMPTED")
+        if self.needs_refill:
+            self.refill_pod(reports)
             return self.poll
-        return self.judge(reports)
+        return self.handle_reports(reports)
 
-    def create(self) -> float:
+    def recreate_pod(self) -> float:
         """Request the pod again, if this watch deleted it, and return the wait."""
-        if not self.ours:
-            raise Over(1, f"someone else deleted pod {self.pod.name}: it is not requested again")
-        self.pod.create(self.request)
-        self.ours = False
-        self.tell(f"requested {self.request.slices} x {self.request.type} again")
+        if not self.deleted_by_watch:
+            raise WatchEnded(1, f"someone else deleted pod {self.pod.name}: it is not requested again")
+        self.pod.create_pod(self.request)
+        self.deleted_by_watch = False
+        self.log_line(f"requested {self.request.slices} x {self.request.type} again")
         return self.poll
 
-    def lost(self, name: str, initiator: str = "") -> float:
+    def delete_lost_pod(self, name: str, initiator: str = "") -> float:
         """Delete a dead queued resource, which still holds the name and the quota.
 
         Args:
@@ -129,95 +129,95 @@ class Watch:
           initiator: who suspended it: USER or SERVICE.
         """
         if initiator == "USER":
-            raise Over(
+            raise WatchEnded(
                 1,
                 f"a user suspended pod {self.pod.name}: it is not requested again; "
                 "`pod delete` removes what remains of it",
             )
-        wait = self.failed(
+        wait = self.count_failure(
             f"pod {self.pod.name} was taken away ({name}); "
             "its queued resource is deleted, then requested again"
         )
-        self.ours = self.empty = True
-        self.pod.delete()
+        self.deleted_by_watch = self.needs_refill = True
+        self.pod.delete_pod()
         return wait
 
-    def refill(self, reports: Sequence[WorkerReport], tree: str | None = None) -> None:
+    def refill_pod(self, reports: Sequence[WorkerReport], tree: str | None = None) -> None:
         """Push the same code to the new pod and start the same training.
 
         Args:
           tree: name of the folder to push to; the hash of the archive by default.
         """
-        path = archive.cache(self.pod.name)
-        self.tell("the pod is new: pushing the same code, then starting the same training")
+        path = archive.locate_archive(self.pod.name)
+        self.log_line("the pod is new: pushing the same code, then starting the same training")
         # Some workers may run it already, from an earlier attempt that not all workers received.
         if any(report.state == "running" for report in reports):
-            self.pod.worker("stop", "force")
-        self.pod.push(path, tree or archive.identity(path))
-        self.start()
-        self.empty = False
+            self.pod.run_worker("stop", "force")
+        self.pod.push_tree(path, tree or archive.hash_archive(path))
+        self.start_training()
+        self.needs_refill = False
 
-    def start(self) -> None:
+    def start_training(self) -> None:
         """Start the training on all workers."""
-        self.pod.worker("start", *self.words, env=self.env)
-        self.well = self.odd = 0
+        self.pod.run_worker("start", *self.arguments, env=self.env)
+        self.healthy_looks = self.unsettled_looks = 0
 
-    def ask(self) -> list[WorkerReport] | None:
+    def read_reports(self) -> list[WorkerReport] | None:
         """Return the workers' reports; None if they are unavailable because the nodes are gone.
 
         Raises:
           GcloudError: if no worker answers for another reason.
         """
         try:
-            reports = self.pod.reports()
+            reports = self.pod.list_reports()
             if not reports:
                 raise GcloudError("no worker answered")
         except GcloudError:
-            self.deaf += 1
-            if self.deaf >= 3 and {"PREEMPTED", "TERMINATED"} & set(
-                self.pod.nodes(self.request.slices)
+            self.unanswered_looks += 1
+            if self.unanswered_looks >= 3 and {"PREEMPTED", "TERMINATED"} & set(
+                self.pod.list_node_states(self.request.slices)
             ):
-                self.deaf = 0
+                self.unanswered_looks = 0
                 return None
             raise
-        self.deaf = 0
+        self.unanswered_looks = 0
         return reports
 
-    def judge(self, reports: Sequence[WorkerReport]) -> float:
+    def handle_reports(self, reports: Sequence[WorkerReport]) -> float:
         """Act on the workers' reports and return the seconds until the next look."""
         if all(report.state == "empty" for report in reports):
-            self.empty = True
+            self.needs_refill = True
             return 0.0
         ended = [report for report in reports if report.state != "running"]
         num_running = len(reports) - len(ended)
-        self.note(
+        self.log_change(
             "training",
-            f"training: {num_running} of {len(reports)} workers run" + describe(ended),
+            f"training: {num_running} of {len(reports)} workers run" + format_ended(ended),
         )
         if not ended:
-            self.odd, self.well = 0, self.well + 1
-            if self.well >= PATIENT:
+            self.unsettled_looks, self.healthy_looks = 0, self.healthy_looks + 1
+            if self.healthy_looks >= PATIENCE_LOOKS:
                 self.failures = 0
             return self.poll
         # A worker that hangs causes the errors of the others.
-        hung = any(report.code == HUNG for report in ended)
+        hung = any(report.exit_status == HUNG for report in ended)
         broken = [
             report
             for report in ended
-            if report.state == "exited" and 0 < report.code < 128 and not hung
+            if report.state == "exited" and 0 < report.exit_status < 128 and not hung
         ]
         # Other workers may still be saving. An apparent error may be another worker's preemption,
         # which gcloud reports later.
         is_final = len(ended) == len(reports) and not (broken and self.request.spot)
-        if not is_final and self.odd < PATIENT:
-            self.odd += 1
+        if not is_final and self.unsettled_looks < PATIENCE_LOOKS:
+            self.unsettled_looks += 1
             return self.poll
         if num_running:
-            self.tell("some workers have ended and others still run: stopping those")
-            self.pod.worker("stop", "force")
-        return self.over(ended, broken)
+            self.log_line("some workers have ended and others still run: stopping those")
+            self.pod.run_worker("stop", "force")
+        return self.finish_or_restart(ended, broken)
 
-    def over(self, ended: Sequence[WorkerReport], broken: Sequence[WorkerReport]) -> float:
+    def finish_or_restart(self, ended: Sequence[WorkerReport], broken: Sequence[WorkerReport]) -> float:
         """Finish the watch, or restart a training that another attempt may complete.
 
         Args:
@@ -227,60 +227,60 @@ class Watch:
         Raises:
           Over: if the training completed, was stopped by request or failed by its own error.
         """
-        stopped = [report.code for report in ended if report.state == "stopped"]
+        stopped = [report.exit_status for report in ended if report.state == "stopped"]
         if stopped:
-            raise Over(
+            raise WatchEnded(
                 stopped[0],
                 "the training was stopped by `pod stop`; the same `pod run` resumes it",
             )
         if broken:
             first = broken[0]
-            raise Over(
-                first.code,
-                f"the training failed on {first.host} with status {first.code}; "
+            raise WatchEnded(
+                first.exit_status,
+                f"the training failed on {first.host} with status {first.exit_status}; "
                 "it is not restarted: see `pod logs`",
             )
-        if all(report.state == "exited" and report.code == 0 for report in ended):
-            raise Over(
+        if all(report.state == "exited" and report.exit_status == 0 for report in ended):
+            raise WatchEnded(
                 0,
                 "the training is done. The pod is still there and costs money: "
                 f"`pod delete --name {self.pod.name}`",
             )
-        wait = self.failed(
-            "the training was killed by a signal, hung, or ended without a status" + describe(ended)
+        wait = self.count_failure(
+            "the training was killed by a signal, hung, or ended without a status" + format_ended(ended)
         )
-        self.start()
+        self.start_training()
         return wait
 
-    def failed(self, why: str) -> float:
+    def count_failure(self, reason: str) -> float:
         """Count a failure and return the seconds to wait.
 
         Raises:
           Over: if there were too many failures in a row.
         """
         self.failures += 1
-        self.said.clear()
-        self.tell(f"failure {self.failures} of at most {self.tries} in a row: {why}")
+        self.logged_lines.clear()
+        self.log_line(f"failure {self.failures} of at most {self.tries} in a row: {reason}")
         if self.failures >= self.tries:
-            raise Over(
+            raise WatchEnded(
                 1,
                 f"giving up. Pod {self.pod.name} is left as it is: look at it, "
                 "then resume with `pod watch`",
             )
         return self.poll * min(2**self.failures, 30)
 
-    def note(self, kind: str, text: str) -> None:
+    def log_change(self, kind: str, text: str) -> None:
         """Log a line unless the last one of its kind was the same, to keep the log short."""
-        if self.said.get(kind) != text:
-            self.tell(text)
-        self.said[kind] = text
+        if self.logged_lines.get(kind) != text:
+            self.log_line(text)
+        self.logged_lines[kind] = text
 
-    def tell(self, text: str) -> None:
+    def log_line(self, text: str) -> None:
         """Print a line with the time."""
         print(time.strftime("%Y-%m-%d %H:%M:%S"), text, flush=True)
 
 
-def describe(ended: Sequence[WorkerReport]) -> str:
+def format_ended(ended: Sequence[WorkerReport]) -> str:
     """Return the states of the first four workers, as the end of a line."""
-    states = "".join(f"; {report.host} {report.state} {report.code}" for report in ended[:4])
+    states = "".join(f"; {report.host} {report.state} {report.exit_status}" for report in ended[:4])
     return states + ("; ..." if len(ended) > 4 else "")

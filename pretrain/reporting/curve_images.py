@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pretrain.extras import how_to_install
-from pretrain.reporting.curves import drawn, series
+from pretrain.reporting.curves import extract_series, list_curves
 
 
-def draw(runs: Mapping[str, Sequence[dict[str, Any]]], folder: pathlib.Path) -> list[pathlib.Path]:
+def draw_curves(runs: Mapping[str, Sequence[dict[str, Any]]], folder: pathlib.Path) -> list[pathlib.Path]:
     """Draw each curve that has an image file, for all runs together, and return the paths.
 
     Args:
@@ -32,7 +32,7 @@ def draw(runs: Mapping[str, Sequence[dict[str, Any]]], folder: pathlib.Path) -> 
 
     paths = []
     curves = {
-        title: {curve.file: curve for curve in drawn(rows) if curve.file}
+        title: {curve.file: curve for curve in list_curves(rows) if curve.file}
         for title, rows in runs.items()
     }
     labels = {
@@ -43,13 +43,13 @@ def draw(runs: Mapping[str, Sequence[dict[str, Any]]], folder: pathlib.Path) -> 
         for number, (title, rows) in enumerate(runs.items()):
             color, curve = f"C{number}", curves[title].get(name)
             if curve and curve.train:
-                steps, values = series(rows, curve.train)
+                steps, values = extract_series(rows, curve.train)
                 axes.plot(
-                    steps, smooth(values), color=color, label=f"{title}, training", linewidth=1.5
+                    steps, smooth_values(values), color=color, label=f"{title}, training", linewidth=1.5
                 )
                 axes.plot(steps, values, color=color, alpha=0.2, linewidth=0.6)
             if curve and curve.heldout:
-                steps, values = series(rows, curve.heldout)
+                steps, values = extract_series(rows, curve.heldout)
                 axes.plot(
                     steps,
                     values,
@@ -68,7 +68,7 @@ def draw(runs: Mapping[str, Sequence[dict[str, Any]]], folder: pathlib.Path) -> 
     return paths
 
 
-def smooth(values: Sequence[float], share: float = 0.02) -> list[float]:
+def smooth_values(values: Sequence[float], share: float = 0.02) -> list[float]:
     """Return an exponential moving average that starts at the first value.
 
     Args:

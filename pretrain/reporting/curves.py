@@ -18,12 +18,12 @@ CURVES = (
 )
 
 # Keys without a curve: reported elsewhere, or constant.
-APART = ("step", "time", "tokens", "seconds", "heldout_targets", "heldout_rows")
+KEYS_WITHOUT_CURVE = ("step", "time", "tokens", "seconds", "heldout_targets", "heldout_rows")
 
-HELD = "heldout_"
+HELDOUT_PREFIX = "heldout_"
 
 
-def series(rows: Iterable[dict[str, Any]], key: str) -> tuple[list[int], list[float]]:
+def extract_series(rows: Iterable[dict[str, Any]], key: str) -> tuple[list[int], list[float]]:
     """Return (steps, values) of the rows that have a value for `key`.
 
     The value of a skipped step is null.
@@ -47,7 +47,7 @@ class Curve(NamedTuple):
     heldout: str | None
 
 
-def drawn(rows: Sequence[dict[str, Any]]) -> list[Curve]:
+def list_curves(rows: Sequence[dict[str, Any]]) -> list[Curve]:
     """Return the curves of a run.
 
     The order: the curves of `CURVES` with held-out values and the scores that exist only for
@@ -58,21 +58,21 @@ def drawn(rows: Sequence[dict[str, Any]]) -> list[Curve]:
     )
     found = []
     for file, label, *patterns in CURVES:
-        train, heldout = (pattern and named(keys, pattern) for pattern in patterns)
-        if train and heldout and HELD + train in keys:  # of several, the one of the same name
-            heldout = HELD + train
+        train, heldout = (pattern and resolve_key(keys, pattern) for pattern in patterns)
+        if train and heldout and HELDOUT_PREFIX + train in keys:  # of several, the one of the same name
+            heldout = HELDOUT_PREFIX + train
         if train or heldout:
             found.append(Curve(file, label, train, heldout))
-    known = {*APART, *(key for curve in found for key in curve[2:])}
+    known = {*KEYS_WITHOUT_CURVE, *(key for curve in found for key in curve[2:])}
     known |= {key for key in keys if key.endswith(("/rows", "/targets"))}
-    losses = [series(rows, key) for key in ("loss", HELD + "loss")]
+    losses = [extract_series(rows, key) for key in ("loss", HELDOUT_PREFIX + "loss")]
     scores, rest = [], []
-    for name in dict.fromkeys(key.removeprefix(HELD) for key in keys if key not in known):
+    for name in dict.fromkeys(key.removeprefix(HELDOUT_PREFIX) for key in keys if key not in known):
         train, heldout = (
-            key if key in keys and key not in known and series(rows, key) not in losses else None
-            for key in (name, HELD + name)
+            key if key in keys and key not in known and extract_series(rows, key) not in losses else None
+            for key in (name, HELDOUT_PREFIX + name)
         )
-        if train and not any(series(rows, train)[1]):
+        if train and not any(extract_series(rows, train)[1]):
             train = None
         label = name.replace("_", " ")
         if train:
@@ -85,7 +85,7 @@ def drawn(rows: Sequence[dict[str, Any]]) -> list[Curve]:
     return sorted(found + scores, key=lambda curve: curve.heldout is None) + rest
 
 
-def named(keys: Iterable[str], key: str) -> str | None:
+def resolve_key(keys: Iterable[str], key: str) -> str | None:
     """Return the key among `keys` that a key of `CURVES` stands for, or None."""
     if not key.endswith("accuracy"):
         return key if key in keys else None
@@ -95,6 +95,6 @@ def named(keys: Iterable[str], key: str) -> str | None:
         for name in keys
         if name.startswith(prefix)
         and name.endswith("_accuracy")
-        and (prefix or not name.startswith(HELD))
+        and (prefix or not name.startswith(HELDOUT_PREFIX))
     )
     return next(accuracies, key if key in keys else None)

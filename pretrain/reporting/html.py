@@ -9,9 +9,9 @@ from typing import Any
 
 TEMPLATES = pathlib.Path(__file__).parent / "templates"
 # A template has this placeholder in a script element of type application/json.
-MARK = "__DATA__"
+DATA_PLACEHOLDER = "__DATA__"
 # Escaped as JSON allows, so that no text can close the script element around it.
-ESCAPED = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
+JSON_ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
 
 def render_html(name: str, data: Any) -> str:
@@ -20,6 +20,6 @@ def render_html(name: str, data: Any) -> str:
     Raises:
       ValueError: if the data has a number that is not finite, which JSON cannot represent.
     """
-    before, after = (TEMPLATES / f"{name}.html").read_text(encoding="utf-8").split(MARK)
+    before, after = (TEMPLATES / f"{name}.html").read_text(encoding="utf-8").split(DATA_PLACEHOLDER)
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return before + text.translate(ESCAPED) + after
+    return before + text.translate(JSON_ESCAPES) + after

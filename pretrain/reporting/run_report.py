@@ -10,21 +10,21 @@ from typing import Any
 
 from etils import epath
 
-from pretrain.reporting.curve_images import draw
-from pretrain.reporting.curves import HELD, drawn, series
+from pretrain.reporting.curve_images import draw_curves
+from pretrain.reporting.curves import HELDOUT_PREFIX, extract_series, list_curves
 from pretrain.reporting.html import render_html
 from pretrain.workdir import environment_file, goodput, metrics_file, samples_file
-from pretrain.workdir.retention import best
+from pretrain.workdir.retention import find_best_step
 
 # Points of a curve of the page; each is the mean of the values that it replaces.
-POINTS = 400
-NAME = "report.html"
+MAX_POINTS = 400
+REPORT_NAME = "report.html"
 
 
-def report(
+def write_report(
     workdirs: Sequence[str | os.PathLike[str]],
     output: str | os.PathLike[str] | None = None,
-    pictures: bool = True,
+    write_images: bool = True,
 ) -> list[pathlib.Path]:
     """Write the page and the images about the runs in `workdirs` and return the paths.
 
@@ -36,17 +36,17 @@ def report(
       FileNotFoundError: if a workdir has no metrics.
       ValueError: if a workdir is given twice.
     """
-    runs = read(workdirs)
+    runs = read_runs(workdirs)
     folder = pathlib.Path(output or pathlib.Path(workdirs[0]) / "report")
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / NAME).write_text(
-        render_html("report", {"runs": [as_data(*run) for run in runs.items()]}), encoding="utf-8"
+    (folder / REPORT_NAME).write_text(
+        render_html("report", {"runs": [describe_run(*run) for run in runs.items()]}), encoding="utf-8"
     )
-    images = draw({title: rows for title, (_, rows) in runs.items()}, folder) if pictures else []
-    return [folder / NAME, *images]
+    images = draw_curves({title: rows for title, (_, rows) in runs.items()}, folder) if write_images else []
+    return [folder / REPORT_NAME, *images]
 
 
-def read(
+def read_runs(
     workdirs: Sequence[str | os.PathLike[str]],
 ) -> dict[str, tuple[epath.Path, list[dict[str, Any]]]]:
     """Read the metrics of runs.
@@ -67,17 +67,17 @@ def read(
     names = [path.rstrip("/").rpartition("/")[2] for path in paths]
     runs = {}
     for folder, name in zip(folders, names):
-        rows = metrics_file.read(folder / "metrics.jsonl")
+        rows = metrics_file.read_metrics(folder / "metrics.jsonl")
         if not rows:
             raise FileNotFoundError(
                 f"{folder}/metrics.jsonl has no rows to draw; is {folder} the workdir of a run?"
             )
         title = name if names.count(name) == 1 else str(folder)
-        runs[title] = (folder, with_mfu(rows, environment_file.read(folder)))
+        runs[title] = (folder, add_mfu(rows, environment_file.read_starts(folder)))
     return runs
 
 
-def with_mfu(
+def add_mfu(
     rows: Sequence[dict[str, Any]], starts: Sequence[dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """Return the rows with their MFU: a step's FLOPs over the peak FLOPs of the devices.
@@ -100,7 +100,7 @@ def with_mfu(
 # ---- the page ----------------------------------------------------------------
 
 
-def as_data(title: str, run: tuple[epath.Path, list[dict[str, Any]]]) -> dict[str, Any]:
+def describe_run(title: str, run: tuple[epath.Path, list[dict[str, Any]]]) -> dict[str, Any]:
     """Return the data of a run for templates/report.html.
 
     Returns:
@@ -109,48 +109,48 @@ def as_data(title: str, run: tuple[epath.Path, list[dict[str, Any]]]) -> dict[st
     workdir, rows = run
     path = workdir / "config.json"
     config = json.loads(path.read_text()) if path.exists() else {}
-    ledger = goodput.read(workdir / goodput.NAME)
+    ledger = goodput.read_ledger(workdir / goodput.NAME)
     scores_by_step = {}
     for row in rows:
         scores = {
-            key: value for key, value in row.items() if key.startswith(HELD) and value is not None
+            key: value for key, value in row.items() if key.startswith(HELDOUT_PREFIX) and value is not None
         }
         if scores:
             scores_by_step[row["step"]] = scores
     return {
         "title": title,
-        "curves": curves(rows),
+        "curves": make_curves(rows),
         "heldout": {
             key: value for scores in scores_by_step.values() for key, value in scores.items()
         },
-        "best": best_of(scores_by_step, config.get("checkpoint", {}).get("best") or "loss"),
-        "facts": facts(rows),
-        "samples": samples_file.by_row(samples_file.read(workdir / samples_file.NAME)),
-        "environment": environment_file.read(workdir),
+        "best": describe_best_step(scores_by_step, config.get("checkpoint", {}).get("best") or "loss"),
+        "facts": summarize_rows(rows),
+        "samples": samples_file.group_by_row(samples_file.read_samples(workdir / samples_file.NAME)),
+        "environment": environment_file.read_starts(workdir),
         "goodput": ledger and {"starts": ledger["starts"], "seconds": ledger["seconds"]},
-        "config": flat(config),
+        "config": flatten_config(config),
     }
 
 
-def best_of(scored: Mapping[int, dict[str, float]], name: str) -> dict[str, Any] | None:
+def describe_best_step(scores_by_step: Mapping[int, dict[str, float]], metric: str) -> dict[str, Any] | None:
     """Return {by, step, scores} of the step with the best score `metric`, or None without one.
 
     Args:
       scores_by_step: {step: {key: score}}.
     """
-    step = best(
+    step = find_best_step(
         {
-            step: {key.removeprefix(HELD): value for key, value in scores.items()}
-            for step, scores in scored.items()
+            step: {key.removeprefix(HELDOUT_PREFIX): value for key, value in scores.items()}
+            for step, scores in scores_by_step.items()
         },
-        name,
+        metric,
     )
     if step is None:
         return None
-    return {"by": name.replace("_", " "), "step": step, "scores": scored[step]}
+    return {"by": metric.replace("_", " "), "step": step, "scores": scores_by_step[step]}
 
 
-def curves(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def make_curves(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the curves of a run.
 
     Returns:
@@ -164,18 +164,18 @@ def curves(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [
         {"label": curve.label}
         | {
-            kind: key and thinned(*series(rows, key), progress)
+            kind: key and thin_series(*extract_series(rows, key), progress)
             for kind, key in zip(("train", "heldout"), curve[2:])
         }
-        for curve in drawn(rows)
+        for curve in list_curves(rows)
     ]
 
 
-def thinned(
+def thin_series(
     steps: Sequence[int],
     values: Sequence[float],
-    along: Mapping[int, tuple[float, float]],
-    most: int = POINTS,
+    progress: Mapping[int, tuple[float, float]],
+    max_points: int = MAX_POINTS,
 ) -> list[Sequence[float]] | None:
     """Return a series of at most `max_points` points, or None if it has no values.
 
@@ -187,16 +187,16 @@ def thinned(
     """
     if not steps:
         return None
-    stride = -(-len(steps) // most)
+    stride = -(-len(steps) // max_points)
     ends = [min(start + stride, len(steps)) for start in range(0, len(steps), stride)]
     last_steps = [steps[end - 1] for end in ends]
     means = [sum(values[start:end]) / (end - start) for start, end in zip([0, *ends], ends)]
-    tokens = [along[step][0] for step in last_steps]
-    hours = [along[step][1] for step in last_steps]
+    tokens = [progress[step][0] for step in last_steps]
+    hours = [progress[step][1] for step in last_steps]
     return [last_steps, tokens, hours, means]
 
 
-def facts(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+def summarize_rows(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
     """Return {name: value} of a run's summary."""
     seconds = sum(row.get("seconds") or 0 for row in rows)
     summary = {
@@ -204,7 +204,7 @@ def facts(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
         "tokens": sum(row.get("tokens") or 0 for row in rows),
         "hours": seconds / 3600,
     }
-    _, losses = series(rows, "loss")
+    _, losses = extract_series(rows, "loss")
     if losses:
         last = losses[-max(1, len(losses) // 50) :]
         summary["loss, mean of the last 2 %"] = sum(last) / len(last)
@@ -220,12 +220,12 @@ def facts(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
     return summary
 
 
-def flat(tree: Any, path: str = "") -> dict[str, Any]:
+def flatten_config(tree: Any, path: str = "") -> dict[str, Any]:
     """Return {path: value} of nested objects; the keys of a path are joined with dots."""
     if not isinstance(tree, dict):
         return {path: tree}
     return {
         name: value
         for key, subtree in tree.items()
-        for name, value in flat(subtree, f"{path}.{key}" if path else key).items()
+        for name, value in flatten_config(subtree, f"{path}.{key}" if path else key).items()
     }

@@ -7,7 +7,7 @@ configurable for an optimizer is a class variable.
 import dataclasses
 from typing import ClassVar, Literal, TypeAlias
 
-from pretrain.overrides import at_least
+from pretrain.overrides import check_at_least
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,8 +37,8 @@ class AdamW:
     scale_by_param_rms: bool = False
 
     def __post_init__(self) -> None:
-        at_least(self, 0, "learning_rate", "warmup_steps", "end_lr_ratio", "decay_steps")
-        at_least(self, 0, "weight_decay", "beta1", "beta2", "epsilon", "max_grad_norm")
+        check_at_least(self, 0, "learning_rate", "warmup_steps", "end_lr_ratio", "decay_steps")
+        check_at_least(self, 0, "weight_decay", "beta1", "beta2", "epsilon", "max_grad_norm")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,8 +58,8 @@ class Adafactor:
     clipping_threshold: float = 1.0
 
     def __post_init__(self) -> None:
-        at_least(self, 0, "learning_rate", "warmup_steps")
-        at_least(self, 1e-6, "clipping_threshold")
+        check_at_least(self, 0, "learning_rate", "warmup_steps")
+        check_at_least(self, 1e-6, "clipping_threshold")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,8 +84,8 @@ class Lamb:
     max_grad_norm: float = 1.0  # Global norm to which gradients are clipped; 0: no clipping.
 
     def __post_init__(self) -> None:
-        at_least(self, 0, "learning_rate", "warmup_steps", "end_lr_ratio")
-        at_least(self, 0, "weight_decay", "beta1", "beta2", "epsilon", "max_grad_norm")
+        check_at_least(self, 0, "learning_rate", "warmup_steps", "end_lr_ratio")
+        check_at_least(self, 0, "weight_decay", "beta1", "beta2", "epsilon", "max_grad_norm")
 
 
 Optimizer: TypeAlias = AdamW | Adafactor | Lamb

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Literal, TypeAlias
 
-from pretrain.overrides import ConfigError, at_least
+from pretrain.overrides import ConfigError, check_at_least
 
 # Metrics of pretrain/evaluation/task_metrics.py.
 Metric: TypeAlias = Literal[
@@ -61,9 +61,9 @@ class Train:
             raise ConfigError(
                 f"Train.ema_decay is {self.ema_decay}; it must be at least 0 and below 1 in float32"
             )
-        at_least(self, 1, "steps", "microbatches")
-        at_least(self, 0, "seed", "stop_at_step")
-        at_least(self, 0, "trainable_layers")
+        check_at_least(self, 1, "steps", "microbatches")
+        check_at_least(self, 0, "seed", "stop_at_step")
+        check_at_least(self, 0, "trainable_layers")
         if self.stop_at_step > self.steps:
             raise ConfigError(
                 f"Train.stop_at_step={self.stop_at_step} is above Train.steps={self.steps}, where "
@@ -71,7 +71,7 @@ class Train:
             )
 
     @property
-    def end(self) -> int:
+    def last_step(self) -> int:
         """The last step."""
         return self.stop_at_step or self.steps
 
@@ -103,8 +103,8 @@ class Guard:
     replicas: int = 1_000
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "patience", "norm_window")
-        at_least(self, 0, "norm_factor", "replicas")
+        check_at_least(self, 1, "patience", "norm_window")
+        check_at_least(self, 0, "norm_factor", "replicas")
         if 0 < self.norm_factor <= 1:
             raise ConfigError(
                 f"Guard.norm_factor is {self.norm_factor:g}; it must be 0 or above 1, because a "
@@ -127,13 +127,13 @@ class Mesh:
     sequence: int = 1  # [devices] Shards of a row's positions between blocks.
 
     def __post_init__(self) -> None:
-        if any(size < 1 and size != -1 for size in self.sizes):
+        if any(size < 1 and size != -1 for size in self.axis_sizes):
             raise ConfigError(f"mesh {self}: each is at least 1, and one of them may be -1")
-        if self.sizes.count(-1) > 1:
+        if self.axis_sizes.count(-1) > 1:
             raise ConfigError(f"mesh {self}: only one of them may be -1")
 
     @property
-    def sizes(self) -> tuple[int, int, int, int]:
+    def axis_sizes(self) -> tuple[int, int, int, int]:
         """The sizes of the axes data, fsdp, model and sequence."""
         return self.data, self.fsdp, self.model, self.sequence
 
@@ -158,7 +158,7 @@ class Evaluate:
     patience: int = 0
 
     def __post_init__(self) -> None:
-        at_least(self, 0, "every", "samples", "patience")
+        check_at_least(self, 0, "every", "samples", "patience")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,8 +176,8 @@ class Checkpoint:
     best: Literal["", "loss", Metric] = ""
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "every", "keep")
-        at_least(self, 0, "keep_every")
+        check_at_least(self, 1, "every", "keep")
+        check_at_least(self, 0, "keep_every")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,4 +199,4 @@ class Limits:
     save: float = 3600.0  # [seconds] Saving one checkpoint and deleting old ones.
 
     def __post_init__(self) -> None:
-        at_least(self, 0, *(field.name for field in dataclasses.fields(self)))
+        check_at_least(self, 0, *(field.name for field in dataclasses.fields(self)))

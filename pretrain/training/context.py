@@ -14,13 +14,13 @@ from data.mixed_stream import MixedStream
 from data.pipeline import Stream
 from data.source import Source
 from pretrain.config import Run
-from pretrain.distributed.replica_check import Replicas
+from pretrain.distributed.replica_check import ReplicaCheck
 from pretrain.distributed.stragglers import StragglerMonitor
-from pretrain.training.divergence import Guard
+from pretrain.training.divergence import DivergenceMonitor
 from pretrain.training.early_stopping import EarlyStopping
-from pretrain.training.logger import Log
+from pretrain.training.logger import RunLog
 from pretrain.training.program import Program
-from pretrain.training.state import State
+from pretrain.training.state import TrainState
 from pretrain.workdir.checkpoints import Checkpoints
 from pretrain.workdir.goodput import Ledger
 from pretrain.workdir.lease import Lease
@@ -47,7 +47,7 @@ class RestartableFeed:
     def __next__(self) -> tuple[int, Any]:
         return next(self.items)
 
-    def restart(self, step: int) -> None:
+    def restart_at(self, step: int) -> None:
         """Continue with the batch of `step`."""
         self.items.close()  # Its threads must end before new ones start.
         self.items = self.open_feed(step)
@@ -74,105 +74,105 @@ class TrainContext:
     program: Program
     checkpoints: Checkpoints
     lease: Lease
-    replicas: Replicas
-    guard: Guard
-    stopping: EarlyStopping
+    replica_check: ReplicaCheck
+    guard: DivergenceMonitor
+    early_stopping: EarlyStopping
     ledger: Ledger
     stragglers: StragglerMonitor
-    log: Log
+    log: RunLog
     open_feed: Callable[[int], Batches]
     evaluator: Callable[..., dict[str, float]]
     stream: Stream | MixedStream
     heldout: Stream | MixedStream | None
     sampler: Callable[[Any, int], None] | None
-    compiled: bool = False
+    is_compiled: bool = False
 
     def read_batches(self, start: int) -> RestartableFeed:
         """Return the batches of the run from step `start` on."""
-        self.ledger.to("step")
-        return RestartableFeed(self._measured_feed, start)
+        self.ledger.enter_phase("step")
+        return RestartableFeed(self._measure_feed, start)
 
-    def _measured_feed(self, start: int) -> Batches:
-        timed = self.ledger.during_each("data", self.open_feed(start))
+    def _measure_feed(self, start: int) -> Batches:
+        timed = self.ledger.time_items("data", self.open_feed(start))
         yield from self.stragglers.measure_input(timed)
 
-    def update(self, state: State, batch: Any) -> tuple[State, dict[str, jax.Array]]:
+    def train_step(self, state: TrainState, batch: Any) -> tuple[TrainState, dict[str, jax.Array]]:
         """Run one training step and return (state, metrics).
 
         An implicit transfer from the host would stall every step, so it raises an error.
         """
-        phase = "step" if self.compiled else "compile"
+        phase = "step" if self.is_compiled else "compile"
         with (
-            self.ledger.during(phase),
-            self.stragglers.waiting_for_devices(),
+            self.ledger.time_phase(phase),
+            self.stragglers.measure_device_wait(),
             jax.transfer_guard("disallow"),
         ):
-            state, metrics = self.program.update(state, batch)
-        if not self.compiled:
-            self.log.say(f"attention kernel: {'; '.join(self.program.attention['update'])}")
-        self.compiled = True
+            state, metrics = self.program.train_step(state, batch)
+        if not self.is_compiled:
+            self.log.log_message(f"attention kernel: {'; '.join(self.program.attention['update'])}")
+        self.is_compiled = True
         return state, metrics
 
-    def evaluate(self, params: Any, step: int) -> dict[str, float]:
+    def evaluate_heldout(self, params: Any, step: int) -> dict[str, float]:
         """Return the scores of the held-out rows, and write samples if the run has a sampler."""
 
-        def begin() -> None:
-            self.ledger.to("evaluate")
+        def enter_evaluation() -> None:
+            self.ledger.enter_phase("evaluate")
 
-        with self.ledger.during("evaluate"):
-            scores = self.evaluator(params, self.heldout, begin=begin)
+        with self.ledger.time_phase("evaluate"):
+            scores = self.evaluator(params, self.heldout, begin=enter_evaluation)
             if self.sampler:
-                begin()
+                enter_evaluation()
                 self.sampler(params, step)
         return scores
 
-    def check_replicas(self, state: State, step: int) -> None:
+    def check_replicas(self, state: TrainState, step: int) -> None:
         """Raise `replica_check.Altered` if devices disagree about replicated values."""
-        with self.ledger.during("save"):
-            self.replicas.check(state, step)
+        with self.ledger.time_phase("save"):
+            self.replica_check.check(state, step)
 
-    def save(self, state: State, step: int, scores: Mapping[str, float] | None) -> None:
+    def save_checkpoint(self, state: TrainState, step: int, scores: Mapping[str, float] | None) -> None:
         """Check that the devices agree on `state`, then start to save it with its scores."""
         self.check_replicas(state, step)
-        with self.ledger.during("save"):
-            self.lease.verify()
+        with self.ledger.time_phase("save"):
+            self.lease.verify_held()
             self.checkpoints.save(
                 state,
                 self.run,
                 self.source.encoding.fingerprint,
-                rows=self.stream.place(step),
+                rows=self.stream.locate_rows(step),
                 scores=scores,
-                counts={"guard": self.guard.record(), "stopping": self.stopping.record()},
+                counts={"guard": self.guard.make_record(), "stopping": self.early_stopping.make_record()},
             )
-        self.ledger.mark(step, self.checkpoints.steps())
+        self.ledger.mark_checkpoint(step, self.checkpoints.list_steps())
 
     def wait_for_saves(self, step: int) -> None:
         """Wait until the checkpoint of the last step is durable."""
-        with self.ledger.during("save"):
-            self.checkpoints.wait()
-        self.ledger.mark(step, self.checkpoints.steps())
+        with self.ledger.time_phase("save"):
+            self.checkpoints.wait_until_saved()
+        self.ledger.mark_checkpoint(step, self.checkpoints.list_steps())
 
-    def restore_last_good(self) -> State:
+    def restore_last_good(self) -> TrainState:
         """Return the last state before the skipped steps, numbered as the last skipped step.
 
         See the docstring of `divergence`.
         """
-        guard, shardings = self.guard, self.program.placed
-        first, last = guard.first_skipped(), guard.step
-        with self.ledger.during("start"):
-            self.lease.verify()  # `restore` moves damaged checkpoints.
-            self.checkpoints.wait()
-            state = self.checkpoints.restore(
-                self.program.abstract,
+        guard, shardings = self.guard, self.program.state_shardings
+        first, last = guard.find_first_skipped(), guard.step
+        with self.ledger.time_phase("start"):
+            self.lease.verify_held()  # `restore` moves damaged checkpoints.
+            self.checkpoints.wait_until_saved()
+            state = self.checkpoints.restore_state(
+                self.program.abstract_state,
                 shardings,
                 self.source.encoding.fingerprint,
-                self.log.say,
-                before=first,
+                self.log.log_message,
+                before_step=first,
             )
             state = self.program.init() if state is None else state
             saved_step = int(state.step)
-            self.ledger.back(saved_step)
-        self.log.say(
+            self.ledger.roll_back(saved_step)
+        self.log.log_message(
             f"steps {first:,} to {last:,} were skipped. Training continues from the parameters of "
             f"step {saved_step:,} with the data that follow step {last:,}"
         )

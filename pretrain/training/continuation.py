@@ -5,13 +5,13 @@ from etils import epath
 from data.mixed_stream import MixedStream, split_stream
 from data.pipeline import Stream
 from pretrain.config import Run, read_json
-from pretrain.fields import difference
+from pretrain.fields import list_differences
 from pretrain.overrides import ConfigError
 from pretrain.training.schedules import make_learning_rate
 
 # A run may be continued with other values of these keys: they decide where and how often something
 # is computed, not what. `describe_schedule` reports the effect of another train.steps.
-FREE = (
+CHANGEABLE_KEYS = (
     *("mesh.", "evaluate.", "checkpoint.", "watchdog.", "guard.replicas"),
     *("train.steps", "train.stop_at_step"),
     *("data.store", "data.threads", "data.prefetch", "model.remat", "model.encoder.remat"),
@@ -29,9 +29,9 @@ def check_workdir(run: Run, workdir: epath.Path, allow_changes: bool) -> Run | N
     if not path.exists():
         return None
     before = read_json(path)
-    differences = difference(before, run)
+    differences = list_differences(before, run)
     changes = [
-        f"{key}: {old} -> {new}" for key, old, new in differences if not key.startswith(FREE)
+        f"{key}: {old} -> {new}" for key, old, new in differences if not key.startswith(CHANGEABLE_KEYS)
     ]
     if changes and not allow_changes:
         raise ConfigError(
@@ -73,7 +73,7 @@ def describe_schedule(run: Run, before: Run | None, updates: int) -> list[str]:
     return lines
 
 
-def begin_from(stream: Stream | MixedStream, step: int, rows: int | dict[str, int]) -> None:
+def resume_rows(stream: Stream | MixedStream, step: int, rows: int | dict[str, int]) -> None:
     """Continue the stream after the rows that a checkpoint records as read.
 
     Args:
@@ -82,9 +82,9 @@ def begin_from(stream: Stream | MixedStream, step: int, rows: int | dict[str, in
       rows: number of rows read, or {part: number of rows read} for a mixture of objectives.
     """
     if isinstance(stream, MixedStream):
-        stream.begin_from(step, rows)
+        stream.start_at_row(step, rows)
     else:
-        stream.begin_from(step, sum(rows.values()) if isinstance(rows, dict) else rows)
+        stream.start_at_row(step, sum(rows.values()) if isinstance(rows, dict) else rows)
 
 
 def describe_rows(stream: Stream | MixedStream, start: int) -> list[str]:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 # Largest number of scores that one row of a batch holds at a time. Rows with more are scored in
 # chunks: GPT-2's 1,024 x 50,257 scores in 17 of them.
-SCORES = 3 << 20
+MAX_SCORES_PER_ROW = 3 << 20
 
 # (loss_sum, num_correct), both float32 scalars.
 Sums = tuple[jax.Array, jax.Array]
@@ -64,13 +64,13 @@ def binary_cross_entropy(logits: jax.Array, targets: jax.Array, weights: jax.Arr
     return losses.sum(), correct_weights.sum()
 
 
-def token_loss(
+def token_cross_entropy(
     logits: Callable[[jax.Array], jax.Array],
     y_BTD: jax.Array,
     targets_BT: jax.Array,
     weights_BT: jax.Array,
     *,
-    scores: float = SCORES,
+    max_scores: float = MAX_SCORES_PER_ROW,
     smoothing: float = 0.0,
 ) -> Sums:
     """Return `cross_entropy` of `logits(y_BTD)` [B, T, V] without holding all scores at a time.
@@ -90,29 +90,29 @@ def token_loss(
     """
     B, T, _ = y_BTD.shape
     V = jax.eval_shape(logits, y_BTD[:, :1]).shape[-1]
-    n = min(math.ceil(T * V / scores), T)
+    n = min(math.ceil(T * V / max_scores), T)
     if n <= 1:
         return cross_entropy(logits(y_BTD), targets_BT, weights_BT, smoothing)
     padded_length = math.ceil(T / n) * n
 
-    def dealt(x: jax.Array) -> jax.Array:
+    def split_targets(x: jax.Array) -> jax.Array:
         """Return [n, B, t, ...] of [B, T, ...]; padding has a weight of 0."""
         x = jnp.pad(x, ((0, 0), (0, padded_length - T), *((0, 0),) * (x.ndim - 2)))
         return jnp.moveaxis(x.reshape(B, padded_length // n, n, *x.shape[2:]), 2, 0)
 
-    y_nBtD = dealt(y_BTD)
+    y_nBtD = split_targets(y_BTD)
     pure_logits, closed_over = jax.closure_convert(logits, y_nBtD[0])
 
-    def score(
+    def score_chunk(
         closed_over: Sequence[jax.Array], y: jax.Array, targets: jax.Array, weights: jax.Array
     ) -> Sums:
         return cross_entropy(pure_logits(y, *closed_over), targets, weights, smoothing)
 
-    return _in_parts(score, closed_over, y_nBtD, dealt(targets_BT), dealt(weights_BT))
+    return _cross_entropy_in_chunks(score_chunk, closed_over, y_nBtD, split_targets(targets_BT), split_targets(weights_BT))
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _in_parts(
+def _cross_entropy_in_chunks(
     score: Callable[..., Sums],
     closed_over: Sequence[jax.Array],
     y_nBtD: jax.Array,
@@ -124,21 +124,21 @@ def _in_parts(
     closed_over: the arrays that turn hidden states into scores.
     """
 
-    def add(total: Sums, chunk: tuple[jax.Array, ...]) -> tuple[Sums, None]:
+    def add_chunk(total: Sums, chunk: tuple[jax.Array, ...]) -> tuple[Sums, None]:
         return jax.tree.map(jnp.add, total, score(closed_over, *chunk)), None
 
     zero = jnp.zeros((), jnp.float32)
-    return jax.lax.scan(add, (zero, zero), (y_nBtD, targets_nBt, weights_nBt))[0]
+    return jax.lax.scan(add_chunk, (zero, zero), (y_nBtD, targets_nBt, weights_nBt))[0]
 
 
-def _in_parts_forward(
+def _cross_entropy_in_chunks_fwd(
     score: Callable[..., Sums],
     closed_over: Sequence[jax.Array],
     y_nBtD: jax.Array,
     targets_nBt: jax.Array,
     weights_nBt: jax.Array,
 ) -> tuple[Sums, tuple[Any, jax.Array, list[jax.Array]]]:
-    def add(total: tuple[Sums, Any], chunk: tuple[jax.Array, ...]) -> tuple[Any, jax.Array]:
+    def add_chunk(total: tuple[Sums, Any], chunk: tuple[jax.Array, ...]) -> tuple[Any, jax.Array]:
         sums, d_closed_over = total
         value_and_grad = jax.value_and_grad(score, argnums=(0, 1), has_aux=True)
         chunk_sums, (d_chunk, d_y) = value_and_grad(closed_over, *chunk)
@@ -150,12 +150,12 @@ def _in_parts_forward(
     zero = jnp.zeros((), jnp.float32)
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), closed_over)
     chunks = (y_nBtD, targets_nBt, weights_nBt)
-    (sums, d_closed_over), d_y_nBtD = jax.lax.scan(add, ((zero, zero), zeros), chunks)
+    (sums, d_closed_over), d_y_nBtD = jax.lax.scan(add_chunk, ((zero, zero), zeros), chunks)
     # Scalars stand for the dtypes, since residuals must be arrays.
     return sums, (d_closed_over, d_y_nBtD, [jnp.zeros((), x.dtype) for x in closed_over])
 
 
-def _in_parts_backward(
+def _cross_entropy_in_chunks_bwd(
     score: Callable[..., Sums], residuals: tuple[Any, jax.Array, list[jax.Array]], cotangents: Sums
 ) -> tuple[list[jax.Array], jax.Array, None, None]:
     d_closed_over, d_y_nBtD, dtype_examples = residuals
@@ -167,4 +167,4 @@ def _in_parts_backward(
     return d_closed_over, d_y_nBtD * scale.astype(d_y_nBtD.dtype), None, None
 
 
-_in_parts.defvjp(_in_parts_forward, _in_parts_backward)
+_cross_entropy_in_chunks.defvjp(_cross_entropy_in_chunks_fwd, _cross_entropy_in_chunks_bwd)

@@ -42,7 +42,7 @@ def track_norms(norm_window: int) -> optax.GradientTransformation:
     The mean is that of all steps, and from `norm_window` steps on an exponential moving average.
     """
 
-    def update(
+    def update_norms(
         updates: optax.Updates, state: Any, params: optax.Params | None = None
     ) -> tuple[optax.Updates, Any]:
         taken = state.taken + 1
@@ -50,7 +50,7 @@ def track_norms(norm_window: int) -> optax.GradientTransformation:
         return updates, Norms(state.mean + (optax.tree.norm(updates) - state.mean) * share, taken)
 
     return optax.GradientTransformation(
-        lambda params: Norms(jnp.zeros((), jnp.float32), jnp.zeros((), jnp.int32)), update
+        lambda params: Norms(jnp.zeros((), jnp.float32), jnp.zeros((), jnp.int32)), update_norms
     )
 
 
@@ -93,7 +93,7 @@ def update_count(optimizer: optax.OptState, step: jax.Array) -> jax.Array:
 # ---- in the loop -------------------------------------------------------------
 
 
-class Guard:
+class DivergenceMonitor:
     """Counts skipped steps in a row and decides when to return to a checkpoint.
 
     All processes of a run see the same metrics, so they decide alike.
@@ -114,51 +114,51 @@ class Guard:
           resumed: what `record` returned when that checkpoint was saved, or {}.
         """
         self.patience = patience
-        self.skipped = resumed.get("skipped", 0)
-        self.returned = resumed.get("returned", False)
+        self.num_skipped = resumed.get("skipped", 0)
+        self.has_gone_back = resumed.get("returned", False)
         self.step = 0
-        self.good = False
+        self.is_good_step = False
 
     def check(self, row: Mapping[str, Any] | None) -> None:
         """Count the step of `row`, the metrics of a step; None is ignored."""
         if row is not None:
-            self.step, self.good = row["step"], not row["skipped"]
-            self.skipped = 0 if self.good else self.skipped + 1
+            self.step, self.is_good_step = row["step"], not row["skipped"]
+            self.num_skipped = 0 if self.is_good_step else self.num_skipped + 1
 
     @property
-    def tripped(self) -> bool:
-        return self.skipped >= self.patience
+    def has_tripped(self) -> bool:
+        return self.num_skipped >= self.patience
 
-    def first_skipped(self) -> int:
+    def find_first_skipped(self) -> int:
         """Return the first step of the window of skipped steps.
 
         Raises:
           Diverged: the run has returned to a checkpoint before, to no avail.
         """
-        if self.returned:
+        if self.has_gone_back:
             self._give_up()
-        return self.step - self.skipped + 1
+        return self.step - self.num_skipped + 1
 
     def note_restored(self) -> None:
         """Note that the state is now that of a checkpoint before the window."""
-        self.skipped, self.returned = 0, True
+        self.num_skipped, self.has_gone_back = 0, True
 
     def check_end(self) -> None:
         """Raise Diverged if the run ends in a full window, or in any window after a return."""
-        if self.tripped or (self.skipped and self.returned):
+        if self.has_tripped or (self.num_skipped and self.has_gone_back):
             self._give_up()
 
     def _give_up(self) -> NoReturn:
-        before = ", as were the steps that made it return before" if self.returned else ""
+        before = ", as were the steps that made it return before" if self.has_gone_back else ""
         raise Diverged(
-            f"steps {self.step - self.skipped + 1:,} to {self.step:,} were skipped because their "
+            f"steps {self.step - self.num_skipped + 1:,} to {self.step:,} were skipped because their "
             f"loss or gradients are not finite or too large{before}. The checkpoints are from "
             "before these steps. Inspect the data (`inspect`), or try a lower "
             "optimizer.learning_rate, a longer warmup, optimizer.max_grad_norm or "
             "guard.norm_factor, in a new workdir or with --allow-changes"
         )
 
-    def record(self) -> dict[str, Any]:
+    def make_record(self) -> dict[str, Any]:
         """Return the counts that a checkpoint must record for a run that resumes from it."""
-        self.returned = self.returned and not self.good
-        return {"skipped": self.skipped, "returned": self.returned}
+        self.has_gone_back = self.has_gone_back and not self.is_good_step
+        return {"skipped": self.num_skipped, "returned": self.has_gone_back}

@@ -33,7 +33,7 @@ class EarlyStopping:
         self.best_step = resumed.get("best_step", 0) if same_score else 0
         self.evaluations = resumed.get("evaluations", 0) if same_score else 0
 
-    def note(self, step: int, scores: Mapping[str, float]) -> None:
+    def note_scores(self, step: int, scores: Mapping[str, float]) -> None:
         """Count an evaluation. A score that is not finite is never an improvement."""
         if not self.name:
             return
@@ -48,7 +48,7 @@ class EarlyStopping:
         """Whether the run must end."""
         return 0 < self.patience <= self.evaluations
 
-    def describe(self) -> str:
+    def describe_stop(self) -> str:
         """Return why the run ends."""
         best = "it was never finite"
         if self.best is not None:
@@ -61,7 +61,7 @@ class EarlyStopping:
             f"evaluations (evaluate.patience={self.patience}); {best}"
         )
 
-    def record(self) -> dict[str, Any]:
+    def make_record(self) -> dict[str, Any]:
         """Return the counts that a checkpoint must record for a run that resumes from it."""
         return {
             "name": self.name,

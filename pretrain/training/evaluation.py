@@ -14,25 +14,25 @@ from data.mixed import Mixed
 from data.mixed_stream import MixedStream
 from data.objectives.base import Objective
 from data.pipeline import Stream
-from pretrain.distributed.device_feed import feed_evaluation
-from pretrain.distributed.sharding import gathered, replicated
-from pretrain.distributed.xla_options import compiler_options
-from pretrain.evaluation.generated_answers import HeldOut
-from pretrain.evaluation.task_metrics import check_measured, measured
+from pretrain.distributed.device_feed import place_evaluation_batches
+from pretrain.distributed.sharding import make_gather, make_replicated_sharding
+from pretrain.distributed.xla_options import get_compiler_options
+from pretrain.evaluation.generated_answers import GeneratedAnswerEvaluator
+from pretrain.evaluation.task_metrics import check_run_metrics, compute_metrics
 from pretrain.training.losses import Loss, LossOptions, MixedLoss
-from pretrain.training.step import make_evaluation
+from pretrain.training.step import make_evaluation_fn
 
 # {name: sum}, {name: weight}
 Totals = tuple[dict[str, float], dict[str, float]]
 
 
-def make_score(
-    model: Any, loss: Loss | MixedLoss, mesh: jax.sharding.Mesh, *, compute: str
+def make_evaluation_step(
+    model: Any, loss: Loss | MixedLoss, mesh: jax.sharding.Mesh, *, compute_dtype: str
 ) -> jax.stages.Wrapped:
     """Return `step.make_evaluation(...)`, jitted for a mesh. compute: dtype of the arithmetic."""
-    options = LossOptions(compute_dtype=compute, gather=gathered(mesh))
-    score = make_evaluation(model, loss, options)
-    return jax.jit(score, out_shardings=replicated(mesh), compiler_options=compiler_options(mesh))
+    options = LossOptions(compute_dtype=compute_dtype, gather=make_gather(mesh))
+    score = make_evaluation_fn(model, loss, options)
+    return jax.jit(score, out_shardings=make_replicated_sharding(mesh), compiler_options=get_compiler_options(mesh))
 
 
 def make_evaluator(
@@ -40,7 +40,7 @@ def make_evaluator(
     loss: Loss | MixedLoss,
     mesh: jax.sharding.Mesh,
     *,
-    compute: str,
+    compute_dtype: str,
     metrics: Sequence[str] = (),
     objective: Objective | Mixed | None = None,
 ) -> Callable[..., dict[str, Any]]:
@@ -62,25 +62,25 @@ def make_evaluator(
       ConfigError: a metric does not belong to the objective, or its library is not installed.
     """
     if metrics:
-        check_measured(metrics, objective, model.config)
+        check_run_metrics(metrics, objective, model.config)
     if isinstance(loss, MixedLoss):
         parts = {
-            name: make_evaluator(model, part, mesh, compute=compute)
+            name: make_evaluator(model, part, mesh, compute_dtype=compute_dtype)
             for name, part in loss.parts.items()
         }
         return functools.partial(evaluate_parts, loss, parts)
     generates = metrics and loss.row_predictions is None
-    make_generator = functools.cache(functools.partial(HeldOut, model, mesh))
-    score = make_score(model, loss, mesh, compute=compute)
+    make_generator = functools.cache(functools.partial(GeneratedAnswerEvaluator, model, mesh))
+    score = make_evaluation_step(model, loss, mesh, compute_dtype=compute_dtype)
 
-    def evaluate(
+    def evaluate_split(
         params: Any, stream: Stream, begin: Callable[[], None] = lambda: None
     ) -> dict[str, Any]:
         totals, predictions, texts = {}, [], []
         generate = make_generator(stream) if generates else None
-        for index, batch in enumerate(feed_evaluation(stream, mesh)):
+        for index, batch in enumerate(place_evaluation_batches(stream, mesh)):
             begin()
-            source, num_rows = stream.evaluation_part(index)
+            source, num_rows = stream.describe_evaluation_batch(index)
             sums, weights, rows = jax.device_get(score(params, batch))
             add_to_totals(totals.setdefault(source, ({}, {})), (sums, weights))
             predictions.append(rows)
@@ -89,12 +89,12 @@ def make_evaluator(
                 texts += generate(params, batch)[:num_rows]
         scores = {}
         if generate:
-            scores = generate.scores(metrics, texts, stream.split)
+            scores = generate.score_texts(metrics, texts, stream.split)
         elif metrics:
-            scores = measured(metrics, np.concatenate(predictions), model.config, stream.split)
-        return summarize_totals(loss, totals, scores) | {"rows": stream.rows}
+            scores = compute_metrics(metrics, np.concatenate(predictions), model.config, stream.split)
+        return summarize_totals(loss, totals, scores) | {"rows": stream.num_rows}
 
-    return evaluate
+    return evaluate_split
 
 
 def add_to_totals(totals: Totals, batch_totals: Iterable[Mapping[str, jax.Array]]) -> None:
@@ -108,7 +108,7 @@ def summarize_totals(
     loss: Loss, by_source: Mapping[str, Totals], scores: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the means of all sources, `scores`, the loss of each source, and the target count."""
-    sums, weights = (add_up(totals) for totals in zip(*by_source.values()))
+    sums, weights = (sum_totals(totals) for totals in zip(*by_source.values()))
     return {
         **score_sums(loss, sums, weights),
         **scores,
@@ -117,7 +117,7 @@ def summarize_totals(
     }
 
 
-def add_up(totals: Sequence[Mapping[str, float]]) -> dict[str, float]:
+def sum_totals(totals: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Return {name: sum over all `totals`}."""
     return {name: sum(total[name] for total in totals) for name in totals[0]}
 
@@ -127,7 +127,7 @@ def score_sums(
 ) -> dict[str, float]:
     """Return {"loss", each sum as a mean, "perplexity" if the objective predicts tokens}."""
     means = {name: sums[name] / weights[name] for name in sums}
-    scores = {"loss": loss.value(means), **means}
+    scores = {"loss": loss.compute_loss(means), **means}
     if loss.row_predictions is None:
         scores["perplexity"] = math.exp(min(means[loss.loss_terms[0]], 700.0))
     return scores
@@ -169,7 +169,7 @@ def evaluate_parts(
         for name in losses
         if all(name in scores for scores in scores_by_part.values())
     } | {
-        **loss.merge(scores_by_part),
+        **loss.merge_parts(scores_by_part),
         "targets": sum(scores["targets"] for scores in scores_by_part.values()),
-        "rows": stream.rows,
+        "rows": stream.num_rows,
     }

@@ -26,7 +26,7 @@ from pretrain.training.losses import LossOptions, make_loss
 from pretrain.training.state import init_params
 
 
-def count(jaxpr: Any) -> int:
+def count_flops(jaxpr: Any) -> int:
     """Return the FLOPs of all matmuls of a (closed) jaxpr, 2 for each multiply-add.
 
     The body of a scan counts as often as it runs, a conditional as its most expensive branch, and a
@@ -34,10 +34,10 @@ def count(jaxpr: Any) -> int:
     mask.
     """
     jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
-    return sum(_of_equation(equation) for equation in jaxpr.eqns)
+    return sum(_count_equation(equation) for equation in jaxpr.eqns)
 
 
-def _of_equation(equation: Any) -> int:
+def _count_equation(equation: Any) -> int:
     params = equation.params
     match equation.primitive.name:
         case "dot_general":
@@ -49,41 +49,41 @@ def _of_equation(equation: Any) -> int:
                 * math.prod(sizes[dim] for dim in contracted_dims)
             )
         case "scan":
-            return params["length"] * count(params["jaxpr"])
+            return params["length"] * count_flops(params["jaxpr"])
         case "shard_map":
-            return params["mesh"].size * count(params["jaxpr"])
+            return params["mesh"].size * count_flops(params["jaxpr"])
         case "pallas_call":
-            return math.prod(params["grid_mapping"].grid) * count(params["jaxpr"])
+            return math.prod(params["grid_mapping"].grid) * count_flops(params["jaxpr"])
         case "cond":
-            return max(count(branch) for branch in params["branches"])
+            return max(count_flops(branch) for branch in params["branches"])
     values = [
         item
         for value in params.values()
         for item in (value if isinstance(value, (tuple, list)) else (value,))
     ]
     return sum(
-        count(value)
+        count_flops(value)
         for value in values
         if hasattr(value, "eqns") or hasattr(getattr(value, "jaxpr", None), "eqns")
     )
 
 
-def of_step(run: Run) -> int:
+def count_step_flops(run: Run) -> int:
     """Return the matmul FLOPs that one training step of a run needs.
 
     What is computed a second time, such as by rematerialisation, does not count.
     """
-    return _of_gradient(kept(run.model), run.data.objective, run.data.batch_size)
+    return _count_gradient(disable_remat(run.model), run.data.objective, run.data.batch_size)
 
 
 @functools.cache  # It traces the whole model.
-def _of_gradient(config: Any, objective: Objective | Mixed, batch_size: int) -> int:
+def _count_gradient(config: Any, objective: Objective | Mixed, batch_size: int) -> int:
     """Return the matmul FLOPs of the gradient of the loss; no optimizer multiplies matrices."""
     model, loss = build(config, **make_local_hooks()), make_loss(objective)
     batch = map_shapes(jax.ShapeDtypeStruct, objective, batch_size)
 
-    def value(params: Any, batch: Any) -> jax.Array:
-        sums = loss.sums(
+    def compute_loss(params: Any, batch: Any) -> jax.Array:
+        sums = loss.sum_batch(
             model,
             params,
             batch,
@@ -91,37 +91,37 @@ def _of_gradient(config: Any, objective: Objective | Mixed, batch_size: int) -> 
             dropout_key=jax.random.key(0),
             options=LossOptions(scores_at_once=math.inf),
         )
-        return loss.value({name: sums[name] for name in loss.loss_terms})
+        return loss.compute_loss({name: sums[name] for name in loss.loss_terms})
 
     params = jax.eval_shape(partial(init_params, model, objective, 0))
-    return count(jax.make_jaxpr(jax.grad(value))(params, batch))
+    return count_flops(jax.make_jaxpr(jax.grad(compute_loss))(params, batch))
 
 
-def kept(model: Any) -> Any:
+def disable_remat(model: Any) -> Any:
     """Return the configuration of a model, or of its encoder, without rematerialisation."""
     if isinstance(model, HeadedConfig):
-        return dataclasses.replace(model, encoder=kept(model.encoder))
+        return dataclasses.replace(model, encoder=disable_remat(model.encoder))
     return dataclasses.replace(model, remat=False)
 
 
-def peak(device: Any, compute: str) -> float | None:
+def get_peak_flops(device: Any, compute_dtype: str) -> float | None:
     """Return the peak FLOP/s of one device.
 
     The figure comes from `CHIPS`; it is measured on a CPU, and None for an unknown accelerator.
     """
     if device.platform == "cpu":
-        return measured(compute)
+        return measure_matmul_rate(compute_dtype)
     chip = CHIPS.get(device.device_kind)
     return chip and chip.flops
 
 
 @functools.cache
-def measured(compute: str, size: int = 1024, seconds: float = 0.2) -> float:
+def measure_matmul_rate(compute_dtype: str, size: int = 1024, seconds: float = 0.2) -> float:
     """Return the FLOP/s of a square matmul in the dtype `compute` on this host's CPU.
 
     It is the best of all runs that fit into `seconds`.
     """
-    x = jnp.ones((size, size), compute)
+    x = jnp.ones((size, size), compute_dtype)
     multiply = (
         jax.jit(lambda x: jax.lax.dot(x, x, preferred_element_type=jnp.float32)).lower(x).compile()
     )

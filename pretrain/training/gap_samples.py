@@ -18,20 +18,20 @@ import jax.numpy as jnp
 import numpy as np
 from etils import epath
 
-from data.inspection.gaps import TARGETS, GapReader
+from data.inspection.gaps import MAX_TARGETS, GapReader
 from data.mixed_stream import MixedStream, split_stream
 from data.pipeline import Stream
 from pretrain.config import Run
-from pretrain.distributed.device_feed import place_whole
+from pretrain.distributed.device_feed import place_shared_rows
 from pretrain.distributed.precision import cast_params
-from pretrain.distributed.sharding import gathered, replicated
-from pretrain.distributed.xla_options import compiler_options
+from pretrain.distributed.sharding import make_gather, make_replicated_sharding
+from pretrain.distributed.xla_options import get_compiler_options
 from pretrain.training.losses import Loss, MixedLoss
 from pretrain.training.program import Program
 from pretrain.workdir import samples_file
 
 
-class Sampler:
+class GapSampler:
     """Appends a line of samples to a file of the workdir at each call `sampler(params, step)`.
 
     All processes must call it; the first one writes.
@@ -55,34 +55,34 @@ class Sampler:
           part: name of the part of a mixture of objectives that `heldout` belongs to.
         """
         self.path = epath.Path(workdir) / samples_file.NAME
-        B = min(run.evaluate.samples, heldout.rows)
-        self.rows = heldout.evaluation_rows(np.arange(B) * heldout.rows // B)
+        B = min(run.evaluate.samples, heldout.num_rows)
+        self.rows = heldout.build_evaluation_rows(np.arange(B) * heldout.num_rows // B)
         self.gaps = GapReader(heldout.objective.gaps, heldout)
-        self.read = [
-            self.gaps.read({key: value[b] for key, value in self.rows.items()}) for b in range(B)
+        self.gapped_rows = [
+            self.gaps.read_gaps({key: value[b] for key, value in self.rows.items()}) for b in range(B)
         ]
         self.mesh, self.check = mesh, check
         loss = program.loss.parts[part] if isinstance(program.loss, MixedLoss) else program.loss
         predict = partial(
-            likeliest,
+            predict_likeliest,
             program.model,
             loss,
             run.train.compute_dtype,
-            gathered(mesh),
-            self.gaps.ids,
+            make_gather(mesh),
+            self.gaps.num_ids,
         )
-        self.told = jax.jit(
-            predict, out_shardings=replicated(mesh), compiler_options=compiler_options(mesh)
+        self.predict_fn = jax.jit(
+            predict, out_shardings=make_replicated_sharding(mesh), compiler_options=get_compiler_options(mesh)
         )
 
     def __call__(self, params: Any, step: int) -> None:
-        batch = {key: place_whole(self.mesh, value) for key, value in self.rows.items()}
-        probability_BT, token_id_BT = jax.device_get(self.told(params, batch))
+        batch = {key: place_shared_rows(self.mesh, value) for key, value in self.rows.items()}
+        probability_BT, token_id_BT = jax.device_get(self.predict_fn(params, batch))
         if jax.process_index():
             return
-        samples = [self.gaps.describe(*row) for row in zip(self.read, token_id_BT, probability_BT)]
+        samples = [self.gaps.describe_row(*row) for row in zip(self.gapped_rows, token_id_BT, probability_BT)]
         self.check()
-        samples_file.write(self.path, {"step": step, "samples": samples})
+        samples_file.add_samples(self.path, {"step": step, "samples": samples})
 
 
 def make_sampler(
@@ -92,21 +92,21 @@ def make_sampler(
     heldout: Stream | MixedStream | None,
     workdir: epath.PathLike,
     check: Callable[[], None] = lambda: None,
-) -> Sampler | None:
+) -> GapSampler | None:
     """Return the `Sampler` of a run, or None for a run without samples.
 
     A mixture of objectives samples its first part that has gaps.
     """
     for part, stream in split_stream(heldout).items() if heldout and run.evaluate.samples else ():
         if stream.rows and stream.vocabulary and stream.objective.gaps:
-            return Sampler(run, program, mesh, stream, workdir, check, part)
+            return GapSampler(run, program, mesh, stream, workdir, check, part)
     return None
 
 
-def likeliest(
+def predict_likeliest(
     model: Any,
     loss: Loss,
-    compute: str,
+    compute_dtype: str,
     gather: Callable[[Any], Any],
     size: int,
     params: Any,
@@ -119,18 +119,18 @@ def likeliest(
       gather: applied to the parameters that make the logits, as in `LossOptions`.
       size: number of ids of the vocabulary; padding ids of the embedding come after them.
     """
-    compute_params, results = cast_params(params, compute), []
+    compute_params, results = cast_params(params, compute_dtype), []
     states = loss.compute_states(model, compute_params, batch)
 
     def score_tokens(
         y_BTD: jax.Array, labels_BT: jax.Array, weights_BT: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
         logits_BTV = model.apply(
-            {"params": gather(compute_params)}, y_BTD[:, :TARGETS], method="logits"
+            {"params": gather(compute_params)}, y_BTD[:, :MAX_TARGETS], method="logits"
         )
         probability_BTV = jax.nn.softmax(logits_BTV.astype(jnp.float32), axis=-1)[..., :size]
         results.append((probability_BTV.max(axis=-1), probability_BTV.argmax(axis=-1)))
         return jnp.float32(0), jnp.float32(0)
 
-    loss.score(states, score_tokens, batch)
+    loss.compute_sums(states, score_tokens, batch)
     return results[0]

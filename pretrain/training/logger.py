@@ -18,7 +18,7 @@ from pretrain.workdir.lease import Lease
 from pretrain.workdir.metrics_file import MetricsLog, ProgressLine
 
 
-class Log:
+class RunLog:
     """A row of metrics for each step, and lines of text. A context manager.
 
     All processes fetch metrics from the devices; the first one writes them. The row of a step is
@@ -46,22 +46,22 @@ class Log:
           stragglers: measures the time that the loop waits.
           lease: of the workdir.
         """
-        self.first = jax.process_index() == 0
+        self.is_first_process = jax.process_index() == 0
         self.pending: tuple[int, dict[str, jax.Array], float] | None = None
         self.row: dict[str, Any] | None = None
         self.stragglers, self.lease, self.note = stragglers, lease, {}
-        if self.first:
+        if self.is_first_process:
             device = mesh.devices.flat[0]
-            peak = flops.peak(device, run.train.compute_dtype)
+            peak = flops.get_peak_flops(device, run.train.compute_dtype)
             # CPU devices share the cores of one host.
             num_devices = 1 if device.platform == "cpu" else mesh.size
             self.file = MetricsLog(workdir, start)
-            flops_per_step, peak = flops.of_step(run), peak and peak * num_devices
-            self.progress = ProgressLine(start, run.train.end, flops_per_step, peak)
-            environment_file.note(workdir, start, mesh, jax.process_count(), flops_per_step, peak)
+            flops_per_step, peak = flops.count_step_flops(run), peak and peak * num_devices
+            self.progress = ProgressLine(start, run.train.last_step, flops_per_step, peak)
+            environment_file.add_start(workdir, start, mesh, jax.process_count(), flops_per_step, peak)
         self.clock = time.perf_counter()
 
-    def __enter__(self) -> Log:
+    def __enter__(self) -> RunLog:
         return self
 
     def __exit__(
@@ -72,14 +72,14 @@ class Log:
     ) -> None:
         if kind is None:
             self.write_row()
-        if self.first:
+        if self.is_first_process:
             self.progress.close()
             self.file.close(sync=self.lease.is_held())
 
-    def say(self, text: str) -> None:
+    def log_message(self, text: str) -> None:
         """Print lines of text, in the first process."""
-        if self.first:
-            self.progress.say(text)
+        if self.is_first_process:
+            self.progress.print_line(text)
 
     def log_step(self, step: int, metrics: dict[str, jax.Array]) -> dict[str, Any] | None:
         """Note a started step, and write and return the row of the step before it, if any."""
@@ -95,16 +95,16 @@ class Log:
         assert self.row is not None  # `wait` is called before an evaluation.
         self.row |= {f"heldout_{name}": value for name, value in scores.items()}
         headlines = ", ".join(f"{name} {value:.4g}" for name, value in list_headlines(scores))
-        self.say(f"step {self.row['step']:,}, held out: {headlines}")
+        self.log_message(f"step {self.row['step']:,}, held out: {headlines}")
         self.write_row()
         self.clock = time.perf_counter()
 
-    def wait(self) -> dict[str, Any] | None:
+    def wait_for_step(self) -> dict[str, Any] | None:
         """Wait for the step just started and return its row, or None if it was returned before."""
         if self.pending is None:
             return None
         step, metrics, input_seconds = self.pending
-        with self.stragglers.waiting_for_devices():
+        with self.stragglers.measure_device_wait():
             values = {name: float(value) for name, value in jax.device_get(metrics).items()}
         now = time.perf_counter()
         seconds, self.clock, self.pending = now - self.clock, now, None
@@ -118,7 +118,7 @@ class Log:
         self.row |= self.stragglers.end_step(input_seconds) | self.note
         self.note = {}
         if values["skipped"]:
-            self.say(
+            self.log_message(
                 f"step {step:,} skipped: loss {values['loss']:.4g}, "
                 f"gradient norm {values['gradient_norm']:.4g}"
             )
@@ -126,11 +126,11 @@ class Log:
 
     def write_row(self) -> dict[str, Any] | None:
         """Write the row that is not written yet, and return it unless `wait` returned it before."""
-        row = self.wait()
-        if self.row and self.first:
-            self.lease.check()
-            self.file.write(self.row)
-            self.progress.show(self.row)
+        row = self.wait_for_step()
+        if self.row and self.is_first_process:
+            self.lease.check_held()
+            self.file.write_row(self.row)
+            self.progress.show_row(self.row)
         self.row = None
         return row
 
@@ -138,15 +138,15 @@ class Log:
         """Discard the step just started if it is not finished; add `note` to the next row."""
         self.pending, self.note = None, note
 
-    def sync(self) -> dict[str, Any] | None:
+    def sync_rows(self) -> dict[str, Any] | None:
         """Make every row up to the step just started durable.
 
         Returns:
           The row of that step, or None if it was returned before.
         """
         row = self.write_row()
-        if self.first:
-            self.lease.check()
+        if self.is_first_process:
+            self.lease.check_held()
             self.file.sync()
         return row
 

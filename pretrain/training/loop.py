@@ -14,26 +14,26 @@ from data.composed import ComposedBatches
 from data.source import Source
 from pretrain.config import Run
 from pretrain.distributed import processes
-from pretrain.distributed.device_feed import feed
-from pretrain.distributed.preflight import preflight, preflight_accelerators
-from pretrain.distributed.replica_check import Replicas
+from pretrain.distributed.device_feed import prefetch_to_devices
+from pretrain.distributed.preflight import preflight_accelerators, preflight_run
+from pretrain.distributed.replica_check import ReplicaCheck
 from pretrain.distributed.sharding import make_mesh
 from pretrain.distributed.stragglers import StragglerMonitor
 from pretrain.distributed.watchdog import Watchdog
 from pretrain.training.context import TrainContext
-from pretrain.training.continuation import begin_from
-from pretrain.training.divergence import Guard, update_count
+from pretrain.training.continuation import resume_rows
+from pretrain.training.divergence import DivergenceMonitor, update_count
 from pretrain.training.early_stopping import EarlyStopping
 from pretrain.training.evaluation import make_evaluator
 from pretrain.training.gap_samples import make_sampler
-from pretrain.training.logger import Log
-from pretrain.training.preemption import Stop
+from pretrain.training.logger import RunLog
+from pretrain.training.preemption import Preemption
 from pretrain.training.program import Program, check_batch, make_program
-from pretrain.training.startup import OpenedData, open_data, opening, write_workdir
-from pretrain.training.state import State
+from pretrain.training.startup import OpenedData, describe_start, open_data, write_workdir
+from pretrain.training.state import TrainState
 from pretrain.workdir.checkpoints import Checkpoints
 from pretrain.workdir.goodput import Ledger
-from pretrain.workdir.hold_lease import hold
+from pretrain.workdir.hold_lease import hold_lease
 from pretrain.workdir.lease import Lease
 
 
@@ -72,13 +72,13 @@ def train(
     preflight_accelerators()
     mesh = make_mesh(run.mesh)
     check_batch(run, mesh)
-    preflight(run, workdir)
-    with hold(workdir, "train") as lease:
+    preflight_run(run, workdir)
+    with hold_lease(workdir, "train") as lease:
         opened = open_data(run, workdir, allow_changes, source)
-        return train_alone(run, workdir, mesh, lease, opened, began, dataset)
+        return train_with_lease(run, workdir, mesh, lease, opened, began, dataset)
 
 
-def train_alone(
+def train_with_lease(
     run: Run,
     workdir: epath.Path,
     mesh: jax.sharding.Mesh,
@@ -92,17 +92,17 @@ def train_alone(
     batches = ComposedBatches(stream, dataset) if dataset else stream
     program = make_program(run, mesh)
     evaluator = make_run_evaluator(run, program, mesh)
-    sampler = make_sampler(run, program, mesh, heldout, workdir, lease.check)
+    sampler = make_sampler(run, program, mesh, heldout, workdir, lease.check_held)
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(jax.set_mesh(mesh))
         hang_report = workdir / f"hung-{jax.process_index()}.txt"
-        watchdog = stack.enter_context(Watchdog(run.watchdog, hang_report, processes.say_farewell))
+        watchdog = stack.enter_context(Watchdog(run.watchdog, hang_report, processes.wait_at_exit_barrier))
         checkpoints = stack.enter_context(Checkpoints(workdir, run.checkpoint))
-        preemption = stack.enter_context(Stop())
+        preemption = stack.enter_context(Preemption())
         state, record = restore_or_init(program, checkpoints, opened.source)
         start = int(state.step)
-        begin_from(stream, start, record.get("rows", 0))
+        resume_rows(stream, start, record.get("rows", 0))
         write_workdir(run, opened, workdir)
         early_stopping = EarlyStopping(
             run.evaluate.patience, run.checkpoint.best, record.get("stopping", {})
@@ -111,32 +111,32 @@ def train_alone(
             print(f"{workdir}: {reason}")
             return None
         folder = None if jax.process_index() else workdir
-        ledger = stack.enter_context(Ledger(folder, began, start, watchdog.to, lease.is_held))
+        ledger = stack.enter_context(Ledger(folder, began, start, watchdog.enter_part, lease.is_held))
         stragglers = StragglerMonitor()
-        log = stack.enter_context(Log(run, workdir, mesh, start, stragglers, lease))
+        log = stack.enter_context(RunLog(run, workdir, mesh, start, stragglers, lease))
         num_updates = int(update_count(state.optimizer, state.step))
-        log.say(opening(run, opened, program.abstract.params, mesh, start, num_updates))
+        log.log_message(describe_start(run, opened, program.abstract_state.params, mesh, start, num_updates))
         context = TrainContext(
             run=run,
             source=opened.source,
             program=program,
             checkpoints=checkpoints,
             lease=lease,
-            replicas=Replicas(program.placed, mesh, run.guard.replicas),
-            guard=Guard(run.guard.patience, record.get("guard", {})),
-            stopping=early_stopping,
+            replica_check=ReplicaCheck(program.state_shardings, mesh, run.guard.replicas),
+            guard=DivergenceMonitor(run.guard.patience, record.get("guard", {})),
+            early_stopping=early_stopping,
             ledger=ledger,
             stragglers=stragglers,
             log=log,
-            open_feed=lambda start: feed(batches, mesh, start, run.train.end),
+            open_feed=lambda start: prefetch_to_devices(batches, mesh, start, run.train.last_step),
             evaluator=evaluator,
             stream=stream,
             heldout=heldout,
             sampler=sampler,
         )
         last_saved = run_steps(context, state, preemption)
-        log.say(f"saved step {last_saved:,} in {workdir}/checkpoints\n{ledger.line()}")
-        return preemption.signal if last_saved < run.train.end else None
+        log.log_message(f"saved step {last_saved:,} in {workdir}/checkpoints\n{ledger.format_summary()}")
+        return preemption.signal if last_saved < run.train.last_step else None
 
 
 def make_run_evaluator(
@@ -147,7 +147,7 @@ def make_run_evaluator(
         program.model,
         program.loss,
         mesh,
-        compute=run.train.compute_dtype,
+        compute_dtype=run.train.compute_dtype,
         metrics=run.evaluate.metrics,
         objective=run.data.objective,
     )
@@ -155,58 +155,58 @@ def make_run_evaluator(
 
 def describe_end(run: Run, start: int, stopping: EarlyStopping) -> str:
     """Return why a run that has finished `start` steps does not continue; "" if it does."""
-    if start >= run.train.end:
+    if start >= run.train.last_step:
         return (
-            f"step {start:,} of {run.train.end:,} has already been reached. "
+            f"step {start:,} of {run.train.last_step:,} has already been reached. "
             "To train further, set train.steps=N to a larger number"
         )
-    return f"step {start:,} is the last: {stopping.describe()}" if stopping.is_exhausted else ""
+    return f"step {start:,} is the last: {stopping.describe_stop()}" if stopping.is_exhausted else ""
 
 
 def restore_or_init(
     program: Program, checkpoints: Checkpoints, source: Source
-) -> tuple[State, dict[str, Any]]:
+) -> tuple[TrainState, dict[str, Any]]:
     """Return (newest intact state, record of its checkpoint), or (fresh state, {}) without one."""
-    state = checkpoints.restore(program.abstract, program.placed, source.encoding.fingerprint)
+    state = checkpoints.restore_state(program.abstract_state, program.state_shardings, source.encoding.fingerprint)
     if state is None:
         return program.init(), {}
-    return state, checkpoints.record(int(state.step))
+    return state, checkpoints.load_record(int(state.step))
 
 
-def run_steps(context: TrainContext, state: State, stop: Stop) -> int:
+def run_steps(context: TrainContext, state: TrainState, stop: Preemption) -> int:
     """Train from `state` to the last step, or until a signal or early stopping, and save.
 
     Returns:
       The number of the last step, which is saved.
     """
     run, guard, log = context.run, context.guard, context.log
-    step, last = int(state.step), run.train.end
+    step, last = int(state.step), run.train.last_step
     must_save = False
     with contextlib.closing(context.read_batches(step)) as batches:
         for step, batch in batches:
-            state, metrics = context.update(state, batch)
+            state, metrics = context.train_step(state, batch)
             step += 1
-            must_stop = stop.requested(step)
+            must_stop = stop.is_requested(step)
             must_save |= is_due(step, run.checkpoint.every, last)
             guard.check(log.log_step(step, metrics))  # The metrics of the step before this one.
-            context.checkpoints.check()
+            context.checkpoints.check_errors()
             scores = None
-            if not guard.tripped:
+            if not guard.has_tripped:
                 if context.heldout and is_due(step, run.evaluate.every, last):
                     scores = evaluate_step(context, state, step)
                     must_stop |= should_stop_early(context, step)
                 if must_save or must_stop:
-                    guard.check(log.sync())
-            if guard.tripped and guard.step < last:
+                    guard.check(log.sync_rows())
+            if guard.has_tripped and guard.step < last:
                 del state  # Frees its memory before the checkpoint is restored.
                 state, step, scores = context.restore_last_good(), guard.step, None
-                batches.restart(step)
+                batches.restart_at(step)
             if step == last:
                 guard.check_end()
-            if step == last or must_stop or (must_save and guard.good):
-                context.save(state, step, scores)
+            if step == last or must_stop or (must_save and guard.is_good_step):
+                context.save_checkpoint(state, step, scores)
                 must_save = False
-            elif context.replicas.due(step):
+            elif context.replica_check.is_due(step):
                 context.check_replicas(state, step)
             if must_stop:
                 break
@@ -214,25 +214,25 @@ def run_steps(context: TrainContext, state: State, stop: Stop) -> int:
     return step
 
 
-def evaluate_step(context: TrainContext, state: State, step: int) -> dict[str, float]:
+def evaluate_step(context: TrainContext, state: TrainState, step: int) -> dict[str, float]:
     """Evaluate the state after `step`, log the scores and count them for early stopping."""
-    context.guard.check(context.log.wait())
-    scores = context.evaluate(state.params, step)
+    context.guard.check(context.log.wait_for_step())
+    scores = context.evaluate_heldout(state.params, step)
     context.log.log_scores(scores)
     # An evaluation at the end of a run that stops between two regular ones does not count, and
     # neither does one after a skipped step.
-    if step % context.run.evaluate.every == 0 and context.guard.good:
-        context.stopping.note(step, scores)
+    if step % context.run.evaluate.every == 0 and context.guard.is_good_step:
+        context.early_stopping.note_scores(step, scores)
     return scores
 
 
 def should_stop_early(context: TrainContext, step: int) -> bool:
     """Return whether the evaluation after `step` ends the run before its last step."""
     should_stop = (
-        context.stopping.is_exhausted and context.guard.good and step < context.run.train.end
+        context.early_stopping.is_exhausted and context.guard.is_good_step and step < context.run.train.last_step
     )
     if should_stop:
-        context.log.say(context.stopping.describe())
+        context.log.log_message(context.early_stopping.describe_stop())
     return should_stop
 
 

@@ -11,7 +11,7 @@ from data.source import Encoding
 from data.store.atomic import build_folder
 from pretrain.config import Run, to_json
 from pretrain.training.optimizers import make_run_optimizer
-from pretrain.training.state import start
+from pretrain.training.state import create_state
 from pretrain.workdir.checkpoints import Checkpoints
 
 
@@ -35,7 +35,7 @@ def start_workdir(
             save(str(folder / name))
         if origin is not None:
             (folder / "origin.json").write_text(json.dumps(origin, indent=1) + "\n")
-        state = jax.jit(partial(start, optimizer=make_run_optimizer(run)))(params)
+        state = jax.jit(partial(create_state, optimizer=make_run_optimizer(run)))(params)
         with Checkpoints(folder, run.checkpoint) as checkpoints:
             checkpoints.save(state, run, encoding.fingerprint, origin=origin)
-            checkpoints.wait()
+            checkpoints.wait_until_saved()

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 
 
-class Stop:
+class Preemption:
     """Listens for signals. A context manager, to be entered in the main thread.
 
     With several processes JAX itself waits for SIGTERM in all of them and lets them agree on a
@@ -22,44 +22,44 @@ class Stop:
       signal: number of the first signal received, or None.
     """
 
-    def __enter__(self) -> Stop:
+    def __enter__(self) -> Preemption:
         self.signal: int | None = None
         self.numbers = (
             (signal.SIGTERM, signal.SIGINT) if jax.process_count() == 1 else (signal.SIGINT,)
         )
-        self.old = {number: signal.signal(number, self._note) for number in self.numbers}
-        self.ear, self.mouth = socket.socketpair()
-        self.mouth.setblocking(False)
-        self.before = signal.set_wakeup_fd(self.mouth.fileno(), warn_on_full_buffer=False)
-        self.thread = threading.Thread(target=self._listen, name="second signal", daemon=True)
+        self.old_handlers = {number: signal.signal(number, self._record_signal) for number in self.numbers}
+        self.receiver, self.sender = socket.socketpair()
+        self.sender.setblocking(False)
+        self.old_wakeup_fd = signal.set_wakeup_fd(self.sender.fileno(), warn_on_full_buffer=False)
+        self.thread = threading.Thread(target=self._await_second_signal, name="second signal", daemon=True)
         self.thread.start()
         return self
 
     def __exit__(self, *_: Any) -> None:
-        signal.set_wakeup_fd(self.before)
-        self.mouth.close()
+        signal.set_wakeup_fd(self.old_wakeup_fd)
+        self.sender.close()
         self.thread.join()
-        self.ear.close()
-        for number, handler in self.old.items():
+        self.receiver.close()
+        for number, handler in self.old_handlers.items():
             signal.signal(number, handler)
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
+    def _record_signal(self, number: int, frame: FrameType | None) -> None:
         self.signal = self.signal or number
         if jax.process_count() > 1:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    def _listen(self) -> None:
+    def _await_second_signal(self) -> None:
         """End the process at the second signal.
 
         A thread does this because Python's signal handlers do not run while XLA compiles.
         """
         num_signals = 0
-        while number := self.ear.recv(1):  # Empty once the other end is closed.
+        while number := self.receiver.recv(1):  # Empty once the other end is closed.
             num_signals += number[0] in self.numbers
             if num_signals > 1:
                 os._exit(128 + number[0])
 
-    def requested(self, step: int) -> bool:
+    def is_requested(self, step: int) -> bool:
         """Return whether to stop after `step`; the answer is the same in every process."""
         if jax.process_count() == 1:
             return self.signal is not None

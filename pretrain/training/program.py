@@ -16,16 +16,21 @@ from data.mixed import Mixed, map_shapes
 from models import build
 from pretrain.config import Run
 from pretrain.distributed.model_hooks import make_model_hooks
-from pretrain.distributed.sharding import batch_sharding, gathered, replicated, shardings
-from pretrain.distributed.xla_options import compiler_options
+from pretrain.distributed.sharding import (
+    make_batch_sharding,
+    make_gather,
+    make_replicated_sharding,
+    make_state_shardings,
+)
+from pretrain.distributed.xla_options import get_compiler_options
 from pretrain.overrides import ConfigError
-from pretrain.training.cross_entropy import SCORES
-from pretrain.training.evaluation import make_score
+from pretrain.training.cross_entropy import MAX_SCORES_PER_ROW
+from pretrain.training.evaluation import make_evaluation_step
 from pretrain.training.losses import Loss, LossOptions, MixedLoss, make_loss
 from pretrain.training.optimizers import make_run_optimizer
 from pretrain.training.schedules import make_learning_rate
-from pretrain.training.state import State, init_state
-from pretrain.training.step import make_step
+from pretrain.training.state import TrainState, init_state
+from pretrain.training.step import make_train_step
 
 
 class Program(NamedTuple):
@@ -46,24 +51,24 @@ class Program(NamedTuple):
 
     model: Any
     loss: Loss | MixedLoss
-    abstract: State
-    placed: State
+    abstract_state: TrainState
+    state_shardings: TrainState
     batch: dict[str, Any]
-    init: Callable[[], State]
-    update: Any
-    score: Any
+    init: Callable[[], TrainState]
+    train_step: Any
+    evaluation_step: Any
     attention: dict[str, list[str]]
 
-    def state(self) -> State:
+    def describe_state(self) -> TrainState:
         """Return the shapes of a state with their shardings, an argument of `update.lower`."""
         return jax.tree.map(
             lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
-            self.abstract,
-            self.placed,
+            self.abstract_state,
+            self.state_shardings,
         )
 
 
-def make_program(run: Run, mesh: jax.sharding.Mesh, scores_at_once: float = SCORES) -> Program:
+def make_program(run: Run, mesh: jax.sharding.Mesh, scores_at_once: float = MAX_SCORES_PER_ROW) -> Program:
     """Return the program of a run on a mesh. This traces the initialisation and needs no memory.
 
     scores_at_once: as in `losses.LossOptions`.
@@ -83,9 +88,9 @@ def make_program(run: Run, mesh: jax.sharding.Mesh, scores_at_once: float = SCOR
         run.data.batch_size,
     )
     abstract = jax.eval_shape(init)
-    placed = shardings(abstract, mesh)
-    row_sharding = batch_sharding(mesh)
-    step = make_step(
+    placed = make_state_shardings(abstract, mesh)
+    row_sharding = make_batch_sharding(mesh)
+    step = make_train_step(
         model,
         loss,
         optimizer,
@@ -96,7 +101,7 @@ def make_program(run: Run, mesh: jax.sharding.Mesh, scores_at_once: float = SCOR
         norm_window=run.guard.norm_window,
         options=LossOptions(
             compute_dtype=run.train.compute_dtype,
-            gather=gathered(mesh),
+            gather=make_gather(mesh),
             scores_at_once=scores_at_once,
             label_smoothing=run.train.label_smoothing,
         ),
@@ -105,23 +110,23 @@ def make_program(run: Run, mesh: jax.sharding.Mesh, scores_at_once: float = SCOR
     return Program(
         model=model,
         loss=loss,
-        abstract=abstract,
-        placed=placed,
+        abstract_state=abstract,
+        state_shardings=placed,
         batch=map_shapes(make_struct, run.data.objective, run.data.batch_size),
-        init=partial(once, init, out_shardings=placed),
-        update=jax.jit(
+        init=partial(jit_and_discard, init, out_shardings=placed),
+        train_step=jax.jit(
             step,
             in_shardings=(placed, row_sharding),
-            out_shardings=(placed, replicated(mesh)),
+            out_shardings=(placed, make_replicated_sharding(mesh)),
             donate_argnums=0,
-            compiler_options=compiler_options(mesh),
+            compiler_options=get_compiler_options(mesh),
         ),
-        score=make_score(evaluation_model, loss, mesh, compute=run.train.compute_dtype),
+        evaluation_step=make_evaluation_step(evaluation_model, loss, mesh, compute_dtype=run.train.compute_dtype),
         attention=attention,
     )
 
 
-def once(function: Callable[[], Any], **options: Any) -> Any:
+def jit_and_discard(function: Callable[[], Any], **options: Any) -> Any:
     """Return function(), jitted with `options`, and discard the compiled program.
 
     The program that initialises T5-small would otherwise occupy 180 MiB during the whole training.
@@ -145,7 +150,7 @@ def check_batch(run: Run, mesh: jax.sharding.Mesh) -> None:
                 f"it must be a multiple of {divisor}"
             )
         return
-    for name, rows in objective.rows(run.data.batch_size).items():
+    for name, rows in objective.count_part_rows(run.data.batch_size).items():
         if rows % divisor:
             raise ConfigError(
                 f"data.batch_size={run.data.batch_size} gives the part {name} {rows} rows, which "

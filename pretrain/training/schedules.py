@@ -30,7 +30,7 @@ def decay_linearly(
     n: Count, *, peak: float, warmup_steps: int, decay_steps: int, end_ratio: float
 ) -> jax.Array:
     """Return the warmup, then a straight line to the end (Devlin et al. 2018, A.2)."""
-    return _climb_and_fall(
+    return _warm_up_and_decay(
         n, lambda remaining: remaining, peak, warmup_steps, decay_steps, end_ratio
     )
 
@@ -40,13 +40,13 @@ def decay_by_cosine(
 ) -> jax.Array:
     """Return the warmup, then half a cosine to the end (Loshchilov and Hutter 2017)."""
 
-    def bend(remaining: jax.Array) -> jax.Array:
+    def ease_out(remaining: jax.Array) -> jax.Array:
         return (1 - jnp.cos(jnp.pi * remaining)) / 2
 
-    return _climb_and_fall(n, bend, peak, warmup_steps, decay_steps, end_ratio)
+    return _warm_up_and_decay(n, ease_out, peak, warmup_steps, decay_steps, end_ratio)
 
 
-def _climb_and_fall(
+def _warm_up_and_decay(
     n: Count,
     bend: Callable[[jax.Array], jax.Array],
     peak: float,

@@ -14,19 +14,19 @@ from data.mixed_stream import MixedStream, open_stream, split_stream
 from data.pipeline import Stream
 from data.source import Source
 from data.store.atomic import replace_folder, write_atomically
-from data.store.salvage import told
+from data.store.salvage import describe_omissions
 from pretrain.config import Run, to_json
 from pretrain.distributed import malloc_advice
-from pretrain.distributed.device_feed import local_rows
+from pretrain.distributed.device_feed import find_local_rows
 from pretrain.distributed.preflight import preflight_source
-from pretrain.distributed.sharding import kept_whole
+from pretrain.distributed.sharding import find_undivided_dims
 from pretrain.evaluation.model_fit import check_fit
 from pretrain.training import truncation_report
 from pretrain.training.continuation import check_workdir, describe_rows, describe_schedule
-from pretrain.workdir.skipped_documents import check_left_out, write_left_out
+from pretrain.workdir.skipped_documents import check_skipped_documents, write_skipped_documents
 from pretrain.workdir.source_record import check_source, write_source
 
-FULL = 0.9  # share of tokens among the positions of all rows, below which packing is recommended
+MIN_FILLED = 0.9  # share of tokens among the positions of all rows, below which packing is recommended
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,12 +63,12 @@ def open_data(
     fingerprint = source.fingerprint
     source = preflight_source(run, source)
     check_source(source.path, fingerprint, workdir, allow_changes)
-    check_left_out(source, workdir, allow_changes)
+    check_skipped_documents(source, workdir, allow_changes)
     stream = open_stream(source, run.data, split="train", seed=run.train.seed)
     heldout = None
     if run.evaluate.every:
         heldout = open_stream(
-            source, run.data, split="heldout", seed=run.train.seed, evaluates=True
+            source, run.data, split="heldout", seed=run.train.seed, for_evaluation=True
         )
     return OpenedData(source, fingerprint, stream, heldout, before)
 
@@ -78,7 +78,7 @@ def write_workdir(run: Run, opened: OpenedData, workdir: epath.Path) -> None:
 
     The first process writes; each file or folder appears whole or not at all.
     """
-    write_left_out(opened.source, workdir)
+    write_skipped_documents(opened.source, workdir)
     write_source(opened.source.path, opened.fingerprint, workdir)
     if jax.process_index():
         return
@@ -89,7 +89,7 @@ def write_workdir(run: Run, opened: OpenedData, workdir: epath.Path) -> None:
                 save(str(folder))
 
 
-def opening(
+def describe_start(
     run: Run,
     opened: OpenedData,
     params: Any,
@@ -114,40 +114,40 @@ def opening(
     parts = split_stream(stream)
     lines += [describe_reading(part, part_stream, run) for part, part_stream in parts.items()]
     if jax.process_count() > 1:
-        own_rows = sum(hi - lo for lo, hi in local_rows(mesh, run.data.batch_size))
+        own_rows = sum(hi - lo for lo, hi in find_local_rows(mesh, run.data.batch_size))
         lines += [
             f"{jax.process_count()} processes; this one builds {own_rows} of "
             f"{run.data.batch_size} rows of each batch"
         ]
-    if (skipped := told(source)) != told(None):
+    if (skipped := describe_omissions(source)) != describe_omissions(None):
         lines += [f"skipped because their bytes have changed: {skipped}; see left_out.json"]
     lines += [line for part_stream in parts.values() for line in describe_padding(part_stream)]
-    lines += truncation_report.describe(stream)
-    lines += truncation_report.describe(heldout, "held out: ") if heldout else []
+    lines += truncation_report.describe_truncation(stream)
+    lines += truncation_report.describe_truncation(heldout, "held out: ") if heldout else []
     lines += [
         f"not sharded: {path}, whose dimension of {size} does not divide by "
         f"{axis}={mesh.shape[axis]}"
-        for path, size, axis in kept_whole(params, mesh)
+        for path, size, axis in find_undivided_dims(params, mesh)
     ]
-    lines += filter(None, [malloc_advice.advice(mesh.devices.flat[0].platform)])
+    lines += filter(None, [malloc_advice.format_malloc_advice(mesh.devices.flat[0].platform)])
     lines += describe_schedule(run, opened.before, updates) + describe_rows(stream, start)
     return "\n".join(lines + ([f"continuing after step {start:,}"] if start else []))
 
 
 def describe_reading(part: str, stream: Stream, run: Run) -> str:
     """Return a line on the rows of an objective. part: its name in a mixture, or ""."""
-    batch_size, steps = stream.data.batch_size, run.train.end
+    batch_size, steps = stream.data.batch_size, run.train.last_step
     return (
         f"{part + ': ' if part else ''}{stream.objective.name} on {stream.path}: "
-        f"{stream.rows:,} rows per epoch, {batch_size} per step, "
-        f"{steps * batch_size / stream.rows:.3g} epochs in {steps:,} steps"
+        f"{stream.num_rows:,} rows per epoch, {batch_size} per step, "
+        f"{steps * batch_size / stream.num_rows:.3g} epochs in {steps:,} steps"
     )
 
 
 def describe_padding(stream: Stream) -> list[str]:
     """Return a line that recommends packing, if much of the rows is padding."""
     filled = getattr(stream.table, "filled", 1)
-    if getattr(stream.objective, "rows", None) != "documents" or filled >= FULL:
+    if getattr(stream.objective, "rows", None) != "documents" or filled >= MIN_FILLED:
         return []
     return [
         f"{1 - filled:.0%} of the rows is padding: data.objective.rows=packed puts several "

@@ -16,7 +16,7 @@ from data.mixed import Mixed, map_shapes, split_objective
 from data.objectives.base import Objective
 
 
-class State(flax.struct.PyTreeNode):
+class TrainState(flax.struct.PyTreeNode):
     """The state of a run between steps.
 
     Attributes:
@@ -33,7 +33,7 @@ class State(flax.struct.PyTreeNode):
     variables: Any = flax.struct.field(default_factory=dict)
 
 
-def make_inputs(model: Any, objective: Objective | Mixed, batch_size: int) -> dict[str, jax.Array]:
+def make_dummy_inputs(model: Any, objective: Objective | Mixed, batch_size: int) -> dict[str, jax.Array]:
     """Return the arguments of the model's `__call__` for an empty batch.
 
     The batch of a mixture of objectives is that of its first part.
@@ -47,7 +47,7 @@ def make_inputs(model: Any, objective: Objective | Mixed, batch_size: int) -> di
 def init_params(model: Any, objective: Objective | Mixed, seed: int) -> Any:
     """Return fresh float32 parameters, a function of model and seed alone. Traceable."""
     key = jax.random.fold_in(jax.random.key(seed), 0)
-    return model.init({"params": key}, **make_inputs(model, objective, 1))["params"]
+    return model.init({"params": key}, **make_dummy_inputs(model, objective, 1))["params"]
 
 
 def init_variables(model: Any, objective: Objective | Mixed, batch_size: int) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def init_variables(model: Any, objective: Objective | Mixed, batch_size: int) ->
     names = getattr(model, "collections", ())
     if not names or isinstance(objective, Mixed):  # The rows of a mixture do not continue.
         return {}
-    init = partial(model.init, **make_inputs(model, objective, batch_size))
+    init = partial(model.init, **make_dummy_inputs(model, objective, batch_size))
     shapes = jax.eval_shape(init, {"params": jax.random.key(0)})
     return {name: reset_variables(shapes[name]) for name in names}
 
@@ -71,19 +71,19 @@ def init_state(
     optimizer: optax.GradientTransformation,
     seed: int,
     batch_size: int = 1,
-) -> State:
+) -> TrainState:
     """Return the state before the first step. Traceable: `jax.eval_shape` of it costs no memory."""
     variables = init_variables(model, objective, batch_size)
-    return start(init_params(model, objective, seed), optimizer, variables)
+    return create_state(init_params(model, objective, seed), optimizer, variables)
 
 
-def start(
+def create_state(
     params: Any,
     optimizer: optax.GradientTransformation,
     variables: Mapping[str, Any] | None = None,
-) -> State:
+) -> TrainState:
     """Return a state at step 0 with the given parameters."""
-    return State(
+    return TrainState(
         step=jnp.zeros((), jnp.int32),
         params=params,
         optimizer=optimizer.init(params),

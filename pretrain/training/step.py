@@ -11,24 +11,24 @@ import optax
 
 from pretrain.training.divergence import is_finite_step, tree_where, update_count
 from pretrain.training.losses import DEFAULT_OPTIONS, Loss, LossOptions, MixedLoss
-from pretrain.training.state import State
+from pretrain.training.state import TrainState
 
 # (params, variables, batch, totals, key) -> (gradients, (sums, new variables))
 GradientFn = Callable[..., tuple[Any, tuple[dict[str, jax.Array], Any]]]
 
 
-def make_step(
+def make_train_step(
     model: Any,
     loss: Loss | MixedLoss,
     optimizer: optax.GradientTransformation,
-    rate: Callable[[Any], Any],
+    learning_rate: Callable[[Any], Any],
     *,
     seed: int,
     microbatches: int = 1,
     norm_factor: float = 0.0,
     norm_window: int = 0,
     options: LossOptions = DEFAULT_OPTIONS,
-) -> Callable[[State, Any], tuple[State, dict[str, jax.Array]]]:
+) -> Callable[[TrainState, Any], tuple[TrainState, dict[str, jax.Array]]]:
     """Return a pure function (state, batch) -> (state, metrics), to be jitted with a donated state.
 
     The gradient is that of the loss over the whole batch, whatever the number of microbatches: the
@@ -50,31 +50,31 @@ def make_step(
     """
     part = make_gradient(model, loss, options)
 
-    def step(state: State, batch: Any) -> tuple[State, dict[str, jax.Array]]:
+    def step(state: TrainState, batch: Any) -> tuple[TrainState, dict[str, jax.Array]]:
         key = jax.random.fold_in(jax.random.key(seed), state.step + 1)  # 0 drew the parameters
-        totals = {name: jnp.maximum(weight, 1.0) for name, weight in loss.totals(batch).items()}
+        totals = {name: jnp.maximum(weight, 1.0) for name, weight in loss.sum_weights(batch).items()}
         arguments = state.params, state.variables, batch, totals, key
         if microbatches == 1:
             grads, (sums, variables) = part(*arguments)
         else:
-            grads, (sums, variables) = accumulate(part, *arguments, microbatches)
+            grads, (sums, variables) = accumulate_gradients(part, *arguments, microbatches)
         updates, opt_state = optimizer.update(grads, state.optimizer, state.params)
         means = {name: value / totals[name] for name, value in sums.items()}
-        value, norm = loss.value(means), optax.tree.norm(grads)
+        value, norm = loss.compute_loss(means), optax.tree.norm(grads)
         is_taken = is_finite_step(value, norm, state.optimizer, norm_factor, norm_window)
         metrics = means | {
             "loss": value,
             "gradient_norm": norm,
             "skipped": 1.0 - is_taken.astype(jnp.float32),
             "learning_rate": jnp.asarray(
-                rate(update_count(state.optimizer, state.step)), jnp.float32
+                learning_rate(update_count(state.optimizer, state.step)), jnp.float32
             ),
             "tokens": loss.count_tokens(batch),
         }
         new = optax.apply_updates(state.params, updates), opt_state, variables
         old = state.params, state.optimizer, state.variables
         params, opt_state, variables = tree_where(is_taken, new, old)
-        return State(state.step + 1, params, opt_state, variables), metrics
+        return TrainState(state.step + 1, params, opt_state, variables), metrics
 
     return step
 
@@ -85,11 +85,11 @@ def make_gradient(model: Any, loss: Loss | MixedLoss, options: LossOptions) -> G
     The batch may be a microbatch. totals: {name: weight of the whole batch}; they divide the sums.
     """
 
-    def part(
+    def compute_gradient(
         params: Any, variables: Any, batch: Any, totals: dict[str, jax.Array], key: jax.Array
     ) -> tuple[Any, tuple[dict[str, jax.Array], Any]]:
-        def objective(params: Any) -> tuple[jax.Array, tuple[dict[str, jax.Array], Any]]:
-            output = loss.compute(
+        def compute_loss(params: Any) -> tuple[jax.Array, tuple[dict[str, jax.Array], Any]]:
+            output = loss.compute_batch(
                 model,
                 params,
                 batch,
@@ -99,15 +99,15 @@ def make_gradient(model: Any, loss: Loss | MixedLoss, options: LossOptions) -> G
                 variables=variables,
             )
             means = {name: output.sums[name] / totals[name] for name in loss.loss_terms}
-            return loss.value(means), (output.sums, output.variables)
+            return loss.compute_loss(means), (output.sums, output.variables)
 
-        return jax.grad(objective, has_aux=True)(params)
+        return jax.grad(compute_loss, has_aux=True)(params)
 
-    return part
+    return compute_gradient
 
 
-def accumulate(
-    part: GradientFn,
+def accumulate_gradients(
+    compute_gradient: GradientFn,
     params: Any,
     variables: Any,
     batch: Any,
@@ -121,29 +121,29 @@ def accumulate(
     """
 
     # Microbatch i takes every n-th row, so that it is sharded over all devices as the batch was.
-    def deal(x: jax.Array) -> jax.Array:
+    def split_rows(x: jax.Array) -> jax.Array:
         return x.reshape(-1, microbatches, *x.shape[1:]).swapaxes(0, 1)
 
-    def collect(x: jax.Array) -> jax.Array:
+    def join_rows(x: jax.Array) -> jax.Array:
         return x.swapaxes(0, 1).reshape(-1, *x.shape[2:])
 
-    def add(total: Any, xs: Any) -> tuple[Any, Any]:
+    def add_microbatch(total: Any, xs: Any) -> tuple[Any, Any]:
         (rows, old_variables), i = xs
         microbatch_key = jax.random.fold_in(key, i)
-        grads, (sums, new_variables) = part(params, old_variables, rows, totals, microbatch_key)
+        grads, (sums, new_variables) = compute_gradient(params, old_variables, rows, totals, microbatch_key)
         return jax.tree.map(jnp.add, total, (grads, sums)), new_variables
 
-    split_inputs = jax.tree.map(deal, (batch, variables))
+    split_inputs = jax.tree.map(split_rows, (batch, variables))
     rows, old_variables = jax.tree.map(lambda x: x[0], split_inputs)
-    grads, (sums, _) = jax.eval_shape(part, params, old_variables, rows, totals, key)
+    grads, (sums, _) = jax.eval_shape(compute_gradient, params, old_variables, rows, totals, key)
     zeros = jax.tree.map(jnp.zeros_like, (grads, sums))
     (grads, sums), new_variables = jax.lax.scan(
-        add, zeros, (split_inputs, jnp.arange(microbatches))
+        add_microbatch, zeros, (split_inputs, jnp.arange(microbatches))
     )
-    return grads, (sums, jax.tree.map(collect, new_variables))
+    return grads, (sums, jax.tree.map(join_rows, new_variables))
 
 
-def make_evaluation(
+def make_evaluation_fn(
     model: Any, loss: Loss | MixedLoss, options: LossOptions = DEFAULT_OPTIONS
 ) -> Callable[[Any, Any], tuple[dict[str, jax.Array], dict[str, jax.Array], jax.Array | None]]:
     """Return a pure (params, batch) -> ({name: sum}, {name: weight}, row predictions or None).
@@ -152,10 +152,10 @@ def make_evaluation(
     `Loss.row_predictions`.
     """
 
-    def evaluation(
+    def evaluate_batch(
         params: Any, batch: Any
     ) -> tuple[dict[str, jax.Array], dict[str, jax.Array], jax.Array | None]:
-        output = loss.compute(model, params, batch, options=options)
-        return output.sums, loss.totals(batch), output.predictions
+        output = loss.compute_batch(model, params, batch, options=options)
+        return output.sums, loss.sum_weights(batch), output.predictions
 
-    return evaluation
+    return evaluate_batch

@@ -7,14 +7,14 @@ from data.mixed_stream import MixedStream, split_stream
 from data.pipeline import Stream
 
 
-def describe(stream: Stream | MixedStream, where: str = "") -> list[str]:
+def describe_truncation(stream: Stream | MixedStream, where: str = "") -> list[str]:
     """Return a line for each kind of truncation, each with the prefix `where`."""
     return [
-        line for part_stream in split_stream(stream).values() for line in told(part_stream, where)
+        line for part_stream in split_stream(stream).values() for line in describe_stream(part_stream, where)
     ]
 
 
-def told(stream: Stream, where: str = "") -> list[str]:
+def describe_stream(stream: Stream, where: str = "") -> list[str]:
     """Return the lines of `describe` for one objective."""
     table, length = stream.table, getattr(stream.objective, "length", None)
     lines = []

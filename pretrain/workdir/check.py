@@ -18,7 +18,7 @@ HARMLESS = {"lost+found"}
 HARMLESS_SUFFIXES = {".log", ".out", ".err", ".txt"}
 
 
-def check_place(workdir: str | os.PathLike[str]) -> None:
+def check_workdir_path(workdir: str | os.PathLike[str]) -> None:
     """Raise ConfigError for a path that cannot be a workdir, before a run does anything costly.
 
     The path must be writable. A folder that exists must be empty, or hold a workdir with a readable
@@ -43,7 +43,7 @@ def check_place(workdir: str | os.PathLike[str]) -> None:
     if (path / "config.json").exists():
         read_json(path / "config.json")
     elif existing == path:
-        foreign = sorted(child.name for child in path.iterdir() if not _expected(child))
+        foreign = sorted(child.name for child in path.iterdir() if not _is_expected(child))
         if foreign:
             raise ConfigError(
                 f"{path} is no run's folder (it has no config.json) and holds "
@@ -52,7 +52,7 @@ def check_place(workdir: str | os.PathLike[str]) -> None:
             )
 
 
-def _expected(path: pathlib.Path) -> bool:
+def _is_expected(path: pathlib.Path) -> bool:
     """Return whether a file may be in a workdir without config.json."""
     return (
         path.name.startswith(".")

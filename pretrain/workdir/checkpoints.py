@@ -21,12 +21,17 @@ import numpy as np
 from etils import epath
 
 from pretrain.config import Run, from_json, read_json
-from pretrain.distributed.fingerprints import leaves_of
+from pretrain.distributed.fingerprints import fingerprint_leaves
 from pretrain.overrides import ConfigError
 from pretrain.schema import Checkpoint
 from pretrain.workdir import orbax_manager
-from pretrain.workdir.errors import DamagedCheckpoint, NotSaved, hush, writing
-from pretrain.workdir.evidence import reading, same_verdict
+from pretrain.workdir.errors import (
+    DamagedCheckpoint,
+    NotSaved,
+    silence_orbax,
+    translate_write_errors,
+)
+from pretrain.workdir.evidence import diagnose_read_errors, share_failures
 from pretrain.workdir.record import (
     ITEMS,
     TrainState,
@@ -35,7 +40,7 @@ from pretrain.workdir.record import (
     compare_leaves,
     make_record,
     read_record,
-    seal,
+    seal_record,
 )
 from pretrain.workdir.retention import Retention
 
@@ -47,7 +52,7 @@ class Checkpoints:
         self, workdir: epath.PathLike, rule: Checkpoint | None = None, read_only: bool = False
     ) -> None:
         """Open the checkpoints; rule: which of them stay, None deletes nothing."""
-        hush()
+        silence_orbax()
         self.workdir = epath.Path(workdir)
         if "://" not in str(workdir):  # Orbax saves to absolute paths only
             self.workdir = epath.Path(os.path.abspath(workdir))
@@ -61,13 +66,13 @@ class Checkpoints:
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         try:
-            with writing(self.manager.directory):
+            with translate_write_errors(self.manager.directory):
                 self.manager.close()
         except NotSaved:
             if error is None:  # otherwise it was raised already, or follows from `error`
                 raise
 
-    def steps(self) -> list[int]:
+    def list_steps(self) -> list[int]:
         """Return the committed steps, newest first."""
         return sorted(self.manager.all_steps(), reverse=True)
 
@@ -95,50 +100,50 @@ class Checkpoints:
         record = make_record(state, run, encoding, rows or 0, origin, scores or {}, counts or {})
         items = {name: getattr(state, name) for name in ITEMS if record[name]}
         if self.retention:
-            self.retention.learn(self.steps(), self.scores)
-            self.retention.note(step, record["scores"])
-        with writing(self.manager.directory):
-            saved = orbax_manager.save_items(self.manager, step, items, seal(record))
+            self.retention.update_scores(self.list_steps(), self.load_scores)
+            self.retention.record_scores(step, record["scores"])
+        with translate_write_errors(self.manager.directory):
+            saved = orbax_manager.save_items(self.manager, step, items, seal_record(record))
         if not saved:
             raise OSError(
                 f"{self.workdir}/checkpoints/{step}: not saved; the newest step there is "
                 f"{self.manager.latest_step()}"
             )
 
-    def check(self) -> None:
+    def check_errors(self) -> None:
         """Raise NotSaved if a write failed in the background, such as on a full disk."""
-        with writing(self.manager.directory):
+        with translate_write_errors(self.manager.directory):
             self.manager.check_for_errors()
 
-    def wait(self) -> None:
+    def wait_until_saved(self) -> None:
         """Wait until everything is committed; raise NotSaved as `check` does."""
-        with writing(self.manager.directory):
+        with translate_write_errors(self.manager.directory):
             self.manager.wait_until_finished()
-        self.check()
+        self.check_errors()
 
-    def record(self, step: int) -> dict[str, Any]:
+    def load_record(self, step: int) -> dict[str, Any]:
         """Return the record of a step.
 
         Raises DamagedCheckpoint if it is missing or altered, NotRestored if it cannot be read.
         """
-        folder = self._folder(step)
-        with reading(folder, {}):
+        folder = self._locate_step(step)
+        with diagnose_read_errors(folder, {}):
             return read_record(folder)
 
-    def scores(self, step: int) -> dict[str, float]:
+    def load_scores(self, step: int) -> dict[str, float]:
         """Return the held-out scores in the record of a step; {} if the record is unusable."""
         try:
-            return self.record(step).get("scores", {})
+            return self.load_record(step).get("scores", {})
         except (DamagedCheckpoint, ConfigError):
             return {}
 
-    def restore(
+    def restore_state(
         self,
         abstract: TrainState,
-        placed: TrainState,
+        shardings: TrainState,
         encoding: str | None = None,
         report: Callable[[str], Any] = print,
-        before: int | None = None,
+        before_step: int | None = None,
     ) -> Any:
         """Return the newest sound state, or None if there is no checkpoint at all.
 
@@ -155,12 +160,12 @@ class Checkpoints:
           DamagedCheckpoint: there are checkpoints, and all are damaged.
           NotRestored: one cannot be read for another reason; nothing was moved.
         """
-        steps = self.steps()
-        if before is not None:
-            steps = [step for step in steps if step < before] or steps[-1:]
+        steps = self.list_steps()
+        if before_step is not None:
+            steps = [step for step in steps if step < before_step] or steps[-1:]
         for step in steps:
             try:
-                return self._restore_step(step, abstract, placed, encoding)
+                return self._restore_step(step, abstract, shardings, encoding)
             except DamagedCheckpoint as error:
                 report(
                     f"checkpoint {step} is damaged and is set aside in {self.workdir}/damaged: "
@@ -174,68 +179,68 @@ class Checkpoints:
         return None
 
     def _restore_step(
-        self, step: int, abstract: TrainState, placed: TrainState, encoding: str | None
+        self, step: int, abstract: TrainState, shardings: TrainState, encoding: str | None
     ) -> TrainState:
-        with same_verdict():
-            record = self.record(step)
+        with share_failures():
+            record = self.load_record(step)
             if encoding is not None and record["encoding"] != encoding:
                 raise ConfigError(
                     f"{self.workdir}: checkpoint {step} was trained on data of another encoding "
                     "(another vocabulary, or other labels) than the run's: fingerprint "
                     f"{encoding}, recorded {record['encoding']}"
                 )
-            target = jax.tree.map(orbax_manager.make_target, abstract, placed)
+            target = jax.tree.map(orbax_manager.make_target, abstract, shardings)
             names = check_items(record, abstract)
             items = self._read_arrays(step, record, {name: getattr(target, name) for name in names})
-        self._compare(step, items, record)
-        count = jax.device_put(np.asarray(step, np.int32), placed.step)
-        zeros = jax.tree.map(orbax_manager.make_zeros, abstract.variables, placed.variables)
+        self._check_fingerprints(step, items, record)
+        count = jax.device_put(np.asarray(step, np.int32), shardings.step)
+        zeros = jax.tree.map(orbax_manager.make_zeros, abstract.variables, shardings.variables)
         return abstract.replace(step=count, **{"variables": zeros} | dict(items))
 
     def restore_params(
-        self, step: int, place: orbax_manager.Place
+        self, step: int, choose_sharding: orbax_manager.Place
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return (record, parameters) of a step; `place` chooses shardings. Raises as `restore`."""
-        with same_verdict():
-            record = self.record(step)
-            target = orbax_manager.make_tree_target(record["params"], place)
+        with share_failures():
+            record = self.load_record(step)
+            target = orbax_manager.make_tree_target(record["params"], choose_sharding)
             items = self._read_arrays(step, record, {"params": target})
-        self._compare(step, items, record)
+        self._check_fingerprints(step, items, record)
         return record, items["params"]
 
     def restore_optimizer(self, step: int, abstract: Any) -> Any:
         """Return the optimizer state of a step, of these shapes, on the first device."""
         placed = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-        with same_verdict():
-            record = self.record(step)
+        with share_failures():
+            record = self.load_record(step)
             check_leaves(record["optimizer"], abstract, "optimizer's values")
             target = jax.tree.map(lambda leaf: orbax_manager.make_target(leaf, placed), abstract)
             items = self._read_arrays(step, record, {"optimizer": target})
-        self._compare(step, items, record)
+        self._check_fingerprints(step, items, record)
         return items["optimizer"]
 
     def _read_arrays(self, step: int, record: dict[str, Any], targets: dict[str, Any]) -> Any:
         """Return {item: tree}; targets: {item: tree of shapes, dtypes and shardings}."""
-        with reading(self._folder(step), {item: record[item] for item in targets}):
+        with diagnose_read_errors(self._locate_step(step), {item: record[item] for item in targets}):
             return orbax_manager.restore_items(self.manager, step, targets)
 
-    def _compare(self, step: int, items: Any, record: dict[str, Any]) -> None:
+    def _check_fingerprints(self, step: int, items: Any, record: dict[str, Any]) -> None:
         """Raise DamagedCheckpoint if a leaf of `items`, {item: tree}, is not what was saved.
 
         Fingerprints are of whole arrays, so all processes find the same.
         """
         for item in items:
-            with reading(self._folder(step), {item: record[item]}):
-                leaves = leaves_of(items[item])
+            with diagnose_read_errors(self._locate_step(step), {item: record[item]}):
+                leaves = fingerprint_leaves(items[item])
             compare_leaves(leaves, record[item])
 
-    def _folder(self, step: int) -> epath.Path:
+    def _locate_step(self, step: int) -> epath.Path:
         return self.workdir / "checkpoints" / str(step)
 
     def _set_aside(self, step: int) -> None:
         """Move the folder of a damaged step to damaged/, by process 0, and let Orbax list again."""
         if jax.process_index() == 0:
-            orbax_manager.move_aside(self._folder(step), self.workdir / "damaged")
+            orbax_manager.move_aside(self._locate_step(step), self.workdir / "damaged")
         self.manager.reload()
 
 
@@ -256,7 +261,7 @@ def read_run(workdir: epath.PathLike) -> Run:
 def restore_params(
     workdir: epath.PathLike,
     step: int | None = None,
-    place: orbax_manager.Place | None = None,
+    choose_sharding: orbax_manager.Place | None = None,
     report: Callable[[str], Any] = print,
 ) -> tuple[Run, int, dict[str, Any]]:
     """Return (run, step, float32 parameters) of a checkpoint; nothing in the workdir is changed.
@@ -277,16 +282,16 @@ def restore_params(
             f"{workdir}: not a workdir (it has no checkpoints/); `train --workdir` and "
             "`import --workdir` make one"
         )
-    place = place or (lambda path, shape: jax.sharding.SingleDeviceSharding(jax.devices()[0]))
+    choose_sharding = choose_sharding or (lambda path, shape: jax.sharding.SingleDeviceSharding(jax.devices()[0]))
     with Checkpoints(workdir, read_only=True) as checkpoints:
-        steps = checkpoints.steps()
+        steps = checkpoints.list_steps()
         if step is not None and step not in steps:
             raise FileNotFoundError(
                 f"{workdir}: no checkpoint of step {step}; there are {sorted(steps) or 'none'}"
             )
         for candidate in steps if step is None else [step]:
             try:
-                record, params = checkpoints.restore_params(candidate, place)
+                record, params = checkpoints.restore_params(candidate, choose_sharding)
                 run = from_json(record["run"], where=f"{workdir}, step {candidate}")
                 return run, candidate, params
             except DamagedCheckpoint as error:

@@ -35,7 +35,7 @@ PACKAGES = (
 )
 
 
-def note(
+def add_start(
     workdir: epath.PathLike,
     step: int,
     mesh: Mesh,
@@ -62,13 +62,13 @@ def note(
         "peak_flops": peak_flops,
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
-        "packages": {name: version for name in PACKAGES if (version := _version(name))},
+        "packages": {name: version for name in PACKAGES if (version := _find_version(name))},
     }
-    lines = [*(earlier for earlier in read(workdir) if earlier["step"] < step), line]
+    lines = [*(earlier for earlier in read_starts(workdir) if earlier["step"] < step), line]
     write_atomically(path, format_json_lines(lines))
 
 
-def read(workdir: epath.PathLike) -> list[dict[str, Any]]:
+def read_starts(workdir: epath.PathLike) -> list[dict[str, Any]]:
     """Return the lines of a workdir, in the order of their steps.
 
     The list is empty if there is no file, or an unreadable one: only reports use it.
@@ -84,7 +84,7 @@ def read(workdir: epath.PathLike) -> list[dict[str, Any]]:
         return []
 
 
-def _version(name: str) -> str | None:
+def _find_version(name: str) -> str | None:
     """Return the installed version of a package, None if it is not installed."""
     try:
         return metadata.version(name)

@@ -25,7 +25,7 @@ class NotSaved(OSError):
 
 
 @contextlib.contextmanager
-def writing(folder: epath.PathLike) -> Iterator[None]:
+def translate_write_errors(folder: epath.PathLike) -> Iterator[None]:
     """Raise any error of the block as NotSaved, with the folder, the cause and the remedy.
 
     Orbax and TensorStore raise many types of errors when they cannot write.
@@ -34,12 +34,12 @@ def writing(folder: epath.PathLike) -> Iterator[None]:
         yield
     except Exception as error:
         raise NotSaved(
-            f"{folder}: a checkpoint was not saved ({reason(error)}). Earlier checkpoints are "
+            f"{folder}: a checkpoint was not saved ({summarize_error(error)}). Earlier checkpoints are "
             "unchanged. Remove the cause, and give the same command again."
         ) from error
 
 
-def hush() -> None:
+def silence_orbax() -> None:
     """Silence the logs of Orbax for each failed read and write; the raised error is enough.
 
     Orbax logs such errors, sixty lines each, from its threads and tasks. When one read or write
@@ -47,20 +47,20 @@ def hush() -> None:
     their threads call back into an event loop that is closed.
     """
     absl_logging.set_verbosity(absl_logging.ERROR)  # Orbax reports each of its threads as a warning
-    absl_logging.get_absl_logger().addFilter(_not_of_orbax)  # the same filter is added only once
-    logging.getLogger("asyncio").addFilter(_not_of_orbax)
+    absl_logging.get_absl_logger().addFilter(_is_foreign_record)  # the same filter is added only once
+    logging.getLogger("asyncio").addFilter(_is_foreign_record)
     previous_hook = sys.unraisablehook
     if not getattr(previous_hook, "hushed", False):
 
-        def hook(unraisable: Any) -> None:
-            if not _abandoned(unraisable):
+        def report_unraisable(unraisable: Any) -> None:
+            if not _is_abandoned(unraisable):
                 previous_hook(unraisable)
 
-        hook.hushed = True  # pyright: ignore[reportFunctionMemberAccess]  # a mark for the next call
-        sys.unraisablehook = hook
+        report_unraisable.hushed = True  # pyright: ignore[reportFunctionMemberAccess]  # a mark for the next call
+        sys.unraisablehook = report_unraisable
 
 
-def _not_of_orbax(record: logging.LogRecord) -> bool:
+def _is_foreign_record(record: logging.LogRecord) -> bool:
     """Return whether a log record comes from neither Orbax nor TensorStore.
 
     It comes from them if the file that logs it, the message, the error or the traceback names one
@@ -72,14 +72,14 @@ def _not_of_orbax(record: logging.LogRecord) -> bool:
     return not any(name in text for name in ("orbax", "tensorstore", "OCDBT"))
 
 
-def _abandoned(unraisable: Any) -> bool:
+def _is_abandoned(unraisable: Any) -> bool:
     """Return whether an unraisable error is of a read or write that Orbax abandoned."""
     if inspect.iscoroutine(unraisable.object):
         return "orbax" in unraisable.object.cr_code.co_filename
     return unraisable.object is None and str(unraisable.exc_value) == "Event loop is closed"
 
 
-def reason(error: BaseException) -> str:
+def summarize_error(error: BaseException) -> str:
     """Return one line that describes the root cause of an error, such as a missing file."""
     while error.__cause__ is not None:
         error = error.__cause__

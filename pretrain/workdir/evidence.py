@@ -26,8 +26,8 @@ from etils import epath
 
 from pretrain.distributed import processes
 from pretrain.overrides import ConfigError
-from pretrain.workdir.errors import DamagedCheckpoint, NotRestored, reason
-from pretrain.workdir.record import is_sealed, seal
+from pretrain.workdir.errors import DamagedCheckpoint, NotRestored, summarize_error
+from pretrain.workdir.record import is_sealed, seal_record
 
 INVENTORY = "inventory.json"
 REQUIRED = ("_METADATA", "manifest.ocdbt")  # without an inventory, such as one that was deleted
@@ -39,7 +39,7 @@ UNDECODABLE = ("DATA_LOSS", "OUT_OF_RANGE")
 # In messages of FAILED_PRECONDITION or INVALID_ARGUMENT, which have other causes too.
 CODEC_ERRORS = ("Zstd", "ZSTD")
 # [seconds] A process may wait 300 s in Orbax's barrier for another one that failed.
-VERDICT_WAIT = 360
+FAILURE_WAIT = 360
 _attempts = itertools.count()
 
 
@@ -47,7 +47,7 @@ _attempts = itertools.count()
 
 
 @contextlib.contextmanager
-def reading(step_folder: epath.Path, recorded: Mapping[str, Any]) -> Iterator[None]:
+def diagnose_read_errors(step_folder: epath.Path, recorded: Mapping[str, Any]) -> Iterator[None]:
     """Raise an error of the block as DamagedCheckpoint if there is proof, else as NotRestored.
 
     ConfigError passes, and so does what is not an Exception, such as KeyboardInterrupt.
@@ -65,28 +65,28 @@ def reading(step_folder: epath.Path, recorded: Mapping[str, Any]) -> Iterator[No
             proof, unread = find_damage(step_folder, recorded), ""
         except Exception as second:  # the same cause or another one: no proof
             proof, unread = None, ""
-            if reason(second) != reason(error):
-                unread = f", and its files could not be examined ({reason(second)})"
+            if summarize_error(second) != summarize_error(error):
+                unread = f", and its files could not be examined ({summarize_error(second)})"
         if proof:
             raise DamagedCheckpoint(proof) from error
         raise NotRestored(
-            f"{step_folder}: the checkpoint was not restored ({reason(error)}){unread}. Nothing "
+            f"{step_folder}: the checkpoint was not restored ({summarize_error(error)}){unread}. Nothing "
             "proves that it is damaged, so nothing was moved or changed. Remove the cause, and "
             "give the same command again."
         ) from error
 
 
 @contextlib.contextmanager
-def same_verdict() -> Iterator[None]:
+def share_failures() -> Iterator[None]:
     """Leave the block in the same way in all processes of a run.
 
     If a checkpoint is damaged for one process, all raise DamagedCheckpoint. If one process raises
     another error, the others raise NotRestored with its description.
     """
-    if jax.process_count() == 1 or processes.client() is None:
+    if jax.process_count() == 1 or processes.get_client() is None:
         yield
         return
-    from pretrain.distributed.preflight import collect, publish
+    from pretrain.distributed.preflight import collect_values, publish_value
 
     name, damage = f"restore/{next(_attempts)}", None
     try:
@@ -94,10 +94,10 @@ def same_verdict() -> Iterator[None]:
     except DamagedCheckpoint as error:
         damage = error
     except Exception as error:
-        publish(name, {"stopped": reason(error)}, VERDICT_WAIT)
+        publish_value(name, {"stopped": summarize_error(error)}, FAILURE_WAIT)
         raise
-    publish(name, {"damaged": str(damage) if damage else None}, VERDICT_WAIT)
-    verdicts = list(enumerate(collect(name, VERDICT_WAIT)))
+    publish_value(name, {"damaged": str(damage) if damage else None}, FAILURE_WAIT)
+    verdicts = list(enumerate(collect_values(name, FAILURE_WAIT)))
     for index, verdict in verdicts:
         if "stopped" in verdict:
             raise NotRestored(
@@ -111,7 +111,7 @@ def same_verdict() -> Iterator[None]:
 # ---- the files ---------------------------------------------------------------
 
 
-def arrays_handler() -> ocp.StandardCheckpointHandler:
+def make_arrays_handler() -> ocp.StandardCheckpointHandler:
     """Return Orbax's handler of a tree of arrays, extended to write the inventory.
 
     It writes the inventory just before the folder gets its final name. A subclass would need save
@@ -120,21 +120,21 @@ def arrays_handler() -> ocp.StandardCheckpointHandler:
     handler = ocp.StandardCheckpointHandler()
     finalize = handler.finalize
 
-    def finalize_and_list(directory: epath.Path) -> None:
+    def finalize_folder(directory: epath.Path) -> None:
         finalize(directory)
         write_inventory(epath.Path(directory))
 
-    handler.finalize = finalize_and_list
+    handler.finalize = finalize_folder
     return handler
 
 
 def write_inventory(folder: epath.Path) -> None:
     """Write the size of each file in a folder, and the CRC32C of those without array data."""
     files = {
-        name: [path.stat().length, None if _holds_arrays(name) else _crc32c(path)]
-        for name, path in _files(folder)
+        name: [path.stat().length, None if _is_array_data(name) else _compute_crc32c(path)]
+        for name, path in _list_files(folder)
     }
-    (folder / INVENTORY).write_text(json.dumps(seal({"files": files})))
+    (folder / INVENTORY).write_text(json.dumps(seal_record({"files": files})))
 
 
 def find_damage(step_folder: epath.Path, recorded: Mapping[str, Any]) -> str | None:
@@ -152,14 +152,14 @@ def find_damage(step_folder: epath.Path, recorded: Mapping[str, Any]) -> str | N
         folder = step_folder / item
         if not folder.is_dir():
             return f"{item} is missing" if step_folder.is_dir() else None
-        if proof := _compare_inventory(folder) or _decode(folder, leaves):
+        if proof := _compare_inventory(folder) or _check_arrays(folder, leaves):
             return f"{item}: {proof}"
     return None
 
 
 def _compare_inventory(folder: epath.Path) -> str | None:
     """Return how the files of a folder differ from its inventory, None if they agree."""
-    found = {name: (path, _read_to_end(path)) for name, path in _files(folder)}
+    found = {name: (path, _read_to_end(path)) for name, path in _list_files(folder)}
     if (inventory := _read_inventory(folder)) is None:
         return next((f"{name} is missing" for name in REQUIRED if name not in found), None)
     for name, (size, checksum) in inventory.items():
@@ -168,7 +168,7 @@ def _compare_inventory(folder: epath.Path) -> str | None:
         path, length = found[name]
         if length != size:
             return f"{name} has {length:,} bytes, {size:,} were written"
-        if checksum is not None and (seen := _crc32c(path)) != checksum:
+        if checksum is not None and (seen := _compute_crc32c(path)) != checksum:
             return f"{name} has CRC32C {seen:08x}, {checksum:08x} was written"
     return None
 
@@ -182,7 +182,7 @@ def _read_inventory(folder: epath.Path) -> dict[str, Any] | None:
     return sealed["record"]["files"] if is_sealed(sealed) else None
 
 
-def _decode(folder: epath.Path, leaves: Mapping[str, Any]) -> str | None:
+def _check_arrays(folder: epath.Path, leaves: Mapping[str, Any]) -> str | None:
     """Read the arrays with TensorStore alone; return the first one that is damaged, or None.
 
     The arrays are read one after the other, chunk by chunk, and compared by fingerprint.
@@ -200,7 +200,7 @@ def _decode(folder: epath.Path, leaves: Mapping[str, Any]) -> str | None:
         try:
             store = tensorstore.open(spec, context=context, open=True, read=True).result()
             if str(store.dtype.name) == dtype and list(store.shape) == shape:
-                fingerprint = _fingerprint(store, shape)
+                fingerprint = _compute_fingerprint(store, shape)
         except ValueError as error:
             text = str(error)
             if text.startswith(UNDECODABLE) or any(codec in text for codec in CODEC_ERRORS):
@@ -212,7 +212,7 @@ def _decode(folder: epath.Path, leaves: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _fingerprint(store: Any, shape: list[int]) -> int:
+def _compute_fingerprint(store: Any, shape: list[int]) -> int:
     """Return the `fingerprints.fingerprint` of an array, computed on the host.
 
     Only one chunk is in memory at a time.
@@ -238,17 +238,17 @@ def _fingerprint(store: Any, shape: list[int]) -> int:
     return total % 2**32
 
 
-def _files(folder: epath.Path, prefix: str = "") -> Iterator[tuple[str, epath.Path]]:
+def _list_files(folder: epath.Path, prefix: str = "") -> Iterator[tuple[str, epath.Path]]:
     """Yield (path relative to the folder, path) of each file except the inventory."""
     for path in sorted(folder.iterdir()):
         name = prefix + path.name
         if path.is_dir():
-            yield from _files(path, f"{name}/")
+            yield from _list_files(path, f"{name}/")
         elif name != INVENTORY:
             yield name, path
 
 
-def _holds_arrays(name: str) -> bool:
+def _is_array_data(name: str) -> bool:
     return "/d/" in f"/{name}"
 
 
@@ -261,5 +261,5 @@ def _read_to_end(path: epath.Path) -> int:
     return length
 
 
-def _crc32c(path: epath.Path) -> int:
+def _compute_crc32c(path: epath.Path) -> int:
     return google_crc32c.value(path.read_bytes())

@@ -30,9 +30,9 @@ from etils import epath
 
 from data.store.atomic import write_atomically
 
-PARTS = ("start", "compile", "data", "step", "save", "evaluate", "lost", "down")
+PHASES = ("start", "compile", "data", "step", "save", "evaluate", "lost", "down")
 # Phases whose work is repeated if no checkpoint contains it.
-WORK = ("data", "step", "save", "evaluate")
+REPEATED_PHASES = ("data", "step", "save", "evaluate")
 NAME = "goodput.json"
 
 
@@ -42,9 +42,9 @@ class Ledger:
     def __init__(
         self,
         workdir: epath.PathLike | None,
-        began: float,
+        start_time: float,
         step: int,
-        told: Callable[[str], Any] = lambda phase: None,
+        on_phase: Callable[[str], Any] = lambda phase: None,
         may_write: Callable[[], bool] = lambda: True,
     ) -> None:
         """Read the ledger of earlier starts, and start the clock.
@@ -59,61 +59,61 @@ class Ledger:
         self.path = None if workdir is None else epath.Path(workdir) / NAME
         # [seconds] between writes; an object store accepts about one write of a file a second
         self.every = 30.0 if "://" in str(workdir) else 1.0
-        self.error, self.told, self.may_write = None, told, may_write
-        self.lock, self.over = threading.Lock(), threading.Event()
-        known = read(self.path) if self.path else None
+        self.error, self.on_phase, self.may_write = None, on_phase, may_write
+        self.lock, self.stopped = threading.Lock(), threading.Event()
+        known = read_ledger(self.path) if self.path else None
         self.starts, self.marks = 1, {}
-        self.seconds: dict[str, float] = dict.fromkeys(PARTS, 0.0)
-        self.part, self.clock = "start", time.monotonic() - max(time.time() - began, 0.0)
+        self.seconds: dict[str, float] = dict.fromkeys(PHASES, 0.0)
+        self.phase, self.clock = "start", time.monotonic() - max(time.time() - start_time, 0.0)
         if known:
             self.starts, self.seconds = known["starts"] + 1, known["seconds"]
             self.marks = {int(step): mark for step, mark in known["marks"].items()}
             if not known["ended"]:
-                self.seconds["down"] += max(began - known["until"], 0.0)
-            self.back(step)
+                self.seconds["down"] += max(start_time - known["until"], 0.0)
+            self.roll_back(step)
 
     def __enter__(self) -> Self:
-        self._write()
-        self.thread = threading.Thread(target=self._beat, name="goodput", daemon=True)
+        self._write_file()
+        self.thread = threading.Thread(target=self._write_periodically, name="goodput", daemon=True)
         if self.path:
             self.thread.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *exc_info: object) -> None:
-        self.over.set()
+        self.stopped.set()
         if self.path:
             self.thread.join()
-        self._write(ended=kind is None)
+        self._write_file(ended=kind is None)
 
-    def to(self, part: str) -> str:
+    def enter_phase(self, phase: str) -> str:
         """Start a phase, and return the previous one."""
         with self.lock:
-            previous = self.part
-            self._settle()
-            self.part = part
-        self.told(part)
+            previous = self.phase
+            self._add_elapsed()
+            self.phase = phase
+        self.on_phase(phase)
         return previous
 
     @contextlib.contextmanager
-    def during(self, part: str) -> Iterator[None]:
+    def time_phase(self, phase: str) -> Iterator[None]:
         """Count the time of the block as a phase."""
-        previous = self.to(part)
+        previous = self.enter_phase(phase)
         try:
             yield
         finally:
-            self.to(previous)
+            self.enter_phase(previous)
 
-    def during_each(self, part: str, items: Iterable[Any]) -> Iterator[Any]:
+    def time_items(self, phase: str, items: Iterable[Any]) -> Iterator[Any]:
         """Yield the items of an iterable; count the time that each of them takes as a phase."""
         items = iter(items)
         while True:
-            with self.during(part):
+            with self.time_phase(phase):
                 item = next(items, None)
             if item is None:
                 return
             yield item
 
-    def mark(self, step: int, steps: Iterable[int]) -> None:
+    def mark_checkpoint(self, step: int, remaining_steps: Iterable[int]) -> None:
         """Record that the checkpoint of `step` contains all work so far.
 
         The seconds up to each checkpoint are recorded, so that the time after it can be counted as
@@ -129,50 +129,50 @@ class Ledger:
         if self.error:
             raise self.error
         with self.lock:
-            self._settle()
-            self.marks[step] = {phase: self.seconds[phase] for phase in WORK}
-            remaining = {step, *steps}
+            self._add_elapsed()
+            self.marks[step] = {phase: self.seconds[phase] for phase in REPEATED_PHASES}
+            remaining = {step, *remaining_steps}
             self.marks = {
                 marked: mark for marked, mark in sorted(self.marks.items()) if marked in remaining
             }
 
-    def back(self, step: int) -> None:
+    def roll_back(self, step: int) -> None:
         """Count all time after the checkpoint of `step` as lost: the run continues from there."""
         with self.lock:
-            self._settle()
+            self._add_elapsed()
             earlier = {marked: mark for marked, mark in self.marks.items() if marked <= step}
-            mark = earlier[max(earlier)] if earlier else dict.fromkeys(WORK, 0.0)
+            mark = earlier[max(earlier)] if earlier else dict.fromkeys(REPEATED_PHASES, 0.0)
             self.marks = earlier
-            for phase in WORK:
+            for phase in REPEATED_PHASES:
                 self.seconds["lost"] += self.seconds[phase] - mark[phase]
                 self.seconds[phase] = mark[phase]
 
-    def line(self) -> str:
+    def format_summary(self) -> str:
         """Return the ledger as one line of text."""
         with self.lock:
-            self._settle()
-            return line(self.seconds, self.starts)
+            self._add_elapsed()
+            return format_goodput(self.seconds, self.starts)
 
-    def _settle(self) -> None:
+    def _add_elapsed(self) -> None:
         """Add the time since the last call to the current phase. The lock must be held."""
         now = time.monotonic()
-        self.seconds[self.part] += now - self.clock
+        self.seconds[self.phase] += now - self.clock
         self.clock = now
 
-    def _beat(self) -> None:
+    def _write_periodically(self) -> None:
         """Write the file every `every` seconds until the ledger is left."""
-        while not self.over.wait(self.every):
+        while not self.stopped.wait(self.every):
             try:
-                self._write()
+                self._write_file()
             except OSError as error:  # such as a full disk; the next `mark` raises it
                 self.error = error
                 return
 
-    def _write(self, ended: bool = False) -> None:
+    def _write_file(self, ended: bool = False) -> None:
         if self.path is None or not self.may_write():
             return
         with self.lock:
-            self._settle()
+            self._add_elapsed()
             content = {
                 "starts": self.starts,
                 "until": time.time(),
@@ -183,7 +183,7 @@ class Ledger:
         write_atomically(self.path, json.dumps(content) + "\n")
 
 
-def read(path: epath.PathLike) -> dict[str, Any] | None:
+def read_ledger(path: epath.PathLike) -> dict[str, Any] | None:
     """Return the ledger in a file, None if there is none or it is unreadable.
 
     An unreadable ledger is reported on the standard output; it does not stop a run.
@@ -194,7 +194,7 @@ def read(path: epath.PathLike) -> dict[str, Any] | None:
     try:
         content = json.loads(path.read_text())
         if (
-            content["seconds"].keys() == set(PARTS)
+            content["seconds"].keys() == set(PHASES)
             and {"starts", "until", "ended", "marks"} <= content.keys()
         ):
             return content
@@ -204,7 +204,7 @@ def read(path: epath.PathLike) -> dict[str, Any] | None:
     return None
 
 
-def line(seconds: dict[str, float], starts: int) -> str:
+def format_goodput(seconds: dict[str, float], starts: int) -> str:
     """Return one line: the share of computing in the time that the run was up, and each phase.
 
     Args:
@@ -212,7 +212,7 @@ def line(seconds: dict[str, float], starts: int) -> str:
       starts: the number of starts.
     """
     up = sum(seconds.values()) - seconds["down"]
-    phases = ", ".join(f"{name} {seconds[name]:,.1f}" for name in PARTS if seconds[name] >= 0.05)
+    phases = ", ".join(f"{name} {seconds[name]:,.1f}" for name in PHASES if seconds[name] >= 0.05)
     goodput = seconds["step"] / max(up, 1e-9)
     plural = "s" * (starts > 1)
     return f"goodput {goodput:.1%} of {up:,.1f} s in {starts} start{plural}: {phases}"

@@ -10,11 +10,10 @@ from etils import epath
 
 from pretrain.overrides import ConfigError
 from pretrain.workdir.lease import STALE, Lease
-from pretrain.workdir.lease_file import TIMEOUT
 
 
 @contextlib.contextmanager
-def hold(workdir: epath.PathLike, command: str) -> Iterator[Lease]:
+def hold_lease(workdir: epath.PathLike, command: str) -> Iterator[Lease]:
     """Hold the lease of a workdir for all processes of this run, and yield it.
 
     Process 0 acquires the lease. If it is refused, all processes raise the same ConfigError. If the
@@ -23,7 +22,7 @@ def hold(workdir: epath.PathLike, command: str) -> Iterator[Lease]:
     """
     import jax
 
-    from pretrain.distributed.preflight import WAIT, exchange
+    from pretrain.distributed.preflight import TIMEOUT, exchange_values
 
     if jax.process_count() == 1:
         with Lease(workdir, command, end_process) as lease:
@@ -36,7 +35,7 @@ def hold(workdir: epath.PathLike, command: str) -> Iterator[Lease]:
                 stack.enter_context(lease)
             except (ValueError, OSError) as error:
                 problem = str(error)
-        problem = exchange("lease", {"problem": problem}, STALE + 2 * TIMEOUT + WAIT)[0]["problem"]
+        problem = exchange_values("lease", {"problem": problem}, STALE + 2 * TIMEOUT + TIMEOUT)[0]["problem"]
         if problem:
             raise ConfigError(problem)
         yield lease

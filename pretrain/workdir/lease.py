@@ -28,15 +28,15 @@ from data.corpus.paths import is_remote
 from pretrain.distributed import process_identity as process
 from pretrain.overrides import ConfigError
 from pretrain.workdir.lease_file import (
-    LARGEST,
+    MAX_BYTES,
     TIMEOUT,
     Holder,
+    LeaseState,
     LeaseUnreachable,
-    Seen,
     await_result,
     make_unreachable,
     open_store,
-    parse,
+    parse_holder,
 )
 
 NAME = "lease"
@@ -68,10 +68,10 @@ class Lease:
           command: the command of this run, which a refused run prints.
           on_loss: called once with a message when the lease is lost, by the thread that notices it.
         """
-        boot, namespace = process.machine()
+        boot, namespace = process.identify_machine()
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
         pid = os.getpid()
-        start = process.start_time(pid) or 0
+        start = process.read_start_time(pid) or 0
         self._workdir = str(workdir)
         self._me = Holder(
             uuid.uuid4().hex, socket.gethostname(), boot, namespace, pid, start, since, 0, command
@@ -82,18 +82,18 @@ class Lease:
         self._has_trouble = self._made_folder = False
         self._renewed = 0.0
         self._released, self._losing = threading.Event(), threading.RLock()
-        self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
+        self._thread = threading.Thread(target=self._renew_periodically, name="lease", daemon=True)
 
     def __enter__(self) -> Self:
         self._made_folder = not (is_remote(self._workdir) or os.path.exists(self._workdir))
         self._store = open_store(self._workdir, NAME)
         if self._store is None:
-            _report(
+            _print_notice(
                 f"{self._workdir} is not protected against a second run: leases work on file "
                 "systems and on gs:// only"
             )
             return self
-        self._acquire()
+        self._acquire_lease()
         self._thread.start()
         return self
 
@@ -103,62 +103,62 @@ class Lease:
         self._released.set()
         self._thread.join(2 * TIMEOUT)
         try:
-            seen = self._read()
+            seen = self._read_file()
             if self._is_mine(seen):
-                self._write(None, seen.generation)
+                self._write_file(None, seen.generation)
         except LeaseUnreachable as failure:
-            _report(
+            _print_notice(
                 f"{failure}. The lease stays: on this machine it is free once this process has "
                 f"ended, on other machines after {STALE:g} s"
             )
         if self._made_folder and os.path.isdir(self._workdir) and not os.listdir(self._workdir):
             os.rmdir(self._workdir)  # a refused run leaves nothing behind
 
-    def check(self) -> None:
+    def check_held(self) -> None:
         """Raise LeaseLost if the lease is lost.
 
         It costs nothing while renewals succeed, and one read of the file while they are late.
         """
-        if self._store is not None and not self._lost and boottime() - self._renewed > STALE / 2:
-            self._look()
+        if self._store is not None and not self._lost and read_boottime() - self._renewed > STALE / 2:
+            self._check_owner()
         if self._lost:
             # The thread that noticed the loss holds this lock, and may be ending the process.
             with self._losing:
                 raise LeaseLost(self._lost)
 
-    def verify(self) -> None:
+    def verify_held(self) -> None:
         """Read the file, and raise LeaseLost if the lease is lost. For use before a checkpoint."""
         if self._store is not None and not self._lost:
-            self._look()
-        self.check()
+            self._check_owner()
+        self.check_held()
 
     def is_held(self) -> bool:
         """Return whether `check` raises nothing."""
         try:
-            self.check()
+            self.check_held()
         except LeaseLost:
             return False
         return True
 
     # ---- acquire -------------------------------------------------------------
 
-    def _acquire(self) -> None:
+    def _acquire_lease(self) -> None:
         """Acquire the lease, or raise ConfigError if another run holds it."""
-        seen = self._read()
+        seen = self._read_file()
         if not seen.is_free:
             if seen.holder and seen.holder.is_here:
-                raise self._refusal(seen.holder)
-            seen = self._watch(seen)
-        if not self._swap(seen.generation) or not self._is_mine(self._read()):
-            raise self._refusal(self._read().holder)
+                raise self._make_refusal(seen.holder)
+            seen = self._watch_holder(seen)
+        if not self._renew_lease(seen.generation) or not self._is_mine(self._read_file()):
+            raise self._make_refusal(self._read_file().holder)
 
-    def _watch(self, first: Seen) -> Seen:
+    def _watch_holder(self, first: LeaseState) -> LeaseState:
         """Wait until the lease of another machine is gone, or unchanged for STALE seconds.
 
         Raises ConfigError if it changes, because then its holder is alive.
         """
         holder = first.holder or "an unknown process (its lease cannot be read)"
-        _report(
+        _print_notice(
             f"{self._workdir} is in use by {holder}. Waiting up to {STALE:g} s for a sign of life; "
             "without one, this run takes over"
         )
@@ -166,21 +166,21 @@ class Lease:
         while watched < STALE:
             began = time.monotonic()
             time.sleep(tick)
-            seen = self._read()
+            seen = self._read_file()
             if not seen.exists:
                 break
             if seen.generation != first.generation:
-                raise self._refusal(seen.holder)
+                raise self._make_refusal(seen.holder)
             # A process that was suspended in between saw nothing, so its time does not count.
             watched += min(time.monotonic() - began, 2 * tick)
-        _report(
+        _print_notice(
             f"{self._workdir}: no sign of life within {watched:.3g} s, so this run takes over"
             if seen.exists
             else f"{self._workdir} is free"
         )
         return seen
 
-    def _refusal(self, holder: Holder | None) -> ConfigError:
+    def _make_refusal(self, holder: Holder | None) -> ConfigError:
         return ConfigError(
             f"{self._workdir} is in use by {holder or 'another process'}. Wait for it to end, stop "
             "it, or name another --workdir. The lease of a process that died is free at once on "
@@ -189,41 +189,41 @@ class Lease:
 
     # ---- renew ---------------------------------------------------------------
 
-    def _keep(self) -> None:
+    def _renew_periodically(self) -> None:
         """Renew the lease every HEARTBEAT seconds until it is released or lost."""
         while not self._lost and not self._released.wait(HEARTBEAT):
             try:
-                if not self._swap(self._generation):
-                    seen = self._read()
+                if not self._renew_lease(self._generation):
+                    seen = self._read_file()
                     # An earlier write may have succeeded although its answer never arrived.
                     if self._is_mine(seen):
                         self._generation = seen.generation
                     else:
-                        self._give_up(seen)
+                        self._handle_loss(seen)
                 self._has_trouble = False
             except LeaseUnreachable as error:
                 if not self._has_trouble:
-                    _report(
+                    _print_notice(
                         f"{error}. This run continues while it can read that it holds the lease"
                     )
                 self._has_trouble = True
 
-    def _look(self) -> None:
+    def _check_owner(self) -> None:
         """Read who holds the lease.
 
         A file that cannot be read is accepted until STALE seconds after the last renewal.
         """
         try:
-            seen = self._read()
+            seen = self._read_file()
             if not self._is_mine(seen):
-                self._give_up(seen)
+                self._handle_loss(seen)
         except LeaseUnreachable as error:
-            if boottime() - self._renewed > STALE:
-                self._lose(
+            if read_boottime() - self._renewed > STALE:
+                self._mark_lost(
                     f"{error}, and it was not renewed for {STALE:g} s, so another run may hold it"
                 )
 
-    def _give_up(self, seen: Seen) -> None:
+    def _handle_loss(self, seen: LeaseState) -> None:
         """Mark the lease as lost, unless this run has released it itself."""
         if not self._released.is_set():
             event = (
@@ -231,9 +231,9 @@ class Lease:
                 if seen.exists
                 else "was removed"
             )
-            self._lose(f"the lease of {self._workdir} {event}")
+            self._mark_lost(f"the lease of {self._workdir} {event}")
 
-    def _lose(self, reason: str) -> None:
+    def _mark_lost(self, reason: str) -> None:
         """Mark the lease as lost and call `on_loss`, once."""
         with self._losing:  # two threads may notice at the same moment
             if not self._lost:
@@ -243,21 +243,21 @@ class Lease:
                 self._lost = message
                 self._on_loss(message)
 
-    def _is_mine(self, seen: Seen) -> bool:
+    def _is_mine(self, seen: LeaseState) -> bool:
         return seen.holder is not None and seen.holder.owner == self._me.owner
 
     # ---- the file ------------------------------------------------------------
 
-    def _swap(self, generation: Any) -> bool:
+    def _renew_lease(self, generation: Any) -> bool:
         """Write the lease if the file still has this generation, and return whether it had."""
-        began = boottime()
+        began = read_boottime()
         self._me = self._me._replace(heartbeat=self._me.heartbeat + 1)
-        written = self._write(json.dumps(self._me._asdict(), indent=1) + "\n", generation)
+        written = self._write_file(json.dumps(self._me._asdict(), indent=1) + "\n", generation)
         if written:
             self._generation, self._renewed = written, began
         return bool(written)
 
-    def _write(self, text: str | None, generation: Any) -> Any:
+    def _write_file(self, text: str | None, generation: Any) -> Any:
         """Write the file, or delete it for None, if it still has this generation.
 
         Returns the new generation, or an empty value if the file has another one.
@@ -266,10 +266,10 @@ class Lease:
             self._store.write(NAME, text, if_equal=generation), self._workdir
         ).generation
 
-    def _read(self) -> Seen:
+    def _read_file(self) -> LeaseState:
         """Return the state of the file; a content of more than LARGEST bytes is not fetched."""
         try:
-            found = self._store.read(NAME, byte_range=slice(LARGEST, LARGEST + 1)).result(
+            found = self._store.read(NAME, byte_range=slice(MAX_BYTES, MAX_BYTES + 1)).result(
                 timeout=TIMEOUT
             )
             raw = b""
@@ -278,13 +278,13 @@ class Lease:
             raw = found.value
         except Exception as error:
             raise make_unreachable(self._workdir, error) from error
-        return Seen(found.stamp.generation, found.state != "missing", parse(raw))
+        return LeaseState(found.stamp.generation, found.state != "missing", parse_holder(raw))
 
 
-def boottime() -> float:
+def read_boottime() -> float:
     """Return the seconds of a clock that includes the time in which the machine sleeps."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
-def _report(text: str) -> None:
+def _print_notice(text: str) -> None:
     print(text, file=sys.stderr, flush=True)

@@ -12,8 +12,8 @@ from pretrain.distributed import process_identity as process
 from pretrain.overrides import ConfigError
 
 TIMEOUT = 20.0  # [seconds] for one read or write of the file
-LARGEST = 64 * 1024  # [bytes] size of a file that is still parsed
-LONGEST = 80  # [characters] part of a name from the file that is printed
+MAX_BYTES = 64 * 1024  # [bytes] size of a file that is still parsed
+MAX_NAME_LENGTH = 80  # [characters] part of a name from the file that is printed
 
 
 class LeaseUnreachable(OSError):
@@ -49,15 +49,15 @@ class Holder(NamedTuple):
     def is_here(self) -> bool:
         """Whether the holder's process numbers are those that this process sees."""
         return (
-            bool(self.boot and self.namespace) and (self.boot, self.namespace) == process.machine()
+            bool(self.boot and self.namespace) and (self.boot, self.namespace) == process.identify_machine()
         )
 
     def __str__(self) -> str:
-        host, since, command = map(_clean, (self.host, self.since, self.command))
+        host, since, command = map(_make_printable, (self.host, self.since, self.command))
         return f"process {self.pid} on host {host} since {since} ({command})"
 
 
-class Seen(NamedTuple):
+class LeaseState(NamedTuple):
     """The state of the file at one moment.
 
     Attributes:
@@ -79,7 +79,7 @@ class Seen(NamedTuple):
         )
 
 
-def parse(raw: bytes) -> Holder | None:
+def parse_holder(raw: bytes) -> Holder | None:
     """Return the holder in the bytes of a file; None if they are malformed or out of bounds."""
     try:
         holder = Holder(**json.loads(raw))
@@ -91,9 +91,9 @@ def parse(raw: bytes) -> Holder | None:
     return holder if is_typed and 0 < holder.pid < 2**31 else None
 
 
-def _clean(text: str) -> str:
+def _make_printable(text: str) -> str:
     """Return a string from the file, safe to print."""
-    return "".join(char if char.isprintable() else "?" for char in text[:LONGEST])
+    return "".join(char if char.isprintable() else "?" for char in text[:MAX_NAME_LENGTH])
 
 
 def open_store(workdir: str, name: str) -> Any:

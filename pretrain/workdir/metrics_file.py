@@ -25,7 +25,7 @@ class MetricsLog:
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
         self.path = epath.Path(workdir) / "metrics.jsonl"
-        rows = [row for row in read(self.path) if row["step"] <= start]
+        rows = [row for row in read_metrics(self.path) if row["step"] <= start]
         # Object stores cannot append. There the rows stay in memory, and each `sync` rewrites the
         # file.
         self.rows = rows if "://" in str(workdir) else None
@@ -34,9 +34,9 @@ class MetricsLog:
             self.file = open(os.fspath(self.path), "a", encoding="utf-8")  # noqa: SIM115 - open until `close`
         self.events = EventFileWriter(str(epath.Path(workdir) / "tensorboard"))
         if start:
-            self._event(start, session_log=True)
+            self._add_event(start, session_log=True)
 
-    def write(self, row: Mapping[str, Any]) -> None:
+    def write_row(self, row: Mapping[str, Any]) -> None:
         """Append one row with `step`; its numbers become TensorBoard scalars of the same names.
 
         Floats that are not finite are written as null.
@@ -51,7 +51,7 @@ class MetricsLog:
             with name_in_disk_errors(self.path):
                 self.file.write(json.dumps(row) + "\n")
                 self.file.flush()
-        self._event(
+        self._add_event(
             row["step"],
             {
                 key: value
@@ -78,7 +78,7 @@ class MetricsLog:
         if self.rows is None:
             self.file.close()
 
-    def _event(
+    def _add_event(
         self, step: int, scalars: Mapping[str, float] | None = None, session_log: bool = False
     ) -> None:
         """Add an event of scalars, or one that makes TensorBoard discard all later steps."""
@@ -99,7 +99,7 @@ class MetricsLog:
         self.events.add_event(event)
 
 
-def read(path: epath.PathLike) -> list[dict[str, Any]]:
+def read_metrics(path: epath.PathLike) -> list[dict[str, Any]]:
     """Return the rows of a metrics file without an incomplete last line; [] if there is no file."""
     path = epath.Path(path)
     if not path.exists():
@@ -137,7 +137,7 @@ class ProgressLine:
         self.seconds = 0.2 if self.terminal else seconds
         self.shown = False
 
-    def show(self, row: Mapping[str, Any]) -> None:
+    def show_row(self, row: Mapping[str, Any]) -> None:
         """Show the metrics of a step, unless the last line is too recent."""
         now = time.perf_counter()
         if row["step"] < self.stop and now - self.last < self.seconds:
@@ -147,15 +147,15 @@ class ProgressLine:
             f"step {row['step']:,}/{self.stop:,}",
             f"loss {row['loss']:.4f}",
             f"rate {row['learning_rate']:.2e}",
-            f"{_short(row['tokens_per_second'])} tokens/s",
+            f"{_format_count(row['tokens_per_second'])} tokens/s",
         ]
         if self.peak and row["seconds"]:
             columns.append(f"MFU {self.flops / row['seconds'] / self.peak:.1%}")
         seconds_per_step = (now - self.began) / (row["step"] - self.start)
-        columns.append(f"{clock(seconds_per_step * (self.stop - row['step']))} left")
-        self._put("  ".join(columns))
+        columns.append(f"{format_duration(seconds_per_step * (self.stop - row['step']))} left")
+        self._draw_line("  ".join(columns))
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """Print a line of its own between two progress lines."""
         if self.terminal and self.shown:
             self.out.write("\r\x1b[K")
@@ -169,13 +169,13 @@ class ProgressLine:
             self.out.write("\n")
             self.out.flush()
 
-    def _put(self, line: str) -> None:
+    def _draw_line(self, line: str) -> None:
         self.out.write(f"\r\x1b[K{line}" if self.terminal else f"{line}\n")
         self.out.flush()
         self.shown = True
 
 
-def _short(number: float) -> str:
+def _format_count(number: float) -> str:
     """Return a number with three digits and a unit, such as 21.7k."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if number >= size:
@@ -183,7 +183,7 @@ def _short(number: float) -> str:
     return f"{number:.0f}"
 
 
-def clock(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return a duration as m:ss, or as h:mm:ss from one hour on."""
     minutes, rest = divmod(math.ceil(seconds), 60)
     hours, minutes = divmod(minutes, 60)

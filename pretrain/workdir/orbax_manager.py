@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import orbax.checkpoint as ocp
 from etils import epath
 
-from pretrain.workdir.evidence import arrays_handler
+from pretrain.workdir.evidence import make_arrays_handler
 from pretrain.workdir.record import FILE, ITEMS
 from pretrain.workdir.retention import Retention
 
@@ -32,7 +32,7 @@ def open_manager(
         read_only=read_only,
         create=not read_only,
     )
-    handlers: dict[str, Any] = {name: arrays_handler() for name in ITEMS}
+    handlers: dict[str, Any] = {name: make_arrays_handler() for name in ITEMS}
     handlers["record"] = ocp.JsonCheckpointHandler(filename=FILE)
     return ocp.CheckpointManager(folder, options=options, item_handlers=handlers)
 
@@ -57,7 +57,7 @@ def make_target(leaf: Any, sharding: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
 
 
-def make_tree_target(leaves: Mapping[str, Any], place: Place) -> dict[str, Any]:
+def make_tree_target(leaves: Mapping[str, Any], choose_sharding: Place) -> dict[str, Any]:
     """Return the nested targets of recorded leaves, {path: [dtype, shape, fingerprint]}."""
     tree: dict[str, Any] = {}
     for path, (dtype, shape, _) in leaves.items():
@@ -66,7 +66,7 @@ def make_tree_target(leaves: Mapping[str, Any], place: Place) -> dict[str, Any]:
         for parent in parents:
             node = node.setdefault(parent, {})
         node[name] = jax.ShapeDtypeStruct(
-            tuple(shape), jnp.dtype(dtype), sharding=place(path, tuple(shape))
+            tuple(shape), jnp.dtype(dtype), sharding=choose_sharding(path, tuple(shape))
         )
     return tree
 

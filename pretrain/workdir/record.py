@@ -12,8 +12,8 @@ import jax
 from etils import epath
 
 from pretrain.config import FORMAT, Run, check_format, to_json
-from pretrain.distributed.fingerprints import leaves_of
-from pretrain.distributed.sharding import path_of
+from pretrain.distributed.fingerprints import fingerprint_leaves
+from pretrain.distributed.sharding import format_path
 from pretrain.overrides import ConfigError
 from pretrain.workdir.errors import DamagedCheckpoint
 
@@ -60,12 +60,12 @@ def make_record(
         "scores": scores,
         "guard": {},
         "stopping": {},
-        **{name: leaves_of(getattr(state, name)) for name in ITEMS},
+        **{name: fingerprint_leaves(getattr(state, name)) for name in ITEMS},
         **counts,
     }
 
 
-def seal(record: dict[str, Any]) -> dict[str, Any]:
+def seal_record(record: dict[str, Any]) -> dict[str, Any]:
     """Return {"record": the record, "crc32c": the checksum of its JSON text}."""
     text = json.dumps(record, sort_keys=True)
     return {"record": record, "crc32c": google_crc32c.value(text.encode())}
@@ -74,7 +74,7 @@ def seal(record: dict[str, Any]) -> dict[str, Any]:
 def is_sealed(sealed: Any) -> bool:
     """Return whether a JSON value is a record with its correct checksum, as `seal` returns it."""
     record = sealed.get("record") if isinstance(sealed, dict) else None
-    return isinstance(record, dict) and seal(record)["crc32c"] == sealed.get("crc32c")
+    return isinstance(record, dict) and seal_record(record)["crc32c"] == sealed.get("crc32c")
 
 
 def read_record(step_folder: epath.Path) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def check_leaves(recorded: Mapping[str, Any], tree: Any, description: str) -> No
       description: the name of the leaves in the error.
     """
     expected = {
-        path_of(keys): [str(leaf.dtype), list(leaf.shape)]
+        format_path(keys): [str(leaf.dtype), list(leaf.shape)]
         for keys, leaf in jax.tree_util.tree_leaves_with_path(tree)
     }
     for path in sorted(expected.keys() | recorded.keys()):

@@ -25,7 +25,7 @@ NAME = "pinned"
 Scores = Mapping[str, float]  # {name of a held-out score: value}
 
 
-def kept(
+def select_steps(
     steps: Sequence[int], rule: Checkpoint, pinned: Iterable[int], scores: Mapping[int, Scores]
 ) -> set[int]:
     """Return the steps that stay.
@@ -39,11 +39,11 @@ def kept(
     selected = set(sorted(steps)[-rule.keep :]) | (set(steps) & set(pinned))
     if rule.keep_every:
         selected |= {step for step in steps if step % rule.keep_every == 0}
-    best_step = best({step: scores.get(step, {}) for step in steps}, rule.best)
+    best_step = find_best_step({step: scores.get(step, {}) for step in steps}, rule.best)
     return selected if best_step is None else selected | {best_step}
 
 
-def best(scores: Mapping[int, Scores], name: str) -> int | None:
+def find_best_step(scores: Mapping[int, Scores], name: str) -> int | None:
     """Return the step with the best finite score of a name; None if there is no finite one.
 
     The lowest loss is the best, and the highest value of any other metric. Of equal scores, the
@@ -67,7 +67,7 @@ def find_cost(name: str, score: float) -> float:
     return score if name == "loss" else -score
 
 
-def pins(path: epath.Path) -> set[int]:
+def read_pins(path: epath.Path) -> set[int]:
     """Return the steps in a file of numbers; the empty set if there is no file.
 
     Raises ValueError, which names the file, if the file contains anything else.
@@ -89,7 +89,7 @@ class Retention:
         self.rule, self.path = rule, workdir / NAME
         self.scores: dict[int, Scores] = {}
 
-    def learn(self, steps: Collection[int], scores_of: Callable[[int], Scores]) -> None:
+    def update_scores(self, steps: Collection[int], scores_of: Callable[[int], Scores]) -> None:
         """Look up the scores of existing steps, which an earlier start may have saved."""
         if self.rule.best:
             self.scores = {
@@ -97,7 +97,7 @@ class Retention:
                 for step in steps
             }
 
-    def note(self, step: int, scores: Scores) -> None:
+    def record_scores(self, step: int, scores: Scores) -> None:
         """Record the scores of a step that is about to be saved."""
         if self.rule.best:
             self.scores[step] = scores
@@ -106,7 +106,7 @@ class Retention:
         """Return for each of Orbax's descriptions of a checkpoint whether the checkpoint stays."""
         steps = [checkpoint.step for checkpoint in checkpoints]
         try:
-            selected = kept(steps, self.rule, pins(self.path), self.scores)
+            selected = select_steps(steps, self.rule, read_pins(self.path), self.scores)
         except (ValueError, OSError) as error:  # which steps are pinned is not known
             print(f"no checkpoint is deleted: {error}", file=sys.stderr)
             selected = set(steps)

@@ -12,24 +12,24 @@ from data.corpus.json_lines import format_json_lines, parse_json_lines
 from data.store.atomic import write_atomically
 
 NAME = "samples.jsonl"
-LINES = 100  # in the file; when it is full, every second line is dropped
+MAX_LINES = 100  # in the file; when it is full, every second line is dropped
 
 
-def write(path: epath.PathLike, line: dict[str, Any]) -> None:
+def add_samples(path: epath.PathLike, line: dict[str, Any]) -> None:
     """Add the line of a step, and drop lines of this step and later, left by an earlier start."""
-    lines = [earlier for earlier in read(path) if earlier["step"] < line["step"]]
-    if len(lines) >= LINES:
+    lines = [earlier for earlier in read_samples(path) if earlier["step"] < line["step"]]
+    if len(lines) >= MAX_LINES:
         lines = lines[::2]
     write_atomically(path, format_json_lines([*lines, line], ensure_ascii=False))
 
 
-def read(path: epath.PathLike) -> list[dict[str, Any]]:
+def read_samples(path: epath.PathLike) -> list[dict[str, Any]]:
     """Return the lines of a file in the order of their steps; [] if there is no file."""
     path = epath.Path(path)
     return parse_json_lines(path.read_text(encoding="utf-8")) if path.exists() else []
 
 
-def by_row(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def group_by_row(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the content of a file grouped by row, as an HTML report shows it.
 
     Returns:

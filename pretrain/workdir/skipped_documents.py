@@ -10,13 +10,13 @@ from etils import epath
 
 from data.source import Source
 from data.store.atomic import write_atomically
-from data.store.salvage import told
+from data.store.salvage import describe_omissions
 from pretrain.overrides import ConfigError
 
 NAME = "left_out.json"
 
 
-def check_left_out(store: Source, workdir: epath.Path, allow_changes: bool) -> None:
+def check_skipped_documents(store: Source, workdir: epath.Path, allow_changes: bool) -> None:
     """Raise ConfigError if the run in `workdir` skipped other documents than the store does now.
 
     With `allow_changes` the change is printed instead.
@@ -25,13 +25,13 @@ def check_left_out(store: Source, workdir: epath.Path, allow_changes: bool) -> N
         return
     path = workdir / NAME
     try:
-        before = json.loads(path.read_text())["told"] if path.exists() else told(None)
+        before = json.loads(path.read_text())["told"] if path.exists() else describe_omissions(None)
     except (ValueError, TypeError, KeyError) as error:
         raise ConfigError(
             f"{path} cannot be read, so the documents that the run skipped are not known; remove "
             "it and add --allow-changes"
         ) from error
-    if (now := told(store)) == before:
+    if (now := describe_omissions(store)) == before:
         return
     if not allow_changes:
         raise ConfigError(
@@ -41,12 +41,12 @@ def check_left_out(store: Source, workdir: epath.Path, allow_changes: bool) -> N
     print(f"changed on continuing: left out of the token store: {before} -> {now}")
 
 
-def write_left_out(store: Source, workdir: epath.Path) -> None:
+def write_skipped_documents(store: Source, workdir: epath.Path) -> None:
     """Write the record atomically, by process 0, if documents are skipped or a record exists."""
     path = workdir / NAME
-    if jax.process_index() or (told(store) == told(None) and not path.exists()):
+    if jax.process_index() or (describe_omissions(store) == describe_omissions(None) and not path.exists()):
         return
     documents = {
         split: numbers.tolist() for split, numbers in getattr(store, "left_out", {}).items()
     }
-    write_atomically(path, json.dumps({"told": told(store), **documents}) + "\n")
+    write_atomically(path, json.dumps({"told": describe_omissions(store), **documents}) + "\n")

@@ -4,8 +4,8 @@ import random
 
 import numpy as np
 
-from benchmarks.collate import CASES, peer_case, row
-from benchmarks.collate_peers import SpanCollator, sentence_pairs
+from benchmarks.collate import CASES, make_peer_case, format_row
+from benchmarks.collate_peers import SpanCollator, iterate_sentence_pairs
 
 
 def test_spans_are_in_the_labels_and_nowhere_else():
@@ -23,7 +23,7 @@ def test_spans_are_in_the_labels_and_nowhere_else():
         assert inputs.pop() == labels.pop() == 1
         assert [i for i in inputs if i >= 900] == list(range(999, 999 - objective.spans, -1))
         heads = [i for i in labels if i >= 900]
-        kept, gone = pieces(inputs), pieces(labels)
+        kept, gone = split_at_sentinels(inputs), split_at_sentinels(labels)
         assert (
             heads[0] == 999
             and len(kept) == len(gone) == objective.spans + 1
@@ -33,7 +33,7 @@ def test_spans_are_in_the_labels_and_nowhere_else():
         assert [i for a, b in zip(kept, gone[1:]) for i in a + b] == text
 
 
-def pieces(ids):
+def split_at_sentinels(ids):
     """What lies between the sentinels."""
     found = [[]]
     for i in ids:
@@ -55,7 +55,7 @@ def test_pairs_are_of_their_documents():
     ]
     follows = total = 0
     for index in range(40):
-        for first, second, elsewhere in sentence_pairs(documents, index, 40, rng):
+        for first, second, elsewhere in iterate_sentence_pairs(documents, index, 40, rng):
             assert first and second and len(first) + len(second) <= 40
             assert {i // 1000 for i in first} == {index} and len({i // 1000 for i in second}) == 1
             assert (second[0] // 1000 != index) == elsewhere and (
@@ -80,11 +80,11 @@ def test_a_line_of_the_table():
         "9.0 (8.0 to 10.0)",
         "5.5 (5.0 to 6.0)",
     ]
-    assert row("masked_lm", speeds) == f"| {' | '.join(cells)} |"
-    assert peer_case("span_corruption", "f", {"t5": 125}) == {
+    assert format_row("masked_lm", speeds) == f"| {' | '.join(cells)} |"
+    assert make_peer_case("span_corruption", "f", {"t5": 125}) == {
         "store": "f/t5", "rows": 128, "length": 512, "size": 125, "raw": 568, "noise": 85, "spans": 28,
     }  # fmt: skip
-    assert peer_case("masked_lm", "f", {"bert": 30522}) == peer_case(
+    assert make_peer_case("masked_lm", "f", {"bert": 30522}) == make_peer_case(
         "masked_lm, ready ids", "f", {"bert": 30522}
     )
-    assert peer_case("masked_lm", "f", {"bert": 30522})["vocabulary"] == "f/vocab.txt"
+    assert make_peer_case("masked_lm", "f", {"bert": 30522})["vocabulary"] == "f/vocab.txt"

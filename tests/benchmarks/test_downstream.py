@@ -10,23 +10,23 @@ import numpy as np
 import pytest
 
 from benchmarks.downstream import (
-    RATES,
-    command,
-    constant,
-    examples_of,
+    LEARNING_RATES,
+    make_arguments,
+    score_constant,
+    count_examples,
     is_done,
-    printed,
-    shown,
+    parse_json,
+    format_command,
 )
-from benchmarks.downstream_page import gain, page, peer_section, rows, score_rows, spelt, time_rows
-from benchmarks.downstream_peer import check_losses, stacked
-from benchmarks.downstream_tasks import TASKS, files_of, with_columns
+from benchmarks.downstream_page import format_gain, format_page, format_peer_section, format_rows, format_score_rows, format_mean, format_time_rows
+from benchmarks.downstream_peer import check_losses, stack_batches
+from benchmarks.downstream_tasks import TASKS, locate_files, rename_columns
 from data.config import Data
 from data.examples import labelled, labelled_store
 from data.objectives import Classification, Regression
 from data.vocabulary.load import train_vocabulary
 from pretrain.cli import finetune
-from pretrain.finetune.multitask import separated
+from pretrain.finetune.multitask import split_task_arguments
 from pretrain.schema import AdamW
 from pretrain.training.optimizers.transforms import is_decayed
 from pretrain.training.schedules import make_learning_rate
@@ -58,7 +58,7 @@ COLUMNS = {
 OTHER = {"entailment": "not_entailment", 1: 0, 4.5: 0.5}
 
 
-def write(path, record):
+def write_records(path, record):
     """Sixty records of those columns, of two labels where they have some."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".conll":
@@ -91,7 +91,7 @@ def write(path, record):
 def args(tmp_path):
     for task in TASKS.values():
         for name in filter(None, (task.train, task.heldout, task.also)):
-            write(tmp_path / "corpora" / name, COLUMNS[name.split("/")[0]])
+            write_records(tmp_path / "corpora" / name, COLUMNS[name.split("/")[0]])
     return argparse.Namespace(
         corpora=tmp_path / "corpora", work=tmp_path / "work", encoder=pathlib.Path("runs/encoder")
     )
@@ -101,9 +101,9 @@ def args(tmp_path):
 def test_finetune_reads_what_the_corpora_have(name, args):
     parser = argparse.ArgumentParser()
     finetune.add_arguments(parser)
-    files = files_of(TASKS[name], args.corpora, args.work)
-    words = command(name, TASKS[name], "head", files, args)
-    task, examples = finetune.gather(*separated(parser.parse_intermixed_args(words[1:])))
+    files = locate_files(TASKS[name], args.corpora, args.work)
+    words = make_arguments(name, TASKS[name], "head", files, args)
+    task, examples = finetune.gather_examples(*split_task_arguments(parser.parse_intermixed_args(words[1:])))
     assert words[len(words) - len(TASKS[name].more) :] == [*TASKS[name].more] and words[
         words.index("--epochs") + 1
     ] == str(TASKS[name].epochs)
@@ -113,22 +113,22 @@ def test_finetune_reads_what_the_corpora_have(name, args):
     if files["also"]:
         also = [*words[1:], "--heldout", str(files["also"])]
         assert (
-            finetune.gather(*separated(parser.parse_intermixed_args(also)))[1].columns
+            finetune.gather_examples(*split_task_arguments(parser.parse_intermixed_args(also)))[1].columns
             == examples.columns
         )
 
 
 def test_the_two_starts_differ_in_start_rate_and_place_alone(args):
     files = {"train": "t", "heldout": "h"}
-    head, fresh = (command("RTE", TASKS["RTE"], start, files, args) for start in ("head", "all"))
+    head, fresh = (make_arguments("RTE", TASKS["RTE"], start, files, args) for start in ("head", "all"))
     assert {*fresh} - {*head} <= {
         "--fresh",
         "all",
-        f"optimizer.learning_rate={RATES['all']}",
+        f"optimizer.learning_rate={LEARNING_RATES['all']}",
         str(args.work / "RTE-all"),
     }
     assert {*head} - {*fresh} <= {
-        f"optimizer.learning_rate={RATES['head']}",
+        f"optimizer.learning_rate={LEARNING_RATES['head']}",
         str(args.work / "RTE-head"),
     }
 
@@ -136,7 +136,7 @@ def test_the_two_starts_differ_in_start_rate_and_place_alone(args):
 def test_what_another_command_measured_is_not_taken_for_this_ones(tmp_path):
     path = tmp_path / "RTE-head.json"
     assert not is_done(path, ["finetune"])
-    path.write_text(json.dumps({"command": shown(["finetune"])}))
+    path.write_text(json.dumps({"command": format_command(["finetune"])}))
     assert is_done(path, ["finetune"])
     with pytest.raises(ValueError, match="--again"):
         is_done(path, ["finetune", "x=1"])
@@ -145,11 +145,11 @@ def test_what_another_command_measured_is_not_taken_for_this_ones(tmp_path):
 def test_columns_are_renamed_in_a_copy_and_nothing_else_is(tmp_path):
     source, target = tmp_path / "a.jsonl", tmp_path / "copy" / "a.jsonl"
     source.write_text('{"text": "é", "label": 1}\n\n{"text": "b", "label": 0}\n')
-    assert with_columns(source, {"sentence": "text"}, target) == source and not target.exists()
+    assert rename_columns(source, {"sentence": "text"}, target) == source and not target.exists()
     assert (
-        with_columns(tmp_path / "a.conll", {}, target) == tmp_path / "a.conll"
+        rename_columns(tmp_path / "a.conll", {}, target) == tmp_path / "a.conll"
     )  # of which no columns are read
-    assert with_columns(source, {"text": "sentence"}, target) == target
+    assert rename_columns(source, {"text": "sentence"}, target) == target
     assert [json.loads(line) for line in target.read_text().splitlines()] == [
         {"sentence": "é", "label": 1},
         {"sentence": "b", "label": 0},
@@ -158,12 +158,12 @@ def test_columns_are_renamed_in_a_copy_and_nothing_else_is(tmp_path):
 
 def test_one_answer_for_all():
     right = np.array([1, 1, 1, 0], np.float32)
-    assert constant(("f1", "accuracy", "matthews"), right, np.float32(1)) == {
+    assert score_constant(("f1", "accuracy", "matthews"), right, np.float32(1)) == {
         "f1": 6 / 7,
         "accuracy": 0.75,
         "matthews": 0.0,
     }
-    assert constant(("accuracy",), right, np.float32(0)) == {"accuracy": 0.25}
+    assert score_constant(("accuracy",), right, np.float32(0)) == {"accuracy": 0.25}
 
 
 def test_what_the_examples_are_worth_without_a_model(tmp_path):
@@ -176,7 +176,7 @@ def test_what_the_examples_are_worth_without_a_model(tmp_path):
     labelled_store.write_labelled(tmp_path / "store", vocabulary, parts, ("no", "yes"))
     cut = sum(len(ids) > 6 for ids in vocabulary.encode_batch(texts[:40]))
     data = Data(objective=Classification(length=8), store=str(tmp_path / "store"), batch_size=4)
-    found = examples_of(data, ("accuracy", "matthews"))
+    found = count_examples(data, ("accuracy", "matthews"))
     assert (
         found
         == {"train": 40, "heldout": 20, "cut": cut, "baseline": {"accuracy": 0.8, "matthews": 0.0}}
@@ -189,7 +189,7 @@ def test_what_the_examples_are_worth_without_a_model(tmp_path):
         (),
     )
     assert (
-        examples_of(dataclasses.replace(data, objective=Regression(length=8)), ("pearson",))[
+        count_examples(dataclasses.replace(data, objective=Regression(length=8)), ("pearson",))[
             "baseline"
         ]
         == {}
@@ -198,7 +198,7 @@ def test_what_the_examples_are_worth_without_a_model(tmp_path):
 
 def test_the_other_side_decays_what_this_one_decays_at_the_same_rate():
     torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")
-    from benchmarks.downstream_torch import groups, rate
+    from benchmarks.downstream_torch import make_parameter_groups, compute_rate_factor
 
     layer = torch.nn.Module()
     layer.dense, layer.LayerNorm, layer.words = (
@@ -206,7 +206,7 @@ def test_the_other_side_decays_what_this_one_decays_at_the_same_rate():
         torch.nn.LayerNorm(2),
         torch.nn.Embedding(4, 2),
     )
-    decayed, kept = groups(layer, {"weight_decay": 0.01})
+    decayed, kept = make_parameter_groups(layer, {"weight_decay": 0.01})
     assert (decayed["weight_decay"], kept["weight_decay"]) == (0.01, 0.0)
     assert {id(each) for each in kept["params"]} == {
         id(each) for each in (layer.dense.bias, layer.LayerNorm.weight, layer.LayerNorm.bias)
@@ -226,22 +226,22 @@ def test_the_other_side_decays_what_this_one_decays_at_the_same_rate():
     ]
     for warmup in (0, 4):
         ours = make_learning_rate(AdamW(learning_rate=3e-4, warmup_steps=warmup), 10)
-        assert [3e-4 * rate(step, 10, warmup) for step in range(10)] == pytest.approx(
+        assert [3e-4 * compute_rate_factor(step, 10, warmup) for step in range(10)] == pytest.approx(
             [float(ours(step)) for step in range(10)], rel=1e-6
         )
 
 
 def test_the_object_that_a_verb_printed_is_found_among_its_other_lines():
-    assert printed('a warning {\n{"accuracy": 0.5}\nsaved\n') == {"accuracy": 0.5}
+    assert parse_json('a warning {\n{"accuracy": 0.5}\nsaved\n') == {"accuracy": 0.5}
 
 
 def test_figures_carry_their_spread_and_a_gain_that_shows_nothing_says_so():
-    assert spelt([0.5, 0.6, 0.7]) == "60.0 ± 10.0" and spelt([0.123]) == "12.3"
-    assert gain([0.8, 0.82], [0.5, 0.52]) == "+30.0"
-    assert gain([0.5, 0.6], [0.55, 0.65]) == "-5.0 (within the spreads)"
+    assert format_mean([0.5, 0.6, 0.7]) == "60.0 ± 10.0" and format_mean([0.123]) == "12.3"
+    assert format_gain([0.8, 0.82], [0.5, 0.52]) == "+30.0"
+    assert format_gain([0.5, 0.6], [0.55, 0.65]) == "-5.0 (within the spreads)"
 
 
-def result(task, start, values, also=()):
+def make_result(task, start, values, also=()):
     runs = [{"accuracy": value, "step": 8, "epoch": 2.0} for value in values]
     return {
         "task": task,
@@ -252,7 +252,7 @@ def result(task, start, values, also=()):
         "also_file": "far.jsonl",
         "files": ["train.jsonl", None],
         "length": 48,
-        "rate": RATES[start],
+        "rate": LEARNING_RATES[start],
         "epochs": 3,
         "examples": {
             "train": 2000,
@@ -268,11 +268,11 @@ def result(task, start, values, also=()):
 
 def test_a_row_for_what_is_measured():
     both = [
-        result("MR", "head", [0.7, 0.72], [0.6, 0.62]),
-        result("MR", "all", [0.6, 0.62], [0.5, 0.51]),
+        make_result("MR", "head", [0.7, 0.72], [0.6, 0.62]),
+        make_result("MR", "all", [0.6, 0.62], [0.5, 0.51]),
     ]
-    results = [*both, result("RTE", "head", [0.5, 0.6]) | {"hardware": "a CPU, 1 cores"}]
-    half, near, far = rows(results, ["RTE", "MR", "CoLA"])
+    results = [*both, make_result("RTE", "head", [0.5, 0.6]) | {"hardware": "a CPU, 1 cores"}]
+    half, near, far = format_rows(results, ["RTE", "MR", "CoLA"])
     figures, files = (
         "71.0 ± 1.4 | 61.0 ± 1.4 | +10.0 | 51.0",
         "train.jsonl (2,000) | a tenth of it (100) | 48 | 2, 2 / 2, 2",
@@ -294,7 +294,7 @@ def test_a_row_for_what_is_measured():
         "accuracy": 0.3,
     }
     encoder |= {"depth": 4, "width": 256, "vocab": 8192, "length": 64, "note": "Long ago."}
-    text = page(encoder, results, [], ["RTE", "MR", "CoLA"])
+    text = format_page(encoder, results, [], ["RTE", "MR", "CoLA"])
     assert "2026-11-22, a CPU, one core; two cores, shared" in text
     assert (
         near in text
@@ -332,12 +332,12 @@ def test_scores_and_seconds_beside_pytorchs():
             "tuned": turns(1.0, 1.0, 1.0),
         },
     }
-    assert list(score_rows([scored])) == ["| MR, accuracy | 70.0 | 60.0 | +10.0 |"]
+    assert list(format_score_rows([scored])) == ["| MR, accuracy | 70.0 | 60.0 | +10.0 |"]
     cells = "8.0 (4.0); 8.0 | 16.0 (16.0); 32.0 | 4.0 (4.0); 8.0 | 2.00 (4.00); 4.00 | 0.50 (1.00); 1.00 | 0e+00 | 0.1 to 0.2"
-    assert list(time_rows([timed])) == [f"| MR, 8 steps of 32 x 48 | {cells} |"]
+    assert list(format_time_rows([timed])) == [f"| MR, 8 steps of 32 x 48 | {cells} |"]
     known = {"date": "2026-11-22", "hardware": "two cores", "command": "peer"}
     near = {"task": "MR", "apart": 7.6e-5, "steps": 8}
-    whole = "\n".join(peer_section([near | known, scored | known, timed | known]))
+    whole = "\n".join(format_peer_section([near | known, scored | known, timed | known]))
     assert "losses of MR's first 8 steps, an epoch, differ by at most 8e-05" in whole
     assert (
         cells in whole
@@ -345,11 +345,11 @@ def test_scores_and_seconds_beside_pytorchs():
         and "`peer`; `peer`; `peer`" in whole
         and "JAX 1" in whole
     )
-    assert "| task |" not in "\n".join(peer_section([timed | known]))
+    assert "| task |" not in "\n".join(format_peer_section([timed | known]))
 
 
 def test_programs_that_do_not_begin_alike_are_not_compared():
     check_losses({"cloze": 0.70001, "trainer": 0.7})
     with pytest.raises(RuntimeError, match="do not do the same work"):
         check_losses({"cloze": 0.7002, "trainer": 0.7})
-    assert stacked([{"tokens": np.ones((2, 3))}] * 4)["tokens"].shape == (4, 2, 3)
+    assert stack_batches([{"tokens": np.ones((2, 3))}] * 4)["tokens"].shape == (4, 2, 3)

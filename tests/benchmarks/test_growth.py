@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 
 from benchmarks import growth
-from benchmarks.growth import SWEEPS, TINY, configured, curves, draw, points, table, taken
+from benchmarks.growth import SWEEPS, TINY, make_config, make_curves, draw_curves, list_points, format_table, measure_points
 
 
 def test_one_number_takes_other_values():
-    asked = points(6)
+    asked = list_points(6)
     assert {sweep for sweep, _ in asked} == set(SWEEPS)
     for (sweep, value), point in asked.items():
         name, scanned = sweep.removesuffix(", unrolled"), "unrolled" not in sweep
         assert point == TINY | {name: value, "scan": scanned}
-        run = configured(point)
+        run = make_config(point)
         assert (run.model.depth, run.model.width, run.model.scan) == (
             point["depth"],
             point["width"],
@@ -28,27 +28,27 @@ def test_one_number_takes_other_values():
 
 def test_the_table_tells_the_powers_and_the_picture_is_drawn(tmp_path):
     pytest.importorskip("matplotlib")
-    grown = {at: np.array([0.001 * at[1] ** 2, 3.0]) for at in points(3)}
-    split = curves(grown)
-    lines = table(split)[2:]
+    grown = {at: np.array([0.001 * at[1] ** 2, 3.0]) for at in list_points(3)}
+    split = make_curves(grown)
+    lines = format_table(split)[2:]
     assert len(lines) == len(grown)
     assert (
         lines[0] == "| depth | 1 | 1.0 |  | 3.0 |  |"
         and lines[2] == "| depth | 4 | 16.0 | 2.00 | 3.0 | 0.00 |"
     )
-    draw(split, tmp_path / "growth.png")
+    draw_curves(split, tmp_path / "growth.png")
     assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_point_that_stands_in_several_curves_is_measured_once_a_round(monkeypatch):
+def test_a_point_of_several_curves_is_measured_once_a_round(monkeypatch):
     times = iter(range(1, 1000))
     monkeypatch.setattr(
-        growth, "fresh", lambda point, steps: {"step": next(times), "compile": 5.0, "version": "0"}
+        growth, "measure_in_process", lambda point, steps: {"step": next(times), "compile": 5.0, "version": "0"}
     )
-    found, version = taken(points(6), rounds=3, steps=1)
+    found, version = measure_points(list_points(6), rounds=3, steps=1)
     different = next(times) // 3
     assert (
-        different == len({str(sorted(point.items())) for point in points(6).values()}) == 26
+        different == len({str(sorted(point.items())) for point in list_points(6).values()}) == 26
         and version == "0"
     )
     assert found["depth", 2].tolist() == found["width", 128].tolist() == [2 + different, 5.0]

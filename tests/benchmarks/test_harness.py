@@ -11,29 +11,29 @@ import pytest
 
 from benchmarks.harness import (
     ROOT,
-    at_least,
-    command,
+    int_at_least,
+    format_command,
     duration,
-    peers_python,
+    find_peers_python,
     some_of,
-    spread,
-    told_plainly,
+    format_spread,
+    report_errors,
 )
 
 pytestmark = pytest.mark.fast
 
 
-def parser():
+def make_parser():
     made = argparse.ArgumentParser()
-    made.add_argument("--rounds", type=at_least(1))
+    made.add_argument("--rounds", type=int_at_least(1))
     made.add_argument("--seconds", type=duration)
     made.add_argument("--ways", type=some_of({"one": 1, "other": 2}))
-    made.add_argument("--peers", type=some_of(("one", "other"), least=0))
+    made.add_argument("--peers", type=some_of(("one", "other"), min_names=0))
     return made
 
 
 def test_arguments_are_read():
-    args = parser().parse_args(
+    args = make_parser().parse_args(
         ["--rounds", "3", "--seconds", "0.5", "--ways", "other,one,other", "--peers", ""]
     )
     assert vars(args) == {"rounds": 3, "seconds": 0.5, "ways": ["other", "one"], "peers": []}
@@ -50,21 +50,21 @@ def test_arguments_are_read():
         ("--ways ,", "--ways: no name is given; allowed: one, other"),
     ],
 )
-def test_a_wrong_argument_is_told(words, told, capsys):
+def test_a_wrong_argument_is_reported(words, message, capsys):
     with pytest.raises(SystemExit, match="2"):
-        parser().parse_args(words.split())
-    assert told in capsys.readouterr().err
+        make_parser().parse_args(words.split())
+    assert message in capsys.readouterr().err
 
 
-def test_what_is_wrong_with_a_store_is_told_in_a_line(monkeypatch, capsys):
+def test_what_is_wrong_with_a_store_is_reported_in_a_line(monkeypatch, capsys):
     monkeypatch.delenv("CLOZE_TRACEBACK", raising=False)
-    with pytest.raises(SystemExit, match="2"), told_plainly(parser()):
+    with pytest.raises(SystemExit, match="2"), report_errors(make_parser()):
         raise FileNotFoundError("no store here")
     assert capsys.readouterr().err.endswith("error: no store here\n")
-    with pytest.raises(KeyError), told_plainly(parser()):
+    with pytest.raises(KeyError), report_errors(make_parser()):
         raise KeyError("a fault of the program's own")
     monkeypatch.setenv("CLOZE_TRACEBACK", "1")
-    with pytest.raises(FileNotFoundError), told_plainly(parser()):
+    with pytest.raises(FileNotFoundError), report_errors(make_parser()):
         raise FileNotFoundError("no store here")
 
 
@@ -74,7 +74,7 @@ def test_what_is_wrong_with_a_store_is_told_in_a_line(monkeypatch, capsys):
      "input --store {none}", "hosts input --store {none}", "packing --corpus {none}", "decode --written 1", "step --ways tunde", "step --types float16",
      "step --cases bert_large", "step --rounds 0", "growth --steps 0", "collate --rounds 0", "time_to_loss --slice 0"],
 )  # fmt: skip
-def test_a_program_that_is_told_wrong_says_so_and_writes_nothing(words, tmp_path):
+def test_a_program_with_wrong_arguments_reports_it_and_writes_nothing(words, tmp_path):
     name, *rest = words.format(none=tmp_path / "none").split()
     before = {path: path.stat().st_size for path in (ROOT / "benchmarks" / "results").rglob("*")}
     environment = {key: value for key, value in os.environ.items() if key != "CLOZE_TRACEBACK"}
@@ -99,7 +99,7 @@ def test_a_command_is_spelt_as_it_was_given(tmp_path, monkeypatch):
     words = ["--cases", "bert mini", "model.depth=2"]
     monkeypatch.setattr(sys, "argv", [str(ROOT / "benchmarks" / "decode.py"), *words])
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
-    assert command() == "python benchmarks/decode.py --cases 'bert mini' model.depth=2"
+    assert format_command() == "python benchmarks/decode.py --cases 'bert mini' model.depth=2"
     (tmp_path / "shows.py").write_text(SHOWS.format(root=str(ROOT)))
     done = subprocess.run(
         [sys.executable, "-m", "shows", *words],
@@ -112,13 +112,13 @@ def test_a_command_is_spelt_as_it_was_given(tmp_path, monkeypatch):
 
 
 def test_a_cell_tells_the_median_the_least_and_the_most():
-    assert spread(np.array([1010.0, 899.0, 952.0])) == "952 (899 to 1,010)"
-    assert spread([1.25, 1.5], ".2f") == "1.38 (1.25 to 1.50)"
+    assert format_spread(np.array([1010.0, 899.0, 952.0])) == "952 (899 to 1,010)"
+    assert format_spread([1.25, 1.5], ".2f") == "1.38 (1.25 to 1.50)"
 
 
 def test_the_peers_python_may_be_named(monkeypatch):
     monkeypatch.setenv("CLOZE_PEERS_PYTHON", sys.executable)
-    assert peers_python() == pathlib.Path(sys.executable)
+    assert find_peers_python() == pathlib.Path(sys.executable)
     monkeypatch.setenv("CLOZE_PEERS_PYTHON", "no/such/python")
     with pytest.raises(FileNotFoundError, match="CLOZE_PEERS_PYTHON is no/such/python"):
-        peers_python()
+        find_peers_python()

@@ -4,13 +4,13 @@ import dataclasses
 
 import pytest
 
-from benchmarks.packing import MODEL, WAYS, configured, table
+from benchmarks.packing import MODEL, WAYS, make_config, format_table
 
 
 def test_the_two_differ_in_their_rows_alone():
     case = {"length": 64, "rows": 8, "store": "none", "model": MODEL}
-    padded, packed = (configured(case | {"way": way}) for way in WAYS)
-    assert (padded.data.objective.rows, packed.data.objective.rows) == WAYS
+    padded, packed = (make_config(case | {"way": way}) for way in WAYS)
+    assert (padded.data.objective.count_part_rows, packed.data.objective.count_part_rows) == WAYS
     objective = dataclasses.replace(padded.data.objective, rows="packed")
     assert (
         dataclasses.replace(padded, data=dataclasses.replace(padded.data, objective=objective))
@@ -25,7 +25,7 @@ def test_the_ratio_is_of_real_tokens_a_second(seconds, ratio):
         "documents": [{"seconds": 1.0, "tokens": 250}] * 3,
         "packed": [{"seconds": seconds, "tokens": 1000}] * 3,
     }
-    *_, last = table(ready, found, steps=4)
+    *_, last = format_table(ready, found, steps=4)
     assert f"| 100.0% | {seconds * 250:,.0f} " in last and last.split("|")[-2].startswith(
         f" {ratio} "
     )

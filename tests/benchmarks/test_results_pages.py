@@ -49,7 +49,7 @@ def test_the_newest_result_comes_first_and_the_others_are_folded(tmp_path, monke
     assert not list(tmp_path.glob("*.partial"))
 
 
-def test_a_table_is_kept_cell_by_cell():
+def test_a_table_is_preserved_cell_by_cell():
     result = parse_result(SECTION)
     assert result["environment"] == "one machine, 2 cores"
     assert result["blocks"] == [

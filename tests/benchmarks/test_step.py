@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from benchmarks import step
-from benchmarks.harness import Worker, forget, interleaved, memory
-from benchmarks.step import DEVICES, TOLERANCE, WAYS, batch_of, check_losses, times
-from benchmarks.step_cloze import configured
+from benchmarks.harness import Worker, reset_peak_memory, interleave_workers, measure_peak_memory
+from benchmarks.step import DEVICES, TOLERANCE, WAYS, make_batch, check_losses, format_times
+from benchmarks.step_cloze import make_config
 from data import batch_spec
-from pretrain.convert.read_write import converter_of
+from pretrain.convert.read_write import find_converter
 
 ECHO = """
 from benchmarks.harness import answer
@@ -36,7 +36,7 @@ answer(serve)
 @pytest.mark.parametrize("length", [128, 512])
 def test_the_batch_is_what_the_batch_spec_says(device, name, length):
     family, words, *rows = DEVICES[device][0][name]
-    batch = batch_of(family, length, rows[length == 512])
+    batch = make_batch(family, length, rows[length == 512])
     case = {
         "family": family,
         "model": words,
@@ -44,12 +44,12 @@ def test_the_batch_is_what_the_batch_spec_says(device, name, length):
         "rows": rows[length == 512],
         "compute": "float32",
     }
-    run = configured(case, {key: value.shape for key, value in batch.items()})
-    batch_spec.check(batch, run.data.objective, run.data.batch_size)
+    run = make_config(case, {key: value.shape for key, value in batch.items()})
+    batch_spec.check_batch(batch, run.data.objective, run.data.batch_size)
     if family == "t5":  # transformers drops otherwise
         vocabulary = type("Vocabulary", (), {"pad": 0, "eos": 1})
         assert (
-            converter_of(run.model).hf_config(run.model, vocabulary)["dropout_rate"]
+            find_converter(run.model).hf_config(run.model, vocabulary)["dropout_rate"]
             == run.model.dropout
             == 0
         )
@@ -59,19 +59,19 @@ def test_the_batch_is_what_the_batch_spec_says(device, name, length):
 
 def test_workers_take_turns():
     with Worker([sys.executable, "-c", ECHO]) as one, Worker([sys.executable, "-c", ECHO]) as other:
-        assert one.hear() == other.hear() == {"loss": 1.0}
-        found = interleaved({"one": one, "other": other}, 2, steps=4)
+        assert one.read_answer() == other.read_answer() == {"loss": 1.0}
+        found = interleave_workers({"one": one, "other": other}, 2, steps=4)
         assert found == {name: [{"seen": [4]}, {"seen": [4, 4]}] for name in ("one", "other")}
         with pytest.raises(RuntimeError, match="ended with status 3"):
-            one.ask(steps=10)
+            one.ask_worker(steps=10)
 
 
 def test_what_a_start_held_is_not_the_steps():
     block = np.ones(64 << 20, np.uint8)
-    held = memory()
+    held = measure_peak_memory()
     del block
-    assert forget() > held - 1
-    assert memory() < held - 32
+    assert reset_peak_memory() > held - 1
+    assert measure_peak_memory() < held - 32
 
 
 @pytest.mark.parametrize("compute", TOLERANCE)
@@ -103,7 +103,7 @@ FACTS = {
 
 
 def test_cells_tell_the_median_the_least_and_the_most_and_ratios_are_each_rounds():
-    cells = times(FACTS, ["tuned"])
+    cells = format_times(FACTS, ["tuned"])
     assert (cells["Cloze, ms"], cells["tuned, ms"]) == ("100 (80 to 160)", "110 (80 to 120)")
     assert cells["tuned / Cloze"] == "1.10 (0.50 to 1.50)"
     assert cells["of matmul"] == "50%"  # 4 GFLOP in 80 ms, of 100 GFLOP/s
@@ -118,19 +118,19 @@ def test_the_rate_is_the_best_of_all_rounds(monkeypatch, tmp_path):
         step, "Worker", lambda words, environment: Worker([sys.executable, "-c", echo])
     )
     args = type("Args", (), {"device": "cpu", "ways": [], "rounds": 3, "steps": 1})
-    assert step.measure("bert_mini", "float32", 128, args, tmp_path / "case")["rate"] == 90.0
+    assert step.measure_case("bert_mini", "float32", 128, args, tmp_path / "case")["rate"] == 90.0
 
 
 def test_a_case_that_fails_leaves_the_rows_before_it(monkeypatch):
     written, asked = [], []
 
-    def measure(name, compute, *_):
+    def measure_case(name, compute, *_):
         asked.append((name, compute))
         if len(asked) == 3:
             raise RuntimeError("not the same work")
         return FACTS
 
-    monkeypatch.setattr(step, "measure", measure)
+    monkeypatch.setattr(step, "measure_case", measure_case)
     monkeypatch.setattr(step, "append", lambda page, lines: written.append((page, lines)))
     monkeypatch.setattr(sys, "argv", ["step.py", "--ways", "tuned", "--cases", "bert_mini,gpt2"])
     monkeypatch.setattr(step, "peers_python", lambda: sys.executable)

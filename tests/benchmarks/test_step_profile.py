@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.step_profile import COPIES, OTHER, kind_of, line, operations
+from benchmarks.step_profile import COPIES, OTHER, classify_operation, format_row, parse_operations
 
 STATES = "jit(step)/jvp(Bert.states)/bert/encoder/layer_0"
 BACK = "jit(step)/transpose(jvp(Bert.states))/bert/encoder/layer_0"
@@ -36,12 +36,12 @@ BACK = "jit(step)/transpose(jvp(Bert.states))/bert/encoder/layer_0"
     ],
 )
 def test_the_kind_of_an_operation(name, kind):
-    assert kind_of("fusion.1", name) == kind
+    assert classify_operation("fusion.1", name) == kind
 
 
-def test_copies_have_no_name_and_loops_are_told_by_what_they_hold():
-    assert (kind_of("copy.3", ""), kind_of("fusion.3", "")) == (COPIES, OTHER)
-    assert kind_of("while.2", "jit(step)/jvp()/while") is None
+def test_copies_have_no_name_and_loops_are_described_by_their_contents():
+    assert (classify_operation("copy.3", ""), classify_operation("fusion.3", "")) == (COPIES, OTHER)
+    assert classify_operation("while.2", "jit(step)/jvp()/while") is None
 
 
 def test_instructions_of_a_program_with_the_operations_that_they_came_from():
@@ -49,7 +49,7 @@ def test_instructions_of_a_program_with_the_operations_that_they_came_from():
     import jax.numpy as jnp
 
     text = jax.jit(lambda x: jnp.sin(x @ x).sum()).lower(jnp.ones((64, 64))).compile().as_text()
-    names = operations(text)
+    names = parse_operations(text)
     assert any(name.endswith("/dot_general") for name in names.values()) and any(
         name.endswith("/sin") for name in names.values()
     )
@@ -58,7 +58,7 @@ def test_instructions_of_a_program_with_the_operations_that_they_came_from():
 
 def test_a_row_tells_shares_of_the_operations_time_and_the_floors_of_the_step():
     ready = {"flops": 3e9, "rate": 1e10}
-    cells = line(
+    cells = format_row(
         "small", "float32", ready, {"seconds": 0.5, "kinds": {"norms": 0.15, COPIES: 0.45}}
     ).split(" | ")
     assert cells[2:4] == ["500", "60%"] and "25.0%" in cells and cells[-2] == "75.0%"

@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from benchmarks.time_to_loss import Turn, columns, reached, table
+from benchmarks.time_to_loss import ProgramTurn, format_columns, find_first, format_rows
 
-TELLS = """
+REPORTING_PROGRAM = """
 import json, sys, time
 for step in range(1, 400):
     with open(sys.argv[1], "a") as file:
@@ -17,24 +17,24 @@ for step in range(1, 400):
 
 
 @pytest.fixture
-def turn(tmp_path):
+def make_turn(tmp_path):
     """turn(program): of which the page is tmp_path/told.jsonl."""
     begun = []
 
-    def begin(program):
+    def start_turn(program):
         page = tmp_path / "told.jsonl"
         begun.append(
-            Turn([sys.executable, "-c", program, page], page, "heldout_loss", {}, tmp_path / "log")
+            ProgramTurn([sys.executable, "-c", program, page], page, "heldout_loss", {}, tmp_path / "log")
         )
         return begun[-1]
 
-    yield begin
+    yield start_turn
     for each in begun:
         each.end()
 
 
-def test_a_program_runs_in_its_turns_only(turn, tmp_path):
-    one = turn(TELLS)
+def test_a_program_runs_in_its_turns_only(make_turn, tmp_path):
+    one = make_turn(REPORTING_PROGRAM)
     while not one.told:
         assert one.go(0.3)
     time.sleep(0.2)  # a write that had begun
@@ -47,8 +47,8 @@ def test_a_program_runs_in_its_turns_only(turn, tmp_path):
     assert all(0 < now <= one.clock for now, _, _ in one.told)
 
 
-def test_one_that_fails_says_why(turn):
-    one = turn("import sys; print('no such thing', file=sys.stderr); sys.exit(3)")
+def test_one_that_fails_says_why(make_turn):
+    one = make_turn("import sys; print('no such thing', file=sys.stderr); sys.exit(3)")
     with pytest.raises(RuntimeError, match="(?s)status 3.*no such thing"):
         all(one.go(0.5) for _ in range(100))
 
@@ -58,8 +58,8 @@ def test_a_row_for_each_loss_that_was_reached():
         "cloze": [(10.0, 100, 5.9), (20.0, 200, 5.4), (30.0, 300, 5.6)],
         "trainer": [(40.0, 100, 5.8)],
     }
-    assert reached(told["cloze"], 5.5) == (20.0, 200) and reached(told["trainer"], 5.5) is None
-    assert list(table(told, [6.0, 5.5, 5.0])) == [
+    assert find_first(told["cloze"], 5.5) == (20.0, 200) and find_first(told["trainer"], 5.5) is None
+    assert list(format_rows(told, [6.0, 5.5, 5.0])) == [
         "| 6.00 | 10 (100) | 40 (100) | 4.00 |",
         "| 5.50 | 20 (200) | not reached | - |",
     ]
@@ -70,5 +70,5 @@ def test_ratios_of_those_that_were_run():
         way: [(10.0 * i, 100, 5.0)]
         for i, way in enumerate(["cloze_bf16", "trainer", "trainer_bf16"], 1)
     }
-    assert columns(told)[4:] == ["trainer_bf16 / cloze_bf16", "trainer / cloze_bf16"]
-    assert list(table(told, [5.5])) == ["| 5.50 | 10 (100) | 20 (100) | 30 (100) | 3.00 | 2.00 |"]
+    assert format_columns(told)[4:] == ["trainer_bf16 / cloze_bf16", "trainer / cloze_bf16"]
+    assert list(format_rows(told, [5.5])) == ["| 5.50 | 10 (100) | 20 (100) | 30 (100) | 3.00 | 2.00 |"]

@@ -24,7 +24,7 @@ WORDS = "the a of and near under over old green slowly".split() + [
 ]
 
 
-def sentences(count: int) -> list[str]:
+def make_sentences(count: int) -> list[str]:
     """Deterministic sentences of three to eleven words, all different in places."""
     return [
         " ".join(
@@ -46,7 +46,7 @@ def corpora() -> pathlib.Path:
 @pytest.fixture(scope="session")
 def texts() -> list[str]:
     """400 sentences, enough for a vocabulary of some 100 pieces."""
-    return sentences(400)
+    return make_sentences(400)
 
 
 @pytest.fixture(scope="session")
@@ -64,7 +64,7 @@ def t5_vocabulary(texts):
 @pytest.fixture(scope="session")
 def documents(vocabulary) -> list[list[list[int]]]:
     """Ids of 40 documents of one to seven sentences, 160 in all."""
-    encoded = iter(vocabulary.encode_batch(sentences(160)))
+    encoded = iter(vocabulary.encode_batch(make_sentences(160)))
     return [[next(encoded) for _ in range(1 + i % 7)] for i in range(40)]
 
 
@@ -183,7 +183,7 @@ def questions(texts):
 @pytest.fixture(scope="session")
 def question_store(tmp_path_factory, vocabulary, questions):
     path = tmp_path_factory.mktemp("store") / "questions"
-    encoded = {split: question_store_.encode(vocabulary, part) for split, part in questions.items()}
+    encoded = {split: question_store_.encode_questions(vocabulary, part) for split, part in questions.items()}
     return question_store_.write_questions(path, vocabulary, questions, encoded)
 
 

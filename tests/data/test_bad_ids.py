@@ -51,7 +51,7 @@ def make(request):
     """make(bad): a stream of each objective, in whose store every id is `bad`, or as it was without."""
     store = request.getfixturevalue(STORES.get(request.param, "store"))
 
-    def split(name, bad):
+    def open_split(name, bad):
         good = store.split(name)
         return (
             good
@@ -59,12 +59,12 @@ def make(request):
             else dataclasses.replace(good, tokens=np.full_like(good.tokens, bad))
         )
 
-    def build(bad=None):
+    def make_stream(bad=None):
         damaged = Store(store.path, store.manifest, store.folder)
-        damaged.split = lambda name: split(name, bad)
+        damaged.open_split = lambda name: open_split(name, bad)
         return Stream(damaged, Data(objective=OBJECTIVES[request.param], batch_size=4))
 
-    return build
+    return make_stream
 
 
 def test_every_objective_is_here():
@@ -83,7 +83,7 @@ def test_ids_that_the_vocabulary_does_not_have_are_refused(make):
 def test_whatever_made_it_a_batch_with_such_an_id_is_refused(make, bad):
     stream = make()
     batch, spec = stream.batch(0), (stream.objective, 4, stream.vocabulary)
-    batch_spec.check(batch, *spec)
+    batch_spec.check_batch(batch, *spec)
     bad = stream.vocabulary.size if bad == "size" else bad
     fields = stream.objective.spec()
     checked = [key for key, field in fields.items() if field.role == batch_spec.TOKEN_ID]
@@ -95,15 +95,15 @@ def test_whatever_made_it_a_batch_with_such_an_id_is_refused(make, bad):
             ValueError,
             match=f"{key} holds the id {bad}, but the vocabulary has the ids 0 to {stream.vocabulary.size - 1}",
         ):
-            batch_spec.check(spoilt, *spec)
+            batch_spec.check_batch(spoilt, *spec)
 
 
 def test_the_pipeline_looks(store, monkeypatch):
     stream = Stream(store, Data(objective=OBJECTIVES["masked_lm"], batch_size=4))
-    good = stream.batch(0)
+    good = stream.build_batch(0)
     monkeypatch.setattr(stream, "batch", lambda *args: {**good, "labels": good["labels"] - 200})
     with (
-        contextlib.closing(stream.batches()) as source,
+        contextlib.closing(stream.iterate_batches()) as source,
         pytest.raises(ValueError, match="labels holds the id -"),
     ):
         next(source)

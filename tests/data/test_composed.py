@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from data import batch_spec
-from data.composed import ComposedBatches, batches_from, encode_texts
+from data.composed import ComposedBatches, encode_texts, make_text_batches
 from data.config import Data
 from data.objectives import MaskedLm, SentencePair, SpanCorruption
 from data.pipeline import Stream
@@ -21,7 +21,7 @@ def stream(store):
     return Stream(store, Data(objective=MASKED, batch_size=8), seed=3)
 
 
-def take(batches, count):
+def take_batches(batches, count):
     with contextlib.closing(batches):
         return list(itertools.islice(batches, count))
 
@@ -42,29 +42,29 @@ def of_store(stream, start_step, lo, hi):
 
 def test_the_store_s_own_dataset_gives_its_own_batches(stream):
     composed = ComposedBatches(stream, of_store)
-    for step, batch in enumerate(take(composed.batches(7, 2, 6), 3), 7):
+    for step, batch in enumerate(take_batches(composed.iterate_batches(7, 2, 6), 3), 7):
         assert_equal(batch, stream.batch(step, 2, 6))
 
 
 def test_a_map_of_the_user_is_what_is_read(stream):
     weights = next(key for key in stream.batch(0) if key.endswith("weights"))
 
-    def halved(stream, start_step, lo, hi):
+    def halve_weights(stream, start_step, lo, hi):
         return stream.dataset(start_step, lo, hi).map(
             lambda batch: batch | {weights: batch[weights] / 2}
         )
 
-    (batch,) = take(ComposedBatches(stream, halved).batches(4), 1)
+    (batch,) = take_batches(ComposedBatches(stream, halve_weights).iterate_batches(4), 1)
     expected = stream.batch(4)
     assert_equal(batch, expected | {weights: expected[weights] / 2})
 
 
 def test_one_error_lists_all_that_differs_from_the_batch_spec(stream):
     tf = import_tensorflow()
-    first, second, third, *_ = batch_spec.shapes(MASKED, 8)
+    first, second, third, *_ = batch_spec.compute_shapes(MASKED, 8)
 
-    def wrong(stream, start_step, lo, hi):
-        def change(batch):
+    def make_wrong_dataset(stream, start_step, lo, hi):
+        def change_batch(batch):
             return {
                 key: tensor
                 for key, tensor in (
@@ -78,10 +78,10 @@ def test_one_error_lists_all_that_differs_from_the_batch_spec(stream):
                 if key != third
             }
 
-        return stream.dataset(start_step, lo, hi).map(change)
+        return stream.dataset(start_step, lo, hi).map(change_batch)
 
     with pytest.raises(ValueError, match="the dataset's elements are no batches: ") as caught:
-        ComposedBatches(stream, wrong)
+        ComposedBatches(stream, make_wrong_dataset)
     said = str(caught.value)
     for part in (
         f"{first} is int64(8, 22), expected int32[8, 22]",
@@ -98,29 +98,29 @@ def test_one_error_lists_all_that_differs_from_the_batch_spec(stream):
 
 def test_what_only_a_batch_shows_is_refused_when_it_is_read(stream):
     tf = import_tensorflow()
-    ids = next(iter(batch_spec.shapes(MASKED, 8)))
+    ids = next(iter(batch_spec.compute_shapes(MASKED, 8)))
 
-    def beyond(stream, start_step, lo, hi):
+    def exceed_vocabulary(stream, start_step, lo, hi):
         return stream.dataset(start_step, lo, hi).map(
             lambda batch: batch | {ids: batch[ids] + stream.vocabulary.size}
         )
 
-    def unshaped(stream, start_step, lo, hi):
-        def cut(batch):
+    def drop_shape(stream, start_step, lo, hi):
+        def cut_ids(batch):
             (part,) = tf.numpy_function(lambda x: [x[:, 1:]], [batch[ids]], [tf.int32])
             return batch | {ids: part}
 
-        return stream.dataset(start_step, lo, hi).map(cut)
+        return stream.dataset(start_step, lo, hi).map(cut_ids)
 
     with pytest.raises(ValueError, match=f"{ids} holds the id .* but the vocabulary has the ids"):
-        next(ComposedBatches(stream, beyond).batches())
+        next(ComposedBatches(stream, exceed_vocabulary).iterate_batches())
     with pytest.raises(ValueError, match=rf"{ids} is int32\[8, 21\]"):
-        next(ComposedBatches(stream, unshaped).batches())
+        next(ComposedBatches(stream, drop_shape).iterate_batches())
 
 
 def test_a_dataset_that_ends_too_early_is_an_error(stream):
-    composed = ComposedBatches(stream, lambda stream, *args: stream.dataset(*args).take(2))
-    batches = composed.batches(5)
+    composed = ComposedBatches(stream, lambda stream, *args: stream.make_dataset(*args).take(2))
+    batches = composed.iterate_batches(5)
     assert len([next(batches), next(batches)]) == 2
     with pytest.raises(ValueError, match=r"ended before step 8: end it with .repeat\(\)"):
         next(batches)
@@ -129,15 +129,15 @@ def test_a_dataset_that_ends_too_early_is_an_error(stream):
 # ---- texts ----------------------------------------------------------------------
 
 
-def strings(texts):
+def make_strings(texts):
     return import_tensorflow().data.Dataset.from_tensor_slices(list(texts))
 
 
 def test_texts_are_encoded_as_the_vocabulary_does_it(vocabulary, texts):
-    found = take(read_elements(encode_texts(strings(texts[:150]), vocabulary, together=64)), 999)
+    found = take_batches(read_elements(encode_texts(make_strings(texts[:150]), vocabulary, batch_size=64)), 999)
     assert [row.tolist() for row in found] == vocabulary.encode_batch(texts[:150])
     assert {row.dtype for row in found} == {np.dtype(np.int32)}
-    (empty,) = take(read_elements(encode_texts(strings([""]), vocabulary)), 9)
+    (empty,) = take_batches(read_elements(encode_texts(make_strings([""]), vocabulary)), 9)
     assert empty.shape == (0,)
 
 
@@ -145,19 +145,19 @@ def test_texts_are_encoded_as_the_vocabulary_does_it(vocabulary, texts):
 def composed(store, t5_store, texts):
     """{name: (stream, dataset function)}: the same texts as rows of two objectives."""
 
-    def rows(width):
-        def make(stream, start_step, lo, hi):
-            ids = encode_texts(strings(texts), stream.vocabulary).repeat()
-            return batches_from(ids.rebatch(width, drop_remainder=True), stream, start_step, lo, hi)
+    def define_dataset(width):
+        def make_dataset(stream, start_step, lo, hi):
+            ids = encode_texts(make_strings(texts), stream.vocabulary).repeat()
+            return make_text_batches(ids.rebatch(width, drop_remainder=True), stream, start_step, lo, hi)
 
-        return make
+        return make_dataset
 
     spans = SpanCorruption(inputs=40)
     return {
-        "masked": (Stream(store, Data(objective=MASKED, batch_size=8), seed=3), rows(20)),
+        "masked": (Stream(store, Data(objective=MASKED, batch_size=8), seed=3), define_dataset(20)),
         "spans": (
             Stream(t5_store, Data(objective=spans, batch_size=8), seed=3),
-            rows(spans.raw_length),
+            define_dataset(spans.raw_length),
         ),
     }
 
@@ -166,12 +166,12 @@ def composed(store, t5_store, texts):
 def test_batches_of_texts_are_pure_through_restarts_and_hosts(composed, name):
     stream, make = composed[name]
     source = ComposedBatches(stream, make)
-    whole = take(source.batches(0), 6)
+    whole = take_batches(source.iterate_batches(0), 6)
     for batch in whole:
-        batch_spec.check(batch, stream.objective, 8, stream.vocabulary)
+        batch_spec.check_batch(batch, stream.objective, 8, stream.vocabulary)
     for start in (1, 4):
         for lo, hi in ((0, 8), (2, 4), (4, 8)):
-            for step, part in enumerate(take(source.batches(start, lo, hi), 2), start):
+            for step, part in enumerate(take_batches(source.iterate_batches(start, lo, hi), 2), start):
                 assert_equal(part, {key: array[lo:hi] for key, array in whole[step].items()})
 
 
@@ -181,13 +181,13 @@ def test_rows_are_the_texts_and_masks_are_new_in_each_epoch(composed, texts):
     ids = np.concatenate(stream.vocabulary.encode_batch(texts))
     count = len(ids) // 20 // 8 * 8  # whole batches, so that the second epoch begins with one
 
-    def make(stream, start_step, lo, hi):
-        rows = encode_texts(strings(texts), stream.vocabulary).rebatch(20, drop_remainder=True)
-        return batches_from(rows.take(count).repeat(), stream, start_step, lo, hi)
+    def make_dataset(stream, start_step, lo, hi):
+        rows = encode_texts(make_strings(texts), stream.vocabulary).rebatch(20, drop_remainder=True)
+        return make_text_batches(rows.take(count).repeat(), stream, start_step, lo, hi)
 
-    batches = take(ComposedBatches(stream, make).batches(0), 2 * count // 8)
+    batches = take_batches(ComposedBatches(stream, make_dataset).iterate_batches(0), 2 * count // 8)
     tokens, _, positions, labels, weights = (
-        np.concatenate([batch[key] for batch in batches]) for key in batch_spec.shapes(MASKED, 8)
+        np.concatenate([batch[key] for batch in batches]) for key in batch_spec.compute_shapes(MASKED, 8)
     )
     restored = tokens.copy()
     for i, j in zip(*np.nonzero(weights), strict=True):
@@ -201,23 +201,23 @@ def test_rows_are_the_texts_and_masks_are_new_in_each_epoch(composed, texts):
 def test_texts_that_make_no_row_each_are_refused(composed, store, texts):
     stream, _ = composed["masked"]
 
-    def make(rows, stream):
+    def make_batch(rows, stream):
         return next(
-            ComposedBatches(stream, lambda _, *args: batches_from(rows, stream, *args)).batches()
+            ComposedBatches(stream, lambda _, *args: make_text_batches(rows, stream, *args)).iterate_batches()
         )
 
-    long = encode_texts(strings(texts), stream.vocabulary).repeat().rebatch(50)
+    long = encode_texts(make_strings(texts), stream.vocabulary).repeat().rebatch(50)
     with pytest.raises(ValueError, match="8 texts of 50 to 50 tokens make 24 rows of MaskedLm"):
-        make(long, stream)
+        make_batch(long, stream)
     packed = Stream(store, Data(objective=MaskedLm(length=22, max_predictions=4), batch_size=8))
-    short = encode_texts(strings(texts), stream.vocabulary).rebatch(5)
+    short = encode_texts(make_strings(texts), stream.vocabulary).rebatch(5)
     with pytest.raises(
         ValueError, match="not made of one text.* set data.objective.rows=documents"
     ):
-        make(short, packed)
+        make_batch(short, packed)
     pairs = Stream(store, Data(objective=SentencePair(length=30, max_predictions=5), batch_size=8))
     with pytest.raises(ValueError, match="a row of SentencePair.* is not made of one text"):
-        make(short, pairs)
+        make_batch(short, pairs)
 
 
 def test_an_error_of_a_row_s_text_is_raised_as_it_was(composed):
@@ -228,6 +228,6 @@ def test_an_error_of_a_row_s_text_is_raised_as_it_was(composed):
     with pytest.raises(ValueError, match=r"^the token store holds the id 96, but its vocabulary"):
         next(
             ComposedBatches(
-                stream, lambda stream, *args: batches_from(rows.repeat(), stream, *args)
-            ).batches()
+                stream, lambda stream, *args: make_text_batches(rows.repeat(), stream, *args)
+            ).iterate_batches()
         )

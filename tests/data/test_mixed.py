@@ -42,7 +42,7 @@ def assert_equal_batches(one, other):
 def test_each_part_is_a_stream_of_its_own(stream, bytes_store):
     """Its rows depend on the seed, its name and the step alone: not on its share of the batch, nor on the other parts."""
     assert isinstance(stream, MixedStream)
-    batch = stream.batch(3)
+    batch = stream.build_batch(3)
     assert {name: len(part["token_ids"]) for name, part in batch.items()} == {
         "masked": 2,
         "causal": 6,
@@ -52,16 +52,16 @@ def test_each_part_is_a_stream_of_its_own(stream, bytes_store):
         alone = Stream(
             bytes_store, Data(objective=objective, batch_size=rows), seed=derive_seed(5, name)
         )
-        assert_equal_batches(batch[name], alone.batch(3))
+        assert_equal_batches(batch[name], alone.build_batch(3))
     only_shares = Mixed(tuple(dataclasses.replace(part, share=1) for part in HYBRID.parts[::-1]))
     other = open_stream(bytes_store, Data(objective=only_shares, batch_size=4), seed=5)
-    assert_equal_batches(other.batch(3)["masked"], batch["masked"])
+    assert_equal_batches(other.build_batch(3)["masked"], batch["masked"])
 
 
 def test_two_parts_of_one_objective_read_the_rows_in_different_orders(bytes_store):
     twice = Mixed(tuple(MixedPart(name, CausalLm(length=20)) for name in ("one", "other")))
     stream = open_stream(bytes_store, Data(objective=twice, batch_size=8), seed=5)
-    rows = [each.examples(np.arange(each.rows))[2] for each in stream.streams.values()]
+    rows = [each.load_rows(np.arange(each.num_rows))[2] for each in stream.streams.values()]
     assert sorted(rows[0]) == sorted(rows[1]) == list(range(len(rows[0])))
     assert rows[0].tolist() != rows[1].tolist()
     assert 0 <= derive_seed(2**63 - 1, "one") < 2**63
@@ -78,36 +78,36 @@ def test_a_run_goes_on_at_the_next_unread_row_of_each_part(bytes_store, stream):
     place = stream.place(4)
     assert place == {"masked": 8, "causal": 24}
     wider = open_stream(bytes_store, Data(objective=HYBRID, batch_size=16), seed=5)
-    wider.begin_from(4, place)
+    wider.start_at_row(4, place)
     halves = [stream.batch(step) for step in (4, 5)]
-    for name, batch in wider.batch(4).items():
+    for name, batch in wider.build_batch(4).items():
         for key in batch:
             joined = np.concatenate([half[name][key] for half in halves])
             np.testing.assert_array_equal(batch[key], joined)
-    assert wider.place(5) == {"masked": 12, "causal": 36}
-    assert wider.unrecorded == []
+    assert wider.locate_rows(5) == {"masked": 12, "causal": 36}
+    assert wider.unrecorded_parts == []
     for rows, place in (
         (32, {"masked": 0, "causal": 0}),
         ({"causal": 9}, {"masked": 0, "causal": 9}),
     ):
-        wider.begin_from(
+        wider.start_at_row(
             4, rows
         )  # of a run without parts, or with others: what is not known begins anew
-        assert wider.place(4) == place
-        assert wider.unrecorded == [name for name in place if not place[name]]
-    wider.begin_from(0, 0)
-    assert wider.unrecorded == []
+        assert wider.locate_rows(4) == place
+        assert wider.unrecorded_parts == [name for name in place if not place[name]]
+    wider.start_at_row(0, 0)
+    assert wider.unrecorded_parts == []
 
 
 def test_a_part_is_scored_in_batches_of_as_many_positions_as_the_whole(bytes_store):
     """A batch has 2 x 12 + 6 x 20 = 144 positions: 6 times the masked rows fit, and the causal rows once."""
     data = Data(objective=HYBRID, batch_size=8)
-    stream = open_stream(bytes_store, data, split="heldout", evaluates=True)
+    stream = open_stream(bytes_store, data, split="heldout", for_evaluation=True)
     sizes = {name: part.data.batch_size for name, part in stream.streams.items()}
     assert sizes == {"masked": 12, "causal": 6}
     for name, part in stream.streams.items():
-        assert len(part.evaluation_batch(0)["token_ids"]) == sizes[name]
-    assert stream.rows == sum(part.rows for part in stream.streams.values())
+        assert len(part.build_evaluation_batch(0)["token_ids"]) == sizes[name]
+    assert stream.num_rows == sum(part.num_rows for part in stream.streams.values())
 
 
 def test_shapes_are_those_of_the_parts(stream):
@@ -124,16 +124,16 @@ def test_shapes_are_those_of_the_parts(stream):
 
 def test_shares_become_whole_rows_or_are_refused():
     thirds = Mixed(tuple(MixedPart(name, CausalLm(), share=1 / 3) for name in "abc"))
-    assert thirds.rows(9) == {"a": 3, "b": 3, "c": 3}
+    assert thirds.count_part_rows(9) == {"a": 3, "b": 3, "c": 3}
     with pytest.raises(ValueError, match="batch_size=8 gives the parts .* a 2.66667, b 2.66667"):
-        thirds.rows(8)
+        thirds.count_part_rows(8)
     with pytest.raises(ValueError, match="must be whole numbers"):
-        Mixed((MixedPart("a", CausalLm(), 1e-9), MixedPart("b", CausalLm()))).rows(8)
+        Mixed((MixedPart("a", CausalLm(), 1e-9), MixedPart("b", CausalLm()))).count_part_rows(8)
     with pytest.raises(ValueError, match="must be whole numbers"):
-        thirds.rows(1_000_000)  # 999,999 rows are not a million
-    assert HYBRID.loss_weights() == {"masked": 0.25, "causal": 0.75}
+        thirds.count_part_rows(1_000_000)  # 999,999 rows are not a million
+    assert HYBRID.compute_loss_weights() == {"masked": 0.25, "causal": 0.75}
     weighted = dataclasses.replace(HYBRID.parts[0], loss_weight=2.0)
-    assert Mixed((weighted, HYBRID.parts[1])).loss_weights() == {"masked": 2.0, "causal": 0.75}
+    assert Mixed((weighted, HYBRID.parts[1])).compute_loss_weights() == {"masked": 2.0, "causal": 0.75}
 
 
 @pytest.mark.parametrize(
@@ -162,12 +162,12 @@ def test_shares_become_whole_rows_or_are_refused():
         ((MixedPart("a", CausalLm()), MixedPart("b", CausalLm(order="lanes"))), "b: order=lanes"),
     ],
 )
-def test_parts_that_make_no_mixture_are_refused(parts, said):
-    with pytest.raises(ValueError, match=said):
+def test_parts_that_make_no_mixture_are_refused(parts, message):
+    with pytest.raises(ValueError, match=message):
         Mixed(parts)
 
 
-def test_a_dataset_of_the_user_stands_in_for_one_objective(stream):
+def test_a_dataset_of_the_user_replaces_one_objective(stream):
     with pytest.raises(ValueError, match=r"data\.objective is a mixture"):
         ComposedBatches(stream, lambda *_: None)
 

@@ -35,10 +35,10 @@ from data.objectives import (
     Tagging,
     Text2Text,
 )
-from data.objectives.text2text import ANSWERS
+from data.objectives.text2text import ANSWERS_FILE
 from data.pipeline import Stream
 from data.store.reader import Store
-from data.store.split import Source, Split
+from data.store.split import MixtureSource, Split
 
 HASHED = {  # a key -> its name in the digests, where that is another
     "next_sentence_labels": "next_sentence",
@@ -146,17 +146,17 @@ def question_split(folder) -> Split:
         np.zeros(at, "<i4").tofile(folder / f"{name}.bin")
     ids = (number * number * 31 + number * 17) % 690 + 10
     return Split(
-        ids.astype(np.uint16), starts_D, starts_S, (Source("one", (0, 40), 1.0),), folder=folder
+        ids.astype(np.uint16), starts_D, starts_S, (MixtureSource("one", (0, 40), 1.0),), folder=folder
     )
 
 
 @pytest.fixture(scope="module")
 def corpora(tmp_path_factory):
     """{name: what a Stream reads of a store}, made of arithmetic alone; unknown and special ids are among the tokens."""
-    two = (Source("one", (0, 45), 0.7), Source("other", (45, 60), 0.3))
+    two = (MixtureSource("one", (0, 45), 0.7), MixtureSource("other", (45, 60), 0.3))
     classes, scores = np.arange(60) ** 2 % 7 % 3, np.arange(60) ** 2 % 11 / 4
     folder = tmp_path_factory.mktemp("pinned")
-    (folder / ANSWERS).touch()
+    (folder / ANSWERS_FILE).touch()
     splits = {
         "text": arithmetic_split(
             [(7 * d * d + 3 * d) % 11 for d in range(60)], two
@@ -190,11 +190,11 @@ class GivenStore(Store):
         super().__init__("nowhere", {})
         self.vocabulary, self.only = vocabulary, split
 
-    def split(self, name):
+    def open_split(self, name):
         return self.only
 
 
-def digest(made, spec, objective) -> str:
+def hash_batches(made, spec, objective) -> str:
     """Hash batches in the order of the spec's keys: names as in HASHED, types, shapes and values."""
     found, names = hashlib.sha256(), HASHED | HASHED_OF.get(objective.name, {})
     for batch in made:
@@ -212,11 +212,11 @@ def digest(made, spec, objective) -> str:
 )
 def test_batches_are_what_they_were(corpora, pinned, corpus, objective):
     stream = Stream(corpora[corpus], Data(objective=objective, batch_size=12), seed=77)
-    made = [stream.batch(step) for step in (0, 1, 1000, 2, 3, 17, 18, 10**9)] + [
-        stream.batch(40, 5, 8)
+    made = [stream.build_batch(step) for step in (0, 1, 1000, 2, 3, 17, 18, 10**9)] + [
+        stream.build_batch(40, 5, 8)
     ]
-    made += [stream.evaluation_batch(index) for index in (0, stream.evaluation_steps - 1)]
-    assert digest(made, list(batch_spec.shapes(objective, 12)), objective) == pinned
+    made += [stream.build_evaluation_batch(index) for index in (0, stream.num_evaluation_batches - 1)]
+    assert hash_batches(made, list(batch_spec.compute_shapes(objective, 12)), objective) == pinned
 
 
 def test_every_objective_is_pinned():

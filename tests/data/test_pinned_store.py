@@ -14,11 +14,11 @@ from data.examples import labelled, labelled_store, qa_store, tagging
 from data.examples.qa import Question
 from data.examples.text2text import write_pairs
 from data.objectives import Text2Text
-from data.prepare.build import prepare
-from data.prepare.request import Request
-from data.store.writer import READERS
+from data.prepare.build import prepare_store
+from data.prepare.request import PrepareRequest
+from data.store.writer import READERS_FILE
 from data.vocabulary.load import load_vocabulary
-from tests.pinned import check_pinned, digests, vocabularies
+from tests.pinned import check_pinned, hash_files, make_vocabularies
 
 WORDS = "The quick reader, left words. A cloze test; is it 10 or 100 gaps? naïve Straße 東京 — 🙂 unseen ჯ the, them.".split()
 VOCABULARIES = (
@@ -33,7 +33,7 @@ VOCABULARIES = (
 )
 
 
-def sentence(i: int) -> str:
+def make_sentence(i: int) -> str:
     """Return a sentence of two to ten words."""
     return (
         " ".join(WORDS[(i * i + 3 * i * j + j * j + j) % len(WORDS)] for j in range(2 + i % 9))
@@ -45,19 +45,19 @@ def sentence(i: int) -> str:
 def corpus(tmp_path_factory):
     """A folder with text in blocks, records, pairs, and a saved vocabulary of each kind."""
     folder = tmp_path_factory.mktemp("corpus")
-    bodies = [" ".join(sentence(7 * i + j) for j in range(1 + i % 5)) for i in range(60)]
+    bodies = [" ".join(make_sentence(7 * i + j) for j in range(1 + i % 5)) for i in range(60)]
     (folder / "blocks.txt").write_text("\n\n".join(bodies[:40]), encoding="utf-8")
     (folder / "records.jsonl").write_text(
         "".join(json.dumps({"text": body}) + "\n" for body in bodies[40:]), encoding="utf-8"
     )
-    pairs = ({"source": sentence(i), "target": sentence(3 * i + 1)} for i in range(40))
+    pairs = ({"source": make_sentence(i), "target": make_sentence(3 * i + 1)} for i in range(40))
     (folder / "pairs.jsonl").write_text(
         "".join(json.dumps(pair) + "\n" for pair in pairs), encoding="utf-8"
     )
     for path in folder.iterdir():
         os.utime(path, (10**9, 10**9))
     (folder / "made").mkdir()
-    for name, (_, vocabulary) in vocabularies(folder / "made").items():
+    for name, (_, vocabulary) in make_vocabularies(folder / "made").items():
         vocabulary.save(folder / name)
     return folder
 
@@ -69,8 +69,8 @@ def wordpiece(corpus):
 
 def check_store(case, store):
     store.verify()
-    found = digests(store.folder)
-    assert found.pop(READERS) == hashlib.sha256(b"").hexdigest()[:16]
+    found = hash_files(store.folder)
+    assert found.pop(READERS_FILE) == hashlib.sha256(b"").hexdigest()[:16]
     # The manifest as it was pinned: before it named a generation.
     manifest = store.manifest | {"version": 1}
     assert manifest.pop("generation") == store.folder.name
@@ -82,28 +82,28 @@ def check_store(case, store):
 @pytest.mark.parametrize("name", VOCABULARIES)
 def test_a_prepared_corpus_is_what_it_was(corpus, monkeypatch, tmp_path, name):
     monkeypatch.chdir(corpus)
-    request = Request(
+    request = PrepareRequest(
         ("blocks.txt", "records.jsonl"),
         vocabulary=name,
         held_out=0.2,
         document="block",
         temperature=0.7,
     )
-    check_store(name, prepare(request, tmp_path / "store", job=1000).store)
+    check_store(name, prepare_store(request, tmp_path / "store", job_bytes=1000).store)
 
 
 def test_prepared_pairs_are_what_they_were(corpus, monkeypatch, tmp_path):
     monkeypatch.chdir(corpus)
-    request = Request(
+    request = PrepareRequest(
         ("pairs.jsonl",), vocabulary="t5", held_out=0.1, document="pair", field="source,target"
     )
-    check_store("pairs", prepare(request, tmp_path / "store").store)
+    check_store("pairs", prepare_store(request, tmp_path / "store").store)
 
 
 def test_stores_of_examples_are_what_they_were(wordpiece, tmp_path):
     examples = [
         labelled.Example(
-            (sentence(i), sentence(i + 60)), ("no", "yes", "so")[i * i % 7 % 3], f"here:{i}"
+            (make_sentence(i), make_sentence(i + 60)), ("no", "yes", "so")[i * i % 7 % 3], f"here:{i}"
         )
         for i in range(30)
     ]
@@ -112,7 +112,7 @@ def test_stores_of_examples_are_what_they_were(wordpiece, tmp_path):
         "labelled",
         labelled_store.write_labelled(tmp_path / "labelled", wordpiece, parts, ("no", "so", "yes")),
     )
-    words = [tuple(sentence(i).split()) for i in range(30)]
+    words = [tuple(make_sentence(i).split()) for i in range(30)]
     sentences = [
         tagging.Sentence(
             one, tuple(("O", "B-a", "I-a")[i % 3] for i in range(len(one))), "here", 1, 1
@@ -128,24 +128,24 @@ def test_stores_of_examples_are_what_they_were(wordpiece, tmp_path):
 def test_stores_of_answers_are_what_they_were(wordpiece, tmp_path):
     questions = []
     for i in range(24):
-        context = " ".join(sentence(i // 3 + j) for j in range(3))
+        context = " ".join(make_sentence(i // 3 + j) for j in range(3))
         start = context.index(" ", i) + 1
         answer = context[start:].split()[0]
         questions.append(
             Question(
                 str(i),
-                sentence(100 + i),
+                make_sentence(100 + i),
                 context,
                 ((answer, start),) if i % 4 < 3 else (),
                 f"here:{i}",
             )
         )
     parts = {"train": questions[:20], "heldout": questions[20:]}
-    encoded = {split: qa_store.encode(wordpiece, part) for split, part in parts.items()}
+    encoded = {split: qa_store.encode_questions(wordpiece, part) for split, part in parts.items()}
     check_store(
         "questions",
         qa_store.write_questions(tmp_path / "questions", wordpiece, parts, encoded),
     )
-    pairs = [(sentence(i), sentence(i + 60)) for i in range(24)]
+    pairs = [(make_sentence(i), make_sentence(i + 60)) for i in range(24)]
     parts = {"train": pairs[:20], "heldout": pairs[20:]}
     check_store("text2text", write_pairs(tmp_path / "text2text", wordpiece, Text2Text(), parts))

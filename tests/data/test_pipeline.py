@@ -12,7 +12,7 @@ import pytest
 from data import batch_spec
 from data.config import Data
 from data.objectives import MaskedLm, ReplacedToken, SentenceOrder, SentencePair, SpanCorruption
-from data.pipeline import MOST, Stream
+from data.pipeline import MAX_BATCHES, Stream
 from data.rows.tables import TokenReader
 from data.store.small_store import write_store
 from data.tf_dataset import read_elements
@@ -37,14 +37,14 @@ def mixed(tmp_path_factory, vocabulary):
     """Three sources, and rates that are not those of their sizes. Every row of 6 tokens is unique."""
     rng = np.random.default_rng(0)
 
-    def source(documents):
+    def make_source(documents):
         return [
             [rng.integers(5, vocabulary.size, 6).tolist() for _ in range(1 + d % 4)]
             for d in range(documents)
         ]
 
-    documents = {"large": source(40), "small": source(7), "middle": source(20)}
-    heldout = {"large": source(6), "small": [], "middle": source(3)}
+    documents = {"large": make_source(40), "small": make_source(7), "middle": make_source(20)}
+    heldout = {"large": make_source(6), "small": [], "middle": make_source(3)}
     rates = {"large": 0.5, "small": 0.2, "middle": 0.3}
     path = tmp_path_factory.mktemp("mixed") / "store"
     return write_store(path, vocabulary, documents, heldout=heldout, rates=rates)
@@ -54,20 +54,20 @@ def mixed(tmp_path_factory, vocabulary):
 def make(store, t5_store):
     """make(name of an objective, seed=..., **fields of Data) -> Stream."""
 
-    def build(name, seed=3, batch_size=8, **fields):
+    def make_stream(name, seed=3, batch_size=8, **fields):
         data = Data(objective=OBJECTIVES[name], batch_size=batch_size, **fields)
         return Stream(t5_store if name == "spans" else store, data, seed=seed)
 
-    return build
+    return make_stream
 
 
-def equal(one, other):
+def are_equal(one, other):
     return one.keys() == other.keys() and all(
         one[key].dtype == other[key].dtype and np.array_equal(one[key], other[key]) for key in one
     )
 
 
-def joined(parts):
+def join_parts(parts):
     return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
 
 
@@ -76,34 +76,34 @@ def test_batches_are_pure_and_the_same_on_any_number_of_hosts(make, name):
     stream, again, other = make(name), make(name), make(name, seed=4)
     for step in (0, 1, stream.rows // 8, 10**9):  # the third holds an epoch's edge
         whole = stream.batch(step)
-        batch_spec.check(whole, stream.objective, 8)
-        assert equal(whole, again.batch(step)) and not equal(whole, other.batch(step))
+        batch_spec.check_batch(whole, stream.objective, 8)
+        assert are_equal(whole, again.batch(step)) and not are_equal(whole, other.batch(step))
         for hosts in (2, 4, 8):
             size = 8 // hosts
-            assert equal(
-                whole, joined([stream.batch(step, h * size, (h + 1) * size) for h in range(hosts)])
+            assert are_equal(
+                whole, join_parts([stream.batch(step, h * size, (h + 1) * size) for h in range(hosts)])
             )
-    assert not equal(stream.batch(0), stream.batch(1))
+    assert not are_equal(stream.batch(0), stream.batch(1))
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_a_host_reads_only_the_tokens_of_its_own_rows(make, name, monkeypatch):
     """Counted where the store is read: what many hosts read is what one reads, split between them."""
-    stream, read, known = make(name), [], TokenReader.known
+    stream, read, known = make(name), [], TokenReader.check_ids
     monkeypatch.setattr(
-        TokenReader, "known", lambda self, ids_BN: read.append(ids_BN) or known(self, ids_BN)
+        TokenReader, "check_ids", lambda self, ids_BN: read.append(ids_BN) or known(self, ids_BN)
     )
 
-    def reads(lo, hi):
+    def find_reads(lo, hi):
         read.clear()
         stream.batch(3, lo, hi)
         return list(read)
 
-    whole = reads(0, 8)
+    whole = find_reads(0, 8)
     assert len(whole[0]) == 8
     for hosts in (2, 4):
         size = 8 // hosts
-        shares = [reads(host * size, (host + 1) * size) for host in range(hosts)]
+        shares = [find_reads(host * size, (host + 1) * size) for host in range(hosts)]
         assert all(len(share[0]) == size for share in shares)
         for all_BN, *parts in zip(whole, *shares, strict=True):
             np.testing.assert_array_equal(all_BN, np.concatenate(parts))
@@ -112,9 +112,9 @@ def test_a_host_reads_only_the_tokens_of_its_own_rows(make, name, monkeypatch):
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_the_batch_size_does_not_change_the_examples(make, name):
     small, large = make(name, batch_size=4), make(name, batch_size=12)
-    assert equal(
-        joined([small.batch(step) for step in range(6)]),
-        joined([large.batch(step) for step in range(2)]),
+    assert are_equal(
+        join_parts([small.batch(step) for step in range(6)]),
+        join_parts([large.batch(step) for step in range(2)]),
     )
 
 
@@ -124,15 +124,15 @@ def test_tensorflow_gives_the_same_batches_from_any_step(make, name):
     for start, lo, hi in ((0, 0, 8), (7, 2, 4), (10**12, 0, 8)):
         iterator = stream.batches(start, lo, hi)
         for step in range(start, start + 5):
-            assert equal(next(iterator), stream.batch(step, lo, hi))
+            assert are_equal(next(iterator), stream.batch(step, lo, hi))
         iterator.close()
     dataset = stream.dataset(5, 0, 4)
     tensors = dataset.as_numpy_iterator()
-    assert equal(next(tensors), stream.batch(5, 0, 4)) and equal(
+    assert are_equal(next(tensors), stream.batch(5, 0, 4)) and are_equal(
         next(tensors), stream.batch(6, 0, 4)
     )
     spec = dataset.element_spec
-    expected = batch_spec.shapes(stream.objective, 4)
+    expected = batch_spec.compute_shapes(stream.objective, 4)
     assert {key: (item.dtype.as_numpy_dtype, tuple(item.shape)) for key, item in spec.items()} == {
         key: (dtype.type, shape) for key, (dtype, shape) in expected.items()
     }
@@ -143,11 +143,11 @@ def test_batches_come_in_order_however_long_each_takes(make):
     batch = stream.batch
     stream.batch = lambda step, *share: time.sleep(0.05 * (step % 3 == 0)) or batch(step, *share)
     iterator = stream.batches()
-    assert all(equal(next(iterator), batch(step)) for step in range(8 * MOST))
+    assert all(are_equal(next(iterator), batch(step)) for step in range(8 * MAX_BATCHES))
     iterator.close()
 
 
-def unmasked(batch):
+def unmask_tokens(batch):
     """Rows of masked_lm as they were."""
     tokens = batch["token_ids"].copy()
     for i, j in zip(*np.nonzero(batch["label_weights"])):
@@ -171,10 +171,10 @@ def test_ledger(mixed, hosts):
         (14, 40),
     ):  # a new process each time, out of order
         for host in range(hosts):
-            iterator = Stream(mixed, data, seed=9).batches(begin, host * size, (host + 1) * size)
+            iterator = Stream(mixed, data, seed=9).iterate_batches(begin, host * size, (host + 1) * size)
             for step in range(begin, end):
                 at = step * 12 + host * size
-                ledger[at : at + size] = unmasked(next(iterator))
+                ledger[at : at + size] = unmask_tokens(next(iterator))
             iterator.close()
     vocabulary, split = mixed.vocabulary, mixed.split("train")
     rows = [
@@ -207,22 +207,22 @@ def test_evaluation_is_every_row_once_with_fixed_masks(mixed, hosts, split):
     data = Data(objective=MaskedLm(length=8, max_predictions=2, rows="documents"), batch_size=8)
     stream, other = (Stream(mixed, data, split=split, seed=seed) for seed in (1, 2))
     parts = [
-        list(stream.evaluation_batches(h * 8 // hosts, (h + 1) * 8 // hosts)) for h in range(hosts)
+        list(stream.iterate_evaluation_batches(h * 8 // hosts, (h + 1) * 8 // hosts)) for h in range(hosts)
     ]
-    whole = [joined(part) for part in zip(*parts)]
-    assert len(whole) == stream.evaluation_steps
-    assert all(equal(batch, other.evaluation_batch(i)) for i, batch in enumerate(whole))
+    whole = [join_parts(part) for part in zip(*parts)]
+    assert len(whole) == stream.num_evaluation_batches
+    assert all(are_equal(batch, other.build_evaluation_batch(i)) for i, batch in enumerate(whole))
     tokens = mixed.split(split).tokens
     expected = Counter(tuple(tokens[i : i + 6].tolist()) for i in range(0, len(tokens), 6))
     seen = Counter()
     for batch in whole:
-        batch_spec.check(batch, data.objective, 8)
+        batch_spec.check_batch(batch, data.objective, 8)
         real = batch["label_weights"].any(axis=1)
-        seen.update(row[1:7] for row, keep in zip(unmasked(batch), real) if keep)
+        seen.update(row[1:7] for row, keep in zip(unmask_tokens(batch), real) if keep)
         assert (
             batch["attention_mask"].any(axis=1).all()
         )  # filling rows too: attention over nothing would be NaN
-    assert seen == expected and stream.rows % 8 != 0
+    assert seen == expected and stream.num_rows % 8 != 0
 
 
 @pytest.mark.parametrize("name", ["pairs", "spans", "orders"])
@@ -243,20 +243,20 @@ def test_another_batch_size_goes_on_at_the_next_row(mixed, step, before, after):
     """The rows of both together are those of a run of batches of one row, none twice and none left out."""
     objective = MaskedLm(length=8, max_predictions=2, rows="documents")
 
-    def stream(size):
+    def make_stream(size):
         return Stream(mixed, Data(objective=objective, batch_size=size), seed=4)
 
-    first, then, single = stream(before), stream(after), stream(1)
-    then.begin_from(step, first.place(step))
-    assert then.place(step) == step * before and then.place(step + 2) == step * before + 2 * after
+    first, then, single = make_stream(before), make_stream(after), make_stream(1)
+    then.start_at_row(step, first.locate_rows(step))
+    assert then.locate_rows(step) == step * before and then.locate_rows(step + 2) == step * before + 2 * after
     at = step * before - before  # of the last batch before the change
-    rows = joined([first.batch(step - 1), then.batch(step), then.batch(step + 1)])
-    alone = joined([single.batch(at + i) for i in range(before + 2 * after)])
-    assert equal(rows, alone)
-    ahead = then.batches(step, 1, after)
-    assert equal(next(ahead), {key: value[1:] for key, value in then.batch(step).items()})
+    rows = join_parts([first.build_batch(step - 1), then.build_batch(step), then.build_batch(step + 1)])
+    alone = join_parts([single.build_batch(at + i) for i in range(before + 2 * after)])
+    assert are_equal(rows, alone)
+    ahead = then.iterate_batches(step, 1, after)
+    assert are_equal(next(ahead), {key: value[1:] for key, value in then.build_batch(step).items()})
     if before != after:
-        assert not equal(stream(after).batch(step), then.batch(step))
+        assert not are_equal(make_stream(after).build_batch(step), then.build_batch(step))
 
 
 def test_rates_come_from_the_store_or_from_the_run(mixed):
@@ -265,7 +265,7 @@ def test_rates_come_from_the_store_or_from_the_run(mixed):
         batch_size=10,
         rates=(0.0, 1.0, 3.0),
     )
-    source, _, _ = Stream(mixed, data).examples(np.arange(4000))
+    source, _, _ = Stream(mixed, data).load_rows(np.arange(4000))
     assert np.bincount(source, minlength=3).tolist() == pytest.approx([0, 1000, 3000], abs=2)
     for rates, message in (
         ((1.0,), "data.rates has 1 values, but the store has 3 sources: large, small, middle"),
@@ -273,7 +273,7 @@ def test_rates_come_from_the_store_or_from_the_run(mixed):
         ((1.0, -1.0, 1.0), "rates are 0 or more"),
     ):
         with pytest.raises(ValueError, match=message):
-            Stream(mixed, Data(objective=data.objective, rates=rates)).batch(0)
+            Stream(mixed, Data(objective=data.objective, rates=rates)).build_batch(0)
 
 
 def test_a_source_without_a_row_is_refused_in_training_but_not_in_evaluation(mixed):
@@ -283,8 +283,8 @@ def test_a_source_without_a_row_is_refused_in_training_but_not_in_evaluation(mix
         split="heldout",
     )
     with pytest.raises(ValueError, match="the source 'small' holds less text than one row"):
-        stream.batches()
-    assert stream.evaluation_batch(0)["token_ids"].shape == (32, 8)
+        stream.iterate_batches()
+    assert stream.build_evaluation_batch(0)["token_ids"].shape == (32, 8)
 
 
 def test_settings_that_make_no_sense(store, vocabulary, tmp_path):
@@ -304,12 +304,12 @@ def test_settings_that_make_no_sense(store, vocabulary, tmp_path):
         with pytest.raises(ValueError, match=message):
             Stream(store, data, seed=seed)
     stream = Stream(store, good)
-    for call in (lambda: stream.batch(-1), lambda: stream.dataset(-1), lambda: stream.batches(-1)):
+    for call in (lambda: stream.build_batch(-1), lambda: stream.make_dataset(-1), lambda: stream.iterate_batches(-1)):
         with pytest.raises(ValueError, match="step -1: steps are counted from 0"):
             call()
     for lo, hi in ((0, 33), (5, 5), (-1, 4)):
         with pytest.raises(ValueError, match=f"rows {lo} to {hi} of a batch of 32"):
-            stream.batch(0, lo, hi)
+            stream.build_batch(0, lo, hi)
     empty = write_store(tmp_path / "empty", vocabulary, [[[7, 8]]])
     with pytest.raises(ValueError, match="the heldout split of .* is empty"):
         Stream(empty, good, split="heldout")
@@ -324,12 +324,12 @@ def test_an_id_beyond_the_vocabulary_is_raised_as_it_is(store, vocabulary, tmp_p
     with pytest.raises(
         ValueError, match=f"the id {vocabulary.size}, but its vocabulary has {vocabulary.size} ids"
     ):
-        stream.batch(0)
+        stream.build_batch(0)
     with pytest.raises(ValueError, match="run prepare again"):
-        next(stream.batches())
+        next(stream.iterate_batches())
 
 
-def test_batches_made_together_end_where_the_damaged_one_stands(store, vocabulary, tmp_path):
+def test_batches_made_together_end_at_the_damaged_one(store, vocabulary, tmp_path):
     damaged = write_store(tmp_path / "damaged", vocabulary, [[[7] * 4000]])
     with open(damaged.folder / "train" / "tokens.bin", "r+b") as file:
         file.seek(2000)
@@ -340,17 +340,17 @@ def test_batches_made_together_end_where_the_damaged_one_stands(store, vocabular
     read = []
 
     def read_all():
-        with contextlib.closing(stream.batches()) as source:
+        with contextlib.closing(stream.iterate_batches()) as source:
             for batch in source:
                 read.append(batch)
 
     with pytest.raises(ValueError, match="run prepare again"):
         read_all()
-    assert all(equal(batch, stream.batch(step)) for step, batch in enumerate(read))
+    assert all(are_equal(batch, stream.build_batch(step)) for step, batch in enumerate(read))
     with pytest.raises(ValueError, match="run prepare again"):
-        stream.batch(len(read))
+        stream.build_batch(len(read))
     # Both the ones before it and those made together were tried.
-    assert len(read) > 1 and 10 * MOST in made
+    assert len(read) > 1 and 10 * MAX_BATCHES in made
 
 
 class OddRowError(LookupError):
@@ -373,7 +373,7 @@ def test_an_exception_in_a_row_is_raised_as_it_was(make, how):
     stream = make("pieces", threads=2)
     build = stream.build
 
-    def fail(row_B, key_B):
+    def fail_on_row(row_B, key_B):
         if 7 in row_B:
             try:
                 raise KeyError("cause")
@@ -381,7 +381,7 @@ def test_an_exception_in_a_row_is_raised_as_it_was(make, how):
                 raise OddRowError("row 7 is odd") from cause
         return build(row_B, key_B)
 
-    stream.build = fail
+    stream.build = fail_on_row
     with pytest.raises(OddRowError, match="^row 7 is odd$") as caught:
         list(READS[how](stream))
     assert isinstance(caught.value.__cause__, KeyError)
@@ -395,7 +395,7 @@ def test_no_other_thing_than_an_error_travels_beside_the_dataset(make):
     renamed = stream.dataset(3).map(lambda batch: {f"my_{key}": x for key, x in batch.items()})
     with contextlib.closing(read_elements(renamed.take(2))) as elements:
         for step, element in enumerate(elements, 3):
-            assert equal(
+            assert are_equal(
                 {key.removeprefix("my_"): x for key, x in element.items()}, stream.batch(step)
             )
     assert step == 4

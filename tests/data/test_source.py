@@ -10,7 +10,7 @@ import pytest
 from data.config import Data
 from data.objectives import CausalLm
 from data.pipeline import Stream
-from data.source import Rows
+from data.source import RowSet
 
 
 class Encoding:
@@ -43,10 +43,10 @@ class Counts:
     def encoding(self):
         return Encoding()
 
-    def rows(self, split, objective):
+    def open_rows(self, split, objective):
         count = self.count if split == "train" else 10
 
-        def build(row_B, key_B):
+        def build_batch(row_B, key_B):
             row_BN = (row_B[:, None] + np.arange(objective.length + 1)).astype(np.int32) % 100
             weights_BL = np.ones((len(row_B), objective.length), np.float32)
             return {
@@ -56,9 +56,9 @@ class Counts:
             }
 
         table = SimpleNamespace(count=count, offsets=np.array([0, count]))
-        return Rows(table, build, [SimpleNamespace(name="counting", rate=1.0)])
+        return RowSet(table, build_batch, [SimpleNamespace(name="counting", rate=1.0)])
 
-    def verified(self, on_corrupt):
+    def verify_or_salvage(self, on_corrupt):
         if self.damaged:
             raise ValueError("counting: it does not count any more")
         return self
@@ -67,10 +67,10 @@ class Counts:
 def test_its_rows_are_read_once_an_epoch_on_any_hosts():
     data = Data(objective=CausalLm(length=5), batch_size=12)
     stream = Stream(Counts(), data, seed=3)
-    seen = np.concatenate([stream.batch(step)["token_ids"][:, 0] for step in range(5)])
+    seen = np.concatenate([stream.build_batch(step)["token_ids"][:, 0] for step in range(5)])
     assert sorted(seen.tolist()) == list(range(60)) and seen.tolist() != list(range(60))
-    parts = [next(stream.batches(2, lo, hi)) for lo, hi in ((0, 5), (5, 12))]
-    whole = stream.batch(2)
+    parts = [next(stream.iterate_batches(2, lo, hi)) for lo, hi in ((0, 5), (5, 12))]
+    whole = stream.build_batch(2)
     assert all(
         np.array_equal(np.concatenate([part[key] for part in parts]), whole[key]) for key in whole
     )
@@ -103,9 +103,9 @@ def test_it_is_trained_on_and_recorded(tmp_path):
     with pytest.raises(ValueError, match="does not count any more"):
         train(run, tmp_path / "run", source=Counts(damaged=True))
     assert train(run, tmp_path / "run", source=Counts()) is None
-    rows = metrics_file.read(tmp_path / "run" / "metrics.jsonl")
+    rows = metrics_file.read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert [row["step"] for row in rows if "learning_rate" in row] == list(range(1, 31))
     with Checkpoints(tmp_path / "run", read_only=True) as checkpoints:
-        record = checkpoints.record(30)
+        record = checkpoints.load_record(30)
     assert record["encoding"] == "numbers" and record["rows"] == 480
     assert record["scores"]["causal_lm"] < 0.5 * np.log(100)

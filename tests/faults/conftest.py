@@ -34,7 +34,7 @@ LAYOUTS = {"bert": ("bert", 40), "t5": ("t5", 138), "gpt": ("gpt", 37)}
 WORDS = "the a of and old grey fox dog river stone walks runs sees finds under over near with quick slow house".split()
 
 
-def texts(count):
+def make_texts(count):
     """Deterministic sentences, different from each other in places."""
     return [
         " ".join(WORDS[(i * i + 7 * i * j + j * j) % len(WORDS)] for j in range(4 + i % 9)) + "."
@@ -47,8 +47,8 @@ def write_tiny_store(folder, layout, size, algorithm="unigram"):
     from data.store.small_store import write_store
     from data.vocabulary.load import train_vocabulary
 
-    vocabulary = train_vocabulary(texts(600), size, layout, algorithm)
-    encoded = iter(vocabulary.encode_batch(texts(600)))
+    vocabulary = train_vocabulary(make_texts(600), size, layout, algorithm)
+    encoded = iter(vocabulary.encode_batch(make_texts(600)))
     documents = [[next(encoded) for _ in range(1 + i % 9)] for i in range(100)]
     return write_store(folder, vocabulary, documents[:90], heldout=documents[90:])
 
@@ -64,7 +64,7 @@ def configured(tmp_path_factory):
     """configured(name): (path of the saved configuration of a run of 12 steps with dropout, its Run, its Store)."""
     root, made = tmp_path_factory.mktemp("faults"), {}
 
-    def make(name):
+    def make_config(name):
         if name not in made:
             store = write_tiny_store(root / f"{name}.store", *LAYOUTS[name])
             model, objective = MODELS[name]
@@ -81,7 +81,7 @@ def configured(tmp_path_factory):
             made[name] = path, run, store
         return made[name]
 
-    return make
+    return make_config
 
 
 @pytest.fixture(scope="session")
@@ -109,7 +109,7 @@ def small_disk(tmp_path):
     folder.mkdir()
     mounted = []
 
-    def make(size):
+    def mount_disk(size):
         done = subprocess.run(
             ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder],
             capture_output=True,
@@ -120,7 +120,7 @@ def small_disk(tmp_path):
         mounted.append(folder)
         return folder
 
-    yield make
+    yield mount_disk
     for one in mounted:  # lazily: Orbax's threads may hold a file yet
         subprocess.run(["umount", "-l", one], check=True)
 
@@ -128,7 +128,7 @@ def small_disk(tmp_path):
 FAULTY = pathlib.Path(__file__).parent / "faulty.py"
 
 
-def pretrain(*words, fault=None, timeout=240, **options):
+def run_pretrain(*words, fault=None, timeout=240, **options):
     """`python -m pretrain WORDS` to its end, with a fault of tests/faults/faulty.py in it where one is named, such as "kill:step:5"."""
     program = [str(FAULTY), fault] if fault else ["-m", "pretrain"]
     return forks.run(
@@ -144,7 +144,7 @@ def pretrain(*words, fault=None, timeout=240, **options):
 @pytest.fixture(scope="session")
 def command():
     """`pretrain` above."""
-    return pretrain
+    return run_pretrain
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ def refused(capsys):
     """refused(*words): the one line that a command, run in this process, refuses its words with; its exit status must be 2."""
     from pretrain.__main__ import main
 
-    def call(*words):
+    def expect_refusal(*words):
         capsys.readouterr()
         status = main([str(word) for word in words])
         said = capsys.readouterr()
@@ -160,7 +160,7 @@ def refused(capsys):
         (line,) = [line for line in said.err.splitlines() if line.startswith("error: ")]
         return line
 
-    return call
+    return expect_refusal
 
 
 @pytest.fixture(scope="session")
@@ -173,10 +173,10 @@ def restorable():
     from pretrain.training.program import make_program
 
     @functools.cache  # a trace of the whole model
-    def make(run):
+    def describe_state(run):
         program = make_program(
             dataclasses.replace(run, mesh=Mesh(1)), make_mesh(Mesh(1), jax.devices()[:1])
         )
-        return program.abstract, program.placed
+        return program.abstract_state, program.state_shardings
 
-    return make
+    return describe_state

@@ -83,7 +83,7 @@ def change_lease():
     if times := os.environ.get("FAULTY_LEASE"):
         lease.HEARTBEAT, lease.STALE = map(float, times.split(","))
     if name := os.environ.get("FAULTY_MACHINE"):
-        process.machine = lambda: (name, name)
+        process.identify_machine = lambda: (name, name)
 
 
 KINDS = {
@@ -107,7 +107,7 @@ def during_compile(_, befall):
     jax.config.update("jax_enable_compilation_cache", False)
     usual = compiler.compile_or_get_cached
 
-    def compile(backend, module, *args, **options):
+    def compile_or_befall(backend, module, *args, **options):
         if str(module.operation.attributes["sym_name"]).strip('"') == "jit_step":
             if befall is slow:
                 befall()
@@ -115,52 +115,52 @@ def during_compile(_, befall):
                 threading.Timer(0.2, befall).start()
         return usual(backend, module, *args, **options)
 
-    compiler.compile_or_get_cached = compile
+    compiler.compile_or_get_cached = compile_or_befall
 
 
 def in_data(number, befall):
     from data.pipeline import Stream
 
-    usual = Stream.batch
+    usual = Stream.build_batch
 
-    def batch(self, step, lo=0, hi=None, together=1):
+    def build_or_befall(self, step, lo=0, hi=None, together=1):
         if step <= number < step + together:
             befall()
         return usual(self, step, lo, hi, together)
 
-    Stream.batch = batch
+    Stream.build_batch = build_or_befall
 
 
 def in_step(number, befall):
-    from pretrain.training.logger import Log
+    from pretrain.training.logger import RunLog
 
-    usual = Log.log_step
+    usual = RunLog.log_step
 
     def log_step(self, step, metrics):
         if step == number:
             befall()
         return usual(self, step, metrics)
 
-    Log.log_step = log_step
+    RunLog.log_step = log_step
 
 
 def in_evaluation(number, befall):
     import pretrain.training.evaluation as module
     from pretrain.training.context import TrainContext
 
-    feed, evaluate, steps = module.feed_evaluation, TrainContext.evaluate, []
+    feed, evaluate, steps = module.place_evaluation_batches, TrainContext.evaluate_heldout, []
 
-    def noted(self, params, step):
+    def note_step(self, params, step):
         steps.append(step)
         return evaluate(self, params, step)
 
-    def stopping(*args):
+    def befall_in_feed(*args):
         for i, batch in enumerate(feed(*args)):
             if i == 1 and steps[-1] == number:
                 befall()
             yield batch
 
-    TrainContext.evaluate, module.feed_evaluation = noted, stopping
+    TrainContext.evaluate_heldout, module.place_evaluation_batches = note_step, befall_in_feed
 
 
 def after_save(number, befall):
@@ -168,13 +168,13 @@ def after_save(number, befall):
 
     usual = Checkpoints.save
 
-    def save(self, state, *args, **options):
+    def save_then_befall(self, state, *args, **options):
         usual(self, state, *args, **options)
         if int(state.step) == number:
             self.wait()
             befall()
 
-    Checkpoints.save = save
+    Checkpoints.save = save_then_befall
 
 
 def before_save(number, befall):
@@ -182,12 +182,12 @@ def before_save(number, befall):
 
     usual = Checkpoints.save
 
-    def save(self, state, *args, **options):
+    def befall_then_save(self, state, *args, **options):
         if int(state.step) == number:
             befall()
         usual(self, state, *args, **options)
 
-    Checkpoints.save = save
+    Checkpoints.save = befall_then_save
 
 
 def before_its_name(number, befall):
@@ -195,12 +195,12 @@ def before_its_name(number, befall):
 
     usual = AtomicRenameTemporaryPath.finalize
 
-    async def finalize(self):
+    async def befall_then_finalize(self):
         if self._final_path.name == str(number):
             befall()
         await usual(self)
 
-    AtomicRenameTemporaryPath.finalize = finalize
+    AtomicRenameTemporaryPath.finalize = befall_then_finalize
 
 
 def before_deleting(number, befall):
@@ -208,12 +208,12 @@ def before_deleting(number, befall):
 
     usual = CheckpointManager._finalize_checkpoint
 
-    def finalize(self, step):
+    def finalize_then_befall(self, step):
         usual(self, step)
         if step == number:
             befall()
 
-    CheckpointManager._finalize_checkpoint = finalize
+    CheckpointManager._finalize_checkpoint = finalize_then_befall
 
 
 MOMENTS = {

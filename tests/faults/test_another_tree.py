@@ -15,47 +15,47 @@ from pretrain.overrides import ConfigError
 from pretrain.workdir.checkpoints import Checkpoints
 
 
-def model(**changes):
+def change_model(**changes):
     return lambda run: dataclasses.replace(run, model=dataclasses.replace(run.model, **changes))
 
 
-def family(kind, objective=None, **fields):
-    def change(run):
+def change_family(kind, objective=None, **fields):
+    def change_run(run):
         data = dataclasses.replace(run.data, objective=objective or run.data.objective)
         return dataclasses.replace(
             run, model=kind(width=32, depth=2, num_heads=8, mlp=64, **fields), data=data
         )
 
-    return change
+    return change_run
 
 
-def cast(part, dtype):
+def cast_leaf(part, dtype):
     """The state's shapes with the first leaf of a part in another type."""
 
-    def change(state):
+    def change_state(state):
         leaves, tree = jax.tree.flatten(getattr(state, part))
         at = next(i for i, leaf in enumerate(leaves) if leaf.dtype == jnp.float32)
         leaves[at] = jax.ShapeDtypeStruct(leaves[at].shape, dtype)
         return state.replace(**{part: jax.tree.unflatten(tree, leaves)})
 
-    return change
+    return change_state
 
 
 CASES = {
-    "parameters in bfloat16": (None, cast("params", jnp.bfloat16)),
-    "moments in bfloat16": (None, cast("optimizer", jnp.bfloat16)),
-    "parameters as integers": (None, cast("params", jnp.int32)),
-    "wider mlp": (model(mlp=128), None),
-    "larger vocabulary": (model(vocab=256), None),
-    "longer rows": (model(length=64), None),
-    "layers apart": (model(scan=False), None),
+    "parameters in bfloat16": (None, cast_leaf("params", jnp.bfloat16)),
+    "moments in bfloat16": (None, cast_leaf("optimizer", jnp.bfloat16)),
+    "parameters as integers": (None, cast_leaf("params", jnp.int32)),
+    "wider mlp": (change_model(mlp=128), None),
+    "larger vocabulary": (change_model(vocab=256), None),
+    "longer rows": (change_model(length=64), None),
+    "layers apart": (change_model(scan=False), None),
     "another optimizer": (lambda run: dataclasses.replace(run, optimizer=Adafactor()), None),
-    "GPT": (family(GptConfig, CausalLm(length=32, end_of_text=False), vocab=128, length=32), None),
+    "GPT": (change_family(GptConfig, CausalLm(length=32, end_of_text=False), vocab=128, length=32), None),
     "T5": (
-        family(T5Config, SpanCorruption(inputs=32), vocab=128, decoder_depth=2, head_width=4),
+        change_family(T5Config, SpanCorruption(inputs=32), vocab=128, decoder_depth=2, head_width=4),
         None,
     ),
-    "ALBERT": (family(AlbertConfig, vocab=128, length=32, embedding=16), None),
+    "ALBERT": (change_family(AlbertConfig, vocab=128, length=32, embedding=16), None),
 }
 
 
@@ -69,6 +69,6 @@ def test_another_tree_is_refused(finished, restorable, record_property, case):
         Checkpoints(workdir, read_only=True) as checkpoints,
         pytest.raises(ConfigError, match="do not fit this configuration: .* was saved as"),
     ):
-        checkpoints.restore(shapes, placed)
+        checkpoints.restore_state(shapes, placed)
     assert not (workdir / "damaged").exists()
     record_property("refused", 1)

@@ -6,7 +6,7 @@ import pytest
 
 from data.store.reader import Store
 from data.vocabulary import sentencepiece
-from tests.store_files import files
+from tests.store_files import generation_folder
 
 # Other pieces under as many ids; fewer ids; the same pieces with two special ids exchanged.
 OTHERS = {
@@ -17,7 +17,7 @@ OTHERS = {
 
 
 @pytest.fixture(scope="module", params=OTHERS)
-def other(request, tiny_store, tmp_path_factory):
+def other_store(request, tiny_store, tmp_path_factory):
     """The path of a sound token store of another vocabulary."""
     size, algorithm, ids = OTHERS[request.param]
     with pytest.MonkeyPatch.context() as patch:
@@ -28,22 +28,22 @@ def other(request, tiny_store, tmp_path_factory):
 def put_into(workdir, store):
     """Exchange the workdir's vocabulary for the store's."""
     shutil.rmtree(workdir / "vocabulary")
-    shutil.copytree(files(store) / "vocabulary", workdir / "vocabulary")
+    shutil.copytree(generation_folder(store) / "vocabulary", workdir / "vocabulary")
 
 
 def test_another_vocabulary_is_refused_by_every_verb(
-    other, copied, configured, refused, tmp_path, record_property
+    other_store, copied, configured, refused, tmp_path, record_property
 ):
     path, _, store = configured("bert")
     _, workdir = copied
-    assert Store.open(other).vocabulary.fingerprint != store.vocabulary.fingerprint
+    assert Store.open(other_store).vocabulary.fingerprint != store.vocabulary.fingerprint
     verbs = {
         "train": (
             "train",
             path,
             "--workdir",
             workdir,
-            f"data.store={other}",
+            f"data.store={other_store}",
             "train.steps=13",
             "--allow-changes",
         ),
@@ -52,10 +52,10 @@ def test_another_vocabulary_is_refused_by_every_verb(
         "predict": ("predict", "--workdir", workdir, "the fox"),
     }
     assert "another vocabulary" in refused(*verbs["train"])
-    assert "another vocabulary" in refused(*verbs["evaluate"], "--store", other)
-    put_into(workdir, other)
+    assert "another vocabulary" in refused(*verbs["evaluate"], "--store", other_store)
+    put_into(workdir, other_store)
     assert "another vocabulary" in refused(*verbs["evaluate"])
-    for words in (verbs["export"], verbs["predict"], (*verbs["evaluate"], "--store", other)):
+    for words in (verbs["export"], verbs["predict"], (*verbs["evaluate"], "--store", other_store)):
         assert "is not the vocabulary that checkpoint 12 was trained with (fingerprint" in refused(
             *words
         )

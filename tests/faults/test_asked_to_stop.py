@@ -12,19 +12,19 @@ from pretrain.workdir.checkpoints import Checkpoints
 MOMENTS = ("compile:1", "data:5", "step:5", "save:4", "finish:4", "evaluate:6")
 
 
-def leaves(workdir):
+def read_fingerprints(workdir):
     with Checkpoints(workdir, read_only=True) as checkpoints:
-        record = checkpoints.record(12)
+        record = checkpoints.load_record(12)
     return record["params"], record["optimizer"]
 
 
 @pytest.fixture
-def soon(often):
+def stop_seconds(often):
     """Seconds from the end of the step at hand, or from the second signal, to the end of the process: the suite may run on a busy machine."""
     return often(60, 5)
 
 
-def stop(fault, configured, command, workdir, soon):
+def stop_run(fault, configured, command, workdir, soon):
     """The newest checkpoint of a run that gets the signal, in which every step is that it told of; or the signal twice."""
     done = command("train", configured("bert")[0], "--workdir", workdir, fault=fault)
     ended = time.time()
@@ -33,8 +33,8 @@ def stop(fault, configured, command, workdir, soon):
     )
     told = [float(at) for at in re.findall(r"^SIGTERM at (\S+)$", done.stderr, re.MULTILINE)]
     with Checkpoints(workdir, read_only=True) as checkpoints:
-        newest = max(checkpoints.steps(), default=0)
-    rows = [row["step"] for row in metrics_file.read(workdir / "metrics.jsonl")]
+        newest = max(checkpoints.list_steps(), default=0)
+    rows = [row["step"] for row in metrics_file.read_metrics(workdir / "metrics.jsonl")]
     assert done.returncode == 128 + signal.SIGTERM, done.stderr
     if len(told) == 1:
         assert rows == list(range(1, newest + 1)) and f"saved step {newest}" in done.stderr, (
@@ -47,27 +47,27 @@ def stop(fault, configured, command, workdir, soon):
 
 
 def test_asked_to_stop_while_it_saves_and_then_twice_while_it_evaluates(
-    configured, command, soon, tmp_path
+    configured, command, stop_seconds, tmp_path
 ):
-    assert 4 < stop("term:finish:4", configured, command, tmp_path / "run", soon) < 10
-    stop("twice:evaluate:12", configured, command, tmp_path / "run", soon)
+    assert 4 < stop_run("term:finish:4", configured, command, tmp_path / "run", stop_seconds) < 10
+    stop_run("twice:evaluate:12", configured, command, tmp_path / "run", stop_seconds)
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_one_signal_loses_no_step(
-    whole, finished, configured, command, soon, tmp_path, record_property, moment
+    whole, finished, configured, command, stop_seconds, tmp_path, record_property, moment
 ):
-    assert 1 <= stop(f"term:{moment}", configured, command, tmp_path / "run", soon) <= 12
+    assert 1 <= stop_run(f"term:{moment}", configured, command, tmp_path / "run", stop_seconds) <= 12
     goes_on(finished, configured, command, tmp_path / "run")
     record_property("stopped without losing a step", 1)
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_second_signal_ends_it_at_once(
-    whole, finished, configured, command, soon, tmp_path, record_property, moment
+    whole, finished, configured, command, stop_seconds, tmp_path, record_property, moment
 ):
     """While it compiles, too, where Python itself does not come to hear of a signal."""
-    stop(f"twice:{moment}", configured, command, tmp_path / "run", soon)
+    stop_run(f"twice:{moment}", configured, command, tmp_path / "run", stop_seconds)
     goes_on(finished, configured, command, tmp_path / "run")
     record_property("ended at once", 1)
 
@@ -75,7 +75,7 @@ def test_a_second_signal_ends_it_at_once(
 def goes_on(finished, configured, command, workdir):
     done = command("train", configured("bert")[0], "--workdir", workdir)
     assert done.returncode == 0, done.stderr
-    assert [row["step"] for row in metrics_file.read(workdir / "metrics.jsonl")] == list(
+    assert [row["step"] for row in metrics_file.read_metrics(workdir / "metrics.jsonl")] == list(
         range(1, 13)
     )
-    assert leaves(workdir) == leaves(finished[1])
+    assert read_fingerprints(workdir) == read_fingerprints(finished[1])

@@ -46,31 +46,31 @@ class Trap:
         return os.mkdir, (os.environ["TRAP"],)
 
 
-def pickled(trap):
+def make_pickle(trap):
     return pickle.dumps(Trap())
 
 
-def array(trap):
+def make_array(trap):
     out = io.BytesIO()
     np.save(out, np.array([Trap()], object), allow_pickle=True)
     return out.getvalue()
 
 
-def tar(trap):
+def make_tar(trap):
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w:gz") as file:
         file.addfile(tarfile.TarInfo(f"../../../../../..{trap}"))
     return out.getvalue()
 
 
-def zipped(trap):
+def make_zip(trap):
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as file:
         file.writestr(f"../../../../../..{trap}", "")
     return out.getvalue()
 
 
-def yaml(trap):
+def make_yaml(trap):
     return f"!!python/object/apply:os.mkdir ['{trap}']\n".encode()
 
 
@@ -86,14 +86,14 @@ def header_beyond_the_file(trap):
 
 
 CRAFTED = {
-    "pkl": pickled,
-    "npy": array,
-    "tar.gz": tar,
-    "zip": zipped,
-    "yaml": yaml,
+    "pkl": make_pickle,
+    "npy": make_array,
+    "tar.gz": make_tar,
+    "zip": make_zip,
+    "yaml": make_yaml,
     "safetensors": huge_header,
 }
-HARMFUL = (pickled, array, tar, zipped, yaml, huge_header, header_beyond_the_file)
+HARMFUL = (make_pickle, make_array, make_tar, make_zip, make_yaml, huge_header, header_beyond_the_file)
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def test_a_folder_that_asks_for_remote_code(trap, tmp_path, root, record_propert
     record_property("files refused", 1)
 
 
-def harm(path, tree):
+def find_harm(path, tree):
     """(line, what) of everything in a file that could execute or unpack what another file says."""
     for node in ast.walk(tree):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -184,7 +184,7 @@ def test_the_source_has_nothing_that_executes_or_unpacks(root, record_property):
         name = str(path.relative_to(root))
         found += [
             f"{name}:{line}: {what}"
-            for line, what in harm(path, ast.parse(path.read_text()))
+            for line, what in find_harm(path, ast.parse(path.read_text()))
             if (name, what) not in ALLOWED
         ]
     assert not found
@@ -204,4 +204,4 @@ def test_the_source_has_nothing_that_executes_or_unpacks(root, record_property):
     ],
 )
 def test_the_reader_of_the_source_sees(code):
-    assert list(harm("x.py", ast.parse(code)))
+    assert list(find_harm("x.py", ast.parse(code)))

@@ -23,7 +23,7 @@ def some_file(step, rng):
     )[0]
 
 
-def flip(step, rng):
+def flip_bit(step, rng):
     path = some_file(step, rng)
     raw = bytearray(path.read_bytes())
     place = rng.randrange(len(raw))
@@ -32,14 +32,14 @@ def flip(step, rng):
     return f"{path.relative_to(step)}, byte {place}"
 
 
-def truncate(step, rng):
+def truncate_file(step, rng):
     path = some_file(step, rng)
     size = rng.randrange(path.stat().st_size)
     path.write_bytes(path.read_bytes()[:size])
     return f"{path.relative_to(step)} cut to {size}"
 
 
-def zero(step, rng):
+def zero_block(step, rng):
     path = some_file(step, rng)
     raw = bytearray(path.read_bytes())
     place = rng.randrange(len(raw))
@@ -48,7 +48,7 @@ def zero(step, rng):
     return f"{path.relative_to(step)}, zeros from {place}"
 
 
-def bits(state):
+def read_bits(state):
     return [
         np.asarray(leaf).tobytes()
         for leaf in jax.tree.leaves(jax.device_get((state.params, state.optimizer)))
@@ -56,24 +56,24 @@ def bits(state):
 
 
 @pytest.fixture(scope="module")
-def sound(finished, restorable):
+def saved_bits(finished, restorable):
     """{step: its bits}"""
     run, workdir = finished
     shapes, placed = restorable(run)
     with Checkpoints(workdir, read_only=True) as checkpoints:
         return {
-            step: bits(checkpoints._restore_step(step, shapes, placed, None)) for step in (8, 12)
+            step: read_bits(checkpoints._restore_step(step, shapes, placed, None)) for step in (8, 12)
         }
 
 
-def outcome(run, workdir, restorable, sound):
+def classify_outcome(run, workdir, restorable, sound):
     """fell back | harmless: the bits that were saved, though something beside them was damaged | silent."""
     said = []
     shapes, placed = restorable(run)
     with Checkpoints(workdir) as checkpoints:
-        state = checkpoints.restore(shapes, placed, report=said.append)
+        state = checkpoints.restore_state(shapes, placed, report=said.append)
     step = int(state.step)
-    if bits(state) != sound[step]:
+    if read_bits(state) != sound[step]:
         return "silent"
     if step == 12:
         return "harmless" if not said else "said something of a sound checkpoint"
@@ -86,11 +86,11 @@ def outcome(run, workdir, restorable, sound):
 
 @pytest.mark.parametrize(
     ("damage", "some", "all"),
-    [(flip, 8, 60), (truncate, 2, 20), (zero, 2, 20), (None, 3, 100)],
+    [(flip_bit, 8, 60), (truncate_file, 2, 20), (zero_block, 2, 20), (None, 3, 100)],
     ids=["flips", "cuts", "zeros", "deleted"],
 )
 def test_no_damage_is_silent(
-    finished, sound, restorable, often, tmp_path, record_property, damage, some, all
+    finished, saved_bits, restorable, often, tmp_path, record_property, damage, some, all
 ):
     run, workdir = finished
     rng = random.Random(5)
@@ -108,7 +108,7 @@ def test_no_damage_is_silent(
             what = f"{names[i]} deleted"
         else:
             what = damage(copy / "checkpoints" / "12", rng)
-        result = outcome(run, copy, restorable, sound)
+        result = classify_outcome(run, copy, restorable, saved_bits)
         assert result in ("fell back", "harmless"), f"{what}: {result}"
         seen[result] += 1
         shutil.rmtree(copy)
@@ -137,4 +137,4 @@ def test_a_damaged_checkpoint_costs_one_line_and_the_run_ends_with_the_same_bits
         Checkpoints(workdir, read_only=True) as seen,
     ):
         for part in ("params", "optimizer"):
-            assert seen.record(12)[part] == expected.record(12)[part]
+            assert seen.load_record(12)[part] == expected.load_record(12)[part]

@@ -9,7 +9,7 @@ import pytest
 
 from data.store.reader import Store
 from pretrain.__main__ import main
-from tests.store_files import files
+from tests.store_files import generation_folder
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def test_a_damaged_store_is_named_and_refused(
 ):
     path, _, _ = configured("bert")
     rng = random.Random(f"{damage} {split}")
-    shard = files(copy) / split / rng.choice(["tokens.bin", "documents.bin", "sentences.bin"])
+    shard = generation_folder(copy) / split / rng.choice(["tokens.bin", "documents.bin", "sentences.bin"])
     raw = bytearray(shard.read_bytes())
     if damage == "missing":
         shard.unlink()
@@ -49,20 +49,20 @@ def test_every_byte_counts_and_a_sound_store_is_read_once(
     copy, often, monkeypatch, tmp_path, record_property
 ):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    Store.open(copy).verify_once()
+    Store.open(copy).verify_checksums_once()
     with monkeypatch.context() as patch:
-        patch.setattr(Store, "verify", lambda store: pytest.fail("read twice"))
-        Store.open(copy).verify_once()
+        patch.setattr(Store, "verify_checksums", lambda store: pytest.fail("read twice"))
+        Store.open(copy).verify_checksums_once()
     rng, flips = random.Random(15), often(20, 300)
     for _ in range(flips):
         name = rng.choice(sorted(Store.open(copy).manifest["files"]))
-        whole = (files(copy) / name).read_bytes()
+        whole = (generation_folder(copy) / name).read_bytes()
         raw = bytearray(whole)
         raw[rng.randrange(len(raw))] ^= 1 << rng.randrange(8)
-        (files(copy) / name).write_bytes(raw)
+        (generation_folder(copy) / name).write_bytes(raw)
         with pytest.raises(ValueError, match=f"{name}: crc32c"):
-            Store.open(copy).verify_once()
-        (files(copy) / name).write_bytes(whole)
+            Store.open(copy).verify_checksums_once()
+        (generation_folder(copy) / name).write_bytes(whole)
     record_property("flips found", flips)
 
 
@@ -70,7 +70,7 @@ def test_a_run_goes_on_without_the_damaged_documents_and_only_without_the_same(
     configured, copy, refused, capsys, tmp_path, record_property
 ):
     path, workdir = configured("bert")[0], tmp_path / "run"
-    tokens = files(copy) / "train" / "tokens.bin"
+    tokens = generation_folder(copy) / "train" / "tokens.bin"
     whole = tokens.read_bytes()
     tokens.write_bytes(bytes([whole[0] ^ 4]) + whole[1:])
     words = [

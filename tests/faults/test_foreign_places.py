@@ -22,7 +22,7 @@ def somebody_elses_folder(folder):
     return folder / "photos", "holds one.jpg"
 
 
-def unwritable(folder):
+def make_unwritable(folder):
     return "/proc/run", "cannot be written"
 
 
@@ -30,7 +30,7 @@ def unwritable_though_it_is_there(folder):
     return "/proc/sys", "cannot be written"
 
 
-PLACES = (a_file, below_a_file, somebody_elses_folder, unwritable, unwritable_though_it_is_there)
+PLACES = (a_file, below_a_file, somebody_elses_folder, make_unwritable, unwritable_though_it_is_there)
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
@@ -57,11 +57,11 @@ def test_a_place_that_cannot_be_a_workdir_is_refused(
     ],
 )
 def test_what_a_killed_start_or_a_shell_leaves_does_not_stand_in_the_way(tmp_path, leftover):
-    from pretrain.workdir.check import check_place
+    from pretrain.workdir.check import check_workdir_path
 
     (tmp_path / leftover).touch()
-    check_place(tmp_path)
-    check_place(tmp_path / "not" / "there" / "yet")
+    check_workdir_path(tmp_path)
+    check_workdir_path(tmp_path / "not" / "there" / "yet")
     assert not (tmp_path / "not").exists()
 
 

@@ -14,12 +14,12 @@ def assert_sound(workdir, restorable, run):
     """Each committed step can be restored, bit by bit as it was recorded; returns them."""
     shapes, placed = restorable(run)
     with Checkpoints(workdir, read_only=True) as checkpoints:
-        for step in checkpoints.steps():
+        for step in checkpoints.list_steps():
             checkpoints._restore_step(step, shapes, placed, None)
-        return checkpoints.steps()
+        return checkpoints.list_steps()
 
 
-def fill(disk, leave):
+def fill_disk(disk, leave):
     """Leave so many bytes of a disk free."""
     free = os.statvfs(disk)
     (disk / "ballast").write_bytes(bytes(max(0, free.f_bavail * free.f_frsize - leave)))
@@ -33,14 +33,14 @@ def test_a_full_disk_ends_the_run_and_the_step_before_is_intact(
     shutil.copytree(workdir, disk / "run")
     for step in ("8", "12"):
         shutil.rmtree(disk / "run" / "checkpoints" / step)
-    fill(disk, leave=100_000)
+    fill_disk(disk, leave=100_000)
     done = command("train", configured("bert")[0], "--workdir", disk / "run")
     assert done.returncode not in (0, None), done.stdout
     assert "saved step" not in done.stdout + done.stderr
     (told,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert "No space left on device" in told and str(disk / "run") in told
     assert "Traceback" not in done.stderr and "ERROR" not in done.stderr
-    assert max(row["step"] for row in metrics_file.read(disk / "run" / "metrics.jsonl")) <= 12
+    assert max(row["step"] for row in metrics_file.read_metrics(disk / "run" / "metrics.jsonl")) <= 12
     assert assert_sound(disk / "run", restorable, run) == [4]
     (disk / "ballast").unlink()
     again = command("train", configured("bert")[0], "--workdir", disk / "run")

@@ -51,7 +51,7 @@ def words_of(part):
     return [*LIMITS, f"watchdog.{part}={SECONDS[part]}"]
 
 
-def hang(fault, configured, command, workdir, record_property):
+def train_until_hung(fault, configured, command, workdir, record_property):
     """Train with a fault in it until the watchdog ends it: what it said."""
     part, function, newest = HANGS[fault]
     done = command(
@@ -73,7 +73,7 @@ def hang(fault, configured, command, workdir, record_property):
     )
     assert ended - (workdir / "hung-0.txt").stat().st_mtime < 5
     with Checkpoints(workdir, read_only=True) as checkpoints:
-        assert newest is None or checkpoints.steps()[:1] == [newest]
+        assert newest is None or checkpoints.list_steps()[:1] == [newest]
     record_property("hangs ended", 1)
     return done.stderr
 
@@ -82,7 +82,7 @@ def test_a_hung_save_ends_with_stacks_and_the_run_goes_on(
     configured, command, tmp_path, record_property
 ):
     """In Orbax's thread: the loop notices nothing until it saves again."""
-    hang("hang:finish:8", configured, command, tmp_path / "run", record_property)
+    train_until_hung("hang:finish:8", configured, command, tmp_path / "run", record_property)
     ledger = json.loads((tmp_path / "run" / "goodput.json").read_text())
     assert ledger["ended"] is False
 
@@ -91,10 +91,10 @@ def test_a_hung_save_ends_with_stacks_and_the_run_goes_on(
 def test_whatever_hangs_ends_with_stacks_and_the_run_goes_on(
     whole, finished, configured, command, tmp_path, record_property, fault
 ):
-    hang(fault, configured, command, tmp_path / "run", record_property)
+    train_until_hung(fault, configured, command, tmp_path / "run", record_property)
     done = command("train", configured("bert")[0], "--workdir", tmp_path / "run")
     assert done.returncode == 0, done.stderr
-    assert records(tmp_path / "run") == records(finished[1])
+    assert read_fingerprints(tmp_path / "run") == read_fingerprints(finished[1])
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_all_processes_leave_when_something_of_one_hangs(
     words = ["train", str(configured("bert")[0]), "--workdir", str(tmp_path / "run"), *limits]
     processes = []
     for i in range(2):
-        start = local.command(i, 2, 1, port, words)
+        start = local.build_command(i, 2, 1, port, words)
         if i == hung:
             start["args"] = [sys.executable, str(FAULTY), fault, *words]
         processes.append(subprocess.Popen(**start, cwd=FAULTY.parents[2]))
@@ -163,7 +163,7 @@ def test_a_clean_run_raises_no_alarm_though_it_compiles_for_long(
     record_property("clean runs without an alarm", 1)
 
 
-def records(workdir):
+def read_fingerprints(workdir):
     with Checkpoints(workdir, read_only=True) as checkpoints:
-        record = checkpoints.record(12)
+        record = checkpoints.load_record(12)
     return record["params"], record["optimizer"]

@@ -11,17 +11,17 @@ from pretrain.workdir.checkpoints import Checkpoints
 TIMED = ("seconds", "tokens_per_second", "wait", "device")
 
 
-def losses(workdir):
+def read_losses(workdir):
     """Each row's step and everything in it that is no time."""
     return [
         {key: value for key, value in row.items() if not any(word in key for word in TIMED)}
-        for row in metrics_file.read(workdir / "metrics.jsonl")
+        for row in metrics_file.read_metrics(workdir / "metrics.jsonl")
     ]
 
 
-def leaves(workdir):
+def read_fingerprints(workdir):
     with Checkpoints(workdir, read_only=True) as checkpoints:
-        record = checkpoints.record(12)
+        record = checkpoints.load_record(12)
     return record["params"], record["optimizer"]
 
 
@@ -33,7 +33,7 @@ def undisturbed(whole, request, configured, command, tmp_path_factory):
     return request.param, workdir
 
 
-def moments(name):
+def draw_moments(name):
     """Five faults, at steps that depend on the model's name only."""
     rng = random.Random(f"killed {name}")
     return {
@@ -51,10 +51,10 @@ def test_a_killed_run_ends_with_the_same_bits(
 ):
     name, expected = undisturbed
     words = ("train", configured(name)[0], "--workdir", tmp_path / "run")
-    assert command(*words, fault=f"kill:{moments(name)[moment]}").returncode == -signal.SIGKILL
+    assert command(*words, fault=f"kill:{draw_moments(name)[moment]}").returncode == -signal.SIGKILL
     done = command(*words)
     assert done.returncode == 0, done.stderr
-    assert losses(tmp_path / "run") == losses(expected)
-    assert [row["step"] for row in losses(tmp_path / "run")] == list(range(1, 13))
-    assert leaves(tmp_path / "run") == leaves(expected)
+    assert read_losses(tmp_path / "run") == read_losses(expected)
+    assert [row["step"] for row in read_losses(tmp_path / "run")] == list(range(1, 13))
+    assert read_fingerprints(tmp_path / "run") == read_fingerprints(expected)
     record_property("killed and ended with the same bits", 1)

@@ -14,23 +14,23 @@ WINDOWS = {
 }  # seconds from each moment on in which the kill comes
 
 
-def leaves(workdir, step):
+def read_fingerprints(workdir, step):
     with Checkpoints(workdir, read_only=True) as checkpoints:
-        record = checkpoints.record(step)
+        record = checkpoints.load_record(step)
     return record["params"], record["optimizer"]
 
 
-def newest(workdir, run, restorable):
+def find_newest(workdir, run, restorable):
     """The newest committed step, restored and compared with its record; 0 where there is none."""
     shapes, placed = restorable(run)
     with Checkpoints(workdir, read_only=True) as checkpoints:
-        for step in checkpoints.steps():
+        for step in checkpoints.list_steps():
             checkpoints._restore_step(step, shapes, placed, None)
             return step
     return 0
 
 
-def litter(workdir):
+def list_litter(workdir):
     return [path.name for path in (workdir / "checkpoints").iterdir() if not path.name.isdecimal()]
 
 
@@ -45,12 +45,12 @@ def test_kills_while_a_checkpoint_is_committed_and_an_old_one_deleted(
         assert (
             command(*words, f"checkpoint.every={every}", fault=fault).returncode == -signal.SIGKILL
         )
-        assert newest(tmp_path / "run", run, restorable) == step
-        assert bool(litter(tmp_path / "run")) == (step == 2)
+        assert find_newest(tmp_path / "run", run, restorable) == step
+        assert bool(list_litter(tmp_path / "run")) == (step == 2)
     done = command(*words)
     assert done.returncode == 0, done.stderr
     assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["12"]
-    assert leaves(tmp_path / "run", 12) == leaves(finished[1], 12)
+    assert read_fingerprints(tmp_path / "run", 12) == read_fingerprints(finished[1], 12)
 
 
 @pytest.fixture(scope="module")
@@ -85,16 +85,16 @@ def test_thirty_kills_in_a_row(
         moment = rng.choice(sorted(WINDOWS))
         fault = f"kill:{moment}:{at + 2}:{rng.uniform(0, WINDOWS[moment]):.4f}"
         assert command(*words, fault=fault).returncode == -signal.SIGKILL, fault
-        before, at = at, newest(workdir, run, restorable)
+        before, at = at, find_newest(workdir, run, restorable)
         assert at >= before, f"{fault}: from {before} to {at}"
-        assert leaves(workdir, at) == leaves(every_step, at), fault
-        left += bool(litter(workdir))
+        assert read_fingerprints(workdir, at) == read_fingerprints(every_step, at), fault
+        left += bool(list_litter(workdir))
     done = command(*words)
     assert done.returncode == 0, done.stderr
-    assert litter(workdir) == [] and not (workdir / "damaged").exists()
+    assert list_litter(workdir) == [] and not (workdir / "damaged").exists()
     with Checkpoints(workdir, read_only=True) as checkpoints:
-        assert checkpoints.steps() == [64, 63]
-    assert leaves(workdir, 64) == leaves(every_step, 64)
+        assert checkpoints.list_steps() == [64, 63]
+    assert read_fingerprints(workdir, 64) == read_fingerprints(every_step, 64)
     record_property("killed", 30)
     record_property("restored from the newest committed step", 30)
     record_property("kills that left a half-written folder", left)

@@ -24,14 +24,14 @@ CHANGES = (
 )
 
 
-def leaves(node, path=""):
+def list_value_paths(node, path=""):
     """The paths of all values of a configuration."""
     for field in dataclasses.fields(node):
         value, key = getattr(node, field.name), f"{path}.{field.name}".lstrip(".")
-        yield from leaves(value, key) if dataclasses.is_dataclass(value) else [key]
+        yield from list_value_paths(value, key) if dataclasses.is_dataclass(value) else [key]
 
 
-def misspell(name, rng):
+def misspell_name(name, rng):
     """One letter left out, doubled, exchanged with its neighbour or with another letter, as fingers do."""
     at = rng.randrange(len(name))
     how = rng.randrange(4)
@@ -44,10 +44,10 @@ def misspell(name, rng):
 
 def test_every_misspelt_word_names_the_nearest(configured, record_property):
     path, run, _ = configured("bert")
-    keys, rng, slowest, tried = list(leaves(run)), random.Random(10), 0.0, 0
+    keys, rng, slowest, tried = list(list_value_paths(run)), random.Random(10), 0.0, 0
     while tried < 50:
         *parents, name = rng.choice(keys).split(".")
-        word = misspell(name, rng)
+        word = misspell_name(name, rng)
         if any(word == key.split(".")[-1] for key in keys):
             continue
         began = time.process_time()
@@ -62,7 +62,7 @@ def test_every_misspelt_word_names_the_nearest(configured, record_property):
 
 
 @pytest.mark.parametrize("word", CHANGES)
-def test_a_changed_configuration_is_told_and_refused(
+def test_a_changed_configuration_is_described_and_refused(
     finished, configured, refused, record_property, word
 ):
     path, run, _ = configured("bert")

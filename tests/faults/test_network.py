@@ -122,7 +122,7 @@ def test_a_local_run_listens_on_loopback_only(
     seen, end = set(), time.monotonic() + 180
     try:
         while (
-            len(metrics_file.read(workdir / "metrics.jsonl")) < 3
+            len(metrics_file.read_metrics(workdir / "metrics.jsonl")) < 3
             and run.poll() is None
             and time.monotonic() < end
         ):

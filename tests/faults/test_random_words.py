@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as some
 
-from data.corpus.readers import FORMS, read_file
+from data.corpus.readers import FORMAT_READERS, read_file
 from pretrain.config import Run, from_json, load, to_json
 from pretrain.overrides import ConfigError
 
@@ -74,16 +74,16 @@ NAMES = some.one_of(
 def is_sound(run):
     """A run that was taken can be written and read, and has no number that is none."""
     assert from_json(to_json(run)) == run
-    assert all(math.isfinite(value) for value in numbers(run))
+    assert all(math.isfinite(value) for value in list_numbers(run))
     return True
 
 
-def numbers(node):
+def list_numbers(node):
     for field in dataclasses.fields(node):
         value = getattr(node, field.name)
         for one in value if isinstance(value, tuple) else (value,):
             if dataclasses.is_dataclass(one):
-                yield from numbers(one)
+                yield from list_numbers(one)
             elif isinstance(one, (int, float)):
                 yield one
 
@@ -188,14 +188,14 @@ FILES = some.lists(LINES, max_size=8).map(b"\n".join)
 FIELDS = {"jsonl": "text", "pair_jsonl": "text,other"}
 
 
-def documents(path, form, *part):
+def read_documents(path, form, *part):
     return list(read_file(str(path), form, *part, FIELDS.get(form, "text")))
 
 
 @often
 @given(
     raw=FILES,
-    form=some.sampled_from(sorted(FORMS)),
+    form=some.sampled_from(sorted(FORMAT_READERS)),
     packed=some.sampled_from(["", "gz", "cut", "torn"]),
     at=some.integers(0, 200),
 )
@@ -216,7 +216,7 @@ def test_any_bytes_are_documents_or_an_error_that_names_the_file(
     path.write_bytes(raw)
     refused = None
     try:
-        found = documents(path, form, 0, None)
+        found = read_documents(path, form, 0, None)
     except ValueError as error:
         refused = error
     if refused:
@@ -230,7 +230,7 @@ def test_any_bytes_are_documents_or_an_error_that_names_the_file(
         parts = [
             record
             for lo, hi in itertools.pairwise(cuts)
-            for record in documents(path, form, lo, hi)
+            for record in read_documents(path, form, lo, hi)
         ]
         assert [(record.raw, record.mended) for record in parts] == [
             (record.raw, record.mended) for record in found

@@ -15,13 +15,13 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from pretrain.config import Mesh
-from pretrain.distributed.replica_check import Altered, Replicas
+from pretrain.distributed.replica_check import ReplicaCheck, ReplicaMismatch
 from pretrain.distributed.sharding import make_mesh
 from pretrain.training import loop as module
 from pretrain.training.optimizers import allow_promotion
 
 
-def altered(leaf, device, bit=0, place=0):
+def flip_leaf_bit(leaf, device, bit=0, place=0):
     """`leaf` with one bit flipped on one device."""
     pieces = []
     for shard in leaf.addressable_shards:
@@ -42,7 +42,7 @@ SPLIT = {
 
 
 @pytest.fixture(scope="module")
-def spread():
+def sharded_tree():
     """(a tree of arrays, the check of it)"""
     mesh = make_mesh(Mesh(2, 2, 2))
     placed = {name: NamedSharding(mesh, spec) for name, (spec, _) in SPLIT.items()}
@@ -51,24 +51,24 @@ def spread():
         name: jax.device_put(rng.standard_normal((8, 8)).astype(np.float32), sharding)
         for name, sharding in placed.items()
     }
-    return tree, Replicas(placed, mesh, 1)
+    return tree, ReplicaCheck(placed, mesh, 1)
 
 
-def told(check, tree):
+def check_tree(check, tree):
     try:
         check.check(tree, 7)
-    except Altered as error:
+    except ReplicaMismatch as error:
         return str(error)
 
 
-def test_any_bit_of_any_device_is_named(spread, often, record_property):
-    tree, check = spread
-    assert told(check, tree) is None
+def test_any_bit_of_any_device_is_named(sharded_tree, often, record_property):
+    tree, check = sharded_tree
+    assert check_tree(check, tree) is None
     rng, cases = np.random.default_rng(5), often(6, 100)
     for name, device in itertools.product(["whole", "model", "fsdp_model"], range(8)):
         for _ in range(cases // 6):
             bit, place = rng.integers(32), rng.integers(tree[name].addressable_shards[0].data.size)
-            said = told(check, tree | {name: altered(tree[name], device, bit, place)})
+            said = check_tree(check, tree | {name: flip_leaf_bit(tree[name], device, bit, place)})
             assert (
                 f"device {device} of " in said
                 and f" bits of {'' if SPLIT[name][1] > 2 else 'the same shard of '}{name}" in said
@@ -79,18 +79,18 @@ def test_any_bit_of_any_device_is_named(spread, often, record_property):
             record_property("bits flipped", 1)
             record_property("device named", 1)
     assert (
-        told(check, tree | {"all": altered(tree["all"], 3)}) is None
+        check_tree(check, tree | {"all": flip_leaf_bit(tree["all"], 3)}) is None
     )  # the only one to hold it: nothing to compare it with
 
 
-def test_of_two_both_are_named_and_a_majority_is_believed(spread):
-    tree, check = spread
-    two = told(check, tree | {"fsdp_model": altered(tree["fsdp_model"], 5)})
+def test_of_two_both_are_named_and_a_majority_is_believed(sharded_tree):
+    tree, check = sharded_tree
+    two = check_tree(check, tree | {"fsdp_model": flip_leaf_bit(tree["fsdp_model"], 5)})
     assert two.count(" and device ") == 1 and "it is unknown which of them is wrong" in two
     assert (
         two.startswith("after step 7: device 1 of ") and "device 5 of " in two
     )  # data 0 and 1 of the same fsdp and model
-    four = told(check, tree | {name: altered(tree[name], 6) for name in ("whole", "model")})
+    four = check_tree(check, tree | {name: flip_leaf_bit(tree[name], 6) for name in ("whole", "model")})
     assert (
         four.startswith("after step 7: device 6 of ")
         and "other bits of model and 1 more than most of the 4 devices" in four
@@ -99,8 +99,8 @@ def test_of_two_both_are_named_and_a_majority_is_believed(spread):
 
 def test_one_device_has_nothing_to_compare():
     mesh = make_mesh(Mesh(1), jax.devices()[:1])
-    check = Replicas({"a": NamedSharding(mesh, P())}, mesh, 1)
-    assert check.shared == [] and told(check, {"a": None}) is None
+    check = ReplicaCheck({"a": NamedSharding(mesh, P())}, mesh, 1)
+    assert check.shared_leaves == [] and check_tree(check, {"a": None}) is None
 
 
 def test_a_gradient_altered_behind_its_sum_shows_in_the_moments(record_property):
@@ -109,19 +109,19 @@ def test_a_gradient_altered_behind_its_sum_shows_in_the_moments(record_property)
     optimizer = allow_promotion(optax.adamw(1e-3))
     params = {"kernel": jax.device_put(np.linspace(-1, 1, 64, dtype=np.float32), whole)}
     grads = {
-        "kernel": altered(
+        "kernel": flip_leaf_bit(
             jax.device_put(np.linspace(1, 2, 64, dtype=np.float32), whole), 3, bit=20, place=9
         )
     }
 
     @jax.jit
-    def update(params, moments, grads):
+    def update_params(params, moments, grads):
         moves, moments = optimizer.update(grads, moments, params)
         return optax.apply_updates(params, moves), moments
 
-    new = update(params, jax.jit(optimizer.init, out_shardings=whole)(params), grads)
-    check = Replicas(jax.tree.map(lambda leaf: whole, new), mesh, 1)
-    said = told(check, new)
+    new = update_params(params, jax.jit(optimizer.init, out_shardings=whole)(params), grads)
+    check = ReplicaCheck(jax.tree.map(lambda leaf: whole, new), mesh, 1)
+    said = check_tree(check, new)
     assert (
         said.startswith("after step 7: device 3 of ")
         and "mu/kernel and 1 more than most of the 8 devices" in said
@@ -136,21 +136,21 @@ def test_a_run_with_an_altered_device_leaves_before_it_saves(
 
     make = module.make_program
 
-    def faulty(run, mesh):
+    def make_faulty_program(run, mesh):
         program = make(run, mesh)
 
-        def update(state, batch):
-            state, metrics = program.update(state, batch)
+        def update_and_flip(state, batch):
+            state, metrics = program.train_step(state, batch)
             if int(state.step) == 5:
                 leaves, tree = jax.tree.flatten(state.params)
                 state = state.replace(
-                    params=tree.unflatten([altered(leaves[0], 2, bit=27), *leaves[1:]])
+                    params=tree.unflatten([flip_leaf_bit(leaves[0], 2, bit=27), *leaves[1:]])
                 )
             return state, metrics
 
-        return program._replace(update=update)
+        return program._replace(update=update_and_flip)
 
-    monkeypatch.setattr(module, "make_program", faulty)
+    monkeypatch.setattr(module, "make_program", make_faulty_program)
     monkeypatch.setattr(jax, "transfer_guard", lambda kind: module.contextlib.nullcontext())
     words = [
         "train",

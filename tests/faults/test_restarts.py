@@ -13,7 +13,7 @@ from pretrain.workdir.checkpoints import Checkpoints
 ROOT = pathlib.Path(__file__).parents[2]
 
 
-def words(configured, workdir):
+def make_command(configured, workdir):
     steps = [
         "train.steps=400",
         "checkpoint.every=20",
@@ -37,7 +37,7 @@ def words(configured, workdir):
     ]
 
 
-def child(parent, number):
+def find_child(parent, number):
     """The pid of the process `number` of a run that `local` has started, or None."""
     for pid in pathlib.Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
         try:
@@ -50,9 +50,9 @@ def child(parent, number):
     return None
 
 
-def leaves(workdir):
+def read_fingerprints(workdir):
     with Checkpoints(workdir, read_only=True) as checkpoints:
-        record = checkpoints.record(400)
+        record = checkpoints.load_record(400)
     return record["params"], record["optimizer"]
 
 
@@ -60,7 +60,7 @@ def test_a_process_that_is_killed_three_times_costs_three_restarts(
     whole, configured, tmp_path, record_property
 ):
     done = subprocess.run(
-        words(configured, tmp_path / "undisturbed"),
+        make_command(configured, tmp_path / "undisturbed"),
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -68,7 +68,7 @@ def test_a_process_that_is_killed_three_times_costs_three_restarts(
     )
     assert done.returncode == 0, done.stdout + done.stderr
     supervisor = subprocess.Popen(
-        words(configured, tmp_path / "run"),
+        make_command(configured, tmp_path / "run"),
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -78,15 +78,15 @@ def test_a_process_that_is_killed_three_times_costs_three_restarts(
         end = time.monotonic() + 200
         while not any(
             row["step"] >= step
-            for row in metrics_file.read(tmp_path / "run" / "metrics.jsonl")[-1:]
+            for row in metrics_file.read_metrics(tmp_path / "run" / "metrics.jsonl")[-1:]
         ):
             assert time.monotonic() < end and supervisor.poll() is None, supervisor.communicate()[0]
             time.sleep(0.01)
-        os.kill(child(supervisor.pid, number), signal.SIGKILL)
+        os.kill(find_child(supervisor.pid, number), signal.SIGKILL)
         while (
             (tmp_path / "run" / "metrics.jsonl").exists()
             and supervisor.poll() is None
-            and child(supervisor.pid, number) is None
+            and find_child(supervisor.pid, number) is None
         ):
             time.sleep(0.05)
     said, _ = supervisor.communicate(timeout=300)
@@ -97,10 +97,10 @@ def test_a_process_that_is_killed_three_times_costs_three_restarts(
     assert [line.split()[1:6] for line in told] == [
         f"process {number} died of SIGKILL;".split() for number in (1, 0, 1)
     ], said
-    assert [row["step"] for row in metrics_file.read(tmp_path / "run" / "metrics.jsonl")] == list(
+    assert [row["step"] for row in metrics_file.read_metrics(tmp_path / "run" / "metrics.jsonl")] == list(
         range(1, 401)
     )
-    assert leaves(tmp_path / "run") == leaves(tmp_path / "undisturbed")
+    assert read_fingerprints(tmp_path / "run") == read_fingerprints(tmp_path / "undisturbed")
     record_property("kills", 3)
     record_property("restarts", len(told))
     record_property("ended with the same bits", 1)

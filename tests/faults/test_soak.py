@@ -24,7 +24,7 @@ KINDS = {
 AT_A_SAVE = ("save", "finish", "delete", "saved")
 
 
-def schedule(seed):
+def draw_schedule(seed):
     """[(kind, moment, how many steps behind the newest checkpoint)]: a stop, each kind once, and three more."""
     rng = random.Random(f"soak {seed}")
     kinds = [*KINDS, *rng.choices([kind for kind in KINDS if kind != "damage"], k=3)]
@@ -45,20 +45,20 @@ def words_of(configured, workdir):
     return ("train", configured("bert")[0], "--workdir", workdir, *steps)
 
 
-def told(workdir):
+def read_untimed_rows(workdir):
     return [
         {key: value for key, value in row.items() if not any(word in key for word in TIMED)}
-        for row in metrics_file.read(workdir / "metrics.jsonl")
+        for row in metrics_file.read_metrics(workdir / "metrics.jsonl")
     ]
 
 
-def leaves(workdir):
+def read_fingerprints(workdir):
     with Checkpoints(workdir, read_only=True) as checkpoints:
-        record = checkpoints.record(STEPS)
+        record = checkpoints.load_record(STEPS)
     return record["params"], record["optimizer"]
 
 
-def newest(workdir):
+def find_newest(workdir):
     return (
         max(int(path.name) for path in (workdir / "checkpoints").iterdir() if path.name.isdecimal())
         if workdir.exists()
@@ -81,10 +81,10 @@ def test_ten_faults_end_with_the_same_bits(
     disk = small_disk("24m")
     workdir, faults = disk / "run", 0
     monkeypatch.setenv("FAULTY_PLACE", str(disk))
-    for kind, moment, ahead in schedule(seed):
-        saved = newest(workdir)
+    for kind, moment, ahead in draw_schedule(seed):
+        saved = find_newest(workdir)
         if kind == "damage":
-            damage(workdir / "checkpoints" / str(saved))
+            damage_params(workdir / "checkpoints" / str(saved))
             faults += 1
             continue
         step = saved + ahead if moment not in AT_A_SAVE else (saved // EVERY + 1) * EVERY
@@ -96,10 +96,10 @@ def test_ten_faults_end_with_the_same_bits(
         faults += 1
     done = command(*words_of(configured, workdir))
     assert done.returncode == 0, done.stderr
-    assert told(workdir) == told(undisturbed) and len(told(workdir)) == STEPS
-    assert leaves(workdir) == leaves(undisturbed)
+    assert read_untimed_rows(workdir) == read_untimed_rows(undisturbed) and len(read_untimed_rows(workdir)) == STEPS
+    assert read_fingerprints(workdir) == read_fingerprints(undisturbed)
     print(done.stderr.splitlines()[-1])
-    seconds = goodput.read(workdir / goodput.NAME)["seconds"]
+    seconds = goodput.read_ledger(workdir / goodput.NAME)["seconds"]
     record_property("faults", faults)
     record_property("ended with the same bits", 1)
     record_property(
@@ -109,7 +109,7 @@ def test_ten_faults_end_with_the_same_bits(
     record_property(f"lost of schedule {seed} in s", round(seconds["lost"], 1))
 
 
-def damage(step):
+def damage_params(step):
     """Cut the largest file of its parameters in half."""
     path = max((step / "params").rglob("d/*"), key=lambda path: path.stat().st_size)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])

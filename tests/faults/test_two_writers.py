@@ -22,7 +22,7 @@ FAULTY = pathlib.Path(__file__).parent / "faulty.py"
 TIMED = ("seconds", "tokens_per_second", "wait", "device")
 
 
-def begin(*words, fault=None, **environment):
+def start_program(*words, fault=None, **environment):
     """Start `python -m pretrain WORDS`, with a fault in it where one is named."""
     program = [str(FAULTY), fault] if fault else ["-m", "pretrain"]
     return forks.Popen(
@@ -31,7 +31,7 @@ def begin(*words, fault=None, **environment):
     )  # fmt: skip
 
 
-def until(condition, *processes, seconds=200):
+def wait_until(condition, *processes, seconds=200):
     """Wait for a condition while the processes run."""
     end = time.monotonic() + seconds
     while not condition():
@@ -41,18 +41,18 @@ def until(condition, *processes, seconds=200):
         time.sleep(0.02)
 
 
-def rows(workdir):
-    return metrics_file.read(workdir / "metrics.jsonl")
+def read_rows(workdir):
+    return metrics_file.read_metrics(workdir / "metrics.jsonl")
 
 
-def result(workdir, step=12):
+def read_result(workdir, step=12):
     """(each row without its times, the fingerprints of the last checkpoint)."""
     untimed = [
         {key: value for key, value in row.items() if not any(word in key for word in TIMED)}
-        for row in rows(workdir)
+        for row in read_rows(workdir)
     ]
     with Checkpoints(workdir, read_only=True) as checkpoints:
-        record = checkpoints.record(step)
+        record = checkpoints.load_record(step)
     return untimed, record["params"], record["optimizer"]
 
 
@@ -61,11 +61,11 @@ def running():
     """running(process) -> process: killed at the end of the test."""
     started = []
 
-    def note(process):
+    def note_process(process):
         started.append(process)
         return process
 
-    yield note
+    yield note_process
     for process in started:
         process.kill()
         process.communicate()
@@ -75,8 +75,8 @@ def test_a_second_run_is_refused_and_the_first_ends_as_if_alone(
     finished, configured, command, running, tmp_path, record_property
 ):
     words, go = ("train", configured("bert")[0], "--workdir", tmp_path / "run"), tmp_path / "go"
-    first = running(begin(*words, fault="wait:step:6", FAULTY_GO=go))
-    until(lambda: len(rows(tmp_path / "run")) >= 4, first)
+    first = running(start_program(*words, fault="wait:step:6", FAULTY_GO=go))
+    wait_until(lambda: len(read_rows(tmp_path / "run")) >= 4, first)
     second = command(*words)
     (told,) = [line for line in second.stderr.splitlines() if line.startswith("error: ")]
     assert second.returncode == 2 and first.poll() is None
@@ -84,7 +84,7 @@ def test_a_second_run_is_refused_and_the_first_ends_as_if_alone(
     assert re.match(who, told), told
     go.touch()
     assert first.wait(200) == 0, first.stderr.read()
-    assert result(tmp_path / "run") == result(finished[1])
+    assert read_result(tmp_path / "run") == read_result(finished[1])
     assert not (tmp_path / "run" / "lease").exists()
     record_property("second runs refused", 1)
 
@@ -93,13 +93,13 @@ def test_of_two_that_begin_at_once_one_trains(
     finished, configured, running, tmp_path, record_property
 ):
     words, go = ("train", configured("bert")[0], "--workdir", tmp_path / "run"), tmp_path / "go"
-    both = [running(begin(*words, fault="wait:step:6", FAULTY_GO=go)) for _ in range(2)]
-    until(lambda: any(process.poll() is not None for process in both))
+    both = [running(start_program(*words, fault="wait:step:6", FAULTY_GO=go)) for _ in range(2)]
+    wait_until(lambda: any(process.poll() is not None for process in both))
     refused, trains = sorted(both, key=lambda process: process.poll() is None)
     assert refused.returncode == 2 and f"in use by process {trains.pid}" in refused.stderr.read()
     go.touch()
     assert trains.wait(200) == 0, trains.stderr.read()
-    assert result(tmp_path / "run") == result(finished[1])
+    assert read_result(tmp_path / "run") == read_result(finished[1])
     record_property("second runs refused", 1)
 
 
@@ -111,14 +111,14 @@ def test_a_holder_that_was_stopped_too_long_writes_nothing_more(
     if moment != "saved:4":
         request.getfixturevalue("whole")
     words, go = ("train", configured("bert")[0], "--workdir", tmp_path / "run"), tmp_path / "go"
-    first = running(begin(*words, fault=f"stop:{moment}", FAULTY_LEASE="0.2,2"))
-    until(
+    first = running(start_program(*words, fault=f"stop:{moment}", FAULTY_LEASE="0.2,2"))
+    wait_until(
         lambda: (
             pathlib.Path(f"/proc/{first.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
         )
     )
     second = running(
-        begin(
+        start_program(
             *words,
             fault="wait:step:10",
             FAULTY_LEASE="0.2,2",
@@ -126,9 +126,9 @@ def test_a_holder_that_was_stopped_too_long_writes_nothing_more(
             FAULTY_GO=go,
         )
     )
-    until(lambda: len(rows(tmp_path / "run")) >= 8, second)
+    wait_until(lambda: len(read_rows(tmp_path / "run")) >= 8, second)
     saved = tmp_path / "run" / "checkpoints"
-    until(
+    wait_until(
         lambda: {path.name for path in saved.iterdir()} == {"4", "8"}, second
     )  # what it saves in the background is committed
     before = {
@@ -151,7 +151,7 @@ def test_a_holder_that_was_stopped_too_long_writes_nothing_more(
     assert after == before
     go.touch()
     assert second.wait(200) == 0, second.stderr.read()
-    assert result(tmp_path / "run") == result(finished[1])
+    assert read_result(tmp_path / "run") == read_result(finished[1])
     record_property("old holders that wrote nothing", 1)
 
 
@@ -192,11 +192,11 @@ def test_a_full_disk_does_not_lose_the_lease(small_disk, monkeypatch, capsys, re
             open(disk / "ballast", "wb", buffering=0) as file,
         ):
             file.writelines(itertools.repeat(bytes(1024)))
-        until(lambda: mine._has_trouble, seconds=20)
-        mine.verify()
+        wait_until(lambda: mine._has_trouble, seconds=20)
+        mine.verify_held()
         (disk / "ballast").unlink()
-        until(lambda: not mine._has_trouble, seconds=20)
-        mine.verify()
+        wait_until(lambda: not mine._has_trouble, seconds=20)
+        mine.verify_held()
     assert "No space left on device" in capsys.readouterr().err
     record_property("leases kept on a full disk", 1)
 
@@ -209,14 +209,14 @@ def test_what_kill_9_leaves_is_taken_over_at_once(
     assert (tmp_path / "run" / "lease").exists()
     done = command(*words)
     assert done.returncode == 0 and "Waiting" not in done.stderr, done.stderr
-    assert result(tmp_path / "run") == result(finished[1])
+    assert read_result(tmp_path / "run") == read_result(finished[1])
     record_property("leases of dead processes taken over", 1)
 
 
 def test_readers_work_beside_a_run(whole, configured, command, running, tmp_path, record_property):
     words, go = ("train", configured("bert")[0], "--workdir", tmp_path / "run"), tmp_path / "go"
-    first = running(begin(*words, fault="wait:step:10", FAULTY_GO=go))
-    until(lambda: len(rows(tmp_path / "run")) >= 8, first)
+    first = running(start_program(*words, fault="wait:step:10", FAULTY_GO=go))
+    wait_until(lambda: len(read_rows(tmp_path / "run")) >= 8, first)
     for verb in (
         ("evaluate", "--workdir", tmp_path / "run"),
         ("export", "--workdir", tmp_path / "run", "--output", tmp_path / "out"),
@@ -233,9 +233,9 @@ def test_local_that_is_killed_leaves_no_children(
 ):
     endless = ["train.steps=100000", "checkpoint.every=100000", "evaluate.every=0", "mesh.data=2"]
     local = running(
-        begin("local", "2", "train", configured("bert")[0], "--workdir", tmp_path / "run", *endless)
+        start_program("local", "2", "train", configured("bert")[0], "--workdir", tmp_path / "run", *endless)
     )
-    until(lambda: len(rows(tmp_path / "run")) >= 2, local)
+    wait_until(lambda: len(read_rows(tmp_path / "run")) >= 2, local)
     children = [
         int(pid)
         for pid in pathlib.Path(f"/proc/{local.pid}/task/{local.pid}/children").read_text().split()
@@ -243,7 +243,7 @@ def test_local_that_is_killed_leaves_no_children(
     assert len(children) == 2
     local.kill()
     began = time.monotonic()
-    until(lambda: not any(pathlib.Path(f"/proc/{pid}").exists() for pid in children), seconds=20)
+    wait_until(lambda: not any(pathlib.Path(f"/proc/{pid}").exists() for pid in children), seconds=20)
     assert time.monotonic() - began < 2
     written = (tmp_path / "run" / "metrics.jsonl").read_bytes()
     time.sleep(1)

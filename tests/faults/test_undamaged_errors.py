@@ -13,7 +13,7 @@ from pretrain.workdir.checkpoints import Checkpoints, restore_params
 from pretrain.workdir.errors import DamagedCheckpoint, NotRestored
 from pretrain.workdir.evidence import INVENTORY, find_damage
 from tests import forks
-from tests.faults.test_damaged_checkpoint import bits, files_of
+from tests.faults.test_damaged_checkpoint import read_bits, files_of
 
 RESOURCE_EXHAUSTED = "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8589934592 bytes."
 UNAVAILABLE = 'UNAVAILABLE: Error reading "params" : failed to connect to all addresses'
@@ -34,7 +34,7 @@ ERRORS = {
 }
 
 
-def content(workdir):
+def read_contents(workdir):
     """{path: bytes and mode} of all that lies in a workdir's checkpoints."""
     return {
         path.relative_to(workdir): (path.stat().st_mode, path.read_bytes())
@@ -43,14 +43,14 @@ def content(workdir):
 
 
 def assert_untouched(workdir, before):
-    assert not (workdir / "damaged").exists() and content(workdir) == before
+    assert not (workdir / "damaged").exists() and read_contents(workdir) == before
 
 
 def fail_in_orbax(error):
-    def restore(*args, **options):
+    def raise_in_restore(*args, **options):
         raise error
 
-    return restore
+    return raise_in_restore
 
 
 @pytest.mark.parametrize("name", ERRORS)
@@ -59,11 +59,11 @@ def test_an_injected_error_is_reported_as_itself_and_nothing_is_moved(
 ):
     run, workdir = copied
     shapes, placed = restorable(run)
-    before, lines = content(workdir), []
+    before, lines = read_contents(workdir), []
     with monkeypatch.context() as patch:
         patch.setattr(ocp.CheckpointManager, "restore", fail_in_orbax(ERRORS[name]))
         with Checkpoints(workdir) as checkpoints, pytest.raises(NotRestored) as caught:
-            checkpoints.restore(shapes, placed, report=lines.append)
+            checkpoints.restore_state(shapes, placed, report=lines.append)
         with pytest.raises(NotRestored):
             restore_params(workdir, report=lines.append)
     message = str(caught.value)
@@ -74,16 +74,16 @@ def test_an_injected_error_is_reported_as_itself_and_nothing_is_moved(
     assert "nothing was moved" in message and "\n" not in message and not lines
     assert_untouched(workdir, before)
     with Checkpoints(workdir) as checkpoints:
-        assert int(checkpoints.restore(shapes, placed, report=lines.append).step) == 12
+        assert int(checkpoints.restore_state(shapes, placed, report=lines.append).step) == 12
     record_property("errors that moved nothing", 1)
 
 
 def test_ctrl_c_while_a_checkpoint_is_read_is_ctrl_c(copied, restorable, monkeypatch):
     run, workdir = copied
-    before = content(workdir)
+    before = read_contents(workdir)
     monkeypatch.setattr(ocp.CheckpointManager, "restore", fail_in_orbax(KeyboardInterrupt()))
     with Checkpoints(workdir) as checkpoints, pytest.raises(KeyboardInterrupt):
-        checkpoints.restore(*restorable(run))
+        checkpoints.restore_state(*restorable(run))
     assert_untouched(workdir, before)
 
 
@@ -92,7 +92,7 @@ def test_a_record_that_the_system_refuses_to_read_is_not_damage(
     copied, restorable, monkeypatch, code
 ):
     run, workdir = copied
-    before, usual = content(workdir), type(Checkpoints(workdir, read_only=True).workdir).read_bytes
+    before, usual = read_contents(workdir), type(Checkpoints(workdir, read_only=True).workdir).read_bytes
 
     def read_bytes(path):
         if path.name == "metadata":
@@ -103,9 +103,9 @@ def test_a_record_that_the_system_refuses_to_read_is_not_damage(
         patch.setattr(type(Checkpoints(workdir, read_only=True).workdir), "read_bytes", read_bytes)
         with Checkpoints(workdir) as checkpoints:
             for read in (
-                lambda: checkpoints.restore(*restorable(run)),
-                lambda: checkpoints.record(12),
-                lambda: checkpoints.scores(12),
+                lambda: checkpoints.restore_state(*restorable(run)),
+                lambda: checkpoints.load_record(12),
+                lambda: checkpoints.load_scores(12),
             ):
                 with pytest.raises(NotRestored, match=os.strerror(code)):
                     read()
@@ -133,7 +133,7 @@ sys.exit(main())
 """
 
 
-def execute(program, root, *arguments):
+def run_python(program, root, *arguments):
     """`python -c PROGRAM ARGUMENTS` to its end."""
     words = [sys.executable, "-c", program, *map(str, arguments)]
     return forks.run(words, cwd=root, capture_output=True, text=True, timeout=240)
@@ -165,11 +165,11 @@ def test_a_file_without_permission_stops_the_run_and_with_it_the_run_goes_on(
         pytest.skip("for the whole board: python -m benchmarks.reliability")
     run, workdir = copied
     shutil.rmtree(workdir / "checkpoints" / "12")
-    before = content(workdir)
+    before = read_contents(workdir)
     locked = PARTS[part](workdir / "checkpoints" / "8")
     mode = locked.stat().st_mode
     locked.chmod(0)
-    done = execute(OBEYING, root, "train", configured("bert")[0], "--workdir", workdir)
+    done = run_python(OBEYING, root, "train", configured("bert")[0], "--workdir", workdir)
     locked.chmod(mode)
     line = error_line(done)
     assert (
@@ -178,7 +178,7 @@ def test_a_file_without_permission_stops_the_run_and_with_it_the_run_goes_on(
         and "nothing was moved" in line
     )
     assert_untouched(workdir, before)
-    again = execute(OBEYING, root, "train", configured("bert")[0], "--workdir", workdir)
+    again = run_python(OBEYING, root, "train", configured("bert")[0], "--workdir", workdir)
     assert again.returncode == 0 and "continuing after step 8" in again.stdout + again.stderr, (
         again.stdout + again.stderr
     )
@@ -187,7 +187,7 @@ def test_a_file_without_permission_stops_the_run_and_with_it_the_run_goes_on(
         Checkpoints(workdir, read_only=True) as seen,
     ):
         for item in ("params", "optimizer"):
-            assert seen.record(12)[item] == expected.record(12)[item]
+            assert seen.load_record(12)[item] == expected.load_record(12)[item]
     record_property("permissions refused and given back", 1)
 
 
@@ -221,8 +221,8 @@ def test_too_many_open_files_stop_the_run(
     if spare == 0 and not often(0, 1):
         pytest.skip("for the whole board: python -m benchmarks.reliability")
     run, workdir = copied
-    before = content(workdir)
-    done = execute(
+    before = read_contents(workdir)
+    done = run_python(
         FEW_FILES,
         root,
         spare,
@@ -243,7 +243,7 @@ def test_too_many_open_files_stop_the_run(
     assert_untouched(workdir, before)
     shapes, placed = restorable(run)
     with Checkpoints(workdir) as checkpoints:
-        assert int(checkpoints.restore(shapes, placed).step) == 12
+        assert int(checkpoints.restore_state(shapes, placed).step) == 12
     record_property("limits of open files met", 1)
 
 
@@ -256,12 +256,12 @@ def test_the_inventory_is_part_of_the_commit_and_a_sound_checkpoint_has_no_proof
     run, workdir = finished
     step = workdir / "checkpoints" / "12"
     with Checkpoints(workdir, read_only=True) as checkpoints:
-        record = checkpoints.record(12)
-        folder = checkpoints._folder(12)
+        record = checkpoints.load_record(12)
+        folder = checkpoints._locate_step(12)
         state = checkpoints._restore_step(12, *restorable(run), None)
     assert all((step / item / INVENTORY).is_file() for item in ("params", "optimizer"))
     assert find_damage(folder, {item: record[item] for item in ("params", "optimizer")}) is None
-    assert bits(state)
+    assert read_bits(state)
     changed = {"params": {path: [*row[:2], row[2] ^ 1] for path, row in record["params"].items()}}
     assert "is not what was saved (fingerprint" in find_damage(folder, changed)
 

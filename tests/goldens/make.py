@@ -94,14 +94,14 @@ CASES = {
 }
 
 
-def model(kind, settings, seed=0):
+def make_model(kind, settings, seed=0):
     """A transformers model in evaluation mode, each of its parameters drawn anew."""
     import torch
     import transformers
 
     torch.set_num_threads(1)  # a second one only spins on models of this size
     if kind == "electra":
-        return electra(settings, seed)
+        return make_electra(settings, seed)
     configuration, architecture = {
         "bert": (transformers.BertConfig, transformers.BertForPreTraining),
         "t5": (transformers.T5Config, transformers.T5ForConditionalGeneration),
@@ -120,13 +120,13 @@ def model(kind, settings, seed=0):
     if kind == "t5" and not settings.get("tie_word_embeddings", True):
         made.lm_head.weight = torch.nn.Parameter(made.lm_head.weight.detach().clone())
     if kind in ("marian", "bart"):
-        return tell_words_apart(
+        return separate_words(
             made, torch.Generator().manual_seed(seed + 5)
         )  # of the first ones, the least monotonous
-    return shaken(made, seed)
+    return randomize_model(made, seed)
 
 
-def shaken(made, seed):
+def randomize_model(made, seed):
     """The model, each of its parameters drawn anew."""
     import torch
 
@@ -148,7 +148,7 @@ def shaken(made, seed):
     return made
 
 
-def electra(settings, seed):
+def make_electra(settings, seed):
     """A discriminator with a generator that reads its embeddings: settings["generator"] is what the generator has of its own."""
     import torch
     import transformers
@@ -159,12 +159,12 @@ def electra(settings, seed):
     generator = transformers.ElectraForMaskedLM(transformers.ElectraConfig(**settings | own))
     generator.electra.embeddings = discriminator.electra.embeddings
     generator.tie_weights()
-    return shaken(
+    return randomize_model(
         torch.nn.ModuleDict({"discriminator": discriminator, "generator": generator}).eval(), seed
     )
 
 
-def tell_words_apart(made, generator):
+def separate_words(made, generator):
     """Draw a model with tied words and norms behind them such that it does not write the word that it has just read for ever."""
     import torch
 
@@ -177,13 +177,13 @@ def tell_words_apart(made, generator):
     return made
 
 
-def saved(made, folder):
+def save_model(made, folder):
     """(config, weights) as transformers writes them; of a generator under "generator", and its weights under "generator/"."""
     from safetensors.numpy import load_file
 
     if hasattr(made, "keys"):
-        config, weights = saved(made["discriminator"], folder)
-        other, more = saved(made["generator"], folder / "generator")
+        config, weights = save_model(made["discriminator"], folder)
+        other, more = save_model(made["generator"], folder / "generator")
         other.pop("transformers_version")
         return config | {"generator": other}, weights | {
             f"generator/{name}": weight for name, weight in more.items()
@@ -254,17 +254,17 @@ def gpt_outputs(made, batch, length=12):
     ).long()
     lengths = np.linspace(len(row) + 1, row.shape[1] - 1, len(row)).astype(np.int32)
 
-    def write(i, end):
+    def generate_row(i, end):
         greedy = dict(max_new_tokens=length, do_sample=False, pad_token_id=end, eos_token_id=end)
         return made.generate(row[i : i + 1, : lengths[i]], **greedy)[0, lengths[i] :].numpy()
 
     with torch.no_grad():
         found = made(input_ids=row, labels=row)
         hidden = made.transformer(input_ids=row).last_hidden_state
-        end = int(write(0, made.config.vocab_size)[length // 2])
+        end = int(generate_row(0, made.config.vocab_size)[length // 2])
         written = [
             np.pad(ids, (0, length - len(ids)), constant_values=end)
-            for ids in (write(i, end) for i in range(len(row)))
+            for ids in (generate_row(i, end) for i in range(len(row)))
         ]
     return {
         "words": found.logits[:, :-1].numpy(),
@@ -473,13 +473,13 @@ def t5_outputs(made, batch, length=12):
     }
 
 
-def case(kind, settings, seed=0):
+def make_case(kind, settings, seed=0):
     """(config, weights, inputs, outputs) of one random model."""
-    made = model(kind, settings, seed)
+    made = make_model(kind, settings, seed)
     inputs, outputs = PARTS[kind]
     batch = inputs(settings["vocab_size"], seed)
     with tempfile.TemporaryDirectory() as folder:
-        config, weights = saved(made, pathlib.Path(folder))
+        config, weights = save_model(made, pathlib.Path(folder))
     return config, weights, batch, outputs(made, batch)
 
 
@@ -497,7 +497,7 @@ PARTS = {
 }
 
 
-def buckets():
+def compute_buckets():
     """T5's bucket of each distance, in three settings."""
     import torch
     from transformers.models.t5.modeling_t5 import T5Attention
@@ -523,7 +523,7 @@ def main():
 
     source = f"transformers {transformers.__version__}, torch {torch.__version__}"
     for name, (kind, settings) in CASES.items():
-        config, *parts = case(kind, settings)
+        config, *parts = make_case(kind, settings)
         named = zip(("weights", "inputs", "outputs"), parts, strict=True)
         tensors = {
             f"{part}.{key}": np.asarray(value, order="C")
@@ -535,7 +535,7 @@ def main():
             HERE / f"{name}.safetensors",
             metadata={"config": json.dumps(config), "source": source},
         )
-    save_file(buckets(), HERE / "t5_buckets.safetensors", metadata={"source": source})
+    save_file(compute_buckets(), HERE / "t5_buckets.safetensors", metadata={"source": source})
     for path in sorted(HERE.glob("*.safetensors")):
         print(f"{path.stat().st_size:>9,} {path.name}")
 

@@ -57,7 +57,7 @@ ROBERTA = BERT | dict(
 ALBERT = BERT | dict(embedding_size=6, vocab_size=56)
 
 
-def models():
+def make_models():
     """{folder: (model, seed)}. transformers 5 ties every T5 that it makes; one with two tables comes from a checkpoint."""
     untied = transformers.T5ForConditionalGeneration(
         transformers.T5Config(**T5, feed_forward_proj="gated-gelu", tie_word_embeddings=False)
@@ -101,7 +101,7 @@ def models():
     }
 
 
-def shake(model, seed):
+def randomize_model(model, seed):
     """Random values everywhere, in biases and norms too, so that no two tensors could be taken for each other."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -112,15 +112,15 @@ def shake(model, seed):
     return model.eval()
 
 
-def rows(size):
+def make_rows(size):
     """Ids [3, 9] with rows of different lengths, and the mask of what is there."""
     ids = np.random.default_rng(0).integers(5, size, (3, 9))
     valid = np.arange(9) < np.array([[9], [6], [3]])
     return np.where(valid, ids, 0), valid
 
 
-def compute(name, model):
-    ids, valid = rows(model.config.vocab_size)
+def compute_outputs(name, model):
+    ids, valid = make_rows(model.config.vocab_size)
     inputs = {
         "input_ids": torch.tensor(ids),
         "attention_mask": torch.tensor(valid.astype(np.int64)),
@@ -143,7 +143,7 @@ def compute(name, model):
                     attention_mask=inputs["attention_mask"],
                 ).logits.numpy()
             }
-        targets, _ = rows(model.config.vocab_size)
+        targets, _ = make_rows(model.config.vocab_size)
         targets = np.roll(targets, 2, axis=1)[:, :7]
         out = model(**inputs, labels=torch.tensor(targets))
         written = model.generate(**inputs, max_new_tokens=6, do_sample=False, use_cache=False)
@@ -155,7 +155,7 @@ def compute(name, model):
         }
 
 
-def tokenizer(name):
+def make_tokenizer(name):
     if name == "hf_bert":
         pieces = [
             "[PAD]",
@@ -220,18 +220,18 @@ def main():
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     outputs = {}
-    for name, (model, seed) in models().items():
-        shake(model, seed)
+    for name, (model, seed) in make_models().items():
+        randomize_model(model, seed)
         folder = HERE / name
         shutil.rmtree(folder, ignore_errors=True)
         model.save_pretrained(folder)
-        tokenizer(name).save_pretrained(folder)
+        make_tokenizer(name).save_pretrained(folder)
         if name in ("hf_gpt", "hf_gpt2"):  # theirs are in gpt.safetensors and gpt2.safetensors
             continue
-        ids, valid = rows(model.config.vocab_size)
+        ids, valid = make_rows(model.config.vocab_size)
         outputs |= {
             f"{name}/{key}": value
-            for key, value in {"ids": ids, "valid": valid, **compute(name, model)}.items()
+            for key, value in {"ids": ids, "valid": valid, **compute_outputs(name, model)}.items()
         }
     np.savez_compressed(HERE / "hf_outputs.npz", **outputs)
 

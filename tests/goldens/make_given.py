@@ -70,7 +70,7 @@ LABELS = dict(num_labels=3, classifier_dropout=0.0, problem_type="single_label_c
 ELECTRA = BERT | dict(embedding_size=12)
 
 
-def models():
+def make_models():
     """{name: {folder within the model's: model}}. The released RoBERTa files have a pooler, and T5 v1.1 two tables."""
     roberta = hf.RobertaForMaskedLM(hf.RobertaConfig(**BYTES))
     roberta.roberta = hf.RobertaModel(roberta.config, add_pooling_layer=True)
@@ -124,7 +124,7 @@ def models():
     }
 
 
-def described(model) -> dict:
+def describe_model(model) -> dict:
     """Return {"config": what config.json holds, "tensors": {name: shape}} of a model as it is saved."""
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
@@ -144,8 +144,8 @@ def main():
     hf.logging.set_verbosity_error()
     hf.utils.logging.disable_progress_bar()
     given = {
-        name: {part: described(model) for part, model in parts.items()}
-        for name, parts in models().items()
+        name: {part: describe_model(model) for part, model in parts.items()}
+        for name, parts in make_models().items()
     }
     lines = [f"{json.dumps(name)}: {json.dumps(parts)}" for name, parts in given.items()]
     (HERE / "given_models.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")

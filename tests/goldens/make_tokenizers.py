@@ -57,7 +57,7 @@ WORDPIECE += [f"##{letter}" for letter in "abcdefghijklmnopqrtuvwxyz0123456789"]
 ]
 
 
-def vocabularies():
+def make_vocabularies():
     """{name: (family, vocabulary)}"""
     from data.vocabulary.load import read_vocabulary, train_vocabulary
 
@@ -74,7 +74,7 @@ def vocabularies():
     }
 
 
-def described(vocabulary):
+def describe_vocabulary(vocabulary):
     """What a test needs to have the vocabulary again."""
     if vocabulary.kind == "wordpiece":
         return {"pieces": list(vocabulary.pieces)}
@@ -95,15 +95,15 @@ def main():
     from pretrain.convert import tokenizer
 
     goldens = {"transformers": __version__, "texts": TEXTS, "vocabularies": {}}
-    for name, (family, vocabulary) in vocabularies().items():
+    for name, (family, vocabulary) in make_vocabularies().items():
         with tempfile.TemporaryDirectory() as folder:
-            tokenizer.write(vocabulary, family, pathlib.Path(folder), 64)
+            tokenizer.write_tokenizer(vocabulary, family, pathlib.Path(folder), 64)
             (pathlib.Path(folder) / "config.json").write_text(json.dumps({"model_type": family}))
             theirs = AutoTokenizer.from_pretrained(folder)
         pair = theirs("the reader", "the words")
         goldens["vocabularies"][name] = {
             "family": family,
-            **described(vocabulary),
+            **describe_vocabulary(vocabulary),
             "ids": [theirs(text)["input_ids"] for text in TEXTS],
             "gap": theirs("the [MASK]. the <extra_id_0>.")["input_ids"],
             "pair": [pair["input_ids"], pair.get("token_type_ids")],

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from models import build
-from models.layers.layer_layout import unflatten
+from models.layers.layer_layout import unflatten_params
 from pretrain.convert import name_map
 from pretrain.families import FAMILIES
 
@@ -46,7 +46,7 @@ TINY = {name: make_tiny(family.config) for name, family in FAMILIES.items()}
 
 
 @functools.cache
-def made(config):
+def make_model(config):
     """(module, random parameters), of which no bias is 0 and no scale 1; from numpy, so nothing has to be compiled."""
     model, ids = build(config), jnp.ones((1, 4), jnp.int32)
     arguments = {"token_ids": ids, "attention_mask": ids > 0, "labels": ids}
@@ -60,20 +60,20 @@ def made(config):
     shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), **read))["params"]
     rng = np.random.default_rng(0)
 
-    def draw(path, leaf):
+    def draw_leaf(path, leaf):
         name = path[-1].key
         noise = rng.standard_normal(leaf.shape, np.float32) * np.float32(
             0.5 if name == "embedding" else 0.2
         )
         return jnp.asarray(noise + np.float32(name == "scale"))
 
-    return model, jax.tree_util.tree_map_with_path(draw, shapes)
+    return model, jax.tree_util.tree_map_with_path(draw_leaf, shapes)
 
 
 @pytest.fixture(scope="session")
 def make():
     """make(config) -> (module, noisy parameters)."""
-    return made
+    return make_model
 
 
 @pytest.fixture(scope="session")
@@ -95,19 +95,19 @@ def tiny_configs():
 @pytest.fixture(scope="session")
 def unroll():
     """unroll(params, depths): the same parameters in layer_0, layer_1, ..."""
-    return lambda params, depths: unflatten(name_map.flatten_layers(params, depths))
+    return lambda params, depths: unflatten_params(name_map.flatten_layers(params, depths))
 
 
 @pytest.fixture(scope="session")
 def dropouts():
     """dropouts(f): how often the program of f() reads a key as the seed of dropout, its inner programs included."""
 
-    def count(jaxpr):
+    def count_draws(jaxpr):
         inner = (part for equation in jaxpr.eqns for part in jax.tree.leaves(equation.params))
         own = sum(equation.primitive.name == "random_unwrap" for equation in jaxpr.eqns)
-        return own + sum(count(part.jaxpr) for part in inner if hasattr(part, "jaxpr"))
+        return own + sum(count_draws(part.jaxpr) for part in inner if hasattr(part, "jaxpr"))
 
-    return lambda f: count(jax.make_jaxpr(f)().jaxpr)
+    return lambda f: count_draws(jax.make_jaxpr(f)().jaxpr)
 
 
 @pytest.fixture(scope="session")
@@ -116,7 +116,7 @@ def golden(root):
     from safetensors import safe_open
 
     @functools.cache
-    def read(name):
+    def read_golden(name):
         parts = {"weights": {}, "inputs": {}, "outputs": {}}
         with safe_open(root / "tests" / "goldens" / f"{name}.safetensors", "np") as file:
             for key in file.keys():  # noqa: SIM118 - it has keys, but no __iter__
@@ -124,7 +124,7 @@ def golden(root):
                 parts[part][rest] = file.get_tensor(key)
             return types.SimpleNamespace(config=json.loads(file.metadata()["config"]), **parts)
 
-    return read
+    return read_golden
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from models import build
-from models.activations import observe
+from models.activations import capture_activations
 from models.config.gpt3 import Gpt3Config
 
 GPT3 = Gpt3Config(vocab=50, length=32, width=24, num_heads=3, depth=4, mlp=40, window=3)
@@ -17,8 +17,8 @@ VALID = jnp.arange(9) < jnp.array([[9], [6]])
 TOKENS = jnp.asarray(np.random.default_rng(0).integers(5, 50, VALID.shape), jnp.int32)
 
 
-def seen(model, params, *arguments, method):
-    return jax.jit(lambda params: observe(model, params, *arguments, method=method))(params)
+def observe_jitted(model, params, *arguments, method):
+    return jax.jit(lambda params: capture_activations(model, params, *arguments, method=method))(params)
 
 
 @pytest.mark.parametrize(("name", "scan"), [("bert", True), ("albert", True), ("gpt3", True)])
@@ -27,7 +27,7 @@ def test_the_last_state_is_the_models(make, tiny_configs, name, scan):
     config = dataclasses.replace((tiny_configs | {"gpt3": GPT3})[name], scan=scan, remat=True)
     model, params = make(config)
     arguments, method = ((TOKENS,), "states") if name == "gpt3" else ((TOKENS, VALID), "encode")
-    output, states, weights = seen(model, params, *arguments, method=method)
+    output, states, weights = observe_jitted(model, params, *arguments, method=method)
     expected = jax.jit(partial(model.apply, method=method))({"params": params}, *arguments)
     for ours, theirs in zip(jax.tree.leaves(output), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=2e-5)
@@ -50,9 +50,9 @@ def test_the_last_state_is_the_models(make, tiny_configs, name, scan):
 
 def test_both_halves_of_an_encoder_decoder(make, t5_config):
     model, params = make(t5_config)
-    memory_BMD, _, weights = seen(model, params, TOKENS, VALID, method="encode")
+    memory_BMD, _, weights = observe_jitted(model, params, TOKENS, VALID, method="encode")
     assert weights.keys() == {"attention"}
-    _, states, weights = seen(model, params, memory_BMD, VALID, TOKENS[:, :5], method="decode")
+    _, states, weights = observe_jitted(model, params, memory_BMD, VALID, TOKENS[:, :5], method="decode")
     assert len(states) == 4 and {name: len(each) for name, each in weights.items()} == {
         "attention": 3,
         "cross": 3,
@@ -62,18 +62,18 @@ def test_both_halves_of_an_encoder_decoder(make, t5_config):
         and not np.asarray(weights["cross"])[:, 1, :, :, 6:].any()
     )
     with pytest.raises(ValueError, match="T5.states goes through 2 stacks"):
-        seen(model, params, TOKENS, VALID, TOKENS[:, :5], method="states")
+        observe_jitted(model, params, TOKENS, VALID, TOKENS[:, :5], method="states")
 
 
 def test_looking_leaves_nothing_behind(make, bert_config):
     """The program of a model is the same, letter for letter, before and after somebody looked."""
     model, (_, params) = build(bert_config), make(bert_config)
 
-    def program():
+    def print_jaxpr():
         return str(
             jax.make_jaxpr(partial(model.apply, method="encode"))({"params": params}, TOKENS, VALID)
         )
 
-    before = program()
-    seen(model, params, TOKENS, VALID, method="encode")
-    assert program() == before
+    before = print_jaxpr()
+    observe_jitted(model, params, TOKENS, VALID, method="encode")
+    assert print_jaxpr() == before

@@ -7,10 +7,10 @@ import jax
 import numpy as np
 import pytest
 
-from models.activations import observe
+from models.activations import capture_activations
 from models.config.gpt2 import Gpt2Config
 from models.t5 import shift_right
-from pretrain.convert.read_write import converter_of
+from pretrain.convert.read_write import find_converter
 
 torch = pytest.importorskip("torch", reason="the extra `peers` is not installed: no torch")
 transformers = pytest.importorskip(
@@ -31,11 +31,11 @@ FAMILY = [
 FAMILY += [("t5", True), ("bart", False), ("transformer", True)]
 
 
-def peer(config, params, folder):
+def make_peer(config, params, folder):
     """`transformers`' base model with our parameters; its attention tells its weights."""
     from safetensors.numpy import save_file
 
-    family = converter_of(config)
+    family = find_converter(config)
     vocabulary = type("Vocabulary", (), dict(pad=0, bos=0, eos=2, cls=0, sep=2))
     (folder / "config.json").write_text(json.dumps(family.hf_config(config, vocabulary)))
     tensors = {
@@ -47,7 +47,7 @@ def peer(config, params, folder):
     return transformers.AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
 
 
-def compare(states, weights, their_states, their_weights, valid=VALID):
+def compare_states(states, weights, their_states, their_weights, valid=VALID):
     for ours, theirs in zip(states, their_states, strict=True):
         np.testing.assert_allclose(np.asarray(ours)[valid], theirs.numpy()[valid], atol=1e-4)
     for ours, theirs in zip(weights, their_weights, strict=True):
@@ -60,7 +60,7 @@ def compare(states, weights, their_states, their_weights, valid=VALID):
 def test_every_layer_is_theirs(make, tiny_configs, tmp_path, kind, scan):
     config = dataclasses.replace((tiny_configs | {"gpt2": GPT2})[kind], scan=scan)
     model, params = make(config)
-    theirs = peer(config, params, tmp_path)
+    theirs = make_peer(config, params, tmp_path)
     ask = dict(
         input_ids=torch.tensor(TOKENS).long(),
         attention_mask=torch.tensor(VALID).long(),
@@ -77,26 +77,26 @@ def test_every_layer_is_theirs(make, tiny_configs, tmp_path, kind, scan):
         arguments, method = (
             ((TOKENS, VALID), "encode") if hasattr(model, "encode") else ((TOKENS,), "states")
         )
-        seen = jax.jit(lambda params: observe(model, params, *arguments, method=method))(params)
-        compare(seen.states, seen.weights["attention"], told.hidden_states, told.attentions)
+        seen = jax.jit(lambda params: capture_activations(model, params, *arguments, method=method))(params)
+        compare_states(seen.states, seen.weights["attention"], told.hidden_states, told.attentions)
         return
 
-    def both(params):
-        encoded = observe(model, params, TOKENS, VALID, method="encode")
-        return encoded, observe(model, params, encoded.output, VALID, read, method="decode")
+    def observe_both(params):
+        encoded = capture_activations(model, params, TOKENS, VALID, method="encode")
+        return encoded, capture_activations(model, params, encoded.output, VALID, read, method="decode")
 
-    encoded, decoded = jax.jit(both)(params)
-    compare(
+    encoded, decoded = jax.jit(observe_both)(params)
+    compare_states(
         encoded.states,
         encoded.weights["attention"],
         told.encoder_hidden_states,
         told.encoder_attentions,
     )
-    compare(
+    compare_states(
         decoded.states,
         decoded.weights["attention"],
         told.decoder_hidden_states,
         told.decoder_attentions,
         np.ones((2, 7), bool),
     )
-    compare((), decoded.weights["cross"], (), told.cross_attentions, np.ones((2, 7), bool))
+    compare_states((), decoded.weights["cross"], (), told.cross_attentions, np.ones((2, 7), bool))

@@ -9,7 +9,7 @@ import pytest
 
 from models import build
 from models.config.albert import AlbertConfig
-from models.layers.masks import padding_mask
+from models.layers.masks import make_padding_mask
 
 LENGTHS = np.array([12, 7, 4])
 VALID = np.arange(12) < LENGTHS[:, None]
@@ -23,20 +23,20 @@ SIZES = [  # of the paper's table 1, and the parameters of encoder, embeddings a
 ]
 
 
-def shapes(config):
+def make_shapes(config):
     ids = jnp.ones((1, 2), jnp.int32)
     return jax.eval_shape(lambda: build(config).init(jax.random.key(0), ids, ids > 0))["params"]
 
 
-def size(tree):
+def count_parameters(tree):
     return sum(leaf.size for leaf in jax.tree.leaves(tree))
 
 
 @pytest.mark.parametrize(("config", "encoder"), SIZES)
 def test_published_sizes(config, encoder):
-    params = shapes(config)
-    assert size(params["albert"]) == encoder
-    assert size(params) == encoder + config.embedding * (config.width + 3) + config.vocab + 2 * (
+    params = make_shapes(config)
+    assert count_parameters(params["albert"]) == encoder
+    assert count_parameters(params) == encoder + config.embedding * (config.width + 3) + config.vocab + 2 * (
         config.width + 1
     )
 
@@ -45,7 +45,7 @@ def test_published_sizes(config, encoder):
 def test_depth_costs_no_parameters(scan):
     """Section 3.1, cross-layer parameter sharing: the same shapes for any depth, and no axis of layers."""
     one, many = (
-        shapes(AlbertConfig(width=64, num_heads=4, mlp=128, depth=depth, scan=scan))
+        make_shapes(AlbertConfig(width=64, num_heads=4, mlp=128, depth=depth, scan=scan))
         for depth in (1, 30)
     )
     assert jax.tree.map(lambda leaf: leaf.shape, one) == jax.tree.map(lambda leaf: leaf.shape, many)
@@ -55,13 +55,13 @@ def test_depth_costs_no_parameters(scan):
 def test_words_in_few_dimensions():
     """Section 3.1, factorised embedding: V * E + E * H instead of V * H; E does not grow with H."""
     narrow, wide = (
-        shapes(AlbertConfig(width=width, num_heads=4, mlp=128))["albert"] for width in (64, 640)
+        make_shapes(AlbertConfig(width=width, num_heads=4, mlp=128))["albert"] for width in (64, 640)
     )
     assert (
         narrow["embeddings"] == wide["embeddings"]
-        and size(wide["embeddings"]["token_embedding"]) == 30000 * 128
+        and count_parameters(wide["embeddings"]["token_embedding"]) == 30000 * 128
     )
-    assert size(wide["embedding_projection"]) == 128 * 640 + 640
+    assert count_parameters(wide["embedding_projection"]) == 128 * 640 + 640
 
 
 def test_the_one_layer_is_applied_again_and_again(make, tiny_configs):
@@ -71,8 +71,8 @@ def test_the_one_layer_is_applied_again_and_again(make, tiny_configs):
     hidden, _ = model.apply({"params": params}, TOKENS, VALID, SEGMENTS, method="encode")
     once = build(dataclasses.replace(config, depth=1))
 
-    def layer(module, x_BLD):
-        return module.albert.encoder(x_BLD, False, mask=padding_mask(VALID))
+    def apply_encoder(module, x_BLD):
+        return module.albert.encoder(x_BLD, False, mask=make_padding_mask(VALID))
 
     x_BLD = model.apply(
         {"params": params},
@@ -81,7 +81,7 @@ def test_the_one_layer_is_applied_again_and_again(make, tiny_configs):
         ),
     )
     for _ in range(config.depth):
-        x_BLD = once.apply({"params": params}, x_BLD, method=layer)
+        x_BLD = once.apply({"params": params}, x_BLD, method=apply_encoder)
     np.testing.assert_allclose(x_BLD, hidden, atol=1e-5)
 
 
@@ -100,12 +100,12 @@ def test_every_use_drops_anew(make, tiny_configs, scan):
         layer[norm]["scale"] = jnp.ones_like(layer[norm]["scale"])
     encoder = {"params": {"albert": {"encoder": {"layer": layer}}}}
 
-    def states(module, depth):
+    def encode_zeros(module, depth):
         return module.albert.encoder(jnp.zeros((1, 4, 24)), True)
 
     one, two = (
         build(dataclasses.replace(config, depth=depth)).apply(
-            encoder, depth, method=states, rngs={"dropout": jax.random.key(3)}
+            encoder, depth, method=encode_zeros, rngs={"dropout": jax.random.key(3)}
         )
         for depth in (1, 2)
     )

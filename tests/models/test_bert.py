@@ -20,19 +20,19 @@ POSITIONS = np.array([[1, 5, 11], [0, 2, 6], [1, 2, 3]], np.int32)
 LARGE = BertConfig(width=1024, depth=24, num_heads=16, mlp=4096)
 
 
-def shapes(config):
+def make_shapes(config):
     ids = jnp.ones((1, 2), jnp.int32)
     return jax.eval_shape(lambda: build(config).init(jax.random.key(0), ids, ids > 0))["params"]
 
 
-def size(tree):
+def count_parameters(tree):
     return sum(leaf.size for leaf in jax.tree.leaves(tree))
 
 
 def test_published_sizes():
     """Base with its pooler and both heads, the tied table once: 110,106,428. Large without heads: 335,141,888."""
-    assert size(shapes(BertConfig())) == size(shapes(BertConfig(scan=False))) == 110_106_428
-    assert size(shapes(LARGE)["bert"]) == 335_141_888
+    assert count_parameters(make_shapes(BertConfig())) == count_parameters(make_shapes(BertConfig(scan=False))) == 110_106_428
+    assert count_parameters(make_shapes(LARGE)["bert"]) == 335_141_888
 
 
 def test_initialisation():
@@ -135,9 +135,9 @@ def test_a_row_of_padding_alone_is_finite(make, bert_config):
     """Such rows fill a batch up, with weight 0."""
     model, params = make(bert_config)
 
-    def f(params):
+    def sum_outputs(params):
         words, following = model.apply({"params": params}, TOKENS * 0, VALID & False)
         return (0.0 * words).sum() + following.sum()
 
-    value, grads = jax.jit(jax.value_and_grad(f))(params)
+    value, grads = jax.jit(jax.value_and_grad(sum_outputs))(params)
     assert np.isfinite(value) and all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(grads))

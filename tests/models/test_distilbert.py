@@ -9,7 +9,7 @@ import pytest
 
 from models import build
 from models.config.distilbert import DistilBertConfig
-from models.distilbert import TEMPERATURE, cosine, divergence
+from models.distilbert import TEMPERATURE, compute_cosine, compute_divergence
 
 TINY = DistilBertConfig(
     vocab=50, length=32, width=24, depth=2, teacher_depth=4, num_heads=3, mlp=40
@@ -23,19 +23,19 @@ def shapes_of(config):
     )["params"]
 
 
-def size(tree):
+def count_parameters(tree):
     return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(tree))
 
 
 def test_published_sizes():
     """As `DistilBertForMaskedLM` counts; the teacher is BERT-base with its head for words and without what reads the first position."""
     assert (
-        size(shapes_of(dataclasses.replace(DistilBertConfig(), teacher_depth=None))) == 66_985_530
+        count_parameters(shapes_of(dataclasses.replace(DistilBertConfig(), teacher_depth=None))) == 66_985_530
     )
     both = shapes_of(DistilBertConfig())
-    assert size(both["student"]) == 66_985_530
+    assert count_parameters(both["student"]) == 66_985_530
     pooler, pair = 768 * 768 + 768, 2 * 768 + 2
-    assert size(both["teacher"]) == 110_106_428 - pooler - pair
+    assert count_parameters(both["teacher"]) == 110_106_428 - pooler - pair
 
 
 def test_the_divergence_is_that_of_the_softened_distributions():
@@ -46,12 +46,12 @@ def test_the_divergence_is_that_of_the_softened_distributions():
         for x in (logits.astype(np.float64), expected.astype(np.float64))
     )
     np.testing.assert_allclose(
-        divergence(logits, expected), 4.0 * (p * np.log(p / q)).sum(-1), rtol=1e-4, atol=1e-5
+        compute_divergence(logits, expected), 4.0 * (p * np.log(p / q)).sum(-1), rtol=1e-4, atol=1e-5
     )
     assert TEMPERATURE == 2.0
     x, y = rng.normal(size=(2, 3, 7)).astype(np.float32)
     np.testing.assert_allclose(
-        cosine(x, y),
+        compute_cosine(x, y),
         (x * y).sum(-1) / np.linalg.norm(x, axis=-1) / np.linalg.norm(y, axis=-1),
         rtol=1e-5,
     )
@@ -94,10 +94,10 @@ def test_the_teacher_learns_nothing_of_any_loss(model):
 
     @jax.jit
     @jax.grad
-    def gradient(params):
+    def compute_gradient(params):
         words, lesson = module.apply({"params": params}, ids, valid)
         return words.sum() + lesson.words_BP.sum() + lesson.states_BL.sum()
 
-    found = gradient(params)
+    found = compute_gradient(params)
     assert all((leaf == 0).all() for leaf in jax.tree.leaves(found["teacher"]))
     assert all((leaf != 0).any() for leaf in jax.tree.leaves(found["student"]["encoder"]))

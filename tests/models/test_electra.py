@@ -7,7 +7,7 @@ import pytest
 
 from models import build, electra
 from models.config.electra import ElectraConfig
-from models.electra import word_at
+from models.electra import select_by_uniforms
 from pretrain.training.losses import find_loss
 
 SMALL = ElectraConfig(
@@ -46,7 +46,7 @@ BATCH |= {
 }
 
 
-def size(tree):
+def count_parameters(tree):
     return sum(leaf.size for leaf in jax.tree.leaves(tree))
 
 
@@ -57,10 +57,10 @@ def test_published_sizes(config, discriminator, generator):
     """Small, base and large: 14, 110 and 335 million in the paper's tables 1 and 2."""
     ids = jnp.ones((1, 2), jnp.int32)
     params = jax.eval_shape(lambda: build(config).init(jax.random.key(0), ids, ids > 0))["params"]
-    assert size([params["embeddings"], params["discriminator"]]) == discriminator
-    assert size([params["embeddings"], params["generator"], params["mlm_head"]]) == generator
+    assert count_parameters([params["embeddings"], params["discriminator"]]) == discriminator
+    assert count_parameters([params["embeddings"], params["generator"], params["mlm_head"]]) == generator
     judgement = config.width * (config.width + 2) + 1
-    assert size(params) == discriminator + generator - size(params["embeddings"]) + judgement
+    assert count_parameters(params) == discriminator + generator - count_parameters(params["embeddings"]) + judgement
     assert ("embedding_projection" in params["discriminator"]) == (
         config is SMALL
     ) and "embedding_projection" in params["generator"]
@@ -99,21 +99,21 @@ def test_the_loss_is_that_of_the_paper(case):
         replaced[row, POSITIONS[row, slot]] = slot % 2 == 0
 
     @jax.jit
-    def compute(batch):
+    def compute_losses(batch):
         _, judged, labels = model.apply(
-            {"params": params}, **LOSS.model_inputs(batch), method="states"
+            {"params": params}, **LOSS.select_inputs(batch), method="states"
         )
         alone = model.apply({"params": params}, filled, VALID, method="discriminate")
-        return judged, labels, alone, LOSS.sums(model, params, batch), LOSS.totals(batch)
+        return judged, labels, alone, LOSS.sum_batch(model, params, batch), LOSS.sum_weights(batch)
 
-    judged, labels, alone, sums, totals = jax.device_get(compute(batch))
+    judged, labels, alone, sums, totals = jax.device_get(compute_losses(batch))
     np.testing.assert_array_equal(labels, replaced)
     np.testing.assert_allclose(judged, alone, atol=1e-5)
     log_shares = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
     nats = -np.take_along_axis(log_shares, batch["labels"][..., None], -1)[..., 0][MASKED].mean()
     right = 1 / (1 + np.exp(np.where(replaced, -1.0, 1.0) * alone))[VALID]
-    means = {name: sums[name] / totals[name] for name in LOSS.weights}
-    np.testing.assert_allclose(LOSS.value(means), nats - 50 * np.log(right).mean(), rtol=1e-5)
+    means = {name: sums[name] / totals[name] for name in LOSS.weight_keys}
+    np.testing.assert_allclose(LOSS.compute_loss(means), nats - 50 * np.log(right).mean(), rtol=1e-5)
     np.testing.assert_allclose(means["replaced_token_accuracy"], (right > 0.5).mean(), rtol=1e-6)
     np.testing.assert_allclose(means["replaced_token_share"], 5 / VALID.sum(), rtol=1e-6)
 
@@ -123,9 +123,9 @@ def test_no_gradient_crosses_the_draw(case):
     model, params, batch, *_ = case
 
     @jax.jit
-    def moved(params):
+    def find_moved(params):
         grads = {
-            name: jax.grad(lambda params, name=name: LOSS.sums(model, params, batch)[name])(params)
+            name: jax.grad(lambda params, name=name: LOSS.sum_batch(model, params, batch)[name])(params)
             for name in LOSS.loss_terms
         }
         return {
@@ -138,7 +138,7 @@ def test_no_gradient_crosses_the_draw(case):
 
     parts = {
         name: {part for part, any_moved in found.items() if any_moved}
-        for name, found in moved(params).items()
+        for name, found in find_moved(params).items()
     }
     assert parts == {
         "masked_lm": {"embeddings", "generator", "mlm_head"},
@@ -152,10 +152,10 @@ def test_words_are_drawn_as_likely_as_they_are():
     logits[[0, 7, 39]] = -np.inf
     n = 400_000
     chances = ((np.arange(n) + 0.5) / n).astype(np.float32)[None]
-    drawn = np.asarray(word_at(jnp.asarray(chances), jnp.broadcast_to(logits, (1, 1, 40))))[0]
+    drawn = np.asarray(select_by_uniforms(jnp.asarray(chances), jnp.broadcast_to(logits, (1, 1, 40))))[0]
     shares = np.exp(logits.astype(np.float64)) / np.exp(logits.astype(np.float64)).sum()
     np.testing.assert_allclose(np.bincount(drawn, minlength=40), shares * n, atol=2)
-    ends = word_at(
+    ends = select_by_uniforms(
         jnp.array([[0.0, 1 - 2**-24]], jnp.float32), jnp.broadcast_to(logits, (1, 2, 40))
     )
     assert ends.tolist() == [[1, 38]]
@@ -166,7 +166,7 @@ def test_the_largest_chance_draws_a_word_that_there_is(size):
     """However the sum of the probabilities is rounded."""
     logits = np.random.default_rng(2).normal(0, 3, (size, 1, 301)).astype(np.float32)
     logits[..., -1] = -np.inf
-    drawn = word_at(jnp.full((size, 1), 1 - 2**-24, jnp.float32), jnp.asarray(logits))
+    drawn = select_by_uniforms(jnp.full((size, 1), 1 - 2**-24, jnp.float32), jnp.asarray(logits))
     assert drawn.max() <= 299
 
 
@@ -175,14 +175,14 @@ def test_words_drawn_in_parts_are_the_same(case, monkeypatch):
     model, params, *_ = case
     x_BPD = np.random.default_rng(3).normal(0, 1, (3, 4, 8)).astype(np.float32)
 
-    def draw():
+    def draw_words():
         return jax.jit(
             lambda params: model.apply({"params": params}, x_BPD, CHANCES, method="draw")
         )(params)
 
-    whole = draw()
-    monkeypatch.setattr(electra, "AT_ONCE", 3)
-    np.testing.assert_array_equal(draw(), whole)
+    whole = draw_words()
+    monkeypatch.setattr(electra, "POSITIONS_PER_CHUNK", 3)
+    np.testing.assert_array_equal(draw_words(), whole)
     assert len(set(np.asarray(whole).ravel().tolist())) > 3
 
 
@@ -190,7 +190,7 @@ def test_low_precision_is_left_where_it_matters(case):
     model, params, batch, *_ = case
     low = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
     states, judged, _ = jax.eval_shape(
-        lambda low: model.apply({"params": low}, **LOSS.model_inputs(batch), method="states"), low
+        lambda low: model.apply({"params": low}, **LOSS.select_inputs(batch), method="states"), low
     )
     words = jax.eval_shape(
         lambda low, states: model.apply({"params": low}, states, method="logits"), low, states

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from models import build
-from models.generation.generate import extend, generate
+from models.generation.generate import continue_prompts, generate
 from pretrain.convert.pretrained import CONVERTERS
 from pretrain.training.losses import find_loss
 
@@ -56,9 +56,9 @@ def case(request, golden):
     name, scan = request.param
     found = golden(name)
     kind = found.config["model_type"]
-    config = dataclasses.replace(CONVERTERS[kind].our_config(found.config), scan=scan)
+    config = dataclasses.replace(CONVERTERS[kind].from_hf_config(found.config), scan=scan)
     model, loss = build(config), find_loss(OBJECTIVES[kind])
-    init = partial(model.init, jax.random.key(0), **loss.model_inputs(found.inputs))
+    init = partial(model.init, jax.random.key(0), **loss.select_inputs(found.inputs))
     # Fresh parameters are only a shape here: whatever is not filled in stays NaN and is seen.
     fresh = jax.tree.map(
         lambda leaf: np.full(leaf.shape, np.nan, leaf.dtype), jax.eval_shape(init)["params"]
@@ -75,7 +75,7 @@ def test_logits_hidden_states_and_loss(case):
     masked, decoder = kind in OF_ROW, kind in ("openai-gpt", "gpt2")
 
     @jax.jit
-    def compute(batch):
+    def compute_outputs(batch):
         inputs = loss.model_inputs(batch)
         read = {key: value for key, value in inputs.items() if key in READ}
         sums, totals = loss.sums(model, params, batch), loss.totals(batch)
@@ -87,7 +87,7 @@ def test_logits_hidden_states_and_loss(case):
             loss.value({name: sums[name] / totals[name] for name in loss.loss_terms}),
         )
 
-    words, hidden, value = compute(found.inputs)
+    words, hidden, value = compute_outputs(found.inputs)
     if masked:
         (words, of_row), (hidden, _) = words, hidden
         if OF_ROW[kind]:
@@ -144,7 +144,7 @@ def test_greedy_continuation(case):
     )
     how = {"length": written.shape[1], "end": end, "pad": end}
     np.testing.assert_array_equal(
-        extend(model, params, jnp.asarray(tokens), jnp.asarray(lengths), **how), written
+        continue_prompts(model, params, jnp.asarray(tokens), jnp.asarray(lengths), **how), written
     )
 
 

@@ -14,7 +14,7 @@ from models.config.gpt import GptConfig
 from models.config.gpt2 import Gpt2Config
 from models.config.gpt3 import Gpt3Config
 from models.gpt2 import make_scaled_layer
-from models.layers.masks import causal_mask
+from models.layers.masks import make_causal_mask
 from models.layers.ops import PLAIN, attend
 from pretrain.config import load
 
@@ -30,12 +30,12 @@ EACH = pytest.mark.parametrize(
 )
 
 
-def init(config):
+def init_params(config):
     return build(config).init(jax.random.key(0), jnp.ones((1, 2), jnp.int32))["params"]
 
 
-def size(config):
-    return sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(lambda: init(config))))
+def count_parameters(config):
+    return sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(lambda: init_params(config))))
 
 
 # ---- sizes -----------------------------------------------------------------------
@@ -43,9 +43,9 @@ def size(config):
 
 def test_published_sizes():
     """GPT as `OpenAIGPTLMHeadModel` counts it, GPT-2's four as `GPT2LMHeadModel` counts the released ones."""
-    assert size(GptConfig()) == size(GptConfig(scan=False)) == 116_534_784
-    assert size(Gpt2Config()) == size(load("gpt2").model) == 124_439_808
-    assert [size(load(f"gpt2_{name}").model) for name in ("medium", "large", "xl")] == [
+    assert count_parameters(GptConfig()) == count_parameters(GptConfig(scan=False)) == 116_534_784
+    assert count_parameters(Gpt2Config()) == count_parameters(load("gpt2").model) == 124_439_808
+    assert [count_parameters(load(f"gpt2_{name}").model) for name in ("medium", "large", "xl")] == [
         354_823_168,
         774_030_080,
         1_557_611_200,
@@ -69,7 +69,7 @@ def test_gpt3_counts_as_both_of_the_papers_tables_say(name, printed, millions):
     """Table 2.1 names the sizes, to 2 % at the worst (350M); table D.1 gives them in millions, to 3 or 4 digits."""
     model = load(f"gpt3_{name}").model
     assert model.vocab in (50257, 50304) and model.mlp == 4 * model.width and model.depth % 2 == 0
-    found = size(dataclasses.replace(model, vocab=50257))
+    found = count_parameters(dataclasses.replace(model, vocab=50257))
     assert abs(found / printed - 1) < 0.02
     assert abs(found / 1e6 - millions) <= max(
         0.5, 5 * (millions > 1_000), 50 * (millions > 100_000)
@@ -91,7 +91,7 @@ def test_a_banded_layer_reads_its_window_and_no_further(make):
             {"params": pair["banded"]}, x, False, mask=mask
         )
     )
-    for mask, reach in ((causal_mask(window=3), 2), (causal_mask(), 7)):
+    for mask, reach in ((make_causal_mask(window=3), 2), (make_causal_mask(), 7)):
         difference = np.abs(run(other, mask) - run(x, mask)).max(-1)[0]
         assert np.flatnonzero(difference).tolist() == list(range(4, 4 + reach + 1))
 
@@ -131,13 +131,13 @@ def test_an_odd_depth_of_gpt3_is_refused():
         ValueError,
         match="a depth of 3 is odd; it must be even, because dense and locally banded layers",
     ):
-        jax.eval_shape(lambda: init(dataclasses.replace(GPT3, depth=3)))
+        jax.eval_shape(lambda: init_params(dataclasses.replace(GPT3, depth=3)))
 
 
 # ---- the norm --------------------------------------------------------------------
 
 
-def normed(x):
+def is_normed(x):
     """Whether each state has mean 0 and variance 1, but for epsilon, which small first states make felt."""
     return abs(x.mean(-1)).max() < 1e-3 and abs(x.var(-1) - 1).max() < 0.05
 
@@ -157,9 +157,9 @@ def test_the_norm_moves_between_gpt_and_gpt2():
         layers = [
             variables["intermediates"]["decoder"][f"layer_{i}"]["__call__"][0] for i in range(2)
         ]
-        assert all(normed(x) == within for x in layers)
+        assert all(is_normed(x) == within for x in layers)
         assert ("norm" in variables["params"]) is not within
-        assert normed(states)
+        assert is_normed(states)
 
 
 # ---- how they begin --------------------------------------------------------------
@@ -173,7 +173,7 @@ def test_initialisation(config):
     )
     residual = 1.0 if type(config) is GptConfig else 16**-0.5
     for path, leaf in flax.traverse_util.flatten_dict(
-        jax.jit(lambda: init(config))(), sep="/"
+        jax.jit(lambda: init_params(config))(), sep="/"
     ).items():
         if path.endswith("bias"):
             assert not leaf.any(), path
@@ -186,7 +186,7 @@ def test_initialisation(config):
 
 
 @EACH
-def test_words_are_told_by_their_own_embeddings(make, config):
+def test_words_are_predicted_by_their_own_embeddings(make, config):
     """A word that no row holds has one weight to be found by."""
     model, params = make(config)
     tokens = np.where(TOKENS == 9, 8, TOKENS)

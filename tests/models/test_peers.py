@@ -13,9 +13,9 @@ from models.config.gpt import GptConfig
 from models.config.gpt2 import Gpt2Config
 from models.config.gpt3 import Gpt3Config
 from models.layers.masks import Mask
-from pretrain.convert import name_of
+from pretrain.convert import find_model_type
 from pretrain.convert.pretrained import CONVERTERS, Converter
-from pretrain.families import family_of
+from pretrain.families import find_family
 from pretrain.training.losses import find_loss
 
 pytest.importorskip("torch", reason="the extra `peers` is not installed: no torch")
@@ -35,7 +35,7 @@ OBJECTIVES = {
 }
 
 
-def settings(kind, seed):
+def draw_settings(kind, seed):
     """A random small shape of a family, in the words of transformers."""
     rng = np.random.default_rng(seed)
     heads, width = int(rng.integers(1, 5)), int(rng.integers(1, 5)) * 4
@@ -113,10 +113,10 @@ def settings(kind, seed):
 READ = {"token_ids", "attention_mask", "token_type_ids"}
 
 
-def compute(model, params, loss, batch):
+def compute_outputs(model, params, loss, batch):
     """(logits of words, loss) of ours."""
 
-    def run(batch):
+    def run_model(batch):
         inputs = loss.model_inputs(batch)
         sums, totals = loss.sums(model, params, batch), loss.totals(batch)
         if "masked_positions" in batch:
@@ -126,16 +126,16 @@ def compute(model, params, loss, batch):
             outputs = model.apply({"params": params}, **inputs)
         return outputs, loss.value({name: sums[name] / totals[name] for name in loss.loss_terms})
 
-    return jax.jit(run)(batch)
+    return jax.jit(run_model)(batch)
 
 
-def compare(words, expected, batch):
+def compare_logits(words, expected, batch):
     """Scores of words, but for those on padding."""
     there = batch["attention_mask"][..., None] if "attention_mask" in batch else True
     np.testing.assert_allclose(np.where(there, words, 0), np.where(there, expected, 0), atol=1e-4)
 
 
-def fresh(model, loss, batch):
+def make_params(model, loss, batch):
     """Parameters of the right shapes, of which whatever is not filled in stays NaN and is seen."""
     shapes = jax.eval_shape(partial(model.init, jax.random.key(0), **loss.model_inputs(batch)))[
         "params"
@@ -164,13 +164,13 @@ MORE_SEEDS = [
 def test_theirs_to_ours(request, goldens, kind, seed):
     if (kind, seed) in MORE_SEEDS:
         request.getfixturevalue("whole")
-    config, weights, batch, expected = goldens.case(kind, settings(kind, seed), seed)
-    ours = dataclasses.replace(CONVERTERS[kind].our_config(config), scan=seed % 2 == 0)
+    config, weights, batch, expected = goldens.case(kind, draw_settings(kind, seed), seed)
+    ours = dataclasses.replace(CONVERTERS[kind].from_hf_config(config), scan=seed % 2 == 0)
     model, loss = build(ours), find_loss(OBJECTIVES[kind])
-    params, report = CONVERTERS[kind].from_hf(ours, weights, fresh(model, loss, batch))
+    params, report = CONVERTERS[kind].from_hf(ours, weights, make_params(model, loss, batch))
     assert report.missing == report.unused == ()
-    words, value = compute(model, params, loss, batch)
-    compare(words, expected["words"], batch)
+    words, value = compute_outputs(model, params, loss, batch)
+    compare_logits(words, expected["words"], batch)
     assert abs(value - expected["loss"]) < 1e-5 * max(1.0, expected["loss"])
 
 
@@ -212,7 +212,7 @@ def test_ours_to_theirs(request, goldens, tmp_path, make, tiny_configs, kind, sc
         | {"t5_v1_1": dataclasses.replace(tiny_configs["t5"], gated=True, tied=False)}
     )
     config = dataclasses.replace(configs[kind], scan=scan)
-    family, converter = name_of(config), Converter(family_of(config))
+    family, converter = find_model_type(config), Converter(find_family(config))
     model, params = make(config)
     vocabulary = type(
         "Vocabulary",
@@ -221,7 +221,7 @@ def test_ours_to_theirs(request, goldens, tmp_path, make, tiny_configs, kind, sc
             pad=1 if kind == "roberta" else 0, bos=0, eos=2 if kind == "bart" else 1, cls=0, sep=2
         ),
     )
-    (tmp_path / "config.json").write_text(json.dumps(converter.hf_config(config, vocabulary)))
+    (tmp_path / "config.json").write_text(json.dumps(converter.to_hf_config(config, vocabulary)))
     save_file(
         converter.to_hf(config, params),
         tmp_path / "model.safetensors",
@@ -247,8 +247,8 @@ def test_ours_to_theirs(request, goldens, tmp_path, make, tiny_configs, kind, sc
     inputs, outputs = goldens.PARTS[family]
     batch = inputs(config.vocab)
     expected = outputs(theirs.eval(), batch)
-    words, value = compute(model, params, find_loss(OBJECTIVES[family]), batch)
-    compare(words, expected["words"], batch)
+    words, value = compute_outputs(model, params, find_loss(OBJECTIVES[family]), batch)
+    compare_logits(words, expected["words"], batch)
     assert abs(value - expected["loss"]) < 1e-5
 
 
@@ -260,7 +260,7 @@ def test_a_window_both_ways_is_modernberts_local_attention(local_attention):
 
     config = transformers.ModernBertConfig(local_attention=local_attention)
     may_read = sliding_window_bidirectional_mask_function(config.sliding_window)
-    (ours_LM,) = Mask(window=local_attention).dense(150, 150)[0]
+    (ours_LM,) = Mask(window=local_attention).make_dense(150, 150)[0]
     position_L = torch.arange(150)
     theirs_LM = may_read(0, 0, position_L[:, None], position_L[None]).numpy()
     np.testing.assert_array_equal(ours_LM, theirs_LM)

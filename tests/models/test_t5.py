@@ -12,7 +12,7 @@ import pytest
 from models import build
 from models.config.t5 import T5Config
 from models.layers.ops import PLAIN, attend
-from models.t5 import RelativeBias, bucket, shift_right
+from models.t5 import RelativeBias, bucket_distances, shift_right
 
 LENGTHS = np.array([11, 6, 3])
 VALID = np.arange(11) < LENGTHS[:, None]
@@ -20,7 +20,7 @@ INPUTS = np.where(VALID, np.random.default_rng(0).integers(2, 50, (3, 11)), 0).a
 TARGETS = np.random.default_rng(1).integers(1, 50, (3, 6)).astype(np.int32)
 
 
-def init(config):
+def init_params(config):
     ids = jnp.ones((1, 2), jnp.int32)
     return build(config).init(jax.random.key(0), ids, ids > 0, ids)["params"]
 
@@ -39,7 +39,7 @@ def init(config):
 )
 def test_published_sizes(config, published):
     """Encoder, decoder, one relative table a stack, and the words: once when tied, as input and as output when not."""
-    params = jax.eval_shape(lambda: init(config))
+    params = jax.eval_shape(lambda: init_params(config))
     assert sum(leaf.size for leaf in jax.tree.leaves(params)) == published
     tables = [
         path for path in flax.traverse_util.flatten_dict(params, sep="/") if path.endswith("table")
@@ -72,7 +72,7 @@ def test_initialisation():
         "bias/table": 64**-0.5,
     }
     for path, leaf in flax.traverse_util.flatten_dict(
-        jax.jit(lambda: init(config))(), sep="/"
+        jax.jit(lambda: init_params(config))(), sep="/"
     ).items():
         if path.endswith("scale"):
             assert (leaf == 1).all(), path
@@ -90,10 +90,10 @@ def test_buckets_equal_the_goldens(golden, root, name):
 
     tables = load_file(root / "tests" / "goldens" / "t5_buckets.safetensors")
     direction, buckets, farthest = name.split("_")
-    found = bucket(
+    found = bucket_distances(
         tables["distances"].astype(int),
         bidirectional=direction == "both",
-        buckets=int(buckets),
+        num_buckets=int(buckets),
         max_distance=int(farthest),
     )
     np.testing.assert_array_equal(found, tables[name])
@@ -102,24 +102,24 @@ def test_buckets_equal_the_goldens(golden, root, name):
 def test_buckets_near_are_exact_and_far_are_shared():
     """Section 2.1: 32 buckets, logarithmically wider up to an offset of 128, beyond which all are one."""
     distances = np.arange(0, 1000)
-    ahead = bucket(distances, bidirectional=True)
+    ahead = bucket_distances(distances, bidirectional=True)
     assert ahead[1:8].tolist() == [16 + i for i in range(1, 8)] and (np.diff(ahead[1:]) >= 0).all()
     assert (ahead[128:] == 31).all() and ahead[90] == 30
-    behind = bucket(-distances, bidirectional=True)
+    behind = bucket_distances(-distances, bidirectional=True)
     assert (behind[1:] == ahead[1:] - 16).all()
-    alone = bucket(-distances, bidirectional=False)
+    alone = bucket_distances(-distances, bidirectional=False)
     assert (
         alone[:16].tolist() == list(range(16))
         and (alone[128:] == 31).all()
         and len(set(alone)) == 32
     )
-    assert not bucket(distances, bidirectional=False).any()
+    assert not bucket_distances(distances, bidirectional=False).any()
 
 
 @pytest.mark.parametrize("setting", [dict(buckets=2), dict(buckets=32, max_distance=8)])
 def test_buckets_that_cannot_be_are_refused(setting):
     with pytest.raises(ValueError, match="buckets"):
-        bucket(np.arange(4), bidirectional=True, **setting)
+        bucket_distances(np.arange(4), bidirectional=True, **setting)
 
 
 @pytest.mark.parametrize("bidirectional", [True, False])
@@ -130,7 +130,7 @@ def test_bias_is_the_table_by_distance(t5_config, bidirectional, L, M):
     params = module.init(jax.random.key(0), L, M)
     table = params["params"]["table"]
     distance = np.arange(M)[None] - np.arange(L)[:, None]
-    which = bucket(distance, bidirectional=bidirectional, buckets=8, max_distance=20)
+    which = bucket_distances(distance, bidirectional=bidirectional, num_buckets=8, max_distance=20)
     weight = jax.random.normal(jax.random.key(1), (1, 3, L, M))
     np.testing.assert_array_equal(module.apply(params, L, M), table[which].transpose(2, 0, 1)[None])
     low = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)

@@ -10,8 +10,8 @@ import pytest
 
 from models import build
 from models.config.transformer import TransformerConfig
-from models.layers.packing import places
-from models.transformer import shift_right, sinusoids
+from models.layers.packing import make_position_ids
+from models.transformer import make_sinusoids, shift_right
 
 LENGTHS = np.array([9, 6, 3])
 VALID = np.arange(9) < LENGTHS[:, None]
@@ -21,12 +21,12 @@ BASE = TransformerConfig()
 BIG = TransformerConfig(width=1024, num_heads=16, mlp=4096, dropout=0.3)
 
 
-def init(config):
+def init_params(config):
     ids = jnp.ones((1, 2), jnp.int32)
     return build(config).init(jax.random.key(0), ids, ids > 0, ids)["params"]
 
 
-def formula(V, D, F, N):
+def count_by_formula(V, D, F, N):
     """Parameters by the paper's equations: one table, and N layers of 4 projections, 2 maps and norms, with biases."""
     attention, mlp, norm = 4 * (D * D + D), D * F + F + F * D + D, 2 * D
     return V * D + N * (attention + mlp + 2 * norm) + N * (2 * attention + mlp + 3 * norm)
@@ -35,15 +35,15 @@ def formula(V, D, F, N):
 @pytest.mark.parametrize(
     ("config", "size", "published"),
     [
-        (BASE, formula(37000, 512, 2048, 6), 65e6),
-        (BIG, formula(37000, 1024, 4096, 6), 213e6),
-        (dataclasses.replace(BASE, depth=8, decoder_depth=8), formula(37000, 512, 2048, 8), 80e6),
+        (BASE, count_by_formula(37000, 512, 2048, 6), 65e6),
+        (BIG, count_by_formula(37000, 1024, 4096, 6), 213e6),
+        (dataclasses.replace(BASE, depth=8, decoder_depth=8), count_by_formula(37000, 512, 2048, 8), 80e6),
     ],
     ids=["base", "big", "(C) 8 layers"],
 )
 def test_published_sizes(config, size, published):
     """Table 3, in millions; the vocabulary is of about 37,000 (section 5.1)."""
-    params = jax.eval_shape(lambda: init(config))
+    params = jax.eval_shape(lambda: init_params(config))
     assert sum(leaf.size for leaf in jax.tree.leaves(params)) == size
     assert abs(size / published - 1) < 0.04
 
@@ -58,7 +58,7 @@ def test_initialisation():
     deviations |= dict.fromkeys(
         ("query/kernel", "key/kernel", "value/kernel", "out/kernel"), 64**-0.5
     )
-    for keys, leaf in jax.tree_util.tree_leaves_with_path(jax.jit(lambda: init(config))()):
+    for keys, leaf in jax.tree_util.tree_leaves_with_path(jax.jit(lambda: init_params(config))()):
         path = jax.tree_util.keystr(keys, simple=True, separator="/")
         if (leaf.ndim < 3 and not path.endswith("embedding")) or path.endswith("bias"):
             assert (leaf == float(path.endswith("scale"))).all(), path
@@ -73,7 +73,7 @@ def test_initialisation():
 @pytest.mark.parametrize("width", [2, 6, 512])
 def test_sinusoids_are_the_papers(width):
     """Section 3.5: sin in the even columns, cos in the odd ones, here behind each other; wavelengths from 2 pi to 10,000 times that."""
-    found, paper = sinusoids(50, width), np.zeros((50, width))
+    found, paper = make_sinusoids(50, width), np.zeros((50, width))
     for position in range(50):
         for i in range(width // 2):
             paper[position, 2 * i] = np.sin(position / 10000 ** (2 * i / width))
@@ -86,7 +86,7 @@ def test_sinusoids_are_the_papers(width):
 
 def test_a_shift_is_a_rotation():
     """Why the paper chose them: the encoding of p + k is a linear function of that of p, the same for all p."""
-    table = sinusoids(40, 8).astype(np.float64)
+    table = make_sinusoids(40, 8).astype(np.float64)
     shift = np.linalg.lstsq(table[:-7], table[7:], rcond=None)[0]
     np.testing.assert_allclose(table[:-7] @ shift, table[7:], atol=1e-6)
 
@@ -95,13 +95,13 @@ def test_an_odd_width_is_refused():
     with pytest.raises(
         ValueError, match=r"a width of 9 is odd; it must be even, .* \(model.width\)"
     ):
-        jax.eval_shape(lambda: init(TransformerConfig(vocab=9, width=9, num_heads=3, mlp=4)))
+        jax.eval_shape(lambda: init_params(TransformerConfig(vocab=9, width=9, num_heads=3, mlp=4)))
 
 
 def test_places_are_counted_in_each_segment():
     segments = np.array([[1, 1, 1, 2, 3, 3, 0, 0], [1, 2, 2, 2, 2, 2, 2, 2]])
     np.testing.assert_array_equal(
-        places(segments), [[0, 1, 2, 0, 0, 1, 0, 1], [0, 0, 1, 2, 3, 4, 5, 6]]
+        make_position_ids(segments), [[0, 1, 2, 0, 0, 1, 0, 1], [0, 0, 1, 2, 3, 4, 5, 6]]
     )
     tokens = np.arange(11, 19)[None].repeat(2, 0)
     np.testing.assert_array_equal(
@@ -144,14 +144,14 @@ def test_pairs_in_a_row_are_as_in_rows_of_their_own(tiny):
         alone_told[i, :m] = TARGETS[i, :m]
         at, to = at + n, to + m
 
-    def nats(params, inputs, valid, targets, weights, *segments):
+    def compute_loss(params, inputs, valid, targets, weights, *segments):
         logits = model.apply({"params": params}, inputs, valid, targets, *segments)
         return (
             weights
             * -jnp.take_along_axis(jax.nn.log_softmax(logits), targets[..., None], -1)[..., 0]
         ).sum(), logits
 
-    compute = jax.jit(jax.value_and_grad(nats, has_aux=True))
+    compute = jax.jit(jax.value_and_grad(compute_loss, has_aux=True))
     (value, logits), grads = compute(
         params, row, of_row > 0, told, np.float32(of_told > 0), of_row, of_told
     )
@@ -169,7 +169,7 @@ def test_where_it_drops(tiny_configs, dropouts):
     """Section 5.4: on the sums of words and places, and on what each sub-layer adds; on attention weights only where asked."""
     config = dataclasses.replace(tiny_configs["transformer"], scan=False)
 
-    def drawn(**rates):
+    def count_draws(**rates):
         model = build(dataclasses.replace(config, **rates))
         run = partial(
             model.init_with_output,
@@ -181,6 +181,6 @@ def test_where_it_drops(tiny_configs, dropouts):
         return dropouts(partial(run, train=True)) - dropouts(run)
 
     depth, decoder_depth = config.depth, config.decoder_depth
-    assert drawn(dropout=0.1) == 2 + 2 * depth + 3 * decoder_depth
-    assert drawn(dropout=0.0) == 0
-    assert drawn(dropout=0.0, attention_dropout=0.1) == depth + 2 * decoder_depth
+    assert count_draws(dropout=0.1) == 2 + 2 * depth + 3 * decoder_depth
+    assert count_draws(dropout=0.0) == 0
+    assert count_draws(dropout=0.0, attention_dropout=0.1) == depth + 2 * decoder_depth

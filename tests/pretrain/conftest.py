@@ -89,7 +89,7 @@ TRANSFORMER = TransformerConfig(
 GPT = dict(vocab=128, length=32, width=32, num_heads=8, mlp=64, dropout=0.0, attention_dropout=0.0)
 
 
-def tiny(model, objective, **train):
+def make_tiny_run(model, objective, **train):
     return Run(
         model=model,
         data=Data(objective=objective, batch_size=32),
@@ -99,31 +99,31 @@ def tiny(model, objective, **train):
 
 
 RUNS = {
-    "bert": tiny(BERT, MaskedLm(length=32, max_predictions=6, rows="documents")),
-    "bert_packed": tiny(BERT, MaskedLm(length=32, max_predictions=6, rows="packed")),
-    "bert_pairs": tiny(BERT, SentencePair(length=32, max_predictions=6)),
-    "bert_unrolled": tiny(
+    "bert": make_tiny_run(BERT, MaskedLm(length=32, max_predictions=6, rows="documents")),
+    "bert_packed": make_tiny_run(BERT, MaskedLm(length=32, max_predictions=6, rows="packed")),
+    "bert_pairs": make_tiny_run(BERT, SentencePair(length=32, max_predictions=6)),
+    "bert_unrolled": make_tiny_run(
         dataclasses.replace(BERT, scan=False, remat=True),
         MaskedLm(length=32, max_predictions=6, rows="documents"),
     ),
-    "bart": tiny(BART, Denoising(length=32)),
-    "distilbert": tiny(DISTILBERT, Distillation(length=32, max_predictions=6, rows="documents")),
-    "classifier": tiny(
+    "bart": make_tiny_run(BART, Denoising(length=32)),
+    "distilbert": make_tiny_run(DISTILBERT, Distillation(length=32, max_predictions=6, rows="documents")),
+    "classifier": make_tiny_run(
         ClassifierConfig(encoder=BERT, labels=("a", "b"), dropout=0.0), Classification(length=32)
     ),
-    "t5": tiny(T5, SpanCorruption(inputs=32)),
-    "t5_gated": tiny(
+    "t5": make_tiny_run(T5, SpanCorruption(inputs=32)),
+    "t5_gated": make_tiny_run(
         dataclasses.replace(T5, gated=True, tied=False, remat=True), SpanCorruption(inputs=32)
     ),
     "albert": dataclasses.replace(
-        tiny(ALBERT, SentenceOrder(length=32, max_predictions=6)),
+        make_tiny_run(ALBERT, SentenceOrder(length=32, max_predictions=6)),
         optimizer=Lamb(learning_rate=1e-2, warmup_steps=2),
     ),
-    "roberta": tiny(ROBERTA, MaskedLm(length=32, max_predictions=6, rows="sentences")),
-    "electra": tiny(ELECTRA, ReplacedToken(length=32, max_predictions=6, rows="documents")),
-    "transformer": tiny(TRANSFORMER, Seq2Seq(length=32, target_length=24), label_smoothing=0.1),
-    "gpt": tiny(GptConfig(**GPT, depth=2), CausalLm(length=32, end_of_text=False)),
-    "gpt3": tiny(Gpt3Config(**GPT, depth=4, window=5, remat=True), CausalLm(length=32)),
+    "roberta": make_tiny_run(ROBERTA, MaskedLm(length=32, max_predictions=6, rows="sentences")),
+    "electra": make_tiny_run(ELECTRA, ReplacedToken(length=32, max_predictions=6, rows="documents")),
+    "transformer": make_tiny_run(TRANSFORMER, Seq2Seq(length=32, target_length=24), label_smoothing=0.1),
+    "gpt": make_tiny_run(GptConfig(**GPT, depth=2), CausalLm(length=32, end_of_text=False)),
+    "gpt3": make_tiny_run(Gpt3Config(**GPT, depth=4, window=5, remat=True), CausalLm(length=32)),
 }
 
 
@@ -131,14 +131,14 @@ RUNS = {
 def spied(monkeypatch):
     """spied(owner, name): what an owner has by that name goes on as before, and the Mock that is returned knows its calls."""
 
-    def spy(owner, name):
+    def spy_on(owner, name):
         known = Mock(wraps=getattr(owner, name))
         monkeypatch.setattr(
             owner, name, lambda *args, **kw: known(*args, **kw)
         )  # a Mock would be given no `self`
         return known
 
-    return spy
+    return spy_on
 
 
 @pytest.fixture
@@ -151,10 +151,10 @@ def runs():
 def random_batch():
     """random_batch(run, seed): a batch of the batch spec's shapes with padding and unequal numbers of targets in its rows."""
 
-    def make(run, seed=0):
+    def make_batch(run, seed=0):
         rng = np.random.default_rng(seed)
         batch = {}
-        for key, (dtype, shape) in batch_spec.shapes(
+        for key, (dtype, shape) in batch_spec.compute_shapes(
             run.data.objective, run.data.batch_size
         ).items():
             if key in ("attention_mask", "encoder_attention_mask", "discriminator_weights"):
@@ -191,16 +191,16 @@ def random_batch():
                     shape,
                 )
             batch[key] = value.astype(dtype)
-        batch_spec.check(batch, run.data.objective, run.data.batch_size)
+        batch_spec.check_batch(batch, run.data.objective, run.data.batch_size)
         return batch
 
-    return make
+    return make_batch
 
 
 WORDS = "the a of and old grey fox dog river stone walks runs sees finds under over near with quick slow house".split()
 
 
-def texts(count):
+def make_texts(count):
     """Deterministic sentences, different from each other in places."""
     return [
         " ".join(WORDS[(i * i + 7 * i * j + j * j) % len(WORDS)] for j in range(4 + i % 9)) + "."
@@ -208,12 +208,12 @@ def texts(count):
     ]
 
 
-def _store(folder, layout, size):
+def _write_tiny_store(folder, layout, size):
     from data.store.small_store import write_store
     from data.vocabulary.load import train_vocabulary
 
-    vocabulary = train_vocabulary(texts(600), size, layout=layout)
-    encoded = iter(vocabulary.encode_batch(texts(600)))
+    vocabulary = train_vocabulary(make_texts(600), size, layout=layout)
+    encoded = iter(vocabulary.encode_batch(make_texts(600)))
     documents = [[next(encoded) for _ in range(1 + i % 9)] for i in range(100)]
     return write_store(folder, vocabulary, documents[:90], heldout=documents[90:])
 
@@ -222,7 +222,7 @@ def _store(folder, layout, size):
 def stores(tmp_path_factory):
     """{"bert": a small token store in BERT's layout, "t5": one in T5's}."""
     root = tmp_path_factory.mktemp("stores")
-    return {"bert": _store(root / "bert", "bert", 40), "t5": _store(root / "t5", "t5", 138)}
+    return {"bert": _write_tiny_store(root / "bert", "bert", 40), "t5": _write_tiny_store(root / "t5", "t5", 138)}
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ import pytest
 
 from pretrain.config import (
     CONFIGS,
-    KINDS,
+    SECTION_CLASSES,
     TRAINED_BY,
     Adafactor,
     AdamW,
@@ -21,11 +21,11 @@ from pretrain.config import (
     Train,
     from_json,
     load,
-    override,
+    override_run,
     to_json,
-    validate,
+    validate_run,
 )
-from pretrain.fields import difference
+from pretrain.fields import list_differences
 from pretrain.overrides import ConfigError
 
 NAMES = sorted(path.stem for path in CONFIGS.glob("*.py") if path.stem != "__init__")
@@ -53,7 +53,7 @@ def test_arguments_override():
     assert run.data.store == "gs://b/1"
     assert load("bert_tiny", ["data.rates=1,2.5"]).data.rates == (1.0, 2.5)
     assert load("bert_tiny", ["data.store=5"]).data.store == "5"
-    assert override(run, ["optimizer=adafactor", "optimizer.decay=linear"]).optimizer == Adafactor(
+    assert override_run(run, ["optimizer=adafactor", "optimizer.decay=linear"]).optimizer == Adafactor(
         decay="linear"
     )
 
@@ -82,10 +82,10 @@ def test_of_two_values_the_last_is_taken_and_both_are_checked():
 
 
 def test_arguments_are_applied_without_being_validated():
-    run = override(load("bert_tiny"), ["checkpoint.best=loss", "evaluate.every=0"])
+    run = override_run(load("bert_tiny"), ["checkpoint.best=loss", "evaluate.every=0"])
     assert run.checkpoint.best == "loss"
     with pytest.raises(ConfigError, match="checkpoint.best=loss needs the held-out part"):
-        validate(run)
+        validate_run(run)
 
 
 def test_a_value_that_makes_no_sense_names_its_argument():
@@ -98,7 +98,7 @@ def test_a_value_that_makes_no_sense_names_its_argument():
 
 def list_notices(arguments, name="bert_tiny"):
     notices = []
-    override(load(name), arguments, report=notices.append)
+    override_run(load(name), arguments, report=notices.append)
     return notices
 
 
@@ -201,8 +201,8 @@ def test_the_best_needs_scores():
 
 def test_a_run_ends_with_its_schedule_or_before():
     assert (
-        load("bert_tiny").train.end == 1500
-        and load("bert_tiny", ["train.stop_at_step=900"]).train.end == 900
+        load("bert_tiny").train.last_step == 1500
+        and load("bert_tiny", ["train.stop_at_step=900"]).train.last_step == 900
     )
 
 
@@ -253,18 +253,18 @@ def test_json_loads_only_what_the_table_names():
 def test_a_saved_configuration_is_a_configuration(tmp_path):
     path = tmp_path / "config.json"
     path.write_text(to_json(load("bert_tiny")))
-    assert load(path, ["train.seed=7"]) == override(load("bert_tiny"), ["train.seed=7"])
+    assert load(path, ["train.seed=7"]) == override_run(load("bert_tiny"), ["train.seed=7"])
 
 
 def test_difference_names_every_changed_leaf():
     old = load("bert_tiny")
-    new = override(old, ["train.steps=5", "model.depth=3", "optimizer=adafactor"])
-    assert [row[0] for row in difference(old, new)] == ["model.depth", "optimizer", "train.steps"]
-    assert difference(old, old) == []
+    new = override_run(old, ["train.steps=5", "model.depth=3", "optimizer=adafactor"])
+    assert [row[0] for row in list_differences(old, new)] == ["model.depth", "optimizer", "train.steps"]
+    assert list_differences(old, old) == []
 
 
 def test_every_class_of_a_run_can_be_loaded():
-    assert {Run, Train, Mesh, AdamW, Adafactor} <= set(KINDS.values())
+    assert {Run, Train, Mesh, AdamW, Adafactor} <= set(SECTION_CLASSES.values())
 
 
 def test_every_model_says_what_it_is_trained_by():
@@ -297,12 +297,12 @@ def test_a_head_and_its_objective_have_the_same_labels(runs):
         ConfigError,
         match=r"model.labels=\('a', 'b'\): Classification has labels, Regression has none",
     ):
-        validate(override(run, ["data.objective=regression"]))
+        validate_run(override_run(run, ["data.objective=regression"]))
     with pytest.raises(
         ConfigError, match="class_weights=.*one for each of model.labels, which are a, b"
     ):
-        validate(override(run, ["data.objective.class_weights=1,2,3"]))
-    weighted = override(
+        validate_run(override_run(run, ["data.objective.class_weights=1,2,3"]))
+    weighted = override_run(
         run,
         ["data.objective.class_weights=1,2", "evaluate.metrics=accuracy,f1", "checkpoint.best=f1"],
     )
@@ -310,4 +310,4 @@ def test_a_head_and_its_objective_have_the_same_labels(runs):
         weighted.data.objective.class_weights == (1.0, 2.0)
         and from_json(to_json(weighted)) == weighted
     )
-    assert override(run, ["model.encoder.depth=3"]).model.encoder.depth == 3
+    assert override_run(run, ["model.encoder.depth=3"]).model.encoder.depth == 3

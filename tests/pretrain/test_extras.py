@@ -112,10 +112,10 @@ def test_a_wheel_names_the_libraries(tmp_path, monkeypatch):
 
 
 def test_neither_checkout_nor_metadata(tmp_path, monkeypatch):
-    def requires(name):
+    def raise_not_found(name):
         raise extras.metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(extras.metadata, "requires", requires)
+    monkeypatch.setattr(extras.metadata, "requires", raise_not_found)
     assert (
         how_to_install("metrics", tmp_path)
         == "pip install -e '.[metrics]' in the folder of Cloze's checkout"

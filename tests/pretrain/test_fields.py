@@ -4,15 +4,15 @@ import dataclasses
 
 import pytest
 
-from pretrain.config import KINDS, Run, load
+from pretrain.config import SECTION_CLASSES, Run, load
 from pretrain.fields import (
     format_tree,
+    format_value,
     list_field_notes,
     list_nodes,
     list_sections,
     list_settings,
     read_meaning,
-    spell_value,
 )
 
 
@@ -47,7 +47,7 @@ def test_the_meaning_is_the_comment_beside_a_field():
 
 # Their classes are complete; those of model families and objectives follow.
 COMPLETE = [
-    kind for kind in KINDS.values() if kind.__module__.startswith(("pretrain.", "data.config"))
+    kind for kind in SECTION_CLASSES.values() if kind.__module__.startswith(("pretrain.", "data.config"))
 ]
 
 
@@ -103,7 +103,7 @@ def test_every_leaf_of_a_run_is_a_setting_and_a_line():
 def test_a_value_is_spelt_as_the_command_line_takes_it(name):
     run = load(name)
     arguments = [
-        f"{setting.key}={spell_value(setting.value)}"
+        f"{setting.key}={format_value(setting.value)}"
         for setting in list_settings(run)
         if setting.value not in ("", ())
     ]
@@ -112,4 +112,4 @@ def test_a_value_is_spelt_as_the_command_line_takes_it(name):
         "accuracy",
         "f1",
     )
-    assert spell_value(("accuracy", "f1")) == "accuracy,f1" and spell_value(None) == "none"
+    assert format_value(("accuracy", "f1")) == "accuracy,f1" and format_value(None) == "none"

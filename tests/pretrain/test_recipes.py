@@ -10,7 +10,7 @@ import pytest
 
 from pretrain.__main__ import VERBS
 from pretrain.config import load
-from pretrain.pod.environment import variables
+from pretrain.pod.environment import build_environment
 
 pytestmark = pytest.mark.slow
 
@@ -26,7 +26,7 @@ def blocks(root):
     return found
 
 
-def check(words):
+def check_command(words):
     verb, *rest = words
     parser = argparse.ArgumentParser(exit_on_error=False)
     importlib.import_module(VERBS[verb][0]).add_arguments(parser)
@@ -37,24 +37,24 @@ def check(words):
 def test_the_manifests_run_what_the_launcher_would(blocks):
     yaml = pytest.importorskip("yaml")
     jobset, sky = (yaml.safe_load(text) for text in blocks["yaml"])
-    table = variables("gs://bucket/bert")
+    table = build_environment("gs://bucket/bert")
     job = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]
     assert job["parallelism"] == job["completions"] and job["backoffLimit"] == 0
     (container,) = job["template"]["spec"]["containers"]
-    check(container["args"])
+    check_command(container["args"])
     for environment in ({row["name"]: row["value"] for row in container["env"]}, sky["envs"]):
         assert environment.items() - {("CLOZE_CLUSTER", "gke")} <= table.items()
         assert table.keys() - environment.keys() <= {
             "PYTHONFAULTHANDLER",
             "PYTHONUNBUFFERED",
         }  # conveniences; the image has them
-    check(shlex.split(sky["run"].partition("-m pretrain ")[2]))
+    check_command(shlex.split(sky["run"].partition("-m pretrain ")[2]))
 
 
 def test_the_batch_script_is_a_script(blocks):
     (script,) = blocks["bash"]
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
-    check(shlex.split(re.search(r"^srun .*-m pretrain (.*) \|\|", script, re.MULTILINE)[1]))
+    check_command(shlex.split(re.search(r"^srun .*-m pretrain (.*) \|\|", script, re.MULTILINE)[1]))
 
 
 def test_the_image_copies_what_is_there(root):

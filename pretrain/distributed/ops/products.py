@@ -13,31 +13,31 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from models.layers.dropout import Drop
+from models.layers.dropout import KeyedDropout
 from models.layers.ops import apply_linear
-from pretrain.distributed.ops.recompute import separate
+from pretrain.distributed.ops.recompute import prevent_cse
 
 Dims = tuple[int, ...]
 
 
-def _ends(x: jax.Array, contract: int) -> tuple[Dims, Dims]:
+def _find_contracted_axes(x: jax.Array, contract: int) -> tuple[Dims, Dims]:
     """Return the contracted dimensions: the last ones of x and the first ones of a kernel."""
     return tuple(range(x.ndim - contract, x.ndim)), tuple(range(contract))
 
 
-def _wide(a: jax.Array, b: jax.Array, dims: tuple[Dims, Dims]) -> jax.Array:
+def _matmul_in_float32(a: jax.Array, b: jax.Array, dims: tuple[Dims, Dims]) -> jax.Array:
     """Return the product of a and b in float32. dims: the contracted dimensions."""
     return jax.lax.dot_general(a, b, (dims, ((), ())), preferred_element_type=jnp.float32)
 
 
-def _matrices(x: jax.Array, kernel: jax.Array, contract: int) -> tuple[jax.Array, jax.Array]:
+def _reshape_to_matrices(x: jax.Array, kernel: jax.Array, contract: int) -> tuple[jax.Array, jax.Array]:
     """Return x as [N, I] and the kernel as [I, O]; both may have more dimensions."""
     I = math.prod(kernel.shape[:contract])
     return x.reshape(-1, I), kernel.reshape(I, -1)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2, 3))
-def multiply(x: jax.Array, kernel: jax.Array, contract: int = 1, result: Any = None) -> jax.Array:
+def matmul(x: jax.Array, kernel: jax.Array, num_contracting_dims: int = 1, out_dtype: Any = None) -> jax.Array:
     """Return x [..., I] @ kernel [I, O], as `models.layers.ops.apply_linear`.
 
     On a CPU three things differ from `jax.lax.dot_general` and its gradient; elsewhere nothing.
@@ -58,27 +58,27 @@ def multiply(x: jax.Array, kernel: jax.Array, contract: int = 1, result: Any = N
 
     def on_cpu(x: jax.Array, kernel: jax.Array) -> jax.Array:
         if x.dtype == jnp.bfloat16:
-            return _wide(x, kernel, _ends(x, contract)).astype(result or x.dtype)
-        x_NI, kernel_IO = _matrices(x, kernel, contract)
-        return apply_linear(x_NI, kernel_IO, 1, result).reshape(
-            *x.shape[: x.ndim - contract], *kernel.shape[contract:]
+            return _matmul_in_float32(x, kernel, _find_contracted_axes(x, num_contracting_dims)).astype(out_dtype or x.dtype)
+        x_NI, kernel_IO = _reshape_to_matrices(x, kernel, num_contracting_dims)
+        return apply_linear(x_NI, kernel_IO, 1, out_dtype).reshape(
+            *x.shape[: x.ndim - num_contracting_dims], *kernel.shape[num_contracting_dims:]
         )
 
     return jax.lax.platform_dependent(
         x,
         kernel,
         cpu=on_cpu,
-        default=lambda x, kernel: apply_linear(x, kernel, contract, result),
+        default=lambda x, kernel: apply_linear(x, kernel, num_contracting_dims, out_dtype),
     )
 
 
-def _forwards(
+def _matmul_fwd(
     x: jax.Array, kernel: jax.Array, contract: int, result: Any
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    return multiply(x, kernel, contract, result), (x, kernel)
+    return matmul(x, kernel, contract, result), (x, kernel)
 
 
-def _backwards(
+def _matmul_bwd(
     contract: int, result: Any, residuals: tuple[jax.Array, jax.Array], gradient: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Return (gradient of x, gradient of the kernel)."""
@@ -88,23 +88,23 @@ def _backwards(
         if x.dtype == jnp.bfloat16:
             num_rows, num_outputs = x.ndim - contract, kernel.ndim - contract
             outputs = tuple(range(num_rows, num_rows + num_outputs))
-            dx = _wide(gradient, kernel, (outputs, tuple(range(contract, kernel.ndim))))
+            dx = _matmul_in_float32(gradient, kernel, (outputs, tuple(range(contract, kernel.ndim))))
             # XLA cannot multiply bfloat16 into float32 in the order that it makes of the transposed
             # product (JAX 0.10.2).
             rows = tuple(range(num_rows))
-            dkernel = _wide(x, gradient, (rows, rows))
+            dkernel = _matmul_in_float32(x, gradient, (rows, rows))
             return dx.astype(x.dtype), dkernel.astype(kernel.dtype)
-        x_NI, kernel_IO = _matrices(x, kernel, contract)
+        x_NI, kernel_IO = _reshape_to_matrices(x, kernel, contract)
         gradient_NO = gradient.reshape(-1, kernel_IO.shape[1])
-        dx = _wide(gradient_NO, kernel_IO, ((1,), (1,)))
+        dx = _matmul_in_float32(gradient_NO, kernel_IO, ((1,), (1,)))
         if kernel_IO.shape[0] < kernel_IO.shape[1]:
-            dkernel = _wide(x_NI, gradient_NO, ((0,), (0,)))
+            dkernel = _matmul_in_float32(x_NI, gradient_NO, ((0,), (0,)))
         else:
-            dkernel = _wide(gradient_NO, x_NI, ((0,), (0,))).T
+            dkernel = _matmul_in_float32(gradient_NO, x_NI, ((0,), (0,))).T
         dx = dx.astype(x.dtype).reshape(x.shape)
         return dx, dkernel.astype(kernel.dtype).reshape(kernel.shape)
 
-    def elsewhere(
+    def on_accelerator(
         x: jax.Array, kernel: jax.Array, gradient: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
         transpose_x = jax.linear_transpose(lambda x: apply_linear(x, kernel, contract, result), x)
@@ -114,45 +114,45 @@ def _backwards(
         (dx,), (dkernel,) = transpose_x(gradient), transpose_kernel(gradient)
         return dx, dkernel
 
-    return jax.lax.platform_dependent(*residuals, gradient, cpu=on_cpu, default=elsewhere)
+    return jax.lax.platform_dependent(*residuals, gradient, cpu=on_cpu, default=on_accelerator)
 
 
-multiply.defvjp(_forwards, _backwards)
+matmul.defvjp(_matmul_fwd, _matmul_bwd)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 4, 5))
-def multiply_activation(
-    act: Callable[..., jax.Array],
-    read: tuple[jax.Array, ...],
-    drop: Drop | None,
+def activation_matmul(
+    activation: Callable[..., jax.Array],
+    inputs: tuple[jax.Array, ...],
+    drop: KeyedDropout | None,
     kernel: jax.Array,
-    contract: int = 1,
-    result: Any = None,
+    num_contracting_dims: int = 1,
+    out_dtype: Any = None,
 ) -> jax.Array:
     """Return drop(act(*read)) @ kernel, as `models.layers.ops.apply_activation_linear`.
 
     The backward pass saves only `read` and `kernel`, and recomputes `act` and `drop`.
     """
-    return multiply(_activate(act, drop, *read), kernel, contract, result)
+    return matmul(_apply_activation(activation, drop, *inputs), kernel, num_contracting_dims, out_dtype)
 
 
-def _activate(act: Callable[..., jax.Array], drop: Drop | None, *read: jax.Array) -> jax.Array:
+def _apply_activation(act: Callable[..., jax.Array], drop: KeyedDropout | None, *read: jax.Array) -> jax.Array:
     x = act(*read)
     return x if drop is None else drop(x)
 
 
-def _forwards_of(
+def _activation_matmul_fwd(
     act: Callable[..., jax.Array],
     read: tuple[jax.Array, ...],
-    drop: Drop | None,
+    drop: KeyedDropout | None,
     kernel: jax.Array,
     contract: int,
     result: Any,
 ) -> tuple[jax.Array, tuple[Any, ...]]:
-    return multiply_activation(act, read, drop, kernel, contract, result), (read, drop, kernel)
+    return activation_matmul(act, read, drop, kernel, contract, result), (read, drop, kernel)
 
 
-def _backwards_of(
+def _activation_matmul_bwd(
     act: Callable[..., jax.Array],
     contract: int,
     result: Any,
@@ -161,13 +161,13 @@ def _backwards_of(
 ) -> tuple[tuple[jax.Array, ...], None, jax.Array]:
     """Return the gradients of `read`, `drop` (None) and `kernel`."""
     read, drop, kernel = residuals
-    read, drop, gradient = separate((read, drop, gradient))
-    x, pull_back = jax.vjp(partial(_activate, act, drop), *read)
-    dx, dkernel = _backwards(contract, result, (x, kernel), gradient)
+    read, drop, gradient = prevent_cse((read, drop, gradient))
+    x, pull_back = jax.vjp(partial(_apply_activation, act, drop), *read)
+    dx, dkernel = _matmul_bwd(contract, result, (x, kernel), gradient)
     return pull_back(dx), None, dkernel
 
 
-multiply_activation.defvjp(_forwards_of, _backwards_of)
+activation_matmul.defvjp(_activation_matmul_fwd, _activation_matmul_bwd)
 
 
 @jax.custom_vjp
@@ -181,21 +181,21 @@ def add_bias(x: jax.Array, bias: jax.Array) -> jax.Array:
     return x + bias
 
 
-def _sum_of_rows(bias: jax.Array, gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _add_bias_bwd(bias: jax.Array, gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return (gradient of x, gradient of the bias)."""
 
     def on_cpu(gradient: jax.Array) -> jax.Array:
         gradient_NO = gradient.reshape(-1, bias.size)
         if len(gradient_NO) >= bias.size:
-            return elsewhere(gradient)
+            return on_accelerator(gradient)
         ones = jnp.ones((1, len(gradient_NO)), gradient_NO.dtype)
-        return _wide(ones, gradient_NO, ((1,), (0,))).astype(bias.dtype).reshape(bias.shape)
+        return _matmul_in_float32(ones, gradient_NO, ((1,), (0,))).astype(bias.dtype).reshape(bias.shape)
 
-    def elsewhere(gradient: jax.Array) -> jax.Array:
+    def on_accelerator(gradient: jax.Array) -> jax.Array:
         row_dims = tuple(range(gradient.ndim - bias.ndim))
         return gradient.sum(row_dims, dtype=jnp.float32).astype(bias.dtype)
 
-    return gradient, jax.lax.platform_dependent(gradient, cpu=on_cpu, default=elsewhere)
+    return gradient, jax.lax.platform_dependent(gradient, cpu=on_cpu, default=on_accelerator)
 
 
-add_bias.defvjp(lambda x, bias: (x + bias, bias), _sum_of_rows)
+add_bias.defvjp(lambda x, bias: (x + bias, bias), _add_bias_bwd)

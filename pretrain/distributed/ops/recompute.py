@@ -10,7 +10,7 @@ import flax.linen as nn
 import jax
 
 
-def separate(residuals: Any) -> Any:
+def prevent_cse(residuals: Any) -> Any:
     """Return residuals as new values, to prevent common subexpression elimination.
 
     Otherwise XLA would find that the forward pass has computed the same, and save that result.
@@ -21,7 +21,7 @@ def separate(residuals: Any) -> Any:
     return jax.lax.optimization_barrier(residuals)
 
 
-def recompute(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+def recompute_in_backward(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
     """Return `function` with a backward pass that saves only the arguments.
 
     JAX would save what each derivative reads, such as the values of an error function: several
@@ -31,10 +31,10 @@ def recompute(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
     if function is nn.relu:
         return function
 
-    def backwards(arguments: tuple[Any, ...], gradient: jax.Array) -> tuple[Any, ...]:
-        arguments, gradient = separate((arguments, gradient))
+    def recompute_bwd(arguments: tuple[Any, ...], gradient: jax.Array) -> tuple[Any, ...]:
+        arguments, gradient = prevent_cse((arguments, gradient))
         return jax.vjp(function, *arguments)[1](gradient)
 
     recomputed = jax.custom_vjp(function)
-    recomputed.defvjp(lambda *arguments: (function(*arguments), arguments), backwards)
+    recomputed.defvjp(lambda *arguments: (function(*arguments), arguments), recompute_bwd)
     return recomputed

@@ -12,48 +12,48 @@ import jax
 import jax.numpy as jnp
 
 from models.layers import ops
-from models.layers.dropout import Drop
-from pretrain.distributed.ops.recompute import separate
+from models.layers.dropout import KeyedDropout
+from pretrain.distributed.ops.recompute import prevent_cse
 
 
 @jax.custom_vjp
-def average_values(scores_BHLM: jax.Array, v_BMHK: jax.Array, drop: Drop | None) -> jax.Array:
+def average_values(scores_BHLM: jax.Array, v_BMHK: jax.Array, drop: KeyedDropout | None) -> jax.Array:
     """Return softmax(scores) v, shape [B, L, H, K], as `models.layers.ops.average_values`.
 
     The backward pass saves only the softmax, in the dtype of v, and applies dropout to it again.
     JAX would also save the arrays before and after it.
     """
-    return _forwards(scores_BHLM, v_BMHK, drop)[0]
+    return _average_values_fwd(scores_BHLM, v_BMHK, drop)[0]
 
 
-def _average(weights_BHLM: jax.Array, v_BMHK: jax.Array) -> jax.Array:
+def _weigh_values(weights_BHLM: jax.Array, v_BMHK: jax.Array) -> jax.Array:
     return jnp.einsum("bhlm,bmhk->blhk", weights_BHLM, v_BMHK)
 
 
-def _drop(weights_BHLM: jax.Array, drop: Drop | None) -> jax.Array:
+def _drop_weights(weights_BHLM: jax.Array, drop: KeyedDropout | None) -> jax.Array:
     return weights_BHLM if drop is None else drop(weights_BHLM)
 
 
-def _forwards(
-    scores_BHLM: jax.Array, v_BMHK: jax.Array, drop: Drop | None
+def _average_values_fwd(
+    scores_BHLM: jax.Array, v_BMHK: jax.Array, drop: KeyedDropout | None
 ) -> tuple[jax.Array, tuple[Any, ...]]:
     weights_BHLM = jax.nn.softmax(scores_BHLM).astype(v_BMHK.dtype)
-    return _average(_drop(weights_BHLM, drop), v_BMHK), (weights_BHLM, v_BMHK, drop)
+    return _weigh_values(_drop_weights(weights_BHLM, drop), v_BMHK), (weights_BHLM, v_BMHK, drop)
 
 
-def _backwards(
+def _average_values_bwd(
     residuals: tuple[Any, ...], gradient: jax.Array
 ) -> tuple[jax.Array, jax.Array, None]:
     weights_BHLM, v_BMHK, drop = residuals
-    weights_BHLM, drop, gradient = separate((weights_BHLM, drop, gradient))
-    dropped_BHLM = _drop(weights_BHLM, drop)
+    weights_BHLM, drop, gradient = prevent_cse((weights_BHLM, drop, gradient))
+    dropped_BHLM = _drop_weights(weights_BHLM, drop)
     (d_dropped_BHLM,) = jax.linear_transpose(
-        lambda dropped: _average(dropped, v_BMHK), dropped_BHLM
+        lambda dropped: _weigh_values(dropped, v_BMHK), dropped_BHLM
     )(gradient)
-    (dv_BMHK,) = jax.linear_transpose(lambda v: _average(dropped_BHLM, v), v_BMHK)(gradient)
+    (dv_BMHK,) = jax.linear_transpose(lambda v: _weigh_values(dropped_BHLM, v), v_BMHK)(gradient)
     weights_BHLM, d_weights_BHLM = (
         weights_BHLM.astype(jnp.float32),
-        _drop(d_dropped_BHLM, drop).astype(jnp.float32),
+        _drop_weights(d_dropped_BHLM, drop).astype(jnp.float32),
     )
     d_scores_BHLM = weights_BHLM * (
         d_weights_BHLM - (weights_BHLM * d_weights_BHLM).sum(-1, keepdims=True)
@@ -61,6 +61,6 @@ def _backwards(
     return d_scores_BHLM, dv_BMHK, None
 
 
-average_values.defvjp(_forwards, _backwards)
+average_values.defvjp(_average_values_fwd, _average_values_bwd)
 
 attend = partial(ops.attend, average=average_values)

@@ -27,4 +27,4 @@ def make_loss(objective: Objective | Mixed) -> Loss | MixedLoss:
     if not isinstance(objective, Mixed):
         return find_loss(objective.name)
     losses = {part.name: find_loss(part.objective.name) for part in objective.parts}
-    return MixedLoss(losses, objective.loss_weights())
+    return MixedLoss(losses, objective.compute_loss_weights())

@@ -10,15 +10,15 @@ from pretrain.evaluation.qa_spans import LONGEST
 from pretrain.training.cross_entropy import cross_entropy
 from pretrain.training.losses.base import Batch, Loss, ScoreTokens
 
-NEVER = -1e30
+MASKED_SCORE = -1e30
 
 
-def score(states_BL2: jax.Array, score_tokens: ScoreTokens, batch: Batch) -> dict[str, jax.Array]:
+def compute_sums(states_BL2: jax.Array, score_tokens: ScoreTokens, batch: Batch) -> dict[str, jax.Array]:
     """Return the mean of the cross entropies of the first and the last token of each answer.
 
     Each is over the tokens of the row (Devlin et al. 2018, section 4.2).
     """
-    logits_BL2 = jnp.where(batch["attention_mask"][..., None], states_BL2, NEVER)
+    logits_BL2 = jnp.where(batch["attention_mask"][..., None], states_BL2, MASKED_SCORE)
     start, end = (
         cross_entropy(logits_BL2[..., i], batch[key], batch["label_weights"])
         for i, key in enumerate(("start_positions", "end_positions"))
@@ -42,15 +42,15 @@ def predict_spans(states_BL2: jax.Array, batch: Batch) -> jax.Array:
     in_context_BL = (column_L >= context_B1) & (
         column_L < batch["attention_mask"].sum(axis=1, keepdims=True) - 1
     )
-    start_BL, end_BL = (jnp.where(in_context_BL, states_BL2[..., i], NEVER) for i in range(2))
+    start_BL, end_BL = (jnp.where(in_context_BL, states_BL2[..., i], MASKED_SCORE) for i in range(2))
     end_column_LM = column_L[:, None] + jnp.arange(LONGEST)
-    padded_end_BL = jnp.pad(end_BL, ((0, 0), (0, LONGEST)), constant_values=NEVER)
+    padded_end_BL = jnp.pad(end_BL, ((0, 0), (0, LONGEST)), constant_values=MASKED_SCORE)
     end_BLM = padded_end_BL[:, end_column_LM]
     spans_BN = (start_BL[..., None] + end_BLM).reshape(len(start_BL), -1)
     first_B, length_B = jnp.divmod(spans_BN.argmax(axis=1), LONGEST)
     first_B = first_B - batch["context_starts"] + batch["context_offsets"]
     log_normalizer_B = jax.nn.logsumexp(
-        jnp.where(batch["attention_mask"][..., None], states_BL2, NEVER), axis=1
+        jnp.where(batch["attention_mask"][..., None], states_BL2, MASKED_SCORE), axis=1
     ).sum(-1)
     columns = (
         batch["question_ids"],
@@ -65,10 +65,10 @@ def predict_spans(states_BL2: jax.Array, batch: Batch) -> jax.Array:
 
 
 LOSS = Loss(
-    inputs=("token_ids", "attention_mask", "token_type_ids"),
-    score=score,
-    weights={"answer_span": "label_weights", "answer_span_accuracy": "label_weights"},
+    input_keys=("token_ids", "attention_mask", "token_type_ids"),
+    compute_sums=compute_sums,
+    weight_keys={"answer_span": "label_weights", "answer_span_accuracy": "label_weights"},
     loss_terms=("answer_span",),
-    tokens=("attention_mask",),
+    token_keys=("attention_mask",),
     row_predictions=predict_spans,
 )

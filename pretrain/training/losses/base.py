@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from pretrain.distributed.precision import cast_params
-from pretrain.training.cross_entropy import SCORES, token_loss
+from pretrain.training.cross_entropy import MAX_SCORES_PER_ROW, token_cross_entropy
 
 Batch = Mapping[str, jax.Array]
 # (hidden_BTD, labels_BT, weights_BT) -> (loss_sum, num_correct): the cross entropy of the logits
@@ -23,7 +23,7 @@ Batch = Mapping[str, jax.Array]
 ScoreTokens = Callable[[jax.Array, jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
 
 
-def unchanged(params: Any) -> Any:
+def leave_unchanged(params: Any) -> Any:
     """Return `params`."""
     return params
 
@@ -41,15 +41,15 @@ class LossOptions:
     """
 
     compute_dtype: str = "float32"
-    gather: Callable = unchanged
-    scores_at_once: float = SCORES
+    gather: Callable = leave_unchanged
+    scores_at_once: float = MAX_SCORES_PER_ROW
     label_smoothing: float = 0.0
 
 
 DEFAULT_OPTIONS = LossOptions()
 
 
-class Computed(NamedTuple):
+class LossOutput(NamedTuple):
     """The result of a loss on a batch.
 
     Attributes:
@@ -81,33 +81,33 @@ class Loss(NamedTuple):
         a correlation, are computed from the predictions of all rows.
     """
 
-    inputs: tuple[str, ...]
-    score: Callable[..., dict[str, jax.Array]]
-    weights: Mapping[str, str]
+    input_keys: tuple[str, ...]
+    compute_sums: Callable[..., dict[str, jax.Array]]
+    weight_keys: Mapping[str, str]
     loss_terms: tuple[str, ...]
-    tokens: tuple[str, ...]
-    optional: tuple[str, ...] = ()
+    token_keys: tuple[str, ...]
+    optional_keys: tuple[str, ...] = ()
     loss_weights: Mapping[str, float] = MappingProxyType({})
     row_predictions: Callable[..., jax.Array] | None = None
 
-    def model_inputs(self, batch: Batch) -> dict[str, Any]:
+    def select_inputs(self, batch: Batch) -> dict[str, Any]:
         """Return the keyword arguments of the model for a batch."""
-        required = {key: batch[key] for key in self.inputs}
-        return required | {key: batch[key] for key in self.optional if key in batch}
+        required = {key: batch[key] for key in self.input_keys}
+        return required | {key: batch[key] for key in self.optional_keys if key in batch}
 
-    def value(self, means: Mapping[str, Any]) -> Any:
+    def compute_loss(self, means: Mapping[str, Any]) -> Any:
         """Return the loss from {name: mean}."""
         return sum(self.loss_weights.get(name, 1.0) * means[name] for name in self.loss_terms)
 
-    def totals(self, batch: Batch) -> dict[str, jax.Array]:
+    def sum_weights(self, batch: Batch) -> dict[str, jax.Array]:
         """Return {name: weight of the whole batch}, float32."""
-        keys = dict.fromkeys(self.weights.values())  # in the same order in every process
+        keys = dict.fromkeys(self.weight_keys.values())  # in the same order in every process
         sums = {key: batch[key].sum(dtype=jnp.float32) for key in keys}
-        return {name: sums[key] for name, key in self.weights.items()}
+        return {name: sums[key] for name, key in self.weight_keys.items()}
 
     def count_tokens(self, batch: Batch) -> Any:
         """Return the number of tokens read and written without padding, a float32 scalar."""
-        return sum(batch[key].sum(dtype=jnp.float32) for key in self.tokens)
+        return sum(batch[key].sum(dtype=jnp.float32) for key in self.token_keys)
 
     def compute_states(self, model: Any, params: Any, batch: Batch, **options: Any) -> Any:
         """Return the model's `states` for a batch. options: of `apply_states`."""
@@ -129,7 +129,7 @@ class Loss(NamedTuple):
         for a batch without `is_continued`.
         """
         rngs = None if dropout_key is None else {"dropout": dropout_key}
-        inputs = self.model_inputs(batch)
+        inputs = self.select_inputs(batch)
         apply = partial(model.apply, train=train, rngs=rngs, method="states", **inputs)
         names = getattr(model, "collections", ())
         if not names:
@@ -138,7 +138,7 @@ class Loss(NamedTuple):
         states, new_variables = apply({"params": params, **old_variables}, mutable=list(names))
         return states, {name: new_variables[name] for name in names}
 
-    def sums(
+    def sum_batch(
         self,
         model: Any,
         params: Any,
@@ -149,11 +149,11 @@ class Loss(NamedTuple):
         options: LossOptions = DEFAULT_OPTIONS,
     ) -> dict[str, jax.Array]:
         """Return {name: float32 sum}; the arguments are those of `compute`."""
-        return self.compute(
+        return self.compute_batch(
             model, params, batch, train=train, dropout_key=dropout_key, options=options
         ).sums
 
-    def compute(
+    def compute_batch(
         self,
         model: Any,
         params: Any,
@@ -163,7 +163,7 @@ class Loss(NamedTuple):
         dropout_key: jax.Array | None = None,
         options: LossOptions = DEFAULT_OPTIONS,
         variables: Mapping[str, Any] | None = None,
-    ) -> Computed:
+    ) -> LossOutput:
         """Return the sums, row predictions and new variables of a batch.
 
         Args:
@@ -181,15 +181,15 @@ class Loss(NamedTuple):
         def score_tokens(
             hidden_BTD: jax.Array, labels_BT: jax.Array, weights_BT: jax.Array
         ) -> tuple[jax.Array, jax.Array]:
-            return token_loss(
+            return token_cross_entropy(
                 logits,
                 hidden_BTD,
                 labels_BT,
                 weights_BT,
-                scores=options.scores_at_once,
+                max_scores=options.scores_at_once,
                 smoothing=options.label_smoothing,
             )
 
-        sums = self.score(states, score_tokens, batch)
+        sums = self.compute_sums(states, score_tokens, batch)
         predictions = self.row_predictions and self.row_predictions(states, batch)
-        return Computed(sums, predictions, new_variables)
+        return LossOutput(sums, predictions, new_variables)

@@ -3,13 +3,13 @@
 from functools import partial
 
 from pretrain.training.losses.base import Loss
-from pretrain.training.losses.terms import token_sums
+from pretrain.training.losses.terms import compute_token_sums
 
 LOSS = Loss(
-    inputs=("token_ids",),
-    optional=("is_continued",),
-    score=partial(token_sums, "causal_lm"),
-    weights={"causal_lm": "label_weights", "causal_lm_accuracy": "label_weights"},
+    input_keys=("token_ids",),
+    optional_keys=("is_continued",),
+    compute_sums=partial(compute_token_sums, "causal_lm"),
+    weight_keys={"causal_lm": "label_weights", "causal_lm_accuracy": "label_weights"},
     loss_terms=("causal_lm",),
-    tokens=("label_weights",),
+    token_keys=("label_weights",),
 )

@@ -9,25 +9,25 @@ import jax
 import jax.numpy as jnp
 
 from pretrain.training.losses.base import Batch, Loss, ScoreTokens
-from pretrain.training.losses.terms import MASKED_LM_WEIGHTS, token_sums
+from pretrain.training.losses.terms import MASKED_LM_WEIGHTS, compute_token_sums
 
 
-def score(states: Any, score_tokens: ScoreTokens, batch: Batch) -> dict[str, jax.Array]:
+def compute_sums(states: Any, score_tokens: ScoreTokens, batch: Batch) -> dict[str, jax.Array]:
     """Return the sums of the masked tokens, of the teacher's predictions, and of its states."""
     hidden_BPD, distillation = states
-    return token_sums("masked_lm", hidden_BPD, score_tokens, batch) | {
+    return compute_token_sums("masked_lm", hidden_BPD, score_tokens, batch) | {
         "distillation": (distillation.words_BP * batch["label_weights"]).sum(),
         "states": jnp.where(batch["attention_mask"], distillation.states_BL, 0.0).sum(),
     }
 
 
 LOSS = Loss(
-    inputs=("token_ids", "attention_mask", "masked_positions"),
-    optional=("segment_ids",),
-    score=score,
-    weights=MASKED_LM_WEIGHTS | {"distillation": "label_weights", "states": "attention_mask"},
+    input_keys=("token_ids", "attention_mask", "masked_positions"),
+    optional_keys=("segment_ids",),
+    compute_sums=compute_sums,
+    weight_keys=MASKED_LM_WEIGHTS | {"distillation": "label_weights", "states": "attention_mask"},
     loss_terms=("masked_lm", "distillation", "states"),
-    tokens=("attention_mask",),
+    token_keys=("attention_mask",),
     # The weights in the authors' commands; the paper gives none.
     loss_weights={"masked_lm": 2.0, "distillation": 5.0},
 )

@@ -8,20 +8,20 @@ from typing import Any
 import jax
 
 from pretrain.training.losses.base import Batch, Loss, ScoreTokens
-from pretrain.training.losses.terms import MASKED_LM_WEIGHTS, token_sums
+from pretrain.training.losses.terms import MASKED_LM_WEIGHTS, compute_token_sums
 
 
-def score(states: Any, score_tokens: ScoreTokens, batch: Batch) -> dict[str, jax.Array]:
+def compute_sums(states: Any, score_tokens: ScoreTokens, batch: Batch) -> dict[str, jax.Array]:
     """Return the sums of the masked tokens."""
     hidden_BPD, *_ = states
-    return token_sums("masked_lm", hidden_BPD, score_tokens, batch)
+    return compute_token_sums("masked_lm", hidden_BPD, score_tokens, batch)
 
 
 LOSS = Loss(
-    inputs=("token_ids", "attention_mask", "masked_positions"),
-    optional=("segment_ids",),
-    score=score,
-    weights=MASKED_LM_WEIGHTS,
+    input_keys=("token_ids", "attention_mask", "masked_positions"),
+    optional_keys=("segment_ids",),
+    compute_sums=compute_sums,
+    weight_keys=MASKED_LM_WEIGHTS,
     loss_terms=("masked_lm",),
-    tokens=("attention_mask",),
+    token_keys=("attention_mask",),
 )

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from pretrain.training.losses.base import DEFAULT_OPTIONS, Batch, Computed, Loss, LossOptions
+from pretrain.training.losses.base import DEFAULT_OPTIONS, Batch, Loss, LossOptions, LossOutput
 
 
 class MixedLoss(NamedTuple):
@@ -34,35 +34,35 @@ class MixedLoss(NamedTuple):
             f"{name}/{term}" for name, loss in self.parts.items() for term in loss.loss_terms
         )
 
-    def value(self, means: Mapping[str, Any]) -> Any:
+    def compute_loss(self, means: Mapping[str, Any]) -> Any:
         """Return the loss from {`PART/sum`: mean}."""
         return sum(
             self.part_weights[name]
-            * loss.value({term: means[f"{name}/{term}"] for term in loss.loss_terms})
+            * loss.compute_loss({term: means[f"{name}/{term}"] for term in loss.loss_terms})
             for name, loss in self.parts.items()
         )
 
-    def totals(self, batch: Mapping[str, Batch]) -> dict[str, jax.Array]:
+    def sum_weights(self, batch: Mapping[str, Batch]) -> dict[str, jax.Array]:
         """Return {`PART/sum`: weight of the whole batch}, float32."""
-        return self.merge({name: loss.totals(batch[name]) for name, loss in self.parts.items()})
+        return self.merge_parts({name: loss.sum_weights(batch[name]) for name, loss in self.parts.items()})
 
     def count_tokens(self, batch: Mapping[str, Batch]) -> Any:
         """Return the number of tokens read and written without padding, a float32 scalar."""
         return sum(loss.count_tokens(batch[name]) for name, loss in self.parts.items())
 
-    def merge(self, by_part: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    def merge_parts(self, by_part: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """Return {`PART/name`: value} of {part: {name: value}}."""
         return {
             f"{part}/{name}": value for part in by_part for name, value in by_part[part].items()
         }
 
-    def sums(
+    def sum_batch(
         self, model: Any, params: Any, batch: Mapping[str, Batch], **options: Any
     ) -> dict[str, jax.Array]:
         """Return {`PART/sum`: float32 sum}; the arguments are those of `compute`."""
-        return self.compute(model, params, batch, **options).sums
+        return self.compute_batch(model, params, batch, **options).sums
 
-    def compute(
+    def compute_batch(
         self,
         model: Any,
         params: Any,
@@ -72,7 +72,7 @@ class MixedLoss(NamedTuple):
         dropout_key: jax.Array | None = None,
         options: LossOptions = DEFAULT_OPTIONS,
         variables: Mapping[str, Any] | None = None,
-    ) -> Computed:
+    ) -> LossOutput:
         """Return the sums of a batch, as `Loss.compute`.
 
         Each part has its own dropout key. `variables` is ignored: the rows of a mixture do not
@@ -81,7 +81,7 @@ class MixedLoss(NamedTuple):
         sums = {}
         for i, (name, loss) in enumerate(self.parts.items()):
             key = None if dropout_key is None else jax.random.fold_in(dropout_key, i)
-            sums[name] = loss.sums(
+            sums[name] = loss.sum_batch(
                 model, params, batch[name], train=train, dropout_key=key, options=options
             )
-        return Computed(self.merge(sums), None, {})
+        return LossOutput(self.merge_parts(sums), None, {})

@@ -12,15 +12,15 @@ import jax.numpy as jnp
 
 from pretrain.training.cross_entropy import binary_cross_entropy
 from pretrain.training.losses.base import Batch, Loss, ScoreTokens
-from pretrain.training.losses.terms import MASKED_LM_WEIGHTS, token_sums
+from pretrain.training.losses.terms import MASKED_LM_WEIGHTS, compute_token_sums
 
 
-def score(states: Any, score_tokens: ScoreTokens, batch: Batch) -> dict[str, jax.Array]:
+def compute_sums(states: Any, score_tokens: ScoreTokens, batch: Batch) -> dict[str, jax.Array]:
     """Return the sums of the generator's masked tokens and of the discriminator's decisions."""
     hidden_BPD, logits_BL, replaced_BL = states
     weights_BL = batch["discriminator_weights"]
     loss_sum, num_correct = binary_cross_entropy(logits_BL, replaced_BL, weights_BL)
-    return token_sums("masked_lm", hidden_BPD, score_tokens, batch) | {
+    return compute_token_sums("masked_lm", hidden_BPD, score_tokens, batch) | {
         "replaced_token": loss_sum,
         "replaced_token_accuracy": num_correct,
         # The error rate of a discriminator that takes every token for original.
@@ -29,19 +29,19 @@ def score(states: Any, score_tokens: ScoreTokens, batch: Batch) -> dict[str, jax
 
 
 LOSS = Loss(
-    inputs=(
+    input_keys=(
         *("token_ids", "attention_mask", "masked_positions"),
         *("labels", "label_weights", "uniforms"),  # for sampling from the generator
     ),
-    optional=("segment_ids",),
-    score=score,
-    weights=MASKED_LM_WEIGHTS
+    optional_keys=("segment_ids",),
+    compute_sums=compute_sums,
+    weight_keys=MASKED_LM_WEIGHTS
     | {
         "replaced_token": "discriminator_weights",
         "replaced_token_accuracy": "discriminator_weights",
         "replaced_token_share": "discriminator_weights",
     },
     loss_terms=("masked_lm", "replaced_token"),
-    tokens=("attention_mask",),
+    token_keys=("attention_mask",),
     loss_weights={"replaced_token": 50.0},  # the paper's lambda (appendix A)
 )

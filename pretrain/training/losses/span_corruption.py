@@ -3,6 +3,6 @@
 Each span follows its sentinel.
 """
 
-from pretrain.training.losses.terms import seq2seq_loss
+from pretrain.training.losses.terms import make_seq2seq_loss
 
-LOSS = seq2seq_loss("span_corruption")
+LOSS = make_seq2seq_loss("span_corruption")

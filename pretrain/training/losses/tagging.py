@@ -10,7 +10,7 @@ from pretrain.training.cross_entropy import cross_entropy
 from pretrain.training.losses.base import Batch, Loss, ScoreTokens
 
 
-def score(logits_BLC: jax.Array, score_tokens: ScoreTokens, batch: Batch) -> dict[str, jax.Array]:
+def compute_sums(logits_BLC: jax.Array, score_tokens: ScoreTokens, batch: Batch) -> dict[str, jax.Array]:
     """Return the weighted loss of the tags and the number of words with a correct tag."""
     loss_sum, _ = cross_entropy(logits_BLC, batch["labels"], batch["label_weights"])
     _, num_correct = cross_entropy(logits_BLC, batch["labels"], batch["word_weights"])
@@ -28,10 +28,10 @@ def predict_rows(logits_BLC: jax.Array, batch: Batch) -> jax.Array:
 
 
 LOSS = Loss(
-    inputs=("token_ids", "attention_mask"),
-    score=score,
-    weights={"tagging": "label_weights", "tagging_accuracy": "word_weights"},
+    input_keys=("token_ids", "attention_mask"),
+    compute_sums=compute_sums,
+    weight_keys={"tagging": "label_weights", "tagging_accuracy": "word_weights"},
     loss_terms=("tagging",),
-    tokens=("attention_mask",),
+    token_keys=("attention_mask",),
     row_predictions=predict_rows,
 )

@@ -16,7 +16,7 @@ from pretrain.training.losses.base import Batch, Loss, ScoreTokens
 MASKED_LM_WEIGHTS = {"masked_lm": "label_weights", "masked_lm_accuracy": "label_weights"}
 
 
-def token_sums(
+def compute_token_sums(
     name: str, hidden_BTD: jax.Array, score_tokens: ScoreTokens, batch: Batch
 ) -> dict[str, jax.Array]:
     """Return the loss and the number of correct predictions of token labels."""
@@ -24,7 +24,7 @@ def token_sums(
     return {name: loss_sum, f"{name}_accuracy": num_correct}
 
 
-def predicted_and_label(
+def stack_predictions(
     predicted_B: jax.Array, labels_B: jax.Array, weights_B: jax.Array
 ) -> jax.Array:
     """Return float32 [B, 3], as `Loss.row_predictions` describes."""
@@ -32,32 +32,32 @@ def predicted_and_label(
     return jnp.stack(columns, axis=1)
 
 
-def pair_loss(name: str) -> Loss:
+def make_pair_loss(name: str) -> Loss:
     """Return the masked LM loss plus a binary loss `name` on the two segments of a row."""
 
-    def score(states: Any, score_tokens: ScoreTokens, batch: Batch) -> dict[str, jax.Array]:
+    def compute_sums(states: Any, score_tokens: ScoreTokens, batch: Batch) -> dict[str, jax.Array]:
         hidden_BPD, logits_BC = states
         labels, weights = batch[f"{name}_labels"], batch[f"{name}_weights"]
         loss_sum, num_correct = cross_entropy(logits_BC, labels, weights)
-        sums = token_sums("masked_lm", hidden_BPD, score_tokens, batch)
+        sums = compute_token_sums("masked_lm", hidden_BPD, score_tokens, batch)
         return sums | {name: loss_sum, f"{name}_accuracy": num_correct}
 
     return Loss(
-        inputs=("token_ids", "attention_mask", "token_type_ids", "masked_positions"),
-        score=score,
-        weights=MASKED_LM_WEIGHTS | dict.fromkeys((name, f"{name}_accuracy"), f"{name}_weights"),
+        input_keys=("token_ids", "attention_mask", "token_type_ids", "masked_positions"),
+        compute_sums=compute_sums,
+        weight_keys=MASKED_LM_WEIGHTS | dict.fromkeys((name, f"{name}_accuracy"), f"{name}_weights"),
         loss_terms=("masked_lm", name),
-        tokens=("attention_mask",),
+        token_keys=("attention_mask",),
     )
 
 
-def choice_loss(name: str, *, accuracy_weights: str) -> Loss:
+def make_choice_loss(name: str, *, accuracy_weights: str) -> Loss:
     """Return the cross entropy of the correct one of the C scores of a row.
 
     accuracy_weights: the batch key whose values are 1 for rows that count, else 0.
     """
 
-    def score(
+    def compute_sums(
         scores_BC: jax.Array, score_tokens: ScoreTokens, batch: Batch
     ) -> dict[str, jax.Array]:
         loss_sum, _ = cross_entropy(scores_BC, batch["labels"], batch["label_weights"])
@@ -65,28 +65,28 @@ def choice_loss(name: str, *, accuracy_weights: str) -> Loss:
         return {name: loss_sum, f"{name}_accuracy": num_correct}
 
     def predict_rows(scores_BC: jax.Array, batch: Batch) -> jax.Array:
-        return predicted_and_label(scores_BC.argmax(-1), batch["labels"], batch[accuracy_weights])
+        return stack_predictions(scores_BC.argmax(-1), batch["labels"], batch[accuracy_weights])
 
     return Loss(
-        inputs=("token_ids", "attention_mask", "token_type_ids"),
-        score=score,
-        weights={name: "label_weights", f"{name}_accuracy": accuracy_weights},
+        input_keys=("token_ids", "attention_mask", "token_type_ids"),
+        compute_sums=compute_sums,
+        weight_keys={name: "label_weights", f"{name}_accuracy": accuracy_weights},
         loss_terms=(name,),
-        tokens=("attention_mask",),
+        token_keys=("attention_mask",),
         row_predictions=predict_rows,
     )
 
 
-def seq2seq_loss(name: str, optional: Sequence[str] = ()) -> Loss:
+def make_seq2seq_loss(name: str, optional: Sequence[str] = ()) -> Loss:
     """Return the cross entropy of the labels of an encoder-decoder.
 
     optional: further batch keys that the model takes if the batch has them.
     """
     return Loss(
-        inputs=("encoder_token_ids", "encoder_attention_mask", "labels"),
-        optional=tuple(optional),
-        score=partial(token_sums, name),
-        weights={name: "label_weights", f"{name}_accuracy": "label_weights"},
+        input_keys=("encoder_token_ids", "encoder_attention_mask", "labels"),
+        optional_keys=tuple(optional),
+        compute_sums=partial(compute_token_sums, name),
+        weight_keys={name: "label_weights", f"{name}_accuracy": "label_weights"},
         loss_terms=(name,),
-        tokens=("encoder_attention_mask", "label_weights"),
+        token_keys=("encoder_attention_mask", "label_weights"),
     )

@@ -14,7 +14,7 @@ from pretrain.config import Run
 from pretrain.overrides import ConfigError
 from pretrain.schema import Optimizer
 from pretrain.training.divergence import track_norms
-from pretrain.training.optimizers.ema import with_ema
+from pretrain.training.optimizers.ema import track_ema
 from pretrain.training.optimizers.frozen import freeze_lower_layers, freeze_params
 from pretrain.training.schedules import make_learning_rate
 
@@ -32,7 +32,7 @@ def make_run_optimizer(run: Run) -> optax.GradientTransformation:
         encoder = cast(HeadedConfig, run.model).encoder  # as `config.validate` requires
         optimizer = freeze_lower_layers(optimizer, encoder.depth, run.train.trainable_layers)
     if run.train.ema_decay:
-        optimizer = allow_promotion(with_ema(optimizer, run.train.ema_decay))
+        optimizer = allow_promotion(track_ema(optimizer, run.train.ema_decay))
     if run.guard.norm_factor:
         optimizer = optax.chain(track_norms(run.guard.norm_window), optimizer)
     return optimizer
@@ -63,12 +63,12 @@ def allow_promotion(optimizer: optax.GradientTransformation) -> optax.GradientTr
     The caller may have forbidden promotion by `jax.numpy_dtype_promotion("strict")`.
     """
 
-    def init(*args: Any, **options: Any) -> Any:
+    def init_fn(*args: Any, **options: Any) -> Any:
         with jax.numpy_dtype_promotion("standard"):
             return optimizer.init(*args, **options)
 
-    def update(*args: Any, **options: Any) -> tuple[Any, Any]:
+    def update_fn(*args: Any, **options: Any) -> tuple[Any, Any]:
         with jax.numpy_dtype_promotion("standard"):
             return optimizer.update(*args, **options)
 
-    return optimizer._replace(init=init, update=update)
+    return optimizer._replace(init=init_fn, update=update_fn)

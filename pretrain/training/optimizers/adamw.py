@@ -3,7 +3,7 @@
 import optax
 
 from pretrain.schema import AdamW
-from pretrain.training.optimizers.transforms import clip_by_global_norm, weight_decay_mask
+from pretrain.training.optimizers.transforms import clip_by_global_norm, make_weight_decay_mask
 from pretrain.training.schedules import Schedule
 
 
@@ -17,13 +17,13 @@ def build(config: AdamW, learning_rate: Schedule) -> optax.GradientTransformatio
             config.beta2,
             config.epsilon,
             weight_decay=config.weight_decay,
-            mask=weight_decay_mask,
+            mask=make_weight_decay_mask,
         )
         return optax.chain(clip, adam)
     return optax.chain(
         clip,
         optax.scale_by_adam(config.beta1, config.beta2, config.epsilon),
         optax.scale_by_param_block_rms(),
-        optax.add_decayed_weights(config.weight_decay, weight_decay_mask),
+        optax.add_decayed_weights(config.weight_decay, make_weight_decay_mask),
         optax.scale_by_learning_rate(learning_rate),
     )

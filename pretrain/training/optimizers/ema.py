@@ -26,7 +26,7 @@ class EmaState(NamedTuple):
     ema: Any
 
 
-def with_ema(optimizer: optax.GradientTransformation, decay: float) -> optax.GradientTransformation:
+def track_ema(optimizer: optax.GradientTransformation, decay: float) -> optax.GradientTransformation:
     """Return the optimizer with an EMA of the parameters after each update, frozen ones included.
 
     At update t = 1, 2, ... the average moves towards the parameters by
@@ -34,11 +34,11 @@ def with_ema(optimizer: optax.GradientTransformation, decay: float) -> optax.Gra
     forgotten. A skipped step leaves the average unchanged.
     """
 
-    def init(params: optax.Params) -> EmaState:
+    def init_fn(params: optax.Params) -> EmaState:
         ema = jax.tree.map(jnp.copy, params)
         return EmaState(optimizer.init(params), jnp.zeros((), jnp.int32), ema)
 
-    def update(
+    def update_fn(
         updates: optax.Updates, state: Any, params: optax.Params | None = None
     ) -> tuple[optax.Updates, Any]:
         if params is None:
@@ -52,9 +52,9 @@ def with_ema(optimizer: optax.GradientTransformation, decay: float) -> optax.Gra
         ema = jax.tree.map(lambda e, p, u: e + share * (p + u - e), state.ema, params, updates)
         return updates, EmaState(inner, count, ema)
 
-    return optax.GradientTransformation(init, update)
+    return optax.GradientTransformation(init_fn, update_fn)
 
 
-def ema_params(optimizer_state: optax.OptState) -> Any:
+def get_ema_params(optimizer_state: optax.OptState) -> Any:
     """Return the EMA in an optimizer's state, a tree with the structure of the parameters."""
     return optax.tree.get(optimizer_state, EmaState.__name__).ema

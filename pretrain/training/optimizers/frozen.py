@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from pretrain.distributed.sharding import path_of
+from pretrain.distributed.sharding import format_path
 
 
 def freeze_params(
@@ -20,7 +20,7 @@ def freeze_params(
 
     def label_params(params: optax.Params) -> Any:
         return jax.tree_util.tree_map_with_path(
-            lambda keys, _: "frozen" if path_of(keys).startswith(prefixes) else "trained", params
+            lambda keys, _: "frozen" if format_path(keys).startswith(prefixes) else "trained", params
         )
 
     return optax.partition({"trained": optimizer, "frozen": optax.set_to_zero()}, label_params)
@@ -35,17 +35,17 @@ def freeze_lower_layers(
     parameters. Gradients of frozen parameters do not count in the clipped norm.
     """
 
-    def zero(updates: optax.Updates, params: optax.Params | None) -> optax.Updates:
+    def zero_updates(updates: optax.Updates, params: optax.Params | None) -> optax.Updates:
         return zero_frozen(updates, depth, trainable_layers)
 
-    return optax.chain(optax.stateless(zero), optimizer, optax.stateless(zero))
+    return optax.chain(optax.stateless(zero_updates), optimizer, optax.stateless(zero_updates))
 
 
 def zero_frozen(updates: optax.Updates, depth: int, trainable_layers: int) -> optax.Updates:
     """Return the updates with zeros for what `freeze_lower_layers` freezes."""
 
-    def mask(keys: tuple[Any, ...], update: jax.Array) -> jax.Array:
-        path = path_of(keys)
+    def zero_leaf(keys: tuple[Any, ...], update: jax.Array) -> jax.Array:
+        path = format_path(keys)
         if not path.startswith("encoder/") or "/pooler/" in path:
             return update
         if match := re.search(r"/layer_(\d+)/", path):
@@ -56,4 +56,4 @@ def zero_frozen(updates: optax.Updates, depth: int, trainable_layers: int) -> op
         is_trained = is_trained.reshape(-1, *(1,) * (update.ndim - 1))
         return jnp.where(is_trained, update, jnp.zeros_like(update))
 
-    return jax.tree_util.tree_map_with_path(mask, updates)
+    return jax.tree_util.tree_map_with_path(zero_leaf, updates)

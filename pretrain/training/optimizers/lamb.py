@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from pretrain.distributed.sharding import path_of
+from pretrain.distributed.sharding import format_path
 from pretrain.schema import Lamb
 from pretrain.training.optimizers.transforms import (
     clip_by_global_norm,
     is_decayed,
-    weight_decay_mask,
+    make_weight_decay_mask,
 )
 from pretrain.training.schedules import Schedule
 
@@ -21,7 +21,7 @@ def build(config: Lamb, learning_rate: Schedule) -> optax.GradientTransformation
     return optax.chain(
         clip_by_global_norm(config.max_grad_norm),
         optax.scale_by_adam(config.beta1, config.beta2, config.epsilon),
-        optax.add_decayed_weights(config.weight_decay, weight_decay_mask),
+        optax.add_decayed_weights(config.weight_decay, make_weight_decay_mask),
         optax.stateless(scale_to_weight_norm),
         optax.scale_by_learning_rate(learning_rate),
     )
@@ -33,8 +33,8 @@ def scale_to_weight_norm(updates: optax.Updates, params: optax.Params | None) ->
     Each layer of a scanned stack is scaled by itself.
     """
 
-    def scale(keys: tuple[Any, ...], update: jax.Array, weight: jax.Array) -> jax.Array:
-        path = path_of(keys)
+    def scale_leaf(keys: tuple[Any, ...], update: jax.Array, weight: jax.Array) -> jax.Array:
+        path = format_path(keys)
         if not is_decayed(path):
             return update
         dims = tuple(range("/layers/" in f"/{path}", update.ndim))
@@ -47,4 +47,4 @@ def scale_to_weight_norm(updates: optax.Updates, params: optax.Params | None) ->
             1.0,
         )
 
-    return jax.tree_util.tree_map_with_path(scale, updates, params)
+    return jax.tree_util.tree_map_with_path(scale_leaf, updates, params)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from pretrain.distributed.sharding import path_of
+from pretrain.distributed.sharding import format_path
 
 
 def clip_by_global_norm(max_norm: float) -> optax.GradientTransformation:
@@ -19,19 +19,19 @@ def clip_by_global_norm(max_norm: float) -> optax.GradientTransformation:
     if not max_norm:
         return optax.identity()
 
-    def update(
+    def update_fn(
         updates: optax.Updates, state: optax.OptState, params: optax.Params | None = None
     ) -> tuple[optax.Updates, optax.OptState]:
         norm = optax.tree.norm(updates)
         factor = jnp.where(norm < max_norm, 1.0, max_norm / norm)
         return jax.tree.map(lambda grad: grad * factor, updates), state
 
-    return optax.GradientTransformation(optax.init_empty_state, update)
+    return optax.GradientTransformation(optax.init_empty_state, update_fn)
 
 
-def weight_decay_mask(params: optax.Params) -> Any:
+def make_weight_decay_mask(params: optax.Params) -> Any:
     """Return True for the parameters that weight decay applies to; see `is_decayed`."""
-    return jax.tree_util.tree_map_with_path(lambda keys, _: is_decayed(path_of(keys)), params)
+    return jax.tree_util.tree_map_with_path(lambda keys, _: is_decayed(format_path(keys)), params)
 
 
 def is_decayed(path: str) -> bool:

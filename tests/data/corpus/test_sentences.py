@@ -1,15 +1,21 @@
 import numpy as np
 import pytest
 
-from data.corpus.sentences import JOINT, LONGEST, WHITE, cut, sentence_spans
+from data.corpus.sentences import (
+    DOCUMENT_SEPARATOR,
+    MAX_SENTENCE_BYTES,
+    WHITESPACE,
+    cut_span,
+    find_sentence_spans,
+)
 
 
-def split(*documents: str) -> list[list[str]]:
+def split_documents(*documents: str) -> list[list[str]]:
     """Sentences of each document."""
     raws = [document.encode() for document in documents]
-    begins = np.cumsum([0] + [len(raw) + len(JOINT) for raw in raws])[:-1]
-    text = JOINT.join(raws)
-    starts, ends, _ = sentence_spans(text, begins)
+    begins = np.cumsum([0] + [len(raw) + len(DOCUMENT_SEPARATOR) for raw in raws])[:-1]
+    text = DOCUMENT_SEPARATOR.join(raws)
+    starts, ends, _ = find_sentence_spans(text, begins)
     owner = np.searchsorted(begins, starts, "right") - 1
     assert (
         np.searchsorted(begins, ends - 1, "right") - 1 == owner
@@ -40,29 +46,29 @@ def split(*documents: str) -> list[list[str]]:
     ids=lambda sentences: sentences[0][:12],
 )
 def test_punctuation(sentences):
-    assert split(" ".join(sentences)) == [sentences]
-    assert split("  \t ".join(sentences)) == [sentences]
+    assert split_documents(" ".join(sentences)) == [sentences]
+    assert split_documents("  \t ".join(sentences)) == [sentences]
 
 
 def test_chinese_and_japanese_need_no_blank():
-    assert split("数学は。これは「本」です！次") == [["数学は。", "これは「本」です！", "次"]]
-    assert split("「行こう。」と言った。 終") == [["「行こう。」", "と言った。", "終"]]
+    assert split_documents("数学は。これは「本」です！次") == [["数学は。", "これは「本」です！", "次"]]
+    assert split_documents("「行こう。」と言った。 終") == [["「行こう。」", "と言った。", "終"]]
 
 
 def test_a_blank_line_ends_a_sentence():
-    assert split("A title\n\nthe text goes on\n \t\nand on") == [
+    assert split_documents("A title\n\nthe text goes on\n \t\nand on") == [
         ["A title", "the text goes on", "and on"]
     ]
 
 
 def test_line_breaks_count_unless_the_document_is_hard_wrapped():
     long = "word " * 30
-    assert split(f"A title\n{long.strip()}\nlast line") == [["A title", long.strip(), "last line"]]
+    assert split_documents(f"A title\n{long.strip()}\nlast line") == [["A title", long.strip(), "last line"]]
     wrapped = "\n".join(["this line was broken at seventy columns or so by an editor of old"] * 12)
-    assert split(wrapped) == [[wrapped]]
+    assert split_documents(wrapped) == [[wrapped]]
     # 80 Cyrillic letters are 160 bytes, and yet a short line; and each document is judged by its own lines.
     cyrillic = "\n".join(["слово " * 13] * 12).strip()
-    assert split(cyrillic, f"A title\n{long.strip()}", wrapped) == [
+    assert split_documents(cyrillic, f"A title\n{long.strip()}", wrapped) == [
         [cyrillic],
         ["A title", long.strip()],
         [wrapped],
@@ -70,33 +76,33 @@ def test_line_breaks_count_unless_the_document_is_hard_wrapped():
 
 
 def test_documents_without_punctuation_stay_apart():
-    assert split("one", "two", "three.", "four") == [["one"], ["two"], ["three."], ["four"]]
+    assert split_documents("one", "two", "three.", "four") == [["one"], ["two"], ["three."], ["four"]]
 
 
 def test_what_is_too_long_is_cut_at_white_space():
     text = "word " * 5000
-    (parts,) = split(text.strip())
-    assert len(parts) > 1 and all(len(part) <= LONGEST for part in parts)
+    (parts,) = split_documents(text.strip())
+    assert len(parts) > 1 and all(len(part) <= MAX_SENTENCE_BYTES for part in parts)
     assert " ".join(parts) == text.strip()
 
 
 def test_what_is_too_long_and_has_no_white_space_is_cut_between_characters():
     text = "数" * 50_000
-    (parts,) = split(text)
-    assert "".join(parts) == text and all(len(part.encode()) <= LONGEST for part in parts)
+    (parts,) = split_documents(text)
+    assert "".join(parts) == text and all(len(part.encode()) <= MAX_SENTENCE_BYTES for part in parts)
 
 
 def test_cut_keeps_every_byte_that_is_not_white():
     random = np.random.default_rng(0)
     alphabet = ["a", "b", " ", " ", "\n", "é", "数", "🙂"]
     for _ in range(300):
-        raw = "".join(random.choice(alphabet, random.integers(1, 60))).encode().strip(WHITE)
+        raw = "".join(random.choice(alphabet, random.integers(1, 60))).encode().strip(WHITESPACE)
         longest = int(random.integers(4, 20))
-        spans = list(cut(raw, 0, len(raw), longest))
+        spans = list(cut_span(raw, 0, len(raw), longest))
         assert all(0 < b - a <= longest for a, b in spans)
-        assert b"".join(raw[a:b] for a, b in spans).split() == [] or _dense(
+        assert b"".join(raw[a:b] for a, b in spans).split() == [] or _drop_whitespace(
             b"".join(raw[a:b] for a, b in spans)
-        ) == _dense(raw)
+        ) == _drop_whitespace(raw)
         [raw[a:b].decode() for a, b in spans]  # no character is cut
 
 
@@ -113,27 +119,27 @@ def test_any_text_is_covered():
             "".join(random.choice(alphabet, random.integers(1, 200)))
             for _ in range(random.integers(1, 6))
         ]
-        raws = [raw for text in texts if (raw := text.encode().strip(WHITE))]
+        raws = [raw for text in texts if (raw := text.encode().strip(WHITESPACE))]
         if not raws:
             continue
-        begins = np.cumsum([0] + [len(raw) + len(JOINT) for raw in raws])[:-1]
-        text = JOINT.join(raws)
-        starts, ends, _ = sentence_spans(text, begins)
+        begins = np.cumsum([0] + [len(raw) + len(DOCUMENT_SEPARATOR) for raw in raws])[:-1]
+        text = DOCUMENT_SEPARATOR.join(raws)
+        starts, ends, _ = find_sentence_spans(text, begins)
         assert (starts < ends).all() and (ends[:-1] <= starts[1:]).all()
         assert set(begins) <= set(starts)
-        assert _dense(b"".join(text[a:b] for a, b in zip(starts, ends))) == _dense(text)
+        assert _drop_whitespace(b"".join(text[a:b] for a, b in zip(starts, ends))) == _drop_whitespace(text)
         for a, b in zip(starts, ends):
             text[a:b].decode()
-            assert text[a] > WHITE[-1] and text[b - 1] > WHITE[-1]
+            assert text[a] > WHITESPACE[-1] and text[b - 1] > WHITESPACE[-1]
 
 
 def test_pathological_text_takes_no_pathological_time():
     """Megabytes of blanks, of full stops, of quotes: linear all the same (seconds would mean quadratic)."""
     for filler in (" ", ".", '"', "”", "\n", ". ", "a\n"):
         raw = b"x" + (filler.encode() * 300_000) + b"y"
-        starts, ends, _ = sentence_spans(raw, np.array([0]))
-        assert _dense(b"".join(raw[a:b] for a, b in zip(starts, ends))) == _dense(raw)
+        starts, ends, _ = find_sentence_spans(raw, np.array([0]))
+        assert _drop_whitespace(b"".join(raw[a:b] for a, b in zip(starts, ends))) == _drop_whitespace(raw)
 
 
-def _dense(raw: bytes) -> bytes:
-    return raw.translate(None, WHITE)
+def _drop_whitespace(raw: bytes) -> bytes:
+    return raw.translate(None, WHITESPACE)

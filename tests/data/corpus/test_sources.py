@@ -11,16 +11,16 @@ from data.corpus.readers import NOT_UTF8, SURROGATES
 BOM = "\ufeff"
 
 
-def documents(name, size=1 << 20, **options) -> list[str]:
+def read_documents(name, size=1 << 20, **options) -> list[str]:
     """All documents of a source, whichever way it is cut; without the blanks around them."""
-    found = sources.resolve(str(name), **options)
+    found = sources.resolve_source(str(name), **options)
     records = (
-        record for piece in sources.pieces(found, size, None) for record in sources.read(piece)
+        record for piece in sources.split_source(found, size, None) for record in sources.read_chunk(piece)
     )
     return [record.raw.decode().strip() for record in records]
 
 
-def write(path, contents) -> str:
+def write_file(path, contents) -> str:
     raw = contents if isinstance(contents, bytes) else contents.encode()
     path.write_bytes(gzip.compress(raw) if path.suffix == ".gz" else raw)
     return str(path)
@@ -35,25 +35,25 @@ TEXT = "one\nline\n\n \t\ntwo\n\n\nthree, the last"
 
 @pytest.mark.parametrize("suffix", [".txt", ".txt.gz"])
 def test_text_files(tmp_path, suffix):
-    path = write(tmp_path / f"a{suffix}", BOM + TEXT)
-    assert documents(path) == [TEXT]
-    assert documents(path, document="block") == ["one\nline", "two", "three, the last"]
-    assert documents(path, document="record") == ["one", "line", "two", "three, the last"]
+    path = write_file(tmp_path / f"a{suffix}", BOM + TEXT)
+    assert read_documents(path) == [TEXT]
+    assert read_documents(path, document="block") == ["one\nline", "two", "three, the last"]
+    assert read_documents(path, document="record") == ["one", "line", "two", "three, the last"]
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz"])
 def test_json_lines(tmp_path, suffix):
-    path = write(
+    path = write_file(
         tmp_path / f"a{suffix}",
         BOM + "\n" + json_lines("eins\nzwei", "drei", field="body") + "  \n",
     )
-    assert documents(path, field="body") == ["eins\nzwei", "drei"]
+    assert read_documents(path, field="body") == ["eins\nzwei", "drei"]
 
 
 def test_windows_line_ends(tmp_path):
-    path = write(tmp_path / "a.txt", TEXT.replace("\n", "\r\n"))
-    assert documents(path, document="block") == ["one\r\nline", "two", "three, the last"]
-    assert documents(path, document="record") == ["one", "line", "two", "three, the last"]
+    path = write_file(tmp_path / "a.txt", TEXT.replace("\n", "\r\n"))
+    assert read_documents(path, document="block") == ["one\r\nline", "two", "three, the last"]
+    assert read_documents(path, document="record") == ["one", "line", "two", "three, the last"]
 
 
 @pytest.mark.parametrize("document", ["block", "record"])
@@ -62,32 +62,32 @@ def test_cuts_do_not_change_the_documents(tmp_path, document):
     random = np.random.default_rng(0)
     for trial in range(60):
         lines = random.choice(["a", "bb é", "数", "", "", " ", "x" * 30], random.integers(1, 14))
-        path = write(
+        path = write_file(
             tmp_path / f"{trial}.txt", "\n".join(lines) + random.choice(["", "\n", "\n\n"])
         )
-        whole = documents(path, document=document)
+        whole = read_documents(path, document=document)
         first_lines = [
             lines.tolist().index(text) + 1 for text in set(whole) if list(lines).count(text) == 1
         ]
-        found = sources.resolve(path, document)
+        found = sources.resolve_source(path, document)
         for size in range(1, min(found.size, 40) + 1):
-            pieces = list(sources.pieces(found, size, None))
+            pieces = list(sources.split_source(found, size, None))
             assert [piece.start for piece in pieces] == list(
                 range(0, found.size, size)
             ) or not found.size
-            records = [(piece, record) for piece in pieces for record in sources.read(piece)]
+            records = [(piece, record) for piece in pieces for record in sources.read_chunk(piece)]
             assert [record.raw.decode().strip() for _, record in records] == whole
             numbers = [
-                readers.line_number(piece.path, piece.start, record.line)
+                readers.find_line_number(piece.path, piece.start, record.line)
                 for piece, record in records
             ]
             assert numbers == sorted(numbers) and set(first_lines) <= set(numbers)
 
 
 def test_cuts_do_not_change_json_records(tmp_path):
-    path = write(tmp_path / "a.jsonl", json_lines(*(f"text {i} {'é' * i}" for i in range(20))))
+    path = write_file(tmp_path / "a.jsonl", json_lines(*(f"text {i} {'é' * i}" for i in range(20))))
     for size in (1, 7, 64, 333, 10_000):
-        assert documents(path, size=size) == [f"text {i} {'é' * i}".strip() for i in range(20)]
+        assert read_documents(path, size=size) == [f"text {i} {'é' * i}".strip() for i in range(20)]
 
 
 def test_folders_and_patterns(tmp_path):
@@ -101,33 +101,33 @@ def test_folders_and_patterns(tmp_path):
         "README.md",
         "sub/f.csv",
     ):
-        write(tmp_path / name, json_lines(name) if "jsonl" in name else name)
+        write_file(tmp_path / name, json_lines(name) if "jsonl" in name else name)
     os.symlink(tmp_path, tmp_path / "sub" / "circle")
-    assert documents(tmp_path) == ["a.jsonl", "b.txt", "sub/c.txt.gz"]
-    assert [os.path.basename(name) for name in sources.resolve(str(tmp_path)).ignored] == [
+    assert read_documents(tmp_path) == ["a.jsonl", "b.txt", "sub/c.txt.gz"]
+    assert [os.path.basename(name) for name in sources.resolve_source(str(tmp_path)).ignored] == [
         "README.md",
         "f.csv",
     ]
-    assert documents(tmp_path / "*.txt") == ["b.txt"]
-    assert documents(tmp_path / "**" / "[bc].txt*") == ["b.txt", "sub/c.txt.gz"]
+    assert read_documents(tmp_path / "*.txt") == ["b.txt"]
+    assert read_documents(tmp_path / "**" / "[bc].txt*") == ["b.txt", "sub/c.txt.gz"]
 
 
 def test_identity_changes_with_the_files(tmp_path):
-    path = write(tmp_path / "a.txt", "one")
-    first = sources.resolve(path).identity()
-    assert sources.resolve(path).identity() == first
+    path = write_file(tmp_path / "a.txt", "one")
+    first = sources.resolve_source(path).identify_source()
+    assert sources.resolve_source(path).identify_source() == first
     os.utime(path, ns=(1, 1))
-    later = sources.resolve(path).identity()
-    write(tmp_path / "a.txt", "other")
+    later = sources.resolve_source(path).identify_source()
+    write_file(tmp_path / "a.txt", "other")
     os.utime(path, ns=(1, 1))
     assert (
-        len({json.dumps(identity) for identity in (first, later, sources.resolve(path).identity())})
+        len({json.dumps(identity) for identity in (first, later, sources.resolve_source(path).identify_source())})
         == 3
     )
 
 
 def test_sources_that_are_not_there(tmp_path):
-    write(tmp_path / "a.csv", "x")
+    write_file(tmp_path / "a.csv", "x")
     (tmp_path / "empty").mkdir()
     for error, message, name in [
         (FileNotFoundError, "nowhere: no such file or folder", tmp_path / "nowhere"),
@@ -139,9 +139,9 @@ def test_sources_that_are_not_there(tmp_path):
         (ValueError, "is named tfds:NAME", "tfds:"),
     ]:
         with pytest.raises(error, match=message):
-            sources.resolve(str(name))
+            sources.resolve_source(str(name))
     with pytest.raises(ValueError, match="--document page: one of file, block, record"):
-        sources.resolve(str(tmp_path / "a.csv"), "page")
+        sources.resolve_source(str(tmp_path / "a.csv"), "page")
 
 
 @pytest.mark.parametrize(
@@ -159,16 +159,16 @@ def test_sources_that_are_not_there(tmp_path):
 )
 @pytest.mark.parametrize("size", [16, 1 << 20])
 def test_bad_records_are_errors_that_name_file_and_line(tmp_path, line, message, size):
-    path = write(
+    path = write_file(
         tmp_path / "a.jsonl", json_lines("one", "two") + "\n" + line + "\n" + json_lines("four")
     )
     with pytest.raises(ValueError, match=r"a\.jsonl, line 4: " + message):
-        documents(path, size=size)
+        read_documents(path, size=size)
 
 
-def test_what_is_not_utf8_is_mended_and_said(tmp_path):
-    write(tmp_path / "a.txt", b"caf\xe9 one\n\nfine\n\n\xff\xfe")
-    write(
+def test_invalid_utf8_is_repaired_and_reported(tmp_path):
+    write_file(tmp_path / "a.txt", b"caf\xe9 one\n\nfine\n\n\xff\xfe")
+    write_file(
         tmp_path / "a.jsonl",
         b'{"text": "caf\xe9"}\n'
         + rb'{"text": "half \ud83d pair"}'
@@ -184,17 +184,17 @@ def test_what_is_not_utf8_is_mended_and_said(tmp_path):
         ),
         ("a.jsonl", {}, ["caf\ufffd", "half \ufffd pair", "🙂"], [NOT_UTF8, SURROGATES, None]),
     ]:
-        (piece,) = sources.pieces(sources.resolve(str(tmp_path / name), **options), 1 << 20, None)
-        records = list(sources.read(piece))
+        (piece,) = sources.split_source(sources.resolve_source(str(tmp_path / name), **options), 1 << 20, None)
+        records = list(sources.read_chunk(piece))
         assert [record.raw.decode().strip() for record in records] == texts
-        assert [record.mended for record in records] == mended
+        assert [record.repair for record in records] == mended
 
 
 def test_a_line_of_50_mb(tmp_path):
     word = "many words in one line "
-    path = write(tmp_path / "a.txt", "short\n" + word * (50_000_000 // len(word)) + "\nshort")
+    path = write_file(tmp_path / "a.txt", "short\n" + word * (50_000_000 // len(word)) + "\nshort")
     for size in (1 << 22, 1 << 30):
-        read = documents(path, size=size, document="record")
+        read = read_documents(path, size=size, document="record")
         assert [len(text) for text in read] == [5, 50_000_000 // len(word) * len(word) - 1, 5]
 
 
@@ -203,8 +203,8 @@ def test_a_line_of_50_mb(tmp_path):
 def test_a_document_beyond_the_limit_is_an_error_before_it_is_in_memory(
     tmp_path, monkeypatch, document, suffix
 ):
-    monkeypatch.setattr(readers, "LARGEST", 1000)
-    path = write(
+    monkeypatch.setattr(readers, "MAX_DOCUMENT_BYTES", 1000)
+    path = write_file(
         tmp_path / f"a{suffix}",
         "short\n\n" + ("line\n" * 300 if document == "block" else "x" * 2000),
     )
@@ -212,7 +212,7 @@ def test_a_document_beyond_the_limit_is_an_error_before_it_is_in_memory(
     with pytest.raises(
         ValueError, match=rf"a{suffix}, line {line}: a document of more than 0 MiB; .* --document"
     ):
-        documents(path, document=document)
+        read_documents(path, document=document)
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_broken_gzip_files(tmp_path, damage):
     lines = json_lines(*(str(n) for n in np.random.default_rng(0).integers(0, 1 << 60, 500)))
     path.write_bytes(damage(gzip.compress(lines.encode())))
     with pytest.raises(ValueError, match="a.jsonl.gz: the gzip file is broken or cut off"):
-        documents(path)
+        read_documents(path)
 
 
 def test_reading_writes_nothing(tmp_path):
@@ -240,5 +240,5 @@ def test_reading_writes_nothing(tmp_path):
         file.write(b"text")
     file.fileobj_to_close.close()
     before = sorted(tmp_path.rglob("*"))
-    assert documents(folder) == ["text"]
+    assert read_documents(folder) == ["text"]
     assert sorted(tmp_path.rglob("*")) == before

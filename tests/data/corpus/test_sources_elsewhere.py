@@ -15,16 +15,16 @@ from data.examples import labelled
 TEXT = "one\nline\n\n \t\ntwo\n\n\nthree, the last"
 
 
-def documents(name, size=1 << 20, **options) -> list[str]:
+def read_documents(name, size=1 << 20, **options) -> list[str]:
     """All documents of a source, whichever way it is cut; without the blanks around them."""
-    found = sources.resolve(str(name), **options)
+    found = sources.resolve_source(str(name), **options)
     records = (
-        record for piece in sources.pieces(found, size, None) for record in sources.read(piece)
+        record for piece in sources.split_source(found, size, None) for record in sources.read_chunk(piece)
     )
     return [record.raw.decode().strip() for record in records]
 
 
-def write(path, contents) -> str:
+def write_file(path, contents) -> str:
     raw = contents if isinstance(contents, bytes) else contents.encode()
     path.write_bytes(gzip.compress(raw) if path.suffix == ".gz" else raw)
     return str(path)
@@ -38,20 +38,20 @@ class Bucket(backend._OsPathBackend):
     """gs://bucket is a folder of this machine; files open as TensorFlow's do, whose readline takes no limit."""
 
     def __init__(self, root):
-        def here(function):
+        def redirect_path(function):
             return lambda path, *args, **kwargs: function(
                 str(path).replace("gs://bucket", str(root)), *args, **kwargs
             )
 
         for name in ("exists", "isdir", "listdir", "stat"):
-            setattr(self, name, here(getattr(super(), name)))
+            setattr(self, name, redirect_path(getattr(super(), name)))
         self.glob = lambda path: [
             name.replace(str(root), "gs://bucket")
             for name in backend._OsPathBackend.glob(
                 self, str(path).replace("gs://bucket", str(root))
             )
         ]
-        self.open = here(self._open)
+        self.open = redirect_path(self._open)
 
     def _open(self, path, mode):
         tensorflow = pytest.importorskip("tensorflow")
@@ -62,17 +62,17 @@ class Bucket(backend._OsPathBackend):
 def test_files_in_a_bucket(tmp_path, monkeypatch):
     monkeypatch.setattr(backend, "tf_backend", Bucket(tmp_path))
     (tmp_path / "sub").mkdir()
-    write(tmp_path / "a.txt", TEXT)
-    write(tmp_path / "sub" / "b.jsonl.gz", json_lines("eins", "zwei"))
-    assert documents("gs://bucket/a.txt", document="block", size=5) == [
+    write_file(tmp_path / "a.txt", TEXT)
+    write_file(tmp_path / "sub" / "b.jsonl.gz", json_lines("eins", "zwei"))
+    assert read_documents("gs://bucket/a.txt", document="block", size=5) == [
         "one\nline",
         "two",
         "three, the last",
     ]
-    assert documents("gs://bucket") == [TEXT, "eins", "zwei"]
-    assert documents("gs://bucket/*/*.gz") == ["eins", "zwei"]
+    assert read_documents("gs://bucket") == [TEXT, "eins", "zwei"]
+    assert read_documents("gs://bucket/*/*.gz") == ["eins", "zwei"]
     with pytest.raises(FileNotFoundError, match="gs://bucket/c.txt: no such file"):
-        documents("gs://bucket/c.txt")
+        read_documents("gs://bucket/c.txt")
 
 
 # ---- TensorFlow datasets
@@ -121,43 +121,43 @@ def dataset(request, tmp_path_factory):
 
 @pytest.mark.slow
 def test_tensorflow_datasets(dataset):
-    train = documents(dataset, field="verse")
+    train = read_documents(dataset, field="verse")
     assert sorted(train) == sorted(f"verse {i} of 60 é" for i in range(60))
-    assert documents(f"{dataset}:train", field="verse") == train
-    assert documents(f"{dataset}:1.2.0:train[10:25]", field="verse") == train[10:25]
-    assert documents(f"{dataset}:train[:50%]+test", field="verse") == train[:30] + documents(
+    assert read_documents(f"{dataset}:train", field="verse") == train
+    assert read_documents(f"{dataset}:1.2.0:train[10:25]", field="verse") == train[10:25]
+    assert read_documents(f"{dataset}:train[:50%]+test", field="verse") == train[:30] + read_documents(
         f"{dataset}:test", field="verse"
     )
-    pieces = list(sources.pieces(sources.resolve(dataset, field="verse"), 1, None))
+    pieces = list(sources.split_source(sources.resolve_source(dataset, field="verse"), 1, None))
     assert len(pieces) == 3 and pieces[0].stop == pieces[1].start  # one for each file
 
 
 @pytest.mark.slow
 def test_pairs_of_tensorflow_datasets(dataset):
-    verses = documents(f"{dataset}:train[3:9]", field="verse")
-    pairs = documents(f"{dataset}:train[3:9]", document="pair", field="verse,answer")
+    verses = read_documents(f"{dataset}:train[3:9]", field="verse")
+    pairs = read_documents(f"{dataset}:train[3:9]", document="pair", field="verse,answer")
     assert pairs == [f"{verse}\na {verse.split()[1]}" for verse in verses]
     with pytest.raises(ValueError, match=r"test\[0\]: the target is empty"):
-        documents(f"{dataset}:test", document="pair", field="verse,answer")
+        read_documents(f"{dataset}:test", document="pair", field="verse,answer")
     with pytest.raises(ValueError, match="no field 'reply', it has answer, mood, number, verse"):
-        documents(dataset, document="pair", field="verse,reply")
+        read_documents(dataset, document="pair", field="verse,reply")
 
 
 def test_labelled_tensorflow_datasets(dataset):
-    verses = documents(f"{dataset}:train[20:40]", field="verse")
+    verses = read_documents(f"{dataset}:train[20:40]", field="verse")
     columns = labelled.Columns(("verse", "answer"), "mood")
-    read = labelled.read(f"{dataset}:train[20:40]", columns, labelled.class_of)
+    read = labelled.read_examples(f"{dataset}:train[20:40]", columns, labelled.parse_class)
     numbers = [int(verse.split()[1]) for verse in verses]
     assert [example[:2] for example in read] == [
         ((verse, f"a {i}"), ("glad", "a")[i % 2]) for i, verse in zip(numbers, verses)
     ]
-    assert labelled.classes(read) == ("a", "glad") and "train[20]" in read[0].place
-    scores = labelled.read(
-        f"{dataset}:train[20:40]", labelled.Columns(("verse",), "number"), labelled.score_of
+    assert labelled.list_classes(read) == ("a", "glad") and "train[20]" in read[0].location
+    scores = labelled.read_examples(
+        f"{dataset}:train[20:40]", labelled.Columns(("verse",), "number"), labelled.parse_score
     )
     assert [example.label for example in scores] == numbers
     with pytest.raises(ValueError, match=r"test\[0\]: column 'mood': None is no name of a class"):
-        labelled.read(f"{dataset}:test", labelled.Columns(("verse",), "mood"), labelled.class_of)
+        labelled.read_examples(f"{dataset}:test", labelled.Columns(("verse",), "mood"), labelled.parse_class)
 
 
 def test_tensorflow_datasets_that_cannot_be_read(dataset):
@@ -167,16 +167,16 @@ def test_tensorflow_datasets_that_cannot_be_read(dataset):
         ("tfds:no_such_dataset_of_verses", "verse", "TFDS knows no such dataset"),
     ]:
         with pytest.raises(ValueError, match=message):
-            documents(name, field=field)
+            read_documents(name, field=field)
     with pytest.raises(ValueError, match=r"train\[0\]: field 'number' is int(64)?, not a text"):
-        documents(dataset, field="number")
+        read_documents(dataset, field="number")
 
 
 # ---- the built-in corpus
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory):
+def builtin_corpus(tmp_path_factory):
     path = tmp_path_factory.mktemp("builtin") / "builtin.jsonl"
     counts = builtin.write_builtin(path)
     return (
@@ -187,8 +187,8 @@ def built(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_the_built_in_corpus_is_large_and_english(built):
-    _, counts, records = built
+def test_the_built_in_corpus_is_large_and_english(builtin_corpus):
+    _, counts, records = builtin_corpus
     texts = [record["text"] for record in records]
     assert sum(map(len, texts)) > 2_000_000 and len(texts) > 1000
     assert len({record["name"] for record in records}) == len(records)
@@ -202,7 +202,7 @@ def test_the_built_in_corpus_is_large_and_english(built):
     assert not any(
         paragraph.startswith(">>>") or ":class:`" in paragraph for paragraph in paragraphs
     )
-    assert all(len(text.split()) >= builtin.FEWEST for text in texts)
+    assert all(len(text.split()) >= builtin.MIN_DOCUMENT_WORDS for text in texts)
 
 
 def test_the_built_in_corpus_is_repeatable(tmp_path, monkeypatch):
@@ -245,7 +245,7 @@ def test_markup_and_code_are_taken_out():
     ======  ====
     a = b; c == d; e[0] = f(1, 2)
     """
-    assert list(builtin._prose([text, text], set(), counts)) == [
+    assert list(builtin._clean_paragraphs([text, text], set(), counts)) == [
         "The Queue and put() of this module:",
         "* first item goes on",
         "- second item",

@@ -33,7 +33,7 @@ def examples(tmp_path_factory, vocabulary, texts):
 def test_a_store_of_examples_is_opened_as_one_and_a_corpus_is_not(examples, store):
     found = open_source(examples.path)
     assert type(found) is ExampleStore and found.fingerprint == examples.fingerprint
-    assert (found.labels, found.digest, found.num_skipped_words) == (CLASSES, "d", 0)
+    assert (found.label_names, found.examples_digest, found.num_skipped_words) == (CLASSES, "d", 0)
     assert type(open_source(store.path)) is Store
     with pytest.raises(ValueError, match="its documents have no labels; `finetune` makes"):
         ExampleStore.open(store.path)
@@ -45,12 +45,12 @@ def test_what_examples_say_of_themselves(tmp_path, vocabulary):
     # The vocabulary has no token for a zero-width space.
     sentence = Sentence(("word", "\u200b"), ("A", "B"), "here", 1, 1)
     tagged = write_tagged(tmp_path / "tags", vocabulary, {"train": [sentence]}, ("A", "B"))
-    assert tagged.labels == ("A", "B")
+    assert tagged.label_names == ("A", "B")
     assert tagged.num_skipped_words == 1
     scored = {"train": [Example(("some text",), 0.5, "here")]}
-    assert write_labelled(tmp_path / "scores", vocabulary, scored, ()).labels == ()
+    assert write_labelled(tmp_path / "scores", vocabulary, scored, ()).label_names == ()
     pairs = write_pairs(tmp_path / "pairs", vocabulary, Text2Text(), {"train": [("a b", "c")]})
-    assert (pairs.labels, pairs.digest) == (None, None)
+    assert (pairs.label_names, pairs.examples_digest) == (None, None)
 
 
 def test_pairs_are_read_by_the_form_that_they_were_written_in(tmp_path, vocabulary):
@@ -60,7 +60,7 @@ def test_pairs_are_read_by_the_form_that_they_were_written_in(tmp_path, vocabula
     source.check_objective(written)
     for other in (Text2Text(prefix="sst2 ", labels=CLASSES, words=CLASSES), Text2Text()):
         with pytest.raises(ValueError, match="written as .*cola.*name the store of the run"):
-            source.rows("train", other)
+            source.open_rows("train", other)
 
 
 def test_a_model_and_its_examples_number_the_same_classes(examples, store):
@@ -79,5 +79,5 @@ def test_a_model_and_its_examples_number_the_same_classes(examples, store):
 
 def test_a_model_may_go_on_pretraining_on_the_texts_of_examples(examples):
     data = Data(objective=MaskedLm(length=16, max_predictions=4, rows="documents"), batch_size=4)
-    batch = Stream(examples, data).batch(0)
+    batch = Stream(examples, data).build_batch(0)
     assert batch["token_ids"].shape == (4, 16) and "labels" in batch

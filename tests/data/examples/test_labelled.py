@@ -12,8 +12,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from data.config import Data
 from data.examples import labelled, labelled_store
-from data.examples.labelled import Columns, Example, class_of, score_of
-from data.inspection.batch_report import inspect
+from data.examples.labelled import Columns, Example, parse_class, parse_score
+from data.inspection.batch_report import inspect_batches
 from data.objectives import (
     AnswerSpan,
     Classification,
@@ -23,9 +23,9 @@ from data.objectives import (
     Tagging,
 )
 from data.pipeline import Stream
-from data.rows.labelled import fit
+from data.rows.labelled import truncate_lengths
 from data.store.reader import Store
-from tests.store_files import files
+from tests.store_files import generation_folder
 
 PAIR, ONE = Columns(("text", "text2"), "label"), Columns(("text",), "label")
 BROKEN = gzip.compress(b"", mtime=0)[:10] + b"\xff" * 20  # of no kind of block that there is
@@ -36,12 +36,12 @@ ROWS = [
 ]
 
 
-def write(path, text):
+def write_file(path, text):
     path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
     return str(path)
 
 
-def quoted(text):
+def quote_field(text):
     return '"' + text.replace('"', '""') + '"'
 
 
@@ -54,7 +54,7 @@ def test_three_forms_are_the_same_examples(tmp_path):
         + "\n"
     )
     commas = "label,text,text2\r\n" + "".join(
-        f"{c},{quoted(a)},{quoted(b)}\r\n" for a, b, c in ROWS
+        f"{c},{quote_field(a)},{quote_field(b)}\r\n" for a, b, c in ROWS
     )
     tabs = "\ufefftext\ttext2\tlabel\n" + "".join(
         f"{a}\t{b.replace(chr(9), ' ').replace(chr(10), ' ')}\t{c}\n" for a, b, c in ROWS
@@ -66,10 +66,10 @@ def test_three_forms_are_the_same_examples(tmp_path):
     ]
     places = {"a.jsonl": (1, 3, 5), "a.csv": (2, 4, 5), "a.tsv": (2, 3, 4), "a.tsv.gz": (2, 3, 4)}
     for name, text in (("a.jsonl", jsonl), ("a.csv", commas), ("a.tsv", tabs), ("a.tsv.gz", tabs)):
-        path = write(tmp_path / name, text)
-        read = labelled.read(path, PAIR, class_of)
+        path = write_file(tmp_path / name, text)
+        read = labelled.read_examples(path, PAIR, parse_class)
         assert [example[:2] for example in read] == expected
-        assert [example.place for example in read] == [f"{path}:{line}" for line in places[name]]
+        assert [example.location for example in read] == [f"{path}:{line}" for line in places[name]]
 
 
 @pytest.mark.parametrize(
@@ -144,54 +144,54 @@ def test_three_forms_are_the_same_examples(tmp_path):
         ("a.txt", "a\n", "ends in .jsonl, .tsv, .csv, or one of these and .gz"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(tmp_path, name, text, message):
+def test_errors_are_reported_with_its_place(tmp_path, name, text, message):
     path = tmp_path / name
-    path.write_bytes(text) if isinstance(text, bytes) else write(path, text)
+    path.write_bytes(text) if isinstance(text, bytes) else write_file(path, text)
     with pytest.raises(ValueError, match=message):
-        labelled.read(str(path), ONE, class_of)
+        labelled.read_examples(str(path), ONE, parse_class)
 
 
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(FileNotFoundError, match="x.tsv: no such file"):
-        labelled.read(str(tmp_path / "x.tsv"), ONE, class_of)
+        labelled.read_examples(str(tmp_path / "x.tsv"), ONE, parse_class)
 
 
-def examples(*labels):
+def make_examples(*labels):
     return [Example((f"text {i}",), label, f"here:{i + 1}") for i, label in enumerate(labels)]
 
 
 def test_classes_are_put_in_order_and_unknown_ones_refused():
-    assert labelled.classes(examples("10", "9", "-1", "9")) == ("-1", "9", "10")
-    assert labelled.classes(examples("b", "9", "a")) == ("9", "a", "b")
+    assert labelled.list_classes(make_examples("10", "9", "-1", "9")) == ("-1", "9", "10")
+    assert labelled.list_classes(make_examples("b", "9", "a")) == ("9", "a", "b")
     with pytest.raises(ValueError, match="here: all 3 examples have the label 'a'"):
-        labelled.check_several(examples("a", "a", "a"))
+        labelled.check_label_variety(make_examples("a", "a", "a"))
     np.testing.assert_array_equal(
-        labelled.numbered(examples("b", "a", "b"), ("a", "b")), np.float32([1, 0, 1])
+        labelled.encode_labels(make_examples("b", "a", "b"), ("a", "b")), np.float32([1, 0, 1])
     )
     with pytest.raises(ValueError, match="here:2: the label 'c' is not one of 'a', 'b'"):
-        labelled.numbered(examples("b", "c"), ("a", "b"))
-    np.testing.assert_array_equal(labelled.numbered(examples(2.5, 0.0), ()), np.float32([2.5, 0]))
+        labelled.encode_labels(make_examples("b", "c"), ("a", "b"))
+    np.testing.assert_array_equal(labelled.encode_labels(make_examples(2.5, 0.0), ()), np.float32([2.5, 0]))
 
 
 def test_scores_are_finite_numbers():
-    assert [score_of(value) for value in (3, 2.5, "4.25", " 1 ")] == [3.0, 2.5, 4.25, 1.0]
+    assert [parse_score(value) for value in (3, 2.5, "4.25", " 1 ")] == [3.0, 2.5, 4.25, 1.0]
     for value in ("a", "nan", float("inf"), True, None, "", 10**400):
         with pytest.raises(ValueError, match="is no score"):
-            score_of(value)
+            parse_score(value)
 
 
 def test_a_share_is_held_out_by_the_texts_alone():
     many = [Example((f"text {i % 150}",), str(i % 2), f"here:{i}") for i in range(300)]
-    train, held = labelled_store.part(many, 0.2)
+    train, held = labelled_store.split_examples(many, 0.2)
     assert 20 < len(held) < 100 and len(train) + len(held) == 300
     assert not {example.texts for example in train} & {example.texts for example in held}
-    assert labelled_store.part(many[:150], 0.2)[1] == [
+    assert labelled_store.split_examples(many[:150], 0.2)[1] == [
         example for example in held if int(example.place[5:]) < 150
     ]
     with pytest.raises(
         ValueError, match="1 to train on and 0 held out|0 to train on and 1 held out"
     ):
-        labelled_store.part(many[:1], 0.2)
+        labelled_store.split_examples(many[:1], 0.2)
 
 
 @pytest.mark.parametrize("width", [7, 8])
@@ -204,7 +204,7 @@ def test_pairs_are_cut_as_the_tokenizers_library_cuts_them(width):
         (encoding.sequence_ids.count(0), encoding.sequence_ids.count(1))
         for encoding in (words.encode("a " * a, "a " * b) for a, b in sizes)
     ]
-    assert list(zip(*(side.tolist() for side in fit(*np.array(sizes).T, width)))) == expected
+    assert list(zip(*(side.tolist() for side in truncate_lengths(*np.array(sizes).T, width)))) == expected
 
 
 def test_rows_hold_each_example_once_with_its_label(labelled_store, vocabulary):
@@ -217,10 +217,10 @@ def test_rows_hold_each_example_once_with_its_label(labelled_store, vocabulary):
     edges = split.sentence_starts.tolist()
     texts = [split.tokens[a:b].tolist() for a, b in itertools.pairwise(edges)]
     for step in range(4):
-        batch = stream.batch(step)
-        for i, (row, _) in enumerate(zip(*stream.draws(step * 10 + np.arange(10)))):
+        batch = stream.build_batch(step)
+        for i, (row, _) in enumerate(zip(*stream.draw_keys(step * 10 + np.arange(10)))):
             a, b = texts[2 * row], texts[2 * row + 1]
-            kept_a, kept_b = (int(n) for n in fit(len(a), len(b), 21))
+            kept_a, kept_b = (int(n) for n in truncate_lengths(len(a), len(b), 21))
             ids = [vocabulary.cls, *a[:kept_a], vocabulary.sep, *b[:kept_b], vocabulary.sep]
             assert batch["token_ids"][i].tolist() == ids + [vocabulary.pad] * (24 - len(ids))
             assert batch["attention_mask"][i].sum() == len(ids) and batch["token_type_ids"][
@@ -232,14 +232,14 @@ def test_rows_hold_each_example_once_with_its_label(labelled_store, vocabulary):
                 and batch["row_weights"][i] == 1
             )
             seen.append(int(row))
-    assert sorted(seen) == list(range(40)) and stream.rows == 40
+    assert sorted(seen) == list(range(40)) and stream.num_rows == 40
     assert (
         stream.table.cut == sum(len(a) + len(b) > 21 for a, b in zip(texts[::2], texts[1::2])) > 0
     )
     scores = Stream(
         labelled_store, Data(objective=Regression(length=24, separators=2), batch_size=10), seed=1
-    ).batch(0)
-    assert scores["labels"].tolist() == stream.batch(0)["labels"].tolist()
+    ).build_batch(0)
+    assert scores["labels"].tolist() == stream.build_batch(0)["labels"].tolist()
     assert ((scores["token_ids"] == vocabulary.sep).sum(axis=1) == 3).all()
 
 
@@ -248,7 +248,7 @@ def test_a_text_alone_is_a_row(tmp_path, vocabulary, texts):
     store = labelled_store.write_labelled(tmp_path / "store", vocabulary, {"train": one}, ())
     stream = Stream(store, Data(objective=Regression(length=8), batch_size=3))
     assert stream.table.cut == sum(len(vocabulary.encode(text)) > 6 for text in texts[:3]) > 0
-    batch = stream.evaluation_batch(0)
+    batch = stream.build_evaluation_batch(0)
     for i, text in enumerate(texts[:3]):
         ids = [vocabulary.cls, *vocabulary.encode(text)[:6], vocabulary.sep]
         assert batch["token_ids"][i].tolist() == ids + [vocabulary.pad] * (8 - len(ids))
@@ -268,7 +268,7 @@ def test_what_cannot_be_read_so_is_refused(labelled_store, store, vocabulary):
         Stream(labelled_store, Data(objective=Classification(class_weights=(1.0, -1.0))))
     Stream(
         labelled_store, Data(objective=MaskedLm(length=16, max_predictions=3, rows="documents"))
-    ).batch(0)  # its texts are text
+    ).build_batch(0)  # its texts are text
 
 
 @pytest.mark.parametrize(
@@ -285,51 +285,51 @@ def test_rows_need_their_special_tokens(objective, vocabulary):
 
 
 def test_a_damaged_label_is_noticed_and_names_belong_to_the_store(tmp_path, vocabulary, texts):
-    def store(names):
+    def write_labels(names):
         one = [Example((text,), label, "here") for text, label in zip(texts, names * 2)]
         return labelled_store.write_labelled(
             tmp_path / names, vocabulary, {"train": one}, tuple(names)
         )
 
-    stores = store("ab"), store("xy")
+    stores = write_labels("ab"), write_labels("xy")
     assert (
         stores[0].manifest["labels"] == ["a", "b"]
         and stores[0].fingerprint != stores[1].fingerprint
     )
-    path = files(tmp_path / "ab") / "train" / "labels.bin"
+    path = generation_folder(tmp_path / "ab") / "train" / "labels.bin"
     raw = bytearray(path.read_bytes())
     raw[2] ^= 1
     path.write_bytes(raw)
     for how, message in (("refuse", "labels.bin: crc32c"), ("skip", "has to be complete")):
         with pytest.raises(ValueError, match=message):
-            Store.open(tmp_path / "ab").verified(how)
+            Store.open(tmp_path / "ab").verify_or_salvage(how)
 
 
 def test_inspection_holds_rows_against_the_store(labelled_store, vocabulary):
     for objective in (Classification(length=24), Regression(length=24, separators=2)):
         stream = Stream(labelled_store, Data(objective=objective, batch_size=8), seed=1)
-        report = inspect(stream, batches=4, rows=2)
+        report = inspect_batches(stream, batches=4, rows=2)
         assert (
             report["passed"]
             and len(report["checks"]) == 10
             and report["rows"][0]["label"] in ("class 0", "class 1", "score 0", "score 1")
         )
 
-        def spoilt(step, lo=0, hi=None, change=None, stream=stream):
-            batch = Stream.batch(stream, step, lo, hi)
+        def build_damaged(step, lo=0, hi=None, change=None, stream=stream):
+            batch = Stream.build_batch(stream, step, lo, hi)
             change(batch)
             return batch
 
-        def relabel(batch):
+        def flip_labels(batch):
             batch["labels"] = 1 - batch["labels"]
 
-        def turn(batch):
+        def flip_segments(batch):
             batch["token_type_ids"] = 1 - batch["token_type_ids"]
 
-        def reword(batch):
+        def replace_token(batch):
             batch["token_ids"][:, 1] = (batch["token_ids"][:, 1] - 4) % (vocabulary.size - 5) + 5
 
-        def drop(batch):  # the last token of the last text
+        def drop_last_token(batch):  # the last token of the last text
             end_B, row = (
                 batch["attention_mask"].sum(axis=1),
                 np.arange(len(batch["attention_mask"])),
@@ -344,15 +344,15 @@ def test_inspection_holds_rows_against_the_store(labelled_store, vocabulary):
             )
 
         for change, name in (
-            (relabel, "labels that are not the example's"),
-            (turn, "rows whose segments are not their texts"),
-            (reword, "rows with other text than the example's"),
-            (drop, "texts that are cut though the row has room"),
+            (flip_labels, "labels that are not the example's"),
+            (flip_segments, "rows whose segments are not their texts"),
+            (replace_token, "rows with other text than the example's"),
+            (drop_last_token, "texts that are cut though the row has room"),
         ):
-            stream.batch = partial(spoilt, change=change)
+            stream.build_batch = partial(build_damaged, change=change)
             broken = [
                 check["name"]
-                for check in inspect(stream, batches=2)["checks"]
+                for check in inspect_batches(stream, batches=2)["checks"]
                 if not check["passed"]
             ]
             assert broken == [name]

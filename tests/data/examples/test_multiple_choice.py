@@ -8,8 +8,8 @@ import pytest
 from data.config import Data
 from data.examples.labelled import Example
 from data.examples.labelled_store import write_labelled
-from data.examples.multiple_choice import question_of, read
-from data.inspection.batch_report import inspect
+from data.examples.multiple_choice import parse_question, read_questions
+from data.inspection.batch_report import inspect_batches
 from data.objectives import MultipleChoice
 from data.pipeline import Stream
 from data.vocabulary.load import train_vocabulary
@@ -43,7 +43,7 @@ TEXT = [
     ],
 )
 def test_forms_of_a_question(record, texts):
-    question = question_of(record, "here")
+    question = parse_question(record, "here")
     assert question.texts == texts and all(
         text.endswith(choice) for text, choice in zip(texts[1:], question.choices)
     )
@@ -51,7 +51,7 @@ def test_forms_of_a_question(record, texts):
 
 def test_a_table_is_read(tmp_path):
     (tmp_path / "a.csv").write_text('sent1,sent2,ending0,ending1,label\n"a, b",c,d,e,1\n')
-    assert read(str(tmp_path / "a.csv")) == [
+    assert read_questions(str(tmp_path / "a.csv")) == [
         Example(("a, b", "c d", "c e"), "1", f"{tmp_path}/a.csv:2")
     ]
 
@@ -77,10 +77,10 @@ def test_rows_are_those_of_the_exported_tokenizer(name, vocabularies, tmp_path):
     )
     stream = Stream(store, data)
     batch = {
-        key: np.concatenate([stream.evaluation_batch(i)[key] for i in (0, 1)])[:3]
-        for key in stream.batch(0)
+        key: np.concatenate([stream.build_evaluation_batch(i)[key] for i in (0, 1)])[:3]
+        for key in stream.build_batch(0)
     }
-    theirs = tokenizer.build(vocabularies[name], name)
+    theirs = tokenizer.build_tokenizer(vocabularies[name], name)
     theirs.enable_truncation(40, strategy="longest_first")
     cut = 0
     for row, first in enumerate(TEXT):
@@ -92,7 +92,7 @@ def test_rows_are_those_of_the_exported_tokenizer(name, vocabularies, tmp_path):
                 assert batch["token_type_ids"][row, choice, :count].tolist() == encoding.type_ids
         cut += any(encoding.overflowing for encoding in encodings)
     assert batch["labels"].tolist() == [0, 1, 2] and stream.table.cut == cut > 0
-    assert stream.evaluation_batch(1)["label_weights"].tolist() == [1, 0]
+    assert stream.build_evaluation_batch(1)["label_weights"].tolist() == [1, 0]
 
 
 def test_inspection_holds_rows_against_the_store(vocabularies, tmp_path):
@@ -102,13 +102,13 @@ def test_inspection_holds_rows_against_the_store(vocabularies, tmp_path):
     )
     data = Data(objective=MultipleChoice(length=24, choices=3), batch_size=4)
     stream = Stream(store, data)
-    report = inspect(stream, batches=2)
+    report = inspect_batches(stream, batches=2)
     assert report["passed"] and report["rows"][0]["label"].startswith("choice "), report
     build = stream.build
     for key in ("token_ids", "token_type_ids", "labels"):
         stream.build = lambda row_B, key_B, key=key: (
             (batch := build(row_B, key_B)) | {key: np.roll(batch[key], 1, axis=-1)}
         )
-        assert not inspect(stream, batches=2)["passed"], key
+        assert not inspect_batches(stream, batches=2)["passed"], key
     with pytest.raises(ValueError, match="its questions have 3 choices; data.objective.choices=4"):
         Stream(store, dataclasses.replace(data, objective=MultipleChoice(choices=4)))

@@ -10,15 +10,15 @@ from data.config import Data
 from data.corpus import tfds_source
 from data.examples import labelled_store
 from data.examples import qa as questions
-from data.examples.qa import read
-from data.examples.qa_store import encode
-from data.inspection.batch_report import inspect
+from data.examples.qa import read_questions
+from data.examples.qa_store import encode_questions
+from data.inspection.batch_report import inspect_batches
 from data.objectives import AnswerSpan, Classification
 from data.pipeline import Stream
-from data.store.qa_reader import opened, opened_texts
+from data.store.qa_reader import open_questions, read_question_texts
 from data.store.reader import Store
 from data.vocabulary.load import read_vocabulary
-from tests.store_files import files
+from tests.store_files import generation_folder
 
 CONTEXT = "\tThe  Ünïcode\u00a0fox, ﬁnally\ud83d, ran 12½ km 😀 home to 数学. "
 ANSWERS = [("Ünïcode\u00a0fox", CONTEXT.index("Ü")), ("fox", CONTEXT.index("fox"))]
@@ -62,7 +62,7 @@ FLAT = [
 ]
 
 
-def write(path, content):
+def write_content(path, content):
     text = content if isinstance(content, str) else json.dumps(content)
     text = "".join(json.dumps(row) + "\n" for row in content) if isinstance(content, list) else text
     path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
@@ -73,18 +73,18 @@ def test_forms_are_the_same_questions(tmp_path, monkeypatch):
     listed = [FLAT[0] | {"answers": PAIRS}, FLAT[1] | {"answers": []}]
     files = {"a.json": NESTED, "b.json.gz": NESTED, "c.jsonl": FLAT, "d.jsonl.gz": listed}
     for name, content in files.items():
-        found, bad = read(path := write(tmp_path / name, content), unanswerable=True)
+        found, bad = read_questions(path := write_content(tmp_path / name, content), unanswerable=True)
         assert [one[:4] for one in found] == [
             ("a", "Who ran?", CONTEXT, tuple(ANSWERS)),
             ("b", "Who sat?", CONTEXT, ()),
         ] and not bad
-        assert [one.place for one in found] == (
+        assert [one.location for one in found] == (
             [f"{path}:1", f"{path}:2"]
             if content is not NESTED
             else [f"{path}: question a", f"{path}: question b"]
         )
-        assert len(found[0].readable) == len(CONTEXT) and not {"\ud83d", "\t"} & set(
-            found[0].readable
+        assert len(found[0].readable_context) == len(CONTEXT) and not {"\ud83d", "\t"} & set(
+            found[0].readable_context
         )
     one = {
         "context": CONTEXT,
@@ -92,15 +92,15 @@ def test_forms_are_the_same_questions(tmp_path, monkeypatch):
         "answer": "fox",
         "answer_start": ANSWERS[1][1],
     }
-    (qamr,), _ = read(
-        write(tmp_path / "e.jsonl", [one | {"validators": ["the fox", "fox"]}]), unanswerable=False
+    (qamr,), _ = read_questions(
+        write_content(tmp_path / "e.jsonl", [one | {"validators": ["the fox", "fox"]}]), unanswerable=False
     )
     assert (
         qamr.answers == (ANSWERS[1], ("the fox", None), ("fox", None))
         and qamr.id == f"{tmp_path}/e.jsonl:1"
     )
-    (table,), _ = read(
-        write(
+    (table,), _ = read_questions(
+        write_content(
             tmp_path / "f.tsv", "question\tcontext\tanswer\tanswer_start\nWho?\tThe fox.\tfox\t4\n"
         ),
         unanswerable=False,
@@ -114,8 +114,8 @@ def test_forms_are_the_same_questions(tmp_path, monkeypatch):
         "answers": arrays,
         "is_impossible": np.False_,
     }
-    monkeypatch.setattr(tfds_source, "records", lambda source: [("there[0]", record)])
-    assert read("tfds:squad", unanswerable=False)[0][0][:4] == (
+    monkeypatch.setattr(tfds_source, "read_records", lambda source: [("there[0]", record)])
+    assert read_questions("tfds:squad", unanswerable=False)[0][0][:4] == (
         "x",
         "Who?",
         "The fox.",
@@ -123,7 +123,7 @@ def test_forms_are_the_same_questions(tmp_path, monkeypatch):
     )
 
 
-def asked(**changes):
+def make_question(**changes):
     return {
         key: value
         for key, value in (
@@ -139,47 +139,47 @@ def asked(**changes):
     [
         (
             "a.jsonl",
-            [asked(), asked(answer_start=3)],
+            [make_question(), make_question(answer_start=3)],
             r"a.jsonl:2: the answer 'fox' is not at character 3 .* which has ' fo' there; it is at 4; --on-bad",
         ),
         (
             "a.jsonl",
-            [asked(answer="dog")],
+            [make_question(answer="dog")],
             r"a.jsonl:1: the answer 'dog' is not at character 4 .*, which has 'fox' there; it is nowhere in the context",
         ),
-        ("a.jsonl", [asked(answer=" ", answer_start=3)], "a.jsonl:1: an answer is empty"),
+        ("a.jsonl", [make_question(answer=" ", answer_start=3)], "a.jsonl:1: an answer is empty"),
         (
             "a.jsonl",
-            [asked(answer_start=4.0)],
+            [make_question(answer_start=4.0)],
             "a.jsonl:1: answer_start is 4.0, not the number of a character",
         ),
         (
             "a.jsonl",
-            [asked(answer_start=-1)],
+            [make_question(answer_start=-1)],
             "a.jsonl:1: answer_start is -1, not the number of a character",
         ),
-        ("a.jsonl", [asked(answer=3)], "a.jsonl:1: an answer is int, not a text"),
-        ("a.jsonl", [asked(answer=None)], "a.jsonl:1: it has no answer; --task squad2 allows"),
+        ("a.jsonl", [make_question(answer=3)], "a.jsonl:1: an answer is int, not a text"),
+        ("a.jsonl", [make_question(answer=None)], "a.jsonl:1: it has no answer; --task squad2 allows"),
         (
             "a.jsonl",
-            [asked(answer_start=...)],
+            [make_question(answer_start=...)],
             "a.jsonl:1: no column 'answers', nor 'answer' with 'answer_start'; there are 'context', 'question', 'answer'",
         ),
         (
             "a.jsonl",
-            [asked(question=...)],
+            [make_question(question=...)],
             "a.jsonl:1: no column 'question'; there are 'context', 'answer', 'answer_start'",
         ),
-        ("a.jsonl", [asked(question=" \n")], "a.jsonl:1: column 'question' is empty"),
-        ("a.jsonl", [asked(context="")], "a.jsonl:1: column 'context' is empty"),
-        ("a.jsonl", [asked(context=["a"])], "a.jsonl:1: column 'context' is list, not a text"),
-        ("a.jsonl", [asked(validators="fox")], "a.jsonl:1: column 'validators' is not a list"),
+        ("a.jsonl", [make_question(question=" \n")], "a.jsonl:1: column 'question' is empty"),
+        ("a.jsonl", [make_question(context="")], "a.jsonl:1: column 'context' is empty"),
+        ("a.jsonl", [make_question(context=["a"])], "a.jsonl:1: column 'context' is list, not a text"),
+        ("a.jsonl", [make_question(validators="fox")], "a.jsonl:1: column 'validators' is not a list"),
         (
             "a.jsonl",
-            [asked(answers={"text": ["fox"], "answer_start": []})],
+            [make_question(answers={"text": ["fox"], "answer_start": []})],
             r"a.jsonl:1: 1 texts of answers, but 0 starts",
         ),
-        ("a.jsonl", [asked(answers=["fox"])], "a.jsonl:1: column 'answers' is neither"),
+        ("a.jsonl", [make_question(answers=["fox"])], "a.jsonl:1: column 'answers' is neither"),
         ("a.jsonl", "\n", "a.jsonl: no questions in it"),
         ("a.json", "", r"a.json: not JSON \(the file is empty: "),
         (
@@ -241,21 +241,21 @@ def asked(**changes):
         ),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(tmp_path, name, content, message):
+def test_errors_are_reported_with_its_place(tmp_path, name, content, message):
     with pytest.raises(ValueError, match=message):
-        read(write(tmp_path / name, content), unanswerable=False)
+        read_questions(write_content(tmp_path / name, content), unanswerable=False)
 
 
 def test_bad_answers_can_be_left_out(tmp_path):
-    path = write(tmp_path / "a.jsonl", [asked(), asked(answer="dog"), asked(id="c")])
-    found, bad = read(path, unanswerable=False, skip=True)
+    path = write_content(tmp_path / "a.jsonl", [make_question(), make_question(answer="dog"), make_question(id="c")])
+    found, bad = read_questions(path, unanswerable=False, skip=True)
     assert [one.id for one in found] == [f"{path}:1", "c"] and bad == 1
     with pytest.raises(
         ValueError, match="no questions in it but 1 whose answer is not in its context"
     ):
-        read(write(tmp_path / "b.jsonl", [asked(answer="dog")]), unanswerable=False, skip=True)
+        read_questions(write_content(tmp_path / "b.jsonl", [make_question(answer="dog")]), unanswerable=False, skip=True)
     with pytest.raises(FileNotFoundError, match="c.json: no such file"):
-        read(str(tmp_path / "c.json"), unanswerable=False)
+        read_questions(str(tmp_path / "c.json"), unanswerable=False)
     for name, content, message in (
         (
             "d.json.gz",
@@ -266,14 +266,14 @@ def test_bad_answers_can_be_left_out(tmp_path):
     ):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(ValueError, match=message):
-            read(str(tmp_path / name), unanswerable=False)
+            read_questions(str(tmp_path / name), unanswerable=False)
 
 
 def test_a_share_keeps_contexts_together():
     some = [
         questions.Question("", f"q{i}", f"context {i // 4}", (), f"here:{i}") for i in range(200)
     ]
-    train, held = labelled_store.part(some, 0.2)
+    train, held = labelled_store.split_examples(some, 0.2)
     assert held and not {one.context for one in train} & {one.context for one in held}
 
 
@@ -290,8 +290,8 @@ def test_pieces_know_their_characters(kind, vocabulary, byte_bpe, wordpiece):
         for context in contexts
         for _ in range(2)
     ]
-    found = encode(known, some[:1] + some[2:])
-    ids = known.encode_batch([one.readable for one in some])
+    found = encode_questions(known, some[:1] + some[2:])
+    ids = known.encode_batch([one.readable_context for one in some])
     for number, one in enumerate(some[:1] + some[2:]):
         asked, asked_end, first, last = found.spans_Q6[number, :4].tolist()
         assert found.tokens[asked:asked_end].tolist() == known.encode("the walk")
@@ -303,18 +303,18 @@ def test_pieces_know_their_characters(kind, vocabulary, byte_bpe, wordpiece):
         seen = set().union(
             *(range(a, b) for a, b in zip(found.begins_T[first:last], found.ends_T[first:last]))
         )
-        solid = {i for i, character in enumerate(one.readable) if not character.isspace()}
+        solid = {i for i, character in enumerate(one.readable_context) if not character.isspace()}
         assert solid - seen <= (
-            set() if kind != "wordpiece" else {i for i in solid if one.readable[i] == "\ufffd"}
+            set() if kind != "wordpiece" else {i for i in solid if one.readable_context[i] == "\ufffd"}
         )  # which it deletes
     # Every piece that has a letter of the answer, and no more.
     walking = questions.Question("", "the", "the  walking walked", (("alking", 6),), "here")
-    a, b = encode(known, [walking]).spans_Q6[0, 4:]
-    assert known.decode(encode(known, [walking]).tokens[a:b].tolist()).strip() in (
+    a, b = encode_questions(known, [walking]).spans_Q6[0, 4:]
+    assert known.decode(encode_questions(known, [walking]).tokens[a:b].tolist()).strip() in (
         "walking",
         "alking",
     )
-    beside = encode(known, [questions.Question("", "the", "walk.walk", (("walk", 0),), "here")])
+    beside = encode_questions(known, [questions.Question("", "the", "walk.walk", (("walk", 0),), "here")])
     assert known.decode(beside.tokens[slice(*beside.spans_Q6[0, 4:])].tolist()).strip() == "walk"
 
 
@@ -355,14 +355,14 @@ def test_windows_are_those_of_a_slow_walk(question_store, vocabulary, settings):
         Stream(question_store, Data(objective=objective, batch_size=16), seed=1),
         question_store.split("train"),
     )
-    questions = opened(split)
+    questions = open_questions(split)
     expected = slow_windows(questions.spans_Q6, np.asarray(split.tokens), objective, vocabulary)
-    assert stream.rows == len(expected) and stream.tokens_per_row == objective.length
+    assert stream.num_rows == len(expected) and stream.tokens_per_row == objective.length
     sizes = np.diff(questions.spans_Q6[:, :2])[:, 0]
     assert stream.table.cut == (sizes > objective.question).sum()
     seen = []
     for step in range(-(-len(expected) // 16) + 1):
-        batch, (row_B, _) = stream.batch(step), stream.draws(step * 16 + np.arange(16))
+        batch, (row_B, _) = stream.build_batch(step), stream.draw_keys(step * 16 + np.arange(16))
         for i, row in enumerate(row_B.tolist()):
             ids, start, end, number, skipped = expected[row]
             assert batch["token_ids"][i].tolist() == ids + [vocabulary.pad] * (
@@ -396,10 +396,10 @@ def test_the_answer_of_a_row_is_the_text_that_was_given(question_store, question
         Data(objective=AnswerSpan(length=64, stride=20, question=16), batch_size=8),
         split="heldout",
     )
-    contexts, answers = opened_texts(question_store.split("heldout"))
+    contexts, answers = read_question_texts(question_store.split("heldout"))
     assert contexts == [one.context for one in questions["heldout"]]
     assert answers == [[text for text, _ in one.answers] for one in questions["heldout"]]
-    batch = stream.evaluation_batch(0)
+    batch = stream.build_evaluation_batch(0)
     for tokens, start, end, number in zip(
         *(batch[key] for key in ("token_ids", "start_positions", "end_positions", "question_ids"))
     ):
@@ -429,10 +429,10 @@ def test_what_cannot_be_read_so_is_refused(question_store, store, vocabulary, wo
         Stream(question_store, Data(objective=Classification()))
     none = questions.Question("", "who", "\u200b\u200b", (), "there:7")
     with pytest.raises(ValueError, match="there:7: the vocabulary has no piece for its context"):
-        encode(vocabulary, [none])
+        encode_questions(vocabulary, [none])
     silent = questions.Question("", "who", "the \ufffd walk", (("\ufffd", 4),), "there:8")
     with pytest.raises(ValueError, match="there:8: the vocabulary has no piece for the answer"):
-        encode(read_vocabulary(wordpiece), [silent])
+        encode_questions(read_vocabulary(wordpiece), [silent])
 
 
 def test_damage_is_noticed(tmp_path, vocabulary, questions):
@@ -443,16 +443,16 @@ def test_damage_is_noticed(tmp_path, vocabulary, questions):
         tmp_path / "store",
         vocabulary,
         part,
-        {"train": encode(vocabulary, part["train"])},
+        {"train": encode_questions(vocabulary, part["train"])},
         digest="d",
     )
-    path = files(tmp_path / "store") / "train" / "spans.bin"
+    path = generation_folder(tmp_path / "store") / "train" / "spans.bin"
     raw = bytearray(path.read_bytes())
     raw[40] ^= 1
     path.write_bytes(raw)
     for how, message in (("refuse", "spans.bin: crc32c"), ("skip", "has to be complete")):
         with pytest.raises(ValueError, match=message):
-            Store.open(tmp_path / "store").verified(how)
+            Store.open(tmp_path / "store").verify_or_salvage(how)
 
 
 def test_inspection_holds_rows_against_the_store(question_store):
@@ -461,9 +461,9 @@ def test_inspection_holds_rows_against_the_store(question_store):
         Data(objective=AnswerSpan(length=24, stride=4, question=8), batch_size=8),
         seed=1,
     )
-    report = inspect(stream, batches=4, rows=8)
+    report = inspect_batches(stream, batches=4, rows=8)
     assert report["passed"] and any("not in this part" in row["answer"] for row in report["rows"])
-    sound_batch = Stream.batch
+    sound_batch = Stream.build_batch
     for change, name in (
         ("start_positions", "targets"),
         ("token_type_ids", "segments"),
@@ -472,7 +472,7 @@ def test_inspection_holds_rows_against_the_store(question_store):
         ("attention_mask", "padding"),
     ):
 
-        def spoilt(step, lo=0, hi=None, change=change):
+        def build_damaged(step, lo=0, hi=None, change=change):
             batch = sound_batch(stream, step, lo, hi)
             batch[change] = batch[change].copy()
             batch[change].flat[1] = {"token_ids": 7, "attention_mask": False}.get(
@@ -480,9 +480,9 @@ def test_inspection_holds_rows_against_the_store(question_store):
             )
             return batch
 
-        stream.batch = spoilt
+        stream.build_batch = build_damaged
         assert [
             check
-            for check in inspect(stream, batches=1)["checks"]
+            for check in inspect_batches(stream, batches=1)["checks"]
             if name in check["name"] and not check["passed"]
         ], change

@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 
 from data.examples.tag_schemes import (
-    LETTERS,
+    SCHEME_LETTERS,
     Entity,
-    breaks,
-    detect,
-    entities,
-    names,
-    tags_of,
-    wrong,
+    count_violations,
+    detect_scheme,
+    find_entities,
+    is_foreign_tag,
+    list_tags,
+    make_tags,
 )
 
 
-def slow(tags):
+def find_entities_slowly(tags):
     """The entities by another way: all pairs of borders, of which those are left that no tag goes on across, with no gap within."""
     alike = {"L": "E", "U": "S"}
     pairs = [(alike.get(tag[0], tag[0]), tag[2:]) for tag in tags] + [("O", "")]
@@ -38,7 +38,7 @@ def slow(tags):
     return [Entity(pairs[s][1], s, e) for s, e in fits]
 
 
-def drawn(letters, count=400, seed=0):
+def draw_tags(letters, count=400, seed=0):
     """Sentences of tags that follow no rule."""
     rng = np.random.default_rng(seed)
     known = ["O", *(f"{letter}-{kind}" for letter in letters for kind in ("X", "Y"))]
@@ -49,8 +49,8 @@ def drawn(letters, count=400, seed=0):
 
 @pytest.mark.parametrize("letters", ["BI", "BIES", "BILU"])
 def test_entities_are_those_of_all_pairs_of_borders(letters):
-    for tags in drawn(letters):
-        assert entities(tags) == slow(tags), tags
+    for tags in draw_tags(letters):
+        assert find_entities(tags) == find_entities_slowly(tags), tags
 
 
 @pytest.mark.parametrize(
@@ -73,19 +73,19 @@ def test_entities_are_those_of_all_pairs_of_borders(letters):
     ],
 )
 def test_entities_by_hand(tags, expected):
-    assert entities(tags.split()) == expected
+    assert find_entities(tags.split()) == expected
 
 
-@pytest.mark.parametrize("scheme", LETTERS)
+@pytest.mark.parametrize("scheme", SCHEME_LETTERS)
 def test_tags_of_entities_spell_these_again_and_break_no_rule(scheme):
     several = 0
-    for tags in drawn(LETTERS[scheme]):
-        found = entities(tags)
-        spelt = tags_of(found, len(tags), scheme)
+    for tags in draw_tags(SCHEME_LETTERS[scheme]):
+        found = find_entities(tags)
+        spelt = make_tags(found, len(tags), scheme)
         assert (
-            entities(spelt) == found
-            and breaks(spelt, scheme) == 0
-            and not any(wrong(tag, scheme) for tag in spelt)
+            find_entities(spelt) == found
+            and count_violations(spelt, scheme) == 0
+            and not any(is_foreign_tag(tag, scheme) for tag in spelt)
         )
         several += len(found) > 1
     assert several > 100
@@ -99,15 +99,15 @@ def test_tags_of_entities_by_hand():
         "iobes": "B-X E-X S-X O S",
         "bilou": "B-X L-X U-X O U",
     }
-    assert {scheme: " ".join(tags_of(found, 5, scheme)) for scheme in LETTERS} == expected
+    assert {scheme: " ".join(make_tags(found, 5, scheme)) for scheme in SCHEME_LETTERS} == expected
 
 
 @pytest.mark.skipif(importlib.util.find_spec("seqeval") is None, reason="seqeval is no dependency")
 def test_entities_are_those_of_seqeval():
     from seqeval.metrics.sequence_labeling import get_entities
 
-    for tags in drawn("BI") + drawn("BIES"):
-        assert entities(tags) == [(kind, start, end + 1) for kind, start, end in get_entities(tags)]
+    for tags in draw_tags("BI") + draw_tags("BIES"):
+        assert find_entities(tags) == [(kind, start, end + 1) for kind, start, end in get_entities(tags)]
 
 
 @pytest.mark.parametrize(
@@ -123,28 +123,28 @@ def test_entities_are_those_of_seqeval():
         (["B I O"], "bio"),
     ],
 )
-def test_a_scheme_is_told_from_its_tags(sentences, scheme):
-    assert detect([sentence.split() for sentence in sentences]) == scheme
+def test_a_scheme_is_inferred_from_its_tags(sentences, scheme):
+    assert detect_scheme([sentence.split() for sentence in sentences]) == scheme
 
 
 def test_what_breaks_a_scheme_is_counted():
     count = {
-        scheme: breaks("I-X O B-X B-X I-Y E-X".split(), scheme)
+        scheme: count_violations("I-X O B-X B-X I-Y E-X".split(), scheme)
         for scheme in ("bio", "iob1", "iobes", "plain")
     }
     assert count == {"bio": 3, "iob1": 1, "iobes": 5, "plain": 0}
     assert (
-        not wrong("B-X", "bio")
-        and wrong("E-X", "bio")
-        and wrong("B-", "bio")
-        and wrong("b-X", "bio")
-        and not wrong("x", "plain")
+        not is_foreign_tag("B-X", "bio")
+        and is_foreign_tag("E-X", "bio")
+        and is_foreign_tag("B-", "bio")
+        and is_foreign_tag("b-X", "bio")
+        and not is_foreign_tag("x", "plain")
     )
 
 
 def test_a_type_has_all_tags_of_its_scheme():
-    assert names({"O", "B-Y", "I-X"}, "bio") == ("O", "B-X", "I-X", "B-Y", "I-Y")
-    assert names({"S-X"}, "iobes") == ("O", "B-X", "I-X", "E-X", "S-X") and names(
+    assert list_tags({"O", "B-Y", "I-X"}, "bio") == ("O", "B-X", "I-X", "B-Y", "I-Y")
+    assert list_tags({"S-X"}, "iobes") == ("O", "B-X", "I-X", "E-X", "S-X") and list_tags(
         {"B", "O"}, "bilou"
     ) == ("O", "B", "I", "L", "U")
-    assert names({"NN", "DT"}, "plain") == ("DT", "NN")
+    assert list_tags({"NN", "DT"}, "plain") == ("DT", "NN")

@@ -9,8 +9,8 @@ import pytest
 
 from data.config import Data
 from data.examples import tagging
-from data.examples.tagging import read, scheme_of, word_ids, write_tagged
-from data.inspection.batch_report import inspect
+from data.examples.tagging import choose_scheme, encode_words, read_sentences, write_tagged
+from data.inspection.batch_report import inspect_batches
 from data.objectives import Tagging
 from data.pipeline import Stream
 from data.store.reader import Store
@@ -26,13 +26,13 @@ TEXT = [
 ]
 
 
-def file(tmp_path, name, text):
+def write_text(tmp_path, name, text):
     path = tmp_path / name
     path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
     return str(path)
 
 
-def lines(*records):
+def format_json_lines(*records):
     return "".join(json.dumps(record) + "\n" for record in records)
 
 
@@ -42,17 +42,17 @@ def lines(*records):
         ("a.conll", CONLL),
         ("a.txt", "\ufeff" + CONLL.replace("\n", "\r\n") + "\r\n\r\n"),
         ("a.tsv.gz", CONLL.replace(" ", "\t").replace("\n\n", "\n\t\n")),
-        ("a.jsonl", lines(*({"words": words, "tags": tags} for words, tags in zip(WORDS, TAGS)))),
+        ("a.jsonl", format_json_lines(*({"words": words, "tags": tags} for words, tags in zip(WORDS, TAGS)))),
         (
             "a.jsonl",
-            lines(*({"tokens": words, "ner_tags": tags} for words, tags in zip(WORDS, TAGS))),
+            format_json_lines(*({"tokens": words, "ner_tags": tags} for words, tags in zip(WORDS, TAGS))),
         ),
     ],
 )
 def test_sentences_are_read(tmp_path, name, text):
-    sentences = read(file(tmp_path, name, text))
+    sentences = read_sentences(write_text(tmp_path, name, text))
     assert [(one.words, one.tags) for one in sentences] == list(zip(WORDS, TAGS))
-    assert sentences[1].place(1).endswith("a.jsonl:2" if name.endswith("jsonl") else f"{name}:8")
+    assert sentences[1].locate_word(1).endswith("a.jsonl:2" if name.endswith("jsonl") else f"{name}:8")
 
 
 @pytest.mark.parametrize(
@@ -75,53 +75,53 @@ def test_sentences_are_read(tmp_path, name, text):
         ),
         (
             "a.jsonl",
-            lines({"words": ["a"], "tags": ["O"]}, {"words": ["a", "b"], "tags": ["O"]}),
+            format_json_lines({"words": ["a"], "tags": ["O"]}, {"words": ["a", "b"], "tags": ["O"]}),
             "a.jsonl:2: 2 words, 1 tags",
         ),
         (
             "a.jsonl",
-            lines({"words": ["a"], "tags": "O"}),
+            format_json_lines({"words": ["a"], "tags": "O"}),
             "a.jsonl:1: 1 words, 'tags' that is str, not a list",
         ),
         (
             "a.jsonl",
-            lines({"words": "a b", "tags": ["O"]}),
+            format_json_lines({"words": "a b", "tags": ["O"]}),
             "a.jsonl:1: 'words' is not a list of words",
         ),
         (
             "a.jsonl",
-            lines({"words": ["a"], "tags": [None]}),
+            format_json_lines({"words": ["a"], "tags": [None]}),
             "a.jsonl:1: None is no name of a class",
         ),
-        ("a.jsonl", lines({"text": "a"}), "a.jsonl:1: expected words and tags or tokens and tags"),
+        ("a.jsonl", format_json_lines({"text": "a"}), "a.jsonl:1: expected words and tags or tokens and tags"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_line(tmp_path, name, text, message):
+def test_errors_are_reported_with_its_line(tmp_path, name, text, message):
     with pytest.raises(ValueError, match=re.escape(message)):
-        read(file(tmp_path, name, text))
+        read_sentences(write_text(tmp_path, name, text))
 
 
 def test_tags_must_be_of_the_scheme_and_known(tmp_path):
-    sentences = read(file(tmp_path, "a.conll", CONLL))
-    assert scheme_of(sentences) == "bio" and scheme_of(sentences, "plain") == "plain"
+    sentences = read_sentences(write_text(tmp_path, "a.conll", CONLL))
+    assert choose_scheme(sentences) == "bio" and choose_scheme(sentences, "plain") == "plain"
     with pytest.raises(
         ValueError,
         match=r"a.conll:8: the tag 'I-PER' is not one of 'O', 'B-ORG', 'B-MISC', 'B-PER', the tags",
     ):
-        tagging.numbered(sentences, ("O", "B-ORG", "B-MISC", "B-PER"))
-    other = read(file(tmp_path, "b.conll", "a O\nb E-X\n"))
+        tagging.encode_tags(sentences, ("O", "B-ORG", "B-MISC", "B-PER"))
+    other = read_sentences(write_text(tmp_path, "b.conll", "a O\nb E-X\n"))
     with pytest.raises(
         ValueError,
         match="b.conll:2: 'E-X' is no tag of bilou, which has O and B-, I-, L-, U-; --scheme names another",
     ):
-        scheme_of(other, "bilou")
+        choose_scheme(other, "bilou")
     with pytest.raises(
         ValueError, match="c.conll: all words have the tag 'O'; nothing can be learned"
     ):
-        scheme_of(read(file(tmp_path, "c.conll", "a O\n\nb O\n")))
+        choose_scheme(read_sentences(write_text(tmp_path, "c.conll", "a O\n\nb O\n")))
     with pytest.raises(ValueError, match="--columns are names in JSON lines"):
-        read(file(tmp_path, "c.conll", "a O\n"), ("words", "tags"))
-    renamed = read(file(tmp_path, "d.jsonl", lines({"w": ["a"], "t": [3]})), ("w", "t"))
+        read_sentences(write_text(tmp_path, "c.conll", "a O\n"), ("words", "tags"))
+    renamed = read_sentences(write_text(tmp_path, "d.jsonl", format_json_lines({"w": ["a"], "t": [3]})), ("w", "t"))
     assert renamed[0].words == ("a",) and renamed[0].tags == ("3",)
 
 
@@ -164,8 +164,8 @@ SENTENCES = [
 @pytest.mark.parametrize("kind", ["unigram", "bpe", "bytes", "wordpiece"])
 def test_words_have_the_ids_of_the_exported_tokenizer(kind, vocabularies):
     vocabulary = vocabularies[kind]
-    theirs = tokenizer.build(vocabulary, "roberta" if kind == "bytes" else "bert")
-    for words, ids in zip(SENTENCES, word_ids(vocabulary, SENTENCES)):
+    theirs = tokenizer.build_tokenizer(vocabulary, "roberta" if kind == "bytes" else "bert")
+    for words, ids in zip(SENTENCES, encode_words(vocabulary, SENTENCES)):
         blanks = [f"{' ' if i and kind == 'bytes' else ''}{word}" for i, word in enumerate(words)]
         encoding = theirs.encode(blanks, is_pretokenized=True, add_special_tokens=False)
         assert [i for word in ids for i in word] == encoding.ids
@@ -177,7 +177,7 @@ def test_words_have_the_ids_of_the_exported_tokenizer(kind, vocabularies):
 NAMES = ("O", "B-X", "I-X")
 
 
-def sentence(words, tags):
+def make_sentence(words, tags):
     return tagging.Sentence(tuple(words.split()), tuple(tags.split()), "here", 1, 1)
 
 
@@ -185,11 +185,11 @@ def sentence(words, tags):
 def store(vocabularies, tmp_path_factory):
     parts = {
         "train": [
-            sentence("the foxes don't", "O B-X I-X"),
-            sentence("dog", "B-X"),
-            sentence("a dog the fox a dog . a", "O B-X O O O B-X I-X O"),
+            make_sentence("the foxes don't", "O B-X I-X"),
+            make_sentence("dog", "B-X"),
+            make_sentence("a dog the fox a dog . a", "O B-X O O O B-X I-X O"),
         ],
-        "heldout": [sentence("the \u200b dog", "O I-X B-X"), sentence("\u200b", "O")],
+        "heldout": [make_sentence("the \u200b dog", "O I-X B-X"), make_sentence("\u200b", "O")],
     }
     return write_tagged(
         tmp_path_factory.mktemp("tagged") / "store",
@@ -200,9 +200,9 @@ def store(vocabularies, tmp_path_factory):
     )
 
 
-def test_a_tag_stands_at_the_first_piece_of_its_word(store, vocabularies):
+def test_a_tag_is_at_the_first_piece_of_its_word(store, vocabularies):
     stream = Stream(store, Data(objective=Tagging(length=9), batch_size=3))
-    batch, vocabulary = stream.evaluation_batch(0), vocabularies["wordpiece"]
+    batch, vocabulary = stream.build_evaluation_batch(0), vocabularies["wordpiece"]
     told = [
         [vocabulary.pieces[i] for i in tokens[valid]]
         for tokens, valid in zip(batch["token_ids"], batch["attention_mask"])
@@ -223,7 +223,7 @@ def test_a_tag_stands_at_the_first_piece_of_its_word(store, vocabularies):
     assert stream.table.cut == 1 and stream.table.missed == 2
     heldout = Stream(store, Data(objective=Tagging(length=9), batch_size=2), split="heldout")
     assert (
-        heldout.rows == 1 and heldout.evaluation_batch(0)["label_weights"].sum() == 2
+        heldout.num_rows == 1 and heldout.build_evaluation_batch(0)["label_weights"].sum() == 2
     )  # and a row that fills the batch
     assert store.manifest["silent"] == {"train": 0, "heldout": 2} and store.manifest[
         "labels"
@@ -241,7 +241,7 @@ def test_a_word_weighs_what_its_tag_does(store):
         for weights in ((), (0.5, 2.0, 3.0))
     )
     for index in range(2):
-        alike, batch = plain.evaluation_batch(index), weighed.evaluation_batch(index)
+        alike, batch = plain.build_evaluation_batch(index), weighed.build_evaluation_batch(index)
         np.testing.assert_array_equal(alike["label_weights"], alike["word_weights"])
         np.testing.assert_array_equal(batch["word_weights"], alike["word_weights"])
         np.testing.assert_array_equal(
@@ -250,7 +250,7 @@ def test_a_word_weighs_what_its_tag_does(store):
     assert (
         batch["row_weights"].tolist() == [1, 0] and not batch["label_weights"][1].any()
     )  # a row that fills the batch
-    assert inspect(weighed, batches=2)["passed"]
+    assert inspect_batches(weighed, batches=2)["passed"]
     with pytest.raises(ValueError, match="2 weights for more classes"):
         Stream(store, Data(objective=Tagging(class_weights=(1.0, 2.0))))
     for wrong in (0.0, float("inf"), float("nan")):
@@ -272,7 +272,7 @@ def test_what_has_no_tags_is_refused(vocabularies, tmp_path):
 
 def test_inspection_holds_rows_against_the_store(store):
     stream = Stream(store, Data(objective=Tagging(length=9), batch_size=3))
-    report = inspect(stream, batches=2)
+    report = inspect_batches(stream, batches=2)
     assert report["passed"], report
     assert sorted(row["label"] for row in report["rows"]) == [
         "1:0 2:1 3:0 4:0 6:0 7:1",
@@ -281,18 +281,18 @@ def test_inspection_holds_rows_against_the_store(store):
     ]
     build = stream.build
 
-    def moved(key):
-        def broken(row_B, key_B):
+    def roll_tensor(key):
+        def build_rolled(row_B, key_B):
             batch = build(row_B, key_B)
             return batch | {key: np.roll(batch[key], 1, axis=1)}
 
-        return broken
+        return build_rolled
 
     for key, name in (
         ("label_weights", "rows whose tags are not those of their words, at their first pieces"),
         ("token_ids", "tokens in padding"),
     ):
-        stream.build = moved(key)
+        stream.build = roll_tensor(key)
         assert name in [
-            check["name"] for check in inspect(stream, batches=2)["checks"] if not check["passed"]
+            check["name"] for check in inspect_batches(stream, batches=2)["checks"] if not check["passed"]
         ]

@@ -3,50 +3,56 @@
 import numpy as np
 import pytest
 
-from data.examples.tag_schemes import LETTERS, PLAIN, Entity, entities, names
-from data.examples.tags_as_text import Reading, kinds_of, segments, tagged, written
+from data.examples.tag_schemes import PLAIN, SCHEME_LETTERS, Entity, find_entities, list_tags
+from data.examples.tags_as_text import (
+    EntityReader,
+    find_segments,
+    format_entities,
+    list_entity_types,
+    tag_words,
+)
 
 WORDS = "Ada Lovelace met Charles Babbage in London near Ada Street".split()
 TAGS = "B-person I-person O B-person I-person O B-place O B-place I-place".split()
 
 
-def reading(*kinds):
+def make_reading(*kinds):
     """Of a vocabulary that spells all as it stands."""
-    return Reading(kinds, list)
+    return EntityReader(kinds, list)
 
 
 def test_by_hand():
     text = "person: Ada Lovelace person: Charles Babbage place: London place: Ada Street"
-    assert written(WORDS, TAGS, "bio") == text and written(WORDS, ["O"] * 10, "bio") == "none"
-    assert kinds_of(names(TAGS, "bio"), "bio") == ("person", "place")
-    read = reading("person", "place")
-    assert read(text, WORDS) == entities(TAGS) and tagged(read(text, WORDS), 10, "bio") == TAGS
+    assert format_entities(WORDS, TAGS, "bio") == text and format_entities(WORDS, ["O"] * 10, "bio") == "none"
+    assert list_entity_types(list_tags(TAGS, "bio"), "bio") == ("person", "place")
+    read = make_reading("person", "place")
+    assert read(text, WORDS) == find_entities(TAGS) and tag_words(read(text, WORDS), 10, "bio") == TAGS
     assert read("none", WORDS) == [] == read("", WORDS)
-    assert tagged([], 2, "bio") == ["O", "O"] and tagged([], 2, PLAIN) == [None, None]
-    assert written(["a", "b"], ["B", "O"], "bio") == "entity: a" and reading("")(
+    assert tag_words([], 2, "bio") == ["O", "O"] and tag_words([], 2, PLAIN) == [None, None]
+    assert format_entities(["a", "b"], ["B", "O"], "bio") == "entity: a" and make_reading("")(
         "entity: b", ["a", "b"]
     ) == [Entity("", 1, 2)]
-    assert written(["a", "b"], ["DT", "NN"], PLAIN) == "DT: a NN: b" and kinds_of(
+    assert format_entities(["a", "b"], ["DT", "NN"], PLAIN) == "DT: a NN: b" and list_entity_types(
         ("DT", "NN"), PLAIN
     ) == ("DT", "NN")
-    assert tagged(reading("DT", "NN")("NN: b", ["a", "b"]), 2, PLAIN) == [None, "NN"]
+    assert tag_words(make_reading("DT", "NN")("NN: b", ["a", "b"]), 2, PLAIN) == [None, "NN"]
 
 
-@pytest.mark.parametrize("scheme", [*LETTERS, PLAIN])
+@pytest.mark.parametrize("scheme", [*SCHEME_LETTERS, PLAIN])
 def test_what_is_written_is_read_again(scheme):
     """Where no word comes twice."""
-    rng, letters = np.random.default_rng(0), LETTERS.get(scheme, "")
+    rng, letters = np.random.default_rng(0), SCHEME_LETTERS.get(scheme, "")
     known = (
         ["O", *(f"{letter}-{kind}" for letter in letters for kind in ("x", "xy"))]
         if letters
         else ["DT", "NN", "DT-X"]
     )
-    read = reading(*kinds_of(known, scheme))
+    read = make_reading(*list_entity_types(known, scheme))
     for _ in range(300):
         count = 1 + int(rng.integers(8))
         words = [str(i) for i in rng.permutation(count)]
         tags = [known[i] for i in rng.integers(0, len(known), count)]
-        assert read(written(words, tags, scheme), words) == segments(tags, scheme)
+        assert read(format_entities(words, tags, scheme), words) == find_segments(tags, scheme)
 
 
 @pytest.mark.parametrize(
@@ -76,13 +82,13 @@ def test_what_is_written_is_read_again(scheme):
     ],
 )
 def test_what_a_model_may_write(text, expected):
-    assert reading("person", "place")(text, WORDS) == expected
+    assert make_reading("person", "place")(text, WORDS) == expected
 
 
 def test_words_are_compared_as_the_vocabulary_spells_them():
     """In lower case, with a blank before a comma, and nothing for what it does not know."""
     spell = lambda texts: [text.lower().replace(",", " ,").replace("?", "") for text in texts]  # noqa: E731
-    read = Reading(("Place",), spell)
+    read = EntityReader(("Place",), spell)
     assert read("place: a , b", ["X", "A,", "B"]) == [Entity("Place", 1, 3)]
     assert read("place: b", ["?", "B"]) == [Entity("Place", 1, 2)] and read("place:", ["?"]) == [
         Entity("Place", 1, 1)
@@ -91,6 +97,6 @@ def test_words_are_compared_as_the_vocabulary_spells_them():
 
 def test_types_that_could_not_be_read_again_are_refused():
     with pytest.raises(ValueError, match="'A' and 'a' alike, as 'a:'"):
-        Reading(("A", "a"), lambda texts: [text.lower() for text in texts])
+        EntityReader(("A", "a"), lambda texts: [text.lower() for text in texts])
     with pytest.raises(ValueError, match="'entity:' as 'entity'"):
-        Reading(("",), lambda texts: [text.rstrip(":") for text in texts])
+        EntityReader(("",), lambda texts: [text.rstrip(":") for text in texts])

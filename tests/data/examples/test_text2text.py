@@ -7,12 +7,19 @@ import pytest
 
 from data.config import Data
 from data.examples.labelled import Example
-from data.examples.text2text import pairs, rounded, source_of, step_for, target_of, write_pairs
-from data.inspection.batch_report import inspect
+from data.examples.text2text import (
+    find_step,
+    format_score,
+    format_source,
+    format_target,
+    make_pairs,
+    write_pairs,
+)
+from data.inspection.batch_report import inspect_batches
 from data.objectives import Text2Text
 from data.pipeline import Stream
 from data.store.reader import Store
-from tests.store_files import files
+from tests.store_files import generation_folder
 
 PAIR = dict(columns=("a", "b", "label"), labels=("0", "1"), words=("not_equivalent", "equivalent"))
 
@@ -21,47 +28,47 @@ def test_the_paper_s_inputs_and_answers():
     """Raffel et al. 2019, appendix D: hypothesis stands before premise, scores are multiples of 0.2."""
     mrpc = Text2Text(prefix="mrpc ", names=("sentence1", "sentence2"), **PAIR)
     assert (
-        source_of(mrpc, ("We act.", "Act!")) == "mrpc sentence1: We act. sentence2: Act!"
-        and target_of(mrpc, "1") == "equivalent"
+        format_source(mrpc, ("We act.", "Act!")) == "mrpc sentence1: We act. sentence2: Act!"
+        and format_target(mrpc, "1") == "equivalent"
     )
     mnli = Text2Text(prefix="mnli ", names=("premise", "hypothesis"), **PAIR)
     assert (
-        source_of(mnli, ("It rains.", "It is dry."))
+        format_source(mnli, ("It rains.", "It is dry."))
         == "mnli hypothesis: It is dry. premise: It rains."
     )
     german = Text2Text(prefix="translate English to German: ")
     assert (
-        source_of(german, ("That is good.",)) == "translate English to German: That is good."
-        and target_of(german, "Das ist gut.") == "Das ist gut."
+        format_source(german, ("That is good.",)) == "translate English to German: That is good."
+        and format_target(german, "Das ist gut.") == "Das ist gut."
     )
     scored = Text2Text(
         prefix="stsb ", names=("sentence1", "sentence2"), columns=("a", "b", "score"), step=0.2
     )
-    assert [target_of(scored, score) for score in (0.0, 2.57, 3.25, 5.0)] == [
+    assert [format_target(scored, score) for score in (0.0, 2.57, 3.25, 5.0)] == [
         "0.0",
         "2.6",
         "3.2",
         "5.0",
     ]
     with pytest.raises(ValueError, match="here:1: the label '2' is not one of '0', '1'"):
-        pairs(mrpc, [Example(("a", "b"), "2", "here:1")])
+        make_pairs(mrpc, [Example(("a", "b"), "2", "here:1")])
 
 
 def test_scores_have_as_many_decimals_as_their_step_needs():
-    assert [step_for([0.0, high]) for high in (1.0, 5.0, 10.0, 100.0)] == [
+    assert [find_step([0.0, high]) for high in (1.0, 5.0, 10.0, 100.0)] == [
         0.05,
         0.2,
         0.5,
         5.0,
-    ] and step_for([2.0, 2.0]) == 1.0
-    assert [rounded(*pair) for pair in ((0.333, 0.05), (37.0, 5.0), (-0.04, 0.2), (-1.1, 0.5))] == [
+    ] and find_step([2.0, 2.0]) == 1.0
+    assert [format_score(*pair) for pair in ((0.333, 0.05), (37.0, 5.0), (-0.04, 0.2), (-1.1, 0.5))] == [
         "0.35",
         "35",
         "0.0",
         "-1.0",
     ]
     for step in (0.05, 0.2, 5.0):
-        assert len({rounded(score, step) for score in np.linspace(0, 25 * step, 999)}) == 26
+        assert len({format_score(score, step) for score in np.linspace(0, 25 * step, 999)}) == 26
 
 
 @pytest.mark.parametrize("framed", [False, True], ids=["t5", "bart"])
@@ -78,10 +85,10 @@ def test_rows_are_the_pairs_of_the_store(framed, t5_vocabulary, bytes_store, tex
     )
     assert [
         json.loads(line)
-        for line in (store.split("heldout").folder / "answers.jsonl").read_text().splitlines()
+        for line in (store.open_split("heldout").folder / "answers.jsonl").read_text().splitlines()
     ] == [target for _, target in answered[20:]]
     stream = Stream(store, Data(objective=spec, batch_size=20))
-    batch, cut = stream.evaluation_batch(0), 0
+    batch, cut = stream.build_evaluation_batch(0), 0
     for row, pair in enumerate(answered[:20]):
         ids = vocabulary.encode_batch(pair)
         room = [20 - 1 - framed, 12 - 1 - framed]
@@ -99,13 +106,13 @@ def test_rows_are_the_pairs_of_the_store(framed, t5_vocabulary, bytes_store, tex
                 i < len(expected) for i in range(len(batch[key][row]))
             ]
     assert stream.table.cut == cut > 0
-    report = inspect(stream, batches=2, rows=2)
+    report = inspect_batches(stream, batches=2, rows=2)
     assert report["passed"] and len(report["checks"]) == 7
     stream.build = lambda row_B, key_B, build=stream.build: (
         (b := build(row_B, key_B)) | {"labels": np.roll(b["labels"], 1, axis=0)}
     )
     broken = [
-        check["name"] for check in inspect(stream, batches=2)["checks"] if not check["passed"]
+        check["name"] for check in inspect_batches(stream, batches=2)["checks"] if not check["passed"]
     ]
     assert "sides that are not the store's text in its frame" in broken
 
@@ -126,9 +133,9 @@ def test_what_makes_no_rows_is_refused(t5_vocabulary, pair_store, texts, tmp_pat
     with pytest.raises(ValueError, match="no answers; `finetune` makes a store of pairs"):
         Stream(pair_store, Data(objective=Text2Text()))
     write_pairs(tmp_path / "s", t5_vocabulary, Text2Text(), {"train": [(texts[0], texts[1])]})
-    path = files(tmp_path / "s") / "train" / "answers.jsonl"
+    path = generation_folder(tmp_path / "s") / "train" / "answers.jsonl"
     path.write_text(path.read_text().upper())
     with pytest.raises(ValueError, match="answers.jsonl: crc32c"):
-        Store.open(tmp_path / "s").verified("refuse")
+        Store.open(tmp_path / "s").verify_or_salvage("refuse")
     with pytest.raises(ValueError, match="has to be complete"):
-        Store.open(tmp_path / "s").verified("skip")
+        Store.open(tmp_path / "s").verify_or_salvage("skip")

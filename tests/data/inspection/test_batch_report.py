@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from data.config import Data
-from data.inspection.batch_report import inspect
+from data.inspection.batch_report import inspect_batches
 from data.objectives import (
     CausalLm,
     Denoising,
@@ -63,23 +63,23 @@ def store_of(store, t5_store, bytes_store):
 def make(store_of):
     """make(name of an objective) -> Stream."""
 
-    def build(name):
+    def make_stream(name):
         data = Data(objective=OBJECTIVES[name], batch_size=16)
         return Stream(store_of(name), data, seed=3)
 
-    return build
+    return make_stream
 
 
-def broken(report):
+def list_failures(report):
     assert report["passed"] == all(check["passed"] for check in report["checks"])
     return [check["name"] for check in report["checks"] if not check["passed"]]
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_sound_batches_pass(make, name):
-    report = inspect(make(name), step=5, batches=6, rows=3)
+    report = inspect_batches(make(name), step=5, batches=6, rows=3)
     assert (
-        broken(report) == []
+        list_failures(report) == []
         and len(report["checks"]) >= (6 if name.startswith(("next", "parts")) else 9)
         and len(report["rows"]) == 3
     )
@@ -109,11 +109,11 @@ def turn_round(batch, stream):
     batch["masked_positions"][:, :2] = batch["masked_positions"][:, 1::-1].copy()
 
 
-def exceed(batch, stream):
+def exceed_vocabulary(batch, stream):
     batch["labels"][0, 1] = stream.vocabulary.size
 
 
-def widen(batch, stream):
+def widen_weights(batch, stream):
     batch["label_weights"] = batch["label_weights"].astype(np.float64)
 
 
@@ -126,7 +126,7 @@ def other_text(batch, stream):
     batch["token_ids"][:, 1] += 1
 
 
-def flip(batch, stream):
+def flip_labels(batch, stream):
     batch["next_sentence_labels"] = 1 - batch["next_sentence_labels"]
 
 
@@ -174,11 +174,11 @@ def write_on(batch, stream):
     batch["labels"][~(batch["label_weights"] > 0)] = 9
 
 
-def stay(batch, stream):
+def leave_tokens(batch, stream):
     batch["labels"][:] = batch["token_ids"]
 
 
-def lean(batch, stream):
+def shrink_uniforms(batch, stream):
     batch["uniforms"] *= 0.9
 
 
@@ -186,7 +186,7 @@ def judge_padding(batch, stream):
     batch["discriminator_weights"][:] = 1
 
 
-def unhide(batch, stream):
+def unmask_token(batch, stream):
     """Of each row, one mask gives way to a word that is in the text."""
     ids = batch["encoder_token_ids"]
     row, first = np.arange(len(ids)), (ids == stream.vocabulary.mask).argmax(axis=1)
@@ -204,12 +204,12 @@ def foreign_word(batch, stream):
     batch["encoder_token_ids"][:, 1] = stream.vocabulary.size - 2  # the rarest piece
 
 
-def backwards(batch, stream):
+def reverse_text(batch, stream):
     for ids, used in zip(batch["encoder_token_ids"], batch["encoder_attention_mask"]):
         ids[1 : used.sum() - 1] = ids[1 : used.sum() - 1][::-1].copy()
 
 
-def pad(batch, stream):
+def pad_last(batch, stream):
     batch["encoder_token_ids"][:, -1], batch["encoder_attention_mask"][:, -1] = (
         stream.vocabulary.pad,
         False,
@@ -225,20 +225,20 @@ def pad(batch, stream):
         ("pieces", lose_on_padding, "losses on padding, tokens in it"),
         ("joined", lose_on_specials, "special tokens masked"),
         ("joined", turn_round, "positions out of order"),
-        ("pieces", exceed, "ids in the vocabulary"),
-        ("spans", exceed, "ids in the vocabulary"),
-        ("damaged", unhide, "share of tokens hidden"),
+        ("pieces", exceed_vocabulary, "ids in the vocabulary"),
+        ("spans", exceed_vocabulary, "ids in the vocabulary"),
+        ("damaged", unmask_token, "share of tokens hidden"),
         ("damaged", repeat_masks, "masks for them"),
         ("damaged", swap_tokens, "rows whose target is not the store's text"),
         ("damaged", foreign_word, "inputs with words that are not the text's"),
-        ("infilled", backwards, "inputs out of order"),
+        ("infilled", reverse_text, "inputs out of order"),
         ("damaged", write_on, "tokens in padding, padding between tokens"),
-        ("pieces", widen, "keys, types and shapes"),
+        ("pieces", widen_weights, "keys, types and shapes"),
         ("pieces", depend_on_the_batch, "two hosts read what one reads"),
         ("spans", depend_on_the_batch, "two hosts read what one reads"),
         ("joined", other_text, "rows whose text is not the store's"),
         ("pairs", other_text, "rows whose text is not the store's"),
-        ("pairs", flip, "labels that are wrong"),
+        ("pairs", flip_labels, "labels that are wrong"),
         ("pairs", always_next, "second segments from elsewhere"),
         ("pairs", one_segment, "rows whose segments are not 0 ... 0 1 ... 1"),
         ("orders", turn_order, "labels that are wrong"),
@@ -246,20 +246,20 @@ def pad(batch, stream):
         ("orders", other_text, "rows whose text is not the store's"),
         ("orders", one_segment, "rows whose segments are not 0 ... 0 1 ... 1"),
         ("replaced", show_all, "masked as itself"),
-        ("replaced", lean, "chances below 0.9"),
+        ("replaced", shrink_uniforms, "chances below 0.9"),
         ("replaced", judge_padding, "tokens not judged, padding judged"),
         ("spans", shift_sentinels, "sentinels are the tokenizer's <extra_id_0> ..."),
         ("spans", swap_tokens, "rows that do not rebuild the store's text"),
         ("spans", leave_out, "losses on padding, tokens without loss"),
-        ("spans", pad, "gaps in rows (padding, no </s>)"),
-        ("parts", pad, "parts without </s> at their end"),
+        ("spans", pad_last, "gaps in rows (padding, no </s>)"),
+        ("parts", pad_last, "parts without </s> at their end"),
         ("parts", swap_tokens, "rows that do not rebuild the store's text"),
         ("parts", cut_early, "texts cut in their first half"),
         ("parts", write_on, "tokens in padding, padding between tokens"),
-        ("next", exceed, "ids in the vocabulary"),
+        ("next", exceed_vocabulary, "ids in the vocabulary"),
         ("next", other_text, "rows whose text is not the store's"),
         ("next unseparated", other_text, "rows whose text is not the store's"),
-        ("next", stay, "targets that are not the next token"),
+        ("next", leave_tokens, "targets that are not the next token"),
         ("next", leave_out, "tokens without loss"),
     ],
 )
@@ -267,13 +267,13 @@ def test_a_broken_promise_is_named(make, name, tamper, promise):
     stream = make(name)
     build = stream.build
 
-    def tampered(row_B, key_B):
+    def build_tampered(row_B, key_B):
         batch = build(row_B, key_B)
         tamper(batch, stream)
         return batch
 
-    stream.build = tampered
-    assert promise in broken(inspect(stream))
+    stream.build = build_tampered
+    assert promise in list_failures(inspect_batches(stream))
 
 
 @pytest.mark.parametrize(
@@ -289,17 +289,17 @@ def test_another_tokenizer_is_named(make, name, promise):
     """The fault of sentinels from 32100 on in the batch and up to 32099 in the tokenizer."""
     stream = make(name)
     ids = {piece: i + 1 for i, piece in enumerate(stream.vocabulary.pieces)}
-    assert promise in broken(inspect(stream, token_id=ids.get))
+    assert promise in list_failures(inspect_batches(stream, token_id=ids.get))
 
 
 def test_words_masked_in_part_are_named(make, monkeypatch):
     stream = make("words")
     monkeypatch.setattr(
         Masker,
-        "words",
+        "choose_words",
         lambda self, tokens_BL, candidate_BL, *_: candidate_BL & (np.arange(22) == 4),
     )
-    assert "words masked in part" in broken(inspect(stream))
+    assert "words masked in part" in list_failures(inspect_batches(stream))
 
 
 @pytest.mark.parametrize(
@@ -316,7 +316,7 @@ def test_rows_across_documents_are_named(make, name, promise):
     starts = stream.split.document_starts
     finer = np.unique(np.concatenate([starts, starts[1:-1] - 3]))
     stream.split = dataclasses.replace(stream.split, document_starts=finer)
-    assert promise in broken(inspect(stream))
+    assert promise in list_failures(inspect_batches(stream))
 
 
 @pytest.mark.parametrize("name", ["joined", "next"])
@@ -326,16 +326,16 @@ def test_a_joined_stream_without_separators_is_named(make, name):
     stream.split = dataclasses.replace(
         stream.split, document_starts=np.delete(starts, range(1, len(starts) - 1, 2))
     )
-    assert "rows with documents not separated" in broken(inspect(stream))
+    assert "rows with documents not separated" in list_failures(inspect_batches(stream))
 
 
 def test_rows_that_are_not_full_sentences_are_named(make):
     stream, other = make("sentences"), make("sentences")
     stream.table.length_R = stream.table.length_R - 1
-    assert "rows that begin or end within a sentence" in broken(inspect(stream))
+    assert "rows that begin or end within a sentence" in list_failures(inspect_batches(stream))
     narrow = SentenceRows(other.split, other.table.width - 9)
     other.table.start_R, other.table.length_R = narrow.start_R, narrow.length_R
-    assert broken(inspect(other)) == ["rows with room for the next sentence"]
+    assert list_failures(inspect_batches(other)) == ["rows with room for the next sentence"]
 
 
 CONFIG = """
@@ -353,7 +353,7 @@ def config():
 def config(tmp_path, store_of):
     """config(name of an objective) -> path of a configuration."""
 
-    def write(name):
+    def write_config(name):
         objective = OBJECTIVES[name]
         path = tmp_path / f"{name}.py"
         others = {
@@ -379,7 +379,7 @@ def config(tmp_path, store_of):
         )
         return str(path)
 
-    return write
+    return write_config
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
@@ -405,7 +405,7 @@ def test_the_verb_shows_and_checks(config, capsys, name):
 
 
 def test_the_verbs_status_is_1_for_a_broken_promise(config, capsys, monkeypatch):
-    monkeypatch.setattr(Masker, "hide", lambda self, targets_BP, key_B: targets_BP)
+    monkeypatch.setattr(Masker, "replace_tokens", lambda self, targets_BP, key_B: targets_BP)
     assert main(["inspect", config("pieces")]) == 1
     shown = capsys.readouterr().out
     assert "FAILED" in shown and "3 failed" in shown

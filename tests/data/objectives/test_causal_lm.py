@@ -54,17 +54,17 @@ def test_rows_are_those_of_the_slow_walk(gpt_store, length, end_of_text):
         gpt_store, Data(objective=CausalLm(length=length, end_of_text=end_of_text), batch_size=4)
     )
     expected = slow_rows(stream.split, length, gpt_store.vocabulary.eos if end_of_text else None)
-    found = stream.build(np.arange(stream.rows), None)
+    found = stream.build(np.arange(stream.num_rows), None)
     assert (
         np.concatenate([found["token_ids"], found["labels"][:, -1:]], axis=1).tolist() == expected
     )
     np.testing.assert_array_equal(found["token_ids"][:, 1:], found["labels"][:, :-1])
     assert (found["label_weights"] == 1).all() and stream.tokens_per_row == length
     assert any(gpt_store.vocabulary.eos in row for row in expected) == end_of_text
-    batch_spec.check(found, stream.objective, stream.rows)
+    batch_spec.check_batch(found, stream.objective, stream.num_rows)
 
 
-def test_each_token_but_the_first_is_told_once(gpt_store):
+def test_each_token_but_the_first_is_predicted_once(gpt_store):
     """But for those of a source's last row, which is moved back to end with it."""
     stream = Stream(gpt_store, Data(objective=CausalLm(length=7), batch_size=4))
     table = stream.table
@@ -78,9 +78,9 @@ def test_each_token_but_the_first_is_told_once(gpt_store):
 
 def test_a_batch_is_a_function_of_seed_and_step(gpt_store):
     data = Data(objective=CausalLm(length=9), batch_size=8)
-    batch = Stream(gpt_store, data, seed=3).batch(41)
-    again = next(Stream(gpt_store, data, seed=3).batches(start_step=41))
-    other = Stream(gpt_store, data, seed=4).batch(41)
+    batch = Stream(gpt_store, data, seed=3).build_batch(41)
+    again = next(Stream(gpt_store, data, seed=3).iterate_batches(start_step=41))
+    other = Stream(gpt_store, data, seed=4).build_batch(41)
     for key in batch:
         np.testing.assert_array_equal(batch[key], again[key])
     assert not np.array_equal(batch["token_ids"], other["token_ids"])
@@ -88,12 +88,12 @@ def test_a_batch_is_a_function_of_seed_and_step(gpt_store):
 
 def test_evaluation_sees_each_row_once_and_fills_the_last_batch_with_nothing(gpt_store):
     stream = Stream(gpt_store, Data(objective=CausalLm(length=9), batch_size=4), split="heldout")
-    seen = [stream.evaluation_batch(i) for i in range(stream.evaluation_steps)]
+    seen = [stream.build_evaluation_batch(i) for i in range(stream.num_evaluation_batches)]
     weights = np.concatenate([batch["label_weights"] for batch in seen])
     assert (
-        (weights[: stream.rows] == 1).all()
-        and not weights[stream.rows :].any()
-        and len(weights) > stream.rows
+        (weights[: stream.num_rows] == 1).all()
+        and not weights[stream.num_rows :].any()
+        and len(weights) > stream.num_rows
     )
 
 
@@ -126,10 +126,10 @@ def test_a_lane_reads_on_where_it_ended(gpt_store, batch_size):
     stream = lane_stream(gpt_store, 7, batch_size)
     expected = slow_rows(stream.split, 7, gpt_store.vocabulary.eos)
     before, closed = None, 0
-    for step in range(2 * stream.rows):
-        batch = stream.batch(step)
-        batch_spec.check(batch, stream.objective, batch_size, gpt_store.vocabulary)
-        _, _, row_B = stream.examples(step * batch_size + np.arange(batch_size))
+    for step in range(2 * stream.num_rows):
+        batch = stream.build_batch(step)
+        batch_spec.check_batch(batch, stream.objective, batch_size, gpt_store.vocabulary)
+        _, _, row_B = stream.load_rows(step * batch_size + np.arange(batch_size))
         for lane, row in enumerate(row_B.tolist()):
             tokens = [*batch["token_ids"][lane].tolist(), batch["labels"][lane, -1]]
             begins = row in stream.table.offsets
@@ -145,7 +145,7 @@ def test_a_lane_reads_on_where_it_ended(gpt_store, batch_size):
 def test_lanes_read_each_whole_row_equally_often_and_stand_apart(gpt_store):
     stream, rows = lane_stream(gpt_store, 5, 4, rates=(0.5, 0.5)), []
     steps = int(np.lcm.reduce(stream.table.whole_S))
-    part, _, row = stream.examples(np.arange(4 * steps))
+    part, _, row = stream.load_rows(np.arange(4 * steps))
     assert np.bincount(part).tolist() == [2 * steps, 2 * steps]
     for s in (0, 1):
         rows = row[part == s] - stream.table.offsets[s]
@@ -157,9 +157,9 @@ def test_lanes_read_each_whole_row_equally_often_and_stand_apart(gpt_store):
 
 def test_lanes_are_the_same_on_any_hosts_and_from_any_step(gpt_store):
     stream = lane_stream(gpt_store, 6, 4)
-    whole = stream.batch(9)
+    whole = stream.build_batch(9)
     for lo, hi in ((0, 1), (1, 4)):
-        part = next(lane_stream(gpt_store, 6, 4).batches(9, lo, hi))
+        part = next(lane_stream(gpt_store, 6, 4).iterate_batches(9, lo, hi))
         assert all((part[key] == whole[key][lo:hi]).all() for key in whole)
 
 
@@ -171,12 +171,12 @@ def test_lanes_that_do_not_fit_are_refused(gpt_store):
         (4, (-1.0, 2.0), "rates are 0 or more"),
     ):
         with pytest.raises(ValueError, match=message):
-            lane_stream(gpt_store, 7, batch_size, rates).batch(0)
+            lane_stream(gpt_store, 7, batch_size, rates).build_batch(0)
     alone = lane_stream(gpt_store, 7, 3, (0.0, 1.0))
-    assert set(alone.examples(np.arange(9))[0]) == {1}
+    assert set(alone.load_rows(np.arange(9))[0]) == {1}
     with pytest.raises(ValueError, match="rows on lanes need the batch size"):
-        alone.begin_from(3, 12)
+        alone.start_at_row(3, 12)
     held = Stream(
         gpt_store, Data(objective=CausalLm(7, order="lanes"), batch_size=50), split="heldout"
     )
-    assert len(list(held.evaluation_batches())) == 1  # which has no lanes
+    assert len(list(held.iterate_evaluation_batches())) == 1  # which has no lanes

@@ -10,14 +10,19 @@ import pytest
 from data import batch_spec
 from data.config import Data
 from data.objectives import Denoising
-from data.objectives.denoising import draw_spans, infill, permute, poisson
+from data.objectives.denoising import (
+    compute_poisson_cdf,
+    draw_spans,
+    infill_text,
+    permute_sentences,
+)
 from data.pipeline import Stream
 from data.rows import hashing
 
 MASK = 10**6
 
 
-def hidden(row, length):
+def measure_spans(row, length):
     """The lengths of the spans that masks stand for, in a row of the tokens 0, 1, 2, ...; fails unless all else stands in order."""
     found, expected, masked = [], 0, False
     for token in [*row, length]:
@@ -38,23 +43,23 @@ def test_each_span_becomes_one_mask(rate, mean):
     length_B = rng.integers(1, N + 1, B)
     number_B = np.rint(rate * length_B).astype(np.int64)
     spans_BS, used_BS = draw_spans(
-        hashing.key(1, np.arange(B)), number_B, poisson(mean), 2 * N + 16
+        hashing.derive_keys(1, np.arange(B)), number_B, compute_poisson_cdf(mean), 2 * N + 16
     )
     text_BN = np.where(np.arange(N) < length_B[:, None], np.arange(N), -1)
-    out_BN, out_length_B = infill(
-        text_BN, length_B, spans_BS, used_BS, hashing.key(2, np.arange(B)), MASK
+    out_BN, out_length_B = infill_text(
+        text_BN, length_B, spans_BS, used_BS, hashing.derive_keys(2, np.arange(B)), MASK
     )
     for out, size, length, spans, used, number in zip(
         out_BN, out_length_B, length_B, spans_BS, used_BS, number_B
     ):
-        assert sorted(hidden(out[:size].tolist(), length)) == sorted(spans[used].tolist())
+        assert sorted(measure_spans(out[:size].tolist(), length)) == sorted(spans[used].tolist())
         assert spans.sum() == number >= used.sum()
     assert (out_length_B <= length_B).all()
 
 
 def test_lengths_are_those_of_poisson_zeros_included():
     number_B = np.full(4000, 60)
-    spans_BS, used_BS = draw_spans(hashing.key(3, np.arange(4000)), number_B, poisson(3.0), 136)
+    spans_BS, used_BS = draw_spans(hashing.derive_keys(3, np.arange(4000)), number_B, compute_poisson_cdf(3.0), 136)
     assert (spans_BS.sum(axis=1) == 60).all()
     first = spans_BS[:, 0]
     for k in range(8):
@@ -69,7 +74,7 @@ def test_every_gap_is_alike_likely():
     rows, N = 20_000, 6
     text_BN, length_B = np.tile(np.arange(N), (rows, 1)), np.full(rows, N)
     spans_BS, used_BS = np.tile([2], (rows, 1)), np.ones((rows, 1), bool)
-    out_BN, _ = infill(text_BN, length_B, spans_BS, used_BS, hashing.key(4, np.arange(rows)), MASK)
+    out_BN, _ = infill_text(text_BN, length_B, spans_BS, used_BS, hashing.derive_keys(4, np.arange(rows)), MASK)
     counts = Counter(np.argmax(out_BN == MASK, axis=1).tolist())
     assert set(counts) == set(range(5))
     assert (
@@ -83,7 +88,7 @@ def test_sentences_stay_whole_in_every_order_alike():
         np.tile([1, 2, 3, 4, 5, 6, 0, 0], (rows, 1)),
         np.tile([7, 7, 8, 9, 9, 9, 9, 10], (rows, 1)),
     )
-    out_BN = permute(text_BN, sentence_BN, np.full(rows, 6), hashing.key(5, np.arange(rows)))
+    out_BN = permute_sentences(text_BN, sentence_BN, np.full(rows, 6), hashing.derive_keys(5, np.arange(rows)))
     counts = Counter(map(tuple, out_BN[:, :6].tolist()))
     assert set(counts) == {
         tuple(sum(order, ())) for order in permutations([(1, 2), (3,), (4, 5, 6)])
@@ -101,9 +106,9 @@ def test_batches_are_the_texts_and_what_is_left_of_them(bytes_store, shuffled):
     words, N = bytes_store.vocabulary, 64
     split, orders = stream.split, 0
     for step in range(6):
-        batch = stream.batch(step)
-        batch_spec.check(batch, objective, 16)
-        row_B, _ = stream.draws(step * 16 + np.arange(16))
+        batch = stream.build_batch(step)
+        batch_spec.check_batch(batch, objective, 16)
+        row_B, _ = stream.draw_keys(step * 16 + np.arange(16))
         for row, inputs, read, targets, weights in zip(
             row_B,
             batch["encoder_token_ids"],
@@ -131,8 +136,8 @@ def test_batches_are_the_texts_and_what_is_left_of_them(bytes_store, shuffled):
                 token in rest for token in kept.tolist()
             )  # not a subsequence: in another order
     assert (orders > 10) == shuffled and orders * shuffled == orders
-    again = Stream(bytes_store, Data(objective=objective, batch_size=16), seed=2).batch(3, 4, 9)
-    assert all(np.array_equal(again[key], stream.batch(3)[key][4:9]) for key in again)
+    again = Stream(bytes_store, Data(objective=objective, batch_size=16), seed=2).build_batch(3, 4, 9)
+    assert all(np.array_equal(again[key], stream.build_batch(3)[key][4:9]) for key in again)
 
 
 def orders_of(body, sentences):
@@ -151,7 +156,7 @@ def test_a_row_that_hides_nothing_is_its_sentences_in_another_order(bytes_store)
     )
     split, moved = stream.split, 0
     for inputs, row in zip(
-        stream.batch(0)["encoder_token_ids"].tolist(), stream.draws(np.arange(16))[0]
+        stream.build_batch(0)["encoder_token_ids"].tolist(), stream.draw_keys(np.arange(16))[0]
     ):
         start, length = (int(value[0]) for value in stream.table.spans(np.array([row])))
         edges = [

@@ -9,7 +9,7 @@ import pytest
 from data import batch_spec
 from data.config import Data
 from data.objectives import MaskedLm
-from data.objectives.masking import Masker, fitting
+from data.objectives.masking import Masker, take_fitting
 from data.pipeline import Stream
 from data.rows import hashing
 from data.vocabulary.load import read_vocabulary
@@ -17,8 +17,8 @@ from data.vocabulary.load import read_vocabulary
 
 def slow_mask(row, valid, vocabulary, rate, predictions, whole_words, key):
     """(masked row, {position: original}) of one row. Randomness: an order of the columns and a draw for each slot."""
-    order = hashing.shuffled(hashing.key(np.array([key]), hashing.ORDER), len(row))[0].tolist()
-    draws = hashing.words(hashing.key(np.array([key]), hashing.HIDE), predictions)[0].tolist()
+    order = hashing.shuffle_columns(hashing.derive_keys(np.array([key]), hashing.ORDER), len(row))[0].tolist()
+    draws = hashing.draw_uint64(hashing.derive_keys(np.array([key]), hashing.HIDE), predictions)[0].tolist()
     candidates = [
         i
         for i, (token, real) in enumerate(zip(row, valid))
@@ -69,7 +69,7 @@ def test_masks_are_those_of_the_slow_reference(vocabulary, whole_words, rate, pr
     rows[~valid] = vocabulary.pad
     rows[np.arange(60), lengths + 1] = vocabulary.sep
     rows[5, 9] = vocabulary.sep
-    masked, keys = rows.copy(), hashing.key(3, np.arange(60))
+    masked, keys = rows.copy(), hashing.derive_keys(3, np.arange(60))
     batch = Masker(objective, vocabulary)(masked, valid, keys)
     for i in range(60):
         expected, targets = slow_mask(
@@ -96,7 +96,7 @@ def test_special_ids_stay_wherever_they_stand_in_the_vocabulary(special_ids):
     vocabulary = SimpleNamespace(special=special, starts_word=~special, size=40, mask=3, unk=1)
     rows, keys = (
         np.random.default_rng(0).integers(0, 40, (30, 32)).astype(np.int32),
-        hashing.key(4, np.arange(30)),
+        hashing.derive_keys(4, np.arange(30)),
     )
     masked = rows.copy()
     Masker(MaskedLm(length=32, max_predictions=20, mask_rate=0.5), vocabulary)(
@@ -112,7 +112,7 @@ def test_special_ids_stay_wherever_they_stand_in_the_vocabulary(special_ids):
 def test_fitting_is_the_walk():
     rng = np.random.default_rng(1)
     lengths, room = rng.integers(0, 9, (300, 40)), rng.integers(0, 30, 300)
-    taken = fitting(lengths, room)
+    taken = take_fitting(lengths, room)
     for row, left, got in zip(lengths.tolist(), room.tolist(), taken.tolist()):
         expected = []
         for length in row:
@@ -141,11 +141,11 @@ def test_rows_of_an_epoch_are_the_documents(store, documents, vocabulary):
         tuple(document[i : i + 20]) for document in flat for i in range(0, len(document), 20)
     )
     seen = Counter()
-    for step in range(-(-stream.rows // 8)):
-        batch = stream.batch(step)
-        batch_spec.check(batch, data.objective, 8)
-        seen.update(rows_of(batch, vocabulary)[: stream.rows - step * 8])
-    assert seen == expected and stream.rows == sum(expected.values())
+    for step in range(-(-stream.num_rows // 8)):
+        batch = stream.build_batch(step)
+        batch_spec.check_batch(batch, data.objective, 8)
+        seen.update(rows_of(batch, vocabulary)[: stream.num_rows - step * 8])
+    assert seen == expected and stream.num_rows == sum(expected.values())
 
 
 def test_joined_rows_of_an_epoch_are_the_stream(store, documents, vocabulary):
@@ -156,10 +156,10 @@ def test_joined_rows_of_an_epoch_are_the_stream(store, documents, vocabulary):
         text += [vocabulary.sep] * bool(text) + [i for sentence in document for i in sentence]
     expected = Counter(tuple(text[min(i, len(text) - 20) :][:20]) for i in range(0, len(text), 20))
     seen = Counter()
-    for step in range(-(-stream.rows // 8)):
-        batch = stream.batch(step)
+    for step in range(-(-stream.num_rows // 8)):
+        batch = stream.build_batch(step)
         assert batch["attention_mask"].all()
-        seen.update(rows_of(batch, vocabulary)[: stream.rows - step * 8])
+        seen.update(rows_of(batch, vocabulary)[: stream.num_rows - step * 8])
     assert seen == expected
 
 
@@ -177,15 +177,15 @@ def test_rows_of_full_sentences(store, documents, vocabulary):
             row, before = row + between + sentence, number
     expected[tuple(row)] += 1
     seen = Counter()
-    for step in range(-(-stream.rows // 8)):
-        batch = stream.batch(step)
-        batch_spec.check(batch, data.objective, 8)
-        seen.update(rows_of(batch, vocabulary)[: stream.rows - step * 8])
+    for step in range(-(-stream.num_rows // 8)):
+        batch = stream.build_batch(step)
+        batch_spec.check_batch(batch, data.objective, 8)
+        seen.update(rows_of(batch, vocabulary)[: stream.num_rows - step * 8])
     assert seen == expected
-    assert sum(map(len, seen.elements())) / (120 * stream.rows) > 0.9  # and so rows are full
+    assert sum(map(len, seen.elements())) / (120 * stream.num_rows) > 0.9  # and so rows are full
 
 
-def statistics(stream, steps):
+def count_masks(stream, steps):
     """(masked, tokens, [MASK], kept) over some batches."""
     counts = np.zeros(4, np.int64)
     for step in range(steps):
@@ -207,7 +207,7 @@ def test_rate_and_shares(store):
         Data(objective=MaskedLm(length=62, max_predictions=9, rows="documents"), batch_size=64),
         seed=1,
     )
-    masked, tokens, hidden, kept = statistics(stream, 60)
+    masked, tokens, hidden, kept = count_masks(stream, 60)
     assert abs(masked / tokens - 0.15) < 0.01  # rounded row by row
     assert abs(hidden / masked - 0.8) < 4 * np.sqrt(0.16 / masked)
     ordinary = (~stream.vocabulary.special).sum()
@@ -215,7 +215,7 @@ def test_rate_and_shares(store):
     assert abs(kept / masked - kept_share) < 4 * np.sqrt(0.09 / masked)
 
 
-def masks(stream, epochs):
+def find_masks(stream, epochs):
     """[{row: masked positions} of each epoch]."""
     found = [{} for _ in range(epochs)]
     for step in range(epochs * stream.rows // 4):
@@ -232,16 +232,16 @@ def masks(stream, epochs):
 def test_masks_are_new_every_epoch_or_repeat_after_the_duplicates(store, kind):
     """Dynamic masking (Liu et al. 2019, section 4.1), and BERT's. The same seed and step give the same masks again."""
 
-    def stream(duplicates):
+    def make_stream(duplicates):
         return Stream(
             store,
             Data(objective=MaskedLm(62, 10, dupe_factor=duplicates, rows=kind), batch_size=4),
             seed=1,
         )
 
-    rows = stream(0).rows
-    dynamic, static = masks(stream(0), 4), masks(stream(2), 4)
-    assert dynamic == masks(stream(0), 4)
+    rows = make_stream(0).num_rows
+    dynamic, static = find_masks(make_stream(0), 4), find_masks(make_stream(2), 4)
+    assert dynamic == find_masks(make_stream(0), 4)
     assert all(sorted(found) == list(range(rows)) for found in dynamic + static)
     assert static[0] == static[2] and static[1] == static[3]
     for other in (dynamic[1], dynamic[2], static[1]):
@@ -264,7 +264,7 @@ def test_whole_words_in_released_vocabularies(corpora, name):
     ids = vocabulary.encode(text)[:60]
     words, begins = [], WORDS[name]
     for i, token in enumerate(ids):
-        if i == 0 or begins(vocabulary.piece(token)):
+        if i == 0 or begins(vocabulary.id_to_piece(token)):
             words.append(set())
         words[-1].add(i + 1)
     assert any(len(word) > 2 for word in words)
@@ -287,7 +287,7 @@ def test_whole_words_in_released_vocabularies(corpora, name):
         rows="documents",
     )
     batch = Masker(objective, vocabulary)(
-        tokens, np.ones(tokens.shape, bool), hashing.key(1, np.arange(500))
+        tokens, np.ones(tokens.shape, bool), hashing.derive_keys(1, np.arange(500))
     )
     masked_words = 0
     for positions, weights in zip(batch["masked_positions"], batch["label_weights"]):

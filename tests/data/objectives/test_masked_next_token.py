@@ -32,7 +32,7 @@ def test_each_masked_word_is_predicted_at_the_position_before_it(stream, bytes_s
     masked = 0
     for step in range(4):
         batch = stream.batch(step)
-        batch_spec.check(batch, stream.objective, 16, vocabulary)
+        batch_spec.check_batch(batch, stream.objective, 16, vocabulary)
         row_B, _ = stream.draws(step * 16 + np.arange(16))
         for b, start in enumerate(table.starts(row_B).tolist()):
             text = [vocabulary.eos, *joined[start : start + 19]]

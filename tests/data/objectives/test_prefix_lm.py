@@ -12,9 +12,9 @@ from data.rows import hashing
 
 def test_parts_are_those_of_the_slow_reference(t5_store):
     stream = Stream(t5_store, Data(objective=PrefixLm(length=12), batch_size=4))
-    rows = np.arange(stream.rows)
-    batch = stream.build(rows, hashing.key(1, rows))
-    batch_spec.check(batch, stream.objective, stream.rows)
+    rows = np.arange(stream.num_rows)
+    batch = stream.build(rows, hashing.derive_keys(1, rows))
+    batch_spec.check_batch(batch, stream.objective, stream.num_rows)
     eos, pad = t5_store.vocabulary.eos, t5_store.vocabulary.pad
     for i, start in enumerate(stream.table.starts(rows).tolist()):
         text = stream.split.tokens[start : start + 12].tolist()
@@ -33,7 +33,7 @@ def test_parts_are_those_of_the_slow_reference(t5_store):
 
 def test_all_cuts_are_alike_likely(t5_store):
     stream = Stream(t5_store, Data(objective=PrefixLm(length=6), batch_size=4))
-    batch = stream.build(np.zeros(20_000, np.int64), hashing.key(2, np.arange(20_000)))
+    batch = stream.build(np.zeros(20_000, np.int64), hashing.derive_keys(2, np.arange(20_000)))
     counts = np.bincount(batch["encoder_attention_mask"].sum(axis=1) - 1, minlength=7)
     assert counts[0] == counts[6] == 0
     assert ((counts[1:6] - 4000) ** 2 / 4000).sum() < 18.5  # chi-square, 4 degrees, p = 0.001

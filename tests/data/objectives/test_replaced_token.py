@@ -52,7 +52,7 @@ def test_evaluation_draws_the_same_for_every_seed_and_judges_each_row_once(store
     other = Stream(store, stream.data, seed=2)
     last = stream.evaluation_steps - 1
     for key, value in stream.evaluation_batch(last).items():
-        np.testing.assert_array_equal(value, other.evaluation_batch(last)[key])
+        np.testing.assert_array_equal(value, other.build_evaluation_batch(last)[key])
     judged = sum(
         (stream.evaluation_batch(i)["discriminator_weights"] > 0).any(axis=1).sum()
         for i in range(last + 1)

@@ -6,14 +6,14 @@ import pytest
 from data import batch_spec
 from data.config import Data
 from data.objectives import SentenceOrder, SentencePair
-from data.objectives.masking import Masker, starts_of_ngrams
+from data.objectives.masking import Masker, find_ngram_starts
 from data.pipeline import Stream
 from data.rows import hashing
 from data.store.small_store import write_store
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory, vocabulary):
+def numbered_store(tmp_path_factory, vocabulary):
     """A store whose ids tell their document: document d is 5 + d, 5 + d, ..., but for one 60 + place per sentence; one is a single token."""
     rng = np.random.default_rng(0)
     documents = [
@@ -29,7 +29,7 @@ def told(tmp_path_factory, vocabulary):
     )
 
 
-def originals(batch):
+def restore_originals(batch):
     """The ids of a batch with the masks taken out again."""
     tokens = batch["token_ids"].copy()
     for i, j in zip(*np.nonzero(batch["label_weights"])):
@@ -39,21 +39,21 @@ def originals(batch):
 
 def segments_of(batch, vocabulary):
     """(first, second) ids of each row, as the row shows them."""
-    for row, valid in zip(originals(batch).tolist(), batch["attention_mask"]):
+    for row, valid in zip(restore_originals(batch).tolist(), batch["attention_mask"]):
         end = int(valid.sum())
         separators = [i for i in range(end) if row[i] == vocabulary.sep]
         assert row[0] == vocabulary.cls and len(separators) == 2 and separators[1] == end - 1
         yield row[1 : separators[0]], row[separators[0] + 1 : end - 1]
 
 
-def test_both_come_from_one_document_in_both_orders(told, vocabulary):
+def test_both_come_from_one_document_in_both_orders(numbered_store, vocabulary):
     """Lan et al. (2020), section 3.1. What stands first tells its sentence, and so the order; swapping the two flips the label."""
     objective = SentenceOrder(length=40, max_predictions=8)
-    stream = Stream(told, Data(objective=objective, batch_size=50), seed=2)
+    stream = Stream(numbered_store, Data(objective=objective, batch_size=50), seed=2)
     behind = rows = single = 0
     for step in range(40):
-        batch = stream.batch(step)
-        batch_spec.check(batch, objective, 50)
+        batch = stream.build_batch(step)
+        batch_spec.check_batch(batch, objective, 50)
         labels = zip(
             segments_of(batch, vocabulary),
             batch["token_type_ids"],
@@ -74,22 +74,22 @@ def test_both_come_from_one_document_in_both_orders(told, vocabulary):
             if all(sentences):
                 assert (sentences[0] > sentences[1]) == bool(order)
             behind, rows = behind + order, rows + 1
-        at = np.take_along_axis(originals(batch), batch["masked_positions"], axis=1)
+        at = np.take_along_axis(restore_originals(batch), batch["masked_positions"], axis=1)
         assert (at >= 5)[batch["label_weights"] == 1].all()  # no special token was masked
     assert abs(behind / rows - 0.5) < 4 * 0.5 / np.sqrt(rows) and single
 
 
-def test_the_order_is_all_that_differs_from_berts_true_pairs(told):
+def test_the_order_is_all_that_differs_from_berts_true_pairs(numbered_store):
     """The same chunks, cut at the same places: A and B of sentence_pair, in one order or the other."""
     order = Stream(
-        told, Data(objective=SentenceOrder(length=40, max_predictions=8), batch_size=64), seed=2
+        numbered_store, Data(objective=SentenceOrder(length=40, max_predictions=8), batch_size=64), seed=2
     )
     pair = Stream(
-        told,
+        numbered_store,
         Data(objective=SentencePair(length=40, max_predictions=8, random_next=0.0), batch_size=64),
         seed=2,
     )
-    one, other = order.batch(1), pair.batch(1)
+    one, other = order.build_batch(1), pair.build_batch(1)
     follows = other["next_sentence_labels"] == 0
     rows = zip(
         segments_of(one, order.vocabulary),
@@ -106,14 +106,14 @@ def test_the_order_is_all_that_differs_from_berts_true_pairs(told):
 def test_lengths_of_ngrams(vocabulary):
     """p(n) is 6/11, 3/11, 2/11 (section 4.1): measured on rows of words that nothing interrupts."""
     begin_W = np.arange(400 * 300)
-    starts = starts_of_ngrams(
-        begin_W, np.ones((400, 300), bool), hashing.key(1, np.arange(400)), 3
+    starts = find_ngram_starts(
+        begin_W, np.ones((400, 300), bool), hashing.derive_keys(1, np.arange(400)), 3
     ).reshape(400, 300)
     lengths = np.concatenate([np.diff(np.flatnonzero(row)) for row in starts])
     assert starts[:, 0].all() and lengths.max() == 3
     shares = np.bincount(lengths, minlength=4)[1:] / len(lengths)
     np.testing.assert_allclose(shares, np.array([6, 3, 2]) / 11, atol=0.01)
-    again = starts_of_ngrams(begin_W, np.ones((400, 300), bool), hashing.key(1, np.arange(400)), 3)
+    again = find_ngram_starts(begin_W, np.ones((400, 300), bool), hashing.derive_keys(1, np.arange(400)), 3)
     assert np.array_equal(again.reshape(400, 300), starts)
 
 
@@ -125,7 +125,7 @@ def test_ngrams_end_where_a_word_may_not_be_masked():
     begin_W = np.flatnonzero(begins)
     word_BL = np.cumsum(begins, axis=1) - 1
     candidate_BL = word_BL % 5 != 3
-    starts_W = starts_of_ngrams(begin_W, candidate_BL, hashing.key(4, np.arange(50)), 3)
+    starts_W = find_ngram_starts(begin_W, candidate_BL, hashing.derive_keys(4, np.arange(50)), 3)
     candidate_W, first_W = candidate_BL.ravel()[begin_W], begin_W % 64 == 0
     assert starts_W[~candidate_W].all() and starts_W[first_W].all()
     assert starts_W[np.append(False, ~candidate_W[:-1])].all()
@@ -146,8 +146,8 @@ def test_the_number_of_masked_words_stays(store, ngram):
     )
     masked = wanted = neighbours = 0
     for step in range(20):
-        batch = stream.batch(step)
-        words_B = (batch["attention_mask"] & ~stream.vocabulary.special[originals(batch)]).sum(
+        batch = stream.build_batch(step)
+        words_B = (batch["attention_mask"] & ~stream.vocabulary.special[restore_originals(batch)]).sum(
             axis=1
         )
         wanted_B = np.minimum(np.maximum(np.rint(words_B * 0.15), 1), 9)
@@ -166,11 +166,11 @@ def test_an_ngram_is_masked_as_a_whole_or_not_at_all(vocabulary):
     )  # each is a word of its own
     tokens, keys = (
         np.random.default_rng(0).choice(words, (40, 50)).astype(np.int32),
-        hashing.key(9, np.arange(40)),
+        hashing.derive_keys(9, np.arange(40)),
     )
     tokens[:, 20] = vocabulary.sep
     candidates = ~vocabulary.special[tokens]
-    starts = starts_of_ngrams(np.arange(tokens.size), candidates, keys, 3)
+    starts = find_ngram_starts(np.arange(tokens.size), candidates, keys, 3)
     batch = Masker(SentenceOrder(length=50, max_predictions=9), vocabulary, ngram=3)(
         tokens, np.ones(tokens.shape, bool), keys
     )
@@ -182,9 +182,9 @@ def test_an_ngram_is_masked_as_a_whole_or_not_at_all(vocabulary):
     assert {len(gram) for gram in grams if gram.all()} == {1, 2, 3}
 
 
-def test_one_document_is_enough_and_refusals(told, vocabulary):
-    stream = Stream(told, Data(objective=SentenceOrder(40, 8)), split="heldout")
-    assert set(stream.evaluation_batch(0)["sentence_order_weights"][: stream.rows]) == {1.0}
+def test_one_document_is_enough_and_refusals(numbered_store, vocabulary):
+    stream = Stream(numbered_store, Data(objective=SentenceOrder(40, 8)), split="heldout")
+    assert set(stream.build_evaluation_batch(0)["sentence_order_weights"][: stream.num_rows]) == {1.0}
     for objective, message in (
         (SentenceOrder(length=7), "length=7"),
         (SentenceOrder(short_seq_prob=1.5), "short_seq_prob=1.5"),

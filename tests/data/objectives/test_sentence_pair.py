@@ -11,7 +11,7 @@ from data.store.small_store import write_store
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory, vocabulary):
+def numbered_store(tmp_path_factory, vocabulary):
     """A store whose ids tell their document: every token of document d is 5 + d."""
     rng = np.random.default_rng(0)
     documents = [
@@ -22,7 +22,7 @@ def told(tmp_path_factory, vocabulary):
     )
 
 
-def originals(batch):
+def restore_originals(batch):
     """The ids of a batch with the masks taken out again."""
     tokens = batch["token_ids"].copy()
     for i, j in zip(*np.nonzero(batch["label_weights"])):
@@ -31,15 +31,15 @@ def originals(batch):
 
 
 @pytest.mark.parametrize("whole_words", [False, True])
-def test_layout_labels_and_documents(told, vocabulary, whole_words):
+def test_layout_labels_and_documents(numbered_store, vocabulary, whole_words):
     objective = SentencePair(length=40, max_predictions=8, whole_words=whole_words)
-    stream = Stream(told, Data(objective=objective, batch_size=50), seed=2)
+    stream = Stream(numbered_store, Data(objective=objective, batch_size=50), seed=2)
     others = short = rows = 0
     for step in range(40):
-        batch = stream.batch(step)
-        batch_spec.check(batch, objective, 50)
+        batch = stream.build_batch(step)
+        batch_spec.check_batch(batch, objective, 50)
         for row, valid, segments, label in zip(
-            originals(batch),
+            restore_originals(batch),
             batch["attention_mask"],
             batch["token_type_ids"],
             batch["next_sentence_labels"],
@@ -63,40 +63,40 @@ def test_layout_labels_and_documents(told, vocabulary, whole_words):
             assert (first != second) == bool(label)
             others, rows, short = others + label, rows + 1, short + (end < 20)
         assert (batch["next_sentence_weights"] == 1).all()
-        at = np.take_along_axis(originals(batch), batch["masked_positions"], axis=1)
+        at = np.take_along_axis(restore_originals(batch), batch["masked_positions"], axis=1)
         assert (at >= 5)[batch["label_weights"] == 1].all()  # no special token was masked
     assert abs(others / rows - 0.5) < 4 * 0.5 / np.sqrt(rows)
     assert 0.02 < short / rows < 0.12  # of the 10 % that aim at 2 to 37 tokens, and documents' ends
 
 
 @pytest.mark.parametrize(("short", "random_next"), [(0.0, 0.0), (0.0, 1.0)])
-def test_extremes(told, short, random_next):
+def test_extremes(numbered_store, short, random_next):
     objective = SentencePair(
         length=40, max_predictions=8, short_seq_prob=short, random_next=random_next
     )
-    stream = Stream(told, Data(objective=objective, batch_size=64), seed=2)
-    assert (stream.batch(3)["next_sentence_labels"] == random_next).all()
+    stream = Stream(numbered_store, Data(objective=objective, batch_size=64), seed=2)
+    assert (stream.build_batch(3)["next_sentence_labels"] == random_next).all()
 
 
-def test_versions_repeat_after_the_duplicates(told):
-    stream = Stream(told, Data(objective=SentencePair(40, 8, dupe_factor=2), batch_size=1), seed=2)
+def test_versions_repeat_after_the_duplicates(numbered_store):
+    stream = Stream(numbered_store, Data(objective=SentencePair(40, 8, dupe_factor=2), batch_size=1), seed=2)
     by_row = [{}, {}, {}]
-    for step in range(3 * stream.rows):
-        _, (epoch,), (row,) = stream.examples(np.array([step]))
-        by_row[epoch][row] = stream.batch(step)
+    for step in range(3 * stream.num_rows):
+        _, (epoch,), (row,) = stream.load_rows(np.array([step]))
+        by_row[epoch][row] = stream.build_batch(step)
     same = [
         sum(
             np.array_equal(by_row[0][row]["token_ids"], by_row[e][row]["token_ids"])
-            for row in range(stream.rows)
+            for row in range(stream.num_rows)
         )
         for e in (1, 2)
     ]
-    assert same[1] == stream.rows and same[0] < stream.rows / 5
+    assert same[1] == stream.num_rows and same[0] < stream.num_rows / 5
 
 
-def test_refusals(told, vocabulary):
+def test_refusals(numbered_store, vocabulary):
     with pytest.raises(ValueError, match="the heldout split of .*: there is only 1 document"):
-        Stream(told, Data(objective=SentencePair(40, 8)), split="heldout")
+        Stream(numbered_store, Data(objective=SentencePair(40, 8)), split="heldout")
     for objective, message in (
         (SentencePair(length=7), "length=7"),
         (SentencePair(short_seq_prob=1.5), "short_seq_prob=1.5"),

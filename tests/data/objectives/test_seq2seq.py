@@ -8,7 +8,7 @@ import pytest
 
 from data import batch_spec
 from data.config import Data
-from data.inspection.batch_report import inspect
+from data.inspection.batch_report import inspect_batches
 from data.objectives import Seq2Seq
 from data.pipeline import Stream
 from data.rows import hashing
@@ -16,7 +16,7 @@ from data.rows import hashing
 WIDTHS = dict(length=24, target_length=18)  # targets of 18 to 20 tokens do not fit
 
 
-def stream(store, split="train", **fields):
+def make_stream(store, split="train", **fields):
     return Stream(
         store, Data(objective=Seq2Seq(**WIDTHS), batch_size=8, **fields), split=split, seed=3
     )
@@ -31,7 +31,7 @@ def pairs_of(split):
     return list(zip(texts[::2], texts[1::2]))
 
 
-def unpacked(batch, vocabulary):
+def unpack_pairs(batch, vocabulary):
     """[(source, target)] of all rows, read position by position."""
     pairs = []
     for i in range(len(batch["encoder_token_ids"])):
@@ -53,7 +53,7 @@ def unpacked(batch, vocabulary):
 
 def test_each_pair_is_once_in_an_epoch(pair_store):
     """Of the first source, whose epochs are told apart here, by content; rows are as full as consecutive pairs make them."""
-    made = stream(pair_store, rates=(1.0, 0.0))
+    made = make_stream(pair_store, rates=(1.0, 0.0))
     split = pair_store.split("train")
     expected = Counter(
         pair for pair in pairs_of(split)[:30] if len(pair[0]) < 24 and len(pair[1]) < 18
@@ -61,8 +61,8 @@ def test_each_pair_is_once_in_an_epoch(pair_store):
     rows = int(made.rows_S[0])
     assert rows > 8 and len(expected) < 30
     seen = [
-        unpacked(
-            made.build(*made.draws(np.arange(n * rows, (n + 1) * rows))), pair_store.vocabulary
+        unpack_pairs(
+            made.build(*made.draw_keys(np.arange(n * rows, (n + 1) * rows))), pair_store.vocabulary
         )
         for n in range(3)
     ]
@@ -72,16 +72,16 @@ def test_each_pair_is_once_in_an_epoch(pair_store):
 
 def test_rows_are_filled(pair_store):
     """The next pair would not have fitted, on one side at least; a row does not reach into the next source."""
-    made = stream(pair_store)
-    rows = np.arange(made.rows)
-    batch = made.build(rows, hashing.key(0, rows))
-    batch_spec.check(batch, made.objective, made.rows)
+    made = make_stream(pair_store)
+    rows = np.arange(made.num_rows)
+    batch = made.build(rows, hashing.derive_keys(0, rows))
+    batch_spec.check_batch(batch, made.objective, made.num_rows)
     used = np.stack([(batch[segments] > 0).sum(axis=1) for _, segments in SIDES], axis=1)
     first = np.stack([(batch[segments] == 1).sum(axis=1) for _, segments in SIDES], axis=1)
     full = (used[:-1] + first[1:] > (24, 18)).any(axis=1)
     ends = np.flatnonzero(~full)  # the last row of the first source, at most
     assert set(ends.tolist()) <= {int(made.rows_S[0]) - 1}
-    assert unpacked(batch, pair_store.vocabulary) == [
+    assert unpack_pairs(batch, pair_store.vocabulary) == [
         p for p in pairs_of(made.split) if len(p[1]) < 18
     ]
     np.testing.assert_array_equal(batch["label_weights"] > 0, batch["decoder_segment_ids"] > 0)
@@ -90,12 +90,12 @@ def test_rows_are_filled(pair_store):
 
 
 def test_evaluation_is_every_pair_once(pair_store):
-    made = stream(pair_store, "heldout")
+    made = make_stream(pair_store, "heldout")
     seen = []
-    for i in range(made.evaluation_steps):
-        batch = made.evaluation_batch(i)
+    for i in range(made.num_evaluation_batches):
+        batch = made.build_evaluation_batch(i)
         real = batch["label_weights"].any(axis=1)
-        seen += unpacked({key: value[real] for key, value in batch.items()}, pair_store.vocabulary)
+        seen += unpack_pairs({key: value[real] for key, value in batch.items()}, pair_store.vocabulary)
     assert seen == [pair for pair in pairs_of(made.split) if len(pair[1]) < 18]
 
 
@@ -134,7 +134,7 @@ def lose_on_padding(batch):
     batch["label_weights"][:] = 1
 
 
-def hole(batch):
+def clear_segment(batch):
     batch["encoder_segment_ids"][0, 0] = 0
 
 
@@ -145,21 +145,21 @@ def hole(batch):
         (swap_sources, "pairs that are not the store's, each side and </s>"),
         (swap_targets, "pairs that are not the store's, each side and </s>"),
         (lose_on_padding, "tokens without loss, losses on padding"),
-        (hole, "tokens in padding, padding between tokens"),
+        (clear_segment, "tokens in padding, padding between tokens"),
     ],
 )
 def test_inspect(pair_store, damage, name):
-    made = stream(pair_store)
+    made = make_stream(pair_store)
     if damage:
         build = made.build
 
-        def damaged(row_B, key_B):
+        def build_damaged(row_B, key_B):
             batch = build(row_B, key_B)
             damage(batch)
             return batch
 
-        made.build = damaged
-    report = inspect(made, batches=2, rows=1)
+        made.build = build_damaged
+    report = inspect_batches(made, batches=2, rows=1)
     failed = [check["name"] for check in report["checks"] if not check["passed"]]
     assert (name in failed) if damage else not failed
     assert report["rows"][0]["inputs"][-1] == " </s>"

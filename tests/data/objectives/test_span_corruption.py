@@ -9,24 +9,24 @@ import pytest
 from data import batch_spec
 from data.config import Data
 from data.objectives import SpanCorruption
-from data.objectives.span_corruption import corrupt, lengths_of
+from data.objectives.span_corruption import draw_lengths, replace_spans
 from data.pipeline import Stream
 from data.rows import hashing
 from data.vocabulary.load import read_vocabulary, train_vocabulary
 
 
-def published(inputs, rate, mean_span):
+def compute_published_sizes(inputs, rate, mean_span):
     """(raw, targets): the paper's authors lengthen the text from `inputs` on as long as its corrupted form fits."""
 
-    def sizes(raw):
+    def compute_sizes(raw):
         noise = round(raw * rate)
         spans = round(noise / mean_span)
         return raw - noise + spans + 1, noise + spans + 1
 
     raw = inputs
-    while sizes(raw + 1)[0] <= inputs:
+    while compute_sizes(raw + 1)[0] <= inputs:
         raw += 1
-    return raw, sizes(raw)[1]
+    return raw, compute_sizes(raw)[1]
 
 
 def test_the_lengths_are_the_published_ones():
@@ -35,7 +35,7 @@ def test_the_lengths_are_the_published_ones():
         for rate in (0.1, 0.15, 0.25, 0.5):
             for mean_span in (2.0, 3.0, 5.0, 10.0):
                 objective = SpanCorruption(inputs, rate, mean_span)
-                assert (objective.raw_length, objective.targets) == published(
+                assert (objective.raw_length, objective.targets) == compute_published_sizes(
                     inputs, rate, mean_span
                 )
 
@@ -49,27 +49,27 @@ def test_every_length_is_filled_exactly(inputs, rate, mean_span):
 
 
 def test_all_segmentations_are_alike_likely():
-    drawn = lengths_of(hashing.key(1, np.arange(20_000)), 7, 4)
+    drawn = draw_lengths(hashing.derive_keys(1, np.arange(20_000)), 7, 4)
     expected = {tuple(np.diff((0, *cuts, 7)).tolist()) for cuts in combinations(range(1, 7), 3)}
     counts = Counter(map(tuple, drawn.tolist()))
     assert set(counts) == expected and len(expected) == 20
     assert (
         sum((count - 1000) ** 2 / 1000 for count in counts.values()) < 43.8
     )  # chi-square, 19 degrees, p = 0.001
-    assert lengths_of(hashing.key(1, np.arange(3)), 5, 1).tolist() == [[5]] * 3
-    assert lengths_of(hashing.key(1, np.arange(3)), 4, 4).tolist() == [[1] * 4] * 3
+    assert draw_lengths(hashing.derive_keys(1, np.arange(3)), 5, 1).tolist() == [[5]] * 3
+    assert draw_lengths(hashing.derive_keys(1, np.arange(3)), 4, 4).tolist() == [[1] * 4] * 3
 
 
-def test_what_is_kept_does_not_tell_what_is_removed():
-    kept, gone = SpanCorruption(64).segments(hashing.key(6, np.arange(10_000)))
+def test_unmasked_spans_do_not_reveal_removed_spans():
+    kept, gone = SpanCorruption(64).segments(hashing.derive_keys(6, np.arange(10_000)))
     assert abs(np.corrcoef(kept[:, 0] == 1, gone[:, 0] == 1)[0, 1]) < 4 / np.sqrt(10_000)
     assert kept.shape == gone.shape == (10_000, SpanCorruption(64).spans)
 
 
-def slow_corrupt(raw, kept, gone, sentinels, eos):
+def slow_corrupt(raw, num_unmasked, num_removed, sentinels, eos):
     """One row, token by token: a span leaves its sentinel in the inputs and follows it in the targets."""
     raw, inputs, targets = list(raw), [], []
-    for stay, leave, sentinel in zip(kept, gone, sentinels):
+    for stay, leave, sentinel in zip(num_unmasked, num_removed, sentinels):
         inputs += raw[:stay] + [sentinel]
         targets += [sentinel] + raw[stay : stay + leave]
         raw = raw[stay + leave :]
@@ -83,9 +83,9 @@ def slow_corrupt(raw, kept, gone, sentinels, eos):
 )
 def test_rows_are_those_of_the_slow_reference(objective):
     raw = np.random.default_rng(0).integers(3, 500, (30, objective.raw_length))
-    kept, gone = objective.segments(hashing.key(2, np.arange(30)))
+    kept, gone = objective.segments(hashing.derive_keys(2, np.arange(30)))
     sentinels = np.arange(999, 999 - objective.spans, -1)
-    inputs, targets = corrupt(raw, kept, gone, sentinels, 1)
+    inputs, targets = replace_spans(raw, kept, gone, sentinels, 1)
     for i in range(30):
         expected = slow_corrupt(
             raw[i].tolist(), kept[i].tolist(), gone[i].tolist(), sentinels.tolist(), 1
@@ -94,7 +94,7 @@ def test_rows_are_those_of_the_slow_reference(objective):
     assert inputs.shape[1] == objective.inputs and targets.shape[1] == objective.targets
 
 
-def rebuilt(inputs, targets, vocabulary):
+def rebuild_row(inputs, targets, vocabulary):
     """The raw row: each sentinel of the inputs replaced by what follows it in the targets."""
     spans, current = {}, None
     for token in targets[:-1]:
@@ -117,15 +117,15 @@ def test_an_epoch_is_the_text(t5_store, t5_vocabulary):
         tuple(text[min(i, len(text) - raw) :][:raw]) for i in range(0, len(text), raw)
     )
     seen = Counter()
-    for step in range(-(-stream.rows // 16)):
-        batch = stream.batch(step)
-        batch_spec.check(batch, data.objective, 16)
+    for step in range(-(-stream.num_rows // 16)):
+        batch = stream.build_batch(step)
+        batch_spec.check_batch(batch, data.objective, 16)
         assert batch["encoder_attention_mask"].all() and (batch["label_weights"] == 1).all()
         rows = [
-            rebuilt(i, t, t5_vocabulary)
+            rebuild_row(i, t, t5_vocabulary)
             for i, t in zip(batch["encoder_token_ids"].tolist(), batch["labels"].tolist())
         ]
-        seen.update(map(tuple, rows[: stream.rows - step * 16]))
+        seen.update(map(tuple, rows[: stream.num_rows - step * 16]))
     assert seen == expected
     first = batch["labels"][:, 0]
     assert (first == t5_vocabulary.size - 1).all()  # <extra_id_0> is the last id
@@ -168,7 +168,7 @@ def test_one_long_span_is_the_end_of_the_text(t5_store):
     objective = SpanCorruption(inputs=40, noise_density=0.25, mean_span=40)
     assert objective.spans == 1
     stream = Stream(t5_store, Data(objective=objective, batch_size=8), seed=3)
-    batch, (row_B, _) = stream.batch(5), stream.draws(40 + np.arange(8))
+    batch, (row_B, _) = stream.build_batch(5), stream.draw_keys(40 + np.arange(8))
     sentinel, eos = t5_store.vocabulary.sentinels[0], t5_store.vocabulary.eos
     cut = objective.raw_length - objective.noise
     for b, start in enumerate(stream.table.starts(row_B).tolist()):
@@ -188,8 +188,8 @@ def test_the_mode_token_comes_first_and_takes_a_place(t5_store):
         )
         for inputs, mode in ((41, "<extra_id_99>"), (40, ""))
     )
-    batch, plain = with_mode.batch(2), without.batch(2)
-    batch_spec.check(batch, with_mode.objective, 8, vocabulary)
+    batch, plain = with_mode.build_batch(2), without.build_batch(2)
+    batch_spec.check_batch(batch, with_mode.objective, 8, vocabulary)
     assert (batch["encoder_token_ids"][:, 0] == vocabulary.sentinels[99]).all()
     np.testing.assert_array_equal(batch["encoder_token_ids"][:, 1:], plain["encoder_token_ids"])
     np.testing.assert_array_equal(batch["labels"], plain["labels"])
@@ -202,10 +202,10 @@ def test_the_mode_token_comes_first_and_takes_a_place(t5_store):
         ("<extra_id_0>", "is the sentinel of one of the 3 spans"),
     ],
 )
-def test_a_mode_that_the_vocabulary_has_not_is_refused(t5_store, mode, said):
+def test_a_mode_that_the_vocabulary_has_not_is_refused(t5_store, mode, message):
     objective = SpanCorruption(inputs=40, mode=mode)
     assert objective.spans == 2 or objective.spans == 3
-    with pytest.raises(ValueError, match=said.replace("3 spans", f"{objective.spans} spans")):
+    with pytest.raises(ValueError, match=message.replace("3 spans", f"{objective.spans} spans")):
         Stream(t5_store, Data(objective=objective, batch_size=8))
 
 

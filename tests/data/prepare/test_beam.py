@@ -12,7 +12,7 @@ import types
 import pytest
 
 from data.prepare import jobs
-from data.prepare.build import Request, prepare
+from data.prepare.build import PrepareRequest, prepare_store
 from data.store.reader import Store
 from pretrain.__main__ import main
 from pretrain.cli.prepare import add_arguments
@@ -23,12 +23,12 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState
 
 from data.prepare import beam_pool
-from data.prepare.beam_runner import Runner
+from data.prepare.beam_runner import BeamRunner
 
-HERE = Runner("DirectRunner")
+HERE = BeamRunner("DirectRunner")
 
 
-def digest(folder: pathlib.Path) -> dict[str, str]:
+def hash_files(folder: pathlib.Path) -> dict[str, str]:
     """File -> hash of its contents, for all files below a folder."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {
@@ -37,23 +37,23 @@ def digest(folder: pathlib.Path) -> dict[str, str]:
     }
 
 
-def names(folder: pathlib.Path) -> list[str]:
+def list_names(folder: pathlib.Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
 # ---- the same store
 
 
-def trained(tmp_path, corpus, texts, words) -> Request:
+def make_training_request(tmp_path, corpus, texts, words) -> PrepareRequest:
     """Text files of two sources, and a vocabulary that is trained on a sample of them."""
     (tmp_path / "blocks.txt").write_text(
         "\n\n".join("\n".join(texts[i : i + 1 + i % 4]) for i in range(0, 200, 2))
     )
     both = (str(tmp_path / "blocks.txt"), str(corpus / "more"))
-    return Request(both, vocab_size=90, sample_size=4000, held_out=0.1, document="block")
+    return PrepareRequest(both, vocab_size=90, sample_size=4000, held_out=0.1, document="block")
 
 
-def mended(tmp_path, corpus, texts, words) -> Request:
+def make_repaired_request(tmp_path, corpus, texts, words) -> PrepareRequest:
     """A mixture of JSON records, some of which are counted and mended, with ids of 32 bits."""
     odd = [
         b'{"text": "caf\xe9 walks"}',
@@ -73,31 +73,31 @@ def mended(tmp_path, corpus, texts, words) -> Request:
     )
     (tmp_path / "vocab.txt").write_text("\n".join(pieces) + "\n")
     both = (str(corpus / "a.jsonl"), str(corpus / "odd.jsonl"))
-    return Request(both, vocabulary=str(tmp_path / "vocab.txt"), held_out=0.3, rates=(2.0, 1.0))
+    return PrepareRequest(both, vocabulary=str(tmp_path / "vocab.txt"), held_out=0.3, rates=(2.0, 1.0))
 
 
-def twice(tmp_path, corpus, texts, words) -> Request:
+def make_small_request(tmp_path, corpus, texts, words) -> PrepareRequest:
     """So few documents that the text is encoded again, to hold one out."""
     (tmp_path / "few.txt").write_text("\n\n".join(texts[:5]))
-    return Request((str(tmp_path / "few.txt"),), vocabulary=words, held_out=1e-9, document="block")
+    return PrepareRequest((str(tmp_path / "few.txt"),), vocabulary=words, held_out=1e-9, document="block")
 
 
-@pytest.mark.parametrize("kind", [trained, mended, twice])
+@pytest.mark.parametrize("kind", [make_training_request, make_repaired_request, make_small_request])
 def test_the_store_is_the_one_that_processes_here_write(
     tmp_path, corpus, texts, words, kind, monkeypatch
 ):
     request = kind(tmp_path, corpus, texts, words)
-    prepare(request, tmp_path / "here")
-    monkeypatch.setattr(jobs, "BATCH", 100)  # several examples a job
-    prepare(request, tmp_path / "beam", job=500, fleet=HERE)
-    assert digest(tmp_path / "here") == digest(tmp_path / "beam")
-    Store.open(tmp_path / "beam").verify()
+    prepare_store(request, tmp_path / "here")
+    monkeypatch.setattr(jobs, "BATCH_BYTES", 100)  # several examples a job
+    prepare_store(request, tmp_path / "beam", job_bytes=500, beam_runner=HERE)
+    assert hash_files(tmp_path / "here") == hash_files(tmp_path / "beam")
+    Store.open(tmp_path / "beam").verify_checksums()
     assert not list(tmp_path.glob(".*"))
 
 
 def test_workers_in_other_processes(tmp_path, corpus, words, capsys):
     """All that a worker needs reaches it; what it leaves in the folder that both share is removed."""
-    prepare(Request((str(corpus),), vocabulary=words, held_out=0.1), tmp_path / "here")
+    prepare_store(PrepareRequest((str(corpus),), vocabulary=words, held_out=0.1), tmp_path / "here")
     (tmp_path / "shared").mkdir()
     command = [
         "prepare",
@@ -112,8 +112,8 @@ def test_workers_in_other_processes(tmp_path, corpus, words, capsys):
     runner = ["--runner", "DirectRunner", "--runner-option", "direct_running_mode=multi_processing"]
     assert main([*command, *runner, "--scratch", str(tmp_path / "shared")]) == 0
     assert " in 61 documents" in capsys.readouterr().out
-    assert digest(tmp_path / "here") == digest(tmp_path / "beam")
-    assert not names(tmp_path / "shared")
+    assert hash_files(tmp_path / "here") == hash_files(tmp_path / "beam")
+    assert not list_names(tmp_path / "shared")
 
 
 # ---- or an error
@@ -126,12 +126,12 @@ def test_a_bad_record_is_one_error_and_leaves_nothing(tmp_path, texts, words):
     with pytest.raises(
         ValueError, match=r"a.jsonl, line 31: no field 'text'.*--field names the text$"
     ):
-        prepare(
-            Request((str(tmp_path / "a.jsonl"),), vocabulary=words),
+        prepare_store(
+            PrepareRequest((str(tmp_path / "a.jsonl"),), vocabulary=words),
             tmp_path / "s",
-            fleet=Runner("DirectRunner", scratch=str(tmp_path / "shared")),
+            beam_runner=BeamRunner("DirectRunner", scratch=str(tmp_path / "shared")),
         )
-    assert names(tmp_path) == ["a.jsonl", "shared"] and not names(tmp_path / "shared")
+    assert list_names(tmp_path) == ["a.jsonl", "shared"] and not list_names(tmp_path / "shared")
 
 
 LOST = {
@@ -147,7 +147,7 @@ LOST = {
 def test_examples_that_a_runner_loses_or_repeats_are_noticed(
     tmp_path, corpus, words, monkeypatch, change
 ):
-    def replayed(shards):
+    def replay_examples(shards):
         made = (
             pair
             for job in beam_pool._read_jobs(shards._jobs)
@@ -155,13 +155,13 @@ def test_examples_that_a_runner_loses_or_repeats_are_noticed(
         )
         return iter(change([example | {"split": example["split"].encode()} for _, example in made]))
 
-    monkeypatch.setattr(beam_pool.Fleet, "_store", lambda self, builder: None)
-    monkeypatch.setattr(beam_pool.Shards, "examples", replayed)
+    monkeypatch.setattr(beam_pool.BeamPool, "_run_pipeline", lambda self, builder: None)
+    monkeypatch.setattr(beam_pool.Shards, "iterate_examples", replay_examples)
     with pytest.raises(
         ChildProcessError, match="DirectRunner: (example .* is missing|the shards have more)"
     ):
-        prepare(Request((str(corpus),), vocabulary=words), tmp_path / "s", job=500, fleet=HERE)
-    assert names(tmp_path) == ["corpus"]
+        prepare_store(PrepareRequest((str(corpus),), vocabulary=words), tmp_path / "s", job_bytes=500, beam_runner=HERE)
+    assert list_names(tmp_path) == ["corpus"]
 
 
 IN_BEAM = "Traceback (most recent call last):\n  File 'x.py'\n{} [while running 'jobs/Do-ptransform-9']\n\nmore of it"
@@ -194,8 +194,8 @@ IN_BEAM = "Traceback (most recent call last):\n  File 'x.py'\n{} [while running 
         (RuntimeError(IN_BEAM.format("MemoryError: x")), ChildProcessError, None),
     ],
 )
-def test_what_went_wrong_elsewhere_is_told_in_its_own_words(error, kind, words):
-    told = HERE.told(error)
+def test_errors_of_workers_are_raised_with_their_own_message(error, kind, words):
+    told = HERE.unwrap_error(error)
     assert type(told) is kind and str(told) == (
         f"DirectRunner failed: RuntimeError: {error}" if words is None else words
     )
@@ -232,7 +232,7 @@ def test_an_interruption_here_ends_the_pipeline_there(tmp_path, corpus, words, m
     )
     assert capsys.readouterr().err.endswith("stopped\n")
     assert Endless.ended
-    assert names(tmp_path) == ["corpus", "shared"] and not names(tmp_path / "shared")
+    assert list_names(tmp_path) == ["corpus", "shared"] and not list_names(tmp_path / "shared")
 
 
 @pytest.mark.parametrize(
@@ -260,23 +260,23 @@ def test_an_interruption_here_ends_the_pipeline_there(tmp_path, corpus, words, m
 def test_the_verb_says_what_is_wrong(tmp_path, capsys, words, message):
     assert main(["prepare", "builtin", "--output", str(tmp_path / "s"), *words]) == 2
     assert "error: " in (err := capsys.readouterr().err) and message in err
-    assert not names(tmp_path)
+    assert not list_names(tmp_path)
 
 
 def test_scratch_is_the_same_folder_for_who_works_elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with Runner("SparkRunner", scratch="shared")(tmp_path / "s") as workers:
+    with BeamRunner("SparkRunner", scratch="shared")(tmp_path / "s") as workers:
         assert workers.scratch.is_absolute() and workers.scratch.is_relative_to(tmp_path / "shared")
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="file: no folder can be made there"):
-        Runner("SparkRunner", scratch="file")(tmp_path / "s")
+        BeamRunner("SparkRunner", scratch="file")(tmp_path / "s")
 
 
 def test_text_that_the_workers_cannot_reach_is_refused(tmp_path, corpus):
-    elsewhere = Runner("FlinkRunner", ("an_option_of_its_job_server=1",), "gs://bucket/scratch")
-    elsewhere.check()
+    elsewhere = BeamRunner("FlinkRunner", ("an_option_of_its_job_server=1",), "gs://bucket/scratch")
+    elsewhere.check_runner()
     for path, reached in ((str(corpus / "a.jsonl"), False), ("gs://bucket/a.jsonl", True)):
-        piece = jobs.sources.Piece("jsonl", path, 0, 10, 10)
+        piece = jobs.sources.InputChunk("jsonl", path, 0, 10, 10)
         if reached:
             elsewhere.check_reach(piece)
         else:
@@ -284,7 +284,7 @@ def test_text_that_the_workers_cannot_reach_is_refused(tmp_path, corpus):
                 ValueError, match="a.jsonl is on this machine.*copy it into the bucket"
             ):
                 elsewhere.check_reach(piece)
-        Runner("SparkRunner", scratch="/shared").check_reach(piece)
+        BeamRunner("SparkRunner", scratch="/shared").check_reach(piece)
 
 
 def test_beam_knows_the_runners_and_options_that_the_page_shows(root):
@@ -295,10 +295,10 @@ def test_beam_knows_the_runners_and_options_that_the_page_shows(root):
     add_arguments(parser)
     for words in shown:
         args = parser.parse_args(words[2:])
-        runner = Runner(args.runner, tuple(args.runner_option), args.scratch)
-        runner.check()
+        runner = BeamRunner(args.runner, tuple(args.runner_option), args.scratch)
+        runner.check_runner()
         assert (
-            runner.pipeline_options().get_all_options(retain_unknown_options=True).keys()
+            runner.make_pipeline_options().get_all_options(retain_unknown_options=True).keys()
             <= known.keys()
         )
     assert [

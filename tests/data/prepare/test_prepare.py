@@ -9,13 +9,13 @@ import pytest
 
 from data.corpus import sources
 from data.prepare import jobs
-from data.prepare.build import Request, prepare
-from data.prepare.summary import summary
+from data.prepare.build import PrepareRequest, prepare_store
+from data.prepare.summary import format_summary
 from data.store import writer
 from data.store.reader import Store
 
 
-def digest(folder: pathlib.Path) -> dict[str, str]:
+def hash_files(folder: pathlib.Path) -> dict[str, str]:
     """File -> hash of its contents, for all files below a folder."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {
@@ -26,15 +26,15 @@ def digest(folder: pathlib.Path) -> dict[str, str]:
 
 def texts_of(store: Store, name: str) -> list[str]:
     """The documents of a part, decoded."""
-    split = store.split(name)
+    split = store.open_split(name)
     bounds = split.document_starts.tolist()
     return [store.vocabulary.decode(split.tokens[a:b]) for a, b in itertools.pairwise(bounds)]
 
 
 def test_a_store_holds_the_text(corpus, tmp_path, words, texts):
-    done = prepare(Request((str(corpus),), vocabulary=words, held_out=0.2), tmp_path / "store")
+    done = prepare_store(PrepareRequest((str(corpus),), vocabulary=words, held_out=0.2), tmp_path / "store")
     store = Store.open(tmp_path / "store")
-    store.verify()
+    store.verify_checksums()
     read = texts_of(store, "train") + texts_of(store, "heldout")
     bodies = [json.loads(line)["text"] for line in (corpus / "a.jsonl").read_text().splitlines()]
     with gzip.open(corpus / "more" / "b.jsonl.gz", "rt") as file:
@@ -50,7 +50,7 @@ def test_a_store_holds_the_text(corpus, tmp_path, words, texts):
     assert 3 < len(texts_of(store, "heldout")) < 25
     assert not done.existed and store.manifest["totals"]["documents"] == 61
     # A sentence is encoded as it is alone.
-    split = store.split("train")
+    split = store.open_split("train")
     sentence = split.tokens[: split.sentence_starts[1]].tolist()
     assert store.vocabulary.decode(sentence) in texts and sentence == store.vocabulary.encode(
         store.vocabulary.decode(sentence)
@@ -63,35 +63,35 @@ def test_a_store_holds_the_text(corpus, tmp_path, words, texts):
 
 @pytest.mark.slow
 def test_the_number_of_processes_and_the_cuts_change_nothing(corpus, tmp_path):
-    request = Request(
+    request = PrepareRequest(
         (str(corpus / "a.jsonl"), str(corpus / "more")),
         vocab_size=90,
         sample_size=6000,
         held_out=0.1,
     )
-    prepare(request, tmp_path / "one")
-    prepare(request, tmp_path / "two", workers=2, job=700)
-    prepare(request, tmp_path / "small", workers=1, job=100)
-    assert digest(tmp_path / "one") == digest(tmp_path / "two") == digest(tmp_path / "small")
+    prepare_store(request, tmp_path / "one")
+    prepare_store(request, tmp_path / "two", workers=2, job_bytes=700)
+    prepare_store(request, tmp_path / "small", workers=1, job_bytes=100)
+    assert hash_files(tmp_path / "one") == hash_files(tmp_path / "two") == hash_files(tmp_path / "small")
     assert Store.open(tmp_path / "one").manifest["sampled_bytes"] <= 6000
 
 
 def test_batches_change_nothing(corpus, tmp_path, words, monkeypatch):
-    request = Request((str(corpus),), vocabulary=words, held_out=0.1)
-    prepare(request, tmp_path / "one")
-    monkeypatch.setattr(jobs, "BATCH", 50)
-    monkeypatch.setattr(writer, "PART", 3)
-    prepare(request, tmp_path / "two")
-    assert digest(tmp_path / "one") == digest(tmp_path / "two")
+    request = PrepareRequest((str(corpus),), vocabulary=words, held_out=0.1)
+    prepare_store(request, tmp_path / "one")
+    monkeypatch.setattr(jobs, "BATCH_BYTES", 50)
+    monkeypatch.setattr(writer, "PART_NUMBERS", 3)
+    prepare_store(request, tmp_path / "two")
+    assert hash_files(tmp_path / "one") == hash_files(tmp_path / "two")
 
 
-def test_held_out_documents_are_told_by_their_text_alone(corpus, tmp_path, words):
+def test_held_out_documents_depend_on_their_text_alone(corpus, tmp_path, words):
     """In another file, order and company, the same documents are held out; copies are on the same side."""
     lines = (corpus / "a.jsonl").read_text().splitlines(keepends=True)
     (tmp_path / "other.jsonl").write_text("".join(lines[::-1][5:] * 2))
-    prepare(Request((str(corpus / "a.jsonl"),), vocabulary=words, held_out=0.3), tmp_path / "one")
-    prepare(
-        Request((str(tmp_path / "other.jsonl"),), vocabulary=words, held_out=0.3), tmp_path / "two"
+    prepare_store(PrepareRequest((str(corpus / "a.jsonl"),), vocabulary=words, held_out=0.3), tmp_path / "one")
+    prepare_store(
+        PrepareRequest((str(tmp_path / "other.jsonl"),), vocabulary=words, held_out=0.3), tmp_path / "two"
     )
     held, other = (set(texts_of(Store.open(tmp_path / name), "heldout")) for name in ("one", "two"))
     assert held and other == held & {json.loads(line)["text"] for line in lines[:-5]}
@@ -103,10 +103,10 @@ def test_one_document_at_least_on_either_side(tmp_path, texts, words):
         path = tmp_path / f"{name}.txt"
         path.write_text("\n\n".join(texts[:5]))
         said = []
-        prepare(
-            Request((str(path),), vocabulary=words, held_out=share, document="block"),
+        prepare_store(
+            PrepareRequest((str(path),), vocabulary=words, held_out=share, document="block"),
             tmp_path / name,
-            say=said.append,
+            report_progress=said.append,
         )
         store = Store.open(tmp_path / name)
         assert sorted([len(texts_of(store, "train")), len(texts_of(store, "heldout"))]) == [1, 4]
@@ -119,8 +119,8 @@ def test_a_single_document_cannot_be_held_out(tmp_path, texts, words):
     with pytest.raises(
         ValueError, match="single document.*--document block or record.*--held-out 0"
     ):
-        prepare(Request((str(tmp_path / "a.txt"),), vocabulary=words), tmp_path / "s")
-    prepare(Request((str(tmp_path / "a.txt"),), vocabulary=words, held_out=0), tmp_path / "s")
+        prepare_store(PrepareRequest((str(tmp_path / "a.txt"),), vocabulary=words), tmp_path / "s")
+    prepare_store(PrepareRequest((str(tmp_path / "a.txt"),), vocabulary=words, held_out=0), tmp_path / "s")
     assert len(texts_of(Store.open(tmp_path / "s"), "train")) == 1 and not texts_of(
         Store.open(tmp_path / "s"), "heldout"
     )
@@ -131,8 +131,8 @@ def test_no_text_is_an_error(tmp_path, words, text):
     (tmp_path / "a.txt").write_text(text)
     for vocabulary in (words, None):
         with pytest.raises(ValueError, match="no text"):
-            prepare(
-                Request((str(tmp_path / "a.txt"),), vocabulary=vocabulary, vocab_size=50),
+            prepare_store(
+                PrepareRequest((str(tmp_path / "a.txt"),), vocabulary=vocabulary, vocab_size=50),
                 tmp_path / "s",
             )
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
@@ -161,22 +161,22 @@ def test_bad_input_is_counted_and_placed(tmp_path, texts, words):
     path = tmp_path / "a" / "a.jsonl"
     path.write_bytes(b"\n".join(lines))
     (tmp_path / "a" / "notes.md").write_text("x")
-    done = prepare(
-        Request((str(tmp_path / "a"),), vocabulary=words, held_out=0.3), tmp_path / "s", job=60
+    done = prepare_store(
+        PrepareRequest((str(tmp_path / "a"),), vocabulary=words, held_out=0.3), tmp_path / "s", job_bytes=60
     )
     noted = {
         reason: (entry["count"], entry.get("first"))
         for reason, entry in done.store.manifest["noted"].items()
     }
     assert noted == {
-        jobs.EMPTY: (3, f"{path}, 2"),
-        jobs.NUL: (1, f"{path}, 3"),
+        jobs.EMPTY_DOCUMENTS: (3, f"{path}, 2"),
+        jobs.NUL_BYTES: (1, f"{path}, 3"),
         "documents with bytes that are not UTF-8 (replaced by U+FFFD)": (1, f"{path}, 6"),
         "documents with half a surrogate pair (replaced by U+FFFD)": (1, f"{path}, 7"),
-        jobs.RESERVED: (1, f"{path}, 8"),
-        jobs.CUT: (3, f"{path}, 9"),
-        jobs.NO_TOKEN: (1, f"{path}, 10"),
-        jobs.SILENT: (1, f"{path}, 11"),
+        jobs.RESERVED_CHARACTER: (1, f"{path}, 8"),
+        jobs.CUT_SENTENCES: (3, f"{path}, 9"),
+        jobs.TOKENLESS_DOCUMENTS: (1, f"{path}, 10"),
+        jobs.TOKENLESS_SENTENCES: (1, f"{path}, 11"),
         "files of other kinds in the folders": (1, None),
     }
     totals, splits = done.store.manifest["totals"], done.store.manifest["splits"]
@@ -184,7 +184,7 @@ def test_bad_input_is_counted_and_placed(tmp_path, texts, words):
         totals["documents"] == 11
         and sum(split["documents"] for split in splits.values()) == 7 == totals["kept"]
     )
-    lines = "\n".join(summary(done))
+    lines = "\n".join(format_summary(done))
     for reason, (count, first) in noted.items():
         assert f"{count:,} {reason}" in lines and (first is None or first in lines)
 
@@ -194,11 +194,11 @@ def test_a_bad_record_is_one_error_and_leaves_nothing(tmp_path, texts, words, wo
     good = json.dumps({"text": texts[0]}) + "\n"
     (tmp_path / "a.jsonl").write_text(good * 30 + '{"txt": 1}\n' + good * 30 + "{\n")
     with pytest.raises(ValueError, match="a.jsonl, line 31: no field 'text'"):
-        prepare(
-            Request((str(tmp_path / "a.jsonl"),), vocabulary=words),
+        prepare_store(
+            PrepareRequest((str(tmp_path / "a.jsonl"),), vocabulary=words),
             tmp_path / "s",
             workers=workers,
-            job=500,
+            job_bytes=500,
         )
     assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
 
@@ -206,45 +206,45 @@ def test_a_bad_record_is_one_error_and_leaves_nothing(tmp_path, texts, words, wo
 def test_a_job_notes_how_far_it_is(tmp_path, texts):
     (tmp_path / "a.txt").write_text("\n".join(texts))
     progress = np.memmap(tmp_path / "progress", np.int64, mode="w+", shape=(2,))
-    piece = sources.Piece("record", str(tmp_path / "a.txt"), 0, None, 100)
+    piece = sources.InputChunk("record", str(tmp_path / "a.txt"), 0, None, 100)
     job = jobs.Job(0, 0, (piece,), tmp_path / "progress", 1)
-    assert len(jobs.sample_job(job, [jobs.HASHES])[0]) == len(texts)
+    assert len(jobs.sample_job(job, [jobs.NUM_HASHES])[0]) == len(texts)
     assert progress[0] == 0 and 0 < progress[1] <= 100
 
 
 def test_a_report_survives_being_sent():
     report, piece = (
-        jobs.JobReport(least=3, most=jobs.HASHES - 1),
-        sources.Piece("jsonl", "a.jsonl", 7, None, 9),
+        jobs.JobReport(least=3, most=jobs.NUM_HASHES - 1),
+        sources.InputChunk("jsonl", "a.jsonl", 7, None, 9),
     )
     assert jobs.JobReport.from_json(jobs.JobReport().to_json()) == jobs.JobReport()
     report.totals["tokens"] += 5
-    report.note(jobs.EMPTY, piece, 2)
+    report.add_note(jobs.EMPTY_DOCUMENTS, piece, 2)
     again = jobs.JobReport.from_json(report.to_json())
-    assert again == report and again.first == {jobs.EMPTY: ("a.jsonl", 7, 2)}
-    again.add(report)
-    assert again.totals == {"tokens": 10} and again.noted == {jobs.EMPTY: 2}
+    assert again == report and again.first == {jobs.EMPTY_DOCUMENTS: ("a.jsonl", 7, 2)}
+    again.merge_report(report)
+    assert again.totals == {"tokens": 10} and again.noted == {jobs.EMPTY_DOCUMENTS: 2}
 
 
 @pytest.mark.slow
 def test_a_line_of_50_mb(tmp_path, words):
     line = "walking in rain and snow " * 2_000_000
     (tmp_path / "a.txt").write_text("a walk.\n" + line + "\na talk.\n")
-    done = prepare(
-        Request((str(tmp_path / "a.txt"),), vocabulary=words, document="record", held_out=0.01),
+    done = prepare_store(
+        PrepareRequest((str(tmp_path / "a.txt"),), vocabulary=words, document="record", held_out=0.01),
         tmp_path / "s",
     )
     totals, noted = done.store.manifest["totals"], done.store.manifest["noted"]
-    assert totals["kept"] == 3 and noted[jobs.CUT]["count"] == totals["sentences"] - 3 > 6000
+    assert totals["kept"] == 3 and noted[jobs.CUT_SENTENCES]["count"] == totals["sentences"] - 3 > 6000
     assert totals["tokens"] > 8_000_000
 
 
 def test_mixtures(corpus, tmp_path, words):
     two = (str(corpus / "a.jsonl"), str(corpus / "more"))
 
-    def rates(name, **options):
-        prepare(Request(two, vocabulary=words, held_out=0, **options), tmp_path / name)
-        sources = Store.open(tmp_path / name).split("train").sources
+    def measure_rates(name, **options):
+        prepare_store(PrepareRequest(two, vocabulary=words, held_out=0, **options), tmp_path / name)
+        sources = Store.open(tmp_path / name).open_split("train").sources
         assert [source.name for source in sources] == list(two) and [
             source.documents for source in sources
         ] == [
@@ -253,16 +253,16 @@ def test_mixtures(corpus, tmp_path, words):
         ]
         return [source.rate for source in sources]
 
-    plain = rates("plain")
-    store = Store.open(tmp_path / "plain").split("train")
+    plain = measure_rates("plain")
+    store = Store.open(tmp_path / "plain").open_split("train")
     sizes = np.array(
         [store.document_starts[40], len(store.tokens) - store.document_starts[40]], float
     )
     assert plain == pytest.approx(sizes / sizes.sum())
-    smooth = rates("smooth", temperature=0.7)
+    smooth = measure_rates("smooth", temperature=0.7)
     assert smooth == pytest.approx(sizes**0.7 / (sizes**0.7).sum()) and plain[1] < smooth[1] < 0.5
-    assert rates("even", temperature=0.0) == [0.5, 0.5]
-    assert rates("given", rates=(3, 1)) == [0.75, 0.25]
+    assert measure_rates("even", temperature=0.0) == [0.5, 0.5]
+    assert measure_rates("given", rates=(3, 1)) == [0.75, 0.25]
 
 
 def test_a_mixture_rules_the_sample_of_its_vocabulary(tmp_path):
@@ -273,7 +273,7 @@ def test_a_mixture_rules_the_sample_of_its_vocabulary(tmp_path):
     options = dict(vocab_size=46, sample_size=8_000, document="record", algorithm="bpe")
     cyrillic = []
     for name, rates in (("even", (1.0, 1.0)), ("rare", (1.0, 1e-9))):
-        prepare(Request(names, rates=rates, **options), tmp_path / name)
+        prepare_store(PrepareRequest(names, rates=rates, **options), tmp_path / name)
         pieces = Store.open(tmp_path / name).vocabulary.pieces
         cyrillic.append(sum("а" <= piece[-1] <= "ё" for piece in pieces))
     assert cyrillic[0] > 8 > cyrillic[1]
@@ -286,14 +286,14 @@ def test_a_source_with_nothing_to_train_on_is_an_error(tmp_path, texts, words):
     names = {name: str(tmp_path / f"{name}.txt") for name in "abc"}
     options = dict(vocabulary=words, document="record")
     with pytest.raises(ValueError, match="b.txt has nothing to train on: there is no text in it"):
-        prepare(Request((names["a"], names["b"]), held_out=0.1, **options), tmp_path / "s")
+        prepare_store(PrepareRequest((names["a"], names["b"]), held_out=0.1, **options), tmp_path / "s")
     both = (names["a"], names["c"])
     with pytest.raises(
         ValueError, match="c.txt has nothing to train on: all of its documents are held out"
     ):
-        prepare(Request(both, held_out=0.95, rates=(1.0, 1.0), **options), tmp_path / "s")
-    prepare(Request(both, held_out=0.95, **options), tmp_path / "s")
-    assert [source.rate for source in Store.open(tmp_path / "s").split("train").sources] == [
+        prepare_store(PrepareRequest(both, held_out=0.95, rates=(1.0, 1.0), **options), tmp_path / "s")
+    prepare_store(PrepareRequest(both, held_out=0.95, **options), tmp_path / "s")
+    assert [source.rate for source in Store.open(tmp_path / "s").open_split("train").sources] == [
         1.0,
         0.0,
     ]
@@ -321,4 +321,4 @@ def test_a_source_with_nothing_to_train_on_is_an_error(tmp_path, texts, words):
 )
 def test_requests_that_cannot_be_meant(tmp_path, options, message):
     with pytest.raises(ValueError, match=message):
-        prepare(Request(**{"sources": ("a", "b")} | options), tmp_path / "s")
+        prepare_store(PrepareRequest(**{"sources": ("a", "b")} | options), tmp_path / "s")

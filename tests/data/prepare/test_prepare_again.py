@@ -14,15 +14,15 @@ import time
 
 import pytest
 
-from data.prepare.build import Request, prepare
-from data.prepare.summary import summary
+from data.prepare.build import PrepareRequest, prepare_store
+from data.prepare.summary import format_summary
 from data.store import atomic
 from data.store.reader import Store
 from data.vocabulary.load import read_vocabulary
 from pretrain.extras import how_to_install
 
 
-def digest(folder: pathlib.Path) -> dict[str, str]:
+def hash_files(folder: pathlib.Path) -> dict[str, str]:
     """File -> hash of its contents, for all files below a folder."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {
@@ -33,40 +33,40 @@ def digest(folder: pathlib.Path) -> dict[str, str]:
 
 def texts_of(store: Store, name: str) -> list[str]:
     """The documents of a part, decoded."""
-    split = store.split(name)
+    split = store.open_split(name)
     bounds = split.document_starts.tolist()
     return [store.vocabulary.decode(split.tokens[a:b]) for a, b in itertools.pairwise(bounds)]
 
 
 def test_the_same_request_again_is_recognised(corpus, tmp_path, words):
-    request = Request((str(corpus),), vocabulary=words)
-    prepare(request, tmp_path / "s")
+    request = PrepareRequest((str(corpus),), vocabulary=words)
+    prepare_store(request, tmp_path / "s")
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "s").rglob("*")}
-    again = prepare(request, tmp_path / "s", workers=2)
-    assert again.existed and summary(again)[0].startswith("already prepared")
+    again = prepare_store(request, tmp_path / "s", workers=2)
+    assert again.existed and format_summary(again)[0].startswith("already prepared")
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "s").rglob("*")} == before
 
 
-def test_another_request_is_refused_unless_told(corpus, tmp_path, words, vocabulary, texts):
-    request = Request((str(corpus),), vocabulary=words)
-    prepare(request, tmp_path / "s")
-    old = digest(tmp_path / "s")
+def test_another_request_is_refused_unless_overwrite_is_set(corpus, tmp_path, words, vocabulary, texts):
+    request = PrepareRequest((str(corpus),), vocabulary=words)
+    prepare_store(request, tmp_path / "s")
+    old = hash_files(tmp_path / "s")
 
-    def refused(message, request):
+    def expect_refusal(message, request):
         with pytest.raises(
             FileExistsError, match=f"store of other options or inputs.*{message}.*--overwrite"
         ):
-            prepare(request, tmp_path / "s")
-        assert digest(tmp_path / "s") == old
+            prepare_store(request, tmp_path / "s")
+        assert hash_files(tmp_path / "s") == old
 
-    refused(
+    expect_refusal(
         "held_out: 0.01 in the store, 0.5 requested",
-        Request((str(corpus),), vocabulary=words, held_out=0.5),
+        PrepareRequest((str(corpus),), vocabulary=words, held_out=0.5),
     )
-    refused("sources", Request((str(corpus / "a.jsonl"),), vocabulary=words))
+    expect_refusal("sources", PrepareRequest((str(corpus / "a.jsonl"),), vocabulary=words))
     (corpus / "more" / "d.txt").write_text(texts[9])
-    refused("files: 3 in the store, 4 requested", request)
-    assert not prepare(request, tmp_path / "s", overwrite=True).existed
+    expect_refusal("files: 3 in the store, 4 requested", request)
+    assert not prepare_store(request, tmp_path / "s", overwrite=True).existed
     assert Store.open(tmp_path / "s").manifest["totals"]["documents"] == 62
     assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus", "s"]
 
@@ -75,18 +75,18 @@ def test_another_vocabulary_under_the_same_name_is_noticed(
     corpus, tmp_path, vocabulary, t5_vocabulary
 ):
     vocabulary.save(tmp_path / "words")
-    request = Request((str(corpus),), vocabulary=str(tmp_path / "words"))
-    prepare(request, tmp_path / "s")
+    request = PrepareRequest((str(corpus),), vocabulary=str(tmp_path / "words"))
+    prepare_store(request, tmp_path / "s")
     t5_vocabulary.save(tmp_path / "words")
     with pytest.raises(FileExistsError, match="fingerprint"):
-        prepare(request, tmp_path / "s")
+        prepare_store(request, tmp_path / "s")
 
 
 def test_a_folder_that_is_no_store_is_never_replaced(corpus, tmp_path, words):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("x")
     with pytest.raises(FileExistsError, match="is not a token store"):
-        prepare(Request((str(corpus),), vocabulary=words), tmp_path / "mine", overwrite=True)
+        prepare_store(PrepareRequest((str(corpus),), vocabulary=words), tmp_path / "mine", overwrite=True)
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "x"
 
 
@@ -94,9 +94,9 @@ def test_two_at_once_do_not_disturb_each_other(corpus, tmp_path, words):
     with atomic.open_scratch_folder(tmp_path / "s") as folder:
         (folder / "work").write_text("in progress")
         with pytest.raises(BlockingIOError, match="is being written by another process"):
-            prepare(Request((str(corpus),), vocabulary=words), tmp_path / "s")
+            prepare_store(PrepareRequest((str(corpus),), vocabulary=words), tmp_path / "s")
         assert (folder / "work").exists()
-    prepare(Request((str(corpus),), vocabulary=words), tmp_path / "s")
+    prepare_store(PrepareRequest((str(corpus),), vocabulary=words), tmp_path / "s")
 
 
 def test_what_a_dead_run_left_is_removed(corpus, tmp_path, words):
@@ -106,7 +106,7 @@ def test_what_a_dead_run_left_is_removed(corpus, tmp_path, words):
         (left / "store" / "manifest.json").write_text("{")
         if lock:
             (left / "lock").write_text("")
-    prepare(Request((str(corpus),), vocabulary=words), tmp_path / "s")
+    prepare_store(PrepareRequest((str(corpus),), vocabulary=words), tmp_path / "s")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus", "s"]
 
 
@@ -128,8 +128,8 @@ def test_killed_at_any_moment(tmp_path, texts, words, workers):
     source.write_text(
         "".join(json.dumps({"text": " ".join(texts[i % 90 :])}) + "\n" for i in range(200))
     )
-    prepare(Request((str(source),), vocabulary=words), tmp_path / "right", job=20_000)
-    right, output = digest(tmp_path / "right"), tmp_path / "s"
+    prepare_store(PrepareRequest((str(source),), vocabulary=words), tmp_path / "right", job_bytes=20_000)
+    right, output = hash_files(tmp_path / "right"), tmp_path / "s"
     script = tmp_path / "killed.py"
     script.write_text(KILLED)
     command = [sys.executable, str(script), str(source), words, str(output), str(workers)]
@@ -150,18 +150,18 @@ def test_killed_at_any_moment(tmp_path, texts, words, workers):
         process.kill()
         process.wait()
         deadline = time.monotonic() + 10
-        while alive(process.pid) and time.monotonic() < deadline:
+        while is_alive(process.pid) and time.monotonic() < deadline:
             time.sleep(0.02)
-        if alive(process.pid):
+        if is_alive(process.pid):
             os.killpg(process.pid, signal.SIGKILL)
             pytest.fail("workers outlive the process that was killed")
         if output.exists():
-            assert digest(output) == right
+            assert hash_files(output) == right
             break
         with pytest.raises(FileNotFoundError):
             Store.open(output)
-    prepare(Request((str(source),), vocabulary=words), output, workers=workers or None, job=20_000)
-    assert digest(output) == right
+    prepare_store(PrepareRequest((str(source),), vocabulary=words), output, workers=workers or None, job_bytes=20_000)
+    assert hash_files(output) == right
     assert not list(tmp_path.glob(".s.*"))
 
 
@@ -175,8 +175,8 @@ def test_a_killed_worker_is_an_error_and_leaves_nothing(tmp_path, texts, words, 
     )
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
         work = thread.submit(
-            prepare,
-            Request((str(source),), vocabulary=words),
+            prepare_store,
+            PrepareRequest((str(source),), vocabulary=words),
             tmp_path / "s",
             workers=2,
             job=100_000,
@@ -192,7 +192,7 @@ def test_a_killed_worker_is_an_error_and_leaves_nothing(tmp_path, texts, words, 
     ] and not multiprocessing.active_children()
 
 
-def alive(session: int) -> bool:
+def is_alive(session: int) -> bool:
     """Whether a process of the session runs."""
     try:
         os.killpg(session, 0)
@@ -204,7 +204,7 @@ def alive(session: int) -> bool:
 # ---- the command line
 
 
-def run(*words):
+def run_prepare(*words):
     from pretrain.__main__ import main
 
     return main(["prepare", *map(str, words)])
@@ -224,7 +224,7 @@ def test_the_verb(corpus, tmp_path, capsys):
         "--workers",
         1,
     )
-    assert run(*command) == 0
+    assert run_prepare(*command) == 0
     out = capsys.readouterr().out
     store = Store.open(tmp_path / "s")
     tokens = store.manifest["splits"]["train"]["tokens"]
@@ -239,16 +239,16 @@ def test_the_verb(corpus, tmp_path, capsys):
     ):
         assert part in out, part
     assert store.vocabulary.sentinels[0] == 179 and store.vocabulary.pad == 0
-    assert run(*command) == 0
+    assert run_prepare(*command) == 0
     assert "already prepared" in capsys.readouterr().out
-    assert run(*command, "--lowercase") == 2
+    assert run_prepare(*command, "--lowercase") == 2
     assert "lowercase: False in the store, True requested" in capsys.readouterr().err
 
 
 def test_the_verb_trains_bytes(corpus, tmp_path, capsys):
     """--layout alone says it; no text is unknown, and every blank is kept."""
     assert (
-        run(
+        run_prepare(
             corpus,
             "--output",
             tmp_path / "s",
@@ -298,7 +298,7 @@ def test_the_verb_trains_bytes(corpus, tmp_path, capsys):
     ],
 )
 def test_the_verb_says_what_is_wrong(tmp_path, capsys, words, message):
-    assert run("--output", tmp_path / "s", *words) == 2
+    assert run_prepare("--output", tmp_path / "s", *words) == 2
     assert "error: " in (err := capsys.readouterr().err) and message in err
     assert not list(tmp_path.iterdir())
 
@@ -308,7 +308,7 @@ def test_a_runner_without_apache_beam_names_the_extra(tmp_path, capsys, monkeypa
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "apache_beam" else found(name)
     )
-    assert run("builtin", "--output", tmp_path / "s", "--runner", "DirectRunner") == 2
+    assert run_prepare("builtin", "--output", tmp_path / "s", "--runner", "DirectRunner") == 2
     assert (
         capsys.readouterr().err == f"error: --runner needs Apache Beam: {how_to_install('beam')}\n"
     )
@@ -323,8 +323,8 @@ def test_released_vocabularies_make_stores(corpora, tmp_path, corpus):
         ("vocab_t5/t5_spiece.model", True),
     ):
         output = tmp_path / name.replace("/", "_")
-        prepare(
-            Request((str(corpus / "more"),), vocabulary=str(corpora / name), held_out=0), output
+        prepare_store(
+            PrepareRequest((str(corpus / "more"),), vocabulary=str(corpora / name), held_out=0), output
         )
         store = Store.open(output)
         assert store.vocabulary == read_vocabulary(corpora / name)
@@ -332,5 +332,5 @@ def test_released_vocabularies_make_stores(corpora, tmp_path, corpus):
             documents = [json.loads(line)["text"] for line in file]
         read = texts_of(store, "train")[: len(documents)]
         assert read == (documents if lossless else [text.lower() for text in documents])
-        first = store.split("train").tokens[: store.split("train").document_starts[1]].tolist()
+        first = store.open_split("train").tokens[: store.open_split("train").document_starts[1]].tolist()
         assert first == store.vocabulary.encode(documents[0])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from data.rows.mixture import BLOCK, Mixture, shares
+from data.rows.mixture import BLOCK, Mixture, apportion_places
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,6 @@ def test_sources_are_spread_evenly_and_by_the_seed():
 
 
 def test_shares_are_whole_and_complete():
-    assert shares([1, 1, 1], 10).tolist() == [4, 3, 3]
-    assert shares([0.5, 0.25, 0.25], 8).tolist() == [4, 2, 2]
-    assert shares([1e-12, 1.0], 8).tolist() == [1, 7]
+    assert apportion_places([1, 1, 1], 10).tolist() == [4, 3, 3]
+    assert apportion_places([0.5, 0.25, 0.25], 8).tolist() == [4, 2, 2]
+    assert apportion_places([1e-12, 1.0], 8).tolist() == [1, 7]

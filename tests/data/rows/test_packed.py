@@ -8,10 +8,10 @@ import pytest
 
 from data import batch_spec
 from data.config import Data
-from data.inspection.batch_report import inspect
+from data.inspection.batch_report import inspect_batches
 from data.objectives import Distillation, MaskedLm, ReplacedToken
 from data.pipeline import Stream
-from data.rows.packed import PackedRows, recipes
+from data.rows.packed import PackedRows, find_recipes
 from data.rows.tables import DocumentRows
 
 LENGTHS = [7, 0, 1, 12, 5, 0, 0, 3, 10, 20, 4, 0]
@@ -45,7 +45,7 @@ def test_recipes_are_those_of_the_walk_piece_by_piece(seed):
     rng = np.random.default_rng(seed)
     width = 8 + 9 * seed
     sizes = np.minimum(rng.geometric(1 / (3 + 2 * seed), 400) + 2, width)
-    made = recipes(np.bincount(sizes, minlength=width + 1).tolist(), width)
+    made = find_recipes(np.bincount(sizes, minlength=width + 1).tolist(), width)
     assert sorted(n for rows, parts in made for n in parts * rows) == sorted(sizes)
     assert max(sum(parts) for _, parts in made) <= width and min(rows for rows, _ in made) > 0
     # Which of several rows of one length is taken is not said: their lengths, and so their number, are the same.
@@ -57,7 +57,7 @@ def test_recipes_are_those_of_the_walk_piece_by_piece(seed):
 def test_geometric_lengths_leave_little_padding(mean, width):
     lengths = np.random.default_rng(0).geometric(1 / mean, 20_000)
     table = PackedRows(split_of(lengths), width)
-    row_P, _, length_P, at_P = table.spans(np.arange(table.count))
+    row_P, _, length_P, at_P = table.locate_segments(np.arange(table.count))
     used = np.bincount(row_P, length_P + 2)
     assert len(used) == table.count and used.max() <= width
     assert used.sum() / (table.count * width) > 0.95
@@ -70,8 +70,8 @@ def test_every_piece_is_in_one_row(width):
     table, pieces = PackedRows(split, width), DocumentRows(split, width - 2)
     for source in range(3):
         low, high = table.offsets[source : source + 2]
-        row_P, start_P, length_P, at_P = table.spans(np.arange(low, high))
-        expected = pieces.spans(np.arange(*pieces.offsets[source : source + 2]))
+        row_P, start_P, length_P, at_P = table.locate_segments(np.arange(low, high))
+        expected = pieces.locate_spans(np.arange(*pieces.offsets[source : source + 2]))
         assert sorted(zip(start_P.tolist(), length_P.tolist())) == list(
             zip(*(x.tolist() for x in expected))
         )
@@ -79,8 +79,8 @@ def test_every_piece_is_in_one_row(width):
             mine = row_P == row
             assert at_P[mine].tolist() == [0, *np.cumsum(length_P[mine] + 2)[:-1]]
     # Any order, and rows by themselves: the same.
-    backwards = table.spans(np.arange(table.count)[::-1])
-    singly = [table.spans(np.array([row])) for row in range(table.count)[::-1]]
+    backwards = table.locate_segments(np.arange(table.count)[::-1])
+    singly = [table.locate_segments(np.array([row])) for row in range(table.count)[::-1]]
     for whole, parts in zip(backwards[1:], list(zip(*singly))[1:]):
         assert whole.tolist() == np.concatenate(parts).tolist()
 
@@ -90,8 +90,8 @@ def test_pieces_of_a_store_of_more_than_four_billion_tokens():
     far.document_starts = far.document_starts + 2**32
     rows = np.arange(PackedRows(near, 12).count)
     (*near_rows, _), (*far_rows, _) = (
-        PackedRows(near, 12).spans(rows),
-        PackedRows(far, 12).spans(rows),
+        PackedRows(near, 12).locate_segments(rows),
+        PackedRows(far, 12).locate_segments(rows),
     )
     near_rows[1] += 2**32
     assert [x.tolist() for x in far_rows] == [x.tolist() for x in near_rows]
@@ -117,24 +117,24 @@ def pieces_of(batch, vocabulary):
 def test_an_epoch_is_every_piece_once_through_seeks_and_hosts(store, documents, vocabulary, hosts):
     objective = MaskedLm(length=32, max_predictions=5, rows="packed")
     size, rows = 8 // hosts, []
-    steps = -(-Stream(store, Data(objective=objective, batch_size=8), seed=5).rows // 8)
+    steps = -(-Stream(store, Data(objective=objective, batch_size=8), seed=5).num_rows // 8)
     for begin, end in ((0, 3), (3, steps)):  # a stop, and a seek to go on
         stream = Stream(store, Data(objective=objective, batch_size=8), seed=5)
         for step in range(begin, end):
-            parts = [stream.batch(step, host * size, (host + 1) * size) for host in range(hosts)]
+            parts = [stream.build_batch(step, host * size, (host + 1) * size) for host in range(hosts)]
             for part in parts:
-                batch_spec.check(part, objective, size)
+                batch_spec.check_batch(part, objective, size)
                 rows += pieces_of(part, vocabulary)
     flat = [[i for sentence in document for i in sentence] for document in documents[:36]]
     expected = Counter(
         tuple(document[i : i + 30]) for document in flat for i in range(0, len(document), 30)
     )
-    assert Counter(piece for row in rows[: stream.rows] for piece in row) == expected
-    assert stream.rows < sum(expected.values())
+    assert Counter(piece for row in rows[: stream.num_rows] for piece in row) == expected
+    assert stream.num_rows < sum(expected.values())
     held = Stream(store, Data(objective=objective, batch_size=8), split="heldout")
     seen = Counter()
-    for i in range(held.evaluation_steps):
-        batch = held.evaluation_batch(i)
+    for i in range(held.num_evaluation_batches):
+        batch = held.build_evaluation_batch(i)
         counted = batch["label_weights"].any(axis=1)
         seen.update(
             piece
@@ -153,7 +153,7 @@ def test_what_is_masked_are_words_in_their_share(store, vocabulary, kind):
     objective = kind(length=64, max_predictions=10, rows="packed")
     stream = Stream(store, Data(objective=objective, batch_size=64), seed=1)
     for step in range(20):
-        batch = stream.batch(step)
+        batch = stream.build_batch(step)
         used = batch["label_weights"] > 0
         ordinary_B = batch["attention_mask"].sum(axis=1) - 2 * batch["segment_ids"].max(axis=1)
         assert not vocabulary.special[batch["labels"][used]].any()
@@ -164,23 +164,23 @@ def test_what_is_masked_are_words_in_their_share(store, vocabulary, kind):
 
 
 @pytest.mark.parametrize("kind", [MaskedLm, Distillation, ReplacedToken])
-def test_short_documents_share_rows_unless_told_otherwise(store, kind):
-    def share(**how):
+def test_short_documents_share_rows_by_default(store, kind):
+    def measure_share(**how):
         objective = kind(length=100, max_predictions=15, **how)
         return (
             Stream(store, Data(objective=objective, batch_size=64))
-            .batch(0)["attention_mask"]
+            .build_batch(0)["attention_mask"]
             .mean()
         )
 
-    assert share() > 0.9 > 0.5 > share(rows="documents")
+    assert measure_share() > 0.9 > 0.5 > measure_share(rows="documents")
 
 
-def cross(batch, stream):
+def merge_segments(batch, stream):
     batch["segment_ids"][batch["segment_ids"] > 1] -= 1
 
 
-def unframe(batch, stream):
+def swap_tokens(batch, stream):
     first = batch["token_ids"][:, 0].copy()
     batch["token_ids"][:, 0] = batch["token_ids"][:, 1]
     batch["token_ids"][:, 1] = first
@@ -193,14 +193,14 @@ def other_text(batch, stream):
 @pytest.mark.parametrize(
     ("tamper", "promise"),
     [
-        (cross, "rows whose pieces are not 1 1 1 2 2 ... 0 0"),
-        (unframe, "pieces that are not framed by [CLS] and [SEP]"),
+        (merge_segments, "rows whose pieces are not 1 1 1 2 2 ... 0 0"),
+        (swap_tokens, "pieces that are not framed by [CLS] and [SEP]"),
         (other_text, "pieces whose text is not the store's"),
     ],
 )
 def test_inspection_names_the_promise_that_is_broken(store, tamper, promise):
     stream = Stream(store, Data(objective=MaskedLm(48, 7, rows="packed"), batch_size=16), seed=3)
-    report = inspect(stream, batches=3)
+    report = inspect_batches(stream, batches=3)
     share = next(
         check
         for check in report["checks"]
@@ -209,12 +209,12 @@ def test_inspection_names_the_promise_that_is_broken(store, tamper, promise):
     assert report["passed"] and 0.8 < float(share["seen"]) <= 1
     build = stream.build
 
-    def tampered(row_B, key_B):
+    def build_tampered(row_B, key_B):
         batch = build(row_B, key_B)
         tamper(batch, stream)
         return batch
 
-    stream.build = tampered
+    stream.build = build_tampered
     assert promise in [
-        check["name"] for check in inspect(stream, batches=3)["checks"] if not check["passed"]
+        check["name"] for check in inspect_batches(stream, batches=3)["checks"] if not check["passed"]
     ]

@@ -10,7 +10,7 @@ from data.rows import hashing, sentence_chunks
 from data.rows.sentence_pairs import SentencePairRows
 
 
-def corpus(seed, documents=60, longest=40, sources=(1.0,)):
+def make_corpus(seed, documents=60, longest=40, sources=(1.0,)):
     """Documents as lists of sentence lengths, and the split that holds them; token t of the split is t."""
     rng = np.random.default_rng(seed)
     lengths = [rng.integers(1, longest, rng.integers(1, 12)).tolist() for _ in range(documents)]
@@ -71,45 +71,45 @@ class Slow:
         ]
         self.sources = [source.documents for source in split.sources]
 
-    def tokens(self, d, lo, hi):
+    def list_tokens(self, d, lo, hi):
         at = self.starts[d] + sum(self.documents[d][:lo])
         return list(range(at, at + sum(self.documents[d][lo:hi])))
 
-    def pair(self, row, key, short, random_next):
+    def make_pair(self, row, key, short, random_next):
         draws = [
             int(bits) >> 32
-            for bits in hashing.words(hashing.key(np.array([key]), hashing.PAIR), 6)[0]
+            for bits in hashing.draw_uint64(hashing.derive_keys(np.array([key]), hashing.PAIR), 6)[0]
         ]
 
-        def below(i, n):
+        def draw_below(i, n):
             return draws[i] * n >> 32
 
         d, lo, hi = self.rows[row]
         sizes = self.documents[d]
-        target = 2 + below(1, self.width - 1) if draws[0] < round(short * 2**32) else self.width
+        target = 2 + draw_below(1, self.width - 1) if draws[0] < round(short * 2**32) else self.width
         last, total = lo, 0
         while last < hi and (total < target or last < lo + 2):
             total += sizes[last]
             last += 1
         if last - lo >= 2:
-            cut = lo + 1 + below(2, last - lo - 1)
+            cut = lo + 1 + draw_below(2, last - lo - 1)
             other = draws[3] < round(random_next * 2**32)
         else:
             cut, other = lo + 1, True
-        a, b = self.tokens(d, lo, cut), self.tokens(d, cut, last)
+        a, b = self.list_tokens(d, lo, cut), self.list_tokens(d, cut, last)
         if other:
             first, behind = next(source for source in self.sources if source[0] <= d < source[1])
             n = behind - first
-            e = first + (d - first + 1 + below(4, n - 1)) % n
-            start = below(5, len(self.documents[e]))
+            e = first + (d - first + 1 + draw_below(4, n - 1)) % n
+            start = draw_below(5, len(self.documents[e]))
             b = []
             for piece in range(start, len(self.documents[e])):
-                b += self.tokens(e, piece, piece + 1)
+                b += self.list_tokens(e, piece, piece + 1)
                 if len(b) >= target - len(a):
                     break
-        return *self.truncate(a, b, key), other
+        return *self.truncate_pair(a, b, key), other
 
-    def truncate(self, a, b, key):
+    def truncate_pair(self, a, b, key):
         """Devlin et al.'s: a coin for each token that goes."""
         a, b, total = list(a), list(b), len(a) + len(b)
         gone_a = gone_b = 0
@@ -120,7 +120,7 @@ class Slow:
                 gone_b += 1
             total -= 1
         for tokens, gone, use in ((a, gone_a, hashing.COINS_A), (b, gone_b, hashing.COINS_B)):
-            words = hashing.words(hashing.key(np.array([key]), use), -(-max(gone, 1) // 64))[0]
+            words = hashing.draw_uint64(hashing.derive_keys(np.array([key]), use), -(-max(gone, 1) // 64))[0]
             coins = "".join(
                 f"{byte:08b}" for word in words for byte in int(word).to_bytes(8, "little")
             )
@@ -133,14 +133,14 @@ class Slow:
     ("width", "sources"), [(29, (1.0,)), (61, (0.5, 0.5)), (13, (0.3, 0.4, 0.3)), (200, (1.0,))]
 )
 def test_pairs_are_those_of_the_slow_reference(width, sources):
-    documents, split = corpus(1, sources=sources)
+    documents, split = make_corpus(1, sources=sources)
     slow, table = Slow(documents, split, width), SentencePairRows(split, width)
     assert table.count == len(slow.rows)
     rows = np.repeat(np.arange(table.count), 3)
-    keys = hashing.key(4, np.arange(len(rows)))
-    (a_start, a), (b_start, b), other = table.pairs(rows, keys, 0.3, 0.5)
+    keys = hashing.derive_keys(4, np.arange(len(rows)))
+    (a_start, a), (b_start, b), other = table.draw_pairs(rows, keys, 0.3, 0.5)
     for i, row in enumerate(rows.tolist()):
-        first, second, elsewhere = slow.pair(row, keys[i], 0.3, 0.5)
+        first, second, elsewhere = slow.make_pair(row, keys[i], 0.3, 0.5)
         assert list(range(a_start[i], a_start[i] + a[i])) == first
         assert list(range(b_start[i], b_start[i] + b[i])) == second
         assert other[i] == elsewhere
@@ -148,11 +148,11 @@ def test_pairs_are_those_of_the_slow_reference(width, sources):
 
 def test_promises():
     width = 45
-    documents, split = corpus(2, documents=300, sources=(0.5, 0.5))
+    documents, split = make_corpus(2, documents=300, sources=(0.5, 0.5))
     table = SentencePairRows(split, width)
     rows = np.tile(np.arange(table.count), 20)
-    (a_start, a), (b_start, b), other = table.pairs(
-        rows, hashing.key(1, np.arange(len(rows))), 0.1, 0.5
+    (a_start, a), (b_start, b), other = table.draw_pairs(
+        rows, hashing.derive_keys(1, np.arange(len(rows))), 0.1, 0.5
     )
     document = np.repeat(np.arange(len(documents)), np.diff(split.document_starts))
     assert (a >= 1).all() and (b >= 1).all() and (a + b <= width).all()
@@ -177,8 +177,8 @@ def test_every_other_document_is_drawn_alike():
         sentence_starts=np.arange(0, 55, 5),
         sources=(SimpleNamespace(name="a", documents=(0, 5)),),
     )
-    _, (b_start, _), other = SentencePairRows(split, 12).pairs(
-        np.full(8000, 2), hashing.key(2, np.arange(8000)), 0.0, 1.0
+    _, (b_start, _), other = SentencePairRows(split, 12).draw_pairs(
+        np.full(8000, 2), hashing.derive_keys(2, np.arange(8000)), 0.0, 1.0
     )
     counts = np.bincount(b_start // 5, minlength=10)
     assert other.all() and counts[4:6].tolist() == [0, 0]
@@ -188,11 +188,11 @@ def test_every_other_document_is_drawn_alike():
 
 def test_walks_agree_whatever_their_kind(monkeypatch):
     """In step or one by one, in small blocks or large ones: the same chunks."""
-    _, split = corpus(3, documents=100)
+    _, split = make_corpus(3, documents=100)
     expected = SentencePairRows(split, 33)
     for lockstep, block in ((0, 1 << 16), (1000, 3), (1000, 1 << 16), (50, 2)):
-        monkeypatch.setattr(sentence_chunks, "LOCKSTEP", lockstep)
-        monkeypatch.setattr(sentence_chunks, "BLOCK", block)
+        monkeypatch.setattr(sentence_chunks, "MIN_LOCKSTEP", lockstep)
+        monkeypatch.setattr(sentence_chunks, "PIECE_BLOCK", block)
         table = SentencePairRows(split, 33)
         assert np.array_equal(table.chunk_C, expected.chunk_C)
         assert np.array_equal(table.first_chunk_D, expected.first_chunk_D)
@@ -218,7 +218,7 @@ def test_a_source_of_one_document_draws_from_the_others():
         ),
     )
     table = SentencePairRows(split, 12)
-    _, (b_start, _), _ = table.pairs(
-        np.full(200, table.count - 1), hashing.key(2, np.arange(200)), 0.0, 1.0
+    _, (b_start, _), _ = table.draw_pairs(
+        np.full(200, table.count - 1), hashing.derive_keys(2, np.arange(200)), 0.0, 1.0
     )
     assert set((b_start // 10).tolist()) == {0, 1}

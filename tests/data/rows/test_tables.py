@@ -35,11 +35,11 @@ def test_document_rows():
     expected = []
     for start, end in zip(split.document_starts, split.document_starts[1:]):
         expected += [(at, min(5, end - at)) for at in range(start, end, 5)]
-    start, length = table.spans(np.arange(table.count))
+    start, length = table.locate_spans(np.arange(table.count))
     assert list(zip(start.tolist(), length.tolist())) == expected
     assert table.offsets.tolist() == [0, 6, 6, len(expected)]
     order = np.array([3, 0, len(expected) - 1])
-    assert table.spans(order)[0].tolist() == [expected[i][0] for i in order]
+    assert table.locate_spans(order)[0].tolist() == [expected[i][0] for i in order]
 
 
 @pytest.mark.parametrize("separated", [False, True])
@@ -90,7 +90,7 @@ def test_a_source_shorter_than_a_row_is_named_and_borrows(lengths, short):
     assert table.short == [short] and np.diff(table.offsets).tolist() == [
         -(-length // 10) for length in lengths
     ]
-    start = table.starts(np.arange(table.count))
+    start = table.locate_starts(np.arange(table.count))
     assert start.min() == 0 and start.max() == 43 - 10
     assert {t for s in start.tolist() for t in range(s, s + 10)} == set(range(43))
 
@@ -103,11 +103,11 @@ def test_a_split_shorter_than_a_row_is_refused():
     assert WindowRows(split_of([7, 5]), 13, separated=True).count == 1
 
 
-@pytest.mark.parametrize("size", [9, tables.LONG])
+@pytest.mark.parametrize("size", [9, tables.LONG_TABLE])
 def test_places_are_found_in_tables_short_and_long(size):
     rng = np.random.default_rng(0)
     edges, places = np.cumsum(rng.integers(0, 3, size)), rng.integers(-2, 2 * size + 2, 500)
-    assert tables.found(edges, places).tolist() == [
+    assert tables.search_sorted(edges, places).tolist() == [
         bisect_right(edges, place) for place in places.tolist()
     ]
 

@@ -37,7 +37,7 @@ def start_writer(root, how, target):
     return writer
 
 
-def names(folder):
+def list_names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
@@ -50,7 +50,7 @@ def test_text_and_bytes_replace_what_is_there(tmp_path, kind):
     atomic.write_atomically(path, "größer\n")
     assert (tmp_path / "file").read_bytes() == "größer\n".encode()
     atomic.write_atomically(path, b"\xff\0")
-    assert (tmp_path / "file").read_bytes() == b"\xff\0" and names(tmp_path) == ["file"]
+    assert (tmp_path / "file").read_bytes() == b"\xff\0" and list_names(tmp_path) == ["file"]
 
 
 def test_a_writer_that_raises_leaves_the_old_file(tmp_path):
@@ -64,29 +64,29 @@ def test_a_writer_that_raises_leaves_the_old_file(tmp_path):
 
     with pytest.raises(RuntimeError, match="the writer fails"), atomic.replace_file(path) as new:
         write_and_fail(new)
-    assert path.read_text() == "old" and names(tmp_path) == ["file"]
+    assert path.read_text() == "old" and list_names(tmp_path) == ["file"]
 
 
 def test_a_writer_that_is_killed_leaves_the_old_file_and_the_next_one_cleans_up(tmp_path, root):
     path = tmp_path / "file"
     path.write_text("old")
     writer = start_writer(root, "replace_file", path)
-    assert len(names(tmp_path)) == 2
+    assert len(list_names(tmp_path)) == 2
     with atomic.replace_file(path) as new:  # another writer while that one lives
         new.write_text("other")
-    assert path.read_text() == "other" and len(names(tmp_path)) == 2
+    assert path.read_text() == "other" and len(list_names(tmp_path)) == 2
     writer.kill()
     writer.communicate()
-    assert path.read_text() == "other" and len(names(tmp_path)) == 2
+    assert path.read_text() == "other" and len(list_names(tmp_path)) == 2
     atomic.write_atomically(path, "last")
-    assert path.read_text() == "last" and names(tmp_path) == ["file"]
+    assert path.read_text() == "last" and list_names(tmp_path) == ["file"]
 
 
 def test_writers_at_once_do_not_disturb_each_other(tmp_path):
     path, errors = tmp_path / "file", []
     contents = [str(number) * 10_000 for number in range(8)]
 
-    def write(content):
+    def write_repeatedly(content):
         try:
             for _ in range(25):
                 atomic.write_atomically(path, content)
@@ -94,12 +94,12 @@ def test_writers_at_once_do_not_disturb_each_other(tmp_path):
         except BaseException as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=write, args=(content,)) for content in contents]
+    threads = [threading.Thread(target=write_repeatedly, args=(content,)) for content in contents]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert not errors and path.read_text() in contents and names(tmp_path) == ["file"]
+    assert not errors and path.read_text() in contents and list_names(tmp_path) == ["file"]
 
 
 def test_permissions_follow_the_umask(tmp_path):
@@ -126,7 +126,7 @@ def test_an_error_of_the_disk_names_the_target(tmp_path):
     assert caught.value.filename == str(tmp_path / "absent" / "file")
     with pytest.raises(FileNotFoundError) as caught, atomic.replace_file(tmp_path / "file"):
         (tmp_path / "input").read_text()  # an error of another file keeps its own name
-    assert caught.value.filename == str(tmp_path / "input") and names(tmp_path) == []
+    assert caught.value.filename == str(tmp_path / "input") and list_names(tmp_path) == []
 
 
 def test_a_pipe_is_written_and_not_replaced(tmp_path):
@@ -146,7 +146,7 @@ def test_a_folder_is_not_replaced_by_a_file_nor_a_file_by_a_folder(tmp_path):
     ):
         with pytest.raises(error, match=target), how(tmp_path / target):
             pytest.fail("refused only after the work was done")
-    assert names(tmp_path) == ["file", "folder"]
+    assert list_names(tmp_path) == ["file", "folder"]
 
 
 def test_a_link_is_replaced_and_what_it_points_to_stays(tmp_path):
@@ -162,7 +162,7 @@ def test_a_link_is_replaced_and_what_it_points_to_stays(tmp_path):
         (new / "file").write_text("new")
     assert (tmp_path / "folder" / "file").read_text() == "old"
     assert (tmp_path / "short" / "file").read_text() == "new"
-    assert names(tmp_path) == ["folder", "link", "real", "short"]
+    assert list_names(tmp_path) == ["folder", "link", "real", "short"]
 
 
 def test_an_object_of_a_bucket_is_written_under_its_own_name(tmp_path, monkeypatch):
@@ -175,7 +175,7 @@ def test_an_object_of_a_bucket_is_written_under_its_own_name(tmp_path, monkeypat
             (new / "file").write_text(text)
     with pytest.raises(RuntimeError), atomic.replace_folder(tmp_path / "folder"):
         raise RuntimeError
-    assert (tmp_path / "folder" / "file").read_text() == "new" and names(tmp_path) == ["folder"]
+    assert (tmp_path / "folder" / "file").read_text() == "new" and list_names(tmp_path) == ["folder"]
 
 
 # ---- folders -----------------------------------------------------------------
@@ -191,20 +191,20 @@ def test_a_folder_has_one_writer_and_a_killed_one_leaves_the_old_folder(tmp_path
         pass
     writer.kill()
     writer.communicate()
-    assert (target / "file").read_text() == "old" and len(names(tmp_path)) == 2
+    assert (target / "file").read_text() == "old" and len(list_names(tmp_path)) == 2
     with atomic.replace_folder(target) as new:
-        assert names(new) == []
-    assert names(target) == [] and names(tmp_path) == ["folder"]
+        assert list_names(new) == []
+    assert list_names(target) == [] and list_names(tmp_path) == ["folder"]
 
 
 def test_a_kill_between_the_two_renames_loses_no_folder(tmp_path):
     scratch = tmp_path / ".folder.part-0123abcd"
-    (scratch / atomic.REPLACED).mkdir(parents=True)
-    (scratch / atomic.REPLACED / "file").write_text("old")
+    (scratch / atomic.REPLACED_FOLDER).mkdir(parents=True)
+    (scratch / atomic.REPLACED_FOLDER / "file").write_text("old")
     (scratch / "new").mkdir()
     with pytest.raises(RuntimeError), atomic.replace_folder(tmp_path / "folder"):
         raise RuntimeError
-    assert names(tmp_path) == ["folder"] and (tmp_path / "folder" / "file").read_text() == "old"
+    assert list_names(tmp_path) == ["folder"] and (tmp_path / "folder" / "file").read_text() == "old"
 
 
 def test_a_failing_rename_puts_the_old_folder_back(tmp_path):
@@ -215,14 +215,14 @@ def test_a_failing_rename_puts_the_old_folder_back(tmp_path):
         pytest.raises(FileNotFoundError),
     ):
         atomic.move_into_place(scratch / "absent", tmp_path / "folder", scratch)
-    assert (tmp_path / "folder" / "file").read_text() == "old" and names(tmp_path) == ["folder"]
+    assert (tmp_path / "folder" / "file").read_text() == "old" and list_names(tmp_path) == ["folder"]
 
 
 def test_without_locks_nothing_is_taken_for_abandoned(tmp_path, monkeypatch):
-    def flock(*_):
+    def refuse_lock(*_):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    monkeypatch.setattr(atomic.fcntl, "flock", flock)
+    monkeypatch.setattr(atomic.fcntl, "flock", refuse_lock)
     (tmp_path / ".file.part-0123abcd").mkdir()
     atomic.write_atomically(tmp_path / "file", "x")
     assert (tmp_path / "file").read_text() == "x" and (tmp_path / ".file.part-0123abcd").is_dir()
@@ -240,7 +240,7 @@ def test_of_two_that_build_the_same_folder_the_first_to_end_wins(tmp_path):
     first.__exit__(None, None, None)
     with pytest.raises(FileExistsError, match="run: another process has filled it meanwhile"):
         second.__exit__(None, None, None)
-    assert names(tmp_path) == ["run"] and (tmp_path / "run" / "file").read_text() == "first"
+    assert list_names(tmp_path) == ["run"] and (tmp_path / "run" / "file").read_text() == "first"
 
 
 def test_an_empty_folder_is_built_and_one_with_a_file_is_refused(tmp_path):
@@ -253,17 +253,17 @@ def test_an_empty_folder_is_built_and_one_with_a_file_is_refused(tmp_path):
     failed = pytest.raises(RuntimeError, match="in the block")
     with failed, atomic.build_folder(tmp_path / "other"):
         raise RuntimeError("in the block")
-    assert names(tmp_path) == ["run"]
+    assert list_names(tmp_path) == ["run"]
 
 
 def test_what_a_killed_builder_left_goes_with_the_next_one(tmp_path, root):
     writer = start_writer(root, "build_folder", tmp_path / "run")
     with atomic.build_folder(tmp_path / "other"):
-        assert len(names(tmp_path)) == 2
+        assert len(list_names(tmp_path)) == 2
     with atomic.build_folder(tmp_path / "run"):
-        assert len(names(tmp_path)) == 3  # its maker lives
+        assert len(list_names(tmp_path)) == 3  # its maker lives
     writer.kill()
     writer.communicate()
     with atomic.build_folder(tmp_path / "run") as part:
         (part / "file").write_text("")
-    assert names(tmp_path) == ["other", "run"]
+    assert list_names(tmp_path) == ["other", "run"]

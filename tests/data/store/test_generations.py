@@ -12,26 +12,26 @@ import numpy as np
 import pytest
 
 from data.store import generations
-from data.store.generations import GENERATION, replace_store
+from data.store.generations import GENERATION_NAME, replace_store
 from data.store.reader import Store
 from data.store.small_store import write_store
-from data.store.writer import MANIFEST, StoreWriter
-from tests.store_files import files
+from data.store.writer import MANIFEST_FILE, StoreWriter
+from tests.store_files import generation_folder
 
 
-def rewrite(path, vocabulary, documents):
+def rewrite_store(path, vocabulary, documents):
     """Write another store in place of the one at `path`; returns it."""
     with replace_store(path) as folder, StoreWriter(folder, vocabulary) as writer:
         writer.begin_source("documents")
         for document in documents:
             lengths = np.array([len(sentence) for sentence in document])
             ids = np.array([i for sentence in document for i in sentence])
-            writer.add("train", ids, np.array([lengths.sum()]), lengths)
+            writer.add_documents("train", ids, np.array([lengths.sum()]), lengths)
         writer.finish([1.0])
     return Store.open(path)
 
 
-def names(path):
+def list_names(path):
     return sorted(entry.name for entry in path.iterdir())
 
 
@@ -44,21 +44,21 @@ def path(tmp_path, vocabulary, documents):
 
 def test_a_reader_keeps_its_generation_until_it_is_done(path, vocabulary, documents):
     old = Store.open(path)
-    before, split = old.split("train").tokens.tolist(), old.split("train")
-    new = rewrite(path, vocabulary, documents[20:30])
-    assert new.split("train").tokens.tolist() != before
+    before, split = old.open_split("train").tokens.tolist(), old.open_split("train")
+    new = rewrite_store(path, vocabulary, documents[20:30])
+    assert new.open_split("train").tokens.tolist() != before
     # What is opened only now is the old generation's, too.
-    assert old.split("heldout").document_starts.size == 4 and old.vocabulary == vocabulary
-    old.verify()
-    assert names(path) == sorted([old.folder.name, new.folder.name, MANIFEST])
+    assert old.open_split("heldout").document_starts.size == 4 and old.vocabulary == vocabulary
+    old.verify_checksums()
+    assert list_names(path) == sorted([old.folder.name, new.folder.name, MANIFEST_FILE])
     folder = old.folder.name
     del old
-    rewrite(path, vocabulary, documents[12:15])
-    assert folder in names(path)  # a split of it is still read
+    rewrite_store(path, vocabulary, documents[12:15])
+    assert folder in list_names(path)  # a split of it is still read
     assert split.tokens.tolist() == before
     del split
-    last = rewrite(path, vocabulary, documents[15:18])
-    assert names(path) == sorted([new.folder.name, last.folder.name, MANIFEST])
+    last = rewrite_store(path, vocabulary, documents[15:18])
+    assert list_names(path) == sorted([new.folder.name, last.folder.name, MANIFEST_FILE])
     del new
 
 
@@ -75,7 +75,7 @@ print(int(store.split("train").tokens.sum()), flush=True)
 def test_another_process_keeps_its_generation_and_its_death_gives_it_back(
     path, vocabulary, documents, root
 ):
-    expected = int(Store.open(path).split("train").tokens.sum())
+    expected = int(Store.open(path).open_split("train").tokens.sum())
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", READER, str(path)],
@@ -87,30 +87,30 @@ def test_another_process_keeps_its_generation_and_its_death_gives_it_back(
         for _ in range(2)
     ]
     (held,) = {process.stdout.readline().strip() for process in processes}
-    rewrite(path, vocabulary, documents[20:30])
-    assert held in names(path)
+    rewrite_store(path, vocabulary, documents[20:30])
+    assert held in list_names(path)
     out, _ = processes[0].communicate("\n", timeout=30)
     assert int(out) == expected  # read after the rewrite
-    rewrite(path, vocabulary, documents[21:30])
-    assert held in names(path)
+    rewrite_store(path, vocabulary, documents[21:30])
+    assert held in list_names(path)
     processes[1].send_signal(signal.SIGKILL)
     processes[1].communicate()
-    rewrite(path, vocabulary, documents[22:30])
-    assert held not in names(path) and len(names(path)) == 2
+    rewrite_store(path, vocabulary, documents[22:30])
+    assert held not in list_names(path) and len(list_names(path)) == 2
 
 
 def test_the_same_contents_again_replace_damaged_files(path, vocabulary, documents):
-    first = rewrite(path, vocabulary, documents[:4])
+    first = rewrite_store(path, vocabulary, documents[:4])
     tokens = first.folder / "train" / "tokens.bin"
     raw = bytearray(tokens.read_bytes())
     raw[0] ^= 1
     tokens.write_bytes(raw)
-    again = rewrite(path, vocabulary, documents[:4])
+    again = rewrite_store(path, vocabulary, documents[:4])
     assert again.folder.name == f"{first.folder.name}-1"
-    again.verify()
+    again.verify_checksums()
     assert again.fingerprint == first.fingerprint
     with pytest.raises(ValueError, match="crc32c"):
-        first.verify()
+        first.verify_checksums()
 
 
 def test_a_rewrite_between_the_manifest_and_its_files_is_read_anew(
@@ -119,16 +119,16 @@ def test_a_rewrite_between_the_manifest_and_its_files_is_read_anew(
     """The generation of the manifest that was read is gone before its files are opened."""
     usual, folders = Store.open_generation.__func__, []
 
-    def slow(cls, given, manifest):
+    def open_slowly(cls, given, manifest):
         if not folders:
             folders.append(manifest["generation"])
-            rewrite(path, vocabulary, documents[20:30])
-            rewrite(path, vocabulary, documents[21:30])
+            rewrite_store(path, vocabulary, documents[20:30])
+            rewrite_store(path, vocabulary, documents[21:30])
             assert not (path / manifest["generation"]).exists()
         return usual(cls, given, manifest)
 
-    monkeypatch.setattr(Store, "open_generation", classmethod(slow))
-    assert Store.open(path).split("train").document_starts.size == 10
+    monkeypatch.setattr(Store, "open_generation", classmethod(open_slowly))
+    assert Store.open(path).open_split("train").document_starts.size == 10
     assert len(folders) == 1
 
 
@@ -142,8 +142,8 @@ def test_a_writer_that_is_killed_leaves_one_whole_store(
     module = generations.shutil if moment == "rmtree" else generations.os
     usual = getattr(module, moment)
 
-    def die(source, *rest, **options):
-        if moment == "rmtree" and GENERATION.fullmatch(os.path.basename(source)) is None:
+    def die_at_moment(source, *rest, **options):
+        if moment == "rmtree" and GENERATION_NAME.fullmatch(os.path.basename(source)) is None:
             return usual(source, *rest, **options)  # of the scratch folder
         raise KeyboardInterrupt
 
@@ -151,20 +151,20 @@ def test_a_writer_that_is_killed_leaves_one_whole_store(
         with replace_store(path) as folder:
             with StoreWriter(folder, vocabulary) as writer:
                 writer.begin_source("documents")
-                writer.add("train", np.array([5, 6]), np.array([2]), np.array([2]))
+                writer.add_documents("train", np.array([5, 6]), np.array([2]), np.array([2]))
                 writer.finish([1.0])
-            monkeypatch.setattr(module, moment, die)
+            monkeypatch.setattr(module, moment, die_at_moment)
 
     with pytest.raises(KeyboardInterrupt):
         write_and_die()
     monkeypatch.undo()
     left = Store.open(path)
-    left.verify()
+    left.verify_checksums()
     assert (left.fingerprint == old) == (moment != "rmtree")
     del left
-    last = rewrite(path, vocabulary, documents[:3])
-    assert names(path) == sorted([last.folder.name, MANIFEST])
-    assert names(path.parent) == ["s"]
+    last = rewrite_store(path, vocabulary, documents[:3])
+    assert list_names(path) == sorted([last.folder.name, MANIFEST_FILE])
+    assert list_names(path.parent) == ["s"]
 
 
 def test_only_what_is_a_generation_is_removed(path, vocabulary, documents):
@@ -172,21 +172,21 @@ def test_only_what_is_a_generation_is_removed(path, vocabulary, documents):
     (path / "notes" / "thesis.txt").write_text("x")
     (path / "README").write_text("mine")
     os.symlink(path.parent, path / "0123456789ab")
-    rewrite(path, vocabulary, documents[:3])
+    rewrite_store(path, vocabulary, documents[:3])
     assert (path / "notes" / "thesis.txt").read_text() == "x" and path.exists()
-    assert {"README", "0123456789ab"} <= set(names(path))
+    assert {"README", "0123456789ab"} <= set(list_names(path))
 
 
 def test_a_store_of_the_first_layout_is_refused_and_rewritten(path, vocabulary, documents):
-    folder, manifest = files(path), json.loads((path / MANIFEST).read_text())
+    folder, manifest = generation_folder(path), json.loads((path / MANIFEST_FILE).read_text())
     for entry in list(folder.iterdir()):
         entry.rename(path / entry.name)
     folder.rmdir()
-    (path / MANIFEST).write_text(json.dumps(manifest | {"version": 1}))
+    (path / MANIFEST_FILE).write_text(json.dumps(manifest | {"version": 1}))
     with pytest.raises(ValueError, match=r"version 1 of the store.*--overwrite"):
         Store.open(path)
-    new = rewrite(path, vocabulary, documents[:3])
-    assert names(path) == sorted([new.folder.name, MANIFEST, "readers"])
+    new = rewrite_store(path, vocabulary, documents[:3])
+    assert list_names(path) == sorted([new.folder.name, MANIFEST_FILE, "readers"])
 
 
 @pytest.mark.parametrize(
@@ -207,8 +207,8 @@ def test_a_store_of_the_first_layout_is_refused_and_rewritten(path, vocabulary, 
     ids=str,
 )
 def test_a_manifest_that_points_elsewhere_is_refused(path, change):
-    manifest = json.loads((path / MANIFEST).read_text())
-    (path / MANIFEST).write_text(json.dumps(manifest | change))
+    manifest = json.loads((path / MANIFEST_FILE).read_text())
+    (path / MANIFEST_FILE).write_text(json.dumps(manifest | change))
     with pytest.raises(ValueError, match="is broken: it names no generation, or files outside"):
         Store.open(path)
 
@@ -216,9 +216,9 @@ def test_a_manifest_that_points_elsewhere_is_refused(path, change):
 def test_two_rewrites_at_once_are_one(path, vocabulary, documents):
     with replace_store(path) as folder, StoreWriter(folder, vocabulary) as writer:
         writer.begin_source("documents")
-        writer.add("train", np.array([5]), np.array([1]), np.array([1]))
+        writer.add_documents("train", np.array([5]), np.array([1]), np.array([1]))
         with pytest.raises(BlockingIOError, match="is being written by another process"):
-            rewrite(path, vocabulary, documents[:2])
+            rewrite_store(path, vocabulary, documents[:2])
         writer.finish([1.0])
     assert Store.open(path).manifest["splits"]["train"]["tokens"] == 1
 
@@ -227,32 +227,32 @@ def test_a_link_to_a_store_stays_one(path, vocabulary, documents, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     link = tmp_path / "elsewhere" / "link"
     link.symlink_to(path)
-    new = rewrite(link, vocabulary, documents[:3])
+    new = rewrite_store(link, vocabulary, documents[:3])
     assert link.is_symlink() and Store.open(path).fingerprint == new.fingerprint
-    assert names(link.parent) == ["link"] and len(names(path)) == 2
+    assert list_names(link.parent) == ["link"] and len(list_names(path)) == 2
 
 
 def test_a_file_is_not_replaced_by_a_store(tmp_path, vocabulary, documents):
     (tmp_path / "notes").write_text("mine")
     with pytest.raises(NotADirectoryError):
-        rewrite(tmp_path / "notes", vocabulary, documents[:3])
-    assert (tmp_path / "notes").read_text() == "mine" and names(tmp_path) == ["notes"]
+        rewrite_store(tmp_path / "notes", vocabulary, documents[:3])
+    assert (tmp_path / "notes").read_text() == "mine" and list_names(tmp_path) == ["notes"]
 
 
 def test_a_generation_whose_readers_nobody_knows_stays(path, vocabulary, documents):
-    folder = files(path)
+    folder = generation_folder(path)
     (folder / "readers").unlink()  # as a copy may leave it
     store = Store.open(path)
-    rewrite(path, vocabulary, documents[:3])
+    rewrite_store(path, vocabulary, documents[:3])
     assert folder.exists()
-    store.verify()
+    store.verify_checksums()
 
 
 def test_a_copy_of_a_store_holds_nothing_and_closes_nothing(path, vocabulary, documents):
     store = Store.open(path)
     for twin in (pickle.loads(pickle.dumps(store)), copy.deepcopy(store)):
-        assert twin.hold is None and twin.fingerprint == store.fingerprint
+        assert twin.generation_lock is None and twin.fingerprint == store.fingerprint
     del twin
-    os.fstat(store.hold.descriptor)
-    rewrite(path, vocabulary, documents[:3])
-    store.verify()
+    os.fstat(store.generation_lock.descriptor)
+    rewrite_store(path, vocabulary, documents[:3])
+    store.verify_checksums()

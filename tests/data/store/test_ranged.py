@@ -13,11 +13,11 @@ from data.config import Data
 from data.objectives import CausalLm, MaskedLm, SentencePair
 from data.pipeline import Stream
 from data.store import ranged
-from data.store.ranged import RANGE, RangedArray
+from data.store.ranged import RANGE_BYTES, RangedArray
 from data.store.reader import Store
 from data.store.small_store import write_store
-from data.store.writer import BLOCK
-from tests.store_files import files
+from data.store.writer import BLOCK_BYTES
+from tests.store_files import generation_folder
 
 
 class Counting:
@@ -45,12 +45,12 @@ class Bucket(backend._OsPathBackend):
     """gs://bucket is a folder of this machine. Counts the bytes that are read of each file."""
 
     def __init__(self, root):
-        def here(function):
+        def redirect_path(function):
             return lambda path, *args: function(str(path).replace("gs://bucket", str(root)), *args)
 
-        self.bytes_read, opened = collections.Counter(), here(super().open)
+        self.bytes_read, opened = collections.Counter(), redirect_path(super().open)
         for name in ("exists", "isdir", "listdir", "stat"):
-            setattr(self, name, here(getattr(super(), name)))
+            setattr(self, name, redirect_path(getattr(super(), name)))
         self.open = lambda path, mode: Counting(
             opened(path, mode), self.bytes_read, pathlib.PurePath(path).name
         )
@@ -86,15 +86,15 @@ def test_batches_are_those_of_the_store_here(bucket, large, name):
     data = Data(objective=OBJECTIVES[name], batch_size=16)
     here, there = (Stream(Store.open(path), data, seed=2) for path in (large, "gs://bucket/large"))
     for step in (0, 1, 77):
-        expected, found = here.batch(step), there.batch(step)
+        expected, found = here.build_batch(step), there.build_batch(step)
         assert all(np.array_equal(expected[key], found[key]) for key in expected)
-    read = next(there.batches(5))
-    assert all(np.array_equal(here.batch(5)[key], read[key]) for key in read)
+    read = next(there.iterate_batches(5))
+    assert all(np.array_equal(here.build_batch(5)[key], read[key]) for key in read)
 
 
 def test_no_host_reads_more_than_its_rows_need(bucket, large):
     """Two hosts with a half of each batch; each begins anew, with nothing in its memory."""
-    size = (files(large) / "train" / "tokens.bin").stat().st_size
+    size = (generation_folder(large) / "train" / "tokens.bin").stat().st_size
     data, steps = Data(objective=OBJECTIVES["causal"], batch_size=4), 3
     for lo, hi in ((0, 2), (2, 4)):
         bucket.clear()
@@ -102,12 +102,12 @@ def test_no_host_reads_more_than_its_rows_need(bucket, large):
         stream = Stream(store, data, seed=2)
         assert bucket["tokens.bin"] == 0  # to open it and to lay out its rows takes none
         for step in range(steps):
-            stream.batch(step, lo, hi)
+            stream.build_batch(step, lo, hi)
         rows = steps * (hi - lo)
         # A row of 65 numbers lies in one range or in two.
-        assert 0 < bucket["tokens.bin"] <= 2 * rows * RANGE < size
+        assert 0 < bucket["tokens.bin"] <= 2 * rows * RANGE_BYTES < size
     before = bucket["tokens.bin"]
-    stream.batch(0, 2, 4)
+    stream.build_batch(0, 2, 4)
     assert bucket["tokens.bin"] == before  # it is still in memory
     assert not list(pathlib.Path(os.environ["XDG_CACHE_HOME"]).rglob("tokens.bin"))
 
@@ -122,52 +122,52 @@ def test_small_files_are_copied_once(bucket, large):
 
 
 def test_a_rewrite_beside_it_does_not_touch_an_opened_store(bucket, large, vocabulary, documents):
-    from tests.data.store.test_generations import rewrite
+    from tests.data.store.test_generations import rewrite_store
 
     store = Store.open("gs://bucket/large")
     expected = Store.open(large)  # whose lock keeps the generation, where a bucket keeps all
-    rewrite(large, vocabulary, documents[:5])
-    found = store.split("train").tokens[100_000:100_050]
-    assert np.array_equal(found, expected.split("train").tokens[100_000:100_050])
-    assert len(Store.open("gs://bucket/large").split("train").tokens) < 10_000
+    rewrite_store(large, vocabulary, documents[:5])
+    found = store.open_split("train").tokens[100_000:100_050]
+    assert np.array_equal(found, expected.open_split("train").tokens[100_000:100_050])
+    assert len(Store.open("gs://bucket/large").open_split("train").tokens) < 10_000
 
 
 @pytest.mark.parametrize("on_corrupt", ["refuse", "skip"])
 def test_damage_is_found(bucket, large, on_corrupt):
-    tokens = files(large) / "train" / "tokens.bin"
+    tokens = generation_folder(large) / "train" / "tokens.bin"
     raw = bytearray(tokens.read_bytes())
-    raw[3 * RANGE + 5] ^= 1
+    raw[3 * RANGE_BYTES + 5] ^= 1
     tokens.write_bytes(raw)
     store = Store.open("gs://bucket/large")
     if on_corrupt == "skip":  # for which all of it is copied, and checked while it is
         with pytest.raises(ValueError, match=r"tokens.bin: crc32c"):
-            store.verified(on_corrupt)
+            store.verify_or_salvage(on_corrupt)
         return
-    store = store.verified(on_corrupt)
+    store = store.verify_or_salvage(on_corrupt)
     with pytest.raises(ValueError, match="tokens.bin: crc32c"):
-        store.verify()
-    numbers = store.split("train").tokens
+        store.verify_checksums()
+    numbers = store.open_split("train").tokens
     assert len(numbers[:100]) == 100
     with pytest.raises(ValueError, match=r"tokens.bin: bytes 196,608 to 262,144 have changed"):
-        numbers[3 * RANGE // 2 : 3 * RANGE // 2 + 5]
+        numbers[3 * RANGE_BYTES // 2 : 3 * RANGE_BYTES // 2 + 5]
     os.truncate(tokens, len(raw) - 2)
     with pytest.raises(ValueError, match="tokens.bin has"):
         Store.open("gs://bucket/large")
 
 
-def checked(raw, dtype="<u2", read=None):
+def make_ranged(raw, dtype="<u2", read=None):
     import google_crc32c
 
-    sums = [google_crc32c.value(raw[at : at + BLOCK]) for at in range(0, len(raw), BLOCK)]
+    sums = [google_crc32c.value(raw[at : at + BLOCK_BYTES]) for at in range(0, len(raw), BLOCK_BYTES)]
     numbers = np.frombuffer(raw, dtype)
     take = read or (lambda start, end: raw[start:end])
     return numbers, RangedArray("f", take, dtype, len(numbers), np.array(sums, "<u4"))
 
 
-@pytest.mark.parametrize("size", [2, BLOCK, RANGE - 2, RANGE, RANGE + 2, 3 * RANGE + 700])
+@pytest.mark.parametrize("size", [2, BLOCK_BYTES, RANGE_BYTES - 2, RANGE_BYTES, RANGE_BYTES + 2, 3 * RANGE_BYTES + 700])
 def test_it_reads_as_an_array_does(size):
     rng = np.random.default_rng(size)
-    numbers, found = checked(rng.bytes(size))
+    numbers, found = make_ranged(rng.bytes(size))
     assert len(found) == len(numbers) and found.dtype == numbers.dtype
     index = rng.integers(-3, len(numbers) + 3, (5, 7))
     assert np.array_equal(
@@ -179,25 +179,25 @@ def test_it_reads_as_an_array_does(size):
 
 
 def test_memory_is_bounded_and_threads_share_it(monkeypatch):
-    monkeypatch.setattr(ranged, "MEMORY", 3 * RANGE)
-    raw, asked = np.random.default_rng(0).bytes(9 * RANGE), collections.Counter()
+    monkeypatch.setattr(ranged, "CACHE_BYTES", 3 * RANGE_BYTES)
+    raw, asked = np.random.default_rng(0).bytes(9 * RANGE_BYTES), collections.Counter()
 
-    def read(start, end):
+    def read_range(start, end):
         asked[start] += 1
         return raw[start:end]
 
-    numbers, found = checked(raw, read=read)
+    numbers, found = make_ranged(raw, read=read_range)
     assert np.array_equal(found[:], numbers) and len(found.ranges) == 3
     wrong = []
 
-    def walk(seed):
+    def take_randomly(seed):
         rng = np.random.default_rng(seed)
         for _ in range(40):
             index = rng.integers(0, len(numbers), 50)
             if not np.array_equal(found.take(index), numbers[index]):
                 wrong.append(seed)
 
-    threads = [threading.Thread(target=walk, args=(seed,)) for seed in range(6)]
+    threads = [threading.Thread(target=take_randomly, args=(seed,)) for seed in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -206,30 +206,30 @@ def test_memory_is_bounded_and_threads_share_it(monkeypatch):
 
 
 def test_what_the_way_has_broken_is_read_again(monkeypatch):
-    raw, tries = np.random.default_rng(0).bytes(RANGE), []
+    raw, tries = np.random.default_rng(0).bytes(RANGE_BYTES), []
 
-    def read(start, end):
+    def read_range(start, end):
         tries.append(start)
         return raw[start : end - 7] if len(tries) < 3 else raw[start:end]
 
-    numbers, found = checked(raw, read=read)
+    numbers, found = make_ranged(raw, read=read_range)
     assert np.array_equal(found[:9], numbers[:9]) and len(tries) == 3
 
 
 def test_a_request_that_fails_is_made_again_and_its_last_error_is_raised(monkeypatch):
-    monkeypatch.setattr(ranged, "PAUSE", 0.001)
-    raw, tries, failing = np.random.default_rng(0).bytes(RANGE), [], [4]
+    monkeypatch.setattr(ranged, "RETRY_SECONDS", 0.001)
+    raw, tries, failing = np.random.default_rng(0).bytes(RANGE_BYTES), [], [4]
 
-    def read(start, end):
+    def read_range(start, end):
         tries.append(start)
         if len(tries) <= failing[0]:
             raise ConnectionError(f"attempt {len(tries)}")
         return raw[start:end]
 
-    numbers, found = checked(raw, read=read)
+    numbers, found = make_ranged(raw, read=read_range)
     assert np.array_equal(found[:9], numbers[:9]) and len(tries) == 5
     tries.clear()
     failing[0] = 99
-    _, found = checked(raw, read=read)
+    _, found = make_ranged(raw, read=read_range)
     with pytest.raises(ConnectionError, match="attempt 5"):
         found[:9]

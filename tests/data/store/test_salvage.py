@@ -14,9 +14,9 @@ from data.objectives import CausalLm, MaskedLm, SentencePair
 from data.pipeline import Stream
 from data.store import salvage, writer
 from data.store.reader import Store
-from data.store.salvage import told
+from data.store.salvage import describe_omissions
 from data.store.small_store import write_store
-from tests.store_files import files
+from tests.store_files import generation_folder
 
 BLOCK = 64  # so that damage costs few of few documents
 
@@ -26,13 +26,13 @@ def corpus(vocabulary):
     """{source: documents}, each a list of sentences of ids."""
     rng = np.random.default_rng(15)
 
-    def sentences():
+    def draw_sentences():
         return [
             rng.integers(10, vocabulary.size, rng.integers(1, 12)).tolist()
             for _ in range(rng.integers(1, 5))
         ]
 
-    return {name: [sentences() for _ in range(count)] for name, count in (("a", 120), ("b", 60))}
+    return {name: [draw_sentences() for _ in range(count)] for name, count in (("a", 120), ("b", 60))}
 
 
 @pytest.fixture
@@ -52,13 +52,13 @@ def path(tmp_path, corpus, vocabulary, blocks):
     ).path
 
 
-def flip(path, place):
+def flip_bit(path, place):
     raw = bytearray(path.read_bytes())
     raw[place] ^= 0x40
     path.write_bytes(raw)
 
 
-def nested(split):
+def nest_sentences(split):
     """[document][sentence] ids."""
     starts, ends = np.asarray(split.sentence_starts), np.asarray(split.document_starts)
     tokens = np.take(split.tokens, np.arange(len(split.tokens)), mode="clip")
@@ -80,23 +80,23 @@ def test_any_damage_leaves_the_other_documents_as_they_were(
                 rng.choice(["train", "heldout"]),
                 rng.choice(["tokens", "documents", "sentences"]),
             )
-            size = (files(copy) / split / f"{file}.bin").stat().st_size
-            flip(files(copy) / split / f"{file}.bin", at := int(rng.integers(size)))
+            size = (generation_folder(copy) / split / f"{file}.bin").stat().st_size
+            flip_bit(generation_folder(copy) / split / f"{file}.bin", at := int(rng.integers(size)))
             hit.setdefault(split, []).append(
                 (file, at // BLOCK * BLOCK, min((at // BLOCK + 1) * BLOCK, size))
             )
-        store = Store.open(copy).verified("skip")
+        store = Store.open(copy).verify_or_salvage("skip")
         for split in ("train", "heldout"):
-            whole = Store.open(path).split(split)
+            whole = Store.open(path).open_split(split)
             lost = store.left_out[split].tolist()
             assert lost == expected_loss(whole, hit.get(split, []))
             left = [document for i, document in enumerate(flat[split]) if i not in set(lost)]
-            assert nested(store.split(split)) == left
+            assert nest_sentences(store.open_split(split)) == left
             sizes = [
                 sum(i not in lost for i in range(*source.documents)) for source in whole.sources
             ]
             assert [
-                hi - lo for lo, hi in (source.documents for source in store.split(split).sources)
+                hi - lo for lo, hi in (source.documents for source in store.open_split(split).sources)
             ] == sizes
             record_property("documents lost", len(lost))
         record_property("stores damaged", 1)
@@ -143,8 +143,8 @@ def test_batches_are_those_of_a_store_that_never_had_them(
     path, corpus, vocabulary, tmp_path, objective
 ):
     for at in (0, 700, 701, 1500, 3000):
-        flip(files(path) / "train" / "tokens.bin", at)
-    store = Store.open(path).verified("skip")
+        flip_bit(generation_folder(path) / "train" / "tokens.bin", at)
+    store = Store.open(path).verify_or_salvage("skip")
     lost = set(store.left_out["train"].tolist())
     assert 0 < len(lost) < 40 and not store.left_out["heldout"].size
     left = {
@@ -155,42 +155,42 @@ def test_batches_are_those_of_a_store_that_never_had_them(
     mine, other = (
         Stream(one, Data(objective=objective, batch_size=16), seed=1) for one in (store, never)
     )
-    assert mine.rows == other.rows
+    assert mine.num_rows == other.num_rows
     for step in (0, 1, 20):
-        batch, expected = mine.batch(step), other.batch(step)
+        batch, expected = mine.build_batch(step), other.build_batch(step)
         for key, value in expected.items():
             np.testing.assert_array_equal(batch[key], value)
 
 
-def test_what_cannot_be_told_apart_is_refused(path, tmp_path):
+def test_ambiguous_damage_is_refused(path, tmp_path):
     assert (
-        Store.open(path).verified("skip").manifest == Store.open(path).verified("refuse").manifest
-        and told(Store.open(path)) == "no documents"
+        Store.open(path).verify_or_salvage("skip").manifest == Store.open(path).verify_or_salvage("refuse").manifest
+        and describe_omissions(Store.open(path)) == "no documents"
     )
 
-    def refused(message, how="skip"):
+    def expect_refusal(message, how="skip"):
         with pytest.raises(ValueError, match=message):
-            Store.open(copy).verified(how)
+            Store.open(copy).verify_or_salvage(how)
         shutil.rmtree(copy)
 
     copy = shutil.copytree(path, tmp_path / "copy")
-    flip(files(copy) / "train" / "tokens.bin", 5)
-    refused(
+    flip_bit(generation_folder(copy) / "train" / "tokens.bin", 5)
+    expect_refusal(
         "train/tokens.bin: crc32c .*; or leave the damaged documents out with data.on_corrupt=skip",
         "refuse",
     )
     shutil.copytree(path, copy)
-    flip(files(copy) / "vocabulary" / "spiece.model", 50)
-    refused("without it no document can be read")
+    flip_bit(generation_folder(copy) / "vocabulary" / "spiece.model", 50)
+    expect_refusal("without it no document can be read")
     shutil.copytree(path, copy)
-    flip(files(copy) / "train" / "tokens.bin", 5)
-    flip(files(copy) / "checksums" / "train.tokens.bin", 5)
-    refused("the checksums of its blocks are damaged, too: copy it again")
+    flip_bit(generation_folder(copy) / "train" / "tokens.bin", 5)
+    flip_bit(generation_folder(copy) / "checksums" / "train.tokens.bin", 5)
+    expect_refusal("the checksums of its blocks are damaged, too: copy it again")
     shutil.copytree(path, copy)
-    flip(files(copy) / "checksums" / "train.tokens.bin", 5)
-    assert told(Store.open(copy).verified("skip")) == "no documents"  # what it is about is sound
-    flip(files(copy) / "train" / "sentences.bin", 100)
-    assert "of train documents (" in told(Store.open(copy).verified("skip"))
+    flip_bit(generation_folder(copy) / "checksums" / "train.tokens.bin", 5)
+    assert describe_omissions(Store.open(copy).verify_or_salvage("skip")) == "no documents"  # what it is about is sound
+    flip_bit(generation_folder(copy) / "train" / "sentences.bin", 100)
+    assert "of train documents (" in describe_omissions(Store.open(copy).verify_or_salvage("skip"))
 
 
 def test_a_store_from_before_there_were_checksums_of_blocks_is_read_and_refused_when_damaged(path):
@@ -201,15 +201,15 @@ def test_a_store_from_before_there_were_checksums_of_blocks_is_read_and_refused_
         if not name.startswith("checksums/")
     }
     (path / "manifest.json").write_text(json.dumps(manifest))
-    shutil.rmtree(files(path) / "checksums")
-    store = Store.open(path).verified("skip")
+    shutil.rmtree(generation_folder(path) / "checksums")
+    store = Store.open(path).verify_or_salvage("skip")
     assert type(store) is Store
-    flip(files(path) / "train" / "tokens.bin", 5)
+    flip_bit(generation_folder(path) / "train" / "tokens.bin", 5)
     with pytest.raises(
         ValueError,
         match="the checksums of its blocks are missing: copy it again",
     ):
-        Store.open(path).verified("skip")
+        Store.open(path).verify_or_salvage("skip")
 
 
 def test_checksums_are_of_blocks_however_the_file_was_written(tmp_path, blocks):

@@ -6,13 +6,13 @@ from etils.epath import backend
 
 from data.store.reader import Store
 from data.store.small_store import write_store
-from data.store.split import Source
-from data.store.writer import StoreWriter, token_dtype
+from data.store.split import MixtureSource
+from data.store.writer import StoreWriter, choose_token_dtype
 from data.vocabulary.load import read_vocabulary
-from tests.store_files import files
+from tests.store_files import generation_folder
 
 
-def nested(split) -> list[list[list[int]]]:
+def list_documents(split) -> list[list[list[int]]]:
     """The documents of a split as they were given to write_store."""
     starts = split.sentence_starts.tolist()
     documents = []
@@ -25,12 +25,12 @@ def nested(split) -> list[list[list[int]]]:
 
 def test_what_was_written_is_read(store, documents):
     train, held = store.split("train"), store.split("heldout")
-    assert nested(train) == documents[:36] and nested(held) == documents[36:]
+    assert list_documents(train) == documents[:36] and list_documents(held) == documents[36:]
     assert train.tokens.dtype == np.uint16 and isinstance(train.tokens, np.memmap)
     assert train.document_starts.dtype == train.sentence_starts.dtype == np.int64
     assert train.document_starts[-1] == train.sentence_starts[-1] == len(train.tokens)
-    assert train.sources == (Source("documents", (0, 36), 1.0),) and held.sources == (
-        Source("documents", (0, 4), 1.0),
+    assert train.sources == (MixtureSource("documents", (0, 36), 1.0),) and held.sources == (
+        MixtureSource("documents", (0, 4), 1.0),
     )
     with pytest.raises(ValueError, match="read-only"):
         train.tokens[0] = 1
@@ -44,9 +44,9 @@ def test_several_sources(tmp_path, vocabulary, documents):
     parts = {"a": documents[:10], "b": documents[10:30], "none": []}
     held = {"b": documents[30:33], "a": documents[33:34]}
     store = write_store(tmp_path / "s", vocabulary, parts, heldout=held)
-    train, heldout = store.split("train"), store.split("heldout")
+    train, heldout = store.open_split("train"), store.open_split("heldout")
     assert (
-        nested(train) == documents[:30] and nested(heldout) == documents[33:34] + documents[30:33]
+        list_documents(train) == documents[:30] and list_documents(heldout) == documents[33:34] + documents[30:33]
     )
     assert [source.documents for source in train.sources] == [(0, 10), (10, 30), (30, 30)]
     assert [source.documents for source in heldout.sources] == [(0, 1), (1, 4), (4, 4)]
@@ -55,11 +55,11 @@ def test_several_sources(tmp_path, vocabulary, documents):
         rates
     ) == pytest.approx(1)
     rated = write_store(tmp_path / "r", vocabulary, parts, rates={"a": 3, "b": 1, "none": 0})
-    assert [source.rate for source in rated.split("train").sources] == [0.75, 0.25, 0]
+    assert [source.rate for source in rated.open_split("train").sources] == [0.75, 0.25, 0]
 
 
 def test_empty_parts_can_be_opened(tmp_path, vocabulary):
-    split = write_store(tmp_path / "s", vocabulary, []).split("heldout")
+    split = write_store(tmp_path / "s", vocabulary, []).open_split("heldout")
     assert len(
         split.tokens
     ) == 0 and split.document_starts.tolist() == split.sentence_starts.tolist() == [0]
@@ -71,9 +71,9 @@ def test_ids_beyond_16_bits(tmp_path):
     )
     large = read_vocabulary(tmp_path / "vocab.txt")
     store = write_store(tmp_path / "s", large, [[[70_001, 3], [65_536]]])
-    assert store.split("train").tokens.dtype == np.uint32
-    assert nested(store.split("train")) == [[[70_001, 3], [65_536]]]
-    assert (token_dtype(1 << 16), token_dtype((1 << 16) + 1)) == (np.dtype("<u2"), np.dtype("<u4"))
+    assert store.open_split("train").tokens.dtype == np.uint32
+    assert list_documents(store.open_split("train")) == [[[70_001, 3], [65_536]]]
+    assert (choose_token_dtype(1 << 16), choose_token_dtype((1 << 16) + 1)) == (np.dtype("<u2"), np.dtype("<u4"))
 
 
 @pytest.mark.parametrize("wrong", [[[[96]]], [[[-1]]], [[[5], []]], [[]]])
@@ -91,35 +91,35 @@ def test_fingerprint_is_of_the_contents(store, tmp_path, vocabulary, t5_vocabula
     assert len({store.fingerprint, other.fingerprint, words.fingerprint}) == 3
 
 
-def copied(store, folder, vocabulary, documents):
+def copy_store(store, folder, vocabulary, documents):
     return write_store(folder / "copy", vocabulary, documents[:36], heldout=documents[36:]).path
 
 
 def test_no_store_and_broken_stores(tmp_path, store, vocabulary, documents):
-    def refused(error, message):
+    def expect_refusal(error, message):
         with pytest.raises(error, match=message):
             Store.open(path)
 
     path = tmp_path / "nowhere"
-    refused(FileNotFoundError, "no such folder.*prepare SOURCE... --output")
+    expect_refusal(FileNotFoundError, "no such folder.*prepare SOURCE... --output")
     path = tmp_path
-    refused(FileNotFoundError, "no manifest.json")
-    path = copied(store, tmp_path, vocabulary, documents)
+    expect_refusal(FileNotFoundError, "no manifest.json")
+    path = copy_store(store, tmp_path, vocabulary, documents)
     manifest = json.loads((path / "manifest.json").read_text())
     (path / "manifest.json").write_text("{")
-    refused(ValueError, "broken")
+    expect_refusal(ValueError, "broken")
     (path / "manifest.json").write_text(json.dumps(manifest | {"version": 9}))
-    refused(ValueError, "version 9 of the store, this program reads 2")
+    expect_refusal(ValueError, "version 9 of the store, this program reads 2")
     (path / "manifest.json").write_text(json.dumps(manifest))
-    tokens = files(path) / "train" / "tokens.bin"
+    tokens = generation_folder(path) / "train" / "tokens.bin"
     whole = tokens.read_bytes()
     tokens.write_bytes(whole[:-2])
-    refused(ValueError, r"tokens.bin has [\d,]+ bytes, the manifest says")
+    expect_refusal(ValueError, r"tokens.bin has [\d,]+ bytes, the manifest says")
     tokens.unlink()
-    refused(ValueError, "tokens.bin is missing")
+    expect_refusal(ValueError, "tokens.bin is missing")
     tokens.write_bytes(whole)
     with pytest.raises(ValueError, match="split 'test'"):
-        Store.open(path).split("test")
+        Store.open(path).open_split("test")
 
 
 @pytest.mark.parametrize(
@@ -128,21 +128,21 @@ def test_no_store_and_broken_stores(tmp_path, store, vocabulary, documents):
 )
 def test_verify_finds_a_flipped_bit(tmp_path, store, vocabulary, documents, name):
     store.verify()
-    path = copied(store, tmp_path, vocabulary, documents)
-    contents = bytearray((files(path) / name).read_bytes())
+    path = copy_store(store, tmp_path, vocabulary, documents)
+    contents = bytearray((generation_folder(path) / name).read_bytes())
     contents[len(contents) // 2] ^= 1
-    (files(path) / name).write_bytes(contents)
+    (generation_folder(path) / name).write_bytes(contents)
     with pytest.raises(ValueError, match=f"{name}: crc32c"):
-        Store.open(path).verify()
+        Store.open(path).verify_checksums()
 
 
 def test_another_vocabulary_in_the_folder_is_refused(
     tmp_path, store, vocabulary, t5_vocabulary, documents
 ):
-    path = copied(store, tmp_path, vocabulary, documents)
+    path = copy_store(store, tmp_path, vocabulary, documents)
     t5_vocabulary.save(tmp_path / "t5")
     manifest = json.loads((path / "manifest.json").read_text())
-    for file in (files(path) / "vocabulary").iterdir():
+    for file in (generation_folder(path) / "vocabulary").iterdir():
         contents = (tmp_path / "t5" / file.name).read_bytes()
         file.write_bytes(contents)
         manifest["files"][f"vocabulary/{file.name}"]["bytes"] = len(contents)
@@ -155,20 +155,20 @@ def test_the_writer_refuses_lengths_that_do_not_add_up(tmp_path, vocabulary):
     with StoreWriter(tmp_path / "s", vocabulary) as writer:
         writer.begin_source("a")
         with pytest.raises(ValueError, match="3 tokens, but 4 in documents"):
-            writer.add("train", np.array([5, 6, 7]), np.array([4]), np.array([3]))
+            writer.add_documents("train", np.array([5, 6, 7]), np.array([4]), np.array([3]))
 
 
 class Bucket(backend._OsPathBackend):
     """gs://bucket is a folder of this machine."""
 
     def __init__(self, root):
-        def here(function):
+        def redirect_path(function):
             return lambda path, *args, **kwargs: function(
                 str(path).replace("gs://bucket", str(root)), *args, **kwargs
             )
 
         for name in ("open", "exists", "isdir", "listdir", "glob", "makedirs", "stat"):
-            setattr(self, name, here(getattr(super(), name)))
+            setattr(self, name, redirect_path(getattr(super(), name)))
 
 
 def test_a_store_in_a_bucket_is_copied_once_but_for_its_tokens(
@@ -176,12 +176,12 @@ def test_a_store_in_a_bucket_is_copied_once_but_for_its_tokens(
 ):
     monkeypatch.setattr(backend, "tf_backend", Bucket(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    path = copied(store, tmp_path, vocabulary, documents)
+    path = copy_store(store, tmp_path, vocabulary, documents)
     remote = Store.open("gs://bucket/copy")
     assert remote.fingerprint == store.fingerprint and remote.vocabulary == vocabulary
-    assert nested(remote.split("train")) == documents[:36]
+    assert list_documents(remote.open_split("train")) == documents[:36]
     assert remote.folder.is_relative_to(tmp_path / "cache" / "cloze")
-    (files(path) / "train" / "documents.bin").unlink()
+    (generation_folder(path) / "train" / "documents.bin").unlink()
     assert Store.open("gs://bucket/copy").folder == remote.folder
     with pytest.raises(FileNotFoundError, match="gs://bucket/other is not a token store"):
         Store.open("gs://bucket/other")

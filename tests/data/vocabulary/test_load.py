@@ -6,7 +6,7 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
 from data.vocabulary import sentencepiece
-from data.vocabulary.base import SENTINELS
+from data.vocabulary.base import NUM_SENTINELS
 from data.vocabulary.load import load_vocabulary, read_vocabulary, train_vocabulary
 
 SPECIALS = "[PAD] [UNK] [CLS] [SEP] [MASK] <pad> </s> <s> <mask> <extra_id_0> <extra_id_99> <|endoftext|> [unused1]"
@@ -58,13 +58,13 @@ def test_t5s_layout(texts, algorithm):
         None,
         None,
     )
-    assert vocabulary.size == 180 and len(vocabulary.sentinels) == SENTINELS
-    assert [vocabulary.piece(i) for i in vocabulary.sentinels[:2]] == [
+    assert vocabulary.size == 180 and len(vocabulary.sentinels) == NUM_SENTINELS
+    assert [vocabulary.id_to_piece(i) for i in vocabulary.sentinels[:2]] == [
         "<extra_id_0>",
         "<extra_id_1>",
     ]
     assert vocabulary.sentinels == tuple(range(179, 79, -1))
-    assert vocabulary.special.sum() == 3 + SENTINELS and vocabulary.special[80:].all()
+    assert vocabulary.special.sum() == 3 + NUM_SENTINELS and vocabulary.special[80:].all()
 
 
 def test_gpts_layout(texts):
@@ -148,7 +148,7 @@ def test_the_reserved_character_cannot_confuse_sentences(vocabulary):
 
 
 def test_a_documents_ids_do_not_depend_on_its_neighbours(vocabulary, texts):
-    def ids(*documents):
+    def encode_documents(*documents):
         text, spans = b"", []
         for document in documents:
             spans.append((len(text), len(text) + len(document)))
@@ -157,20 +157,20 @@ def test_a_documents_ids_do_not_depend_on_its_neighbours(vocabulary, texts):
         return vocabulary.encode_spans(text, starts, ends, np.arange(len(documents)))
 
     one, other = "".join(texts[:60]).encode(), "".join(texts[60:200]).encode()
-    both, lengths = ids(one, other)
-    assert both.tolist() == ids(one)[0].tolist() + ids(other)[0].tolist()
+    both, lengths = encode_documents(one, other)
+    assert both.tolist() == encode_documents(one)[0].tolist() + encode_documents(other)[0].tolist()
 
 
 def test_sentences_are_joined_within_documents_and_bounds():
     text = b"".join(b"s%05d" % i for i in range(2000))
     starts = np.arange(0, len(text), 6)
     first = np.array([0, 1, 2, 1500])
-    groups = sentencepiece._groups(text, starts, starts + 6, first)
+    groups = sentencepiece._join_sentences(text, starts, starts + 6, first)
     joined = [group.split("\ufdd0 ".encode()) for group in groups]
     assert b"".join(sentence for group in joined for sentence in group) == text
     assert {int(group[0][1:]) for group in joined} >= set(first.tolist())
     assert 5 < len(groups) < 10 and all(
-        len(group) <= sentencepiece.GROUP / 6 + 1 for group in joined
+        len(group) <= sentencepiece.GROUP_BYTES / 6 + 1 for group in joined
     )
 
 
@@ -217,7 +217,7 @@ def test_byte_training_is_repeatable_saved_and_loaded(texts, tmp_path, monkeypat
     first = train_vocabulary(texts, 320, layout="roberta", algorithm="byte_bpe")
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "true")
     again = train_vocabulary(iter(texts), 320, layout="roberta", algorithm="byte_bpe")
-    assert again.files() == first.files() and os.environ["TOKENIZERS_PARALLELISM"] == "true"
+    assert again.export_files() == first.export_files() and os.environ["TOKENIZERS_PARALLELISM"] == "true"
     assert train_vocabulary(texts[:-40], 320, layout="roberta", algorithm="byte_bpe") != first
     first.save(tmp_path / "saved")
     assert (

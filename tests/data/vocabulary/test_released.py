@@ -5,7 +5,7 @@ import pytest
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
-from data.corpus.sentences import JOINT, sentence_spans
+from data.corpus.sentences import DOCUMENT_SEPARATOR, find_sentence_spans
 from data.vocabulary.load import load_vocabulary, read_vocabulary
 
 NASTY = [
@@ -46,7 +46,7 @@ def test_wordpiece(wordpiece):
     assert np.flatnonzero(~vocabulary.starts_word).tolist() == [7, 8]
 
 
-def test_wordpiece_case_is_told_by_its_pieces_or_by_the_settings_beside_it(tmp_path):
+def test_wordpiece_case_is_inferred_from_its_pieces_or_from_its_settings(tmp_path):
     path = tmp_path / "vocab.txt"
     path.write_text("[PAD]\n[UNK]\nParis\nparis\n")
     assert read_vocabulary(path).encode("Paris PARIS paris") == [2, 1, 3]
@@ -58,14 +58,14 @@ def test_byte_bpe(byte_bpe):
     vocabulary = read_vocabulary(byte_bpe)
     assert vocabulary.kind == "byte_bpe" and vocabulary.keeps_spaces
     ids = vocabulary.encode("he the then")
-    assert [vocabulary.piece(i) for i in ids] == ["he", "Ġth", "e", "Ġth", "e", "n"]
+    assert [vocabulary.id_to_piece(i) for i in ids] == ["he", "Ġth", "e", "Ġth", "e", "n"]
     assert vocabulary.starts_word[ids].tolist() == [False, True, False, True, False, False]
     assert vocabulary.starts_word[[vocabulary.encode(mark)[0] for mark in "\n\t\r "]].all()
     names = {
         role: getattr(vocabulary, role)
         for role in ("cls", "pad", "sep", "unk", "mask", "bos", "eos")
     }
-    assert [vocabulary.piece(i) for i in names.values()] == [
+    assert [vocabulary.id_to_piece(i) for i in names.values()] == [
         "<s>",
         "<pad>",
         "</s>",
@@ -116,7 +116,7 @@ def test_word_bpe(word_bpe):
         "<unk>",
         "<unk>",
     ]
-    assert [vocabulary.piece(i) for i in ids] == pieces
+    assert [vocabulary.id_to_piece(i) for i in ids] == pieces
     assert vocabulary.decode(vocabulary.encode("The THEN, hé")) == "the then , he"
     assert (vocabulary.unk, vocabulary.eos, vocabulary.pad) == (
         0,
@@ -125,7 +125,7 @@ def test_word_bpe(word_bpe):
     ) and vocabulary.special.sum() == 1
 
 
-def test_word_bpe_is_kept(word_bpe, tmp_path):
+def test_word_bpe_is_preserved(word_bpe, tmp_path):
     vocabulary = read_vocabulary(word_bpe / "merges.txt")
     vocabulary.save(tmp_path)
     assert load_vocabulary(tmp_path) == vocabulary and load_vocabulary(tmp_path).kind == "word_bpe"
@@ -188,13 +188,13 @@ def test_tokenizer_json_takes_roles_from_the_files_beside_it(tmp_path):
 
 
 def test_refusals(tmp_path, wordpiece, byte_bpe, vocabulary):
-    def refused(error, message, path, function=read_vocabulary):
+    def expect_refusal(error, message, path, function=read_vocabulary):
         with pytest.raises(error, match=message):
             function(path)
 
-    refused(FileNotFoundError, "no such vocabulary", tmp_path / "nowhere")
-    refused(FileNotFoundError, "no vocabulary here", tmp_path)
-    refused(FileNotFoundError, "vocabulary.json", tmp_path, load_vocabulary)
+    expect_refusal(FileNotFoundError, "no such vocabulary", tmp_path / "nowhere")
+    expect_refusal(FileNotFoundError, "no vocabulary here", tmp_path)
+    expect_refusal(FileNotFoundError, "vocabulary.json", tmp_path, load_vocabulary)
     files = {
         "a.model": b"\x00\x01",
         "a.txt": b"walk\n",
@@ -205,14 +205,14 @@ def test_refusals(tmp_path, wordpiece, byte_bpe, vocabulary):
     files |= {"a.json": b"{", "b.json": b'{"model": 3}', "vocab.json": b"{}"}
     for name, contents in files.items():
         (tmp_path / name).write_bytes(contents)
-    refused(ValueError, "not a SentencePiece model", tmp_path / "a.model")
-    refused(ValueError, r"no piece \[UNK\]", tmp_path / "a.txt")
-    refused(ValueError, "appear twice", tmp_path / "b.txt")
-    refused(ValueError, "not a vocabulary", tmp_path / "c.txt")
-    refused(ValueError, "a vocabulary is a", tmp_path / "a.bin")
-    refused(ValueError, "tokenizer.json", tmp_path / "a.json")
-    refused(ValueError, "cannot read it", tmp_path / "b.json")
-    refused(FileNotFoundError, "BPE needs merges.txt in the same folder", tmp_path / "vocab.json")
+    expect_refusal(ValueError, "not a SentencePiece model", tmp_path / "a.model")
+    expect_refusal(ValueError, r"no piece \[UNK\]", tmp_path / "a.txt")
+    expect_refusal(ValueError, "appear twice", tmp_path / "b.txt")
+    expect_refusal(ValueError, "not a vocabulary", tmp_path / "c.txt")
+    expect_refusal(ValueError, "a vocabulary is a", tmp_path / "a.bin")
+    expect_refusal(ValueError, "tokenizer.json", tmp_path / "a.json")
+    expect_refusal(ValueError, "cannot read it", tmp_path / "b.json")
+    expect_refusal(FileNotFoundError, "BPE needs merges.txt in the same folder", tmp_path / "vocab.json")
     vocabulary.save(tmp_path / "saved")
     described = json.loads((tmp_path / "saved" / "vocabulary.json").read_text())
     for change, message in (
@@ -221,13 +221,13 @@ def test_refusals(tmp_path, wordpiece, byte_bpe, vocabulary):
         ({"fingerprint": "0"}, "fingerprint"),
     ):
         (tmp_path / "saved" / "vocabulary.json").write_text(json.dumps(described | change))
-        refused(ValueError, message, tmp_path / "saved", load_vocabulary)
+        expect_refusal(ValueError, message, tmp_path / "saved", load_vocabulary)
 
 
 # ---- released vocabularies, against goldens and against `transformers`
 
 
-def released(corpora, name):
+def read_released(corpora, name):
     return read_vocabulary(
         corpora
         / {"t5": "vocab_t5/t5_spiece.model", "bert": "vocab_bert_uncased", "gpt2": "vocab_gpt2"}[
@@ -237,7 +237,7 @@ def released(corpora, name):
 
 
 def test_t5s_ids_are_the_golden_ones(corpora):
-    vocabulary = released(corpora, "t5")
+    vocabulary = read_released(corpora, "t5")
     lines = [
         json.loads(line)
         for line in (corpora / "vocab_t5" / "golden_255.jsonl").read_text().splitlines()
@@ -246,27 +246,27 @@ def test_t5s_ids_are_the_golden_ones(corpora):
     assert vocabulary.encode_batch([line["text"] for line in lines]) == [
         line["ids"] for line in lines
     ]
-    assert [vocabulary.piece(i) for i in lines[0]["ids"]] == lines[0]["pieces"]
+    assert [vocabulary.id_to_piece(i) for i in lines[0]["ids"]] == lines[0]["pieces"]
     assert vocabulary.size == 32100 and vocabulary.sentinels == tuple(range(32099, 31999, -1))
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2", "t5"])
 def test_ids_are_those_of_transformers(corpora, name, tmp_path):
     transformers = pytest.importorskip("transformers", reason="the peers extra is not installed")
-    vocabulary = released(corpora, name)
+    vocabulary = read_released(corpora, name)
     lines = (corpora / "lm_wikitext2_valid" / "valid.txt").read_text().split("\n")[:1000] + NASTY
     if name == "t5":
         lines = [
             line.replace("<unk>", "") for line in lines
         ]  # transformers takes it out of text as a special piece
-        (tmp_path / "spiece.model").write_bytes(vocabulary.files()["spiece.model"])
+        (tmp_path / "spiece.model").write_bytes(vocabulary.export_files()["spiece.model"])
         theirs = transformers.T5Tokenizer.from_pretrained(tmp_path)
         assert theirs.convert_tokens_to_ids(["<extra_id_0>", "<extra_id_99>"]) == [32099, 32000]
     elif name == "bert":
-        (tmp_path / "vocab.txt").write_bytes(vocabulary.files()["vocab.txt"])
+        (tmp_path / "vocab.txt").write_bytes(vocabulary.export_files()["vocab.txt"])
         theirs = transformers.BertTokenizer.from_pretrained(tmp_path)
     else:
-        for file, contents in vocabulary.files().items():
+        for file, contents in vocabulary.export_files().items():
             (tmp_path / file).write_bytes(contents)
         theirs = transformers.GPT2Tokenizer.from_pretrained(tmp_path)
     expected = theirs(lines, add_special_tokens=False)["input_ids"]
@@ -280,8 +280,8 @@ def test_ids_are_those_of_transformers(corpora, name, tmp_path):
 @pytest.mark.parametrize("name", ["bert", "gpt2", "t5"])
 def test_a_folder_that_transformers_saved_is_the_same_vocabulary(corpora, name, tmp_path):
     transformers = pytest.importorskip("transformers", reason="the peers extra is not installed")
-    vocabulary = released(corpora, name)
-    for file, contents in vocabulary.files().items():
+    vocabulary = read_released(corpora, name)
+    for file, contents in vocabulary.export_files().items():
         (tmp_path / file).write_bytes(contents)
     kind = {"bert": "BertTokenizer", "gpt2": "GPT2Tokenizer", "t5": "T5Tokenizer"}[name]
     getattr(transformers, kind).from_pretrained(tmp_path).save_pretrained(tmp_path / "saved")
@@ -295,20 +295,20 @@ def test_a_folder_that_transformers_saved_is_the_same_vocabulary(corpora, name, 
 
 @pytest.mark.parametrize(("name", "specials"), [("bert", 999), ("gpt2", 1), ("t5", 103)])
 def test_special_ids_of_released_vocabularies(corpora, name, specials):
-    vocabulary = released(corpora, name)
+    vocabulary = read_released(corpora, name)
     assert vocabulary.special.sum() == specials
     assert 0.3 < vocabulary.starts_word.mean() < 0.9
 
 
 def test_sentences_of_a_book_are_encoded_together_as_they_are_alone(corpora):
     """But where two segmentations score the same in single precision: less than one token in ten thousand."""
-    vocabulary = released(corpora, "t5")
+    vocabulary = read_released(corpora, "t5")
     book = corpora / "books" / "train" / "jane-austen_pride-and-prejudice.jsonl"
     texts = [json.loads(line)["text"] for line in book.read_text().splitlines()]
     raws = [text.encode().strip() for text in texts]
-    begins = np.cumsum([0, *(len(raw) + len(JOINT) for raw in raws)])[:-1]
-    text = JOINT.join(raws)
-    starts, ends, _ = sentence_spans(text, begins)
+    begins = np.cumsum([0, *(len(raw) + len(DOCUMENT_SEPARATOR) for raw in raws)])[:-1]
+    text = DOCUMENT_SEPARATOR.join(raws)
+    starts, ends, _ = find_sentence_spans(text, begins)
     ids, lengths = vocabulary.encode_spans(text, starts, ends, np.searchsorted(starts, begins))
     alone = vocabulary.encode_batch([text[a:b].decode() for a, b in zip(starts, ends)])
     together = [part.tolist() for part in np.split(ids, np.cumsum(lengths)[:-1])]

@@ -42,7 +42,7 @@ def test_it_is_the_protocol_buffer_of_the_library(theirs, vocabulary, t5_vocabul
         ]
 
 
-def test_fields_that_are_not_read_are_kept(vocabulary):
+def test_fields_that_are_not_read_are_preserved(vocabulary):
     parsed = ModelProto.FromString(vocabulary.model)
     assert parsed.SerializeToString(deterministic=True) == vocabulary.model
     kinds = {piece.piece: piece.type for piece in parsed.pieces}

@@ -13,9 +13,16 @@ import pytest
 from models.config.gpt import GptConfig
 from models.config.gpt2 import Gpt2Config
 from models.config.gpt3 import Gpt3Config
-from models.generation.cached_attention import apply_cached, attend_kept
-from models.generation.generate import Beam, Greedy, Sample, extend, generate, unstack_model
-from models.layers.cache import Step, widen
+from models.generation.cached_attention import apply_cached, attend_to_cache
+from models.generation.generate import (
+    BeamSearch,
+    Greedy,
+    Sample,
+    continue_prompts,
+    generate,
+    unstack_model,
+)
+from models.layers.cache import DecodingStep, pad_cache
 from models.layers.ops import PLAIN, Ops, attend
 
 VALID = np.arange(9) < np.array([9, 5, 2])[:, None]
@@ -32,7 +39,7 @@ def writer(make, t5_config):
 
 
 @pytest.fixture(scope="module")
-def slowly(writer):
+def uncached_tokens(writer):
     """Seven words a row by the model's own call, which shifts by itself: no `encode` or `decode`, no device loop."""
     model, params = writer
     score = jax.jit(lambda targets: model.apply({"params": params}, INPUTS, VALID, targets))
@@ -42,24 +49,24 @@ def slowly(writer):
     return written
 
 
-def test_greedy_is_the_plain_loop(writer, slowly):
+def test_greedy_is_the_plain_loop(writer, uncached_tokens):
     found = generate(*writer, INPUTS, VALID, length=7, end=None)
-    np.testing.assert_array_equal(found, slowly)
+    np.testing.assert_array_equal(found, uncached_tokens)
     assert found.dtype == jnp.int32 and len(np.unique(found)) > 3
 
 
-def test_rows_end_by_themselves(writer, slowly):
+def test_rows_end_by_themselves(writer, uncached_tokens):
     """Each at its own end; what follows is padding."""
-    end = int(slowly[0, 2])
+    end = int(uncached_tokens[0, 2])
     found = generate(*writer, INPUTS, VALID, length=7, end=end, pad=49)
-    for row, written in zip(np.asarray(found), slowly, strict=True):
+    for row, written in zip(np.asarray(found), uncached_tokens, strict=True):
         stop = list(written).index(end) + 1 if end in written else 7
         assert row.tolist() == written[:stop].tolist() + [49] * (7 - stop)
 
 
-def test_rows_do_not_know_of_each_other(writer, slowly):
+def test_rows_do_not_know_of_each_other(writer, uncached_tokens):
     found = generate(*writer, INPUTS[1:2, :5], VALID[1:2, :5], length=7, end=None)
-    np.testing.assert_array_equal(found, slowly[1:2])
+    np.testing.assert_array_equal(found, uncached_tokens[1:2])
 
 
 # ---- with the cache as without ---------------------------------------------------
@@ -74,7 +81,7 @@ DECODERS = [
 ]  # and whether to scan
 
 
-def large(model, params):
+def scale_params(model, params):
     """What is written depends on all that was read, and not on the last word alone."""
     return model, jax.tree.map(lambda leaf: 3 * leaf, params)
 
@@ -87,8 +94,8 @@ def test_a_continuation_is_the_plain_loop(make, config, scan):
 
     To the last of the 24 positions, and whether the layers are scanned or not.
     """
-    model, params = large(*make(config))
-    found = extend(
+    model, params = scale_params(*make(config))
+    found = continue_prompts(
         *(model, params) if scan else unstack_model(model, params), INPUTS, LENGTHS, length=15
     )
     score = jax.jit(lambda tokens: model.apply({"params": params}, tokens))
@@ -110,38 +117,38 @@ def test_steps_compute_what_a_row_does(make, t5_config):
     expected = jax.jit(lambda: model.apply(variables, memory, VALID, tokens, method="decode"))()
 
     @jax.jit
-    def first():
+    def decode_first():
         read, kept = (memory, VALID, tokens[:, :4]), ["cache", "memory"]
         found, left = apply_cached(model, variables, *read, method="decode", mutable=kept)
-        return found, widen(left["cache"], N), left["memory"]
+        return found, pad_cache(left["cache"], N), left["memory"]
 
     @jax.jit
-    def step(cache, memory_kept, token_B, position_B):
-        kept = {"cache": cache, "memory": memory_kept}
-        how = {"step": Step(position_B, N), "method": "decode", "mutable": ["cache"]}
+    def decode_step(cache, memory_cache, token_B, position_B):
+        kept = {"cache": cache, "memory": memory_cache}
+        how = {"step": DecodingStep(position_B, N), "method": "decode", "mutable": ["cache"]}
         unread = jnp.full_like(memory, jnp.nan)
         found, left = apply_cached(model, variables | kept, unread, VALID, token_B[:, None], **how)
         return found[:, 0], left["cache"]
 
-    found, cache, kept = first()
+    found, cache, kept = decode_first()
     np.testing.assert_allclose(found, expected[:, :4], atol=1e-5)
     row, start = (
         np.arange(3),
         np.array([4, 2, 1]),
     )  # rows go on behind different lengths, over what stood there
     for t in range(N - 4):
-        found, cache = step(cache, kept, tokens[row, start + t], start + t)
+        found, cache = decode_step(cache, kept, tokens[row, start + t], start + t)
         np.testing.assert_allclose(found, expected[row, start + t], atol=2e-5)
 
 
-def test_what_is_kept_is_attended_to_as_a_row_is():
+def test_cached_keys_are_attended_to_as_a_row_is():
     """[B, H, M, K] as [B, M, H, K], with a mask, a bias and several readers."""
     q, k, v, bias = (
         np.random.default_rng(i).standard_normal(shape).astype(np.float32)
         for i, shape in enumerate([(2, 3, 4, 5)] * 3 + [(1, 4, 3, 3)])
     )
     how = {"mask": VALID[1:, None, None, :3], "bias": bias, "scale": 0.7}
-    found = attend_kept(q, k.swapaxes(1, 2), v.swapaxes(1, 2), **how)
+    found = attend_to_cache(q, k.swapaxes(1, 2), v.swapaxes(1, 2), **how)
     np.testing.assert_allclose(found, attend(q, k, v, **how), atol=1e-6)
 
 
@@ -155,7 +162,7 @@ def test_a_step_without_a_prompt_is_refused(make):
             model,
             {"params": params},
             INPUTS[:, :1],
-            step=Step(jnp.array([1, 1, 1]), 4),
+            step=DecodingStep(jnp.array([1, 1, 1]), 4),
             mutable=["cache"],
             method="states",
         )
@@ -186,17 +193,17 @@ class Counter(nn.Module):
         return inputs_BM[..., None].astype(jnp.float32)
 
     def decode(self, memory_BMD, inputs_valid_BM, tokens_BL, step=None):
-        return self.states(tokens_BL)
+        return self.compute_states(tokens_BL)
 
-    def states(self, tokens_BL, step=None):
+    def compute_states(self, tokens_BL, step=None):
         jax.debug.callback(self.asked)
         return tokens_BL[..., None].astype(jnp.float32)
 
-    def logits(self, y_BLD):
+    def compute_logits(self, y_BLD):
         return -jnp.abs(jnp.arange(100.0) - (y_BLD + 1))
 
 
-@pytest.mark.parametrize("strategy", [Greedy(), Beam(2)], ids=str)
+@pytest.mark.parametrize("strategy", [Greedy(), BeamSearch(2)], ids=str)
 def test_it_begins_with_start_and_stops_when_all_rows_have_ended(strategy):
     """Three times: beams of so sharp scores cannot be overtaken once the best has ended and the rest are worse."""
     calls = []
@@ -211,18 +218,18 @@ def test_rows_of_different_lengths_go_on_behind_their_own_last_token():
     """What pads a row is overwritten, each row stops at its end, and all stop when the last one has."""
     calls = []
     tokens, lengths = np.array([[4, 5, 6, 7], [9, 90, 90, 90]], np.int32), np.array([4, 1])
-    found = extend(Counter(lambda: calls.append(1)), {}, tokens, lengths, end=11, pad=0, length=9)
+    found = continue_prompts(Counter(lambda: calls.append(1)), {}, tokens, lengths, end=11, pad=0, length=9)
     jax.effects_barrier()
     assert found.tolist() == [[8, 9, 10, 11] + [0] * 5, [10, 11] + [0] * 7] and len(calls) == 4
-    assert extend(Counter(), {}, tokens, lengths, length=9).tolist() == [
+    assert continue_prompts(Counter(), {}, tokens, lengths, length=9).tolist() == [
         list(range(8, 17)),
         list(range(10, 19)),
     ]
 
 
-@pytest.mark.parametrize("strategy", [Greedy(), Beam(2), Sample()], ids=str)
+@pytest.mark.parametrize("strategy", [Greedy(), BeamSearch(2), Sample()], ids=str)
 def test_ids_beyond_the_size_are_never_written(strategy):
-    found = extend(
+    found = continue_prompts(
         Counter(), {}, np.array([[4]], np.int32), np.array([1]), length=4, size=7, strategy=strategy
     )
     assert (found < 7).all() and (isinstance(strategy, Sample) or found.tolist() == [[5, 6, 6, 6]])
@@ -244,14 +251,14 @@ class Table(nn.Module):
     def config(self):
         return GptConfig(vocab=self.vocab)
 
-    def states(self, tokens_BL, step=None):
+    def compute_states(self, tokens_BL, step=None):
         return self.table[tokens_BL]
 
-    def logits(self, x_BLD):
+    def compute_logits(self, x_BLD):
         return x_BLD
 
 
-def bigrams(seed, scale=1.5, V=5):
+def make_bigrams(seed, scale=1.5, V=5):
     return {
         "table": jnp.asarray(
             np.random.default_rng(seed).standard_normal((V, V)) * scale, jnp.float32
@@ -259,49 +266,49 @@ def bigrams(seed, scale=1.5, V=5):
     }
 
 
-def ngrams(row, n):
+def list_ngrams(row, n):
     return [tuple(row[i : i + n]) for i in range(len(row) - n + 1)]
 
 
 @pytest.mark.parametrize(
-    ("strategy", "n"), [(Greedy(), 1), (Greedy(), 2), (Beam(3), 2), (Sample(0.1), 3)], ids=str
+    ("strategy", "n"), [(Greedy(), 1), (Greedy(), 2), (BeamSearch(3), 2), (Sample(0.1), 3)], ids=str
 )
 def test_no_ngram_is_written_twice(strategy, n):
     """Nor one that the prompt has; and without the rule there are such."""
-    params = bigrams(4, V=50)
+    params = make_bigrams(4, V=50)
 
-    def repeats(**how):
+    def find_repeats(**how):
         written = np.asarray(
-            extend(Table(50), params, INPUTS, LENGTHS, length=20, strategy=strategy, **how)
+            continue_prompts(Table(50), params, INPUTS, LENGTHS, length=20, strategy=strategy, **how)
         )
         for row, length, new in zip(INPUTS.tolist(), LENGTHS, written.tolist()):
-            counts = collections.Counter(ngrams([*row[:length], *new], n))
+            counts = collections.Counter(list_ngrams([*row[:length], *new], n))
             yield max(
                 counts[ngram]
-                for ngram in ngrams([*row[:length], *new][max(0, length - n + 1) :], n)
+                for ngram in list_ngrams([*row[:length], *new][max(0, length - n + 1) :], n)
             )
 
-    assert list(repeats(no_repeat_ngram=n)) == [1, 1, 1]
-    assert max(repeats()) > 1
+    assert list(find_repeats(no_repeat_ngram=n)) == [1, 1, 1]
+    assert max(find_repeats()) > 1
 
 
 @pytest.mark.parametrize(("penalty", "seed"), [(0.0, 0), (1.0, 1), (2.0, 2), (-1.0, 3)])
 def test_wide_beams_find_the_best_row(penalty, seed):
     """As wide as there are rows: the best by log-likelihood over length^penalty of all rows that end, or are four words long."""
-    params, END, T = bigrams(seed), 4, 4
+    params, END, T = make_bigrams(seed), 4, 4
     log_p = np.log(np.exp(params["table"]) / np.exp(params["table"]).sum(-1, keepdims=True))
 
-    def rows(written, last, score):
+    def generate_rows(written, last, score):
         if written and (last == END or len(written) == T):
             yield score / len(written) ** penalty, written
         else:
             for word in range(5):
-                yield from rows((*written, word), word, score + log_p[last, word])
+                yield from generate_rows((*written, word), word, score + log_p[last, word])
 
     for first in range(4):
-        _, best = max(rows((), first, 0.0))
-        how = {"length": T, "end": END, "pad": 0, "strategy": Beam(125, penalty)}
-        assert extend(Table(), params, np.array([[first]]), [1], **how).tolist() == [
+        _, best = max(generate_rows((), first, 0.0))
+        how = {"length": T, "end": END, "pad": 0, "strategy": BeamSearch(125, penalty)}
+        assert continue_prompts(Table(), params, np.array([[first]]), [1], **how).tolist() == [
             [*best, *[0] * (T - len(best))]
         ]
 
@@ -309,8 +316,8 @@ def test_wide_beams_find_the_best_row(penalty, seed):
 def test_one_beam_and_the_likeliest_of_one_are_greedy():
     how = {"length": 20, "no_repeat_ngram": 2}
     found = [
-        extend(Table(50), bigrams(4, V=50), INPUTS, LENGTHS, strategy=strategy, **how)
-        for strategy in (Greedy(), Beam(1), Sample(top_k=1))
+        continue_prompts(Table(50), make_bigrams(4, V=50), INPUTS, LENGTHS, strategy=strategy, **how)
+        for strategy in (Greedy(), BeamSearch(1), Sample(top_k=1))
     ]
     np.testing.assert_array_equal(found[0], found[1])
     np.testing.assert_array_equal(found[0], found[2])
@@ -322,9 +329,9 @@ def test_one_beam_and_the_likeliest_of_one_are_greedy():
 ROWS = 4000
 
 
-def draws(params, strategy, length=1, **how):
+def draw_tokens(params, strategy, length=1, **how):
     return np.asarray(
-        extend(
+        continue_prompts(
             Table(),
             params,
             np.full((ROWS, 1), 2),
@@ -336,11 +343,11 @@ def draws(params, strategy, length=1, **how):
     )
 
 
-def softmax(x):
+def compute_softmax(x):
     return np.exp(x - x.max()) / np.exp(x - x.max()).sum()
 
 
-def kept(p, k, mass):
+def keep_likeliest(p, k, mass):
     """The smallest set of the k likeliest whose share of their mass reaches `mass`, as probabilities."""
     order = np.argsort(-p)[:k]
     share = np.cumsum(p[order]) / p[order].sum()
@@ -362,13 +369,13 @@ def kept(p, k, mass):
 )
 def test_words_are_drawn_as_often_as_they_should_be(strategy):
     """Pearson's statistic of 4,000 draws stays below 20, which chance passes once in 2,000 times (4 degrees of freedom)."""
-    params = bigrams(7, scale=1.0)
-    expected = kept(
-        softmax(np.asarray(params["table"][2]) / strategy.temperature),
+    params = make_bigrams(7, scale=1.0)
+    expected = keep_likeliest(
+        compute_softmax(np.asarray(params["table"][2]) / strategy.temperature),
         strategy.top_k or 5,
         strategy.top_p,
     )
-    count = np.bincount(draws(params, strategy)[:, 0], minlength=5)
+    count = np.bincount(draw_tokens(params, strategy)[:, 0], minlength=5)
     assert (count[expected == 0] == 0).all()
     there = expected > 0
     assert ((count - ROWS * expected)[there] ** 2 / (ROWS * expected[there])).sum() < 20
@@ -376,13 +383,13 @@ def test_words_are_drawn_as_often_as_they_should_be(strategy):
 
 def test_a_row_draws_by_the_seed_and_its_own_number():
     """Whatever batch it stands in; and each of its words anew."""
-    params, strategy = bigrams(8, scale=0.1), Sample()
-    found = draws(params, strategy, length=6)
+    params, strategy = make_bigrams(8, scale=0.1), Sample()
+    found = draw_tokens(params, strategy, length=6)
     some = np.array([3, 1999, 7])
     how = {"length": 6, "strategy": strategy}
-    again = extend(Table(), params, np.full((3, 1), 2), [1, 1, 1], rows_B=some, **how)
+    again = continue_prompts(Table(), params, np.full((3, 1), 2), [1, 1, 1], rows_B=some, **how)
     np.testing.assert_array_equal(again, found[some])
-    other = extend(Table(), params, np.full((3, 1), 2), [1, 1, 1], rows_B=some, seed=1, **how)
+    other = continue_prompts(Table(), params, np.full((3, 1), 2), [1, 1, 1], rows_B=some, seed=1, **how)
     assert (np.asarray(other) != found[some]).any()
     assert (
         abs((found[:, 1] == found[:, 2]).mean() - 0.2) < 0.03
@@ -396,27 +403,27 @@ def test_a_row_draws_by_the_seed_and_its_own_number():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Beam(0), "beams is 0; it must be at least 1"),
-        (lambda: Beam(2, float("nan")), "length_penalty is nan; it must be finite"),
+        (lambda: BeamSearch(0), "beams is 0; it must be at least 1"),
+        (lambda: BeamSearch(2, float("nan")), "length_penalty is nan; it must be finite"),
         (lambda: Sample(temperature=0), "temperature is 0; it must be positive"),
         (lambda: Sample(temperature=float("nan")), "temperature is nan"),
         (lambda: Sample(top_k=0), "top_k is 0; it must be at least 1"),
         (lambda: Sample(top_p=0), "top_p is 0; it must be above 0 and at most 1"),
         (lambda: Sample(top_p=1.5), "top_p is 1.5"),
-        (lambda: write(length=0), "length is 0; it must be at least 1"),
-        (lambda: write(no_repeat_ngram=0), "no_repeat_ngram is 0"),
+        (lambda: generate_counts(length=0), "length is 0; it must be at least 1"),
+        (lambda: generate_counts(no_repeat_ngram=0), "no_repeat_ngram is 0"),
         (
-            lambda: write(size=101),
+            lambda: generate_counts(size=101),
             "size is 101; it must be at least 1 and at most the 100 ids of the model",
         ),
         (
-            lambda: write(lengths=[2, 0]),
+            lambda: generate_counts(lengths=[2, 0]),
             "prompt 1 has 0 tokens of a row of 2: there must be at least 1, because each token is "
             "predicted from those before it. To continue nothing, begin with the token that ends a "
             "text, if the vocabulary has one",
         ),
-        (lambda: write(lengths=[2, 3]), "prompt 1 has 3 tokens of a row of 2"),
-        (lambda: write([[1, 100], [1, 2]]), "token_ids has the id 100; the model has ids 0 to 99"),
+        (lambda: generate_counts(lengths=[2, 3]), "prompt 1 has 3 tokens of a row of 2"),
+        (lambda: generate_counts([[1, 100], [1, 2]]), "token_ids has the id 100; the model has ids 0 to 99"),
         (
             lambda: generate(Counter(), {}, -INPUTS, VALID, length=3),
             "encoder_token_ids has the id -.*the model has ids 0 to 99",
@@ -432,12 +439,12 @@ def test_what_cannot_be_meant_is_refused(make, message):
         make()
 
 
-def write(tokens=((1, 2), (1, 200)), lengths=(2, 1), **how):
-    return extend(Counter(), {}, np.array(tokens), np.array(lengths), **{"length": 3} | how)
+def generate_counts(tokens=((1, 2), (1, 200)), lengths=(2, 1), **how):
+    return continue_prompts(Counter(), {}, np.array(tokens), np.array(lengths), **{"length": 3} | how)
 
 
 def test_what_pads_a_prompt_may_be_any_id():
-    assert write().tolist() == [[3, 4, 5], [2, 3, 4]]
+    assert generate_counts().tolist() == [[3, 4, 5], [2, 3, 4]]
 
 
 @pytest.mark.parametrize(
@@ -449,8 +456,8 @@ def test_no_word_is_written_beyond_the_positions(make, config):
         ValueError,
         match="the prompt and the tokens to be generated take 25 positions; the model has 24",
     ):
-        extend(model, params, INPUTS, LENGTHS, length=16)
+        continue_prompts(model, params, INPUTS, LENGTHS, length=16)
     with pytest.raises(
         ValueError, match="a row of 25 tokens is longer than the 24 positions of the model"
     ):
-        extend(model, params, np.ones((1, 25), np.int32), [25], length=1)
+        continue_prompts(model, params, np.ones((1, 25), np.int32), [25], length=1)

@@ -11,8 +11,8 @@ import pytest
 
 from models.config.gpt2 import Gpt2Config
 from models.config.t5 import T5Config
-from models.generation.generate import Beam, Greedy, extend, generate
-from pretrain.convert.read_write import converter_of
+from models.generation.generate import BeamSearch, Greedy, continue_prompts, generate
+from pretrain.convert.read_write import find_converter
 
 torch = pytest.importorskip("torch", reason="the extra `peers` is not installed: no torch")
 transformers = pytest.importorskip(
@@ -39,14 +39,14 @@ MODELS = {
 }
 CASES = {
     "greedy": (Greedy(), None, {}),
-    "4 beams": (Beam(4), None, {"num_beams": 4}),
+    "4 beams": (BeamSearch(4), None, {"num_beams": 4}),
     "3 beams for longer rows, no bigram twice": (
-        Beam(3, 2.0),
+        BeamSearch(3, 2.0),
         2,
         {"num_beams": 3, "length_penalty": 2.0},
     ),
     "4 beams for shorter rows, no trigram twice": (
-        Beam(4, -1.0),
+        BeamSearch(4, -1.0),
         3,
         {"num_beams": 4, "length_penalty": -1.0},
     ),
@@ -63,16 +63,16 @@ def pair(make, tmp_path_factory):
     """pair(name): (our module, our parameters, theirs, the end). One thread: a step of theirs is shorter than to wait for another."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    yield functools.cache(lambda name: _pair(make, tmp_path_factory.mktemp(name), *MODELS[name]))
+    yield functools.cache(lambda name: _make_pair(make, tmp_path_factory.mktemp(name), *MODELS[name]))
     torch.set_num_threads(before)
 
 
-def _pair(make, folder, config, factor, end):
+def _make_pair(make, folder, config, factor, end):
     from safetensors.numpy import save_file
 
     model, params = make(config)
     params = jax.tree.map(lambda leaf: factor * leaf, params)
-    family = converter_of(config)
+    family = find_converter(config)
     vocabulary = type("Vocabulary", (), dict(pad=0, eos=1))
     (folder / "config.json").write_text(json.dumps(family.hf_config(config, vocabulary)))
     save_file(family.to_hf(config, params), folder / "model.safetensors", metadata={"format": "pt"})
@@ -90,7 +90,7 @@ def test_every_word_is_theirs(pair, name, case):
     """Prompt by prompt for them, all at once for us. Some rows end and some do not."""
     (model, params, theirs, end), (strategy, n, how) = pair(name), CASES[case]
     decoder = isinstance(model.config, Gpt2Config)
-    write = extend if decoder else generate
+    write = continue_prompts if decoder else generate
     found = write(
         model,
         params,

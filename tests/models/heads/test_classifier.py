@@ -17,7 +17,7 @@ from models.config.roberta import RobertaConfig
 from models.layers.dropout import Dropout
 from models.layers.heads import ClassHead
 from models.layers.layer_layout import match_layout
-from pretrain.distributed.sharding import meaning, path_of
+from pretrain.distributed.sharding import find_dimension_names, format_path
 
 SIZES = dict(
     vocab=64, length=16, width=16, depth=2, num_heads=2, mlp=24, dropout=0.0, attention_dropout=0.0
@@ -36,7 +36,7 @@ VALID = np.arange(9) < np.array([[9], [7], [4]])
 SEGMENTS = (np.arange(9) > 3).astype(np.int32) * VALID
 
 
-def drawn(model, *inputs):
+def draw_params(model, *inputs):
     """Parameters with values everywhere."""
     rng = np.random.default_rng(1)
     shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), *inputs))["params"]
@@ -50,14 +50,14 @@ def test_an_encoder_is_read_as_it_was_pretrained(name):
         ClassifierConfig(encoder=ENCODERS[name], labels=("a", "b", "c"), dropout=0.5),
     )
     whole, model = build(encoder), build(config)
-    pretrained = drawn(whole, IDS, VALID)
-    params = drawn(model, IDS, VALID)
+    pretrained = draw_params(whole, IDS, VALID)
+    params = draw_params(model, IDS, VALID)
     params = params | {"encoder": match_layout(pretrained, params["encoder"])}
     for keys, leaf in jax.tree_util.tree_leaves_with_path(params):
-        meaning(path_of(keys), leaf.shape)  # raises unless one row of the table fits
+        find_dimension_names(format_path(keys), leaf.shape)  # raises unless one row of the table fits
 
     @jax.jit
-    def both(params, pretrained):
+    def apply_both(params, pretrained):
         _, pooled_BD = whole.apply(
             {"params": pretrained},
             IDS,
@@ -67,7 +67,7 @@ def test_an_encoder_is_read_as_it_was_pretrained(name):
         )
         return model.apply({"params": params}, IDS, VALID, SEGMENTS), pooled_BD
 
-    logits_BC, x_BD = jax.device_get(both(params, pretrained))
+    logits_BC, x_BD = jax.device_get(apply_both(params, pretrained))
     head = params["classifier"]
     if name in ("electra", "distilbert"):
         h_BD = x_BD @ head["transform"]["kernel"] + head["transform"]["bias"]
@@ -86,7 +86,7 @@ def test_an_encoder_is_read_as_it_was_pretrained(name):
 
 def test_the_head_drops_what_it_reads():
     model = ClassHead(3, partial(Dropout, 0.5))
-    params = drawn(model, np.zeros((2, 8), np.float32))
+    params = draw_params(model, np.zeros((2, 8), np.float32))
     x_BD = np.ones((2, 8), np.float32)
     learning = [
         model.apply({"params": params}, x_BD, True, rngs={"dropout": jax.random.key(i)})
@@ -106,4 +106,4 @@ def test_labels_are_several_or_none():
             ValueError, match="there must be at least two, all different, or none for a regression"
         ):
             ClassifierConfig(labels=labels)
-    assert ClassifierConfig(labels=()).outputs == 1
+    assert ClassifierConfig(labels=()).num_outputs == 1

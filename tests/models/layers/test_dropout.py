@@ -13,7 +13,7 @@ BOTH = pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
 
 
 @BOTH
-def test_as_many_are_kept_as_asked_for(rate):
+def test_dropout_keeps_the_requested_share(rate):
     y = np.asarray(PLAIN.drop(jnp.ones((512, 512)), KEY, rate, (512, 512)))
     share = (y != 0).mean()
     assert abs(share - (1 - rate)) < 4 * (rate * (1 - rate) / y.size) ** 0.5
@@ -34,7 +34,7 @@ def test_values_keep_their_type():
 
 def test_shared_axes_have_one_bit():
     y = np.asarray(
-        Dropout(0.5, shared=(-2,)).apply(
+        Dropout(0.5, broadcast_dims=(-2,)).apply(
             {}, jnp.ones((4, 8, 32)), deterministic=False, rngs={"dropout": jax.random.key(0)}
         )
     )

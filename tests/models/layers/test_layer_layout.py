@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from models.layers.layer_layout import (
-    flatten,
+    flatten_params,
     match_layout,
     stack_layers,
-    unflatten,
+    unflatten_params,
     unstack_layers,
 )
 
@@ -20,18 +20,18 @@ def random_tree(dtype, as_array=np.asarray):
     """Parameters with two stacks, one of them inside the other's neighbour, and leaves that are in none."""
     rng = np.random.default_rng(0)
 
-    def draw(*shape):
+    def draw_array(*shape):
         return as_array(rng.normal(size=shape).astype(dtype))
 
     return {
-        "word": {"embedding": draw(5, 4)},
-        "encoder": {"layers": {"mlp": {"kernel": draw(3, 4, 2), "bias": draw(3, 2)}}},
-        "bert": {"decoder": {"layers": {"scale": draw(2, 4)}, "norm": {"scale": draw(4)}}},
+        "word": {"embedding": draw_array(5, 4)},
+        "encoder": {"layers": {"mlp": {"kernel": draw_array(3, 4, 2), "bias": draw_array(3, 2)}}},
+        "bert": {"decoder": {"layers": {"scale": draw_array(2, 4)}, "norm": {"scale": draw_array(4)}}},
     }
 
 
 def assert_same_bits(one, other):
-    one, other = flatten(one), flatten(other)
+    one, other = flatten_params(one), flatten_params(other)
     assert one.keys() == other.keys()
     for path, leaf in one.items():
         assert leaf.dtype == other[path].dtype and leaf.shape == other[path].shape, path
@@ -70,4 +70,4 @@ def test_a_tree_takes_the_layout_of_another(as_array):
 def test_layers_are_unstacked_within_a_jitted_function():
     stacked = random_tree(np.float32)
     assert_same_bits(jax.jit(unstack_layers)(stacked), unstack_layers(stacked))
-    assert unflatten(flatten(stacked)).keys() == stacked.keys()
+    assert unflatten_params(flatten_params(stacked)).keys() == stacked.keys()

@@ -12,7 +12,7 @@ import pytest
 from models.layers.attention import Attention
 from models.layers.dropout import Dropout
 from models.layers.linear import FAN_IN, TRUNCATED, Dense, Embed
-from models.layers.masks import causal_mask, padding_mask
+from models.layers.masks import make_causal_mask, make_padding_mask
 from models.layers.mlp import GatedMlp, Mlp, gelu, gelu_tanh
 from models.layers.norms import LayerNorm, RMSNorm
 from models.layers.ops import PLAIN, attend
@@ -22,7 +22,7 @@ from models.layers.wiring import PostNormLayer, PreNormLayer
 KEY = jax.random.key(0)
 
 
-def normal(*shape, seed=0, dtype=jnp.float32):
+def draw_normal(*shape, seed=0, dtype=jnp.float32):
     return jax.random.normal(jax.random.key(seed), shape).astype(dtype)
 
 
@@ -47,10 +47,10 @@ def attend_slowly(q, k, v, mask, bias, scale):
 
 @pytest.mark.parametrize("scale", [None, 1.0])
 def test_attend_is_the_formula(scale):
-    q, k, v = normal(2, 5, 3, 4), normal(2, 7, 3, 4, seed=1), normal(2, 7, 3, 4, seed=2)
-    bias = normal(1, 3, 5, 7, seed=3)
-    mask = padding_mask(jnp.arange(7)[None] < jnp.array([[7], [4]]))
-    expected = attend_slowly(q, k, v, mask.dense(5, 7), bias, 4**-0.5 if scale is None else scale)
+    q, k, v = draw_normal(2, 5, 3, 4), draw_normal(2, 7, 3, 4, seed=1), draw_normal(2, 7, 3, 4, seed=2)
+    bias = draw_normal(1, 3, 5, 7, seed=3)
+    mask = make_padding_mask(jnp.arange(7)[None] < jnp.array([[7], [4]]))
+    expected = attend_slowly(q, k, v, mask.make_dense(5, 7), bias, 4**-0.5 if scale is None else scale)
     np.testing.assert_allclose(
         attend(q, k, v, mask=mask, bias=bias, scale=scale), expected, atol=2e-6
     )
@@ -58,7 +58,7 @@ def test_attend_is_the_formula(scale):
 
 def test_attend_softmax_is_float32_under_bfloat16():
     """Scores of a few tens: rounded to bfloat16 they would be off by up to 0.1 each."""
-    q, k, v = (6 * normal(1, 4, 2, 16, seed=i, dtype=jnp.bfloat16) for i in range(3))
+    q, k, v = (6 * draw_normal(1, 4, 2, 16, seed=i, dtype=jnp.bfloat16) for i in range(3))
     o = attend(q, k, v)
     exact = attend_slowly(*(x.astype(jnp.float32) for x in (q, k, v)), True, 0.0, 0.25)
     assert o.dtype == jnp.bfloat16
@@ -69,8 +69,8 @@ def test_attend_softmax_is_float32_under_bfloat16():
 
 def test_attend_nothing_to_read_is_finite():
     """A row of padding alone: its loss has weight 0, and 0 times NaN would still be NaN."""
-    q, k, v = normal(2, 3, 1, 4), normal(2, 3, 1, 4, seed=1), normal(2, 3, 1, 4, seed=2)
-    mask = padding_mask(jnp.array([[True, True, False], [False, False, False]]))
+    q, k, v = draw_normal(2, 3, 1, 4), draw_normal(2, 3, 1, 4, seed=1), draw_normal(2, 3, 1, 4, seed=2)
+    mask = make_padding_mask(jnp.array([[True, True, False], [False, False, False]]))
 
     def first_row(q, k, v):
         return (attend(q, k, v, mask=mask, bias=-1e9 * jnp.ones((1, 1, 3, 3)))[0] ** 2).sum()
@@ -81,15 +81,15 @@ def test_attend_nothing_to_read_is_finite():
 
 
 def test_attend_takes_masks_pair_by_pair_too():
-    q, k, v = (normal(1, 4, 2, 8, seed=i) for i in range(3))
+    q, k, v = (draw_normal(1, 4, 2, 8, seed=i) for i in range(3))
     np.testing.assert_array_equal(
-        attend(q, k, v, mask=causal_mask().dense(4, 4)), attend(q, k, v, mask=causal_mask())
+        attend(q, k, v, mask=make_causal_mask().make_dense(4, 4)), attend(q, k, v, mask=make_causal_mask())
     )
 
 
 def test_attention_reads_memory_and_keeps_its_types():
     attention = Attention(2, head_width=3)
-    x, memory = normal(1, 4, 8), normal(1, 6, 8, seed=1)
+    x, memory = draw_normal(1, 4, 8), draw_normal(1, 6, 8, seed=1)
     params = attention.init(KEY, x, memory)
     assert jax.tree.map(jnp.shape, params["params"]) == {
         "query": {"kernel": (8, 2, 3), "bias": (2, 3)},
@@ -106,19 +106,19 @@ def test_attention_reads_memory_and_keeps_its_types():
 
 def test_attention_refuses_a_width_that_heads_do_not_divide():
     with pytest.raises(ValueError, match="width of 8 does not divide into 3 heads"):
-        Attention(3).init(KEY, normal(1, 2, 8))
+        Attention(3).init(KEY, draw_normal(1, 2, 8))
 
 
 def test_attention_dropout_drops_weights_and_keeps_their_mean():
     """Values are all 1, so a head's output is the sum of its weights: 1 without dropout."""
     seen = []
 
-    def core(q, k, v, *, drop=None, **settings):
+    def note_dropout(q, k, v, *, drop=None, **settings):
         seen.append(drop)
         return attend(q, k, jnp.ones_like(v), drop=drop, **settings)
 
-    attention = Attention(2, dropout=partial(Dropout, 0.25), ops=PLAIN._replace(attend=core))
-    x = normal(8, 64, 8)
+    attention = Attention(2, dropout=partial(Dropout, 0.25), ops=PLAIN._replace(attend=note_dropout))
+    x = draw_normal(8, 64, 8)
     params = attention.init(KEY, x)
     params["params"]["out"] = {"kernel": jnp.full((2, 4, 8), 0.125), "bias": jnp.zeros(8)}
     calm = attention.apply(params, x)
@@ -135,8 +135,8 @@ def test_attention_dropout_drops_weights_and_keeps_their_mean():
 
 
 def test_dense_over_two_dimensions():
-    x = normal(2, 5, 3, 4)
-    dense = Dense(6, contract=2, kernel_init=FAN_IN)
+    x = draw_normal(2, 5, 3, 4)
+    dense = Dense(6, num_contracting_dims=2, kernel_init=FAN_IN)
     params = dense.init(KEY, x)
     kernel = params["params"]["kernel"]
     np.testing.assert_allclose(
@@ -149,7 +149,7 @@ def test_dense_over_two_dimensions():
 )
 def test_initialisers(init, deviation, largest):
     """A normal cut at two deviations has 0.8796 of its deviation left; the fan-in of [30, 10, 400] over two is 300."""
-    kernel = Dense(400, contract=2, kernel_init=init).init(KEY, normal(1, 30, 10))["params"][
+    kernel = Dense(400, num_contracting_dims=2, kernel_init=init).init(KEY, draw_normal(1, 30, 10))["params"][
         "kernel"
     ]
     assert kernel.shape == (30, 10, 400)
@@ -161,7 +161,7 @@ def test_embed_unknown_id_is_nan_and_scores_are_float32():
     params = embed.init(KEY, jnp.array([0]))
     assert np.isnan(embed.apply(params, jnp.array([5]))).all()
     low = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
-    x = normal(2, 4, dtype=jnp.bfloat16)
+    x = draw_normal(2, 4, dtype=jnp.bfloat16)
     scores = embed.apply(low, x, method="attend")
     exact = np.asarray(x, np.float64) @ np.asarray(low["params"]["embedding"], np.float64).T
     assert embed.apply(low, jnp.array([1])).dtype == jnp.bfloat16 and scores.dtype == jnp.float32
@@ -171,8 +171,8 @@ def test_embed_unknown_id_is_nan_and_scores_are_float32():
 @pytest.mark.parametrize("offset", [0.0, 1e3])
 def test_layer_norm_is_the_formula(offset):
     """Also far from zero, where the difference of two squares would have lost the variance."""
-    x, norm = normal(3, 64) + offset, LayerNorm(1e-12)
-    params = {"params": {"scale": normal(64, seed=1), "bias": normal(64, seed=2)}}
+    x, norm = draw_normal(3, 64) + offset, LayerNorm(1e-12)
+    params = {"params": {"scale": draw_normal(64, seed=1), "bias": draw_normal(64, seed=2)}}
     wide = np.asarray(x, np.float64)
     expected = (wide - wide.mean(-1, keepdims=True)) / wide.std(-1, keepdims=True)
     expected = expected * np.asarray(params["params"]["scale"]) + np.asarray(
@@ -182,8 +182,8 @@ def test_layer_norm_is_the_formula(offset):
 
 
 def test_rms_norm_takes_no_mean_away():
-    x, norm = normal(3, 64) + 2.0, RMSNorm(1e-6)
-    params = {"params": {"scale": normal(64, seed=1)}}
+    x, norm = draw_normal(3, 64) + 2.0, RMSNorm(1e-6)
+    params = {"params": {"scale": draw_normal(64, seed=1)}}
     expected = x / np.sqrt(np.square(x).mean(-1, keepdims=True) + 1e-6) * params["params"]["scale"]
     np.testing.assert_allclose(norm.apply(params, x), expected, atol=1e-5)
     assert jax.tree.map(jnp.shape, norm.init(KEY, x)) == {"params": {"scale": (64,)}}
@@ -191,7 +191,7 @@ def test_rms_norm_takes_no_mean_away():
 
 @pytest.mark.parametrize("norm", [LayerNorm(), RMSNorm()])
 def test_norms_compute_in_float32_and_answer_in_the_inputs_type(norm):
-    x = (normal(4, 512) * 300).astype(jnp.bfloat16)  # the sum of squares needs more than 8 bits
+    x = (draw_normal(4, 512) * 300).astype(jnp.bfloat16)  # the sum of squares needs more than 8 bits
     params = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), norm.init(KEY, x))
     y = norm.apply(params, x)
     assert y.dtype == jnp.bfloat16
@@ -207,7 +207,7 @@ def test_gelu_and_its_approximation():
 
 
 def test_activations_are_computed_in_float32_and_rounded_once():
-    x = normal(4, 8, dtype=jnp.bfloat16) * 2
+    x = draw_normal(4, 8, dtype=jnp.bfloat16) * 2
     for act in (gelu, gelu_tanh):
         y, back = jax.vjp(act, x)
         wide, wide_back = jax.vjp(act, x.astype(jnp.float32))
@@ -218,13 +218,13 @@ def test_activations_are_computed_in_float32_and_rounded_once():
 
 
 def test_mlps_are_their_formulas():
-    x = normal(2, 3, 4)
-    params = Mlp(6, act=nn.relu).init(KEY, x)["params"]
+    x = draw_normal(2, 3, 4)
+    params = Mlp(6, activation=nn.relu).init(KEY, x)["params"]
     up, down = params["up"]["kernel"], params["down"]["kernel"]
     np.testing.assert_allclose(
-        Mlp(6, act=nn.relu).apply({"params": params}, x), nn.relu(x @ up) @ down, atol=1e-6
+        Mlp(6, activation=nn.relu).apply({"params": params}, x), nn.relu(x @ up) @ down, atol=1e-6
     )
-    gated = GatedMlp(6, act=nn.relu, use_bias=False, kernel_init=FAN_IN)
+    gated = GatedMlp(6, activation=nn.relu, use_bias=False, kernel_init=FAN_IN)
     params = gated.init(KEY, x)["params"]
     gate, up, down = (params[name]["kernel"] for name in ("gate", "up", "down"))
     np.testing.assert_allclose(
@@ -271,14 +271,14 @@ class Layer(nn.Module):
 def outputs_and_gradients(params, x, bias, **kw):
     stack = Stack(Layer, 3, **kw)
 
-    def score(params, x, bias):
+    def compute_score(params, x, bias):
         return (stack.apply({"params": params}, x, False, bias=bias) ** 2).sum()
 
-    return jax.jit(jax.value_and_grad(score, argnums=(0, 1, 2)))(params, x, bias)
+    return jax.jit(jax.value_and_grad(compute_score, argnums=(0, 1, 2)))(params, x, bias)
 
 
 def test_stack_is_the_same_scanned_unrolled_and_rematerialised(unroll):
-    x, bias = normal(2, 3, 4), normal(1, 3, 4, seed=5)
+    x, bias = draw_normal(2, 3, 4), draw_normal(1, 3, 4, seed=5)
     params = Stack(Layer, 3).init(KEY, x, False)["params"]
     assert jax.tree.map(jnp.shape, params) == {
         "layers": {"dense": {"kernel": (3, 4, 4), "bias": (3, 4)}}
@@ -326,13 +326,13 @@ def test_stack_constrains_the_top_of_each_layer(scan):
 
 @pytest.mark.parametrize("scan", [True, False])
 def test_remat_computes_layers_again(scan):
-    x = normal(1, 2, 4)
+    x = draw_normal(1, 2, 4)
 
-    def text(remat):
+    def print_jaxpr(remat):
         stack = Stack(Layer, 2, scan=scan, remat=remat)
         params = stack.init(KEY, x, False)
         return str(
             jax.make_jaxpr(jax.grad(lambda params: stack.apply(params, x, False).sum()))(params)
         )
 
-    assert "remat" in text(True) and "remat" not in text(False)
+    assert "remat" in print_jaxpr(True) and "remat" not in print_jaxpr(False)

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models.layers.cache import Step
-from models.layers.masks import Mask, causal_mask, padding_mask
+from models.layers.cache import DecodingStep
+from models.layers.masks import Mask, make_causal_mask, make_padding_mask
 from models.layers.ops import attend
 
 pytestmark = pytest.mark.fast
@@ -18,22 +18,22 @@ SEGMENTS = np.array([[1, 1, 2, 2, 2, 3], [1, 1, 1, 1, 0, 0], [0, 0, 0, 0, 0, 0]]
 @pytest.mark.parametrize(
     ("mask", "allowed"),
     [
-        (padding_mask(jnp.asarray(VALID)), lambda b, l, m: VALID[b, m]),
-        (causal_mask(), lambda b, l, m: m <= l),
-        (causal_mask(window=2), lambda b, l, m: l - 2 < m <= l),
+        (make_padding_mask(jnp.asarray(VALID)), lambda b, l, m: VALID[b, m]),
+        (make_causal_mask(), lambda b, l, m: m <= l),
+        (make_causal_mask(window=2), lambda b, l, m: l - 2 < m <= l),
         (Mask(window=1), lambda b, l, m: l == m),
         (Mask(window=4), lambda b, l, m: l - 2 <= m <= l + 2),
         (Mask(window=5), lambda b, l, m: l - 2 <= m <= l + 2),
         (
-            padding_mask(jnp.asarray(VALID), jnp.asarray(SEGMENTS)).replace(window=2),
+            make_padding_mask(jnp.asarray(VALID), jnp.asarray(SEGMENTS)).replace(window=2),
             lambda b, l, m: abs(l - m) < 2 and VALID[b, m] and SEGMENTS[b, l] == SEGMENTS[b, m],
         ),
         (
-            causal_mask(jnp.asarray(VALID), jnp.asarray(SEGMENTS)),
+            make_causal_mask(jnp.asarray(VALID), jnp.asarray(SEGMENTS)),
             lambda b, l, m: m <= l and VALID[b, m] and SEGMENTS[b, l] == SEGMENTS[b, m],
         ),
         (
-            Mask(segments=(jnp.asarray(SEGMENTS), jnp.asarray(SEGMENTS))),
+            Mask(segment_ids=(jnp.asarray(SEGMENTS), jnp.asarray(SEGMENTS))),
             lambda b, l, m: SEGMENTS[b, l] == SEGMENTS[b, m],
         ),
     ],
@@ -50,16 +50,16 @@ def test_each_pair_is_allowed_for_its_reasons(mask, allowed):
 
 
 def test_no_reason_is_no_mask():
-    assert Mask().dense(3, 4) is None
+    assert Mask().make_dense(3, 4) is None
 
 
 def test_reasons_pass_through_jit():
     @jax.jit
-    def dense(mask):
+    def make_dense(mask):
         return mask.dense(6, 6)
 
-    mask = causal_mask(jnp.asarray(VALID), window=3)
-    np.testing.assert_array_equal(dense(mask), mask.dense(6, 6))
+    mask = make_causal_mask(jnp.asarray(VALID), window=3)
+    np.testing.assert_array_equal(make_dense(mask), mask.make_dense(6, 6))
 
 
 @pytest.mark.parametrize("causal", [True, False])
@@ -69,29 +69,29 @@ def test_a_window_has_a_position(causal):
 
 
 def test_a_window_both_ways_does_not_decode():
-    step = Step(jnp.zeros(3, jnp.int32), slots=6)
+    step = DecodingStep(jnp.zeros(3, jnp.int32), num_slots=6)
     with pytest.raises(
         ValueError, match="a window of 4 positions on both sides in a decoding step"
     ):
         Mask(window=4, step=step)
     with pytest.raises(ValueError, match=r"Only a causal mask can decode \(causal=True\)"):
-        causal_mask(window=4, step=step).replace(causal=False)
+        make_causal_mask(window=4, step=step).replace(causal=False)
 
 
 def test_a_step_reads_all_slots_of_its_cache():
     """Without its cache a step would read itself alone."""
-    mask = causal_mask(step=Step(jnp.array([0, 2]), slots=6))
-    assert mask.dense(1, 6).sum(-1).ravel().tolist() == [1, 3]
+    mask = make_causal_mask(step=DecodingStep(jnp.array([0, 2]), num_slots=6))
+    assert mask.make_dense(1, 6).sum(-1).ravel().tolist() == [1, 3]
     with pytest.raises(ValueError, match="a decoding step reads 6 slots of a cache, not 1 keys"):
-        mask.dense(1, 1)
+        mask.make_dense(1, 1)
 
 
 @pytest.mark.parametrize(
     ("mask", "reach"),
     [
         (Mask(), (None, None)),
-        (causal_mask(), (None, 0)),
-        (causal_mask(window=4), (3, 0)),
+        (make_causal_mask(), (None, 0)),
+        (make_causal_mask(window=4), (3, 0)),
         (Mask(window=4), (2, 2)),
     ],
 )
@@ -104,7 +104,7 @@ def test_reach_bounds_the_pairs(mask, reach):
     ).tolist() == [[pairs]]
 
 
-def oracle(q_BLHK, k_BMHK, v_BMHK, allowed_BLM, do_BLHK):
+def attend_by_formula(q_BLHK, k_BMHK, v_BMHK, allowed_BLM, do_BLHK):
     """Return attention's output and gradients, in float64, by the formulas of the softmax."""
     scale = q_BLHK.shape[-1] ** -0.5
     scores_BHLM = np.einsum("blhk,bmhk->bhlm", q_BLHK, k_BMHK) * scale
@@ -132,10 +132,10 @@ def test_attention_in_a_window_both_ways_is_its_formula(window):
     far = np.abs(np.subtract.outer(np.arange(6), np.arange(6))) > window // 2
     allowed = ~far & valid[:, None] & (segments[:, :, None] == segments[:, None])
     allowed |= np.eye(6, dtype=bool) & ~valid[:, None]  # padding: anything finite
-    mask = padding_mask(jnp.asarray(valid), jnp.asarray(segments)).replace(window=window)
+    mask = make_padding_mask(jnp.asarray(valid), jnp.asarray(segments)).replace(window=window)
     q, k, v, do = (x.astype(np.float32) for x in (q, k, v, do))
     o, pull = jax.vjp(lambda q, k, v: attend(q, k, v, mask=mask), q, k, v)
-    expected, *gradients = oracle(*(x.astype(np.float64) for x in (q, k, v)), allowed, do)
+    expected, *gradients = attend_by_formula(*(x.astype(np.float64) for x in (q, k, v)), allowed, do)
     np.testing.assert_allclose(o[valid], expected[valid], atol=1e-5)
     for gradient, formula in zip(pull(jnp.asarray(do)), gradients, strict=True):
         np.testing.assert_allclose(gradient, formula, atol=1e-5)

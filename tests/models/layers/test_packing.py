@@ -25,7 +25,7 @@ FAMILIES = {
 }
 
 
-def draws(seed=0):
+def draw_texts(seed=0):
     """{"token_ids": ids [A, L], "masked_positions", "labels", "label_weights", "uniforms": [A, P]} of the texts, each in a row of its own."""
     rng = np.random.default_rng(seed)
     length_A = np.concatenate(LENGTHS)
@@ -43,7 +43,7 @@ def draws(seed=0):
     }
 
 
-def packed(alone):
+def pack_texts(alone):
     """The same texts in three rows."""
     rows = {key: [] for key in (*alone, "segment_ids")}
     text = 0
@@ -68,8 +68,8 @@ def packed(alone):
     return {key: np.stack(value) for key, value in rows.items()}
 
 
-ALONE = draws()
-PACKED = packed(ALONE)
+ALONE = draw_texts()
+PACKED = pack_texts(ALONE)
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -81,7 +81,7 @@ def computed(request, make, tiny_configs):
     model, params = make(config)
     loss = find_loss(FAMILIES[request.param])
 
-    def compute(params, batch):
+    def compute_outputs(params, batch):
         states, _ = model.apply(
             {"params": params},
             batch["token_ids"],
@@ -89,9 +89,9 @@ def computed(request, make, tiny_configs):
             segment_ids=batch.get("segment_ids"),
             method="encode",
         )
-        return states, loss.sums(model, params, batch)
+        return states, loss.sum_batch(model, params, batch)
 
-    return partial(jax.jit(compute), params)
+    return partial(jax.jit(compute_outputs), params)
 
 
 def of_texts(states_BLD):
@@ -137,7 +137,7 @@ def test_gradients_are_those_of_texts_alone(make, bert_config):
     model, params = make(bert_config)
     gradients = jax.jit(
         jax.grad(
-            lambda params, batch: find_loss("masked_lm").sums(model, params, batch)["masked_lm"]
+            lambda params, batch: find_loss("masked_lm").sum_batch(model, params, batch)["masked_lm"]
         )
     )
     grads = gradients(params, PACKED)
@@ -157,7 +157,7 @@ def test_no_gradient_flows_from_one_text_to_another(make, bert_config):
 
     @jax.jit
     @jax.grad
-    def gradients(params, tokens_BL):
+    def compute_gradients(params, tokens_BL):
         states_BLD, _ = model.apply(
             {"params": params},
             tokens_BL,
@@ -169,10 +169,10 @@ def test_no_gradient_flows_from_one_text_to_another(make, bert_config):
             (PACKED["segment_ids"] == 2)[..., None], jnp.sin(states_BLD * noise_D), 0
         ).sum()
 
-    before = gradients(params, PACKED["token_ids"])
+    before = compute_gradients(params, PACKED["token_ids"])
     for number, moves in ((1, False), (2, True)):
         tokens_BL = np.where(
             PACKED["segment_ids"] == number, (PACKED["token_ids"] + 7) % 50, PACKED["token_ids"]
         )
-        moved = jax.tree.map(lambda a, b: np.abs(a - b).max(), before, gradients(params, tokens_BL))
+        moved = jax.tree.map(lambda a, b: np.abs(a - b).max(), before, compute_gradients(params, tokens_BL))
         assert max(jax.tree.leaves(moved)) > 1e-2 if moves else max(jax.tree.leaves(moved)) < 1e-5

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from models import build
-from pretrain.families import FAMILIES, family_of
+from pretrain.families import FAMILIES, find_family
 
 SIZES = {"B": 3, "L": 12, "T": 6, "P": 3}
 LENGTHS = np.array([12, 7, 4])
@@ -90,7 +90,7 @@ class Case:
 def make_case(name, make, tiny):
     config = dataclasses.replace(tiny, **CASES[name][1])
     model, params = make(config)
-    return Case(name, config, model, params, make_batch(model, family_of(config).objectives[0]()))
+    return Case(name, config, model, params, make_batch(model, find_family(config).objectives[0]()))
 
 
 def has_encoder(name) -> bool:

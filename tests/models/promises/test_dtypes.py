@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pretrain.families import family_of
+from pretrain.families import find_family
 from tests.models.promises.cases import for_cases, has_encoder
-from tests.models.promises.test_scan_and_remat import score
+from tests.models.promises.test_scan_and_remat import compute_score
 
 
-def lower(params):
+def cast_bfloat16(params):
     """Return the parameters in bfloat16."""
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.bfloat16), params)
 
@@ -20,8 +20,8 @@ def lower(params):
 @for_cases()
 def test_states_are_bfloat16_and_scores_float32(case, unroll):
     """Of unrolled layers; the other tests scan."""
-    depths = family_of(case.config).hugging_face.depths_of(case.config)
-    params, model = lower(unroll(case.params, depths)), case.replace(scan=False)
+    depths = find_family(case.config).hugging_face.find_depths(case.config)
+    params, model = cast_bfloat16(unroll(case.params, depths)), case.replace(scan=False)
     states, outputs = (
         jax.eval_shape(functools.partial(model.apply, **how), {"params": params}, **case.batch)
         for how in ({"method": "states"}, {})
@@ -36,8 +36,8 @@ def test_states_are_bfloat16_and_scores_float32(case, unroll):
 @pytest.mark.parametrize("scan", [True, False])
 def test_what_an_encoder_returns_is_bfloat16(case, unroll, scan):
     """Its pooler included, where it has one."""
-    depths = family_of(case.config).hugging_face.depths_of(case.config)
-    params = lower(case.params if scan else unroll(case.params, depths))
+    depths = find_family(case.config).hugging_face.find_depths(case.config)
+    params = cast_bfloat16(case.params if scan else unroll(case.params, depths))
     found = jax.eval_shape(
         functools.partial(case.replace(scan=scan).apply, method="encode"),
         {"params": params},
@@ -51,7 +51,7 @@ def test_what_an_encoder_returns_is_bfloat16(case, unroll, scan):
 def test_gradients_are_bfloat16(case):
     how = {"train": True, "rngs": {"dropout": jax.random.key(0)}}
     _, grads = jax.eval_shape(
-        lambda params: score(case.model, params, case.batch, **how), lower(case.params)
+        lambda params: compute_score(case.model, params, case.batch, **how), cast_bfloat16(case.params)
     )
     assert {leaf.dtype for leaf in jax.tree.leaves(grads)} == {jnp.dtype(jnp.bfloat16)}
 
@@ -61,6 +61,6 @@ def test_bfloat16_is_near_float32_and_logits_have_more_bits(case):
     exact = case.run(case.batch)[0]
     (logits, *_) = jax.jit(
         lambda params: jax.tree.leaves(case.model.apply({"params": params}, **case.batch))
-    )(lower(case.params))
+    )(cast_bfloat16(case.params))
     assert np.square(logits - exact).mean() ** 0.5 < 0.03 * exact.std()
     assert not np.array_equal(logits, logits.astype(jnp.bfloat16).astype(jnp.float32))

@@ -15,17 +15,17 @@ def test_randomness_only_when_training(case):
     model = case.replace(dropout=0.1)
 
     @functools.partial(jax.jit, static_argnames="train")
-    def run(key=None, train=False):
+    def apply_model(key=None, train=False):
         rngs = {} if key is None else {"dropout": key}
         return jax.tree.leaves(
             model.apply({"params": case.params}, **case.batch, train=train, rngs=rngs)
         )[0]
 
-    calm = run()
-    np.testing.assert_array_equal(calm, run())
-    one, again, other = (run(jax.random.key(seed), train=True) for seed in (0, 0, 1))
+    calm = apply_model()
+    np.testing.assert_array_equal(calm, apply_model())
+    one, again, other = (apply_model(jax.random.key(seed), train=True) for seed in (0, 0, 1))
     np.testing.assert_array_equal(one, again)
     assert not np.allclose(one, other, atol=1e-2)
     assert not np.allclose(one, calm, atol=1e-2)
     with pytest.raises(flax.errors.InvalidRngError, match="dropout"):
-        run(train=True)
+        apply_model(train=True)

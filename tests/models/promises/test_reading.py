@@ -57,7 +57,7 @@ def test_an_encoder_reads_both_ways(case, position):
 
 @for_cases(of=has_decoder)
 @pytest.mark.parametrize("position", [0, 2, 5])
-def test_a_decoder_reads_what_stands_before(case, position):
+def test_a_decoder_reads_only_what_comes_before(case, position):
     """Exactly: not one bit of what stands before changes, and all that stands behind does.
 
     A decoder with an encoder is given the labels, and moves them to the right by one.

@@ -9,21 +9,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pretrain.families import family_of
+from pretrain.families import find_family
 from tests.models.promises.cases import for_cases
 
 
-def score(model, params, batch, **how):
+def compute_score(model, params, batch, **how):
     """Return a number that every output enters, and its gradients."""
 
-    def loss(params):
+    def compute_loss(params):
         leaves = jax.tree.leaves(model.apply({"params": params}, **batch, **how))
         words, *rest = (leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating))
         assert words.shape[-1] == 50
         values = [jax.nn.log_softmax(words)[..., :7], *rest]
         return sum(jnp.square(value.astype(jnp.float32)).mean() for value in values)
 
-    return jax.jit(jax.value_and_grad(loss))(params)
+    return jax.jit(jax.value_and_grad(compute_loss))(params)
 
 
 def assert_close(found, expected):
@@ -34,7 +34,7 @@ def assert_close(found, expected):
 
 @functools.cache
 def score_by_default(case):
-    return score(case.model, case.params, case.batch)
+    return compute_score(case.model, case.params, case.batch)
 
 
 WITH_ALL_PARAMETERS = for_cases(of=lambda name: name != "t5")  # v1.1 has those of both versions
@@ -45,10 +45,10 @@ WITH_ALL_PARAMETERS = for_cases(of=lambda name: name != "t5")  # v1.1 has those 
 def test_scan_and_remat_change_nothing(case, unroll, scan, remat):
     """Also the gradients of a layer that is applied again, of a table that all layers read, and of an encoder that a decoder reads."""
     value, grads = score_by_default(case)
-    depths = family_of(case.config).hugging_face.depths_of(case.config)
+    depths = find_family(case.config).hugging_face.find_depths(case.config)
     arrange = (lambda tree: tree) if scan else partial(unroll, depths=depths)
     other = case.replace(scan=scan, remat=remat)
-    found, found_grads = score(other, arrange(case.params), case.batch)
+    found, found_grads = compute_score(other, arrange(case.params), case.batch)
     np.testing.assert_allclose(found, value, rtol=1e-6)
     jax.tree.map(assert_close, found_grads, arrange(grads))
 

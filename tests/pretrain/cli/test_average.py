@@ -12,7 +12,7 @@ from data.config import Data
 from data.objectives import Seq2Seq
 from models.config.transformer import TransformerConfig
 from pretrain.__main__ import main
-from pretrain.cli.average import average
+from pretrain.cli.average import average_checkpoints
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train, to_json
 from pretrain.distributed.sharding import make_mesh
 from pretrain.training import program
@@ -85,7 +85,7 @@ def test_the_mean_of_the_last(trained, tmp_path, capsys):
         assert mean.dtype == np.float32
         moved = max(moved, abs(parts[0] - parts[2]).max())
     assert moved > 1e-3
-    average(trained, tmp_path / "two", [2, 8])
+    average_checkpoints(trained, tmp_path / "two", [2, 8])
     a, b, mean = (
         params_of(path, step)["token_embedding"]["embedding"]
         for path, step in ((trained, 2), (trained, 8), (tmp_path / "two", 0))
@@ -94,7 +94,7 @@ def test_the_mean_of_the_last(trained, tmp_path, capsys):
 
 
 def test_the_mean_is_evaluated_exported_and_translates(trained, tmp_path, capsys):
-    average(trained, tmp_path / "v", [6, 8])
+    average_checkpoints(trained, tmp_path / "v", [6, 8])
     assert main(["evaluate", "--workdir", str(tmp_path / "v"), "--json"]) == 0
     scores = json.loads(capsys.readouterr().out.strip().split("\n")[-1])
     assert scores["step"] == 0 and 1 < scores["seq2seq"] < 6
@@ -164,7 +164,7 @@ def test_what_cannot_be_averaged(trained, tmp_path, capsys):
     shutil.copytree(trained, tmp_path / "copy")
     (tmp_path / "copy" / "checkpoints" / "6" / "params" / "_METADATA").write_text("{")
     with pytest.raises(DamagedCheckpoint, match="checkpoint 6 is damaged"):
-        average(tmp_path / "copy", tmp_path / "v", [4, 6, 8])
+        average_checkpoints(tmp_path / "copy", tmp_path / "v", [4, 6, 8])
     assert not (tmp_path / "v").exists()
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from pretrain.__main__ import main
 from pretrain.cli.describe import MARKER, render_page, update_page
-from pretrain.config import KINDS, Run
+from pretrain.config import SECTION_CLASSES, Run
 from pretrain.fields import list_field_notes, list_sections
 from pretrain.overrides import ConfigError
 
@@ -35,7 +35,7 @@ def test_every_key_is_listed_with_type_unit_default_and_meaning(capsys):
     assert "  model.depth, model.encoder.depth: an int, default 12" in text
     assert main(["describe", "--fields", "--json"]) == 0
     notes = json.loads(capsys.readouterr().out)
-    assert {note["section"] for note in notes} == KINDS.keys()
+    assert {note["section"] for note in notes} == SECTION_CLASSES.keys()
     [note] = [one for one in notes if one["keys"] == ["watchdog.save"]]
     assert note == {
         "keys": ["watchdog.save"],
@@ -72,7 +72,7 @@ def test_the_page_of_all_fields_is_current():
     )
 
 
-def test_only_what_stands_behind_the_marker_is_replaced(tmp_path):
+def test_only_the_text_after_the_marker_is_replaced(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(f"by hand\n{MARKER}\nold")
     update_page(page, "| new |\n")

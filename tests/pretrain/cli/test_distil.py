@@ -15,10 +15,10 @@ from models.config.distilbert import DistilBertConfig
 from models.config.t5 import T5Config
 from pretrain.__main__ import main
 from pretrain.cli.distil import check_teacher
-from pretrain.cli.import_ import initialiser, starting_run
-from pretrain.config import KINDS, to_json
+from pretrain.cli.import_ import make_initializer, make_starting_run
+from pretrain.config import SECTION_CLASSES, to_json
 from pretrain.distributed.sharding import make_mesh
-from pretrain.families.distilbert import begin
+from pretrain.families.distilbert import init_student
 from pretrain.inference.trained import open_trained
 from pretrain.training.new_workdir import start_workdir
 from pretrain.training.program import make_program
@@ -44,38 +44,38 @@ TEXT = [
 ] * 20
 
 
-def noisy(config):
+def make_noisy_params(config):
     rng = np.random.default_rng(0)
-    shapes = jax.eval_shape(initialiser(starting_run(config)))
+    shapes = jax.eval_shape(make_initializer(make_starting_run(config)))
 
-    def draw(keys, leaf):
+    def draw_leaf(keys, leaf):
         return rng.normal(keys[-1].key == "scale", 0.4, leaf.shape).astype(np.float32)
 
-    return jax.tree_util.tree_map_with_path(draw, shapes)
+    return jax.tree_util.tree_map_with_path(draw_leaf, shapes)
 
 
 @pytest.mark.parametrize("scan", [True, False])
 def test_a_student_of_all_layers_computes_what_its_teacher_does(scan):
     teacher = dataclasses.replace(BERT, scan=not scan)
-    params = noisy(teacher)
+    params = make_noisy_params(teacher)
     whole = dataclasses.replace(STUDENT, depth=4, scan=scan)
     ids = jnp.asarray(np.random.default_rng(1).integers(0, 128, (2, 7)), jnp.int32)
     words, _ = jax.jit(build(teacher).apply)({"params": params}, ids, ids > 3)
     own, lesson = jax.jit(build(whole).apply)(
-        {"params": begin(whole, teacher, params)}, ids, ids > 3
+        {"params": init_student(whole, teacher, params)}, ids, ids > 3
     )
     np.testing.assert_allclose(own, words, atol=5e-4)
     np.testing.assert_allclose(lesson.words_BP, 0, atol=1e-4)
 
 
 def test_every_second_layer_is_taken():
-    params = noisy(BERT)
+    params = make_noisy_params(BERT)
     kernel = params["bert"]["encoder"]["layers"]["mlp"]["up"]["kernel"]
     np.testing.assert_array_equal(
-        begin(STUDENT, BERT, params)["student"]["encoder"]["layers"]["mlp"]["up"]["kernel"],
+        init_student(STUDENT, BERT, params)["student"]["encoder"]["layers"]["mlp"]["up"]["kernel"],
         kernel[[0, 2]],
     )
-    three = begin(dataclasses.replace(STUDENT, depth=3), BERT, params)
+    three = init_student(dataclasses.replace(STUDENT, depth=3), BERT, params)
     np.testing.assert_array_equal(
         three["student"]["encoder"]["layers"]["mlp"]["up"]["kernel"], kernel[[0, 1, 2]]
     )
@@ -87,8 +87,8 @@ def test_the_teacher_stays_and_the_lesson_is_learned(runs, random_batch):
     with jax.set_mesh(mesh):
         program = make_program(run, mesh)
         state = program.init()
-        params = begin(run.model, BERT, noisy(BERT))
-        state = state.replace(params=jax.device_put(params, program.placed.params))
+        params = init_student(run.model, BERT, make_noisy_params(BERT))
+        state = state.replace(params=jax.device_put(params, program.state_shardings.params))
         before = params["teacher"]
         kept = {
             jax.tree_util.keystr(keys)
@@ -101,7 +101,7 @@ def test_the_teacher_stays_and_the_lesson_is_learned(runs, random_batch):
         )
         batch, lessons = random_batch(run), []
         for _ in range(30):
-            state, metrics = program.update(
+            state, metrics = program.train_step(
                 state, jax.device_put(batch, program.batch["token_ids"].sharding)
             )
             lessons.append(float(metrics["distillation"]))
@@ -115,11 +115,11 @@ def test_the_teacher_stays_and_the_lesson_is_learned(runs, random_batch):
 
 def test_the_verb_makes_a_workdir_that_train_goes_on_with(tmp_path, capsys):
     vocabulary = train_vocabulary(TEXT, 60, algorithm="bpe")
-    start_workdir(tmp_path / "bert", starting_run(BERT), noisy(BERT), vocabulary)
+    start_workdir(tmp_path / "bert", make_starting_run(BERT), make_noisy_params(BERT), vocabulary)
     run = dataclasses.replace(
-        starting_run(STUDENT),
+        make_starting_run(STUDENT),
         data=dataclasses.replace(
-            starting_run(STUDENT).data,
+            make_starting_run(STUDENT).data,
             objective=Distillation(length=16, max_predictions=4, rows="documents"),
         ),
     )
@@ -139,7 +139,7 @@ def test_the_verb_makes_a_workdir_that_train_goes_on_with(tmp_path, capsys):
     assert (
         set(trained.params) == {"student", "teacher"}
         and trained.step == 0
-        and trained.origin()["folder"] == "bert"
+        and trained.read_origin()["folder"] == "bert"
     )
     assert main(["predict", "--workdir", str(tmp_path / "w"), "the [MASK] and"]) == 0
     assert main(words) == 2 and "not empty" in capsys.readouterr().err
@@ -175,6 +175,6 @@ def test_what_does_not_fit_is_named(student, teacher, message):
 
 
 def test_a_student_may_go_on_without_its_teacher():
-    assert "DistilBertConfig" in KINDS
-    alone = starting_run(dataclasses.replace(STUDENT, teacher_depth=None))
+    assert "DistilBertConfig" in SECTION_CLASSES
+    alone = make_starting_run(dataclasses.replace(STUDENT, teacher_depth=None))
     assert isinstance(alone.data.objective, MaskedLm)

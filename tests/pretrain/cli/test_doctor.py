@@ -37,7 +37,7 @@ def test_a_host_that_is_alone_and_should_not_be_is_ill(monkeypatch, capsys):
     monkeypatch.setattr(doctor, "find_accelerators", list)
     assert main(["doctor"]) == 0
     assert "this host is alone" in capsys.readouterr().out
-    monkeypatch.setattr(processes, "join", lambda *words: None)
+    monkeypatch.setattr(processes, "join_cluster", lambda *words: None)
     assert main(["doctor", "--coordinator", "node1:7", "--processes", "4", "--process", "2"]) == 1
     said = capsys.readouterr().out
     assert (

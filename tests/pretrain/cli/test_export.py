@@ -24,8 +24,8 @@ from models.config.roberta import RobertaConfig
 from models.config.t5 import T5Config
 from models.config.transformer import TransformerConfig
 from pretrain.__main__ import main
-from pretrain.cli.import_ import initialiser, starting_run
-from pretrain.convert import name_of, read_write
+from pretrain.cli.import_ import make_initializer, make_starting_run
+from pretrain.convert import find_model_type, read_write
 from pretrain.convert.export_folder import write_tensors
 from pretrain.convert.read_write import write_model
 from pretrain.training.new_workdir import start_workdir
@@ -83,29 +83,29 @@ def vocabularies():
     }
 
 
-def shaken(config, seed=0):
+def make_noisy_params(config, seed=0):
     """Parameters with values everywhere: biases and norms too, so that none could be mistaken for another."""
     rng = np.random.default_rng(seed)
-    shapes = jax.eval_shape(initialiser(starting_run(config)))
+    shapes = jax.eval_shape(make_initializer(make_starting_run(config)))
 
-    def draw(path, leaf):
+    def draw_leaf(path, leaf):
         return rng.normal(path[-1].key == "scale", 0.3, leaf.shape).astype(np.float32)
 
-    return jax.tree_util.tree_map_with_path(draw, shapes)
+    return jax.tree_util.tree_map_with_path(draw_leaf, shapes)
 
 
 @pytest.fixture(scope="module", params=CONFIGS)
 def exported(request, vocabularies, tmp_path_factory):
     """(config, params, vocabulary, folder)"""
     config = CONFIGS[request.param]
-    vocabulary = vocabularies[name_of(config)]
+    vocabulary = vocabularies[find_model_type(config)]
     folder = tmp_path_factory.mktemp("exported") / request.param
-    params = shaken(config)
+    params = make_noisy_params(config)
     write_model(folder, config, params, vocabulary, card="# card\n")
     return config, params, vocabulary, folder
 
 
-def rows(size, pad=0, B=3, L=12):
+def make_rows(size, pad=0, B=3, L=12):
     """Ids, of which row b has L - 3 b."""
     valid = np.arange(L) < L - 3 * np.arange(B)[:, None]
     ids = np.random.default_rng(1).integers(5, size, (B, L))
@@ -154,12 +154,12 @@ def test_files(exported):
 
 def test_the_order_of_layers_does_not_depend_on_scan(vocabularies, tmp_path):
     for name in ("bert", "t5"):
-        params = shaken(CONFIGS[name])
+        params = make_noisy_params(CONFIGS[name])
         write_model(tmp_path / name, CONFIGS[name], params, vocabularies[name])
         rolled = load_file(tmp_path / name / "model.safetensors")
         opened = read_write.open_model(tmp_path / name)
         flat = CONFIGS[f"{name}_unrolled"]
-        again, *_ = opened.params(flat, initialiser(starting_run(flat)))
+        again, *_ = opened.load_params(flat, make_initializer(make_starting_run(flat)))
         write_model(tmp_path / f"{name}_unrolled", flat, again, vocabularies[name])
         unrolled = load_file(tmp_path / f"{name}_unrolled" / "model.safetensors")
         assert rolled.keys() == unrolled.keys() and all(
@@ -170,9 +170,9 @@ def test_the_order_of_layers_does_not_depend_on_scan(vocabularies, tmp_path):
 def test_a_model_smaller_than_its_vocabulary_is_refused(vocabularies, tmp_path):
     config = dataclasses.replace(BERT, vocab=71)
     with pytest.raises(ValueError, match="vocabulary has 72 ids, the model only 71 rows"):
-        write_model(tmp_path / "x", config, shaken(config), vocabularies["bert"])
+        write_model(tmp_path / "x", config, make_noisy_params(config), vocabularies["bert"])
     with pytest.raises(ValueError, match="cls_token"):
-        write_model(tmp_path / "x", BERT, shaken(BERT), vocabularies["t5"])
+        write_model(tmp_path / "x", BERT, make_noisy_params(BERT), vocabularies["t5"])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -182,7 +182,7 @@ def test_a_model_smaller_than_its_vocabulary_is_refused(vocabularies, tmp_path):
 @pytest.fixture(scope="module")
 def workdir(vocabularies, tmp_path_factory):
     path = tmp_path_factory.mktemp("run") / "w"
-    start_workdir(path, starting_run(BERT), shaken(BERT), vocabularies["bert"])
+    start_workdir(path, make_starting_run(BERT), make_noisy_params(BERT), vocabularies["bert"])
     row = {"step": 0, "loss": 5.0, "heldout_loss": 4.25, "heldout_masked_lm_accuracy": 0.125}
     (path / "metrics.jsonl").write_text(
         json.dumps(row) + "\n" + json.dumps(row | {"step": 9, "heldout_loss": 1.0}) + "\n"
@@ -198,7 +198,7 @@ def test_the_verb_says_what_it_wrote_and_how_to_load_it(workdir, tmp_path, capsy
     assert f'AutoModelForPreTraining.from_pretrained("{tmp_path / "out"}")' in said
     card = (tmp_path / "out" / "README.md").read_text()
     assert card.startswith("---\nlibrary_name: transformers\npipeline_tag: fill-mask\n")
-    size = sum(leaf.size for leaf in jax.tree.leaves(shaken(BERT)))
+    size = sum(leaf.size for leaf in jax.tree.leaves(make_noisy_params(BERT)))
     assert f"| parameters | {size:,} |" in card
     assert (
         "| loss | 4.25 |" in card and "| masked lm accuracy | 0.125 |" in card
@@ -244,7 +244,7 @@ def transformers():
     return module
 
 
-def load(kind, folder, left="nothing"):
+def load_model(kind, folder, left="nothing"):
     """A model of transformers, from which nothing is missing and to which nothing is left over but names that begin with `left`."""
     model, info = kind.from_pretrained(folder, output_loading_info=True)
     info["unexpected_keys"] = [key for key in info["unexpected_keys"] if not key.startswith(left)]
@@ -252,7 +252,7 @@ def load(kind, folder, left="nothing"):
     return model.eval()
 
 
-def tensors(**arrays):
+def make_torch_tensors(**arrays):
     import torch
 
     return {
@@ -264,13 +264,13 @@ def test_logits_and_loss_are_those_of_transformers(exported, transformers):
     import torch
 
     config, params, vocabulary, folder = exported
-    ids, valid = rows(config.vocab, vocabulary.pad or 0)  # GPTs have no piece for padding
+    ids, valid = make_rows(config.vocab, vocabulary.pad or 0)  # GPTs have no piece for padding
     targets = np.roll(ids, 3, axis=1)
-    if name_of(config) in ("openai-gpt", "gpt2"):
-        model = load(transformers.AutoModelForCausalLM, folder)
+    if find_model_type(config) in ("openai-gpt", "gpt2"):
+        model = load_model(transformers.AutoModelForCausalLM, folder)
         with torch.no_grad():
             theirs = model(
-                **tensors(input_ids=ids, labels=ids)
+                **make_torch_tensors(input_ids=ids, labels=ids)
             )  # padding stands on the right, where nothing reads it
         ours = build(config).apply({"params": params}, ids)
         np.testing.assert_allclose(ours, theirs.logits, atol=1e-4)
@@ -278,10 +278,10 @@ def test_logits_and_loss_are_those_of_transformers(exported, transformers):
         np.testing.assert_allclose(nats.mean(), theirs.loss, atol=1e-5)
         return
     if isinstance(config, (T5Config, TransformerConfig)):
-        model = load(transformers.AutoModelForSeq2SeqLM, folder)
+        model = load_model(transformers.AutoModelForSeq2SeqLM, folder)
         with torch.no_grad():
             theirs = model(
-                **tensors(
+                **make_torch_tensors(
                     input_ids=ids, attention_mask=valid, labels=np.where(targets, targets, -100)
                 )
             )
@@ -293,13 +293,13 @@ def test_logits_and_loss_are_those_of_transformers(exported, transformers):
         return
     if isinstance(config, RobertaConfig):
         model, labels = (
-            load(transformers.RobertaForMaskedLM, folder, LEFT),
+            load_model(transformers.RobertaForMaskedLM, folder, LEFT),
             np.where(valid, targets, -100),
         )
         with torch.no_grad():
-            theirs = model(**tensors(input_ids=ids, attention_mask=valid, labels=labels))
+            theirs = model(**make_torch_tensors(input_ids=ids, attention_mask=valid, labels=labels))
             of_row = model.roberta.from_pretrained(folder)(
-                **tensors(input_ids=ids, attention_mask=valid)
+                **make_torch_tensors(input_ids=ids, attention_mask=valid)
             ).pooler_output
         words, pooled = build(config).apply({"params": params}, ids, valid)
         np.testing.assert_allclose(
@@ -314,7 +314,7 @@ def test_logits_and_loss_are_those_of_transformers(exported, transformers):
         if isinstance(config, BertConfig)
         else transformers.AlbertForPreTraining
     )
-    model, label, of_row = load(kind, folder), *PAIR[name_of(config)]
+    model, label, of_row = load_model(kind, folder), *PAIR[find_model_type(config)]
     segments, masked, follows = (
         (np.arange(12) > 5) * valid,
         (np.arange(12) % 3 == 1) & valid,
@@ -322,13 +322,13 @@ def test_logits_and_loss_are_those_of_transformers(exported, transformers):
     )
     with torch.no_grad():
         theirs = model(
-            **tensors(
+            **make_torch_tensors(
                 input_ids=ids,
                 attention_mask=valid,
                 token_type_ids=segments,
                 labels=np.where(masked, targets, -100),
             ),
-            **tensors(**{label: follows}),
+            **make_torch_tensors(**{label: follows}),
         )
     words, following = build(config).apply(
         {"params": params}, ids, valid, segments.astype(np.int32)
@@ -347,7 +347,7 @@ def test_logits_and_loss_are_those_of_transformers(exported, transformers):
 
 def test_the_other_classes_of_bert(vocabularies, transformers, tmp_path):
     """A class that has fewer parts takes its own; what it leaves are whole heads, and nothing is missing."""
-    write_model(tmp_path / "x", BERT, shaken(BERT), vocabularies["bert"])
+    write_model(tmp_path / "x", BERT, make_noisy_params(BERT), vocabularies["bert"])
     for kind, left in (
         (transformers.BertForMaskedLM, ("bert.pooler.", "cls.seq_relationship.")),
         (transformers.BertModel, ("cls.",)),
@@ -370,14 +370,14 @@ def test_what_transformers_saves_again_is_imported_again(exported, transformers,
         "roberta": transformers.RobertaForMaskedLM,
         "albert": transformers.AlbertForPreTraining,
     }
-    load(
-        kinds.get(name_of(config), transformers.AutoModelForCausalLM), folder, LEFT
+    load_model(
+        kinds.get(find_model_type(config), transformers.AutoModelForCausalLM), folder, LEFT
     ).save_pretrained(tmp_path)
     transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path)
     opened = read_write.open_model(tmp_path)
     expected = dataclasses.asdict(config) | {"scan": True}
     assert dataclasses.asdict(opened.config) == expected
-    again, missing, unused = opened.params(config, initialiser(starting_run(config)))
+    again, missing, unused = opened.load_params(config, make_initializer(make_starting_run(config)))
     assert unused == () and all(name.startswith(LEFT) for name in missing)
     if missing:  # and so begun at random
         again["roberta"]["pooler"] = params["roberta"]["pooler"]
@@ -387,15 +387,15 @@ def test_what_transformers_saves_again_is_imported_again(exported, transformers,
 
 def test_in_parts(vocabularies, transformers, tmp_path, monkeypatch):
     monkeypatch.setattr(read_write, "write_tensors", partial(write_tensors, limit=9000))
-    write_model(tmp_path / "x", BERT, shaken(BERT), vocabularies["bert"])
+    write_model(tmp_path / "x", BERT, make_noisy_params(BERT), vocabularies["bert"])
     assert len(list((tmp_path / "x").glob("model-*.safetensors"))) > 2
-    load(transformers.BertForPreTraining, tmp_path / "x")
+    load_model(transformers.BertForPreTraining, tmp_path / "x")
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "albert"])
 def test_fill_mask(vocabularies, transformers, tmp_path, name):
     vocabulary = vocabularies[name]
-    write_model(tmp_path / "x", CONFIGS[name], shaken(CONFIGS[name]), vocabulary)
+    write_model(tmp_path / "x", CONFIGS[name], make_noisy_params(CONFIGS[name]), vocabulary)
     fill = transformers.pipeline("fill-mask", model=str(tmp_path / "x"), device="cpu", top_k=3)
     answers = fill(f"The quick {vocabulary.pieces[vocabulary.mask]} fox.")
     assert len(answers) == 3 and all(answer["token"] < CONFIGS[name].vocab for answer in answers)
@@ -406,9 +406,9 @@ def test_generate(vocabularies, transformers, tmp_path):
 
     for name in ("t5", "t5_v1_1"):
         config, vocabulary = CONFIGS[name], vocabularies["t5"]
-        params = shaken(config, seed=3)
+        params = make_noisy_params(config, seed=3)
         write_model(tmp_path / name, config, params, vocabulary)
-        model = load(transformers.T5ForConditionalGeneration, tmp_path / name)
+        model = load_model(transformers.T5ForConditionalGeneration, tmp_path / name)
         tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / name)
         batch = tokenizer(
             ["The <extra_id_0> fox jumps.", "a text"], padding=True, return_tensors="pt"
@@ -432,15 +432,15 @@ def test_a_text_is_translated_as_transformers_does(vocabularies, transformers, t
         dataclasses.replace(CONFIGS["transformer"], vocab=74),
         vocabularies["marian"],
     )
-    params = jax.tree.map(lambda leaf: 4 * leaf, shaken(config, seed=5))
+    params = jax.tree.map(lambda leaf: 4 * leaf, make_noisy_params(config, seed=5))
     write_model(tmp_path / "x", config, params, vocabulary)
     model, tokenizer = (
-        load(transformers.MarianMTModel, tmp_path / "x"),
+        load_model(transformers.MarianMTModel, tmp_path / "x"),
         transformers.AutoTokenizer.from_pretrained(tmp_path / "x"),
     )
     texts = ["The quick", "a reader of the text", "words"]
-    translate = write.Translations(
-        Trained(tmp_path, starting_run(config), 0, params, vocabulary), 8, 4
+    translate = write.TranslationWriter(
+        Trained(tmp_path, make_starting_run(config), 0, params, vocabulary), 8, 4
     )
     answers = translate(texts, [None] * 3)
     for text, answer in zip(texts, answers):
@@ -457,7 +457,7 @@ def test_a_text_is_translated_as_transformers_does(vocabularies, transformers, t
     assert len({answer["written"] for answer in answers}) > 1
     with pytest.raises(ValueError, match="text 2: there is nothing to translate in ' '"):
         translate(["a", " "], [None] * 2)
-    rows = translate.rows(texts)
+    rows = translate.encode_texts(texts)
     assert rows == tokenizer(texts)["input_ids"] and all(row[-1] == vocabulary.eos for row in rows)
 
 
@@ -468,14 +468,14 @@ def test_a_text_is_continued_as_transformers_does(vocabularies, transformers, tm
 
     for name in ("gpt", "gpt2_unrolled"):
         config = dataclasses.replace(CONFIGS[name], vocab=72)
-        vocabulary, params = vocabularies["gpt2"], shaken(config, seed=5)
+        vocabulary, params = vocabularies["gpt2"], make_noisy_params(config, seed=5)
         write_model(tmp_path / name, config, params, vocabulary)
         model, tokenizer = (
-            load(transformers.AutoModelForCausalLM, tmp_path / name),
+            load_model(transformers.AutoModelForCausalLM, tmp_path / name),
             transformers.AutoTokenizer.from_pretrained(tmp_path / name),
         )
-        ours = write.Continuations(
-            Trained(tmp_path, starting_run(config), 0, params, vocabulary), 8, 4
+        ours = write.ContinuationWriter(
+            Trained(tmp_path, make_starting_run(config), 0, params, vocabulary), 8, 4
         )
         texts = ["The quick", "a reader of the text", "words"]
         for text, answer in zip(texts, ours(texts, [None] * 3)):

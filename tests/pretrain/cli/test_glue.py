@@ -6,8 +6,8 @@ import pytest
 
 from pretrain.__main__ import main
 from pretrain.cli import glue
-from pretrain.cli.glue import table, told
-from pretrain.finetune.glue_submission import FILES, prediction, submit, texts_of
+from pretrain.cli.glue import build_table, format_table
+from pretrain.finetune.glue_submission import FILES, find_texts, format_prediction, write_submission
 
 NINE = {
     "cola": {"matthews": 0.5},
@@ -25,18 +25,18 @@ NINE = {
 def test_the_average_is_of_tasks_and_a_task_the_mean_of_its_metrics(monkeypatch):
     monkeypatch.setattr(
         glue,
-        "other_part",
+        "score_other_part",
         lambda workdir, step, source: 0.7 if source == "mm.tsv" and step == 7 else None,
     )
     found = {task: {"w": (7, scores)} for task, scores in NINE.items()}
-    full = table(found, "mm.tsv")
+    full = build_table(found, "mm.tsv")
     assert full["missing"] == [] and list(full["tasks"]) == [name for name in FILES if name != "AX"]
     assert full["scores"]["mrpc"] == pytest.approx(85) and full["scores"]["mnli"] == pytest.approx(
         65
     )
     assert full["average"] == pytest.approx((50 + 90 + 85 + 75 + 75 + 65 + 80 + 60 + 50) / 9)
-    assert "over all nine tasks" in told(full)
-    some = table(
+    assert "over all nine tasks" in format_table(full)
+    some = build_table(
         {"cola": {"a": (1, {"matthews": 0.4}), "b": (2, {"matthews": 0.6})}, "mnli": found["mnli"]}
     )
     assert some["scores"] == pytest.approx({"cola": 50, "mnli": 60}) and some[
@@ -44,7 +44,7 @@ def test_the_average_is_of_tasks_and_a_task_the_mean_of_its_metrics(monkeypatch)
     ] == pytest.approx(55)
     assert (
         "over 2 of nine tasks, which is not the GLUE score; missing: SST-2, MRPC, STS-B, QQP, MNLI-mm, QNLI, RTE, WNLI"
-        in told(some)
+        in format_table(some)
     )
 
 
@@ -65,16 +65,16 @@ def test_the_average_is_of_tasks_and_a_task_the_mean_of_its_metrics(monkeypatch)
     ],
 )
 def test_what_a_submission_says(task, result, line):
-    assert prediction(task, result) == line
+    assert format_prediction(task, result) == line
 
 
 def test_a_label_that_glue_has_not_is_refused():
     with pytest.raises(
         ValueError, match="predicts the label 'fox'; GLUE's are entailment, not_entailment"
     ):
-        prediction("rte", {"label": "fox"})
+        format_prediction("rte", {"label": "fox"})
     with pytest.raises(ValueError, match="t:3: expected the columns a,b or c; found 'a', 'd'"):
-        texts_of({"a": "x", "d": "y"}, "t:3", [("a", "b"), ("c",)])
+        find_texts({"a": "x", "d": "y"}, "t:3", [("a", "b"), ("c",)])
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def run_of(tmp_path, monkeypatch):
     """run_of(task, scores): a folder as `finetune` leaves it, with scores in place of checkpoints."""
     outcomes = {}
 
-    def make(name, task, scores):
+    def make_run(name, task, scores):
         folder = tmp_path / name
         folder.mkdir(parents=True)
         (folder / "origin.json").write_text(
@@ -92,9 +92,9 @@ def run_of(tmp_path, monkeypatch):
         return str(folder)
 
     monkeypatch.setattr(
-        "pretrain.finetune.seed_summary.outcome", lambda workdir, metric: outcomes[workdir]
+        "pretrain.finetune.seed_summary.find_best_checkpoint", lambda workdir, metric: outcomes[workdir]
     )
-    return make
+    return make_run
 
 
 def test_the_verb_reads_runs_and_those_of_seeds(run_of, tmp_path, capsys):
@@ -151,26 +151,26 @@ def test_a_submission_is_of_the_best_run_and_numbered_as_its_file(tmp_path, monk
         data=SimpleNamespace(objective=Classification(columns=("premise", "hypothesis", "label")))
     )
 
-    def opened(workdir, step, report):
+    def open_predictor(workdir, step, report):
         return SimpleNamespace(workdir=workdir, step=step, run=run)
 
-    def tell(texts, places, first):
+    def predict_labels(texts, places, first):
         return [{"label": "neutral" if "fox" in "".join(pair) else None} for pair in texts]
 
-    monkeypatch.setattr("pretrain.inference.trained.open_trained", opened)
+    monkeypatch.setattr("pretrain.inference.trained.open_trained", open_predictor)
     monkeypatch.setattr(
-        "pretrain.finetune.answering.answerer",
-        lambda trained, batch_size: tell if (trained.workdir, trained.step) == ("b", 2) else None,
+        "pretrain.finetune.answering.make_answerer",
+        lambda trained, batch_size: predict_labels if (trained.workdir, trained.step) == ("b", 2) else None,
     )
     (tmp_path / "test.tsv").write_text(
         "index\tpairID\tsentence1\tsentence2\n4\t7\ta fox\ta dog\n9\t8\ta\tb\n"
     )
     best = {"a": (1, {"accuracy": 0.5}), "b": (2, {"accuracy": 0.6})}
-    submit(best, "MNLI-mm", str(tmp_path / "test.tsv"), str(tmp_path / "out"), 8)
+    write_submission(best, "MNLI-mm", str(tmp_path / "test.tsv"), str(tmp_path / "out"), 8)
     assert (
         tmp_path / "out" / "MNLI-mm.tsv"
     ).read_text() == "index\tprediction\n4\tneutral\n9\tentailment\n"
     assert "2 predictions of b, 1 of them without a label" in capsys.readouterr().out
     (tmp_path / "none.tsv").write_text("index\tpremise\thypothesis\n")
     with pytest.raises(ValueError, match="none.tsv: contains no examples"):
-        submit(best, "AX", str(tmp_path / "none.tsv"), str(tmp_path / "out"), 8)
+        write_submission(best, "AX", str(tmp_path / "none.tsv"), str(tmp_path / "out"), 8)

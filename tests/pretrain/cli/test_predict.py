@@ -19,9 +19,9 @@ from models.config.t5 import T5Config
 from models.generation.generate import Sample
 from pretrain.__main__ import main
 from pretrain.cli import predict
-from pretrain.cli.import_ import initialiser, starting_run
+from pretrain.cli.import_ import make_initializer, make_starting_run
 from pretrain.convert.read_write import write_model
-from pretrain.finetune.answering import answerer
+from pretrain.finetune.answering import make_answerer
 from pretrain.inference import fill_mask, generate, progress
 from pretrain.inference.trained import Trained, open_trained
 from pretrain.training.new_workdir import start_workdir
@@ -37,9 +37,9 @@ GPT2 = Gpt2Config(vocab=128, length=40, width=16, depth=2, num_heads=2, mlp=24)
 T5 = T5Config(vocab=256, width=16, depth=2, decoder_depth=2, num_heads=2, head_width=6, mlp=24)
 
 
-def shaken(config, seed):
+def make_noisy_params(config, seed):
     rng = np.random.default_rng(seed)
-    shapes = jax.eval_shape(initialiser(starting_run(config)))
+    shapes = jax.eval_shape(make_initializer(make_starting_run(config)))
     return jax.tree.map(lambda leaf: rng.normal(0, 0.4, leaf.shape).astype(np.float32), shapes)
 
 
@@ -47,13 +47,13 @@ def shaken(config, seed):
 def bert(tmp_path_factory):
     """A workdir whose model knows one word best everywhere, "fox", and then "s" as the end of a word."""
     vocabulary = train_vocabulary(TEXT, 110, algorithm="bpe")
-    params = shaken(BERT, 0)
+    params = make_noisy_params(BERT, 0)
     bias = params["mlm_head"]["bias"] = np.zeros(BERT.vocab, np.float32)
     bias[vocabulary.pieces.index("▁fox")] = 60
     bias[vocabulary.pieces.index("s")] = 55
     bias[127] = 90  # a row without a piece: the likeliest of all, and yet no answer
     path = tmp_path_factory.mktemp("bert") / "w"
-    start_workdir(path, starting_run(BERT), params, vocabulary)
+    start_workdir(path, make_starting_run(BERT), params, vocabulary)
     return path
 
 
@@ -62,8 +62,8 @@ def t5(tmp_path_factory):
     path = tmp_path_factory.mktemp("t5") / "w"
     start_workdir(
         path,
-        starting_run(T5),
-        shaken(T5, 1),
+        make_starting_run(T5),
+        make_noisy_params(T5, 1),
         train_vocabulary(TEXT, 200, layout="t5", algorithm="bpe"),
     )
     return path
@@ -72,35 +72,35 @@ def t5(tmp_path_factory):
 @pytest.fixture(scope="module")
 def gpt2(tmp_path_factory):
     """A workdir whose likeliest next row is often one without a piece."""
-    params = shaken(GPT2, 2)
+    params = make_noisy_params(GPT2, 2)
     params["embeddings"]["token_embedding"]["embedding"][110:] *= 8
     params["decoder"] = jax.tree.map(
         lambda leaf: 5 * leaf, params["decoder"]
     )  # else it repeats the last piece
     path = tmp_path_factory.mktemp("gpt2") / "w"
     start_workdir(
-        path, starting_run(GPT2), params, train_vocabulary(TEXT, 110, layout="gpt", algorithm="bpe")
+        path, make_starting_run(GPT2), params, train_vocabulary(TEXT, 110, layout="gpt", algorithm="bpe")
     )
     return path
 
 
 @pytest.fixture
-def say(capsys):
+def run_predict_verb(capsys):
     """say(words...): (status, standard output, standard error) of `predict`."""
 
-    def run(*words):
+    def run_predict(*words):
         status = main(["predict", *map(str, words)])
         said = capsys.readouterr()
         return status, said.out, said.err
 
-    return run
+    return run_predict
 
 
 # ---- masks -------------------------------------------------------------------
 
 
-def test_one_mask(bert, say):
-    status, out, _ = say("--workdir", bert, "The quick brown [MASK] jumps.", "--top", 2, "--json")
+def test_one_mask(bert, run_predict_verb):
+    status, out, _ = run_predict_verb("--workdir", bert, "The quick brown [MASK] jumps.", "--top", 2, "--json")
     assert status == 0
     (result,) = [json.loads(line) for line in out.strip().split("\n")]
     assert result["text"] == "The quick brown [MASK] jumps."
@@ -113,8 +113,8 @@ def test_one_mask(bert, say):
     assert 0 < second["probability"] < first["probability"] < 1  # row 127 has the rest
 
 
-def test_a_person_is_told(bert, say):
-    status, out, _ = say("--workdir", bert, "The [MASK] and the [MASK].", "the [MASK]")
+def test_output_for_people_is_readable(bert, run_predict_verb):
+    status, out, _ = run_predict_verb("--workdir", bert, "The [MASK] and the [MASK].", "the [MASK]")
     assert status == 0
     lines = out.split("\n")
     assert (
@@ -139,8 +139,8 @@ def test_every_row_has_its_own_answers(bert):
         "[MASK].",
         "x [MASK]",
     ]
-    together = fill_mask.Masks(trained, 4, 3)(texts, [None] * len(texts))
-    alone = [fill_mask.Masks(trained, 4, 1)([text], [None])[0] for text in texts]
+    together = fill_mask.MaskFiller(trained, 4, 3)(texts, [None] * len(texts))
+    alone = [fill_mask.MaskFiller(trained, 4, 1)([text], [None])[0] for text in texts]
     for text, a, b in zip(texts, together, alone):
         assert len(a["masks"]) == text.count("[MASK]") and a["filled"] == b["filled"]
         for ours, theirs in zip(a["masks"], b["masks"]):
@@ -156,7 +156,7 @@ def test_every_row_has_its_own_answers(bert):
 def test_probabilities_are_of_the_whole_vocabulary(bert):
     trained = open_trained(bert)
     trained.params["mlm_head"]["bias"] = trained.params["mlm_head"]["bias"] * 0
-    (result,) = fill_mask.Masks(trained, 1000, 1)(["the [MASK]."], [None])
+    (result,) = fill_mask.MaskFiller(trained, 1000, 1)(["the [MASK]."], [None])
     answers = result["masks"][0]
     assert sorted(answer["id"] for answer in answers) == list(
         range(110)
@@ -170,13 +170,13 @@ def test_words_close_gaps_as_they_are_written(tmp_path):
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "##s", "."]
     (tmp_path / "vocab.txt").write_text("\n".join(pieces) + "\n")
     config = BertConfig(vocab=9, length=16, width=8, depth=1, num_heads=2, mlp=8)
-    params = shaken(config, 0)
+    params = make_noisy_params(config, 0)
     for best, word, filled in ((7, "…s", "the cats."), (6, "cat", "the cat cat.")):
         params["mlm_head"]["bias"] = np.where(np.arange(9) == best, 90, 0).astype(np.float32)
         trained = Trained(
-            tmp_path, starting_run(config), 0, params, read_vocabulary(tmp_path / "vocab.txt")
+            tmp_path, make_starting_run(config), 0, params, read_vocabulary(tmp_path / "vocab.txt")
         )
-        (result,) = fill_mask.Masks(trained, 1, 1)(["the cat [MASK]."], [None])
+        (result,) = fill_mask.MaskFiller(trained, 1, 1)(["the cat [MASK]."], [None])
         assert (result["masks"][0][0]["word"], result["filled"]) == (word, filled)
 
 
@@ -184,7 +184,7 @@ def test_bytes_carry_their_blanks(tmp_path):
     """RoBERTa's <mask> takes the blank before it; a piece that begins with none joins the word before it."""
     vocabulary = train_vocabulary(TEXT, 300, layout="roberta", algorithm="byte_bpe")
     config = RobertaConfig(vocab=304, length=24, width=8, depth=1, num_heads=2, mlp=8)
-    params = shaken(config, 0)
+    params = make_noisy_params(config, 0)
     for piece, word, filled in (
         ("Ġfox", "fox", "the quick fox jumps."),
         ("er", "…er", "the quicker jumps."),
@@ -192,18 +192,18 @@ def test_bytes_carry_their_blanks(tmp_path):
         params["mlm_head"]["bias"] = np.where(
             np.arange(304) == vocabulary.pieces.index(piece), 90, 0
         ).astype(np.float32)
-        trained = Trained(tmp_path, starting_run(config), 0, params, vocabulary)
-        (result,) = answerer(trained, top=1)(["the quick <mask> jumps."], [None])
+        trained = Trained(tmp_path, make_starting_run(config), 0, params, vocabulary)
+        (result,) = make_answerer(trained, top=1)(["the quick <mask> jumps."], [None])
         assert (result["masks"][0][0]["word"], result["filled"]) == (word, filled)
 
 
 # ---- files -------------------------------------------------------------------
 
 
-def test_a_file_of_lines(bert, say, tmp_path):
+def test_a_file_of_lines(bert, run_predict_verb, tmp_path):
     source, target = tmp_path / "in.txt", tmp_path / "out.jsonl"
     source.write_text("The [MASK].\n\n[MASK] is a test.\r\nfoxes and [MASK]", encoding="utf-8")
-    status, out, _ = say("--workdir", bert, "--input", source, "--output", target)
+    status, out, _ = run_predict_verb("--workdir", bert, "--input", source, "--output", target)
     assert status == 0 and "3 texts, step 0" in out
     rows = [json.loads(line) for line in target.read_text(encoding="utf-8").strip().split("\n")]
     assert [row["text"] for row in rows] == ["The [MASK].", "[MASK] is a test.", "foxes and [MASK]"]
@@ -211,12 +211,12 @@ def test_a_file_of_lines(bert, say, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "out.jsonl"]
 
 
-def test_records_keep_their_other_fields_and_order(bert, say, tmp_path, monkeypatch):
+def test_records_keep_their_other_fields_and_order(bert, run_predict_verb, tmp_path, monkeypatch):
     monkeypatch.setattr(predict, "CHUNK", 4)
     source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     records = [{"id": i, "text": "the quick " * (i % 7) + "[MASK]"} for i in range(11)]
     source.write_text("".join(json.dumps(record) + "\n" for record in records))
-    assert say("--workdir", bert, "--input", source, "--output", target, "--batch-size", 3)[0] == 0
+    assert run_predict_verb("--workdir", bert, "--input", source, "--output", target, "--batch-size", 3)[0] == 0
     rows = [json.loads(line) for line in target.read_text().strip().split("\n")]
     assert [(row["id"], row["text"]) for row in rows] == [
         (record["id"], record["text"]) for record in records
@@ -245,16 +245,16 @@ def test_records_keep_their_other_fields_and_order(bert, say, tmp_path, monkeypa
         ("in.conll", "[MASK] O\n", "in.conll: columns of words are read by models that tag them"),
     ],
 )
-def test_a_bad_line_is_named_and_nothing_is_written(bert, say, tmp_path, name, content, message):
+def test_a_bad_line_is_named_and_nothing_is_written(bert, run_predict_verb, tmp_path, name, content, message):
     (tmp_path / name).write_text(content)
-    status, _, error = say(
+    status, _, error = run_predict_verb(
         "--workdir", bert, "--input", tmp_path / name, "--output", tmp_path / "out.jsonl"
     )
     assert status == 2 and message in error
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-def test_who_waits_is_shown_how_far_it_is(bert, say, tmp_path, monkeypatch):
+def test_who_waits_is_shown_how_far_it_is(bert, run_predict_verb, tmp_path, monkeypatch):
     """Inside a chunk, at a terminal alone; no line stays."""
     monkeypatch.setattr(progress, "SECONDS", 0)
     (tmp_path / "in.txt").write_text("The [MASK].\n" * 5)
@@ -268,10 +268,10 @@ def test_who_waits_is_shown_how_far_it_is(bert, say, tmp_path, monkeypatch):
         "--batch-size",
         1,
     )
-    assert say(*words) == (0, f"{tmp_path / 'out.jsonl'}: 5 texts, step 0 of {bert}\n", "")
+    assert run_predict_verb(*words) == (0, f"{tmp_path / 'out.jsonl'}: 5 texts, step 0 of {bert}\n", "")
     monkeypatch.setattr(sys, "stderr", Terminal())
     monkeypatch.setattr(predict, "CHUNK", 3)
-    assert say(*words)[0] == 0
+    assert run_predict_verb(*words)[0] == 0
     shown = sys.stderr.getvalue().split(progress.ERASE)
     assert (
         [line.split("/")[0] for line in shown[1:]] == ["0", "1", "2", "", "3", "4", ""]
@@ -280,7 +280,7 @@ def test_who_waits_is_shown_how_far_it_is(bert, say, tmp_path, monkeypatch):
     )
 
 
-def test_wrong_words(bert, t5, gpt2, say, tmp_path):
+def test_wrong_words(bert, t5, gpt2, run_predict_verb, tmp_path):
     (tmp_path / "latin.txt").write_bytes("caf\xe9 [MASK]".encode("latin-1"))
     for words, message in (
         (["--workdir", bert], "either texts"),
@@ -304,16 +304,16 @@ def test_wrong_words(bert, t5, gpt2, say, tmp_path):
             "and 38 more (--length), the model reads at most 40: 'The quick",
         ),
     ):
-        status, _, error = say(*words)
+        status, _, error = run_predict_verb(*words)
         assert status == 2 and message in error, error
 
 
 # ---- spans -------------------------------------------------------------------
 
 
-def test_spans_are_told_apart(t5):
+def test_spans_are_distinguished(t5):
     trained = open_trained(t5)
-    spans, vocabulary = generate.Spans(trained, 8, 4), trained.vocabulary
+    spans, vocabulary = generate.SpanWriter(trained, 8, 4), trained.vocabulary
     s, word = vocabulary.sentinels, vocabulary.encode
     row = word("the") + [s[0]] + word("fox") + [s[1], s[2], 1]
     written = [
@@ -328,24 +328,24 @@ def test_spans_are_told_apart(t5):
         1,
         *word("late"),
     ]
-    assert spans.spans(row, generate.until(1, written)) == {
+    assert spans.split_spans(row, generate.cut_at_end(1, written)) == {
         "<extra_id_0>": "quick brown",
         "<extra_id_1>": None,
         "<extra_id_2>": "dog ⁇",
     }
     assert (
-        generate.close("a <extra_id_0> c <extra_id_1>", {"<extra_id_0>": "b", "<extra_id_1>": None})
+        generate.fill_spans("a <extra_id_0> c <extra_id_1>", {"<extra_id_0>": "b", "<extra_id_1>": None})
         == "a b c <extra_id_1>"
     )
 
 
-def test_spans_of_a_workdir(t5, say):
+def test_spans_of_a_workdir(t5, run_predict_verb):
     text = "The <extra_id_0> fox <extra_id_1>."
-    status, out, _ = say("--workdir", t5, text, "--length", 12, "--json")
+    status, out, _ = run_predict_verb("--workdir", t5, text, "--length", 12, "--json")
     assert status == 0
     result = json.loads(out)
     assert list(result["spans"]) == ["<extra_id_0>", "<extra_id_1>"] and result["text"] == text
-    status, out, _ = say("--workdir", t5, text, "--length", 12)
+    status, out, _ = run_predict_verb("--workdir", t5, text, "--length", 12)
     assert out.startswith(f"{text}\n  <extra_id_0>  ")
 
 
@@ -353,12 +353,12 @@ def test_rows_written_together_are_written_as_alone(t5):
     trained = open_trained(t5)
     rows = [
         ids.ids
-        for ids in generate.Spans(trained, 6, 8).tokenizer.encode_batch(
+        for ids in generate.SpanWriter(trained, 6, 8).tokenizer.encode_batch(
             ["a <extra_id_0>", "the words " * 4, "fox", "x " * 17]
         )
     ]
-    for row, together in zip(rows, generate.Spans(trained, 6, 8).written(rows, 0)):
-        assert generate.Spans(trained, 6, 1).written([row], 0) == [together]
+    for row, together in zip(rows, generate.SpanWriter(trained, 6, 8).generate_ids(rows, 0)):
+        assert generate.SpanWriter(trained, 6, 1).generate_ids([row], 0) == [together]
 
 
 # ---- live --------------------------------------------------------------------
@@ -375,7 +375,7 @@ def test_answers_are_those_of_the_fill_mask_pipeline(bert, tmp_path):
         "fill-mask", model=str(tmp_path / "x"), device="cpu", top_k=128
     )
     texts = ["The quick [MASK] fox.", "A [MASK] is a test in which words are left out.", "[MASK]"]
-    ours = fill_mask.Masks(trained, 110, 4)(texts, [None] * 3)
+    ours = fill_mask.MaskFiller(trained, 110, 4)(texts, [None] * 3)
     for result, theirs in zip(ours, pipeline(texts), strict=True):
         theirs = {answer["token"]: answer["score"] for answer in theirs}
         for answer in result["masks"][0]:
@@ -385,7 +385,7 @@ def test_answers_are_those_of_the_fill_mask_pipeline(bert, tmp_path):
 # ---- continuations -----------------------------------------------------------
 
 
-def test_a_text_is_continued_by_its_likeliest_pieces(gpt2, say):
+def test_a_text_is_continued_by_its_likeliest_pieces(gpt2, run_predict_verb):
     """By the model's own call on what is written so far, and never by a row of the table without a piece."""
     trained = open_trained(gpt2)
     model, vocabulary = build(trained.run.model), trained.vocabulary
@@ -399,42 +399,42 @@ def test_a_text_is_continued_by_its_likeliest_pieces(gpt2, say):
         spare += scores.argmax() >= 110
         row.append(int(scores[:110].argmax()))
     assert spare and vocabulary.eos not in row
-    status, out, _ = say("--workdir", gpt2, text, "--length", 7, "--json")
+    status, out, _ = run_predict_verb("--workdir", gpt2, text, "--length", 7, "--json")
     assert status == 0
     result = json.loads(out)
     assert result["filled"] == vocabulary.decode(row) == text + result["written"]
-    assert say("--workdir", gpt2, text, "--length", 7)[1] == f"{text}\n  {result['filled']}\n\n"
+    assert run_predict_verb("--workdir", gpt2, text, "--length", 7)[1] == f"{text}\n  {result['filled']}\n\n"
 
 
 def test_rows_are_continued_together_as_alone(gpt2):
     trained = open_trained(gpt2)
     texts = ["the words", "The quick brown fox jumps over", "a", "gap"]
-    together = generate.Continuations(trained, 6, 8)(texts, [None] * 4)
-    assert together == [generate.Continuations(trained, 6, 1)([text], [None])[0] for text in texts]
+    together = generate.ContinuationWriter(trained, 6, 8)(texts, [None] * 4)
+    assert together == [generate.ContinuationWriter(trained, 6, 1)([text], [None])[0] for text in texts]
     assert len({result["written"] for result in together}) > 1
 
 
 def test_a_continuation_ends_with_its_text(gpt2):
     trained = open_trained(gpt2)
     ours, word, end = (
-        generate.Continuations(trained, 6, 8),
+        generate.ContinuationWriter(trained, 6, 8),
         trained.vocabulary.encode,
         trained.vocabulary.eos,
     )
     assert (
-        ours.behind(word("the"), generate.until(end, word("fox") + [end] + word("dog"))) == " fox"
+        ours.decode_continuation(word("the"), generate.cut_at_end(end, word("fox") + [end] + word("dog"))) == " fox"
     )
-    assert ours.behind(word("the"), generate.until(end, [end])) == ""
+    assert ours.decode_continuation(word("the"), generate.cut_at_end(end, [end])) == ""
 
 
-def test_an_empty_text_begins_with_the_end_of_one(gpt2, say, monkeypatch):
+def test_an_empty_text_begins_with_the_end_of_one(gpt2, run_predict_verb, monkeypatch):
     """As GPT-2's texts do; where the vocabulary has no such token, as GPT's has not, there is nothing to begin with."""
-    status, out, _ = say("--workdir", gpt2, "", "--length", 6, "--json")
+    status, out, _ = run_predict_verb("--workdir", gpt2, "", "--length", 6, "--json")
     trained = open_trained(gpt2)
     vocabulary = trained.vocabulary
-    (expected,) = generate.Continuations(trained, 6, 1).written([[vocabulary.eos]], 0)
+    (expected,) = generate.ContinuationWriter(trained, 6, 1).generate_ids([[vocabulary.eos]], 0)
     assert status == 0 and json.loads(out)["filled"].strip() == vocabulary.decode(expected) != ""
-    ours = generate.Continuations(trained, 6, 1)
+    ours = generate.ContinuationWriter(trained, 6, 1)
     monkeypatch.setattr(vocabulary, "eos", None)
     with pytest.raises(
         ValueError,
@@ -454,17 +454,17 @@ def bart(tmp_path_factory):
     path = tmp_path_factory.mktemp("bart") / "w"
     start_workdir(
         path,
-        starting_run(config),
-        shaken(config, 4),
+        make_starting_run(config),
+        make_noisy_params(config, 4),
         train_vocabulary(TEXT, 320, layout="roberta", algorithm="byte_bpe"),
     )
     return path
 
 
-def test_a_damaged_text_is_written_whole(bart, say):
+def test_a_damaged_text_is_written_whole(bart, run_predict_verb):
     """Greedily from </s>, by the model itself step by step; special pieces are not text."""
     text = "The quick <mask> fox."
-    status, out, error = say("--workdir", bart, text, "--length", 6, "--json")
+    status, out, error = run_predict_verb("--workdir", bart, text, "--length", 6, "--json")
     assert status == 0, error
     trained = open_trained(bart)
     vocabulary, model = trained.vocabulary, build(trained.run.model)
@@ -488,38 +488,38 @@ def test_a_damaged_text_is_written_whole(bart, say):
     ]
     assert json.loads(out) == {"text": text, "filled": vocabulary.decode(words).strip()}
     for length, message in ("41", "up to 41 to write"), ("6", "nothing to mend"):
-        assert say("--workdir", bart, "" if length == "6" else text, "--length", length)[0] == 2
+        assert run_predict_verb("--workdir", bart, "" if length == "6" else text, "--length", length)[0] == 2
         assert (
-            message in say("--workdir", bart, "" if length == "6" else text, "--length", length)[2]
+            message in run_predict_verb("--workdir", bart, "" if length == "6" else text, "--length", length)[2]
         )
 
 
 # ---- how a text is written ---------------------------------------------------
 
 
-def test_a_text_is_searched_for_or_drawn(gpt2, say):
+def test_a_text_is_searched_for_or_drawn(gpt2, run_predict_verb):
     """Each option reaches the words: what is written differs from the greedy text, or does not repeat itself."""
     text = "the words"
 
-    def written(*options):
-        status, out, error = say("--workdir", gpt2, text, "--length", 12, "--json", *options)
+    def generate_text(*options):
+        status, out, error = run_predict_verb("--workdir", gpt2, text, "--length", 12, "--json", *options)
         assert status == 0, error
         return json.loads(out)["written"]
 
-    greedy = written()
-    assert written("--top-k", 1) == written("--beams", 1) == greedy
+    greedy = generate_text()
+    assert generate_text("--top-k", 1) == generate_text("--beams", 1) == greedy
     drawn = {
-        written("--temperature", 3),
-        written("--temperature", 3, "--seed", 1),
-        written("--temperature", 3, "--top-p", 0.5),
+        generate_text("--temperature", 3),
+        generate_text("--temperature", 3, "--seed", 1),
+        generate_text("--temperature", 3, "--top-p", 0.5),
     }
     searched = {
-        written("--beams", 3),
-        written("--beams", 3, "--no-repeat-ngram", 1),
-        written("--no-repeat-ngram", 1),
+        generate_text("--beams", 3),
+        generate_text("--beams", 3, "--no-repeat-ngram", 1),
+        generate_text("--no-repeat-ngram", 1),
     }
     assert len(drawn) == 3 and len(searched) == 3 and not drawn & (searched | {greedy})
-    assert written("--temperature", 3, "--seed", 1) in drawn
+    assert generate_text("--temperature", 3, "--seed", 1) in drawn
 
 
 def test_a_text_draws_by_its_number(gpt2):
@@ -527,8 +527,8 @@ def test_a_text_draws_by_its_number(gpt2):
     trained = open_trained(gpt2)
     how = {"strategy": Sample(temperature=2.0), "seed": 3}
     texts = ["the words", "a", "the words", "The quick brown fox jumps over"]
-    together = generate.Continuations(trained, 8, 8, **how)(texts, [None] * 4)
-    alone = generate.Continuations(trained, 8, 1, **how)
+    together = generate.ContinuationWriter(trained, 8, 8, **how)(texts, [None] * 4)
+    alone = generate.ContinuationWriter(trained, 8, 1, **how)
     assert together == [alone([text], [None], number)[0] for number, text in enumerate(texts)]
     assert together[0] != together[2]
 
@@ -559,8 +559,8 @@ def test_a_text_draws_by_its_number(gpt2):
         ),
     ],
 )
-def test_options_that_do_not_apply_are_refused(request, say, model, options, message):
-    status, _, error = say(
+def test_options_that_do_not_apply_are_refused(request, run_predict_verb, model, options, message):
+    status, _, error = run_predict_verb(
         "--workdir", request.getfixturevalue(model), "the [MASK] words", *options
     )
     assert status == 2 and message in error

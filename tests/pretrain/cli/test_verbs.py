@@ -10,9 +10,9 @@ import time
 import pytest
 
 from pretrain.__main__ import VERBS, main
-from pretrain.reporting.curve_images import smooth
-from pretrain.reporting.curves import drawn, series
-from pretrain.workdir.goodput import PARTS
+from pretrain.reporting.curve_images import smooth_values
+from pretrain.reporting.curves import extract_series, list_curves
+from pretrain.workdir.goodput import PHASES
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_describe_is_for_people_too(capsys):
     assert "bert/encoder" in said and "302,309,376" in said and "900,000" in said
 
 
-def rows(workdir, count=30, scores=lambda n: {}):
+def write_rows(workdir, count=30, scores=lambda n: {}):
     workdir.mkdir()
     lines = [
         {
@@ -71,15 +71,15 @@ def rows(workdir, count=30, scores=lambda n: {}):
 
 
 def test_a_skipped_step_has_no_loss_to_draw():
-    assert series(
+    assert extract_series(
         [{"step": 1, "loss": 2.0}, {"step": 2, "loss": None}, {"step": 3, "loss": 1.0}], "loss"
     ) == ([1, 3], [2.0, 1.0])
 
 
 def test_report_draws_the_curves(tmp_path, capsys):
     pytest.importorskip("matplotlib")
-    rows(tmp_path / "one", scores=lambda n: {"heldout_masked_lm": 8 / n, "heldout_mnli/f1": n / 99})
-    seconds = dict.fromkeys(PARTS, 0.0) | {"start": 10.0, "step": 30.0, "down": 5.0}
+    write_rows(tmp_path / "one", scores=lambda n: {"heldout_masked_lm": 8 / n, "heldout_mnli/f1": n / 99})
+    seconds = dict.fromkeys(PHASES, 0.0) | {"start": 10.0, "step": 30.0, "down": 5.0}
     ledger = {"starts": 2, "until": 0.0, "ended": True, "seconds": seconds, "marks": {}}
     (tmp_path / "one" / "goodput.json").write_text(json.dumps(ledger))
     assert main(["report", "--workdir", str(tmp_path / "one")]) == 0
@@ -111,20 +111,20 @@ def test_report_draws_the_curves(tmp_path, capsys):
 
 
 def test_the_curves_are_the_rows(tmp_path):
-    lines = rows(tmp_path / "one")
-    assert series(lines, "loss") == (
+    lines = write_rows(tmp_path / "one")
+    assert extract_series(lines, "loss") == (
         [line["step"] for line in lines],
         [line["loss"] for line in lines],
     )
-    assert series(lines, "heldout_loss")[0] == [10, 20, 30]
-    assert drawn(lines)[1] == (
+    assert extract_series(lines, "heldout_loss")[0] == [10, 20, 30]
+    assert list_curves(lines)[1] == (
         "accuracy.png",
         "accuracy",
         "masked_lm_accuracy",
         "heldout_masked_lm_accuracy",
     )
-    assert smooth([3.0] * 200) == pytest.approx([3.0] * 200)
-    assert smooth([0.0] * 100 + [1.0] * 100)[101] < 0.9
+    assert smooth_values([3.0] * 200) == pytest.approx([3.0] * 200)
+    assert smooth_values([0.0] * 100 + [1.0] * 100)[101] < 0.9
 
 
 def test_doctor(tmp_path, capsys):

@@ -10,12 +10,12 @@ from safetensors.numpy import load_file
 from data.vocabulary.load import train_vocabulary
 from models.config.electra import ElectraConfig
 from pretrain.__main__ import main
-from pretrain.cli.import_ import initialiser, starting_run
+from pretrain.cli.import_ import make_initializer, make_starting_run
 from pretrain.convert import read_write
 from pretrain.convert.dtypes import round_tensors
 from pretrain.convert.read_write import write_model
 from pretrain.training.new_workdir import start_workdir
-from tests.pretrain.cli.test_export import BERT, TEXT, shaken
+from tests.pretrain.cli.test_export import BERT, TEXT, make_noisy_params
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def vocabulary():
 @pytest.fixture(scope="module")
 def folders(vocabulary, tmp_path_factory):
     """{dtype: folder} of one model."""
-    root, params = tmp_path_factory.mktemp("dtypes"), shaken(BERT)
+    root, params = tmp_path_factory.mktemp("dtypes"), make_noisy_params(BERT)
     for dtype in ("float32", "bfloat16", "float16"):
         write_model(root / dtype, BERT, params, vocabulary, dtype=dtype)
     return {path.name: path for path in root.iterdir()}
@@ -60,14 +60,14 @@ def test_a_folder_says_its_type_and_is_imported_as_it_is(folders, dtype):
     }
     assert 0.5 <= sizes[dtype] / sizes["float32"] < 0.6  # names take some
     opened = read_write.open_model(folders[dtype])
-    params, missing, unused = opened.params(BERT, initialiser(starting_run(BERT)))
+    params, missing, unused = opened.load_params(BERT, make_initializer(make_starting_run(BERT)))
     assert not missing
     assert not unused
     assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {np.dtype("float32")}
 
 
 def test_what_float16_has_no_number_for_is_refused(vocabulary, tmp_path):
-    params = shaken(BERT)
+    params = make_noisy_params(BERT)
     params["bert"]["pooler"]["bias"][3] = -65_520.0
     message = "bert.pooler.dense.bias holds 65520, which float16 has no number for.*bfloat16"
     with pytest.raises(ValueError, match=message):
@@ -100,7 +100,7 @@ def test_transformers_opens_them_in_their_type(folders):
 
 
 def test_the_verb_and_its_model_card_say_the_type(vocabulary, folders, tmp_path, capsys):
-    start_workdir(tmp_path / "w", starting_run(BERT), shaken(BERT), vocabulary)
+    start_workdir(tmp_path / "w", make_starting_run(BERT), make_noisy_params(BERT), vocabulary)
     words = ["export", "--workdir", str(tmp_path / "w"), "--output", str(tmp_path / "hf")]
     with pytest.raises(SystemExit) as ending:
         main([*words, "--dtype", "half"])
@@ -118,7 +118,7 @@ def test_both_models_of_an_electra_are_rounded(vocabulary, tmp_path):
         vocab=256, length=40, width=16, depth=2, num_heads=2, mlp=24, embedding=8,
         generator_width=8, generator_num_heads=2, generator_mlp=12,
     )  # fmt: skip
-    write_model(tmp_path / "hf", config, shaken(config), vocabulary, dtype="bfloat16")
+    write_model(tmp_path / "hf", config, make_noisy_params(config), vocabulary, dtype="bfloat16")
     for folder in (tmp_path / "hf", tmp_path / "hf" / "generator"):
         assert json.loads((folder / "config.json").read_text())["dtype"] == "bfloat16"
         tensors = load_file(folder / "model.safetensors")

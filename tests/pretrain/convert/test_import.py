@@ -18,7 +18,7 @@ from models.config.gpt2 import Gpt2Config
 from models.config.transformer import TransformerConfig
 from models.generation.generate import generate
 from pretrain.__main__ import main
-from pretrain.cli.import_ import initialiser, starting_run, summary
+from pretrain.cli.import_ import format_summary, make_initializer, make_starting_run
 from pretrain.convert.export_folder import write_tensors
 from pretrain.convert.read_write import open_model, write_model
 from pretrain.convert.safe_folder import FolderError
@@ -27,7 +27,7 @@ GOLDENS = pathlib.Path(__file__).parents[2] / "goldens"
 NAMES = ("hf_bert", "hf_t5", "hf_t5_v1_1", "hf_roberta", "hf_albert")
 
 
-def outputs(name):
+def read_outputs(name):
     with np.load(GOLDENS / "hf_outputs.npz") as arrays:
         chosen = {
             key.partition("/")[2]: arrays[key] for key in arrays if key.startswith(f"{name}/")
@@ -38,10 +38,10 @@ def outputs(name):
     }
 
 
-def read(folder):
+def read_folder(folder):
     opened = open_model(folder)
-    run = starting_run(opened.config)
-    return opened, run, *opened.params(run.model, initialiser(run))
+    run = make_starting_run(opened.config)
+    return opened, run, *opened.load_params(run.model, make_initializer(run))
 
 
 @pytest.fixture(params=NAMES)
@@ -53,14 +53,14 @@ def name(request):
 def folder(tmp_path):
     """folder(name): a copy of a golden folder, to be spoilt."""
 
-    def copy(name):
+    def copy_folder(name):
         shutil.copytree(GOLDENS / name, tmp_path / "theirs", dirs_exist_ok=True)
         return tmp_path / "theirs"
 
-    return copy
+    return copy_folder
 
 
-def rewrite(folder, change):
+def rewrite_tensors(folder, change):
     """Save the tensors of a folder as `change` returns them."""
     tensors = load_file(folder / "model.safetensors")
     save_file(
@@ -69,7 +69,7 @@ def rewrite(folder, change):
     )
 
 
-def settings(folder, **changes):
+def change_settings(folder, **changes):
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
@@ -78,9 +78,9 @@ def settings(folder, **changes):
 
 
 def test_logits_of_transformers(name):
-    _, run, params, missing, unused = read(GOLDENS / name)
+    _, run, params, missing, unused = read_folder(GOLDENS / name)
     assert (missing, unused) == ((), ())
-    golden, model = outputs(name), build(run.model)
+    golden, model = read_outputs(name), build(run.model)
     if name in ("hf_bert", "hf_albert"):
         words, following = model.apply(
             {"params": params}, golden["ids"], golden["valid"], golden["segments"]
@@ -110,7 +110,7 @@ def test_logits_of_transformers(name):
 
 @pytest.mark.parametrize("name", [*NAMES, "hf_gpt", "hf_gpt2"])
 def test_import_then_export_is_the_identity(name, tmp_path):
-    opened, run, params, *_ = read(GOLDENS / name)
+    opened, run, params, *_ = read_folder(GOLDENS / name)
     write_model(tmp_path / "again", run.model, params, opened.vocabulary)
     before, after = (
         load_file(folder / "model.safetensors") for folder in (GOLDENS / name, tmp_path / "again")
@@ -142,12 +142,12 @@ def test_parts_are_one_model(folder):
     (theirs / "model.safetensors").unlink()
     write_tensors(theirs, tensors, limit=1500)
     assert len(list(theirs.glob("model-*.safetensors"))) > 3
-    _, _, params, *_ = read(theirs)
-    _, _, expected, *_ = read(GOLDENS / "hf_bert")
+    _, _, params, *_ = read_folder(theirs)
+    _, _, expected, *_ = read_folder(GOLDENS / "hf_bert")
     jax.tree.map(np.testing.assert_array_equal, params, expected)
 
 
-def bare(tensors):
+def drop_prefix(tensors):
     """BertModel: no heads, no prefix."""
     return {
         key.removeprefix("bert."): array
@@ -156,11 +156,11 @@ def bare(tensors):
     }
 
 
-def unpooled(tensors):
-    return {key: array for key, array in bare(tensors).items() if "pooler" not in key}
+def drop_pooler(tensors):
+    return {key: array for key, array in drop_prefix(tensors).items() if "pooler" not in key}
 
 
-def masked(tensors):
+def keep_masked_lm(tensors):
     """BertForMaskedLM: no pooler, no next-sentence head; older files also hold the table twice and position_ids."""
     kept = {
         key: array
@@ -172,7 +172,7 @@ def masked(tensors):
     return kept | {"bert.embeddings.position_ids": np.arange(24)[None]}
 
 
-def old(tensors):
+def use_old_names(tensors):
     """Norms as they were called in 2018."""
     return {
         key.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
@@ -182,7 +182,7 @@ def old(tensors):
     }
 
 
-def classifier(tensors):
+def add_classifier(tensors):
     """A BERT with some other head."""
     kept = {key: array for key, array in tensors.items() if key.startswith("bert.")}
     return kept | {
@@ -194,12 +194,12 @@ def classifier(tensors):
 @pytest.mark.parametrize(
     ("change", "missing", "unused"),
     [
-        (bare, ("cls.predictions", "cls.seq_relationship"), ()),
-        (unpooled, ("bert.pooler", "cls.predictions", "cls.seq_relationship"), ()),
-        (masked, ("bert.pooler", "cls.seq_relationship"), ("bert.embeddings.position_ids",)),
-        (old, (), ()),
+        (drop_prefix, ("cls.predictions", "cls.seq_relationship"), ()),
+        (drop_pooler, ("bert.pooler", "cls.predictions", "cls.seq_relationship"), ()),
+        (keep_masked_lm, ("bert.pooler", "cls.seq_relationship"), ("bert.embeddings.position_ids",)),
+        (use_old_names, (), ()),
         (
-            classifier,
+            add_classifier,
             ("cls.predictions", "cls.seq_relationship"),
             ("classifier.bias", "classifier.weight"),
         ),
@@ -207,12 +207,12 @@ def classifier(tensors):
 )
 def test_berts_with_and_without_heads(folder, change, missing, unused):
     theirs = folder("hf_bert")
-    rewrite(theirs, change)
-    _, run, params, lost, left = read(theirs)
+    rewrite_tensors(theirs, change)
+    _, run, params, lost, left = read_folder(theirs)
     assert {".".join(key.split(".")[:2]) for key in lost} == set(missing)
     assert left == unused
-    _, _, whole, *_ = read(GOLDENS / "hf_bert")
-    fresh = jax.jit(initialiser(run))()
+    _, _, whole, *_ = read_folder(GOLDENS / "hf_bert")
+    fresh = jax.jit(make_initializer(run))()
     parts = {
         "bert.pooler": ("bert", "pooler"),
         "cls.predictions": ("mlm_head",),
@@ -232,7 +232,7 @@ def test_berts_with_and_without_heads(folder, change, missing, unused):
 # ---- the verb ----------------------------------------------------------------
 
 
-def documents(vocabulary, count, seed):
+def make_documents(vocabulary, count, seed):
     """Documents of sentences of ids that are no specials."""
     rng = np.random.default_rng(seed)
     plain = np.flatnonzero(~vocabulary.special)
@@ -273,7 +273,7 @@ def test_imported_evaluated_trained_exported(request, name, objective, tmp_path,
     assert "data.store=" in said and "initialized at random" not in said
     vocabulary = open_model(GOLDENS / name).vocabulary
     write_store(
-        store, vocabulary, documents(vocabulary, 40, 0), heldout=documents(vocabulary, 10, 1)
+        store, vocabulary, make_documents(vocabulary, 40, 0), heldout=make_documents(vocabulary, 10, 1)
     )
     assert main(["evaluate", "--workdir", str(w), "--json"]) == 0
     scores = json.loads(capsys.readouterr().out.strip().split("\n")[-1])
@@ -300,15 +300,15 @@ def test_imported_evaluated_trained_exported(request, name, objective, tmp_path,
     assert "40 documents" in card and "None was made during training." in card
 
 
-def test_what_was_not_there_is_said(folder, tmp_path, capsys):
+def test_missing_tensors_are_reported(folder, tmp_path, capsys):
     theirs = folder("hf_bert")
-    rewrite(
+    rewrite_tensors(
         theirs,
         lambda tensors: {
-            key: array.astype(ml_dtypes.bfloat16) for key, array in classifier(tensors).items()
+            key: array.astype(ml_dtypes.bfloat16) for key, array in add_classifier(tensors).items()
         },
     )
-    settings(
+    change_settings(
         theirs,
         auto_map={"AutoModel": "modeling.Custom"},
         architectures=["BertForTokenClassification"],
@@ -317,7 +317,7 @@ def test_what_was_not_there_is_said(folder, tmp_path, capsys):
     said = capsys.readouterr().out
     assert "BertForTokenClassification" in said
     assert "initialized at random (train.seed=0): cls.predictions.bias" in said
-    assert "left out: classifier.bias, classifier.weight" in said
+    assert "ignored: classifier.bias, classifier.weight" in said
     assert "stored as BF16; converted exactly to float32" in said
     assert "never runs" in said
     origin = json.loads((tmp_path / "w" / "origin.json").read_text())
@@ -336,77 +336,77 @@ def test_an_existing_workdir_is_left_alone(tmp_path, capsys):
 # ---- refusals ----------------------------------------------------------------
 
 
-def truncate(folder):
+def truncate_file(folder):
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-10])
 
 
-def without(name):
-    return lambda folder: rewrite(
+def drop_tensor(name):
+    return lambda folder: rewrite_tensors(
         folder, lambda tensors: {key: array for key, array in tensors.items() if key != name}
     )
 
 
-def shaped(name, shape):
-    return lambda folder: rewrite(
+def reshape_tensor(name, shape):
+    return lambda folder: rewrite_tensors(
         folder, lambda tensors: tensors | {name: np.zeros(shape, np.float32)}
     )
 
 
-def pickled(folder):
+def make_pickled(folder):
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
 
 
-def untokenized(folder):
+def drop_tokenizer(folder):
     (folder / "tokenizer.json").unlink()
 
 
 REFUSALS = {
     "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "no model.safetensors"),
-    "pickle": (pickled, "pytorch_model.bin.*convert it once"),
-    "truncated": (truncate, "model.safetensors: not a whole"),
+    "pickle": (make_pickled, "pytorch_model.bin.*convert it once"),
+    "truncated": (truncate_file, "model.safetensors: not a whole"),
     "no config": (lambda folder: (folder / "config.json").unlink(), "no config.json"),
     "broken config": (
         lambda folder: (folder / "config.json").write_text("{"),
         "config.json: not JSON",
     ),
     "another family": (
-        lambda folder: settings(folder, model_type="xlnet"),
+        lambda folder: change_settings(folder, model_type="xlnet"),
         "model_type 'xlnet'.*bart, bert",
     ),
-    "no family": (lambda folder: settings(folder, model_type=None), "model_type None"),
+    "no family": (lambda folder: change_settings(folder, model_type=None), "model_type None"),
     "encoder of T5": (
-        lambda folder: settings(folder, architectures=["T5EncoderModel"]),
+        lambda folder: change_settings(folder, architectures=["T5EncoderModel"]),
         "T5EncoderModel: it has no decoder",
     ),
     "unknown setting": (
-        lambda folder: settings(folder, hidden_act="swish"),
+        lambda folder: change_settings(folder, hidden_act="swish"),
         "config.json: hidden_act is 'swish'",
     ),
-    "wrong type": (lambda folder: settings(folder, hidden_size="8"), "hidden_size is '8'"),
-    "no size": (lambda folder: settings(folder, num_hidden_layers=3), "layer.2"),
-    "too few layers": (lambda folder: settings(folder, num_hidden_layers=1), "layer.1"),
+    "wrong type": (lambda folder: change_settings(folder, hidden_size="8"), "hidden_size is '8'"),
+    "no size": (lambda folder: change_settings(folder, num_hidden_layers=3), "layer.2"),
+    "too few layers": (lambda folder: change_settings(folder, num_hidden_layers=1), "layer.1"),
     "missing tensor": (
-        without("bert.encoder.layer.1.output.dense.weight"),
+        drop_tensor("bert.encoder.layer.1.output.dense.weight"),
         "missing bert.encoder.layer.1.output.dense.weight",
     ),
     "half a head": (
-        without("cls.predictions.transform.dense.bias"),
+        drop_tensor("cls.predictions.transform.dense.bias"),
         "missing cls.predictions.transform.dense.bias",
     ),
     "wrong shape": (
-        shaped("bert.encoder.layer.0.output.dense.weight", (8, 15)),
+        reshape_tensor("bert.encoder.layer.0.output.dense.weight", (8, 15)),
         r"output.dense.weight has shape \[8, 15\]",
     ),
     "larger vocabulary": (
-        lambda folder: settings(folder, vocab_size=60),
+        lambda folder: change_settings(folder, vocab_size=60),
         "word_embeddings.weight has shape",
     ),
     "another tokenizer": (
-        lambda folder: settings(folder, vocab_size=40),
+        lambda folder: change_settings(folder, vocab_size=40),
         "tokenizer has 47 ids, but vocab_size.* is 40",
     ),
-    "no tokenizer": (untokenized, "no vocabulary here"),
+    "no tokenizer": (drop_tokenizer, "no vocabulary here"),
 }
 
 
@@ -431,18 +431,18 @@ def test_t5_refusals(folder):
         ({"is_encoder_decoder": False}, "is_encoder_decoder"),
     ):
         shutil.copy(GOLDENS / "hf_t5" / "config.json", theirs)
-        settings(theirs, **changes)
+        change_settings(theirs, **changes)
         with pytest.raises(FolderError, match=f"config.json: {message}"):
             open_model(theirs)
     shutil.copy(GOLDENS / "hf_t5" / "config.json", theirs)
-    rewrite(
+    rewrite_tensors(
         theirs,
         lambda tensors: {
             key: array for key, array in tensors.items() if not key.startswith("decoder.")
         },
     )
     with pytest.raises(FolderError, match="missing decoder.block.0"):
-        read(theirs)
+        read_folder(theirs)
 
 
 def test_a_misspelt_override_ends_before_anything_is_written(tmp_path, capsys):
@@ -463,9 +463,9 @@ def test_a_misspelt_override_ends_before_anything_is_written(tmp_path, capsys):
         (Gpt2Config(), "prepare TEXT --output"),
     ],
 )
-def test_what_is_told_next_prepares_what_the_model_reads(model, words):
+def test_the_printed_next_command_prepares_what_the_model_reads(model, words):
     class Tensors(dict):
-        def formats(self):
+        def list_formats(self):
             return ["F32"]
 
     opened = SimpleNamespace(
@@ -474,4 +474,4 @@ def test_what_is_told_next_prepares_what_the_model_reads(model, words):
         vocabulary=SimpleNamespace(kind="sentencepiece", size=100),
     )
     args = SimpleNamespace(workdir="runs/theirs", folder="theirs")
-    assert words in summary(args, opened, starting_run(model), (), ())
+    assert words in format_summary(args, opened, make_starting_run(model), (), ())

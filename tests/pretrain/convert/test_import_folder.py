@@ -14,7 +14,7 @@ from pretrain.convert import safe_folder as folders
 from pretrain.convert.export_folder import replace_export, write_tensors
 from pretrain.convert.safe_folder import (
     FolderError,
-    Tensors,
+    FolderTensors,
     read_config,
 )
 
@@ -34,7 +34,7 @@ def model(tmp_path):
     return tmp_path
 
 
-def same(tensors):
+def assert_same_tensors(tensors):
     assert set(tensors) == set(TENSORS)
     for name, array in TENSORS.items():
         assert tensors[name].dtype == array.dtype and tensors[name].tobytes() == array.tobytes(), (
@@ -46,14 +46,14 @@ def same(tensors):
 
 
 def test_one_file(model):
-    same(Tensors(model))
-    assert Tensors(model).formats() == ("F32",)
+    assert_same_tensors(FolderTensors(model))
+    assert FolderTensors(model).list_formats() == ("F32",)
 
 
 @pytest.mark.parametrize("limit", [1, 50, 70, 10_000])
 def test_written_in_parts_and_read_back(tmp_path, limit):
     write_tensors(tmp_path, TENSORS, limit=limit)
-    same(Tensors(tmp_path))
+    assert_same_tensors(FolderTensors(tmp_path))
     files = sorted(path.name for path in tmp_path.glob("*.safetensors"))
     if limit == 10_000:
         assert files == ["model.safetensors"]
@@ -82,8 +82,8 @@ def test_half_precision_becomes_float32_exactly(tmp_path):
         {"half": values.astype(np.float16), "brain": values.astype(ml_dtypes.bfloat16)},
         tmp_path / "model.safetensors",
     )
-    tensors = Tensors(tmp_path)
-    assert tensors.formats() == ("BF16", "F16")
+    tensors = FolderTensors(tmp_path)
+    assert tensors.list_formats() == ("BF16", "F16")
     for name in tensors:
         assert tensors[name].dtype == np.float32
         np.testing.assert_array_equal(tensors[name], values)
@@ -92,10 +92,10 @@ def test_half_precision_becomes_float32_exactly(tmp_path):
 def test_a_format_beyond_float32_is_refused(tmp_path):
     save_file({"wide": np.zeros(2)}, tmp_path / "model.safetensors")
     with pytest.raises(FolderError, match="model.safetensors: wide is stored as F64"):
-        Tensors(tmp_path)
+        FolderTensors(tmp_path)
 
 
-def header(text, length=None):
+def make_header(text, length=None):
     content = text.encode()
     return struct.pack("<Q", len(content) if length is None else length) + content
 
@@ -105,15 +105,15 @@ def header(text, length=None):
     [
         b"",
         b"\x08\x00",
-        header("{}", 2**62),  # claims a header of 4 EiB
-        header("{}", 99_000_000),
-        header("not JSON"),
-        header(
+        make_header("{}", 2**62),  # claims a header of 4 EiB
+        make_header("{}", 99_000_000),
+        make_header("not JSON"),
+        make_header(
             '{"a": {"dtype": "F32", "shape": [1099511627776, 1099511627776], "data_offsets": [0, 4]}}'
         )
         + b"0000",
-        header('{"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}') + b"0000",
-        header('{"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}') + b"00000000",
+        make_header('{"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}') + b"0000",
+        make_header('{"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}') + b"00000000",
         b"PK\x03\x04 a zip, which is what a pickled checkpoint is",
     ],
 )
@@ -123,7 +123,7 @@ def test_damaged_file_is_named(model, content):
         FolderError,
         match=rf"model.safetensors: not a whole .safetensors file of {len(content)} bytes",
     ):
-        Tensors(model)
+        FolderTensors(model)
 
 
 def test_every_truncation_is_noticed(model):
@@ -131,10 +131,10 @@ def test_every_truncation_is_noticed(model):
     for length in (*range(40), *range(40, len(whole), 17), len(whole) - 1):
         (model / "model.safetensors").write_bytes(whole[:length])
         with pytest.raises(FolderError, match="not a whole"):
-            Tensors(model)
+            FolderTensors(model)
 
 
-def index(folder, places):
+def write_index(folder, places):
     (folder / "model.safetensors").unlink(missing_ok=True)
     (folder / folders.INDEX).write_text(json.dumps({"metadata": {}, "weight_map": places}))
 
@@ -155,23 +155,23 @@ def index(folder, places):
 )
 def test_an_index_cannot_leave_its_folder(model, file):
     save_file(TENSORS, model.parent / "x.safetensors")
-    index(model, {"a.weight": file})
+    write_index(model, {"a.weight": file})
     with pytest.raises(FolderError, match="only .safetensors files beside the index are read"):
-        Tensors(model)
+        FolderTensors(model)
 
 
 def test_an_index_and_its_files_must_agree(model):
     save_file(TENSORS, model / "x.safetensors")
-    index(model, {"a.weight": "x.safetensors", "absent": "x.safetensors"})
+    write_index(model, {"a.weight": "x.safetensors", "absent": "x.safetensors"})
     with pytest.raises(FolderError, match="x.safetensors: has no tensor absent"):
-        Tensors(model)
-    index(model, {"a.weight": "y.safetensors"})
+        FolderTensors(model)
+    write_index(model, {"a.weight": "y.safetensors"})
     with pytest.raises(FolderError, match="y.safetensors: missing"):
-        Tensors(model)
+        FolderTensors(model)
     for wrong in (None, [], {}, {"a.weight": 3}):
-        index(model, wrong)
+        write_index(model, wrong)
         with pytest.raises(FolderError, match="weight_map"):
-            Tensors(model)
+            FolderTensors(model)
 
 
 class Trap:
@@ -188,7 +188,7 @@ def test_a_pickle_is_never_opened(model, tmp_path, monkeypatch):
     with pytest.raises(
         FolderError, match=r"pytorch_model.bin but no model.safetensors.*save_pretrained"
     ):
-        Tensors(model)
+        FolderTensors(model)
     assert not (tmp_path / "trapped").exists()
     pickle.loads(pickle.dumps(Trap()))  # the trap would have worked
     assert (tmp_path / "trapped").exists()
@@ -209,15 +209,15 @@ def test_wrong_folders(tmp_path):
         with pytest.raises(FolderError, match=f"config.json: .*{word}"):
             read_config(tmp_path)
     with pytest.raises(FolderError, match="no model.safetensors"):
-        Tensors(tmp_path)
+        FolderTensors(tmp_path)
     save_file(TENSORS, tmp_path / "adapter.safetensors")
     with pytest.raises(
         FolderError, match="it has adapter.safetensors and no model.safetensors.index.json"
     ):
-        Tensors(tmp_path)
+        FolderTensors(tmp_path)
 
 
-def test_code_in_a_folder_is_passed_over_and_said_so(tmp_path):
+def test_code_in_a_folder_is_skipped_and_reported(tmp_path):
     (tmp_path / "config.json").write_text(
         json.dumps({"model_type": "bert", "auto_map": {"AutoModel": "evil.Model"}})
     )
@@ -247,7 +247,7 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path):
     assert [path.name for path in output.parent.iterdir()] == ["out"]
 
 
-def test_what_is_there_is_replaced_only_when_told_to(tmp_path):
+def test_existing_files_are_replaced_only_on_request(tmp_path):
     output = tmp_path / "out"
     output.mkdir()
     with replace_export(output) as part:  # an empty folder is no loss

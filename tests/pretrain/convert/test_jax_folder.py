@@ -12,8 +12,8 @@ import pytest
 from data.vocabulary.load import train_vocabulary
 from models import build
 from pretrain.convert.jax_folder import write_jax_folder
-from pretrain.training.state import init_params, make_inputs
-from tests.pretrain.conftest import RUNS, texts
+from pretrain.training.state import init_params, make_dummy_inputs
+from tests.pretrain.conftest import RUNS, make_texts
 
 FAMILIES = ("bert_packed", "t5_gated", "gpt3", "classifier")
 READER = """
@@ -50,7 +50,7 @@ print(json.dumps(found))
 def vocabularies():
     """{layout: a small vocabulary}"""
     sizes = {"bert": 40, "t5": 138, "gpt": 37}
-    return {name: train_vocabulary(texts(600), size, layout=name) for name, size in sizes.items()}
+    return {name: train_vocabulary(make_texts(600), size, layout=name) for name, size in sizes.items()}
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def folders(tmp_path_factory, vocabularies):
         run = RUNS[name]
         model = build(run.model)
         params = jax.jit(lambda: init_params(model, run.data.objective, 1))()  # noqa: B023
-        inputs = make_inputs(model, run.data.objective, 1)
+        inputs = make_dummy_inputs(model, run.data.objective, 1)
         kind = "t5" if name.startswith("t5") else "gpt" if name.startswith("gpt") else "bert"
         found[name, dtype] = root / f"{name}_{dtype}"
         write_jax_folder(
@@ -101,50 +101,50 @@ def test_only_what_a_model_needs_is_copied(folders):
 
 
 def test_sixteen_bits_are_half_the_size(folders):
-    def size(dtype):
+    def measure_size(dtype):
         folder = folders["bert_packed", dtype] / "params"
         return sum(path.stat().st_size for path in folder.rglob("d/*"))
 
-    assert size("bfloat16") < 0.8 * size("float32")
+    assert measure_size("bfloat16") < 0.8 * measure_size("float32")
 
 
 def test_what_is_wrong_is_refused_and_nothing_is_written(folders, tmp_path, vocabularies):
     run = RUNS["bert_packed"]
     model = build(run.model)
-    inputs = make_inputs(model, run.data.objective, 1)
+    inputs = make_dummy_inputs(model, run.data.objective, 1)
     params = jax.jit(lambda: init_params(model, run.data.objective, 1))()
     place = tmp_path / "out"
 
-    def write(params, **options):
+    def write_folder(params, **options):
         write_jax_folder(place, run.model, params, vocabularies["bert"], inputs, **options)
 
     broken = jax.tree.map(lambda leaf: leaf.at[...].set(np.nan), params)
     with pytest.raises(ValueError, match="not finite|NaN"):
-        write(broken)
+        write_folder(broken)
     with pytest.raises(ValueError, match="which float16 has no number for"):
-        write(jax.tree.map(lambda leaf: leaf.at[...].set(1e6), params), dtype="float16")
+        write_folder(jax.tree.map(lambda leaf: leaf.at[...].set(1e6), params), dtype="float16")
     assert not place.exists()
-    write(params)
+    write_folder(params)
     with pytest.raises(FileExistsError, match="--overwrite"):
-        write(params)
+        write_folder(params)
     (place / "thesis.txt").write_text("x")
     with pytest.raises(FileExistsError, match=r"holds thesis.txt"):
-        write(params, overwrite=True)
+        write_folder(params, overwrite=True)
     (place / "thesis.txt").unlink()
-    write(params, overwrite=True, dtype="bfloat16")
+    write_folder(params, overwrite=True, dtype="bfloat16")
     (place / "program.bin").unlink()  # what is left is not known to be an export
     with pytest.raises(FileExistsError, match="which no export writes"):
-        write(params, overwrite=True)
+        write_folder(params, overwrite=True)
 
 
 def test_the_verb_writes_it(tmp_path, vocabularies, capsys):
     from pretrain.__main__ import main
-    from pretrain.cli.import_ import starting_run
+    from pretrain.cli.import_ import make_starting_run
     from pretrain.training.new_workdir import start_workdir
 
     config = dataclasses.replace(RUNS["gpt3"].model, vocab=128)
     params = jax.jit(lambda: init_params(build(config), RUNS["gpt3"].data.objective, 1))()
-    start_workdir(tmp_path / "w", starting_run(config), params, vocabularies["gpt"])
+    start_workdir(tmp_path / "w", make_starting_run(config), params, vocabularies["gpt"])
     words = ["export", "--workdir", str(tmp_path / "w"), "--output", str(tmp_path / "out")]
     assert main([*words, "--format", "jax"]) == 0
     assert "program.bin" in capsys.readouterr().out

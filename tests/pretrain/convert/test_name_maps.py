@@ -23,12 +23,12 @@ from models.config.gpt3 import Gpt3Config
 from models.config.roberta import RobertaConfig
 from models.config.t5 import T5Config
 from models.config.transformer import TransformerConfig
-from models.layers.layer_layout import flatten, match_layout
-from pretrain.convert import classifier, name_map, name_of
-from pretrain.convert.heads import HEADS
+from models.layers.layer_layout import flatten_params, match_layout
+from pretrain.convert import classifier, find_model_type, name_map
+from pretrain.convert.heads import HEAD_CONVERSIONS
 from pretrain.convert.pretrained import CONVERTERS, Converter
-from pretrain.convert.read_write import converter_of
-from pretrain.families import FAMILIES, family_of
+from pretrain.convert.read_write import find_converter
+from pretrain.families import FAMILIES, find_family
 from pretrain.families.rules import JOINED, KERNEL, KERNEL_OUT, SAME
 
 albert, bart, bert, distilbert, electra, gpt, gpt2, gpt3, roberta, t5, transformer = (
@@ -109,7 +109,7 @@ def random_params(config, seed=0):
     return jax.tree.map(lambda leaf: rng.standard_normal(leaf.shape, np.float32), shapes)
 
 
-def same(one, other):
+def are_equal(one, other):
     assert jax.tree.structure(one) == jax.tree.structure(other)
     return all(
         np.array_equal(a, b)
@@ -126,10 +126,10 @@ def config(request):
 
 
 def test_a_round_trip_is_the_identity(config):
-    module, params = converter_of(config), random_params(config)
+    module, params = find_converter(config), random_params(config)
     tensors = module.to_hf(config, params)
     back, report = module.from_hf(config, tensors, random_params(config, seed=1))
-    assert same(back, params) and report == name_map.ImportReport((), ())
+    assert are_equal(back, params) and report == name_map.ImportReport((), ())
     assert all(
         tensor.dtype == np.float32 and tensor.flags.c_contiguous for tensor in tensors.values()
     )
@@ -146,28 +146,28 @@ def test_a_round_trip_is_the_identity(config):
 @pytest.mark.parametrize("name", ["bert", "t5", "t5 v1.1", "transformer", "roberta", "gpt2"])
 def test_scanned_and_unrolled_have_the_same_tensors(name):
     scanned, unrolled = CASES[name], CASES[f"{name} unrolled"]
-    module, params = converter_of(scanned), random_params(scanned)
+    module, params = find_converter(scanned), random_params(scanned)
     tensors = module.to_hf(scanned, params)
     other, _ = module.from_hf(unrolled, tensors, random_params(unrolled))
-    inner = other.get(name_of(scanned), other)
+    inner = other.get(find_model_type(scanned), other)
     assert "layers" not in str(other.keys() | inner.get("encoder", inner.get("decoder")).keys())
     again = module.to_hf(unrolled, other)
     assert tensors.keys() == again.keys() and all(
         np.array_equal(tensors[name], again[name]) for name in tensors
     )
-    assert same(match_layout(params, other), other) and same(match_layout(other, params), params)
+    assert are_equal(match_layout(params, other), other) and are_equal(match_layout(other, params), params)
 
 
 def test_what_is_laid_out_anew_is_what_is_asked_for():
     params = random_params(BERT)
     encoder = {"bert": params["bert"]}
-    assert same(match_layout(params | {"head": {"kernel": 1}}, encoder), encoder)
+    assert are_equal(match_layout(params | {"head": {"kernel": 1}}, encoder), encoder)
     with pytest.raises(KeyError, match="bert/embeddings/"):
         match_layout({"mlm_head": params["mlm_head"]}, random_params(CASES["bert unrolled"]))
 
 
 def test_a_configuration_comes_back(config):
-    module = converter_of(config)
+    module = find_converter(config)
     described = module.hf_config(config, VOCABULARY)
     assert CONVERTERS[described["model_type"]] == module and len(described["architectures"]) == 1
     assert module.our_config(described) == dataclasses.replace(config, scan=True)
@@ -185,14 +185,14 @@ def test_families_are_those_of_the_folder():
     }
     assert imported == {kind: each.family.name for kind, each in CONVERTERS.items()}
     assert imported["openai-gpt"] == "gpt" and imported["marian"] == "transformer"
-    assert name_of(Gpt3Config()) == "gpt2"
-    for head in HEADS:
+    assert find_model_type(Gpt3Config()) == "gpt2"
+    for head in HEAD_CONVERSIONS:
         config = head(encoder=RobertaConfig())
-        assert name_of(config) == "roberta" and converter_of(config) is classifier
+        assert find_model_type(config) == "roberta" and find_converter(config) is classifier
     with pytest.raises(
         ValueError, match="no family has a SimpleNamespace; .* BertConfig, DistilBertConfig"
     ):
-        family_of(VOCABULARY)
+        find_family(VOCABULARY)
 
 
 def test_layouts():
@@ -256,7 +256,7 @@ def tensors():
     return bert.to_hf(BERT, random_params(BERT))
 
 
-def imported(tensors):
+def import_params(tensors):
     return bert.from_hf(BERT, tensors, random_params(BERT, seed=1))
 
 
@@ -267,17 +267,17 @@ def test_encoders_without_heads(tensors):
         for name, tensor in tensors.items()
         if name.startswith("bert.") and "pooler" not in name
     }
-    params, report = imported(body)
+    params, report = import_params(body)
     initial, whole = random_params(BERT, seed=1), random_params(BERT)
     assert set(report.missing) == tensors.keys() - body.keys() and report.unused == ()
-    assert same(params["bert"]["encoder"], whole["bert"]["encoder"])
-    assert same(params["bert"]["pooler"], initial["bert"]["pooler"])
-    assert same(params["mlm_head"], initial["mlm_head"]) and same(
+    assert are_equal(params["bert"]["encoder"], whole["bert"]["encoder"])
+    assert are_equal(params["bert"]["pooler"], initial["bert"]["pooler"])
+    assert are_equal(params["mlm_head"], initial["mlm_head"]) and are_equal(
         params["next_sentence_head"], initial["next_sentence_head"]
     )
     bare = {name.removeprefix("bert."): tensor for name, tensor in body.items()}
-    without_prefix, again = imported(bare)
-    assert same(without_prefix, params) and again == report
+    without_prefix, again = import_params(bare)
+    assert are_equal(without_prefix, params) and again == report
 
 
 def test_old_names_copies_and_buffers(tensors):
@@ -291,8 +291,8 @@ def test_old_names_copies_and_buffers(tensors):
     old["cls.predictions.decoder.weight"] = tensors["bert.embeddings.word_embeddings.weight"].copy()
     old["cls.predictions.decoder.bias"] = old.pop("cls.predictions.bias")
     old["bert.embeddings.position_ids"] = np.arange(7)[None]
-    params, report = imported(old)
-    assert same(params, random_params(BERT)) and report == name_map.ImportReport(
+    params, report = import_params(old)
+    assert are_equal(params, random_params(BERT)) and report == name_map.ImportReport(
         (), ("bert.embeddings.position_ids",)
     )
 
@@ -315,12 +315,12 @@ def test_roberta_as_others_have_it():
     ):
         found, report = roberta.from_hf(ROBERTA, kept, initial)
         leaves, ours, fresh = (
-            flatten(found),
-            flatten(params),
-            flatten(initial),
+            flatten_params(found),
+            flatten_params(params),
+            flatten_params(initial),
         )
         for path in leaves:
-            assert leaves[path] is not None and same(
+            assert leaves[path] is not None and are_equal(
                 leaves[path], (fresh if path.startswith(tuple(missing)) else ours)[path]
             ), path
         assert (
@@ -333,7 +333,7 @@ def test_roberta_as_others_have_it():
         "roberta.embeddings.position_ids": np.arange(8)[None],
     }
     found, report = roberta.from_hf(ROBERTA, old, initial)
-    assert same(found, params) and report == name_map.ImportReport(
+    assert are_equal(found, params) and report == name_map.ImportReport(
         (), ("roberta.embeddings.position_ids",)
     )
 
@@ -356,12 +356,12 @@ def test_alberts_without_a_head(left, missing):
         ALBERT, kept | {"albert.embeddings.position_ids": np.arange(7)[None]}, initial
     )
     leaves, ours, fresh = (
-        flatten(found),
-        flatten(params),
-        flatten(initial),
+        flatten_params(found),
+        flatten_params(params),
+        flatten_params(initial),
     )
     assert all(
-        same(leaves[path], (fresh if path.startswith(missing) else ours)[path]) for path in leaves
+        are_equal(leaves[path], (fresh if path.startswith(missing) else ours)[path]) for path in leaves
     )
     assert all(name.startswith(left) for name in report.missing) and report.unused == (
         "albert.embeddings.position_ids",
@@ -377,11 +377,11 @@ def test_robertas_positions_begin_behind_the_padding():
         "layer_norm_eps": 1e-5,
         "pad_token_id": 1,
     }
-    assert roberta.our_config(released) == RobertaConfig()
+    assert roberta.from_hf_config(released) == RobertaConfig()
     with pytest.raises(
         ValueError, match="padding's id, which is 1 in this vocabulary; the model's begin at 1"
     ):
-        roberta.hf_config(ROBERTA, types.SimpleNamespace(pad=1, cls=2, sep=3))
+        roberta.to_hf_config(ROBERTA, types.SimpleNamespace(pad=1, cls=2, sep=3))
 
 
 def test_t5_copies_of_its_words():
@@ -397,7 +397,7 @@ def test_t5_copies_of_its_words():
         (8, 2), np.float32
     )
     found, report = t5.from_hf(T5, tensors, random_params(T5, seed=1))
-    assert same(found, params) and len(report.unused) == 1 and not report.missing
+    assert are_equal(found, params) and len(report.unused) == 1 and not report.missing
 
 
 def test_untied_t5_without_a_head_scores_by_its_words():
@@ -420,7 +420,7 @@ def test_gpts_with_and_without_a_head(module, config):
     bare = {name.removeprefix("transformer."): tensor for name, tensor in tensors.items()}
     masks = {f"h.{i}.attn.bias": np.ones((1, 1, 7, 7), np.float32) for i in range(2)}
     params, report = module.from_hf(config, bare | masks, random_params(config, seed=1))
-    assert same(params, whole)
+    assert are_equal(params, whole)
     unused = ("transformer.h.0.attn.bias", "transformer.h.1.attn.bias")
     assert report == name_map.ImportReport((), unused)
     twice = tensors | {
@@ -428,7 +428,7 @@ def test_gpts_with_and_without_a_head(module, config):
         "score.weight": np.zeros((2, 6), np.float32),
     }
     params, report = module.from_hf(config, twice, random_params(config, seed=1))
-    assert same(params, whole) and report == name_map.ImportReport((), ("score.weight",))
+    assert are_equal(params, whole) and report == name_map.ImportReport((), ("score.weight",))
     with pytest.raises(ValueError, match=rf"lm_head\.weight differs from {table}"):
         module.from_hf(config, tensors | {"lm_head.weight": -tensors[table]}, random_params(config))
 
@@ -468,13 +468,13 @@ def test_gpt3_whose_bands_hold_the_row_is_a_gpt2(scan):
     for i, (pair, kind) in enumerate(
         (pair, kind) for pair in pairs for kind in ("dense", "banded")
     ):
-        assert same(back["decoder"][f"layer_{i}"], pair[kind])
+        assert are_equal(back["decoder"][f"layer_{i}"], pair[kind])
     assert (
-        gpt3.hf_config(config, VOCABULARY)["architectures"] == ["GPT2LMHeadModel"]
-        and name_of(config) == "gpt2"
+        gpt3.to_hf_config(config, VOCABULARY)["architectures"] == ["GPT2LMHeadModel"]
+        and find_model_type(config) == "gpt2"
     )
     banded = dataclasses.replace(config, window=6)
-    for refused in (lambda: gpt3.to_hf(banded, params), lambda: gpt3.hf_config(banded, VOCABULARY)):
+    for refused in (lambda: gpt3.to_hf(banded, params), lambda: gpt3.to_hf_config(banded, VOCABULARY)):
         with pytest.raises(
             ValueError,
             match=r"bands of 6 positions \(model.window\) in rows of 7 cannot be exported: transformers has no",
@@ -490,14 +490,14 @@ def test_a_missing_tensor_is_named(tensors):
     with pytest.raises(
         ValueError, match=r"missing bert\.encoder\.layer\.1\.output\.dense\.weight, which"
     ):
-        imported(tensors)
+        import_params(tensors)
 
 
 def test_half_a_head_is_no_head(tensors):
     """A head is there or it is not: a part that went missing is a damaged file."""
     del tensors["cls.predictions.transform.dense.bias"]
     with pytest.raises(ValueError, match=r"missing cls\.predictions\.transform\.dense\.bias"):
-        imported(tensors)
+        import_params(tensors)
 
 
 def test_t5_without_a_decoder_is_refused():
@@ -512,7 +512,7 @@ def test_a_layer_too_many_is_named(tensors):
     with pytest.raises(
         ValueError, match=r"no place in the model for bert\.encoder\.layer\.2\.output\.dense\.bias"
     ):
-        imported(tensors)
+        import_params(tensors)
 
 
 def test_a_wrong_shape_is_named(tensors):
@@ -521,7 +521,7 @@ def test_a_wrong_shape_is_named(tensors):
     with pytest.raises(
         ValueError, match=rf"{name} has shape \[6, 4\]; config.json makes it \[6, 6\]"
     ):
-        imported(tensors)
+        import_params(tensors)
 
 
 def test_a_wrong_joint_matrix_is_named():
@@ -540,7 +540,7 @@ def test_a_wrong_joint_matrix_is_named():
 
 def test_a_gpt_of_another_mlp_is_refused():
     with pytest.raises(ValueError, match=r"model.mlp=5: an OpenAIGPTLMHeadModel has MLPs of 4 x 6"):
-        gpt.hf_config(dataclasses.replace(GPT, mlp=5), VOCABULARY)
+        gpt.to_hf_config(dataclasses.replace(GPT, mlp=5), VOCABULARY)
 
 
 @pytest.mark.parametrize("kind", [np.int8, ml_dtypes.float8_e4m3fn])
@@ -550,7 +550,7 @@ def test_quantised_weights_are_refused(tensors, kind):
         ValueError,
         match=r"bert\.pooler\.dense\.bias is (int8|float8_e4m3fn); expected one of float16",
     ):
-        imported(tensors)
+        import_params(tensors)
 
 
 def test_two_tensors_for_one_place_are_named(tensors):
@@ -559,7 +559,7 @@ def test_two_tensors_for_one_place_are_named(tensors):
         ValueError,
         match=r"embeddings\.LayerNorm\.weight and bert\.embeddings\.LayerNorm\.gamma are two",
     ):
-        imported(tensors)
+        import_params(tensors)
 
 
 def test_a_tied_weight_that_differs_from_its_copy_is_named(tensors):
@@ -569,7 +569,7 @@ def test_a_tied_weight_that_differs_from_its_copy_is_named(tensors):
     with pytest.raises(
         ValueError, match=r"cls\.predictions\.decoder\.weight differs from bert\.embeddings\.word"
     ):
-        imported(tensors)
+        import_params(tensors)
     tied = t5.to_hf(T5, random_params(T5))
     with pytest.raises(ValueError, match=r"lm_head\.weight differs from shared\.weight"):
         t5.from_hf(T5, tied | {"lm_head.weight": -tied["shared.weight"]}, random_params(T5))
@@ -596,11 +596,11 @@ def test_parameters_of_another_configuration_are_named():
 
 def test_two_rules_for_one_parameter_are_named():
     with pytest.raises(ValueError, match="two rules for our a: A and B"):
-        name_map.expand((("a", "A", SAME), ("a", "B", SAME)), {})
+        name_map.expand_rules((("a", "A", SAME), ("a", "B", SAME)), {})
     with pytest.raises(ValueError, match="two rules for their A: a and b"):
-        name_map.expand((("a", "A", SAME), ("b", "A", SAME)), {})
+        name_map.expand_rules((("a", "A", SAME), ("b", "A", SAME)), {})
     with pytest.raises(ValueError, match="s/layers/w <-> w: a path with `layers` needs {i} in"):
-        name_map.expand((("s/layers/w", "w", SAME),), {"s": 2})
+        name_map.expand_rules((("s/layers/w", "w", SAME),), {"s": 2})
 
 
 @pytest.mark.parametrize(
@@ -658,28 +658,28 @@ def test_settings_that_are_not_supported_are_named(family, key, value):
         "gpt2": GPT2,
     }
     config = (tiny | {"marian": TRANSFORMER})[family]
-    described = CONVERTERS[family].hf_config(config, VOCABULARY) | {key: value}
+    described = CONVERTERS[family].to_hf_config(config, VOCABULARY) | {key: value}
     spoken = {
         "vocab_size": "vocab",
         "hidden_dropout_prob": "dropout",
         "max_position_embeddings": "length",
     }.get(key, key)
     with pytest.raises(ValueError, match=spoken):
-        CONVERTERS[family].our_config(described)
+        CONVERTERS[family].from_hf_config(described)
 
 
 def test_absent_and_null_settings_are_the_families_defaults():
-    assert bert.our_config({"model_type": "bert", "position_embedding_type": None}) == BertConfig()
-    small = t5.our_config({"model_type": "t5", "num_decoder_layers": None})
+    assert bert.from_hf_config({"model_type": "bert", "position_embedding_type": None}) == BertConfig()
+    small = t5.from_hf_config({"model_type": "t5", "num_decoder_layers": None})
     assert small == T5Config(width=512, depth=6, decoder_depth=6, num_heads=8, mlp=2048)
-    assert t5.our_config({"model_type": "t5", "num_layers": 4}).decoder_depth == 4
-    assert bert.our_config({"hidden_dropout_prob": 0}).dropout == 0.0
+    assert t5.from_hf_config({"model_type": "t5", "num_layers": 4}).decoder_depth == 4
+    assert bert.from_hf_config({"hidden_dropout_prob": 0}).dropout == 0.0
 
 
 def test_gpts_absent_settings_are_the_papers():
-    assert gpt2.our_config({"model_type": "gpt2", "n_inner": None}) == Gpt2Config()
-    assert gpt2.our_config({"n_embd": 12, "resid_pdrop": 0.0, "embd_pdrop": 0.0}).mlp == 48
-    assert gpt.our_config({"model_type": "openai-gpt"}) == GptConfig()
+    assert gpt2.from_hf_config({"model_type": "gpt2", "n_inner": None}) == Gpt2Config()
+    assert gpt2.from_hf_config({"n_embd": 12, "resid_pdrop": 0.0, "embd_pdrop": 0.0}).mlp == 48
+    assert gpt.from_hf_config({"model_type": "openai-gpt"}) == GptConfig()
 
 
 @pytest.mark.parametrize(
@@ -693,7 +693,7 @@ def test_gpts_absent_settings_are_the_papers():
     ],
 )
 def test_t5_tied_in_the_words_of_transformers_4_and_5(described, tied):
-    assert t5.our_config({"model_type": "t5"} | described).tied == tied
+    assert t5.from_hf_config({"model_type": "t5"} | described).tied == tied
 
 
 def test_a_transformers_bias_and_sinusoids():
@@ -706,7 +706,7 @@ def test_a_transformers_bias_and_sinusoids():
     found, report = transformer.from_hf(
         TRANSFORMER, tensors | copies, random_params(TRANSFORMER, seed=1)
     )
-    assert same(found, params)
+    assert are_equal(found, params)
     assert report == name_map.ImportReport((), tuple(sorted(hf_map.buffers)))
     with pytest.raises(ValueError, match="final_logits_bias is not 0: this model adds a bias"):
         transformer.from_hf(
@@ -717,7 +717,7 @@ def test_a_transformers_bias_and_sinusoids():
     with pytest.raises(
         ValueError, match="model.epsilon=1e-06 cannot be exported: MarianMTModel has 1e-05"
     ):
-        transformer.hf_config(dataclasses.replace(TRANSFORMER, epsilon=1e-6), VOCABULARY)
+        transformer.to_hf_config(dataclasses.replace(TRANSFORMER, epsilon=1e-6), VOCABULARY)
     for key, value in (
         ("decoder_ffn_dim", 7),
         ("decoder_attention_heads", 2),
@@ -726,9 +726,9 @@ def test_a_transformers_bias_and_sinusoids():
         with pytest.raises(
             ValueError, match=f"{key} is {value} and .* TransformerConfig has one for both"
         ):
-            transformer.our_config(transformer.hf_config(TRANSFORMER, VOCABULARY) | {key: value})
+            transformer.from_hf_config(transformer.to_hf_config(TRANSFORMER, VOCABULARY) | {key: value})
 
 
 def test_t5_needs_padding_to_be_id_0():
     with pytest.raises(ValueError, match="this vocabulary's is 3"):
-        t5.hf_config(T5, types.SimpleNamespace(pad=3, eos=1))
+        t5.to_hf_config(T5, types.SimpleNamespace(pad=3, eos=1))

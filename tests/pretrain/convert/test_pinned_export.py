@@ -13,13 +13,13 @@ from data.objectives import AnswerSpan, CausalLm, MultipleChoice, Tagging
 from models import build
 from models.config.gpt3 import Gpt3Config
 from models.config.heads import ChoiceConfig, SpanReaderConfig, TaggerConfig
-from pretrain.cli.import_ import initialiser, starting_run
+from pretrain.cli.import_ import make_initializer, make_starting_run
 from pretrain.convert import tokenizer
 from pretrain.convert.pretrained import CONVERTERS
-from pretrain.convert.read_write import converter_of, open_model, write_model
+from pretrain.convert.read_write import find_converter, open_model, write_model
 from pretrain.training.state import init_params
 from tests import given
-from tests.pinned import check_pinned, digests, vocabularies
+from tests.pinned import check_pinned, hash_files, make_vocabularies
 
 HEADS = {
     "tagger": (
@@ -52,21 +52,21 @@ KINDS = (
 
 @pytest.fixture(scope="module")
 def made_vocabularies(tmp_path_factory):
-    return vocabularies(tmp_path_factory.mktemp("vocabularies"))
+    return make_vocabularies(tmp_path_factory.mktemp("vocabularies"))
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_tokenizer_files_are_what_they_were(made_vocabularies, tmp_path, name):
     family, vocabulary = made_vocabularies[name]
-    tokenizer.write(vocabulary, family, tmp_path, 64)
-    check_pinned("tokenizer", name, digests(tmp_path))
+    tokenizer.write_tokenizer(vocabulary, family, tmp_path, 64)
+    check_pinned("tokenizer", name, hash_files(tmp_path))
 
 
 @pytest.mark.parametrize("name", given.MODELS)
 def test_an_export_of_what_was_imported_is_what_it_was(tmp_path, name):
     opened = open_model(given.write_folder(name, tmp_path / "given"))
-    run = starting_run(opened.config)
-    params, missing, unused = opened.params(run.model, initialiser(run))
+    run = make_starting_run(opened.config)
+    params, missing, unused = opened.load_params(run.model, make_initializer(run))
     assert (missing, unused) == ((), ())
     write_model(tmp_path / "export", run.model, params, opened.vocabulary)
     before, after = (
@@ -75,7 +75,7 @@ def test_an_export_of_what_was_imported_is_what_it_was(tmp_path, name):
     assert before.keys() == after.keys() and all(
         before[key].tobytes() == after[key].tobytes() for key in before
     )
-    check_pinned("export", name, digests(tmp_path / "export"))
+    check_pinned("export", name, hash_files(tmp_path / "export"))
 
 
 def given_params(config, objective):
@@ -83,9 +83,9 @@ def given_params(config, objective):
     leaves, tree = jax.tree.flatten(
         jax.eval_shape(lambda: init_params(build(config), objective, 0))
     )
-    export = converter_of(config).to_hf
+    export = find_converter(config).to_hf
     return tree.unflatten(
-        given.fill(
+        given.fill_tensors(
             [leaf.shape for leaf in leaves], lambda arrays: export(config, tree.unflatten(arrays))
         )
     )
@@ -99,10 +99,10 @@ def test_an_export_of_a_fine_tuned_model_is_what_it_was(tmp_path, encoder, head)
     write_model(tmp_path / "export", config, given_params(config, objective), opened.vocabulary)
     tensors = load_file(tmp_path / "export" / "model.safetensors")
     assert all(
-        array.tobytes() == given.values(name, array.shape).tobytes()
+        array.tobytes() == given.make_values(name, array.shape).tobytes()
         for name, array in tensors.items()
     )
-    check_pinned("export", f"{encoder} {head}", digests(tmp_path / "export"))
+    check_pinned("export", f"{encoder} {head}", hash_files(tmp_path / "export"))
 
 
 def test_an_export_of_gpt3_is_what_it_was(tmp_path):
@@ -111,7 +111,7 @@ def test_an_export_of_gpt3_is_what_it_was(tmp_path):
         vocab=264, length=48, width=16, depth=2, num_heads=2, mlp=24, window=48
     )  # narrower bands cannot be exported
     write_model(tmp_path / "export", config, given_params(config, CausalLm(length=32)), vocabulary)
-    check_pinned("export", "gpt3", digests(tmp_path / "export"))
+    check_pinned("export", "gpt3", hash_files(tmp_path / "export"))
 
 
 def test_every_family_is_pinned():

@@ -35,7 +35,7 @@ NASTY = [
 RULER = re.compile(r"(\S)\1{3}|www")
 
 
-def topics():
+def list_topic_lines():
     return [
         line
         for topic in sorted(pydoc_data.topics.topics)
@@ -47,7 +47,7 @@ def topics():
 def lines():
     """1,000 lines: the built-in corpus's English, blank lines and indentation included, and what breaks tokenizers."""
     text = random.Random(0).sample(
-        [line for line in topics() if "[MASK]" not in line and "<s>" not in line], 1000 - len(NASTY)
+        [line for line in list_topic_lines() if "[MASK]" not in line and "<s>" not in line], 1000 - len(NASTY)
     )
     return text + NASTY
 
@@ -55,7 +55,7 @@ def lines():
 @pytest.fixture(scope="module")
 def vocabularies(tmp_path_factory):
     """{name: (family, vocabulary)}, one of every kind."""
-    text = topics()[:4000]
+    text = list_topic_lines()[:4000]
     folder = tmp_path_factory.mktemp("vocabularies")
     words = sorted({word for line in text for word in re.findall(r"[a-z]+", line.lower())})[::3]
     letters = sorted(
@@ -83,7 +83,7 @@ def vocabularies(tmp_path_factory):
     trained.save_model(str(folder))
     wordpiece = read_vocabulary(folder / "vocab.txt")
     (folder / "json").mkdir()
-    tokenizer.build(wordpiece, "bert").save(str(folder / "json" / "tokenizer.json"))
+    tokenizer.build_tokenizer(wordpiece, "bert").save(str(folder / "json" / "tokenizer.json"))
     return {
         "unigram": ("bert", train_vocabulary(text, 700)),
         "bpe": ("albert", train_vocabulary(text, 700, algorithm="bpe")),
@@ -133,7 +133,7 @@ def exported(request, vocabularies, tmp_path_factory):
     """(name, family, vocabulary, folder of the tokenizer's files)"""
     family, vocabulary = vocabularies[request.param]
     folder = tmp_path_factory.mktemp(request.param)
-    tokenizer.write(vocabulary, family, folder, 128)
+    tokenizer.write_tokenizer(vocabulary, family, folder, 128)
     (folder / "config.json").write_text(json.dumps({"model_type": family}))
     return request.param, family, vocabulary, folder
 
@@ -267,7 +267,7 @@ def test_letters_at_random(vocabularies):
         texts.append(re.sub(r"([\u0300-\u036f])[\u0300-\u036f]+", r"\1", "".join(letters)))
     for name in ("bpe", "lowercase", "t5_bpe"):
         family, vocabulary = vocabularies[name]
-        encoded = tokenizer.build(vocabulary, family).encode_batch(texts, add_special_tokens=False)
+        encoded = tokenizer.build_tokenizer(vocabulary, family).encode_batch(texts, add_special_tokens=False)
         different = [
             text
             for text, ours, it in zip(texts, vocabulary.encode_batch(texts), encoded)
@@ -279,7 +279,7 @@ def test_letters_at_random(vocabularies):
 # ---- goldens -----------------------------------------------------------------
 
 
-def golden(described, tmp_path):
+def read_golden(described, tmp_path):
     """The vocabulary that a golden describes, with the normalisation table of the installed library."""
     if "type" not in described:
         (tmp_path / "vocab.txt").write_text("\n".join(described["pieces"]) + "\n", encoding="utf-8")
@@ -302,8 +302,8 @@ def golden(described, tmp_path):
 def test_goldens_of_transformers(name, tmp_path):
     goldens = json.loads((GOLDENS / "tokenizers.json").read_text(encoding="utf-8"))
     expected = goldens["vocabularies"][name]
-    family, vocabulary = expected["family"], golden(expected, tmp_path)
-    ours = tokenizer.build(vocabulary, family)
+    family, vocabulary = expected["family"], read_golden(expected, tmp_path)
+    ours = tokenizer.build_tokenizer(vocabulary, family)
     assert [encoding.ids for encoding in ours.encode_batch(goldens["texts"])] == expected["ids"]
     assert ours.encode("the [MASK]. the <extra_id_0>.").ids == expected["gap"]
     pair = ours.encode("the reader", "the words")
@@ -327,7 +327,7 @@ def test_goldens_of_transformers(name, tmp_path):
 def test_released_t5_ids(corpora):
     """T5's own vocabulary: the ids that SentencePiece gave to 255 lines."""
     vocabulary = read_vocabulary(corpora / "vocab_t5" / "t5_spiece.model")
-    ours = tokenizer.build(vocabulary, "t5")
+    ours = tokenizer.build_tokenizer(vocabulary, "t5")
     text = (corpora / "vocab_t5" / "golden_255.jsonl").read_text(encoding="utf-8")
     rows = [json.loads(line) for line in text.split("\n") if line]
     assert len(rows) == 255
@@ -342,7 +342,7 @@ def test_released_t5_ids(corpora):
 # ---- refusals ----------------------------------------------------------------
 
 
-def changed(vocabulary, **settings):
+def change_vocabulary(vocabulary, **settings):
     model = ModelProto.FromString(vocabulary.model)
     for name, value in settings.items():
         spec = model.trainer_spec if hasattr(model.trainer_spec, name) else model.normalizer_spec
@@ -350,7 +350,7 @@ def changed(vocabulary, **settings):
     return model
 
 
-def test_what_cannot_be_said_is_refused(vocabularies):
+def test_what_cannot_be_expressed_is_refused(vocabularies):
     vocabulary = vocabularies["unigram"][1]
     for settings, word in (
         ({"model_type": 3}, "WORD"),
@@ -358,20 +358,20 @@ def test_what_cannot_be_said_is_refused(vocabularies):
         ({"escape_whitespaces": False}, "escape_whitespaces"),
     ):
         with pytest.raises(ValueError, match=word):
-            spm.tokenizer(changed(vocabulary, **settings).SerializeToString())
-    unused = changed(vocabulary)
+            spm.make_tokenizer(change_vocabulary(vocabulary, **settings).SerializeToString())
+    unused = change_vocabulary(vocabulary)
     unused.pieces[50].type = SentencePiece.UNUSED
     with pytest.raises(ValueError, match=f"unused.*{re.escape(unused.pieces[50].piece)}"):
-        spm.tokenizer(unused.SerializeToString())
+        spm.make_tokenizer(unused.SerializeToString())
     with pytest.raises(ValueError, match="not a SentencePiece model"):
-        spm.tokenizer(b"\xff not a model")
+        spm.make_tokenizer(b"\xff not a model")
     with pytest.raises(ValueError, match="not a SentencePiece model"):
-        spm.tokenizer(b"")
+        spm.make_tokenizer(b"")
 
 
 def test_a_vocabulary_without_mask_is_refused_for_bert(vocabularies):
     with pytest.raises(ValueError, match="cls_token, sep_token, mask_token"):
-        tokenizer.build(vocabularies["t5"][1], "bert")
+        tokenizer.build_tokenizer(vocabularies["t5"][1], "bert")
 
 
 def test_other_settings_of_sentencepiece(lines):
@@ -390,7 +390,7 @@ def test_other_settings_of_sentencepiece(lines):
     ):
         out = io.BytesIO()
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(topics()[:3000]),
+            sentence_iterator=iter(list_topic_lines()[:3000]),
             model_writer=out,
             vocab_size=800,
             num_threads=1,
@@ -398,7 +398,7 @@ def test_other_settings_of_sentencepiece(lines):
             **settings,
         )
         processor = sentencepiece.SentencePieceProcessor(model_proto=out.getvalue())
-        ours = spm.tokenizer(out.getvalue())
+        ours = spm.make_tokenizer(out.getvalue())
         encoded = ours.encode_batch(texts, add_special_tokens=False)
         different = [
             text for text, ids, it in zip(texts, processor.encode(texts), encoded) if ids != it.ids

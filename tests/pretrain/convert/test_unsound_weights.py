@@ -11,8 +11,8 @@ from safetensors.numpy import load_file, save_file
 
 from data.store.small_store import write_store
 from pretrain.__main__ import main
-from pretrain.cli.import_ import starting_run
-from pretrain.convert.finite import LONGEST, check_finite, printable
+from pretrain.cli.import_ import make_starting_run
+from pretrain.convert.finite import LONGEST, check_finite, make_printable
 from pretrain.convert.read_write import open_model
 from pretrain.inference.trained import open_trained
 from pretrain.training.new_workdir import start_workdir
@@ -31,10 +31,10 @@ def without_head(tensors):
 
 
 @pytest.fixture
-def theirs(tmp_path):
+def changed_folder(tmp_path):
     """theirs(change): a copy of a BERT of transformers with its tensors as `change` returns them."""
 
-    def make(change):
+    def copy_folder(change):
         folder = tmp_path / "theirs"
         shutil.copytree(GOLDENS / "hf_bert", folder)
         tensors = change(load_file(folder / "model.safetensors"))
@@ -44,14 +44,14 @@ def theirs(tmp_path):
         )
         return folder
 
-    return make
+    return copy_folder
 
 
 @pytest.fixture
-def error(capsys):
+def error_line(capsys):
     """error(*words): the one line with which a command refuses them."""
 
-    def call(*words):
+    def read_error(*words):
         capsys.readouterr()
         assert main([str(word) for word in words]) == 2
         (line,) = [
@@ -59,13 +59,13 @@ def error(capsys):
         ]
         return line
 
-    return call
+    return read_error
 
 
 # ---- values that are not finite ----------------------------------------------
 
 
-def spoilt(tensors, kind=np.float32):
+def add_nonfinite(tensors, kind=np.float32):
     array = tensors[QUERY].astype(kind)
     array.flat[:4] = [np.nan, np.nan, np.nan, np.inf]
     return tensors | {QUERY: array}
@@ -73,18 +73,18 @@ def spoilt(tensors, kind=np.float32):
 
 @pytest.mark.parametrize("kind", [np.float32, np.float16])
 def test_nan_is_refused_on_import_and_on_export_unless_allowed(
-    theirs, error, tmp_path, record_property, kind
+    changed_folder, error_line, tmp_path, record_property, kind
 ):
-    folder, w, out = theirs(lambda tensors: spoilt(tensors, kind)), tmp_path / "w", tmp_path / "out"
+    folder, w, out = changed_folder(lambda tensors: add_nonfinite(tensors, kind)), tmp_path / "w", tmp_path / "out"
     size = load_file(folder / "model.safetensors")[QUERY].size
-    line = error("import", folder, "--workdir", w)
+    line = error_line("import", folder, "--workdir", w)
     assert (
         f"{folder}: the tensor {QUERY} holds 3 NaN and 1 infinite values of {size:,}" in line
         and "--allow-nonfinite" in line
     )
     assert not w.exists()
     assert main(["import", str(folder), "--workdir", str(w), "--allow-nonfinite"]) == 0
-    line = error("export", "--workdir", w, "--output", out)
+    line = error_line("export", "--workdir", w, "--output", out)
     assert (
         f"the tensor {QUERY} holds 3 NaN and 1 infinite values of {size:,}" in line
         and "--allow-nonfinite" in line
@@ -95,8 +95,8 @@ def test_nan_is_refused_on_import_and_on_export_unless_allowed(
     record_property("weights that are not finite refused", 2)
 
 
-def test_a_tensor_that_the_model_does_not_take_may_hold_anything(theirs, tmp_path):
-    folder = theirs(
+def test_a_tensor_that_the_model_does_not_take_may_hold_anything(changed_folder, tmp_path):
+    folder = changed_folder(
         lambda tensors: tensors | {"classifier.weight": np.full((2, 3), np.nan, np.float32)}
     )
     assert main(["import", str(folder), "--workdir", str(tmp_path / "w")]) == 0
@@ -112,18 +112,18 @@ def test_values_too_large_for_float32_are_not_finite_and_integers_are():
 
 
 def test_a_name_from_a_file_cannot_write_to_the_terminal_or_fill_it():
-    assert printable("a\x1b[31m\nb") == "a?[31m?b"
-    assert len(printable("x" * 10_000)) == LONGEST + 3
+    assert make_printable("a\x1b[31m\nb") == "a?[31m?b"
+    assert len(make_printable("x" * 10_000)) == LONGEST + 3
 
 
 # ---- heads that nobody trained -----------------------------------------------
 
 
 @pytest.fixture
-def headless(theirs, tmp_path, capsys):
+def headless(changed_folder, tmp_path, capsys):
     """(workdir, store) of an encoder that was imported without its heads."""
     w, store = tmp_path / "w", tmp_path / "store"
-    folder = theirs(without_head)
+    folder = changed_folder(without_head)
     words = [
         "data.objective.length=16",
         "data.objective.max_predictions=3",
@@ -142,7 +142,7 @@ def headless(theirs, tmp_path, capsys):
 
 
 def test_a_random_head_is_refused_by_what_uses_it_until_it_is_trained(
-    headless, error, tmp_path, capsys, record_property
+    headless, error_line, tmp_path, capsys, record_property
 ):
     w, flag = headless, "--allow-random-head"
     verbs = {
@@ -151,7 +151,7 @@ def test_a_random_head_is_refused_by_what_uses_it_until_it_is_trained(
         "export": ["export", "--workdir", str(w), "--output", str(tmp_path / "out")],
     }
     for verb, words in verbs.items():
-        line = error(*words)
+        line = error_line(*words)
         assert (
             "7 tensors" if verb == "export" else "5 tensors"
         ) in line and "cls.predictions.bias" in line
@@ -199,9 +199,9 @@ def test_what_uses_the_encoder_alone_needs_no_head(headless, tmp_path):
     )
 
 
-def test_a_missing_sentence_head_does_not_keep_masks_from_being_filled(theirs, error, tmp_path):
+def test_a_missing_sentence_head_does_not_keep_masks_from_being_filled(changed_folder, error_line, tmp_path):
     """What transformers saves of a BertForMaskedLM."""
-    folder = theirs(
+    folder = changed_folder(
         lambda tensors: {
             name: array
             for name, array in tensors.items()
@@ -211,19 +211,19 @@ def test_a_missing_sentence_head_does_not_keep_masks_from_being_filled(theirs, e
     w = tmp_path / "w"
     assert main(["import", str(folder), "--workdir", str(w)]) == 0
     assert main(["predict", "--workdir", str(w), "a [MASK] b"]) == 0
-    assert "cls.seq_relationship.bias" in error(
+    assert "cls.seq_relationship.bias" in error_line(
         "export", "--workdir", w, "--output", tmp_path / "out"
     )
 
 
-def test_a_student_does_not_learn_from_a_random_head(headless, error, tmp_path):
+def test_a_student_does_not_learn_from_a_random_head(headless, error_line, tmp_path):
     model = open_trained(headless).run.model
     words = [
         f"model.{name}={getattr(model, name)}"
         for name in ("vocab", "length", "segments", "width", "num_heads", "mlp", "epsilon")
     ]
     words += [f"model.depth={model.depth}", f"model.teacher_depth={model.depth}"]
-    line = error(
+    line = error_line(
         "distil",
         "distilbert_base",
         "--teacher",
@@ -238,7 +238,7 @@ def test_a_student_does_not_learn_from_a_random_head(headless, error, tmp_path):
 def test_a_workdir_that_began_here_is_not_refused(headless, tmp_path, capsys):
     trained = open_trained(headless)
     start_workdir(
-        tmp_path / "own", starting_run(trained.run.model), trained.params, trained.vocabulary
+        tmp_path / "own", make_starting_run(trained.run.model), trained.params, trained.vocabulary
     )
     assert main(["predict", "--workdir", str(tmp_path / "own"), "a [MASK] b"]) == 0
     assert json.loads((headless / "origin.json").read_text())["missing"]

@@ -50,7 +50,7 @@ GPU = {"dev/nvidia0": "", "dev/nvidia1": "", "dev/nvidiactl": "", "dev/nvidia-uv
 IDLE_GPU = {"proc/driver/nvidia/gpus/0000:3b:00.0/information": "Model: A\n"}
 
 
-def driver(version, text=CLOSED):
+def make_driver_file(version, text=CLOSED):
     return {"proc/driver/nvidia/version": text.format(version)}
 
 
@@ -58,7 +58,7 @@ def driver(version, text=CLOSED):
 def machine(tmp_path):
     """machine(files): a folder with stand-ins for /dev, /proc and /sys."""
 
-    def make(files):
+    def make_machine(files):
         for name, text in files.items():
             path = tmp_path / "machine" / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -66,7 +66,7 @@ def machine(tmp_path):
         (tmp_path / "machine").mkdir(exist_ok=True)
         return tmp_path / "machine"
 
-    return make
+    return make_machine
 
 
 @pytest.mark.parametrize(
@@ -87,12 +87,12 @@ def machine(tmp_path):
         (TPU_V5, ["3 TPU chips (/dev/vfio/0, ...)"], "tpu"),
         (NETWORK_CARD | OTHER_GPU, [], ""),  # passed through to a guest
         (NETWORK_CARD | GVNIC, [], ""),  # a card of Google's that is no TPU
-        (driver("580.65.06"), [], ""),  # without a GPU
-        (GPU | driver("580.65.06", OPEN), ["2 NVIDIA GPUs (/dev/nvidia0, ...)"], "cuda13"),
-        (GPU | driver("610.10"), ["2 NVIDIA GPUs (/dev/nvidia0, ...)"], "cuda13"),
-        (GPU | driver("535.104.05"), ["2 NVIDIA GPUs (/dev/nvidia0, ...)"], "cuda12"),
+        (make_driver_file("580.65.06"), [], ""),  # without a GPU
+        (GPU | make_driver_file("580.65.06", OPEN), ["2 NVIDIA GPUs (/dev/nvidia0, ...)"], "cuda13"),
+        (GPU | make_driver_file("610.10"), ["2 NVIDIA GPUs (/dev/nvidia0, ...)"], "cuda13"),
+        (GPU | make_driver_file("535.104.05"), ["2 NVIDIA GPUs (/dev/nvidia0, ...)"], "cuda12"),
         (
-            IDLE_GPU | driver("525.60.13"),
+            IDLE_GPU | make_driver_file("525.60.13"),
             ["1 NVIDIA GPU (/proc/driver/nvidia/gpus/0000:3b:00.0)"],
             "cuda12",
         ),
@@ -107,7 +107,7 @@ def test_what_a_machine_shows_and_needs(machine, files, expected, extra):
     ("files", "message"),
     [
         (
-            TPU | GPU | driver("580.65.06"),
+            TPU | GPU | make_driver_file("580.65.06"),
             r"this machine has 4 TPU chips .* and 2 NVIDIA GPUs .*set CLOZE_ACCELERATOR to tpu, cuda13, cuda12 or cpu",
         ),
         (
@@ -115,7 +115,7 @@ def test_what_a_machine_shows_and_needs(machine, files, expected, extra):
             "2 NVIDIA GPUs .*: /proc/driver/nvidia/version does not show the driver's version: .*CLOZE_ACCELERATOR",
         ),
         (
-            GPU | driver("470.256.02"),
+            GPU | make_driver_file("470.256.02"),
             "driver 470.256.02 is older than 525, the oldest for CUDA 12. Update the driver, or set JAX_PLATFORMS=cpu",
         ),
     ],
@@ -155,7 +155,7 @@ def test_only_a_cpu_that_nobody_requested_is_a_fault():
     assert how_to_install("tpu") in text and "Set JAX_PLATFORMS=cpu to use the CPU" in text
 
 
-def see(monkeypatch, root):
+def use_machine(monkeypatch, root):
     monkeypatch.setattr(preflight, "find_accelerators", lambda: find_accelerators(root))
 
 
@@ -163,7 +163,7 @@ def test_training_on_the_cpu_beside_a_tpu_is_refused_unless_requested(
     machine, configs, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
-    see(monkeypatch, machine(TPU))
+    use_machine(monkeypatch, machine(TPU))
     words = [
         "train",
         str(configs["bert"]),
@@ -191,7 +191,7 @@ def test_fine_tuning_is_refused_before_the_pretrained_run_is_opened(
     machine, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
-    see(monkeypatch, machine(GPU | driver("580.65.06")))
+    use_machine(monkeypatch, machine(GPU | make_driver_file("580.65.06")))
     (tmp_path / "train.jsonl").write_text(
         "".join(f'{{"text": "text {i}", "label": "{i % 2}"}}\n' for i in range(40))
     )
@@ -227,7 +227,7 @@ def test_every_host_hears_of_the_one_that_would_train_on_its_cpu(monkeypatch):
         def blocking_key_value_get(self, key, milliseconds):
             return self.store[key]
 
-    see(monkeypatch, pathlib.Path("/nowhere"))
+    use_machine(monkeypatch, pathlib.Path("/nowhere"))
     client = Client()
     monkeypatch.setattr("jax.process_count", lambda: 2)
     monkeypatch.setattr(preflight.processes, "client", lambda: client)
@@ -260,7 +260,7 @@ def checkout(tmp_path):
     return folder
 
 
-def launch(checkout, root, *words, **environ):
+def run_launcher(checkout, root, *words, **environ):
     """Run launch.sh on a stand-in machine; returns (exit status, what was called, stderr)."""
     (checkout / "log").write_text("")
     clean = {
@@ -287,8 +287,8 @@ INSTALL = "-m pip install --quiet --disable-pip-version-check -e "
         (NETWORK_CARD, {}, ".[report]"),
         (TPU, {}, ".[report,tpu]"),
         (TPU_V5, {}, ".[report,tpu]"),
-        (GPU | driver("580.65.06"), {}, ".[report,cuda13]"),
-        (GPU | driver("535.104.05"), {}, ".[report,cuda12]"),
+        (GPU | make_driver_file("580.65.06"), {}, ".[report,cuda13]"),
+        (GPU | make_driver_file("535.104.05"), {}, ".[report,cuda12]"),
         (TPU, {"JAX_PLATFORMS": "cpu"}, ".[report]"),
         (TPU, {"JAX_PLATFORMS": "tpu,cpu"}, ".[report,tpu]"),
         (TPU | GPU, {"CLOZE_ACCELERATOR": "cuda12"}, ".[report,cuda12]"),
@@ -297,12 +297,12 @@ INSTALL = "-m pip install --quiet --disable-pip-version-check -e "
 )
 def test_launch_installs_what_the_machine_needs(machine, checkout, files, environ, extras):
     root = machine(files)
-    assert launch(checkout, root, "doctor", **environ) == (
+    assert run_launcher(checkout, root, "doctor", **environ) == (
         0,
         [INSTALL + extras, "-m pretrain doctor"],
         "",
     )
-    assert launch(checkout, root, "doctor", **environ) == (
+    assert run_launcher(checkout, root, "doctor", **environ) == (
         0,
         ["-m pretrain doctor"],
         "",
@@ -310,9 +310,9 @@ def test_launch_installs_what_the_machine_needs(machine, checkout, files, enviro
 
 
 def test_launch_installs_again_for_another_accelerator(machine, checkout, tmp_path):
-    assert launch(checkout, machine({}), "doctor")[1][0] == INSTALL + ".[report]"
+    assert run_launcher(checkout, machine({}), "doctor")[1][0] == INSTALL + ".[report]"
     assert (
-        launch(checkout, machine(GPU | driver("535.104.05")), "doctor")[1][0]
+        run_launcher(checkout, machine(GPU | make_driver_file("535.104.05")), "doctor")[1][0]
         == INSTALL + ".[report,cuda12]"
     )
     newer = [
@@ -320,14 +320,14 @@ def test_launch_installs_again_for_another_accelerator(machine, checkout, tmp_pa
         INSTALL + ".[report,cuda13]",
         "-m pretrain doctor",
     ]
-    assert launch(checkout, machine(driver("580.65.06")), "doctor")[1] == newer
+    assert run_launcher(checkout, machine(make_driver_file("580.65.06")), "doctor")[1] == newer
     older = [
         "-m pip uninstall --quiet --yes jax-cuda13-plugin jax-cuda13-pjrt",
         INSTALL + ".[report,cuda12]",
         "-m pretrain doctor",
     ]
-    assert launch(checkout, machine(driver("535.104.05")), "doctor")[1] == older
-    assert launch(checkout, machine({}), "test", "-x")[1] == [
+    assert run_launcher(checkout, machine(make_driver_file("535.104.05")), "doctor")[1] == older
+    assert run_launcher(checkout, machine({}), "test", "-x")[1] == [
         INSTALL + ".[test,cuda12]",
         "-m pytest -x",
     ]
@@ -337,7 +337,7 @@ def test_launch_installs_again_for_another_accelerator(machine, checkout, tmp_pa
     ("files", "environ", "message"),
     [
         (
-            TPU | GPU | driver("580.65.06"),
+            TPU | GPU | make_driver_file("580.65.06"),
             {},
             "error: this machine has 4 TPU chips (/dev/accel0, ...) and 2 NVIDIA GPUs (/dev/nvidia0, ...): ",
         ),
@@ -347,7 +347,7 @@ def test_launch_installs_again_for_another_accelerator(machine, checkout, tmp_pa
             "error: 2 NVIDIA GPUs (/dev/nvidia0, ...): /proc/driver/nvidia/version does not show",
         ),
         (
-            GPU | driver("470.256.02"),
+            GPU | make_driver_file("470.256.02"),
             {},
             "error: 2 NVIDIA GPUs (/dev/nvidia0, ...): driver 470.256.02 is older",
         ),
@@ -361,5 +361,5 @@ def test_launch_installs_again_for_another_accelerator(machine, checkout, tmp_pa
 def test_launch_stops_with_one_line_where_a_person_must_choose(
     machine, checkout, files, environ, message
 ):
-    status, called, error = launch(checkout, machine(files), "doctor", **environ)
+    status, called, error = run_launcher(checkout, machine(files), "doctor", **environ)
     assert status == 2 and called == [] and error.startswith(message) and error.count("\n") == 1

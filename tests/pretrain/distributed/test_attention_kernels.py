@@ -7,16 +7,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models.layers.dropout import Drop
-from models.layers.masks import Mask, causal_mask, padding_mask
+from models.layers.dropout import KeyedDropout
+from models.layers.masks import Mask, make_causal_mask, make_padding_mask
 from pretrain.config import Mesh
 from pretrain.distributed import attention_kernels
 from pretrain.distributed.attention_kernels import (
-    cudnn_attend,
+    attend_with_cudnn,
+    attend_with_splash,
+    find_cudnn_obstacle,
+    find_splash_obstacle,
     make_attend,
-    splash_attend,
-    why_not_cudnn,
-    why_not_splash,
 )
 from pretrain.distributed.ops.softmax import attend
 from pretrain.distributed.sharding import make_mesh
@@ -28,39 +28,39 @@ B, L, H, K = 4, 256, 2, 8
 LENGTHS = np.array([[L], [200], [1], [130]])
 VALID = jnp.asarray(np.arange(L) < LENGTHS)
 SEGMENTS = jnp.asarray(np.where(VALID, 1 + (np.arange(L) >= LENGTHS // 3), 0).astype(np.int32))
-DROP = Drop(jnp.zeros(2, jnp.uint32), 0.1, ())
+DROP = KeyedDropout(jnp.zeros(2, jnp.uint32), 0.1, ())
 
 
-def vectors(*shape, seed=0, dtype=jnp.float32):
+def draw_vectors(*shape, seed=0, dtype=jnp.float32):
     return jax.random.normal(jax.random.key(seed), shape, dtype)
 
 
-def both(kernel, mask, M=L, **kw):
+def run_both(kernel, mask, M=L, **kw):
     """((output, gradients) of the kernel, the same of `attend`), where the positions that are read count."""
-    q, k, v = vectors(B, L, H, K), vectors(B, M, H, K, seed=1), vectors(B, M, H, K, seed=2)
+    q, k, v = draw_vectors(B, L, H, K), draw_vectors(B, M, H, K, seed=1), draw_vectors(B, M, H, K, seed=2)
     there = VALID[..., None, None]  # whoever is padding may read what it likes
-    weigh = vectors(B, L, H, K, seed=3) * there
+    weigh = draw_vectors(B, L, H, K, seed=3) * there
 
-    def run(function):
-        def value(q, k, v):
+    def run_function(function):
+        def compute_value(q, k, v):
             o = function(q, k, v, mask=mask, **kw)
             return (o * weigh).sum(), o * there
 
-        (_, o), grads = jax.jit(jax.value_and_grad(value, argnums=(0, 1, 2), has_aux=True))(q, k, v)
+        (_, o), grads = jax.jit(jax.value_and_grad(compute_value, argnums=(0, 1, 2), has_aux=True))(q, k, v)
         return o, grads
 
-    return run(kernel), run(attend)
+    return run_function(kernel), run_function(attend)
 
 
 MASKS = {
     "none": None,
-    "padding": padding_mask(VALID),
-    "causal": causal_mask(),
-    "window, padding": causal_mask(VALID, window=70),
-    "packed": causal_mask(VALID, SEGMENTS),
-    "packed both ways": padding_mask(VALID, SEGMENTS),
+    "padding": make_padding_mask(VALID),
+    "causal": make_causal_mask(),
+    "window, padding": make_causal_mask(VALID, window=70),
+    "packed": make_causal_mask(VALID, SEGMENTS),
+    "packed both ways": make_padding_mask(VALID, SEGMENTS),
     "window both ways": Mask(window=70),
-    "packed, window both ways": padding_mask(VALID, SEGMENTS).replace(window=71),
+    "packed, window both ways": make_padding_mask(VALID, SEGMENTS).replace(window=71),
 }
 
 
@@ -77,7 +77,7 @@ def test_splash_is_attend(name, sizes):
         Mesh(*sizes) if sizes[0] < 8 else Mesh(4), jax.devices()[: 8 if sizes[0] < 8 else 4]
     )
     with jax.set_mesh(mesh):
-        one, other = both(partial(splash_attend, mesh=mesh, interpret=True), MASKS[name])
+        one, other = run_both(partial(attend_with_splash, mesh=mesh, interpret=True), MASKS[name])
     jax.tree.map(partial(np.testing.assert_allclose, atol=3e-5), one, other)
 
 
@@ -85,25 +85,25 @@ def test_splash_is_attend(name, sizes):
 @pytest.mark.usefixtures("promoting")
 def test_splash_leaves_out_the_blocks_outside_a_window_both_ways(monkeypatch, sequence):
     """With blocks of 128 of 512 positions, a reader's window lies in three blocks at most; the rest are skipped."""
-    monkeypatch.setattr(attention_kernels, "BLOCK", 128)
+    monkeypatch.setattr(attention_kernels, "MAX_BLOCK", 128)
     mesh = make_mesh(Mesh(1, 1, 1, sequence), jax.devices()[:sequence])
-    q, k, v, do = (vectors(1, 512, H, K, seed=seed) for seed in range(4))
-    mask = padding_mask(jnp.arange(512)[None] < 500).replace(window=100)
+    q, k, v, do = (draw_vectors(1, 512, H, K, seed=seed) for seed in range(4))
+    mask = make_padding_mask(jnp.arange(512)[None] < 500).replace(window=100)
 
-    def run(function):
+    def run_function(function):
         o, pull = jax.vjp(lambda q, k, v: function(q, k, v, mask=mask), q, k, v)
         return o[:, :500], pull(do.at[:, 500:].set(0))
 
     with jax.set_mesh(mesh):
-        splash = run(partial(splash_attend, mesh=mesh, interpret=True))
-    jax.tree.map(partial(np.testing.assert_allclose, atol=3e-5), splash, run(attend))
+        splash = run_function(partial(attend_with_splash, mesh=mesh, interpret=True))
+    jax.tree.map(partial(np.testing.assert_allclose, atol=3e-5), splash, run_function(attend))
 
 
 @pytest.mark.usefixtures("promoting")
 def test_splash_reads_memory_of_another_length_and_takes_a_scale():
     mesh = make_mesh(Mesh(1, 1, 1), jax.devices()[:1])
-    mask = padding_mask(jnp.asarray(np.arange(128) < LENGTHS // 2 + 1))
-    one, other = both(partial(splash_attend, mesh=mesh, interpret=True), mask, M=128, scale=1.0)
+    mask = make_padding_mask(jnp.asarray(np.arange(128) < LENGTHS // 2 + 1))
+    one, other = run_both(partial(attend_with_splash, mesh=mesh, interpret=True), mask, M=128, scale=1.0)
     jax.tree.map(partial(np.testing.assert_allclose, atol=3e-5), one, other)
 
 
@@ -113,9 +113,9 @@ def test_splash_reads_memory_of_another_length_and_takes_a_scale():
 def test_what_cudnn_is_asked_for_is_attend(name, biased):
     """The same call with XLA's implementation: which masks become lengths, flags and windows. cuDNN itself needs a GPU."""
     mesh = make_mesh(Mesh(1, 1, 1), jax.devices()[:1])
-    bias = vectors(1, H, L, L, seed=5) if biased else None
-    one, other = both(
-        partial(cudnn_attend, mesh=mesh, implementation="xla"), MASKS[name], bias=bias
+    bias = draw_vectors(1, H, L, L, seed=5) if biased else None
+    one, other = run_both(
+        partial(attend_with_cudnn, mesh=mesh, implementation="xla"), MASKS[name], bias=bias
     )
     jax.tree.map(partial(np.testing.assert_allclose, atol=3e-5), one, other)
 
@@ -126,64 +126,64 @@ def test_flops_of_splash_are_its_nine_products(sizes):
     mesh = make_mesh(Mesh(*sizes), jax.devices()[: int(np.prod(sizes))])
     q = jax.ShapeDtypeStruct((B, L, H, K), jnp.float32)
 
-    def value(function):
+    def make_gradient(function):
         return jax.grad(lambda q, k, v: function(q, k, v).sum(), argnums=(0, 1, 2))
 
     with jax.set_mesh(mesh):
-        kernel = flops.count(jax.make_jaxpr(value(partial(splash_attend, mesh=mesh)))(q, q, q))
+        kernel = flops.count_flops(jax.make_jaxpr(make_gradient(partial(attend_with_splash, mesh=mesh)))(q, q, q))
     assert kernel == 9 * 2 * B * L * L * H * K + 2 * B * L * H * K
-    assert flops.count(jax.make_jaxpr(value(attend))(q, q, q)) == 6 * 2 * B * L * L * H * K
+    assert flops.count_flops(jax.make_jaxpr(make_gradient(attend))(q, q, q)) == 6 * 2 * B * L * L * H * K
 
 
-def shapes(B=8, L=256, M=256, H=4, K=64, dtype=jnp.bfloat16):
+def make_shapes(B=8, L=256, M=256, H=4, K=64, dtype=jnp.bfloat16):
     return jax.ShapeDtypeStruct((B, L, H, K), dtype), jax.ShapeDtypeStruct((B, M, H, K), dtype)
 
 
-def ask(why_not, mask=None, bias=None, drop=None, sizes=(2, 2, 2), **kw):
-    return why_not(*shapes(**kw), mask, bias, drop, make_mesh(Mesh(*sizes)))
+def find_reason(why_not, mask=None, bias=None, drop=None, sizes=(2, 2, 2), **kw):
+    return why_not(*make_shapes(**kw), mask, bias, drop, make_mesh(Mesh(*sizes)))
 
 
-def test_what_stands_against_splash_is_said():
-    assert ask(why_not_splash) is ask(why_not_splash, causal_mask(window=7)) is None
-    assert ask(why_not_splash, drop=DROP) == "cannot drop weights"
-    assert "cannot add a bias" in ask(why_not_splash, bias=vectors(1, 4, 256, 256))
-    assert ask(why_not_splash, Mask(window=7)) is None
-    assert "equal numbers of queries and keys, not for 256 and 128" in ask(
-        why_not_splash, Mask(window=7), M=128
+def test_reasons_against_splash_are_reported():
+    assert find_reason(find_splash_obstacle) is find_reason(find_splash_obstacle, make_causal_mask(window=7)) is None
+    assert find_reason(find_splash_obstacle, drop=DROP) == "cannot drop weights"
+    assert "cannot add a bias" in find_reason(find_splash_obstacle, bias=draw_vectors(1, 4, 256, 256))
+    assert find_reason(find_splash_obstacle, Mask(window=7)) is None
+    assert "equal numbers of queries and keys, not for 256 and 128" in find_reason(
+        find_splash_obstacle, Mask(window=7), M=128
     )
-    assert "an array of pairs" in ask(why_not_splash, causal_mask().dense(256, 256))
-    assert "not 114 positions on 1 devices" in ask(why_not_splash, L=114)
-    assert "not 257 positions on 1 devices" in ask(why_not_splash, M=257)
-    assert "not 256 positions on 4 devices" in ask(why_not_splash, sizes=(1, 2, 1, 4))
-    assert "6 do not divide among 4" in ask(why_not_splash, B=6)
+    assert "an array of pairs" in find_reason(find_splash_obstacle, make_causal_mask().make_dense(256, 256))
+    assert "not 114 positions on 1 devices" in find_reason(find_splash_obstacle, L=114)
+    assert "not 257 positions on 1 devices" in find_reason(find_splash_obstacle, M=257)
+    assert "not 256 positions on 4 devices" in find_reason(find_splash_obstacle, sizes=(1, 2, 1, 4))
+    assert "6 do not divide among 4" in find_reason(find_splash_obstacle, B=6)
 
 
-def test_what_stands_against_cudnn_is_said():
+def test_reasons_against_cudnn_are_reported():
     segments = jnp.zeros((8, 255), jnp.int32)
-    packed, odd = Mask(segments=(segments, segments)), dict(L=255, M=255)
+    packed, odd = Mask(segment_ids=(segments, segments)), dict(L=255, M=255)
     assert (
-        ask(why_not_cudnn)
-        is ask(why_not_cudnn, padding_mask(VALID), vectors(1, 4, 256, 256))
-        is ask(why_not_cudnn, causal_mask(), **odd)
+        find_reason(find_cudnn_obstacle)
+        is find_reason(find_cudnn_obstacle, make_padding_mask(VALID), draw_vectors(1, 4, 256, 256))
+        is find_reason(find_cudnn_obstacle, make_causal_mask(), **odd)
         is None
     )
-    assert "by a seed" in ask(why_not_cudnn, drop=DROP)
-    assert "not in float32" in ask(why_not_cudnn, dtype=jnp.float32)
-    assert "even number of positions only, not 255 x 255" in ask(why_not_cudnn, packed, **odd)
-    assert "no gradient for a bias next to" in ask(
-        why_not_cudnn, packed, vectors(1, 4, 255, 255), **odd
+    assert "by a seed" in find_reason(find_cudnn_obstacle, drop=DROP)
+    assert "not in float32" in find_reason(find_cudnn_obstacle, dtype=jnp.float32)
+    assert "even number of positions only, not 255 x 255" in find_reason(find_cudnn_obstacle, packed, **odd)
+    assert "no gradient for a bias next to" in find_reason(
+        find_cudnn_obstacle, packed, draw_vectors(1, 4, 255, 255), **odd
     )
-    both_ways, even_bias = Mask(window=7), vectors(1, 4, 256, 256)
-    assert ask(why_not_cudnn, both_ways) is ask(why_not_cudnn, causal_mask(window=7), **odd) is None
-    assert "even number of positions only, not 255 x 255" in ask(why_not_cudnn, both_ways, **odd)
-    assert "no gradient for a bias next to" in ask(why_not_cudnn, both_ways, even_bias)
-    assert "bias of [1, heads, L, M] of even lengths, not [1, 4, 255, 255]" in ask(
-        why_not_cudnn, None, vectors(1, 4, 255, 255), **odd
+    both_ways, even_bias = Mask(window=7), draw_vectors(1, 4, 256, 256)
+    assert find_reason(find_cudnn_obstacle, both_ways) is find_reason(find_cudnn_obstacle, make_causal_mask(window=7), **odd) is None
+    assert "even number of positions only, not 255 x 255" in find_reason(find_cudnn_obstacle, both_ways, **odd)
+    assert "no gradient for a bias next to" in find_reason(find_cudnn_obstacle, both_ways, even_bias)
+    assert "bias of [1, heads, L, M] of even lengths, not [1, 4, 255, 255]" in find_reason(
+        find_cudnn_obstacle, None, draw_vectors(1, 4, 255, 255), **odd
     )
-    assert "not [1, 1, 256, 256]" in ask(why_not_cudnn, None, vectors(1, 1, 256, 256))
-    assert "heads of up to 128 in steps of 8, not of 100" in ask(why_not_cudnn, K=100)
-    assert "not of 136" in ask(why_not_cudnn, K=136)
-    assert "all positions of a row on one device" in ask(why_not_cudnn, sizes=(1, 2, 2, 2))
+    assert "not [1, 1, 256, 256]" in find_reason(find_cudnn_obstacle, None, draw_vectors(1, 1, 256, 256))
+    assert "heads of up to 128 in steps of 8, not of 100" in find_reason(find_cudnn_obstacle, K=100)
+    assert "not of 136" in find_reason(find_cudnn_obstacle, K=136)
+    assert "all positions of a row on one device" in find_reason(find_cudnn_obstacle, sizes=(1, 2, 2, 2))
 
 
 def test_on_a_cpu_it_is_xlas_own():
@@ -203,7 +203,7 @@ def test_the_platform_chooses_and_what_it_lacks_falls_back(platform):
     )
     heard = []
     chosen = make_attend(mesh, lambda *said: heard.append(said))
-    q = vectors(2, 128, 2, 8, dtype=jnp.bfloat16)
+    q = draw_vectors(2, 128, 2, 8, dtype=jnp.bfloat16)
     np.testing.assert_array_equal(chosen(q, q, q, drop=DROP), attend(q, q, q, drop=DROP))
     ((kernel, reason),) = heard
     assert kernel == "XLA" and reason.startswith(

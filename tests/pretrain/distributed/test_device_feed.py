@@ -5,19 +5,23 @@ import numpy as np
 import pytest
 
 from pretrain.config import Mesh
-from pretrain.distributed.device_feed import feed, local_rows, place
-from pretrain.distributed.sharding import batch_sharding, make_mesh
+from pretrain.distributed.device_feed import (
+    find_local_rows,
+    make_global_arrays,
+    prefetch_to_devices,
+)
+from pretrain.distributed.sharding import make_batch_sharding, make_mesh
 
 
 @pytest.mark.parametrize("sizes", [(8, 1, 1), (2, 2, 2), (1, 8, 1), (1, 1, 8), (4, 2, 1)], ids=str)
 def test_the_mesh_sees_the_batch_in_order(sizes):
     mesh = make_mesh(Mesh(*sizes))
     rows = {"a": np.arange(48).reshape(16, 3), "b": np.arange(16, dtype=np.float32)}
-    assert local_rows(mesh, 16) == [(0, 16)]
-    batch = place([rows], [(0, 16)], 16, mesh)
+    assert find_local_rows(mesh, 16) == [(0, 16)]
+    batch = make_global_arrays([rows], [(0, 16)], 16, mesh)
     for key, value in rows.items():
         np.testing.assert_array_equal(jax.device_get(batch[key]), value)
-        assert batch[key].sharding.is_equivalent_to(batch_sharding(mesh), value.ndim)
+        assert batch[key].sharding.is_equivalent_to(make_batch_sharding(mesh), value.ndim)
 
 
 class Half:
@@ -53,9 +57,9 @@ def test_a_process_builds_only_the_rows_of_its_devices(monkeypatch, sizes, held,
     devices = set(mesh.devices.reshape(-1)[held])
     monkeypatch.setattr(
         "pretrain.distributed.device_feed.batch_sharding",
-        lambda mesh: Half(batch_sharding(mesh), devices),
+        lambda mesh: Half(make_batch_sharding(mesh), devices),
     )
-    assert local_rows(mesh, 16) == intervals
+    assert find_local_rows(mesh, 16) == intervals
 
 
 class Numbered:
@@ -64,7 +68,7 @@ class Numbered:
     class data:
         batch_size = 16
 
-    def batches(self, start, lo, hi):
+    def iterate_batches(self, start, lo, hi):
         step = start
         while True:
             yield {"row": np.arange(16 * step + lo, 16 * step + hi)}
@@ -75,7 +79,7 @@ class Numbered:
 def test_every_step_is_fed_once_and_in_order(ahead):
     seen = [
         (step, jax.device_get(batch["row"]).tolist())
-        for step, batch in feed(Numbered(), make_mesh(Mesh(2, 4, 1)), 3, 8, ahead)
+        for step, batch in prefetch_to_devices(Numbered(), make_mesh(Mesh(2, 4, 1)), 3, 8, ahead)
     ]
     assert seen == [(step, list(range(16 * step, 16 * step + 16))) for step in range(3, 8)]
 
@@ -83,10 +87,10 @@ def test_every_step_is_fed_once_and_in_order(ahead):
 def test_a_feed_asks_for_its_own_rows(monkeypatch):
     asked = []
     monkeypatch.setattr(
-        "pretrain.distributed.device_feed.local_rows", lambda mesh, size: [(4, 8), (12, 16)]
+        "pretrain.distributed.device_feed.find_local_rows", lambda mesh, size: [(4, 8), (12, 16)]
     )
     monkeypatch.setattr(
-        "pretrain.distributed.device_feed.place",
+        "pretrain.distributed.device_feed.make_global_arrays",
         lambda parts, intervals, size, mesh: [part["row"].tolist() for part in parts],
     )
     monkeypatch.setattr(
@@ -96,5 +100,5 @@ def test_a_feed_asks_for_its_own_rows(monkeypatch):
             asked.append((start, lo, hi)) or iter([{"row": np.arange(lo, hi)}] * 9)
         ),
     )
-    assert list(feed(Numbered(), None, 5, 6)) == [(5, [[4, 5, 6, 7], [12, 13, 14, 15]])]
+    assert list(prefetch_to_devices(Numbered(), None, 5, 6)) == [(5, [[4, 5, 6, 7], [12, 13, 14, 15]])]
     assert asked == [(5, 4, 8), (5, 12, 16)]

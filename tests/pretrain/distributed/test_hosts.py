@@ -34,14 +34,14 @@ STEPS = [
 ]
 
 
-def launch(root, processes, devices, *words):
+def launch_processes(root, processes, devices, *words):
     return forks.run(
         [sys.executable, "-m", "pretrain", "local", "--devices", str(devices), str(processes), *map(str, words)],
         cwd=root, capture_output=True, text=True, timeout=250,
     )  # fmt: skip
 
 
-def leaves(tree):
+def list_leaves(tree):
     import jax
 
     return [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(tree)]
@@ -49,7 +49,7 @@ def leaves(tree):
 
 def assert_close(one, other, tolerance):
     """By the norm of each parameter's difference."""
-    for a, b in zip(leaves(one), leaves(other), strict=True):
+    for a, b in zip(list_leaves(one), list_leaves(other), strict=True):
         assert np.linalg.norm(a - b) <= tolerance * np.linalg.norm(b) + 1e-7
 
 
@@ -57,26 +57,26 @@ def assert_close(one, other, tolerance):
 def alone(root, configs, tmp_path_factory):
     """The workdir of one process with four devices."""
     workdir = tmp_path_factory.mktemp("alone") / "run"
-    done = launch(root, 1, 4, "train", configs["bert"], "--workdir", workdir, *STEPS)
+    done = launch_processes(root, 1, 4, "train", configs["bert"], "--workdir", workdir, *STEPS)
     assert done.returncode == 0, done.stdout + done.stderr
     return workdir
 
 
 def test_two_processes_make_the_run_of_one_and_four_continue_it(alone, root, configs, tmp_path):
     workdir = tmp_path / "run"
-    first = launch(
+    first = launch_processes(
         root, 2, 2, "train", configs["bert"], "--workdir", workdir, *STEPS, "train.stop_at_step=2"
     )
     assert first.returncode == 0, first.stdout + first.stderr
-    second = launch(root, 4, 1, "train", configs["bert"], "--workdir", workdir, *STEPS)
+    second = launch_processes(root, 4, 1, "train", configs["bert"], "--workdir", workdir, *STEPS)
     assert second.returncode == 0, second.stdout + second.stderr
     assert "continuing after step 2" in second.stdout and "2 of 8 rows" in second.stdout
     _, step, params = restore_params(workdir)
     assert step == 4
     assert_close(params, restore_params(alone)[2], 5e-7)
     seen, expected = (
-        metrics_file.read(workdir / "metrics.jsonl"),
-        metrics_file.read(alone / "metrics.jsonl"),
+        metrics_file.read_metrics(workdir / "metrics.jsonl"),
+        metrics_file.read_metrics(alone / "metrics.jsonl"),
     )
     assert [row["step"] for row in seen] == [1, 2, 3, 4]
     for row, other in zip(seen, expected, strict=True):
@@ -85,7 +85,7 @@ def test_two_processes_make_the_run_of_one_and_four_continue_it(alone, root, con
         )
     assert seen[-1]["heldout_loss"] == pytest.approx(expected[-1]["heldout_loss"], rel=1e-6)
     assert not list(workdir.glob(".preflight*"))
-    said, expected = (samples_file.read(path / samples_file.NAME) for path in (workdir, alone))
+    said, expected = (samples_file.read_samples(path / samples_file.NAME) for path in (workdir, alone))
     assert [line["step"] for line in said] == [2, 4] and [line["step"] for line in expected] == [4]
     (gaps, others) = (
         [gap for one in lines[-1]["samples"] for gap in one["gaps"]] for lines in (said, expected)
@@ -97,7 +97,7 @@ def test_two_processes_make_the_run_of_one_and_four_continue_it(alone, root, con
     )
 
 
-TELL = "from pretrain.distributed import stragglers; stragglers.EVERY = 0\n"
+REPORT_PROGRAM = "from pretrain.distributed import stragglers; stragglers.EVERY = 0\n"
 SLOW = "import time; from pretrain.distributed import device_feed as feed; place = feed.place; feed.place = lambda *words: time.sleep(0.5) or place(*words)\n"
 
 
@@ -110,9 +110,9 @@ def test_a_signal_to_one_process_saves_all_at_the_same_step_and_the_slow_one_is_
     workdir = tmp_path / "run"
     endless = ["train.steps=100000", "checkpoint.every=100000", "evaluate.every=0", "mesh.data=2"]
     words = ["train", str(configs["bert"]), "--workdir", str(workdir), *endless]
-    processes = start(root, [words, words], code=[TELL, TELL + SLOW])
+    processes = start_processes(root, [words, words], code=[REPORT_PROGRAM, REPORT_PROGRAM + SLOW])
     end = time.monotonic() + 120
-    while len(metrics_file.read(workdir / "metrics.jsonl")) < 8 and time.monotonic() < end:
+    while len(metrics_file.read_metrics(workdir / "metrics.jsonl")) < 8 and time.monotonic() < end:
         time.sleep(0.05)
     processes[1].send_signal(number)
     said = [process.communicate(timeout=100)[0] for process in processes]
@@ -122,11 +122,11 @@ def test_a_signal_to_one_process_saves_all_at_the_same_step_and_the_slow_one_is_
     (step,) = [
         int(path.name) for path in (workdir / "checkpoints").iterdir() if path.name.isdigit()
     ]
-    assert [row["step"] for row in metrics_file.read(workdir / "metrics.jsonl")] == list(
+    assert [row["step"] for row in metrics_file.read_metrics(workdir / "metrics.jsonl")] == list(
         range(1, step + 1)
     )
     assert f"saved step {step}" in said[0]
-    told = metrics_file.read(workdir / "metrics.jsonl")[3:]  # by then both have told of a step
+    told = metrics_file.read_metrics(workdir / "metrics.jsonl")[3:]  # by then both have told of a step
     assert min(row["input_seconds_max"] for row in told) >= 0.5
     assert sum(row["slowest_host"] for row in told) > len(told) / 2, told
 
@@ -158,7 +158,7 @@ def by_slurm(i, count, port):
     }
 
 
-def start(root, words, joined=by_jax, code=None):
+def start_processes(root, words, joined=by_jax, code=None):
     """One process for each list of words, as one run. code: for each process, what it does before it reads its words."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -166,12 +166,12 @@ def start(root, words, joined=by_jax, code=None):
     processes = []
     for i, one in enumerate(words):
         flags, environment = joined(i, len(words), port)
-        command = local.command(i, len(words), 1, port, [*one, *flags])
+        command = local.build_command(i, len(words), 1, port, [*one, *flags])
         if joined is not by_jax:
             command["env"] = {
                 name: value
                 for name, value in command["env"].items()
-                if name not in cluster_detection.JAX
+                if name not in cluster_detection.JAX_VARIABLES
             } | environment
         if code:
             program = (
@@ -186,7 +186,7 @@ def start(root, words, joined=by_jax, code=None):
 def test_hosts_that_do_not_agree_are_named_before_anything_is_compiled(root, configs, tmp_path):
     common = ["train", str(configs["bert"]), "--workdir", str(tmp_path / "run"), "evaluate.every=0"]
     other = [*common[:3], str(tmp_path / "elsewhere"), "evaluate.every=0"]
-    processes = start(root, [common, [*other, "optimizer.learning_rate=0.5"]], by_slurm)
+    processes = start_processes(root, [common, [*other, "optimizer.learning_rate=0.5"]], by_slurm)
     said = [process.communicate(timeout=120)[0] for process in processes]
     assert [process.returncode for process in processes] == [2, 2], said
     for text in said:
@@ -208,7 +208,7 @@ preflight.find_accelerators = lambda: [accelerators.Accelerators("TPU", 4, ("/de
 
 def test_all_hosts_stop_where_one_would_train_on_the_cpu_beside_its_tpu(root, configs, tmp_path):
     words = ["train", str(configs["bert"]), "--workdir", str(tmp_path / "run"), "evaluate.every=0"]
-    processes = start(root, [words, words], code=["", TPU_SEEN])
+    processes = start_processes(root, [words, words], code=["", TPU_SEEN])
     for process in processes:
         text = process.communicate(timeout=120)[0]
         assert (
@@ -236,7 +236,7 @@ SOON = "from pretrain.distributed import preflight; preflight.WAIT = 1\n"
 @pytest.mark.parametrize("hung", [1, 0])
 def test_a_host_that_hangs_is_named_and_the_others_leave(root, configs, tmp_path, hung):
     words = ["train", str(configs["bert"]), "--workdir", str(tmp_path / "run"), "evaluate.every=0"]
-    processes = start(
+    processes = start_processes(
         root, [words, words], by_flags, [HANG if i == hung else SOON for i in range(2)]
     )
     try:
@@ -256,53 +256,53 @@ def test_a_host_that_hangs_is_named_and_the_others_leave(root, configs, tmp_path
     assert "ends without them" in said and "Check failure" not in said
 
 
-def test_differences_are_told_against_the_majority():
+def test_differences_are_reported_against_the_majority():
     same = {"configuration": "a", "local devices": 4, "note": "n"}
     said = [same | {"host": f"host{i} (process {i})"} for i in range(4)]
-    assert preflight.differences(said) == []
+    assert preflight.find_differences(said) == []
     said[2] |= {"local devices": 3, "note": "m"}
-    assert preflight.differences(said) == ["host2 (process 2) has local devices 3, 3 of 4 have 4"]
+    assert preflight.find_differences(said) == ["host2 (process 2) has local devices 3, 3 of 4 have 4"]
 
 
 class Client:
     """A coordinator's store to which the other processes have said `said`, and answer nothing else."""
 
-    def __init__(self, said):
-        self.said = said
+    def __init__(self, messages):
+        self.messages = messages
 
     def key_value_set(self, key, value):
-        self.said[key] = value
+        self.messages[key] = value
 
     def blocking_key_value_get(self, key, milliseconds):
         import jax
 
-        if key not in self.said:
+        if key not in self.messages:
             raise jax.errors.JaxRuntimeError("DEADLINE_EXCEEDED")
-        return self.said[key]
+        return self.messages[key]
 
 
-def talk(monkeypatch, processes, said):
+def fake_client(monkeypatch, processes, messages):
     monkeypatch.setattr("jax.process_count", lambda: processes)
-    client = Client({key: json.dumps(value) for key, value in said.items()})
-    monkeypatch.setattr(cluster, "client", lambda: client)
-    monkeypatch.setattr(cluster, "host_of", lambda process: f"node{process}")
+    client = Client({key: json.dumps(value) for key, value in messages.items()})
+    monkeypatch.setattr(cluster, "get_client", lambda: client)
+    monkeypatch.setattr(cluster, "get_host_name", lambda process: f"node{process}")
 
 
 def test_a_process_that_never_speaks_is_named(monkeypatch):
-    talk(monkeypatch, 3, {"cloze/preflight/facts/0": {"host": "here"}})
+    fake_client(monkeypatch, 3, {"cloze/preflight/facts/0": {"host": "here"}})
     with pytest.raises(
         ConfigError,
         match=r"process 1 \(node1\), 2 \(node2\) of 3 has not come as far as the others within 25 s",
     ):
-        preflight.exchange("facts", {"host": "here"}, 25)
+        preflight.exchange_values("facts", {"host": "here"}, 25)
 
 
 def test_hosts_with_different_stores_are_named(monkeypatch, stores):
     mine, other = stores["bert"], stores["t5"]
     run = SimpleNamespace(data=SimpleNamespace(store=mine.path, on_corrupt="refuse"))
-    told = preflight.source_facts(mine)
+    told = preflight.collect_source_facts(mine)
     sound = {"host": "node1 (process 1)", "damage": None, "left out": "no documents"}
-    talk(
+    fake_client(
         monkeypatch,
         2,
         {
@@ -319,35 +319,35 @@ def test_hosts_that_leave_out_other_documents_are_named(monkeypatch, stores):
     mine = stores["bert"]
     run, told = (
         SimpleNamespace(data=SimpleNamespace(store=mine.path, on_corrupt="skip")),
-        preflight.source_facts(mine),
+        preflight.collect_source_facts(mine),
     )
     less = {
         "host": "node1 (process 1)",
         "damage": None,
         "left out": "2 of train documents (00c0ffee)",
     }
-    talk(monkeypatch, 2, {"cloze/preflight/source/1": told, "cloze/preflight/sound/1": less})
+    fake_client(monkeypatch, 2, {"cloze/preflight/source/1": told, "cloze/preflight/sound/1": less})
     with pytest.raises(
         ConfigError, match=r"do not agree: node1 \(process 1\) has left out 2 of train documents"
     ):
         preflight.preflight_source(run, mine)
 
 
-def test_a_damaged_store_is_told_of_its_host(monkeypatch, stores):
+def test_a_damaged_store_is_reported_with_its_host(monkeypatch, stores):
     mine = stores["bert"]
     run, told = (
         SimpleNamespace(data=SimpleNamespace(store=mine.path, on_corrupt="refuse")),
-        preflight.source_facts(mine),
+        preflight.collect_source_facts(mine),
     )
     damaged = {
         "host": "node1 (process 1)",
         "damage": "books/tokens.bin: crc32c 1",
         "left out": "no documents",
     }
-    talk(monkeypatch, 2, {"cloze/preflight/source/1": told, "cloze/preflight/sound/1": damaged})
+    fake_client(monkeypatch, 2, {"cloze/preflight/source/1": told, "cloze/preflight/sound/1": damaged})
     with pytest.raises(ConfigError, match=r"^node1 \(process 1\): books/tokens.bin: crc32c 1$"):
         preflight.preflight_source(run, mine)
-    talk(
+    fake_client(
         monkeypatch,
         2,
         {"cloze/preflight/source/1": told, "cloze/preflight/sound/1": damaged | {"damage": None}},
@@ -364,16 +364,16 @@ def test_a_damaged_store_is_told_of_its_host(monkeypatch, stores):
         preflight.preflight_source(run, mine)
 
 
-def test_a_workdir_that_cannot_be_written_is_told_of_its_host(tmp_path):
+def test_a_workdir_that_cannot_be_written_is_reported_with_its_host(tmp_path):
     (tmp_path / "file").write_text("")
-    assert preflight._write_note(tmp_path / "file") is None
-    note = preflight._write_note(tmp_path / "run")
+    assert preflight._write_probe(tmp_path / "file") is None
+    note = preflight._write_probe(tmp_path / "run")
     said = [
         {"host": "a (process 0)", "note": note},
         {"host": "b (process 1)", "note": None},
         {"host": "c (process 2)", "note": ".preflight-2"},
     ]
-    first, second = preflight._unseen(tmp_path / "run", said)
+    first, second = preflight._find_unseen_probes(tmp_path / "run", said)
     assert (
         first == f"b (process 1) cannot write to {tmp_path / 'run'}"
         and "is another folder on c (process 2)" in second
@@ -383,16 +383,16 @@ def test_a_workdir_that_cannot_be_written_is_told_of_its_host(tmp_path):
 # ---- `local` itself ----------------------------------------------------------
 
 
-def test_when_one_process_fails_the_others_are_stopped_and_its_status_is_told(monkeypatch, capfd):
+def test_when_one_process_fails_the_others_are_stopped_and_its_status_is_reported(monkeypatch, capfd):
     program = "import os, sys, time; i = int(os.environ['JAX_PROCESS_ID']); print('here', flush=True); i == 1 and sys.exit(7); time.sleep(60)"
-    real = local.command
+    real = local.build_command
     monkeypatch.setattr(
-        local, "command", lambda *args: real(*args) | {"args": [sys.executable, "-c", program]}
+        local, "build_command", lambda *args: real(*args) | {"args": [sys.executable, "-c", program]}
     )
     monkeypatch.setattr(local, "GRACE", 0.5)
     began = time.monotonic()
-    ending = local.run_all(3, 1, ["train"])
-    assert (ending.status, ending.process, ending.mended) == (7, 1, False)
+    ending = local.run_processes(3, 1, ["train"])
+    assert (ending.status, ending.process, ending.is_restartable) == (7, 1, False)
     assert time.monotonic() - began < 20
     assert sorted(capfd.readouterr().out.splitlines()) == ["[1] here", "[2] here", "here"]
 
@@ -409,10 +409,10 @@ def test_one_that_is_done_waits_for_the_others(monkeypatch, root):
         "import os, time\nfrom pretrain.distributed import processes, watchdog\nprocesses.start()\nwatchdog.LEAVING = 1.0\n"
         "time.sleep(3 * int(os.environ['JAX_PROCESS_ID']))\nprocesses.part()\nwatchdog.leave_soon(0)"
     )
-    real = local.command
+    real = local.build_command
     monkeypatch.setattr(
         local,
-        "command",
+        "build_command",
         lambda *args: real(*args) | {"args": [sys.executable, "-c", program], "cwd": root},
     )
-    assert local.run_all(2, 1, ["train"]).status == 0
+    assert local.run_processes(2, 1, ["train"]).status == 0

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from pretrain.distributed.malloc_advice import advice
+from pretrain.distributed.malloc_advice import format_malloc_advice
 
 SETTINGS = re.search(
     r"GLIBC_TUNABLES:-(.*?)}", pathlib.Path(__file__).parents[3].joinpath("launch.sh").read_text()
@@ -22,11 +22,11 @@ SETTINGS = re.search(
         ("tpu", "", False),
     ],
 )
-def test_the_advice_is_for_cpus_without_the_settings(monkeypatch, device, settings, told):
+def test_the_advice_is_for_cpus_without_the_settings(monkeypatch, device, settings, message):
     monkeypatch.setattr(platform, "libc_ver", lambda: ("glibc", "2.36"))
-    assert bool(advice(device, {"GLIBC_TUNABLES": settings})) == told
+    assert bool(format_malloc_advice(device, {"GLIBC_TUNABLES": settings})) == message
 
 
 def test_another_libc_is_left_alone(monkeypatch):
     monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
-    assert advice("cpu", {}) is None
+    assert format_malloc_advice("cpu", {}) is None

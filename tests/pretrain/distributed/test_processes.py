@@ -10,7 +10,7 @@ import pytest
 from pretrain.__main__ import main
 from pretrain.cli import local
 from pretrain.distributed import processes
-from pretrain.distributed.cluster_detection import LAUNCHERS, Cluster, recognise
+from pretrain.distributed.cluster_detection import LAUNCHERS, Cluster, detect_cluster
 
 THREE = {"JAX_COORDINATOR_ADDRESS": "node1:1234", "JAX_NUM_PROCESSES": "4", "JAX_PROCESS_ID": "2"}
 STEP = {
@@ -61,7 +61,7 @@ SLICES = TPU | {
     ids=lambda value: None if isinstance(value, dict) else value.name,
 )  # fmt: skip
 def test_what_an_environment_tells(environ, expected):
-    assert recognise(environ) == expected
+    assert detect_cluster(environ) == expected
 
 
 @pytest.mark.parametrize(
@@ -84,10 +84,10 @@ def test_jax_would_find_the_same(kind, environ, monkeypatch):
         {"MEGASCALE_COORDINATOR_ADDRESS": "", "MEGASCALE_NUM_SLICES": "", "MEGASCALE_SLICE_ID": ""}
         | environ,
     )
-    theirs, ours = getattr(clusters, kind), recognise(environ)
+    theirs, ours = getattr(clusters, kind), detect_cluster(environ)
     coordinator = theirs.get_coordinator_address(timeout_secs=5, override_coordinator_port=None)
     assert (theirs.get_process_count(), theirs.get_process_id(), coordinator) == (
-        ours.processes, ours.process, ours.coordinator.replace("[", "").replace("]", "")
+        ours.num_processes, ours.process_index, ours.coordinator.replace("[", "").replace("]", "")
     )  # fmt: skip
 
 
@@ -105,9 +105,9 @@ def test_jax_would_find_the_same(kind, environ, monkeypatch):
     ],
 )
 def test_a_job_without_srun_runs_by_itself_and_says_so(environ):
-    found = recognise(environ)
+    found = detect_cluster(environ)
     assert (
-        found.processes == 1
+        found.num_processes == 1
         and "has room for 4 processes, but `srun` did not start this one" in found.note
     )
     one = {
@@ -116,7 +116,7 @@ def test_a_job_without_srun_runs_by_itself_and_says_so(environ):
         "SLURM_PROCID": "0",
         "SLURM_STEP_TASKS_PER_NODE": "1",
     }
-    assert recognise(STEP | one).note == ""  # srun --ntasks=1: as asked
+    assert detect_cluster(STEP | one).note == ""  # srun --ntasks=1: as asked
 
 
 EIGHT = {"CUDA_VISIBLE_DEVICES": "0,1,2,3,4,5,6,7", "SLURM_GPUS_ON_NODE": "8"}
@@ -143,7 +143,7 @@ EIGHT = {"CUDA_VISIBLE_DEVICES": "0,1,2,3,4,5,6,7", "SLURM_GPUS_ON_NODE": "8"}
 )
 def test_a_task_gets_its_share_of_the_gpus(tasks, local, seen, devices):
     assert (
-        recognise(
+        detect_cluster(
             STEP | {"SLURM_STEP_TASKS_PER_NODE": tasks, "SLURM_LOCALID": local} | seen
         ).devices
         == devices
@@ -200,20 +200,20 @@ def test_a_task_gets_its_share_of_the_gpus(tasks, local, seen, devices):
 )
 def test_half_an_environment_is_an_error(environ, message):
     with pytest.raises(ValueError, match=message):
-        recognise(environ)
+        detect_cluster(environ)
 
 
 def test_flags_go_before_the_environment_and_are_three():
-    found = recognise(STEP, ("node1:7", 3, 1))
+    found = detect_cluster(STEP, ("node1:7", 3, 1))
     assert found == Cluster("flags", 3, 1, "node1:7") and "--coordinator" in str(found)
     with pytest.raises(ValueError, match="must be given together; missing: --processes, --process"):
-        recognise(STEP, ("node1:7", None, None))
+        detect_cluster(STEP, ("node1:7", None, None))
     with pytest.raises(ValueError, match="process 3 of 3"):
-        recognise({}, ("node1:7", 3, 3))
+        detect_cluster({}, ("node1:7", 3, 3))
 
 
 def test_a_process_says_which_it_is():
-    assert str(recognise(STEP | EIGHT | {"SLURM_STEP_TASKS_PER_NODE": "8(x4)"})) == (
+    assert str(detect_cluster(STEP | EIGHT | {"SLURM_STEP_TASKS_PER_NODE": "8(x4)"})) == (
         "Slurm, process 2 of 4 (from 0), coordinator node007:61447, GPU 0 of the visible ones"
     )
 
@@ -228,7 +228,7 @@ def free_port():
 
 
 def test_a_coordinator_that_cannot_be_reached_is_named(monkeypatch, capsys):
-    monkeypatch.setattr(processes, "WAIT", 0.3)
+    monkeypatch.setattr(processes, "JOIN_TIMEOUT", 0.3)
     address, began = f"127.0.0.1:{free_port()}", time.monotonic()
     words = [
         "evaluate",
@@ -284,7 +284,7 @@ def test_a_port_that_is_taken_is_named(capsys):
 def test_processes_that_do_not_come_together_are_an_error(monkeypatch):
     monkeypatch.setattr("jax.distributed.initialize", lambda **words: time.sleep(5))
     with pytest.raises(ValueError, match="process 0 of 2 .*not all processes joined within 0.2 s"):
-        processes.join(Cluster("flags", 2, 0, f"127.0.0.1:{free_port()}"), 0.2)
+        processes.join_cluster(Cluster("flags", 2, 0, f"127.0.0.1:{free_port()}"), 0.2)
 
 
 @pytest.mark.parametrize(
@@ -325,14 +325,14 @@ def test_who_joins_the_others(environ, joined, monkeypatch):
 
     monkeypatch.setattr(os, "environ", environ)
     monkeypatch.setattr("jax.distributed.initialize", lambda **words: calls.append(words))
-    monkeypatch.setattr(processes, "client", Client)
-    monkeypatch.setattr(processes, "_reach", lambda *words: None)
+    monkeypatch.setattr(processes, "get_client", Client)
+    monkeypatch.setattr(processes, "_wait_for_coordinator", lambda *words: None)
     monkeypatch.setattr(
-        processes, "_bind_cpu_collectives", lambda host: None
+        processes, "_bind_gloo_to_host", lambda host: None
     )  # JAX runs here already
-    processes.start()
+    processes.join_run()
     for call in calls:
-        assert call.pop("initialization_timeout") > processes.WAIT
+        assert call.pop("initialization_timeout") > processes.JOIN_TIMEOUT
         assert call.pop("cluster_detection_method", "deactivate") == "deactivate"
     assert calls == joined
 
@@ -356,11 +356,11 @@ def test_the_page_tells_of_every_row(root):
 )
 def test_a_coordinator_on_a_loopback_address_listens_there_only(coordinator, expected, monkeypatch):
     monkeypatch.delenv("JAX_COORDINATOR_BIND_ADDRESS", raising=False)
-    assert processes.bind_address(coordinator) == expected
+    assert processes.choose_bind_address(coordinator) == expected
     monkeypatch.setenv("JAX_COORDINATOR_BIND_ADDRESS", "10.0.0.7:99")
-    assert processes.bind_address(coordinator) == "10.0.0.7:99"
+    assert processes.choose_bind_address(coordinator) == "10.0.0.7:99"
 
 
 def test_a_local_run_ignores_the_address_of_another(monkeypatch):
     monkeypatch.setenv("JAX_COORDINATOR_BIND_ADDRESS", "0.0.0.0:99")
-    assert "JAX_COORDINATOR_BIND_ADDRESS" not in local.command(0, 2, 1, 7, ["train"])["env"]
+    assert "JAX_COORDINATOR_BIND_ADDRESS" not in local.build_command(0, 2, 1, 7, ["train"])["env"]

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pretrain.cli.local import failed
+from pretrain.cli.local import find_failed_process
 from pretrain.distributed import restarts
 from pretrain.distributed.restarts import Ending
 from pretrain.distributed.watchdog import HUNG
@@ -13,11 +13,11 @@ from pretrain.distributed.watchdog import HUNG
 KILLED, HANGS, DONE = Ending(-signal.SIGKILL, 1), Ending(HUNG, 2), Ending(0)
 
 
-def supervised(endings, tries, workdir="nowhere", saves=()):
+def run_supervised(endings, tries, workdir="nowhere", saves=()):
     """(the ending, how many starts, the pauses) of starts that end so in turn, the last for ever; saves: start -> the step that it saves."""
     started, pauses = [], []
 
-    def start():
+    def start_run():
         started.append(1)
         assert len(started) < 50, "it does not end"
         if len(started) in saves:
@@ -25,8 +25,8 @@ def supervised(endings, tries, workdir="nowhere", saves=()):
             (workdir / "checkpoints" / "99.tmp").mkdir(exist_ok=True)
         return endings[min(len(started), len(endings)) - 1]
 
-    ending = restarts.supervise(
-        start, tries, ["train", "bert", "--workdir", str(workdir)], sleep=pauses.append
+    ending = restarts.supervise_restarts(
+        start_run, tries, ["train", "bert", "--workdir", str(workdir)], sleep=pauses.append
     )
     return ending, len(started), pauses
 
@@ -45,23 +45,23 @@ def supervised(endings, tries, workdir="nowhere", saves=()):
     ],
 )
 def test_what_ended_by_itself_or_was_asked_to_is_not_started_again(ending):
-    assert supervised([ending], 3) == (ending, 1, [])
+    assert run_supervised([ending], 3) == (ending, 1, [])
 
 
 def test_what_was_killed_or_hung_is_started_again_after_pauses_that_grow(capsys):
-    assert supervised([KILLED, HANGS, KILLED, DONE], 3) == (DONE, 4, [1.0, 2.0, 4.0])
+    assert run_supervised([KILLED, HANGS, KILLED, DONE], 3) == (DONE, 4, [1.0, 2.0, 4.0])
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 3
     assert said[0].endswith(
         " process 1 died of SIGKILL; restart 1 of at most 3 in a row, in 1 s, from the newest checkpoint, if any"
     )
     assert " process 2 hung; restart 2 of at most 3" in said[1]
-    assert supervised([KILLED], 0) == (KILLED, 1, [])
-    assert KILLED.code == 137 and HANGS.code == 75
+    assert run_supervised([KILLED], 0) == (KILLED, 1, [])
+    assert KILLED.exit_code == 137 and HANGS.exit_code == 75
 
 
 def test_starts_that_save_nothing_do_not_go_on_for_ever(tmp_path, capsys):
-    ending, starts, pauses = supervised([KILLED], 2, tmp_path, saves={2: 8, 3: 40})
+    ending, starts, pauses = run_supervised([KILLED], 2, tmp_path, saves={2: 8, 3: 40})
     assert (ending, starts) == (KILLED, 5)
     assert pauses == [1.0, 1.0, 1.0, 2.0]  # the third start was the last to bring anything
     said = capsys.readouterr().err
@@ -73,14 +73,14 @@ def test_starts_that_save_nothing_do_not_go_on_for_ever(tmp_path, capsys):
 
 
 def test_pauses_have_an_end():
-    assert supervised([KILLED] * 12 + [DONE], 20)[2][-1] == restarts.LONGEST
+    assert run_supervised([KILLED] * 12 + [DONE], 20)[2][-1] == restarts.LONGEST_PAUSE
 
 
 def test_the_first_that_failed_is_the_one_that_died_not_one_that_noticed():
-    def processes(*codes):
+    def make_processes(*codes):
         return [SimpleNamespace(poll=lambda code=code: code, returncode=code) for code in codes]
 
-    assert failed(processes(1, None, -signal.SIGKILL)) == 2
-    assert failed(processes(1, HUNG, 0)) == 1
-    assert failed(processes(0, None, 7)) == 2
-    assert failed(processes(0, None)) is None
+    assert find_failed_process(make_processes(1, None, -signal.SIGKILL)) == 2
+    assert find_failed_process(make_processes(1, HUNG, 0)) == 1
+    assert find_failed_process(make_processes(0, None, 7)) == 2
+    assert find_failed_process(make_processes(0, None)) is None

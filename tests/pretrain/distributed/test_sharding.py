@@ -12,18 +12,18 @@ from jax.sharding import PartitionSpec as P
 from models import build
 from pretrain.config import CONFIGS, Mesh, load
 from pretrain.distributed.sharding import (
-    AXES_OF,
-    PARAMETERS,
-    constrain,
-    gathered,
-    kept_whole,
+    MESH_AXES,
+    PARAMETER_DIMENSIONS,
+    find_dimension_names,
+    find_undivided_dims,
+    format_path,
+    make_constraint,
+    make_gather,
     make_mesh,
-    meaning,
-    path_of,
-    shardings,
-    spec,
+    make_partition_spec,
+    make_state_shardings,
 )
-from pretrain.training.state import State, init_params
+from pretrain.training.state import TrainState, init_params
 
 NAMES = sorted(path.stem for path in CONFIGS.glob("*.py") if path.stem != "__init__")
 
@@ -33,8 +33,8 @@ def test_every_parameter_has_one_row(name):
     run = load(name)
     params = jax.eval_shape(partial(init_params, build(run.model), run.data.objective, 0))
     for keys, leaf in jax.tree_util.tree_leaves_with_path(params):
-        dims = meaning(path_of(keys), leaf.shape)
-        assert set(dims) <= AXES_OF.keys()
+        dims = find_dimension_names(format_path(keys), leaf.shape)
+        assert set(dims) <= MESH_AXES.keys()
         assert len(dims) == leaf.ndim
 
 
@@ -42,11 +42,11 @@ def test_every_row_has_a_parameter(runs):
     paths = []
     for run in runs.values():
         params = jax.eval_shape(partial(init_params, build(run.model), run.data.objective, 0))
-        paths += [path_of(keys) for keys, _ in jax.tree_util.tree_leaves_with_path(params)]
+        paths += [format_path(keys) for keys, _ in jax.tree_util.tree_leaves_with_path(params)]
     import re
 
     unused = [
-        end for end, _ in PARAMETERS if not any(re.search(rf"(^|/){end}$", path) for path in paths)
+        end for end, _ in PARAMETER_DIMENSIONS if not any(re.search(rf"(^|/){end}$", path) for path in paths)
     ]
     assert not unused
 
@@ -69,40 +69,40 @@ def test_every_row_has_a_parameter(runs):
 )
 def test_a_parameter_without_a_row_is_named(path, shape, message):
     with pytest.raises(ValueError, match=re.escape(message)):
-        meaning(path, shape)
+        find_dimension_names(path, shape)
 
 
 def test_two_rows_are_refused(monkeypatch):
     monkeypatch.setattr(
-        "pretrain.distributed.sharding.PARAMETERS", (*PARAMETERS, ("embedding", (None, None)))
+        "pretrain.distributed.sharding.PARAMETER_DIMENSIONS", (*PARAMETER_DIMENSIONS, ("embedding", (None, None)))
     )
     with pytest.raises(
         ValueError,
         match="'token_embedding/embedding' and 'embedding' of PARAMETERS matches token_embedding/embedding",
     ):
-        meaning("token_embedding/embedding", (4, 4))
+        find_dimension_names("token_embedding/embedding", (4, 4))
 
 
 def test_specs():
     mesh = make_mesh(Mesh(2, 2, 2))
-    assert spec("token_embedding/embedding", (128, 32), mesh) == P("model", "fsdp")
-    assert spec("encoder/layers/attention/query/kernel", (2, 32, 8, 4), mesh) == P(
+    assert make_partition_spec("token_embedding/embedding", (128, 32), mesh) == P("model", "fsdp")
+    assert make_partition_spec("encoder/layers/attention/query/kernel", (2, 32, 8, 4), mesh) == P(
         None, "fsdp", "model", None
     )
-    assert spec("encoder/layer_0/attention/query/kernel", (32, 8, 4), mesh) == P(
+    assert make_partition_spec("encoder/layer_0/attention/query/kernel", (32, 8, 4), mesh) == P(
         "fsdp", "model", None
     )
-    assert spec("encoder/layers/attention_norm/scale", (2, 32), mesh) == P(None, None)
-    assert spec("token_embedding/embedding", (127, 32), mesh) == P(None, "fsdp")
+    assert make_partition_spec("encoder/layers/attention_norm/scale", (2, 32), mesh) == P(None, None)
+    assert make_partition_spec("token_embedding/embedding", (127, 32), mesh) == P(None, "fsdp")
 
 
-def test_what_does_not_divide_is_told():
+def test_what_does_not_divide_is_reported():
     mesh = make_mesh(Mesh(1, 2, 4))
     params = {
         "token_embedding": {"embedding": jnp.zeros((126, 32))},
         "norm": {"scale": jnp.zeros(32)},
     }
-    assert kept_whole(params, mesh) == [("token_embedding/embedding", 126, "model")]
+    assert find_undivided_dims(params, mesh) == [("token_embedding/embedding", 126, "model")]
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_a_mesh_covers_all_devices(sizes):
 
 def test_activations_lie_over_rows_and_positions_where_they_divide():
     mesh = make_mesh(Mesh(1, 2, 2, 2))
-    place = jax.jit(constrain(mesh))
+    place = jax.jit(make_constraint(mesh))
     assert place(jnp.zeros((4, 6, 8))).sharding.shard_shape((4, 6, 8)) == (2, 3, 8)
     assert place(jnp.zeros((4, 5, 8))).sharding.shard_shape((4, 5, 8)) == (2, 5, 8)
 
@@ -134,7 +134,7 @@ def test_activations_lie_over_rows_and_positions_where_they_divide():
 def test_the_scores_parameters_are_brought_together_over_fsdp_alone():
     mesh = make_mesh(Mesh(1, 4, 2))
     params = {"token_embedding": {"embedding": jnp.zeros((16, 8))}}
-    (leaf,) = jax.tree.leaves(jax.jit(gathered(mesh))(params))
+    (leaf,) = jax.tree.leaves(jax.jit(make_gather(mesh))(params))
     assert leaf.sharding.shard_shape(leaf.shape) == (8, 8)
 
 
@@ -151,10 +151,10 @@ def test_adafactors_rows_and_columns_are_repeated_and_its_rest_is_split():
         "token_embedding": {"embedding": jnp.zeros((512, 256))},
         "lm_head": {"kernel": jnp.zeros((32, 64))},
     }
-    state = State(
+    state = TrainState(
         step=jnp.zeros((), jnp.int32), params=params, optimizer=optax.adafactor(0.1).init(params)
     )
-    placed = shardings(state, mesh)
+    placed = make_state_shardings(state, mesh)
     shapes = jax.tree.map(
         lambda leaf, where: (leaf.shape, where.spec), state.optimizer, placed.optimizer
     )
@@ -169,7 +169,7 @@ def test_adafactors_rows_and_columns_are_repeated_and_its_rest_is_split():
 
 def test_a_large_moment_that_follows_no_parameter_is_refused():
     """Each device would hold all of it."""
-    state = State(
+    state = TrainState(
         step=jax.ShapeDtypeStruct((), jnp.int32),
         params={"token_embedding": {"embedding": jax.ShapeDtypeStruct((8192, 4096), jnp.float32)}},
         optimizer={
@@ -179,4 +179,4 @@ def test_a_large_moment_that_follows_no_parameter_is_refused():
     with pytest.raises(
         ValueError, match=r"token_embedding/embedding \(4096, 8192\) follows no parameter"
     ):
-        shardings(state, make_mesh(Mesh(1, 4, 2)))
+        make_state_shardings(state, make_mesh(Mesh(1, 4, 2)))

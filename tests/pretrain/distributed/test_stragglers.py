@@ -11,78 +11,78 @@ from pretrain.distributed.stragglers import StragglerMonitor
 class Client:
     """A coordinator's store."""
 
-    def __init__(self, said):
-        self.said = said
+    def __init__(self, messages):
+        self.messages = messages
 
     def key_value_set(self, key, value, allow_overwrite):
         assert allow_overwrite  # or the second telling fails
-        self.said[key] = value
+        self.messages[key] = value
 
     def key_value_dir_get(self, folder):
-        return [(key, value) for key, value in self.said.items() if key.startswith(folder)]
+        return [(key, value) for key, value in self.messages.items() if key.startswith(folder)]
 
 
 @pytest.fixture
-def said(monkeypatch):
+def key_values(monkeypatch):
     """What is told, by key; time stands still."""
     said = {
         "cloze/preflight/facts/1": "{}",
         "cloze/waits/1": json.dumps([0.3, 0.1]),
         "cloze/waits/10": json.dumps([0.0, 0.5]),
     }
-    monkeypatch.setattr(processes, "client", lambda: Client(said))
+    monkeypatch.setattr(processes, "get_client", lambda: Client(said))
     monkeypatch.setattr("jax.process_count", lambda: 11)
     monkeypatch.setattr(stragglers.time, "monotonic", lambda: said.get("now", 100.0))
     return said
 
 
 def test_one_process_alone_tells_nothing(monkeypatch):
-    monkeypatch.setattr(stragglers, "EVERY", 0)
-    assert StragglerMonitor().report(0.1, 0.2) == {}
+    monkeypatch.setattr(stragglers, "REPORT_INTERVAL", 0)
+    assert StragglerMonitor().report_waits(0.1, 0.2) == {}
 
 
-def test_the_first_process_names_the_slowest_now_and_then(said):
+def test_the_first_process_names_the_slowest_now_and_then(key_values):
     mine = StragglerMonitor()
-    assert mine.report(0.0, 0.4) == {} and "cloze/waits/0" not in said
-    said["now"] = 100.0 + stragglers.EVERY
-    assert mine.report(0.2, 0.6) == {
+    assert mine.report_waits(0.0, 0.4) == {} and "cloze/waits/0" not in key_values
+    key_values["now"] = 100.0 + stragglers.REPORT_INTERVAL
+    assert mine.report_waits(0.2, 0.6) == {
         "input_seconds_max": 0.3,
         "device_seconds_min": 0.1,
         "slowest_host": 1,
     }
-    assert json.loads(said["cloze/waits/0"]) == pytest.approx([0.1, 0.5])  # the mean of two steps
-    assert mine.report(9.0, 9.0) == {}  # just told
-    said |= {"now": said["now"] + stragglers.EVERY, "cloze/waits/1": json.dumps([0.0, 99.0])}
-    assert mine.report(1.0, 0.2) == {
+    assert json.loads(key_values["cloze/waits/0"]) == pytest.approx([0.1, 0.5])  # the mean of two steps
+    assert mine.report_waits(9.0, 9.0) == {}  # just told
+    key_values |= {"now": key_values["now"] + stragglers.REPORT_INTERVAL, "cloze/waits/1": json.dumps([0.0, 99.0])}
+    assert mine.report_waits(1.0, 0.2) == {
         "input_seconds_max": 5.0,
         "device_seconds_min": 0.5,
         "slowest_host": 10,
     }
 
 
-def test_the_others_only_tell(said, monkeypatch):
+def test_the_others_only_tell(key_values, monkeypatch):
     monkeypatch.setattr("jax.process_index", lambda: 7)
     mine = StragglerMonitor()
-    said["now"] = 100.0 + stragglers.EVERY
-    assert mine.report(0.1, 0.2) == {} and json.loads(said["cloze/waits/7"]) == [0.1, 0.2]
+    key_values["now"] = 100.0 + stragglers.REPORT_INTERVAL
+    assert mine.report_waits(0.1, 0.2) == {} and json.loads(key_values["cloze/waits/7"]) == [0.1, 0.2]
 
 
 def test_what_the_loop_waits_for_is_measured(monkeypatch):
     now = [10.0]
     monkeypatch.setattr(stragglers.time, "perf_counter", lambda: now[0])
 
-    def batches():
+    def iterate_slowly():
         for seconds in (3.0, 0.5):
             now[0] += seconds
             yield seconds
 
     monitor, reports = StragglerMonitor(), []
     monkeypatch.setattr(monitor, "report", lambda *seconds: reports.append(seconds) or {})
-    for seconds in monitor.measure_input(batches()):
+    for seconds in monitor.measure_input(iterate_slowly()):
         assert monitor.input_seconds == seconds
         now[0] += 100.0  # the loop's own work
         for _ in range(2):
-            with monitor.waiting_for_devices():
+            with monitor.measure_device_wait():
                 now[0] += 2 * seconds
         monitor.end_step(seconds)
     assert reports == [(3.0, 12.0), (0.5, 2.0)]

@@ -20,33 +20,33 @@ class Left(Exception):
 
 
 @pytest.fixture
-def left(monkeypatch):
+def exit_statuses(monkeypatch):
     """The statuses with which the process would have been ended."""
     statuses = []
 
-    def leave(status):
+    def note_status(status):
         statuses.append(status)
         raise Left
 
-    monkeypatch.setattr(watchdog.os, "_exit", leave)
+    monkeypatch.setattr(watchdog.os, "_exit", note_status)
     monkeypatch.setattr(watchdog, "TICK", 0.01)
-    monkeypatch.setattr(watchdog, "LEAVE", 0.3)
+    monkeypatch.setattr(watchdog, "REPORT_LIMIT", 0.3)
     monkeypatch.setattr(threading, "excepthook", lambda args: None)
     return statuses
 
 
-def until(holds):
+def wait_until(holds):
     end = time.monotonic() + 20
     while not holds() and time.monotonic() < end:
         time.sleep(0.005)
     assert holds()
 
 
-def test_what_lasts_is_told_with_the_stacks_of_all_threads(left, tmp_path, capfd):
+def test_what_hangs_is_reported_with_the_stacks_of_all_threads(exit_statuses, tmp_path, capfd):
     with Watchdog(Limits(step=0.05), tmp_path / "stacks.txt") as watching:
-        watching.to("step")
-        until(lambda: left)
-    assert left == [HUNG] == [75]
+        watching.enter_part("step")
+        wait_until(lambda: exit_statuses)
+    assert exit_statuses == [HUNG] == [75]
     told = (tmp_path / "stacks.txt").read_text()
     assert (
         "thread MainThread:" in told
@@ -61,57 +61,57 @@ def test_what_lasts_is_told_with_the_stacks_of_all_threads(left, tmp_path, capfd
     )
 
 
-def test_what_is_begun_again_and_again_and_what_has_no_limit_does_not_last(left, tmp_path):
+def test_what_is_begun_again_and_again_and_what_has_no_limit_does_not_last(exit_statuses, tmp_path):
     with Watchdog(Limits(evaluate=0.3), tmp_path / "stacks.txt") as watching:
         with Ledger(
-            None, time.time(), 0, watching.to
+            None, time.time(), 0, watching.enter_part
         ) as ledger:  # which tells each part that it is told
             for _ in range(60):
-                ledger.to("evaluate")
+                ledger.enter_phase("evaluate")
                 time.sleep(0.01)
-            with ledger.during("compile"):
+            with ledger.time_phase("compile"):
                 time.sleep(0.5)
                 assert watching.doing[0] == "compile"
-        assert not left
+        assert not exit_statuses
 
 
-def test_time_in_which_nothing_ran_is_not_counted(left, tmp_path, monkeypatch):
+def test_time_in_which_nothing_ran_is_not_counted(exit_statuses, tmp_path, monkeypatch):
     """A process that was stopped, a laptop that slept: the clock jumps by hours between two looks."""
     real, jumps = time.monotonic, []
     monkeypatch.setattr(watchdog.time, "monotonic", lambda: real() + 3600 * len(jumps))
     with Watchdog(Limits(step=60), tmp_path / "stacks.txt") as watching:
-        watching.to("step")
+        watching.enter_part("step")
         for _ in range(5):
             time.sleep(0.03)
             jumps.append(1)
         time.sleep(0.05)
-        assert not left
+        assert not exit_statuses
 
 
-def test_a_save_in_the_background_is_watched_while_the_loop_goes_on(left, tmp_path):
+def test_a_save_in_the_background_is_watched_while_the_loop_goes_on(exit_statuses, tmp_path):
     over = threading.Event()
-    saving = threading.Thread(target=over.wait, name=watchdog.SAVER)
+    saving = threading.Thread(target=over.wait, name=watchdog.SAVE_THREAD)
     with Watchdog(Limits(save=0.1), tmp_path / "stacks.txt") as watching:
         saving.start()
         end = time.monotonic() + 5
-        while not left and time.monotonic() < end:
-            watching.to("step")
+        while not exit_statuses and time.monotonic() < end:
+            watching.enter_part("step")
             time.sleep(0.01)
     over.set()
     saving.join()
-    assert left == [HUNG]
+    assert exit_statuses == [HUNG]
 
 
-def test_a_disk_that_hangs_and_neighbours_that_do_not_answer_do_not_keep_it(left, capfd):
+def test_a_disk_that_hangs_and_neighbours_that_do_not_answer_do_not_keep_it(exit_statuses, capfd):
     class Hanging:
         write_text = staticmethod(lambda text: threading.Event().wait(5))
 
     began = time.monotonic()
     with Watchdog(
-        Limits(step=0.01), Hanging(), farewell=lambda: threading.Event().wait(5)
+        Limits(step=0.01), Hanging(), on_exit=lambda: threading.Event().wait(5)
     ) as watching:
-        watching.to("step")
-        until(lambda: left)
+        watching.enter_part("step")
+        wait_until(lambda: exit_statuses)
     assert time.monotonic() - began < 3 and "error: hung: 'step'" in capfd.readouterr().err
 
 

@@ -22,13 +22,13 @@ def test_a_step_copies_no_moments():
         Run(model, data, optimizer=AdamW(), train=Train(steps=2)),
         make_mesh(Mesh(1), jax.devices()[:1]),
     )
-    size = sum(4 * leaf.size for leaf in jax.tree.leaves(program.abstract.params))
-    found = program.update.lower(program.state(), program.batch).compile().memory_analysis()
+    size = sum(4 * leaf.size for leaf in jax.tree.leaves(program.abstract_state.params))
+    found = program.train_step.lower(program.describe_state(), program.batch).compile().memory_analysis()
     assert found.alias_size_in_bytes >= 3 * size
     assert size < found.temp_size_in_bytes < 2 * size
 
 
-def lowered(compute):
+def lower_step(compute):
     """The step of a model of which nearly all memory is what the way back reads."""
     model = BertConfig(vocab=64, length=64, width=32, depth=2, num_heads=4, mlp=256, scan=False)
     data = Data(
@@ -40,14 +40,14 @@ def lowered(compute):
         Run(model, data, optimizer=AdamW(), train=Train(steps=2, compute_dtype=compute)),
         make_mesh(Mesh(1), jax.devices()[:1]),
     )
-    return program.update.lower(program.state(), program.batch)
+    return program.train_step.lower(program.describe_state(), program.batch)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("compute", ["float32", "bfloat16"])
-def test_what_can_be_computed_again_is_not_kept(compute):
+def test_what_can_be_rematerialized_is_not_saved(compute):
     """XLA heeds `apart`: without its option, by which barriers are left, it finds what it has and keeps all of it."""
-    step = lowered(compute)
+    step = lower_step(compute)
     heeded, plain = (
         step.compile(options).memory_analysis().temp_size_in_bytes
         for options in (None, {"xla_disable_hlo_passes": ""})
@@ -70,5 +70,5 @@ def test_what_draws_the_parameters_is_forgotten():
     ]
     assert not [name for name in names if "init_state" in name]
     assert jax.tree.map(lambda leaf: leaf.shape, state) == jax.tree.map(
-        lambda leaf: leaf.shape, program.abstract
+        lambda leaf: leaf.shape, program.abstract_state
     )

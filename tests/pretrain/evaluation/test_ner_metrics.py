@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-from data.store.split import Source, Split
+from data.store.split import MixtureSource, Split
 from models.config.heads import TaggerConfig
-from pretrain.evaluation.task_metrics import check_metrics, measured
+from pretrain.evaluation.task_metrics import check_metrics, compute_metrics
 from pretrain.overrides import ConfigError
 
 NAMES = ("O", "B-X", "I-X", "B-Y", "I-Y")
 SCORES = ("entity_f1", "entity_precision", "entity_recall", "tag_accuracy")
 
 
-def scored(right, told, read=None, names=NAMES, scheme="bio", scores=SCORES):
+def score_tags(right, predicted, read=None, names=NAMES, scheme="bio", scores=SCORES):
     """The metrics `scores` of sentences of tags; read: how many words of each stand in its row."""
     counts = [len(sentence) for sentence in right]
     numbers = np.array([names.index(tag) for sentence in right for tag in sentence], np.float32)
@@ -21,15 +21,15 @@ def scored(right, told, read=None, names=NAMES, scheme="bio", scores=SCORES):
         np.zeros(words[-1], np.uint16),
         words[np.cumsum([0, *counts])],
         words,
-        (Source("s", (0, len(right)), 1.0),),
+        (MixtureSource("s", (0, len(right)), 1.0),),
         tags=numbers,
     )
     rows = np.full((len(right) + 1, 2 * max(counts) + 3), -1.0)  # the last one only fills a batch
     rows[:-1, -1], rows[-1, -1] = 1, 0
-    for i, sentence in enumerate(told):
+    for i, sentence in enumerate(predicted):
         for at, tag in enumerate(sentence[: read[i] if read else None]):
             rows[i, 1 + 2 * at] = names.index(tag)
-    return measured(scores, rows, TaggerConfig(labels=names, scheme=scheme), split)
+    return compute_metrics(scores, rows, TaggerConfig(labels=names, scheme=scheme), split)
 
 
 def test_an_entity_is_found_only_whole():
@@ -38,7 +38,7 @@ def test_an_entity_is_found_only_whole():
         "B-X I-X O B-X".split(),
         "B-Y I-Y".split(),
     ]  # the first is found; one has another type, one another end
-    found = scored(right, told)
+    found = score_tags(right, told)
     assert found == pytest.approx(
         {
             "entity_f1": 1 / 3,
@@ -47,33 +47,33 @@ def test_an_entity_is_found_only_whole():
             "tag_accuracy": 4 / 6,
         }
     )
-    assert scored(right, right) == dict.fromkeys(SCORES, 1.0)
-    nothing = scored(right, [["O"] * 4, ["O"] * 2])
+    assert score_tags(right, right) == dict.fromkeys(SCORES, 1.0)
+    nothing = score_tags(right, [["O"] * 4, ["O"] * 2])
     assert nothing == pytest.approx(
         {"entity_f1": 0, "entity_precision": 0, "entity_recall": 0, "tag_accuracy": 2 / 6}
     )
 
 
-def test_words_behind_a_row_are_told_as_outside():
+def test_words_after_a_row_are_predicted_as_outside():
     right = ["B-X I-X O B-Y O".split()]
-    found = scored(right, right, read=[1])  # B-X alone is another entity
+    found = score_tags(right, right, read=[1])  # B-X alone is another entity
     assert found == pytest.approx(
         {"entity_f1": 0, "entity_precision": 0, "entity_recall": 0, "tag_accuracy": 3 / 5}
     )
-    assert scored(right, right, read=[2])["entity_recall"] == 0.5
-    assert scored(right * 2, right * 2, read=[2, 4], scores=("unread_words",)) == {
+    assert score_tags(right, right, read=[2])["entity_recall"] == 0.5
+    assert score_tags(right * 2, right * 2, read=[2, 4], scores=("unread_words",)) == {
         "unread_words": 4
     }
-    plain = scored([["A", "B"]], [["A", "B"]], [1], ("A", "B"), "plain", ("tag_accuracy",))
+    plain = score_tags([["A", "B"]], [["A", "B"]], [1], ("A", "B"), "plain", ("tag_accuracy",))
     assert plain == {"tag_accuracy": 0.5}
 
 
-def drawn(seed, count=300):
+def draw_tags(seed, count=300):
     rng = np.random.default_rng(seed)
     return [[NAMES[i] for i in rng.integers(0, len(NAMES), 3 + n % 5)] for n in range(count)]
 
 
-def noisy(sentences, seed=3):
+def add_noise(sentences, seed=3):
     rng = np.random.default_rng(seed)
     return [
         [NAMES[rng.integers(0, len(NAMES))] if rng.random() < 0.3 else tag for tag in sentence]
@@ -82,8 +82,8 @@ def noisy(sentences, seed=3):
 
 
 def test_scores_are_those_of_seqeval():
-    right = drawn(1)
-    found = scored(right, noisy(right))
+    right = draw_tags(1)
+    found = score_tags(right, add_noise(right))
     assert found == pytest.approx(GOLDEN)
 
 

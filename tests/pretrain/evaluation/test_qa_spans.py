@@ -9,7 +9,7 @@ import pytest
 
 from models.config.heads import SpanReaderConfig
 from pretrain.evaluation import qa_spans
-from pretrain.evaluation.task_metrics import METRICS, measured
+from pretrain.evaluation.task_metrics import METRICS, compute_metrics
 from pretrain.finetune import n_best
 from pretrain.training.losses import answer_span
 
@@ -35,7 +35,7 @@ from pretrain.training.losses import answer_span
 def test_an_answer_is_compared_word_by_word(predicted, right, exact, f1):
     for unanswerable in (False, True):
         assert [
-            one[0] for one in qa_spans.judged_texts([predicted], [right], unanswerable)
+            one[0] for one in qa_spans.score_answers([predicted], [right], unanswerable)
         ] == pytest.approx([exact, f1])
 
 
@@ -59,7 +59,7 @@ def test_nothing_is_right_where_there_is_no_answer(predicted, right, first, seco
     for unanswerable, expected in ((False, first), (True, second)):
         if expected:
             assert (
-                tuple(one[0] for one in qa_spans.judged_texts([predicted], [right], unanswerable))
+                tuple(one[0] for one in qa_spans.score_answers([predicted], [right], unanswerable))
                 == expected
             )
 
@@ -78,19 +78,19 @@ def test_the_threshold_is_the_best_there_is():
             doubts = rng.integers(-4, 5, size).astype(float)  # many are equal
             silent = rng.integers(0, 2, size).astype(float)
             answered = np.where(silent, 0.0, rng.random(size))
-            threshold = qa_spans.best_threshold(doubts, answered, silent)
+            threshold = qa_spans.find_best_threshold(doubts, answered, silent)
             assert np.where(doubts > threshold, silent, answered).sum() == pytest.approx(
                 slow_threshold(doubts, answered, silent)
             )
             assert not (np.abs(doubts - threshold) < 0.4).any()  # never on a doubt
     ones = np.ones(3)
     assert (
-        qa_spans.best_threshold(np.array([1.0, 2.0, 3.0]), 0 * ones, ones) == 0.0
-        and qa_spans.best_threshold(np.array([1.0, 2.0, 3.0]), ones, 0 * ones) == 4.0
+        qa_spans.find_best_threshold(np.array([1.0, 2.0, 3.0]), 0 * ones, ones) == 0.0
+        and qa_spans.find_best_threshold(np.array([1.0, 2.0, 3.0]), ones, 0 * ones) == 4.0
     )
 
 
-def windows(rng, count=9, length=48):
+def draw_windows(rng, count=9, length=48):
     """(logits, batch) of rows with contexts of several lengths, three rows of each question; one with a context longer than any answer may be."""
     context, held = rng.integers(2, 6, count), np.append(rng.integers(1, 12, count - 1), 40)
     valid = np.arange(length) < (context + held + 1)[:, None]
@@ -116,9 +116,9 @@ def windows(rng, count=9, length=48):
 def test_the_best_span_is_the_best_of_all():
     rng = np.random.default_rng(1)
     for _ in range(4):
-        logits, batch = windows(rng)
+        logits, batch = draw_windows(rng)
         rows = np.asarray(jax.jit(answer_span.predict_spans)(logits, batch))
-        found = qa_spans.chosen(rows, 3)
+        found = qa_spans.select_best_spans(rows, 3)
         for question in range(3):
             best, nulls = [], []
             for row in range(3 * question, 3 * question + 3):
@@ -146,20 +146,20 @@ def test_the_best_span_is_the_best_of_all():
             told = (
                 found.scores[question],
                 found.probabilities[question],
-                found.nulls[question],
+                found.null_scores[question],
                 found.null_probabilities[question],
             )
             np.testing.assert_allclose(
                 told, (score, probability, null, null_probability), rtol=1e-4
             )
     with pytest.raises(ValueError, match="rows of 3 questions, expected those of 4"):
-        qa_spans.chosen(rows, 4)
+        qa_spans.select_best_spans(rows, 4)
 
 
 @pytest.mark.parametrize("count", [1, 4, 99])
 def test_the_n_best_answers_are_the_best_texts_of_all(count):
     """Against all spans of three rows that share a part of a context, most of whose texts stand there several times."""
-    logits, batch = windows(np.random.default_rng(3))
+    logits, batch = draw_windows(np.random.default_rng(3))
     told, expected = [], {}
     for row in range(3):
         context, held = (
@@ -167,19 +167,19 @@ def test_the_n_best_answers_are_the_best_texts_of_all(count):
             int(batch["attention_mask"][row].sum()) - 1 - int(batch["context_starts"][row]),
         )
 
-        def spelt(first, last, at=int(batch["context_offsets"][row])):
+        def spell_span(first, last, at=int(batch["context_offsets"][row])):
             text = "abc"[(at + first) % 3] * (1 + last - first)
             return text, at + first, at + last + 1
 
-        told += n_best.of_row(logits[row], context, held, 3.0, spelt, count)
+        told += n_best.find_row_candidates(logits[row], context, held, 3.0, spell_span, count)
         for i in range(held):
             for j in range(i, min(i + 30, held)):
                 text, score = (
-                    spelt(i, j)[0],
+                    spell_span(i, j)[0],
                     float(logits[row, context + i, 0] + logits[row, context + j, 1]),
                 )
                 expected[text] = max(score, expected.get(text, -np.inf))
-    found = n_best.best(told, count)
+    found = n_best.select_best(told, count)
     assert [(one.answer, one.score) for one in found] == sorted(
         expected.items(), key=lambda pair: -pair[1]
     )[:count]
@@ -190,7 +190,7 @@ def test_the_n_best_answers_are_the_best_texts_of_all(count):
     )
 
 
-def test_no_answer_stands_where_the_threshold_puts_it():
+def test_no_answer_is_placed_by_the_threshold():
     several = [
         n_best.Candidate(text, 0, 1, score, 0.1)
         for text, score in (("a", 5.0), ("b", 3.0), ("c", 1.0))
@@ -201,14 +201,14 @@ def test_no_answer_stands_where_the_threshold_puts_it():
         (4.9, "ab-"),
         (0.0, "abc"),
     ):  # answered at a doubt of the threshold itself
-        found = n_best.with_silence(several, null, 0.5, 2.0, 3)
+        found = n_best.insert_no_answer(several, null, 0.5, 2.0, 3)
         assert "".join(one.answer or "-" for one in found) == order
         assert all(one == ("", None, None, null, 0.5) for one in found if not one.answer)
 
 
 def test_the_loss_is_the_mean_of_two_over_the_tokens_of_a_row():
     rng = np.random.default_rng(2)
-    logits, batch = windows(rng)
+    logits, batch = draw_windows(rng)
     batch["start_positions"], batch["end_positions"] = (
         batch["context_starts"],
         batch["context_starts"] * 0,
@@ -222,11 +222,11 @@ def test_the_loss_is_the_mean_of_two_over_the_tokens_of_a_row():
             nats += (np.log(np.exp(row_logits).sum()) - row_logits[target]) / 2
             hits += (row_logits.argmax() == target) / 2
 
-    def loss(logits):
-        sums = answer_span.score(logits, None, batch)
+    def compute_loss(logits):
+        sums = answer_span.compute_sums(logits, None, batch)
         return sums["answer_span"], sums
 
-    gradient, found = jax.jit(jax.grad(loss, has_aux=True))(logits)
+    gradient, found = jax.jit(jax.grad(compute_loss, has_aux=True))(logits)
     assert (
         float(found["answer_span"]) == pytest.approx(nats, rel=1e-5)
         and float(found["answer_span_accuracy"]) == hits
@@ -263,8 +263,8 @@ def test_metrics_are_of_texts(monkeypatch):
             "ends_T": np.array(ends),
         },
     )
-    monkeypatch.setattr("data.store.qa_reader.opened", lambda split: stored)
-    monkeypatch.setattr("data.store.qa_reader.opened_texts", lambda split: (contexts, answers))
+    monkeypatch.setattr("data.store.qa_reader.open_questions", lambda split: stored)
+    monkeypatch.setattr("data.store.qa_reader.read_question_texts", lambda split: (contexts, answers))
     names = ("exact_match", "span_f1", "null_threshold")
     objectives = {name: set(METRICS[name].objectives) for name in names}
     written = {"answer_span", "generated answers"}
@@ -278,12 +278,12 @@ def test_metrics_are_of_texts(monkeypatch):
     best = {
         f"{of}_{name}": 1 for of in ("has_answer", "no_answer", "best") for name in ("exact", "f1")
     }
-    assert measured(names, np.float32(rows), config) == pytest.approx(
+    assert compute_metrics(names, np.float32(rows), config) == pytest.approx(
         {"exact_match": 1, "span_f1": 1, "null_threshold": -3.5} | best
     )
     best |= {"no_answer_exact": 0.5, "no_answer_f1": 0.5}
     given = dataclasses.replace(config, threshold=0.0)
-    assert measured(names, np.float32(rows), given) == pytest.approx(
+    assert compute_metrics(names, np.float32(rows), given) == pytest.approx(
         {"exact_match": 0.75, "span_f1": 0.75, "null_threshold": 0} | best
     )
     given = dataclasses.replace(config, threshold=-7.0)
@@ -296,14 +296,14 @@ def test_metrics_are_of_texts(monkeypatch):
         "best_exact": 0.75,
         "best_f1": 0.95,
     }
-    assert measured(("span_f1",), np.float32(rows), given) == pytest.approx(
+    assert compute_metrics(("span_f1",), np.float32(rows), given) == pytest.approx(
         {"span_f1": 0.75} | best
     )
-    assert measured(("span_f1",), np.float32(rows), config) == pytest.approx(
+    assert compute_metrics(("span_f1",), np.float32(rows), config) == pytest.approx(
         {"span_f1": 0.95} | best | {"has_answer_f1": 0.9}
     )
     answers[:2] = [["old fox"], ["the dog sleeps", "a dog"]]
     answers[2:], config = [["no"], ["here"]], SpanReaderConfig()
-    assert measured(names[:2], np.float32(rows), config) == pytest.approx(
+    assert compute_metrics(names[:2], np.float32(rows), config) == pytest.approx(
         {"exact_match": 0.75, "span_f1": (3 + 2 / 3) / 4}
     )

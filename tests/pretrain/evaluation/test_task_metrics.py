@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pretrain.evaluation import task_metrics
-from pretrain.evaluation.task_metrics import check_metrics, measured
+from pretrain.evaluation.task_metrics import check_metrics, compute_metrics
 from pretrain.extras import how_to_install
 from pretrain.overrides import ConfigError
 
@@ -16,7 +16,7 @@ NEEDS_SKLEARN = pytest.mark.skipif(
 )
 
 
-def rows(predicted, right):
+def make_predictions(predicted, right):
     """As `Loss.row_predictions` gives them, with a row at the end that only fills a batch."""
     return np.array([*([p, r, 1] for p, r in zip(predicted, right)), (1, 0, 0)], np.float32)
 
@@ -31,15 +31,15 @@ RIGHT, PREDICTED = (
 def test_of_classes():
     tp, tn, fp, fn = 3, 3, 1, 1
     matthews = (tp * tn - fp * fn) / np.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
-    found = measured(("accuracy", "f1", "matthews", "macro_f1"), rows(PREDICTED, RIGHT))
+    found = compute_metrics(("accuracy", "f1", "matthews", "macro_f1"), make_predictions(PREDICTED, RIGHT))
     assert found == pytest.approx(
         {"accuracy": 6 / 8, "f1": 6 / 8, "matthews": matthews, "macro_f1": 6 / 8}
     )
-    skewed = measured(
-        ("f1", "macro_f1"), rows([1, 1, 1, 1], [1, 1, 1, 0])
+    skewed = compute_metrics(
+        ("f1", "macro_f1"), make_predictions([1, 1, 1, 1], [1, 1, 1, 0])
     )  # f1 is of the second class
     assert skewed == pytest.approx({"f1": 6 / 7, "macro_f1": 3 / 7})
-    assert measured(("matthews", "f1"), rows([0, 0, 0], [1, 0, 1])) == {"matthews": 0.0, "f1": 0.0}
+    assert compute_metrics(("matthews", "f1"), make_predictions([0, 0, 0], [1, 0, 1])) == {"matthews": 0.0, "f1": 0.0}
 
 
 def test_of_scores():
@@ -47,15 +47,15 @@ def test_of_scores():
     right = rng.integers(0, 6, 200).astype(np.float32)
     predicted = (np.exp(right) + rng.normal(0, 5, 200)).astype(np.float32)
 
-    def ranks(values):  # the mean place of those that are equal
+    def rank_values(values):  # the mean place of those that are equal
         return np.array(
             [(values < value).sum() + ((values == value).sum() + 1) / 2 for value in values]
         )
 
-    found = measured(("pearson", "spearman"), rows(predicted, right))
+    found = compute_metrics(("pearson", "spearman"), make_predictions(predicted, right))
     assert found["pearson"] == pytest.approx(np.corrcoef(predicted, right)[0, 1])
-    assert found["spearman"] == pytest.approx(np.corrcoef(ranks(predicted), ranks(right))[0, 1])
-    assert measured(("pearson", "spearman"), rows([2.0, 2.0, 2.0], [1, 2, 3])) == {
+    assert found["spearman"] == pytest.approx(np.corrcoef(rank_values(predicted), rank_values(right))[0, 1])
+    assert compute_metrics(("pearson", "spearman"), make_predictions([2.0, 2.0, 2.0], [1, 2, 3])) == {
         "pearson": 0.0,
         "spearman": 0.0,
     }

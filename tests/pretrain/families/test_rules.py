@@ -14,9 +14,9 @@ from pretrain.families.rules import (
     KERNEL_OUT,
     SAME,
     Index,
-    Join,
+    JoinLayout,
     Layout,
-    Split,
+    SplitLayout,
     split_index,
 )
 
@@ -32,66 +32,66 @@ BIASES = tuple(np.random.default_rng(1).standard_normal((3, H, K)))
 
 def test_fused_queries_keys_and_values_of_a_linear_layer():
     """ModernBERT's Wqkv [3 H K, D]: all queries, then all keys, then all values."""
-    (fused,) = Join(KERNEL).export(QKV)
+    (fused,) = JoinLayout(KERNEL).export_tensors(QKV)
     assert fused.shape == (3 * H * K, D)
     for part, h, k in np.ndindex(3, H, K):
         np.testing.assert_array_equal(fused[part * H * K + h * K + k], QKV[part][:, h, k])
-    (fused,) = Join(JOINED).export(BIASES)
+    (fused,) = JoinLayout(JOINED).export_tensors(BIASES)
     assert fused.tolist() == [x for bias in BIASES for x in bias.ravel()]
 
 
 def test_fused_queries_keys_and_values_of_a_conv1d():
     """GPT-2's c_attn [D, 3 H K]."""
-    (fused,) = Join(STRAIGHT, axis=-1).export(QKV)
+    (fused,) = JoinLayout(STRAIGHT, axis=-1).export_tensors(QKV)
     assert fused.shape == (D, 3 * H * K)
     for part, h, k in np.ndindex(3, H, K):
         np.testing.assert_array_equal(fused[:, part * H * K + h * K + k], QKV[part][:, h, k])
-    (same,) = Join(STRAIGHT, axis=1).export(QKV)
+    (same,) = JoinLayout(STRAIGHT, axis=1).export_tensors(QKV)
     np.testing.assert_array_equal(same, fused)
 
 
 @pytest.mark.parametrize(("layout", "axis"), [(KERNEL, 0), (KERNEL, -2), (STRAIGHT, 1)])
 def test_queries_keys_and_values_fused_per_head(layout, axis):
     """GPT-NeoX's query_key_value: the query, the key and the value of the first head, then of the second."""
-    (fused,) = Join(layout, axis, interleave=-2).export(QKV)
+    (fused,) = JoinLayout(layout, axis, interleave=-2).export_tensors(QKV)
     by_output = fused if layout is KERNEL else fused.T
     assert by_output.shape == (3 * H * K, D)
     for part, h, k in np.ndindex(3, H, K):
         np.testing.assert_array_equal(by_output[h * 3 * K + part * K + k], QKV[part][:, h, k])
-    (fused,) = Join(JOINED, interleave=-2).export(BIASES)
+    (fused,) = JoinLayout(JOINED, interleave=-2).export_tensors(BIASES)
     assert fused.tolist() == [x for h in range(H) for bias in BIASES for x in bias[h]]
 
 
 def test_fused_gate_and_up_of_a_gated_mlp():
     """ModernBERT's Wi [2 F, D]: the half that goes through the activation comes first."""
     gate, up = np.random.default_rng(2).standard_normal((2, D, F))
-    (fused,) = Join(KERNEL).export((gate, up))
+    (fused,) = JoinLayout(KERNEL).export_tensors((gate, up))
     x = np.random.default_rng(3).standard_normal(D)
     np.testing.assert_allclose(fused @ x, [*(x @ gate), *(x @ up)])
-    back = Join(KERNEL).fill((fused,), (gate.shape, up.shape))
+    back = JoinLayout(KERNEL).fill_params((fused,), (gate.shape, up.shape))
     assert [part.tolist() for part in back] == [gate.tolist(), up.tolist()]
 
 
 def test_grouped_keys_and_values_are_narrower_than_queries():
     """With one head of keys and values for all queries, the parts of a join differ in length."""
     leaves = QKV[0], QKV[1][:, :1], QKV[2][:, :1]
-    (fused,) = Join(KERNEL).export(leaves)
+    (fused,) = JoinLayout(KERNEL).export_tensors(leaves)
     assert fused.shape == ((H + 2) * K, D)
     np.testing.assert_array_equal(fused[(H + 1) * K :], QKV[2][:, 0].T)
-    back = Join(KERNEL).fill((fused,), [leaf.shape for leaf in leaves])
+    back = JoinLayout(KERNEL).fill_params((fused,), [leaf.shape for leaf in leaves])
     assert [leaf.tolist() for leaf in back] == [leaf.tolist() for leaf in leaves]
 
 
 def test_one_leaf_split_into_several_tensors():
     """A stack of experts [3, D, F] in equal tensors; a table in tensors of stated sizes; heads dealt out in turns."""
     experts = np.arange(3.0 * D * F).reshape(3, D, F)
-    parts = Split(SAME, 3).export((experts,))
+    parts = SplitLayout(SAME, 3).export_tensors((experts,))
     assert [part.tolist() for part in parts] == [experts[i : i + 1].tolist() for i in range(3)]
     table = np.arange(20.0).reshape(10, 2)
-    head, tail = Split(SAME, (7, 3)).export((table,))
+    head, tail = SplitLayout(SAME, (7, 3)).export_tensors((table,))
     assert head.tolist() == table[:7].tolist() and tail.tolist() == table[7:].tolist()
     fused = np.stack([QKV[0], QKV[1]], axis=2)  # [D, H, 2, K], ours; theirs are two [H K, D]
-    query, key = Split(KERNEL, 2, interleave=1).export((fused,))
+    query, key = SplitLayout(KERNEL, 2, interleave=1).export_tensors((fused,))
     np.testing.assert_array_equal(query, KERNEL.theirs(QKV[0]))
     np.testing.assert_array_equal(key, KERNEL.theirs(QKV[1]))
 
@@ -117,9 +117,9 @@ def test_a_join_comes_back(name, heads, rest, interleaved, seed):
         shapes.append((H, K, rest[0]) if is_out else (rest[0], H, K))
     interleave = (-3 if is_out else -2) if interleaved else None
     leaves = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
-    join = Join(layout, axis, interleave)
-    tensors = join.export(leaves)
-    back = join.fill(tensors, shapes)
+    join = JoinLayout(layout, axis, interleave)
+    tensors = join.export_tensors(leaves)
+    back = join.fill_params(tensors, shapes)
     assert len(tensors) == 1 and tensors[0].size == sum(leaf.size for leaf in leaves)
     for leaf, other in zip(leaves, back, strict=True):
         assert leaf.shape == other.shape and leaf.tobytes() == other.tobytes()
@@ -133,30 +133,30 @@ def test_a_split_comes_back(parts, groups, width, equal):
     leaf = np.arange(groups * sum(parts) * width, dtype=np.float32)
     leaf = leaf.reshape(width, groups, sum(parts))
     whole = len(parts) if equal else tuple(groups * size for size in parts)
-    split = Split(KERNEL, whole, interleave=1)
-    tensors = split.export((leaf,))
+    split = SplitLayout(KERNEL, whole, interleave=1)
+    tensors = split.export_tensors((leaf,))
     assert [tensor.shape for tensor in tensors] == [(groups * size, width) for size in parts]
-    (back,) = split.fill(tensors, (leaf.shape,))
+    (back,) = split.fill_params(tensors, (leaf.shape,))
     assert back.shape == leaf.shape and back.tobytes() == leaf.tobytes()
 
 
 def test_leaves_that_do_not_fit_together_are_named():
     with pytest.raises(ValueError, match=r"\[\[6, 5\], \[6, 4\]\] differ in another axis than 0"):
-        Join(KERNEL).export((QKV[0], QKV[1][:4]))
+        JoinLayout(KERNEL).export_tensors((QKV[0], QKV[1][:4]))
     with pytest.raises(
         ValueError, match=r"\[\[5, 3, 2\], \[5, 1, 2\]\] are interleaved along axis -2"
     ):
-        Join(KERNEL, interleave=-2).export((QKV[0], QKV[1][:, :1]))
+        JoinLayout(KERNEL, interleave=-2).export_tensors((QKV[0], QKV[1][:, :1]))
     with pytest.raises(
         ValueError, match=r"axis 0 of \[\[4, 3\], \[4, 3\]\] does not divide into 3"
     ):
-        Join(KERNEL, interleave=0).export((np.zeros((3, 4)),) * 2)
+        JoinLayout(KERNEL, interleave=0).export_tensors((np.zeros((3, 4)),) * 2)
     with pytest.raises(ValueError, match=r"axis 0 of \[6, 5\] does not divide into 4 parts"):
-        Split(KERNEL, 4).export(QKV[:1])
+        SplitLayout(KERNEL, 4).export_tensors(QKV[:1])
     with pytest.raises(ValueError, match=r"axis 0 of \[6, 5\] does not divide into \(4, 1\) parts"):
-        Split(KERNEL, (4, 1)).export(QKV[:1])
+        SplitLayout(KERNEL, (4, 1)).export_tensors(QKV[:1])
     with pytest.raises(ValueError, match=r"parts of \[4, 2\] do not divide into 3 groups"):
-        Split(KERNEL, (4, 2), interleave=-2).export(QKV[:1])
+        SplitLayout(KERNEL, (4, 2), interleave=-2).export_tensors(QKV[:1])
 
 
 @pytest.mark.parametrize(

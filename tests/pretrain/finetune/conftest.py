@@ -6,7 +6,7 @@ import pytest
 
 from data.vocabulary.load import train_vocabulary
 from models.config.bert import BertConfig
-from pretrain.cli.import_ import initialiser, starting_run
+from pretrain.cli.import_ import make_initializer, make_starting_run
 from pretrain.training.new_workdir import start_workdir
 from tests.pretrain.finetune.encoders import trained_vocabularies
 
@@ -20,10 +20,10 @@ WORDS = "the a fox dog river stone runs sees near old".split()
 def untrained(tmp_path_factory):
     """Its workdir; WORDS are pieces of its vocabulary."""
     workdir, rng = tmp_path_factory.mktemp("untrained") / "bert", np.random.default_rng(0)
-    params = jax.jit(initialiser(starting_run(UNTRAINED)))()
+    params = jax.jit(make_initializer(make_starting_run(UNTRAINED)))()
     texts = [" ".join(rng.choice(WORDS, 2 + int(rng.integers(3)))) for _ in range(300)]
     start_workdir(
-        workdir, starting_run(UNTRAINED), params, train_vocabulary(texts, 56, algorithm="bpe")
+        workdir, make_starting_run(UNTRAINED), params, train_vocabulary(texts, 56, algorithm="bpe")
     )
     return workdir
 

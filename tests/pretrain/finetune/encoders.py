@@ -9,7 +9,7 @@ from models.config.bert import BertConfig
 from models.config.distilbert import DistilBertConfig
 from models.config.electra import ElectraConfig
 from models.config.roberta import RobertaConfig
-from pretrain.cli.import_ import initialiser
+from pretrain.cli.import_ import make_initializer
 
 TEXT = [
     "The fox and the dog. A word and another word, and so on.",
@@ -18,7 +18,7 @@ TEXT = [
 ]
 
 
-def encoders(length=24):
+def make_encoders(length=24):
     """{name: configuration}"""
     sizes = dict(length=length, width=16, depth=2, num_heads=2, mlp=24)
     return {
@@ -40,16 +40,16 @@ def encoders(length=24):
 def trained_vocabularies():
     """{name: vocabulary}, of TEXT."""
     bert = train_vocabulary(TEXT * 20, 72, algorithm="bpe")
-    return dict.fromkeys(encoders(), bert) | {
+    return dict.fromkeys(make_encoders(), bert) | {
         "roberta": train_vocabulary(TEXT * 20, 290, layout="roberta", algorithm="byte_bpe")
     }
 
 
-def values(run):
+def draw_params(run):
     """Parameters of a run's model, with values everywhere."""
     rng = np.random.default_rng(0)
 
-    def draw(keys, leaf):
+    def draw_leaf(keys, leaf):
         return rng.normal(keys[-1].key == "scale", 0.3, leaf.shape).astype(np.float32)
 
-    return jax.tree_util.tree_map_with_path(draw, jax.eval_shape(initialiser(run)))
+    return jax.tree_util.tree_map_with_path(draw_leaf, jax.eval_shape(make_initializer(run)))

@@ -17,13 +17,13 @@ from data.vocabulary.load import train_vocabulary
 from models.config.bert import BertConfig
 from models.config.gpt import GptConfig
 from pretrain.__main__ import main
-from pretrain.cli.import_ import initialiser, starting_run
-from pretrain.finetune.labelled_task import Labelled
-from pretrain.finetune.multiple_choice_task import Choices
-from pretrain.finetune.qa_task import Answered, SpanTask
-from pretrain.finetune.seed_summary import outcome
-from pretrain.finetune.tagging_task import Tagged
-from pretrain.finetune.text2text_task import Texts
+from pretrain.cli.import_ import make_initializer, make_starting_run
+from pretrain.finetune.labelled_task import LabelledExamples
+from pretrain.finetune.multiple_choice_task import ChoiceExamples
+from pretrain.finetune.qa_task import QuestionExamples, SpanTask
+from pretrain.finetune.seed_summary import find_best_checkpoint
+from pretrain.finetune.tagging_task import TaggedExamples
+from pretrain.finetune.text2text_task import TextExamples
 from pretrain.inference.trained import open_trained
 from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir import metrics_file
@@ -41,13 +41,13 @@ FAST = [
 ]
 
 
-def sentences(count, seed=0):
+def make_sentences(count, seed=0):
     """Of two to four words."""
     rng = np.random.default_rng(seed)
     return [" ".join(rng.choice(WORDS, 2 + int(rng.integers(3)))) for _ in range(count)]
 
 
-def lines(path, rows):
+def write_json_lines(path, rows):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return str(path)
 
@@ -56,9 +56,9 @@ def lines(path, rows):
 def pretrained(tmp_path_factory):
     """A workdir of a BERT that was never trained."""
     workdir = tmp_path_factory.mktemp("pretrained") / "bert"
-    params = jax.jit(initialiser(starting_run(BERT)))()
+    params = jax.jit(make_initializer(make_starting_run(BERT)))()
     start_workdir(
-        workdir, starting_run(BERT), params, train_vocabulary(sentences(300), 56, algorithm="bpe")
+        workdir, make_starting_run(BERT), params, train_vocabulary(make_sentences(300), 56, algorithm="bpe")
     )
     return workdir
 
@@ -67,12 +67,12 @@ def pretrained(tmp_path_factory):
 def tuned(pretrained, tmp_path_factory):
     """(workdir, command, held-out file): whether a pair of texts speaks of a fox, as GLUE's MNLI would have it told."""
     folder = tmp_path_factory.mktemp("tuned")
-    pairs = list(zip(sentences(320, 1), sentences(320, 2)))
+    pairs = list(zip(make_sentences(320, 1), make_sentences(320, 2)))
     rows = [
         {"s": a, "t": b, "is": "entailment" if "fox" in f"{a} {b}".split() else "neutral"}
         for a, b in pairs
     ]
-    files = lines(folder / "train.jsonl", rows[:256]), lines(folder / "dev.jsonl", rows[256:])
+    files = write_json_lines(folder / "train.jsonl", rows[:256]), write_json_lines(folder / "dev.jsonl", rows[256:])
     command = [
         "finetune",
         "--from",
@@ -103,7 +103,7 @@ def test_the_encoder_begins_as_it_was_pretrained(tuned, pretrained):
     first, before = open_trained(workdir, 0), open_trained(pretrained)
     expected = {"bert": before.params["bert"]}
     jax.tree.map(np.testing.assert_array_equal, first.params["encoder"], expected)
-    assert first.origin() == {
+    assert first.read_origin() == {
         "folder": "bert",
         "pretrained_step": 0,
         "task": "mnli",
@@ -124,7 +124,7 @@ def test_it_learns_and_every_row_of_the_held_out_part_is_scored(tuned, capsys):
     workdir, command, dev = tuned
     scored = [
         row["heldout_accuracy"]
-        for row in metrics_file.read(workdir / "metrics.jsonl")
+        for row in metrics_file.read_metrics(workdir / "metrics.jsonl")
         if "heldout_accuracy" in row
     ]
     assert len(scored) == 5 and max(scored) > 0.9
@@ -176,7 +176,7 @@ def test_what_predict_is_given_must_be_what_the_model_reads(tuned, tmp_path, cap
             [
                 *predict,
                 "--input",
-                lines(tmp_path / "a.jsonl", [{"text": "a fox", "text2": "dog", "label": 3}]),
+                write_json_lines(tmp_path / "a.jsonl", [{"text": "a fox", "text2": "dog", "label": 3}]),
                 "--json",
             ]
         )
@@ -185,11 +185,11 @@ def test_what_predict_is_given_must_be_what_the_model_reads(tuned, tmp_path, cap
     result = json.loads(capsys.readouterr().out)
     assert result["given_label"] == 3 and result["label"] in ("entailment", "neutral")
     assert (
-        main([*predict, "--input", lines(tmp_path / "b.jsonl", [{"s": "a", "t": "b"}, {"s": "a"}])])
+        main([*predict, "--input", write_json_lines(tmp_path / "b.jsonl", [{"s": "a", "t": "b"}, {"s": "a"}])])
         == 2
     )
     assert "b.jsonl:2: expected s and t, each a text; this has 's'" in capsys.readouterr().err
-    assert main([*predict, "--input", lines(tmp_path / "c.jsonl", [{"s": "a", "t": " "}])]) == 2
+    assert main([*predict, "--input", write_json_lines(tmp_path / "c.jsonl", [{"s": "a", "t": " "}])]) == 2
     assert "c.jsonl:1 is empty" in capsys.readouterr().err
     (tmp_path / "d.txt").write_text("a fox\tthe dog\n")
     assert main([*predict, "--input", str(tmp_path / "d.txt"), "--json"]) == 0
@@ -202,7 +202,7 @@ def test_what_predict_is_given_must_be_what_the_model_reads(tuned, tmp_path, cap
         result["given_label"],
     ) == ("the, dog", "3")
     assert (
-        main([*predict, "--input", lines(tmp_path / "f.jsonl", [{"text": 3}])]) == 2
+        main([*predict, "--input", write_json_lines(tmp_path / "f.jsonl", [{"text": 3}])]) == 2
         and "f.jsonl:1: expected s and t" in capsys.readouterr().err
     )
     assert (
@@ -230,7 +230,7 @@ def test_other_examples_must_be_of_the_same_labels(tuned, pretrained, tmp_path, 
         "--workdir",
         str(workdir),
         "--labelled",
-        lines(tmp_path / "a.jsonl", [{"s": "a", "t": "b", "is": "dog"}]),
+        write_json_lines(tmp_path / "a.jsonl", [{"s": "a", "t": "b", "is": "dog"}]),
     ]
     assert (
         main(evaluate) == 2
@@ -248,13 +248,13 @@ def test_other_examples_must_be_of_the_same_labels(tuned, pretrained, tmp_path, 
 def test_its_place_in_the_table_of_glue_and_what_is_submitted(tuned, tmp_path, capsys):
     """The second held-out part, with some labels wrong, by what `predict` tells of it, and the file of a submission the same, by the best step."""
     workdir, _, dev = tuned
-    step, scores = outcome(workdir, "accuracy")
+    step, scores = find_best_checkpoint(workdir, "accuracy")
     rows = [json.loads(line) for line in pathlib.Path(dev).read_text().splitlines()][:20]
     rows = [
         row | {"is": "neutral"} if row["is"] == "entailment" and i < 10 else row
         for i, row in enumerate(rows)
     ]
-    other, test = lines(tmp_path / "other.jsonl", rows), tmp_path / "test.tsv"
+    other, test = write_json_lines(tmp_path / "other.jsonl", rows), tmp_path / "test.tsv"
     test.write_text(
         "index\tsentence1\tsentence2\n"
         + "".join(f"{7 + i}\t{row['s']}\t{row['t']}\n" for i, row in enumerate(rows))
@@ -289,7 +289,7 @@ def test_its_place_in_the_table_of_glue_and_what_is_submitted(tuned, tmp_path, c
     )
 
 
-def swapped(command, old, new):
+def replace_word(command, old, new):
     return [str(new) if word == str(old) else word for word in command]
 
 
@@ -310,7 +310,7 @@ def test_a_workdir_keeps_its_examples(tuned, pretrained, tmp_path, capsys):
         ("mine", []),
         ("several", ["--seeds", "2"]),
     ):  # before anything is begun, of any seed
-        assert main([*swapped(command, workdir, tmp_path / folder), *more]) == 2
+        assert main([*replace_word(command, workdir, tmp_path / folder), *more]) == 2
         assert (
             "is no run's folder (it has no config.json) and holds file" in capsys.readouterr().err
         )
@@ -323,11 +323,11 @@ def test_a_workdir_keeps_its_examples(tuned, pretrained, tmp_path, capsys):
     ]
     start_workdir(
         tmp_path / "later",
-        starting_run(BERT),
+        make_starting_run(BERT),
         open_trained(pretrained).params,
-        train_vocabulary(sentences(300, 9), 50, algorithm="bpe"),
+        train_vocabulary(make_sentences(300, 9), 50, algorithm="bpe"),
     )
-    assert main(swapped(command, pretrained, tmp_path / "later")) == 2
+    assert main(replace_word(command, pretrained, tmp_path / "later")) == 2
     assert "holds other examples or has another vocabulary" in capsys.readouterr().err
     # A store of other labels than the model's is refused before anything is computed.
     one = {"heldout": [Example(("a fox", "the dog"), "neutral", "here")]}
@@ -350,42 +350,42 @@ def test_a_digest_is_of_all_that_is_learned():
     )
     kinds = [
         (
-            lambda parts, names: Labelled(None, parts, names, None),
+            lambda parts, names: LabelledExamples(None, parts, names, None),
             one,
             [one._replace(texts=("a",)), one._replace(label="y")],
             ("x", "y"),
             ("y", "x"),
         ),
         (
-            lambda parts, count: Choices(parts, count),
+            lambda parts, count: ChoiceExamples(parts, count),
             one,
             [one._replace(texts=("a",)), one._replace(label="y")],
             2,
             3,
         ),
         (
-            lambda parts, names: Tagged(parts, *names, none),
+            lambda parts, names: TaggedExamples(parts, *names, none),
             sentence,
             [sentence._replace(words=("a", "dog")), sentence._replace(tags=("O", "O"))],
             ("xy", "bio"),
             ("yx", "bio"),
         ),
         (
-            lambda parts, names: Tagged(parts, *names, none),
+            lambda parts, names: TaggedExamples(parts, *names, none),
             sentence,
             [],
             ("xy", "bio"),
             ("xy", "iob1"),
         ),
         (
-            lambda parts, silent: Answered(SpanTask(silent, ()), parts),
+            lambda parts, silent: QuestionExamples(SpanTask(silent, ()), parts),
             question,
             [question._replace(**{key: "z"}) for key in Question._fields[:4]],
             True,
             False,
         ),
         (
-            lambda parts, prefix: Texts(Text2Text(prefix=prefix), parts, none),
+            lambda parts, prefix: TextExamples(Text2Text(prefix=prefix), parts, none),
             ("a", "b"),
             [("b", "b"), ("a", "a")],
             "x ",
@@ -394,24 +394,24 @@ def test_a_digest_is_of_all_that_is_learned():
     ]
     for make, example, others, how, other in kinds:
         made = make({"train": [example]}, how)
-        assert made.digest() == make({"train": [example]}, how).digest()
+        assert made.digest_examples() == make({"train": [example]}, how).digest_examples()
         different = [make({"train": [each]}, how) for each in others] + [
             make({"train": [example]}, other),
             make({"heldout": [example]}, how),
         ]
-        assert len({each.digest() for each in (made, *different)}) == 1 + len(different)
+        assert len({each.digest_examples() for each in (made, *different)}) == 1 + len(different)
     moved = (
-        Labelled(None, {"train": [one._replace(place="there")]}, none, None),
-        Labelled(None, {"train": [one]}, none, None),
+        LabelledExamples(None, {"train": [one._replace(place="there")]}, none, None),
+        LabelledExamples(None, {"train": [one]}, none, None),
     )
-    assert moved[0].digest() == moved[1].digest()
+    assert moved[0].digest_examples() == moved[1].digest_examples()
 
 
 def test_scores_of_several_seeds(pretrained, tmp_path, capsys):
     """How many foxes there are in a text; part of it is held out."""
     rows = [
         {"text": text, "label": float(text.split().count("fox"))}
-        for text in (*sentences(100, 3), *map(" ".join, zip(*[iter(sentences(200, 6))] * 4)))
+        for text in (*make_sentences(100, 3), *map(" ".join, zip(*[iter(make_sentences(200, 6))] * 4)))
     ]
     command = [
         "finetune",
@@ -420,7 +420,7 @@ def test_scores_of_several_seeds(pretrained, tmp_path, capsys):
         "--task",
         "regression",
         "--train",
-        lines(tmp_path / "t.jsonl", rows),
+        write_json_lines(tmp_path / "t.jsonl", rows),
     ]
     command += [
         "--workdir",
@@ -459,7 +459,7 @@ def test_scores_of_several_seeds(pretrained, tmp_path, capsys):
     )
     assert "2 seeds: pearson" in said.out
     first = open_trained(tmp_path / "w" / "seed-4", runs[0]["step"])
-    assert first.run.train.seed == 4 and len(first.origin()["fresh"]) > 10
+    assert first.run.train.seed == 4 and len(first.read_origin()["fresh"]) > 10
     assert (
         main(["predict", "--workdir", str(tmp_path / "w" / "seed-5"), "a fox and a fox", "--json"])
         == 0
@@ -543,7 +543,7 @@ GOOD = [{"text": "a fox", "label": "x"}, {"text": "a dog", "label": "y"}] * 4
         ),
     ],
 )
-def test_what_is_wrong_is_told_before_there_is_a_workdir(
+def test_errors_are_reported_before_there_is_a_workdir(
     pretrained, tmp_path, capsys, train, heldout, words, message
 ):
     command = [
@@ -551,10 +551,10 @@ def test_what_is_wrong_is_told_before_there_is_a_workdir(
         "--from",
         str(pretrained),
         "--train",
-        lines(tmp_path / "train.jsonl", train),
+        write_json_lines(tmp_path / "train.jsonl", train),
     ]
     command += [] if "--task" in words else ["--task", "classification"]
-    command += [] if heldout is None else ["--heldout", lines(tmp_path / "dev.jsonl", heldout)]
+    command += [] if heldout is None else ["--heldout", write_json_lines(tmp_path / "dev.jsonl", heldout)]
     assert main([*command, "--workdir", str(tmp_path / "w"), *words]) == 2
     assert message in capsys.readouterr().err and not (tmp_path / "w").exists()
 
@@ -576,11 +576,11 @@ def test_one_process_begins_it(tmp_path, capsys, monkeypatch):
 
 def test_what_is_no_encoder_is_refused(tmp_path, capsys):
     gpt = GptConfig(vocab=64, length=16, width=16, depth=1, num_heads=2, mlp=16)
-    vocabulary = train_vocabulary(sentences(300), 40, layout="gpt", algorithm="bpe")
+    vocabulary = train_vocabulary(make_sentences(300), 40, layout="gpt", algorithm="bpe")
     start_workdir(
-        tmp_path / "gpt", starting_run(gpt), jax.jit(initialiser(starting_run(gpt)))(), vocabulary
+        tmp_path / "gpt", make_starting_run(gpt), jax.jit(make_initializer(make_starting_run(gpt)))(), vocabulary
     )
-    train = lines(tmp_path / "train.jsonl", GOOD)
+    train = write_json_lines(tmp_path / "train.jsonl", GOOD)
     assert (
         main(
             [

@@ -9,8 +9,8 @@ import pytest
 from models.config.albert import AlbertConfig
 from models.config.bert import BertConfig
 from models.config.heads import ClassifierConfig
-from pretrain.config import override, validate
-from pretrain.distributed.sharding import make_mesh, path_of
+from pretrain.config import override_run, validate_run
+from pretrain.distributed.sharding import format_path, make_mesh
 from pretrain.overrides import ConfigError
 from pretrain.training.optimizers import make_run_optimizer
 from pretrain.training.optimizers.frozen import zero_frozen
@@ -55,16 +55,16 @@ def test_what_stays(free, scan):
 
 def test_what_stays_counts_for_nothing(runs):
     """Neither for the norm that gradients are clipped to: the head's updates are those beside an encoder without gradients."""
-    run = override(runs["classifier"], ["train.trainable_layers=0", "optimizer.max_grad_norm=1"])
+    run = override_run(runs["classifier"], ["train.trainable_layers=0", "optimizer.max_grad_norm=1"])
     tree = {
         "encoder": {"bert": {"embeddings": {"token_embedding": np.ones(3, np.float32)}}},
         "classifier": {"out": {"bias": np.ones(2, np.float32)}},
     }
 
     @jax.jit
-    def update(of_encoder):
+    def update_tree(of_encoder):
         gradients = jax.tree_util.tree_map_with_path(
-            lambda keys, leaf: leaf * (of_encoder if "encoder" in path_of(keys) else 2.0), tree
+            lambda keys, leaf: leaf * (of_encoder if "encoder" in format_path(keys) else 2.0), tree
         )
         optimizer = make_run_optimizer(run)
         state = optimizer.init(tree)
@@ -74,7 +74,7 @@ def test_what_stays_counts_for_nothing(runs):
             )
         return updates
 
-    loud, still = update(1000.0), update(0.0)
+    loud, still = update_tree(1000.0), update_tree(0.0)
     np.testing.assert_array_equal(
         loud["classifier"]["out"]["bias"], still["classifier"]["out"]["bias"]
     )
@@ -84,20 +84,20 @@ def test_what_stays_counts_for_nothing(runs):
 
 
 def test_a_frozen_encoder_is_what_it_was(runs, random_batch):
-    run = override(runs["classifier"], ["train.trainable_layers=1", "optimizer.weight_decay=0.1"])
+    run = override_run(runs["classifier"], ["train.trainable_layers=1", "optimizer.weight_decay=0.1"])
     mesh = make_mesh(run.mesh, jax.devices()[:1])
     with jax.set_mesh(mesh):
         program = make_program(run, mesh)
         state = program.init()
         before = jax.device_get(state.params)
         for seed in range(2):
-            state, metrics = program.update(
+            state, metrics = program.train_step(
                 state, jax.device_put(random_batch(run, seed), program.batch["token_ids"].sharding)
             )
     assert metrics["classification_accuracy"] <= 1 and metrics["skipped"] == 0
     after = jax.tree.leaves(jax.device_get(state.params))
     changed = {
-        path_of(keys): a != b
+        format_path(keys): a != b
         for (keys, a), b in zip(jax.tree_util.tree_leaves_with_path(before), after)
     }
     for path, differs in changed.items():
@@ -112,17 +112,17 @@ def test_a_frozen_encoder_is_what_it_was(runs, random_batch):
 
 def test_what_cannot_stay_is_refused(runs):
     with pytest.raises(ConfigError, match="train.trainable_layers=0: only a fine-tuned encoder"):
-        validate(override(runs["bert"], ["train.trainable_layers=0"]))
+        validate_run(override_run(runs["bert"], ["train.trainable_layers=0"]))
     with pytest.raises(ConfigError, match="train.trainable_layers=3: the encoder has 2 layers"):
-        validate(override(runs["classifier"], ["train.trainable_layers=3"]))
+        validate_run(override_run(runs["classifier"], ["train.trainable_layers=3"]))
     albert = dataclasses.replace(
         runs["classifier"], model=ClassifierConfig(encoder=AlbertConfig(), labels=("a", "b"))
     )
     with pytest.raises(
         ConfigError, match="all layers of the AlbertConfig have the same parameters"
     ):
-        validate(override(albert, ["train.trainable_layers=2"]))
-    frozen = override(albert, ["train.trainable_layers=0"])
-    validate(frozen)
+        validate_run(override_run(albert, ["train.trainable_layers=2"]))
+    frozen = override_run(albert, ["train.trainable_layers=0"])
+    validate_run(frozen)
     assert frozen.train.trainable_layers == 0
     assert isinstance(runs["classifier"].model.encoder, BertConfig)

@@ -12,15 +12,15 @@ from data.config import Data
 from data.objectives import Classification, Regression
 from models.config.heads import ChoiceConfig, ClassifierConfig
 from pretrain.__main__ import main
-from pretrain.cli.import_ import initialiser, starting_run
+from pretrain.cli.import_ import make_initializer, make_starting_run
 from pretrain.config import Run
 from pretrain.convert.read_write import open_model, write_model
-from pretrain.finetune.encoders import encoder_of
+from pretrain.finetune.encoders import find_encoder_config
 from pretrain.finetune.start import make_initial_params
 from pretrain.inference.trained import open_trained
-from tests.pretrain.finetune.encoders import TEXT, encoders, values
+from tests.pretrain.finetune.encoders import TEXT, make_encoders, draw_params
 
-ENCODERS = encoders()
+ENCODERS = make_encoders()
 LABELS = ("no", "maybe", "yes")
 
 
@@ -28,26 +28,26 @@ LABELS = ("no", "maybe", "yes")
 def exported(request, vocabularies, tmp_path):
     """(the name of a family, configuration, parameters, vocabulary, their folder)."""
     model = ClassifierConfig(encoder=ENCODERS[request.param], labels=LABELS, dropout=0.25)
-    params, vocabulary = drawn(model), vocabularies[request.param]
+    params, vocabulary = draw_params(model), vocabularies[request.param]
     write_model(tmp_path / "theirs", model, params, vocabulary)
     return request.param, model, params, vocabulary, tmp_path / "theirs"
 
 
-def drawn(model):
+def draw_params(model):
     """Values everywhere."""
     objective = Classification if model.labels else Regression
-    return values(Run(model=model, data=Data(objective=objective(length=16))))
+    return draw_params(Run(model=model, data=Data(objective=objective(length=16))))
 
 
-def imported(folder):
+def import_params(folder):
     opened = open_model(folder)
-    run = starting_run(opened.config)
-    return run, *opened.params(run.model, initialiser(run))
+    run = make_starting_run(opened.config)
+    return run, *opened.load_params(run.model, make_initializer(run))
 
 
 def test_import_is_the_inverse_of_export(exported):
     name, model, params, vocabulary, folder = exported
-    run, again, missing, unused = imported(folder)
+    run, again, missing, unused = import_params(folder)
     assert (
         (missing, unused) == ((), ()) and run.model.labels == LABELS and run.model.dropout == 0.25
     )
@@ -74,7 +74,7 @@ def test_what_transformers_saved_is_read(exported, tmp_path):
     for file in folder.iterdir():
         if not (tmp_path / "saved" / file.name).exists():
             shutil.copy(file, tmp_path / "saved")
-    run, again, missing, unused = imported(tmp_path / "saved")
+    run, again, missing, unused = import_params(tmp_path / "saved")
     assert (
         (missing, unused) == ((), ()) and run.model.labels == LABELS and run.model.dropout == 0.25
     )
@@ -85,7 +85,7 @@ def test_it_tells_what_transformers_tells_and_goes_on_learning(vocabularies, tmp
     model = ClassifierConfig(
         encoder=dataclasses.replace(ENCODERS["bert"], dropout=0.0), labels=LABELS
     )
-    write_model(tmp_path / "theirs", model, drawn(model), vocabularies["bert"])
+    write_model(tmp_path / "theirs", model, draw_params(model), vocabularies["bert"])
     w = str(tmp_path / "w")
     assert (
         main(
@@ -117,7 +117,7 @@ def test_it_tells_what_transformers_tells_and_goes_on_learning(vocabularies, tmp
         [one["label"] == "yes" for one in told]
     )
     trained = open_trained(w)
-    assert encoder_of(trained) == trained.run.model.encoder
+    assert find_encoder_config(trained) == trained.run.model.encoder
     same, new = make_initial_params(trained.run, trained, "head")
     assert new == []
     jax.tree.map(np.testing.assert_array_equal, same, trained.params)
@@ -139,7 +139,7 @@ def test_it_tells_what_transformers_tells_and_goes_on_learning(vocabularies, tmp
     assert new == [] and same["classifier"]["out"]["kernel"].shape == (16, 3)
     chooser = dataclasses.replace(
         trained,
-        run=dataclasses.replace(trained.run, model=ChoiceConfig(encoder=encoder_of(trained))),
+        run=dataclasses.replace(trained.run, model=ChoiceConfig(encoder=find_encoder_config(trained))),
     )  # whose head is of another kind
     assert make_initial_params(trained.run, chooser, "head")[1] == [
         "classifier/out/bias",
@@ -166,7 +166,7 @@ def test_it_tells_what_transformers_tells_and_goes_on_learning(vocabularies, tmp
     )
 
 
-def changed(folder, tensors, **settings):
+def change_folder(folder, tensors, **settings):
     """The folder with other tensors (a function of {name: array}) and other settings in its config.json, None to leave one out."""
     from safetensors.numpy import load_file, save_file
 
@@ -189,9 +189,9 @@ def test_a_folder_of_older_versions_is_read(vocabularies, tmp_path):
         labels=("LABEL_0", "LABEL_1"),
         dropout=0.25,
     )
-    write_model(tmp_path / "theirs", model, drawn(model), vocabularies["bert"])
+    write_model(tmp_path / "theirs", model, draw_params(model), vocabularies["bert"])
 
-    def older(tensors):
+    def use_old_names(tensors):
         named = {
             name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
                 "LayerNorm.bias", "LayerNorm.beta"
@@ -200,27 +200,27 @@ def test_a_folder_of_older_versions_is_read(vocabularies, tmp_path):
         }
         return named | {"bert.embeddings.position_ids": np.arange(24)[None]}
 
-    folder = changed(
+    folder = change_folder(
         tmp_path / "theirs",
-        older,
+        use_old_names,
         id2label=None,
         label2id=None,
         problem_type=None,
         classifier_dropout=None,
     )
-    run, params, missing, unused = imported(folder)
+    run, params, missing, unused = import_params(folder)
     assert (
         run.model == dataclasses.replace(model, dropout=0.3)
         and missing == ()
         and unused == ("bert.embeddings.position_ids",)
     )
-    jax.tree.map(np.testing.assert_array_equal, params, drawn(model))
+    jax.tree.map(np.testing.assert_array_equal, params, draw_params(model))
 
 
 def test_one_label_is_a_score(vocabularies, tmp_path):
     model = ClassifierConfig(encoder=ENCODERS["bert"], labels=())
-    write_model(tmp_path / "theirs", model, drawn(model), vocabularies["bert"])
-    run, *_ = imported(changed(tmp_path / "theirs", dict, problem_type=None))
+    write_model(tmp_path / "theirs", model, draw_params(model), vocabularies["bert"])
+    run, *_ = import_params(change_folder(tmp_path / "theirs", dict, problem_type=None))
     assert (
         run.model == model
         and run.data.objective.name == "regression"
@@ -245,15 +245,15 @@ def test_one_label_is_a_score(vocabularies, tmp_path):
 )
 def test_what_is_no_whole_classifier_is_refused(vocabularies, tmp_path, tensors, message):
     model = ClassifierConfig(encoder=ENCODERS["bert"], labels=LABELS)
-    write_model(tmp_path / "theirs", model, drawn(model), vocabularies["bert"])
+    write_model(tmp_path / "theirs", model, draw_params(model), vocabularies["bert"])
     with pytest.raises(ValueError, match=message):
-        imported(changed(tmp_path / "theirs", tensors))
+        import_params(change_folder(tmp_path / "theirs", tensors))
 
 
-def test_what_is_told_of_it_must_make_sense(vocabularies, tmp_path):
+def test_its_settings_must_make_sense(vocabularies, tmp_path):
     model = ClassifierConfig(encoder=ENCODERS["bert"], labels=())
-    write_model(tmp_path / "theirs", model, drawn(model), vocabularies["bert"])
-    run, *_ = imported(tmp_path / "theirs")
+    write_model(tmp_path / "theirs", model, draw_params(model), vocabularies["bert"])
+    run, *_ = import_params(tmp_path / "theirs")
     assert run.model == model and isinstance(run.data.objective, Regression)
     path = tmp_path / "theirs" / "config.json"
     settings = json.loads(path.read_text())
@@ -277,4 +277,4 @@ def test_what_is_told_of_it_must_make_sense(vocabularies, tmp_path):
     ):
         path.write_text(json.dumps(settings | changed))
         with pytest.raises(ValueError, match=message):
-            imported(tmp_path / "theirs")
+            import_params(tmp_path / "theirs")

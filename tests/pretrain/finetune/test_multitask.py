@@ -11,7 +11,7 @@ import pytest
 
 from data.config import Data
 from data.examples.qa import Question
-from data.examples.text2text import NOTHING, asked, write_pairs
+from data.examples.text2text import UNANSWERABLE, make_question_pairs, write_pairs
 from data.objectives import Text2Text
 from data.pipeline import Stream
 from data.store.reader import Store
@@ -19,17 +19,17 @@ from data.vocabulary.load import train_vocabulary
 from models.config.bart import BartConfig
 from models.config.t5 import T5Config
 from pretrain.__main__ import main
-from pretrain.cli.glue import other_part
-from pretrain.cli.import_ import initialiser, starting_run
-from pretrain.convert.model_card import of
-from pretrain.evaluation.generated_answers import HeldOut, judged
-from pretrain.evaluation.label_checks import answered
-from pretrain.evaluation.qa_spans import judged_texts
-from pretrain.evaluation.task_metrics import check_measured
-from pretrain.finetune.predict_generated import reader
-from pretrain.finetune.seed_summary import outcome
+from pretrain.cli.glue import score_other_part
+from pretrain.cli.import_ import make_initializer, make_starting_run
+from pretrain.convert.model_card import make_card
+from pretrain.evaluation.generated_answers import GeneratedAnswerEvaluator, score_generated_texts
+from pretrain.evaluation.label_checks import read_pairs
+from pretrain.evaluation.qa_spans import score_answers
+from pretrain.evaluation.task_metrics import check_run_metrics
+from pretrain.finetune.predict_generated import make_reader
+from pretrain.finetune.seed_summary import find_best_checkpoint
 from pretrain.finetune.tasks import TASKS
-from pretrain.finetune.text2text_task import as_choices, as_text
+from pretrain.finetune.text2text_task import convert_choices, convert_to_text
 from pretrain.inference.trained import open_trained
 from pretrain.overrides import ConfigError
 from pretrain.training.new_workdir import start_workdir
@@ -54,7 +54,7 @@ SPEC = Text2Text(
 )
 
 
-def questions(count, seed):
+def make_questions(count, seed):
     """Who sleeps? One of three contexts says so; of the answers that are right the second is longer."""
     rng = np.random.default_rng(seed)
     for number in range(count):
@@ -73,15 +73,15 @@ def questions(count, seed):
         }
 
 
-def lines(path, rows):
+def write_json_lines(path, rows):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return str(path)
 
 
 @pytest.fixture(scope="module")
 def vocabulary():
-    spelt = f"squad2 question: Who sleeps? context: {' '.join(NAMES)} {NOTHING} sst2 sentence: positive negative choice1 choice2 choice3"
-    texts = [f"{spelt} {row['context']}" for row in questions(200, 0)]
+    spelt = f"squad2 question: Who sleeps? context: {' '.join(NAMES)} {UNANSWERABLE} sst2 sentence: positive negative choice1 choice2 choice3"
+    texts = [f"{spelt} {row['context']}" for row in make_questions(200, 0)]
     return train_vocabulary(texts, 230, layout="t5", algorithm="bpe")
 
 
@@ -89,13 +89,13 @@ def vocabulary():
 def pretrained(vocabulary, tmp_path_factory):
     """A workdir of a T5 that was never trained."""
     workdir = tmp_path_factory.mktemp("pretrained") / "t5"
-    start_workdir(workdir, starting_run(T5), jax.jit(initialiser(starting_run(T5)))(), vocabulary)
+    start_workdir(workdir, make_starting_run(T5), jax.jit(make_initializer(make_starting_run(T5)))(), vocabulary)
     return workdir
 
 
 def test_questions_are_answered_in_writing(pretrained, tmp_path, capsys):
-    rows = list(questions(48, 2))
-    files = lines(tmp_path / "train.jsonl", questions(64, 1)), lines(tmp_path / "dev.jsonl", rows)
+    rows = list(make_questions(48, 2))
+    files = write_json_lines(tmp_path / "train.jsonl", make_questions(64, 1)), write_json_lines(tmp_path / "dev.jsonl", rows)
     command = [
         "finetune",
         "--from",
@@ -124,7 +124,7 @@ def test_questions_are_answered_in_writing(pretrained, tmp_path, capsys):
     run = read_run(tmp_path / "w")
     assert run.evaluate.metrics == ("span_f1", "exact_match") and run.checkpoint.best == "span_f1"
     assert run.data.objective.questions == "squad2" and run.data.objective.prefix == "squad2 "
-    scored = metrics_file.read(tmp_path / "w" / "metrics.jsonl")[-1]
+    scored = metrics_file.read_metrics(tmp_path / "w" / "metrics.jsonl")[-1]
     assert (
         main(
             [
@@ -141,11 +141,11 @@ def test_questions_are_answered_in_writing(pretrained, tmp_path, capsys):
     )
     told = [json.loads(line) for line in (tmp_path / "told.jsonl").read_text().splitlines()]
     assert all(
-        one["answer"] == ("" if one["written"] == NOTHING else one["written"]) for one in told
+        one["answer"] == ("" if one["written"] == UNANSWERABLE else one["written"]) for one in told
     )
     texts = [[answer["text"] for answer in row["answers"]] for row in rows]
     exact, f1 = (
-        scores.mean() for scores in judged_texts([one["answer"] for one in told], texts, True)
+        scores.mean() for scores in score_answers([one["answer"] for one in told], texts, True)
     )
     assert scored["heldout_exact_match"] == exact > 0.3 and scored[
         "heldout_span_f1"
@@ -159,25 +159,25 @@ def test_questions_are_answered_in_writing(pretrained, tmp_path, capsys):
         scored["heldout_exact_match"],
         scored["heldout_span_f1"],
     )
-    card = of(open_trained(tmp_path / "w"))
+    card = make_card(open_trained(tmp_path / "w"))
     assert (
         "`squad2 question: Who sleeps? context: The fox sleeps.`" in card
-        and f"or `{NOTHING}`" in card
+        and f"or `{UNANSWERABLE}`" in card
     )
 
 
-def test_all_answers_count_and_those_that_are_cut_away_are_told(vocabulary, tmp_path):
+def test_all_answers_count_and_those_that_are_cut_away_are_reported(vocabulary, tmp_path):
     context = " the old  river runs near anna and dora sleeps"
     first, later = (
         Question("", "Who?", context, ((name, context.find(name)), (f"{name} dear", None)), "")
         for name in ("river", "anna")
     )
     silent = Question("", "Who?", context, (), "")
-    pairs = asked(SPEC, [first, later, silent])
+    pairs = make_question_pairs(SPEC, [first, later, silent])
     assert (
         pairs[1].source == f"question: Who? context: {context.strip()}"
         and pairs[1].target == "anna"
-        and pairs[2].target == NOTHING
+        and pairs[2].target == UNANSWERABLE
     )
     assert [
         pair.source[: pair.end].endswith(name) for pair, name in zip(pairs, ("river", "anna"))
@@ -193,12 +193,12 @@ def test_all_answers_count_and_those_that_are_cut_away_are_told(vocabulary, tmp_
         assert table.cut == 3 and table.too_long.endswith(f"; {lost} of them lose the answer")
     squad, squad2 = (
         ("squad", "train", ["The  river!", "dear"], (1 / 2, 5 / 6)),
-        ("squad2", "heldout", ["", "dear", NOTHING], (1 / 3, 5 / 9, 0, 1 / 3, 1, 1)),
+        ("squad2", "heldout", ["", "dear", UNANSWERABLE], (1 / 3, 5 / 9, 0, 1 / 3, 1, 1)),
     )
     for rules, part, answers, expected in (squad, squad2):
         spec = Text2Text(questions=rules)
         judge = SimpleNamespace(objective=spec, vocabulary=vocabulary)
-        found = HeldOut.scores(
+        found = GeneratedAnswerEvaluator.score_texts(
             judge,
             ("exact_match", "span_f1"),
             answers,
@@ -209,13 +209,13 @@ def test_all_answers_count_and_those_that_are_cut_away_are_told(vocabulary, tmp_
         ConfigError,
         match="null_threshold is a metric of answer_span; the metrics of generated answers are exact_match, span_f1",
     ):
-        check_measured(("null_threshold",), spec, T5)
+        check_run_metrics(("null_threshold",), spec, T5)
 
 
 def test_one_model_learns_several_tasks(pretrained, tmp_path, capsys):
-    rows, texts = list(questions(24, 2)), [row["context"] for row in questions(80, 3)]
+    rows, texts = list(make_questions(24, 2)), [row["context"] for row in make_questions(80, 3)]
     labelled = [{"sentence": text, "label": int("sleeps" in text)} for text in texts]
-    dev, dev2 = lines(tmp_path / "dev.jsonl", rows), lines(tmp_path / "sst2.jsonl", labelled[64:])
+    dev, dev2 = write_json_lines(tmp_path / "dev.jsonl", rows), write_json_lines(tmp_path / "sst2.jsonl", labelled[64:])
     command = [
         "finetune",
         "--from",
@@ -227,9 +227,9 @@ def test_one_model_learns_several_tasks(pretrained, tmp_path, capsys):
     ]
     command += [
         "--task",
-        "squad2=" + lines(tmp_path / "a.jsonl", questions(32, 1)),
+        "squad2=" + write_json_lines(tmp_path / "a.jsonl", make_questions(32, 1)),
         "--task",
-        "sst2=" + lines(tmp_path / "b.jsonl", labelled[:64]),
+        "sst2=" + write_json_lines(tmp_path / "b.jsonl", labelled[:64]),
     ]
     command += ["--heldout", f"sst2={dev2}", "--heldout", f"squad2={dev}", *FAST]
     assert main([*command, "--epochs", "4"]) == 0
@@ -243,14 +243,14 @@ def test_one_model_learns_several_tasks(pretrained, tmp_path, capsys):
     ]  # 80 rows are 5 batches
     store = Store.open(run.data.store)
     stream = Stream(store, run.data)
-    source, *_ = stream.examples(np.arange(80))
+    source, *_ = stream.load_rows(np.arange(80))
     assert np.bincount(source).tolist() == pytest.approx([32, 48], abs=1)
     first = [
         stream.split.tokens[stream.split.document_starts[source.documents[0]] :][:2].tolist()
         for source in stream.split.sources
     ]
     assert [store.vocabulary.encode(name) for name in ("squad2", "sst2")] == first
-    scored = metrics_file.read(tmp_path / "w" / "metrics.jsonl")[-1]
+    scored = metrics_file.read_metrics(tmp_path / "w" / "metrics.jsonl")[-1]
     own = [
         np.mean([scored["heldout_squad2/span_f1"], scored["heldout_squad2/exact_match"]]),
         scored["heldout_sst2/accuracy"],
@@ -282,7 +282,7 @@ def test_one_model_learns_several_tasks(pretrained, tmp_path, capsys):
                 "--workdir",
                 str(tmp_path / "w"),
                 "--input",
-                lines(tmp_path / "some.jsonl", some),
+                write_json_lines(tmp_path / "some.jsonl", some),
                 "--json",
             ]
         )
@@ -295,12 +295,12 @@ def test_one_model_learns_several_tasks(pretrained, tmp_path, capsys):
         and c["written"] == a["written"]
         and "label" not in c
     )
-    assert "sst2 sentence" in of(open_trained(tmp_path / "w")) and run == read_run(tmp_path / "w")
+    assert "sst2 sentence" in make_card(open_trained(tmp_path / "w")) and run == read_run(tmp_path / "w")
 
 
 def held_out_and_submitted(workdir, file, rows, capsys):
     """GLUE's table has the task of several that is GLUE's, and a submission what `predict` says of it; other examples are scored by its name."""
-    step, scores = outcome(workdir, "mean")
+    step, scores = find_best_checkpoint(workdir, "mean")
     told = {"SST-2": {"accuracy": 100 * scores["sst2/accuracy"]}}
     assert (
         main(
@@ -317,8 +317,8 @@ def held_out_and_submitted(workdir, file, rows, capsys):
         == 0
     )
     assert json.loads(capsys.readouterr().out.splitlines()[0])["tasks"] == told
-    assert other_part(workdir, step, file, "sst2") == scores["sst2/accuracy"]
-    asked = lines(workdir.parent / "asked.jsonl", [{"task": "sst2"} | row for row in rows])
+    assert score_other_part(workdir, step, file, "sst2") == scores["sst2/accuracy"]
+    asked = write_json_lines(workdir.parent / "asked.jsonl", [{"task": "sst2"} | row for row in rows])
     assert (
         main(
             ["predict", "--workdir", str(workdir), "--step", str(step), "--input", asked, "--json"]
@@ -338,17 +338,17 @@ def held_out_and_submitted(workdir, file, rows, capsys):
 
 
 def test_rows_are_as_long_as_the_model_can_read(vocabulary, tmp_path):
-    file = lines(tmp_path / "a.jsonl", questions(8, 1))
-    found = as_text(
+    file = write_json_lines(tmp_path / "a.jsonl", make_questions(8, 1))
+    found = convert_to_text(
         "squad2",
-        TASKS["squad2"].read(
+        TASKS["squad2"].read_examples(
             SimpleNamespace(columns=None, labels=None, on_bad_answer="stop"), file, file, 0.5
         ),
         SimpleNamespace(vocabulary=vocabulary),
     )
     assert (
-        found.objective(T5).length == 512
-        and found.objective(BartConfig(vocab=256, length=200)).length == 200
+        found.make_objective(T5).length == 512
+        and found.make_objective(BartConfig(vocab=256, length=200)).length == 200
     )
 
 
@@ -357,19 +357,19 @@ def test_a_choice_is_written_by_its_number(vocabulary, tmp_path):
         {"question": "anna", "choices": ["the river", "the house"], "label": i % 2}
         for i in range(4)
     ]
-    file = lines(tmp_path / "a.jsonl", rows)
-    found = as_choices(
+    file = write_json_lines(tmp_path / "a.jsonl", rows)
+    found = convert_choices(
         "multiple_choice",
-        TASKS["multiple_choice"].read(SimpleNamespace(columns=None, labels=None), file, file, 0.5),
+        TASKS["multiple_choice"].read_examples(SimpleNamespace(columns=None, labels=None), file, file, 0.5),
         vocabulary,
     )
     assert found.parts["heldout"][1] == (
         "multiple_choice choice1: the river choice2: the house context: anna",
         "choice2",
     )
-    assert answered(found.spec, file) == found.parts["heldout"] and found.metrics == ("accuracy",)
+    assert read_pairs(found.spec, file) == found.parts["heldout"] and found.metrics == ("accuracy",)
     spec = Text2Text(task="x", columns=("a", "b"))
-    read = reader(
+    read = make_reader(
         SimpleNamespace(
             run=SimpleNamespace(
                 data=SimpleNamespace(
@@ -390,13 +390,13 @@ def test_a_choice_is_written_by_its_number(vocabulary, tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             read(rows[0] | {"task": "c"} | record, "f:1")
-    assert judged(
+    assert score_generated_texts(
         found.spec, vocabulary, ("accuracy",), ["choice2", "river"], ["choice2", "choice1"]
     ) == {"accuracy": 0.5, "no_label": 1}
 
 
 def test_what_several_tasks_are_asked_wrongly(pretrained, tmp_path, capsys):
-    file = lines(
+    file = write_json_lines(
         tmp_path / "a.jsonl", [{"sentence": "the river", "label": i % 2} for i in range(8)]
     )
     command = ["finetune", "--from", str(pretrained), "--workdir", str(tmp_path / "w")]
@@ -416,11 +416,11 @@ def test_what_several_tasks_are_asked_wrongly(pretrained, tmp_path, capsys):
     with pytest.raises(
         ConfigError, match="bleu is a metric of text2text; the metrics of several tasks are mean"
     ):
-        check_measured(("bleu",), Text2Text(tasks=(Text2Text(task="a"),)), T5)
+        check_run_metrics(("bleu",), Text2Text(tasks=(Text2Text(task="a"),)), T5)
     with pytest.raises(
         ConfigError, match="bleu is a metric of text2text; the metrics of generated answers are"
     ):
-        check_measured(
+        check_run_metrics(
             ("mean",),
             Text2Text(tasks=(Text2Text(task="a", questions="squad", metrics=("bleu",)),)),
             T5,

@@ -18,7 +18,7 @@ FAST = [
 ]
 
 
-def questions(count, seed):
+def make_questions(count, seed):
     """Of three endings, the one that speaks of a fox is right."""
     rng, found = np.random.default_rng(seed), []
     others = [word for word in WORDS if word != "fox"]
@@ -33,7 +33,7 @@ def questions(count, seed):
     return found
 
 
-def lines(path, rows):
+def write_json_lines(path, rows):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return str(path)
 
@@ -43,8 +43,8 @@ def tuned(untrained, tmp_path_factory):
     """(workdir, held-out file)"""
     folder = tmp_path_factory.mktemp("tuned")
     files = (
-        lines(folder / "train.jsonl", questions(192, 0)),
-        lines(folder / "dev.jsonl", questions(64, 1)),
+        write_json_lines(folder / "train.jsonl", make_questions(192, 0)),
+        write_json_lines(folder / "dev.jsonl", make_questions(64, 1)),
     )
     command = [
         "finetune",
@@ -67,7 +67,7 @@ def test_it_learns_and_tells(tuned, tmp_path, capsys):
     assert run.data.objective.choices == 3 and run.checkpoint.best == "accuracy"
     scored = [
         row["heldout_accuracy"]
-        for row in metrics_file.read(workdir / "metrics.jsonl")
+        for row in metrics_file.read_metrics(workdir / "metrics.jsonl")
         if "heldout_accuracy" in row
     ]
     assert len(scored) == 2 and max(scored) > 0.8
@@ -95,7 +95,7 @@ def test_it_learns_and_tells(tuned, tmp_path, capsys):
     other = {"context": "a river", "question": "the", "choices": ["old dog", "fox runs"]}
     assert (
         main(
-            ["predict", "--workdir", str(workdir), "--input", lines(tmp_path / "a.jsonl", [other])]
+            ["predict", "--workdir", str(workdir), "--input", write_json_lines(tmp_path / "a.jsonl", [other])]
         )
         == 0
     )
@@ -107,7 +107,7 @@ def test_it_learns_and_tells(tuned, tmp_path, capsys):
     )
 
 
-GOOD = questions(8, 2)
+GOOD = make_questions(8, 2)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ GOOD = questions(8, 2)
         ),
     ],
 )
-def test_what_is_wrong_is_told(untrained, tmp_path, capsys, train, heldout, words, message):
+def test_errors_are_reported(untrained, tmp_path, capsys, train, heldout, words, message):
     command = [
         "finetune",
         "--from",
@@ -152,14 +152,14 @@ def test_what_is_wrong_is_told(untrained, tmp_path, capsys, train, heldout, word
         "--task",
         "multiple_choice",
         "--train",
-        lines(tmp_path / "train.jsonl", train),
+        write_json_lines(tmp_path / "train.jsonl", train),
     ]
     assert (
         main(
             [
                 *command,
                 "--heldout",
-                lines(tmp_path / "dev.jsonl", heldout),
+                write_json_lines(tmp_path / "dev.jsonl", heldout),
                 "--workdir",
                 str(tmp_path / "w"),
                 *words,

@@ -13,20 +13,20 @@ from data.objectives import Classification, Regression
 from data.pipeline import Stream
 from models.config.heads import ClassifierConfig
 from pretrain.config import Run
-from pretrain.convert import name_of, tokenizer
-from pretrain.convert.model_card import of
+from pretrain.convert import find_model_type, tokenizer
+from pretrain.convert.model_card import make_card
 from pretrain.convert.read_write import write_model
-from pretrain.finetune.predict_labels import Labels
+from pretrain.finetune.predict_labels import LabelPredictor
 from pretrain.inference.trained import Trained
-from tests.pretrain.finetune.encoders import TEXT, encoders, values
+from tests.pretrain.finetune.encoders import TEXT, make_encoders, draw_params
 
-ENCODERS = encoders()
+ENCODERS = make_encoders()
 ENCODERS |= {"bert_unrolled": dataclasses.replace(ENCODERS["bert"], scan=False)}
 PAIRS = [(a, b) for a in TEXT for b in TEXT]
 ALONE = [(text,) for text in TEXT]
 
 
-def tuned(name, vocabularies, labels=("no", "maybe", "yes"), length=16):
+def make_tuned(name, vocabularies, labels=("no", "maybe", "yes"), length=16):
     """A model with values everywhere."""
     encoder, objective = ENCODERS[name], Classification if labels else Regression
     run = Run(
@@ -36,13 +36,13 @@ def tuned(name, vocabularies, labels=("no", "maybe", "yes"), length=16):
             batch_size=4,
         ),
     )
-    return Trained("w", run, 7, values(run), vocabularies.get(name, vocabularies["bert"]))
+    return Trained("w", run, 7, draw_params(run), vocabularies.get(name, vocabularies["bert"]))
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta"])
 @pytest.mark.parametrize("texts", [PAIRS, ALONE], ids=["pairs", "alone"])
 def test_rows_are_those_of_the_exported_tokenizer(name, texts, vocabularies, tmp_path):
-    trained = tuned(name, vocabularies)
+    trained = make_tuned(name, vocabularies)
     examples = [
         Example(text, trained.run.model.labels[i % 3], "here") for i, text in enumerate(texts)
     ]
@@ -50,8 +50,8 @@ def test_rows_are_those_of_the_exported_tokenizer(name, texts, vocabularies, tmp
         tmp_path / "store", trained.vocabulary, {"train": examples}, trained.run.model.labels
     )
     stream = Stream(store, dataclasses.replace(trained.run.data, batch_size=len(texts)))
-    batch = stream.evaluation_batch(0)
-    theirs = tokenizer.build(trained.vocabulary, name_of(trained.run.model))
+    batch = stream.build_evaluation_batch(0)
+    theirs = tokenizer.build_tokenizer(trained.vocabulary, find_model_type(trained.run.model))
     theirs.enable_truncation(16, strategy="longest_first")
     encodings = theirs.encode_batch([text if len(text) == 2 else text[0] for text in texts])
     for i, encoding in enumerate(encodings):
@@ -68,7 +68,7 @@ def test_transformers_tells_the_same(name, vocabularies, tmp_path, capsys):
     transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")
     transformers.utils.logging.disable_progress_bar()
     for labels in (("no", "maybe", "yes"), ()):
-        trained, folder = tuned(name, vocabularies, labels), tmp_path / f"{len(labels)}"
+        trained, folder = make_tuned(name, vocabularies, labels), tmp_path / f"{len(labels)}"
         write_model(folder, trained.run.model, trained.params, trained.vocabulary)
         model, info = transformers.AutoModelForSequenceClassification.from_pretrained(
             folder, output_loading_info=True
@@ -79,7 +79,7 @@ def test_transformers_tells_the_same(name, vocabularies, tmp_path, capsys):
             ids = transformers.AutoTokenizer.from_pretrained(folder)(*map(list, zip(*texts)), **cut)
             with torch.no_grad():
                 logits = model.eval()(**ids).logits
-            results = Labels(trained, 4)(texts, [None] * len(texts))
+            results = LabelPredictor(trained, 4)(texts, [None] * len(texts))
             if not labels:
                 np.testing.assert_allclose(
                     [result["score"] for result in results], logits[:, 0], atol=1e-4
@@ -99,8 +99,8 @@ def test_the_card_says_what_it_tells(vocabularies, tmp_path):
     (tmp_path / "origin.json").write_text(
         json.dumps({"folder": "bert_mini", "pretrained_step": 7500})
     )
-    trained = dataclasses.replace(tuned("bert", vocabularies), workdir=tmp_path)
-    card = of(trained)
+    trained = dataclasses.replace(make_tuned("bert", vocabularies), workdir=tmp_path)
+    card = make_card(trained)
     assert "pipeline_tag: text-classification\n" in card and "| labels | no, maybe, yes |" in card
     assert (
         "Fine-tuned with Cloze, for 7 steps, from step 7,500 of `bert_mini`." in card
@@ -115,4 +115,4 @@ def test_the_card_says_what_it_tells(vocabularies, tmp_path):
             {"folder": "bert_mini", "pretrained_step": 7500, "fresh": ["encoder/bert/pooler/bias"]}
         )
     )
-    assert "on labelled examples alone, for 7 steps, from random parameters" in of(trained)
+    assert "on labelled examples alone, for 7 steps, from random parameters" in make_card(trained)

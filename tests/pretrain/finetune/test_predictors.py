@@ -8,30 +8,30 @@ import numpy as np
 import pytest
 
 from data.config import Data
-from data.examples.multiple_choice import Question
+from data.examples.multiple_choice import ChoiceQuestion
 from data.objectives import MultipleChoice, Tagging
 from models.config.heads import ChoiceConfig, TaggerConfig
 from pretrain.config import Run
-from pretrain.convert.model_card import of
+from pretrain.convert.model_card import make_card
 from pretrain.convert.read_write import write_model
 from pretrain.finetune.predict_choices import ChoicePredictor
-from pretrain.finetune.predict_tags import Tags
+from pretrain.finetune.predict_tags import TagPredictor
 from pretrain.inference.trained import Trained
-from tests.pretrain.finetune.encoders import TEXT, encoders, values
+from tests.pretrain.finetune.encoders import TEXT, make_encoders, draw_params
 
-ENCODERS = encoders()
+ENCODERS = make_encoders()
 TAGS = ("O", "B-X", "I-X", "B-Y", "I-Y")
 WORDS = [tuple(text.split()) for text in TEXT]
-QUESTIONS = [Question((first, *TEXT), tuple(TEXT)) for first in TEXT]
+QUESTIONS = [ChoiceQuestion((first, *TEXT), tuple(TEXT)) for first in TEXT]
 
 
-def tuned(name, model, objective, vocabularies):
+def make_tuned(name, model, objective, vocabularies):
     """A model with values everywhere."""
     run = Run(model=model, data=Data(objective=objective, batch_size=4))
-    return Trained("w", run, 7, values(run), vocabularies[name])
+    return Trained("w", run, 7, draw_params(run), vocabularies[name])
 
 
-def theirs(trained, folder, auto):
+def load_peer(trained, folder, auto):
     """(their model, their tokenizer) of an export."""
     transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")
     transformers.utils.logging.disable_progress_bar()
@@ -44,10 +44,10 @@ def theirs(trained, folder, auto):
 @pytest.mark.parametrize("name", ENCODERS)
 def test_tags_are_those_of_transformers(name, vocabularies, tmp_path, capsys, monkeypatch):
     torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")
-    trained = tuned(
+    trained = make_tuned(
         name, TaggerConfig(encoder=ENCODERS[name], labels=TAGS), Tagging(length=16), vocabularies
     )
-    model, tokenizer = theirs(trained, tmp_path / "w", "AutoModelForTokenClassification")
+    model, tokenizer = load_peer(trained, tmp_path / "w", "AutoModelForTokenClassification")
     assert model.config.id2label == dict(enumerate(TAGS))
     words = [
         [f"{' ' if i and name == 'roberta' else ''}{word}" for i, word in enumerate(sentence)]
@@ -63,7 +63,7 @@ def test_tags_are_those_of_transformers(name, vocabularies, tmp_path, capsys, mo
     )
     with torch.no_grad():
         logits = model(**ids).logits.numpy()
-    tags = Tags(trained, 4)
+    tags = TagPredictor(trained, 4)
     valid = ids["attention_mask"].bool().numpy()
     ours = jax.jit(tags.model.apply)(
         {"params": trained.params}, ids["input_ids"].numpy().astype(np.int32), valid
@@ -86,8 +86,8 @@ def test_tags_are_those_of_transformers(name, vocabularies, tmp_path, capsys, mo
 def test_choices_are_those_of_transformers(name, vocabularies, tmp_path):
     torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")
     objective = MultipleChoice(length=24, choices=3, separators=2 if name == "roberta" else 1)
-    trained = tuned(name, ChoiceConfig(encoder=ENCODERS[name]), objective, vocabularies)
-    model, tokenizer = theirs(trained, tmp_path / "w", "AutoModelForMultipleChoice")
+    trained = make_tuned(name, ChoiceConfig(encoder=ENCODERS[name]), objective, vocabularies)
+    model, tokenizer = load_peer(trained, tmp_path / "w", "AutoModelForMultipleChoice")
     results = ChoicePredictor(trained, 4)(QUESTIONS, [None] * 3)
     for question, result in zip(QUESTIONS, results):
         first, *seconds = question.texts
@@ -108,13 +108,13 @@ def test_the_card_says_what_it_tells(vocabularies, tmp_path):
     (tmp_path / "origin.json").write_text(
         json.dumps({"folder": "bert_mini", "pretrained_step": 7500})
     )
-    tagger = tuned(
+    tagger = make_tuned(
         "bert",
         TaggerConfig(encoder=ENCODERS["bert"], labels=TAGS),
         Tagging(length=16),
         vocabularies,
     )
-    card = of(dataclasses.replace(tagger, workdir=tmp_path))
+    card = make_card(dataclasses.replace(tagger, workdir=tmp_path))
     assert (
         "pipeline_tag: token-classification\n" in card
         and "| labels | O, B-X, I-X, B-Y, I-Y |" in card
@@ -123,10 +123,10 @@ def test_the_card_says_what_it_tells(vocabularies, tmp_path):
         "AutoModelForTokenClassification.from_pretrained" in card
         and "the tags of words, rows of 16" in card
     )
-    chooser = tuned(
+    chooser = make_tuned(
         "bert", ChoiceConfig(encoder=ENCODERS["bert"]), MultipleChoice(length=16), vocabularies
     )
-    card = of(dataclasses.replace(chooser, workdir=tmp_path))
+    card = make_card(dataclasses.replace(chooser, workdir=tmp_path))
     assert (
         "pipeline_tag: multiple-choice\n" in card
         and "the right one of 4 choices, rows of 16" in card

@@ -11,7 +11,7 @@ import pytest
 from data.config import Data
 from data.examples import labelled, labelled_store
 from data.examples.qa import Question
-from data.examples.qa_store import encode, write_questions
+from data.examples.qa_store import encode_questions, write_questions
 from data.objectives import AnswerSpan
 from data.pipeline import Stream
 from data.store.reader import Store
@@ -20,20 +20,20 @@ from models import build
 from models.config.bert import BertConfig
 from models.config.heads import SpanReaderConfig
 from pretrain.__main__ import main
-from pretrain.cli.import_ import initialiser, starting_run
+from pretrain.cli.import_ import make_initializer, make_starting_run
 from pretrain.config import Run
-from pretrain.convert import name_of, tokenizer
-from pretrain.convert.model_card import of
+from pretrain.convert import find_model_type, tokenizer
+from pretrain.convert.model_card import make_card
 from pretrain.convert.read_write import write_model
-from pretrain.distributed.sharding import meaning, path_of
+from pretrain.distributed.sharding import find_dimension_names, format_path
 from pretrain.finetune.predict_answers import AnswerPredictor
-from pretrain.finetune.qa_task import Answered, SpanTask
+from pretrain.finetune.qa_task import QuestionExamples, SpanTask
 from pretrain.inference.trained import Trained, open_trained
 from pretrain.training import truncation_report
 from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir import metrics_file
 from pretrain.workdir.checkpoints import Checkpoints, read_run
-from tests.pretrain.finetune.encoders import TEXT, encoders, values
+from tests.pretrain.finetune.encoders import TEXT, make_encoders, draw_params
 
 BERT = BertConfig(
     vocab=96, length=32, width=16, depth=1, num_heads=2, mlp=32, dropout=0.0, attention_dropout=0.0
@@ -51,7 +51,7 @@ FAST = [
 FAST += ["data.objective.length=24", "data.objective.stride=4", "data.objective.question=6"]
 
 
-def asked(count, seed, longest=20):
+def make_questions(count, seed, longest=20):
     """Who sleeps? The one name of a context, or nobody, where it has none. Some contexts take several rows."""
     rng = np.random.default_rng(seed)
     for number in range(count):
@@ -69,7 +69,7 @@ def asked(count, seed, longest=20):
         }
 
 
-def lines(path, rows):
+def write_json_lines(path, rows):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return str(path)
 
@@ -79,12 +79,12 @@ def pretrained(tmp_path_factory):
     """A workdir of a BERT that was never trained."""
     workdir = tmp_path_factory.mktemp("pretrained") / "bert"
     vocabulary = train_vocabulary(
-        [f"{row['context']} {row['question']} sleeps {' '.join(NAMES)}" for row in asked(200, 0)],
+        [f"{row['context']} {row['question']} sleeps {' '.join(NAMES)}" for row in make_questions(200, 0)],
         90,
         algorithm="bpe",
     )
     start_workdir(
-        workdir, starting_run(BERT), jax.jit(initialiser(starting_run(BERT)))(), vocabulary
+        workdir, make_starting_run(BERT), jax.jit(make_initializer(make_starting_run(BERT)))(), vocabulary
     )
     return workdir
 
@@ -93,9 +93,9 @@ def pretrained(tmp_path_factory):
 def tuned(pretrained, tmp_path_factory):
     """(workdir, command, held-out file)."""
     folder = tmp_path_factory.mktemp("tuned")
-    paragraphs = [{"context": row["context"], "qas": [row]} for row in asked(256, 1)]
+    paragraphs = [{"context": row["context"], "qas": [row]} for row in make_questions(256, 1)]
     (folder / "train.json").write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
-    files = str(folder / "train.json"), lines(folder / "dev.jsonl", asked(60, 2))
+    files = str(folder / "train.json"), write_json_lines(folder / "dev.jsonl", make_questions(60, 2))
     command = [
         "finetune",
         "--from",
@@ -112,7 +112,7 @@ def tuned(pretrained, tmp_path_factory):
     return folder / "w", command, files[1]
 
 
-def test_it_learns_and_tells_where_the_answer_stands(tuned, capsys):
+def test_it_learns_and_predicts_where_the_answer_is(tuned, capsys):
     workdir, command, dev = tuned
     run = read_run(workdir)
     assert (
@@ -121,14 +121,14 @@ def test_it_learns_and_tells_where_the_answer_stands(tuned, capsys):
         and run.checkpoint.best == "span_f1"
     )
     scored = [
-        row for row in metrics_file.read(workdir / "metrics.jsonl") if "heldout_span_f1" in row
+        row for row in metrics_file.read_metrics(workdir / "metrics.jsonl") if "heldout_span_f1" in row
     ]
     assert (
         len(scored) == 3
         and scored[-1]["heldout_span_f1"] > 0.9
         and scored[-1]["heldout_exact_match"] > 0.9
     )
-    rows = Stream(Store.open(workdir / "store"), run.data).rows
+    rows = Stream(Store.open(workdir / "store"), run.data).num_rows
     assert (
         rows > 256
         and scored[0]["step"] == -(-rows // 32)
@@ -136,8 +136,8 @@ def test_it_learns_and_tells_where_the_answer_stands(tuned, capsys):
     )  # an epoch is all windows
     # Another file is judged at the threshold that the checkpoint has from its held-out part.
     with Checkpoints(workdir, read_only=True) as checkpoints:
-        kept = checkpoints.scores(max(checkpoints.steps()))
-    few = lines(workdir.parent / "few.jsonl", list(asked(60, 2))[::3])  # none has an answer
+        kept = checkpoints.load_scores(max(checkpoints.list_steps()))
+    few = write_json_lines(workdir.parent / "few.jsonl", list(make_questions(60, 2))[::3])  # none has an answer
     assert main(["evaluate", "--workdir", str(workdir), "--labelled", few, "--json"]) == 0
     other = json.loads(capsys.readouterr().out)
     assert (
@@ -170,7 +170,7 @@ def test_a_long_context_is_read_to_its_end(tuned, tmp_path, capsys):
     workdir, *_ = tuned
     words = " ".join(WORDS * 12)
     context = f"\t{words} emil sleeps {words}\n"
-    path = lines(
+    path = write_json_lines(
         tmp_path / "a.jsonl",
         [
             {"question": "Who sleeps?", "context": context},
@@ -193,7 +193,7 @@ def test_a_long_context_is_read_to_its_end(tuned, tmp_path, capsys):
 
 def test_the_n_best_answers(tuned, tmp_path, capsys):
     workdir, _, dev = tuned
-    path = lines(tmp_path / "a.jsonl", list(asked(12, 2)))  # of which some take several rows
+    path = write_json_lines(tmp_path / "a.jsonl", list(make_questions(12, 2)))  # of which some take several rows
     told = []
     for more in ([], ["--n-best", "4"]):
         assert main(["predict", "--workdir", str(workdir), "--input", path, "--json", *more]) == 0
@@ -235,7 +235,7 @@ def test_the_answers_as_squads_script_reads_them(tuned, tmp_path, capsys):
     predict = ["predict", "--workdir", str(tuned[0]), "--input"]
     rows = [
         row | {"question": "Who sleeps?" + " sleeps" * 5 * (n == 4)}
-        for n, row in enumerate(asked(6, 2))
+        for n, row in enumerate(make_questions(6, 2))
     ]
     (tmp_path / "a.json").write_text(
         json.dumps(
@@ -248,7 +248,7 @@ def test_the_answers_as_squads_script_reads_them(tuned, tmp_path, capsys):
     assert (
         "1 of 6 questions are longer than 6 tokens and were truncated\n" in capsys.readouterr().err
     )
-    assert main([*predict, lines(tmp_path / "a.jsonl", rows), "--json"]) == 0
+    assert main([*predict, write_json_lines(tmp_path / "a.jsonl", rows), "--json"]) == 0
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert json.loads((tmp_path / "answers.json").read_text()) == {
         one["id"]: one["answer"] for one in told
@@ -263,7 +263,7 @@ def test_the_answers_as_squads_script_reads_them(tuned, tmp_path, capsys):
             main(
                 [
                     *predict,
-                    lines(tmp_path / "b.jsonl", few),
+                    write_json_lines(tmp_path / "b.jsonl", few),
                     "--output",
                     str(tmp_path / "b.json"),
                     *more,
@@ -274,7 +274,7 @@ def test_the_answers_as_squads_script_reads_them(tuned, tmp_path, capsys):
         assert message in capsys.readouterr().err and not (tmp_path / "b.json").exists()
 
 
-def test_what_is_wrong_is_told(tuned, pretrained, tmp_path, capsys):
+def test_errors_are_reported(tuned, pretrained, tmp_path, capsys):
     workdir, command, dev = tuned
     predict = ["predict", "--workdir", str(workdir), "--input"]
     for row, message in (
@@ -290,7 +290,7 @@ def test_what_is_wrong_is_told(tuned, pretrained, tmp_path, capsys):
         ),
     ):
         assert (
-            main([*predict, lines(tmp_path / "a.jsonl", [row])]) == 2
+            main([*predict, write_json_lines(tmp_path / "a.jsonl", [row])]) == 2
             and message in capsys.readouterr().err
         )
     begin = [
@@ -307,7 +307,7 @@ def test_what_is_wrong_is_told(tuned, pretrained, tmp_path, capsys):
         main([*begin, dev]) == 2
         and "dev.jsonl:1: it has no answer; --task squad2 allows" in capsys.readouterr().err
     )
-    silent = lines(tmp_path / "c.jsonl", list(asked(60, 2))[::3])
+    silent = write_json_lines(tmp_path / "c.jsonl", list(make_questions(60, 2))[::3])
     assert (
         main(
             [
@@ -322,8 +322,8 @@ def test_what_is_wrong_is_told(tuned, pretrained, tmp_path, capsys):
         main([*begin, dev, "--labels", "a,b"]) == 2
         and "--columns and --labels are for texts with labels" in capsys.readouterr().err
     )
-    bad = [row | {"answers": [{"text": "dog", "answer_start": 0}]} for row in asked(2, 1)]
-    path = lines(tmp_path / "b.jsonl", [*(row for row in asked(40, 1) if row["answers"]), *bad])
+    bad = [row | {"answers": [{"text": "dog", "answer_start": 0}]} for row in make_questions(2, 1)]
+    path = write_json_lines(tmp_path / "b.jsonl", [*(row for row in make_questions(40, 1) if row["answers"]), *bad])
     assert (
         main([*begin, path]) == 2
         and "b.jsonl:27: the answer 'dog' is not at character 0" in capsys.readouterr().err
@@ -363,11 +363,11 @@ def test_what_is_wrong_is_told(tuned, pretrained, tmp_path, capsys):
 
 # ---- beside transformers -----------------------------------------------------
 
-ENCODERS = encoders(length=40)
+ENCODERS = make_encoders(length=40)
 PAIRS = [(a, b) for a in ("What is left out?", "And who?") for b in (*TEXT, " ".join(TEXT * 2))]
 
 
-def reader(name, vocabularies):
+def make_reader(name, vocabularies):
     """A model with values everywhere."""
     objective = AnswerSpan(
         length=36, stride=5, question=14, separators=2 if name == "roberta" else 1
@@ -376,9 +376,9 @@ def reader(name, vocabularies):
         model=SpanReaderConfig(encoder=ENCODERS[name], unanswerable=True, dropout=0.25),
         data=Data(objective=objective, batch_size=8),
     )
-    params = values(run)
+    params = draw_params(run)
     for keys, leaf in jax.tree_util.tree_leaves_with_path(params):
-        meaning(path_of(keys), leaf.shape)  # raises unless one row of the table fits
+        find_dimension_names(format_path(keys), leaf.shape)  # raises unless one row of the table fits
     return Trained("w", run, 7, params, vocabularies[name])
 
 
@@ -391,13 +391,13 @@ def with_questions(trained, tokens):
 
 def test_it_is_silent_above_the_threshold_alone(vocabularies):
     """Where no answer scores above the best one by more than the threshold; a model whose questions all have answers never is."""
-    trained = reader("bert", vocabularies)
+    trained = make_reader("bert", vocabularies)
 
-    def answered(**how):
+    def answer_questions(**how):
         run = dataclasses.replace(trained.run, model=dataclasses.replace(trained.run.model, **how))
         return AnswerPredictor(dataclasses.replace(trained, run=run), 4)(PAIRS, [None] * len(PAIRS))
 
-    always = answered(threshold=1e9)
+    always = answer_questions(threshold=1e9)
     doubts = np.array([one["null_score"] - one["score"] for one in always])
     middle = float(np.sort(doubts)[3])  # one that is a question's own doubt
     for threshold, expected in (
@@ -405,7 +405,7 @@ def test_it_is_silent_above_the_threshold_alone(vocabularies):
         (middle, doubts > middle),
         (-1e9, doubts > -np.inf),
     ):
-        found = answered(threshold=threshold)
+        found = answer_questions(threshold=threshold)
         assert (
             [one["start"] is None for one in found]
             == [one["answer"] == "" for one in found]
@@ -414,12 +414,12 @@ def test_it_is_silent_above_the_threshold_alone(vocabularies):
         for one, spoken, silent in zip(found, always, expected):
             assert (one["score"], one["null_score"]) == (spoken["score"], spoken["null_score"])
             assert (one["probability"] == spoken["probability"]) == (not silent)
-    assert answered(threshold=-1e9, unanswerable=False) == always
+    assert answer_questions(threshold=-1e9, unanswerable=False) == always
 
 
 def test_what_the_head_drops_is_as_its_authors_have_it():
     for name, dropout in (("bert", 0.0), ("distilbert", 0.1)):
-        found = Answered(SpanTask(True, ()), {}).model(
+        found = QuestionExamples(SpanTask(True, ()), {}).make_model_config(
             SimpleNamespace(run=SimpleNamespace(model=ENCODERS[name]))
         )
         assert found == SpanReaderConfig(encoder=ENCODERS[name], dropout=dropout, unanswerable=True)
@@ -428,18 +428,18 @@ def test_what_the_head_drops_is_as_its_authors_have_it():
 def stream_of(trained, folder):
     part = {"train": [Question(str(i), *pair, (), "here") for i, pair in enumerate(PAIRS)]}
     store = write_questions(
-        folder, trained.vocabulary, part, {"train": encode(trained.vocabulary, part["train"])}
+        folder, trained.vocabulary, part, {"train": encode_questions(trained.vocabulary, part["train"])}
     )
     return Stream(store, dataclasses.replace(trained.run.data, batch_size=32))
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta"])
 def test_windows_are_those_of_the_exported_tokenizer(name, vocabularies, tmp_path):
-    trained = reader(name, vocabularies)
+    trained = make_reader(name, vocabularies)
     stream = stream_of(trained, tmp_path / "store")
     batch, theirs = (
-        stream.evaluation_batch(0),
-        tokenizer.build(trained.vocabulary, name_of(trained.run.model)),
+        stream.build_evaluation_batch(0),
+        tokenizer.build_tokenizer(trained.vocabulary, find_model_type(trained.run.model)),
     )
     theirs.enable_truncation(36, stride=5, strategy="only_second")
     expected = [
@@ -448,8 +448,8 @@ def test_windows_are_those_of_the_exported_tokenizer(name, vocabularies, tmp_pat
         for first in [theirs.encode(*pair)]
         for one in (first, *first.overflowing)
     ]
-    assert stream.rows == len(expected) > len(PAIRS) + 6
-    assert truncation_report.told(stream_of(with_questions(trained, 3), tmp_path / "short")) == [
+    assert stream.num_rows == len(expected) > len(PAIRS) + 6
+    assert truncation_report.describe_stream(stream_of(with_questions(trained, 3), tmp_path / "short")) == [
         f"truncated: {len(PAIRS)} questions that are longer than 3 tokens"
     ]
     for i, encoding in enumerate(expected):
@@ -465,14 +465,14 @@ def test_transformers_tells_the_same(name, vocabularies, tmp_path):
     torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")
     transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")
     transformers.utils.logging.disable_progress_bar()
-    trained = reader(name, vocabularies)
+    trained = make_reader(name, vocabularies)
     write_model(tmp_path / "out", trained.run.model, trained.params, trained.vocabulary)
     model, info = transformers.AutoModelForQuestionAnswering.from_pretrained(
         tmp_path / "out", output_loading_info=True
     )
     assert not any(info.values()), info
     assert getattr(model.config, "qa_dropout", None) == (0.25 if name == "distilbert" else None)
-    batch = stream_of(trained, tmp_path / "store").evaluation_batch(0)
+    batch = stream_of(trained, tmp_path / "store").build_evaluation_batch(0)
     ours = jax.jit(build(trained.run.model).apply)(
         {"params": trained.params},
         batch["token_ids"],
@@ -497,8 +497,8 @@ def test_the_model_says_what_it_is(vocabularies, tmp_path):
     (tmp_path / "origin.json").write_text(
         json.dumps({"folder": "bert_mini", "pretrained_step": 7500})
     )
-    trained = dataclasses.replace(reader("bert", vocabularies), workdir=tmp_path)
-    card = of(trained)
+    trained = dataclasses.replace(make_reader("bert", vocabularies), workdir=tmp_path)
+    card = make_card(trained)
     assert (
         "pipeline_tag: question-answering\n" in card
         and "| answers | a span of the context, or none |" in card
@@ -510,14 +510,14 @@ def test_the_model_says_what_it_is(vocabularies, tmp_path):
 
 
 def test_an_answer_that_the_vocabulary_does_not_see_can_be_left_out(vocabularies, tmp_path, capsys):
-    good = [row for row in asked(9, 1) if row["answers"]]
+    good = [row for row in make_questions(9, 1) if row["answers"]]
     odd = {
         "question": "Who?",
         "context": "a fox\u200b",
         "answers": [{"text": "\u200b", "answer_start": 5}],
     }
     whole, mixed, none = (
-        lines(tmp_path / name, rows)
+        write_json_lines(tmp_path / name, rows)
         for name, rows in (("a.jsonl", good), ("b.jsonl", [odd, *good, odd]), ("c.jsonl", [odd]))
     )
     task, vocabulary, args = (
@@ -525,11 +525,11 @@ def test_an_answer_that_the_vocabulary_does_not_see_can_be_left_out(vocabularies
         vocabularies["bert"],
         SimpleNamespace(columns=None, labels=None, on_bad_answer="skip"),
     )
-    found = task.read(args, mixed, whole, 0.1)
+    found = task.read_examples(args, mixed, whole, 0.1)
     assert (
-        len(found.encoded(vocabulary)["train"].spans_Q6) == len(found.parts["train"]) == len(good)
+        len(found.encode_questions(vocabulary)["train"].spans_Q6) == len(found.parts["train"]) == len(good)
     )
-    assert found.digest() == task.read(args, whole, whole, 0.1).digest()
+    assert found.digest_examples() == task.read_examples(args, whole, whole, 0.1).digest_examples()
     assert (
         "b.jsonl: skipped 2 questions (train) because the vocabulary has no token for their answer"
         in capsys.readouterr().err
@@ -538,10 +538,10 @@ def test_an_answer_that_the_vocabulary_does_not_see_can_be_left_out(vocabularies
         ValueError,
         match=r"c.jsonl:1: the vocabulary has no piece for the answer .*, nor for that of any other question there \(heldout\)",
     ):
-        task.read(args, whole, none, 0.1).encoded(vocabulary)
+        task.read_examples(args, whole, none, 0.1).encode_questions(vocabulary)
     args.on_bad_answer = "refuse"
     with pytest.raises(
         ValueError,
         match="b.jsonl:1: the vocabulary has no piece for the answer .*; --on-bad-answer skip skips such",
     ):
-        task.read(args, mixed, whole, 0.1).encoded(vocabulary)
+        task.read_examples(args, mixed, whole, 0.1).encode_questions(vocabulary)

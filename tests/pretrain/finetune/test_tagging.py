@@ -6,7 +6,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from data.examples.tag_schemes import entities
+from data.examples.tag_schemes import find_entities
 from pretrain.__main__ import main
 from pretrain.workdir import metrics_file
 from pretrain.workdir.checkpoints import read_run
@@ -20,7 +20,7 @@ FAST = [
 ]
 
 
-def sentences(count, seed):
+def make_sentences(count, seed):
     """[(words, tags)]: animals are entities, with an `old` in front of them."""
     rng, found = np.random.default_rng(seed), []
     for _ in range(count):
@@ -33,7 +33,7 @@ def sentences(count, seed):
     return found
 
 
-def columns(path, rows):
+def write_columns(path, rows):
     path.write_text(
         "\n".join("".join(f"{word}\t{tag}\n" for word, tag in zip(*row)) for row in rows)
     )
@@ -44,10 +44,10 @@ def columns(path, rows):
 def tuned(untrained, tmp_path_factory):
     """(workdir, the held-out sentences, their file)"""
     folder = tmp_path_factory.mktemp("tuned")
-    held_out = [*sentences(60, 1), (["fox"] * 20, ["B-animal"] * 20)]
+    held_out = [*make_sentences(60, 1), (["fox"] * 20, ["B-animal"] * 20)]
     files = (
-        columns(folder / "train.conll", sentences(256, 0)),
-        columns(folder / "dev.conll", held_out),
+        write_columns(folder / "train.conll", make_sentences(256, 0)),
+        write_columns(folder / "dev.conll", held_out),
     )
     command = [
         "finetune",
@@ -74,7 +74,7 @@ def test_it_learns_and_tells(tuned, capsys):
     )
     scored = [
         row["heldout_entity_f1"]
-        for row in metrics_file.read(workdir / "metrics.jsonl")
+        for row in metrics_file.read_metrics(workdir / "metrics.jsonl")
         if "heldout_entity_f1" in row
     ]
     assert len(scored) == 3 and max(scored) > 0.7
@@ -108,7 +108,7 @@ def test_it_learns_and_tells(tuned, capsys):
     results = [json.loads(line) for line in output.read_text().splitlines()]
     assert [(result["words"], result["given_tags"]) for result in results] == held_out
     # What predict tells, counted by hand, is what evaluate measured; of the long sentence what stands behind its row is missed.
-    there = [set(entities(result["given_tags"])) for result in results]
+    there = [set(find_entities(result["given_tags"])) for result in results]
     told = [
         {(one["type"], one["start"], one["end"]) for one in result["entities"]}
         for result in results
@@ -196,13 +196,13 @@ GOOD = [(["a", "fox"], ["O", "B-x"]), (["dog"], ["B-x"])]
         ),
     ],
 )
-def test_what_is_wrong_is_told(untrained, tmp_path, capsys, train, heldout, words, message):
+def test_errors_are_reported(untrained, tmp_path, capsys, train, heldout, words, message):
     command = [
         "finetune",
         "--from",
         str(untrained),
         "--train",
-        columns(tmp_path / "train.conll", train),
+        write_columns(tmp_path / "train.conll", train),
     ]
     command += [] if "--task" in words else ["--task", "tagging"]
     assert (
@@ -210,7 +210,7 @@ def test_what_is_wrong_is_told(untrained, tmp_path, capsys, train, heldout, word
             [
                 *command,
                 "--heldout",
-                columns(tmp_path / "dev.conll", heldout),
+                write_columns(tmp_path / "dev.conll", heldout),
                 "--workdir",
                 str(tmp_path / "w"),
                 *words,

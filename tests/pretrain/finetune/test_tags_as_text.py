@@ -7,18 +7,18 @@ import jax
 import numpy as np
 import pytest
 
-from data.examples.tag_schemes import entities
+from data.examples.tag_schemes import find_entities
 from data.objectives import Text2Text
 from data.vocabulary.load import train_vocabulary
 from models.config.t5 import T5Config
 from pretrain.__main__ import main
-from pretrain.cli.import_ import initialiser, starting_run
-from pretrain.convert.model_card import of
-from pretrain.evaluation.generated_answers import judged
-from pretrain.evaluation.label_checks import answered
-from pretrain.evaluation.task_metrics import check_measured
+from pretrain.cli.import_ import make_initializer, make_starting_run
+from pretrain.convert.model_card import make_card
+from pretrain.evaluation.generated_answers import score_generated_texts
+from pretrain.evaluation.label_checks import read_pairs
+from pretrain.evaluation.task_metrics import check_run_metrics
 from pretrain.finetune.tasks import TASKS
-from pretrain.finetune.text2text_task import as_text
+from pretrain.finetune.text2text_task import convert_to_text
 from pretrain.inference.trained import open_trained
 from pretrain.overrides import ConfigError
 from pretrain.training.new_workdir import start_workdir
@@ -40,7 +40,7 @@ FAST = [
 ]
 
 
-def sentences(count, seed):
+def make_sentences(count, seed):
     """[(words, tags)]: a name is a person; one in four sentences has none."""
     rng, found = np.random.default_rng(seed), []
     for number in range(count):
@@ -53,7 +53,7 @@ def sentences(count, seed):
     return found
 
 
-def columns(path, rows):
+def write_columns(path, rows):
     path.write_text(
         "\n".join("".join(f"{word}\t{tag}\n" for word, tag in zip(*row)) for row in rows)
     )
@@ -62,7 +62,7 @@ def columns(path, rows):
 
 @pytest.fixture(scope="module")
 def vocabulary():
-    texts = [" ".join(words) for words, _ in sentences(200, 0)]
+    texts = [" ".join(words) for words, _ in make_sentences(200, 0)]
     return train_vocabulary(
         [f"tagging sentence: {text} person: none" for text in texts],
         230,
@@ -71,20 +71,20 @@ def vocabulary():
     )
 
 
-def asked(file, scheme=None, columns=None):
-    return TASKS["tagging"].read(
+def read_task(file, scheme=None, columns=None):
+    return TASKS["tagging"].read_examples(
         SimpleNamespace(columns=columns, labels=None, scheme=scheme), file, file, 0.5
     )
 
 
 def test_it_learns_and_tells(vocabulary, tmp_path, capsys):
     start_workdir(
-        tmp_path / "t5", starting_run(T5), jax.jit(initialiser(starting_run(T5)))(), vocabulary
+        tmp_path / "t5", make_starting_run(T5), jax.jit(make_initializer(make_starting_run(T5)))(), vocabulary
     )
-    rows = sentences(32, 2)
+    rows = make_sentences(32, 2)
     files = (
-        columns(tmp_path / "train.conll", sentences(96, 1)),
-        columns(tmp_path / "dev.conll", rows),
+        write_columns(tmp_path / "train.conll", make_sentences(96, 1)),
+        write_columns(tmp_path / "dev.conll", rows),
     )
     command = [
         "finetune",
@@ -116,7 +116,7 @@ def test_it_learns_and_tells(vocabulary, tmp_path, capsys):
         run.evaluate.metrics == ("entity_f1", "entity_precision", "entity_recall", "tag_accuracy")
         and run.checkpoint.best == "entity_f1"
     )
-    scored = metrics_file.read(tmp_path / "w" / "metrics.jsonl")[-1]
+    scored = metrics_file.read_metrics(tmp_path / "w" / "metrics.jsonl")[-1]
     texts = tmp_path / "texts.jsonl"
     texts.write_text("".join(json.dumps({"words": words}) + "\n" for words, _ in rows))
     assert (
@@ -137,7 +137,7 @@ def test_it_learns_and_tells(vocabulary, tmp_path, capsys):
     hits = sum(
         len(
             {(one["type"], one["start"], one["end"]) for one in said["entities"]}
-            & set(entities(tags))
+            & set(find_entities(tags))
         )
         for said, (_, tags) in zip(told, rows)
     )
@@ -163,14 +163,14 @@ def test_it_learns_and_tells(vocabulary, tmp_path, capsys):
     assert {name: found[name] for name in run.evaluate.metrics} == {
         name: scored[f"heldout_{name}"] for name in run.evaluate.metrics
     }
-    card = of(open_trained(tmp_path / "w"))
+    card = make_card(open_trained(tmp_path / "w"))
     assert "`tagging sentence: It is a text.`" in card and "`person: ...`, or `none`" in card
 
 
 def test_what_is_read_and_written(vocabulary, tmp_path):
     rows = [(["the", "anna", "ben"], ["O", "I-person", "I-person"]), (["the", "river"], ["O", "O"])]
-    file = columns(tmp_path / "a.conll", rows)
-    found = as_text("tagging", asked(file), SimpleNamespace(vocabulary=vocabulary))
+    file = write_columns(tmp_path / "a.conll", rows)
+    found = convert_to_text("tagging", read_task(file), SimpleNamespace(vocabulary=vocabulary))
     assert [pair[:2] for pair in found.parts["train"]] == [
         ("tagging sentence: the anna ben", "person: anna ben"),
         ("tagging sentence: the river", "none"),
@@ -178,7 +178,7 @@ def test_what_is_read_and_written(vocabulary, tmp_path):
     assert found.metrics == ("entity_f1", "entity_precision", "entity_recall", "tag_accuracy")
     assert found.spec.scheme == "iob1" and found.spec.kinds == ("person",)
     assert found.spec.target_length == 1 + len(vocabulary.encode("person: anna ben"))
-    assert answered(found.spec, file) == found.parts["heldout"]
+    assert read_pairs(found.spec, file) == found.parts["heldout"]
     odd = tmp_path / "b.jsonl"
     odd.write_text(
         json.dumps({"pieces": ["anna"], "kinds": ["I-person"]})
@@ -186,13 +186,13 @@ def test_what_is_read_and_written(vocabulary, tmp_path):
         + json.dumps({"pieces": ["a"], "kinds": ["O"]})
         + "\n"
     )
-    named = as_text(
-        "tagging", asked(str(odd), columns="pieces,kinds"), SimpleNamespace(vocabulary=vocabulary)
+    named = convert_to_text(
+        "tagging", read_task(str(odd), columns="pieces,kinds"), SimpleNamespace(vocabulary=vocabulary)
     ).spec
-    assert answered(named, str(odd))[0].target == "person: anna"
-    other = columns(tmp_path / "c.conll", [(["the", "anna"], ["O", "I-place"])])
+    assert read_pairs(named, str(odd))[0].target == "person: anna"
+    other = write_columns(tmp_path / "c.conll", [(["the", "anna"], ["O", "I-place"])])
     with pytest.raises(ValueError, match=r"c.conll:2: the tag 'I-place': expected one of 'person'"):
-        answered(found.spec, other)
+        read_pairs(found.spec, other)
 
 
 def test_scores_by_hand(vocabulary):
@@ -210,7 +210,7 @@ def test_scores_by_hand(vocabulary):
     ]
     texts = ["person: anna person: ben", "person: dora person: dora", "person: ben person: ben"]
     names = ("entity_f1", "entity_precision", "entity_recall", "tag_accuracy")
-    found = judged(spec, vocabulary, names, texts, answers)
+    found = score_generated_texts(spec, vocabulary, names, texts, answers)
     assert found == pytest.approx(
         {
             "entity_f1": 4 / 9,
@@ -223,4 +223,4 @@ def test_scores_by_hand(vocabulary):
         ConfigError,
         match="unread_words is a metric of tagging; the metrics of generated tags are entity_f1, entity_precision, entity_recall, tag_accuracy",
     ):
-        check_measured(("unread_words",), spec, T5)
+        check_run_metrics(("unread_words",), spec, T5)

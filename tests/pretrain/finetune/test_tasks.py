@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from data.examples.labelled import Columns, records
-from pretrain.finetune.labelled_task import columns_of, ordered
+from data.examples.labelled import Columns, read_records
+from pretrain.finetune.labelled_task import find_columns, order_labels
 from pretrain.finetune.tasks import TASKS, LabelTask
 
 pytestmark = pytest.mark.fast
@@ -20,12 +20,12 @@ def test_the_nine_of_glue_know_their_columns(tmp_path):
     assert {name for name in nine if len(TASKS[name].columns[0].texts) == 1} == {"cola", "sst2"}
     path = tmp_path / "train.tsv"
     path.write_text("Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t2\t3\ta\tb\n")
-    assert columns_of(TASKS["mrpc"], str(path)) == Columns(("#1 String", "#2 String"), "Quality")
-    assert ordered(TASKS["mrpc"], ("equivalent", "not_equivalent")) == (
+    assert find_columns(TASKS["mrpc"], str(path)) == Columns(("#1 String", "#2 String"), "Quality")
+    assert order_labels(TASKS["mrpc"], ("equivalent", "not_equivalent")) == (
         "not_equivalent",
         "equivalent",
     )
-    assert ordered(TASKS["mrpc"], ("0", "1")) == ("0", "1")
+    assert order_labels(TASKS["mrpc"], ("0", "1")) == ("0", "1")
 
 
 def test_colas_own_files_have_no_line_of_names(tmp_path):
@@ -33,7 +33,7 @@ def test_colas_own_files_have_no_line_of_names(tmp_path):
     path.write_text(
         'gj04\t1\t\t"Our friends won\'t buy it.\nbc01\t0\t*\tThey said "so.\ngj04\t1\t\tThe fox, he sleeps.\n'
     )
-    found = TASKS["cola"].read(args, str(path), str(path), 0.1)
+    found = TASKS["cola"].read_examples(args, str(path), str(path), 0.1)
     told = [(*one.texts, one.label, one.place) for one in found.parts["train"]]
     assert told == [
         ("\"Our friends won't buy it.", "1", f"{path}:1"),
@@ -41,7 +41,7 @@ def test_colas_own_files_have_no_line_of_names(tmp_path):
         ("The fox, he sleeps.", "1", f"{path}:3"),
     ]
     path.write_text("source\tlabel\tmark\tsentence\ngj04\t1\t\tA fox.\n")
-    assert [record for _, record in records(str(path))] == [
+    assert [record for _, record in read_records(str(path))] == [
         {"source": "gj04", "label": "1", "mark": "", "sentence": "A fox."}
     ]
 
@@ -50,7 +50,7 @@ GOOD = [{"text": "a fox", "label": "x"}, {"text": "a dog", "label": "y"}] * 4
 PAIRED = {"text": "a fox", "text2": "a dog", "label": "x"}
 
 
-def nli(*labels):
+def make_nli_rows(*labels):
     return [{"premise": "a", "hypothesis": "b", "label": label} for label in labels]
 
 
@@ -59,37 +59,37 @@ def nli(*labels):
     [
         (
             "mnli",
-            nli("entailment", "neutral", "-"),
+            make_nli_rows("entailment", "neutral", "-"),
             GOOD,
             {},
             "train.jsonl:3: the label '-' is not one of mnli, whose labels are 'entailment', 'neutral', ",
         ),
         (
             "rte",
-            nli("entailmnt"),
+            make_nli_rows("entailmnt"),
             GOOD,
             {},
             "train.jsonl:1: the label 'entailmnt' is not one of rte, .* 'not_entailment', or in all lines 0, 1: remove",
         ),
         (
             "rte",
-            nli(0, "entailment"),
+            make_nli_rows(0, "entailment"),
             GOOD,
             {},
             "train.jsonl:2: the label 'entailment' is not one of rte",
         ),
-        ("rte", nli(-1, -1), GOOD, {}, "train.jsonl:1: the label '-1' is not one of rte"),
+        ("rte", make_nli_rows(-1, -1), GOOD, {}, "train.jsonl:1: the label '-1' is not one of rte"),
         (
             "rte",
-            nli(0, None),
+            make_nli_rows(0, None),
             GOOD,
             {},
             "train.jsonl:2: column 'label': None is no name of a class, .*; test splits of a benchmark have no labels",
         ),
         (
             "rte",
-            nli("x", "y"),
-            nli("z"),
+            make_nli_rows("x", "y"),
+            make_nli_rows("z"),
             {"labels": "x,y"},
             "dev.jsonl:1: the label 'z' is not one of 'x', 'y'",
         ),
@@ -123,4 +123,4 @@ def test_what_a_task_has_not_is_refused(tmp_path, task, train, heldout, options,
         file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     args = SimpleNamespace(**{"task": task, "columns": None, "labels": None} | options)
     with pytest.raises(ValueError, match=message):
-        TASKS[task].read(args, *map(str, files), 0.1)
+        TASKS[task].read_examples(args, *map(str, files), 0.1)

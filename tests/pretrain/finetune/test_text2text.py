@@ -8,26 +8,26 @@ import jax
 import numpy as np
 import pytest
 
-from data.examples.labelled import Columns, class_of, read, score_of
-from data.examples.text2text import reading, spelt
+from data.examples.labelled import Columns, parse_class, parse_score, read_examples
+from data.examples.text2text import decode_output, make_answer_reader
 from data.objectives import Text2Text
 from data.vocabulary.load import train_vocabulary
 from models.config.bart import BartConfig
 from models.config.bert import BertConfig
 from models.config.t5 import T5Config
 from pretrain.__main__ import main
-from pretrain.cli.import_ import initialiser, starting_run
-from pretrain.evaluation.generated_answers import HeldOut
-from pretrain.evaluation.task_metrics import METRICS, check_metrics, judged_as
-from pretrain.finetune.labelled_task import Labelled
+from pretrain.cli.import_ import make_initializer, make_starting_run
+from pretrain.evaluation.generated_answers import GeneratedAnswerEvaluator
+from pretrain.evaluation.task_metrics import METRICS, check_metrics, find_metric_kind
+from pretrain.finetune.labelled_task import LabelledExamples
 from pretrain.finetune.tasks import TASKS
-from pretrain.finetune.text2text_task import Texts, as_text, words_of
+from pretrain.finetune.text2text_task import TextExamples, convert_to_text, find_label_words
 from pretrain.inference.trained import open_trained
 from pretrain.overrides import ConfigError
 from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir import metrics_file
 from pretrain.workdir.checkpoints import read_run
-from tests.store_files import files
+from tests.store_files import generation_folder
 
 T5 = T5Config(
     vocab=192, width=32, depth=1, decoder_depth=1, num_heads=4, head_width=8, mlp=64, dropout=0.0
@@ -41,13 +41,13 @@ FAST = [
 ]
 
 
-def sentences(count, seed=0):
+def make_sentences(count, seed=0):
     """Of two to four words."""
     rng = np.random.default_rng(seed)
     return [" ".join(rng.choice(WORDS[:10], 2 + int(rng.integers(3)))) for _ in range(count)]
 
 
-def lines(path, rows):
+def write_json_lines(path, rows):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return str(path)
 
@@ -55,7 +55,7 @@ def lines(path, rows):
 @pytest.fixture(scope="module")
 def vocabulary():
     return train_vocabulary(
-        [*sentences(300), *WORDS * 20, "mrpc sentence1: sentence2: 0 1 2 4 5 8 . !"],
+        [*make_sentences(300), *WORDS * 20, "mrpc sentence1: sentence2: 0 1 2 4 5 8 . !"],
         150,
         layout="t5",
         algorithm="bpe",
@@ -66,7 +66,7 @@ def vocabulary():
 def pretrained(vocabulary, tmp_path_factory):
     """A workdir of a T5 that was never trained."""
     workdir = tmp_path_factory.mktemp("pretrained") / "t5"
-    start_workdir(workdir, starting_run(T5), jax.jit(initialiser(starting_run(T5)))(), vocabulary)
+    start_workdir(workdir, make_starting_run(T5), jax.jit(make_initializer(make_starting_run(T5)))(), vocabulary)
     return workdir
 
 
@@ -74,12 +74,12 @@ def pretrained(vocabulary, tmp_path_factory):
 def tuned(pretrained, tmp_path_factory):
     """(workdir, held-out rows, their file): whether two texts both speak of a fox, as MRPC's files say whether they mean the same."""
     folder = tmp_path_factory.mktemp("tuned")
-    pairs = list(zip(sentences(330, 1), sentences(330, 2)))
+    pairs = list(zip(make_sentences(330, 1), make_sentences(330, 2)))
     rows = [
         {"sentence1": a, "sentence2": b, "label": int("fox" in a.split() or "fox" in b.split())}
         for a, b in pairs
     ]
-    files = lines(folder / "train.jsonl", rows[:256]), lines(folder / "dev.jsonl", rows[256:])
+    files = write_json_lines(folder / "train.jsonl", rows[:256]), write_json_lines(folder / "dev.jsonl", rows[256:])
     command = [
         "finetune",
         "--from",
@@ -112,12 +112,12 @@ def test_a_labelled_task_is_written_and_measured(tuned, tmp_path, capsys):
         ),
     )
     assert (
-        open_trained(workdir).origin()["fresh"] == []
+        open_trained(workdir).read_origin()["fresh"] == []
         and run.checkpoint.best == "f1"
         and type(run.optimizer).__name__ == "Adafactor"
     )
     scored = [
-        row for row in metrics_file.read(workdir / "metrics.jsonl") if "heldout_accuracy" in row
+        row for row in metrics_file.read_metrics(workdir / "metrics.jsonl") if "heldout_accuracy" in row
     ]
     assert len(scored) == 3 and scored[-1]["heldout_text2text"] < scored[0]["heldout_text2text"]
     assert (
@@ -150,7 +150,7 @@ def test_a_labelled_task_is_written_and_measured(tuned, tmp_path, capsys):
         one["label"] is None for one in told
     )
     capsys.readouterr()
-    few = lines(tmp_path / "few.jsonl", rows[:20])
+    few = write_json_lines(tmp_path / "few.jsonl", rows[:20])
     assert main(["evaluate", "--workdir", str(workdir), "--labelled", few, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["rows"] == 20 and found["accuracy"] == np.mean(
@@ -171,7 +171,7 @@ def test_a_labelled_task_is_written_and_measured(tuned, tmp_path, capsys):
         == 0
     )
     assert json.loads(capsys.readouterr().out)["cut"] is True
-    other = lines(tmp_path / "other.jsonl", [{"sentence1": "a", "sentence2": "b", "label": 3}])
+    other = write_json_lines(tmp_path / "other.jsonl", [{"sentence1": "a", "sentence2": "b", "label": 3}])
     assert main(["evaluate", "--workdir", str(workdir), "--labelled", other]) == 2
     assert "other.jsonl:1: the label '3' is not one of '0', '1'" in capsys.readouterr().err
 
@@ -206,7 +206,7 @@ def test_transformers_writes_the_same(tuned, tmp_path, capsys):
 
 
 def test_pairs_of_texts(pretrained, tuned, tmp_path, capsys):
-    rows = [{"en": text, "xx": " ".join(reversed(text.split()))} for text in sentences(80, 3)]
+    rows = [{"en": text, "xx": " ".join(reversed(text.split()))} for text in make_sentences(80, 3)]
     command = [
         "finetune",
         "--from",
@@ -220,7 +220,7 @@ def test_pairs_of_texts(pretrained, tuned, tmp_path, capsys):
     ]
     command += [
         "--train",
-        lines(tmp_path / "train.jsonl", rows),
+        write_json_lines(tmp_path / "train.jsonl", rows),
         "--held-out",
         "0.3",
         "--workdir",
@@ -249,64 +249,64 @@ def test_pairs_of_texts(pretrained, tuned, tmp_path, capsys):
     # What the held-out part is scored by is what `predict` writes.
     answers = [
         json.loads(line)
-        for line in (files(store) / "heldout" / "answers.jsonl").read_text().splitlines()
+        for line in (generation_folder(store) / "heldout" / "answers.jsonl").read_text().splitlines()
     ]
-    asked = lines(
+    asked = write_json_lines(
         tmp_path / "asked.jsonl", [{"en": " ".join(reversed(answer.split()))} for answer in answers]
     )
     assert main(["predict", "--workdir", str(tmp_path / "w"), "--input", asked, "--json"]) == 0
     written = [json.loads(line)["written"] for line in capsys.readouterr().out.splitlines()]
-    scored = metrics_file.read(tmp_path / "w" / "metrics.jsonl")[-1]
+    scored = metrics_file.read_metrics(tmp_path / "w" / "metrics.jsonl")[-1]
     for name in ("bleu", "rouge1", "rougeL"):
-        assert scored[f"heldout_{name}"] == pytest.approx(METRICS[name].score(written, answers))
+        assert scored[f"heldout_{name}"] == pytest.approx(METRICS[name].compute_score(written, answers))
     assert scored["heldout_rouge1"] > 0
     first = open_trained(pretrained).vocabulary.encode("old river: ")
     from data.store.reader import Store
 
-    train = Store.open(store).split("train")
+    train = Store.open(store).open_split("train")
     assert train.tokens[: len(first)].tolist() == first
 
 
 @pytest.fixture(scope="module")
-def judge(vocabulary):
+def score_answers(vocabulary):
     """judge(spec, metrics, written, answers) as the held-out part is judged, without a model."""
 
-    def make(spec, names, written, answers, path):
+    def score_texts(spec, names, written, answers, path):
         path.mkdir(exist_ok=True)
         (path / "answers.jsonl").write_text(
             "".join(json.dumps(answer) + "\n" for answer in answers)
         )
         self = SimpleNamespace(objective=spec, vocabulary=vocabulary)
-        return HeldOut.scores(self, names, written, SimpleNamespace(folder=path))
+        return GeneratedAnswerEvaluator.score_texts(self, names, written, SimpleNamespace(folder=path))
 
-    return make
+    return score_texts
 
 
-def test_a_text_that_is_no_label_is_wrong_and_counted(judge, vocabulary, tmp_path):
+def test_a_text_that_is_no_label_is_wrong_and_counted(score_answers, vocabulary, tmp_path):
     spec = Text2Text(columns=("t", "l"), labels=("0", "1"), words=("not_equivalent", "equivalent"))
     written = ["equivalent", "not_equivalent", "fox", "", "equivalent"]
     answers = ["equivalent", "equivalent", "equivalent", "not_equivalent", "not_equivalent"]
     # The third counts as class 0 and the fourth as class 1: one of three ones is found, of three that are told.
-    assert judge(spec, ("accuracy",), written, answers, tmp_path / "a") == {
+    assert score_answers(spec, ("accuracy",), written, answers, tmp_path / "a") == {
         "accuracy": 0.2,
         "no_label": 2,
     }
     pytest.importorskip("sklearn", reason="the extra `metrics` is not installed")
-    assert judge(spec, ("f1",), written, answers, tmp_path / "a")["f1"] == pytest.approx(1 / 3)
-    assert judge(spec, ("matthews",), answers, answers, tmp_path / "a") == {
+    assert score_answers(spec, ("f1",), written, answers, tmp_path / "a")["f1"] == pytest.approx(1 / 3)
+    assert score_answers(spec, ("matthews",), answers, answers, tmp_path / "a") == {
         "matthews": 1.0,
         "no_label": 0,
     }
 
 
-def test_scores_that_are_written(judge, tmp_path):
+def test_scores_that_are_written(score_answers, tmp_path):
     spec, right = Text2Text(columns=("t", "s"), step=0.2), ["0.0", "1.2", "4.8", "5.0"]
-    found = judge(spec, ("pearson",), ["0.2", "nan", "4.0", "a fox"], right, tmp_path / "a")
+    found = score_answers(spec, ("pearson",), ["0.2", "nan", "4.0", "a fox"], right, tmp_path / "a")
     expected = np.corrcoef([0.2, 5.0, 4.0, 0.0], [0.0, 1.2, 4.8, 5.0])[
         0, 1
     ]  # what is no number is at the far end
     assert found == {"pearson": pytest.approx(expected), "no_label": 2}
-    found = judge(
+    found = score_answers(
         spec, ("pearson",), ["0.2", "1.2", "4.0"], [0.27, 1.13, 4.0], tmp_path / "b"
     )  # as they stood in the file
     assert found == {
@@ -315,11 +315,11 @@ def test_scores_that_are_written(judge, tmp_path):
     }
 
 
-def test_texts_are_compared_with_the_answers(judge, tmp_path):
+def test_texts_are_compared_with_the_answers(score_answers, tmp_path):
     texts = ["the old fox runs near a river", "a dog sees the stone", "a"]
-    found = judge(Text2Text(), ("bleu", "rouge1", "rougeL"), texts, texts, tmp_path / "a")
+    found = score_answers(Text2Text(), ("bleu", "rouge1", "rougeL"), texts, texts, tmp_path / "a")
     assert found == pytest.approx({"bleu": 100, "rouge1": 100, "rougeL": 100})
-    worse = judge(
+    worse = score_answers(
         Text2Text(),
         ("bleu", "rouge1", "rougeL"),
         texts,
@@ -330,21 +330,21 @@ def test_texts_are_compared_with_the_answers(judge, tmp_path):
 
 
 def test_the_words_of_a_task(vocabulary, tmp_path):
-    assert words_of("mnli", ("0", "1", "2")) == ("entailment", "neutral", "contradiction")
-    assert words_of("mnli", ("contradiction", "entailment", "neutral")) == (
+    assert find_label_words("mnli", ("0", "1", "2")) == ("entailment", "neutral", "contradiction")
+    assert find_label_words("mnli", ("contradiction", "entailment", "neutral")) == (
         "contradiction",
         "entailment",
         "neutral",
     )
     assert (
-        words_of("rte", ("0", "1", "2"))
+        find_label_words("rte", ("0", "1", "2"))
         == ("0", "1", "2")
-        == words_of("classification", ("0", "1", "2"))
+        == find_label_words("classification", ("0", "1", "2"))
     )
     alike = Text2Text(columns=("t", "l"), labels=("a", "b"), words=("fox", " fox"))
     with pytest.raises(ValueError, match="spells the classes 'a' and 'b' alike, as 'fox'"):
-        reading(alike, vocabulary)
-    file = lines(
+        make_answer_reader(alike, vocabulary)
+    file = write_json_lines(
         tmp_path / "s.jsonl",
         [
             {"premise": "a", "hypothesis": "b", "label": "x"},
@@ -353,19 +353,19 @@ def test_the_words_of_a_task(vocabulary, tmp_path):
     )
     columns = Columns(("premise", "hypothesis"), "label")
     trained = SimpleNamespace(vocabulary=vocabulary, run=SimpleNamespace(model=T5), workdir="w")
-    found = as_text(
+    found = convert_to_text(
         "mnli",
-        Labelled(TASKS["mnli"], {"train": read(file, columns, class_of)}, ("x", "y"), columns),
+        LabelledExamples(TASKS["mnli"], {"train": read_examples(file, columns, parse_class)}, ("x", "y"), columns),
         trained,
     )
     assert found.parts == {
         "train": [("mnli hypothesis: b premise: a", "x"), ("mnli hypothesis: d premise: c", "y")]
     }
-    file = lines(tmp_path / "r.jsonl", [{"text": "a", "label": 1}, {"text": "c", "label": 9.9}])
+    file = write_json_lines(tmp_path / "r.jsonl", [{"text": "a", "label": 1}, {"text": "c", "label": 9.9}])
     columns = Columns(("text",), "label")
-    scores = as_text(
+    scores = convert_to_text(
         "regression",
-        Labelled(TASKS["regression"], {"train": read(file, columns, score_of)}, (), columns),
+        LabelledExamples(TASKS["regression"], {"train": read_examples(file, columns, parse_score)}, (), columns),
         trained,
     )
     assert (
@@ -374,11 +374,11 @@ def test_the_words_of_a_task(vocabulary, tmp_path):
         and scores.spec.step == 0.5
     )
     assert (
-        scores.digest()
-        == Texts(scores.spec, {"train": [pair[:2] for pair in scores.parts["train"]]}, ()).digest()
+        scores.digest_examples()
+        == TextExamples(scores.spec, {"train": [pair[:2] for pair in scores.parts["train"]]}, ()).digest_examples()
     )
-    scores.write(tmp_path / "store", vocabulary)
-    assert (files(tmp_path / "store") / "train" / "answers.jsonl").read_text().splitlines() == [
+    scores.write_store(tmp_path / "store", vocabulary)
+    assert (generation_folder(tmp_path / "store") / "train" / "answers.jsonl").read_text().splitlines() == [
         "1.0",
         "9.9",
     ]
@@ -386,7 +386,7 @@ def test_the_words_of_a_task(vocabulary, tmp_path):
         scores.spec.target_length
         == max(len(vocabulary.encode(text)) for text in ("1.0", "10.0")) + 1
     )
-    bart = found.objective(BartConfig(vocab=64, length=24))
+    bart = found.make_objective(BartConfig(vocab=64, length=24))
     assert (
         bart.start_of_text
         and bart.length == 24
@@ -396,29 +396,29 @@ def test_the_words_of_a_task(vocabulary, tmp_path):
         columns=("t", "l"), labels=("a", "b"), words=("fox#dog", "fox")
     )  # no piece for #
     ids = [*vocabulary.encode("fox#dog"), vocabulary.eos, *vocabulary.encode("river")]
-    assert vocabulary.unk in ids and reading(unspelt, vocabulary)(spelt(vocabulary, ids)) == "a"
+    assert vocabulary.unk in ids and make_answer_reader(unspelt, vocabulary)(decode_output(vocabulary, ids)) == "a"
     strange = [vocabulary.sentinels[0], vocabulary.size + 3]
     assert (
-        spelt(
+        decode_output(
             vocabulary,
             [*vocabulary.encode("fox"), *strange, *vocabulary.encode("dog"), vocabulary.eos, 5],
         )
         == "fox dog"
     )
-    file = lines(tmp_path / "t.jsonl", [{"text": "a", "label": 33}, {"text": "c", "label": 77}])
+    file = write_json_lines(tmp_path / "t.jsonl", [{"text": "a", "label": 33}, {"text": "c", "label": 77}])
     with pytest.raises(
         ValueError, match="w: its vocabulary cannot represent the score 34; regression needs digits"
     ):
-        as_text(
+        convert_to_text(
             "regression",
-            Labelled(TASKS["regression"], {"train": read(file, columns, score_of)}, (), columns),
+            LabelledExamples(TASKS["regression"], {"train": read_examples(file, columns, parse_score)}, (), columns),
             trained,
         )
     with pytest.raises(
         ValueError,
         match="w is a run of a BertConfig; only BartConfig and T5Config can learn to generate answers",
     ):
-        found.model(SimpleNamespace(run=SimpleNamespace(model=BertConfig()), workdir="w"))
+        found.make_model_config(SimpleNamespace(run=SimpleNamespace(model=BertConfig()), workdir="w"))
 
 
 def test_what_fits_no_text_is_refused(pretrained, tmp_path, capsys):
@@ -427,15 +427,15 @@ def test_what_fits_no_text_is_refused(pretrained, tmp_path, capsys):
         ConfigError,
         match="bleu is a metric of text2text; the metrics of classification are accuracy",
     ):
-        check_metrics(("bleu",), *judged_as(classes, T5))
+        check_metrics(("bleu",), *find_metric_kind(classes, T5))
     with pytest.raises(ConfigError, match="f1 needs two classes, there are 3"):
-        check_metrics(("f1",), *judged_as(classes, T5))
+        check_metrics(("f1",), *find_metric_kind(classes, T5))
     with pytest.raises(
-        ConfigError, match="accuracy is of classification.*; text2text has bleu, rouge1"
+        ConfigError, match="accuracy is a metric of classification.*; the metrics of text2text are bleu, rouge1"
     ):
-        check_metrics(("accuracy",), *judged_as(Text2Text(), T5))
+        check_metrics(("accuracy",), *find_metric_kind(Text2Text(), T5))
     task = TASKS["text2text"]
-    train = lines(
+    train = write_json_lines(
         tmp_path / "train.jsonl", [{"source": "a", "target": "b"}, {"source": "a", "target": " "}]
     )
     for changed, message in (
@@ -444,17 +444,17 @@ def test_what_fits_no_text_is_refused(pretrained, tmp_path, capsys):
         (dict(), "train.jsonl:2: column 'target': the answer is empty"),
     ):
         with pytest.raises(ValueError, match=message):
-            task.read(
+            task.read_examples(
                 Namespace(**dict(columns=None, labels=None, prefix=None) | changed),
                 train,
                 None,
                 0.5,
             )
-    alike = lines(tmp_path / "alike.jsonl", [{"source": text, "target": "b"} for text in "ac"])
+    alike = write_json_lines(tmp_path / "alike.jsonl", [{"source": text, "target": "b"} for text in "ac"])
     with pytest.raises(
         ValueError, match="alike.jsonl: all 2 examples have the label 'b'; nothing can be learned"
     ):
-        task.read(Namespace(columns=None, labels=None, prefix=None), alike, None, 0.5)
+        task.read_examples(Namespace(columns=None, labels=None, prefix=None), alike, None, 0.5)
     command = [
         "finetune",
         "--from",

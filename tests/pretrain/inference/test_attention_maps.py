@@ -13,7 +13,7 @@ import pytest
 
 from data.vocabulary.load import train_vocabulary
 from models import build
-from models.activations import observe
+from models.activations import capture_activations
 from models.config.bert import BertConfig
 from models.config.electra import ElectraConfig
 from models.config.gpt2 import Gpt2Config
@@ -21,12 +21,12 @@ from models.config.heads import ClassifierConfig
 from models.config.t5 import T5Config
 from models.t5 import shift_right
 from pretrain.__main__ import main
-from pretrain.cli.attention import pictures
-from pretrain.cli.import_ import initialiser, starting_run
+from pretrain.cli.attention import write_images
+from pretrain.cli.import_ import make_initializer, make_starting_run
 from pretrain.config import Mesh
 from pretrain.convert import tokenizer as tokenizers
 from pretrain.distributed.sharding import make_mesh
-from pretrain.inference.attention_maps import Panel, Token, as_data, attention_maps
+from pretrain.inference.attention_maps import Panel, Token, make_page_data, compute_attention_maps
 from pretrain.inference.trained import Trained
 from pretrain.reporting.html import render_html
 from pretrain.training.new_workdir import start_workdir
@@ -53,11 +53,11 @@ T5 = T5Config(vocab=256, width=16, depth=2, decoder_depth=2, num_heads=2, head_w
 EVIL = 'the </script><script>alert("fox")</script> & \u2028'
 
 
-def trained(config, size, **vocabulary):
-    rng, run = np.random.default_rng(0), starting_run(config)
+def make_trained(config, size, **vocabulary):
+    rng, run = np.random.default_rng(0), make_starting_run(config)
     params = jax.tree.map(
         lambda leaf: rng.normal(0, 0.4, leaf.shape).astype(np.float32),
-        jax.eval_shape(initialiser(run)),
+        jax.eval_shape(make_initializer(run)),
     )
     return Trained(
         None, run, 7, params, train_vocabulary(TEXT, size, algorithm="bpe", **vocabulary)
@@ -66,30 +66,30 @@ def trained(config, size, **vocabulary):
 
 @pytest.fixture(scope="module")
 def t5():
-    return trained(T5, 200, layout="t5")
+    return make_trained(T5, 200, layout="t5")
 
 
 @pytest.fixture(scope="module")
 def workdir(tmp_path_factory):
-    bert, path = trained(BERT, 110), tmp_path_factory.mktemp("attention") / "w"
+    bert, path = make_trained(BERT, 110), tmp_path_factory.mktemp("attention") / "w"
     start_workdir(path, bert.run, bert.params, bert.vocabulary)
     return path
 
 
-def maps(trained, texts, **kw):
+def compute_maps(trained, texts, **kw):
     mesh = make_mesh(Mesh(data=1), jax.devices()[:1])
     with jax.set_mesh(mesh):
-        return attention_maps(trained, mesh, texts, **kw)
+        return compute_attention_maps(trained, mesh, texts, **kw)
 
 
-def told(text):
+def read_page_data(text):
     """The data of a page."""
     return json.loads(
         re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)[1]
     )
 
 
-def weights(panel):
+def read_weights(panel):
     shape = len(panel["layers"]), panel["heads"], len(panel["readers"]), len(panel["read"])
     return np.frombuffer(base64.b64decode(panel["weights"]), "<u2").reshape(shape) / 65535
 
@@ -97,38 +97,38 @@ def weights(panel):
 def test_an_encoder_decoder_has_three_kinds(t5):
     """With a target, and with what the model writes; the page says the same numbers."""
     texts = [("text 1", "the quick fox", "a lazy dog"), ("text 2", "the quick fox", None)]
-    found = maps(t5, texts, length=8)
-    data = told(render_html("attention", as_data("T5", texts, found, layers=[2])))
+    found = compute_maps(t5, texts, length=8)
+    data = read_page_data(render_html("attention", make_page_data("T5", texts, found, layers=[2])))
     for panels, shown in zip(found, data["texts"]):
         assert [panel.name for panel in panels] == ["encoder", "decoder", "cross"]
         encoder, decoder, cross = panels
         assert (
-            cross.readers == decoder.readers == decoder.read
-            and cross.read == encoder.read
-            and decoder.readers[0].text == "(start)"
+            cross.query_tokens == decoder.query_tokens == decoder.key_tokens
+            and cross.key_tokens == encoder.key_tokens
+            and decoder.query_tokens[0].text == "(start)"
         )
         for panel, drawn in zip(panels, shown["panels"]):
-            assert panel.weights_NHLM.shape == (2, 2, len(panel.readers), len(panel.read))
+            assert panel.weights_NHLM.shape == (2, 2, len(panel.query_tokens), len(panel.key_tokens))
             np.testing.assert_allclose(panel.weights_NHLM.sum(axis=-1), 1, atol=1e-5)
-            np.testing.assert_allclose(weights(drawn)[0], panel.weights_NHLM[1], atol=1e-5)
+            np.testing.assert_allclose(read_weights(drawn)[0], panel.weights_NHLM[1], atol=1e-5)
         assert not np.triu(decoder.weights_NHLM, 1).any() and np.triu(encoder.weights_NHLM, 1).any()
     first = found[0][2]
-    assert [token.text for token in first.read if not token.glued][-1] == "</s>" and "".join(
-        token.text for token in first.read
+    assert [token.text for token in first.key_tokens if not token.joins_previous][-1] == "</s>" and "".join(
+        token.text for token in first.key_tokens
     ) == "thequickfox</s>"
-    assert "".join(token.text for token in first.readers) == "(start)alazydog"
-    assert len(found[1][2].readers) <= 8
-    tokenizer, model = tokenizers.build(t5.vocabulary, "t5"), build(T5)
+    assert "".join(token.text for token in first.query_tokens) == "(start)alazydog"
+    assert len(found[1][2].query_tokens) <= 8
+    tokenizer, model = tokenizers.build_tokenizer(t5.vocabulary, "t5"), build(T5)
     inputs_BM, targets_BL = (jnp.asarray([tokenizer.encode(text).ids]) for text in texts[0][1:])
     memory_BMD = model.apply({"params": t5.params}, inputs_BM, inputs_BM >= 0, method="encode")
-    seen = observe(
+    seen = capture_activations(
         model, t5.params, memory_BMD, inputs_BM >= 0, shift_right(targets_BL), method="decode"
     )
-    np.testing.assert_allclose(first.weights_NHLM, np.stack(seen.weights["cross"])[:, 0], atol=1e-5)
+    np.testing.assert_allclose(first.weights_NHLM, np.stack(seen.attention_weights["cross"])[:, 0], atol=1e-5)
 
 
 def test_a_fine_tuned_model_shows_its_encoder(tmp_path, capsys):
-    tuned, path = trained(ClassifierConfig(encoder=ELECTRA), 110), tmp_path / "a.html"
+    tuned, path = make_trained(ClassifierConfig(encoder=ELECTRA), 110), tmp_path / "a.html"
     start_workdir(tmp_path / "w", tuned.run, tuned.params, tuned.vocabulary)
     say = ["attention", "--workdir", str(tmp_path / "w"), "--output", str(path), "the quick fox"]
     assert (
@@ -137,28 +137,28 @@ def test_a_fine_tuned_model_shows_its_encoder(tmp_path, capsys):
     )
     assert main(say) == 0
     data, tokenizer = (
-        told(path.read_text(encoding="utf-8")),
-        tokenizers.build(tuned.vocabulary, "electra"),
+        read_page_data(path.read_text(encoding="utf-8")),
+        tokenizers.build_tokenizer(tuned.vocabulary, "electra"),
     )
     tokens_BL = jnp.asarray([tokenizer.encode("the quick fox").ids])
-    seen = jax.jit(partial(observe, build(ELECTRA), method="encode"))(
+    seen = jax.jit(partial(capture_activations, build(ELECTRA), method="encode"))(
         tuned.params["encoder"], tokens_BL, tokens_BL >= 0
     )
     (panel,) = data["texts"][0]["panels"]
-    np.testing.assert_allclose(weights(panel), np.stack(seen.weights["attention"])[:, 0], atol=1e-5)
+    np.testing.assert_allclose(read_weights(panel), np.stack(seen.weights["attention"])[:, 0], atol=1e-5)
     assert data["title"] == "Classifier, step 0 of w" and panel["name"] == "encoder"
 
 
-def test_a_decoder_alone_reads_what_stands_before():
-    gpt2 = trained(GPT2, 110, layout="gpt")
-    ((panel,),) = maps(gpt2, [("text 1", "the quick fox", None)])
+def test_a_decoder_alone_reads_only_what_comes_before():
+    gpt2 = make_trained(GPT2, 110, layout="gpt")
+    ((panel,),) = compute_maps(gpt2, [("text 1", "the quick fox", None)])
     assert (
         panel.name == "decoder"
-        and panel.readers == panel.read
-        and "".join(token.text for token in panel.read) == "thequickfox"
+        and panel.query_tokens == panel.key_tokens
+        and "".join(token.text for token in panel.key_tokens) == "thequickfox"
     )
-    tokens_BL = jnp.asarray([tokenizers.build(gpt2.vocabulary, "gpt2").encode("the quick fox").ids])
-    seen = jax.jit(partial(observe, build(GPT2), method="states"))(gpt2.params, tokens_BL)
+    tokens_BL = jnp.asarray([tokenizers.build_tokenizer(gpt2.vocabulary, "gpt2").encode("the quick fox").ids])
+    seen = jax.jit(partial(capture_activations, build(GPT2), method="states"))(gpt2.params, tokens_BL)
     np.testing.assert_allclose(
         panel.weights_NHLM, np.stack(seen.weights["attention"])[:, 0], atol=1e-5
     )
@@ -178,7 +178,7 @@ def test_a_page_runs_nothing_of_a_text_and_fetches_nothing(workdir, tmp_path, ca
         and "\u2028" not in text
         and text.count("<script") == text.count("</script") == 2
     )
-    data = told(text)
+    data = read_page_data(text)
     assert data["texts"][0]["text"] == EVIL and data["title"] == "Bert, step 0 of w"
     (panel,) = data["texts"][0]["panels"]
     assert (
@@ -186,13 +186,13 @@ def test_a_page_runs_nothing_of_a_text_and_fetches_nothing(workdir, tmp_path, ca
         and panel["layers"] == [1, 2]
         and panel["read"][0] == ["[CLS]", False]
     )
-    np.testing.assert_allclose(weights(panel).sum(axis=-1), 1, atol=1e-3)
+    np.testing.assert_allclose(read_weights(panel).sum(axis=-1), 1, atol=1e-3)
     assert "default-src 'none'" in text and not re.search(
         r"https?:|\bsrc=|\bhref=|url\(|@import|\bimport\(|fetch\(", text
     )
 
 
-def panel(*texts):
+def make_panel(*texts):
     """An encoder's three layers of two heads, who read all alike."""
     tokens = [Token(text, False) for text in texts]
     return Panel(
@@ -208,9 +208,9 @@ def test_pictures(tmp_path, spied):
     args = Namespace(images=tmp_path / "png", layers=[2], heads=[2, 1], overwrite=False)
     weights_NHLM = np.random.default_rng(0).dirichlet(np.ones(2), size=(3, 2, 2)).astype(np.float32)
     panels = [
-        [panel("the", "$\\nothing{$")._replace(weights_NHLM=weights_NHLM)]
+        [make_panel("the", "$\\nothing{$")._replace(weights_NHLM=weights_NHLM)]
     ]  # which is no formula
-    (picture,) = pictures(args, panels)
+    (picture,) = write_images(args, panels)
     assert (
         picture == tmp_path / "png" / "text_1_encoder_layer_2.png"
         and picture.read_bytes().startswith(b"\x89PNG")
@@ -229,7 +229,7 @@ def test_pictures(tmp_path, spied):
         FileExistsError,
         match="text_1_encoder_layer_2.png exists; name another --images, or add --overwrite",
     ):
-        [*pictures(args, panels)]
+        [*write_images(args, panels)]
 
 
 @pytest.mark.parametrize(
@@ -271,9 +271,9 @@ def test_bad_input(workdir, tmp_path, monkeypatch, capsys, words, message):
 
 def test_a_page_has_a_size(monkeypatch):
     texts = [("text 1", "the quick fox", None)]
-    monkeypatch.setattr("pretrain.inference.attention_maps.LIMIT", 100)
+    monkeypatch.setattr("pretrain.inference.attention_maps.MAX_PAGE_BYTES", 100)
     assert (
-        len(as_data("T5", texts, [[panel("the", "quick", "fox")]], layers=[1, 3])["texts"]) == 1
+        len(make_page_data("T5", texts, [[make_panel("the", "quick", "fox")]], layers=[1, 3])["texts"]) == 1
     )  # 2 x 2 x 3 x 3 x 2 bytes, as base64: 96
     with pytest.raises(ValueError, match="give fewer or shorter texts"):
-        as_data("T5", texts, [[panel("the", "quick", "fox")]])
+        make_page_data("T5", texts, [[make_panel("the", "quick", "fox")]])

@@ -16,12 +16,12 @@ from models.config.bert import BertConfig
 from models.config.gpt2 import Gpt2Config
 from models.config.heads import ClassifierConfig
 from pretrain.__main__ import main
-from pretrain.cli.import_ import initialiser, starting_run
+from pretrain.cli.import_ import make_initializer, make_starting_run
 from pretrain.config import Mesh
-from pretrain.distributed.sharding import make_mesh, parameter_sharding, path_of
-from pretrain.inference.hidden_states import COMBINATIONS, extract
+from pretrain.distributed.sharding import format_path, make_mesh, make_param_sharding
+from pretrain.inference.hidden_states import COMBINATIONS, extract_features
 from pretrain.inference.trained import Trained
-from pretrain.inference.word_alignment import Aligned
+from pretrain.inference.word_alignment import WordAligner
 from pretrain.training.new_workdir import start_workdir
 
 TEXT = [
@@ -33,41 +33,41 @@ BERT = BertConfig(vocab=128, length=40, width=16, depth=4, num_heads=2, mlp=24)
 TEXTS = [("in:1", "The fox reads."), ("in:3", "a  \u200b\tbrowner  dog"), ("in:4", "the fox " * 30)]
 
 
-def trained(config, **vocabulary):
-    rng, run = np.random.default_rng(0), starting_run(config)
+def make_trained(config, **vocabulary):
+    rng, run = np.random.default_rng(0), make_starting_run(config)
     params = jax.tree.map(
         lambda leaf: rng.normal(0, 0.4, leaf.shape).astype(np.float32),
-        jax.eval_shape(initialiser(run)),
+        jax.eval_shape(make_initializer(run)),
     )
     return Trained(None, run, 7, params, train_vocabulary(TEXT, 110, algorithm="bpe", **vocabulary))
 
 
 @pytest.fixture(scope="module")
 def bert():
-    return trained(BERT)
+    return make_trained(BERT)
 
 
-def one():
+def make_one_device_mesh():
     return make_mesh(Mesh(data=1), jax.devices()[:1])
 
 
-def of(trained, layers=("last",), pooling="mean", mesh=None, texts=TEXTS):
-    mesh = mesh or one()
+def extract_states(trained, layers=("last",), pooling="mean", mesh=None, texts=TEXTS):
+    mesh = mesh or make_one_device_mesh()
     with jax.set_mesh(mesh):
-        return extract(trained, mesh, texts, layers, pooling, batch_size=2)
+        return extract_features(trained, mesh, texts, layers, pooling, batch_size=2)
 
 
 @pytest.fixture(scope="module")
 def pieces(bert):
     """Every layer of every piece."""
-    return of(bert, ["all"], "none").arrays
+    return extract_states(bert, ["all"], "none").arrays
 
 
 def test_pieces_are_those_of_the_model(bert, pieces):
-    rows = Aligned(bert)(TEXTS)
+    rows = WordAligner(bert)(TEXTS)
     assert (
         [len(row.ids) for row in rows] == np.diff(pieces["offsets"]).tolist()
-        and rows[2].cut
+        and rows[2].is_cut
         and len(rows[2].ids) == 40
     )
     model = build(BERT)
@@ -100,7 +100,7 @@ def test_combinations_are_table_7s(bert, pieces, spied):
         "sum_all": states[1] + states[2] + states[3] + states[4],
     }
     made = spied(np, "full")
-    found = of(bert, [*COMBINATIONS], "none").arrays
+    found = extract_states(bert, [*COMBINATIONS], "none").arrays
     for name, array in expected.items():
         np.testing.assert_allclose(found[name], array, atol=1e-5, err_msg=name)
     whole = [call.args[0] for call in made.call_args_list if np.isnan(call.args[1])]
@@ -114,7 +114,7 @@ def test_poolings_are_means_of_pieces(bert, pieces):
     mesh = make_mesh(Mesh(2, 2, 2))
     placed = jax.tree_util.tree_map_with_path(
         lambda keys, leaf: jax.device_put(
-            leaf, parameter_sharding(path_of(keys), leaf.shape, mesh)
+            leaf, make_param_sharding(format_path(keys), leaf.shape, mesh)
         ),
         bert.params,
     )
@@ -122,11 +122,11 @@ def test_poolings_are_means_of_pieces(bert, pieces):
     x, word, offsets = pieces["layer_4"], pieces["word"], pieces["offsets"]
     texts = list(itertools.pairwise(offsets))
     means = [x[begin:end][word[begin:end] >= 0].mean(axis=0) for begin, end in texts]
-    np.testing.assert_allclose(of(split, mesh=mesh).arrays["last"], means, atol=1e-5)
+    np.testing.assert_allclose(extract_states(split, mesh=mesh).arrays["last"], means, atol=1e-5)
     np.testing.assert_allclose(
-        of(split, pooling="cls", mesh=mesh).arrays["last"], x[offsets[:-1]], atol=1e-5
+        extract_states(split, pooling="cls", mesh=mesh).arrays["last"], x[offsets[:-1]], atol=1e-5
     )
-    found = {pooling: of(split, pooling=pooling, mesh=mesh) for pooling in ("word", "word_mean")}
+    found = {pooling: extract_states(split, pooling=pooling, mesh=mesh) for pooling in ("word", "word_mean")}
     spans, at = found["word"].arrays["spans"], found["word"].arrays["offsets"]
     for n, (_, text) in enumerate(TEXTS):
         words = [text[slice(*span)] for span in spans[at[n] : at[n + 1]]]
@@ -141,7 +141,7 @@ def test_poolings_are_means_of_pieces(bert, pieces):
                     found[pooling].arrays["last"][at[n] + w], expected, atol=1e-5
                 )
     nothing = np.isnan(found["word"].arrays["last"]).all(axis=1)
-    assert found["word"].empty == nothing.sum() == 1 and "\u200b" in [
+    assert found["word"].num_empty == nothing.sum() == 1 and "\u200b" in [
         TEXTS[1][1][slice(*span)] for span in spans[nothing]
     ]
 
@@ -210,7 +210,7 @@ def test_both_files_hold_the_same(workdir, tmp_path, capsys):
 
 
 def test_a_fine_tuned_models_features_are_those_of_its_encoder(bert, pieces, tmp_path, capsys):
-    tuned = trained(ClassifierConfig(encoder=BERT))
+    tuned = make_trained(ClassifierConfig(encoder=BERT))
     params = tuned.params | {
         "encoder": {name: bert.params[name] for name in tuned.params["encoder"]}
     }
@@ -270,7 +270,7 @@ def test_a_fine_tuned_models_features_are_those_of_its_encoder(bert, pieces, tmp
         ("the fox\n", ("--batch-size", "0"), "--batch-size 0: must be at least 1"),
     ],
 )
-def test_bad_input_is_told_and_nothing_is_written(
+def test_bad_input_is_reported_and_nothing_is_written(
     workdir, tmp_path, capsys, content, words, message
 ):
     path = tmp_path / ("in.jsonl" if content.startswith("{") else "in.txt")
@@ -295,11 +295,11 @@ def test_bad_input_is_told_and_nothing_is_written(
 
 
 def test_what_a_model_has_not():
-    gpt2 = trained(
+    gpt2 = make_trained(
         Gpt2Config(vocab=128, length=40, width=16, depth=2, num_heads=2, mlp=24), layout="gpt"
     )
     with pytest.raises(ValueError, match="--pooling cls: a text of Gpt2Config does not begin with"):
-        of(gpt2, pooling="cls")
+        extract_states(gpt2, pooling="cls")
     with pytest.raises(ValueError, match="--layers sum_last_four is of 4 layers; the model has 2"):
-        of(gpt2, ["sum_last_four"])
-    assert of(gpt2, pooling="word", texts=TEXTS[:1]).arrays["last"].shape == (3, 16)
+        extract_states(gpt2, ["sum_last_four"])
+    assert extract_states(gpt2, pooling="word", texts=TEXTS[:1]).arrays["last"].shape == (3, 16)

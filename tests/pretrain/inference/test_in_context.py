@@ -15,15 +15,15 @@ from models.config.bert import BertConfig
 from models.config.gpt2 import Gpt2Config
 from models.config.t5 import T5Config
 from pretrain.__main__ import main
-from pretrain.cli.import_ import initialiser, starting_run
+from pretrain.cli.import_ import make_initializer, make_starting_run
 from pretrain.config import Mesh
-from pretrain.distributed.sharding import make_mesh, parameter_sharding
+from pretrain.distributed.sharding import make_mesh, make_param_sharding
 from pretrain.inference.in_context import evaluate_task
 from pretrain.inference.in_context_tasks import (
-    Question,
-    examples_for,
-    joined,
-    prompt,
+    InContextQuestion,
+    draw_examples,
+    join_texts,
+    format_prompt,
     read_questions,
 )
 from pretrain.inference.trained import Trained
@@ -48,37 +48,37 @@ OPEN = [
 ]
 
 
-def trained(config, seed, size, **vocabulary):
-    rng, run = np.random.default_rng(seed), starting_run(config)
+def make_trained(config, seed, size, **vocabulary):
+    rng, run = np.random.default_rng(seed), make_starting_run(config)
     run = dataclasses.replace(run, train=dataclasses.replace(run.train, compute_dtype="float32"))
-    shapes = jax.eval_shape(initialiser(run))
+    shapes = jax.eval_shape(make_initializer(run))
     params = jax.tree.map(lambda leaf: rng.normal(0, 0.4, leaf.shape).astype(np.float32), shapes)
     return Trained(None, run, 0, params, train_vocabulary(TEXT, size, **vocabulary))
 
 
 @pytest.fixture(scope="module")
 def gpt2():
-    return trained(GPT2, 2, 110, layout="gpt", algorithm="bpe")
+    return make_trained(GPT2, 2, 110, layout="gpt", algorithm="bpe")
 
 
 @pytest.fixture(scope="module")
 def t5():
-    return trained(T5, 1, 200, layout="t5", algorithm="bpe")
+    return make_trained(T5, 1, 200, layout="t5", algorithm="bpe")
 
 
 @pytest.fixture
 def questions(tmp_path):
     """questions(records): as read from a file of them."""
 
-    def read(records, name="task.jsonl"):
+    def write_and_read(records, name="task.jsonl"):
         path = tmp_path / name
         path.write_text("".join(json.dumps(record) + "\n" for record in records))
         return read_questions(path)
 
-    return read
+    return write_and_read
 
 
-def evaluate(trained, questions, mesh=None, **kw):
+def evaluate_questions(trained, questions, mesh=None, **kw):
     mesh = mesh or make_mesh(Mesh(data=1), jax.devices()[:1])
     with jax.set_mesh(mesh):
         return evaluate_task(trained, mesh, questions, **{"pool": questions, "batch_size": 4, **kw})
@@ -99,20 +99,20 @@ apply = jax.jit(
 )
 
 
-def padded(ids, length=64):
+def pad_ids(ids, length=64):
     """[1, length]: one shape, compiled once."""
     return jnp.array([ids + [0] * (length - len(ids))])
 
 
 def logs_of(trained, ids):
     """Log-probabilities [length, V] of what stands behind each id of one row."""
-    return log_softmax(apply(trained.run.model, trained.params, padded(ids, GPT2.length))[0])
+    return log_softmax(apply(trained.run.model, trained.params, pad_ids(ids, GPT2.length))[0])
 
 
-def behind(trained, text, choice):
+def score_behind(trained, text, choice):
     """(log p, all likeliest, tokens) of a choice behind a text, by a row of its own."""
     first = trained.vocabulary.encode(text)
-    whole = trained.vocabulary.encode(joined(text, choice))
+    whole = trained.vocabulary.encode(join_texts(text, choice))
     assert whole[: len(first)] == first  # or the oracle is none
     if not first:
         first, whole = [trained.vocabulary.eos], [trained.vocabulary.eos, *whole]
@@ -126,13 +126,13 @@ def behind(trained, text, choice):
     )
 
 
-def between(trained, text, choice):
+def score_decoded(trained, text, choice):
     read, write = (
         [*trained.vocabulary.encode(one), trained.vocabulary.eos] for one in (text, choice)
     )
     valid = jnp.arange(64)[None] < len(read)
     logs = log_softmax(
-        apply(trained.run.model, trained.params, padded(read), valid, padded(write))[
+        apply(trained.run.model, trained.params, pad_ids(read), valid, pad_ids(write))[
             0, : len(write)
         ]
     )
@@ -148,9 +148,9 @@ def between(trained, text, choice):
 
 @pytest.mark.parametrize("family", ["gpt2", "t5"])
 def test_choices_are_scored_as_rows_of_their_own(family, request, questions):
-    model, oracle = request.getfixturevalue(family), {"gpt2": behind, "t5": between}[family]
+    model, oracle = request.getfixturevalue(family), {"gpt2": score_behind, "t5": score_decoded}[family]
     asked = questions(CHOICE)
-    numbers, found = evaluate(model, asked, answer_context="The")
+    numbers, found = evaluate_questions(model, asked, answer_context="The")
     alone, expected = [], []
     for question, one in zip(asked, found):
         expected.append([oracle(model, question.context, choice) for choice in question.choices])
@@ -179,8 +179,8 @@ def test_a_last_word_is_right_where_all_its_tokens_are_the_likeliest(gpt2, quest
         "The quick brown fox jumps over the lazy",
         ("dog",),
     )
-    numbers, found = evaluate(gpt2, asked)
-    expected = [behind(gpt2, question.context, question.choices[0]) for question in asked]
+    numbers, found = evaluate_questions(gpt2, asked)
+    expected = [score_behind(gpt2, question.context, question.choices[0]) for question in asked]
     assert numbers["accuracy"] == np.mean([greedy for _, greedy, _ in expected]) == 0
     assert numbers["perplexity"] == pytest.approx(
         math.exp(-np.mean([p for p, _, _ in expected])), rel=1e-4
@@ -201,7 +201,7 @@ def test_what_the_model_would_write_itself_is_right(gpt2, questions):
     else:
         pytest.fail("this model never writes a word")
     word = gpt2.vocabulary.pieces[piece][1:]
-    numbers, found = evaluate(
+    numbers, found = evaluate_questions(
         gpt2,
         questions(
             [{"text": f"{first} {word}"}, {"context": first, "answer": f"{word} {word} {word}"}]
@@ -212,12 +212,12 @@ def test_what_the_model_would_write_itself_is_right(gpt2, questions):
 
 def test_white_space_at_the_end_of_a_context_belongs_to_the_choices(questions):
     """In a vocabulary whose words bring their space along, a space at the end would be a piece that no text has there."""
-    bytes_ = trained(
+    bytes_ = make_trained(
         dataclasses.replace(GPT2, vocab=290), 3, 290, layout="gpt2", algorithm="byte_bpe"
     )
     assert bytes_.vocabulary.encode("The lazy ")[-1] != bytes_.vocabulary.encode("The lazy")[-1]
     choices = {"choices": ["dog", "fox jumps"], "answer": 0}
-    _, (bare, spaced) = evaluate(
+    _, (bare, spaced) = evaluate_questions(
         bytes_, questions([{"context": "The lazy", **choices}, {"context": "The lazy ", **choices}])
     )
     assert spaced == bare
@@ -225,18 +225,18 @@ def test_white_space_at_the_end_of_a_context_belongs_to_the_choices(questions):
 
 def test_scores_are_the_same_on_a_mesh(gpt2, questions):
     asked = questions(CHOICE)
-    plain, found = evaluate(gpt2, asked)
+    plain, found = evaluate_questions(gpt2, asked)
     mesh = make_mesh(Mesh(data=2, fsdp=2, model=2))
     params = jax.tree_util.tree_map_with_path(
         lambda keys, leaf: jax.device_put(
             leaf,
-            parameter_sharding(
+            make_param_sharding(
                 jax.tree_util.keystr(keys, simple=True, separator="/"), leaf.shape, mesh
             ),
         ),
         gpt2.params,
     )
-    spread, again = evaluate(dataclasses.replace(gpt2, params=params), asked, mesh=mesh)
+    spread, again = evaluate_questions(dataclasses.replace(gpt2, params=params), asked, mesh=mesh)
     assert spread == plain
     for one, other in zip(found, again):
         np.testing.assert_allclose(one["scores"], other["scores"], rtol=1e-4)
@@ -248,35 +248,35 @@ def test_scores_are_the_same_on_a_mesh(gpt2, questions):
 def test_examples_stand_in_front_answered_and_never_the_question_itself(gpt2, questions):
     asked = questions(CHOICE)
     for number, question in enumerate(asked):
-        drawn = [examples_for(number, question, asked, 2, seed) for seed in range(20)]
+        drawn = [draw_examples(number, question, asked, 2, seed) for seed in range(20)]
         assert all(
             len(set(map(id, examples))) == 2 and question not in examples for examples in drawn
         )
         assert {id(one) for examples in drawn for one in examples} == {
             id(one) for one in asked if one is not question
         }
-        assert drawn[0] == examples_for(number, question, asked, 2, 0)
+        assert drawn[0] == draw_examples(number, question, asked, 2, 0)
     assert (
-        prompt(asked[1], [asked[0], asked[3]], "\n")
+        format_prompt(asked[1], [asked[0], asked[3]], "\n")
         == "The quick brown fox\nThe lazy dog\nA cloze is a"
     )
-    _, found = evaluate(gpt2, asked[:2], pool=asked[2:], shots=1, delimiter=" ", seed=3)
+    _, found = evaluate_questions(gpt2, asked[:2], pool=asked[2:], shots=1, delimiter=" ", seed=3)
     for number, (question, one) in enumerate(zip(asked, found)):
-        text = prompt(question, examples_for(number, question, asked[2:], 1, 3), " ")
+        text = format_prompt(question, draw_examples(number, question, asked[2:], 1, 3), " ")
         np.testing.assert_allclose(
-            one["scores"], [behind(gpt2, text, choice)[0] for choice in question.choices], rtol=1e-4
+            one["scores"], [score_behind(gpt2, text, choice)[0] for choice in question.choices], rtol=1e-4
         )
 
 
 def test_examples_that_do_not_fit_are_left_out_and_a_context_is_cut_on_the_left(gpt2, questions):
     asked = questions(CHOICE)
-    numbers, _ = evaluate(gpt2, asked, shots=3, delimiter=" the gap and the reader ")
+    numbers, _ = evaluate_questions(gpt2, asked, shots=3, delimiter=" the gap and the reader ")
     assert numbers["fewer_examples"] > 0 and numbers["cut"] == 0
     long = "The quick brown fox jumps over the lazy dog. " * 4
     asked = questions([{"context": long, "choices": ["fox", "dog and the gap"], "answer": 0}])
-    numbers, found = evaluate(gpt2, asked)
+    numbers, found = evaluate_questions(gpt2, asked)
     assert numbers["cut"] == 1
-    whole = [gpt2.vocabulary.encode(joined(long, choice)) for choice in asked[0].choices]
+    whole = [gpt2.vocabulary.encode(join_texts(long, choice)) for choice in asked[0].choices]
     surplus = max(map(len, whole)) - 1 - GPT2.length
     for row, score, count in zip(whole, found[0]["scores"], found[0]["tokens"]):
         row = row[surplus:]
@@ -295,7 +295,7 @@ def test_texts_are_joined_by_one_space():
         ("", "b"): "b",
         ("a", "\nb"): "a\nb",
     }
-    assert {pair: joined(*pair) for pair in pairs} == pairs
+    assert {pair: join_texts(*pair) for pair in pairs} == pairs
 
 
 # ---- bad input, and the verb -------------------------------------------------
@@ -317,7 +317,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("records", "message"), BAD, ids=[message for _, message in BAD])
-def test_a_file_that_is_no_task_is_told_by_its_line(questions, records, message):
+def test_a_file_that_is_no_task_is_reported_with_its_line(questions, records, message):
     with pytest.raises(ValueError, match=message):
         questions(records)
 
@@ -328,21 +328,21 @@ def test_too_few_examples_and_models_that_do_not_write_are_refused(gpt2, questio
         ValueError,
         match=r":1: 4 examples \(--shots\) are needed, and there are only 3 other questions",
     ):
-        evaluate(gpt2, asked, shots=4)
+        evaluate_questions(gpt2, asked, shots=4)
     bert = dataclasses.replace(
         gpt2,
-        run=starting_run(BertConfig(vocab=128, length=40, width=16, depth=2, num_heads=2, mlp=24)),
+        run=make_starting_run(BertConfig(vocab=128, length=40, width=16, depth=2, num_heads=2, mlp=24)),
     )
     with pytest.raises(
         ValueError, match="for models that write .* this BertConfig was trained by masked_lm"
     ):
-        evaluate(bert, asked)
-    asked = [Question("here", {}, "a", ("The fox " * 40, "dog"), 0, False)]
+        evaluate_questions(bert, asked)
+    asked = [InContextQuestion("here", {}, "a", ("The fox " * 40, "dog"), 0, False)]
     with pytest.raises(
         ValueError,
         match=r"here: a choice of \d+ tokens leaves no room for a context \(model.length=40\)",
     ):
-        evaluate(gpt2, asked)
+        evaluate_questions(gpt2, asked)
 
 
 def test_the_verb_prints_one_object_and_writes_each_question(gpt2, tmp_path, capsys):

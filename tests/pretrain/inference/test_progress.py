@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from pretrain.inference import progress
-from pretrain.inference.batching import batches, watched
+from pretrain.inference.batching import make_batches, report_progress
 from pretrain.inference.progress import ERASE, Progress
 
 pytestmark = pytest.mark.fast
@@ -19,13 +19,13 @@ class Terminal(io.StringIO):
 
 def test_batches_tell_how_far_they_are():
     shares = []
-    with watched(shares.append):
+    with report_progress(shares.append):
         assert (
-            list(batches([2, 1, 2, 1, 2, 2], 3)) == [[1, 3], [0, 2, 4], [5]]
-            and list(batches([], 3)) == []
+            list(make_batches([2, 1, 2, 1, 2, 2], 3)) == [[1, 3], [0, 2, 4], [5]]
+            and list(make_batches([], 3)) == []
         )
     assert shares == pytest.approx([0, 2 / 6, 5 / 6, 1, 1])
-    list(batches([1], 1))
+    list(make_batches([1], 1))
     assert len(shares) == 5
 
 

@@ -8,7 +8,7 @@ import pytest
 from data.objectives import AnswerSpan, Classification, MaskedLm, Tagging
 from data.objectives.text2text import Text2Text
 from pretrain.finetune import predict_tags
-from pretrain.inference.record_files import read_records, readers_of, records_of
+from pretrain.inference.record_files import read_records, make_readers, iterate_records
 
 pytestmark = pytest.mark.fast
 
@@ -28,9 +28,9 @@ TAGS, ASKS = (
 OTHERS = MaskedLm(length=16), Classification(length=16), Text2Text()
 
 
-def told(path, objective):
+def list_records(path, objective):
     return list(
-        records_of(path, readers_of(SimpleNamespace(data=SimpleNamespace(objective=objective))))
+        iterate_records(path, make_readers(SimpleNamespace(data=SimpleNamespace(objective=objective))))
     )
 
 
@@ -63,7 +63,7 @@ def test_a_file_is_read_by_its_name(tmp_path, end, name, text, objectives, recor
     path = tmp_path / (name + end)
     path.write_bytes(gzip.compress(text.encode()) if end else text.encode())
     for objective in objectives:
-        found = told(path, objective)
+        found = list_records(path, objective)
         assert [record for _, record in found] == records and all(
             place.startswith(f"{path}:") for place, _ in found
         )
@@ -96,7 +96,7 @@ def test_what_would_be_misread_is_refused(tmp_path):
     ):
         for objective in objectives:
             with pytest.raises((ValueError, FileNotFoundError), match=message):
-                told(tmp_path / name, objective)
+                list_records(tmp_path / name, objective)
     with pytest.raises(
         ValueError,
         match="b.tsv:2: expected an object with the field text, a string; this has 'a fox', 'the dog'",
@@ -108,10 +108,10 @@ def test_words_of_columns_need_no_name(tmp_path):
     """Whatever the lines of training called theirs, which come first."""
     (tmp_path / "a.conll").write_text(CONLL)
     objective = Tagging(columns=("toks", "ner"))
-    read = predict_tags.reader(
+    read = predict_tags.make_reader(
         SimpleNamespace(run=SimpleNamespace(data=SimpleNamespace(objective=objective)))
     )
-    assert [read(record, place) for place, record in told(tmp_path / "a.conll", objective)] == [
+    assert [read(record, place) for place, record in list_records(tmp_path / "a.conll", objective)] == [
         ("EU", "rejects"),
         ("Peter",),
     ]

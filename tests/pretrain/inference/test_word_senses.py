@@ -12,28 +12,28 @@ from data.vocabulary.load import train_vocabulary
 from models import build
 from models.config.heads import ClassifierConfig
 from pretrain.__main__ import main
-from pretrain.cli.import_ import starting_run
+from pretrain.cli.import_ import make_starting_run
 from pretrain.convert import tokenizer
 from pretrain.extras import how_to_install
 from pretrain.inference import word_senses
 from pretrain.training.new_workdir import start_workdir
-from tests.pretrain.finetune.encoders import TEXT, encoders, values
+from tests.pretrain.finetune.encoders import TEXT, make_encoders, draw_params
 
 TEXTS = ["A bank, or two banks.", "No such word.", "(Bank) left-bank BANK!"]
 
 
-def test_a_word_is_found_whatever_stands_around_it():
-    spans = [span for text in TEXTS for span in _spans(text)]
+def test_a_word_is_found_whatever_surrounds_it():
+    spans = [span for text in TEXTS for span in _find_spans(text)]
     offsets = np.cumsum([0, *(len(text.split()) for text in TEXTS)])
     x_RD = np.ones((len(spans), 2))
     x_RD[-1] = np.nan  # the last left no piece
-    found = word_senses.occurrences(
+    found = word_senses.find_occurrences(
         "bank", TEXTS, {"spans": np.array(spans), "offsets": offsets}, x_RD
     )
     assert found == [(1, 0, "A bank, or two"), (8, 2, "(Bank) left-bank BANK!")]
 
 
-def _spans(text):
+def _find_spans(text):
     begin = 0
     for word in text.split():
         begin = text.index(word, begin)
@@ -46,7 +46,7 @@ def test_pca_finds_the_directions_that_were_put_in():
     plane_N2 = rng.normal(size=(40, 2)) * (5.0, 2.0)
     axes_2D = np.linalg.qr(rng.normal(size=(9, 2)))[0].T
     x_ND = plane_N2 @ axes_2D + 1e-3 * rng.normal(size=(40, 9)) + 7
-    found_N2, shares = word_senses.pca(x_ND.astype(np.float32))
+    found_N2, shares = word_senses.project_pca(x_ND.astype(np.float32))
     plane_N2 -= plane_N2.mean(axis=0)
     distances = [
         np.linalg.norm(points[:, None] - points, axis=-1) for points in (found_N2, plane_N2)
@@ -63,20 +63,20 @@ def test_tsne_keeps_neighbours_where_two_directions_cannot():
     group_N = rng.permutation(np.repeat(np.arange(8), np.arange(3, 11)))
     x_ND = (np.eye(8, 12)[group_N] + 0.01 * rng.normal(size=(len(group_N), 12))).astype(np.float32)
 
-    def kept(points_N2):
+    def measure_neighbours(points_N2):
         apart = np.linalg.norm(points_N2[:, None] - points_N2, axis=-1) + np.diag(
             np.full(len(points_N2), np.inf)
         )
         return (group_N[apart.argmin(axis=1)] == group_N).mean()
 
-    points_N2 = word_senses.tsne(x_ND)
-    assert points_N2.shape == (52, 2) and kept(points_N2) == 1 > kept(word_senses.pca(x_ND)[0])
+    points_N2 = word_senses.project_tsne(x_ND)
+    assert points_N2.shape == (52, 2) and measure_neighbours(points_N2) == 1 > measure_neighbours(word_senses.project_pca(x_ND)[0])
 
 
 def test_a_picture_takes_any_words(tmp_path, spied):
     scatter = spied(pytest.importorskip("matplotlib.axes").Axes, "scatter")
     points = np.random.default_rng(0).normal(size=(4, 2))
-    word_senses.draw(
+    word_senses.draw_points(
         {"PCA": points},
         ["$5", None, "_x", "$5"],
         ["$\\nothing{$", "a", "b", "c"],
@@ -91,8 +91,8 @@ def test_a_picture_takes_any_words(tmp_path, spied):
 def test_the_picture_is_of_the_words_vectors(tmp_path, spied, capsys):
     """Of a fine-tuned model: a point is the mean of the word's pieces, as the encoder has them."""
     pytest.importorskip("matplotlib"), pytest.importorskip("sklearn")
-    run = starting_run(ClassifierConfig(encoder=encoders()["bert"]))
-    params, vocabulary = values(run), train_vocabulary(TEXT * 20, 72, algorithm="bpe")
+    run = make_starting_run(ClassifierConfig(encoder=make_encoders()["bert"]))
+    params, vocabulary = draw_params(run), train_vocabulary(TEXT * 20, 72, algorithm="bpe")
     start_workdir(tmp_path / "w", run, params, vocabulary)
     texts = [
         ("A bank, a dog.", "money"),
@@ -123,7 +123,7 @@ def test_the_picture_is_of_the_words_vectors(tmp_path, spied, capsys):
         )
         == 0
     )
-    assert f"{path}: 6 times 'bank' in 5 texts" in capsys.readouterr().out
+    assert f"{path}: 6 occurrences of 'bank' in 5 texts" in capsys.readouterr().out
     assert path.read_bytes().startswith(b"\x89PNG") and sorted(
         one.name for one in tmp_path.iterdir()
     ) == ["in.jsonl", "p.png", "w"]
@@ -140,7 +140,7 @@ def test_the_picture_is_of_the_words_vectors(tmp_path, spied, capsys):
         "bank",
         "of a bank!",
     ]
-    ids = tokenizer.build(vocabulary, "bert").encode("bank").ids  # [CLS], its pieces, [SEP]
+    ids = tokenizer.build_tokenizer(vocabulary, "bert").encode("bank").ids  # [CLS], its pieces, [SEP]
     encode = jax.jit(partial(build(run.model.encoder).apply, method="encode"))
     states_BLD, _ = encode(
         {"params": params["encoder"]}, jnp.asarray([ids]), jnp.ones((1, len(ids)), bool)
@@ -168,7 +168,7 @@ def test_the_picture_is_of_the_words_vectors(tmp_path, spied, capsys):
         ([], (), "in.jsonl: no text in it"),
         ([], ("--word", "two words"), "--word 'two words': expected one word, without white space"),
         ([], ("--output", "p.svg"), "--output p.svg: the name must end in .png"),
-        ([], ("--output", "none/p.png"), "none: no such folder"),
+        ([], ("--output", "none/p.png"), "none: the folder of --output does not exist"),
     ],
 )
 def test_bad_input(tmp_path, monkeypatch, capsys, lines, words, message):

@@ -13,7 +13,7 @@ GIB = 2**30
 SIXTEEN = Machine("v5p:2x2x4", [None] * 16)
 
 
-def played(run, machine, evaluation, quick):
+def simulate_run(run, machine, evaluation, quick):
     """Memory falls with micro-batches, remat and split parameters; time rises with the first two, and with `model`."""
     m, devices = run.mesh, len(machine.devices)
     data = devices // (m.fsdp * m.model) if m.data == -1 else m.data
@@ -38,12 +38,12 @@ def played(run, machine, evaluation, quick):
 
 @pytest.fixture(autouse=True)
 def stand_in(monkeypatch):
-    monkeypatch.setattr(advice, "plan", played)
+    monkeypatch.setattr(advice, "plan", simulate_run)
 
 
 def test_remedies_are_tried_from_the_cheapest_until_one_fits():
     said = []
-    tried = advice.what_would_fit(load("bert_base"), SIXTEEN, said.append)
+    tried = advice.try_remedies(load("bert_base"), SIXTEEN, said.append)
     assert [one["words"] for one in tried] == [
         ["mesh.data=1", "mesh.fsdp=-1"],
         ["mesh.data=1", "mesh.fsdp=-1", "model.remat=true"],
@@ -57,10 +57,10 @@ def test_remedies_are_tried_from_the_cheapest_until_one_fits():
 
 def test_micro_batches_come_before_splitting_layers(monkeypatch):
     tight = Machine("v5p:2x2x4", [None] * 16)
-    monkeypatch.setattr(advice, "plan", lambda *a, **k: played(*a, **k) | {"fits": False})
+    monkeypatch.setattr(advice, "plan", lambda *a, **k: simulate_run(*a, **k) | {"fits": False})
     words = [
         " ".join(one["words"])
-        for one in advice.what_would_fit(load("bert_base"), tight, lambda line: None)
+        for one in advice.try_remedies(load("bert_base"), tight, lambda line: None)
     ]
     first_model = next(i for i, line in enumerate(words) if "mesh.model" in line)
     assert "train.microbatches=2" in words[2] and all(
@@ -70,17 +70,17 @@ def test_micro_batches_come_before_splitting_layers(monkeypatch):
 
 
 def test_the_search_gives_the_fastest_that_fit():
-    found = advice.search(load("bert_base"), SIXTEEN, lambda line: None, best=3)
+    found = advice.search_variants(load("bert_base"), SIXTEEN, lambda line: None, max_variants=3)
     bounds = [one["plan"]["step_seconds_bound"] for one in found]
     assert (
         len(found) == 3 and bounds == sorted(bounds) and all(one["plan"]["fits"] for one in found)
     )
-    everything = list(advice.variants(load("bert_base"), 16))
+    everything = list(advice.iterate_variants(load("bert_base"), 16))
     assert len({tuple(words) for words in everything}) == len(everything)
     fitting = [
         facts
         for words in everything
-        if (facts := played(advice.override(load("bert_base"), words), SIXTEEN, False, False))[
+        if (facts := simulate_run(advice.override_run(load("bert_base"), words), SIXTEEN, False, False))[
             "fits"
         ]
     ]

@@ -9,8 +9,8 @@ from jax.sharding import PartitionSpec as P
 
 from pretrain.config import Mesh
 from pretrain.distributed.sharding import make_mesh
-from pretrain.plan.collectives import collectives
-from pretrain.plan.hlo import Array, Module
+from pretrain.plan.collectives import find_collectives
+from pretrain.plan.hlo import HloArray, HloModule
 
 pytestmark = pytest.mark.fast
 
@@ -71,38 +71,38 @@ ENTRY %main (a: f32[128], b: f32[6,128]) -> f32[128] {
 
 
 def test_a_loop_counts_as_often_as_it_runs_and_slices_are_not_tables():
-    module = Module(TEXT)
-    assert module.times == {"main": 1, "body": 6}
+    module = HloModule(TEXT)
+    assert module.run_counts == {"main": 1, "body": 6}
     line = 128 * 4
     # In: a copied to the chip. Each turn: a row read, a row written. Out: the result.
-    assert module.memory_bytes() == line + 6 * (line + line) + line
+    assert module.count_memory_bytes() == line + 6 * (line + line) + line
 
 
 def test_what_the_compiler_says_of_a_loop_is_believed():
     text = TEXT.replace("body=%body", 'body=%body, backend_config={"known_trip_count":{"n":"5"}}')
-    assert Module(text).times["body"] == 5
+    assert HloModule(text).run_counts["body"] == 5
 
 
 def test_shapes():
-    (one,) = [one for one in Module(TEXT).computations["body"] if one.name == "state"]
-    assert [array.space for array in one.arrays] == [0, 1, 0, 0]
-    assert [array.bytes for array in one.arrays] == [4, 512, 3072, 3072]
+    (one,) = [one for one in HloModule(TEXT).computations["body"] if one.name == "state"]
+    assert [array.memory_space for array in one.arrays] == [0, 1, 0, 0]
+    assert [array.num_bytes for array in one.arrays] == [4, 512, 3072, 3072]
     assert (
-        Array("bf16", (3, 5), 0).bytes == 30
-        and Array("pred", (8,), 0).bytes == 8
-        and Array("u4", (8,), 0).bytes == 4
+        HloArray("bf16", (3, 5), 0).num_bytes == 30
+        and HloArray("pred", (8,), 0).num_bytes == 8
+        and HloArray("u4", (8,), 0).num_bytes == 4
     )
 
 
 def test_a_text_that_is_no_program_is_refused():
     with pytest.raises(ValueError, match="no ENTRY"):
-        Module("hello\n")
+        HloModule("hello\n")
 
 
 # ---- exchanges: compiled for eight fake devices ------------------------------
 
 
-def compiled(function, mesh, *arguments, out=P()):
+def compile_function(function, mesh, *arguments, out=P()):
     """The exchanges of a function of (array, spec) pairs."""
     shapes = [
         jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=NamedSharding(mesh, spec))
@@ -115,7 +115,7 @@ def compiled(function, mesh, *arguments, out=P()):
             .compile()
             .as_text()
         )
-    return collectives(Module(text), mesh)
+    return find_collectives(HloModule(text), mesh)
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +125,7 @@ def mesh():
 
 def test_a_split_contraction_is_one_sum_over_its_axis(mesh):
     x, w = jnp.zeros((16, 64)), jnp.zeros((64, 32))
-    (one,) = compiled(
+    (one,) = compile_function(
         lambda x, w: x @ w,
         mesh,
         (x, P("data", "model")),
@@ -140,7 +140,7 @@ def test_a_split_contraction_is_one_sum_over_its_axis(mesh):
         4,
     )
     assert (
-        one.sent == 2 * 3 / 4 * 8 * 32 * 4
+        one.sent_bytes == 2 * 3 / 4 * 8 * 32 * 4
     )  # reduced, then gathered, each 3/4 of it around the ring
     assert not one.overlapped
 
@@ -148,13 +148,13 @@ def test_a_split_contraction_is_one_sum_over_its_axis(mesh):
 def test_a_gathered_array_counts_whole_and_in_a_loop_as_often_as_it_runs(mesh):
     ws = jnp.zeros((5, 64, 64))
 
-    def scanned(x, ws):
+    def scan_products(x, ws):
         return jax.lax.scan(
             lambda x, w: (jnp.tanh(x @ jax.lax.with_sharding_constraint(w, P())), None), x, ws
         )[0]
 
-    found = compiled(
-        scanned,
+    found = compile_function(
+        scan_products,
         mesh,
         (jnp.zeros((16, 64)), P("data", None)),
         (ws, P(None, "model", None)),
@@ -162,14 +162,14 @@ def test_a_gathered_array_counts_whole_and_in_a_loop_as_often_as_it_runs(mesh):
     )
     (one,) = [one for one in found if one.kind == "all-gather"]
     assert one.axes == ("model",) and one.count * one.bytes == 5 * 64 * 64 * 4
-    assert one.sent == 3 / 4 * one.bytes
+    assert one.sent_bytes == 3 / 4 * one.bytes
 
 
-def test_axes_are_told_apart(mesh):
+def test_axes_are_distinguished(mesh):
     x = jnp.zeros((16, 64))
-    (one,) = compiled(lambda x: x.sum(0), mesh, (x, P("data", None)))
+    (one,) = compile_function(lambda x: x.sum(0), mesh, (x, P("data", None)))
     assert one.axes == ("data",)
-    found = compiled(lambda x: x.sum(), mesh, (x, P("data", "model")))
+    found = compile_function(lambda x: x.sum(), mesh, (x, P("data", "model")))
     assert {axis for one in found for axis in one.axes} == {"data", "model"}
 
 
@@ -186,22 +186,22 @@ def test_axes_are_told_apart(mesh):
     ],
 )
 def test_every_way_to_write_a_group(written, group):
-    from pretrain.plan.collectives import _group
+    from pretrain.plan.collectives import _parse_group
 
-    assert _group(f"channel_id=1, {written}, dimensions={{0}}", 8, "all-gather") == group
+    assert _parse_group(f"channel_id=1, {written}, dimensions={{0}}", 8, "all-gather") == group
 
 
 def test_the_pair_of_a_shift_is_one_that_moves():
-    from pretrain.plan.collectives import _group
+    from pretrain.plan.collectives import _parse_group
 
-    assert _group(
+    assert _parse_group(
         "channel_id=1, source_target_pairs={{0,0},{1,4},{4,1}}, x={}", 8, "collective-permute"
     ) == [1, 4]
-    assert _group("source_target_pairs={{0,0},{1,1}}", 8, "collective-permute") == []
+    assert _parse_group("source_target_pairs={{0,0},{1,1}}", 8, "collective-permute") == []
 
 
 def test_a_shift_is_a_pair(mesh):
-    def shifted(x):
+    def shift_blocks(x):
         return jax.shard_map(
             lambda x: jax.lax.ppermute(x, "model", [(i, (i + 1) % 4) for i in range(4)]),
             mesh=mesh,
@@ -209,9 +209,9 @@ def test_a_shift_is_a_pair(mesh):
             out_specs=P(None, "model"),
         )(x)
 
-    (one,) = compiled(shifted, mesh, (jnp.zeros((16, 64)), P(None, "model")), out=P(None, "model"))
+    (one,) = compile_function(shift_blocks, mesh, (jnp.zeros((16, 64)), P(None, "model")), out=P(None, "model"))
     assert (
         one.kind == "collective-permute"
         and one.axes == ("model",)
-        and one.sent == one.bytes == 16 * 16 * np.dtype("float32").itemsize
+        and one.sent_bytes == one.bytes == 16 * 16 * np.dtype("float32").itemsize
     )

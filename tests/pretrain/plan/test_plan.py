@@ -18,7 +18,7 @@ from pretrain.extras import how_to_install
 from pretrain.overrides import ConfigError
 from pretrain.plan import topology as machines
 from pretrain.plan.collectives import Collective
-from pretrain.plan.roofline import exchange_seconds, link_rate, roofline
+from pretrain.plan.roofline import compute_exchange_seconds, compute_link_rate, compute_roofline
 from pretrain.plan.topology import Machine
 from pretrain.training.accelerators import CHIPS
 
@@ -51,7 +51,7 @@ def test_a_mesh_may_split_the_sides_of_a_slice():
     assert make_mesh(Mesh(2, 2, 2, 2), machine.devices).devices.shape == (2, 2, 2, 2)
 
 
-def exchange(kind, size, group, count=1, overlapped=False):
+def make_exchange(kind, size, group, count=1, overlapped=False):
     return Collective(kind, size, "bf16", tuple(group), ("fsdp",), count, overlapped, "", ())
 
 
@@ -69,27 +69,27 @@ def exchange(kind, size, group, count=1, overlapped=False):
 def test_the_links_of_a_group(name, kind, group, links):
     machine, mesh = slice_of_chips(name, kind)
     devices = [mesh.devices.flat[place] for place in group]
-    assert link_rate(devices, machine) == links * CHIPS[kind].link
+    assert compute_link_rate(devices, machine) == links * CHIPS[kind].link
 
 
 def test_a_roofline_is_the_longest_of_three_and_what_nothing_hides():
     machine, mesh = slice_of_chips("v5p:2x2x4", "TPU v5")
     hidden, bare = (
-        exchange("all-gather", 4e9, range(16), count=3, overlapped=True),
-        exchange("all-reduce", 1e9, range(16)),
+        make_exchange("all-gather", 4e9, range(16), count=3, overlapped=True),
+        make_exchange("all-reduce", 1e9, range(16)),
     )
-    roof = roofline(16 * 459e12 * 0.05, 2765e9 * 0.02, [hidden, bare], mesh, machine)
+    roof = compute_roofline(16 * 459e12 * 0.05, 2765e9 * 0.02, [hidden, bare], mesh, machine)
     assert roof.matmul == pytest.approx(0.05) and roof.memory == pytest.approx(0.02)
     assert roof.hidden == pytest.approx(3 * 4e9 * 15 / 16 / 400e9)
     assert roof.exposed == pytest.approx(2 * 1e9 * 15 / 16 / 400e9)
-    assert roof.bound == pytest.approx(0.05 + roof.exposed) and roof.by == "matmul"
+    assert roof.bound_seconds == pytest.approx(0.05 + roof.exposed) and roof.bottleneck == "matmul"
 
 
 def test_what_crosses_slices_goes_over_the_slower_network():
     """2 GB a chip, summed with those of three other slices: a ring sends 3/4 of them twice."""
     machine, mesh = slice_of_chips("v5p:2x2x1", "TPU v5", slices=4)
-    one = exchange("all-reduce between slices", 2e9, (0, 4, 8, 12), count=3)
-    assert exchange_seconds(one, mesh, machine) == pytest.approx(3 * 2 * 2e9 * 3 / 4 / 6.25e9)
+    one = make_exchange("all-reduce between slices", 2e9, (0, 4, 8, 12), count=3)
+    assert compute_exchange_seconds(one, mesh, machine) == pytest.approx(3 * 2 * 2e9 * 3 / 4 / 6.25e9)
 
 
 @pytest.mark.parametrize(
@@ -98,21 +98,21 @@ def test_what_crosses_slices_goes_over_the_slower_network():
 )
 def test_what_is_no_slice_is_refused(name):
     with pytest.raises(ConfigError, match="is not the name of a TPU slice: v4:2x2x1"):
-        machines.tpu(name)
+        machines.make_tpu_machine(name)
 
 
-def test_a_machine_without_the_tpus_compiler_is_told_what_to_install(monkeypatch):
+def test_a_machine_without_the_tpus_compiler_is_advised_what_to_install(monkeypatch):
     from jax.experimental import topologies
 
-    def absent(**_):
+    def raise_absent(**_):
         raise RuntimeError("Failed to open libtpu.so: no such file")
 
-    monkeypatch.setattr(topologies, "get_topology_desc", absent)
+    monkeypatch.setattr(topologies, "get_topology_desc", raise_absent)
     with pytest.raises(ConfigError, match=f"{re.escape(how_to_install('plan'))}.*--mesh N"):
-        machines.tpu("v5p:2x2x4")
+        machines.make_tpu_machine("v5p:2x2x4")
 
 
-def planned(root, *words, **settings):
+def run_plan(root, *words, **settings):
     """The JSON of a plan, made by a process of its own: libtpu reads its settings once."""
     environment = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"} | settings
     done = subprocess.run(
@@ -162,7 +162,7 @@ def planned(root, *words, **settings):
     ],
 )
 def test_a_configuration_is_compiled_for_a_slice(root, tmp_path, config, words, attention):
-    facts = planned(
+    facts = run_plan(
         root,
         config,
         *words,
@@ -219,7 +219,7 @@ def test_a_configuration_is_compiled_for_a_slice(root, tmp_path, config, words, 
 )
 def test_two_slices_exchange_gradients_and_nothing_else(root):
     """Each of a slice's 4 chips sends a quarter of the gradients across, that of the word table twice: as it is read and as it is scored."""
-    facts = planned(
+    facts = run_plan(
         root,
         "bert_tiny",
         "data.batch_size=128",
@@ -242,7 +242,7 @@ def test_two_slices_exchange_gradients_and_nothing_else(root):
 
 def test_without_the_tpus_compiler_fake_devices_show_shardings_and_exchanges(root):
     quickly = {"XLA_FLAGS": "--xla_backend_optimization_level=0"}  # LLVM's, behind all that is told
-    facts = planned(root, "bert_tiny", "mesh.data=2", "mesh.fsdp=4", "--mesh", "8", **quickly)
+    facts = run_plan(root, "bert_tiny", "mesh.data=2", "mesh.fsdp=4", "--mesh", "8", **quickly)
     assert (
         facts["fits"]
         and facts["kind"] == "cpu"
@@ -250,7 +250,7 @@ def test_without_the_tpus_compiler_fake_devices_show_shardings_and_exchanges(roo
         and facts["bytes_per_chip"]["limit"] is None
     )
     total = facts["bytes_per_chip"]["parameters"]
-    alone = planned(root, "bert_tiny", "mesh.data=1", "--mesh", "1", **quickly)
+    alone = run_plan(root, "bert_tiny", "mesh.data=1", "--mesh", "1", **quickly)
     assert alone["collectives"] == [] and alone["flops_per_step"] == facts["flops_per_step"]
     assert 3 < alone["bytes_per_chip"]["parameters"] / total <= 4
 
@@ -267,7 +267,7 @@ def test_without_the_tpus_compiler_fake_devices_show_shardings_and_exchanges(roo
 def test_a_wrong_word_is_one_error(capsys, monkeypatch, words, message):
     from pretrain.__main__ import main
 
-    monkeypatch.setattr(machines, "prepare", lambda: None)
-    monkeypatch.setattr(machines, "cpu", lambda count: Machine("fake", jax.devices()[:count]))
+    monkeypatch.setattr(machines, "configure_environment", lambda: None)
+    monkeypatch.setattr(machines, "make_cpu_machine", lambda count: Machine("fake", jax.devices()[:count]))
     assert main(["plan", "bert_tiny", *words]) == 2
     assert message in capsys.readouterr().err

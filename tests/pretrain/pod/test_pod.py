@@ -12,7 +12,7 @@ import pytest
 
 from pretrain.__main__ import main
 from pretrain.pod import archive
-from pretrain.pod.environment import ENVIRONMENT, variables
+from pretrain.pod.environment import ENVIRONMENT, build_environment
 
 STANDINS = pathlib.Path(__file__).parent / "standins"
 POD = ["--name", "bert", "--zone", "us-east5-a"]
@@ -61,7 +61,7 @@ class Cloud:
         return path.read_text() if path.exists() else None
 
 
-def commit(folder):
+def commit_tree(folder):
     git = ["git", "-C", folder, "-c", "user.name=a", "-c", "user.email=b"]
     for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "all"]):
         subprocess.run([*git, *words], check=True)
@@ -74,7 +74,7 @@ def tree(tmp_path_factory, root):
     for name in ("setup.cfg", "pretrain/pod/worker.sh"):
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(root / name, tree / name)
-    commit(tree)
+    commit_tree(tree)
     return tree
 
 
@@ -110,7 +110,7 @@ def pod(cloud, capfd):
     return cloud
 
 
-def commands(text):
+def parse_commands(text):
     return [
         shlex.split(line)
         for line in text.split("# if the pod is taken away")[0].splitlines()
@@ -130,7 +130,7 @@ def test_a_dry_run_prints_exactly_what_a_run_runs(cloud, capfd):
         ["delete", *POD, "--yes"],
     ):
         assert main(["pod", words[0], "--dry-run", *words[1:]]) == 0
-        said = commands(capfd.readouterr().out)
+        said = parse_commands(capfd.readouterr().out)
         assert cloud.calls() == []
         assert main(["pod", *words]) == 0
         assert cloud.calls() == said and said, words
@@ -146,7 +146,7 @@ def test_run_trains_on_every_worker_with_the_words_as_they_were(pod, capfd):
         set_there = dict(
             line.split("=", 1) for line in pod.worker(number, "environment").splitlines()
         )
-        assert set_there | variables("gs://bucket/a run") == set_there
+        assert set_there | build_environment("gs://bucket/a run") == set_there
         assert (
             set_there["JAX_COMPILATION_CACHE_DIR"] == "gs://bucket/a run/compiled"
             and set_there["EXTRA"] == "two words"
@@ -161,14 +161,14 @@ def test_run_trains_on_every_worker_with_the_words_as_they_were(pod, capfd):
 def test_every_row_of_the_environment_has_its_reason():
     for name, (value, reason) in ENVIRONMENT.items():
         assert value and len(reason.split()) > 8, name
-    assert "JAX_COMPILATION_CACHE_DIR" not in variables()
+    assert "JAX_COMPILATION_CACHE_DIR" not in build_environment()
     with pytest.raises(ValueError, match="--env 'A B': expected NAME=VALUE"):
-        variables(extra=["A B"])
+        build_environment(extra=["A B"])
 
 
 def test_slices_are_nodes_of_one_queued_resource(cloud, capfd):
     assert main(["pod", "create", *ASK, "--slices", "2", "--dry-run"]) == 0
-    command = commands(capfd.readouterr().out)[-1]
+    command = parse_commands(capfd.readouterr().out)[-1]
     assert {
         "--node-count=2",
         "--node-prefix=bert",
@@ -259,27 +259,27 @@ def test_a_preempted_pod_is_asked_for_again_and_goes_on(cloud, capfd, monkeypatc
     assert shlex.split(cloud.worker(1, "trained")) == TRAIN[1:]
 
 
-def test_what_is_pushed_is_what_git_tracks_as_it_lies_here(tmp_path):
+def test_what_is_pushed_is_what_git_tracks_as_in_the_working_tree(tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     tmp_path = tmp_path / "tree"
     tmp_path.mkdir()
     (tmp_path / "run.sh").write_text("one")
     (tmp_path / "run.sh").chmod(0o755)
-    commit(tmp_path)
+    commit_tree(tmp_path)
     (tmp_path / "new.py").write_text("forgotten")
-    said = archive.pack(first, tmp_path)
+    said = archive.pack_tree(first, tmp_path)
     assert said.startswith("1 files") and "NOT pushed: 1 files" in said and "changed" not in said
     (tmp_path / "run.sh").touch()
-    archive.pack(second, tmp_path)
-    assert archive.identity(first) == archive.identity(second)
+    archive.pack_tree(second, tmp_path)
+    assert archive.hash_archive(first) == archive.hash_archive(second)
     (tmp_path / "run.sh").write_text("two")  # uncommitted work is pushed, and said
-    assert "with 1 files changed since" in archive.pack(second, tmp_path)
-    assert archive.identity(first) != archive.identity(second)
+    assert "with 1 files changed since" in archive.pack_tree(second, tmp_path)
+    assert archive.hash_archive(first) != archive.hash_archive(second)
     with tarfile.open(second) as tar:
         assert [(member.name, member.mode) for member in tar] == [("run.sh", 0o755)]
         assert tar.extractfile("run.sh").read() == b"two"
     with pytest.raises(ValueError, match="no git checkout"):
-        archive.pack(second, tmp_path.parent)
+        archive.pack_tree(second, tmp_path.parent)
 
 
 # ---- words that cannot be ---------------------------------------------------------------
@@ -314,13 +314,13 @@ def test_what_is_pushed_is_what_git_tracks_as_it_lies_here(tmp_path):
         (["push", *POD], "pod bert does not exist: `pod create` requests it"),
     ],
 )
-def test_words_that_cannot_be_are_refused(words, said, cloud, capfd):
+def test_words_that_cannot_be_are_refused(words, message, cloud, capfd):
     try:
         status = main(["pod", *words])
     except SystemExit as left:
         status = left.code
-    assert said in capfd.readouterr().err
-    assert status == (1 if "pod bert" in said else 2)
+    assert message in capfd.readouterr().err
+    assert status == (1 if "pod bert" in message else 2)
     assert set(cloud.verbs()) <= {"describe"}
 
 

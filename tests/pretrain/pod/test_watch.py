@@ -5,7 +5,7 @@ import pytest
 from pretrain.distributed.watchdog import HUNG
 from pretrain.pod import archive
 from pretrain.pod.gcloud import GcloudError, PodRequest, PodState, WorkerReport
-from pretrain.pod.watch import PATIENT, Watch
+from pretrain.pod.watch import PATIENCE_LOOKS, Watch
 
 
 class Scripted:
@@ -21,54 +21,54 @@ class Scripted:
             list(nodes),
         )
 
-    def next(self, answers):
+    def take_answer(self, answers):
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    def describe(self):
-        state = self.next(self.states)
+    def read_state(self):
+        state = self.take_answer(self.states)
         return PodState(state) if isinstance(state, str) else state
 
-    def reports(self):
+    def list_reports(self):
         return [
             WorkerReport(f"w-{index}", *answer)
-            for index, answer in enumerate(self.next(self.answers))
+            for index, answer in enumerate(self.take_answer(self.answers))
         ]
 
-    def nodes(self, slices):
+    def list_node_states(self, slices):
         return self.kinds
 
-    def push(self, path, tree):
+    def push_tree(self, path, tree):
         self.did.append("push")
 
-    def worker(self, *words, env=None):
+    def run_worker(self, *words, env=None):
         self.did.append(" ".join(words))
 
-    def create(self, request):
+    def create_pod(self, request):
         self.did.append("create")
 
-    def delete(self):
+    def delete_pod(self):
         self.did.append("delete")
 
 
 RUN, DONE, BUG, ABORT = ("running", 0), ("exited", 0), ("exited", 1), ("exited", 134)
 
 
-class Waits(list):
+class Pauses(list):
     def append(self, seconds):
         assert len(self) < 300, "the watch does not end"
         super().append(seconds)
 
 
 @pytest.fixture
-def look(monkeypatch, capsys):
+def watch_to_end(monkeypatch, capsys):
     """look(pod) watches it to the end: (status, what was done to the pod, the waits, what was said)."""
-    monkeypatch.setattr(archive, "identity", lambda path: "tree")
+    monkeypatch.setattr(archive, "hash_archive", lambda path: "tree")
 
-    def run(pod, spot=True, tries=5):
-        waits = Waits()
+    def watch_pod(pod, spot=True, tries=5):
+        waits = Pauses()
         watching = Watch(
             pod,
             PodRequest("v4-16", "image", spot),
@@ -81,11 +81,11 @@ def look(monkeypatch, capsys):
         status = watching.run()
         return status, pod.did, waits, capsys.readouterr().out
 
-    return run
+    return watch_pod
 
 
-def test_done(look):
-    status, did, waits, said = look(
+def test_done(watch_to_end):
+    status, did, waits, said = watch_to_end(
         Scripted(reports=[[RUN, RUN]] * 50 + [[DONE, RUN], [DONE, DONE]])
     )
     assert status == 0 and did == [] and set(waits) == {1.0} and len(waits) == 51
@@ -93,97 +93,97 @@ def test_done(look):
 
 
 @pytest.mark.parametrize("spot", [True, False])
-def test_an_error_of_the_program_is_not_tried_again(look, spot):
-    status, did, waits, said = look(Scripted(reports=[[RUN, RUN], [BUG, ABORT]]), spot)
+def test_an_error_of_the_program_is_not_tried_again(watch_to_end, spot):
+    status, did, waits, said = watch_to_end(Scripted(reports=[[RUN, RUN], [BUG, ABORT]]), spot)
     assert status == 1 and did == [] and "failed on w-0 with status 1" in said
     assert len(waits) == (
-        1 + PATIENT if spot else 1
+        1 + PATIENCE_LOOKS if spot else 1
     )  # on a spot pod it may be the neighbour's preemption
 
 
-def test_an_error_before_a_preemption_is_the_preemption(look):
+def test_an_error_before_a_preemption_is_the_preemption(watch_to_end):
     pod = Scripted(
         ["ACTIVE", "ACTIVE", "SUSPENDING", "SUSPENDED", None, "ACTIVE"],
         [[RUN], [BUG], [("empty", 0)], [DONE]],
     )
-    assert look(pod)[:2] == (0, ["delete", "create", "push", "start train"])
+    assert watch_to_end(pod)[:2] == (0, ["delete", "create", "push", "start train"])
 
 
-def test_what_ended_by_a_signal_is_started_again_but_not_for_ever(look):
-    status, did, waits, _ = look(Scripted(reports=[[ABORT, ("lost", 0)], [RUN, RUN], [DONE, DONE]]))
+def test_what_ended_by_a_signal_is_started_again_but_not_for_ever(watch_to_end):
+    status, did, waits, _ = watch_to_end(Scripted(reports=[[ABORT, ("lost", 0)], [RUN, RUN], [DONE, DONE]]))
     assert (status, did, waits) == (0, ["start train"], [2.0, 1.0])
-    status, did, waits, said = look(Scripted(reports=[[ABORT, ABORT]]))
+    status, did, waits, said = watch_to_end(Scripted(reports=[[ABORT, ABORT]]))
     assert (
         status == 1
         and did == ["start train"] * 4
         and waits == [2.0, 4.0, 8.0, 16.0]
         and "giving up" in said
     )
-    assert look(Scripted(reports=[[BUG, ("exited", HUNG)], [DONE, DONE]]), False)[:2] == (
+    assert watch_to_end(Scripted(reports=[[BUG, ("exited", HUNG)], [DONE, DONE]]), False)[:2] == (
         0,
         ["start train"],
     )  # the others' errors come of it
 
 
-def test_failures_are_forgotten_after_a_while(look):
-    again = [[ABORT]] + [[RUN]] * PATIENT
-    status, did, _, _ = look(Scripted(reports=again * 9 + [[DONE]]))
+def test_failures_are_forgotten_after_a_while(watch_to_end):
+    again = [[ABORT]] + [[RUN]] * PATIENCE_LOOKS
+    status, did, _, _ = watch_to_end(Scripted(reports=again * 9 + [[DONE]]))
     assert status == 0 and len(did) == 9
 
 
-def test_workers_that_outlive_the_others_are_ended(look):
-    status, did, waits, _ = look(
-        Scripted(reports=[[RUN, ("lost", 0)]] * (PATIENT + 1) + [[RUN, RUN], [DONE, DONE]])
+def test_workers_that_outlive_the_others_are_ended(watch_to_end):
+    status, did, waits, _ = watch_to_end(
+        Scripted(reports=[[RUN, ("lost", 0)]] * (PATIENCE_LOOKS + 1) + [[RUN, RUN], [DONE, DONE]])
     )
-    assert status == 0 and did == ["stop force", "start train"] and len(waits) == PATIENT + 2
+    assert status == 0 and did == ["stop force", "start train"] and len(waits) == PATIENCE_LOOKS + 2
 
 
-def test_a_pod_that_someone_else_deletes_or_suspends_is_left_alone(look):
+def test_a_pod_that_someone_else_deletes_or_suspends_is_left_alone(watch_to_end):
     for states in (
         ["ACTIVE", None],
         ["ACTIVE", "DELETING"],
         ["ACTIVE", PodState("SUSPENDED", "USER")],
     ):
-        status, did, _, said = look(Scripted(states, [[RUN]]))
+        status, did, _, said = watch_to_end(Scripted(states, [[RUN]]))
         assert status == 1 and did == [] and ("someone else" in said or "a user suspended" in said)
     # Also the pod that the watch itself has asked for.
-    status, did, _, _ = look(Scripted(["SUSPENDED", None, "PROVISIONING", None], [[RUN]]))
+    status, did, _, _ = watch_to_end(Scripted(["SUSPENDED", None, "PROVISIONING", None], [[RUN]]))
     assert status == 1 and did == ["delete", "create"]
 
 
-def test_no_capacity_for_ever(look):
-    status, did, waits, _ = look(Scripted(["FAILED", "DELETING", None] * 9, [[RUN]]))
+def test_no_capacity_for_ever(watch_to_end):
+    status, did, waits, _ = watch_to_end(Scripted(["FAILED", "DELETING", None] * 9, [[RUN]]))
     assert status == 1 and did == ["delete", "create"] * 4 and max(waits) == 16.0
 
 
-def test_nodes_may_be_gone_before_the_queued_resource_says_so(look):
+def test_nodes_may_be_gone_before_the_queued_resource_says_so(watch_to_end):
     deaf = [GcloudError("ssh: timed out")] * 3
     pod = Scripted(
         ["ACTIVE"] * 4 + ["DELETING", None, "ACTIVE"],
         [[RUN], *deaf, [("empty", 0)], [DONE]],
         nodes=["PREEMPTED"],
     )
-    assert look(pod)[:2] == (0, ["delete", "create", "push", "start train"])
+    assert watch_to_end(pod)[:2] == (0, ["delete", "create", "push", "start train"])
     # Ssh that fails while the nodes are well deletes nothing.
-    status, did, _, said = look(Scripted(reports=[[RUN], GcloudError("ssh: timed out")]))
+    status, did, _, said = watch_to_end(Scripted(reports=[[RUN], GcloudError("ssh: timed out")]))
     assert status == 1 and did == [] and "giving up" in said
 
 
-def test_an_outage_here_is_waited_out(look):
+def test_an_outage_here_is_waited_out(watch_to_end):
     outage = [GcloudError("could not resolve host")] * 4
-    status, did, waits, _ = look(Scripted([*outage, "ACTIVE"], [[RUN], [DONE]]))
+    status, did, waits, _ = watch_to_end(Scripted([*outage, "ACTIVE"], [[RUN], [DONE]]))
     assert (status, did, waits) == (0, [], [2.0, 4.0, 8.0, 16.0, 1.0])
 
 
-def test_a_watch_that_died_between_create_and_push_is_taken_up(look):
-    status, did, _, _ = look(
+def test_a_watch_that_died_between_create_and_push_is_taken_up(watch_to_end):
+    status, did, _, _ = watch_to_end(
         Scripted(
             ["PROVISIONING", "ACTIVE"],
             [[("empty", 0)] * 2, [("empty", 0)] * 2, [RUN, RUN], [DONE, DONE]],
         )
     )
     assert (status, did) == (0, ["push", "start train"])
-    status, did, _, _ = look(
+    status, did, _, _ = watch_to_end(
         Scripted(reports=[[("empty", 0)], [RUN], [DONE]])
     )  # a start that not everyone heard
     assert (status, did) == (0, ["stop force", "push", "start train"])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pretrain.reporting.curves import drawn
+from pretrain.reporting.curves import list_curves
 
 pytestmark = pytest.mark.fast
 
@@ -22,12 +22,12 @@ ROW = {
 
 
 def test_each_curve_is_drawn_beside_that_of_the_same_name():
-    pairs = {(curve.train, curve.heldout) for curve in drawn([ROW, ROW | {"step": 4}])}
+    pairs = {(curve.train, curve.heldout) for curve in list_curves([ROW, ROW | {"step": 4}])}
     for name in ("causal/causal_lm_accuracy", "masked/masked_accuracy"):
         assert (name, f"heldout_{name}") in pairs
     assert not any("rows" in (held or "") or "targets" in (held or "") for _, held in pairs)
 
 
 def test_no_picture_overwrites_another():
-    files = [curve.file for curve in drawn([ROW, ROW | {"step": 4}]) if curve.file]
+    files = [curve.file for curve in list_curves([ROW, ROW | {"step": 4}]) if curve.file]
     assert len(set(files)) == len(files) and len([f for f in files if "a_b" in f]) == 2

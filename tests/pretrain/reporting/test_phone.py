@@ -15,11 +15,11 @@ import pytest
 
 from pretrain.config import Mesh
 from pretrain.distributed.sharding import make_mesh
-from pretrain.inference.attention_maps import Panel, Token, as_data
+from pretrain.inference.attention_maps import Panel, Token, make_page_data
 from pretrain.reporting.html import render_html
-from pretrain.reporting.run_report import report
+from pretrain.reporting.run_report import write_report
 from pretrain.workdir import environment_file, samples_file
-from pretrain.workdir.goodput import PARTS
+from pretrain.workdir.goodput import PHASES
 
 pytestmark = pytest.mark.slow
 
@@ -49,7 +49,7 @@ addEventListener("load", () => {{
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory):
+def measured_page(tmp_path_factory):
     """measured(text, asked, picture): what is too wide on a page as wide as a phone, and what a function's body `asked` returns there.
 
     Fails where a script throws. picture: a file for a picture of the page, as PNG.
@@ -59,9 +59,9 @@ def measured(tmp_path_factory):
         pytest.skip("no Chromium: $CHROMIUM names one")
     folder = tmp_path_factory.mktemp("chromium")
 
-    def measure(text, asked, picture=None):
+    def measure_page(text, elements, picture=None):
         text = text.replace("<head>", "<head>" + WATCH, 1).replace(
-            "</body>", MEASURE.replace("ASKED", asked) + "</body>"
+            "</body>", MEASURE.replace("ASKED", elements) + "</body>"
         )
         (folder / "page.html").write_text(text, encoding="utf-8")
         how = [
@@ -85,10 +85,10 @@ def measured(tmp_path_factory):
         assert told["thrown"] == []
         return told["wide"], told["asked"]
 
-    return measure
+    return measure_page
 
 
-def run(workdir, count):
+def write_run(workdir, count):
     """The files of a run with whatever a page shows."""
     workdir.mkdir(parents=True)
     row = {
@@ -110,14 +110,14 @@ def run(workdir, count):
     (workdir / "config.json").write_text(
         json.dumps({"train": {"steps": count, LONG: LONG}, "store": f"/{LONG}/{count}"})
     )
-    seconds = dict.fromkeys(PARTS, 12345.678)
+    seconds = dict.fromkeys(PHASES, 12345.678)
     (workdir / "goodput.json").write_text(
         json.dumps({"starts": 2, "until": 0.0, "ended": True, "seconds": seconds, "marks": {}})
     )
-    environment_file.note(workdir, 0, make_mesh(Mesh(-1)), 1, 1e12, 1e13)
+    environment_file.add_start(workdir, 0, make_mesh(Mesh(-1)), 1, 1e12, 1e13)
     for step in (10, 20):
         gaps = [{"right": LONG, "told": "…s", "probability": 0.12}] * 8
-        samples_file.write(
+        samples_file.add_samples(
             workdir / samples_file.NAME,
             {
                 "step": step,
@@ -126,11 +126,11 @@ def run(workdir, count):
         )
 
 
-def test_the_report_of_two_runs(measured, tmp_path):
-    run(tmp_path / "a" / LONG, 40)
-    run(tmp_path / "b" / LONG, 20)
-    (path,) = report(
-        [tmp_path / "a" / LONG, tmp_path / "b" / LONG], tmp_path / "out", pictures=False
+def test_the_report_of_two_runs(measured_page, tmp_path):
+    write_run(tmp_path / "a" / LONG, 40)
+    write_run(tmp_path / "b" / LONG, 20)
+    (path,) = write_report(
+        [tmp_path / "a" / LONG, tmp_path / "b" / LONG], tmp_path / "out", write_images=False
     )
     look = """
       const look = () => ({
@@ -143,7 +143,7 @@ def test_the_report_of_two_runs(measured, tmp_path):
       change("logx", "checked", true);
       for (const slider of all("#samples input")) { slider.value = 0; slider.dispatchEvent(new Event("input")); }
       return [begin, look()];"""
-    wide, (begin, after) = measured(path.read_text(encoding="utf-8"), look)
+    wide, (begin, after) = measured_page(path.read_text(encoding="utf-8"), look)
     assert wide == []
     curves = dict(begin["curves"])
     assert (
@@ -163,7 +163,7 @@ def test_the_report_of_two_runs(measured, tmp_path):
     assert begin["samples"] == ["step 20"] * 2 and after["samples"] == ["step 10"] * 2
 
 
-def test_the_attention_of_many_heads(measured, tmp_path):
+def test_the_attention_of_many_heads(measured_page, tmp_path):
     """What is drawn and told are the weights, of the layer and the reader that are chosen."""
     image = pytest.importorskip("matplotlib.image")
     tokens = [*(Token(f"word{n}", False) for n in range(60)), Token(LONG, False)]
@@ -180,8 +180,8 @@ def test_the_attention_of_many_heads(measured, tmp_path):
       const begin = look();
       change("layer", "selectedIndex", 1);
       return [all("#all canvas").map(canvas => canvas.title), begin, look()];"""
-    wide, (titles, *looks) = measured(
-        render_html("attention", as_data(LONG, [("in:1", LONG, None)], [[panel]])),
+    wide, (titles, *looks) = measured_page(
+        render_html("attention", make_page_data(LONG, [("in:1", LONG, None)], [[panel]])),
         look,
         tmp_path / "p.png",
     )

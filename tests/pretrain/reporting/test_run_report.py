@@ -8,21 +8,21 @@ import pytest
 
 from pretrain.config import Mesh
 from pretrain.distributed.sharding import make_mesh
-from pretrain.reporting.curves import drawn
+from pretrain.reporting.curves import list_curves
 from pretrain.reporting.run_report import (
-    POINTS,
-    best_of,
-    curves,
-    flat,
-    report,
-    thinned,
-    with_mfu,
+    MAX_POINTS,
+    add_mfu,
+    describe_best_step,
+    flatten_config,
+    make_curves,
+    thin_series,
+    write_report,
 )
 from pretrain.workdir import environment_file, samples_file
-from pretrain.workdir.goodput import PARTS
+from pretrain.workdir.goodput import PHASES
 
 
-def rows(workdir, count=1000, scale=1.0, **more):
+def write_rows(workdir, count=1000, scale=1.0, **more):
     workdir.mkdir(parents=True)
     lines = [
         {
@@ -48,7 +48,7 @@ def rows(workdir, count=1000, scale=1.0, **more):
     return lines
 
 
-def told(path):
+def read_page_data(path):
     text = path.read_text(encoding="utf-8")
     return text, json.loads(
         re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)[1]
@@ -56,19 +56,19 @@ def told(path):
 
 
 def test_two_runs_of_one_name_on_one_page(tmp_path):
-    rows(tmp_path / "a" / "w", note="</script><script>alert(1)</script> https://x.org/")
-    rows(tmp_path / "b" / "w", 10, scale=2.0)
-    seconds = dict.fromkeys(PARTS, 0.0) | {"start": 10.0, "step": 30.0}
+    write_rows(tmp_path / "a" / "w", note="</script><script>alert(1)</script> https://x.org/")
+    write_rows(tmp_path / "b" / "w", 10, scale=2.0)
+    seconds = dict.fromkeys(PHASES, 0.0) | {"start": 10.0, "step": 30.0}
     (tmp_path / "b" / "w" / "goodput.json").write_text(
         json.dumps({"starts": 2, "until": 0.0, "ended": True, "seconds": seconds, "marks": {}})
     )
     gaps = [{"right": "dog", "told": "<b>cat</b>", "probability": 0.25}]
-    samples_file.write(
+    samples_file.add_samples(
         tmp_path / "b" / "w" / samples_file.NAME,
         {"step": 10, "samples": [{"text": ["The", "barks."], "gaps": gaps}]},
     )
-    (path,) = report([tmp_path / "a" / "w", tmp_path / "b" / "w"], tmp_path / "out", pictures=False)
-    text, (first, second) = told(path)
+    (path,) = write_report([tmp_path / "a" / "w", tmp_path / "b" / "w"], tmp_path / "out", write_images=False)
+    text, (first, second) = read_page_data(path)
     assert [first["title"], second["title"]] == [
         str(tmp_path / "a" / "w"),
         str(tmp_path / "b" / "w"),
@@ -97,7 +97,7 @@ def test_two_runs_of_one_name_on_one_page(tmp_path):
         first["curves"][0]["heldout"][0] == [*range(100, 1001, 100)]
         and first["curves"][-1]["heldout"][3] == [0.5] * 10
     )
-    assert len(first["curves"][0]["train"][0]) <= POINTS and first["heldout"] == {
+    assert len(first["curves"][0]["train"][0]) <= MAX_POINTS and first["heldout"] == {
         "heldout_loss": 0.008,
         "heldout_next_sentence": 0.5,
     }
@@ -122,9 +122,9 @@ def test_two_runs_of_one_name_on_one_page(tmp_path):
     assert not re.search(r"https?:|\bsrc=|\bhref=|url\(|@import|\bimport\(|fetch\(", template)
 
 
-def test_the_score_that_chooses_the_step_is_drawn_and_told_at_its_best(tmp_path):
+def test_the_score_that_chooses_the_step_is_drawn_and_reported_at_its_best(tmp_path):
     """It has no counterpart in training; the loss has its lowest elsewhere."""
-    rows(tmp_path / "w", 0, checkpoint={"best": "matthews"})
+    write_rows(tmp_path / "w", 0, checkpoint={"best": "matthews"})
     scored = [
         {
             "step": n,
@@ -139,7 +139,7 @@ def test_the_score_that_chooses_the_step_is_drawn_and_told_at_its_best(tmp_path)
     (tmp_path / "w" / "metrics.jsonl").write_text(
         "".join(json.dumps(line) + "\n" for line in scored)
     )
-    (told_,) = told(report([tmp_path / "w"], tmp_path / "out", pictures=False)[0])[1]
+    (told_,) = read_page_data(write_report([tmp_path / "w"], tmp_path / "out", write_images=False)[0])[1]
     found = {
         curve["label"]: (
             curve["train"],
@@ -160,42 +160,42 @@ def test_the_score_that_chooses_the_step_is_drawn_and_told_at_its_best(tmp_path)
         key: value for key, value in scored[1].items() if key != "step"
     }
     # Without a metric it is the lowest loss; without scores there is none.
-    assert best_of({10: {"heldout_loss": 0.3}, 20: {"heldout_loss": 0.2}}, "loss")["step"] == 20
-    assert best_of({10: {"heldout_loss": 0.3}}, "f1") is None
+    assert describe_best_step({10: {"heldout_loss": 0.3}, 20: {"heldout_loss": 0.2}}, "loss")["step"] == 20
+    assert describe_best_step({10: {"heldout_loss": 0.3}}, "f1") is None
     # A loss that was guessed right may have several accuracies: one stands for all, the others for themselves.
     keys = ("masked_lm_accuracy", "next_sentence_accuracy", "heldout_masked_lm_accuracy")
-    assert [curve[2:] for curve in drawn([{"step": 1} | dict.fromkeys(keys, 0.5)])] == [
+    assert [curve[2:] for curve in list_curves([{"step": 1} | dict.fromkeys(keys, 0.5)])] == [
         (keys[0], keys[2]),
         (keys[1], None),
     ]
 
 
 def test_a_run_has_a_title_and_is_drawn_once(tmp_path, monkeypatch):
-    rows(tmp_path / "w", 2)
-    rows(tmp_path / "x" / "w", 2)
+    write_rows(tmp_path / "w", 2)
+    write_rows(tmp_path / "x" / "w", 2)
     monkeypatch.chdir(tmp_path / "w")
     assert [
-        run["title"] for run in told(report(["."], tmp_path / "out", pictures=False)[0])[1]
+        run["title"] for run in read_page_data(write_report(["."], tmp_path / "out", write_images=False)[0])[1]
     ] == ["w"]
     assert [
         run["title"]
-        for run in told(report([".", "../x/w"], tmp_path / "out", pictures=False)[0])[1]
+        for run in read_page_data(write_report([".", "../x/w"], tmp_path / "out", write_images=False)[0])[1]
     ] == [".", "../x/w"]
     for again in ("../w/", str(tmp_path / "w")):
         with pytest.raises(ValueError, match=f"--workdir {again} is given twice"):
-            report([".", again], tmp_path / "out", pictures=False)
+            write_report([".", again], tmp_path / "out", write_images=False)
 
 
 def test_a_thinned_curve_is_the_means_of_its_parts():
     along = {n: (10 * n, n / 2) for n in range(1, 8)}
-    assert thinned([1, 2, 4, 5, 7], [1.0, 3.0, 4.0, 6.0, 9.0], along, most=3) == [
+    assert thin_series([1, 2, 4, 5, 7], [1.0, 3.0, 4.0, 6.0, 9.0], along, max_points=3) == [
         [2, 5, 7],
         [20, 50, 70],
         [1.0, 2.5, 3.5],
         [2.0, 5.0, 9.0],
     ]
-    assert thinned([], [], along) is None
-    assert flat({"type": "Run", "a": {"type": "A", "b": {"c": 1}, "d": [2]}}) == {
+    assert thin_series([], [], along) is None
+    assert flatten_config({"type": "Run", "a": {"type": "A", "b": {"c": 1}, "d": [2]}}) == {
         "type": "Run",
         "a.type": "A",
         "a.b.c": 1,
@@ -207,21 +207,21 @@ def test_the_environment_of_a_run_tells_its_mfu(tmp_path):
     """Each row by the start that it belongs to; a start's line replaces those of starts that left no step."""
     mesh = make_mesh(Mesh(-1))
     for step, peak in ((0, 1.0), (0, 1000.0), (4, None), (2, 500.0)):
-        environment_file.note(tmp_path, step, mesh, 1, 100.0, peak)
-    lines = environment_file.read(tmp_path)
+        environment_file.add_start(tmp_path, step, mesh, 1, 100.0, peak)
+    lines = environment_file.read_starts(tmp_path)
     assert [(line["step"], line["peak_flops"]) for line in lines] == [(0, 1000.0), (2, 500.0)]
     assert (
         lines[0]["devices"] == 8
         and lines[0]["packages"]["jax"] == jax.__version__
         and sorted(path.name for path in tmp_path.iterdir()) == [environment_file.NAME]
     )
-    found = with_mfu(
+    found = add_mfu(
         [{"step": n, "loss": 1.0, "seconds": 0.5} for n in (1, 2, 3)]
         + [{"step": 4, "seconds": None}],
         lines,
     )
     assert [row.get("mfu") for row in found] == [0.2, 0.2, 0.4, None]
-    assert curves(found)[-1]["label"] == "MFU"
-    assert not any("mfu" in row for row in with_mfu([{"step": 1, "seconds": 1.0}], []))
+    assert make_curves(found)[-1]["label"] == "MFU"
+    assert not any("mfu" in row for row in add_mfu([{"step": 1, "seconds": 1.0}], []))
     (tmp_path / environment_file.NAME).write_text("{}\n")
-    assert environment_file.read(tmp_path) == []
+    assert environment_file.read_starts(tmp_path) == []

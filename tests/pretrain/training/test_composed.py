@@ -13,7 +13,7 @@ from pretrain import config
 from pretrain.training.loop import train
 from pretrain.workdir import metrics_file
 from pretrain.workdir.checkpoints import Checkpoints
-from tests.pretrain.conftest import RUNS, texts
+from tests.pretrain.conftest import RUNS, make_texts
 
 STEPS = 4
 
@@ -36,17 +36,17 @@ def news(tmp_path, monkeypatch):
             return {"train": self._generate_examples()}
 
         def _generate_examples(self):
-            for i, text in enumerate(texts(300)):
+            for i, text in enumerate(make_texts(300)):
                 yield i, {"description": text}
 
     builder = AgNewsSubset(data_dir=tmp_path / "tfds", file_format="tfrecord")
     builder.download_and_prepare(download_config=tfds.download.DownloadConfig(num_shards=3))
 
-    def load(name, split, shuffle_files):
+    def load_news(name, split, shuffle_files):
         assert name == builder.name
         return builder.as_dataset(split=split, shuffle_files=shuffle_files)
 
-    monkeypatch.setattr(tfds, "load", load)
+    monkeypatch.setattr(tfds, "load", load_news)
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def tiny(stores, monkeypatch):
     """`pretrain.config.load` gives tiny runs of the family that is asked for, where the words are ones that it takes."""
     real = config.load
 
-    def load(name, overrides):
+    def load_tiny(name, overrides):
         real(name, overrides)
         family = "t5" if name.startswith("t5") else "bert"
         run = RUNS[family]
@@ -67,13 +67,13 @@ def tiny(stores, monkeypatch):
             checkpoint=config.Checkpoint(every=2, keep=9),
         )
 
-    monkeypatch.setattr(config, "load", load)
-    return load
+    monkeypatch.setattr(config, "load", load_tiny)
+    return load_tiny
 
 
-def fingerprints(workdir, step):
+def read_fingerprints(workdir, step):
     with Checkpoints(workdir, read_only=True) as checkpoints:
-        record = checkpoints.record(step)
+        record = checkpoints.load_record(step)
     return record["params"], record["optimizer"]
 
 
@@ -85,7 +85,7 @@ def test_what_the_page_shows_trains_and_goes_on_where_it_stopped(
     for block in re.findall(r"```python\n(.*?)```", (root / "docs" / "data.md").read_text(), re.S):
         exec(block, names)
     for workdir in ("frequent", "news", "t5_news"):
-        rows = metrics_file.read(tmp_path / "runs" / workdir / "metrics.jsonl")
+        rows = metrics_file.read_metrics(tmp_path / "runs" / workdir / "metrics.jsonl")
         assert [row["step"] for row in rows] == list(range(1, STEPS + 1))
         assert all(np.isfinite(row["loss"]) for row in rows)
 
@@ -93,17 +93,17 @@ def test_what_the_page_shows_trains_and_goes_on_where_it_stopped(
     stopped = dataclasses.replace(run, train=dataclasses.replace(run.train, stop_at_step=2))
     for part in (stopped, run):
         assert train(part, tmp_path / "again", dataset=names["masked_news"]) is None
-    found = fingerprints(tmp_path / "again", STEPS)
-    assert found == fingerprints(tmp_path / "runs" / "news", STEPS)
-    assert found != fingerprints(tmp_path / "runs" / "frequent", STEPS)
+    found = read_fingerprints(tmp_path / "again", STEPS)
+    assert found == read_fingerprints(tmp_path / "runs" / "news", STEPS)
+    assert found != read_fingerprints(tmp_path / "runs" / "frequent", STEPS)
 
 
 def test_a_dataset_that_does_not_fit_is_refused_before_anything_is_written(tiny, tmp_path):
-    def unnamed(stream, start_step, lo, hi):
+    def drop_keys(stream, start_step, lo, hi):
         return stream.dataset(start_step, lo, hi).map(lambda batch: list(batch.values()))
 
     with pytest.raises(ValueError, match="not dicts of tensors"):
-        train(tiny("bert_mini", []), tmp_path / "run", dataset=unnamed)
+        train(tiny("bert_mini", []), tmp_path / "run", dataset=drop_keys)
     assert not (tmp_path / "run" / "config.json").exists()
 
 
@@ -116,6 +116,6 @@ def test_the_store_s_own_dataset_trains_to_the_same_bits(tiny, tmp_path):
 
     train(run, tmp_path / "one")
     train(run, tmp_path / "other", dataset=of_store)
-    assert fingerprints(tmp_path / "one", STEPS) == fingerprints(tmp_path / "other", STEPS)
+    assert read_fingerprints(tmp_path / "one", STEPS) == read_fingerprints(tmp_path / "other", STEPS)
     assert isinstance(run.data.objective, MaskedLm)
-    assert Stream(Store.open(run.data.store), run.data).rows > 8
+    assert Stream(Store.open(run.data.store), run.data).num_rows > 8

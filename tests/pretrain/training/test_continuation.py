@@ -28,7 +28,7 @@ def with_steps(run, steps, **optimizer):
 
 
 @pytest.mark.fast
-def test_a_moved_schedule_is_told_with_both_rates(run):
+def test_a_moved_schedule_is_reported_with_both_rates(run):
     before, now = with_steps(run, 10), with_steps(run, 20)
     (line,) = continuation.describe_schedule(now, before, 8)
     # After the climb of 2 a straight line to 0: (10 - 8) / (10 - 2) and (20 - 8) / (20 - 2) of the peak.
@@ -49,7 +49,7 @@ def test_a_moved_schedule_is_told_with_both_rates(run):
 
 @pytest.mark.fast
 @pytest.mark.parametrize("decay", ["linear", "cosine"])
-def test_a_warmup_as_long_as_the_run_is_told(run, decay):
+def test_a_warmup_as_long_as_the_run_is_reported(run, decay):
     (line,) = continuation.describe_schedule(
         with_steps(run, 10, warmup_steps=10, decay=decay), None, 0
     )
@@ -69,7 +69,7 @@ def test_another_batch_size_goes_on_behind_the_rows_that_were_read(configs, run,
     line = "3 steps have read 24 rows: step 4 continues after them with 16 rows per step"
     assert line in told.out + told.err
     with Checkpoints(tmp_path / "run", read_only=True) as checkpoints:
-        records = {step: checkpoints.record(step) for step in checkpoints.steps()}
+        records = {step: checkpoints.load_record(step) for step in checkpoints.list_steps()}
     assert {step: record["rows"] for step, record in records.items()}[4] == 40
     assert records[4]["step"] == 4
     # A third start counts on from there, in closed form, and says it again.
@@ -77,29 +77,29 @@ def test_another_batch_size_goes_on_behind_the_rows_that_were_read(configs, run,
     told = capsys.readouterr()
     assert "4 steps have read 40 rows: step 5 continues after them" in told.out + told.err
     with Checkpoints(tmp_path / "run", read_only=True) as checkpoints:
-        assert checkpoints.record(6)["rows"] == 72
+        assert checkpoints.load_record(6)["rows"] == 72
 
 
 def test_the_rows_of_the_step_are_those_that_come_next(configs, run, tmp_path, monkeypatch):
     """What the second start reads, seen where batches go to the devices."""
     from pretrain.distributed import device_feed
 
-    seen, place = [], device_feed.place
+    seen, place = [], device_feed.make_global_arrays
 
-    def watched(parts, *rest):
+    def watch_parts(parts, *rest):
         seen.append({key: value.copy() for key, value in parts[0].items()})
         return place(parts, *rest)
 
     words = ["train", str(configs["bert"]), "--workdir", str(tmp_path / "run"), "evaluate.every=0"]
     assert main([*words, "train.stop_at_step=1"]) == 0
-    monkeypatch.setattr(device_feed, "place", watched)
+    monkeypatch.setattr(device_feed, "make_global_arrays", watch_parts)
     assert main([*words, "train.stop_at_step=2", "data.batch_size=16", "--allow-changes"]) == 0
     single = Stream(
         Store.open(run.data.store),
         dataclasses.replace(run.data, batch_size=1),
         seed=run.train.seed,
     )
-    expected = [single.batch(row) for row in range(8, 24)]
+    expected = [single.build_batch(row) for row in range(8, 24)]
     for key, value in seen[0].items():
         np.testing.assert_array_equal(value, np.concatenate([row[key] for row in expected]))
     assert json.loads((tmp_path / "run" / "config.json").read_text())["data"]["batch_size"] == 16

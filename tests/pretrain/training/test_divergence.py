@@ -12,20 +12,20 @@ import numpy as np
 import pytest
 
 from pretrain.config import Adafactor, AdamW, Lamb, load
-from pretrain.distributed.device_feed import feed
-from pretrain.distributed.fingerprints import leaves_of
+from pretrain.distributed.device_feed import prefetch_to_devices
+from pretrain.distributed.fingerprints import fingerprint_leaves
 from pretrain.distributed.sharding import make_mesh
 from pretrain.overrides import ConfigError
 from pretrain.training import step
 from pretrain.training.context import RestartableFeed
-from pretrain.training.divergence import Diverged, Guard, is_finite_step, track_norms
+from pretrain.training.divergence import Diverged, DivergenceMonitor, is_finite_step, track_norms
 from pretrain.training.loop import train
-from pretrain.training.losses.base import Computed
+from pretrain.training.losses.base import LossOutput
 from pretrain.training.optimizers import make_run_optimizer
 from pretrain.training.program import make_program
 from pretrain.training.schedules import make_learning_rate
-from pretrain.training.state import start
-from pretrain.training.step import make_step
+from pretrain.training.state import create_state
+from pretrain.training.step import make_train_step
 from pretrain.workdir import metrics_file
 from pretrain.workdir.checkpoints import Checkpoints
 from tests.pretrain.compiling import AS_USERS_DO
@@ -34,18 +34,18 @@ from tests.pretrain.compiling import AS_USERS_DO
 
 
 @jax.custom_vjp
-def trap(y, poison):
+def trap_gradient(y, poison):
     """y; its gradient is NaN where `poison` is set."""
     return y
 
 
-trap.defvjp(
+trap_gradient.defvjp(
     lambda y, poison: (y, poison), lambda poison, d: (jnp.where(poison.sum() > 0, jnp.nan, d), None)
 )
 
 
-def sums(model, params, batch, **how):
-    y = trap(batch["x"] @ params["kernel"], batch["poison"])
+def compute_sums(model, params, batch, **how):
+    y = trap_gradient(batch["x"] @ params["kernel"], batch["poison"])
     return {"squares": jnp.square(y - 1).sum(-1) @ batch["label_weights"]}
 
 
@@ -54,11 +54,11 @@ SQUARES = SimpleNamespace(
     count_tokens=lambda batch: batch["label_weights"].sum(),
     value=lambda means: means["squares"],
     totals=lambda batch: {"squares": batch["label_weights"].sum()},
-    compute=lambda *given, **options: Computed(sums(*given, **options), None, {}),
+    compute=lambda *given, **options: LossOutput(compute_sums(*given, **options), None, {}),
 )
 
 
-def batch(seed, scale=1.0, poison=False, value=None):
+def make_batch(seed, scale=1.0, poison=False, value=None):
     x = np.random.default_rng(seed).standard_normal((8, 4)).astype(np.float32) * np.float32(scale)
     if value is not None:
         x[3, 1] = value  # in one row of one micro-batch
@@ -69,8 +69,8 @@ def batch(seed, scale=1.0, poison=False, value=None):
     }
 
 
-NAN = batch(0, value=np.nan)
-BAD = {"nan": NAN, "inf": batch(0, value=np.inf), "gradients": batch(0, poison=True)}
+NAN = make_batch(0, value=np.nan)
+BAD = {"nan": NAN, "inf": make_batch(0, value=np.inf), "gradients": make_batch(0, poison=True)}
 OPTIMIZERS = {
     "adamw": AdamW(learning_rate=0.1, warmup_steps=3),
     "relative": AdamW(learning_rate=0.1, warmup_steps=3, scale_by_param_rms=True),
@@ -80,7 +80,7 @@ OPTIMIZERS = {
 }
 
 
-def stepper(optimizer="adamw", microbatches=1, **guard):
+def make_jitted_step(optimizer="adamw", microbatches=1, **guard):
     """(jitted step, its first state) of y = x W, beside which a teacher may stay as it is."""
     run = load(
         "distilbert_base" if optimizer == "teacher" else "bert_tiny",
@@ -90,7 +90,7 @@ def stepper(optimizer="adamw", microbatches=1, **guard):
     transformation = make_run_optimizer(run)
     params = {"kernel": jnp.asarray(np.random.default_rng(9).standard_normal((4, 3)), jnp.float32)}
     params |= {"teacher": {"kernel": jnp.ones((2, 2))}} if optimizer == "teacher" else {}
-    one = make_step(
+    one = make_train_step(
         *(None, SQUARES, transformation, make_learning_rate(run.optimizer, run.train.steps)),
         **dict(
             seed=0,
@@ -99,10 +99,10 @@ def stepper(optimizer="adamw", microbatches=1, **guard):
             norm_window=run.guard.norm_window,
         ),
     )
-    return jax.jit(one, compiler_options=AS_USERS_DO), start(params, transformation)
+    return jax.jit(one, compiler_options=AS_USERS_DO), create_state(params, transformation)
 
 
-def through(one, state, batches):
+def run_steps(one, state, batches):
     """(last state, [metrics]) on the host."""
     seen = []
     for each in batches:
@@ -111,12 +111,12 @@ def through(one, state, batches):
     return jax.device_get(state), seen
 
 
-def bits(tree):
+def join_bytes(tree):
     return b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(tree))
 
 
-def same(one, other):
-    return bits((one.params, one.optimizer)) == bits((other.params, other.optimizer))
+def are_equal(one, other):
+    return join_bytes((one.params, one.optimizer)) == join_bytes((other.params, other.optimizer))
 
 
 CASES = [("adamw", 1, kind) for kind in BAD] + [
@@ -131,11 +131,11 @@ CASES += [("teacher", 1, "nan")]
 @pytest.mark.parametrize(("optimizer", "microbatches", "kind"), CASES)
 def test_bad_steps_leave_what_the_others_would_have_made(optimizer, microbatches, kind):
     """In warm-up and later, alone and in a row: parameters, moments and counts are those of a run that never saw them, to the bit."""
-    one, state = stepper(optimizer, microbatches)
-    good, bad = [batch(seed) for seed in range(1, 7)], BAD[kind]
-    expected, clean = through(one, state, good)
-    after, seen = through(one, state, [good[0], bad, *good[1:4], bad, bad, *good[4:]])
-    assert same(expected, after) and after.step == 9 and expected.step == 6
+    one, state = make_jitted_step(optimizer, microbatches)
+    good, bad = [make_batch(seed) for seed in range(1, 7)], BAD[kind]
+    expected, clean = run_steps(one, state, good)
+    after, seen = run_steps(one, state, [good[0], bad, *good[1:4], bad, bad, *good[4:]])
+    assert are_equal(expected, after) and after.step == 9 and expected.step == 6
     assert [said["skipped"] for said in seen] == [0, 1, 0, 0, 0, 1, 1, 0, 0]
     assert math.isfinite(seen[1]["loss"]) == (kind == "gradients") and not math.isfinite(
         seen[1]["gradient_norm"]
@@ -144,35 +144,35 @@ def test_bad_steps_leave_what_the_others_would_have_made(optimizer, microbatches
     assert (
         taken == [said["learning_rate"] for said in clean] and taken[0] != taken[-1]
     )  # the rate waits with the moments
-    assert np.isfinite(np.frombuffer(bits(after.params), np.float32)).all()
+    assert np.isfinite(np.frombuffer(join_bytes(after.params), np.float32)).all()
 
 
 def test_without_bad_steps_every_bit_is_as_without_a_guard(monkeypatch):
     """All of it but the choice itself is measured against the program before there was a guard: see LOG.md."""
-    good = [batch(seed) for seed in range(20)]
-    guarded = through(*stepper(), good)
+    good = [make_batch(seed) for seed in range(20)]
+    guarded = run_steps(*make_jitted_step(), good)
     monkeypatch.setattr(step, "tree_where", lambda condition, new, old: new)
-    free = through(*stepper(), good)
-    assert same(guarded[0], free[0]) and [said["loss"] for said in guarded[1]] == [
+    free = run_steps(*make_jitted_step(), good)
+    assert are_equal(guarded[0], free[0]) and [said["loss"] for said in guarded[1]] == [
         said["loss"] for said in free[1]
     ]
-    harmed, _ = through(*stepper(), [NAN])
-    assert np.isnan(np.frombuffer(bits(harmed.params), np.float32)).all()  # what the choice is for
+    harmed, _ = run_steps(*make_jitted_step(), [NAN])
+    assert np.isnan(np.frombuffer(join_bytes(harmed.params), np.float32)).all()  # what the choice is for
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "teacher"])
 def test_a_spike_is_skipped_once_there_is_a_mean_to_hold_it_against(optimizer):
-    one, state = stepper(optimizer, norm_factor=6, norm_window=5)
-    good = [batch(seed) for seed in range(8)]
-    high = batch(8, scale=10**0.5 * 2)  # the gradient grows with the square of x
-    early, seen = through(one, state, [*good[:4], high])
+    one, state = make_jitted_step(optimizer, norm_factor=6, norm_window=5)
+    good = [make_batch(seed) for seed in range(8)]
+    high = make_batch(8, scale=10**0.5 * 2)  # the gradient grows with the square of x
+    early, seen = run_steps(one, state, [*good[:4], high])
     assert [said["skipped"] for said in seen] == [0] * 5
-    expected, clean = through(one, state, good)
-    after, seen = through(one, state, [*good[:6], high, *good[6:]])
+    expected, clean = run_steps(one, state, good)
+    after, seen = run_steps(one, state, [*good[:6], high, *good[6:]])
     assert seen[6]["gradient_norm"] > 6 * np.mean([said["gradient_norm"] for said in clean[:6]])
-    assert [said["skipped"] for said in seen] == [0] * 6 + [1] + [0] * 2 and same(expected, after)
-    one, state = stepper()
-    assert [said["skipped"] for said in through(one, state, [*good, high])[1]] == [
+    assert [said["skipped"] for said in seen] == [0] * 6 + [1] + [0] * 2 and are_equal(expected, after)
+    one, state = make_jitted_step()
+    assert [said["skipped"] for said in run_steps(one, state, [*good, high])[1]] == [
         0
     ] * 9  # off unless asked for
 
@@ -214,31 +214,31 @@ def check_step(guard, step, skipped):
 
 def test_a_window_is_counted_and_left_behind_once():
     """Metrics come a step late: what was read of the step behind the window is read again."""
-    guard, seen, rows = Guard(3, {}), [], [None]
+    guard, seen, rows = DivergenceMonitor(3, {}), [], [None]
     items = RestartableFeed(lambda start: iter_of(start, 20), 0)
     for item in items:
         seen.append(item)
         guard.check(rows[-1])
         rows.append({"step": item + 1, "skipped": float(3 <= item < 5 or 7 <= item < 10)})
-        if guard.tripped:
-            assert (guard.first_skipped(), guard.step) == (8, 10) and guard.record() == {
+        if guard.has_tripped:
+            assert (guard.find_first_skipped(), guard.step) == (8, 10) and guard.make_record() == {
                 "skipped": 3,
                 "returned": False,
             }
             guard.note_restored()
-            items.restart(guard.step)
+            items.restart_at(guard.step)
             rows.append(None)
         if item == 12:
             break
-    assert seen == [*range(11), *range(10, 13)] and not guard.tripped
-    assert guard.returned and guard.record() == {
+    assert seen == [*range(11), *range(10, 13)] and not guard.has_tripped
+    assert guard.has_gone_back and guard.make_record() == {
         "skipped": 0,
         "returned": False,
     }  # good steps since
     for number in (14, 15, 16):
         check_step(guard, number, True)
     guard.note_restored()
-    assert guard.record() == {
+    assert guard.make_record() == {
         "skipped": 0,
         "returned": True,
     }  # of a stop before the first good step
@@ -247,10 +247,10 @@ def test_a_window_is_counted_and_left_behind_once():
         Diverged, match="steps 17 to 17 were skipped.* as were the steps that made it return"
     ):
         guard.check_end()
-    again = Guard(2, {"skipped": 1, "returned": True})
+    again = DivergenceMonitor(2, {"skipped": 1, "returned": True})
     check_step(again, 15, True)
     with pytest.raises(Diverged):
-        again.first_skipped()
+        again.find_first_skipped()
 
 
 def iter_of(start, end):
@@ -261,37 +261,37 @@ def iter_of(start, end):
 
 
 @pytest.fixture
-def poisoned(monkeypatch):
+def poisoned_feed(monkeypatch):
     """poisoned(steps): those have a NaN among their weights, whichever run reads them."""
 
-    def poison(steps):
-        def source(stream, mesh, start, stop):
-            for number, batch in feed(stream, mesh, start, stop):
+    def poison_steps(steps):
+        def feed_poisoned(stream, mesh, start, stop):
+            for number, batch in prefetch_to_devices(stream, mesh, start, stop):
                 if number + 1 in steps:
                     batch = batch | {"label_weights": batch["label_weights"] * jnp.float32(jnp.nan)}
                 yield number, batch
 
-        monkeypatch.setattr("pretrain.training.loop.feed", source)
+        monkeypatch.setattr("pretrain.training.loop.feed", feed_poisoned)
 
-    return poison
+    return poison_steps
 
 
-def rows(workdir):
-    seen = metrics_file.read(workdir / "metrics.jsonl")
+def read_rows(workdir):
+    seen = metrics_file.read_metrics(workdir / "metrics.jsonl")
     assert all(row["loss"] is None for row in seen if row["skipped"])  # NaN is no JSON
     return seen
 
 
-def skipped(workdir):
-    return [row["step"] for row in rows(workdir) if row["skipped"]]
+def list_skipped(workdir):
+    return [row["step"] for row in read_rows(workdir) if row["skipped"]]
 
 
-def record(workdir, step):
+def read_record(workdir, step):
     with Checkpoints(workdir, read_only=True) as checkpoints:
-        return checkpoints.record(step)
+        return checkpoints.load_record(step)
 
 
-def continued(run, workdir, step, numbered, stop):
+def continue_run(run, workdir, step, numbered, stop):
     """The leaves of the state of `step` that goes on from the number given, by the batches behind it: an independent loop."""
     from data.pipeline import Stream
     from data.store.reader import Store
@@ -299,19 +299,19 @@ def continued(run, workdir, step, numbered, stop):
     mesh = make_mesh(run.mesh)
     program = make_program(run, mesh)
     with jax.set_mesh(mesh), Checkpoints(workdir, read_only=True) as checkpoints:
-        state = checkpoints.restore(program.abstract, program.placed, before=step + 1)
+        state = checkpoints.restore_state(program.abstract_state, program.state_shardings, before_step=step + 1)
         assert state.step == step
-        state = state.replace(step=jax.device_put(np.int32(numbered), program.placed.step))
-        for _, batch in feed(Stream(Store.open(run.data.store), run.data), mesh, numbered, stop):
-            state, _ = program.update(state, batch)
-        return leaves_of(state.params), leaves_of(state.optimizer)
+        state = state.replace(step=jax.device_put(np.int32(numbered), program.state_shardings.step))
+        for _, batch in prefetch_to_devices(Stream(Store.open(run.data.store), run.data), mesh, numbered, stop):
+            state, _ = program.train_step(state, batch)
+        return fingerprint_leaves(state.params), fingerprint_leaves(state.optimizer)
 
 
 def test_a_window_is_left_behind_and_a_stop_within_it_changes_nothing(
-    configs, tmp_path, poisoned, capsys
+    configs, tmp_path, poisoned_feed, capsys
 ):
     """Steps 2, and 6 to 8: from step 4 on with the data behind step 8. The same when the run stops at 7, or crashes behind 9."""
-    poisoned({2, 6, 7, 8})
+    poisoned_feed({2, 6, 7, 8})
     words = ["guard.patience=3", "evaluate.every=0"]
     run, workdir = load(configs["bert"], words), tmp_path / "run"
     began = time.time()
@@ -322,16 +322,16 @@ def test_a_window_is_left_behind_and_a_stop_within_it_changes_nothing(
         and "steps 6 to 8 were skipped. Training continues from the parameters of step 4 with the data that follow step 8"
         in said
     )
-    assert skipped(workdir) == [2, 6, 7, 8] and [row["step"] for row in rows(workdir)] == list(
+    assert list_skipped(workdir) == [2, 6, 7, 8] and [row["step"] for row in read_rows(workdir)] == list(
         range(1, 13)
     )
     assert [
-        (row["step"], row["went_back_to"]) for row in rows(workdir) if "went_back_to" in row
+        (row["step"], row["went_back_to"]) for row in read_rows(workdir) if "went_back_to" in row
     ] == [(9, 4)]
-    final = record(workdir, 12)
-    assert (final["params"], final["optimizer"]) == continued(run, workdir, 4, 8, 12)
+    final = read_record(workdir, 12)
+    assert (final["params"], final["optimizer"]) == continue_run(run, workdir, 4, 8, 12)
     with Checkpoints(workdir, read_only=True) as checkpoints:
-        assert checkpoints.steps() == [
+        assert checkpoints.list_steps() == [
             12,
             9,
             4,
@@ -339,7 +339,7 @@ def test_a_window_is_left_behind_and_a_stop_within_it_changes_nothing(
 
     other = tmp_path / "other"
     assert train(load(configs["bert"], [*words, "train.stop_at_step=7"]), other) is None
-    assert record(other, 7)["guard"] == {"skipped": 2, "returned": False}
+    assert read_record(other, 7)["guard"] == {"skipped": 2, "returned": False}
     assert train(run, other) is None
     ledgers = [json.loads((place / "goodput.json").read_text()) for place in (workdir, other)]
     assert sum(ledgers[0]["seconds"].values()) == pytest.approx(
@@ -349,13 +349,13 @@ def test_a_window_is_left_behind_and_a_stop_within_it_changes_nothing(
         ledger["seconds"]["lost"] > 0 for ledger in ledgers
     )
     for key in ("params", "optimizer"):
-        assert record(other, 12)[key] == final[key]
+        assert read_record(other, 12)[key] == final[key]
 
 
-def test_without_end_the_run_ends(configs, tmp_path, poisoned, capsys):
+def test_without_end_the_run_ends(configs, tmp_path, poisoned_feed, capsys):
     from pretrain.__main__ import main
 
-    poisoned(set(range(6, 99)))
+    poisoned_feed(set(range(6, 99)))
     words = [
         "train",
         str(configs["bert"]),
@@ -371,5 +371,5 @@ def test_without_end_the_run_ends(configs, tmp_path, poisoned, capsys):
         "error: steps 9 to 11 were skipped because their loss or gradients are not finite or too large, as were the steps that made it return"
         in said
     )
-    assert skipped(tmp_path / "run") == [6, 7, 8, 9, 10, 11]
+    assert list_skipped(tmp_path / "run") == [6, 7, 8, 9, 10, 11]
     assert not json.loads((tmp_path / "run" / "goodput.json").read_text())["ended"]

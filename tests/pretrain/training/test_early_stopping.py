@@ -5,16 +5,16 @@ import math
 import pytest
 
 from pretrain.__main__ import main
-from pretrain.config import load, override, validate
+from pretrain.config import load, override_run, validate_run
 from pretrain.overrides import ConfigError
 from pretrain.training.early_stopping import EarlyStopping
 from pretrain.workdir.checkpoints import Checkpoints
 
 
-def noted(name, values, patience=2):
+def note_values(name, values, patience=2):
     stopping, exhausted = EarlyStopping(patience, name, {}), []
     for step, value in enumerate(values, 1):
-        stopping.note(step, {name: value})
+        stopping.note_scores(step, {name: value})
         exhausted.append(stopping.is_exhausted)
     return stopping, exhausted
 
@@ -30,38 +30,38 @@ def noted(name, values, patience=2):
     ],
 )
 def test_a_run_ends_after_evaluations_without_a_better_score(name, values, best, best_step):
-    stopping, exhausted = noted(name, values)
+    stopping, exhausted = note_values(name, values)
     assert exhausted == [False, False, False, True]
     assert (stopping.best, stopping.best_step) == (best, best_step)
-    assert f"best is {best:g} at step {best_step}" in stopping.describe()
+    assert f"best is {best:g} at step {best_step}" in stopping.describe_stop()
 
 
 @pytest.mark.fast
 def test_what_is_never_finite_ends_a_run_too():
-    stopping, exhausted = noted("loss", [math.nan] * 2)
-    assert exhausted == [False, True] and "it was never finite" in stopping.describe()
+    stopping, exhausted = note_values("loss", [math.nan] * 2)
+    assert exhausted == [False, True] and "it was never finite" in stopping.describe_stop()
 
 
 @pytest.mark.fast
 def test_without_patience_no_run_ends_and_with_another_score_counts_begin_anew():
-    assert not any(noted("loss", [1.0, 2.0, 3.0, 4.0], patience=0)[1])
-    stopping, _ = noted("loss", [1.0, 2.0, 3.0])
-    assert EarlyStopping(3, "loss", stopping.record()).evaluations == 2
-    assert EarlyStopping(2, "loss", stopping.record()).is_exhausted
-    assert not EarlyStopping(2, "f1", stopping.record()).is_exhausted
-    EarlyStopping(0, "", {}).note(1, {"loss": 1.0})
+    assert not any(note_values("loss", [1.0, 2.0, 3.0, 4.0], patience=0)[1])
+    stopping, _ = note_values("loss", [1.0, 2.0, 3.0])
+    assert EarlyStopping(3, "loss", stopping.make_record()).evaluations == 2
+    assert EarlyStopping(2, "loss", stopping.make_record()).is_exhausted
+    assert not EarlyStopping(2, "f1", stopping.make_record()).is_exhausted
+    EarlyStopping(0, "", {}).note_scores(1, {"loss": 1.0})
 
 
 @pytest.mark.fast
 def test_patience_needs_a_score(configs):
     run = load(str(configs["bert"]))
     with pytest.raises(ConfigError, match=r"evaluate\.patience=2 needs .* set checkpoint\.best"):
-        validate(override(run, ["evaluate.patience=2"]))
+        validate_run(override_run(run, ["evaluate.patience=2"]))
     between = ["evaluate.patience=2", "checkpoint.best=loss", "checkpoint.every=4"]
     with pytest.raises(
         ConfigError, match=r"evaluate\.every=6 to a multiple of checkpoint\.every=4"
     ):
-        validate(override(run, between))
+        validate_run(override_run(run, between))
 
 
 def test_a_run_that_learns_nothing_ends_where_it_would_without_a_stop(configs, tmp_path, capsys):
@@ -79,15 +79,15 @@ def test_a_run_that_learns_nothing_ends_where_it_would_without_a_stop(configs, t
         assert "stopped early: the held-out loss has not improved in 2" in told.err
         assert "at step 6, which checkpoint.best keeps" in told.err
         with Checkpoints(tmp_path / name, read_only=True) as checkpoints:
-            assert checkpoints.steps() == [6]
-            records[name] = checkpoints.record(6)["stopping"]
+            assert checkpoints.list_steps() == [6]
+            records[name] = checkpoints.load_record(6)["stopping"]
     assert records["whole"] == records["stopped"]
     assert main(train) == 0
     told = capsys.readouterr()
     assert "step 6 is the last: stopped early" in told.out and "continuing" not in told.err
     assert main([*train, "evaluate.patience=3"]) == 0
     with Checkpoints(tmp_path / "stopped", read_only=True) as checkpoints:
-        assert checkpoints.steps()[0] == 8
+        assert checkpoints.list_steps()[0] == 8
 
 
 def test_skipped_steps_are_no_evaluations_without_a_better_score(configs, tmp_path, capsys):

@@ -15,7 +15,7 @@ from data.vocabulary.load import train_vocabulary
 from models import build
 from models.config.electra import ElectraConfig
 from pretrain.__main__ import main
-from pretrain.cli.import_ import initialiser, starting_run
+from pretrain.cli.import_ import make_initializer, make_starting_run
 from pretrain.convert.read_write import open_model, write_model
 from pretrain.convert.safe_folder import FolderError
 from pretrain.inference import fill_mask
@@ -41,9 +41,9 @@ CONFIG = ElectraConfig(
 )
 
 
-def shaken(config):
+def make_noisy_params(config):
     rng = np.random.default_rng(0)
-    shapes = jax.eval_shape(initialiser(starting_run(config)))
+    shapes = jax.eval_shape(make_initializer(make_starting_run(config)))
     return jax.tree.map(lambda leaf: rng.normal(0, 0.4, leaf.shape).astype(np.float32), shapes)
 
 
@@ -54,13 +54,13 @@ def vocabulary():
 
 @pytest.fixture(scope="module")
 def params():
-    return shaken(CONFIG)
+    return make_noisy_params(CONFIG)
 
 
 @pytest.fixture(scope="module")
 def workdir(vocabulary, params, tmp_path_factory):
     path = tmp_path_factory.mktemp("electra") / "w"
-    start_workdir(path, starting_run(CONFIG), params, vocabulary)
+    start_workdir(path, make_starting_run(CONFIG), params, vocabulary)
     return path
 
 
@@ -124,7 +124,7 @@ def test_the_generators_folder_is_in_the_discriminators(workdir, tmp_path, capsy
 def test_an_export_is_imported_again(exported, params, vocabulary):
     opened = open_model(exported)
     assert opened.config == CONFIG and opened.vocabulary.pieces == vocabulary.pieces
-    again, missing, unused = opened.params(CONFIG, initialiser(starting_run(CONFIG)))
+    again, missing, unused = opened.load_params(CONFIG, make_initializer(make_starting_run(CONFIG)))
     assert missing == unused == ()
     jax.tree.map(np.testing.assert_array_equal, again, params)
 
@@ -148,12 +148,12 @@ def test_what_is_one_in_ours_must_be_one_in_theirs(folder):
     tensors = load_file(path)
     tensors["electra.embeddings.position_embeddings.weight"] += 1
     save_file(tensors, path)
-    opened, init = open_model(folder), initialiser(starting_run(CONFIG))
+    opened, init = open_model(folder), make_initializer(make_starting_run(CONFIG))
     with pytest.raises(
         FolderError,
         match="generator/electra.embeddings.position_embeddings.weight differs from electra.embeddings",
     ):
-        opened.params(CONFIG, init)
+        opened.load_params(CONFIG, init)
     described = json.loads((folder / "generator" / "config.json").read_text())
     (folder / "generator" / "config.json").write_text(json.dumps(described | {"vocab_size": 127}))
     with pytest.raises(FolderError, match="vocab_size is 128, and 127 in generator/config.json"):
@@ -169,7 +169,7 @@ def test_a_discriminator_without_its_head_gets_a_new_one(folder, params):
         if not name.startswith("discriminator_predictions.")
     }
     save_file(tensors | {"classifier.dense.weight": np.zeros((2, 2), np.float32)}, path)
-    again, missing, unused = open_model(folder).params(
+    again, missing, unused = open_model(folder).load_params(
         CONFIG, lambda: jax.tree.map(jnp.ones_like, params)
     )
     assert unused == ("classifier.dense.weight",) and all(
@@ -190,7 +190,7 @@ def test_both_classes_of_transformers_give_the_logits_and_what_they_save_is_impo
     config, weights, place = CONFIG, params, exported
     if wide:
         config = dataclasses.replace(CONFIG, embedding=16, scan=False)
-        weights, place = shaken(config), tmp_path / "wide"
+        weights, place = make_noisy_params(config), tmp_path / "wide"
         write_model(place, config, weights, vocabulary)
     valid = np.arange(12) < 12 - 3 * np.arange(3)[:, None]
     ids = np.where(
@@ -217,7 +217,7 @@ def test_both_classes_of_transformers_give_the_logits_and_what_they_save_is_impo
         model.save_pretrained(tmp_path / "again" / path.relative_to(place))
     transformers.AutoTokenizer.from_pretrained(place).save_pretrained(tmp_path / "again")
     opened = open_model(tmp_path / "again")
-    again, missing, unused = opened.params(config, initialiser(starting_run(config)))
+    again, missing, unused = opened.load_params(config, make_initializer(make_starting_run(config)))
     assert opened.config == dataclasses.replace(config, scan=True) and missing == unused == ()
     jax.tree.map(np.testing.assert_array_equal, again, weights)
 
@@ -255,7 +255,7 @@ def test_words_are_judged_as_the_model_judges_their_pieces(workdir, vocabulary, 
 
 
 def test_texts_judged_together_are_judged_as_alone(vocabulary, params, tmp_path):
-    trained = Trained(tmp_path, starting_run(CONFIG), 0, params, vocabulary)
+    trained = Trained(tmp_path, make_starting_run(CONFIG), 0, params, vocabulary)
     texts = [
         "fox",
         "the [MASK] fox",
@@ -264,8 +264,8 @@ def test_texts_judged_together_are_judged_as_alone(vocabulary, params, tmp_path)
         "a reader reads",
         "x y",
     ]
-    together = fill_mask.Judgements(trained, 2, 3)(texts, [None] * 6)
-    alone = [fill_mask.Judgements(trained, 2, 1)([text], [None])[0] for text in texts]
+    together = fill_mask.ReplacementDetector(trained, 2, 3)(texts, [None] * 6)
+    alone = [fill_mask.ReplacementDetector(trained, 2, 1)([text], [None])[0] for text in texts]
     for text, a, b in zip(texts, together, alone, strict=True):
         assert a.keys() == b.keys() and ("judged" in a) != ("[MASK]" in text)
         for one, other in zip(a.get("judged", ()), b.get("judged", ()), strict=True):
@@ -273,7 +273,7 @@ def test_texts_judged_together_are_judged_as_alone(vocabulary, params, tmp_path)
                 one["word"] == other["word"]
                 and abs(one["probability"] - other["probability"]) < 1e-5
             )
-    judge = fill_mask.Judgements(trained, 2, 1)
+    judge = fill_mask.ReplacementDetector(trained, 2, 1)
     with pytest.raises(ValueError, match="text 2: there is no word in ''"):
         judge(["fox", ""], [None] * 2)
     with pytest.raises(

@@ -12,15 +12,15 @@ import pytest
 from data.vocabulary.load import load_vocabulary
 from models import build
 from pretrain.__main__ import main
-from pretrain.cli.average import average
+from pretrain.cli.average import average_checkpoints
 from pretrain.config import Evaluate, Mesh
-from pretrain.distributed.sharding import make_mesh, shardings
+from pretrain.distributed.sharding import make_mesh, make_state_shardings
 from pretrain.training.new_workdir import start_workdir
 from pretrain.training.optimizers import allow_promotion, make_run_optimizer
-from pretrain.training.optimizers.ema import ema_params, with_ema
+from pretrain.training.optimizers.ema import get_ema_params, track_ema
 from pretrain.training.state import init_state
 from pretrain.workdir.checkpoints import restore_params
-from pretrain.workdir.metrics_file import read
+from pretrain.workdir.metrics_file import read_metrics
 
 DECAY = 0.25  # from the third update on: (1 + t) / (10 + t) is 2 / 11, then 3 / 12
 
@@ -33,14 +33,14 @@ def expected_mean(mean, params_T, first=1):
     return mean
 
 
-def leaves(tree):
+def list_leaves(tree):
     return [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(tree)]
 
 
 def test_it_is_its_formula():
     rng = np.random.default_rng(0)
     params = {"a": rng.standard_normal((3, 2), np.float32), "b": np.float32([1.0])}
-    optimizer = with_ema(allow_promotion(optax.adam(0.1)), DECAY)
+    optimizer = track_ema(allow_promotion(optax.adam(0.1)), DECAY)
     plain, state, seen = allow_promotion(optax.adam(0.1)), optimizer.init(params), []
     plain_state, first = plain.init(params), params
     for _ in range(6):
@@ -49,17 +49,17 @@ def test_it_is_its_formula():
         same, plain_state = plain.update(grads, plain_state, params)
         jax.tree.map(np.testing.assert_array_equal, updates, same)
         params = optax.apply_updates(params, updates)
-        seen.append(leaves(params))
+        seen.append(list_leaves(params))
     assert state.count == 6
     for found, expected in zip(
-        leaves(ema_params(state)), expected_mean(leaves(first), seen), strict=True
+        list_leaves(get_ema_params(state)), expected_mean(list_leaves(first), seen), strict=True
     ):
         np.testing.assert_allclose(found, expected, atol=1e-6)
-    assert np.abs(leaves(ema_params(state))[0] - seen[-1][0]).max() > 1e-3
+    assert np.abs(list_leaves(get_ema_params(state))[0] - seen[-1][0]).max() > 1e-3
 
 
 def test_it_needs_the_parameters():
-    optimizer = with_ema(optax.sgd(1.0), DECAY)
+    optimizer = track_ema(optax.sgd(1.0), DECAY)
     params = {"a": np.zeros(2, np.float32)}
     with pytest.raises(ValueError, match="needs the parameters"):
         optimizer.update(params, optimizer.init(params))
@@ -69,13 +69,13 @@ def with_decay(run, decay=DECAY):
     return dataclasses.replace(run, train=dataclasses.replace(run.train, ema_decay=decay))
 
 
-def test_it_lies_as_the_parameters_do(runs):
+def test_it_is_sharded_as_the_parameters_are(runs):
     run = with_decay(runs["bert_pairs"])
     init = functools.partial(
         init_state, build(run.model), run.data.objective, make_run_optimizer(run), 0
     )
-    placed = shardings(jax.eval_shape(init), make_mesh(Mesh(1, 4, 2)))
-    assert jax.tree.leaves(ema_params(placed.optimizer)) == jax.tree.leaves(placed.params)
+    placed = make_state_shardings(jax.eval_shape(init), make_mesh(Mesh(1, 4, 2)))
+    assert jax.tree.leaves(get_ema_params(placed.optimizer)) == jax.tree.leaves(placed.params)
     assert any(any(sharding.spec) for sharding in jax.tree.leaves(placed.params))
 
 
@@ -92,13 +92,13 @@ def run(configs, tmp_path_factory):
 
 
 def read_mean(run, folder, step):
-    average(run, folder / f"mean-{step}", [step], ema=True)
+    average_checkpoints(run, folder / f"mean-{step}", [step], ema=True)
     return restore_params(folder / f"mean-{step}")[2]
 
 
 def test_a_run_keeps_it(run, tmp_path):
-    first, last = (leaves(read_mean(run, tmp_path, step)) for step in (1, 4))
-    params = [leaves(restore_params(run, step)[2]) for step in (2, 3, 4)]
+    first, last = (list_leaves(read_mean(run, tmp_path, step)) for step in (1, 4))
+    params = [list_leaves(restore_params(run, step)[2]) for step in (2, 3, 4)]
     for found, expected in zip(last, expected_mean(first, params, first=2), strict=True):
         np.testing.assert_allclose(found, expected, atol=1e-6)
     assert max(np.abs(a - b).max() for a, b in zip(last, params[-1], strict=True)) > 1e-4
@@ -125,7 +125,7 @@ def test_it_is_evaluated_and_exported_as_what_it_is(run, tmp_path, capsys):
         assert main(["evaluate", "--workdir", str(workdir), "--json"]) == 0
         found[name] = json.loads(capsys.readouterr().out.splitlines()[-1])["loss"]
     (scored,) = (
-        row["heldout_loss"] for row in read(run / "metrics.jsonl") if "heldout_loss" in row
+        row["heldout_loss"] for row in read_metrics(run / "metrics.jsonl") if "heldout_loss" in row
     )
     assert found["params"] == pytest.approx(scored, rel=1e-6)
     assert found["ema"] != pytest.approx(scored, rel=1e-5)

@@ -14,19 +14,19 @@ from pretrain.training import flops
 def test_a_scan_counts_as_often_as_it_runs():
     w = jnp.ones((8, 8))
 
-    def scanned(x):
+    def scan_products(x):
         return jax.lax.scan(lambda x, _: (x @ w, None), x, length=5)[0]
 
-    assert flops.count(jax.make_jaxpr(scanned)(jnp.ones((4, 8)))) == 5 * 2 * 4 * 8 * 8
+    assert flops.count_flops(jax.make_jaxpr(scan_products)(jnp.ones((4, 8)))) == 5 * 2 * 4 * 8 * 8
 
 
 def test_the_dearer_branch_counts():
     w = jnp.ones((8, 8))
 
-    def either(x):
+    def multiply_either(x):
         return jax.lax.cond(x.sum() > 0, lambda x: x @ w @ w, lambda x: x @ w, x)
 
-    assert flops.count(jax.make_jaxpr(either)(jnp.ones((4, 8)))) == 2 * 2 * 4 * 8 * 8
+    assert flops.count_flops(jax.make_jaxpr(multiply_either)(jnp.ones((4, 8)))) == 2 * 2 * 4 * 8 * 8
 
 
 @pytest.mark.parametrize("scan", [True, False])
@@ -43,17 +43,17 @@ def test_bert_needs_six_flops_a_weight_and_token(scan, remat):
     expected += (
         6 * B * L * D * c.segments - 2 * B * L * D * c.segments
     )  # one-hot segments: no gradient to the ids
-    assert flops.of_step(run) == pytest.approx(expected, rel=0.01)
+    assert flops.count_step_flops(run) == pytest.approx(expected, rel=0.01)
 
 
 def test_an_unknown_accelerator_has_no_peak():
     class Device:
         platform, device_kind = "tpu", "TPU v99"
 
-    assert flops.peak(Device, "bfloat16") is None
+    assert flops.get_peak_flops(Device, "bfloat16") is None
     Device.device_kind = "TPU v4"
-    assert flops.peak(Device, "bfloat16") == 275e12
-    assert flops.measured("float32", size=64, seconds=0.01) > 1e6
+    assert flops.get_peak_flops(Device, "bfloat16") == 275e12
+    assert flops.measure_matmul_rate("float32", size=64, seconds=0.01) > 1e6
 
 
 def test_scoring_words_in_parts_is_no_work_that_counts(runs):
@@ -63,7 +63,7 @@ def test_scoring_words_in_parts_is_no_work_that_counts(runs):
         run, data=dataclasses.replace(run.data, objective=SpanCorruption(inputs=128))
     )
     small, middle, large = (
-        flops.of_step(dataclasses.replace(run, model=dataclasses.replace(run.model, vocab=vocab)))
+        flops.count_step_flops(dataclasses.replace(run, model=dataclasses.replace(run.model, vocab=vocab)))
         for vocab in (20_000, 40_000, 80_000)
     )
     assert large - middle == 2 * (middle - small)

@@ -21,27 +21,27 @@ from tests import forks
 TIMES = ("seconds", "input_seconds", "tokens_per_second")
 
 
-def command(root, *words):
+def make_command(root, *words):
     return {"args": [sys.executable, "-m", "pretrain", *map(str, words)], "cwd": root}
 
 
-def rows(workdir):
+def read_rows(workdir):
     return [
         {key: value for key, value in row.items() if key not in TIMES}
-        for row in metrics_file.read(workdir / "metrics.jsonl")
+        for row in metrics_file.read_metrics(workdir / "metrics.jsonl")
     ]
 
 
-def record(workdir, step):
+def read_record(workdir, step):
     with Checkpoints(workdir, read_only=True) as checkpoints:
-        return checkpoints.record(step)
+        return checkpoints.load_record(step)
 
 
 def kill_after(process, workdir, step):
     """SIGKILL once the row of `step` is written."""
     end = time.monotonic() + 120
     while time.monotonic() < end and process.poll() is None:
-        if any(row["step"] >= step for row in metrics_file.read(workdir / "metrics.jsonl")):
+        if any(row["step"] >= step for row in metrics_file.read_metrics(workdir / "metrics.jsonl")):
             process.kill()
             process.wait()
             return
@@ -56,7 +56,7 @@ def undisturbed(request, root, configs, tmp_path_factory):
         request.getfixturevalue("whole")
     workdir = tmp_path_factory.mktemp("undisturbed") / "run"
     done = subprocess.run(
-        **command(root, "train", configs[request.param], "--workdir", workdir),
+        **make_command(root, "train", configs[request.param], "--workdir", workdir),
         capture_output=True,
         text=True,
     )
@@ -67,26 +67,26 @@ def undisturbed(request, root, configs, tmp_path_factory):
 
 def test_a_run_that_was_killed_twice_ends_with_the_same_bits(undisturbed, root, configs, tmp_path):
     name, expected = undisturbed
-    forks.prepare()
+    forks.prepare_server()
     workdir, began = tmp_path / "run", time.time()
     for step in (3, 9):  # before the first checkpoint, and between the second and the third
         process = forks.Popen(
-            **command(root, "train", configs[name], "--workdir", workdir),
+            **make_command(root, "train", configs[name], "--workdir", workdir),
             stderr=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
         )
         kill_after(process, workdir, step)
         assert process.returncode == -signal.SIGKILL
     done = forks.run(
-        **command(root, "train", configs[name], "--workdir", workdir),
+        **make_command(root, "train", configs[name], "--workdir", workdir),
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert rows(workdir) == rows(expected)
-    assert [row["step"] for row in rows(workdir)] == list(range(1, 13))
+    assert read_rows(workdir) == read_rows(expected)
+    assert [row["step"] for row in read_rows(workdir)] == list(range(1, 13))
     for key in ("params", "optimizer"):
-        assert record(workdir, 12)[key] == record(expected, 12)[key]
+        assert read_record(workdir, 12)[key] == read_record(expected, 12)[key]
     ledger = json.loads((workdir / "goodput.json").read_text())
     assert ledger["starts"] == 3 and all(
         ledger["seconds"].values()
@@ -110,7 +110,7 @@ def test_a_run_leaves_what_the_other_verbs_need(undisturbed):
         "vocabulary",
     }
     assert {path.name for path in workdir.iterdir()} == names
-    last = metrics_file.read(workdir / "metrics.jsonl")[-1]
+    last = metrics_file.read_metrics(workdir / "metrics.jsonl")[-1]
     assert {
         "step",
         "loss",
@@ -128,7 +128,7 @@ def test_evaluate_repeats_the_score_of_the_last_step(undisturbed, capsys):
     _, workdir = undisturbed
     assert main(["evaluate", "--workdir", str(workdir), "--json"]) == 0
     scores = json.loads(capsys.readouterr().out)
-    last = metrics_file.read(workdir / "metrics.jsonl")[-1]
+    last = metrics_file.read_metrics(workdir / "metrics.jsonl")[-1]
     assert scores["step"] == 12
     assert scores["loss"] == pytest.approx(
         last["heldout_loss"], rel=1e-5
@@ -155,11 +155,11 @@ def test_evaluation_sums_are_exact_over_all_rows(undisturbed, stores):
         stores[name], dataclasses.replace(run.data, batch_size=8), split="heldout", seed=0
     )
     whole = Stream(
-        stores[name], dataclasses.replace(run.data, batch_size=stream.rows), split="heldout", seed=0
+        stores[name], dataclasses.replace(run.data, batch_size=stream.num_rows), split="heldout", seed=0
     )
-    (batch,) = whole.evaluation_batches()
+    (batch,) = whole.iterate_evaluation_batches()
     model, loss = build(run.model), find_loss(run.data.objective.name)
-    outputs = model.apply({"params": params}, **loss.model_inputs(batch))
+    outputs = model.apply({"params": params}, **loss.select_inputs(batch))
     logits = np.asarray(outputs[0] if isinstance(outputs, tuple) else outputs, np.float64)
     logits -= logits.max(-1, keepdims=True)
     nats = (
@@ -171,8 +171,8 @@ def test_evaluation_sums_are_exact_over_all_rows(undisturbed, stores):
         params = jax.device_put(
             jax.device_get(params), jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
         )
-        scores = make_evaluator(model, loss, mesh, compute="float32")(params, stream)
-    assert scores["targets"] == batch["label_weights"].sum() and scores["rows"] == stream.rows
+        scores = make_evaluator(model, loss, mesh, compute_dtype="float32")(params, stream)
+    assert scores["targets"] == batch["label_weights"].sum() and scores["rows"] == stream.num_rows
     assert scores[loss.loss_terms[0]] == pytest.approx(
         (nats * batch["label_weights"]).sum() / batch["label_weights"].sum(), rel=1e-5
     )
@@ -180,10 +180,10 @@ def test_evaluation_sums_are_exact_over_all_rows(undisturbed, stores):
 
 def test_the_same_command_again_does_nothing(undisturbed, capsys, configs):
     name, workdir = undisturbed
-    before = rows(workdir)
+    before = read_rows(workdir)
     assert main(["train", str(configs[name]), "--workdir", str(workdir)]) == 0
     assert "step 12 of 12 has already been reached" in capsys.readouterr().out
-    assert rows(workdir) == before
+    assert read_rows(workdir) == before
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -191,11 +191,11 @@ def test_a_signal_saves_and_leaves(whole, root, configs, tmp_path, number):
     """The suite sends SIGTERM to one process in tests/faults/test_asked_to_stop.py, SIGINT to one of two in test_hosts.py."""
     workdir = tmp_path / "run"
     process = subprocess.Popen(
-        **command(root, "train", configs["bert"], "--workdir", workdir, "train.steps=100000", "checkpoint.every=100000", "evaluate.every=0"),
+        **make_command(root, "train", configs["bert"], "--workdir", workdir, "train.steps=100000", "checkpoint.every=100000", "evaluate.every=0"),
         stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     end = time.monotonic() + 120
-    while len(metrics_file.read(workdir / "metrics.jsonl")) < 3 and time.monotonic() < end:
+    while len(metrics_file.read_metrics(workdir / "metrics.jsonl")) < 3 and time.monotonic() < end:
         time.sleep(0.02)
     process.send_signal(number)
     _, said = process.communicate(timeout=60)
@@ -203,7 +203,7 @@ def test_a_signal_saves_and_leaves(whole, root, configs, tmp_path, number):
     (step,) = [
         int(path.name) for path in (workdir / "checkpoints").iterdir() if path.name.isdigit()
     ]
-    assert [row["step"] for row in metrics_file.read(workdir / "metrics.jsonl")] == list(
+    assert [row["step"] for row in metrics_file.read_metrics(workdir / "metrics.jsonl")] == list(
         range(1, step + 1)
     )
     assert f"saved step {step}" in said
@@ -242,7 +242,7 @@ def test_what_does_not_fit_is_refused_and_nothing_is_written(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_workdir_may_be_named_relative_to_where_one_stands(configs, tmp_path, monkeypatch):
+def test_a_workdir_may_be_named_relative_to_the_current_folder(configs, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert (
         main(
@@ -299,31 +299,31 @@ def test_a_run_goes_on_with_longer_rows(configs, tmp_path, capsys):
         "changed on continuing: data.objective.length: 16 -> 32",
         "changed on continuing: data.objective.max_predictions: 3 -> 6",
     ]
-    seen = metrics_file.read(tmp_path / "run" / "metrics.jsonl")
+    seen = metrics_file.read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert [row["step"] for row in seen] == [1, 2, 3, 4]
     assert seen[2]["tokens"] > seen[1]["tokens"]
     assert "heldout_loss" in seen[3]  # the last step is scored, though 3 does not divide 4
 
 
 def test_waiting_for_input_is_seen(configs, tmp_path, monkeypatch):
-    from pretrain.distributed.device_feed import feed
+    from pretrain.distributed.device_feed import prefetch_to_devices
 
-    def slow(*args):
-        for i, item in enumerate(feed(*args)):
+    def feed_slowly(*args):
+        for i, item in enumerate(prefetch_to_devices(*args)):
             time.sleep(0.5 * (i == 1))
             yield item
 
-    monkeypatch.setattr("pretrain.training.loop.feed", slow)
+    monkeypatch.setattr("pretrain.training.loop.feed", feed_slowly)
     train(load(configs["bert"], ["train.stop_at_step=3", "evaluate.every=0"]), tmp_path / "run")
-    waited = [row["input_seconds"] for row in metrics_file.read(tmp_path / "run" / "metrics.jsonl")]
+    waited = [row["input_seconds"] for row in metrics_file.read_metrics(tmp_path / "run" / "metrics.jsonl")]
     assert waited[1] >= 0.5 > waited[2]
 
 
 def test_a_value_that_slips_from_the_host_into_the_step_is_an_error(configs, tmp_path, monkeypatch):
-    def careless(stream, mesh, start, stop):
+    def feed_host_arrays(stream, mesh, start, stop):
         yield from ((step, stream.batch(step)) for step in range(start, stop))
 
-    monkeypatch.setattr("pretrain.training.loop.feed", careless)
+    monkeypatch.setattr("pretrain.training.loop.feed", feed_host_arrays)
     with pytest.raises(Exception, match="Disallowed host-to-device transfer"):
         train(load(configs["bert"], ["train.stop_at_step=3", "evaluate.every=0"]), tmp_path / "run")
 
@@ -337,5 +337,5 @@ def test_a_model_learns_what_can_be_learned(configs, tmp_path):
         ),
         tmp_path / "run",
     )
-    seen = rows(tmp_path / "run")
+    seen = read_rows(tmp_path / "run")
     assert seen[-1]["heldout_loss"] < seen[0]["loss"] - 1.0

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from data.objectives import OBJECTIVES
-from pretrain.training.cross_entropy import cross_entropy, token_loss
+from pretrain.training.cross_entropy import cross_entropy, token_cross_entropy
 from pretrain.training.losses import LossOptions, find_loss
 
 pytestmark = pytest.mark.fast
 
 
-def problem(B=2, T=13, D=8, V=50, dtype=jnp.float32):
+def make_problem(B=2, T=13, D=8, V=50, dtype=jnp.float32):
     keys = jax.random.split(jax.random.key(0), 4)
     y, table = jax.random.normal(keys[0], (B, T, D), dtype), jax.random.normal(keys[1], (V, D))
     return y, table, jax.random.randint(keys[2], (B, T), 0, V), jax.random.uniform(keys[3], (B, T))
@@ -28,13 +28,13 @@ def logits_of(table, dtype=jnp.float32):
 @pytest.mark.parametrize("scores", [1, 50, 110, 200, 10_000])
 def test_parts_add_up_to_the_whole_and_so_do_gradients(scores):
     """13 positions in 13, 13, 7, 4 parts and one: those of 7 and 4 are filled up."""
-    y, table, targets, weights = problem()
+    y, table, targets, weights = make_problem()
 
-    def value(y, table, **how):
-        nats, hits = token_loss(logits_of(table), y, targets, weights, **how)
+    def compute_value(y, table, **how):
+        nats, hits = token_cross_entropy(logits_of(table), y, targets, weights, **how)
         return nats, hits
 
-    (nats, hits), grads = jax.value_and_grad(value, argnums=(0, 1), has_aux=True)(
+    (nats, hits), grads = jax.value_and_grad(compute_value, argnums=(0, 1), has_aux=True)(
         y, table, scores=scores
     )
     (expected, right), exact = jax.value_and_grad(
@@ -48,12 +48,12 @@ def test_parts_add_up_to_the_whole_and_so_do_gradients(scores):
 @pytest.mark.parametrize("scores", [110, 10_000])
 def test_smoothed_targets(scores):
     """Szegedy et al. 2016, section 7: the cross-entropy with (1 - e) of the target and e / V of every word, by NumPy, and its gradient."""
-    y, table, targets, weights = problem()
+    y, table, targets, weights = make_problem()
 
-    def value(y, table, smoothing=0.1):
-        return token_loss(logits_of(table), y, targets, weights, scores=scores, smoothing=smoothing)
+    def compute_value(y, table, smoothing=0.1):
+        return token_cross_entropy(logits_of(table), y, targets, weights, max_scores=scores, smoothing=smoothing)
 
-    (nats, hits), (d_y, d_table) = jax.value_and_grad(value, argnums=(0, 1), has_aux=True)(y, table)
+    (nats, hits), (d_y, d_table) = jax.value_and_grad(compute_value, argnums=(0, 1), has_aux=True)(y, table)
     logits = np.einsum("btd,vd->btv", np.asarray(y, np.float64), table)
     p = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
     q = 0.9 * np.eye(50)[np.asarray(targets)] + 0.1 / 50
@@ -61,8 +61,8 @@ def test_smoothed_targets(scores):
     d = (p - q) * weights[..., None]
     np.testing.assert_allclose(d_y, d @ table, atol=1e-5)
     np.testing.assert_allclose(d_table, np.einsum("btv,btd->vd", d, y), atol=1e-5)
-    np.testing.assert_array_equal(hits, value(y, table, smoothing=0.0)[1])
-    assert abs(nats - value(y, table, smoothing=0.0)[0]) > 1
+    np.testing.assert_array_equal(hits, compute_value(y, table, smoothing=0.0)[1])
+    assert abs(nats - compute_value(y, table, smoothing=0.0)[0]) > 1
 
 
 class Table:
@@ -75,20 +75,20 @@ class Table:
 
 def test_gradients_add_up_in_float32():
     """4,096 parts of one target: each is rounded to bfloat16, their sum is not, which would stop growing at 256 times a part."""
-    y, table, _, weights = problem(B=1, T=4096, V=4)
+    y, table, _, weights = make_problem(B=1, T=4096, V=4)
     loss = find_loss("span_corruption")._replace(inputs=("x",))
     batch = {"x": jnp.abs(y), "labels": jnp.zeros((1, 4096), jnp.int32), "label_weights": weights}
 
-    def grad(compute, scores):
-        def sums(params):
+    def compute_gradient(compute, scores):
+        def compute_sums(params):
             options = LossOptions(compute_dtype=compute, scores_at_once=scores)
-            terms = loss.sums(Table(), params, batch, options=options)
+            terms = loss.sum_batch(Table(), params, batch, options=options)
             return terms["span_corruption"]
 
-        return jax.jit(jax.grad(sums))({"table": table})["table"]
+        return jax.jit(jax.grad(compute_sums))({"table": table})["table"]
 
-    exact = grad("float32", 1 << 30)
-    assert jnp.abs(grad("bfloat16", 4) - exact).max() < 0.004 * jnp.abs(exact).max()
+    exact = compute_gradient("float32", 1 << 30)
+    assert jnp.abs(compute_gradient("bfloat16", 4) - exact).max() < 0.004 * jnp.abs(exact).max()
 
 
 @pytest.mark.parametrize("name", ["tagging", "classification"])
@@ -116,14 +116,14 @@ def test_class_weights(name):
     )
 
     @jax.jit
-    def sums(states, batch):
-        return loss.score(states, None, batch), loss.totals(batch)
+    def compute_sums(states, batch):
+        return loss.compute_sums(states, None, batch), loss.sum_weights(batch)
 
     halves = [
-        sums(states[part], {key: array[part] for key, array in batch.items()})
+        compute_sums(states[part], {key: array[part] for key, array in batch.items()})
         for part in (slice(3), slice(3, None))
     ]
-    whole, totals = sums(states, batch)
+    whole, totals = compute_sums(states, batch)
     logs = np.take_along_axis(
         states - np.log(np.exp(states).sum(-1, keepdims=True)), labels[..., None], -1
     )[..., 0]
@@ -143,14 +143,14 @@ def test_class_weights(name):
 
 
 def test_memory_is_that_of_a_part():
-    y, table, targets, weights = problem(B=1, T=512, D=16, V=8192)
+    y, table, targets, weights = make_problem(B=1, T=512, D=16, V=8192)
 
     def bytes_of(scores):
-        def value(y, table):
-            return token_loss(logits_of(table), y, targets, weights, scores=scores)[0]
+        def compute_value(y, table):
+            return token_cross_entropy(logits_of(table), y, targets, weights, max_scores=scores)[0]
 
         return (
-            jax.jit(jax.grad(value, argnums=(0, 1)))
+            jax.jit(jax.grad(compute_value, argnums=(0, 1)))
             .lower(y, table)
             .compile()
             .memory_analysis()

@@ -26,18 +26,18 @@ from pretrain.config import (
     Run,
     Train,
     load,
-    override,
+    override_run,
     to_json,
-    validate,
+    validate_run,
 )
-from pretrain.distributed.sharding import batch_sharding, make_mesh
+from pretrain.distributed.sharding import make_batch_sharding, make_mesh
 from pretrain.overrides import ConfigError
 from pretrain.training.losses import find_loss, make_loss
 from pretrain.training.program import check_batch, make_program
 from pretrain.training.state import init_params
 from pretrain.workdir import metrics_file
 from pretrain.workdir.checkpoints import Checkpoints, restore_params
-from tests.pretrain.conftest import texts
+from tests.pretrain.conftest import make_texts
 
 TIMES = ("seconds", "input_seconds", "tokens_per_second")
 HYBRID = Mixed(
@@ -51,8 +51,8 @@ HYBRID = Mixed(
 @pytest.fixture(scope="module")
 def two_sources(tmp_path_factory):
     """A store of bytes with RoBERTa's special pieces, from two sources in one folder."""
-    vocabulary = train_vocabulary(texts(600), 300, layout="roberta", algorithm="byte_bpe")
-    encoded = iter(vocabulary.encode_batch(texts(600)))
+    vocabulary = train_vocabulary(make_texts(600), 300, layout="roberta", algorithm="byte_bpe")
+    encoded = iter(vocabulary.encode_batch(make_texts(600)))
     documents = [[next(encoded) for _ in range(1 + i % 9)] for i in range(100)]
     return write_store(
         tmp_path_factory.mktemp("two") / "store",
@@ -87,7 +87,7 @@ def part_streams(run, source):
     }
 
 
-def stepped(run, source, sizes=None, microbatches=1, count=2):
+def run_steps(run, source, sizes=None, microbatches=1, count=2):
     """(state on the host, metrics) after so many steps on one device or a mesh."""
     run = dataclasses.replace(run, train=dataclasses.replace(run.train, microbatches=microbatches))
     mesh = make_mesh(Mesh(*(sizes or (1,))), None if sizes else jax.devices()[:1])
@@ -96,8 +96,8 @@ def stepped(run, source, sizes=None, microbatches=1, count=2):
         program = make_program(run, mesh)
         state = program.init()
         for step in range(count):
-            batch = {name: stream.batch(step) for name, stream in streams.items()}
-            state, metrics = program.update(state, jax.device_put(batch, batch_sharding(mesh)))
+            batch = {name: stream.build_batch(step) for name, stream in streams.items()}
+            state, metrics = program.train_step(state, jax.device_put(batch, make_batch_sharding(mesh)))
         return jax.device_get(state), jax.device_get(metrics)
 
 
@@ -105,24 +105,24 @@ def stepped(run, source, sizes=None, microbatches=1, count=2):
 
 
 def test_the_loss_is_that_of_each_objective_alone_weighted(hybrid, two_sources):
-    run = override(hybrid, ["data.objective.parts.masked.loss_weight=2"])
+    run = override_run(hybrid, ["data.objective.parts.masked.loss_weight=2"])
     streams = part_streams(run, two_sources)
-    batch = {part: stream.batch(0) for part, stream in streams.items()}
+    batch = {part: stream.build_batch(0) for part, stream in streams.items()}
     model, loss = build(run.model), make_loss(run.data.objective)
     params = init_params(model, run.data.objective, 0)
-    sums, totals = loss.sums(model, params, batch), loss.totals(batch)
+    sums, totals = loss.sum_batch(model, params, batch), loss.sum_weights(batch)
     expected, tokens = 0.0, 0.0
     weights = {"masked": 2.0, "causal": 0.75}
     for part, stream in streams.items():
         alone = find_loss(stream.objective.name)
-        alone_sums, alone_totals = alone.sums(model, params, batch[part]), alone.totals(batch[part])
+        alone_sums, alone_totals = alone.sum_batch(model, params, batch[part]), alone.sum_weights(batch[part])
         for term in alone_sums:
             assert sums[f"{part}/{term}"] == alone_sums[term]
             assert totals[f"{part}/{term}"] == alone_totals[term]
         mean = alone_sums[stream.objective.name] / alone_totals[stream.objective.name]
         expected += weights[part] * float(mean)
         tokens += float(alone.count_tokens(batch[part]))
-    value = loss.value({term: sums[term] / totals[term] for term in sums})
+    value = loss.compute_loss({term: sums[term] / totals[term] for term in sums})
     np.testing.assert_allclose(value, expected, rtol=1e-6)
     assert float(loss.count_tokens(batch)) == tokens
 
@@ -134,27 +134,27 @@ def test_masked_rows_are_read_from_both_sides_and_causal_rows_are_not(hybrid):
     one = np.arange(12)[None] + 5
     other = np.where(np.arange(12) == 11, 99, one)
 
-    def states(token_ids, **keys):
+    def compute_states(token_ids, **keys):
         return np.asarray(model.apply({"params": params}, token_ids, method="states", **keys))[0]
 
-    causal = np.abs(states(one) - states(other)).max(axis=-1)
+    causal = np.abs(compute_states(one) - compute_states(other)).max(axis=-1)
     assert (causal[:-1] == 0).all() and causal[-1] > 1e-3
     everywhere = {"masked_positions": np.arange(12)[None]}
     assert (
-        np.abs(states(one, **everywhere) - states(other, **everywhere)).max(axis=-1) > 1e-6
+        np.abs(compute_states(one, **everywhere) - compute_states(other, **everywhere)).max(axis=-1) > 1e-6
     ).all()
-    picked = states(one, masked_positions=np.array([[7, 2, 0]]))
-    np.testing.assert_array_equal(picked, states(one, **everywhere)[[7, 2, 0]])
+    picked = compute_states(one, masked_positions=np.array([[7, 2, 0]]))
+    np.testing.assert_array_equal(picked, compute_states(one, **everywhere)[[7, 2, 0]])
 
 
 def test_parameters_agree_on_a_mesh_and_over_microbatches(hybrid, two_sources):
     run = dataclasses.replace(
         hybrid, model=dataclasses.replace(hybrid.model, dropout=0.0, attention_dropout=0.0)
     )
-    expected, metrics = stepped(run, two_sources)
+    expected, metrics = run_steps(run, two_sources)
     assert {"masked/masked_next_token", "causal/causal_lm"} <= metrics.keys()
     for sizes, microbatches in (((2, 2, 2), 1), (None, 4)):
-        state, other = stepped(run, two_sources, sizes, microbatches)
+        state, other = run_steps(run, two_sources, sizes, microbatches)
         for a, b in zip(*map(jax.tree.leaves, (expected.params, state.params)), strict=True):
             np.testing.assert_allclose(a, b, atol=2e-6)
         np.testing.assert_allclose(metrics["loss"], other["loss"], rtol=1e-6)
@@ -173,10 +173,10 @@ def trained(hybrid, tmp_path_factory):
     return path, folder / "run"
 
 
-def rows(workdir):
+def read_rows(workdir):
     return [
         {key: value for key, value in row.items() if key not in TIMES}
-        for row in metrics_file.read(workdir / "metrics.jsonl")
+        for row in metrics_file.read_metrics(workdir / "metrics.jsonl")
     ]
 
 
@@ -199,14 +199,14 @@ def test_a_run_that_was_stopped_ends_with_the_same_bits(trained, tmp_path):
     )
     assert step == other == 8
     jax.tree.map(np.testing.assert_array_equal, expected, params)
-    assert drop_scores(rows(whole)) == drop_scores(rows(tmp_path / "run"))
-    assert rows(whole)[-1] == rows(tmp_path / "run")[-1]
+    assert drop_scores(read_rows(whole)) == drop_scores(read_rows(tmp_path / "run"))
+    assert read_rows(whole)[-1] == read_rows(tmp_path / "run")[-1]
 
 
 def test_a_checkpoint_records_the_next_unread_row_of_each_part(trained, tmp_path, capsys):
     path, whole = trained
     with Checkpoints(whole, read_only=True) as checkpoints:
-        assert checkpoints.record(6)["rows"] == {"masked": 48, "causal": 144}
+        assert checkpoints.load_record(6)["rows"] == {"masked": 48, "causal": 144}
     words = ["train", str(path), "--workdir", str(tmp_path / "run"), "evaluate.every=0"]
     assert main([*words, "train.stop_at_step=2"]) == 0
     assert main([*words, "train.stop_at_step=3", "data.batch_size=64", "--allow-changes"]) == 0
@@ -216,15 +216,15 @@ def test_a_checkpoint_records_the_next_unread_row_of_each_part(trained, tmp_path
         in told
     )
     with Checkpoints(tmp_path / "run", read_only=True) as checkpoints:
-        assert checkpoints.record(3)["rows"] == {"masked": 32, "causal": 96}
+        assert checkpoints.load_record(3)["rows"] == {"masked": 32, "causal": 96}
 
 
-def test_scores_are_told_by_part_and_by_source(trained, hybrid, two_sources, capsys):
+def test_scores_are_reported_by_part_and_by_source(trained, hybrid, two_sources, capsys):
     """The loss of each source against its rows alone, one by one; and all of them together make the whole."""
     path, workdir = trained
     scores = {
         name.removeprefix("heldout_"): value
-        for name, value in rows(workdir)[-1].items()
+        for name, value in read_rows(workdir)[-1].items()
         if name.startswith("heldout_")
     }
     _, _, params = restore_params(workdir)
@@ -234,8 +234,8 @@ def test_scores_are_told_by_part_and_by_source(trained, hybrid, two_sources, cap
         loss, total, targets = find_loss(objective.name), {}, {}
         bounds = stream.table.offsets.tolist()
         for source, (lo, hi) in zip(("long", "short"), itertools.pairwise(bounds), strict=True):
-            batch = stream.evaluation_rows(np.arange(lo, hi))
-            total[source] = float(loss.sums(model, params, batch)[objective.name])
+            batch = stream.build_evaluation_rows(np.arange(lo, hi))
+            total[source] = float(loss.sum_batch(model, params, batch)[objective.name])
             targets[source] = float(batch["label_weights"].sum())
             np.testing.assert_allclose(
                 scores[f"{part}/loss/{source}"], total[source] / targets[source], rtol=1e-5
@@ -244,7 +244,7 @@ def test_scores_are_told_by_part_and_by_source(trained, hybrid, two_sources, cap
         np.testing.assert_allclose(scores[f"{part}/loss"], mean, rtol=1e-5)
         np.testing.assert_allclose(scores[f"{part}/perplexity"], np.exp(mean), rtol=1e-4)
         assert scores[f"{part}/targets"] == sum(targets.values())
-        assert scores[f"{part}/rows"] == stream.rows
+        assert scores[f"{part}/rows"] == stream.num_rows
         whole += {"masked": 0.25, "causal": 0.75}[part] * mean
     np.testing.assert_allclose(scores["loss"], whole, rtol=1e-5)
     by_source = 0.25 * scores["masked/loss/long"] + 0.75 * scores["causal/loss/long"]
@@ -257,7 +257,7 @@ def test_scores_are_told_by_part_and_by_source(trained, hybrid, two_sources, cap
     )
 
 
-def test_what_is_said_in_gaps_is_of_the_first_part_that_has_some(trained):
+def test_predictions_in_gaps_are_of_the_first_part_with_gaps(trained):
     lines = (trained[1] / "samples.jsonl").read_text().splitlines()
     samples = json.loads(lines[-1])["samples"]
     assert len(samples) == 2 and all(sample["gaps"] for sample in samples)
@@ -300,13 +300,13 @@ def test_the_hybrid_continues_texts_and_says_that_it_fills_no_masks(trained, tmp
 
 
 def test_keys_name_a_part(hybrid):
-    changed = override(
+    changed = override_run(
         hybrid,
         ["data.objective.parts.causal.objective.length=8", "data.objective.parts.masked.share=3"],
     )
     masked, causal = changed.data.objective.parts
     assert causal.objective.length == 8 and masked.share == 3.0 and causal.share == 3.0
-    assert changed == override(changed, [])
+    assert changed == override_run(changed, [])
 
 
 @pytest.mark.parametrize(
@@ -324,15 +324,15 @@ def test_keys_name_a_part(hybrid):
         (["data.objective.parts.causal.objective.order=lanes"], "causal: order=lanes"),
     ],
 )
-def test_what_a_mixture_cannot_be_is_refused(hybrid, words, said):
-    with pytest.raises(ConfigError, match=said):
-        validate(override(hybrid, words))
+def test_what_a_mixture_cannot_be_is_refused(hybrid, words, message):
+    with pytest.raises(ConfigError, match=message):
+        validate_run(override_run(hybrid, words))
 
 
 def test_each_part_divides_over_devices_and_microbatches(hybrid):
     mesh = make_mesh(Mesh(8, 1, 1), jax.devices())
     check_batch(hybrid, mesh)
-    more = override(hybrid, ["train.microbatches=2"])
+    more = override_run(hybrid, ["train.microbatches=2"])
     with pytest.raises(ConfigError, match="gives the part masked 8 rows, which do not divide"):
         check_batch(more, mesh)
 
@@ -341,11 +341,11 @@ def test_the_denoisers_of_ul2_are_those_of_table_1():
     """Seven, alike often; R short spans and few, S one at the end, X the others (Tay et al. 2022, section 3.1), a row a quarter as long."""
     run = load("ul2_mini")
     found = {part.name: part.objective for part in run.data.objective.parts}
-    assert set(run.data.objective.rows(run.data.batch_size).values()) == {2}
+    assert set(run.data.objective.count_part_rows(run.data.batch_size).values()) == {2}
     by_mode = {"[NLU]": set(), "[S2S]": set(), "[NLG]": set()}
     for one in found.values():
         by_mode[one.mode].add((one.mean_span, one.noise_density))
-        assert one.dims()["L"] == 128
+        assert one.axis_sizes()["L"] == 128
     assert by_mode["[NLU]"] == {(3, 0.15), (8, 0.15)}
     assert by_mode["[NLG]"] == {(3, 0.5), (8, 0.5), (16, 0.15), (16, 0.5)}
     assert found["s"].spans == 1 and found["s"].noise == round(found["s"].raw_length / 4)

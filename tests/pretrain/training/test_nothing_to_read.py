@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from models import build
-from models.layers.masks import Mask, causal_mask, padding_mask
+from models.layers.masks import Mask, make_causal_mask, make_padding_mask
 from models.layers.ops import attend
 from pretrain.config import Mesh
-from pretrain.distributed.attention_kernels import cudnn_attend, splash_attend
+from pretrain.distributed.attention_kernels import attend_with_cudnn, attend_with_splash
 from pretrain.distributed.sharding import make_mesh
 from pretrain.training.cross_entropy import cross_entropy
 from pretrain.training.losses import LossOptions, find_loss
@@ -30,16 +30,16 @@ ALONE = (
 )  # segments of which no reader has one to read
 
 MASKS = {
-    "padding": padding_mask(VALID),
-    "causal": causal_mask(VALID),
-    "window": causal_mask(VALID, window=3),
+    "padding": make_padding_mask(VALID),
+    "causal": make_causal_mask(VALID),
+    "window": make_causal_mask(VALID, window=3),
     "window both ways": Mask(VALID, window=3),
-    "packed": causal_mask(VALID, SEGMENTS),
-    "segments": Mask(segments=ALONE),
+    "packed": make_causal_mask(VALID, SEGMENTS),
+    "segments": Mask(segment_ids=ALONE),
 }
 
 
-def finite(tree):
+def is_finite(tree):
     return all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(tree))
 
 
@@ -79,22 +79,22 @@ CASES += [
 def test_who_may_read_nothing_gives_no_nan(mesh, kernel, name, dtype, biased):
     function = {
         "xla": attend,
-        "splash": partial(splash_attend, mesh=mesh, interpret=True),
-        "cudnn": partial(cudnn_attend, mesh=mesh, implementation="xla"),
+        "splash": partial(attend_with_splash, mesh=mesh, interpret=True),
+        "cudnn": partial(attend_with_cudnn, mesh=mesh, implementation="xla"),
     }[kernel]
     q, k, v = (
         jax.random.normal(jax.random.key(seed), (B, L, H, K), jnp.dtype(dtype)) for seed in range(3)
     )
     bias = jax.random.normal(jax.random.key(3), (1, H, L, L)) if biased else jnp.zeros(())
 
-    def value(q, k, v, bias):
+    def compute_value(q, k, v, bias):
         o = function(q, k, v, mask=MASKS[name], bias=bias if biased else None)
         return jnp.square(o.astype(jnp.float32)).sum(), o
 
-    (_, o), grads = jax.jit(jax.value_and_grad(value, argnums=(0, 1, 2, 3), has_aux=True))(
+    (_, o), grads = jax.jit(jax.value_and_grad(compute_value, argnums=(0, 1, 2, 3), has_aux=True))(
         q, k, v, bias
     )
-    assert o.dtype == dtype and finite((o, grads))
+    assert o.dtype == dtype and is_finite((o, grads))
 
 
 @pytest.mark.parametrize("label", [-100, -1, 7, 2**31 - 1])
@@ -110,7 +110,7 @@ def test_a_label_that_is_no_word_does_no_harm_where_it_does_not_count(label):
     assert nats == expected and hits == same and (d == d_expected).all()
 
 
-def nothing(batch, rows):
+def empty_rows(batch, rows):
     """The batch with nothing but padding in the rows given."""
     empty = {key: value.copy() for key, value in batch.items()}
     for key in (
@@ -134,8 +134,8 @@ def test_a_batch_of_padding_is_worth_nothing(runs, random_batch, name, compute):
 
     @jax.jit
     @jax.value_and_grad
-    def value(params, batch):
-        sums = loss.sums(
+    def compute_value(params, batch):
+        sums = loss.sum_batch(
             model,
             params,
             batch,
@@ -143,17 +143,17 @@ def test_a_batch_of_padding_is_worth_nothing(runs, random_batch, name, compute):
             dropout_key=jax.random.key(0),
             options=LossOptions(compute_dtype=compute),
         )
-        totals = loss.totals(batch)
-        return loss.value(
+        totals = loss.sum_weights(batch)
+        return loss.compute_loss(
             {name: sums[name] / jnp.maximum(totals[name], 1.0) for name in loss.loss_terms}
         )
 
     whole = random_batch(run)
-    some, none = nothing(whole, slice(1, 3)), nothing(whole, slice(None))
+    some, none = empty_rows(whole, slice(1, 3)), empty_rows(whole, slice(None))
     if not {"encoder_token_ids", "encoder_attention_mask"} & whole.keys():
         some["labels"][1:3] = -100
         none["labels"][:, ::2], none["labels"][:, 1::2] = -100, 2**31 - 1
-    seen, grads = value(params, some)
-    assert seen > 1 and finite((seen, grads))
-    seen, grads = value(params, none)
+    seen, grads = compute_value(params, some)
+    assert seen > 1 and is_finite((seen, grads))
+    seen, grads = compute_value(params, none)
     assert seen == 0 and all(not leaf.any() for leaf in jax.tree.leaves(grads))

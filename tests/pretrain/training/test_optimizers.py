@@ -14,7 +14,7 @@ from pretrain.config import Adafactor, AdamW, Lamb
 from pretrain.overrides import ConfigError
 from pretrain.training import optimizers
 from pretrain.training.optimizers import make_optimizer
-from pretrain.training.optimizers.transforms import weight_decay_mask
+from pretrain.training.optimizers.transforms import make_weight_decay_mask
 from pretrain.training.schedules import SCHEDULES, make_learning_rate, make_schedule
 
 
@@ -90,7 +90,7 @@ def test_neither_biases_nor_norms_nor_relative_positions_decay():
         "encoder_bias": {"table": jnp.ones(1)},
         "words": {"embedding": jnp.ones(1)},
     }
-    assert weight_decay_mask(params) == {
+    assert make_weight_decay_mask(params) == {
         "a": {"kernel": True, "bias": False},
         "norm": {"scale": False, "bias": False},
         "encoder_bias": {"table": False},
@@ -151,17 +151,17 @@ def test_lamb_is_its_formula():
         name: rng.standard_normal(shape) * (name != "zero/kernel") for name, shape in names.items()
     }
 
-    def tree(leaves):
+    def make_tree(leaves):
         parts = {name.split("/")[0]: {} for name in leaves}
         for name, leaf in leaves.items():
             parts[name.split("/")[0]][name.split("/")[1]] = jnp.asarray(leaf, jnp.float32)
         return parts
 
-    params = tree(weights)
+    params = make_tree(weights)
     state, m, v = optimizer.init(params), dict.fromkeys(names, 0.0), dict.fromkeys(names, 0.0)
     for n in range(2):
         grads = {name: rng.standard_normal(shape) for name, shape in names.items()}
-        updates, state = optimizer.update(tree(grads), state, params)
+        updates, state = optimizer.update(make_tree(grads), state, params)
         params = {
             part: {name: params[part][name] + updates[part][name] for name in params[part]}
             for part in params

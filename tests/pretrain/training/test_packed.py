@@ -14,7 +14,7 @@ from pretrain.__main__ import main
 from pretrain.config import load
 from pretrain.distributed.sharding import make_mesh
 from pretrain.training.losses import find_loss
-from pretrain.training.startup import OpenedData, opening
+from pretrain.training.startup import OpenedData, describe_start
 from pretrain.training.state import init_params
 from pretrain.workdir import metrics_file
 
@@ -23,7 +23,7 @@ WORDS += "model.dropout=0.0 evaluate.every=0 checkpoint.every=2 train.steps=4".s
 
 
 def test_a_packed_run_on_a_mesh_goes_on_where_it_stopped(configs, stores, tmp_path):
-    def run(name, *words):
+    def train_run(name, *words):
         mesh = ("mesh.data=2", "mesh.fsdp=2", "mesh.model=2")
         assert (
             main(
@@ -39,15 +39,15 @@ def test_a_packed_run_on_a_mesh_goes_on_where_it_stopped(configs, stores, tmp_pa
             )
             == 0
         )
-        return metrics_file.read(tmp_path / name / "metrics.jsonl")
+        return metrics_file.read_metrics(tmp_path / name / "metrics.jsonl")
 
-    whole = run("run")
+    whole = train_run("run")
     shutil.rmtree(tmp_path / "run" / "checkpoints" / "4")  # as if it had been killed before
-    again = run("run")
+    again = train_run("run")
     assert [row["step"] for row in again] == [row["step"] for row in whole] == [1, 2, 3, 4]
     stream = Stream(stores["bert"], load(tmp_path / "run" / "config.json").data, seed=0)
     for step, (one, other) in enumerate(zip(whole, again)):
-        batch = stream.batch(step)
+        batch = stream.build_batch(step)
         assert batch["segment_ids"].max() > 1 and not batch["attention_mask"].all()
         assert one["tokens"] == other["tokens"] == batch["attention_mask"].sum()
         assert one["loss"] == other["loss"] and one["gradient_norm"] == other["gradient_norm"]
@@ -61,7 +61,7 @@ def test_a_packed_run_on_a_mesh_goes_on_where_it_stopped(configs, stores, tmp_pa
     ("rows", "length", "told"),
     [("documents", 64, True), ("documents", 6, False), ("packed", 64, False)],
 )
-def test_who_pads_much_is_told_of_packing(configs, stores, rows, length, told):
+def test_runs_that_pad_much_are_advised_of_packing(configs, stores, rows, length, message):
     """Documents of some 50 tokens: half of a row of 64 is padding, and little of one of 6."""
     words = [
         f"data.objective.rows={rows}",
@@ -71,11 +71,11 @@ def test_who_pads_much_is_told_of_packing(configs, stores, rows, length, told):
     run = load(configs["bert"], [*WORDS, *words])
     stream = Stream(stores["bert"], run.data, seed=0)
     opened = OpenedData(stores["bert"], "", stream, None)
-    text = opening(run, opened, {}, make_mesh(run.mesh), 0)
-    padding = 1 - stream.batch(0)["attention_mask"].mean()
+    text = describe_start(run, opened, {}, make_mesh(run.mesh), 0)
+    padding = 1 - stream.build_batch(0)["attention_mask"].mean()
     assert (
         ("data.objective.rows=packed puts several documents into one" in text)
-        == told
+        == message
         == (padding > 0.2)
     )
 
@@ -94,10 +94,10 @@ def test_held_out_text_has_the_loss_of_rows_of_its_own(configs, stores):
     table = packed.table
     row_P, start_P, _, at_P = table.spans(np.arange(table.count))
     own_P = np.searchsorted(
-        alone.table.spans(np.arange(alone.rows))[0], start_P
+        alone.table.spans(np.arange(alone.num_rows))[0], start_P
     )  # the row that a piece has to itself
     together, apart = (
-        dict(stream.build(np.arange(stream.rows), np.arange(stream.rows).astype(np.uint64)))
+        dict(stream.build(np.arange(stream.num_rows), np.arange(stream.num_rows).astype(np.uint64)))
         for stream in (packed, alone)
     )
     apart["token_ids"] = np.where(apart["attention_mask"], apart["token_ids"], 0)
@@ -124,7 +124,7 @@ def test_held_out_text_has_the_loss_of_rows_of_its_own(configs, stores):
     params = jax.tree.map(
         lambda leaf: 5 * leaf, init_params(model, packed.objective, 0)
     )  # fresh ones hardly read each other
-    sums = jax.jit(lambda params, batch: loss.sums(model, params, batch))
+    sums = jax.jit(lambda params, batch: loss.sum_batch(model, params, batch))
     one, other = sums(params, together), sums(params, apart)
     assert together["label_weights"].sum() == apart["label_weights"].sum() > 30
     assert float(one["masked_lm"]) == pytest.approx(float(other["masked_lm"]), rel=1e-5)

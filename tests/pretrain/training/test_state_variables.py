@@ -26,7 +26,7 @@ from pretrain.training.losses import LossOptions, find_loss
 from pretrain.training.optimizers import make_optimizer
 from pretrain.training.program import make_program
 from pretrain.training.state import init_state
-from pretrain.training.step import make_evaluation, make_step
+from pretrain.training.step import make_evaluation_fn, make_train_step
 from pretrain.workdir import metrics_file
 from pretrain.workdir.checkpoints import Checkpoints
 from tests import forks, recurrent_lm
@@ -36,13 +36,13 @@ LENGTH, ROWS, STEPS = 6, 8, 12
 
 
 @pytest.fixture(scope="module", autouse=True)
-def known():
+def registered_model():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(config, "TRAINED_BY", dict(config.TRAINED_BY))
-        patch.setattr(config, "KINDS", dict(config.KINDS))
-        patch.setattr(sharding, "PARAMETERS", sharding.PARAMETERS)
+        patch.setattr(config, "KINDS", dict(config.SECTION_CLASSES))
+        patch.setattr(sharding, "PARAMETER_DIMENSIONS", sharding.PARAMETER_DIMENSIONS)
         patch.setitem(config.Run.__annotations__, "model", config.Run.__annotations__["model"])
-        recurrent_lm.register()
+        recurrent_lm.register_model()
         yield
 
 
@@ -64,7 +64,7 @@ def stream(run, stores):
     return Stream(stores["t5"], run.data, seed=0)
 
 
-def stepped(run, stream, mesh=None, microbatches=1, count=3, **changes):
+def run_steps(run, stream, mesh=None, microbatches=1, count=3, **changes):
     """The state after so many steps of a run, on the host, on one device or a mesh; changes: of its model."""
     run = dataclasses.replace(
         run,
@@ -77,7 +77,7 @@ def stepped(run, stream, mesh=None, microbatches=1, count=3, **changes):
         state = program.init()
         for step in range(count):
             batch = jax.device_put(stream.batch(step), program.batch["token_ids"].sharding)
-            state, metrics = program.update(state, batch)
+            state, metrics = program.train_step(state, batch)
             assert not int(metrics["skipped"])
         places = {str(leaf.sharding.spec) for leaf in jax.tree.leaves(state.variables)}
         assert places == {str(BATCH)}
@@ -89,7 +89,7 @@ def assert_close(one, other, tolerance=2e-6):
         np.testing.assert_allclose(a, b, atol=tolerance, rtol=0)
 
 
-def hidden(state):
+def get_memory(state):
     return state.variables["memory"]["state"]
 
 
@@ -98,7 +98,7 @@ def hidden(state):
 
 def test_segments_on_a_lane_are_one_long_row(run, stream):
     """Three batches of lanes against the rows that they make together, by a loop in NumPy."""
-    state = stepped(run, stream, count=0)
+    state = run_steps(run, stream, count=0)
     program_model, params = build(run.model), state.params
     loss, variables, found = find_loss("causal_lm"), state.variables, []
     for step in range(3):
@@ -122,21 +122,21 @@ def test_segments_on_a_lane_are_one_long_row(run, stream):
     "mesh", [{"data": 8}, {"data": 2, "fsdp": 2, "model": 2}, {"fsdp": 4, "data": 2}], ids=str
 )
 def test_a_mesh_keeps_the_same(run, stream, mesh):
-    alone, found = (stepped(run, stream, one, dropout=0.0) for one in (None, mesh))
+    alone, found = (run_steps(run, stream, one, dropout=0.0) for one in (None, mesh))
     assert_close(alone, found)
-    assert np.abs(hidden(alone)).max() > 0.1 and int(alone.step) == 3
+    assert np.abs(get_memory(alone)).max() > 0.1 and int(alone.step) == 3
 
 
 @pytest.mark.parametrize("mesh", [None, {"data": 2, "fsdp": 1, "model": 4}], ids=str)
 def test_micro_batches_keep_the_same(run, stream, mesh):
-    whole = stepped(run, stream, dropout=0.0)
-    parts = stepped(run, stream, mesh, microbatches=4, dropout=0.0)
+    whole = run_steps(run, stream, dropout=0.0)
+    parts = run_steps(run, stream, mesh, microbatches=4, dropout=0.0)
     assert_close(whole, parts)
 
 
 def test_a_skipped_step_keeps_what_was_there(run, stream):
     model, loss = build(run.model), find_loss("causal_lm")
-    step = jax.jit(make_step(model, loss, optax.sgd(0.1), lambda n: 0.1, seed=0))
+    step = jax.jit(make_train_step(model, loss, optax.sgd(0.1), lambda n: 0.1, seed=0))
     init = partial(init_state, model, run.data.objective, optax.sgd(0.1), 0, ROWS)
     state, _ = step(jax.jit(init)(), stream.batch(0))
     broken = stream.batch(1)
@@ -150,17 +150,17 @@ def test_a_skipped_step_keeps_what_was_there(run, stream):
     ):
         np.testing.assert_array_equal(one, other)
     taken, metrics = step(state, stream.batch(1))
-    assert not metrics["skipped"] and (hidden(taken) != hidden(state)).any()
+    assert not metrics["skipped"] and (get_memory(taken) != get_memory(state)).any()
 
 
 def test_an_evaluation_begins_from_zero(run, stream):
     model, loss = build(run.model), find_loss("causal_lm")
-    state = stepped(run, stream)
-    score = jax.jit(make_evaluation(model, loss))
+    state = run_steps(run, stream)
+    score = jax.jit(make_evaluation_fn(model, loss))
     batch = stream.batch(5)
     sums, _, _ = score(state.params, batch)
     again, _, _ = score(state.params, batch | {"is_continued": np.zeros(ROWS, bool)})
-    carried = loss.compute(
+    carried = loss.compute_batch(
         model, state.params, batch, options=LossOptions(), variables=state.variables
     )
     assert sums["causal_lm"] == again["causal_lm"]
@@ -170,15 +170,15 @@ def test_an_evaluation_begins_from_zero(run, stream):
 def test_models_that_keep_nothing_have_nothing_to_carry(runs):
     mesh = make_mesh(Mesh(data=8))
     program = make_program(runs["bert"], mesh)
-    assert program.abstract.variables == {} and program.placed.variables == {}
+    assert program.abstract_state.variables == {} and program.state_shardings.variables == {}
 
 
 def test_shuffled_rows_go_on_from_nothing(run, stream):
     model, loss = build(run.model), find_loss("causal_lm")
-    state = stepped(run, stream)
+    state = run_steps(run, stream)
     batch = {key: value for key, value in stream.batch(5).items() if key != "is_continued"}
     sums = [
-        loss.compute(model, state.params, batch, variables=variables).sums["causal_lm"]
+        loss.compute_batch(model, state.params, batch, variables=variables).sums["causal_lm"]
         for variables in (state.variables, {})
     ]
     assert sums[0] == sums[1]
@@ -186,13 +186,13 @@ def test_shuffled_rows_go_on_from_nothing(run, stream):
 
 def test_a_dataset_of_the_user_is_refused_on_lanes(run, stream):
     with pytest.raises(ValueError, match="rows on lanes continue from batch to batch"):
-        ComposedBatches(stream, lambda stream, step, lo, hi: stream.dataset(step, lo, hi))
+        ComposedBatches(stream, lambda stream, step, lo, hi: stream.make_dataset(step, lo, hi))
 
 
 # ---- a run -------------------------------------------------------------------
 
 
-def train(path, workdir, *words, popen=False, devices=8):
+def train_elman(path, workdir, *words, popen=False, devices=8):
     command = [sys.executable, "-m", "tests.recurrent_lm", "train", str(path)]
     command += ["--workdir", str(workdir), *words]
     environment = {"JAX_NUM_CPU_DEVICES": str(devices)} if devices != 8 else {}
@@ -206,7 +206,7 @@ def train(path, workdir, *words, popen=False, devices=8):
 
 def read_record(workdir, step):
     with Checkpoints(workdir, read_only=True) as checkpoints:
-        return checkpoints.record(step)
+        return checkpoints.load_record(step)
 
 
 @pytest.fixture(scope="module")
@@ -223,16 +223,16 @@ def saved(run, tmp_path_factory):
 )
 def test_a_run_that_is_killed_ends_with_the_same_bits(saved, tmp_path, words):
     devices = {"mesh.data=1": 1, "train.microbatches=2": 2}.get(words[-1], 8)
-    train(saved, tmp_path / "whole", *words, devices=devices)
-    process = train(saved, tmp_path / "killed", *words, popen=True, devices=devices)
+    train_elman(saved, tmp_path / "whole", *words, devices=devices)
+    process = train_elman(saved, tmp_path / "killed", *words, popen=True, devices=devices)
     end = time.monotonic() + 120
     metrics = tmp_path / "killed" / "metrics.jsonl"
-    while not any(row["step"] >= 6 for row in metrics_file.read(metrics)):
+    while not any(row["step"] >= 6 for row in metrics_file.read_metrics(metrics)):
         assert time.monotonic() < end and process.poll() is None
         time.sleep(0.005)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    said = train(saved, tmp_path / "killed", *words, devices=devices)
+    said = train_elman(saved, tmp_path / "killed", *words, devices=devices)
     assert "continuing after step " in said
     expected, found = (read_record(tmp_path / name, STEPS) for name in ("whole", "killed"))
     for part in ("params", "optimizer", "variables"):
@@ -241,7 +241,7 @@ def test_a_run_that_is_killed_ends_with_the_same_bits(saved, tmp_path, words):
     assert found["variables"]["memory/state"][:2] == ["float32", [ROWS, 16]]
 
 
-def test_what_was_kept_is_checked_and_fits_or_is_refused(saved, tmp_path):
+def test_saved_state_is_checked_and_fits_or_is_refused(saved, tmp_path):
     from pretrain.__main__ import main
 
     words = ["train", str(saved), "--workdir", str(tmp_path / "run"), "evaluate.every=0"]
@@ -261,48 +261,48 @@ def test_a_run_that_goes_back_behind_skipped_steps_begins_its_state_anew(
     from pretrain.training import loop
     from pretrain.training.context import TrainContext
 
-    feed, usual, seen = loop.feed, TrainContext.restore_last_good, []
+    feed, usual, seen = loop.prefetch_to_devices, TrainContext.restore_last_good, []
 
-    def broken(stream, mesh, start, stop):
+    def feed_broken(stream, mesh, start, stop):
         for step, batch in feed(stream, mesh, start, stop):
             poison = jax.numpy.float32(np.nan if step in (5, 6) else 1)
             yield step, batch | {"label_weights": batch["label_weights"] * poison}
 
-    def restore(context):
+    def restore_and_note(context):
         state = usual(context)
-        seen.append((int(state.step), np.array(hidden(state)), hidden(state).sharding.spec))
+        seen.append((int(state.step), np.array(get_memory(state)), get_memory(state).sharding.spec))
         return state
 
-    monkeypatch.setattr(loop, "feed", broken)
-    monkeypatch.setattr(TrainContext, "restore_last_good", restore)
+    monkeypatch.setattr(loop, "feed", feed_broken)
+    monkeypatch.setattr(TrainContext, "restore_last_good", restore_and_note)
     words = ["train", str(saved), "--workdir", str(tmp_path / "run"), "evaluate.every=0"]
     assert main([*words, "guard.patience=2", "train.stop_at_step=9"]) == 0
     ((step, values, spec),) = seen
     assert step == 7 and values.shape == (ROWS, 16) and not values.any() and spec == BATCH
     with Checkpoints(tmp_path / "run", read_only=True) as checkpoints:
-        assert checkpoints.record(4)["variables"] and checkpoints.record(9)["rows"] == 9 * ROWS
+        assert checkpoints.load_record(4)["variables"] and checkpoints.load_record(9)["rows"] == 9 * ROWS
 
 
 def test_only_models_that_keep_a_state_are_trained_on_lanes(runs, run):
-    from pretrain.config import validate
+    from pretrain.config import validate_run
     from pretrain.overrides import ConfigError
 
     wrong = dataclasses.replace(runs["gpt3"], data=run.data)
     with pytest.raises(ConfigError, match="order=lanes is for models that keep a state"):
-        validate(wrong)
-    validate(run)
+        validate_run(wrong)
+    validate_run(run)
 
 
-def test_a_state_tells_what_the_row_before_has_said(run):
+def test_a_state_carries_over_from_the_row_before(run):
     """The last token of every second row is the first token of the row before it on its lane."""
     rng = np.random.default_rng(0)
     first_B = rng.integers(5, 9, 64)
 
     adam = make_optimizer(AdamW(learning_rate=0.03, warmup_steps=1, decay_steps=9999), 200)
 
-    def loss_after(kept):
+    def loss_after(memory):
         model, loss = build(dataclasses.replace(run.model, dropout=0.0)), find_loss("causal_lm")
-        step = jax.jit(make_step(model, loss, adam, lambda n: 0.03, seed=0))
+        step = jax.jit(make_train_step(model, loss, adam, lambda n: 0.03, seed=0))
         init = partial(init_state, model, run.data.objective, adam, 0, 64)
         state, losses = jax.jit(init)(), []
         for number in range(120):
@@ -320,11 +320,11 @@ def test_a_state_tells_what_the_row_before_has_said(run):
                 "token_ids": tokens.astype(np.int32),
                 "labels": labels.astype(np.int32),
                 "label_weights": weights,
-                "is_continued": np.full(64, bool(kept and half)),
+                "is_continued": np.full(64, bool(memory and half)),
             }
             state, metrics = step(state, batch)
             if half:
                 losses.append(float(metrics["causal_lm"]))
         return np.mean(losses[-5:])
 
-    assert loss_after(kept=True) < 0.5 < 1.2 < loss_after(kept=False)
+    assert loss_after(memory=True) < 0.5 < 1.2 < loss_after(memory=False)

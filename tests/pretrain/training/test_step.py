@@ -15,18 +15,18 @@ from pretrain.config import Adafactor, Mesh
 from pretrain.distributed.model_hooks import make_model_hooks
 from pretrain.distributed.precision import cast_params
 from pretrain.distributed.sharding import (
-    batch_sharding,
-    gathered,
+    format_path,
+    make_batch_sharding,
+    make_gather,
     make_mesh,
-    path_of,
-    replicated,
-    shardings,
+    make_replicated_sharding,
+    make_state_shardings,
 )
 from pretrain.training.losses import LossOptions, find_loss
 from pretrain.training.optimizers import allow_promotion, make_optimizer
 from pretrain.training.schedules import make_learning_rate
 from pretrain.training.state import init_state
-from pretrain.training.step import make_evaluation, make_step
+from pretrain.training.step import make_evaluation_fn, make_train_step
 
 MESHES = (
     (1, 1, 1),
@@ -74,8 +74,8 @@ def three_steps(
         make_learning_rate(run.optimizer, run.train.steps),
     )
     init = partial(init_state, model, run.data.objective, optimizer, run.train.seed)
-    placed = shardings(jax.eval_shape(init), mesh)
-    step = make_step(
+    placed = make_state_shardings(jax.eval_shape(init), mesh)
+    step = make_train_step(
         model,
         find_loss(run.data.objective.name),
         optimizer,
@@ -84,16 +84,16 @@ def three_steps(
         microbatches=microbatches,
         options=LossOptions(
             compute_dtype=compute,
-            gather=gathered(mesh),
+            gather=make_gather(mesh),
             label_smoothing=run.train.label_smoothing,
             **options,
         ),
     )
-    rows = batch_sharding(mesh)
+    rows = make_batch_sharding(mesh)
     step = jax.jit(
         step,
         in_shardings=(placed, rows),
-        out_shardings=(placed, replicated(mesh)),
+        out_shardings=(placed, make_replicated_sharding(mesh)),
         donate_argnums=0,
     )
     with jax.set_mesh(mesh):
@@ -109,9 +109,9 @@ def assert_same_parameters(one, other, tolerance):
     for (keys, a), b in zip(
         jax.tree_util.tree_leaves_with_path(one.params), jax.tree.leaves(other.params), strict=True
     ):
-        if path_of(keys).endswith("key/bias"):
+        if format_path(keys).endswith("key/bias"):
             continue  # softmax does not see it: its true gradient is 0, and Adam scales the noise that is there
-        np.testing.assert_allclose(a, b, atol=tolerance, err_msg=path_of(keys))
+        np.testing.assert_allclose(a, b, atol=tolerance, err_msg=format_path(keys))
 
 
 @pytest.fixture(scope="module")
@@ -222,7 +222,7 @@ def test_a_run_begins_alike_on_every_mesh(runs, sizes):
     optimizer = make_optimizer(run.optimizer, run.train.steps)
     model = build(run.model, **make_model_hooks(mesh, []))
     init = partial(init_state, model, run.data.objective, optimizer, run.train.seed)
-    placed = shardings(jax.eval_shape(init), mesh)
+    placed = make_state_shardings(jax.eval_shape(init), mesh)
     with jax.set_mesh(mesh):
         found = jax.device_get(jax.jit(init, out_shardings=placed)())
     assert_same_parameters(expected, found, 0.0)
@@ -236,7 +236,7 @@ def test_state_is_spread_over_fsdp_and_model(runs, random_batch):
     abstract = jax.eval_shape(
         partial(init_state, build(run.model), run.data.objective, optimizer, 0)
     )
-    placed = shardings(abstract, mesh)
+    placed = make_state_shardings(abstract, mesh)
     whole = sum(leaf.size for leaf in jax.tree.leaves(abstract))
     held = sum(
         int(np.prod(sharding.shard_shape(leaf.shape)))
@@ -266,7 +266,7 @@ def test_micro_batches_weigh_targets_not_rows(runs):
         "next_sentence_weights": np.array([1, 0, 0, 0, 1, 1, 0, 1], np.float32),
     }
 
-    def whole(params):
+    def compute_whole_loss(params):
         logits, following = model.apply(
             {"params": params},
             batch["token_ids"],
@@ -283,9 +283,9 @@ def test_micro_batches_weigh_targets_not_rows(runs):
         weights, chosen = batch["label_weights"], batch["next_sentence_weights"]
         return (words * weights).sum() / weights.sum() + (pairs * chosen).sum() / chosen.sum()
 
-    expected, grads = jax.jit(jax.value_and_grad(whole))(state.params)
+    expected, grads = jax.jit(jax.value_and_grad(compute_whole_loss))(state.params)
     for microbatches in (1, 4):
-        step = make_step(
+        step = make_train_step(
             model,
             loss,
             allow_promotion(optax.sgd(1.0)),
@@ -314,9 +314,9 @@ def test_evaluation_is_the_loss_without_dropout(runs, random_batch):
     run = dataclasses.replace(run, model=dataclasses.replace(run.model, dropout=0.5))
     model, loss, batch = build(run.model), find_loss("sentence_pair"), random_batch(run)
     params = jax.jit(partial(init_state, model, run.data.objective, optax.sgd(0.0), 0))().params
-    sums, weights, _ = jax.jit(make_evaluation(model, loss))(params, batch)
-    again, *_ = jax.jit(make_evaluation(model, loss))(params, batch)
-    assert sums.keys() == weights.keys() == loss.weights.keys()
+    sums, weights, _ = jax.jit(make_evaluation_fn(model, loss))(params, batch)
+    again, *_ = jax.jit(make_evaluation_fn(model, loss))(params, batch)
+    assert sums.keys() == weights.keys() == loss.weight_keys.keys()
     assert sums["masked_lm"] == again["masked_lm"]
     assert weights["masked_lm"] == batch["label_weights"].sum()
     assert 0 <= sums["next_sentence_accuracy"] <= weights["next_sentence"]

@@ -14,14 +14,14 @@ import pytest
 
 from models import build
 from pretrain.config import FORMAT, Adafactor, Checkpoint, Mesh, to_json
-from pretrain.distributed.fingerprints import fingerprint
-from pretrain.distributed.sharding import make_mesh, shardings
+from pretrain.distributed.fingerprints import compute_fingerprint
+from pretrain.distributed.sharding import make_mesh, make_state_shardings
 from pretrain.overrides import ConfigError
 from pretrain.training.new_workdir import start_workdir
 from pretrain.training.optimizers import make_optimizer
 from pretrain.training.state import init_state
 from pretrain.workdir.checkpoints import Checkpoints, DamagedCheckpoint, restore_params
-from pretrain.workdir.record import FILE, seal
+from pretrain.workdir.record import FILE, seal_record
 
 pytestmark = pytest.mark.slow
 
@@ -43,7 +43,7 @@ def abstract_and_placed(run, sizes=(1, 1, 1)):
         run.train.seed,
     )
     abstract = jax.eval_shape(init)
-    return init, abstract, shardings(abstract, mesh)
+    return init, abstract, make_state_shardings(abstract, mesh)
 
 
 def make_state(run, step, sizes=(1, 1, 1)):
@@ -68,21 +68,21 @@ def saved(tmp_path_factory, request):
             state = make_state(run, step, (2, 2, 2))
             states[step] = jax.device_get(state)
             checkpoints.save(state, run, "vocabulary")
-            checkpoints.wait()
+            checkpoints.wait_until_saved()
     return run, workdir, states
 
 
-def copy(saved, tmp_path):
+def copy_workdir(saved, tmp_path):
     run, workdir, states = saved
     shutil.copytree(workdir, tmp_path / "run")
     return run, tmp_path / "run", states
 
 
-def restore(run, workdir, sizes=(1, 1, 1), encoding="vocabulary", said=None):
+def restore_run(run, workdir, sizes=(1, 1, 1), encoding="vocabulary", messages=None):
     _, abstract, placed = abstract_and_placed(run, sizes)
     with Checkpoints(workdir, Checkpoint(keep=3)) as checkpoints:
-        return checkpoints.restore(
-            abstract, placed, encoding, report=(said if said is not None else []).append
+        return checkpoints.restore_state(
+            abstract, placed, encoding, report=(messages if messages is not None else []).append
         )
 
 
@@ -97,7 +97,7 @@ def assert_equal(one, other):
 def test_any_flipped_bit_changes_a_fingerprint(dtype):
     rng = np.random.default_rng(0)
     x = (rng.standard_normal((3, 5, 7)) * 3).astype(jnp.dtype(dtype))
-    before = int(fingerprint(jnp.asarray(x)))
+    before = int(compute_fingerprint(jnp.asarray(x)))
     for _ in range(50):
         flipped = x.copy().reshape(-1)
         place = rng.integers(flipped.size)
@@ -106,16 +106,16 @@ def test_any_flipped_bit_changes_a_fingerprint(dtype):
         else:
             raw = flipped.view(np.uint8)
             raw[rng.integers(raw.size)] ^= np.uint8(1 << rng.integers(8))
-        assert int(fingerprint(jnp.asarray(flipped.reshape(x.shape)))) != before
+        assert int(compute_fingerprint(jnp.asarray(flipped.reshape(x.shape)))) != before
 
 
 def test_a_fingerprint_is_its_formula_and_knows_places():
     x = np.array([[1.5, -2.0], [0.0, 3.25]], np.float32)
     bits = x.reshape(-1).view(np.uint32).astype(np.uint64)
-    assert int(fingerprint(jnp.asarray(x))) == int(
+    assert int(compute_fingerprint(jnp.asarray(x))) == int(
         (bits * (2 * np.arange(4, dtype=np.uint64) + 1)).sum() % 2**32
     )
-    assert int(fingerprint(jnp.asarray(x.T))) != int(fingerprint(jnp.asarray(x)))
+    assert int(compute_fingerprint(jnp.asarray(x.T))) != int(compute_fingerprint(jnp.asarray(x)))
 
 
 # ---- saving and restoring ----------------------------------------------------
@@ -140,7 +140,7 @@ def module_run():
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (1, 4, 2), (8, 1, 1)], ids=str)
 def test_what_was_saved_on_one_mesh_is_restored_on_another(saved, sizes):
     run, workdir, states = saved
-    state = restore(run, workdir, sizes)
+    state = restore_run(run, workdir, sizes)
     assert_equal(state, states[2])
     for leaf, where in zip(
         jax.tree.leaves(state), jax.tree.leaves(abstract_and_placed(run, sizes)[2]), strict=True
@@ -149,7 +149,7 @@ def test_what_was_saved_on_one_mesh_is_restored_on_another(saved, sizes):
 
 
 def test_nothing_saved_is_no_state(tmp_path, module_run):
-    assert restore(module_run, tmp_path) is None
+    assert restore_run(module_run, tmp_path) is None
 
 
 def arrays_of(workdir, step):
@@ -163,16 +163,16 @@ def arrays_of(workdir, step):
 
 
 def test_a_flipped_bit_falls_back_to_the_step_before(saved, tmp_path):
-    run, workdir, states = copy(saved, tmp_path)
+    run, workdir, states = copy_workdir(saved, tmp_path)
     for path in arrays_of(workdir, 2):
         raw = bytearray(path.read_bytes())
         raw[len(raw) // 2] ^= 4
         path.write_bytes(raw)
     said = []
-    assert_equal(restore(run, workdir, said=said), states[1])
+    assert_equal(restore_run(run, workdir, messages=said), states[1])
     assert "checkpoint 2 is damaged and is set aside" in said[0]
     assert (workdir / "damaged" / "2").is_dir() and not (workdir / "checkpoints" / "2").exists()
-    assert_equal(restore(run, workdir), states[1])
+    assert_equal(restore_run(run, workdir), states[1])
 
 
 @pytest.mark.parametrize("part", ["params", "optimizer"])
@@ -180,14 +180,14 @@ def test_values_that_are_not_what_was_saved_are_found_even_if_the_files_are_soun
     saved, tmp_path, part
 ):
     """Orbax's own checksums cannot see this: other values, written well."""
-    run, workdir, states = copy(saved, tmp_path)
+    run, workdir, states = copy_workdir(saved, tmp_path)
     shutil.rmtree(workdir / "checkpoints" / "2" / part)
     shutil.copytree(workdir / "checkpoints" / "1" / part, workdir / "checkpoints" / "2" / part)
     if part == "params":
         with pytest.raises(DamagedCheckpoint, match="is not what was saved"):
             restore_params(workdir, step=2)
     said = []
-    assert_equal(restore(run, workdir, said=said), states[1])
+    assert_equal(restore_run(run, workdir, messages=said), states[1])
     assert "is not what was saved (fingerprint" in said[0]
 
 
@@ -196,12 +196,12 @@ def test_values_that_are_not_what_was_saved_are_found_even_if_the_files_are_soun
     [(None, "no format number"), (FORMAT + 1, f"format {FORMAT + 1}"), (True, "format True")],
 )
 def test_a_checkpoint_of_another_format_is_refused_and_stays(saved, tmp_path, found, named):
-    run, workdir, _ = copy(saved, tmp_path)
+    run, workdir, _ = copy_workdir(saved, tmp_path)
     path = workdir / "checkpoints" / "2" / "record" / FILE
     record = json.loads(path.read_text())["record"]
     assert record.pop("format") == FORMAT
-    path.write_text(json.dumps(seal(record if found is None else record | {"format": found})))
-    for read in (lambda: restore(run, workdir), lambda: restore_params(workdir)):
+    path.write_text(json.dumps(seal_record(record if found is None else record | {"format": found})))
+    for read in (lambda: restore_run(run, workdir), lambda: restore_params(workdir)):
         with pytest.raises(
             ConfigError, match=f"checkpoints/2 has {named}, and .* import that folder"
         ):
@@ -210,7 +210,7 @@ def test_a_checkpoint_of_another_format_is_refused_and_stays(saved, tmp_path, fo
 
 
 def test_a_step_that_is_there_already_is_not_saved_in_silence(saved, tmp_path):
-    run, workdir, _ = copy(saved, tmp_path)
+    run, workdir, _ = copy_workdir(saved, tmp_path)
     with (
         Checkpoints(workdir) as checkpoints,
         pytest.raises(OSError, match="checkpoints/2: not saved; the newest step there is 2"),
@@ -220,7 +220,7 @@ def test_a_step_that_is_there_already_is_not_saved_in_silence(saved, tmp_path):
 
 @pytest.mark.parametrize("damage", ["truncate", "delete", "record", "empty"])
 def test_other_damage_falls_back_too(saved, tmp_path, damage):
-    run, workdir, states = copy(saved, tmp_path)
+    run, workdir, states = copy_workdir(saved, tmp_path)
     step = workdir / "checkpoints" / "2"
     if damage == "truncate":
         for path in arrays_of(workdir, 2):
@@ -239,16 +239,16 @@ def test_other_damage_falls_back_too(saved, tmp_path, damage):
     else:
         shutil.rmtree(step)
         step.mkdir()
-    assert_equal(restore(run, workdir), states[1])
+    assert_equal(restore_run(run, workdir), states[1])
 
 
 def test_no_sound_checkpoint_is_an_error_not_a_fresh_start(saved, tmp_path):
-    run, workdir, _ = copy(saved, tmp_path)
+    run, workdir, _ = copy_workdir(saved, tmp_path)
     for step in (1, 2):
         for path in arrays_of(workdir, step):
             path.unlink()
     with pytest.raises(DamagedCheckpoint, match="none of the checkpoints"):
-        restore(run, workdir)
+        restore_run(run, workdir)
 
 
 @pytest.mark.parametrize(
@@ -271,9 +271,9 @@ def test_no_sound_checkpoint_is_an_error_not_a_fresh_start(saved, tmp_path):
 def test_another_model_or_optimizer_is_refused_and_nothing_is_set_aside(
     saved, tmp_path, change, message
 ):
-    run, workdir, _ = copy(saved, tmp_path)
+    run, workdir, _ = copy_workdir(saved, tmp_path)
     with pytest.raises(ConfigError) as caught:
-        restore(change(run), workdir)
+        restore_run(change(run), workdir)
     assert message in str(caught.value)
     assert not (workdir / "damaged").exists()
 
@@ -281,15 +281,15 @@ def test_another_model_or_optimizer_is_refused_and_nothing_is_set_aside(
 def test_another_vocabulary_is_refused(saved):
     run, workdir, _ = saved
     with pytest.raises(ConfigError, match="another encoding"):
-        restore(run, workdir, encoding="other")
+        restore_run(run, workdir, encoding="other")
 
 
-def test_only_the_newest_are_kept(tmp_path, module_run):
+def test_only_the_newest_are_retained(tmp_path, module_run):
     with Checkpoints(tmp_path, Checkpoint(keep=2)) as checkpoints:
         for step in (1, 2, 3):
             checkpoints.save(make_state(module_run, step), module_run, "vocabulary")
-        checkpoints.wait()
-        assert checkpoints.steps() == [3, 2]
+        checkpoints.wait_until_saved()
+        assert checkpoints.list_steps() == [3, 2]
 
 
 # ---- for the other verbs -----------------------------------------------------
@@ -308,7 +308,7 @@ def test_parameters_alone(saved):
 
 
 def test_reading_steps_over_damage_and_changes_nothing(saved, tmp_path):
-    _, workdir, states = copy(saved, tmp_path)
+    _, workdir, states = copy_workdir(saved, tmp_path)
     for path in arrays_of(workdir, 2):
         path.unlink()
     before = sorted(str(path) for path in pathlib.Path(workdir).rglob("*"))
@@ -338,7 +338,7 @@ def test_a_workdir_begins_whole_or_not_at_all(tmp_path, module_run):
         tmp_path / "run", module_run, params, FakeVocabulary(), origin={"from": "a folder"}
     )
     assert (tmp_path / "run" / "config.json").read_text() == to_json(module_run)
-    state = restore(module_run, tmp_path / "run")
+    state = restore_run(module_run, tmp_path / "run")
     assert int(state.step) == 0
     assert_equal(state.params, jax.device_get(params))
     with pytest.raises(FileExistsError, match="not empty"):

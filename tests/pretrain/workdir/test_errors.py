@@ -6,27 +6,27 @@ from types import FunctionType, SimpleNamespace
 
 import pytest
 
-from pretrain.workdir.errors import NotSaved, hush, reason, writing
+from pretrain.workdir.errors import NotSaved, silence_orbax, summarize_error, translate_write_errors
 
 LONG = "x" * 400
 
 
 @pytest.fixture
-def heard(monkeypatch):
+def hook_calls(monkeypatch):
     """What the hook that was there before is told, after `hush` came twice."""
     told = []
     monkeypatch.setattr(sys, "unraisablehook", told.append)
-    hush()
-    hush()
+    silence_orbax()
+    silence_orbax()
     return told
 
 
-async def ours():
+async def previous_hook():
     pass
 
 
-def test_abandoned_reads_are_not_told_and_others_are(heard):
-    def tell(thing, text):
+def test_abandoned_reads_are_not_reported_and_others_are(hook_calls):
+    def report_error(thing, text):
         sys.unraisablehook(SimpleNamespace(object=thing, exc_value=RuntimeError(text)))
 
     scope = {}
@@ -38,13 +38,13 @@ def test_abandoned_reads_are_not_told_and_others_are(heard):
         ),
         scope,
     )
-    theirs, mine = scope["read"](), ours()
-    tell(theirs, "Encountered error while reading array index")
-    tell(None, "Event loop is closed")
-    assert not heard
-    tell(mine, "anything")
-    tell(None, "another thing")
-    assert len(heard) == 2
+    theirs, mine = scope["read"](), previous_hook()
+    report_error(theirs, "Encountered error while reading array index")
+    report_error(None, "Event loop is closed")
+    assert not hook_calls
+    report_error(mine, "anything")
+    report_error(None, "another thing")
+    assert len(hook_calls) == 2
     theirs.close()
     mine.close()
 
@@ -54,29 +54,29 @@ def full_disk():
 
 
 @pytest.mark.parametrize("logger", ["absl", "asyncio"])
-def test_logs_of_orbax_are_dropped(heard, caplog, logger):
-    def passes(path, text, error=None):
+def test_logs_of_orbax_are_dropped(hook_calls, caplog, logger):
+    def is_passed(path, text, error=None):
         return logging.getLogger(logger).filter(
             logging.LogRecord(
                 logger, logging.ERROR, path, 1, text, (), error and (ValueError, error, None)
             )
         )
 
-    assert not passes(
+    assert not is_passed(
         "/site-packages/orbax/checkpoint/_src/futures/future.py", "raised an exception"
     )
-    assert not passes(
+    assert not is_passed(
         "/lib/asyncio/base_events.py",
         "Task exception was never retrieved: defined at /x/orbax/checkpoint/a.py:188",
     )
-    assert not passes(
+    assert not is_passed(
         "/lib/asyncio/base_events.py",
         "Future exception was never retrieved",
         ValueError("no space [tensorstore_spec='...']"),
     )
     gone = ValueError('RESOURCE_EXHAUSTED: Error writing "1.0.nu/3.0" in OCDBT database')
-    assert not passes("/lib/asyncio/base_events.py", "Future exception was never retrieved", gone)
-    assert passes(
+    assert not is_passed("/lib/asyncio/base_events.py", "Future exception was never retrieved", gone)
+    assert is_passed(
         "/lib/asyncio/base_events.py", "Task exception was never retrieved", ValueError("another")
     )
     # An error that says nothing of where it comes from, but passed through Orbax.
@@ -97,15 +97,15 @@ def test_logs_of_orbax_are_dropped(heard, caplog, logger):
         assert bool(logging.getLogger(logger).filter(record)) == told
 
 
-def caused(cause):
+def make_caused(cause):
     """An error with that cause."""
     error = ValueError("while reading {...}")
     error.__cause__ = cause
     return error
 
 
-def test_the_cause_is_told_in_one_line():
-    assert reason(caused(OSError("the file x is gone\nand so on"))) == "OSError: the file x is gone"
+def test_the_cause_is_reported_in_one_line():
+    assert summarize_error(make_caused(OSError("the file x is gone\nand so on"))) == "OSError: the file x is gone"
     message = r"^/run: a checkpoint was not saved \(ValueError: x{140} \.\.\. .*No space left on device\)\. Earlier checkpoints are unchanged"
-    with pytest.raises(NotSaved, match=message), writing("/run"):
+    with pytest.raises(NotSaved, match=message), translate_write_errors("/run"):
         raise ValueError(f"{LONG}: No space left on device [tensorstore_spec='...']")

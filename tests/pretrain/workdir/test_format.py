@@ -7,7 +7,7 @@ import pytest
 from pretrain.__main__ import main
 from pretrain.config import FORMAT, from_json, load, to_json
 from pretrain.overrides import ConfigError
-from pretrain.workdir.check import check_place
+from pretrain.workdir.check import check_workdir_path
 
 
 def write_config(workdir, found):
@@ -50,7 +50,7 @@ def test_a_workdir_of_another_format_is_refused_in_one_line(tmp_path, capsys, ve
 def test_it_is_refused_before_jax_is_imported(tmp_path):
     write_config(tmp_path / "run", None)
     with pytest.raises(ConfigError, match="run/config.json has no format number"):
-        check_place(tmp_path / "run")
+        check_workdir_path(tmp_path / "run")
 
 
 def test_a_report_only_looks(tmp_path):

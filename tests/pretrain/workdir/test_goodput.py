@@ -6,7 +6,7 @@ import time
 import pytest
 
 from pretrain.workdir import goodput
-from pretrain.workdir.goodput import Ledger, read
+from pretrain.workdir.goodput import Ledger, read_ledger
 
 
 class Clock:
@@ -29,91 +29,91 @@ def clock(monkeypatch):
     return clock
 
 
-def spend(clock, ledger, **seconds):
+def spend_seconds(clock, ledger, **seconds):
     for part, length in seconds.items():
         with ledger.during(part):
             clock.now += length
 
 
-def opened(workdir, step, began):
-    ledger = Ledger(workdir, began, step)
+def open_ledger(workdir, step, start_time):
+    ledger = Ledger(workdir, start_time, step)
     ledger.every = 1e6  # seconds of the true clock: the thread writes nothing
     return ledger
 
 
-def parts(workdir):
+def read_parts(workdir):
     return {
         part: seconds
-        for part, seconds in read(workdir / goodput.NAME)["seconds"].items()
+        for part, seconds in read_ledger(workdir / goodput.NAME)["seconds"].items()
         if seconds
     }
 
 
 def test_parts_add_up_over_a_kill_a_stop_and_a_step_back(clock, tmp_path):
-    with opened(tmp_path, 0, began=990.0) as ledger:
-        spend(clock, ledger, compile=7, data=1, step=20, evaluate=4, save=2)
-        ledger.mark(4, [4])
-        spend(clock, ledger, data=1, step=5, save=3)
-        ledger._write()  # as its thread does, just before the process is killed
-        assert read(tmp_path / goodput.NAME)["ended"] is False
+    with open_ledger(tmp_path, 0, start_time=990.0) as ledger:
+        spend_seconds(clock, ledger, compile=7, data=1, step=20, evaluate=4, save=2)
+        ledger.mark_checkpoint(4, [4])
+        spend_seconds(clock, ledger, data=1, step=5, save=3)
+        ledger._write_file()  # as its thread does, just before the process is killed
+        assert read_ledger(tmp_path / goodput.NAME)["ended"] is False
         killed = (tmp_path / goodput.NAME).read_text()
     (tmp_path / goodput.NAME).write_text(killed)
     clock.now += 60
-    with opened(tmp_path, 4, began=clock.now - 2) as ledger:
-        ledger.to("step")
+    with open_ledger(tmp_path, 4, start_time=clock.now - 2) as ledger:
+        ledger.enter_phase("step")
         assert ledger.seconds == dict(
             start=12, compile=7, data=1, step=20, save=2, evaluate=4, lost=9, down=58
         )
-        spend(clock, ledger, compile=6, step=10)
-        with ledger.during("start"):
+        spend_seconds(clock, ledger, compile=6, step=10)
+        with ledger.time_phase("start"):
             clock.now += 1
-            ledger.back(0)  # the guard finds no checkpoint but the first
-        spend(clock, ledger, step=30)
-        ledger.mark(12, [12])
-    told = read(tmp_path / goodput.NAME)
-    assert parts(tmp_path) == dict(start=13, compile=13, step=30, lost=46, down=58)
+            ledger.roll_back(0)  # the guard finds no checkpoint but the first
+        spend_seconds(clock, ledger, step=30)
+        ledger.mark_checkpoint(12, [12])
+    told = read_ledger(tmp_path / goodput.NAME)
+    assert read_parts(tmp_path) == dict(start=13, compile=13, step=30, lost=46, down=58)
     assert (
         sum(told["seconds"].values()) == clock.now - 990 and told["ended"] and told["starts"] == 2
     )
     clock.now += 1e6  # nobody was waiting for it
-    with opened(tmp_path, 12, began=clock.now):
+    with open_ledger(tmp_path, 12, start_time=clock.now):
         pass
-    assert parts(tmp_path) == dict(start=13, compile=13, step=30, lost=46, down=58)
-    told = read(tmp_path / goodput.NAME)
+    assert read_parts(tmp_path) == dict(start=13, compile=13, step=30, lost=46, down=58)
+    told = read_ledger(tmp_path / goodput.NAME)
     assert (
-        goodput.line(told["seconds"], told["starts"])
+        goodput.format_goodput(told["seconds"], told["starts"])
         == "goodput 29.4% of 102.0 s in 3 starts: start 13.0, compile 13.0, step 30.0, lost 46.0, down 58.0"
     )
 
 
 def test_what_is_lost_is_counted_from_the_checkpoint_that_is_left(clock, tmp_path):
-    ledger = opened(tmp_path, 0, began=clock.now)
+    ledger = open_ledger(tmp_path, 0, start_time=clock.now)
     for step in (1, 2, 3):
-        spend(clock, ledger, step=10)
-        ledger.mark(step, [1, step])  # 1 is pinned
+        spend_seconds(clock, ledger, step=10)
+        ledger.mark_checkpoint(step, [1, step])  # 1 is pinned
     assert sorted(ledger.marks) == [1, 3]  # of the checkpoints that are there
-    ledger.back(2)
+    ledger.roll_back(2)
     assert (ledger.seconds["step"], ledger.seconds["lost"], sorted(ledger.marks)) == (10, 20, [1])
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"seconds": {}}', '{"starts": 1'])
 def test_a_ledger_that_cannot_be_read_begins_anew(clock, tmp_path, capsys, text):
     (tmp_path / goodput.NAME).write_text(text)
-    with opened(tmp_path, 3, began=clock.now - 5):
+    with open_ledger(tmp_path, 3, start_time=clock.now - 5):
         pass
-    assert parts(tmp_path) == {"start": 5} and "a new ledger is started" in capsys.readouterr().out
+    assert read_parts(tmp_path) == {"start": 5} and "a new ledger is started" in capsys.readouterr().out
 
 
-def test_a_ledger_that_cannot_be_written_is_told_at_the_next_save(tmp_path, monkeypatch):
+def test_a_ledger_that_cannot_be_written_is_reported_at_the_next_save(tmp_path, monkeypatch):
     ledger = Ledger(tmp_path, goodput.time.time(), 0)
     ledger.every = 0.001
-    monkeypatch.setattr(ledger, "_write", full)
-    ledger._beat()
+    monkeypatch.setattr(ledger, "_write", raise_disk_full)
+    ledger._write_periodically()
     with pytest.raises(OSError, match="disk full"):
-        ledger.mark(1, [])
+        ledger.mark_checkpoint(1, [])
 
 
-def full(ended=False):
+def raise_disk_full(ended=False):
     raise OSError("disk full")
 
 
@@ -124,9 +124,9 @@ def test_one_that_lives_tells_so_each_second(tmp_path):
     ledger.every = 0.01
     with ledger:
         for _ in range(500):
-            if read(tmp_path / goodput.NAME)["seconds"]["start"] > 0.02:
+            if read_ledger(tmp_path / goodput.NAME)["seconds"]["start"] > 0.02:
                 break
-            ledger.over.wait(0.01)
+            ledger.stopped.wait(0.01)
         else:
             raise AssertionError("the ledger was not written by itself")
     assert not ledger.thread.is_alive()
@@ -140,13 +140,13 @@ def test_a_ledger_that_cannot_be_written_names_its_file(tmp_path):
 
 
 def test_the_time_until_each_item_is_there_is_a_part(clock, tmp_path):
-    def batches():
+    def iterate_slowly():
         for seconds in (3, 4):
             clock.now += seconds
             yield seconds
 
-    with opened(tmp_path, 0, began=1000.0) as ledger:
-        ledger.to("step")
-        for seconds in ledger.during_each("data", batches()):
+    with open_ledger(tmp_path, 0, start_time=1000.0) as ledger:
+        ledger.enter_phase("step")
+        for seconds in ledger.time_items("data", iterate_slowly()):
             clock.now += 10 * seconds
-    assert parts(tmp_path) == {"data": 7, "step": 70}
+    assert read_parts(tmp_path) == {"data": 7, "step": 70}

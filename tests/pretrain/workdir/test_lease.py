@@ -32,23 +32,23 @@ def short_times(monkeypatch):
 
 
 @pytest.fixture
-def elsewhere(monkeypatch):
+def remote_lease(monkeypatch):
     """elsewhere(workdir): a Lease whose holder is a process of another machine."""
 
-    def make(workdir):
+    def make_lease(workdir):
         with monkeypatch.context() as patch:
-            patch.setattr(process, "machine", lambda: ("another boot", "another namespace"))
+            patch.setattr(process, "identify_machine", lambda: ("another boot", "another namespace"))
             patch.setattr(socket, "gethostname", lambda: "faraway")
             return Lease(workdir, "train")
 
-    return make
+    return make_lease
 
 
 @pytest.fixture
 def clock(monkeypatch):
     """The holder's clock, moved by hand: clock[0] in seconds."""
     now = [1000.0]
-    monkeypatch.setattr(lease, "boottime", lambda: now[0])
+    monkeypatch.setattr(lease, "read_boottime", lambda: now[0])
     return now
 
 
@@ -70,7 +70,7 @@ def write_holder(folder, **changes):
 # ---- taking it ---------------------------------------------------------------
 
 
-def test_a_second_run_on_the_same_machine_is_refused_at_once_and_told_by_whom(tmp_path):
+def test_a_second_run_on_the_same_machine_is_refused_at_once_and_names_the_holder(tmp_path):
     with Lease(tmp_path, "train"):
         began = time.monotonic()
         with pytest.raises(ConfigError) as refused, Lease(tmp_path, "train"):
@@ -98,7 +98,7 @@ def test_nothing_is_left_where_nothing_was(tmp_path):
 def test_a_dead_holder_of_this_machine_is_replaced_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr(lease, "STALE", 1000.0)
     child = subprocess.Popen(["sleep", "100"])
-    write_holder(tmp_path, pid=child.pid, start=process.start_time(child.pid))
+    write_holder(tmp_path, pid=child.pid, start=process.read_start_time(child.pid))
     with (
         pytest.raises(ConfigError, match=f"in use by process {child.pid} "),
         Lease(tmp_path, "train"),
@@ -111,14 +111,14 @@ def test_a_dead_holder_of_this_machine_is_replaced_at_once(tmp_path, monkeypatch
     child.wait()
     write_holder(tmp_path, start=1)  # this process's number, used again
     with Lease(tmp_path, "train") as mine:
-        mine.verify()
+        mine.verify_held()
 
 
 def test_a_holder_on_another_machine_that_gives_a_sign_of_life_is_not_replaced(
-    tmp_path, elsewhere, capsys
+    tmp_path, remote_lease, capsys
 ):
     with (
-        elsewhere(tmp_path),
+        remote_lease(tmp_path),
         pytest.raises(ConfigError, match="in use by process .* on host faraway since"),
         Lease(tmp_path, "train"),
     ):
@@ -128,36 +128,36 @@ def test_a_holder_on_another_machine_that_gives_a_sign_of_life_is_not_replaced(
 
 
 def test_a_silent_holder_on_another_machine_is_replaced_after_a_while_and_notices(
-    tmp_path, elsewhere
+    tmp_path, remote_lease
 ):
-    with elsewhere(tmp_path) as first:
+    with remote_lease(tmp_path) as first:
         stop_renewing(first)
         began = time.monotonic()
         with Lease(tmp_path, "train") as second:
             assert time.monotonic() - began >= lease.STALE
-            second.verify()
+            second.verify_held()
             with pytest.raises(LeaseLost, match=f"was taken by process {os.getpid()} on host"):
                 first.verify()
             assert not first.is_held() and second.is_held()
             first.__exit__(None, None, None)
-            second.verify()  # the old holder's end did not remove it
+            second.verify_held()  # the old holder's end did not remove it
 
 
-def test_of_two_that_take_over_one_wins(tmp_path, elsewhere):
-    with elsewhere(tmp_path) as first:
+def test_of_two_that_take_over_one_wins(tmp_path, remote_lease):
+    with remote_lease(tmp_path) as first:
         stop_renewing(first)
-        assert sorted(race(tmp_path, 2)) == ["held", "refused"]
+        assert sorted(race_for_lease(tmp_path, 2)) == ["held", "refused"]
 
 
 def test_of_many_that_begin_at_once_one_wins(tmp_path):
     for n in range(5):
-        assert sorted(race(tmp_path / str(n), 4)) == ["held", "refused", "refused", "refused"]
+        assert sorted(race_for_lease(tmp_path / str(n), 4)) == ["held", "refused", "refused", "refused"]
 
 
-def race(workdir, count):
+def race_for_lease(workdir, count):
     start, end, results = threading.Barrier(count), threading.Barrier(count), []
 
-    def run():
+    def take_lease():
         start.wait()
         try:
             with Lease(workdir, "train"):
@@ -167,7 +167,7 @@ def race(workdir, count):
             results.append("refused" if "is in use by" in str(error) else str(error))
             end.wait(20)
 
-    threads = [threading.Thread(target=run) for _ in range(count)]
+    threads = [threading.Thread(target=take_lease) for _ in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -191,7 +191,7 @@ def test_a_lease_that_cannot_be_read_is_watched_and_then_replaced(tmp_path, cont
     began = time.monotonic()
     with Lease(tmp_path, "train") as mine:
         assert time.monotonic() - began >= lease.STALE
-        mine.verify()
+        mine.verify_held()
     assert "an unknown process (its lease cannot be read)" in capsys.readouterr().err
 
 
@@ -208,8 +208,8 @@ def test_a_lease_that_cannot_be_read_is_watched_and_then_replaced(tmp_path, cont
     ],
 )
 def test_values_out_of_bounds_are_no_holder(tmp_path, changes):
-    assert lease.parse(write_holder(tmp_path).read_bytes()) is not None
-    assert lease.parse(write_holder(tmp_path, **changes).read_bytes()) is None
+    assert lease.parse_holder(write_holder(tmp_path).read_bytes()) is not None
+    assert lease.parse_holder(write_holder(tmp_path, **changes).read_bytes()) is None
 
 
 def test_names_from_the_file_are_printed_short_and_without_control_characters(tmp_path):
@@ -236,7 +236,7 @@ def test_a_pipe_in_the_lease_s_place_is_refused(tmp_path):
 def test_a_lock_file_that_a_killed_process_left_is_no_obstacle(tmp_path):
     (tmp_path / "lease.__lock").write_text("half a lease")
     with Lease(tmp_path, "train") as mine:
-        mine.verify()
+        mine.verify_held()
 
 
 # ---- keeping it --------------------------------------------------------------
@@ -249,14 +249,14 @@ def test_it_is_renewed_while_it_is_held(tmp_path):
         while json.loads((tmp_path / "lease").read_text())["heartbeat"] < first["heartbeat"] + 3:
             assert time.monotonic() < end
             time.sleep(0.01)
-        mine.check()
+        mine.check_held()
 
 
 def test_a_lease_that_is_removed_is_lost(tmp_path):
     with Lease(tmp_path, "train") as mine:
         (tmp_path / "lease").unlink()
         with pytest.raises(LeaseLost, match="was removed. This run stops and writes nothing more"):
-            mine.verify()
+            mine.verify_held()
     assert os.listdir(tmp_path) == []
 
 
@@ -266,7 +266,7 @@ def test_the_thread_that_renews_notices_a_loss(tmp_path):
         write_holder(tmp_path)
         mine._thread.join(20)
         with pytest.raises(LeaseLost, match="was taken by"):
-            mine.check()
+            mine.check_held()
     assert len(messages) == 1 and messages[0].endswith(
         "This run stops and writes nothing more; its last checkpoint stays"
     )
@@ -276,20 +276,20 @@ def test_a_loss_is_reported_once_though_two_threads_notice(tmp_path):
     """While one thread ends the process, another neither reports the loss again nor goes on."""
     messages, begun = [], threading.Event()
 
-    def end(message):
+    def end_run(message):
         begun.set()
         time.sleep(0.2)
         messages.append(message)
 
-    with Lease(tmp_path, "train", on_loss=end) as mine:
+    with Lease(tmp_path, "train", on_loss=end_run) as mine:
         (tmp_path / "lease").unlink()
-        other = threading.Thread(target=mine._look)
+        other = threading.Thread(target=mine._check_owner)
         other.start()
         begun.wait(10)
         with pytest.raises(LeaseLost, match="was removed"):
-            mine.verify()
+            mine.verify_held()
         assert len(messages) == 1  # it waited until the other was done
-        mine._look()
+        mine._check_owner()
         other.join()
     assert len(messages) == 1
 
@@ -299,10 +299,10 @@ def test_a_check_reads_nothing_until_renewals_are_late(tmp_path, clock):
         stop_renewing(mine)
         write_holder(tmp_path)
         clock[0] += 0.4 * lease.STALE
-        mine.check()
+        mine.check_held()
         clock[0] += 0.2 * lease.STALE
         with pytest.raises(LeaseLost):
-            mine.check()
+            mine.check_held()
 
 
 def test_storage_that_fails_is_forgiven_until_the_lease_is_stale(
@@ -311,22 +311,22 @@ def test_storage_that_fails_is_forgiven_until_the_lease_is_stale(
     with Lease(tmp_path, "train") as mine:
         stop_renewing(mine)
 
-        def fail(*_):
+        def raise_unreachable(*_):
             raise LeaseUnreachable("the bucket does not answer")
 
         with monkeypatch.context() as patch:
-            patch.setattr(mine, "_write", fail)
+            patch.setattr(mine, "_write", raise_unreachable)
             mine._released.clear()
-            mine._thread = threading.Thread(target=mine._keep)
+            mine._thread = threading.Thread(target=mine._renew_periodically)
             mine._thread.start()
             time.sleep(0.3)
             clock[0] += 2 * lease.STALE
-            mine.verify()  # it can be read, and is this run's
-            patch.setattr(mine, "_read", fail)
+            mine.verify_held()  # it can be read, and is this run's
+            patch.setattr(mine, "_read", raise_unreachable)
             with pytest.raises(
                 LeaseLost, match="does not answer, and it was not renewed for 0.6 s"
             ):
-                mine.check()
+                mine.check_held()
             mine._thread.join(20)
         assert capsys.readouterr().err.count("does not answer") == 1  # of some six renewals
 
@@ -335,15 +335,15 @@ def test_storage_that_cannot_be_read_for_a_moment_is_forgiven(tmp_path, clock, m
     with Lease(tmp_path, "train") as mine:
         stop_renewing(mine)
 
-        def fail(*_):
+        def raise_unreachable(*_):
             raise LeaseUnreachable("the bucket does not answer")
 
         with monkeypatch.context() as patch:
-            patch.setattr(mine, "_read", fail)
+            patch.setattr(mine, "_read", raise_unreachable)
             clock[0] += 0.9 * lease.STALE
-            mine.verify()
+            mine.verify_held()
         clock[0] += lease.STALE
-        mine.verify()
+        mine.verify_held()
 
 
 def test_a_renewal_whose_answer_was_lost_is_no_loss(tmp_path):
@@ -354,7 +354,7 @@ def test_a_renewal_whose_answer_was_lost_is_no_loss(tmp_path):
         while json.loads((tmp_path / "lease").read_text())["heartbeat"] < before + 3:
             assert time.monotonic() < end
             time.sleep(0.01)
-        mine.verify()
+        mine.verify_held()
 
 
 # ---- elsewhere ---------------------------------------------------------------
@@ -362,7 +362,7 @@ def test_a_renewal_whose_answer_was_lost_is_no_loss(tmp_path):
 
 def test_storage_without_conditional_writes_is_named(capsys):
     with Lease("s3://bucket/run", "train") as mine:
-        mine.verify()
+        mine.verify_held()
     assert "s3://bucket/run is not protected against a second run" in capsys.readouterr().err
 
 
@@ -396,7 +396,7 @@ with one:
 """
 
 
-def test_in_a_bucket_the_lease_is_kept_by_generations(root, tmp_path):
+def test_in_a_bucket_the_lease_is_held_by_generations(root, tmp_path):
     server = subprocess.Popen([sys.executable, str(BUCKET)], stdout=subprocess.PIPE, text=True)
     try:
         url = f"http://127.0.0.1:{int(server.stdout.readline())}"
@@ -466,7 +466,7 @@ def test_a_child_whose_parent_has_ended_before_ends_at_once(root):
     done = subprocess.run(
         [sys.executable, "-c", CHILD],
         cwd=root,
-        env=os.environ | {process.PARENT: "1"},
+        env=os.environ | {process.PARENT_VARIABLE: "1"},
         capture_output=True,
         timeout=50,
     )

@@ -5,49 +5,49 @@ import time
 
 import pytest
 
-from pretrain.workdir.metrics_file import MetricsLog, ProgressLine, read
+from pretrain.workdir.metrics_file import MetricsLog, ProgressLine, read_metrics
 
 
-def row(step, **more):
+def make_row(step, **more):
     return {"step": step, "loss": 1.0 / step, "tokens_per_second": 10.0, **more}
 
 
 def test_rows_read_back(tmp_path):
     log = MetricsLog(tmp_path, 0)
     for step in (1, 2, 3):
-        log.write(row(step))
+        log.write_row(make_row(step))
     log.close()
-    assert read(tmp_path / "metrics.jsonl") == [row(1), row(2), row(3)]
+    assert read_metrics(tmp_path / "metrics.jsonl") == [make_row(1), make_row(2), make_row(3)]
 
 
 def test_what_is_not_finite_is_null_since_nan_is_no_json(tmp_path):
     log = MetricsLog(tmp_path, 0)
-    log.write(row(1, gradient_norm=float("nan"), loss_scale=float("inf"), skipped=1.0))
+    log.write_row(make_row(1, gradient_norm=float("nan"), loss_scale=float("inf"), skipped=1.0))
     log.close()
     text = (tmp_path / "metrics.jsonl").read_text()
     assert "NaN" not in text and "Infinity" not in text
-    assert read(tmp_path / "metrics.jsonl") == [
-        row(1, gradient_norm=None, loss_scale=None, skipped=1.0)
+    assert read_metrics(tmp_path / "metrics.jsonl") == [
+        make_row(1, gradient_norm=None, loss_scale=None, skipped=1.0)
     ]
 
 
 def test_a_restart_drops_what_is_done_again_and_a_line_cut_by_a_crash(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text(
-        "".join(json.dumps(row(step)) + "\n" for step in (1, 2, 3, 4)) + '{"step": 5, "lo'
+        "".join(json.dumps(make_row(step)) + "\n" for step in (1, 2, 3, 4)) + '{"step": 5, "lo'
     )
     log = MetricsLog(tmp_path, 2)
-    log.write(row(3, heldout_loss=0.5))
+    log.write_row(make_row(3, heldout_loss=0.5))
     log.close()
-    assert [one["step"] for one in read(path)] == [1, 2, 3]
-    assert read(path)[-1]["heldout_loss"] == 0.5
+    assert [one["step"] for one in read_metrics(path)] == [1, 2, 3]
+    assert read_metrics(path)[-1]["heldout_loss"] == 0.5
 
 
 def test_tensorboard_has_the_scalars(tmp_path):
     from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
     log = MetricsLog(tmp_path, 0)
-    log.write(row(7))
+    log.write_row(make_row(7))
     log.close()
     (path,) = (tmp_path / "tensorboard").iterdir()
     seen = {
@@ -59,7 +59,7 @@ def test_tensorboard_has_the_scalars(tmp_path):
     assert "step" not in seen
 
 
-def test_tensorboard_is_told_to_forget_what_is_done_again(tmp_path):
+def test_tensorboard_forgets_repeated_steps(tmp_path):
     from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
     from tensorboard.compat.proto.event_pb2 import SessionLog
 
@@ -79,7 +79,7 @@ def test_tensorboard_is_told_to_forget_what_is_done_again(tmp_path):
 
 
 def test_no_file_no_rows(tmp_path):
-    assert read(tmp_path / "metrics.jsonl") == []
+    assert read_metrics(tmp_path / "metrics.jsonl") == []
 
 
 class Terminal:
@@ -101,9 +101,9 @@ def test_progress_tells_loss_rate_speed_mfu_and_time_left(terminal):
     out = Terminal(terminal)
     progress = ProgressLine(0, 1000, flops_per_step=2e9, peak=1e10, out=out, seconds=0.0)
     progress.seconds = 0.0
-    progress.show(row(500, learning_rate=1e-4, seconds=0.5))
-    progress.say("held out")
-    progress.show(row(1000, learning_rate=0.0, seconds=0.5))
+    progress.show_row(make_row(500, learning_rate=1e-4, seconds=0.5))
+    progress.print_line("held out")
+    progress.show_row(make_row(1000, learning_rate=0.0, seconds=0.5))
     progress.close()
     assert "step 500/1,000  loss 0.0020  rate 1.00e-04  10 tokens/s  MFU 40.0%  0:" in out.text
     assert ("\r" in out.text) == terminal
@@ -117,17 +117,17 @@ def test_progress_is_quiet_between_two_looks(monkeypatch):
     out = Terminal(False)
     progress = ProgressLine(0, 5, flops_per_step=2e9, peak=None, out=out)
     for step in (1, 2, 3, 4, 5):
-        progress.show(row(step, learning_rate=1e-4, seconds=0.5))
+        progress.show_row(make_row(step, learning_rate=1e-4, seconds=0.5))
     assert [line.split("/")[0] for line in out.text.splitlines()] == ["step 3", "step 5"]
 
 
 @pytest.mark.parametrize(
     ("elapsed", "left"), [(1.1, "0:03 left"), (30.5, "1:01 left"), (2000.0, "1:06:40 left")]
 )
-def test_the_time_left_is_never_said_too_short(monkeypatch, elapsed, left):
+def test_the_time_left_is_never_reported_too_short(monkeypatch, elapsed, left):
     clock = iter((0.0, elapsed))
     monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
     out = Terminal(False)
     progress = ProgressLine(10, 40, flops_per_step=1, peak=None, out=out, seconds=0.0)
-    progress.show(row(20, learning_rate=0.0, seconds=0.5))  # 10 done, 20 to do
+    progress.show_row(make_row(20, learning_rate=0.0, seconds=0.5))  # 10 done, 20 to do
     assert out.text.endswith(left + "\n")

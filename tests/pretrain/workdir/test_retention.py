@@ -48,7 +48,7 @@ EVENTS = some.one_of(
 )
 
 
-def reasons(step, there, rule, pinned, losses):
+def list_reasons(step, there, rule, pinned, losses):
     """Why a checkpoint must stay, each said for itself."""
     if sum(other > step for other in there) < rule.keep:
         yield "among the newest"
@@ -89,14 +89,14 @@ def test_no_history_deletes_what_must_stay_or_keeps_what_need_not(rule, events):
         if kind == "save":
             step += what[0]
             losses[step] = what[1]
-            retention.learn(
+            retention.update_scores(
                 there, lambda step: {} if losses[step] is None else {"loss": losses[step]}
             )
-            retention.note(step, {} if what[1] is None else {"loss": what[1], "perplexity": 0.0})
+            retention.record_scores(step, {} if what[1] is None else {"loss": what[1], "perplexity": 0.0})
             there.append(step)
             mask = retention.should_preserve([SimpleNamespace(step=step) for step in there])
             expected = [
-                step for step in there if any(reasons(step, there, rule, pinned.steps, losses))
+                step for step in there if any(list_reasons(step, there, rule, pinned.steps, losses))
             ]
             assert [step for step, stays in zip(there, mask, strict=True) if stays] == expected
             there = expected
@@ -135,10 +135,10 @@ def test_a_run_keeps_the_newest_the_multiples_the_best_and_the_pinned_over_a_res
     module.train(
         dataclasses.replace(run, train=dataclasses.replace(run.train, stop_at_step=8)), workdir
     )
-    assert kept(workdir) == [4, 6, 8]
+    assert list_checkpoints(workdir) == [4, 6, 8]
     module.train(run, workdir)
-    assert kept(workdir) == [4, 6, 10, 12]
-    assert [row["heldout_loss"] for row in metrics_file.read(workdir / "metrics.jsonl")[1::2]] == [
+    assert list_checkpoints(workdir) == [4, 6, 10, 12]
+    assert [row["heldout_loss"] for row in metrics_file.read_metrics(workdir / "metrics.jsonl")[1::2]] == [
         5.0,
         1.0,
         3.0,
@@ -149,13 +149,13 @@ def test_a_run_keeps_the_newest_the_multiples_the_best_and_the_pinned_over_a_res
     assert restore_params(workdir, step=4)[1] == 4
 
 
-def kept(workdir):
+def list_checkpoints(workdir):
     with Checkpoints(workdir, read_only=True) as checkpoints:
         assert all(
-            checkpoints.scores(step) == {"loss": {4: 1.0, 6: 3.0, 8: 4.0, 10: 2.0, 12: 6.0}[step]}
-            for step in checkpoints.steps()
+            checkpoints.load_scores(step) == {"loss": {4: 1.0, 6: 3.0, 8: 4.0, 10: 2.0, 12: 6.0}[step]}
+            for step in checkpoints.list_steps()
         )
-        return sorted(checkpoints.steps())
+        return sorted(checkpoints.list_steps())
 
 
 def test_of_a_metric_the_highest_is_best_and_of_equals_the_newest():
@@ -165,6 +165,6 @@ def test_of_a_metric_the_highest_is_best_and_of_equals_the_newest():
         3: {"accuracy": 0.5, "loss": 0.2},
         4: {"accuracy": math.nan, "loss": 0.4},
     }
-    assert retention.kept([1, 2, 3, 4], Checkpoint(keep=1, best="accuracy"), [], scores) == {2, 4}
-    assert retention.kept([1, 2, 3, 4], Checkpoint(keep=1, best="loss"), [], scores) == {1, 4}
-    assert retention.best(scores, "f1") is None and retention.best({}, "loss") is None
+    assert retention.select_steps([1, 2, 3, 4], Checkpoint(keep=1, best="accuracy"), [], scores) == {2, 4}
+    assert retention.select_steps([1, 2, 3, 4], Checkpoint(keep=1, best="loss"), [], scores) == {1, 4}
+    assert retention.find_best_step(scores, "f1") is None and retention.find_best_step({}, "loss") is None

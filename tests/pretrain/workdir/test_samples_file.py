@@ -19,7 +19,7 @@ from pretrain.workdir import samples_file
 
 
 @pytest.fixture
-def opened(runs, stores):
+def open_run_of(runs, stores):
     """opened(name, store, rows): a tiny run that tells of so many rows of a store, and its held-out part."""
 
     def open_run(name, store, rows):
@@ -36,7 +36,7 @@ def opened(runs, stores):
     return open_run
 
 
-def raw(name, rows, b, vocabulary):
+def restore_pieces(name, rows, b, vocabulary):
     """The pieces of a row before it got its gaps, without those that are no text."""
     if name == "t5":
         spans, at = {}, None
@@ -59,14 +59,14 @@ def raw(name, rows, b, vocabulary):
 
 
 @pytest.mark.parametrize(("name", "store"), [("bert", "bert"), ("t5", "t5"), ("gpt3", "t5")])
-def test_closed_gaps_give_the_held_out_text(opened, name, store):
-    run, heldout = opened(name, store, 5)
+def test_closed_gaps_give_the_held_out_text(open_run_of, name, store):
+    run, heldout = open_run_of(name, store, 5)
     vocabulary, rows = heldout.vocabulary, heldout.evaluation_rows(np.arange(5) * 3)
     for b in range(5):
         gapped = gaps.READERS[run.data.objective.gaps](
             {key: value[b] for key, value in rows.items()}, vocabulary
         )
-        ids = raw(name, rows, b, vocabulary)
+        ids = restore_pieces(name, rows, b, vocabulary)
         assert (
             gapped.gaps
             and gapped.ids[: len(ids)] == ids[: len(gapped.ids)]
@@ -77,7 +77,7 @@ def test_closed_gaps_give_the_held_out_text(opened, name, store):
             for at, begin, end in gapped.gaps
         )
         right_T = rows["labels"][b]
-        found = gaps.told(vocabulary, gapped, right_T, np.full(len(right_T), 0.5))
+        found = gaps.describe_gaps(vocabulary, gapped, right_T, np.full(len(right_T), 0.5))
         closed = "".join(
             text + gap
             for text, gap in zip(
@@ -91,19 +91,19 @@ def test_closed_gaps_give_the_held_out_text(opened, name, store):
         ]
 
 
-def test_a_word_is_told_as_it_reads_where_it_stands(stores):
+def test_a_word_is_shown_as_it_reads_in_its_place(stores):
     vocabulary = Store.open(stores["bert"].path).vocabulary
     fox, walks = vocabulary.encode("fox"), vocabulary.encode("walks")
-    assert gaps.added(vocabulary, [], fox) == "fox" and gaps.added(vocabulary, walks, fox) == " fox"
+    assert gaps.decode_continuation(vocabulary, [], fox) == "fox" and gaps.decode_continuation(vocabulary, walks, fox) == " fox"
     assert (
-        gaps.added(vocabulary, walks[:1], walks[1:]) == "walks"[len(vocabulary.decode(walks[:1])) :]
+        gaps.decode_continuation(vocabulary, walks[:1], walks[1:]) == "walks"[len(vocabulary.decode(walks[:1])) :]
     )
     assert (
-        gaps.added(vocabulary, fox, [vocabulary.pad]).strip() == vocabulary.pieces[vocabulary.pad]
+        gaps.decode_continuation(vocabulary, fox, [vocabulary.pad]).strip() == vocabulary.pieces[vocabulary.pad]
     )
 
 
-def test_a_row_that_is_too_long_ends_before_a_gap_that_is_not_told_of(stores):
+def test_a_row_that_is_too_long_ends_before_a_gap_that_is_not_shown(stores):
     vocabulary = Store.open(stores["bert"].path).vocabulary
     piece = int(np.flatnonzero(vocabulary.starts_word & ~vocabulary.special)[0])
     row = {
@@ -112,23 +112,23 @@ def test_a_row_that_is_too_long_ends_before_a_gap_that_is_not_told_of(stores):
         "label_weights": np.ones(12),
         "labels": np.full(12, piece),
     }
-    gapped = gaps.masks(row, vocabulary)
+    gapped = gaps.find_masks(row, vocabulary)
     assert gapped.gaps == [(2 + 5 * t, t, t + 1) for t in range(8)] and len(gapped.ids) == 42
     row["masked_positions"], row["label_weights"] = (
         np.array([60, 63, 64, 0]),
         np.array([1, 1, 1, 0]),
     )
     row["labels"] = row["labels"][:4]
-    gapped = gaps.masks(row, vocabulary)
-    assert gapped.gaps == [(60, 0, 1), (63, 1, 2)] and len(gapped.ids) == gaps.PIECES
+    gapped = gaps.find_masks(row, vocabulary)
+    assert gapped.gaps == [(60, 0, 1), (63, 1, 2)] and len(gapped.ids) == gaps.MAX_PIECES
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "store", "mesh"), [("bert_pairs", "bert", Mesh(2, 4, 1)), ("t5", "t5", Mesh(1, 1, 8))]
 )
-def test_what_is_told_is_the_models_own(opened, name, store, mesh, tmp_path):
-    run, heldout = opened(name, store, 3)
+def test_reported_predictions_are_the_models_own(open_run_of, name, store, mesh, tmp_path):
+    run, heldout = open_run_of(name, store, 3)
     mesh = make_mesh(mesh)
     with jax.set_mesh(mesh):
         program = make_program(run, mesh)
@@ -138,20 +138,20 @@ def test_what_is_told_is_the_models_own(opened, name, store, mesh, tmp_path):
     rows, params = heldout.evaluation_rows(np.arange(3) * heldout.rows // 3), jax.device_get(params)
 
     @jax.jit
-    def logits(params, rows):
+    def compute_logits(params, rows):
         y = program.loss.compute_states(program.model, params, rows)
         y = y[0] if name == "bert_pairs" else y
         return program.model.apply({"params": params}, y, method="logits")
 
-    logits_BTV = logits(params, rows)
+    logits_BTV = compute_logits(params, rows)
     chance_BTV = np.asarray(jax.nn.softmax(logits_BTV))[..., : heldout.vocabulary.size]
-    (line,) = samples_file.read(tmp_path / samples_file.NAME)
+    (line,) = samples_file.read_samples(tmp_path / samples_file.NAME)
     assert line["step"] == 5 and len(line["samples"]) == 3
     for b, told in enumerate(line["samples"]):
-        gapped = sampler.read[b]
+        gapped = sampler.gapped_rows[b]
         assert len(told["gaps"]) == len(gapped.gaps) > 0
         for gap, (at, begin, end) in zip(told["gaps"], gapped.gaps):
-            assert gap["told"] == gaps.added(
+            assert gap["told"] == gaps.decode_continuation(
                 heldout.vocabulary,
                 gapped.ids[:at],
                 chance_BTV[b, begin:end].argmax(axis=-1).tolist(),
@@ -172,22 +172,22 @@ def test_what_is_told_is_the_models_own(opened, name, store, mesh, tmp_path):
 def test_the_file_forgets_what_is_done_again_and_does_not_grow_without_end(tmp_path):
     path = tmp_path / samples_file.NAME
 
-    def line(step, word="fox"):
+    def make_line(step, word="fox"):
         gap = {"right": "dog", "told": word, "probability": 0.5}
         return {"step": step, "samples": [{"text": ["a", "b\u2028"], "gaps": [gap]}]}
 
-    assert samples_file.read(path) == []
+    assert samples_file.read_samples(path) == []
     for step in (10, 20, 30):
-        samples_file.write(path, line(step))
-    samples_file.write(path, line(20, "dog"))
-    assert samples_file.read(path) == [line(10), line(20, "dog")] and [
+        samples_file.add_samples(path, make_line(step))
+    samples_file.add_samples(path, make_line(20, "dog"))
+    assert samples_file.read_samples(path) == [make_line(10), make_line(20, "dog")] and [
         one.name for one in tmp_path.iterdir()
     ] == [samples_file.NAME]
     for step in range(30, 1500, 10):
-        samples_file.write(path, line(step))
-    steps = [one["step"] for one in samples_file.read(path)]
+        samples_file.add_samples(path, make_line(step))
+    steps = [one["step"] for one in samples_file.read_samples(path)]
     assert (
-        len(steps) <= samples_file.LINES
+        len(steps) <= samples_file.MAX_LINES
         and steps[0] == 10
         and steps[-1] == 1490
         and max(np.diff(steps)) <= 40
@@ -206,7 +206,7 @@ def test_samples_of_different_rows_stand_apart():
         },
         {"step": 2, "samples": [{"text": ["a", ""], "gaps": [gap("x", "x")]}]},
     ]
-    found = samples_file.by_row(json.loads(json.dumps(lines)))
+    found = samples_file.group_by_row(json.loads(json.dumps(lines)))
     assert found == {
         "steps": [1, 2],
         "rows": [

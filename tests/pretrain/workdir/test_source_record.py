@@ -37,24 +37,24 @@ def workdir(stores, tmp_path):
     return tmp_path
 
 
-def check(store, workdir, allow_changes):
+def check_record(store, workdir, allow_changes):
     check_source(store.path, store.fingerprint, workdir, allow_changes)
 
 
 def test_the_same_store_elsewhere_is_the_same(stores, workdir, capsys):
     copy = shutil.copytree(stores["bert"].path, workdir / "elsewhere")
-    check(Store.open(copy), workdir, allow_changes=False)
+    check_record(Store.open(copy), workdir, allow_changes=False)
     assert not capsys.readouterr().out
 
 
 def test_another_store_is_refused_and_allowed_by_word(stores, other, workdir, capsys):
     before = (workdir / NAME).read_text()
     with pytest.raises(ConfigError, match="holds a run of other data") as caught:
-        check(other, workdir, allow_changes=False)
+        check_record(other, workdir, allow_changes=False)
     for word in (str(stores["bert"].path), str(other.path), "--allow-changes"):
         assert word in str(caught.value)
     assert (workdir / NAME).read_text() == before
-    check(other, workdir, allow_changes=True)
+    check_record(other, workdir, allow_changes=True)
     assert f"-> '{other.path}'" in capsys.readouterr().out
 
 
@@ -66,15 +66,15 @@ def test_another_store_is_refused_and_allowed_by_word(stores, other, workdir, ca
 def test_a_record_that_cannot_be_read_is_named(stores, workdir, text):
     (workdir / NAME).write_text(text)
     with pytest.raises(ConfigError, match=f"{NAME} cannot be read"):
-        check(stores["bert"], workdir, allow_changes=True)
+        check_record(stores["bert"], workdir, allow_changes=True)
 
 
 def test_where_no_run_has_begun_any_store_will_do(stores, other, workdir):
     (workdir / "config.json").unlink()  # as a start leaves it that was killed before it wrote that
-    check(other, workdir, allow_changes=False)
+    check_record(other, workdir, allow_changes=False)
     (workdir / NAME).unlink()
     (workdir / "config.json").write_text("{}")  # as an import leaves it
-    check(other, workdir, allow_changes=False)
+    check_record(other, workdir, allow_changes=False)
 
 
 @pytest.mark.slow

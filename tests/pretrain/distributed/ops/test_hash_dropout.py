@@ -10,13 +10,13 @@ import scipy.stats
 
 from models.layers.dropout import Dropout
 from pretrain.distributed.model_hooks import OPS
-from pretrain.distributed.ops.dropout import drop, make_bits, make_mask, mix
+from pretrain.distributed.ops.dropout import drop_by_hash, make_bits, make_keep_mask, mix_bits
 
 KEY = np.array([17, 2**31 + 5], np.uint32)
 SHAPE = (8, 4, 96, 128)  # as attention's weights
 
 
-def deviations(share, chance, count):
+def count_deviations(share, chance, count):
     """How many standard deviations a share of `count` independent coins lies from their chance."""
     return abs(share - chance) / math.sqrt(chance * (1 - chance) / count)
 
@@ -25,23 +25,23 @@ def test_mix_is_a_bijection_that_spreads_each_bit():
     """It has an inverse; each output bit turns with probability 1/2, whichever input bit does (avalanche); inputs are counters, as in use."""
     x = np.arange(1 << 16, dtype=np.uint32)
     for inputs in (x, x << np.uint32(16)):
-        y = np.asarray(mix(inputs))
+        y = np.asarray(mix_bits(inputs))
         y = y ^ (y >> np.uint32(16))
         y = y * np.uint32(pow(0x846CA68B, -1, 2**32))
         y = y ^ (y >> np.uint32(15)) ^ (y >> np.uint32(30))
         y = y * np.uint32(pow(0x7FEB352D, -1, 2**32))
         np.testing.assert_array_equal(y ^ (y >> np.uint32(16)), inputs)
     for bit in range(32):
-        turned = np.asarray(mix(x) ^ mix(x ^ np.uint32(1 << bit)))
+        turned = np.asarray(mix_bits(x) ^ mix_bits(x ^ np.uint32(1 << bit)))
         shares = [(turned >> out & 1).mean() for out in range(32)]
         assert 0.45 < min(shares) <= max(shares) < 0.55, bit
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
-def test_as_many_are_kept_as_asked_for(rate):
+def test_dropout_keeps_the_requested_share(rate):
     """Over all of the array, and over each of its rows, columns and heads: by chi-square."""
-    mask = np.asarray(make_mask(KEY, rate, SHAPE))
-    assert deviations(mask.mean(), 1 - rate, mask.size) < 4
+    mask = np.asarray(make_keep_mask(KEY, rate, SHAPE))
+    assert count_deviations(mask.mean(), 1 - rate, mask.size) < 4
     for axes in ((3,), (0, 1, 2), (0, 2, 3), (1, 2, 3), (2, 3)):
         sums = mask.sum(axes)
         n = mask.size / sums.size
@@ -63,21 +63,21 @@ def test_as_many_are_kept_as_asked_for(rate):
     ],
 )
 def test_neighbours_are_independent(shift):
-    mask = np.asarray(make_mask(KEY, 0.5, SHAPE))
+    mask = np.asarray(make_keep_mask(KEY, 0.5, SHAPE))
     same = mask == np.roll(mask, shift, range(4))
-    assert deviations(same.mean(), 0.5, same.size) < 4
+    assert count_deviations(same.mean(), 0.5, same.size) < 4
 
 
 def test_keys_are_independent():
     """Keys that differ in one bit of either word, and in order."""
-    mask = np.asarray(make_mask(KEY, 0.5, SHAPE))
+    mask = np.asarray(make_keep_mask(KEY, 0.5, SHAPE))
     others = [
         KEY ^ np.array(flip, np.uint32)
         for flip in ((1, 0), (0, 1), (1 << 31, 0), (0, 1 << 31), (1, 1))
     ] + [KEY[::-1]]
     for other in others:
-        same = mask == np.asarray(make_mask(other, 0.5, SHAPE))
-        assert deviations(same.mean(), 0.5, same.size) < 4
+        same = mask == np.asarray(make_keep_mask(other, 0.5, SHAPE))
+        assert count_deviations(same.mean(), 0.5, same.size) < 4
 
 
 def test_bits_are_uniform():
@@ -91,14 +91,14 @@ def test_bits_are_uniform():
 
 def test_a_rectangle_of_rank_two_is_not_dropped():
     """A mask that were an outer pattern of rows and columns would have few large singular values; a random one has sqrt(m) + sqrt(n)."""
-    mask = np.asarray(make_mask(KEY, 0.5, (512, 512))).astype(np.float64) - 0.5
+    mask = np.asarray(make_keep_mask(KEY, 0.5, (512, 512))).astype(np.float64) - 0.5
     largest = np.linalg.svd(mask * 2, compute_uv=False)[0]
     assert largest < 1.1 * (math.sqrt(512) + math.sqrt(512))
 
 
 def test_the_mean_stays_and_the_gradient_falls_in_the_same_places():
     x = jnp.ones((64, 256))
-    y, back = jax.vjp(lambda x: drop(x, KEY, 0.25, x.shape), x)
+    y, back = jax.vjp(lambda x: drop_by_hash(x, KEY, 0.25, x.shape), x)
     (d,) = back(jnp.full_like(y, 3.0))
     assert set(np.unique(y)) == {0.0, np.float32(1 / 0.75)} and abs(float(y.mean()) - 1) < 0.02
     np.testing.assert_allclose(d, 3 * y, rtol=1e-6)
@@ -109,11 +109,11 @@ def test_drop_is_the_plain_one_given_its_mask():
     x, g = (jax.random.normal(jax.random.key(seed), (6, 40)) for seed in range(2))
     for rate in (0.25, 0.5):  # 1 / (1 - rate) is rounded alike in both
 
-        def expected(x, rate=rate):
-            return jnp.where(make_mask(KEY, rate, x.shape), x * np.float32(1 / (1 - rate)), 0.0)
+        def drop_by_mask(x, rate=rate):
+            return jnp.where(make_keep_mask(KEY, rate, x.shape), x * np.float32(1 / (1 - rate)), 0.0)
 
-        y, back = jax.vjp(lambda x, rate=rate: drop(x, KEY, rate, x.shape), x)
-        plain, plain_back = jax.vjp(expected, x)
+        y, back = jax.vjp(lambda x, rate=rate: drop_by_hash(x, KEY, rate, x.shape), x)
+        plain, plain_back = jax.vjp(drop_by_mask, x)
         np.testing.assert_array_equal(y, plain)
         np.testing.assert_array_equal(back(g)[0], plain_back(g)[0])
         assert (np.asarray(y) == 0).any()
@@ -125,4 +125,4 @@ def test_a_module_drops_by_the_hash():
         {}, deterministic=False, method="draw", rngs={"dropout": key}
     )
     y = Dropout(0.5, ops=OPS).apply({}, x, deterministic=False, rngs={"dropout": key})
-    np.testing.assert_array_equal(y, drop(x, draw.key, 0.5, x.shape))
+    np.testing.assert_array_equal(y, drop_by_hash(x, draw.key, 0.5, x.shape))

@@ -9,16 +9,16 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from models.layers.dropout import Drop
+from models.layers.dropout import KeyedDropout
 from models.layers.ops import PLAIN
-from pretrain.distributed.ops.dropout import drop as drop_by_hash
-from pretrain.distributed.ops.products import add_bias, multiply, multiply_activation
-from pretrain.training.flops import count
+from pretrain.distributed.ops.dropout import drop_by_hash as drop_by_hash
+from pretrain.distributed.ops.products import activation_matmul, add_bias, matmul
+from pretrain.training.flops import count_flops
 
 B, L, D, H, K = 2, 5, 12, 3, 7
 
 
-def drawn(*shape, seed=0):
+def draw_values(*shape, seed=0):
     """Numbers of bfloat16, as float32."""
     return (
         np.random.default_rng(seed)
@@ -40,15 +40,15 @@ CASES = {
 def test_a_narrow_product_is_the_wide_one_rounded_once(case, result):
     """And its gradients are those of NumPy's float32 products, rounded once; the gradient that comes in is rounded first."""
     left, right, contract, letters = CASES[case]
-    x, w = drawn(*left), drawn(*right, seed=1)
+    x, w = draw_values(*left), draw_values(*right, seed=1)
     y, back = jax.vjp(
-        partial(multiply, contract=contract, result=result), jnp.bfloat16(x), jnp.bfloat16(w)
+        partial(matmul, contract=contract, result=result), jnp.bfloat16(x), jnp.bfloat16(w)
     )
     expected = np.einsum(letters, x, w)
     assert y.dtype == (result or jnp.bfloat16)
     tight = 1e-5 if result else 2**-8
     np.testing.assert_allclose(np.float32(y), expected, rtol=tight, atol=1e-5)
-    g = drawn(*expected.shape, seed=2) + (2**-12 if result else 0)
+    g = draw_values(*expected.shape, seed=2) + (2**-12 if result else 0)
     of_x, of_w = back(jnp.asarray(g, y.dtype))
     g = g.astype(ml_dtypes.bfloat16).astype(np.float32)
     inputs, made = letters.split("->")
@@ -66,14 +66,14 @@ def test_a_narrow_product_is_the_wide_one_rounded_once(case, result):
 def test_float32_is_multiplied_as_matrices_on_a_cpu(case):
     """All three products, of rows and kernels of any dimensions; and they are what NumPy makes of the dimensions as they are."""
     left, right, contract, letters = CASES[case]
-    x, w = drawn(*left), drawn(*right, seed=1)
+    x, w = draw_values(*left), draw_values(*right, seed=1)
     value = jax.jit(
         lambda x, w, g: (
-            jax.vjp(partial(multiply, contract=contract), x, w)[1](g),
-            multiply(x, w, contract),
+            jax.vjp(partial(matmul, contract=contract), x, w)[1](g),
+            matmul(x, w, contract),
         )
     )
-    g = drawn(*np.einsum(letters, x, w).shape, seed=2)
+    g = draw_values(*np.einsum(letters, x, w).shape, seed=2)
     (of_x, of_w), y = value(x, w, g)
     inputs, made = letters.split("->")
     a, b = inputs.split(",")
@@ -87,15 +87,15 @@ def test_float32_is_multiplied_as_matrices_on_a_cpu(case):
     assert len(sides) == 3 and all(side.count("x") == 2 for pair in sides for side in pair)
 
 
-def types(platform, dtype):
+def list_product_types(platform, dtype):
     """The types of all products of a value and its gradients, as compiled for a platform."""
 
-    def value(x, w):
-        return multiply(x, w, 1, None).astype(jnp.float32).sum()
+    def compute_value(x, w):
+        return matmul(x, w, 1, None).astype(jnp.float32).sum()
 
     arrays = [jax.ShapeDtypeStruct(shape, dtype) for shape in ((B, L, D), (D, K))]
     text = (
-        jax.jit(jax.value_and_grad(value, (0, 1)))
+        jax.jit(jax.value_and_grad(compute_value, (0, 1)))
         .trace(*arrays)
         .lower(lowering_platforms=(platform,))
         .as_text()
@@ -107,24 +107,24 @@ def types(platform, dtype):
 
 
 def test_only_a_cpu_widens():
-    assert types("cpu", jnp.bfloat16) == [("bf16", "bf16", "f32")] * 3
-    assert types("tpu", jnp.bfloat16) == types("cuda", jnp.bfloat16) == [("bf16",) * 3] * 3
-    assert types("cpu", jnp.float32) == types("tpu", jnp.float32) == [("f32",) * 3] * 3
+    assert list_product_types("cpu", jnp.bfloat16) == [("bf16", "bf16", "f32")] * 3
+    assert list_product_types("tpu", jnp.bfloat16) == list_product_types("cuda", jnp.bfloat16) == [("bf16",) * 3] * 3
+    assert list_product_types("cpu", jnp.float32) == list_product_types("tpu", jnp.float32) == [("f32",) * 3] * 3
 
 
 @pytest.mark.parametrize("made", [D - 1, D + 1])
 def test_the_smaller_of_two_is_transposed_on_a_cpu(made):
     """For the kernel's gradient, and it is the same gradient."""
-    x, w = drawn(B, L, D), drawn(D, made, seed=1)
+    x, w = draw_values(B, L, D), draw_values(D, made, seed=1)
     (y, back), (other, other_back) = (
-        jax.vjp(multiply, x, w),
+        jax.vjp(matmul, x, w),
         jax.vjp(lambda x, w: jnp.einsum("bld,dk->blk", x, w), x, w),
     )
     np.testing.assert_allclose(y, other, rtol=1e-5, atol=1e-6)
     for one, two in zip(back(y), other_back(y)):
         np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-5)
     text = (
-        jax.jit(lambda x, w, g: jax.vjp(multiply, x, w)[1](g)[1])
+        jax.jit(lambda x, w, g: jax.vjp(matmul, x, w)[1](g)[1])
         .trace(x, w, y)
         .lower(lowering_platforms=("cpu",))
         .as_text()
@@ -141,7 +141,7 @@ def test_the_gradient_of_a_bias_is_the_sum_over_rows(made, dtype):
     """Of 600 rows, which bfloat16 itself could not add up: from 256 on it does not know the next number."""
     x, bias, g = (
         jnp.asarray(a, dtype)
-        for a in (drawn(3, 200, *made), drawn(*made, seed=1), 1 + drawn(3, 200, *made, seed=2))
+        for a in (draw_values(3, 200, *made), draw_values(*made, seed=1), 1 + draw_values(3, 200, *made, seed=2))
     )
     y, back = jax.vjp(add_bias, x, bias)
     of_x, of_bias = back(g)
@@ -154,7 +154,7 @@ def test_the_gradient_of_a_bias_is_the_sum_over_rows(made, dtype):
 
 
 def test_only_a_cpu_multiplies_by_ones_and_only_long_rows():
-    def multiplies(platform, width):
+    def uses_ones(platform, width):
         arrays = [
             jax.ShapeDtypeStruct(shape, jnp.float32)
             for shape in ((B, L, width), (width,), (B, L, width))
@@ -163,9 +163,9 @@ def test_only_a_cpu_multiplies_by_ones_and_only_long_rows():
         return "dot_general" in traced.lower(lowering_platforms=(platform,)).as_text()
 
     assert (
-        multiplies("cpu", B * L + 1)
-        and not multiplies("cpu", B * L)
-        and not multiplies("tpu", B * L + 1)
+        uses_ones("cpu", B * L + 1)
+        and not uses_ones("cpu", B * L)
+        and not uses_ones("tpu", B * L + 1)
     )
 
 
@@ -174,9 +174,9 @@ def test_a_value_and_its_gradients_are_three_products(dtype):
     """None is traced that nobody reads: XLA did not find all of those of BERT-large, whose step had a fifth more FLOPs for it."""
     arrays = [jax.ShapeDtypeStruct(shape, dtype) for shape in ((L, D), (D, K))]
     traced = jax.make_jaxpr(
-        jax.value_and_grad(lambda x, w: multiply(x, w).astype(jnp.float32).sum(), (0, 1))
+        jax.value_and_grad(lambda x, w: matmul(x, w).astype(jnp.float32).sum(), (0, 1))
     )(*arrays)
-    assert count(traced) == 3 * 2 * L * D * K
+    assert count_flops(traced) == 3 * 2 * L * D * K
 
 
 # ---- against the plain operations ------------------------------------------------
@@ -185,7 +185,7 @@ def test_a_value_and_its_gradients_are_three_products(dtype):
 def assert_same(function, plain, arguments, tolerance=2e-6):
     """Compare values and all gradients of two functions, relative to the largest value of each array."""
     (y, back), (other, other_back) = jax.vjp(function, *arguments), jax.vjp(plain, *arguments)
-    gradient = jnp.asarray(drawn(*y.shape, seed=9))
+    gradient = jnp.asarray(draw_values(*y.shape, seed=9))
     pairs = zip((y, *back(gradient)), (other, *other_back(gradient)), strict=True)
     for found, expected in pairs:
         assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
@@ -195,29 +195,29 @@ def assert_same(function, plain, arguments, tolerance=2e-6):
 @pytest.mark.parametrize("case", CASES)
 def test_multiply_is_the_plain_product(case):
     left, right, contract, _ = CASES[case]
-    arguments = jnp.asarray(drawn(*left)), jnp.asarray(drawn(*right, seed=1))
+    arguments = jnp.asarray(draw_values(*left)), jnp.asarray(draw_values(*right, seed=1))
     assert_same(
-        partial(multiply, contract=contract), partial(PLAIN.linear, contract=contract), arguments
+        partial(matmul, contract=contract), partial(PLAIN.linear, contract=contract), arguments
     )
 
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize(
     "drop",
-    [None, Drop(jnp.array([7, 11], jnp.uint32), 0.5, (), drop_by_hash)],
+    [None, KeyedDropout(jnp.array([7, 11], jnp.uint32), 0.5, (), drop_by_hash)],
     ids=["kept", "dropped"],
 )
 def test_multiply_activation_is_the_plain_product(case, drop):
     """Of one array that is read, and of two."""
     left, right, contract, _ = CASES[case]
-    gate, x, w = (jnp.asarray(drawn(*shape, seed=i)) for i, shape in enumerate((left, left, right)))
+    gate, x, w = (jnp.asarray(draw_values(*shape, seed=i)) for i, shape in enumerate((left, left, right)))
     one = lambda op: lambda x, w: op(jnp.tanh, (x,), drop, w, contract)  # noqa: E731
     two = lambda op: lambda a, x, w: op(lambda a, x: jnp.tanh(a) * x, (a, x), drop, w, contract)  # noqa: E731
     for make, arguments in ((one, (x, w)), (two, (gate, x, w))):
-        assert_same(make(multiply_activation), make(PLAIN.activation_linear), arguments)
+        assert_same(make(activation_matmul), make(PLAIN.activation_linear), arguments)
 
 
 @pytest.mark.parametrize("width", [D, 1000])
 def test_add_bias_is_the_plain_sum(width):
-    arguments = jnp.asarray(drawn(B, L, width)), jnp.asarray(drawn(width, seed=1))
+    arguments = jnp.asarray(draw_values(B, L, width)), jnp.asarray(draw_values(width, seed=1))
     assert_same(add_bias, PLAIN.add_bias, arguments)

@@ -13,28 +13,28 @@ import numpy as np
 import pytest
 
 from models.layers.attention import Attention
-from models.layers.dropout import Drop, Dropout
-from models.layers.masks import causal_mask
+from models.layers.dropout import Dropout, KeyedDropout
+from models.layers.masks import make_causal_mask
 from models.layers.mlp import GatedMlp, Mlp, gelu, gelu_tanh
-from models.layers.norms import LayerNorm, RMSNorm, normalize, normalize_by_rms
+from models.layers.norms import LayerNorm, RMSNorm, apply_layer_norm, apply_rms_norm
 from models.layers.ops import PLAIN
 from models.layers.ops import average_values as plain_average
 from pretrain.distributed.model_hooks import OPS
-from pretrain.distributed.ops.dropout import drop as drop_by_hash
-from pretrain.distributed.ops.recompute import recompute
+from pretrain.distributed.ops.dropout import drop_by_hash as drop_by_hash
+from pretrain.distributed.ops.recompute import recompute_in_backward
 from pretrain.distributed.ops.softmax import attend, average_values
 
 B, L, M, H, K, D, F = 2, 5, 7, 3, 4, 6, 16
 WORDS = np.array([7, 11], np.uint32)
 DROPS = {
     "kept": None,
-    "dropped": Drop(jnp.asarray(WORDS), 0.25, (), drop_by_hash),
-    "shared": Drop(jnp.asarray(WORDS), 0.25, (1,), drop_by_hash),
-    "all": Drop(jnp.asarray(WORDS), 1.0, (), drop_by_hash),
+    "dropped": KeyedDropout(jnp.asarray(WORDS), 0.25, (), drop_by_hash),
+    "shared": KeyedDropout(jnp.asarray(WORDS), 0.25, (1,), drop_by_hash),
+    "all": KeyedDropout(jnp.asarray(WORDS), 1.0, (), drop_by_hash),
 }
 
 
-def normal(*shape, seed=0, dtype=jnp.float32):
+def draw_normal(*shape, seed=0, dtype=jnp.float32):
     return jax.random.normal(jax.random.key(seed), shape).astype(dtype)
 
 
@@ -54,18 +54,18 @@ def plain_attention(q, k, v, mask, bias, drop):
 @pytest.mark.parametrize("drop", DROPS)
 def test_attentions_gradients_are_those_of_its_formula(drop, dtype, tolerance):
     q, k, v = (
-        normal(B, L, H, K, dtype=dtype),
-        normal(B, M, H, K, seed=1, dtype=dtype),
-        normal(B, M, H, K, seed=2, dtype=dtype),
+        draw_normal(B, L, H, K, dtype=dtype),
+        draw_normal(B, M, H, K, seed=1, dtype=dtype),
+        draw_normal(B, M, H, K, seed=2, dtype=dtype),
     )
-    bias, mask = normal(1, H, L, M, seed=3), causal_mask().dense(L, M)
+    bias, mask = draw_normal(1, H, L, M, seed=3), make_causal_mask().make_dense(L, M)
     y, back = jax.vjp(
         lambda q, k, v, bias: attend(q, k, v, mask=mask, bias=bias, drop=DROPS[drop]), q, k, v, bias
     )
     plain, plain_back = jax.vjp(
         lambda q, k, v, bias: plain_attention(q, k, v, mask, bias, DROPS[drop]), q, k, v, bias
     )
-    gradient = normal(*y.shape, seed=4, dtype=dtype)
+    gradient = draw_normal(*y.shape, seed=4, dtype=dtype)
     for found, expected in zip((y, *back(gradient)), (plain, *plain_back(gradient)), strict=True):
         assert found.dtype == expected.dtype
         np.testing.assert_allclose(
@@ -90,19 +90,19 @@ def test_an_mlps_gradients_are_those_of_its_formula(module, rate, act):
     """With dropout the bits are those that the module's own `Dropout` draws, at the name that it has."""
     mlp, x, rngs = (
         module(F, act=act, dropout=partial(Dropout, rate, ops=OPS), ops=OPS),
-        normal(B, L, D),
+        draw_normal(B, L, D),
         {"dropout": jax.random.key(5)},
     )
     params = mlp.init(jax.random.key(0), x)["params"]
     drawn = []
 
-    def watch(following, args, kw, context):
+    def watch_draws(following, args, kw, context):
         out = following(*args, **kw)
         if context.method_name == "draw":
             drawn.append(out)
         return out
 
-    with nn.intercept_methods(watch):
+    with nn.intercept_methods(watch_draws):
         y, back = jax.vjp(
             lambda params, x: mlp.apply({"params": params}, x, train=True, rngs=rngs), params, x
         )
@@ -110,7 +110,7 @@ def test_an_mlps_gradients_are_those_of_its_formula(module, rate, act):
     assert (drop is None) == (rate == 0)
     plain, plain_back = jax.vjp(partial(plain_mlp, act=act, drop=drop), params, x)
     np.testing.assert_allclose(y, plain, atol=1e-5)
-    gradient = normal(*y.shape, seed=4)
+    gradient = draw_normal(*y.shape, seed=4)
     jax.tree.map(
         partial(np.testing.assert_allclose, atol=1e-5, rtol=1e-5),
         back(gradient),
@@ -121,9 +121,9 @@ def test_an_mlps_gradients_are_those_of_its_formula(module, rate, act):
 @pytest.mark.parametrize("module", [LayerNorm, RMSNorm])
 def test_a_norms_gradients_are_differences(module):
     """Where the input is narrow, so is its gradient; those of the parameters are not."""
-    norm, x = module(ops=OPS), normal(B, L, D) * 3
-    params = {name: normal(D, seed=6) for name in norm.init(jax.random.key(0), x)["params"]}
-    weight = normal(*x.shape, seed=7)
+    norm, x = module(ops=OPS), draw_normal(B, L, D) * 3
+    params = {name: draw_normal(D, seed=6) for name in norm.init(jax.random.key(0), x)["params"]}
+    weight = draw_normal(*x.shape, seed=7)
     value = lambda params, x: float((norm.apply({"params": params}, x) * weight).sum())  # noqa: E731
     _, back = jax.vjp(lambda params, x: norm.apply({"params": params}, x), params, x)
     of_params, of_x = back(weight)
@@ -145,7 +145,7 @@ def test_a_norms_gradients_are_differences(module):
     )
 
 
-def kept(function, *arguments):
+def count_residuals(function, *arguments):
     """How many numbers the way back has of its own: what is kept and is no argument."""
     leaves = jax.tree.leaves(jax.vjp(function, *arguments)[1])
     given = {id(leaf) for leaf in jax.tree.leaves(arguments)}
@@ -153,19 +153,19 @@ def kept(function, *arguments):
 
 
 def test_of_each_pair_attention_keeps_one_number():
-    q, k, v = normal(B, L, H, K), normal(B, M, H, K, seed=1), normal(B, M, H, K, seed=2)
-    found = kept(lambda q, k, v: attend(q, k, v, drop=DROPS["dropped"]), q, k, v)
+    q, k, v = draw_normal(B, L, H, K), draw_normal(B, M, H, K, seed=1), draw_normal(B, M, H, K, seed=2)
+    found = count_residuals(lambda q, k, v: attend(q, k, v, drop=DROPS["dropped"]), q, k, v)
     assert B * H * L * M <= found < 1.5 * B * H * L * M
-    plain = kept(lambda q, k, v: plain_attention(q, k, v, True, 0.0, DROPS["dropped"]), q, k, v)
+    plain = count_residuals(lambda q, k, v: plain_attention(q, k, v, True, 0.0, DROPS["dropped"]), q, k, v)
     assert plain >= 2 * B * H * L * M
 
 
 @pytest.mark.parametrize(("module", "arrays"), [(Mlp, 1), (GatedMlp, 2)])
 def test_of_each_place_an_mlp_keeps_what_its_activation_reads(module, arrays):
-    x = normal(64, L, D)
+    x = draw_normal(64, L, D)
     mlp = module(F, act=gelu, dropout=partial(Dropout, 0.5, ops=OPS), ops=OPS)
     params = mlp.init(jax.random.key(0), x)
-    found = kept(
+    found = count_residuals(
         lambda params, x: mlp.apply(params, x, train=True, rngs={"dropout": jax.random.key(5)}),
         params,
         x,
@@ -175,18 +175,18 @@ def test_of_each_place_an_mlp_keeps_what_its_activation_reads(module, arrays):
 
 @pytest.mark.parametrize("module", [LayerNorm, RMSNorm])
 def test_a_norm_keeps_what_it_reads(module):
-    x = normal(64, L, D)
+    x = draw_normal(64, L, D)
     params = module().init(jax.random.key(0), x)
-    assert kept(module(ops=OPS).apply, params, x) == 0 < kept(module().apply, params, x)
+    assert count_residuals(module(ops=OPS).apply, params, x) == 0 < count_residuals(module().apply, params, x)
 
 
 def test_the_same_weights_are_dropped_on_both_ways():
     """Or the gradient would not be the difference; another key drops others."""
-    x = normal(B, 16, 8)
+    x = draw_normal(B, 16, 8)
     attention = Attention(2, dropout=partial(Dropout, 0.5, ops=OPS), ops=OPS)
     params = attention.init(jax.random.key(0), x)
     value = lambda x, key: attention.apply(params, x, train=True, rngs={"dropout": key}).sum()  # noqa: E731
-    step = 1e-2 * normal(*x.shape, seed=3)
+    step = 1e-2 * draw_normal(*x.shape, seed=3)
     for key in (jax.random.key(1), jax.random.key(2)):
         slope = (value(x + step, key) - value(x - step, key)) / 2
         np.testing.assert_allclose(
@@ -197,11 +197,11 @@ def test_the_same_weights_are_dropped_on_both_ways():
 
 def test_an_activation_keeps_what_it_reads_and_nothing_else():
     """The gradients are those of the formulas, by differences; in bfloat16 they are computed in float32 and rounded once."""
-    x = normal(4, 8) * 2
+    x = draw_normal(4, 8) * 2
     exact = lambda x: 0.5 * x * (1 + math.erf(x / 2**0.5))  # noqa: E731
     by_tanh = lambda x: 0.5 * x * (1 + math.tanh((2 / math.pi) ** 0.5 * (x + 0.044715 * x**3)))  # noqa: E731
     for act, formula in ((gelu, exact), (gelu_tanh, by_tanh)):
-        act = recompute(act)
+        act = recompute_in_backward(act)
         y, back = jax.vjp(act, x)
         assert sum(leaf.size for leaf in jax.tree.leaves(back)) == x.size
         (slope,) = back(jnp.ones_like(y))
@@ -223,7 +223,7 @@ def test_an_activation_keeps_what_it_reads_and_nothing_else():
 def assert_same(function, plain, arguments, tolerance=2e-6):
     """Compare values and all gradients of two functions, relative to the largest value of each array."""
     (y, back), (other, other_back) = jax.vjp(function, *arguments), jax.vjp(plain, *arguments)
-    gradient = normal(*y.shape, seed=9, dtype=y.dtype)
+    gradient = draw_normal(*y.shape, seed=9, dtype=y.dtype)
     pairs = zip((y, *back(gradient)), (other, *other_back(gradient)), strict=True)
     for found, expected in pairs:
         assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
@@ -237,18 +237,18 @@ def assert_same(function, plain, arguments, tolerance=2e-6):
         (gelu, [(B, L, F)]),
         (gelu_tanh, [(B, L, F)]),
         (nn.relu, [(B, L, F)]),
-        (partial(normalize, epsilon=1e-6), [(B, L, F), (F,), (F,)]),
-        (partial(normalize_by_rms, epsilon=1e-6), [(B, L, F), (F,)]),
+        (partial(apply_layer_norm, epsilon=1e-6), [(B, L, F), (F,), (F,)]),
+        (partial(apply_rms_norm, epsilon=1e-6), [(B, L, F), (F,)]),
     ],
 )
 def test_what_is_recomputed_is_the_plain_function(function, shapes):
-    arguments = [normal(*shape, seed=seed) for seed, shape in enumerate(shapes)]
+    arguments = [draw_normal(*shape, seed=seed) for seed, shape in enumerate(shapes)]
     assert_same(OPS.recompute(function), PLAIN.recompute(function), arguments)
 
 
 @pytest.mark.parametrize("drop", ["kept", "dropped", "shared"])
 def test_average_values_is_the_plain_one(drop):
-    arguments = normal(B, H, L, M) * 3, normal(B, M, H, K, seed=1)
+    arguments = draw_normal(B, H, L, M) * 3, draw_normal(B, M, H, K, seed=1)
     assert_same(
         lambda scores, v: average_values(scores, v, DROPS[drop]),
         lambda scores, v: plain_average(scores, v, DROPS[drop]),

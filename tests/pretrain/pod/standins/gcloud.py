@@ -16,7 +16,7 @@ FOLDER = pathlib.Path(os.environ["STANDIN"])
 POD = FOLDER / "pod.json"
 
 
-def home(worker):
+def worker_folder(worker):
     return FOLDER / f"worker{worker}"
 
 
@@ -32,12 +32,12 @@ def on_workers(argv, deaf):
             status = 255
             continue
         env = os.environ | {
-            "HOME": str(home(worker)),
+            "HOME": str(worker_folder(worker)),
             "STANDIN_HOST": f"w-{worker}",
             "CLOZE_STOP_SECONDS": "5",
             "PATH": path,
         }
-        jobs.append(subprocess.Popen(["bash", "-c", script], cwd=home(worker), env=env))
+        jobs.append(subprocess.Popen(["bash", "-c", script], cwd=worker_folder(worker), env=env))
     return max([status, *(job.wait() for job in jobs)])
 
 
@@ -73,7 +73,7 @@ def main(argv):
         )
         POD.write_text(json.dumps({"state": "ACTIVE", "type": kind, "spot": "--spot" in argv}))
         for worker in (0, 1):
-            home(worker).mkdir()
+            worker_folder(worker).mkdir()
     elif pod is None:
         print("ERROR: (gcloud) NOT_FOUND: no such queued resource", file=sys.stderr)
         return 1
@@ -86,16 +86,16 @@ def main(argv):
     elif verb == "delete":
         POD.unlink()
         for worker in (0, 1):
-            pid = home(worker) / "cloze/run/keeper"
+            pid = worker_folder(worker) / "cloze/run/keeper"
             if pid.exists():  # with the machine goes what runs on it
                 subprocess.run(
                     ["bash", "-c", f"kill -KILL -- -{pid.read_text().strip()}"],
                     stderr=subprocess.DEVNULL,
                 )
-            shutil.move(home(worker), FOLDER / f"gone{counts[verb]}-{worker}")
+            shutil.move(worker_folder(worker), FOLDER / f"gone{counts[verb]}-{worker}")
     elif verb == "scp":
         for worker in (0, 1):
-            shutil.copy(argv[4], home(worker) / argv[5].partition(":")[2])
+            shutil.copy(argv[4], worker_folder(worker) / argv[5].partition(":")[2])
     elif verb == "ssh":
         return on_workers(argv, event.get("deaf"))
     return 0

@@ -17,7 +17,7 @@ class Bucket(http.server.BaseHTTPRequestHandler):
     def log_message(self, *_):
         pass
 
-    def answer(self, status, body=b"", **headers):
+    def send_answer(self, status, body=b"", **headers):
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name.replace("_", "-"), value)
@@ -25,7 +25,7 @@ class Bucket(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def serve(self):
+    def serve_request(self):
         url = urllib.parse.urlsplit(self.path)
         query = dict(urllib.parse.parse_qsl(url.query))
         name = query.get("name") or urllib.parse.unquote(url.path.rpartition("/o/")[2])
@@ -40,27 +40,27 @@ class Bucket(http.server.BaseHTTPRequestHandler):
             )
             generation, data = objects.get(name, (0, b""))
             if condition is not None and int(condition) != generation:
-                self.answer(412, b"{}")
+                self.send_answer(412, b"{}")
             elif self.command == "POST":
                 objects[name] = (next(generations), body)
                 about = {"name": name, "generation": str(objects[name][0]), "size": str(len(body))}
-                self.answer(200, json.dumps(about).encode(), Content_Type="application/json")
+                self.send_answer(200, json.dumps(about).encode(), Content_Type="application/json")
             elif not generation:
-                self.answer(404, b"{}")
+                self.send_answer(404, b"{}")
             elif self.command == "DELETE":
                 del objects[name]
-                self.answer(204)
+                self.send_answer(204)
             else:
                 self.send_object(generation, data)
 
     def send_object(self, generation, data):
         begin = int(self.headers.get("Range", "bytes=0-").partition("=")[2].partition("-")[0])
         if begin and begin >= len(data):
-            self.answer(416)
+            self.send_answer(416)
         else:
-            self.answer(206 if begin else 200, data[begin:], X_Goog_Generation=str(generation))
+            self.send_answer(206 if begin else 200, data[begin:], X_Goog_Generation=str(generation))
 
-    do_GET = do_POST = do_DELETE = serve
+    do_GET = do_POST = do_DELETE = serve_request
 
 
 server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Bucket)
