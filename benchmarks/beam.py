@@ -25,11 +25,11 @@ import time
 from prepare import (
     COMMAND,
     ROOT,
-    int_at_least,
-    measure_children_cpu,
     format_command,
-    link_copies,
     get_processor_name,
+    int_at_least,
+    link_copies,
+    measure_children_cpu,
 )  # benchmarks/prepare.py
 
 REQUESTS = {

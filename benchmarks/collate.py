@@ -32,13 +32,13 @@ from benchmarks.harness import (
     Worker,
     answer_messages,
     append_section,
-    int_at_least,
-    format_command,
     duration,
-    interleave_workers,
     find_peers_python,
+    format_command,
     format_spread,
     format_title,
+    int_at_least,
+    interleave_workers,
     report_errors,
 )
 from data.objectives import MaskedLm, SentencePair, SpanCorruption

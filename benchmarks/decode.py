@@ -36,11 +36,17 @@ import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 
-from benchmarks.harness import append_section, int_at_least, format_command, format_spread, format_title  # noqa: E402
+from benchmarks.harness import (  # noqa: E402
+    append_section,
+    format_command,
+    format_spread,
+    format_title,
+    int_at_least,
+)
 from models import build  # noqa: E402
 from models.config.gpt2 import Gpt2Config  # noqa: E402
 from models.config.t5 import T5Config  # noqa: E402
-from models.generation.generate import continue_prompts, generate, unstack_model  # noqa: E402
+from models.generation.decoding import continue_prompts, generate, unstack_model  # noqa: E402
 from pretrain.convert.read_write import find_converter  # noqa: E402
 from pretrain.distributed.model_hooks import make_local_hooks  # noqa: E402
 

@@ -132,7 +132,7 @@ def count_examples(data: Data, names: Sequence[str]) -> dict[str, Any]:
     counts_of: dict[str, Any] = {
         "train": train.num_rows,
         "heldout": heldout.num_rows,
-        "cut": getattr(train.table, "cut", 0),
+        "cut": getattr(train.table, "num_truncated", 0),
         "baseline": {},
     }
     if isinstance(data.objective, Classification):

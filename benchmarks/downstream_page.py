@@ -8,7 +8,14 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmarks.downstream_text import LOSSES_TEXT, ENCODER_TEXT, METHOD_TEXT, PEER_TEXT, RATES_TEXT, TIMES_TEXT
+from benchmarks.downstream_text import (
+    ENCODER_TEXT,
+    LOSSES_TEXT,
+    METHOD_TEXT,
+    PEER_TEXT,
+    RATES_TEXT,
+    TIMES_TEXT,
+)
 
 Result = Mapping[str, Any]
 

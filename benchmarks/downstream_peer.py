@@ -35,10 +35,10 @@ from benchmarks.harness import (
     MALLOC_ENVIRONMENT,
     ROOT,
     Worker,
-    make_mkl_environment,
-    interleave_workers,
     find_peers_python,
     get_processor_name,
+    interleave_workers,
+    make_mkl_environment,
 )
 from data.objectives import Classification
 from pretrain.evaluation.task_metrics import compute_metrics

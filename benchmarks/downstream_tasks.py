@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from data.examples.labelled import read_records
+from data.examples.labelled_examples import read_records
 
 EPOCHS = 3
 

@@ -29,15 +29,15 @@ import numpy as np
 from benchmarks.downstream import write_result
 from benchmarks.downstream_page import format_mean
 from benchmarks.feature_states import combine_layers, load_or_make, open_and_extract, open_untrained
-from benchmarks.harness import ROOT, append_section, int_at_least, format_command, format_title
+from benchmarks.harness import ROOT, append_section, format_command, format_title, int_at_least
 from benchmarks.lstm_tagger import BATCH, RATE, WIDTH, TaggedWords, train_taggers
-from data.examples import tag_schemes, tagging
+from data.examples import tag_schemes, tagged_sentences
 from pretrain.inference.hidden_states import COMBINATIONS
 from pretrain.inference.trained import open_trained
 from pretrain.workdir.checkpoints import read_run
 
 if TYPE_CHECKING:
-    from data.examples.tagging import Sentence
+    from data.examples.tagged_sentences import Sentence
     from pretrain.config import Run
 
 FILES = ("train", "dev", "test")  # of ner_wnut17/
@@ -63,7 +63,7 @@ def measure_rows(
       ({(start, combination): result of `train_taggers`}, {file: counts of `states_of`}).
     """
     sentences = {
-        name: tagging.read_sentences(str(args.corpora / "ner_wnut17" / f"{name}.conll")) for name in FILES
+        name: tagged_sentences.read_sentences(str(args.corpora / "ner_wnut17" / f"{name}.conll")) for name in FILES
     }
     names = tag_schemes.list_tags(
         {tag for sentence in sentences["train"] for tag in sentence.tags}, "bio"
@@ -100,7 +100,7 @@ def make_words(
     starts = np.cumsum([0, *(len(sentence.words) for sentence in sentences)])
     return TaggedWords(
         combine_layers(states, combination),
-        np.concatenate(tagging.encode_tags(list(sentences), names)),
+        np.concatenate(tagged_sentences.encode_tags(list(sentences), names)),
         starts,
     )
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from data.examples import tagging
+from data.examples import tagged_sentences
 from data.store.atomic import replace_file
 from models import build
 from pretrain.config import Mesh
@@ -25,7 +25,7 @@ from pretrain.inference.trained import open_trained
 from pretrain.training.state import init_params
 
 if TYPE_CHECKING:
-    from data.examples.tagging import Sentence
+    from data.examples.tagged_sentences import Sentence
     from data.vocabulary.base import Vocabulary
     from pretrain.inference.trained import Trained
 
@@ -42,7 +42,7 @@ def split_sentences(
     """
     texts = []
     for sentence, word_ids in zip(
-        sentences, tagging.encode_words(vocabulary, [sentence.words for sentence in sentences])
+        sentences, tagged_sentences.encode_words(vocabulary, [sentence.words for sentence in sentences])
     ):
         part, num_tokens = [], 0
         for i, (word, ids) in enumerate(zip(sentence.words, word_ids)):

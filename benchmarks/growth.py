@@ -30,7 +30,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.harness import MALLOC_ENVIRONMENT, NO_CACHE, RESULTS, ROOT, append_section, int_at_least, format_command, format_title
+from benchmarks.harness import (
+    MALLOC_ENVIRONMENT,
+    NO_CACHE,
+    RESULTS,
+    ROOT,
+    append_section,
+    format_command,
+    format_title,
+    int_at_least,
+)
 
 if TYPE_CHECKING:
     from pretrain.config import Run

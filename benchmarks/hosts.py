@@ -226,7 +226,13 @@ def measure_input_wait(store: Store, steps: int, folder: pathlib.Path) -> str:
 def main() -> int:
     if sys.argv[1:2] == ["--worker"]:
         return run_worker(sys.argv[2], sys.argv[3:])
-    from benchmarks.harness import append_section, int_at_least, format_command, format_title, report_errors
+    from benchmarks.harness import (
+        append_section,
+        format_command,
+        format_title,
+        int_at_least,
+        report_errors,
+    )
     from benchmarks.input import make_stores
     from data.store.reader import Store
 

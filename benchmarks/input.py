@@ -39,11 +39,11 @@ import numpy as np  # noqa: E402
 
 from benchmarks.harness import (  # noqa: E402
     append_section,
-    int_at_least,
-    format_command,
     duration,
-    measure_peak_memory,
+    format_command,
     format_title,
+    int_at_least,
+    measure_peak_memory,
     report_errors,
 )
 from data.config import Data  # noqa: E402

@@ -35,7 +35,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import jax
 import numpy as np
 
-from benchmarks.harness import append_section, int_at_least, format_command, format_title
+from benchmarks.harness import append_section, format_command, format_title, int_at_least
 from benchmarks.input import make_stores
 from data import batch_spec
 from data.config import Data

@@ -32,11 +32,11 @@ from benchmarks.harness import (
     Worker,
     answer_messages,
     append_section,
-    int_at_least,
     format_command,
-    interleave_workers,
     format_spread,
     format_title,
+    int_at_least,
+    interleave_workers,
 )
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def measure_rows(
                 json.dumps(case | {"way": way}),
             ]
             workers[way] = stack.enter_context(Worker(argv, MALLOC_ENVIRONMENT))
-            ready[way] = workers[way].hear()
+            ready[way] = workers[way].read_answer()
         interleave_workers(workers, 1, steps=2)
         return documents, ready, interleave_workers(workers, args.rounds, steps=args.steps)
 

@@ -29,7 +29,7 @@ import sentencepiece
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.harness import int_at_least, format_command  # noqa: E402
+from benchmarks.harness import format_command, int_at_least  # noqa: E402
 
 CORPORA = ROOT.parent / "shared" / "corpora"
 BOOKS = CORPORA / "books" / "train"

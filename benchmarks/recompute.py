@@ -33,7 +33,7 @@ import jax
 import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 
-from benchmarks.harness import append_section, int_at_least, format_command, format_title
+from benchmarks.harness import append_section, format_command, format_title, int_at_least
 from data.mixed import map_shapes
 from models.layers import ops
 from pretrain.config import Mesh, Run, load

@@ -25,10 +25,10 @@ from benchmarks.harness import (
     MALLOC_ENVIRONMENT,
     ROOT,
     append_section,
-    int_at_least,
     format_command,
     format_spread,
     format_title,
+    int_at_least,
     report_errors,
 )
 from data.store.reader import Store

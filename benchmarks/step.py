@@ -52,15 +52,15 @@ from benchmarks.harness import (
     ROOT,
     Worker,
     append_section,
-    int_at_least,
-    format_command,
-    make_mkl_environment,
-    interleave_workers,
     find_peers_python,
-    some_of,
+    format_command,
     format_spread,
     format_title,
+    int_at_least,
+    interleave_workers,
+    make_mkl_environment,
     report_errors,
+    some_of,
 )  # fmt: skip
 from benchmarks.step_cases import DEVICES, make_batch
 

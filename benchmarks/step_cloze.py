@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.harness import answer_messages, reset_peak_memory, measure_peak_memory
+from benchmarks.harness import answer_messages, measure_peak_memory, reset_peak_memory
 
 if TYPE_CHECKING:
     from pretrain.config import Run
@@ -94,7 +94,7 @@ def serve_requests() -> dict[str, Any]:
             state, metrics = program.train_step(state, batch)
             jax.block_until_ready((state, metrics))
             times.append(time.perf_counter() - start)
-        peak_mib = measure_peak_memory(device)
+        peak_mib = measure_device_peak(device)
         return {
             "seconds": float(np.median(times)),
             "memory": peak_mib,
@@ -108,7 +108,7 @@ def serve_requests() -> dict[str, Any]:
         "versions": [f"JAX {jax.__version__}"],
         "flops": flops.count_step_flops(run),
         "hardware": [] if device.platform == "cpu" else [device.device_kind],
-        "memory": measure_peak_memory(device),
+        "memory": measure_device_peak(device),
     }
     if device.platform == "cpu":
         reset_peak_memory()
@@ -143,7 +143,7 @@ def save_for_transformers(model: Any, params: Any, folder: pathlib.Path) -> None
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def measure_peak_memory(device: Any) -> float:
+def measure_device_peak(device: Any) -> float:
     """Return the peak memory in MiB of this process (on a CPU) or of the device."""
     if device.platform == "cpu":
         return measure_peak_memory()

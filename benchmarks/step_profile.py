@@ -33,10 +33,10 @@ from benchmarks.harness import (
     Worker,
     answer_messages,
     append_section,
-    int_at_least,
     format_command,
-    some_of,
     format_title,
+    int_at_least,
+    some_of,
 )
 from benchmarks.step import TOLERANCE
 from benchmarks.step_cases import CASES, make_batch

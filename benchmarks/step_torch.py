@@ -26,7 +26,7 @@ import numpy as np
 import torch
 import transformers
 
-from benchmarks.harness import answer_messages, reset_peak_memory, measure_peak_memory
+from benchmarks.harness import answer_messages, measure_peak_memory, reset_peak_memory
 
 WAYS = ("trainer", "trainer_compiled", "tuned", "compiled")
 MODEL_CLASSES = {"bert": "BertForMaskedLM", "t5": "T5ForConditionalGeneration", "gpt2": "GPT2LMHeadModel"}
@@ -73,16 +73,16 @@ def wait_for_device(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def measure_peak_memory(device: str) -> float:
-    """Return the peak memory of a device in MiB since the last `reset_peak_memory`."""
+def measure_device_peak(device: str) -> float:
+    """Return the peak memory of a device in MiB since the last `reset_device_peak`."""
     return torch.cuda.max_memory_allocated() / 2**20 if device == "cuda" else measure_peak_memory()
 
 
-def reset_peak_memory(device: str) -> float:
+def reset_device_peak(device: str) -> float:
     """Return the peak memory in MiB and reset it."""
     if device == "cpu":
         return reset_peak_memory()
-    peak_mib = measure_peak_memory(device)
+    peak_mib = measure_device_peak(device)
     torch.cuda.reset_peak_memory_stats()
     return peak_mib
 
@@ -163,7 +163,7 @@ def make_tuned_step(
             loss = train_step()
             wait_for_device(device)
             times.append(time.perf_counter() - start)
-        return {"seconds": float(np.median(times)), "memory": measure_peak_memory(device), "loss": loss.item()}
+        return {"seconds": float(np.median(times)), "memory": measure_device_peak(device), "loss": loss.item()}
 
     start = time.perf_counter()
     train_step()
@@ -227,7 +227,7 @@ def make_trainer_step(
         go.put(steps)
         return {
             "seconds": float(np.median([wait_for_step() for _ in range(steps)])),
-            "memory": measure_peak_memory(device),
+            "memory": measure_device_peak(device),
         }
 
     first = train_steps(1)["seconds"]
@@ -268,7 +268,7 @@ def serve_requests() -> dict[str, Any]:
             "compile": first,
             "versions": versions,
             "hardware": [],
-            "memory": reset_peak_memory(device),
+            "memory": reset_device_peak(device),
         },
         "step": step,
     }

@@ -33,13 +33,13 @@ from benchmarks.harness import (
     MALLOC_ENVIRONMENT,
     ROOT,
     append_section,
-    int_at_least,
-    format_command,
     duration,
     find_peers_python,
-    some_of,
+    format_command,
     format_title,
+    int_at_least,
     report_errors,
+    some_of,
 )
 from benchmarks.program_turns import HeldoutLoss, ProgramTurn
 from data.pipeline import Stream

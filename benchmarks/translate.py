@@ -34,11 +34,11 @@ import jax  # noqa: E402
 import numpy as np  # noqa: E402
 from sacrebleu.metrics.bleu import BLEU  # noqa: E402
 
-from benchmarks.harness import int_at_least, format_command, get_processor_name  # noqa: E402
-from models.generation.generate import BeamSearch, Greedy  # noqa: E402
+from benchmarks.harness import format_command, get_processor_name, int_at_least  # noqa: E402
+from models.generation.decoding import BeamSearch, Greedy  # noqa: E402
 from pretrain.__main__ import main as cloze  # noqa: E402
 from pretrain.cli.evaluate import evaluate_checkpoint  # noqa: E402
-from pretrain.inference.generate import TranslationWriter  # noqa: E402
+from pretrain.inference.text_generation import TranslationWriter  # noqa: E402
 from pretrain.inference.trained import Trained, open_trained  # noqa: E402
 from pretrain.workdir import metrics_file  # noqa: E402
 

@@ -38,7 +38,7 @@ class Field(NamedTuple):
 
 
 class SpecifiedObjective(Protocol):
-    """The methods of an objective that define its batches; see `data.objectives.base.Objective`."""
+    """The methods of an objective that define its batches; see `data.objectives.objective.Objective`."""
 
     name: ClassVar[str]
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from data import batch_spec
 from data.mixed_stream import MixedStream
-from data.objectives.base import Objective
+from data.objectives.objective import Objective
 from data.pipeline import Stream
 from data.rows import hashing
 from data.rows.tables import Batch, DocumentRows, WindowRows

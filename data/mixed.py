@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from data import batch_spec
 from data.objectives import OBJECTIVES
-from data.objectives.base import Objective
+from data.objectives.objective import Objective
 
 if TYPE_CHECKING:
     AnyObjective = Objective

@@ -3,7 +3,7 @@
     # An encoder: seen.states, seen.weights["attention"].
     seen = observe(model, params, token_ids, attention_mask, method="encode")
     # A decoder.
-    seen = observe(model, params, token_ids, method="states")
+    seen = observe(model, params, token_ids, method="compute_states")
     # The decoder of an encoder-decoder: seen.weights["cross"], too.
     seen = observe(model, params, memory_BMD, encoder_attention_mask, ids, method="decode")
 

@@ -48,7 +48,7 @@ def make_layer(
             ops=ops,
         ),
         mlp=partial(
-            Mlp, c.mlp, act=gelu_tanh, kernel_init=NORMAL, down_init=residual_init, ops=ops
+            Mlp, c.mlp, activation=gelu_tanh, kernel_init=NORMAL, down_init=residual_init, ops=ops
         ),
         norm=partial(LayerNorm, c.epsilon, ops=ops),
         dropout=partial(Dropout, c.dropout, ops=ops),

@@ -124,7 +124,7 @@ class T5(nn.Module):
     def setup(self) -> None:
         """Make embeddings, biases, encoder and decoder."""
         c, ops = self.config, self.ops
-        dropout = partial(Dropout, c.dropout, shared=(-2,), ops=ops)
+        dropout = partial(Dropout, c.dropout, broadcast_dims=(-2,), ops=ops)
         norm = partial(RMSNorm, c.epsilon, ops=ops)
         attention = partial(
             Attention,
@@ -137,7 +137,7 @@ class T5(nn.Module):
             scale=1.0,
             ops=ops,
         )
-        mlp = partial(GatedMlp, act=gelu_tanh) if c.gated else partial(Mlp, act=nn.relu)
+        mlp = partial(GatedMlp, activation=gelu_tanh) if c.gated else partial(Mlp, activation=nn.relu)
         mlp = partial(mlp, c.mlp, use_bias=False, kernel_init=FAN_IN, dropout=dropout, ops=ops)
         layer = partial(PreNormLayer, attention=attention, mlp=mlp, norm=norm, dropout=dropout)
         stack = partial(Stack, scan=c.scan, remat=c.remat, ops=ops)

@@ -68,7 +68,7 @@ class Transformer(nn.Module):
             dropout=partial(Dropout, c.attention_dropout, ops=ops),
             ops=ops,
         )
-        mlp = partial(Mlp, c.mlp, act=nn.relu, kernel_init=GLOROT, ops=ops)
+        mlp = partial(Mlp, c.mlp, activation=nn.relu, kernel_init=GLOROT, ops=ops)
         layer = partial(PostNormLayer, attention=attention, mlp=mlp, norm=norm, dropout=dropout)
         stack = partial(Stack, scan=c.scan, remat=c.remat, ops=ops)
 

@@ -9,9 +9,9 @@ from data.config import Data
 from data.mixed import Mixed, split_objective
 from data.objectives import OBJECTIVES
 from data.objectives.answer_span import AnswerSpan
-from data.objectives.base import Objective
 from data.objectives.classification import Classification
 from data.objectives.multiple_choice import MultipleChoice
+from data.objectives.objective import Objective
 from data.objectives.regression import Regression
 from data.objectives.tagging import Tagging
 from models.config.base import Config, ModelConfig

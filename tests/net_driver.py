@@ -53,7 +53,7 @@ from pretrain.convert.read_write import (
     find_converter,
     open_model,
 )
-from pretrain.distributed.ops.dropout import drop_by_hash
+from pretrain.distributed.ops.hash_dropout import drop_by_hash
 from pretrain.distributed.sharding import make_batch_sharding, make_mesh, make_replicated_sharding
 from pretrain.families import find_family
 from pretrain.training.losses import LossOptions

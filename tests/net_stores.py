@@ -2,9 +2,9 @@
 
 import json
 
-from data.examples import labelled, labelled_store, qa_store, tagging
+from data.examples import labelled_examples, labelled_store, qa_store, tagged_sentences
 from data.examples.qa import Question
-from data.examples.text2text import write_pairs
+from data.examples.text_pairs import write_pairs
 from data.objectives import Text2Text
 from data.prepare.build import prepare_store
 from data.prepare.request import PrepareRequest
@@ -47,7 +47,7 @@ def split_examples(examples):
 
 def write_labels(path, vocabulary, sentences):
     examples = [
-        labelled.Example((text, sentences[-i]), LABELS[i * i % 7 % 3], f"here:{i}")
+        labelled_examples.Example((text, sentences[-i]), LABELS[i * i % 7 % 3], f"here:{i}")
         for i, text in enumerate(sentences)
     ]
     labelled_store.write_labelled(path, vocabulary, split_examples(examples), LABELS)
@@ -55,7 +55,7 @@ def write_labels(path, vocabulary, sentences):
 
 def write_choices(path, vocabulary, sentences):
     examples = [
-        labelled.Example((text, sentences[-i], sentences[i // 2]), "01"[i * i % 7 % 2], f"here:{i}")
+        labelled_examples.Example((text, sentences[-i], sentences[i // 2]), "01"[i * i % 7 % 2], f"here:{i}")
         for i, text in enumerate(sentences)
     ]
     labelled_store.write_labelled(path, vocabulary, split_examples(examples), ("0", "1"))
@@ -64,10 +64,10 @@ def write_choices(path, vocabulary, sentences):
 def write_tags(path, vocabulary, sentences):
     words = [tuple(text.split()) for text in sentences]
     examples = [
-        tagging.Sentence(one, tuple(TAGS[i * i % 3] for i in range(len(one))), "here", 1, 1)
+        tagged_sentences.Sentence(one, tuple(TAGS[i * i % 3] for i in range(len(one))), "here", 1, 1)
         for one in words
     ]
-    tagging.write_tagged(path, vocabulary, split_examples(examples), TAGS)
+    tagged_sentences.write_tagged(path, vocabulary, split_examples(examples), TAGS)
 
 
 def write_questions(path, vocabulary, sentences):

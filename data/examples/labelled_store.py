@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from data.examples.example_store import ExampleStore
-from data.examples.labelled import Example, encode_labels
+from data.examples.labelled_examples import Example, encode_labels
 from data.prepare.jobs import hash_text
 from data.store.generations import replace_store
 from data.store.writer import SPLITS, StoreWriter

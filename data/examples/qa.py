@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 
 from data.corpus.json_lines import open_text
 from data.corpus.readers import BOM
-from data.examples import labelled
+from data.examples import labelled_examples
 
 # Replaces one character by one, so that the starts of answers stay right.
-TO_READABLE = labelled.TO_BLANK | dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
+TO_READABLE = labelled_examples.TO_BLANK | dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
 
 
 class Question(NamedTuple):
@@ -90,7 +90,7 @@ def read_questions(source: str, unanswerable: bool, skip: bool = False) -> tuple
 def read_records(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Iterate over (location, record) of the questions of a source."""
     if not source.removesuffix(".gz").endswith(".json"):
-        yield from labelled.read_records(source)
+        yield from labelled_examples.read_records(source)
         return
     with open_text(source) as file:
         text = file.read().removeprefix(BOM.decode())
@@ -138,7 +138,7 @@ def _make_question(record: Mapping[str, Any], place: str, unanswerable: bool) ->
             raise ValueError(
                 f"{place}: no column {name!r}; there are {', '.join(map(repr, record))[:200]}"
             )
-        labelled.parse_text(record[name], f"{place}: column {name!r}")
+        labelled_examples.parse_text(record[name], f"{place}: column {name!r}")
     answers = _parse_answers(record, place)
     if not answers and not unanswerable:
         raise ValueError(
@@ -146,7 +146,7 @@ def _make_question(record: Mapping[str, Any], place: str, unanswerable: bool) ->
         )
     for text, start in answers:
         _check_answer(text, start, record["context"], place)
-    question = labelled.parse_text(record["question"], place)
+    question = labelled_examples.parse_text(record["question"], place)
     return Question(str(record.get("id", place)), question, record["context"], answers, place)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from data.examples.tagging import parse_words
+from data.examples.tagged_sentences import parse_words
 
 
 def read_texts(record: Mapping[str, Any], place: str, columns: Sequence[str]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from data.inspection.checks import (
     check_absence,
     check_special_ids,
 )
-from data.inspection.labelled import render_labelled_row
+from data.inspection.labelled_texts import render_labelled_row
 
 
 def check_choices(

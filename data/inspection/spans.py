@@ -84,7 +84,7 @@ def strip_mode_tokens(
     """Return the batches without the mode token of each row, and a check of these tokens."""
     if not objective.mode:
         return seen, []
-    mode, wrong, stripped = objective.find_mode(vocabulary), 0, []
+    mode, wrong, stripped = objective.find_mode_id(vocabulary), 0, []
     for inspected in seen:
         inputs_BL = inspected.batch["encoder_token_ids"]
         wrong += (inputs_BL[:, 0] != mode).sum()

@@ -8,7 +8,7 @@ import inspect
 import pkgutil
 from typing import Any
 
-from data.objectives.base import Objective
+from data.objectives.objective import Objective
 
 
 def find_objectives() -> dict[str, type[Objective]]:

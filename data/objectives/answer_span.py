@@ -13,8 +13,8 @@ import numpy as np
 
 from data.batch_spec import PAIR, Field
 from data.inspection.checks import Check, InspectedBatch, RowStream
-from data.inspection.qa import check_windows, render_window
-from data.objectives.base import BuildBatch, Objective, TokenId
+from data.inspection.question_windows import check_windows, render_window
+from data.objectives.objective import BuildBatch, Objective, TokenId
 from data.objectives.setting_checks import check_special_tokens
 from data.rows.qa_windows import QuestionWindowRows, make_window_rows
 from data.store.qa_reader import open_questions

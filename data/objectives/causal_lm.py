@@ -15,8 +15,8 @@ from data.batch_spec import CONTINUED, TOKEN_ID, Field
 from data.inspection.causal import check_next_tokens
 from data.inspection.checks import Check, InspectedBatch, RowStream
 from data.inspection.rendering import render_next_token_row
-from data.objectives.base import BuildBatch, Objective, TokenId
 from data.objectives.masked_rows import read_joined_rows
+from data.objectives.objective import BuildBatch, Objective, TokenId
 from data.objectives.setting_checks import check_special_tokens
 from data.rows.tables import Batch, TokenReader, WindowRows, require_id
 from data.store.split import Split

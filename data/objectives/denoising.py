@@ -17,7 +17,7 @@ from data.batch_spec import SEQ2SEQ, Field
 from data.inspection.checks import Check, InspectedBatch, RowStream
 from data.inspection.damages import check_denoising
 from data.inspection.rendering import render_unpadded_row
-from data.objectives.base import BuildBatch, Objective, TokenId
+from data.objectives.objective import BuildBatch, Objective, TokenId
 from data.objectives.setting_checks import check_special_tokens
 from data.rows import hashing
 from data.rows.tables import Batch, DocumentRows, TokenReader, require_id

@@ -14,9 +14,9 @@ from data.inspection.checks import Check, InspectedBatch, RowStream
 from data.inspection.masked import check_masks
 from data.inspection.rendering import render_masked_row
 from data.inspection.rows import check_texts
-from data.objectives.base import BuildBatch, Objective, TokenId
 from data.objectives.masked_rows import check_rows, make_masked_rows
 from data.objectives.masking import Masker
+from data.objectives.objective import BuildBatch, Objective, TokenId
 from data.rows.tables import RowTable
 from data.store.split import Split
 from data.vocabulary.base import Vocabulary

@@ -18,9 +18,9 @@ from data.inspection.causal import compare_to_store
 from data.inspection.checks import Check, InspectedBatch, RowStream, check_absence
 from data.inspection.masked import check_masks
 from data.inspection.rendering import render_masked_row
-from data.objectives.base import BuildBatch, Objective, TokenId
 from data.objectives.masked_rows import read_joined_rows
 from data.objectives.masking import Masker
+from data.objectives.objective import BuildBatch, Objective, TokenId
 from data.objectives.setting_checks import check_masking
 from data.rows.tables import Batch, TokenReader, WindowRows, require_id
 from data.store.split import Split

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from data.objectives.base import BuildBatch
 from data.objectives.masking import Masker, count_true
+from data.objectives.objective import BuildBatch
 from data.objectives.setting_checks import check_masking
 from data.rows.full_sentences import SentenceRows
 from data.rows.packed import PackedRows, lay_out_rows

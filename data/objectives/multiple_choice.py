@@ -14,9 +14,9 @@ import numpy as np
 from data.batch_spec import TOKEN_ID, Field
 from data.inspection.checks import Check, InspectedBatch, RowStream
 from data.inspection.choices import check_choices, render_question
-from data.objectives.base import BuildBatch, Objective, TokenId
 from data.objectives.labelled_checks import check_labelled
-from data.rows.labelled import make_pair_builder, truncate_lengths
+from data.objectives.objective import BuildBatch, Objective, TokenId
+from data.rows.labelled_rows import make_pair_builder, truncate_lengths
 from data.rows.tables import Batch, find_source_edges
 from data.store.split import Split
 from data.vocabulary.base import Vocabulary

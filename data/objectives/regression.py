@@ -13,10 +13,10 @@ import numpy as np
 
 from data.batch_spec import PAIR, Field
 from data.inspection.checks import Check, InspectedBatch, RowStream
-from data.inspection.labelled import check_labels, render_labelled_row
-from data.objectives.base import BuildBatch, Objective, TokenId
+from data.inspection.labelled_texts import check_labels, render_labelled_row
 from data.objectives.labelled_checks import check_labelled
-from data.rows.labelled import LabelledRows, make_labelled_rows
+from data.objectives.objective import BuildBatch, Objective, TokenId
+from data.rows.labelled_rows import LabelledRows, make_labelled_rows
 from data.rows.tables import Batch
 from data.store.split import Split
 from data.vocabulary.base import Vocabulary

@@ -16,8 +16,8 @@ from data.inspection.checks import Check, InspectedBatch, RowStream
 from data.inspection.masked import check_masks
 from data.inspection.rendering import render_masked_row
 from data.inspection.rows import check_sentence_pairs
-from data.objectives.base import BuildBatch, Objective, TokenId
 from data.objectives.masking import Masker
+from data.objectives.objective import BuildBatch, Objective, TokenId
 from data.objectives.setting_checks import check_masked_pair
 from data.rows.sentence_pairs import SentencePairRows, lay_out_pairs
 from data.rows.tables import Batch, TokenReader

@@ -15,7 +15,7 @@ from data.batch_spec import TOKEN_ID, Field
 from data.inspection.causal import check_translations
 from data.inspection.checks import Check, InspectedBatch, RowStream
 from data.inspection.rendering import render_unpadded_row
-from data.objectives.base import BuildBatch, Objective, TokenId
+from data.objectives.objective import BuildBatch, Objective, TokenId
 from data.objectives.setting_checks import check_special_tokens
 from data.rows.tables import Batch, TokenReader, require_id
 from data.rows.translation import ParallelRows

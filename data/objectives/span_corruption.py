@@ -19,7 +19,7 @@ from data.batch_spec import SEQ2SEQ, Field
 from data.inspection.checks import Check, InspectedBatch, RowStream
 from data.inspection.rendering import render_span_row
 from data.inspection.spans import check_spans
-from data.objectives.base import BuildBatch, Objective, TokenId
+from data.objectives.objective import BuildBatch, Objective, TokenId
 from data.objectives.setting_checks import check_special_tokens
 from data.rows import hashing
 from data.rows.tables import Batch, TokenReader, WindowRows, require_id

@@ -14,7 +14,7 @@ import numpy as np
 from data.batch_spec import TOKENS, Field
 from data.inspection.checks import Check, InspectedBatch, RowStream
 from data.inspection.word_tags import check_tags, render_tagged_row
-from data.objectives.base import BuildBatch, Objective, TokenId
+from data.objectives.objective import BuildBatch, Objective, TokenId
 from data.objectives.setting_checks import check_special_tokens
 from data.objectives.weighting import check_weights, get_class_weights
 from data.rows.tables import Batch

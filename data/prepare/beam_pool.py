@@ -121,7 +121,7 @@ class BeamPool(contextlib.AbstractContextManager):
         """Run the pipeline to its end, or cancel it if this process is interrupted."""
         config = tfds.download.DownloadConfig(
             beam_runner=self.runner.make(),
-            beam_options=self.runner.pipeline_options(),
+            beam_options=self.runner.make_pipeline_options(),
             try_download_gcs=False,
         )
         tfds.disable_progress_bar()

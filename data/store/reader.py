@@ -7,9 +7,9 @@
         tokens.bin             uint16 or uint32 [T], ids of all documents without special ids
         documents.bin          int64 [D + 1], offsets of documents into the tokens; the last is T
         sentences.bin          int64 [S + 1], likewise for sentences; a document begins a sentence
-        labels.bin             float32 [D], if documents have labels (data/examples/labelled.py)
-        tags.bin               float32 [S], if sentences are tagged words (data/examples/tagging.py)
-        answers.jsonl          reference answers of the documents (data/examples/text2text.py)
+        labels.bin             float32 [D], if documents have labels (data/examples/labelled_examples.py)
+        tags.bin               float32 [S], if sentences are tagged words (data/examples/tagged_sentences.py)
+        answers.jsonl          reference answers of the documents (data/examples/text_pairs.py)
         spans.bin ...          questions, answers and their texts (data/examples/qa_store.py)
       checksums/               crc32c of each 4 KiB of these files, see data/store/salvage.py
 
@@ -109,7 +109,7 @@ class Store:
             return cls(given, manifest, copy_to_cache(folder, manifest, others), remote=folder)
         lock = lock_generation(folder)
         check_sizes(folder, files)
-        return cls(given, manifest, folder, hold=lock)
+        return cls(given, manifest, folder, generation_lock=lock)
 
     @property
     def fingerprint(self) -> str:

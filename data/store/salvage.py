@@ -80,7 +80,7 @@ def describe_omissions(store: Any) -> str:
     Args:
       store: a store, or another source, which has no skipped documents.
     """
-    left_out = getattr(store, "left_out", {})
+    left_out = getattr(store, "skipped_documents", {})
     counts = [
         f"{len(documents):,} of {split}" for split, documents in left_out.items() if len(documents)
     ]

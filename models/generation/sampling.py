@@ -32,7 +32,7 @@ class PrefilledPrompt(NamedTuple):
 class DecodingRules:
     """Which tokens may be generated, and when a row ends.
 
-    The fields are arguments of `models.generation.generate.generate`.
+    The fields are arguments of `models.generation.decoding.generate`.
     """
 
     length: int
@@ -80,7 +80,7 @@ def make_rules(
     size: int | None,
     no_repeat_ngram: int | None,
 ) -> DecodingRules:
-    """Return the rules of a decoding. Arguments: as of `models.generation.generate.generate`.
+    """Return the rules of a decoding. Arguments: as of `models.generation.decoding.generate`.
 
     Raises:
       ValueError: an argument is out of range.

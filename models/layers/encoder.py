@@ -75,7 +75,7 @@ def make_stack(
             dropout=partial(Dropout, config.attention_dropout, ops=ops),
             ops=ops,
         ),
-        mlp=partial(Mlp, mlp, act=activation, ops=ops),
+        mlp=partial(Mlp, mlp, activation=activation, ops=ops),
         norm=partial(LayerNorm, config.epsilon, ops=ops),
         dropout=partial(Dropout, config.dropout, ops=ops),
     )

@@ -47,9 +47,9 @@ class Mlp(nn.Module):
         """Return activations [B, L, D]; train: whether dropout is applied."""
         dense = partial(Dense, use_bias=self.use_bias, kernel_init=self.kernel_init, ops=self.ops)
         hidden_BLF = dense(self.width, name="up")(x_BLD)
-        drop = self.dropout(deterministic=not train).draw()
+        drop = self.dropout(deterministic=not train).bind_key()
         down = dense(x_BLD.shape[-1], kernel_init=self.down_init or self.kernel_init, name="down")
-        return down(hidden_BLF, act=self.ops.recompute(self.activation), drop=drop)
+        return down(hidden_BLF, activation=self.ops.recompute(self.activation), drop=drop)
 
 
 class GatedMlp(nn.Module):
@@ -71,7 +71,7 @@ class GatedMlp(nn.Module):
         """Return activations [B, L, D]; train: whether dropout is applied."""
         dense = partial(Dense, use_bias=self.use_bias, kernel_init=self.kernel_init, ops=self.ops)
         gate_BLF, hidden_BLF = (dense(self.width, name=name)(x_BLD) for name in ("gate", "up"))
-        drop = self.dropout(deterministic=not train).draw()
+        drop = self.dropout(deterministic=not train).bind_key()
         act = self.ops.recompute(self.activation)
         down = dense(x_BLD.shape[-1], name="down")
-        return down(gate_BLF, hidden_BLF, act=lambda gate, hidden: act(gate) * hidden, drop=drop)
+        return down(gate_BLF, hidden_BLF, activation=lambda gate, hidden: act(gate) * hidden, drop=drop)

@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     processes.join_run(args)
     import jax
 
-    from pretrain.inference.attention_maps import make_page_data, compute_attention_maps
+    from pretrain.inference.attention_maps import compute_attention_maps, make_page_data
     from pretrain.inference.trained import get_body_config, open_placed
     from pretrain.reporting.html import render_html
     from pretrain.workdir.checkpoints import read_run

@@ -14,7 +14,7 @@ from pretrain.config import load
 from pretrain.inference import random_head
 
 if TYPE_CHECKING:
-    from pretrain.families.record import DistillationRecipe
+    from pretrain.families.family_record import DistillationRecipe
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

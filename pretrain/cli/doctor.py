@@ -16,7 +16,11 @@ from importlib import metadata
 from typing import TYPE_CHECKING
 
 from pretrain.distributed import processes as cluster
-from pretrain.distributed.accelerators import Accelerators, describe_unused, find_accelerators
+from pretrain.distributed.accelerator_detection import (
+    Accelerators,
+    describe_unused,
+    find_accelerators,
+)
 from pretrain.extras import how_to_install
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from pretrain.finetune.answering import make_answerer, make_formatter, make_reader
 from pretrain.inference import random_head
 from pretrain.inference.line_files import open_line_writer
-from pretrain.inference.record_files import is_question_answering, make_readers, iterate_records
+from pretrain.inference.record_files import is_question_answering, iterate_records, make_readers
 
 if TYPE_CHECKING:
     from pretrain.inference.trained import Trained
@@ -199,11 +199,11 @@ def make_decoding_options(args: argparse.Namespace) -> dict[str, Any]:
         if (value := getattr(args, name)) is not None
     }
     if sampling:
-        from models.generation.generate import Sample
+        from models.generation.decoding import Sample
 
         options["strategy"] = Sample(**sampling)
     elif args.beams is not None:
-        from models.generation.generate import BeamSearch
+        from models.generation.decoding import BeamSearch
 
         penalty = {} if args.length_penalty is None else {"length_penalty": args.length_penalty}
         options["strategy"] = BeamSearch(args.beams, **penalty)

@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     processes.join_run(args)
     import jax
 
-    from pretrain.inference.hidden_states import select_combinations, extract_features
+    from pretrain.inference.hidden_states import extract_features, select_combinations
     from pretrain.inference.trained import get_body_config, open_placed
     from pretrain.workdir.checkpoints import read_run
 

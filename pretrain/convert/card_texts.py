@@ -88,5 +88,9 @@ USES = {
             "print(tokenizer.decode(ids.input_ids[0, first : last + 1]))",
         ),
     ),
-    "text-generation": ("It continues a text", "AutoModelForCausalLM", make_generation_lines("It is a")),
+    "text-generation": (
+        "It continues a text",
+        "AutoModelForCausalLM",
+        make_generation_lines("It is a"),
+    ),
 }

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from models.config.base import Config
-from pretrain.families.record import Fields
+from pretrain.families.family_record import Fields
 
 
 def read_fields(
@@ -30,7 +30,8 @@ def read_fields(
         raise ValueError("quantization_config: quantised weights cannot be imported")
     types = {field.name: field.type for field in dataclasses.fields(kind)}
     return {
-        ours: _check_type(key, hf_config.get(key, default), types[ours]) for ours, key, default in fields
+        ours: _check_type(key, hf_config.get(key, default), types[ours])
+        for ours, key, default in fields
     }
 
 

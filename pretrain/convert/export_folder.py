@@ -71,7 +71,9 @@ def check_output(output: str | os.PathLike[str], overwrite: bool = False) -> pat
 
 def _find_foreign(output: pathlib.Path) -> Iterator[str]:
     """Yield the files that no export writes, relative to `output`; those in PARTS are exports."""
-    known = EXPORT_FILES | (JAX_FILES if all((output / name).exists() for name in JAX_FILES) else set())
+    known = EXPORT_FILES | (
+        JAX_FILES if all((output / name).exists() for name in JAX_FILES) else set()
+    )
     for path in output.iterdir():
         if path.name in SUBFOLDERS and path.is_dir() and not path.is_symlink():
             yield from (f"{path.name}/{name}" for name in _find_foreign(path))

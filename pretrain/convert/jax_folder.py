@@ -111,7 +111,9 @@ def write_jax_folder(
         (folder / "config.json").write_text(json.dumps(describe_config(config), indent=1) + "\n")
         (folder / "load.py").write_text(LOADER)
         copy_modules(config, folder)
-        tokenizer.write_tokenizer(vocabulary, find_model_type(config), folder, getattr(config, "length", None))
+        tokenizer.write_tokenizer(
+            vocabulary, find_model_type(config), folder, getattr(config, "length", None)
+        )
         (folder / "README.md").write_text(describe_folder(config, inputs, dtype))
         return {
             path.relative_to(folder).as_posix(): path.stat().st_size

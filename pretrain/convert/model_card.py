@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import jax
 
 from data.examples.tags_as_text import NO_ENTITY, UNTYPED_NAME
-from data.examples.text2text import UNANSWERABLE, format_source
+from data.examples.text_pairs import UNANSWERABLE, format_source
 from data.mixed import describe_objective, split_objective
 from data.objectives.span_corruption import SpanCorruption
 from data.objectives.text2text import Text2Text
@@ -39,9 +39,9 @@ class TrainedModel(Protocol):
     def params(self) -> Any: ...
     @property
     def vocabulary(self) -> Vocabulary: ...
-    def rows(self) -> list[dict[str, Any]]: ...
-    def origin(self) -> Any: ...
-    def manifest(self) -> Any: ...
+    def read_metrics(self) -> list[dict[str, Any]]: ...
+    def read_origin(self) -> Any: ...
+    def read_manifest(self) -> Any: ...
 
 
 def find_task(config: Config) -> str:
@@ -72,11 +72,16 @@ def make_card(trained: TrainedModel, dtype: str = "float32") -> str:
             [
                 "| | |",
                 "|-|-|",
-                *(f"| {name} | {value} |" for name, value in _list_facts(trained, family, size, dtype)),
+                *(
+                    f"| {name} | {value} |"
+                    for name, value in _list_facts(trained, family, size, dtype)
+                ),
             ]
         ),
         "## Evaluation\n\n" + _format_scores(trained),
-        "## Use\n\n```python\n" + "\n".join(make_loading_lines(run, trained.vocabulary, "FOLDER")) + "\n```",
+        "## Use\n\n```python\n"
+        + "\n".join(make_loading_lines(run, trained.vocabulary, "FOLDER"))
+        + "\n```",
         "## Limits\n\n" + _describe_limits(trained, family),
     ]
     return "\n\n".join(sections) + "\n"
@@ -108,7 +113,11 @@ def make_sample_input(objective: Text2Text) -> str:
 def make_loading_lines(run: Run, vocabulary: Vocabulary, folder: str) -> list[str]:
     """Return lines of Python that load an export and use it."""
     (_, auto_class, lines), values = find_use(run)
-    values = {"folder": folder, "gap": _find_gap_token(find_model_family(run.model), vocabulary), **values}
+    values = {
+        "folder": folder,
+        "gap": _find_gap_token(find_model_family(run.model), vocabulary),
+        **values,
+    }
     use = [line.format(**values) for line in lines]
     imported = f"{auto_class}, AutoTokenizer"
     if use[-1].startswith("pipeline"):
@@ -131,7 +140,7 @@ def _find_gap_token(family: Family, vocabulary: Vocabulary) -> str:
 
 def _describe_origin(trained: TrainedModel) -> str:
     """Return a sentence on where the parameters come from and how they were trained."""
-    origin = trained.origin()
+    origin = trained.read_origin()
     if origin is None:
         return f"Pretrained from random parameters with Cloze, for {trained.step:,} steps."
     folder = f"`{origin['folder']}`"
@@ -202,7 +211,7 @@ def _list_facts(
     )
     yield "vocabulary", f"{vocabulary.size:,} pieces ({vocabulary.kind.replace('_', ' ')}){spare}"
     yield "weights", dtype if dtype == "float32" else f"{dtype}, rounded from float32"
-    if not (step := trained.step or max((trained.origin() or {}).get("averaged", [0]))):
+    if not (step := trained.step or max((trained.read_origin() or {}).get("averaged", [0]))):
         return
     yield "objective", describe_objective(objective)
     yield "data", _describe_data(trained)
@@ -221,25 +230,29 @@ def _describe_outputs(task: Text2Text) -> str:
     if task.step:
         return f"scores in steps of {task.step:g}"
     if task.scheme:
-        return " ".join(f"`{kind or UNTYPED_NAME}: ...`" for kind in task.kinds) + f", or `{NO_ENTITY}`"
+        return (
+            " ".join(f"`{kind or UNTYPED_NAME}: ...`" for kind in task.kinds)
+            + f", or `{NO_ENTITY}`"
+        )
     return f"an answer, or `{UNANSWERABLE}`" if task.questions == "squad2" else "text"
 
 
 def _describe_data(trained: TrainedModel) -> str:
     """Return the size and the sources of the training data."""
-    manifest = trained.manifest()
+    manifest = trained.read_manifest()
     if manifest is None:
         return f"a token store that no longer exists ({trained.run.data.store or 'unnamed'})"
     train = manifest["splits"]["train"]
     named = ", ".join(
-        f"{format_code_name(source['name'])} ({source['rate']:.0%})" for source in manifest["sources"]
+        f"{format_code_name(source['name'])} ({source['rate']:.0%})"
+        for source in manifest["sources"]
     )
     return f"{train['tokens']:,} tokens of {train['documents']:,} documents: {named}"
 
 
 def _format_scores(trained: TrainedModel) -> str:
     """Return a table of the last evaluation on the held-out part up to this step."""
-    rows = [row for row in trained.rows() if "heldout_loss" in row]
+    rows = [row for row in trained.read_metrics() if "heldout_loss" in row]
     if not rows:
         return "None was made during training."
     row = rows[-1]
@@ -282,7 +295,9 @@ def _describe_limits(trained: TrainedModel, family: Family) -> str:
     )
     names = {objective.name for objective in split_objective(trained.run.data.objective).values()}
     if trained.step and names == {"masked_lm"}:
-        use += f" Masked words were the only objective: {family.untrained_parts} learned nothing here."
+        use += (
+            f" Masked words were the only objective: {family.untrained_parts} learned nothing here."
+        )
     text = (
         "It repeats what its text says, errors and prejudices included. Nothing but the figures "
         "above was measured. No licence is stated for the weights; check the licence of the data."

@@ -94,7 +94,9 @@ def _expand_rule(rule: tuple[Any, Any, Any], depths: Depths) -> list[Match]:
         raise ValueError(f"{match}: a path with `layers` needs {{i}} in every name")
     (stack,) = stacks
     if stack not in depths:
-        raise ValueError(f"{match}: no depth of the stack {stack}; given are {format_names(depths)}")
+        raise ValueError(
+            f"{match}: no depth of the stack {stack}; given are {format_names(depths)}"
+        )
     return [
         Match(
             tuple(path.replace("/layers/", f"/layer_{i}/", 1) for path in paths),
@@ -114,7 +116,9 @@ def _check_layer_numbers(rules: Rules, names: Iterable[str]) -> None:
         found = (re.match(rf"{re.escape(start)}(\d+)", name) for name in names)
         numbers = {int(number[1]) for number in found if number}
         if lost := set(range(max(numbers, default=0))) - numbers:
-            raise ValueError(f"no rule for their {format_names(f'{start}{number}' for number in lost)}")
+            raise ValueError(
+                f"no rule for their {format_names(f'{start}{number}' for number in lost)}"
+            )
 
 
 def flatten_layers(params: dict[str, Any], depths: Depths) -> dict[str, np.ndarray]:
@@ -186,12 +190,16 @@ def fill_params(
     """
     matches, leaves = expand_rules(rules, depths), flatten_layers(init_params, depths)
     if odd := leaves.keys() ^ {path for match in matches for path in match.ours}:
-        raise ValueError(f"the initial parameters are not those of the configuration: {format_names(odd)}")
+        raise ValueError(
+            f"the initial parameters are not those of the configuration: {format_names(odd)}"
+        )
     names = {name for match in matches for name in match.theirs}
     present = set(tensors)  # `in` a mapping may load a tensor
     missing, unused = names - present, present - names
     absent = tuple(
-        head for head in head_prefixes if all(name in missing for name in names if name.startswith(head))
+        head
+        for head in head_prefixes
+        if all(name in missing for name in names if name.startswith(head))
     )
     if required := {name for name in missing if not name.startswith(absent)}:
         raise ValueError(f"missing {format_names(required)}, which the model cannot do without")
@@ -214,7 +222,9 @@ def fill_params(
             filled = [leaf.astype(np.float32) for leaf in own]
         else:
             required = missing.intersection(match.theirs)
-            raise ValueError(f"missing {format_names(required)}, without which there is no {match.ours[0]}")
+            raise ValueError(
+                f"missing {format_names(required)}, without which there is no {match.ours[0]}"
+            )
         leaves |= zip(match.ours, filled, strict=True)
     report = ImportReport(tuple(sorted(missing)), tuple(sorted(unused)))
     return match_layout(unflatten_params(leaves), init_params), report
@@ -224,7 +234,10 @@ def _fill_match(
     match: Match, tensors: Mapping[str, np.ndarray], shapes: Sequence[tuple[int, ...]]
 ) -> Sequence[np.ndarray]:
     """Return the leaves of a match, of these shapes, from their tensors. Raises as `fill`."""
-    expected = [tensor.shape for tensor in _export_match(match, [make_placeholder(shape) for shape in shapes])]
+    expected = [
+        tensor.shape
+        for tensor in _export_match(match, [make_placeholder(shape) for shape in shapes])
+    ]
     read = []
     for name, shape in zip(match.theirs, expected, strict=True):
         tensor = tensors[name]
@@ -258,7 +271,9 @@ class RenamedTensors(Mapping[str, np.ndarray]):
         return len(self._names)
 
 
-def rename_tensors(tensors: Mapping[str, np.ndarray], new_name_of: Callable[[str], str]) -> RenamedTensors:
+def rename_tensors(
+    tensors: Mapping[str, np.ndarray], new_name_of: Callable[[str], str]
+) -> RenamedTensors:
     """Return the tensors, each named `modern(name)`. Raises ValueError if two get one name."""
     names = {}
     for name in tensors:

@@ -15,7 +15,7 @@ from data.vocabulary.base import Vocabulary
 from models.config.base import ModelConfig
 from pretrain.convert import config_fields, name_map
 from pretrain.families import FAMILIES
-from pretrain.families.record import Family, Fields, HuggingFaceMap
+from pretrain.families.family_record import Family, Fields, HuggingFaceMap
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +37,9 @@ class Converter:
         hf_map = self.family.hugging_face
         if hf_map.subtree is not None:
             params = {name: params[name] for name in hf_map.subtree}
-        tensors = name_map.export_tensors(params, hf_map.make_rules(config), hf_map.find_depths(config))
+        tensors = name_map.export_tensors(
+            params, hf_map.make_rules(config), hf_map.find_depths(config)
+        )
         tensors |= {copy: tensors[name] for copy, name in hf_map.duplicates.items()}
         zeros = {name: np.zeros(shape(config), np.float32) for name, shape in hf_map.zeros.items()}
         return tensors | zeros
@@ -56,7 +58,9 @@ class Converter:
         hf_map = self.family.hugging_face
         rules, depths = hf_map.make_rules(config), hf_map.find_depths(config)
         tensors = name_map.rename_tensors(tensors, make_renamer(hf_map, tensors))
-        tensors = name_map.merge_copies(tensors, {**hf_map.duplicates, **hf_map.find_copies(config)})
+        tensors = name_map.merge_copies(
+            tensors, {**hf_map.duplicates, **hf_map.find_copies(config)}
+        )
         tensors = drop_zeros(hf_map, tensors)
         needed = {name for match in name_map.expand_rules(rules, depths) for name in match.theirs}
         stand_ins = {name: other for name, other in hf_map.stand_ins.items() if name in needed}
@@ -115,7 +119,9 @@ class Converter:
                         f"{name}/config.json; {kind.__name__} has one for both"
                     )
         ours = {field: value for fields in found for field, value in fields.items()}
-        return kind(**{**hf_map.read(config_fields.drop_nulls(hf_config), ours), **hf_map.constant_fields})
+        return kind(
+            **{**hf_map.read(config_fields.drop_nulls(hf_config), ours), **hf_map.constant_fields}
+        )
 
     def _read_fields(self, hf_config: Mapping[str, Any], fields: Fields) -> dict[str, Any]:
         """Return {our field: value} of one config.json."""

@@ -4,7 +4,7 @@ import dataclasses
 import os
 import pathlib
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import numpy as np
@@ -12,10 +12,11 @@ import numpy as np
 from data.vocabulary.load import Vocabulary, read_vocabulary
 from models.config.base import Config
 from models.config.heads import HeadedConfig
-from pretrain.convert import classifier, find_model_type, tokenizer
+from pretrain.convert import find_model_type, fine_tuned, tokenizer
 from pretrain.convert.dtypes import round_tensors
 from pretrain.convert.export_folder import replace_export, write_json, write_tensors
 from pretrain.convert.finite import FiniteTensors, check_finite
+from pretrain.convert.name_map import ImportReport
 from pretrain.convert.pretrained import CONVERTERS, Converter
 from pretrain.convert.safe_folder import (
     CONFIG,
@@ -34,12 +35,25 @@ REFUSED = {
 # ---- export ------------------------------------------------------------------
 
 
-def find_converter(config: Config) -> Any:
-    """Return the converter of a model: its family's `Converter`, or the module `classifier`.
+class ModelConverter(Protocol):
+    """The conversion of one kind of model: a `Converter`, or the module `fine_tuned`."""
+
+    @property
+    def subfolders(self) -> tuple[str, ...]: ...
+    def to_hf(self, config: Any, params: dict[str, Any]) -> dict[str, np.ndarray]: ...
+    def from_hf(
+        self, config: Any, tensors: Mapping[str, np.ndarray], init_params: dict[str, Any]
+    ) -> tuple[dict[str, Any], ImportReport]: ...
+    def to_hf_config(self, config: Any, vocabulary: Vocabulary) -> dict[str, Any]: ...
+    def from_hf_config(self, hf_config: Mapping[str, Any]) -> Config: ...
+
+
+def find_converter(config: Config) -> ModelConverter:
+    """Return the converter of a model: its family's `Converter`, or the module `fine_tuned`.
 
     The module converts encoders with a head. Raises ValueError if there is no converter.
     """
-    return classifier if isinstance(config, HeadedConfig) else Converter(find_family(config))
+    return fine_tuned if isinstance(config, HeadedConfig) else Converter(find_family(config))
 
 
 def write_model(
@@ -98,7 +112,9 @@ def write_model(
             settings = (hf_config.pop(subfolder) if subfolder else hf_config) | {"dtype": dtype}
             write_json(path / CONFIG, settings)
             if settings.get("is_encoder_decoder"):
-                write_json(path / "generation_config.json", make_generation_config(settings, vocabulary))
+                write_json(
+                    path / "generation_config.json", make_generation_config(settings, vocabulary)
+                )
             tokenizer.write_tokenizer(vocabulary, family, path, getattr(config, "length", None))
         if card is not None:
             (folder / "README.md").write_text(card, encoding="utf-8")
@@ -138,7 +154,7 @@ class OpenedModel:
 
     folder: pathlib.Path
     architectures: tuple[str, ...]
-    converter: Any
+    converter: ModelConverter
     config: Any
     tensors: JoinedTensors
     vocabulary: Vocabulary
@@ -209,7 +225,9 @@ def open_model(folder: str | os.PathLike[str], report: Callable[[str], Any] = pr
         config = converter.from_hf_config(hf_config)
     except (KeyError, TypeError, ValueError) as error:
         raise FolderError(f"{folder / CONFIG}: {error}") from error
-    tensors = JoinedTensors({name: FolderTensors(folder / name) for name in ("", *converter.subfolders)})
+    tensors = JoinedTensors(
+        {name: FolderTensors(folder / name) for name in ("", *converter.subfolders)}
+    )
     architectures = tuple(_list_architectures(hf_config))
     vocabulary = _read_own_vocabulary(folder, config)
     return OpenedModel(folder, architectures, converter, config, tensors, vocabulary)
@@ -221,7 +239,7 @@ def _list_architectures(hf_config: Mapping[str, Any]) -> list[str]:
     return [str(name) for name in names] if isinstance(names, list) else [str(names)]
 
 
-def _choose_converter(folder: pathlib.Path, hf_config: Mapping[str, Any]) -> Any:
+def _choose_converter(folder: pathlib.Path, hf_config: Mapping[str, Any]) -> ModelConverter:
     """Return the converter of a folder. Raises FolderError if its model cannot be imported."""
     architectures = _list_architectures(hf_config)
     for name in architectures:
@@ -233,8 +251,8 @@ def _choose_converter(folder: pathlib.Path, hf_config: Mapping[str, Any]) -> Any
             f"{folder / CONFIG}: model_type {model_type!r} cannot be imported; "
             f"{', '.join(CONVERTERS)} can"
         )
-    if any(classifier.CLASSIFIER_TYPES.get(name) == model_type for name in architectures):
-        return classifier
+    if any(fine_tuned.CLASSIFIER_TYPES.get(name) == model_type for name in architectures):
+        return fine_tuned
     return CONVERTERS[model_type]
 
 

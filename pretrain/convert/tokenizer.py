@@ -11,7 +11,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, processors
 
 from data.vocabulary.base import Vocabulary
-from pretrain.convert import sentencepiece
+from pretrain.convert import sentencepiece_pipeline
 from pretrain.convert.export_folder import write_json
 from pretrain.families import find_by_model_type
 
@@ -106,7 +106,7 @@ def write_tokenizer(
 def _convert_sentencepiece(vocabulary: Any) -> Tokenizer:
     """Return the pipeline of a SentencePiece vocabulary."""
     sentinels = vocabulary.pieces[vocabulary.size - vocabulary.options["appended"] :]
-    return sentencepiece.make_tokenizer(vocabulary.model, sentinels)
+    return sentencepiece_pipeline.make_tokenizer(vocabulary.model, sentinels)
 
 
 def _convert_released(vocabulary: Any) -> Tokenizer:

@@ -24,7 +24,7 @@ from data.source import Source
 from data.store.salvage import describe_omissions
 from pretrain.config import Run, to_json
 from pretrain.distributed import processes
-from pretrain.distributed.accelerators import describe_unused, find_accelerators
+from pretrain.distributed.accelerator_detection import describe_unused, find_accelerators
 from pretrain.overrides import ConfigError
 
 TIMEOUT = 25  # seconds for the slowest process to publish; all processes have just joined

@@ -13,9 +13,9 @@ import numpy as np
 
 from data.corpus.json_lines import parse_json_lines
 from data.examples.tags_as_text import find_segments, tag_words
-from data.examples.text2text import decode_output, make_answer_reader
+from data.examples.text_pairs import decode_output, make_answer_reader
 from data.objectives.text2text import ANSWERS_FILE, Text2Text
-from models.generation.generate import make_generator, unstack_model
+from models.generation.decoding import make_generator, unstack_model
 from pretrain.distributed.sharding import make_gather, make_replicated_sharding
 from pretrain.evaluation.ner_metrics import compute_rates
 from pretrain.evaluation.qa_spans import average_by_answerability, score_answers

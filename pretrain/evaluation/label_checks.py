@@ -21,7 +21,7 @@ ExampleIo = tuple[Callable[[str], Any], Callable[..., Any]]
 
 def check_labels(run: Run, source: Source) -> None:
     """Raise ConfigError unless a source has the labels of the run's model, if that has any."""
-    expected, found = getattr(run.model, "labels", None), getattr(source, "labels", None)
+    expected, found = getattr(run.model, "labels", None), getattr(source, "label_names", None)
     if expected is None:
         return
     if found is None:
@@ -48,7 +48,7 @@ def open_labelled_store(workdir: str, source: str) -> Iterator[str]:
     Raises:
       ValueError: if the run was not fine-tuned, or for a bad example; names file and line.
     """
-    from data.examples.text2text import write_sources
+    from data.examples.text_pairs import write_sources
     from data.vocabulary.load import load_vocabulary
     from pretrain.workdir.checkpoints import read_run
 
@@ -114,10 +114,10 @@ def select_task(objective: Text2Text, source: str) -> tuple[str, Text2Text, str]
 
 def read_pairs(objective: Text2Text, source: str) -> list[Any]:
     """Return the pairs of texts that an objective makes of the examples of a source."""
-    from data.examples import multiple_choice as choices
-    from data.examples import qa, tagging
-    from data.examples.labelled import Columns, parse_class, parse_score, read_examples
-    from data.examples.text2text import (
+    from data.examples import choice_questions as choices
+    from data.examples import qa, tagged_sentences
+    from data.examples.labelled_examples import Columns, parse_class, parse_score, read_examples
+    from data.examples.text_pairs import (
         make_pairs,
         make_question_pairs,
         make_tag_pairs,
@@ -129,8 +129,8 @@ def read_pairs(objective: Text2Text, source: str) -> list[Any]:
     if objective.choices:
         return make_pairs(objective, choices.read_questions(source, objective.choices))
     if objective.scheme:
-        columns = () if objective.columns == tagging.USUAL_KEYS[0] else objective.columns
-        return make_tag_pairs(objective, tagging.read_sentences(source, columns))
+        columns = () if objective.columns == tagged_sentences.USUAL_KEYS[0] else objective.columns
+        return make_tag_pairs(objective, tagged_sentences.read_sentences(source, columns))
     *texts, answer = objective.columns
     parse_label = parse_class if objective.labels else parse_score if objective.step else parse_answer
     return make_pairs(objective, read_examples(source, Columns(tuple(texts), answer), parse_label))
@@ -138,7 +138,7 @@ def read_pairs(objective: Text2Text, source: str) -> list[Any]:
 
 def make_class_io(run: Any) -> ExampleIo:
     """Return the functions that read and write the examples of a classifier."""
-    from data.examples.labelled import Columns, parse_class, parse_score, read_examples
+    from data.examples.labelled_examples import Columns, parse_class, parse_score, read_examples
     from data.examples.labelled_store import write_labelled
 
     *texts, label = run.data.objective.columns
@@ -149,15 +149,15 @@ def make_class_io(run: Any) -> ExampleIo:
 
 def make_tag_io(run: Any) -> ExampleIo:
     """Return the functions that read and write the examples of a tagger."""
-    from data.examples.tagging import read_sentences, write_tagged
+    from data.examples.tagged_sentences import read_sentences, write_tagged
 
     return partial(read_sentences, columns=run.data.objective.columns), write_tagged
 
 
 def make_choice_io(run: Any) -> ExampleIo:
     """Return the functions that read and write the examples of multiple choice."""
+    from data.examples.choice_questions import read_questions
     from data.examples.labelled_store import write_labelled
-    from data.examples.multiple_choice import read_questions
 
     return partial(read_questions, choices=run.data.objective.choices), write_labelled
 

@@ -137,7 +137,7 @@ def find_metric_kind(objective: Any, model: Any) -> tuple[str, int]:
         return SEVERAL_TASKS if objective.tasks else GENERATED_TAGS if objective.scheme else GENERATED_ANSWERS, 2
     if isinstance(objective, Text2Text) and (objective.labels or objective.step):
         return "classification" if objective.labels else "regression", len(objective.labels)
-    return objective.name, getattr(model, "outputs", 2)
+    return objective.name, getattr(model, "num_outputs", 2)
 
 
 def check_run_metrics(names: Iterable[str], objective: Any, model: Any) -> None:

@@ -8,7 +8,7 @@ import importlib
 import pkgutil
 
 from models.config.base import Config
-from pretrain.families.record import Family
+from pretrain.families.family_record import Family
 
 
 def find_families() -> dict[str, Family]:

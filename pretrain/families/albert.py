@@ -8,7 +8,7 @@ from data.objectives.masked_lm import MaskedLm
 from data.objectives.sentence_order import SentenceOrder
 from models.config.albert import AlbertConfig
 from pretrain.families import bert
-from pretrain.families.record import Family, HeadMap, HuggingFaceMap
+from pretrain.families.family_record import Family, HeadMap, HuggingFaceMap
 from pretrain.families.rules import map_embeddings, map_layer, map_linear
 
 if TYPE_CHECKING:

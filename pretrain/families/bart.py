@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from data.objectives.denoising import Denoising
 from data.objectives.text2text import Text2Text
 from models.config.bart import BartConfig
-from pretrain.families.record import Family, HuggingFaceMap
+from pretrain.families.family_record import Family, HuggingFaceMap
 from pretrain.families.rules import SAME, Rules, map_norm
 from pretrain.families.transformer import BIAS, BIAS_REASON, COPIES, map_stack
 

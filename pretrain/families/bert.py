@@ -4,7 +4,7 @@ from data.objectives.masked_lm import MaskedLm
 from data.objectives.sentence_pair import SentencePair
 from models.config.base import EncoderConfig
 from models.config.bert import BertConfig
-from pretrain.families.record import Family, HeadMap, HuggingFaceMap
+from pretrain.families.family_record import Family, HeadMap, HuggingFaceMap
 from pretrain.families.rules import SAME, Rules, map_embeddings, map_layer, map_linear, map_norm
 
 TABLES = {

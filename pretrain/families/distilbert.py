@@ -11,7 +11,7 @@ from data.objectives.masked_lm import MaskedLm
 from models.config.bert import BertConfig
 from models.config.distilbert import DistilBertConfig
 from pretrain.families import bert
-from pretrain.families.record import DistillationRecipe, Family, HeadMap, HuggingFaceMap
+from pretrain.families.family_record import DistillationRecipe, Family, HeadMap, HuggingFaceMap
 from pretrain.families.rules import map_embeddings, map_layer, map_linear
 
 RULES = (

@@ -9,7 +9,7 @@ from typing import Any
 from data.objectives.replaced_token import ReplacedToken
 from models.config.electra import ElectraConfig
 from pretrain.families import bert
-from pretrain.families.record import Family, HeadMap, HuggingFaceMap, SecondModel
+from pretrain.families.family_record import Family, HeadMap, HuggingFaceMap, SecondModel
 from pretrain.families.rules import Rules, map_embeddings, map_linear
 
 EMBEDDINGS = map_embeddings("embeddings", "electra.embeddings", **bert.TABLES)

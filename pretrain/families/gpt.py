@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from data.objectives.causal_lm import CausalLm
 from models.config.gpt import GptConfig
-from pretrain.families.record import Family, HuggingFaceMap
+from pretrain.families.family_record import Family, HuggingFaceMap
 from pretrain.families.rules import JOINED, SAME, JoinLayout, Layout, Rules, map_norm
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from data.objectives.causal_lm import CausalLm
 from data.objectives.masked_next_token import MaskedNextToken
 from models.config.gpt2 import Gpt2Config
 from pretrain.families import gpt
-from pretrain.families.record import Family, HuggingFaceMap
+from pretrain.families.family_record import Family, HuggingFaceMap
 from pretrain.families.rules import SAME, Rule, Rules, map_norm
 
 if TYPE_CHECKING:

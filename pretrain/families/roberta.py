@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from data.objectives.masked_lm import MaskedLm
 from models.config.roberta import RobertaConfig
 from pretrain.families import bert
-from pretrain.families.record import Family, HeadMap, HuggingFaceMap
+from pretrain.families.family_record import Family, HeadMap, HuggingFaceMap
 from pretrain.families.rules import map_linear
 
 if TYPE_CHECKING:

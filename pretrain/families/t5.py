@@ -8,7 +8,7 @@ from data.objectives.prefix_lm import PrefixLm
 from data.objectives.span_corruption import SpanCorruption
 from data.objectives.text2text import Text2Text
 from models.config.t5 import T5Config
-from pretrain.families.record import Family, HuggingFaceMap
+from pretrain.families.family_record import Family, HuggingFaceMap
 from pretrain.families.rules import KERNEL, KERNEL_OUT, SAME, Rules
 from pretrain.schema import Adafactor
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from data.objectives.seq2seq import Seq2Seq
 from models.config.transformer import TransformerConfig
-from pretrain.families.record import Family, HuggingFaceMap
+from pretrain.families.family_record import Family, HuggingFaceMap
 from pretrain.families.rules import KERNEL, KERNEL_OUT, SAME, Rules, map_layer, map_linear, map_norm
 
 if TYPE_CHECKING:

@@ -97,7 +97,7 @@ def make_answerer(
       length: maximum number of generated tokens; None for 64, or that of the fine-tuning.
       batch_size: texts per batch.
       n_best: number of answers to each question; None for one.
-      strategy: how tokens are chosen, see `models.generation.generate`; None for greedy.
+      strategy: how tokens are chosen, see `models.generation.decoding`; None for greedy.
       no_repeat_ngram: n-grams of this length are generated at most once.
       seed: seed of the sampling.
 

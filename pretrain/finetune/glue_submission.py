@@ -40,7 +40,7 @@ def write_submission(best: SeedScores, name: str, file: str, folder: str, batch_
       folder: folder of the submission; created if it does not exist.
       batch_size: texts per batch.
     """
-    from data.examples.labelled import read_records
+    from data.examples.labelled_examples import read_records
     from pretrain.finetune.answering import make_answerer
     from pretrain.finetune.tasks import TASKS
     from pretrain.inference.trained import open_trained

@@ -9,11 +9,11 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from data.examples import labelled, labelled_store
-from data.examples.labelled import read_records
+from data.examples import labelled_examples, labelled_store
+from data.examples.labelled_examples import read_records
 
 if TYPE_CHECKING:
-    from data.examples.labelled import Columns, Example
+    from data.examples.labelled_examples import Columns, Example
     from data.vocabulary.load import Vocabulary
     from models.config.heads import ClassifierConfig
     from pretrain.inference.trained import Trained
@@ -121,28 +121,28 @@ def gather_labelled_examples(
     """
     columns = parse_columns(args.columns) if args.columns else find_columns(task, train)
     unread = frozenset() if args.columns else list_unread_columns(task, columns)
-    examples = labelled.read_examples(train, columns, task.label, unread)
+    examples = labelled_examples.read_examples(train, columns, task.label, unread)
     if task.words and not args.labels:
         check_known_labels(args.task, task.words, examples)
-    labelled.check_label_variety(examples)
+    labelled_examples.check_label_variety(examples)
     names = ()
-    if task.label is labelled.parse_class:
+    if task.label is labelled_examples.parse_class:
         names = (
             tuple(args.labels.split(","))
             if args.labels
-            else order_labels(task, labelled.list_classes(examples))
+            else order_labels(task, labelled_examples.list_classes(examples))
         )
     elif args.labels:
         raise ValueError(f"--labels names classes; {args.task} has scores")
-    labelled.encode_labels(examples, names)
+    labelled_examples.encode_labels(examples, names)
     splits = (
-        (examples, labelled.read_examples(heldout, columns, task.label, unread))
+        (examples, labelled_examples.read_examples(heldout, columns, task.label, unread))
         if heldout
         else labelled_store.split_examples(examples, share)
     )
     parts: dict[str, Any] = dict(zip(("train", "heldout"), splits))
-    labelled.encode_labels(parts["heldout"], names)
-    if warning := labelled.describe_single_label(parts["heldout"]):
+    labelled_examples.encode_labels(parts["heldout"], names)
+    if warning := labelled_examples.describe_single_label(parts["heldout"]):
         print(f"held out: {warning}, so its scores are not informative", file=sys.stderr)
     return LabelledExamples(task, parts, names, columns)
 
@@ -155,7 +155,7 @@ def parse_columns(text: str) -> Columns:
             f"--columns {text}: expected the names of one or two texts and of the label, separated "
             "by commas"
         )
-    return labelled.Columns(tuple(texts), label)
+    return labelled_examples.Columns(tuple(texts), label)
 
 
 def find_columns(task: Any, source: str) -> Columns:

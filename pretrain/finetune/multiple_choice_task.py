@@ -7,7 +7,7 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from data.examples import labelled_store, multiple_choice
+from data.examples import choice_questions, labelled_store
 
 if TYPE_CHECKING:
     from data.objectives.multiple_choice import MultipleChoice
@@ -29,9 +29,9 @@ class ChoiceTask(NamedTuple):
         if args.columns or args.labels:
             raise ValueError(
                 "--columns and --labels are not for multiple_choice; its records have "
-                f"{multiple_choice.FORMS}, and label, the number of the correct choice"
+                f"{choice_questions.FORMS}, and label, the number of the correct choice"
             )
-        examples = multiple_choice.read_questions(train)
+        examples = choice_questions.read_questions(train)
         count = len(examples[0].texts) - 1
         if len({example.label for example in examples}) < 2:
             raise ValueError(
@@ -39,7 +39,7 @@ class ChoiceTask(NamedTuple):
                 f"{examples[0].label}; shuffle the choices"
             )
         splits = (
-            (examples, multiple_choice.read_questions(heldout, count))
+            (examples, choice_questions.read_questions(heldout, count))
             if heldout
             else labelled_store.split_examples(examples, share)
         )

@@ -15,7 +15,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from data.examples.text2text import write_sources
+from data.examples.text_pairs import write_sources
 from data.objectives.text2text import Text2Text
 from pretrain.finetune.text2text_task import (
     GENERATIVE_MODELS,

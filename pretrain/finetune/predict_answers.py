@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from data.examples.labelled import parse_text
+from data.examples.labelled_examples import parse_text
 from data.examples.qa import Question
 from data.examples.qa_store import encode_questions
 from data.examples.records import read_texts

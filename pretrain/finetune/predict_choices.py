@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from data.examples.multiple_choice import ChoiceQuestion, parse_question
+from data.examples.choice_questions import ChoiceQuestion, parse_question
 from models import build
 from pretrain.convert import find_model_type, tokenizer
 from pretrain.distributed.model_hooks import make_local_hooks
-from pretrain.inference.batching import make_batches, pad_rows, pad_length, round_up_to_power
+from pretrain.inference.batching import make_batches, pad_length, pad_rows, round_up_to_power
 
 if TYPE_CHECKING:
     from pretrain.inference.trained import Trained

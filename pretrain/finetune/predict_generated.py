@@ -6,17 +6,17 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from data.examples.labelled import parse_text
-from data.examples.multiple_choice import parse_question
+from data.examples.choice_questions import parse_question
+from data.examples.labelled_examples import parse_text
 from data.examples.records import read_texts, read_words
 from data.examples.tag_schemes import PLAIN
-from data.examples.tagging import USUAL_KEYS
+from data.examples.tagged_sentences import USUAL_KEYS
 from data.examples.tags_as_text import tag_words
-from data.examples.text2text import decode_output, format_source, make_answer_reader
+from data.examples.text_pairs import decode_output, format_source, make_answer_reader
 from data.objectives.text2text import Text2Text
 from models.generation.sampling import Greedy
 from pretrain.inference.batching import name_places
-from pretrain.inference.generate import TextWriter
+from pretrain.inference.text_generation import TextWriter
 
 if TYPE_CHECKING:
     from pretrain.inference.trained import Trained

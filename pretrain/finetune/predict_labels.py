@@ -14,12 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from data.examples.labelled import parse_text
+from data.examples.labelled_examples import parse_text
 from data.examples.records import read_texts
 from models import build
 from pretrain.convert import find_model_type, tokenizer
 from pretrain.distributed.model_hooks import make_local_hooks
-from pretrain.inference.batching import make_batches, pad_rows, name_places, pad_length, round_up_to_power
+from pretrain.inference.batching import (
+    make_batches,
+    name_places,
+    pad_length,
+    pad_rows,
+    round_up_to_power,
+)
 
 if TYPE_CHECKING:
     from pretrain.inference.trained import Trained

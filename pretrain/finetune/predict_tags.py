@@ -14,10 +14,16 @@ import jax
 
 from data.examples.records import read_words
 from data.examples.tag_schemes import OUTSIDE, PLAIN, find_entities
-from data.examples.tagging import USUAL_KEYS, encode_words
+from data.examples.tagged_sentences import USUAL_KEYS, encode_words
 from models import build
 from pretrain.distributed.model_hooks import make_local_hooks
-from pretrain.inference.batching import make_batches, pad_rows, name_places, pad_length, round_up_to_power
+from pretrain.inference.batching import (
+    make_batches,
+    name_places,
+    pad_length,
+    pad_rows,
+    round_up_to_power,
+)
 
 if TYPE_CHECKING:
     from data.vocabulary.load import Vocabulary

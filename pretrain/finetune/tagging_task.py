@@ -8,11 +8,11 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from data.examples import tag_schemes, tagging
+from data.examples import tag_schemes, tagged_sentences
 from data.examples.labelled_store import split_examples
 
 if TYPE_CHECKING:
-    from data.examples.tagging import Sentence
+    from data.examples.tagged_sentences import Sentence
     from data.objectives.tagging import Tagging
     from data.vocabulary.load import Vocabulary
     from models.config.heads import TaggerConfig
@@ -36,17 +36,17 @@ class TagTask(NamedTuple):
     ) -> TaggedExamples:
         """Return the examples; see `gather_labelled_examples` for the arguments."""
         columns = parse_tag_columns(args.columns)
-        sentences = tagging.read_sentences(train, columns)
-        scheme = tagging.choose_scheme(sentences, args.scheme)
+        sentences = tagged_sentences.read_sentences(train, columns)
+        scheme = tagged_sentences.choose_scheme(sentences, args.scheme)
         names = (
             tuple(args.labels.split(","))
             if args.labels
             else tag_schemes.list_tags({tag for sentence in sentences for tag in sentence.tags}, scheme)
         )
-        splits = (sentences, tagging.read_sentences(heldout, columns)) if heldout else split_examples(sentences, share)
+        splits = (sentences, tagged_sentences.read_sentences(heldout, columns)) if heldout else split_examples(sentences, share)
         parts: dict[str, Any] = dict(zip(("train", "heldout"), splits))
         for split in parts.values():
-            tagging.encode_tags(split, names)
+            tagged_sentences.encode_tags(split, names)
         if len(found := {tag for sentence in parts["heldout"] for tag in sentence.tags}) < 2:
             print(
                 f"held out: all words have the tag {found.pop()!r}, so its scores are not "
@@ -117,7 +117,7 @@ class TaggedExamples:
 
     def write_store(self, path: str, vocabulary: Vocabulary) -> None:
         """Write the store, and print the scheme and the number of skipped words."""
-        store = tagging.write_tagged(path, vocabulary, self.parts, self.names, digest=self.digest_examples())
+        store = tagged_sentences.write_tagged(path, vocabulary, self.parts, self.names, digest=self.digest_examples())
         print(f"{path}: {describe_scheme(self.parts, self.scheme)}")
         if skipped := store.num_skipped_words:
             print(

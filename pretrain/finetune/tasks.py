@@ -12,7 +12,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from data.examples.labelled import Columns, parse_class, parse_score
+from data.examples.labelled_examples import Columns, parse_class, parse_score
 from data.objectives.classification import Classification
 from data.objectives.regression import Regression
 from pretrain.finetune.labelled_task import LabelledExamples, gather_labelled_examples

@@ -13,11 +13,11 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from data.examples import labelled, labelled_store
-from data.examples.labelled import Columns
-from data.examples.tagging import USUAL_KEYS
+from data.examples import labelled_examples, labelled_store
+from data.examples.labelled_examples import Columns
+from data.examples.tagged_sentences import USUAL_KEYS
 from data.examples.tags_as_text import list_entity_types
-from data.examples.text2text import (
+from data.examples.text_pairs import (
     ScorePair,
     decode_output,
     find_step,
@@ -43,7 +43,7 @@ LIMITLESS = 1 << 20  # maximal tokens of a row for a model with relative positio
 # The models that learn to generate answers.
 GENERATIVE_MODELS = [family.config.__name__ for family in FAMILIES.values() if Text2Text in family.objectives]
 LONGEST = 64  # maximal tokens of an answer to a question
-# The paper's step between scores; for other tasks see data/examples/text2text.py.
+# The paper's step between scores; for other tasks see data/examples/text_pairs.py.
 SCORE_STEPS = {"stsb": 0.2}
 # The classes of the numbers in GLUE's files, in the paper's words.
 ENTAILED = ("entailment", "not_entailment")
@@ -87,10 +87,10 @@ class PairTask(NamedTuple):
             raise ValueError("--labels names classes; the targets of text2text are any text")
         spec = Text2Text(columns=tuple(names), prefix=args.prefix or "")
         columns = Columns((names[0],), names[1])
-        examples = labelled.read_examples(train, columns, parse_answer)
-        labelled.check_label_variety(examples)
+        examples = labelled_examples.read_examples(train, columns, parse_answer)
+        labelled_examples.check_label_variety(examples)
         splits = (
-            (examples, labelled.read_examples(heldout, columns, parse_answer))
+            (examples, labelled_examples.read_examples(heldout, columns, parse_answer))
             if heldout
             else labelled_store.split_examples(examples, share)
         )

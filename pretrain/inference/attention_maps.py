@@ -25,9 +25,9 @@ from pretrain.distributed.device_feed import place_shared_rows
 from pretrain.distributed.model_hooks import make_model_hooks
 from pretrain.distributed.sharding import make_replicated_sharding
 from pretrain.inference import batching
-from pretrain.inference.generate import TextWriter
+from pretrain.inference.text_generation import TextWriter
 from pretrain.inference.trained import Trained
-from pretrain.inference.word_alignment import WordAligner, AlignedRow
+from pretrain.inference.word_alignment import AlignedRow, WordAligner
 
 MAX_PAGE_BYTES = 64 << 20  # [bytes] of a page, so that a phone's browser can open it
 Text = tuple[str, str, str | None]  # (place, text, target or None)
@@ -146,7 +146,7 @@ def _compute_single(
         return {"encoder": _stack_weights(encoded, "attention")}
     return {
         "decoder": _stack_weights(
-            capture_activations(model, params, tokens_BL, method="states"), "attention"
+            capture_activations(model, params, tokens_BL, method="compute_states"), "attention"
         )
     }
 

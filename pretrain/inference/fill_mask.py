@@ -14,7 +14,14 @@ import jax
 from models import build
 from pretrain.convert import find_model_type, tokenizer
 from pretrain.distributed.model_hooks import make_local_hooks
-from pretrain.inference.batching import make_batches, quote_text, pad_rows, name_places, pad_length, round_up_to_power
+from pretrain.inference.batching import (
+    make_batches,
+    name_places,
+    pad_length,
+    pad_rows,
+    quote_text,
+    round_up_to_power,
+)
 from pretrain.inference.trained import Trained
 
 Ranked = list[tuple[float, int]]  # (probability, id), the likeliest first

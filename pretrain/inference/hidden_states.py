@@ -21,7 +21,7 @@ from pretrain.families import find_by_model_type
 from pretrain.inference import batching
 from pretrain.inference.pooling import POOLINGS
 from pretrain.inference.trained import Trained
-from pretrain.inference.word_alignment import WordAligner, AlignedRow
+from pretrain.inference.word_alignment import AlignedRow, WordAligner
 
 Combine = Callable[[Sequence[jax.Array]], Any]  # hidden states, embeddings first -> [B, L, D]
 
@@ -175,11 +175,11 @@ def _compute_features(
     valid_BL: jax.Array,
     pool_BRL: jax.Array,
 ) -> tuple[jax.Array, ...]:
-    """Return each combination of hidden hidden_states, pooled: [B, R, D]."""
+    """Return each combination of the hidden states, pooled: [B, R, D]."""
     if hasattr(model, "encode"):
         observed = capture_activations(model, params, tokens_BL, valid_BL, method="encode")
     else:
-        observed = capture_activations(model, params, tokens_BL, method="hidden_states")
+        observed = capture_activations(model, params, tokens_BL, method="compute_states")
     return tuple(
         jnp.einsum("brl,bld->brd", pool_BRL, pick(observed.hidden_states), precision="highest")
         for pick in picks

@@ -88,7 +88,7 @@ def _compute_scores(
     *inputs, targets_BT, weights_BT = arrays
     compute_params = cast_params(params, compute_dtype)
     hidden_BTD = states(partial(model.apply, {"params": compute_params}), *inputs, targets_BT)
-    logits_BTV = model.apply({"params": gather(compute_params)}, hidden_BTD, method="logits")
+    logits_BTV = model.apply({"params": gather(compute_params)}, hidden_BTD, method="compute_logits")
     logits_BTV = logits_BTV.astype(jnp.float32)
     target_logits_BT = jnp.take_along_axis(logits_BTV, targets_BT[..., None], axis=-1)[..., 0]
     loss_BT = jax.nn.logsumexp(logits_BTV, axis=-1) - target_logits_BT
@@ -113,7 +113,7 @@ class DecoderScorer(Scorer):
         targets_BT: jax.Array,
     ) -> jax.Array:
         """Return the hidden states that predict the targets, [B, T, D]."""
-        hidden_BLD = apply(tokens_BL, method="states")
+        hidden_BLD = apply(tokens_BL, method="compute_states")
         return jnp.take_along_axis(hidden_BLD, positions_BT[..., None], axis=1)
 
     def make_rows(self, place: str, text: str, choices: Sequence[str]) -> tuple[list[ScoredRow], bool]:
@@ -168,7 +168,7 @@ class EncoderDecoderScorer(Scorer):
         targets_BT: jax.Array,
     ) -> jax.Array:
         """Return the hidden states that predict the targets, [B, T, D]."""
-        return apply(inputs_BM, inputs_valid_BM, targets_BT, method="states")
+        return apply(inputs_BM, inputs_valid_BM, targets_BT, method="compute_states")
 
     def make_rows(self, place: str, text: str, choices: Sequence[str]) -> tuple[list[ScoredRow], bool]:
         """Return (row of each choice, whether the text was cut on the left).

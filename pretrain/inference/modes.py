@@ -6,7 +6,7 @@ Tay et al. 2022, section 3.2.
 from collections.abc import Sequence
 
 from data.mixed import Mixed, split_objective
-from data.objectives.base import Objective
+from data.objectives.objective import Objective
 from data.vocabulary.base import Vocabulary
 
 

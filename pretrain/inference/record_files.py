@@ -1,9 +1,9 @@
 """Readers of the files that `predict` reads; the suffix of a name decides.
 
 FILE.jsonl       an object a line
-FILE.tsv, .csv   a table with a line of column names (data/examples/labelled.py)
+FILE.tsv, .csv   a table with a line of column names (data/examples/labelled_examples.py)
 FILE.conll       columns, a word a line, for models that tag words; also FILE.tsv for these models
-                 (data/examples/tagging.py)
+                 (data/examples/tagged_sentences.py)
 FILE.json        SQuAD's format, for models that answer questions (data/examples/qa.py)
 any other        a text a line
 
@@ -17,7 +17,7 @@ from typing import Any
 
 from data.corpus.json_lines import read_json_lines, read_lines
 from data.mixed import Mixed
-from data.objectives.base import Objective
+from data.objectives.objective import Objective
 from pretrain.config import Run
 
 Reader = Callable[[str], Iterator[tuple[str, dict[str, Any]]]]  # path -> (place, record) pairs
@@ -75,18 +75,18 @@ def iterate_records(
 
 def make_text_readers() -> dict[str, Reader]:
     """Return the readers for any model."""
-    from data.examples import labelled
+    from data.examples import labelled_examples
 
-    return {".jsonl": read_json_lines, ".tsv": labelled.read_records, ".csv": labelled.read_records}
+    return {".jsonl": read_json_lines, ".tsv": labelled_examples.read_records, ".csv": labelled_examples.read_records}
 
 
 def make_readers(run: Run) -> dict[str, Reader]:
     """Return the readers for the model of a run."""
-    from data.examples import qa, tagging
+    from data.examples import qa, tagged_sentences
 
     readers = make_text_readers()
     if is_tagging(run.data.objective):
-        readers |= {".conll": tagging.read_column_records, ".tsv": tagging.read_column_records}
+        readers |= {".conll": tagged_sentences.read_column_records, ".tsv": tagged_sentences.read_column_records}
     if is_question_answering(run.data.objective):
         readers |= {".json": qa.read_records}
     return readers

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from pretrain.inference.record_files import read_records, get_text
+from pretrain.inference.record_files import get_text, read_records
 
 Record = dict[str, Any]
 

@@ -92,7 +92,7 @@ def describe_rows(stream: Stream | MixedStream, start: int) -> list[str]:
     lines = []
     for part, part_stream in split_stream(stream).items():
         row, batch_size = part_stream.place(start), part_stream.data.batch_size
-        if part in getattr(stream, "unrecorded", ()):
+        if part in getattr(stream, "unrecorded_parts", ()):
             lines.append(
                 f"the checkpoint records no rows of {part}: step {start + 1:,} begins with its "
                 "first row"

@@ -12,7 +12,7 @@ import numpy as np
 
 from data.mixed import Mixed
 from data.mixed_stream import MixedStream
-from data.objectives.base import Objective
+from data.objectives.objective import Objective
 from data.pipeline import Stream
 from pretrain.distributed.device_feed import place_evaluation_batches
 from pretrain.distributed.sharding import make_gather, make_replicated_sharding

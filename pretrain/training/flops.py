@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from data.mixed import Mixed, map_shapes
-from data.objectives.base import Objective
+from data.objectives.objective import Objective
 from models import build
 from models.config.heads import HeadedConfig
 from pretrain.config import Run

@@ -126,7 +126,7 @@ def predict_likeliest(
         y_BTD: jax.Array, labels_BT: jax.Array, weights_BT: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
         logits_BTV = model.apply(
-            {"params": gather(compute_params)}, y_BTD[:, :MAX_TARGETS], method="logits"
+            {"params": gather(compute_params)}, y_BTD[:, :MAX_TARGETS], method="compute_logits"
         )
         probability_BTV = jax.nn.softmax(logits_BTV.astype(jnp.float32), axis=-1)[..., :size]
         results.append((probability_BTV.max(axis=-1), probability_BTV.argmax(axis=-1)))

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import optax
 
 from data.mixed import Mixed, map_shapes, split_objective
-from data.objectives.base import Objective
+from data.objectives.objective import Objective
 
 
 class TrainState(flax.struct.PyTreeNode):

@@ -18,12 +18,12 @@ def describe_stream(stream: Stream, where: str = "") -> list[str]:
     """Return the lines of `describe` for one objective."""
     table, length = stream.table, getattr(stream.objective, "length", None)
     lines = []
-    if num_skipped := getattr(table, "left_out", 0):
+    if num_skipped := getattr(table, "num_skipped_pairs", 0):
         lines.append(f"skipped: {num_skipped:,} pairs that are longer than a row")
-    if num_cut := getattr(table, "cut", 0):
-        examples = getattr(table, "too_long", f"examples that are longer than a row of {length}")
+    if num_cut := getattr(table, "num_truncated", 0):
+        examples = getattr(table, "truncation_report", f"examples that are longer than a row of {length}")
         lines.append(f"truncated: {num_cut:,} {examples}")
-    if num_missed := getattr(table, "missed", 0):
+    if num_missed := getattr(table, "num_missed_words", 0):
         lines.append(
             f"{num_missed:,} words of these are beyond the end of a row: their tags are neither "
             "learned nor predicted"

@@ -25,14 +25,7 @@ from pretrain.distributed.fingerprints import fingerprint_leaves
 from pretrain.overrides import ConfigError
 from pretrain.schema import Checkpoint
 from pretrain.workdir import orbax_manager
-from pretrain.workdir.errors import (
-    DamagedCheckpoint,
-    NotSaved,
-    silence_orbax,
-    translate_write_errors,
-)
-from pretrain.workdir.evidence import diagnose_read_errors, share_failures
-from pretrain.workdir.record import (
+from pretrain.workdir.checkpoint_record import (
     ITEMS,
     TrainState,
     check_items,
@@ -42,6 +35,13 @@ from pretrain.workdir.record import (
     read_record,
     seal_record,
 )
+from pretrain.workdir.errors import (
+    DamagedCheckpoint,
+    NotSaved,
+    silence_orbax,
+    translate_write_errors,
+)
+from pretrain.workdir.evidence import diagnose_read_errors, share_failures
 from pretrain.workdir.retention import Retention
 
 

@@ -26,8 +26,8 @@ from etils import epath
 
 from pretrain.distributed import processes
 from pretrain.overrides import ConfigError
+from pretrain.workdir.checkpoint_record import is_sealed, seal_record
 from pretrain.workdir.errors import DamagedCheckpoint, NotRestored, summarize_error
-from pretrain.workdir.record import is_sealed, seal_record
 
 INVENTORY = "inventory.json"
 REQUIRED = ("_METADATA", "manifest.ocdbt")  # without an inventory, such as one that was deleted

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import orbax.checkpoint as ocp
 from etils import epath
 
+from pretrain.workdir.checkpoint_record import FILE, ITEMS
 from pretrain.workdir.evidence import make_arrays_handler
-from pretrain.workdir.record import FILE, ITEMS
 from pretrain.workdir.retention import Retention
 
 Place = Callable[[str, tuple[int, ...]], Any]  # (path, shape) -> sharding; None: the default one

@@ -47,6 +47,6 @@ def write_skipped_documents(store: Source, workdir: epath.Path) -> None:
     if jax.process_index() or (describe_omissions(store) == describe_omissions(None) and not path.exists()):
         return
     documents = {
-        split: numbers.tolist() for split, numbers in getattr(store, "left_out", {}).items()
+        split: numbers.tolist() for split, numbers in getattr(store, "skipped_documents", {}).items()
     }
     write_atomically(path, json.dumps({"told": describe_omissions(store), **documents}) + "\n")

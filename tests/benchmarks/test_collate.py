@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 
-from benchmarks.collate import CASES, make_peer_case, format_row
+from benchmarks.collate import CASES, format_row, make_peer_case
 from benchmarks.collate_peers import SpanCollator, iterate_sentence_pairs
 
 

@@ -11,18 +11,26 @@ import pytest
 
 from benchmarks.downstream import (
     LEARNING_RATES,
-    make_arguments,
-    score_constant,
     count_examples,
-    is_done,
-    parse_json,
     format_command,
+    is_done,
+    make_arguments,
+    parse_json,
+    score_constant,
 )
-from benchmarks.downstream_page import format_gain, format_page, format_peer_section, format_rows, format_score_rows, format_mean, format_time_rows
+from benchmarks.downstream_page import (
+    format_gain,
+    format_mean,
+    format_page,
+    format_peer_section,
+    format_rows,
+    format_score_rows,
+    format_time_rows,
+)
 from benchmarks.downstream_peer import check_losses, stack_batches
 from benchmarks.downstream_tasks import TASKS, locate_files, rename_columns
 from data.config import Data
-from data.examples import labelled, labelled_store
+from data.examples import labelled_examples, labelled_store
 from data.objectives import Classification, Regression
 from data.vocabulary.load import train_vocabulary
 from pretrain.cli import finetune
@@ -171,8 +179,8 @@ def test_what_the_examples_are_worth_without_a_model(tmp_path):
     texts = [" ".join(words[i % 5 : i % 5 + 1 + i % 7]) for i in range(60)]
     vocabulary = train_vocabulary(texts, 29)
     label = lambda i, one_in: "yes" if i % one_in else "no"  # noqa: E731
-    parts = {"train": [labelled.Example((texts[i],), label(i, 4), "") for i in range(40)]}
-    parts["heldout"] = [labelled.Example((texts[i],), label(i, 5), "") for i in range(40, 60)]
+    parts = {"train": [labelled_examples.Example((texts[i],), label(i, 4), "") for i in range(40)]}
+    parts["heldout"] = [labelled_examples.Example((texts[i],), label(i, 5), "") for i in range(40, 60)]
     labelled_store.write_labelled(tmp_path / "store", vocabulary, parts, ("no", "yes"))
     cut = sum(len(ids) > 6 for ids in vocabulary.encode_batch(texts[:40]))
     data = Data(objective=Classification(length=8), store=str(tmp_path / "store"), batch_size=4)
@@ -198,7 +206,7 @@ def test_what_the_examples_are_worth_without_a_model(tmp_path):
 
 def test_the_other_side_decays_what_this_one_decays_at_the_same_rate():
     torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")
-    from benchmarks.downstream_torch import make_parameter_groups, compute_rate_factor
+    from benchmarks.downstream_torch import compute_rate_factor, make_parameter_groups
 
     layer = torch.nn.Module()
     layer.dense, layer.LayerNorm, layer.words = (

@@ -5,10 +5,10 @@ import jax
 import numpy as np
 import pytest
 
-from benchmarks.feature_layers import ROWS, resolve_combination, format_table
-from benchmarks.feature_states import combine_layers, split_sentences, extract_states
+from benchmarks.feature_layers import ROWS, format_table, resolve_combination
+from benchmarks.feature_states import combine_layers, extract_states, split_sentences
 from benchmarks.lstm_tagger import BATCH, BidirectionalLstm, TaggedWords, train_taggers
-from data.examples.tagging import Sentence
+from data.examples.tagged_sentences import Sentence
 from data.vocabulary.load import train_vocabulary
 from models.config.bert import BertConfig
 from pretrain.cli.import_ import make_initializer, make_starting_run

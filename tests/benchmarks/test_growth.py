@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 
 from benchmarks import growth
-from benchmarks.growth import SWEEPS, TINY, make_config, make_curves, draw_curves, list_points, format_table, measure_points
+from benchmarks.growth import (
+    SWEEPS,
+    TINY,
+    draw_curves,
+    format_table,
+    list_points,
+    make_config,
+    make_curves,
+    measure_points,
+)
 
 
 def test_one_number_takes_other_values():

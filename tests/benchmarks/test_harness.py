@@ -11,13 +11,13 @@ import pytest
 
 from benchmarks.harness import (
     ROOT,
-    int_at_least,
-    format_command,
     duration,
     find_peers_python,
-    some_of,
+    format_command,
     format_spread,
+    int_at_least,
     report_errors,
+    some_of,
 )
 
 pytestmark = pytest.mark.fast

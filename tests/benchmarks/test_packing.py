@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from benchmarks.packing import MODEL, WAYS, make_config, format_table
+from benchmarks.packing import MODEL, WAYS, format_table, make_config
 
 
 def test_the_two_differ_in_their_rows_alone():

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from benchmarks import step
-from benchmarks.harness import Worker, reset_peak_memory, interleave_workers, measure_peak_memory
-from benchmarks.step import DEVICES, TOLERANCE, WAYS, make_batch, check_losses, format_times
+from benchmarks.harness import Worker, interleave_workers, measure_peak_memory, reset_peak_memory
+from benchmarks.step import DEVICES, TOLERANCE, WAYS, check_losses, format_times, make_batch
 from benchmarks.step_cloze import make_config
 from data import batch_spec
 from pretrain.convert.read_write import find_converter

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from benchmarks.time_to_loss import ProgramTurn, format_columns, find_first, format_rows
+from benchmarks.time_to_loss import ProgramTurn, find_first, format_columns, format_rows
 
 REPORTING_PROGRAM = """
 import json, sys, time

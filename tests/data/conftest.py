@@ -7,11 +7,11 @@ import pathlib
 import pytest
 import tokenizers
 
-from data.examples import labelled, tagging
+from data.examples import labelled_examples, tagged_sentences
 from data.examples import qa_store as question_store_
 from data.examples.labelled_store import write_labelled
 from data.examples.qa import Question
-from data.examples.text2text import write_pairs
+from data.examples.text_pairs import write_pairs
 from data.objectives import Text2Text
 from data.store.small_store import write_store
 from data.vocabulary.load import train_vocabulary
@@ -122,7 +122,7 @@ def pair_store(tmp_path_factory, texts):
 def labelled_store(tmp_path_factory, vocabulary, texts):
     """40 training and 10 held-out pairs of texts with the classes "no" and "yes"."""
     examples = [
-        labelled.Example((texts[i], texts[i + 60][: 1 + i]), ("no", "yes")[i % 2], f"here:{i}")
+        labelled_examples.Example((texts[i], texts[i + 60][: 1 + i]), ("no", "yes")[i % 2], f"here:{i}")
         for i in range(50)
     ]
     path = tmp_path_factory.mktemp("store") / "labelled"
@@ -136,10 +136,10 @@ def tagged_store(tmp_path_factory, vocabulary, texts):
     """40 sentences whose words have the tags "no" and "yes" in turn."""
     words = [tuple(text.split()) for text in texts[:40]]
     sentences = [
-        tagging.Sentence(one, tuple(("no", "yes")[i % 2] for i in range(len(one))), "here", 1, 1)
+        tagged_sentences.Sentence(one, tuple(("no", "yes")[i % 2] for i in range(len(one))), "here", 1, 1)
         for one in words
     ]
-    return tagging.write_tagged(
+    return tagged_sentences.write_tagged(
         tmp_path_factory.mktemp("store") / "tagged", vocabulary, {"train": sentences}, ("no", "yes")
     )
 
@@ -148,7 +148,7 @@ def tagged_store(tmp_path_factory, vocabulary, texts):
 def choice_store(tmp_path_factory, vocabulary, texts):
     """40 questions with two choices."""
     examples = [
-        labelled.Example(tuple(texts[i : i + 3]), "01"[i % 2], f"here:{i}") for i in range(40)
+        labelled_examples.Example(tuple(texts[i : i + 3]), "01"[i % 2], f"here:{i}") for i in range(40)
     ]
     return write_labelled(
         tmp_path_factory.mktemp("store") / "choices", vocabulary, {"train": examples}, ("0", "1")

@@ -10,9 +10,9 @@ import os
 
 import pytest
 
-from data.examples import labelled, labelled_store, qa_store, tagging
+from data.examples import labelled_examples, labelled_store, qa_store, tagged_sentences
 from data.examples.qa import Question
-from data.examples.text2text import write_pairs
+from data.examples.text_pairs import write_pairs
 from data.objectives import Text2Text
 from data.prepare.build import prepare_store
 from data.prepare.request import PrepareRequest
@@ -68,7 +68,7 @@ def wordpiece(corpus):
 
 
 def check_store(case, store):
-    store.verify()
+    store.verify_checksums()
     found = hash_files(store.folder)
     assert found.pop(READERS_FILE) == hashlib.sha256(b"").hexdigest()[:16]
     # The manifest as it was pinned: before it named a generation.
@@ -102,7 +102,7 @@ def test_prepared_pairs_are_what_they_were(corpus, monkeypatch, tmp_path):
 
 def test_stores_of_examples_are_what_they_were(wordpiece, tmp_path):
     examples = [
-        labelled.Example(
+        labelled_examples.Example(
             (make_sentence(i), make_sentence(i + 60)), ("no", "yes", "so")[i * i % 7 % 3], f"here:{i}"
         )
         for i in range(30)
@@ -114,14 +114,14 @@ def test_stores_of_examples_are_what_they_were(wordpiece, tmp_path):
     )
     words = [tuple(make_sentence(i).split()) for i in range(30)]
     sentences = [
-        tagging.Sentence(
+        tagged_sentences.Sentence(
             one, tuple(("O", "B-a", "I-a")[i % 3] for i in range(len(one))), "here", 1, 1
         )
         for one in words
     ]
     parts = {"train": sentences[:24], "heldout": sentences[24:]}
     check_store(
-        "tagged", tagging.write_tagged(tmp_path / "tagged", wordpiece, parts, ("B-a", "I-a", "O"))
+        "tagged", tagged_sentences.write_tagged(tmp_path / "tagged", wordpiece, parts, ("B-a", "I-a", "O"))
     )
 
 

@@ -228,8 +228,8 @@ def test_evaluation_is_every_row_once_with_fixed_masks(mixed, hosts, split):
 @pytest.mark.parametrize("name", ["pairs", "spans", "orders"])
 def test_evaluation_fills_the_last_batch_with_rows_that_do_not_count(make, name):
     stream = make(name, batch_size=7)
-    filling = stream.evaluation_steps * 7 - stream.rows
-    last = stream.evaluation_batch(stream.evaluation_steps - 1)
+    filling = stream.num_evaluation_batches * 7 - stream.rows
+    last = stream.build_evaluation_batch(stream.num_evaluation_batches - 1)
     assert 0 < filling < 7
     for key in last.keys() & {"label_weights", "next_sentence_weights", "sentence_order_weights"}:
         rows = last[key].reshape(7, -1).any(axis=1)
@@ -359,7 +359,7 @@ class OddRowError(LookupError):
 
 READS = {  # how a stream's batches may be read
     "batches": lambda stream: stream.batches(),
-    "evaluation_batches": lambda stream: stream.evaluation_batches(),
+    "evaluation_batches": lambda stream: stream.iterate_evaluation_batches(),
     "dataset": lambda stream: read_elements(stream.dataset()),
     "mapped": lambda stream: read_elements(
         stream.dataset().map(lambda batch: batch).batch(2).prefetch(1)

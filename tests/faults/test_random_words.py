@@ -232,6 +232,6 @@ def test_any_bytes_are_documents_or_an_error_that_names_the_file(
             for lo, hi in itertools.pairwise(cuts)
             for record in read_documents(path, form, lo, hi)
         ]
-        assert [(record.raw, record.mended) for record in parts] == [
-            (record.raw, record.mended) for record in found
+        assert [(record.raw, record.repair) for record in parts] == [
+            (record.raw, record.repair) for record in found
         ]

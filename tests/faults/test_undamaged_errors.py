@@ -13,7 +13,7 @@ from pretrain.workdir.checkpoints import Checkpoints, restore_params
 from pretrain.workdir.errors import DamagedCheckpoint, NotRestored
 from pretrain.workdir.evidence import INVENTORY, find_damage
 from tests import forks
-from tests.faults.test_damaged_checkpoint import read_bits, files_of
+from tests.faults.test_damaged_checkpoint import files_of, read_bits
 
 RESOURCE_EXHAUSTED = "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8589934592 bytes."
 UNAVAILABLE = 'UNAVAILABLE: Error reading "params" : failed to connect to all addresses'

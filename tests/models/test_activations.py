@@ -26,7 +26,7 @@ def test_the_last_state_is_the_models(make, tiny_configs, name, scan):
     """Scanned, shared and two-layer bodies: as many states as the model has layers, each another, and the last is the output."""
     config = dataclasses.replace((tiny_configs | {"gpt3": GPT3})[name], scan=scan, remat=True)
     model, params = make(config)
-    arguments, method = ((TOKENS,), "states") if name == "gpt3" else ((TOKENS, VALID), "encode")
+    arguments, method = ((TOKENS,), "compute_states") if name == "gpt3" else ((TOKENS, VALID), "encode")
     output, states, weights = observe_jitted(model, params, *arguments, method=method)
     expected = jax.jit(partial(model.apply, method=method))({"params": params}, *arguments)
     for ours, theirs in zip(jax.tree.leaves(output), jax.tree.leaves(expected), strict=True):
@@ -62,7 +62,7 @@ def test_both_halves_of_an_encoder_decoder(make, t5_config):
         and not np.asarray(weights["cross"])[:, 1, :, :, 6:].any()
     )
     with pytest.raises(ValueError, match="T5.states goes through 2 stacks"):
-        observe_jitted(model, params, TOKENS, VALID, TOKENS[:, :5], method="states")
+        observe_jitted(model, params, TOKENS, VALID, TOKENS[:, :5], method="compute_states")
 
 
 def test_looking_leaves_nothing_behind(make, bert_config):

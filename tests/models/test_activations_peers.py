@@ -75,7 +75,7 @@ def test_every_layer_is_theirs(make, tiny_configs, tmp_path, kind, scan):
         told = theirs(**ask)
     if not hasattr(model, "decode"):
         arguments, method = (
-            ((TOKENS, VALID), "encode") if hasattr(model, "encode") else ((TOKENS,), "states")
+            ((TOKENS, VALID), "encode") if hasattr(model, "encode") else ((TOKENS,), "compute_states")
         )
         seen = jax.jit(lambda params: capture_activations(model, params, *arguments, method=method))(params)
         compare_states(seen.states, seen.weights["attention"], told.hidden_states, told.attentions)

@@ -82,10 +82,10 @@ def test_a_student_that_is_its_teacher_has_learned_its_lesson(model):
     valid = jnp.arange(9)[None] < jnp.array([[9], [6]])
     run = jax.jit(lambda params: module.apply({"params": params}, ids, valid))
     _, lesson = run(params)
-    assert float(lesson.words_BP.min()) > 1e-3 and float(lesson.states_BL.min()) > 1e-3
+    assert float(lesson.divergence_BP.min()) > 1e-3 and float(lesson.cosine_loss_BL.min()) > 1e-3
     _, learned = run(params | {"student": twin})
-    np.testing.assert_allclose(learned.words_BP, 0, atol=1e-5)
-    np.testing.assert_allclose(learned.states_BL, 0, atol=1e-5)
+    np.testing.assert_allclose(learned.divergence_BP, 0, atol=1e-5)
+    np.testing.assert_allclose(learned.cosine_loss_BL, 0, atol=1e-5)
 
 
 def test_the_teacher_learns_nothing_of_any_loss(model):
@@ -96,7 +96,7 @@ def test_the_teacher_learns_nothing_of_any_loss(model):
     @jax.grad
     def compute_gradient(params):
         words, lesson = module.apply({"params": params}, ids, valid)
-        return words.sum() + lesson.words_BP.sum() + lesson.states_BL.sum()
+        return words.sum() + lesson.divergence_BP.sum() + lesson.cosine_loss_BL.sum()
 
     found = compute_gradient(params)
     assert all((leaf == 0).all() for leaf in jax.tree.leaves(found["teacher"]))

@@ -101,7 +101,7 @@ def test_the_loss_is_that_of_the_paper(case):
     @jax.jit
     def compute_losses(batch):
         _, judged, labels = model.apply(
-            {"params": params}, **LOSS.select_inputs(batch), method="states"
+            {"params": params}, **LOSS.select_inputs(batch), method="compute_states"
         )
         alone = model.apply({"params": params}, filled, VALID, method="discriminate")
         return judged, labels, alone, LOSS.sum_batch(model, params, batch), LOSS.sum_weights(batch)
@@ -177,7 +177,7 @@ def test_words_drawn_in_parts_are_the_same(case, monkeypatch):
 
     def draw_words():
         return jax.jit(
-            lambda params: model.apply({"params": params}, x_BPD, CHANCES, method="draw")
+            lambda params: model.apply({"params": params}, x_BPD, CHANCES, method="sample_tokens")
         )(params)
 
     whole = draw_words()
@@ -190,9 +190,9 @@ def test_low_precision_is_left_where_it_matters(case):
     model, params, batch, *_ = case
     low = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
     states, judged, _ = jax.eval_shape(
-        lambda low: model.apply({"params": low}, **LOSS.select_inputs(batch), method="states"), low
+        lambda low: model.apply({"params": low}, **LOSS.select_inputs(batch), method="compute_states"), low
     )
     words = jax.eval_shape(
-        lambda low, states: model.apply({"params": low}, states, method="logits"), low, states
+        lambda low, states: model.apply({"params": low}, states, method="compute_logits"), low, states
     )
     assert words.dtype == judged.dtype == jnp.float32 and states.dtype == jnp.bfloat16

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from models import build
-from models.generation.generate import continue_prompts, generate
+from models.generation.decoding import continue_prompts, generate
 from pretrain.convert.pretrained import CONVERTERS
 from pretrain.training.losses import find_loss
 
@@ -76,11 +76,11 @@ def test_logits_hidden_states_and_loss(case):
 
     @jax.jit
     def compute_outputs(batch):
-        inputs = loss.model_inputs(batch)
+        inputs = loss.select_inputs(batch)
         read = {key: value for key, value in inputs.items() if key in READ}
         sums, totals = loss.sums(model, params, batch), loss.totals(batch)
         words = model.apply({"params": params}, **(read if masked else inputs))
-        hidden = model.apply({"params": params}, **read, method="states" if decoder else "encode")
+        hidden = model.apply({"params": params}, **read, method="compute_states" if decoder else "encode")
         return (
             words,
             hidden,

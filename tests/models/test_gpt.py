@@ -149,7 +149,7 @@ def test_the_norm_moves_between_gpt_and_gpt2():
         run = partial(
             model.init_with_output,
             jax.random.key(0),
-            method="states",
+            method="compute_states",
             capture_intermediates=True,
             mutable=True,
         )

@@ -117,7 +117,7 @@ def compute_outputs(model, params, loss, batch):
     """(logits of words, loss) of ours."""
 
     def run_model(batch):
-        inputs = loss.model_inputs(batch)
+        inputs = loss.select_inputs(batch)
         sums, totals = loss.sums(model, params, batch), loss.totals(batch)
         if "masked_positions" in batch:
             everywhere = {key: inputs[key] for key in inputs.keys() & READ}
@@ -137,7 +137,7 @@ def compare_logits(words, expected, batch):
 
 def make_params(model, loss, batch):
     """Parameters of the right shapes, of which whatever is not filled in stays NaN and is seen."""
-    shapes = jax.eval_shape(partial(model.init, jax.random.key(0), **loss.model_inputs(batch)))[
+    shapes = jax.eval_shape(partial(model.init, jax.random.key(0), **loss.select_inputs(batch)))[
         "params"
     ]
     return jax.tree.map(lambda leaf: np.full(leaf.shape, np.nan, leaf.dtype), shapes)

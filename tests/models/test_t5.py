@@ -177,7 +177,7 @@ def test_logits_of_tied_and_untied_words(make, t5_config, tied, gated):
         params["token_embedding"]["embedding"].T / 24**0.5 if tied else params["lm_head"]["kernel"]
     )
     np.testing.assert_allclose(
-        model.apply({"params": params}, y, method="logits"), y @ table, atol=1e-5
+        model.apply({"params": params}, y, method="compute_logits"), y @ table, atol=1e-5
     )
     assert ("lm_head" in params) != tied and ("gate" in params["encoder"]["layers"]["mlp"]) == gated
 

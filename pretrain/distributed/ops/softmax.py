@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from models.layers import ops
 from models.layers.dropout import KeyedDropout
-from pretrain.distributed.ops.recompute import prevent_cse
+from pretrain.distributed.ops.rematerialization import prevent_cse
 
 
 @jax.custom_vjp

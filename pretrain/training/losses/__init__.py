@@ -10,8 +10,8 @@ Each objective of `data.objectives` has a module of the same name here, which de
 import importlib
 
 from data.mixed import Mixed
-from data.objectives.base import Objective
-from pretrain.training.losses.base import DEFAULT_OPTIONS, Loss, LossOptions
+from data.objectives.objective import Objective
+from pretrain.training.losses.loss import DEFAULT_OPTIONS, Loss, LossOptions
 from pretrain.training.losses.mixed import MixedLoss
 
 __all__ = ["DEFAULT_OPTIONS", "Loss", "LossOptions", "MixedLoss", "find_loss", "make_loss"]

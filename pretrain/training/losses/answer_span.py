@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from pretrain.evaluation.qa_spans import LONGEST
 from pretrain.training.cross_entropy import cross_entropy
-from pretrain.training.losses.base import Batch, Loss, ScoreTokens
+from pretrain.training.losses.loss import Batch, Loss, ScoreTokens
 
 MASKED_SCORE = -1e30
 

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from pretrain.training.losses.base import Loss
+from pretrain.training.losses.loss import Loss
 from pretrain.training.losses.terms import compute_token_sums
 
 LOSS = Loss(

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from pretrain.training.losses.base import Batch, Loss, ScoreTokens
+from pretrain.training.losses.loss import Batch, Loss, ScoreTokens
 from pretrain.training.losses.terms import MASKED_LM_WEIGHTS, compute_token_sums
 
 
@@ -16,8 +16,8 @@ def compute_sums(states: Any, score_tokens: ScoreTokens, batch: Batch) -> dict[s
     """Return the sums of the masked tokens, of the teacher's predictions, and of its states."""
     hidden_BPD, distillation = states
     return compute_token_sums("masked_lm", hidden_BPD, score_tokens, batch) | {
-        "distillation": (distillation.words_BP * batch["label_weights"]).sum(),
-        "states": jnp.where(batch["attention_mask"], distillation.states_BL, 0.0).sum(),
+        "distillation": (distillation.divergence_BP * batch["label_weights"]).sum(),
+        "states": jnp.where(batch["attention_mask"], distillation.cosine_loss_BL, 0.0).sum(),
     }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from pretrain.training.losses.base import Batch, Loss, ScoreTokens
+from pretrain.training.losses.loss import Batch, Loss, ScoreTokens
 from pretrain.training.losses.terms import MASKED_LM_WEIGHTS, compute_token_sums
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from pretrain.training.losses.base import DEFAULT_OPTIONS, Batch, Loss, LossOptions, LossOutput
+from pretrain.training.losses.loss import DEFAULT_OPTIONS, Batch, Loss, LossOptions, LossOutput
 
 
 class MixedLoss(NamedTuple):

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from pretrain.training.cross_entropy import binary_cross_entropy
-from pretrain.training.losses.base import Batch, Loss, ScoreTokens
+from pretrain.training.losses.loss import Batch, Loss, ScoreTokens
 from pretrain.training.losses.terms import MASKED_LM_WEIGHTS, compute_token_sums
 
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from pretrain.training.cross_entropy import cross_entropy
-from pretrain.training.losses.base import Batch, Loss, ScoreTokens
+from pretrain.training.losses.loss import Batch, Loss, ScoreTokens
 
 
 def compute_sums(logits_BLC: jax.Array, score_tokens: ScoreTokens, batch: Batch) -> dict[str, jax.Array]:

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from pretrain.training.cross_entropy import cross_entropy
-from pretrain.training.losses.base import Batch, Loss, ScoreTokens
+from pretrain.training.losses.loss import Batch, Loss, ScoreTokens
 
 MASKED_LM_WEIGHTS = {"masked_lm": "label_weights", "masked_lm_accuracy": "label_weights"}
 

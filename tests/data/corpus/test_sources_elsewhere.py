@@ -10,7 +10,7 @@ import pytest
 from etils.epath import backend
 
 from data.corpus import builtin, sources
-from data.examples import labelled
+from data.examples import labelled_examples
 
 TEXT = "one\nline\n\n \t\ntwo\n\n\nthree, the last"
 
@@ -145,19 +145,19 @@ def test_pairs_of_tensorflow_datasets(dataset):
 
 def test_labelled_tensorflow_datasets(dataset):
     verses = read_documents(f"{dataset}:train[20:40]", field="verse")
-    columns = labelled.Columns(("verse", "answer"), "mood")
-    read = labelled.read_examples(f"{dataset}:train[20:40]", columns, labelled.parse_class)
+    columns = labelled_examples.Columns(("verse", "answer"), "mood")
+    read = labelled_examples.read_examples(f"{dataset}:train[20:40]", columns, labelled_examples.parse_class)
     numbers = [int(verse.split()[1]) for verse in verses]
     assert [example[:2] for example in read] == [
         ((verse, f"a {i}"), ("glad", "a")[i % 2]) for i, verse in zip(numbers, verses)
     ]
-    assert labelled.list_classes(read) == ("a", "glad") and "train[20]" in read[0].location
-    scores = labelled.read_examples(
-        f"{dataset}:train[20:40]", labelled.Columns(("verse",), "number"), labelled.parse_score
+    assert labelled_examples.list_classes(read) == ("a", "glad") and "train[20]" in read[0].location
+    scores = labelled_examples.read_examples(
+        f"{dataset}:train[20:40]", labelled_examples.Columns(("verse",), "number"), labelled_examples.parse_score
     )
     assert [example.label for example in scores] == numbers
     with pytest.raises(ValueError, match=r"test\[0\]: column 'mood': None is no name of a class"):
-        labelled.read_examples(f"{dataset}:test", labelled.Columns(("verse",), "mood"), labelled.parse_class)
+        labelled_examples.read_examples(f"{dataset}:test", labelled_examples.Columns(("verse",), "mood"), labelled_examples.parse_class)
 
 
 def test_tensorflow_datasets_that_cannot_be_read(dataset):

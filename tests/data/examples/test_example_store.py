@@ -4,10 +4,10 @@ import pytest
 
 from data.config import Data
 from data.examples.example_store import ExampleStore, open_source
-from data.examples.labelled import Example
+from data.examples.labelled_examples import Example
 from data.examples.labelled_store import write_labelled
-from data.examples.tagging import Sentence, write_tagged
-from data.examples.text2text import write_pairs
+from data.examples.tagged_sentences import Sentence, write_tagged
+from data.examples.text_pairs import write_pairs
 from data.objectives import Classification, MaskedLm, Text2Text
 from data.pipeline import Stream
 from data.store.reader import Store

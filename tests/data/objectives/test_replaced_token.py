@@ -50,11 +50,11 @@ def test_chances_are_even_and_change_with_the_epoch(streams):
 def test_evaluation_draws_the_same_for_every_seed_and_judges_each_row_once(store, streams):
     stream, _ = streams
     other = Stream(store, stream.data, seed=2)
-    last = stream.evaluation_steps - 1
-    for key, value in stream.evaluation_batch(last).items():
+    last = stream.num_evaluation_batches - 1
+    for key, value in stream.build_evaluation_batch(last).items():
         np.testing.assert_array_equal(value, other.build_evaluation_batch(last)[key])
     judged = sum(
-        (stream.evaluation_batch(i)["discriminator_weights"] > 0).any(axis=1).sum()
+        (stream.build_evaluation_batch(i)["discriminator_weights"] > 0).any(axis=1).sum()
         for i in range(last + 1)
     )
     assert judged == stream.rows and stream.rows % 64

@@ -216,4 +216,4 @@ def test_the_vocabulary_of_ul2_has_the_mode_tokens_of_the_released_checkpoint(te
     assert 4 not in vocabulary.encode("[NLG] is only text here")
     objective = SpanCorruption(inputs=32, mode="[S2S]")
     objective.check(vocabulary)
-    assert objective.find_mode(vocabulary) == 5
+    assert objective.find_mode_id(vocabulary) == 5

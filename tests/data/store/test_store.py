@@ -127,7 +127,7 @@ def test_no_store_and_broken_stores(tmp_path, store, vocabulary, documents):
     ["train/tokens.bin", "train/documents.bin", "heldout/sentences.bin", "vocabulary/spiece.model"],
 )
 def test_verify_finds_a_flipped_bit(tmp_path, store, vocabulary, documents, name):
-    store.verify()
+    store.verify_checksums()
     path = copy_store(store, tmp_path, vocabulary, documents)
     contents = bytearray((generation_folder(path) / name).read_bytes())
     contents[len(contents) // 2] ^= 1

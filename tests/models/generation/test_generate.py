@@ -14,7 +14,7 @@ from models.config.gpt import GptConfig
 from models.config.gpt2 import Gpt2Config
 from models.config.gpt3 import Gpt3Config
 from models.generation.cached_attention import apply_cached, attend_to_cache
-from models.generation.generate import (
+from models.generation.decoding import (
     BeamSearch,
     Greedy,
     Sample,
@@ -164,7 +164,7 @@ def test_a_step_without_a_prompt_is_refused(make):
             INPUTS[:, :1],
             step=DecodingStep(jnp.array([1, 1, 1]), 4),
             mutable=["cache"],
-            method="states",
+            method="compute_states",
         )
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from models.config.gpt2 import Gpt2Config
 from models.config.t5 import T5Config
-from models.generation.generate import BeamSearch, Greedy, continue_prompts, generate
+from models.generation.decoding import BeamSearch, Greedy, continue_prompts, generate
 from pretrain.convert.read_write import find_converter
 
 torch = pytest.importorskip("torch", reason="the extra `peers` is not installed: no torch")

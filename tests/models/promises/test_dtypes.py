@@ -24,7 +24,7 @@ def test_states_are_bfloat16_and_scores_float32(case, unroll):
     params, model = cast_bfloat16(unroll(case.params, depths)), case.replace(scan=False)
     states, outputs = (
         jax.eval_shape(functools.partial(model.apply, **how), {"params": params}, **case.batch)
-        for how in ({"method": "states"}, {})
+        for how in ({"method": "compute_states"}, {})
     )
     assert jax.tree.leaves(states)[0].dtype == jnp.bfloat16
     scores = [leaf for leaf in jax.tree.leaves(outputs) if leaf.shape[-1] != case.config.width]

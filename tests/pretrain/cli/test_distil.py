@@ -65,7 +65,7 @@ def test_a_student_of_all_layers_computes_what_its_teacher_does(scan):
         {"params": init_student(whole, teacher, params)}, ids, ids > 3
     )
     np.testing.assert_allclose(own, words, atol=5e-4)
-    np.testing.assert_allclose(lesson.words_BP, 0, atol=1e-4)
+    np.testing.assert_allclose(lesson.divergence_BP, 0, atol=1e-4)
 
 
 def test_every_second_layer_is_taken():

@@ -7,7 +7,7 @@ import pytest
 from pretrain.__main__ import main
 from pretrain.cli import doctor
 from pretrain.distributed import processes
-from pretrain.distributed.accelerators import Accelerators
+from pretrain.distributed.accelerator_detection import Accelerators
 from pretrain.extras import how_to_install
 
 pytestmark = pytest.mark.fast

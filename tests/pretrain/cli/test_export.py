@@ -402,7 +402,7 @@ def test_fill_mask(vocabularies, transformers, tmp_path, name):
 
 
 def test_generate(vocabularies, transformers, tmp_path):
-    from models.generation.generate import generate
+    from models.generation.decoding import generate
 
     for name in ("t5", "t5_v1_1"):
         config, vocabulary = CONFIGS[name], vocabularies["t5"]
@@ -425,7 +425,7 @@ def test_generate(vocabularies, transformers, tmp_path):
 
 def test_a_text_is_translated_as_transformers_does(vocabularies, transformers, tmp_path):
     """By `predict`, in rows of different lengths: the tokenizer of the folder ends each text."""
-    from pretrain.inference import generate as write
+    from pretrain.inference import text_generation as write
     from pretrain.inference.trained import Trained
 
     config, vocabulary = (
@@ -463,7 +463,7 @@ def test_a_text_is_translated_as_transformers_does(vocabularies, transformers, t
 
 def test_a_text_is_continued_as_transformers_does(vocabularies, transformers, tmp_path):
     """By GPT and GPT-2, with the tokenizer of the folder and by `predict`; ids without a piece are left out by both."""
-    from pretrain.inference import generate as write
+    from pretrain.inference import text_generation as write
     from pretrain.inference.trained import Trained
 
     for name in ("gpt", "gpt2_unrolled"):

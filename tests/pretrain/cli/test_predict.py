@@ -16,13 +16,13 @@ from models.config.bert import BertConfig
 from models.config.gpt2 import Gpt2Config
 from models.config.roberta import RobertaConfig
 from models.config.t5 import T5Config
-from models.generation.generate import Sample
+from models.generation.decoding import Sample
 from pretrain.__main__ import main
 from pretrain.cli import predict
 from pretrain.cli.import_ import make_initializer, make_starting_run
 from pretrain.convert.read_write import write_model
 from pretrain.finetune.answering import make_answerer
-from pretrain.inference import fill_mask, generate, progress
+from pretrain.inference import fill_mask, progress, text_generation
 from pretrain.inference.trained import Trained, open_trained
 from pretrain.training.new_workdir import start_workdir
 from tests.pretrain.inference.test_progress import Terminal
@@ -313,7 +313,7 @@ def test_wrong_words(bert, t5, gpt2, run_predict_verb, tmp_path):
 
 def test_spans_are_distinguished(t5):
     trained = open_trained(t5)
-    spans, vocabulary = generate.SpanWriter(trained, 8, 4), trained.vocabulary
+    spans, vocabulary = text_generation.SpanWriter(trained, 8, 4), trained.vocabulary
     s, word = vocabulary.sentinels, vocabulary.encode
     row = word("the") + [s[0]] + word("fox") + [s[1], s[2], 1]
     written = [
@@ -328,13 +328,13 @@ def test_spans_are_distinguished(t5):
         1,
         *word("late"),
     ]
-    assert spans.split_spans(row, generate.cut_at_end(1, written)) == {
+    assert spans.split_spans(row, text_generation.cut_at_end(1, written)) == {
         "<extra_id_0>": "quick brown",
         "<extra_id_1>": None,
         "<extra_id_2>": "dog ⁇",
     }
     assert (
-        generate.fill_spans("a <extra_id_0> c <extra_id_1>", {"<extra_id_0>": "b", "<extra_id_1>": None})
+        text_generation.fill_spans("a <extra_id_0> c <extra_id_1>", {"<extra_id_0>": "b", "<extra_id_1>": None})
         == "a b c <extra_id_1>"
     )
 
@@ -353,12 +353,12 @@ def test_rows_written_together_are_written_as_alone(t5):
     trained = open_trained(t5)
     rows = [
         ids.ids
-        for ids in generate.SpanWriter(trained, 6, 8).tokenizer.encode_batch(
+        for ids in text_generation.SpanWriter(trained, 6, 8).tokenizer.encode_batch(
             ["a <extra_id_0>", "the words " * 4, "fox", "x " * 17]
         )
     ]
-    for row, together in zip(rows, generate.SpanWriter(trained, 6, 8).generate_ids(rows, 0)):
-        assert generate.SpanWriter(trained, 6, 1).generate_ids([row], 0) == [together]
+    for row, together in zip(rows, text_generation.SpanWriter(trained, 6, 8).generate_ids(rows, 0)):
+        assert text_generation.SpanWriter(trained, 6, 1).generate_ids([row], 0) == [together]
 
 
 # ---- live --------------------------------------------------------------------
@@ -409,22 +409,22 @@ def test_a_text_is_continued_by_its_likeliest_pieces(gpt2, run_predict_verb):
 def test_rows_are_continued_together_as_alone(gpt2):
     trained = open_trained(gpt2)
     texts = ["the words", "The quick brown fox jumps over", "a", "gap"]
-    together = generate.ContinuationWriter(trained, 6, 8)(texts, [None] * 4)
-    assert together == [generate.ContinuationWriter(trained, 6, 1)([text], [None])[0] for text in texts]
+    together = text_generation.ContinuationWriter(trained, 6, 8)(texts, [None] * 4)
+    assert together == [text_generation.ContinuationWriter(trained, 6, 1)([text], [None])[0] for text in texts]
     assert len({result["written"] for result in together}) > 1
 
 
 def test_a_continuation_ends_with_its_text(gpt2):
     trained = open_trained(gpt2)
     ours, word, end = (
-        generate.ContinuationWriter(trained, 6, 8),
+        text_generation.ContinuationWriter(trained, 6, 8),
         trained.vocabulary.encode,
         trained.vocabulary.eos,
     )
     assert (
-        ours.decode_continuation(word("the"), generate.cut_at_end(end, word("fox") + [end] + word("dog"))) == " fox"
+        ours.decode_continuation(word("the"), text_generation.cut_at_end(end, word("fox") + [end] + word("dog"))) == " fox"
     )
-    assert ours.decode_continuation(word("the"), generate.cut_at_end(end, [end])) == ""
+    assert ours.decode_continuation(word("the"), text_generation.cut_at_end(end, [end])) == ""
 
 
 def test_an_empty_text_begins_with_the_end_of_one(gpt2, run_predict_verb, monkeypatch):
@@ -432,9 +432,9 @@ def test_an_empty_text_begins_with_the_end_of_one(gpt2, run_predict_verb, monkey
     status, out, _ = run_predict_verb("--workdir", gpt2, "", "--length", 6, "--json")
     trained = open_trained(gpt2)
     vocabulary = trained.vocabulary
-    (expected,) = generate.ContinuationWriter(trained, 6, 1).generate_ids([[vocabulary.eos]], 0)
+    (expected,) = text_generation.ContinuationWriter(trained, 6, 1).generate_ids([[vocabulary.eos]], 0)
     assert status == 0 and json.loads(out)["filled"].strip() == vocabulary.decode(expected) != ""
-    ours = generate.ContinuationWriter(trained, 6, 1)
+    ours = text_generation.ContinuationWriter(trained, 6, 1)
     monkeypatch.setattr(vocabulary, "eos", None)
     with pytest.raises(
         ValueError,
@@ -527,8 +527,8 @@ def test_a_text_draws_by_its_number(gpt2):
     trained = open_trained(gpt2)
     how = {"strategy": Sample(temperature=2.0), "seed": 3}
     texts = ["the words", "a", "the words", "The quick brown fox jumps over"]
-    together = generate.ContinuationWriter(trained, 8, 8, **how)(texts, [None] * 4)
-    alone = generate.ContinuationWriter(trained, 8, 1, **how)
+    together = text_generation.ContinuationWriter(trained, 8, 8, **how)(texts, [None] * 4)
+    alone = text_generation.ContinuationWriter(trained, 8, 1, **how)
     assert together == [alone([text], [None], number)[0] for number, text in enumerate(texts)]
     assert together[0] != together[2]
 

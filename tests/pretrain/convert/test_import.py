@@ -16,7 +16,7 @@ from data.store.small_store import write_store
 from models import build
 from models.config.gpt2 import Gpt2Config
 from models.config.transformer import TransformerConfig
-from models.generation.generate import generate
+from models.generation.decoding import generate
 from pretrain.__main__ import main
 from pretrain.cli.import_ import format_summary, make_initializer, make_starting_run
 from pretrain.convert.export_folder import write_tensors

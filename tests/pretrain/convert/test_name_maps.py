@@ -24,8 +24,8 @@ from models.config.roberta import RobertaConfig
 from models.config.t5 import T5Config
 from models.config.transformer import TransformerConfig
 from models.layers.layer_layout import flatten_params, match_layout
-from pretrain.convert import classifier, find_model_type, name_map
-from pretrain.convert.heads import HEAD_CONVERSIONS
+from pretrain.convert import find_model_type, name_map
+from pretrain.convert.head_maps import HEAD_CONVERSIONS
 from pretrain.convert.pretrained import CONVERTERS, Converter
 from pretrain.convert.read_write import find_converter
 from pretrain.families import FAMILIES, find_family
@@ -170,7 +170,7 @@ def test_a_configuration_comes_back(config):
     module = find_converter(config)
     described = module.hf_config(config, VOCABULARY)
     assert CONVERTERS[described["model_type"]] == module and len(described["architectures"]) == 1
-    assert module.our_config(described) == dataclasses.replace(config, scan=True)
+    assert module.from_hf_config(described) == dataclasses.replace(config, scan=True)
 
 
 def test_families_are_those_of_the_folder():
@@ -188,7 +188,7 @@ def test_families_are_those_of_the_folder():
     assert find_model_type(Gpt3Config()) == "gpt2"
     for head in HEAD_CONVERSIONS:
         config = head(encoder=RobertaConfig())
-        assert find_model_type(config) == "roberta" and find_converter(config) is classifier
+        assert find_model_type(config) == "roberta" and find_converter(config) is fine_tuned
     with pytest.raises(
         ValueError, match="no family has a SimpleNamespace; .* BertConfig, DistilBertConfig"
     ):

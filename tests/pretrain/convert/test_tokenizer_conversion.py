@@ -13,7 +13,7 @@ import tokenizers
 from data.vocabulary.load import read_vocabulary, train_vocabulary
 from data.vocabulary.sentencepiece import SentencePieceVocabulary
 from data.vocabulary.sentencepiece_proto import ModelProto, SentencePiece
-from pretrain.convert import sentencepiece as spm
+from pretrain.convert import sentencepiece_pipeline as spm
 from pretrain.convert import tokenizer
 
 pytestmark = pytest.mark.fast

@@ -10,8 +10,8 @@ import sys
 import pytest
 
 from pretrain.__main__ import main
-from pretrain.distributed import accelerators, preflight
-from pretrain.distributed.accelerators import (
+from pretrain.distributed import accelerator_detection, preflight
+from pretrain.distributed.accelerator_detection import (
     Accelerators,
     choose_extra,
     describe_unused,
@@ -132,7 +132,7 @@ def test_the_extras_have_the_range_of_jax():
         line for line in setup["options"]["install_requires"].split("\n") if line.startswith("jax>")
     ]
     extras = setup["options.extras_require"]
-    for name in (*accelerators.EXTRAS, "cpu"):
+    for name in (*accelerator_detection.EXTRAS, "cpu"):
         kind = "" if name == "cpu" else f"[{name}]"
         assert extras[name].strip().partition(";")[0] == core.replace("jax", f"jax{kind}"), name
     assert all(
@@ -246,7 +246,7 @@ def checkout(tmp_path):
         "launch.sh",
         "setup.cfg",
         "pretrain/__init__.py",
-        "pretrain/distributed/accelerators.py",
+        "pretrain/distributed/accelerator_detection.py",
         "pretrain/extras.py",
     ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -254,7 +254,7 @@ def checkout(tmp_path):
     python = folder / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text(
-        f'#!/bin/sh\ncase "$*" in *pretrain.distributed.accelerators*) exec "{sys.executable}" "$@" ;; esac\nprintf "%s\\n" "$*" >> "{folder}/log"\n'
+        f'#!/bin/sh\ncase "$*" in *pretrain.distributed.accelerator_detection*) exec "{sys.executable}" "$@" ;; esac\nprintf "%s\\n" "$*" >> "{folder}/log"\n'
     )
     python.chmod(0o755)
     return folder

@@ -201,8 +201,8 @@ def test_hosts_that_do_not_agree_are_named_before_anything_is_compiled(root, con
 
 TPU_SEEN = """
 import os; del os.environ["JAX_PLATFORMS"]
-from pretrain.distributed import accelerators, preflight
-preflight.find_accelerators = lambda: [accelerators.Accelerators("TPU", 4, ("/dev/accel0", "/dev/accel1"))]
+from pretrain.distributed import accelerator_detection, preflight
+preflight.find_accelerators = lambda: [accelerator_detection.Accelerators("TPU", 4, ("/dev/accel0", "/dev/accel1"))]
 """
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from data.examples import labelled
+from data.examples import labelled_examples
 from pretrain.finetune.labelled_task import find_columns, order_labels
 from pretrain.finetune.tasks import TASKS
 
@@ -18,6 +18,6 @@ FILES = [
 @pytest.mark.parametrize(("name", "path", "count", "names"), FILES)
 def test_they_are_read(corpora, name, path, count, names):
     task, source = TASKS[name], str(corpora / path)
-    read = labelled.read_examples(source, find_columns(task, source), task.label)
-    assert len(read) == count and (order_labels(task, labelled.list_classes(read)) if names else ()) == names
+    read = labelled_examples.read_examples(source, find_columns(task, source), task.label)
+    assert len(read) == count and (order_labels(task, labelled_examples.list_classes(read)) if names else ()) == names
     assert names or all(0 <= example.label <= 5 for example in read)

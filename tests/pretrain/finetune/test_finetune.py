@@ -8,10 +8,10 @@ import jax
 import numpy as np
 import pytest
 
-from data.examples.labelled import Example
+from data.examples.labelled_examples import Example
 from data.examples.labelled_store import write_labelled
 from data.examples.qa import Question
-from data.examples.tagging import Sentence
+from data.examples.tagged_sentences import Sentence
 from data.objectives import Text2Text
 from data.vocabulary.load import train_vocabulary
 from models.config.bert import BertConfig

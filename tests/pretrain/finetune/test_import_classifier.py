@@ -18,7 +18,7 @@ from pretrain.convert.read_write import open_model, write_model
 from pretrain.finetune.encoders import find_encoder_config
 from pretrain.finetune.start import make_initial_params
 from pretrain.inference.trained import open_trained
-from tests.pretrain.finetune.encoders import TEXT, make_encoders, draw_params
+from tests.pretrain.finetune.encoders import TEXT, draw_params, make_encoders
 
 ENCODERS = make_encoders()
 LABELS = ("no", "maybe", "yes")
@@ -28,12 +28,12 @@ LABELS = ("no", "maybe", "yes")
 def exported(request, vocabularies, tmp_path):
     """(the name of a family, configuration, parameters, vocabulary, their folder)."""
     model = ClassifierConfig(encoder=ENCODERS[request.param], labels=LABELS, dropout=0.25)
-    params, vocabulary = draw_params(model), vocabularies[request.param]
+    params, vocabulary = draw_head_params(model), vocabularies[request.param]
     write_model(tmp_path / "theirs", model, params, vocabulary)
     return request.param, model, params, vocabulary, tmp_path / "theirs"
 
 
-def draw_params(model):
+def draw_head_params(model):
     """Values everywhere."""
     objective = Classification if model.labels else Regression
     return draw_params(Run(model=model, data=Data(objective=objective(length=16))))
@@ -85,7 +85,7 @@ def test_it_tells_what_transformers_tells_and_goes_on_learning(vocabularies, tmp
     model = ClassifierConfig(
         encoder=dataclasses.replace(ENCODERS["bert"], dropout=0.0), labels=LABELS
     )
-    write_model(tmp_path / "theirs", model, draw_params(model), vocabularies["bert"])
+    write_model(tmp_path / "theirs", model, draw_head_params(model), vocabularies["bert"])
     w = str(tmp_path / "w")
     assert (
         main(
@@ -189,7 +189,7 @@ def test_a_folder_of_older_versions_is_read(vocabularies, tmp_path):
         labels=("LABEL_0", "LABEL_1"),
         dropout=0.25,
     )
-    write_model(tmp_path / "theirs", model, draw_params(model), vocabularies["bert"])
+    write_model(tmp_path / "theirs", model, draw_head_params(model), vocabularies["bert"])
 
     def use_old_names(tensors):
         named = {
@@ -214,12 +214,12 @@ def test_a_folder_of_older_versions_is_read(vocabularies, tmp_path):
         and missing == ()
         and unused == ("bert.embeddings.position_ids",)
     )
-    jax.tree.map(np.testing.assert_array_equal, params, draw_params(model))
+    jax.tree.map(np.testing.assert_array_equal, params, draw_head_params(model))
 
 
 def test_one_label_is_a_score(vocabularies, tmp_path):
     model = ClassifierConfig(encoder=ENCODERS["bert"], labels=())
-    write_model(tmp_path / "theirs", model, draw_params(model), vocabularies["bert"])
+    write_model(tmp_path / "theirs", model, draw_head_params(model), vocabularies["bert"])
     run, *_ = import_params(change_folder(tmp_path / "theirs", dict, problem_type=None))
     assert (
         run.model == model
@@ -245,14 +245,14 @@ def test_one_label_is_a_score(vocabularies, tmp_path):
 )
 def test_what_is_no_whole_classifier_is_refused(vocabularies, tmp_path, tensors, message):
     model = ClassifierConfig(encoder=ENCODERS["bert"], labels=LABELS)
-    write_model(tmp_path / "theirs", model, draw_params(model), vocabularies["bert"])
+    write_model(tmp_path / "theirs", model, draw_head_params(model), vocabularies["bert"])
     with pytest.raises(ValueError, match=message):
         import_params(change_folder(tmp_path / "theirs", tensors))
 
 
 def test_its_settings_must_make_sense(vocabularies, tmp_path):
     model = ClassifierConfig(encoder=ENCODERS["bert"], labels=())
-    write_model(tmp_path / "theirs", model, draw_params(model), vocabularies["bert"])
+    write_model(tmp_path / "theirs", model, draw_head_params(model), vocabularies["bert"])
     run, *_ = import_params(tmp_path / "theirs")
     assert run.model == model and isinstance(run.data.objective, Regression)
     path = tmp_path / "theirs" / "config.json"

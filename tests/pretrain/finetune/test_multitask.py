@@ -11,7 +11,7 @@ import pytest
 
 from data.config import Data
 from data.examples.qa import Question
-from data.examples.text2text import UNANSWERABLE, make_question_pairs, write_pairs
+from data.examples.text_pairs import UNANSWERABLE, make_question_pairs, write_pairs
 from data.objectives import Text2Text
 from data.pipeline import Stream
 from data.store.reader import Store
@@ -190,7 +190,7 @@ def test_all_answers_count_and_those_that_are_cut_away_are_reported(vocabulary, 
         table = Stream(
             written, Data(objective=dataclasses.replace(SPEC, length=length)), split="heldout"
         ).table
-        assert table.cut == 3 and table.too_long.endswith(f"; {lost} of them lose the answer")
+        assert table.cut == 3 and table.truncation_report.endswith(f"; {lost} of them lose the answer")
     squad, squad2 = (
         ("squad", "train", ["The  river!", "dear"], (1 / 2, 5 / 6)),
         ("squad2", "heldout", ["", "dear", UNANSWERABLE], (1 / 3, 5 / 9, 0, 1 / 3, 1, 1)),

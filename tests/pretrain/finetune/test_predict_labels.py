@@ -8,7 +8,7 @@ import pytest
 
 from data.config import Data
 from data.examples import labelled_store
-from data.examples.labelled import Example
+from data.examples.labelled_examples import Example
 from data.objectives import Classification, Regression
 from data.pipeline import Stream
 from models.config.heads import ClassifierConfig
@@ -18,7 +18,7 @@ from pretrain.convert.model_card import make_card
 from pretrain.convert.read_write import write_model
 from pretrain.finetune.predict_labels import LabelPredictor
 from pretrain.inference.trained import Trained
-from tests.pretrain.finetune.encoders import TEXT, make_encoders, draw_params
+from tests.pretrain.finetune.encoders import TEXT, draw_params, make_encoders
 
 ENCODERS = make_encoders()
 ENCODERS |= {"bert_unrolled": dataclasses.replace(ENCODERS["bert"], scan=False)}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from data.config import Data
-from data.examples.multiple_choice import ChoiceQuestion
+from data.examples.choice_questions import ChoiceQuestion
 from data.objectives import MultipleChoice, Tagging
 from models.config.heads import ChoiceConfig, TaggerConfig
 from pretrain.config import Run
@@ -17,7 +17,7 @@ from pretrain.convert.read_write import write_model
 from pretrain.finetune.predict_choices import ChoicePredictor
 from pretrain.finetune.predict_tags import TagPredictor
 from pretrain.inference.trained import Trained
-from tests.pretrain.finetune.encoders import TEXT, make_encoders, draw_params
+from tests.pretrain.finetune.encoders import TEXT, draw_params, make_encoders
 
 ENCODERS = make_encoders()
 TAGS = ("O", "B-X", "I-X", "B-Y", "I-Y")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from data.config import Data
-from data.examples import labelled, labelled_store
+from data.examples import labelled_examples, labelled_store
 from data.examples.qa import Question
 from data.examples.qa_store import encode_questions, write_questions
 from data.objectives import AnswerSpan
@@ -33,7 +33,7 @@ from pretrain.training import truncation_report
 from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir import metrics_file
 from pretrain.workdir.checkpoints import Checkpoints, read_run
-from tests.pretrain.finetune.encoders import TEXT, make_encoders, draw_params
+from tests.pretrain.finetune.encoders import TEXT, draw_params, make_encoders
 
 BERT = BertConfig(
     vocab=96, length=32, width=16, depth=1, num_heads=2, mlp=32, dropout=0.0, attention_dropout=0.0
@@ -353,7 +353,7 @@ def test_errors_are_reported(tuned, pretrained, tmp_path, capsys):
         main(["evaluate", "--workdir", str(workdir), "--labelled", path]) == 2
         and "b.jsonl:27: the answer" in capsys.readouterr().err
     )
-    one = {"heldout": [labelled.Example(("a fox",), "fox", "here")]}
+    one = {"heldout": [labelled_examples.Example(("a fox",), "fox", "here")]}
     labelled_store.write_labelled(
         tmp_path / "store", open_trained(workdir).vocabulary, one, ("none", "fox")
     )

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from data.examples.labelled import Columns, read_records
+from data.examples.labelled_examples import Columns, read_records
 from pretrain.finetune.labelled_task import find_columns, order_labels
 from pretrain.finetune.tasks import TASKS, LabelTask
 

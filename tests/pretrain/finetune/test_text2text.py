@@ -8,8 +8,8 @@ import jax
 import numpy as np
 import pytest
 
-from data.examples.labelled import Columns, parse_class, parse_score, read_examples
-from data.examples.text2text import decode_output, make_answer_reader
+from data.examples.labelled_examples import Columns, parse_class, parse_score, read_examples
+from data.examples.text_pairs import decode_output, make_answer_reader
 from data.objectives import Text2Text
 from data.vocabulary.load import train_vocabulary
 from models.config.bart import BartConfig

@@ -26,7 +26,7 @@ from pretrain.cli.import_ import make_initializer, make_starting_run
 from pretrain.config import Mesh
 from pretrain.convert import tokenizer as tokenizers
 from pretrain.distributed.sharding import make_mesh
-from pretrain.inference.attention_maps import Panel, Token, make_page_data, compute_attention_maps
+from pretrain.inference.attention_maps import Panel, Token, compute_attention_maps, make_page_data
 from pretrain.inference.trained import Trained
 from pretrain.reporting.html import render_html
 from pretrain.training.new_workdir import start_workdir
@@ -158,7 +158,7 @@ def test_a_decoder_alone_reads_only_what_comes_before():
         and "".join(token.text for token in panel.key_tokens) == "thequickfox"
     )
     tokens_BL = jnp.asarray([tokenizers.build_tokenizer(gpt2.vocabulary, "gpt2").encode("the quick fox").ids])
-    seen = jax.jit(partial(capture_activations, build(GPT2), method="states"))(gpt2.params, tokens_BL)
+    seen = jax.jit(partial(capture_activations, build(GPT2), method="compute_states"))(gpt2.params, tokens_BL)
     np.testing.assert_allclose(
         panel.weights_NHLM, np.stack(seen.weights["attention"])[:, 0], atol=1e-5
     )

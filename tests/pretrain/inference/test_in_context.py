@@ -22,8 +22,8 @@ from pretrain.inference.in_context import evaluate_task
 from pretrain.inference.in_context_tasks import (
     InContextQuestion,
     draw_examples,
-    join_texts,
     format_prompt,
+    join_texts,
     read_questions,
 )
 from pretrain.inference.trained import Trained

@@ -8,7 +8,7 @@ import pytest
 from data.objectives import AnswerSpan, Classification, MaskedLm, Tagging
 from data.objectives.text2text import Text2Text
 from pretrain.finetune import predict_tags
-from pretrain.inference.record_files import read_records, make_readers, iterate_records
+from pretrain.inference.record_files import iterate_records, make_readers, read_records
 
 pytestmark = pytest.mark.fast
 

@@ -17,7 +17,7 @@ from pretrain.convert import tokenizer
 from pretrain.extras import how_to_install
 from pretrain.inference import word_senses
 from pretrain.training.new_workdir import start_workdir
-from tests.pretrain.finetune.encoders import TEXT, make_encoders, draw_params
+from tests.pretrain.finetune.encoders import TEXT, draw_params, make_encoders
 
 TEXTS = ["A bank, or two banks.", "No such word.", "(Bank) left-bank BANK!"]
 

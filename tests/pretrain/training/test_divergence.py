@@ -20,7 +20,7 @@ from pretrain.training import step
 from pretrain.training.context import RestartableFeed
 from pretrain.training.divergence import Diverged, DivergenceMonitor, is_finite_step, track_norms
 from pretrain.training.loop import train
-from pretrain.training.losses.base import LossOutput
+from pretrain.training.losses.loss import LossOutput
 from pretrain.training.optimizers import make_run_optimizer
 from pretrain.training.program import make_program
 from pretrain.training.schedules import make_learning_rate

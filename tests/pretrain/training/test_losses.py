@@ -70,7 +70,7 @@ class Table:
 
     def apply(self, variables, x, method, **kw):
         table = variables["params"]["table"]
-        return x.astype(table.dtype) if method == "states" else logits_of(table, table.dtype)(x)
+        return x.astype(table.dtype) if method == "compute_states" else logits_of(table, table.dtype)(x)
 
 
 def test_gradients_add_up_in_float32():

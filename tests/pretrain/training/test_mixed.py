@@ -135,7 +135,7 @@ def test_masked_rows_are_read_from_both_sides_and_causal_rows_are_not(hybrid):
     other = np.where(np.arange(12) == 11, 99, one)
 
     def compute_states(token_ids, **keys):
-        return np.asarray(model.apply({"params": params}, token_ids, method="states", **keys))[0]
+        return np.asarray(model.apply({"params": params}, token_ids, method="compute_states", **keys))[0]
 
     causal = np.abs(compute_states(one) - compute_states(other)).max(axis=-1)
     assert (causal[:-1] == 0).all() and causal[-1] > 1e-3

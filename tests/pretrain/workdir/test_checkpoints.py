@@ -20,8 +20,8 @@ from pretrain.overrides import ConfigError
 from pretrain.training.new_workdir import start_workdir
 from pretrain.training.optimizers import make_optimizer
 from pretrain.training.state import init_state
+from pretrain.workdir.checkpoint_record import FILE, seal_record
 from pretrain.workdir.checkpoints import Checkpoints, DamagedCheckpoint, restore_params
-from pretrain.workdir.record import FILE, seal_record
 
 pytestmark = pytest.mark.slow
 

@@ -31,7 +31,7 @@ def clock(monkeypatch):
 
 def spend_seconds(clock, ledger, **seconds):
     for part, length in seconds.items():
-        with ledger.during(part):
+        with ledger.time_phase(part):
             clock.now += length
 
 

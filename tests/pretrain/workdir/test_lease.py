@@ -137,7 +137,7 @@ def test_a_silent_holder_on_another_machine_is_replaced_after_a_while_and_notice
             assert time.monotonic() - began >= lease.STALE
             second.verify_held()
             with pytest.raises(LeaseLost, match=f"was taken by process {os.getpid()} on host"):
-                first.verify()
+                first.verify_held()
             assert not first.is_held() and second.is_held()
             first.__exit__(None, None, None)
             second.verify_held()  # the old holder's end did not remove it

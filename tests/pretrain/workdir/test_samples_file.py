@@ -61,7 +61,7 @@ def restore_pieces(name, rows, b, vocabulary):
 @pytest.mark.parametrize(("name", "store"), [("bert", "bert"), ("t5", "t5"), ("gpt3", "t5")])
 def test_closed_gaps_give_the_held_out_text(open_run_of, name, store):
     run, heldout = open_run_of(name, store, 5)
-    vocabulary, rows = heldout.vocabulary, heldout.evaluation_rows(np.arange(5) * 3)
+    vocabulary, rows = heldout.vocabulary, heldout.build_evaluation_rows(np.arange(5) * 3)
     for b in range(5):
         gapped = gaps.READERS[run.data.objective.gaps](
             {key: value[b] for key, value in rows.items()}, vocabulary
@@ -135,13 +135,13 @@ def test_reported_predictions_are_the_models_own(open_run_of, name, store, mesh,
         sampler = make_sampler(run, program, mesh, heldout, tmp_path)
         params = jax.tree.map(lambda leaf: 3 * leaf, program.init().params)
         sampler(params, 5)
-    rows, params = heldout.evaluation_rows(np.arange(3) * heldout.rows // 3), jax.device_get(params)
+    rows, params = heldout.build_evaluation_rows(np.arange(3) * heldout.rows // 3), jax.device_get(params)
 
     @jax.jit
     def compute_logits(params, rows):
         y = program.loss.compute_states(program.model, params, rows)
         y = y[0] if name == "bert_pairs" else y
-        return program.model.apply({"params": params}, y, method="logits")
+        return program.model.apply({"params": params}, y, method="compute_logits")
 
     logits_BTV = compute_logits(params, rows)
     chance_BTV = np.asarray(jax.nn.softmax(logits_BTV))[..., : heldout.vocabulary.size]

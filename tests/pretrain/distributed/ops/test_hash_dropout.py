@@ -10,7 +10,7 @@ import scipy.stats
 
 from models.layers.dropout import Dropout
 from pretrain.distributed.model_hooks import OPS
-from pretrain.distributed.ops.dropout import drop_by_hash, make_bits, make_keep_mask, mix_bits
+from pretrain.distributed.ops.hash_dropout import drop_by_hash, make_bits, make_keep_mask, mix_bits
 
 KEY = np.array([17, 2**31 + 5], np.uint32)
 SHAPE = (8, 4, 96, 128)  # as attention's weights
@@ -122,7 +122,7 @@ def test_drop_is_the_plain_one_given_its_mask():
 def test_a_module_drops_by_the_hash():
     x, key = jnp.ones((4, 64)), jax.random.key(0)
     draw = Dropout(0.5, ops=OPS).apply(
-        {}, deterministic=False, method="draw", rngs={"dropout": key}
+        {}, deterministic=False, method="bind_key", rngs={"dropout": key}
     )
     y = Dropout(0.5, ops=OPS).apply({}, x, deterministic=False, rngs={"dropout": key})
     np.testing.assert_array_equal(y, drop_by_hash(x, draw.key, 0.5, x.shape))

@@ -1,6 +1,6 @@
 """Conversion of fine-tuned encoders: ours and `BertForSequenceClassification` and its like.
 
-The encoder's names are those of its family's map; the head's are in pretrain/convert/heads.py. All
+The encoder's names are those of its family's map; the head's are in pretrain/convert/head_maps.py. All
 kinds of heads are exported, and only classifiers are imported.
 """
 
@@ -12,10 +12,10 @@ import numpy as np
 from data.vocabulary.base import Vocabulary
 from models.config.heads import ClassifierConfig, HeadedConfig
 from pretrain.convert import find_model_family, name_map
-from pretrain.convert.heads import HEAD_CONVERSIONS
+from pretrain.convert.head_maps import HEAD_CONVERSIONS
 from pretrain.convert.pretrained import CONVERTERS, Converter, make_renamer
 from pretrain.families import FAMILIES
-from pretrain.families.record import HuggingFaceMap
+from pretrain.families.family_record import HuggingFaceMap
 
 # The subfolders of an export: a fine-tuned model has no second model.
 subfolders: tuple[str, ...] = ()
@@ -44,7 +44,13 @@ def from_hf(
     tensors = name_map.rename_tensors(tensors, make_renamer(hf_map, tensors))
     own = init_params["encoder"] | {"classifier": init_params["classifier"]}
     flat, report = name_map.fill_params(
-        tensors, rules, depths, own, head_prefixes=(), body_prefixes=(hf_map.prefix,), ignored_patterns=hf_map.buffers
+        tensors,
+        rules,
+        depths,
+        own,
+        head_prefixes=(),
+        body_prefixes=(hf_map.prefix,),
+        ignored_patterns=hf_map.buffers,
     )
     return {
         "encoder": {name: flat[name] for name in init_params["encoder"]},

@@ -11,8 +11,8 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from data.config import Data
-from data.examples import labelled, labelled_store
-from data.examples.labelled import Columns, Example, parse_class, parse_score
+from data.examples import labelled_examples, labelled_store
+from data.examples.labelled_examples import Columns, Example, parse_class, parse_score
 from data.inspection.batch_report import inspect_batches
 from data.objectives import (
     AnswerSpan,
@@ -23,7 +23,7 @@ from data.objectives import (
     Tagging,
 )
 from data.pipeline import Stream
-from data.rows.labelled import truncate_lengths
+from data.rows.labelled_rows import truncate_lengths
 from data.store.reader import Store
 from tests.store_files import generation_folder
 
@@ -67,7 +67,7 @@ def test_three_forms_are_the_same_examples(tmp_path):
     places = {"a.jsonl": (1, 3, 5), "a.csv": (2, 4, 5), "a.tsv": (2, 3, 4), "a.tsv.gz": (2, 3, 4)}
     for name, text in (("a.jsonl", jsonl), ("a.csv", commas), ("a.tsv", tabs), ("a.tsv.gz", tabs)):
         path = write_file(tmp_path / name, text)
-        read = labelled.read_examples(path, PAIR, parse_class)
+        read = labelled_examples.read_examples(path, PAIR, parse_class)
         assert [example[:2] for example in read] == expected
         assert [example.location for example in read] == [f"{path}:{line}" for line in places[name]]
 
@@ -148,12 +148,12 @@ def test_errors_are_reported_with_its_place(tmp_path, name, text, message):
     path = tmp_path / name
     path.write_bytes(text) if isinstance(text, bytes) else write_file(path, text)
     with pytest.raises(ValueError, match=message):
-        labelled.read_examples(str(path), ONE, parse_class)
+        labelled_examples.read_examples(str(path), ONE, parse_class)
 
 
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(FileNotFoundError, match="x.tsv: no such file"):
-        labelled.read_examples(str(tmp_path / "x.tsv"), ONE, parse_class)
+        labelled_examples.read_examples(str(tmp_path / "x.tsv"), ONE, parse_class)
 
 
 def make_examples(*labels):
@@ -161,16 +161,16 @@ def make_examples(*labels):
 
 
 def test_classes_are_put_in_order_and_unknown_ones_refused():
-    assert labelled.list_classes(make_examples("10", "9", "-1", "9")) == ("-1", "9", "10")
-    assert labelled.list_classes(make_examples("b", "9", "a")) == ("9", "a", "b")
+    assert labelled_examples.list_classes(make_examples("10", "9", "-1", "9")) == ("-1", "9", "10")
+    assert labelled_examples.list_classes(make_examples("b", "9", "a")) == ("9", "a", "b")
     with pytest.raises(ValueError, match="here: all 3 examples have the label 'a'"):
-        labelled.check_label_variety(make_examples("a", "a", "a"))
+        labelled_examples.check_label_variety(make_examples("a", "a", "a"))
     np.testing.assert_array_equal(
-        labelled.encode_labels(make_examples("b", "a", "b"), ("a", "b")), np.float32([1, 0, 1])
+        labelled_examples.encode_labels(make_examples("b", "a", "b"), ("a", "b")), np.float32([1, 0, 1])
     )
     with pytest.raises(ValueError, match="here:2: the label 'c' is not one of 'a', 'b'"):
-        labelled.encode_labels(make_examples("b", "c"), ("a", "b"))
-    np.testing.assert_array_equal(labelled.encode_labels(make_examples(2.5, 0.0), ()), np.float32([2.5, 0]))
+        labelled_examples.encode_labels(make_examples("b", "c"), ("a", "b"))
+    np.testing.assert_array_equal(labelled_examples.encode_labels(make_examples(2.5, 0.0), ()), np.float32([2.5, 0]))
 
 
 def test_scores_are_finite_numbers():

@@ -1,6 +1,6 @@
 """Detect the accelerators of this machine and the extra of setup.cfg that lets JAX use them.
 
-    python -m pretrain.distributed.accelerators
+    python -m pretrain.distributed.accelerator_detection
 
 prints that extra (tpu, cuda13, cuda12), or nothing on a machine without an accelerator; launch.sh
 installs it. This module needs nothing but Python.
@@ -179,7 +179,7 @@ def describe_unused(
 def main(argv: list[str] | None = None) -> int:
     """Print the extra of setup.cfg for this machine, and return the exit status."""
     parser = argparse.ArgumentParser(
-        prog="python -m pretrain.distributed.accelerators",
+        prog="python -m pretrain.distributed.accelerator_detection",
         description="Print the extra of setup.cfg for this machine's accelerators.",
     )
     parser.add_argument("--root", default="/", help="folder that contains dev, proc and sys")

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from data.config import Data
-from data.examples.labelled import Example
+from data.examples.choice_questions import parse_question, read_questions
+from data.examples.labelled_examples import Example
 from data.examples.labelled_store import write_labelled
-from data.examples.multiple_choice import parse_question, read_questions
 from data.inspection.batch_report import inspect_batches
 from data.objectives import MultipleChoice
 from data.pipeline import Stream

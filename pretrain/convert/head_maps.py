@@ -13,7 +13,7 @@ from models.config.heads import (
     SpanReaderConfig,
     TaggerConfig,
 )
-from pretrain.families.record import HeadMap
+from pretrain.families.family_record import HeadMap
 from pretrain.families.rules import map_linear
 
 

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from models.generation.beam import BeamSearch
+from models.generation.beam_search import BeamSearch
 from models.generation.cached_attention import apply_cached
 from models.generation.sampling import DecodingRules, Greedy, PrefilledPrompt, Sample, make_rules
 from models.layers.cache import CACHE, MEMORY, DecodingStep, pad_cache
@@ -238,7 +238,7 @@ def _continue_jitted(
     return _write_tokens(
         model,
         params,
-        partial(apply_cached, model, method="states"),
+        partial(apply_cached, model, method="compute_states"),
         tokens_BM,
         length_B,
         key_B,
@@ -265,7 +265,7 @@ def _write_tokens(
     variables, slots = {"params": params}, tokens_BM.shape[1] + rules.length
 
     def compute_logits(x_BD: jax.Array) -> jax.Array:
-        return model.apply(variables, x_BD[:, None], method="logits")[:, 0]
+        return model.apply(variables, x_BD[:, None], method="compute_logits")[:, 0]
 
     def decode_step(cache: Any, token_B: jax.Array, position_B: jax.Array) -> tuple[jax.Array, Any]:
         x_B1D, changed = compute_states(

@@ -11,12 +11,19 @@ import jax
 import numpy as np
 
 from models import build
-from models.generation.beam import Beam
-from models.generation.generate import continue_prompts, generate, unstack_model
+from models.generation.beam_search import BeamSearch
+from models.generation.decoding import continue_prompts, generate, unstack_model
 from models.generation.sampling import Greedy
 from pretrain.convert import find_model_type, tokenizer
 from pretrain.distributed.model_hooks import make_local_hooks
-from pretrain.inference.batching import make_batches, quote_text, pad_rows, name_places, pad_length, round_up_to_power
+from pretrain.inference.batching import (
+    make_batches,
+    name_places,
+    pad_length,
+    pad_rows,
+    quote_text,
+    round_up_to_power,
+)
 from pretrain.inference.modes import add_mode, list_modes
 from pretrain.inference.trained import Trained
 
@@ -31,7 +38,7 @@ class TextWriter:
         trained: Trained,
         length: int,
         batch_size: int,
-        strategy: Greedy | Beam = Greedy(),
+        strategy: Greedy | BeamSearch = Greedy(),
         no_repeat_ngram: int | None = None,
         seed: int = 0,
     ) -> None:
@@ -41,7 +48,7 @@ class TextWriter:
           trained: the model.
           length: the largest number of tokens to generate.
           batch_size: the largest number of rows of a batch.
-          strategy, no_repeat_ngram, seed: see `models.generation.generate.generate`.
+          strategy, no_repeat_ngram, seed: see `models.generation.decoding.generate`.
         """
         config: Any = trained.run.model
         self.model, self.params = unstack_model(build(config, **make_local_hooks()), trained.params)
@@ -68,7 +75,9 @@ class TextWriter:
             # Copies of the first row complete the batch: they end when it does.
             indices = batch + batch[:1] * (round_up_to_power(len(batch)) - len(batch))
             numbers_B = np.array([first + i for i in indices])
-            ids_BT = jax.device_get(self.generate_batch([rows[i] for i in indices], numbers_B)).tolist()
+            ids_BT = jax.device_get(
+                self.generate_batch([rows[i] for i in indices], numbers_B)
+            ).tolist()
             for index, ids in zip(batch, ids_BT):
                 generated[index] = cut_at_end(self.end, ids)
         return generated
@@ -123,8 +132,12 @@ class SpanWriter(TextWriter):
         for text, place, row in zip(texts, name_places(places), rows):
             if not any(i in self.sentinel_pieces for i in row):
                 raise ValueError(f"{place}: there is no <extra_id_0> in {quote_text(text)}")
-        spans = [self.split_spans(row, ids) for row, ids in zip(rows, self.generate_ids(rows, first))]
-        return [{"filled": fill_spans(text, span), "spans": span} for text, span in zip(texts, spans)]
+        spans = [
+            self.split_spans(row, ids) for row, ids in zip(rows, self.generate_ids(rows, first))
+        ]
+        return [
+            {"filled": fill_spans(text, span), "spans": span} for text, span in zip(texts, spans)
+        ]
 
     def split_spans(self, row: Sequence[int], written: Sequence[int]) -> dict[str, str | None]:
         """Return {sentinel of the input: the text generated after it, or None}."""
@@ -135,7 +148,10 @@ class SpanWriter(TextWriter):
             elif current is not None:
                 current.append(i)
         sentinels = dict.fromkeys(i for i in row if i in self.sentinel_pieces)
-        return {self.sentinel_pieces[i]: self.decode_text(found[i]) if i in found else None for i in sentinels}
+        return {
+            self.sentinel_pieces[i]: self.decode_text(found[i]) if i in found else None
+            for i in sentinels
+        }
 
 
 def fill_spans(text: str, spans: Mapping[str, str | None]) -> str:
@@ -216,7 +232,10 @@ class ContinuationWriter(TextWriter):
                     f"{place}: {len(row)} tokens and {self.length} more (--length), the model "
                     f"reads at most {self.max_length}: {quote_text(text)}"
                 )
-        more = [self.decode_continuation(row, ids) for row, ids in zip(rows, self.generate_ids(rows, first))]
+        more = [
+            self.decode_continuation(row, ids)
+            for row, ids in zip(rows, self.generate_ids(rows, first))
+        ]
         return [
             {"filled": text + written, "written": written} for text, written in zip(texts, more)
         ]

@@ -24,7 +24,7 @@ from data.corpus.json_lines import open_text
 from data.corpus.readers import BOM
 from data.examples import tag_schemes
 from data.examples.example_store import ExampleStore
-from data.examples.labelled import clean_text, parse_class, read_records
+from data.examples.labelled_examples import clean_text, parse_class, read_records
 from data.store.generations import replace_store
 from data.store.writer import SPLITS, StoreWriter
 from data.vocabulary.load import Vocabulary

@@ -130,7 +130,7 @@ class Loss(NamedTuple):
         """
         rngs = None if dropout_key is None else {"dropout": dropout_key}
         inputs = self.select_inputs(batch)
-        apply = partial(model.apply, train=train, rngs=rngs, method="states", **inputs)
+        apply = partial(model.apply, train=train, rngs=rngs, method="compute_states", **inputs)
         names = getattr(model, "collections", ())
         if not names:
             return apply({"params": params}), {}
@@ -176,7 +176,7 @@ class Loss(NamedTuple):
         states, new_variables = self.apply_states(
             model, compute_params, batch, train=train, dropout_key=dropout_key, variables=variables
         )
-        logits = partial(model.apply, {"params": options.gather(compute_params)}, method="logits")
+        logits = partial(model.apply, {"params": options.gather(compute_params)}, method="compute_logits")
 
         def score_tokens(
             hidden_BTD: jax.Array, labels_BT: jax.Array, weights_BT: jax.Array

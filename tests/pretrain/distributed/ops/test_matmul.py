@@ -11,8 +11,8 @@ import pytest
 
 from models.layers.dropout import KeyedDropout
 from models.layers.ops import PLAIN
-from pretrain.distributed.ops.dropout import drop_by_hash as drop_by_hash
-from pretrain.distributed.ops.products import activation_matmul, add_bias, matmul
+from pretrain.distributed.ops.hash_dropout import drop_by_hash as drop_by_hash
+from pretrain.distributed.ops.matmul import activation_matmul, add_bias, matmul
 from pretrain.training.flops import count_flops
 
 B, L, D, H, K = 2, 5, 12, 3, 7
@@ -42,7 +42,7 @@ def test_a_narrow_product_is_the_wide_one_rounded_once(case, result):
     left, right, contract, letters = CASES[case]
     x, w = draw_values(*left), draw_values(*right, seed=1)
     y, back = jax.vjp(
-        partial(matmul, contract=contract, result=result), jnp.bfloat16(x), jnp.bfloat16(w)
+        partial(matmul, num_contracting_dims=contract, out_dtype=result), jnp.bfloat16(x), jnp.bfloat16(w)
     )
     expected = np.einsum(letters, x, w)
     assert y.dtype == (result or jnp.bfloat16)
@@ -69,7 +69,7 @@ def test_float32_is_multiplied_as_matrices_on_a_cpu(case):
     x, w = draw_values(*left), draw_values(*right, seed=1)
     value = jax.jit(
         lambda x, w, g: (
-            jax.vjp(partial(matmul, contract=contract), x, w)[1](g),
+            jax.vjp(partial(matmul, num_contracting_dims=contract), x, w)[1](g),
             matmul(x, w, contract),
         )
     )
@@ -197,7 +197,7 @@ def test_multiply_is_the_plain_product(case):
     left, right, contract, _ = CASES[case]
     arguments = jnp.asarray(draw_values(*left)), jnp.asarray(draw_values(*right, seed=1))
     assert_same(
-        partial(matmul, contract=contract), partial(PLAIN.linear, contract=contract), arguments
+        partial(matmul, num_contracting_dims=contract), partial(PLAIN.linear, num_contracting_dims=contract), arguments
     )
 
 

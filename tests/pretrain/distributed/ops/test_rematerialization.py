@@ -20,8 +20,8 @@ from models.layers.norms import LayerNorm, RMSNorm, apply_layer_norm, apply_rms_
 from models.layers.ops import PLAIN
 from models.layers.ops import average_values as plain_average
 from pretrain.distributed.model_hooks import OPS
-from pretrain.distributed.ops.dropout import drop_by_hash as drop_by_hash
-from pretrain.distributed.ops.recompute import recompute_in_backward
+from pretrain.distributed.ops.hash_dropout import drop_by_hash as drop_by_hash
+from pretrain.distributed.ops.rematerialization import recompute_in_backward
 from pretrain.distributed.ops.softmax import attend, average_values
 
 B, L, M, H, K, D, F = 2, 5, 7, 3, 4, 6, 16
@@ -89,7 +89,7 @@ def plain_mlp(params, x, act, drop):
 def test_an_mlps_gradients_are_those_of_its_formula(module, rate, act):
     """With dropout the bits are those that the module's own `Dropout` draws, at the name that it has."""
     mlp, x, rngs = (
-        module(F, act=act, dropout=partial(Dropout, rate, ops=OPS), ops=OPS),
+        module(F, activation=act, dropout=partial(Dropout, rate, ops=OPS), ops=OPS),
         draw_normal(B, L, D),
         {"dropout": jax.random.key(5)},
     )
@@ -98,7 +98,7 @@ def test_an_mlps_gradients_are_those_of_its_formula(module, rate, act):
 
     def watch_draws(following, args, kw, context):
         out = following(*args, **kw)
-        if context.method_name == "draw":
+        if context.method_name == "bind_key":
             drawn.append(out)
         return out
 
@@ -163,7 +163,7 @@ def test_of_each_pair_attention_keeps_one_number():
 @pytest.mark.parametrize(("module", "arrays"), [(Mlp, 1), (GatedMlp, 2)])
 def test_of_each_place_an_mlp_keeps_what_its_activation_reads(module, arrays):
     x = draw_normal(64, L, D)
-    mlp = module(F, act=gelu, dropout=partial(Dropout, 0.5, ops=OPS), ops=OPS)
+    mlp = module(F, activation=gelu, dropout=partial(Dropout, 0.5, ops=OPS), ops=OPS)
     params = mlp.init(jax.random.key(0), x)
     found = count_residuals(
         lambda params, x: mlp.apply(params, x, train=True, rngs={"dropout": jax.random.key(5)}),

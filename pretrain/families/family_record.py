@@ -30,7 +30,7 @@ def describe_padding(config: ModelConfig, vocabulary: "Vocabulary") -> dict[str,
 class HeadMap:
     """The names of a fine-tuned encoder in Hugging Face transformers.
 
-    `pretrain.convert.heads` has what is common to all families.
+    `pretrain.convert.head_maps` has what is common to all families.
 
     classes: the prefix of the class names: `Bert` of `BertForSequenceClassification`.
     classifier: rules of the head that classifies a row.

@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from data.examples.labelled import Example, parse_text, read_records
+from data.examples.labelled_examples import Example, parse_text, read_records
 
 ENDING = re.compile(r"ending(\d+)")
 FORMS = "sent1, sent2, ending0, ending1, ... or context, question, choices"

@@ -20,9 +20,9 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from data.examples.example_store import ExampleStore
-from data.examples.labelled import Example, clean_text, parse_text
+from data.examples.labelled_examples import Example, clean_text, parse_text
 from data.examples.qa import Question
-from data.examples.tagging import Sentence
+from data.examples.tagged_sentences import Sentence
 from data.examples.tags_as_text import EntityReader, find_segments, format_entities
 from data.objectives.text2text import ANSWERS_FILE, ENDS_FILE, Text2Text
 from data.store.generations import replace_store

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from data.config import Data
-from data.examples.labelled import Example
-from data.examples.text2text import (
+from data.examples.labelled_examples import Example
+from data.examples.text_pairs import (
     find_step,
     format_score,
     format_source,

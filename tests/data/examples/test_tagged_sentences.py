@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from data.config import Data
-from data.examples import tagging
-from data.examples.tagging import choose_scheme, encode_words, read_sentences, write_tagged
+from data.examples import tagged_sentences
+from data.examples.tagged_sentences import choose_scheme, encode_words, read_sentences, write_tagged
 from data.inspection.batch_report import inspect_batches
 from data.objectives import Tagging
 from data.pipeline import Stream
@@ -108,7 +108,7 @@ def test_tags_must_be_of_the_scheme_and_known(tmp_path):
         ValueError,
         match=r"a.conll:8: the tag 'I-PER' is not one of 'O', 'B-ORG', 'B-MISC', 'B-PER', the tags",
     ):
-        tagging.encode_tags(sentences, ("O", "B-ORG", "B-MISC", "B-PER"))
+        tagged_sentences.encode_tags(sentences, ("O", "B-ORG", "B-MISC", "B-PER"))
     other = read_sentences(write_text(tmp_path, "b.conll", "a O\nb E-X\n"))
     with pytest.raises(
         ValueError,
@@ -178,7 +178,7 @@ NAMES = ("O", "B-X", "I-X")
 
 
 def make_sentence(words, tags):
-    return tagging.Sentence(tuple(words.split()), tuple(tags.split()), "here", 1, 1)
+    return tagged_sentences.Sentence(tuple(words.split()), tuple(tags.split()), "here", 1, 1)
 
 
 @pytest.fixture(scope="module")
@@ -220,7 +220,7 @@ def test_a_tag_is_at_the_first_piece_of_its_word(store, vocabularies):
     assert batch["labels"][0].tolist() == [0, 0, 1, 0, 0, 2, 0, 0, 0] and batch["labels"][
         2
     ].tolist() == [0, 0, 1, 0, 0, 0, 0, 1, 0]
-    assert stream.table.cut == 1 and stream.table.missed == 2
+    assert stream.table.cut == 1 and stream.table.num_missed_words == 2
     heldout = Stream(store, Data(objective=Tagging(length=9), batch_size=2), split="heldout")
     assert (
         heldout.num_rows == 1 and heldout.build_evaluation_batch(0)["label_weights"].sum() == 2

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from models.layers.dropout import KeyedDropout
 from models.layers.ops import apply_linear
-from pretrain.distributed.ops.recompute import prevent_cse
+from pretrain.distributed.ops.rematerialization import prevent_cse
 
 Dims = tuple[int, ...]
 
