@@ -93,7 +93,7 @@ def make_peer(
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         vocabulary = type("Vocabulary", (), dict(pad=0, eos=1))
-        (folder / "config.json").write_text(json.dumps(converter.hf_config(config, vocabulary)))
+        (folder / "config.json").write_text(json.dumps(converter.to_hf_config(config, vocabulary)))
         save_file(
             converter.to_hf(config, params), folder / "model.safetensors", metadata={"format": "pt"}
         )

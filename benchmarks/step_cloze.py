@@ -137,7 +137,7 @@ def save_for_transformers(model: Any, params: Any, folder: pathlib.Path) -> None
 
     converter = find_converter(model)
     ids = dict(pad=0, unk=1, cls=2, sep=3, mask=4, bos=2, eos=1, end=1)
-    config = converter.hf_config(model, type("Vocabulary", (), ids))
+    config = converter.to_hf_config(model, type("Vocabulary", (), ids))
     (folder / "config.json").write_text(json.dumps(config))
     tensors = converter.to_hf(model, params)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})

@@ -83,7 +83,7 @@ def write_inputs(
         folder / "ids.npy",
         np.asarray(Stream(store, run.data, split="train", seed=run.train.seed).split.tokens),
     )
-    settings = find_converter(run.model).hf_config(run.model, store.vocabulary)
+    settings = find_converter(run.model).to_hf_config(run.model, store.vocabulary)
     settings |= {name: getattr(store.vocabulary, name) for name in ("cls", "sep", "mask")}
     optimizer: Any = run.optimizer
     objective: Any = run.data.objective

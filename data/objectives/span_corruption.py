@@ -121,8 +121,8 @@ class SpanCorruption(Objective):
 
         def build_batch(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
             raw_BR = read.read_runs(table.locate_starts(row_B), self.raw_length)
-            kept_BK, removed_BK = self.draw_segment_lengths(key_B)
-            input_BL, label_BT = replace_spans(raw_BR, kept_BK, removed_BK, sentinel_K, eos)
+            unmasked_lengths_BK, removed_BK = self.draw_segment_lengths(key_B)
+            input_BL, label_BT = replace_spans(raw_BR, unmasked_lengths_BK, removed_BK, sentinel_K, eos)
             if mode is not None:
                 input_BL = np.pad(input_BL, ((0, 0), (1, 0)), constant_values=mode)
             return {
@@ -140,10 +140,10 @@ class SpanCorruption(Objective):
         All ways to cut the kept and the removed tokens into K segments are equally likely, as in
         Raffel et al.'s code.
         """
-        kept_BK = draw_lengths(
+        unmasked_lengths_BK = draw_lengths(
             hashing.derive_keys(key_B, hashing.KEPT_LENGTHS), self.raw_length - self.num_noise_tokens, self.num_spans
         )
-        return kept_BK, draw_lengths(hashing.derive_keys(key_B, hashing.REMOVED_LENGTHS), self.num_noise_tokens, self.num_spans)
+        return unmasked_lengths_BK, draw_lengths(hashing.derive_keys(key_B, hashing.REMOVED_LENGTHS), self.num_noise_tokens, self.num_spans)
 
     def measure_batches(self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId) -> list[Check]:
         """Return checks of the spans, of the sentinels and of the rows' text."""

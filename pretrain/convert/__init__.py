@@ -14,5 +14,5 @@ def find_model_family(config: Config) -> Family:
 
 
 def find_model_type(config: Config) -> str:
-    """Return the model_type that a model has in config.json. Raises as `family_in`."""
+    """Return the model_type that a model has in config.json. Raises as `find_model_family`."""
     return find_model_family(config).hugging_face.model_type

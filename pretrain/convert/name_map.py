@@ -233,7 +233,7 @@ def fill_params(
 def _fill_match(
     match: Match, tensors: Mapping[str, np.ndarray], shapes: Sequence[tuple[int, ...]]
 ) -> Sequence[np.ndarray]:
-    """Return the leaves of a match, of these shapes, from their tensors. Raises as `fill`."""
+    """Return the leaves of a match, of these shapes, from their tensors. Raises as `fill_params`."""
     expected = [
         tensor.shape
         for tensor in _export_match(match, [make_placeholder(shape) for shape in shapes])
@@ -274,7 +274,7 @@ class RenamedTensors(Mapping[str, np.ndarray]):
 def rename_tensors(
     tensors: Mapping[str, np.ndarray], new_name_of: Callable[[str], str]
 ) -> RenamedTensors:
-    """Return the tensors, each named `modern(name)`. Raises ValueError if two get one name."""
+    """Return the tensors, each named `new_name_of(name)`. Raises ValueError if two get one name."""
     names = {}
     for name in tensors:
         if (new := new_name_of(name)) in names:

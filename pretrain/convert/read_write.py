@@ -146,7 +146,7 @@ class OpenedModel:
     Attributes:
       folder: its path.
       architectures: the classes of transformers that config.json names.
-      module: the converter, see `converter_of`.
+      module: the converter, see `find_converter`.
       config: our configuration of the model.
       tensors: the tensors, each of which is read when it is accessed.
       vocabulary: the vocabulary of its tokenizer.

@@ -146,7 +146,7 @@ class JoinedTensors(Mapping[str, np.ndarray]):
         return len(self._places)
 
     def list_formats(self) -> tuple[str, ...]:
-        """Return the floating-point formats of all tensors, as `Tensors.formats`."""
+        """Return the floating-point formats of all tensors, as `FolderTensors.list_formats`."""
         formats = {name for tensors in self._folders.values() for name in tensors.list_formats()}
         return tuple(sorted(formats))
 

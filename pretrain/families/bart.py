@@ -90,7 +90,7 @@ FAMILY = Family(
     extends=("transformer",),
     objectives=(Denoising, Text2Text),
     make_import_objective=lambda config: Denoising(length=min(512, config.length)),
-    predictor="generate:Repairs",
+    predictor="text_generation:RepairWriter",
     title="BART encoder-decoder",
     task="text2text-generation",
     token_roles=("pad", "bos", "eos", "mask"),

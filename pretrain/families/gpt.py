@@ -116,7 +116,7 @@ FAMILY = Family(
     objectives=(CausalLm,),
     # The vocabulary has no token that ends a text.
     make_import_objective=lambda config: CausalLm(length=config.length, end_of_text=False),
-    predictor="generate:Continuations",
+    predictor="text_generation:ContinuationWriter",
     title="GPT decoder",
     task="text-generation",
     token_roles=("unk",),

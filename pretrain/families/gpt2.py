@@ -83,7 +83,7 @@ FAMILY = Family(
     extends=("gpt",),
     objectives=(CausalLm, MaskedNextToken),
     make_import_objective=lambda config: CausalLm(length=config.length),
-    predictor="generate:Continuations",
+    predictor="text_generation:ContinuationWriter",
     title="GPT-2 decoder",
     task="text-generation",
     token_roles=("eos",),

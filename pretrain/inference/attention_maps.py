@@ -92,7 +92,8 @@ def compute_attention_maps(
                 f"{batching.quote_text(row.text)}"
             )
     compute = jax.jit(
-        partial(_compute_pair if is_pair else _compute_single, model), out_shardings=make_replicated_sharding(mesh)
+        partial(_compute_pair if is_pair else _compute_single, model),
+        out_shardings=make_replicated_sharding(mesh),
     )
     vocabulary, found = trained.vocabulary, []
     writer = None

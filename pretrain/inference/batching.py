@@ -42,9 +42,9 @@ _progress_callback: contextvars.ContextVar[Callable[[float], Any]] = contextvars
 
 @contextlib.contextmanager
 def report_progress(report_share: Callable[[float], Any]) -> Iterator[None]:
-    """Report the progress of `batches` in the block.
+    """Report the progress of `make_batches` in the block.
 
-    `tell` receives the share of rows that are done before each batch, and 1 after the last.
+    `report_share` receives the share of rows that are done before each batch, and 1 after the last.
     """
     token = _progress_callback.set(report_share)
     try:
@@ -65,7 +65,9 @@ def make_batches(keys: Sequence[Any], size: int) -> Iterator[list[int]]:
     tell(1.0)
 
 
-def pad_rows(rows: Sequence[Sequence[int]], B: int, L: int, pad: int) -> tuple[jax.Array, jax.Array]:
+def pad_rows(
+    rows: Sequence[Sequence[int]], B: int, L: int, pad: int
+) -> tuple[jax.Array, jax.Array]:
     """Return rows padded on the right: int32 ids [B, L], and bool [B, L], True for real ids.
 
     Rows that only complete the batch have one True id.

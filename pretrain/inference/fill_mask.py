@@ -56,7 +56,9 @@ class MaskFiller:
                 raise ValueError(f"{place}: there is no {self.mask_piece} in {quote_text(text)}")
             self._check_length(text, place, row)
         answers: list[Any] = [None] * len(texts)
-        shapes = [(pad_length(len(row)), round_up_to_power(len(mask))) for row, mask in zip(rows, masks)]
+        shapes = [
+            (pad_length(len(row)), round_up_to_power(len(mask))) for row, mask in zip(rows, masks)
+        ]
         for batch in make_batches(shapes, self.batch_size):
             ranked = self._score_masks([rows[i] for i in batch], [masks[i] for i in batch])
             for index, answer in zip(batch, ranked):
@@ -111,7 +113,9 @@ class MaskFiller:
             if not self._starts_word(best):
                 filled = filled.rstrip(" ")
             filled += self._format_piece(best) + text_after
-        masks = [[self._make_answer(probability, i) for probability, i in ranked] for ranked in answer]
+        masks = [
+            [self._make_answer(probability, i) for probability, i in ranked] for ranked in answer
+        ]
         return {"filled": filled, "masks": masks}
 
     def _make_answer(self, probability: float, i: int) -> dict[str, Any]:
@@ -159,7 +163,7 @@ class ReplacementDetector(MaskFiller):
     """
 
     def __call__(self, texts: Sequence[str], places: Sequence[str | None]) -> list[dict[str, Any]]:
-        """Return the result of `Masks`, or {"filled": text, "judged": words} without a mask."""
+        """Return the result of `MaskFiller`, or {"filled": text, "judged": words} without a mask."""
         unmasked = [i for i, text in enumerate(texts) if self.mask_piece not in text]
         masked = sorted(set(range(len(texts))) - set(unmasked))
         names, results = name_places(places), {}
@@ -176,11 +180,15 @@ class ReplacementDetector(MaskFiller):
                 raise ValueError(f"{place}: there is no word in {quote_text(text)}")
             self._check_length(text, place, encoding.ids)
         scores: list[Any] = [None] * len(texts)
-        for batch in make_batches([pad_length(len(encoding)) for encoding in encodings], self.batch_size):
+        for batch in make_batches(
+            [pad_length(len(encoding)) for encoding in encodings], self.batch_size
+        ):
             rows = [encodings[i].ids for i in batch]
             L = min(pad_length(max(map(len, rows))), self.length)
             tokens_BL, valid_BL = pad_rows(rows, round_up_to_power(len(rows)), L, self.pad)
-            replaced_BL = jax.device_get(_compute_replaced(self.model, self.params, tokens_BL, valid_BL))
+            replaced_BL = jax.device_get(
+                _compute_replaced(self.model, self.params, tokens_BL, valid_BL)
+            )
             for index, replaced_L in zip(batch, replaced_BL.tolist()):
                 scores[index] = replaced_L
         return [
@@ -188,7 +196,9 @@ class ReplacementDetector(MaskFiller):
             for text, encoding, replaced_L in zip(texts, encodings, scores)
         ]
 
-    def _list_words(self, text: str, encoding: Any, replaced_L: Sequence[float]) -> list[dict[str, Any]]:
+    def _list_words(
+        self, text: str, encoding: Any, replaced_L: Sequence[float]
+    ) -> list[dict[str, Any]]:
         """Return [{"word", "probability"}] of a text; a word has the maximum of its pieces."""
         words = []
         for i, (begin, end), special, probability in zip(
@@ -207,7 +217,9 @@ class ReplacementDetector(MaskFiller):
 
 
 @partial(jax.jit, static_argnames=("model",))
-def _compute_replaced(model: Any, params: Any, tokens_BL: jax.Array, valid_BL: jax.Array) -> jax.Array:
+def _compute_replaced(
+    model: Any, params: Any, tokens_BL: jax.Array, valid_BL: jax.Array
+) -> jax.Array:
     """Return the probability [B, L] of each token that it was replaced."""
     logits_BL = model.apply({"params": params}, tokens_BL, valid_BL, method="discriminate")
     return jax.nn.sigmoid(logits_BL)

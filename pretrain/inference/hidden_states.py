@@ -111,7 +111,7 @@ def extract_features(
       trained: the model, with its parameters anywhere on the mesh.
       mesh: the mesh of the run.
       texts: (place, text) of each text.
-      layers: see `chosen`.
+      layers: see `select_combinations`.
       pooling: a key of POOLINGS.
       batch_size: the largest number of rows of a batch.
 
@@ -137,7 +137,9 @@ def extract_features(
         out_shardings=make_replicated_sharding(mesh),
     )
     empty = 0
-    for batch in batching.make_batches([_choose_length(row, aligned.max_length) for row in rows], batch_size):
+    for batch in batching.make_batches(
+        [_choose_length(row, aligned.max_length) for row in rows], batch_size
+    ):
         L = _choose_length(rows[batch[0]], aligned.max_length)
         weights = [pool.make_weights(rows[i]) for i in batch]
         # A word without a piece has no vector: its result stays NaN.

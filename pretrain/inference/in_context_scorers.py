@@ -45,7 +45,9 @@ class Scorer:
         self.tokenizer = tokenizer.build_tokenizer(trained.vocabulary, find_model_type(config))
         self.longest: Any = getattr(config, "length", None)
         self.modes = list_modes(trained.run.data.objective, trained.vocabulary)
-        score = partial(_compute_scores, model, self.compute_states, trained.run.train.compute_dtype, gather)
+        score = partial(
+            _compute_scores, model, self.compute_states, trained.run.train.compute_dtype, gather
+        )
         self.compute_scores = jax.jit(score, out_shardings=make_replicated_sharding(mesh))
 
     def encode_texts(self, texts: Sequence[str]) -> list[list[int]]:
@@ -54,7 +56,7 @@ class Scorer:
         return [encoding.ids for encoding in encodings]
 
     def __call__(self, rows: Sequence[ScoredRow], batch_size: int) -> list[Score]:
-        """Return the scores of rows that `rows` has made."""
+        """Return the scores of rows that `make_rows` has made."""
         scores: list[Any] = [None] * len(rows)
         for batch in batching.make_batches([self.get_shape(row) for row in rows], batch_size):
             arrays = self.make_arrays([rows[i] for i in batch], *self.get_shape(rows[batch[0]]))
@@ -88,7 +90,9 @@ def _compute_scores(
     *inputs, targets_BT, weights_BT = arrays
     compute_params = cast_params(params, compute_dtype)
     hidden_BTD = states(partial(model.apply, {"params": compute_params}), *inputs, targets_BT)
-    logits_BTV = model.apply({"params": gather(compute_params)}, hidden_BTD, method="compute_logits")
+    logits_BTV = model.apply(
+        {"params": gather(compute_params)}, hidden_BTD, method="compute_logits"
+    )
     logits_BTV = logits_BTV.astype(jnp.float32)
     target_logits_BT = jnp.take_along_axis(logits_BTV, targets_BT[..., None], axis=-1)[..., 0]
     loss_BT = jax.nn.logsumexp(logits_BTV, axis=-1) - target_logits_BT
@@ -116,12 +120,16 @@ class DecoderScorer(Scorer):
         hidden_BLD = apply(tokens_BL, method="compute_states")
         return jnp.take_along_axis(hidden_BLD, positions_BT[..., None], axis=1)
 
-    def make_rows(self, place: str, text: str, choices: Sequence[str]) -> tuple[list[ScoredRow], bool]:
+    def make_rows(
+        self, place: str, text: str, choices: Sequence[str]
+    ) -> tuple[list[ScoredRow], bool]:
         """Return (row of each choice, whether the text was cut on the left).
 
         Raises ValueError, which begins with the place, for a choice that is too long.
         """
-        before, *whole = self.encode_texts([text, *(join_texts(text, choice) for choice in choices)])
+        before, *whole = self.encode_texts(
+            [text, *(join_texts(text, choice) for choice in choices)]
+        )
         shared = min(_count_shared(before, row) for row in whole)
         if shared == 0:
             if self.vocabulary.eos is None:
@@ -142,7 +150,9 @@ class DecoderScorer(Scorer):
     def get_shape(self, row: ScoredRow) -> tuple[int, int]:
         """Return the padded lengths (L, T) of a row."""
         read, scored = row
-        return min(batching.pad_length(len(read)), self.longest), batching.round_up_to_power(len(scored))
+        return min(batching.pad_length(len(read)), self.longest), batching.round_up_to_power(
+            len(scored)
+        )
 
     def make_arrays(self, rows: Sequence[ScoredRow], L: int, T: int) -> tuple[np.ndarray, ...]:
         """Return ids [B, L], the positions [B, T] that predict, targets [B, T], weights [B, T]."""
@@ -170,7 +180,9 @@ class EncoderDecoderScorer(Scorer):
         """Return the hidden states that predict the targets, [B, T, D]."""
         return apply(inputs_BM, inputs_valid_BM, targets_BT, method="compute_states")
 
-    def make_rows(self, place: str, text: str, choices: Sequence[str]) -> tuple[list[ScoredRow], bool]:
+    def make_rows(
+        self, place: str, text: str, choices: Sequence[str]
+    ) -> tuple[list[ScoredRow], bool]:
         """Return (row of each choice, whether the text was cut on the left).
 
         Raises ValueError, which begins with the place, for a choice that is too long.
@@ -205,7 +217,11 @@ class EncoderDecoderScorer(Scorer):
 
 
 # {objective that trained the model: its scorer}
-SCORERS = {"causal_lm": DecoderScorer, "prefix_lm": EncoderDecoderScorer, "span_corruption": EncoderDecoderScorer}
+SCORERS = {
+    "causal_lm": DecoderScorer,
+    "prefix_lm": EncoderDecoderScorer,
+    "span_corruption": EncoderDecoderScorer,
+}
 
 
 def _count_shared(a: Sequence[int], b: Sequence[int]) -> int:

@@ -130,7 +130,11 @@ def _check_filled(place: str, name: str, text: str) -> str:
 
 
 def draw_examples(
-    number: int, question: InContextQuestion, pool: Sequence[InContextQuestion], shots: int, seed: int
+    number: int,
+    question: InContextQuestion,
+    pool: Sequence[InContextQuestion],
+    shots: int,
+    seed: int,
 ) -> list[InContextQuestion]:
     """Return `shots` examples for a question, drawn from a pool without the question itself.
 
@@ -156,6 +160,8 @@ def draw_examples(
     return [others[i] for i in rng.choice(len(others), shots, replace=False)]
 
 
-def format_prompt(question: InContextQuestion, examples: Sequence[InContextQuestion], delimiter: str) -> str:
+def format_prompt(
+    question: InContextQuestion, examples: Sequence[InContextQuestion], delimiter: str
+) -> str:
     """Return the text before a choice: the examples and the context."""
     return delimiter.join([*(example.format_example() for example in examples), question.context])

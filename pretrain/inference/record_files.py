@@ -77,7 +77,11 @@ def make_text_readers() -> dict[str, Reader]:
     """Return the readers for any model."""
     from data.examples import labelled_examples
 
-    return {".jsonl": read_json_lines, ".tsv": labelled_examples.read_records, ".csv": labelled_examples.read_records}
+    return {
+        ".jsonl": read_json_lines,
+        ".tsv": labelled_examples.read_records,
+        ".csv": labelled_examples.read_records,
+    }
 
 
 def make_readers(run: Run) -> dict[str, Reader]:
@@ -86,7 +90,10 @@ def make_readers(run: Run) -> dict[str, Reader]:
 
     readers = make_text_readers()
     if is_tagging(run.data.objective):
-        readers |= {".conll": tagged_sentences.read_column_records, ".tsv": tagged_sentences.read_column_records}
+        readers |= {
+            ".conll": tagged_sentences.read_column_records,
+            ".tsv": tagged_sentences.read_column_records,
+        }
     if is_question_answering(run.data.objective):
         readers |= {".json": qa.read_records}
     return readers

@@ -10,7 +10,7 @@ Record = dict[str, Any]
 
 
 def read_texts(path: str | os.PathLike[str], *optional: str) -> list[tuple[str, Record]]:
-    """Return [(place, record)] of a file of texts or .jsonl records, checked by `checked`.
+    """Return [(place, record)] of a file of texts or .jsonl records, checked by `check_records`.
 
     Raises ValueError also for a file without texts.
     """
@@ -20,7 +20,9 @@ def read_texts(path: str | os.PathLike[str], *optional: str) -> list[tuple[str, 
     return records
 
 
-def check_records(records: Iterable[tuple[str, Record]], *optional: str) -> list[tuple[str, Record]]:
+def check_records(
+    records: Iterable[tuple[str, Record]], *optional: str
+) -> list[tuple[str, Record]]:
     """Return [(place, record)] unchanged, if the field `text` and all optional fields are valid.
 
     Args:

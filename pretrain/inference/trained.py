@@ -38,7 +38,7 @@ class Trained:
 
     @property
     def body(self) -> tuple[Any, Any]:
-        """(configuration, parameters) of the model that `body_of` returns."""
+        """(configuration, parameters) of the model that `get_body_config` returns."""
         model = self.run.model
         is_headed = isinstance(model, HeadedConfig)
         return get_body_config(model), self.params["encoder"] if is_headed else self.params

@@ -34,7 +34,7 @@ class AlignedRow(NamedTuple):
 
 
 class WordAligner:
-    """A tokenizer that returns a `Row` for each (place, text).
+    """A tokenizer that returns an `AlignedRow` for each (place, text).
 
     Of a text that is longer than the model, it keeps the beginning, and the words that are read
     whole or in part.
@@ -55,7 +55,8 @@ class WordAligner:
         """
         encodings = self.tokenizer.encode_batch([text for _, text in texts])
         return [
-            self._align_row(place, text, encoding) for (place, text), encoding in zip(texts, encodings)
+            self._align_row(place, text, encoding)
+            for (place, text), encoding in zip(texts, encodings)
         ]
 
     def _align_row(self, place: str, text: str, encoding: Any) -> AlignedRow:
@@ -74,7 +75,9 @@ class WordAligner:
             word_of.append(word if mine else -1)
         is_cut = bool(encoding.overflowing)
         read_words = words[: word + 1] if is_cut else words
-        return AlignedRow(place, text, encoding.ids, encoding.tokens, spans, read_words, word_of, is_cut)
+        return AlignedRow(
+            place, text, encoding.ids, encoding.tokens, spans, read_words, word_of, is_cut
+        )
 
 
 def _trim_span(text: str, begin: int, end: int) -> tuple[int, int]:

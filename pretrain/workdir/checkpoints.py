@@ -116,7 +116,7 @@ class Checkpoints:
             self.manager.check_for_errors()
 
     def wait_until_saved(self) -> None:
-        """Wait until everything is committed; raise NotSaved as `check` does."""
+        """Wait until everything is committed; raise NotSaved as `check_errors` does."""
         with translate_write_errors(self.manager.directory):
             self.manager.wait_until_finished()
         self.check_errors()
@@ -200,7 +200,7 @@ class Checkpoints:
     def restore_params(
         self, step: int, choose_sharding: orbax_manager.Place
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return (record, parameters) of a step; `place` chooses shardings. Raises as `restore`."""
+        """Return (record, parameters) of a step; raise as `restore_state`."""
         with share_failures():
             record = self.load_record(step)
             target = orbax_manager.make_tree_target(record["params"], choose_sharding)
@@ -221,7 +221,9 @@ class Checkpoints:
 
     def _read_arrays(self, step: int, record: dict[str, Any], targets: dict[str, Any]) -> Any:
         """Return {item: tree}; targets: {item: tree of shapes, dtypes and shardings}."""
-        with diagnose_read_errors(self._locate_step(step), {item: record[item] for item in targets}):
+        with diagnose_read_errors(
+            self._locate_step(step), {item: record[item] for item in targets}
+        ):
             return orbax_manager.restore_items(self.manager, step, targets)
 
     def _check_fingerprints(self, step: int, items: Any, record: dict[str, Any]) -> None:
@@ -282,7 +284,9 @@ def restore_params(
             f"{workdir}: not a workdir (it has no checkpoints/); `train --workdir` and "
             "`import --workdir` make one"
         )
-    choose_sharding = choose_sharding or (lambda path, shape: jax.sharding.SingleDeviceSharding(jax.devices()[0]))
+    choose_sharding = choose_sharding or (
+        lambda path, shape: jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    )
     with Checkpoints(workdir, read_only=True) as checkpoints:
         steps = checkpoints.list_steps()
         if step is not None and step not in steps:

@@ -47,7 +47,9 @@ def silence_orbax() -> None:
     their threads call back into an event loop that is closed.
     """
     absl_logging.set_verbosity(absl_logging.ERROR)  # Orbax reports each of its threads as a warning
-    absl_logging.get_absl_logger().addFilter(_is_foreign_record)  # the same filter is added only once
+    absl_logging.get_absl_logger().addFilter(
+        _is_foreign_record
+    )  # the same filter is added only once
     logging.getLogger("asyncio").addFilter(_is_foreign_record)
     previous_hook = sys.unraisablehook
     if not getattr(previous_hook, "hushed", False):

@@ -164,7 +164,7 @@ class Ledger:
         while not self.stopped.wait(self.every):
             try:
                 self._write_file()
-            except OSError as error:  # such as a full disk; the next `mark` raises it
+            except OSError as error:  # such as a full disk; the next `mark_checkpoint` raises it
                 self.error = error
                 return
 

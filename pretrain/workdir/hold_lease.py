@@ -35,7 +35,9 @@ def hold_lease(workdir: epath.PathLike, command: str) -> Iterator[Lease]:
                 stack.enter_context(lease)
             except (ValueError, OSError) as error:
                 problem = str(error)
-        problem = exchange_values("lease", {"problem": problem}, STALE + 2 * TIMEOUT + TIMEOUT)[0]["problem"]
+        problem = exchange_values("lease", {"problem": problem}, STALE + 2 * TIMEOUT + TIMEOUT)[0][
+            "problem"
+        ]
         if problem:
             raise ConfigError(problem)
         yield lease

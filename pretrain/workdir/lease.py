@@ -9,7 +9,7 @@ are never compared.
 
 The holder counts from the start of its last successful renewal. A second run counts from its first
 look at the same renewal, which is later. So by the time that another run may take over, the holder
-no longer relies on its lease without reading the file (`Lease.check`).
+no longer relies on its lease without reading the file (`Lease.check_held`).
 """
 
 import json
@@ -119,7 +119,11 @@ class Lease:
 
         It costs nothing while renewals succeed, and one read of the file while they are late.
         """
-        if self._store is not None and not self._lost and read_boottime() - self._renewed > STALE / 2:
+        if (
+            self._store is not None
+            and not self._lost
+            and read_boottime() - self._renewed > STALE / 2
+        ):
             self._check_owner()
         if self._lost:
             # The thread that noticed the loss holds this lock, and may be ending the process.

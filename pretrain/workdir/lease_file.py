@@ -49,7 +49,8 @@ class Holder(NamedTuple):
     def is_here(self) -> bool:
         """Whether the holder's process numbers are those that this process sees."""
         return (
-            bool(self.boot and self.namespace) and (self.boot, self.namespace) == process.identify_machine()
+            bool(self.boot and self.namespace)
+            and (self.boot, self.namespace) == process.identify_machine()
         )
 
     def __str__(self) -> str:

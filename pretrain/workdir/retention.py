@@ -34,7 +34,7 @@ def select_steps(
       steps: the steps of all checkpoints.
       rule: which of them stay.
       pinned: the steps that the user has pinned.
-      scores: the held-out scores of each step; they decide which is the best, see `best`.
+      scores: the held-out scores of each step; they decide which is the best, see `find_best_step`.
     """
     selected = set(sorted(steps)[-rule.keep :]) | (set(steps) & set(pinned))
     if rule.keep_every:

@@ -44,9 +44,12 @@ def check_skipped_documents(store: Source, workdir: epath.Path, allow_changes: b
 def write_skipped_documents(store: Source, workdir: epath.Path) -> None:
     """Write the record atomically, by process 0, if documents are skipped or a record exists."""
     path = workdir / NAME
-    if jax.process_index() or (describe_omissions(store) == describe_omissions(None) and not path.exists()):
+    if jax.process_index() or (
+        describe_omissions(store) == describe_omissions(None) and not path.exists()
+    ):
         return
     documents = {
-        split: numbers.tolist() for split, numbers in getattr(store, "skipped_documents", {}).items()
+        split: numbers.tolist()
+        for split, numbers in getattr(store, "skipped_documents", {}).items()
     }
     write_atomically(path, json.dumps({"told": describe_omissions(store), **documents}) + "\n")

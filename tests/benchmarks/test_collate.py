@@ -23,14 +23,14 @@ def test_spans_are_in_the_labels_and_nowhere_else():
         assert inputs.pop() == labels.pop() == 1
         assert [i for i in inputs if i >= 900] == list(range(999, 999 - objective.spans, -1))
         heads = [i for i in labels if i >= 900]
-        kept, gone = split_at_sentinels(inputs), split_at_sentinels(labels)
+        unmasked, gone = split_at_sentinels(inputs), split_at_sentinels(labels)
         assert (
             heads[0] == 999
-            and len(kept) == len(gone) == objective.spans + 1
+            and len(unmasked) == len(gone) == objective.spans + 1
             and gone[0] == []
-            and kept[-1] == []
+            and unmasked[-1] == []
         )
-        assert [i for a, b in zip(kept, gone[1:]) for i in a + b] == text
+        assert [i for a, b in zip(unmasked, gone[1:]) for i in a + b] == text
 
 
 def split_at_sentinels(ids):

@@ -214,9 +214,9 @@ def test_the_other_side_decays_what_this_one_decays_at_the_same_rate():
         torch.nn.LayerNorm(2),
         torch.nn.Embedding(4, 2),
     )
-    decayed, kept = make_parameter_groups(layer, {"weight_decay": 0.01})
-    assert (decayed["weight_decay"], kept["weight_decay"]) == (0.01, 0.0)
-    assert {id(each) for each in kept["params"]} == {
+    decayed, undecayed = make_parameter_groups(layer, {"weight_decay": 0.01})
+    assert (decayed["weight_decay"], undecayed["weight_decay"]) == (0.01, 0.0)
+    assert {id(each) for each in undecayed["params"]} == {
         id(each) for each in (layer.dense.bias, layer.LayerNorm.weight, layer.LayerNorm.bias)
     }
     assert {id(each) for each in decayed["params"]} == {

@@ -49,7 +49,7 @@ def test_the_batch_is_what_the_batch_spec_says(device, name, length):
     if family == "t5":  # transformers drops otherwise
         vocabulary = type("Vocabulary", (), {"pad": 0, "eos": 1})
         assert (
-            find_converter(run.model).hf_config(run.model, vocabulary)["dropout_rate"]
+            find_converter(run.model).to_hf_config(run.model, vocabulary)["dropout_rate"]
             == run.model.dropout
             == 0
         )

@@ -54,21 +54,21 @@ def test_one_that_fails_says_why(make_turn):
 
 
 def test_a_row_for_each_loss_that_was_reached():
-    told = {
+    curves = {
         "cloze": [(10.0, 100, 5.9), (20.0, 200, 5.4), (30.0, 300, 5.6)],
         "trainer": [(40.0, 100, 5.8)],
     }
-    assert find_first(told["cloze"], 5.5) == (20.0, 200) and find_first(told["trainer"], 5.5) is None
-    assert list(format_rows(told, [6.0, 5.5, 5.0])) == [
+    assert find_first(curves["cloze"], 5.5) == (20.0, 200) and find_first(curves["trainer"], 5.5) is None
+    assert list(format_rows(curves, [6.0, 5.5, 5.0])) == [
         "| 6.00 | 10 (100) | 40 (100) | 4.00 |",
         "| 5.50 | 20 (200) | not reached | - |",
     ]
 
 
 def test_ratios_of_those_that_were_run():
-    told = {
+    curves = {
         way: [(10.0 * i, 100, 5.0)]
         for i, way in enumerate(["cloze_bf16", "trainer", "trainer_bf16"], 1)
     }
-    assert format_columns(told)[4:] == ["trainer_bf16 / cloze_bf16", "trainer / cloze_bf16"]
-    assert list(format_rows(told, [5.5])) == ["| 5.50 | 10 (100) | 20 (100) | 30 (100) | 3.00 | 2.00 |"]
+    assert format_columns(curves)[4:] == ["trainer_bf16 / cloze_bf16", "trainer / cloze_bf16"]
+    assert list(format_rows(curves, [5.5])) == ["| 5.50 | 10 (100) | 20 (100) | 30 (100) | 3.00 | 2.00 |"]

@@ -82,7 +82,7 @@ def test_one_error_lists_all_that_differs_from_the_batch_spec(stream):
 
     with pytest.raises(ValueError, match="the dataset's elements are no batches: ") as caught:
         ComposedBatches(stream, make_wrong_dataset)
-    said = str(caught.value)
+    message = str(caught.value)
     for part in (
         f"{first} is int64(8, 22), expected int32[8, 22]",
         f"{second} is ",
@@ -91,7 +91,7 @@ def test_one_error_lists_all_that_differs_from_the_batch_spec(stream):
         f"{third} is missing",
         "A batch of masked_lm is {",
     ):
-        assert part in said
+        assert part in message
     with pytest.raises(ValueError, match="not dicts of tensors"):
         ComposedBatches(stream, lambda *_: tf.data.Dataset.range(3))
 

@@ -137,7 +137,7 @@ def test_shares_become_whole_rows_or_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("parts", "said"),
+    ("parts", "message"),
     [
         ((), "at least two parts, with different names, here none"),
         ((MixedPart("a", CausalLm()),), "at least two parts"),

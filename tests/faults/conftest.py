@@ -155,9 +155,9 @@ def refused(capsys):
     def expect_refusal(*words):
         capsys.readouterr()
         status = main([str(word) for word in words])
-        said = capsys.readouterr()
-        assert status == 2, f"{words} gave {status}: {said.out}{said.err}"
-        (line,) = [line for line in said.err.splitlines() if line.startswith("error: ")]
+        captured = capsys.readouterr()
+        assert status == 2, f"{words} gave {status}: {captured.out}{captured.err}"
+        (line,) = [line for line in captured.err.splitlines() if line.startswith("error: ")]
         return line
 
     return expect_refusal

@@ -31,18 +31,18 @@ def stop_run(fault, configured, command, workdir, soon):
     last = (
         (workdir / "metrics.jsonl").stat().st_mtime if (workdir / "metrics.jsonl").exists() else 0
     )
-    told = [float(at) for at in re.findall(r"^SIGTERM at (\S+)$", done.stderr, re.MULTILINE)]
+    signal_times = [float(at) for at in re.findall(r"^SIGTERM at (\S+)$", done.stderr, re.MULTILINE)]
     with Checkpoints(workdir, read_only=True) as checkpoints:
         newest = max(checkpoints.list_steps(), default=0)
     rows = [row["step"] for row in metrics_file.read_metrics(workdir / "metrics.jsonl")]
     assert done.returncode == 128 + signal.SIGTERM, done.stderr
-    if len(told) == 1:
+    if len(signal_times) == 1:
         assert rows == list(range(1, newest + 1)) and f"saved step {newest}" in done.stderr, (
             done.stderr
         )
-        assert ended - max(last, *told) < soon
+        assert ended - max(last, *signal_times) < soon
     else:
-        assert ended - told[-1] < soon and "saved step" not in done.stderr
+        assert ended - signal_times[-1] < soon and "saved step" not in done.stderr
     return newest
 
 

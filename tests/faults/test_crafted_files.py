@@ -144,9 +144,9 @@ def test_a_folder_that_asks_for_remote_code(trap, tmp_path, root, record_propert
     asked |= {"auto_map": {"AutoModel": "modeling.Harm"}, "trust_remote_code": True}
     (tmp_path / "config.json").write_text(json.dumps(asked))
     (tmp_path / "modeling.py").write_text(f"import os\nos.mkdir({str(trap)!r})\n")
-    said = []
-    read_config(tmp_path, said.append)
-    assert "auto_map names code of its own (AutoModel), which Cloze never runs" in said[0]
+    messages = []
+    read_config(tmp_path, messages.append)
+    assert "auto_map names code of its own (AutoModel), which Cloze never runs" in messages[0]
     record_property("files refused", 1)
 
 

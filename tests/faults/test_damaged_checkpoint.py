@@ -68,18 +68,18 @@ def saved_bits(finished, restorable):
 
 def classify_outcome(run, workdir, restorable, sound):
     """fell back | harmless: the bits that were saved, though something beside them was damaged | silent."""
-    said = []
+    messages = []
     shapes, placed = restorable(run)
     with Checkpoints(workdir) as checkpoints:
-        state = checkpoints.restore_state(shapes, placed, report=said.append)
+        state = checkpoints.restore_state(shapes, placed, report=messages.append)
     step = int(state.step)
     if read_bits(state) != sound[step]:
         return "silent"
     if step == 12:
-        return "harmless" if not said else "said something of a sound checkpoint"
+        return "harmless" if not messages else "said something of a sound checkpoint"
     return (
         "fell back"
-        if len(said) == 1 and said[0].startswith("checkpoint 12 is damaged and is set aside")
+        if len(messages) == 1 and messages[0].startswith("checkpoint 12 is damaged and is set aside")
         else "fell back without a word"
     )
 

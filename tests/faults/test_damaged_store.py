@@ -34,13 +34,13 @@ def test_a_damaged_store_is_named_and_refused(
     else:
         raw[rng.randrange(len(raw))] ^= 1 << rng.randrange(8)
         shard.write_bytes(raw)
-    told = {
+    expected_messages = {
         "missing": f"{shard} is missing",
         "truncated": f"{shard} has ",
         "flipped": f"{shard}: crc32c ",
     }[damage]
-    assert told in refused("train", path, "--workdir", tmp_path / "run", f"data.store={copy}")
-    assert told in refused("evaluate", "--workdir", finished[1], "--store", copy)
+    assert expected_messages in refused("train", path, "--workdir", tmp_path / "run", f"data.store={copy}")
+    assert expected_messages in refused("evaluate", "--workdir", finished[1], "--store", copy)
     assert not (tmp_path / "run").exists()
     record_property("refused", 2)
 
@@ -90,11 +90,11 @@ def test_a_run_goes_on_without_the_damaged_documents_and_only_without_the_same(
         r"skipped because their bytes have changed: (\d+) of train documents",
         capsys.readouterr().err,
     )
-    told = json.loads((workdir / "left_out.json").read_text())
+    skipped_documents = json.loads((workdir / "left_out.json").read_text())
     assert (
-        told["train"] == list(range(int(lost[1])))
-        and 0 < len(told["train"]) < 60
-        and told["heldout"] == []
+        skipped_documents["train"] == list(range(int(lost[1])))
+        and 0 < len(skipped_documents["train"]) < 60
+        and skipped_documents["heldout"] == []
     )
     assert (
         main([*map(str, words), "train.stop_at_step=2"]) == 0

@@ -39,8 +39,8 @@ def test_a_place_that_cannot_be_a_workdir_is_refused(
 ):
     workdir, message = place(tmp_path)
     before = sorted(tmp_path.rglob("*"))
-    said = refused("train", configured("bert")[0], "--workdir", workdir)
-    assert message in said and "name another --workdir" in said
+    error_message = refused("train", configured("bert")[0], "--workdir", workdir)
+    assert message in error_message and "name another --workdir" in error_message
     assert sorted(tmp_path.rglob("*")) == before
     record_property("refused", 1)
 

@@ -37,8 +37,8 @@ def test_a_full_disk_ends_the_run_and_the_step_before_is_intact(
     done = command("train", configured("bert")[0], "--workdir", disk / "run")
     assert done.returncode not in (0, None), done.stdout
     assert "saved step" not in done.stdout + done.stderr
-    (told,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    assert "No space left on device" in told and str(disk / "run") in told
+    (error_line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert "No space left on device" in error_line and str(disk / "run") in error_line
     assert "Traceback" not in done.stderr and "ERROR" not in done.stderr
     assert max(row["step"] for row in metrics_file.read_metrics(disk / "run" / "metrics.jsonl")) <= 12
     assert assert_sound(disk / "run", restorable, run) == [4]
@@ -77,8 +77,8 @@ def test_a_checkpoints_folder_that_is_replaced_by_a_file_ends_the_run(
         timeout=120,
     )
     assert done.returncode == 2, done.stderr
-    (told,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    assert str(tmp_path / "run" / "checkpoints") in told and "saved step" not in done.stderr
+    (error_line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert str(tmp_path / "run" / "checkpoints") in error_line and "saved step" not in done.stderr
     record_property("replaced folders told", 1)
 
 

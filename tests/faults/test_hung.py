@@ -65,11 +65,11 @@ def train_until_hung(fault, configured, command, workdir, record_property):
         line,
     )
     assert lasted and int(lasted[1]) <= SECONDS[part] + 2, line
-    told = (workdir / "hung-0.txt").read_text()
+    stacks = (workdir / "hung-0.txt").read_text()
     assert (
-        re.search(rf"in {function}\n.*in hang\n", told)
-        and "thread MainThread:" in told
-        and told in done.stderr
+        re.search(rf"in {function}\n.*in hang\n", stacks)
+        and "thread MainThread:" in stacks
+        and stacks in done.stderr
     )
     assert ended - (workdir / "hung-0.txt").stat().st_mtime < 5
     with Checkpoints(workdir, read_only=True) as checkpoints:
@@ -115,13 +115,13 @@ def test_all_processes_leave_when_something_of_one_hangs(
         if i == hung:
             start["args"] = [sys.executable, str(FAULTY), fault, *words]
         processes.append(subprocess.Popen(**start, cwd=FAULTY.parents[2]))
-    said = [process.communicate(timeout=200)[0] for process in processes]
+    outputs = [process.communicate(timeout=200)[0] for process in processes]
     ended = time.time()
-    assert [process.returncode for process in processes] == [HUNG, HUNG], said
-    assert f"error: hung: '{part}' has lasted" in said[hung] and "in hang\n" in said[hung]
+    assert [process.returncode for process in processes] == [HUNG, HUNG], outputs
+    assert f"error: hung: '{part}' has lasted" in outputs[hung] and "in hang\n" in outputs[hung]
     assert all(
         "error: hung: " in text and "thread MainThread:" in text and "Check failure" not in text
-        for text in said
+        for text in outputs
     )
     assert ended - metrics_written(tmp_path / "run") < 10 + 5
     record_property("hangs of one of two processes ended", 1)

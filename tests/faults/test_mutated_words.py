@@ -67,11 +67,11 @@ def test_a_changed_configuration_is_described_and_refused(
 ):
     path, run, _ = configured("bert")
     before = {name: name.stat().st_mtime_ns for name in finished[1].rglob("*")}
-    said = refused("train", path, "--workdir", finished[1], word)
-    assert "holds a run of another configuration: " in said and said.endswith(
+    message = refused("train", path, "--workdir", finished[1], word)
+    assert "holds a run of another configuration: " in message and message.endswith(
         "Name a new --workdir, or add --allow-changes"
     )
     key, value = word.split("=")
-    assert f"{key}: " in said and " -> " in said
+    assert f"{key}: " in message and " -> " in message
     assert {name: name.stat().st_mtime_ns for name in finished[1].rglob("*")} == before
     record_property("refused", 1)

@@ -102,15 +102,15 @@ def test_any_words_are_a_run_or_one_line_that_names_one_of_them(words):
     try:
         assert is_sound(load("bert_tiny", [f"{key}={value}" for key, value in words]))
     except ConfigError as error:
-        said = str(error)
-        assert len(said.splitlines()) == 1, said
+        message = str(error)
+        assert len(message.splitlines()) == 1, message
         named = [
             key
             for key, _ in words
-            if key.partition("=")[0].split(".")[-1] in said or repr(key)[1:-1] in said
+            if key.partition("=")[0].split(".")[-1] in message or repr(key)[1:-1] in message
         ]
-        assert named or said.startswith(("mesh ", "data.objective: ", "checkpoint.best", "'=")), (
-            said
+        assert named or message.startswith(("mesh ", "data.objective: ", "checkpoint.best", "'=")), (
+            message
         )
 
 

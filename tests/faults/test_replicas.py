@@ -68,12 +68,12 @@ def test_any_bit_of_any_device_is_named(sharded_tree, often, record_property):
     for name, device in itertools.product(["whole", "model", "fsdp_model"], range(8)):
         for _ in range(cases // 6):
             bit, place = rng.integers(32), rng.integers(tree[name].addressable_shards[0].data.size)
-            said = check_tree(check, tree | {name: flip_leaf_bit(tree[name], device, bit, place)})
+            message = check_tree(check, tree | {name: flip_leaf_bit(tree[name], device, bit, place)})
             assert (
-                f"device {device} of " in said
-                and f" bits of {'' if SPLIT[name][1] > 2 else 'the same shard of '}{name}" in said
-            ), said
-            assert said.count("device ") - said.count("a device ") == (
+                f"device {device} of " in message
+                and f" bits of {'' if SPLIT[name][1] > 2 else 'the same shard of '}{name}" in message
+            ), message
+            assert message.count("device ") - message.count("a device ") == (
                 1 if SPLIT[name][1] > 2 else 2
             )
             record_property("bits flipped", 1)
@@ -121,10 +121,10 @@ def test_a_gradient_altered_behind_its_sum_shows_in_the_moments(record_property)
 
     new = update_params(params, jax.jit(optimizer.init, out_shardings=whole)(params), grads)
     check = ReplicaCheck(jax.tree.map(lambda leaf: whole, new), mesh, 1)
-    said = check_tree(check, new)
+    message = check_tree(check, new)
     assert (
-        said.startswith("after step 7: device 3 of ")
-        and "mu/kernel and 1 more than most of the 8 devices" in said
+        message.startswith("after step 7: device 3 of ")
+        and "mu/kernel and 1 more than most of the 8 devices" in message
     )  # Adam's first move is a sign
     record_property("gradients altered", 1)
 
@@ -160,8 +160,8 @@ def test_a_run_with_an_altered_device_leaves_before_it_saves(
         "evaluate.every=0",
     ]
     assert main(words) == 3
-    (said,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
-    assert "error: after step 8: device 2 of " in said and "This state is not saved" in said
+    (error_line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert "error: after step 8: device 2 of " in error_line and "This state is not saved" in error_line
     assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["4"]
     if often(False, True):
         monkeypatch.setattr(module, "make_program", make)
@@ -253,9 +253,9 @@ def test_both_hosts_leave_and_name_the_device_of_one(whole, configured, tmp_path
         )
         for i, how in enumerate(["sound", "altered"])
     ]
-    said = [process.communicate(timeout=200)[1] for process in processes]
-    assert [process.returncode for process in processes] == [3, 3], said
-    for text in said:
+    outputs = [process.communicate(timeout=200)[1] for process in processes]
+    assert [process.returncode for process in processes] == [3, 3], outputs
+    for text in outputs:
         (line,) = [line for line in text.splitlines() if line.startswith("error: ")]
         assert (
             line.startswith("error: after step 4: device ")

@@ -89,18 +89,18 @@ def test_a_process_that_is_killed_three_times_costs_three_restarts(
             and find_child(supervisor.pid, number) is None
         ):
             time.sleep(0.05)
-    said, _ = supervisor.communicate(timeout=300)
-    assert supervisor.returncode == 0, said
-    told = [
-        line for line in said.splitlines() if "restart 1 of at most 3 in a row" in line
+    output, _ = supervisor.communicate(timeout=300)
+    assert supervisor.returncode == 0, output
+    restart_lines = [
+        line for line in output.splitlines() if "restart 1 of at most 3 in a row" in line
     ]  # each had saved something new
-    assert [line.split()[1:6] for line in told] == [
+    assert [line.split()[1:6] for line in restart_lines] == [
         f"process {number} died of SIGKILL;".split() for number in (1, 0, 1)
-    ], said
+    ], output
     assert [row["step"] for row in metrics_file.read_metrics(tmp_path / "run" / "metrics.jsonl")] == list(
         range(1, 401)
     )
     assert read_fingerprints(tmp_path / "run") == read_fingerprints(tmp_path / "undisturbed")
     record_property("kills", 3)
-    record_property("restarts", len(told))
+    record_property("restarts", len(restart_lines))
     record_property("ended with the same bits", 1)

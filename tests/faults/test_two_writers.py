@@ -78,10 +78,10 @@ def test_a_second_run_is_refused_and_the_first_ends_as_if_alone(
     first = running(start_program(*words, fault="wait:step:6", FAULTY_GO=go))
     wait_until(lambda: len(read_rows(tmp_path / "run")) >= 4, first)
     second = command(*words)
-    (told,) = [line for line in second.stderr.splitlines() if line.startswith("error: ")]
+    (error_line,) = [line for line in second.stderr.splitlines() if line.startswith("error: ")]
     assert second.returncode == 2 and first.poll() is None
     who = rf"error: {tmp_path}/run is in use by process {first.pid} on host {socket.gethostname()} since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d UTC \(train\)\."
-    assert re.match(who, told), told
+    assert re.match(who, error_line), error_line
     go.touch()
     assert first.wait(200) == 0, first.stderr.read()
     assert read_result(tmp_path / "run") == read_result(finished[1])
@@ -137,11 +137,11 @@ def test_a_holder_that_was_stopped_too_long_writes_nothing_more(
         if path.is_file() and path.name not in lease_and_ledger()
     }
     first.send_signal(signal.SIGCONT)
-    _, said = first.communicate(timeout=100)
-    assert first.returncode == 2 and said.count("error: ") == 1, said
+    _, output = first.communicate(timeout=100)
+    assert first.returncode == 2 and output.count("error: ") == 1, output
     assert (
-        f"error: the lease of {tmp_path}/run was taken by process {second.pid} on host" in said
-        and "writes nothing more" in said
+        f"error: the lease of {tmp_path}/run was taken by process {second.pid} on host" in output
+        and "writes nothing more" in output
     )
     after = {
         path: path.read_bytes()
@@ -173,12 +173,12 @@ def test_a_run_of_two_processes_is_refused_in_both_at_once(
             tmp_path / "run",
             "mesh.data=2",
         )
-        told = [line for line in done.stdout.splitlines() if "error: " in line]
+        error_lines = [line for line in done.stdout.splitlines() if "error: " in line]
         assert done.returncode == 2 and "has not come as far" not in done.stdout, done.stdout
-        assert {line.removeprefix("[1] ") for line in told} == {
-            told[0].removeprefix("[1] ")
-        } and len(told) == 2, done.stdout
-        assert f"in use by process {os.getpid()} on host" in told[0]
+        assert {line.removeprefix("[1] ") for line in error_lines} == {
+            error_lines[0].removeprefix("[1] ")
+        } and len(error_lines) == 2, done.stdout
+        assert f"in use by process {os.getpid()} on host" in error_lines[0]
     record_property("second runs refused", 1)
 
 

@@ -72,13 +72,13 @@ def test_every_layer_is_theirs(make, tiny_configs, tmp_path, kind, scan):
         read = np.where(np.arange(7) == 0, start, shift_right(TARGETS)).astype(np.int32)
         ask["decoder_input_ids"] = torch.tensor(read).long()
     with torch.no_grad():
-        told = theirs(**ask)
+        their_outputs = theirs(**ask)
     if not hasattr(model, "decode"):
         arguments, method = (
             ((TOKENS, VALID), "encode") if hasattr(model, "encode") else ((TOKENS,), "compute_states")
         )
         seen = jax.jit(lambda params: capture_activations(model, params, *arguments, method=method))(params)
-        compare_states(seen.states, seen.weights["attention"], told.hidden_states, told.attentions)
+        compare_states(seen.states, seen.weights["attention"], their_outputs.hidden_states, their_outputs.attentions)
         return
 
     def observe_both(params):
@@ -89,14 +89,14 @@ def test_every_layer_is_theirs(make, tiny_configs, tmp_path, kind, scan):
     compare_states(
         encoded.states,
         encoded.weights["attention"],
-        told.encoder_hidden_states,
-        told.encoder_attentions,
+        their_outputs.encoder_hidden_states,
+        their_outputs.encoder_attentions,
     )
     compare_states(
         decoded.states,
         decoded.weights["attention"],
-        told.decoder_hidden_states,
-        told.decoder_attentions,
+        their_outputs.decoder_hidden_states,
+        their_outputs.decoder_attentions,
         np.ones((2, 7), bool),
     )
-    compare_states((), decoded.weights["cross"], (), told.cross_attentions, np.ones((2, 7), bool))
+    compare_states((), decoded.weights["cross"], (), their_outputs.cross_attentions, np.ones((2, 7), bool))

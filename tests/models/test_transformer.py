@@ -132,16 +132,16 @@ def test_pairs_in_a_row_are_as_in_rows_of_their_own(tiny):
     model, params, _ = tiny
     lengths, written = LENGTHS, [2, 6, 4]
     row, of_row = np.zeros((1, 20), np.int32), np.zeros((1, 20), np.int32)
-    told, of_told = np.zeros((1, 14), np.int32), np.zeros((1, 14), np.int32)
-    alone_told, weights = (
+    packed_targets, packed_target_segments = np.zeros((1, 14), np.int32), np.zeros((1, 14), np.int32)
+    alone_targets, weights = (
         np.zeros((3, 6), np.int32),
         np.float32(np.arange(6) < np.array(written)[:, None]),
     )
     at, to = 0, 0
     for i, (n, m) in enumerate(zip(lengths, written)):
         row[0, at : at + n], of_row[0, at : at + n] = INPUTS[i, :n], i + 1
-        told[0, to : to + m], of_told[0, to : to + m] = TARGETS[i, :m], i + 1
-        alone_told[i, :m] = TARGETS[i, :m]
+        packed_targets[0, to : to + m], packed_target_segments[0, to : to + m] = TARGETS[i, :m], i + 1
+        alone_targets[i, :m] = TARGETS[i, :m]
         at, to = at + n, to + m
 
     def compute_loss(params, inputs, valid, targets, weights, *segments):
@@ -153,10 +153,10 @@ def test_pairs_in_a_row_are_as_in_rows_of_their_own(tiny):
 
     compute = jax.jit(jax.value_and_grad(compute_loss, has_aux=True))
     (value, logits), grads = compute(
-        params, row, of_row > 0, told, np.float32(of_told > 0), of_row, of_told
+        params, row, of_row > 0, packed_targets, np.float32(packed_target_segments > 0), of_row, packed_target_segments
     )
-    (expected, alone), exact = compute(params, INPUTS, VALID, alone_told, weights)
-    np.testing.assert_allclose(logits[of_told > 0], alone[weights > 0], atol=2e-5)
+    (expected, alone), exact = compute(params, INPUTS, VALID, alone_targets, weights)
+    np.testing.assert_allclose(logits[packed_target_segments > 0], alone[weights > 0], atol=2e-5)
     np.testing.assert_allclose(value, expected, rtol=1e-5)
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, atol=1e-3 * max(1, abs(b).max())),

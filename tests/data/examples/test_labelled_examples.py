@@ -220,12 +220,12 @@ def test_rows_hold_each_example_once_with_its_label(labelled_store, vocabulary):
         batch = stream.build_batch(step)
         for i, (row, _) in enumerate(zip(*stream.draw_keys(step * 10 + np.arange(10)))):
             a, b = texts[2 * row], texts[2 * row + 1]
-            kept_a, kept_b = (int(n) for n in truncate_lengths(len(a), len(b), 21))
-            ids = [vocabulary.cls, *a[:kept_a], vocabulary.sep, *b[:kept_b], vocabulary.sep]
+            length_a, length_b = (int(n) for n in truncate_lengths(len(a), len(b), 21))
+            ids = [vocabulary.cls, *a[:length_a], vocabulary.sep, *b[:length_b], vocabulary.sep]
             assert batch["token_ids"][i].tolist() == ids + [vocabulary.pad] * (24 - len(ids))
             assert batch["attention_mask"][i].sum() == len(ids) and batch["token_type_ids"][
                 i
-            ].tolist() == [int(kept_a + 2 <= n < len(ids)) for n in range(24)]
+            ].tolist() == [int(length_a + 2 <= n < len(ids)) for n in range(24)]
             assert (
                 batch["labels"][i] == row % 2
                 and batch["label_weights"][i] == (1.0, 3.0)[row % 2]

@@ -203,15 +203,15 @@ def store(vocabularies, tmp_path_factory):
 def test_a_tag_is_at_the_first_piece_of_its_word(store, vocabularies):
     stream = Stream(store, Data(objective=Tagging(length=9), batch_size=3))
     batch, vocabulary = stream.build_evaluation_batch(0), vocabularies["wordpiece"]
-    told = [
+    row_tags = [
         [vocabulary.pieces[i] for i in tokens[valid]]
         for tokens, valid in zip(batch["token_ids"], batch["attention_mask"])
     ]
     assert (
-        told[0] == "[CLS] the fo ##x ##es don ' t [SEP]".split()
-        and told[1] == "[CLS] dog [SEP]".split()
+        row_tags[0] == "[CLS] the fo ##x ##es don ' t [SEP]".split()
+        and row_tags[1] == "[CLS] dog [SEP]".split()
     )
-    assert told[2] == "[CLS] a dog the fo ##x a dog [SEP]".split()
+    assert row_tags[2] == "[CLS] a dog the fo ##x a dog [SEP]".split()
     assert batch["label_weights"].tolist() == [
         [0, 1, 1, 0, 0, 1, 0, 0, 0],
         [0, 1] + [0] * 7,

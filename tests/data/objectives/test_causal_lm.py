@@ -71,8 +71,8 @@ def test_each_token_but_the_first_is_predicted_once(gpt_store):
     for rows, begin, length in zip(
         np.split(np.arange(table.count), table.offsets[1:-1]), table.begin_S, table.length_S
     ):
-        told = (table.starts(rows)[:, None] + 1 + np.arange(7)).ravel()
-        counts = np.bincount(told - begin, minlength=length)
+        target_positions = (table.starts(rows)[:, None] + 1 + np.arange(7)).ravel()
+        counts = np.bincount(target_positions - begin, minlength=length)
         assert counts[0] == 0 and (counts[1:-7] == 1).all() and set(counts[-7:].tolist()) <= {1, 2}
 
 

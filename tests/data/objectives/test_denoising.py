@@ -127,13 +127,13 @@ def test_batches_are_the_texts_and_what_is_left_of_them(bytes_store, shuffled):
             assert read[:size].all() and (inputs[size:] == words.pad).all()
             assert (inputs[0], inputs[size - 1]) == (words.bos, words.eos)
             body = inputs[1 : size - 1]
-            kept = body[body != words.mask]
-            assert length - len(kept) == round(0.3 * length) and not Counter(
-                kept.tolist()
+            unmasked = body[body != words.mask]
+            assert length - len(unmasked) == round(0.3 * length) and not Counter(
+                unmasked.tolist()
             ) - Counter(text.tolist())
             rest = iter(text.tolist())
             orders += not all(
-                token in rest for token in kept.tolist()
+                token in rest for token in unmasked.tolist()
             )  # not a subsequence: in another order
     assert (orders > 10) == shuffled and orders * shuffled == orders
     again = Stream(bytes_store, Data(objective=objective, batch_size=16), seed=2).build_batch(3, 4, 9)

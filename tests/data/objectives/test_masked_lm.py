@@ -207,12 +207,12 @@ def test_rate_and_shares(store):
         Data(objective=MaskedLm(length=62, max_predictions=9, rows="documents"), batch_size=64),
         seed=1,
     )
-    masked, tokens, hidden, kept = count_masks(stream, 60)
+    masked, tokens, hidden, unchanged = count_masks(stream, 60)
     assert abs(masked / tokens - 0.15) < 0.01  # rounded row by row
     assert abs(hidden / masked - 0.8) < 4 * np.sqrt(0.16 / masked)
     ordinary = (~stream.vocabulary.special).sum()
-    kept_share = 0.1 + 0.1 / ordinary  # a random id can be the true one
-    assert abs(kept / masked - kept_share) < 4 * np.sqrt(0.09 / masked)
+    unchanged_share = 0.1 + 0.1 / ordinary  # a random id can be the true one
+    assert abs(unchanged / masked - unchanged_share) < 4 * np.sqrt(0.09 / masked)
 
 
 def find_masks(stream, epochs):

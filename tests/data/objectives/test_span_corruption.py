@@ -44,8 +44,8 @@ def test_the_lengths_are_the_published_ones():
 @pytest.mark.parametrize(("rate", "mean_span"), [(0.15, 3.0), (0.15, 1.0), (0.5, 1.5), (0.3, 7.7)])
 def test_every_length_is_filled_exactly(inputs, rate, mean_span):
     objective = SpanCorruption(inputs, rate, mean_span)
-    kept = objective.raw_length - objective.noise
-    assert kept + objective.spans + 1 == inputs and objective.noise >= objective.spans >= 1
+    num_unmasked = objective.raw_length - objective.noise
+    assert num_unmasked + objective.spans + 1 == inputs and objective.noise >= objective.spans >= 1
 
 
 def test_all_segmentations_are_alike_likely():
@@ -61,9 +61,9 @@ def test_all_segmentations_are_alike_likely():
 
 
 def test_unmasked_spans_do_not_reveal_removed_spans():
-    kept, gone = SpanCorruption(64).segments(hashing.derive_keys(6, np.arange(10_000)))
-    assert abs(np.corrcoef(kept[:, 0] == 1, gone[:, 0] == 1)[0, 1]) < 4 / np.sqrt(10_000)
-    assert kept.shape == gone.shape == (10_000, SpanCorruption(64).spans)
+    unmasked, gone = SpanCorruption(64).segments(hashing.derive_keys(6, np.arange(10_000)))
+    assert abs(np.corrcoef(unmasked[:, 0] == 1, gone[:, 0] == 1)[0, 1]) < 4 / np.sqrt(10_000)
+    assert unmasked.shape == gone.shape == (10_000, SpanCorruption(64).spans)
 
 
 def slow_corrupt(raw, num_unmasked, num_removed, sentinels, eos):
@@ -83,12 +83,12 @@ def slow_corrupt(raw, num_unmasked, num_removed, sentinels, eos):
 )
 def test_rows_are_those_of_the_slow_reference(objective):
     raw = np.random.default_rng(0).integers(3, 500, (30, objective.raw_length))
-    kept, gone = objective.segments(hashing.derive_keys(2, np.arange(30)))
+    num_unmasked, gone = objective.segments(hashing.derive_keys(2, np.arange(30)))
     sentinels = np.arange(999, 999 - objective.spans, -1)
-    inputs, targets = replace_spans(raw, kept, gone, sentinels, 1)
+    inputs, targets = replace_spans(raw, num_unmasked, gone, sentinels, 1)
     for i in range(30):
         expected = slow_corrupt(
-            raw[i].tolist(), kept[i].tolist(), gone[i].tolist(), sentinels.tolist(), 1
+            raw[i].tolist(), num_unmasked[i].tolist(), gone[i].tolist(), sentinels.tolist(), 1
         )
         assert (inputs[i].tolist(), targets[i].tolist()) == expected
     assert inputs.shape[1] == objective.inputs and targets.shape[1] == objective.targets
@@ -196,7 +196,7 @@ def test_the_mode_token_comes_first_and_takes_a_place(t5_store):
 
 
 @pytest.mark.parametrize(
-    ("mode", "said"),
+    ("mode", "message"),
     [
         ("[NLU]", r"mode=\[NLU\] is no piece of the vocabulary .*--layout ul2"),
         ("<extra_id_0>", "is the sentinel of one of the 3 spans"),

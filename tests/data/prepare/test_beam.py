@@ -195,8 +195,8 @@ IN_BEAM = "Traceback (most recent call last):\n  File 'x.py'\n{} [while running 
     ],
 )
 def test_errors_of_workers_are_raised_with_their_own_message(error, kind, words):
-    told = HERE.unwrap_error(error)
-    assert type(told) is kind and str(told) == (
+    raised = HERE.unwrap_error(error)
+    assert type(raised) is kind and str(raised) == (
         f"DirectRunner failed: RuntimeError: {error}" if words is None else words
     )
 

@@ -102,16 +102,16 @@ def test_one_document_at_least_on_either_side(tmp_path, texts, words):
     for name, share in (("few", 1e-9), ("many", 1 - 1e-9)):
         path = tmp_path / f"{name}.txt"
         path.write_text("\n\n".join(texts[:5]))
-        said = []
+        messages = []
         prepare_store(
             PrepareRequest((str(path),), vocabulary=words, held_out=share, document="block"),
             tmp_path / name,
-            report_progress=said.append,
+            report_progress=messages.append,
         )
         store = Store.open(tmp_path / name)
         assert sorted([len(texts_of(store, "train")), len(texts_of(store, "heldout"))]) == [1, 4]
         assert len(texts_of(store, "heldout")) == (1 if name == "few" else 4)
-        assert any("too few documents" in line for line in said)
+        assert any("too few documents" in line for line in messages)
 
 
 def test_a_single_document_cannot_be_held_out(tmp_path, texts, words):

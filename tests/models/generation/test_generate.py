@@ -118,26 +118,26 @@ def test_steps_compute_what_a_row_does(make, t5_config):
 
     @jax.jit
     def decode_first():
-        read, kept = (memory, VALID, tokens[:, :4]), ["cache", "memory"]
-        found, left = apply_cached(model, variables, *read, method="decode", mutable=kept)
+        read, cache_names = (memory, VALID, tokens[:, :4]), ["cache", "memory"]
+        found, left = apply_cached(model, variables, *read, method="decode", mutable=cache_names)
         return found, pad_cache(left["cache"], N), left["memory"]
 
     @jax.jit
     def decode_step(cache, memory_cache, token_B, position_B):
-        kept = {"cache": cache, "memory": memory_cache}
+        step_variables = {"cache": cache, "memory": memory_cache}
         how = {"step": DecodingStep(position_B, N), "method": "decode", "mutable": ["cache"]}
         unread = jnp.full_like(memory, jnp.nan)
-        found, left = apply_cached(model, variables | kept, unread, VALID, token_B[:, None], **how)
+        found, left = apply_cached(model, variables | step_variables, unread, VALID, token_B[:, None], **how)
         return found[:, 0], left["cache"]
 
-    found, cache, kept = decode_first()
+    found, cache, memory_cache = decode_first()
     np.testing.assert_allclose(found, expected[:, :4], atol=1e-5)
     row, start = (
         np.arange(3),
         np.array([4, 2, 1]),
     )  # rows go on behind different lengths, over what stood there
     for t in range(N - 4):
-        found, cache = decode_step(cache, kept, tokens[row, start + t], start + t)
+        found, cache = decode_step(cache, memory_cache, tokens[row, start + t], start + t)
         np.testing.assert_allclose(found, expected[row, start + t], atol=2e-5)
 
 

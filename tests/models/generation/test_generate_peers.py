@@ -74,7 +74,7 @@ def _make_pair(make, folder, config, factor, end):
     params = jax.tree.map(lambda leaf: factor * leaf, params)
     family = find_converter(config)
     vocabulary = type("Vocabulary", (), dict(pad=0, eos=1))
-    (folder / "config.json").write_text(json.dumps(family.hf_config(config, vocabulary)))
+    (folder / "config.json").write_text(json.dumps(family.to_hf_config(config, vocabulary)))
     save_file(family.to_hf(config, params), folder / "model.safetensors", metadata={"format": "pt"})
     kind = (
         transformers.GPT2LMHeadModel if config is GPT2 else transformers.T5ForConditionalGeneration

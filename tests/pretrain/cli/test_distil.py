@@ -90,14 +90,14 @@ def test_the_teacher_stays_and_the_lesson_is_learned(runs, random_batch):
         params = init_student(run.model, BERT, make_noisy_params(BERT))
         state = state.replace(params=jax.device_put(params, program.state_shardings.params))
         before = params["teacher"]
-        kept = {
+        frozen = {
             jax.tree_util.keystr(keys)
             for keys, _ in jax.tree_util.tree_leaves_with_path(state.optimizer)
         }
         assert (
-            kept
-            and not any("teacher" in path for path in kept)
-            and any("student" in path for path in kept)
+            frozen
+            and not any("teacher" in path for path in frozen)
+            and any("student" in path for path in frozen)
         )
         batch, lessons = random_batch(run), []
         for _ in range(30):

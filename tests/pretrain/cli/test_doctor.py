@@ -39,12 +39,12 @@ def test_a_host_that_is_alone_and_should_not_be_is_ill(monkeypatch, capsys):
     assert "this host is alone" in capsys.readouterr().out
     monkeypatch.setattr(processes, "join_cluster", lambda *words: None)
     assert main(["doctor", "--coordinator", "node1:7", "--processes", "4", "--process", "2"]) == 1
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert (
         "several hosts: --coordinator, --processes, --process, process 2 of 4 (from 0), coordinator node1:7"
-        in said
+        in output
     )
-    assert "but JAX joined 1" in said
+    assert "but JAX joined 1" in output
     for name, value in {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_PROCID": "0"}.items():
         monkeypatch.setenv(name, value)
     assert main(["doctor"]) == 1  # not started by srun
@@ -59,10 +59,10 @@ def test_chips_that_jax_does_not_use_are_ill(monkeypatch, capsys):
         lambda: [Accelerators("TPU", 4, ("/dev/accel0", "/dev/accel1"))],
     )
     assert main(["doctor"]) == 1
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert (
-        "this machine has 4 TPU chips (/dev/accel0, ...), but JAX runs on the cpu" in said
-        and how_to_install("tpu") in said
+        "this machine has 4 TPU chips (/dev/accel0, ...), but JAX runs on the cpu" in output
+        and how_to_install("tpu") in output
     )
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")  # asked for
     assert main(["doctor"]) == 0

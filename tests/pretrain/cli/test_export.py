@@ -192,10 +192,10 @@ def workdir(vocabularies, tmp_path_factory):
 
 def test_the_verb_says_what_it_wrote_and_how_to_load_it(workdir, tmp_path, capsys):
     assert main(["export", "--workdir", str(workdir), "--output", str(tmp_path / "out")]) == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     for path in (tmp_path / "out").iterdir():
-        assert re.search(rf"{re.escape(path.name)} +{path.stat().st_size:,} bytes", said), path
-    assert f'AutoModelForPreTraining.from_pretrained("{tmp_path / "out"}")' in said
+        assert re.search(rf"{re.escape(path.name)} +{path.stat().st_size:,} bytes", output), path
+    assert f'AutoModelForPreTraining.from_pretrained("{tmp_path / "out"}")' in output
     card = (tmp_path / "out" / "README.md").read_text()
     assert card.startswith("---\nlibrary_name: transformers\npipeline_tag: fill-mask\n")
     size = sum(leaf.size for leaf in jax.tree.leaves(make_noisy_params(BERT)))

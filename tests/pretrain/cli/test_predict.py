@@ -90,8 +90,8 @@ def run_predict_verb(capsys):
 
     def run_predict(*words):
         status = main(["predict", *map(str, words)])
-        said = capsys.readouterr()
-        return status, said.out, said.err
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
 
     return run_predict
 

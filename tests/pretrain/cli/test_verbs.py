@@ -44,8 +44,8 @@ def test_describe_gives_the_published_sizes(name, parameters, capsys):
 
 def test_describe_is_for_people_too(capsys):
     assert main(["describe", "bert_large"]) == 0
-    said = capsys.readouterr().out
-    assert "bert/encoder" in said and "302,309,376" in said and "900,000" in said
+    output = capsys.readouterr().out
+    assert "bert/encoder" in output and "302,309,376" in output and "900,000" in output
 
 
 def write_rows(workdir, count=30, scores=lambda n: {}):
@@ -83,10 +83,10 @@ def test_report_draws_the_curves(tmp_path, capsys):
     ledger = {"starts": 2, "until": 0.0, "ended": True, "seconds": seconds, "marks": {}}
     (tmp_path / "one" / "goodput.json").write_text(json.dumps(ledger))
     assert main(["report", "--workdir", str(tmp_path / "one")]) == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert (
-        "one: goodput 75.0% of 40.0 s in 2 starts: start 10.0, step 30.0, down 5.0" in said
-        and "one/report/report.html" in said
+        "one: goodput 75.0% of 40.0 s in 2 starts: start 10.0, step 30.0, down 5.0" in output
+        and "one/report/report.html" in output
     )
     page, *pictures = sorted(
         (path.name for path in (tmp_path / "one" / "report").iterdir()),
@@ -129,15 +129,15 @@ def test_the_curves_are_the_rows(tmp_path):
 
 def test_doctor(tmp_path, capsys):
     assert main(["doctor", "--workdir", str(tmp_path / "new")]) == 0
-    said = capsys.readouterr().out
-    assert "cpu: 8 devices" in said and "can be written" in said and said.endswith("all is well\n")
+    output = capsys.readouterr().out
+    assert "cpu: 8 devices" in output and "can be written" in output and output.endswith("all is well\n")
     assert list((tmp_path / "new").iterdir()) == []
 
 
 def test_help_names_every_verb_quickly(root, capsys):
     assert main(["--help"]) == 0
-    said = capsys.readouterr().out
-    assert all(f"\n  {verb} " in said for verb in VERBS)
+    output = capsys.readouterr().out
+    assert all(f"\n  {verb} " in output for verb in VERBS)
     times = []
     for _ in range(3):
         start = time.perf_counter()

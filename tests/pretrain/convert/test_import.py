@@ -162,14 +162,14 @@ def drop_pooler(tensors):
 
 def keep_masked_lm(tensors):
     """BertForMaskedLM: no pooler, no next-sentence head; older files also hold the table twice and position_ids."""
-    kept = {
+    remaining = {
         key: array
         for key, array in tensors.items()
         if "pooler" not in key and "seq_relationship" not in key
     }
-    kept |= {"cls.predictions.decoder.weight": tensors["bert.embeddings.word_embeddings.weight"]}
-    kept |= {"cls.predictions.decoder.bias": tensors["cls.predictions.bias"]}
-    return kept | {"bert.embeddings.position_ids": np.arange(24)[None]}
+    remaining |= {"cls.predictions.decoder.weight": tensors["bert.embeddings.word_embeddings.weight"]}
+    remaining |= {"cls.predictions.decoder.bias": tensors["cls.predictions.bias"]}
+    return remaining | {"bert.embeddings.position_ids": np.arange(24)[None]}
 
 
 def use_old_names(tensors):
@@ -184,8 +184,8 @@ def use_old_names(tensors):
 
 def add_classifier(tensors):
     """A BERT with some other head."""
-    kept = {key: array for key, array in tensors.items() if key.startswith("bert.")}
-    return kept | {
+    remaining = {key: array for key, array in tensors.items() if key.startswith("bert.")}
+    return remaining | {
         "classifier.weight": np.zeros((2, 8), np.float32),
         "classifier.bias": np.zeros(2, np.float32),
     }
@@ -268,9 +268,9 @@ def test_imported_evaluated_trained_exported(request, name, objective, tmp_path,
         main(["import", str(GOLDENS / name), "--workdir", str(w), f"data.store={store}", *words])
         == 0
     )
-    said = capsys.readouterr().out
-    assert f"import {name}" in said or name in said
-    assert "data.store=" in said and "initialized at random" not in said
+    output = capsys.readouterr().out
+    assert f"import {name}" in output or name in output
+    assert "data.store=" in output and "initialized at random" not in output
     vocabulary = open_model(GOLDENS / name).vocabulary
     write_store(
         store, vocabulary, make_documents(vocabulary, 40, 0), heldout=make_documents(vocabulary, 10, 1)
@@ -314,12 +314,12 @@ def test_missing_tensors_are_reported(folder, tmp_path, capsys):
         architectures=["BertForTokenClassification"],
     )
     assert main(["import", str(theirs), "--workdir", str(tmp_path / "w"), "model.dropout=0"]) == 0
-    said = capsys.readouterr().out
-    assert "BertForTokenClassification" in said
-    assert "initialized at random (train.seed=0): cls.predictions.bias" in said
-    assert "ignored: classifier.bias, classifier.weight" in said
-    assert "stored as BF16; converted exactly to float32" in said
-    assert "never runs" in said
+    output = capsys.readouterr().out
+    assert "BertForTokenClassification" in output
+    assert "initialized at random (train.seed=0): cls.predictions.bias" in output
+    assert "ignored: classifier.bias, classifier.weight" in output
+    assert "stored as BF16; converted exactly to float32" in output
+    assert "never runs" in output
     origin = json.loads((tmp_path / "w" / "origin.json").read_text())
     assert origin["folder"] == "theirs" and origin["stored"] == ["BF16"]
     assert json.loads((tmp_path / "w" / "config.json").read_text())["model"]["dropout"] == 0.0

@@ -222,9 +222,9 @@ def test_code_in_a_folder_is_skipped_and_reported(tmp_path):
         json.dumps({"model_type": "bert", "auto_map": {"AutoModel": "evil.Model"}})
     )
     (tmp_path / "evil.py").write_text("raise SystemExit('run')")
-    said = []
-    assert read_config(tmp_path, said.append)["model_type"] == "bert"
-    assert len(said) == 1 and "auto_map" in said[0] and "never runs" in said[0]
+    messages = []
+    assert read_config(tmp_path, messages.append)["model_type"] == "bert"
+    assert len(messages) == 1 and "auto_map" in messages[0] and "never runs" in messages[0]
 
 
 # ---- writing -----------------------------------------------------------------

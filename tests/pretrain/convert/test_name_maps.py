@@ -302,7 +302,7 @@ def test_roberta_as_others_have_it():
     params, initial = random_params(ROBERTA), random_params(ROBERTA, seed=1)
     tensors = roberta.to_hf(ROBERTA, params)
     headless = {name: tensor for name, tensor in tensors.items() if not name.startswith("lm_head.")}
-    for kept, missing in (
+    for remaining, missing in (
         (
             {name: tensor for name, tensor in tensors.items() if "pooler" not in name},
             ["roberta/pooler"],
@@ -313,7 +313,7 @@ def test_roberta_as_others_have_it():
             ["mlm_head"],
         ),
     ):
-        found, report = roberta.from_hf(ROBERTA, kept, initial)
+        found, report = roberta.from_hf(ROBERTA, remaining, initial)
         leaves, ours, fresh = (
             flatten_params(found),
             flatten_params(params),
@@ -350,10 +350,10 @@ def test_alberts_without_a_head(left, missing):
     """Released encoders lack some of them. Older files have the table twice, and buffers."""
     params, initial = random_params(ALBERT), random_params(ALBERT, seed=1)
     tensors = albert.to_hf(ALBERT, params)
-    kept = {name: tensor for name, tensor in tensors.items() if not name.startswith(left)}
-    kept |= {"predictions.decoder.weight": tensors["albert.embeddings.word_embeddings.weight"]}
+    remaining = {name: tensor for name, tensor in tensors.items() if not name.startswith(left)}
+    remaining |= {"predictions.decoder.weight": tensors["albert.embeddings.word_embeddings.weight"]}
     found, report = albert.from_hf(
-        ALBERT, kept | {"albert.embeddings.position_ids": np.arange(7)[None]}, initial
+        ALBERT, remaining | {"albert.embeddings.position_ids": np.arange(7)[None]}, initial
     )
     leaves, ours, fresh = (
         flatten_params(found),
@@ -659,12 +659,12 @@ def test_settings_that_are_not_supported_are_named(family, key, value):
     }
     config = (tiny | {"marian": TRANSFORMER})[family]
     described = CONVERTERS[family].to_hf_config(config, VOCABULARY) | {key: value}
-    spoken = {
+    supported = {
         "vocab_size": "vocab",
         "hidden_dropout_prob": "dropout",
         "max_position_embeddings": "length",
     }.get(key, key)
-    with pytest.raises(ValueError, match=spoken):
+    with pytest.raises(ValueError, match=supported):
         CONVERTERS[family].from_hf_config(described)
 
 

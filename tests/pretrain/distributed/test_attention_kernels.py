@@ -188,7 +188,7 @@ def test_reasons_against_cudnn_are_reported():
 
 def test_on_a_cpu_it_is_xlas_own():
     heard = []
-    assert make_attend(make_mesh(Mesh()), lambda *said: heard.append(said)) is attend
+    assert make_attend(make_mesh(Mesh()), lambda *message: heard.append(message)) is attend
     assert heard == [("XLA", None)]
 
 
@@ -202,7 +202,7 @@ def test_the_platform_chooses_and_what_it_lacks_falls_back(platform):
         devices=devices, shape=dict.fromkeys(("data", "fsdp", "sequence", "model"), 1)
     )
     heard = []
-    chosen = make_attend(mesh, lambda *said: heard.append(said))
+    chosen = make_attend(mesh, lambda *message: heard.append(message))
     q = draw_vectors(2, 128, 2, 8, dtype=jnp.bfloat16)
     np.testing.assert_array_equal(chosen(q, q, q, drop=DROP), attend(q, q, q, drop=DROP))
     ((kernel, reason),) = heard

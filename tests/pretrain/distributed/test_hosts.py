@@ -85,15 +85,15 @@ def test_two_processes_make_the_run_of_one_and_four_continue_it(alone, root, con
         )
     assert seen[-1]["heldout_loss"] == pytest.approx(expected[-1]["heldout_loss"], rel=1e-6)
     assert not list(workdir.glob(".preflight*"))
-    said, expected = (samples_file.read_samples(path / samples_file.NAME) for path in (workdir, alone))
-    assert [line["step"] for line in said] == [2, 4] and [line["step"] for line in expected] == [4]
+    samples, expected = (samples_file.read_samples(path / samples_file.NAME) for path in (workdir, alone))
+    assert [line["step"] for line in samples] == [2, 4] and [line["step"] for line in expected] == [4]
     (gaps, others) = (
-        [gap for one in lines[-1]["samples"] for gap in one["gaps"]] for lines in (said, expected)
+        [gap for one in lines[-1]["samples"] for gap in one["gaps"]] for lines in (samples, expected)
     )
     assert (
         gaps
         == [gap | {"probability": pytest.approx(gap["probability"], abs=2e-4)} for gap in others]
-        and len(said[-1]["samples"]) == 3
+        and len(samples[-1]["samples"]) == 3
     )
 
 
@@ -115,20 +115,20 @@ def test_a_signal_to_one_process_saves_all_at_the_same_step_and_the_slow_one_is_
     while len(metrics_file.read_metrics(workdir / "metrics.jsonl")) < 8 and time.monotonic() < end:
         time.sleep(0.05)
     processes[1].send_signal(number)
-    said = [process.communicate(timeout=100)[0] for process in processes]
+    outputs = [process.communicate(timeout=100)[0] for process in processes]
     assert sorted(process.returncode for process in processes) == sorted(
         [128 + signal.SIGTERM, 128 + number]
-    ), said
+    ), outputs
     (step,) = [
         int(path.name) for path in (workdir / "checkpoints").iterdir() if path.name.isdigit()
     ]
     assert [row["step"] for row in metrics_file.read_metrics(workdir / "metrics.jsonl")] == list(
         range(1, step + 1)
     )
-    assert f"saved step {step}" in said[0]
-    told = metrics_file.read_metrics(workdir / "metrics.jsonl")[3:]  # by then both have told of a step
-    assert min(row["input_seconds_max"] for row in told) >= 0.5
-    assert sum(row["slowest_host"] for row in told) > len(told) / 2, told
+    assert f"saved step {step}" in outputs[0]
+    metrics_rows = metrics_file.read_metrics(workdir / "metrics.jsonl")[3:]  # by then both have told of a step
+    assert min(row["input_seconds_max"] for row in metrics_rows) >= 0.5
+    assert sum(row["slowest_host"] for row in metrics_rows) > len(metrics_rows) / 2, metrics_rows
 
 
 def by_jax(i, count, port):
@@ -143,7 +143,7 @@ def by_flags(i, count, port):
 
 def by_slurm(i, count, port):
     """As `srun --ntasks=count` on one node."""
-    told = {
+    slurm_variables = {
         "JOB_ID": 7,
         "STEP_NODELIST": "localhost",
         "NTASKS": count,
@@ -154,7 +154,7 @@ def by_slurm(i, count, port):
     return [], {
         "CLOZE_CLUSTER": "slurm",
         "JAX_COORDINATOR_PORT": str(port),
-        **{f"SLURM_{name}": str(value) for name, value in told.items()},
+        **{f"SLURM_{name}": str(value) for name, value in slurm_variables.items()},
     }
 
 
@@ -187,9 +187,9 @@ def test_hosts_that_do_not_agree_are_named_before_anything_is_compiled(root, con
     common = ["train", str(configs["bert"]), "--workdir", str(tmp_path / "run"), "evaluate.every=0"]
     other = [*common[:3], str(tmp_path / "elsewhere"), "evaluate.every=0"]
     processes = start_processes(root, [common, [*other, "optimizer.learning_rate=0.5"]], by_slurm)
-    said = [process.communicate(timeout=120)[0] for process in processes]
-    assert [process.returncode for process in processes] == [2, 2], said
-    for text in said:
+    outputs = [process.communicate(timeout=120)[0] for process in processes]
+    assert [process.returncode for process in processes] == [2, 2], outputs
+    for text in outputs:
         assert (
             "the hosts of this run do not agree" in text and "(process 1) has configuration" in text
         )
@@ -240,7 +240,7 @@ def test_a_host_that_hangs_is_named_and_the_others_leave(root, configs, tmp_path
         root, [words, words], by_flags, [HANG if i == hung else SOON for i in range(2)]
     )
     try:
-        said = processes[1 - hung].communicate(timeout=150)[
+        output = processes[1 - hung].communicate(timeout=150)[
             0
         ]  # most of it to start, on a busy machine
         assert processes[hung].poll() is None
@@ -251,17 +251,17 @@ def test_a_host_that_hangs_is_named_and_the_others_leave(root, configs, tmp_path
     who = f"process 1 ({socket.gethostname()}) of 2" if hung else "process 0, the coordinator, of 2"
     assert (
         processes[1 - hung].returncode == 2
-        and f"{who} has not come as far as the others within 1 s" in said
-    ), said
-    assert "ends without them" in said and "Check failure" not in said
+        and f"{who} has not come as far as the others within 1 s" in output
+    ), output
+    assert "ends without them" in output and "Check failure" not in output
 
 
 def test_differences_are_reported_against_the_majority():
     same = {"configuration": "a", "local devices": 4, "note": "n"}
-    said = [same | {"host": f"host{i} (process {i})"} for i in range(4)]
-    assert preflight.find_differences(said) == []
-    said[2] |= {"local devices": 3, "note": "m"}
-    assert preflight.find_differences(said) == ["host2 (process 2) has local devices 3, 3 of 4 have 4"]
+    host_facts = [same | {"host": f"host{i} (process {i})"} for i in range(4)]
+    assert preflight.find_differences(host_facts) == []
+    host_facts[2] |= {"local devices": 3, "note": "m"}
+    assert preflight.find_differences(host_facts) == ["host2 (process 2) has local devices 3, 3 of 4 have 4"]
 
 
 class Client:
@@ -300,13 +300,13 @@ def test_a_process_that_never_speaks_is_named(monkeypatch):
 def test_hosts_with_different_stores_are_named(monkeypatch, stores):
     mine, other = stores["bert"], stores["t5"]
     run = SimpleNamespace(data=SimpleNamespace(store=mine.path, on_corrupt="refuse"))
-    told = preflight.collect_source_facts(mine)
+    host_facts = preflight.collect_source_facts(mine)
     sound = {"host": "node1 (process 1)", "damage": None, "left out": "no documents"}
     fake_client(
         monkeypatch,
         2,
         {
-            "cloze/preflight/source/1": told | {"host": "node1 (process 1)"},
+            "cloze/preflight/source/1": host_facts | {"host": "node1 (process 1)"},
             "cloze/preflight/sound/1": sound,
         },
     )
@@ -317,7 +317,7 @@ def test_hosts_with_different_stores_are_named(monkeypatch, stores):
 
 def test_hosts_that_leave_out_other_documents_are_named(monkeypatch, stores):
     mine = stores["bert"]
-    run, told = (
+    run, host_facts = (
         SimpleNamespace(data=SimpleNamespace(store=mine.path, on_corrupt="skip")),
         preflight.collect_source_facts(mine),
     )
@@ -326,7 +326,7 @@ def test_hosts_that_leave_out_other_documents_are_named(monkeypatch, stores):
         "damage": None,
         "left out": "2 of train documents (00c0ffee)",
     }
-    fake_client(monkeypatch, 2, {"cloze/preflight/source/1": told, "cloze/preflight/sound/1": less})
+    fake_client(monkeypatch, 2, {"cloze/preflight/source/1": host_facts, "cloze/preflight/sound/1": less})
     with pytest.raises(
         ConfigError, match=r"do not agree: node1 \(process 1\) has left out 2 of train documents"
     ):
@@ -335,7 +335,7 @@ def test_hosts_that_leave_out_other_documents_are_named(monkeypatch, stores):
 
 def test_a_damaged_store_is_reported_with_its_host(monkeypatch, stores):
     mine = stores["bert"]
-    run, told = (
+    run, host_facts = (
         SimpleNamespace(data=SimpleNamespace(store=mine.path, on_corrupt="refuse")),
         preflight.collect_source_facts(mine),
     )
@@ -344,13 +344,13 @@ def test_a_damaged_store_is_reported_with_its_host(monkeypatch, stores):
         "damage": "books/tokens.bin: crc32c 1",
         "left out": "no documents",
     }
-    fake_client(monkeypatch, 2, {"cloze/preflight/source/1": told, "cloze/preflight/sound/1": damaged})
+    fake_client(monkeypatch, 2, {"cloze/preflight/source/1": host_facts, "cloze/preflight/sound/1": damaged})
     with pytest.raises(ConfigError, match=r"^node1 \(process 1\): books/tokens.bin: crc32c 1$"):
         preflight.preflight_source(run, mine)
     fake_client(
         monkeypatch,
         2,
-        {"cloze/preflight/source/1": told, "cloze/preflight/sound/1": damaged | {"damage": None}},
+        {"cloze/preflight/source/1": host_facts, "cloze/preflight/sound/1": damaged | {"damage": None}},
     )
 
     def verify_once(store):
@@ -368,12 +368,12 @@ def test_a_workdir_that_cannot_be_written_is_reported_with_its_host(tmp_path):
     (tmp_path / "file").write_text("")
     assert preflight._write_probe(tmp_path / "file") is None
     note = preflight._write_probe(tmp_path / "run")
-    said = [
+    host_facts = [
         {"host": "a (process 0)", "note": note},
         {"host": "b (process 1)", "note": None},
         {"host": "c (process 2)", "note": ".preflight-2"},
     ]
-    first, second = preflight._find_unseen_probes(tmp_path / "run", said)
+    first, second = preflight._find_unseen_probes(tmp_path / "run", host_facts)
     assert (
         first == f"b (process 1) cannot write to {tmp_path / 'run'}"
         and "is another folder on c (process 2)" in second

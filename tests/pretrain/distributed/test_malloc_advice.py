@@ -14,7 +14,7 @@ SETTINGS = re.search(
 
 
 @pytest.mark.parametrize(
-    ("device", "settings", "told"),
+    ("device", "settings", "message"),
     [
         ("cpu", "", True),
         ("cpu", SETTINGS, False),

@@ -242,10 +242,10 @@ def test_a_coordinator_that_cannot_be_reached_is_named(monkeypatch, capsys):
         "1",
     ]
     assert main(words) == 2 and time.monotonic() - began < 20
-    said = capsys.readouterr().err
+    errors = capsys.readouterr().err
     assert (
         f"coordinator {address}: the coordinator does not answer within 0.3 s (Connection refused)"
-        in said
+        in errors
     )
     assert main([*words[:4], "no-such-host.invalid:99", *words[5:]]) == 2
     assert (

@@ -50,12 +50,12 @@ def test_what_ended_by_itself_or_was_asked_to_is_not_started_again(ending):
 
 def test_what_was_killed_or_hung_is_started_again_after_pauses_that_grow(capsys):
     assert run_supervised([KILLED, HANGS, KILLED, DONE], 3) == (DONE, 4, [1.0, 2.0, 4.0])
-    said = capsys.readouterr().err.splitlines()
-    assert len(said) == 3
-    assert said[0].endswith(
+    error_lines = capsys.readouterr().err.splitlines()
+    assert len(error_lines) == 3
+    assert error_lines[0].endswith(
         " process 1 died of SIGKILL; restart 1 of at most 3 in a row, in 1 s, from the newest checkpoint, if any"
     )
-    assert " process 2 hung; restart 2 of at most 3" in said[1]
+    assert " process 2 hung; restart 2 of at most 3" in error_lines[1]
     assert run_supervised([KILLED], 0) == (KILLED, 1, [])
     assert KILLED.exit_code == 137 and HANGS.exit_code == 75
 
@@ -64,11 +64,11 @@ def test_starts_that_save_nothing_do_not_go_on_for_ever(tmp_path, capsys):
     ending, starts, pauses = run_supervised([KILLED], 2, tmp_path, saves={2: 8, 3: 40})
     assert (ending, starts) == (KILLED, 5)
     assert pauses == [1.0, 1.0, 1.0, 2.0]  # the third start was the last to bring anything
-    said = capsys.readouterr().err
+    errors = capsys.readouterr().err
     assert (
-        "from step 8\n" in said
-        and "from step 40\n" in said
-        and "giving up after 2 restarts without a new checkpoint" in said
+        "from step 8\n" in errors
+        and "from step 40\n" in errors
+        and "giving up after 2 restarts without a new checkpoint" in errors
     )
 
 

@@ -25,15 +25,15 @@ class Client:
 @pytest.fixture
 def key_values(monkeypatch):
     """What is told, by key; time stands still."""
-    said = {
+    values = {
         "cloze/preflight/facts/1": "{}",
         "cloze/waits/1": json.dumps([0.3, 0.1]),
         "cloze/waits/10": json.dumps([0.0, 0.5]),
     }
-    monkeypatch.setattr(processes, "get_client", lambda: Client(said))
+    monkeypatch.setattr(processes, "get_client", lambda: Client(values))
     monkeypatch.setattr("jax.process_count", lambda: 11)
-    monkeypatch.setattr(stragglers.time, "monotonic", lambda: said.get("now", 100.0))
-    return said
+    monkeypatch.setattr(stragglers.time, "monotonic", lambda: values.get("now", 100.0))
+    return values
 
 
 def test_one_process_alone_tells_nothing(monkeypatch):

@@ -47,17 +47,17 @@ def test_what_hangs_is_reported_with_the_stacks_of_all_threads(exit_statuses, tm
         watching.enter_part("step")
         wait_until(lambda: exit_statuses)
     assert exit_statuses == [HUNG] == [75]
-    told = (tmp_path / "stacks.txt").read_text()
+    stacks = (tmp_path / "stacks.txt").read_text()
     assert (
-        "thread MainThread:" in told
-        and "thread watchdog:" in told
-        and "in test_what_lasts_is_told" in told
+        "thread MainThread:" in stacks
+        and "thread watchdog:" in stacks
+        and "in test_what_lasts_is_told" in stacks
     )
-    said = capfd.readouterr().err
+    errors = capfd.readouterr().err
     assert (
-        told in said
+        stacks in errors
         and "error: hung: 'step' has lasted 0 s; its limit is watchdog.step=0.05. The stacks"
-        in said
+        in errors
     )
 
 

@@ -34,11 +34,11 @@ def score_tags(right, predicted, read=None, names=NAMES, scheme="bio", scores=SC
 
 def test_an_entity_is_found_only_whole():
     right = ["B-X I-X O B-Y".split(), "B-Y O".split()]
-    told = [
+    predicted = [
         "B-X I-X O B-X".split(),
         "B-Y I-Y".split(),
     ]  # the first is found; one has another type, one another end
-    found = score_tags(right, told)
+    found = score_tags(right, predicted)
     assert found == pytest.approx(
         {
             "entity_f1": 1 / 3,

@@ -143,14 +143,14 @@ def test_the_best_span_is_the_best_of_all():
             score, begin, end, probability = max(best)
             assert (found.begins[question], found.ends[question]) == (begin, end)
             null, null_probability = min(nulls)
-            told = (
+            best_span = (
                 found.scores[question],
                 found.probabilities[question],
                 found.null_scores[question],
                 found.null_probabilities[question],
             )
             np.testing.assert_allclose(
-                told, (score, probability, null, null_probability), rtol=1e-4
+                best_span, (score, probability, null, null_probability), rtol=1e-4
             )
     with pytest.raises(ValueError, match="rows of 3 questions, expected those of 4"):
         qa_spans.select_best_spans(rows, 4)
@@ -160,7 +160,7 @@ def test_the_best_span_is_the_best_of_all():
 def test_the_n_best_answers_are_the_best_texts_of_all(count):
     """Against all spans of three rows that share a part of a context, most of whose texts stand there several times."""
     logits, batch = draw_windows(np.random.default_rng(3))
-    told, expected = [], {}
+    answers, expected = [], {}
     for row in range(3):
         context, held = (
             int(batch["context_starts"][row]),
@@ -171,7 +171,7 @@ def test_the_n_best_answers_are_the_best_texts_of_all(count):
             text = "abc"[(at + first) % 3] * (1 + last - first)
             return text, at + first, at + last + 1
 
-        told += n_best.find_row_candidates(logits[row], context, held, 3.0, spell_span, count)
+        answers += n_best.find_row_candidates(logits[row], context, held, 3.0, spell_span, count)
         for i in range(held):
             for j in range(i, min(i + 30, held)):
                 text, score = (
@@ -179,7 +179,7 @@ def test_the_n_best_answers_are_the_best_texts_of_all(count):
                     float(logits[row, context + i, 0] + logits[row, context + j, 1]),
                 )
                 expected[text] = max(score, expected.get(text, -np.inf))
-    found = n_best.select_best(told, count)
+    found = n_best.select_best(answers, count)
     assert [(one.answer, one.score) for one in found] == sorted(
         expected.items(), key=lambda pair: -pair[1]
     )[:count]

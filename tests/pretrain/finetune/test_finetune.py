@@ -129,11 +129,11 @@ def test_it_learns_and_every_row_of_the_held_out_part_is_scored(tuned, capsys):
     ]
     assert len(scored) == 5 and max(scored) > 0.9
     assert main(["evaluate", "--workdir", str(workdir), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["rows"] == 64 and told["accuracy"] == scored[-1] == pytest.approx(
-        told["classification_accuracy"]
+    scores = json.loads(capsys.readouterr().out)
+    assert scores["rows"] == 64 and scores["accuracy"] == scored[-1] == pytest.approx(
+        scores["classification_accuracy"]
     )
-    assert "perplexity" not in told
+    assert "perplexity" not in scores
     few = workdir.parent / "few.jsonl"
     few.write_text("".join(pathlib.Path(dev).read_text().splitlines(keepends=True)[:20]))
     assert main(["evaluate", "--workdir", str(workdir), "--labelled", str(few), "--json"]) == 0
@@ -144,7 +144,7 @@ def test_it_learns_and_every_row_of_the_held_out_part_is_scored(tuned, capsys):
         main(["predict", "--workdir", str(workdir), "--input", dev, "--output", str(output)]) == 0
     )
     results = [json.loads(line) for line in output.read_text().splitlines()]
-    assert np.mean([result["label"] == result["is"] for result in results]) == told["accuracy"]
+    assert np.mean([result["label"] == result["is"] for result in results]) == scores["accuracy"]
     assert (
         np.mean([result["label"] == result["is"] for result in results[:20]]) == other["accuracy"]
     )
@@ -265,7 +265,7 @@ def test_its_place_in_the_table_of_glue_and_what_is_submitted(tuned, tmp_path, c
         )
         == 0
     )
-    told = [json.loads(line)["label"] for line in capsys.readouterr().out.splitlines()]
+    predicted_labels = [json.loads(line)["label"] for line in capsys.readouterr().out.splitlines()]
     words = [
         "--mismatched",
         other,
@@ -277,14 +277,14 @@ def test_its_place_in_the_table_of_glue_and_what_is_submitted(tuned, tmp_path, c
     ]
     assert main(["glue", str(workdir), *words]) == 0
     table = json.loads(capsys.readouterr().out.splitlines()[0])["tasks"]
-    right = np.mean([label == row["is"] for label, row in zip(told, rows)])
+    right = np.mean([label == row["is"] for label, row in zip(predicted_labels, rows)])
     assert right < scores["accuracy"] and table == {
         "MNLI-m": {"accuracy": 100 * scores["accuracy"]},
         "MNLI-mm": {"accuracy": pytest.approx(100 * right)},
     }
-    written = "".join(f"{7 + i}\t{label}\n" for i, label in enumerate(told))
+    written = "".join(f"{7 + i}\t{label}\n" for i, label in enumerate(predicted_labels))
     assert (
-        len(set(told)) == 2
+        len(set(predicted_labels)) == 2
         and (tmp_path / "out" / "MNLI-mm.tsv").read_text() == f"index\tprediction\n{written}"
     )
 
@@ -435,29 +435,29 @@ def test_scores_of_several_seeds(pretrained, tmp_path, capsys):
         "train.seed=4",
     ]
     assert main(command) == 0
-    said, vocabulary = capsys.readouterr(), open_trained(pretrained).vocabulary
+    captured, vocabulary = capsys.readouterr(), open_trained(pretrained).vocabulary
     long = [len(vocabulary.encode(row["text"])) > 8 for row in rows]
     cut = [
         int(number)
         for number in re.findall(
-            r"truncated: (\d+) examples that are longer than a row of 10", said.err
+            r"truncated: (\d+) examples that are longer than a row of 10", captured.err
         )
     ]
     assert (
         cut[:2] == cut[2:]
         and sum(cut[:2]) == sum(long)
         and 0 < cut[1] < cut[0]
-        and said.err.count("\nheld out: truncated: ") == 2
+        and captured.err.count("\nheld out: truncated: ") == 2
     )
-    told = json.loads((tmp_path / "w" / "scores.json").read_text())
-    runs = [told["runs"][str(tmp_path / "w" / f"seed-{seed}")] for seed in (4, 5)]
+    score_record = json.loads((tmp_path / "w" / "scores.json").read_text())
+    runs = [score_record["runs"][str(tmp_path / "w" / f"seed-{seed}")] for seed in (4, 5)]
     values = [run["pearson"] for run in runs]
-    assert told["metric"] == "pearson" and told["mean"]["pearson"] == pytest.approx(np.mean(values))
+    assert score_record["metric"] == "pearson" and score_record["mean"]["pearson"] == pytest.approx(np.mean(values))
     assert (
-        told["spread"]["pearson"] == pytest.approx(np.std(values, ddof=1))
+        score_record["spread"]["pearson"] == pytest.approx(np.std(values, ddof=1))
         and values[0] != values[1]
     )
-    assert "2 seeds: pearson" in said.out
+    assert "2 seeds: pearson" in captured.out
     first = open_trained(tmp_path / "w" / "seed-4", runs[0]["step"])
     assert first.run.train.seed == 4 and len(first.read_origin()["fresh"]) > 10
     assert (

@@ -100,21 +100,21 @@ def test_it_tells_what_transformers_tells_and_goes_on_learning(vocabularies, tmp
         )
         == 0
     )
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert (
-        "predicts no, maybe, yes from the columns a,b,is" in said
-        and f"evaluate --workdir {w} --labelled FILE" in said
-        and "prepare" not in said
+        "predicts no, maybe, yes from the columns a,b,is" in output
+        and f"evaluate --workdir {w} --labelled FILE" in output
+        and "prepare" not in output
     )
     rows = [{"a": a, "b": b, "is": "yes"} for a in TEXT for b in TEXT]
     (tmp_path / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert main(["predict", "--workdir", w, "--input", str(tmp_path / "dev.jsonl"), "--json"]) == 0
-    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    results = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert (
         main(["evaluate", "--workdir", w, "--labelled", str(tmp_path / "dev.jsonl"), "--json"]) == 0
     )
     assert json.loads(capsys.readouterr().out)["accuracy"] == np.mean(
-        [one["label"] == "yes" for one in told]
+        [one["label"] == "yes" for one in results]
     )
     trained = open_trained(w)
     assert find_encoder_config(trained) == trained.run.model.encoder
@@ -162,7 +162,7 @@ def test_it_tells_what_transformers_tells_and_goes_on_learning(vocabularies, tmp
     with torch.no_grad():
         expected = torch.softmax(theirs(**ids).logits, -1)
     np.testing.assert_allclose(
-        [[one["probabilities"][label] for label in LABELS] for one in told], expected, atol=1e-4
+        [[one["probabilities"][label] for label in LABELS] for one in results], expected, atol=1e-4
     )
 
 

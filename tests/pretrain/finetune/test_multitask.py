@@ -139,13 +139,13 @@ def test_questions_are_answered_in_writing(pretrained, tmp_path, capsys):
         )
         == 0
     )
-    told = [json.loads(line) for line in (tmp_path / "told.jsonl").read_text().splitlines()]
+    results = [json.loads(line) for line in (tmp_path / "told.jsonl").read_text().splitlines()]
     assert all(
-        one["answer"] == ("" if one["written"] == UNANSWERABLE else one["written"]) for one in told
+        one["answer"] == ("" if one["written"] == UNANSWERABLE else one["written"]) for one in results
     )
     texts = [[answer["text"] for answer in row["answers"]] for row in rows]
     exact, f1 = (
-        scores.mean() for scores in score_answers([one["answer"] for one in told], texts, True)
+        scores.mean() for scores in score_answers([one["answer"] for one in results], texts, True)
     )
     assert scored["heldout_exact_match"] == exact > 0.3 and scored[
         "heldout_span_f1"
@@ -301,7 +301,7 @@ def test_one_model_learns_several_tasks(pretrained, tmp_path, capsys):
 def held_out_and_submitted(workdir, file, rows, capsys):
     """GLUE's table has the task of several that is GLUE's, and a submission what `predict` says of it; other examples are scored by its name."""
     step, scores = find_best_checkpoint(workdir, "mean")
-    told = {"SST-2": {"accuracy": 100 * scores["sst2/accuracy"]}}
+    glue_scores = {"SST-2": {"accuracy": 100 * scores["sst2/accuracy"]}}
     assert (
         main(
             [
@@ -316,7 +316,7 @@ def held_out_and_submitted(workdir, file, rows, capsys):
         )
         == 0
     )
-    assert json.loads(capsys.readouterr().out.splitlines()[0])["tasks"] == told
+    assert json.loads(capsys.readouterr().out.splitlines()[0])["tasks"] == glue_scores
     assert score_other_part(workdir, step, file, "sst2") == scores["sst2/accuracy"]
     asked = write_json_lines(workdir.parent / "asked.jsonl", [{"task": "sst2"} | row for row in rows])
     assert (

@@ -26,9 +26,9 @@ def make_questions(count, seed):
         endings = [rng.choice(others, 2).tolist() for _ in range(3)]
         label = int(rng.integers(3))
         endings[label][int(rng.integers(2))] = "fox"
-        said = {f"ending{i}": " ".join(ending) for i, ending in enumerate(endings)}
+        ending_texts = {f"ending{i}": " ".join(ending) for i, ending in enumerate(endings)}
         found.append(
-            {"sent1": " ".join(rng.choice(WORDS, 3)), "sent2": "the", **said, "label": label}
+            {"sent1": " ".join(rng.choice(WORDS, 3)), "sent2": "the", **ending_texts, "label": label}
         )
     return found
 

@@ -86,10 +86,10 @@ def test_transformers_tells_the_same(name, vocabularies, tmp_path, capsys):
                 )
                 assert model.config.problem_type == "regression" and model.config.num_labels == 1
                 continue
-            told = np.log(
+            log_probabilities = np.log(
                 [[result["probabilities"][label] for label in labels] for result in results]
             )
-            np.testing.assert_allclose(told, torch.log_softmax(logits, -1), atol=1e-4)
+            np.testing.assert_allclose(log_probabilities, torch.log_softmax(logits, -1), atol=1e-4)
             named = [model.config.id2label[i] for i in logits.argmax(-1).tolist()]
             assert named == [result["label"] for result in results]
     assert "texts are longer than a row of 16 tokens and were truncated" in capsys.readouterr().err

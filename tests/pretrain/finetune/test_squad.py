@@ -136,13 +136,13 @@ def test_it_learns_and_predicts_where_the_answer_is(tuned, capsys):
     )  # an epoch is all windows
     # Another file is judged at the threshold that the checkpoint has from its held-out part.
     with Checkpoints(workdir, read_only=True) as checkpoints:
-        kept = checkpoints.load_scores(max(checkpoints.list_steps()))
+        recorded_scores = checkpoints.load_scores(max(checkpoints.list_steps()))
     few = write_json_lines(workdir.parent / "few.jsonl", list(make_questions(60, 2))[::3])  # none has an answer
     assert main(["evaluate", "--workdir", str(workdir), "--labelled", few, "--json"]) == 0
     other = json.loads(capsys.readouterr().out)
     assert (
         other["store"] == few
-        and other["null_threshold"] == kept["null_threshold"]
+        and other["null_threshold"] == recorded_scores["null_threshold"]
         and "perplexity" not in other
     )
     output = workdir.parent / "told.jsonl"
@@ -154,9 +154,9 @@ def test_it_learns_and_predicts_where_the_answer_is(tuned, capsys):
         result["answer"] == next((one["text"] for one in result["answers"]), "")
         for result in results
     ]
-    assert np.mean(right) == pytest.approx(kept["exact_match"]) and len(results) == 60
+    assert np.mean(right) == pytest.approx(recorded_scores["exact_match"]) and len(results) == 60
     for result in results:
-        silent = result["null_score"] - result["score"] > kept["null_threshold"]
+        silent = result["null_score"] - result["score"] > recorded_scores["null_threshold"]
         assert (
             silent == (result["start"] is None) == (result["answer"] == "")
             and 0 < result["probability"] <= 1
@@ -194,12 +194,12 @@ def test_a_long_context_is_read_to_its_end(tuned, tmp_path, capsys):
 def test_the_n_best_answers(tuned, tmp_path, capsys):
     workdir, _, dev = tuned
     path = write_json_lines(tmp_path / "a.jsonl", list(make_questions(12, 2)))  # of which some take several rows
-    told = []
+    results = []
     for more in ([], ["--n-best", "4"]):
         assert main(["predict", "--workdir", str(workdir), "--input", path, "--json", *more]) == 0
-        told.append(list(map(json.loads, capsys.readouterr().out.splitlines())))
+        results.append(list(map(json.loads, capsys.readouterr().out.splitlines())))
     keys = ("answer", "start", "end", "score", "probability")
-    for one, several in zip(*told, strict=True):
+    for one, several in zip(*results, strict=True):
         best = several.pop("n_best")
         assert (
             several == one
@@ -213,7 +213,7 @@ def test_the_n_best_answers(tuned, tmp_path, capsys):
         spans = [each for each in best if each["answer"]]
         assert spans == sorted(spans, key=lambda each: -each["score"]) and len(spans) >= 3
         assert all(one["context"][each["start"] : each["end"]] == each["answer"] for each in spans)
-    assert {one["answer"] == "" for one in told[0]} == {True, False}
+    assert {one["answer"] == "" for one in results[0]} == {True, False}
     assert (
         main(
             [
@@ -249,11 +249,11 @@ def test_the_answers_as_squads_script_reads_them(tuned, tmp_path, capsys):
         "1 of 6 questions are longer than 6 tokens and were truncated\n" in capsys.readouterr().err
     )
     assert main([*predict, write_json_lines(tmp_path / "a.jsonl", rows), "--json"]) == 0
-    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    results = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert json.loads((tmp_path / "answers.json").read_text()) == {
-        one["id"]: one["answer"] for one in told
-    } and any(one["answer"] for one in told)
-    assert [one.get("cut") for one in told] == [True if n == 4 else None for n in range(6)]
+        one["id"]: one["answer"] for one in results
+    } and any(one["answer"] for one in results)
+    assert [one.get("cut") for one in results] == [True if n == 4 else None for n in range(6)]
     for few, more, message in (
         ([rows[0], {"question": "Who?", "context": "a"}], [], "b.jsonl:2: has no `id`, which"),
         ([rows[0], rows[1], rows[0]], [], "b.jsonl:3: the id 'q0' occurs twice"),
@@ -411,9 +411,9 @@ def test_it_is_silent_above_the_threshold_alone(vocabularies):
             == [one["answer"] == "" for one in found]
             == expected.tolist()
         )
-        for one, spoken, silent in zip(found, always, expected):
-            assert (one["score"], one["null_score"]) == (spoken["score"], spoken["null_score"])
-            assert (one["probability"] == spoken["probability"]) == (not silent)
+        for one, answered_always, silent in zip(found, always, expected):
+            assert (one["score"], one["null_score"]) == (answered_always["score"], answered_always["null_score"])
+            assert (one["probability"] == answered_always["probability"]) == (not silent)
     assert answer_questions(threshold=-1e9, unanswerable=False) == always
 
 

@@ -83,15 +83,15 @@ def test_it_learns_and_tells(tuned, capsys):
     )  # the same, and a word of which the vocabulary makes no token
     other.write_text(pathlib.Path(dev).read_text() + "\u200b\tO\n")
     assert main(["evaluate", "--workdir", str(workdir), "--labelled", str(other), "--json"]) == 0
-    told = capsys.readouterr()
+    predictions = capsys.readouterr()
     assert (
-        f"{other}: skipped 1 words and their tags, because the vocabulary has no token" in told.err
+        f"{other}: skipped 1 words and their tags, because the vocabulary has no token" in predictions.err
     )
     assert (
         "truncated: 1 examples that are longer than a row of 10\n12 words of these are beyond the end of a row"
-        in told.err
+        in predictions.err
     )
-    evaluated = json.loads(told.out)
+    evaluated = json.loads(predictions.out)
     assert (
         evaluated["rows"] == 61
         and evaluated["unread_words"] == 12
@@ -109,12 +109,12 @@ def test_it_learns_and_tells(tuned, capsys):
     assert [(result["words"], result["given_tags"]) for result in results] == held_out
     # What predict tells, counted by hand, is what evaluate measured; of the long sentence what stands behind its row is missed.
     there = [set(find_entities(result["given_tags"])) for result in results]
-    told = [
+    predictions = [
         {(one["type"], one["start"], one["end"]) for one in result["entities"]}
         for result in results
     ]
-    both = sum(len(a & b) for a, b in zip(there, told))
-    assert evaluated["entity_precision"] == pytest.approx(both / sum(map(len, told)))
+    both = sum(len(a & b) for a, b in zip(there, predictions))
+    assert evaluated["entity_precision"] == pytest.approx(both / sum(map(len, predictions)))
     assert evaluated["entity_recall"] == pytest.approx(both / sum(map(len, there)))
     assert (
         results[-1]["cut"]

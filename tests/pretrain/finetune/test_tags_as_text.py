@@ -133,27 +133,27 @@ def test_it_learns_and_tells(vocabulary, tmp_path, capsys):
         )
         == 0
     )
-    told = [json.loads(line) for line in (tmp_path / "told.jsonl").read_text().splitlines()]
+    results = [json.loads(line) for line in (tmp_path / "told.jsonl").read_text().splitlines()]
     hits = sum(
         len(
-            {(one["type"], one["start"], one["end"]) for one in said["entities"]}
+            {(one["type"], one["start"], one["end"]) for one in result["entities"]}
             & set(find_entities(tags))
         )
-        for said, (_, tags) in zip(told, rows)
+        for result, (_, tags) in zip(results, rows)
     )
     assert scored["heldout_entity_recall"] == pytest.approx(hits / 24) and hits > 5
     pairs = [
         (one, other)
-        for said, (_, tags) in zip(told, rows)
-        for one, other in zip(said["tags"], tags, strict=True)
+        for result, (_, tags) in zip(results, rows)
+        for one, other in zip(result["tags"], tags, strict=True)
     ]
     assert scored["heldout_tag_accuracy"] == pytest.approx(
         np.mean([one == other for one, other in pairs])
     )
     assert all(
         one["text"] == " ".join(words[one["start"] : one["end"]])
-        for said, (words, _) in zip(told, rows)
-        for one in said["entities"]
+        for result, (words, _) in zip(results, rows)
+        for one in result["entities"]
     )
     capsys.readouterr()
     assert (

@@ -136,25 +136,25 @@ def test_a_labelled_task_is_written_and_measured(tuned, tmp_path, capsys):
         )
         == 0
     )
-    told = [json.loads(line) for line in (tmp_path / "told.jsonl").read_text().splitlines()]
-    assert {one["written"] for one in told} <= {
+    results = [json.loads(line) for line in (tmp_path / "told.jsonl").read_text().splitlines()]
+    assert {one["written"] for one in results} <= {
         *WORDS[-2:],
-        *(one["written"] for one in told if one["label"] is None),
+        *(one["written"] for one in results if one["label"] is None),
     }
     assert all(
         one["label"] == {"equivalent": "1", "not_equivalent": "0"}.get(one["written"])
-        for one in told
+        for one in results
     )
-    right = np.mean([one["label"] == str(row["label"]) for one, row in zip(told, rows)])
+    right = np.mean([one["label"] == str(row["label"]) for one, row in zip(results, rows)])
     assert scored[-1]["heldout_accuracy"] == right > 0.3 and scored[-1]["heldout_no_label"] == sum(
-        one["label"] is None for one in told
+        one["label"] is None for one in results
     )
     capsys.readouterr()
     few = write_json_lines(tmp_path / "few.jsonl", rows[:20])
     assert main(["evaluate", "--workdir", str(workdir), "--labelled", few, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["rows"] == 20 and found["accuracy"] == np.mean(
-        [one["label"] == str(row["label"]) for one, row in zip(told[:20], rows)]
+        [one["label"] == str(row["label"]) for one, row in zip(results[:20], rows)]
     )
     assert (
         main(
@@ -190,7 +190,7 @@ def test_transformers_writes_the_same(tuned, tmp_path, capsys):
         and "knows no other task" in card
     )
     assert main(["predict", "--workdir", str(workdir), "--input", dev, "--json"]) == 0
-    told = [json.loads(line)["written"] for line in capsys.readouterr().out.splitlines()]
+    results = [json.loads(line)["written"] for line in capsys.readouterr().out.splitlines()]
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "t5").eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "t5")
     texts = [
@@ -202,7 +202,7 @@ def test_transformers_writes_the_same(tuned, tmp_path, capsys):
         written = model.generate(**ids, max_new_tokens=most, do_sample=False)
     assert [
         text.strip() for text in tokenizer.batch_decode(written, skip_special_tokens=True)
-    ] == told[:12]
+    ] == results[:12]
 
 
 def test_pairs_of_texts(pretrained, tuned, tmp_path, capsys):

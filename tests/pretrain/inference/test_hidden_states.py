@@ -173,11 +173,11 @@ def test_both_files_hold_the_same(workdir, tmp_path, capsys):
         "--output",
     ]
     assert main([*say, str(tmp_path / "f.npz")]) == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert (
-        "3 texts, step 0" in said
-        and "1 texts are longer than the model's 40 tokens and were truncated, the first at" in said
-        and "in.jsonl:5" in said
+        "3 texts, step 0" in output
+        and "1 texts are longer than the model's 40 tokens and were truncated, the first at" in output
+        and "in.jsonl:5" in output
     )
     assert main([*say, str(tmp_path / "f.safetensors")]) == 0
     with (

@@ -105,7 +105,7 @@ def test_the_picture_is_of_the_words_vectors(tmp_path, spied, capsys):
     (tmp_path / "in.jsonl").write_text(
         "".join(json.dumps({"text": text, "sense": sense}) + "\n" for text, sense in texts)
     )
-    projected, draw = (spied(word_senses, name) for name in ("projections", "draw"))
+    projected, draw = (spied(word_senses, name) for name in ("project_vectors", "draw_points"))
     path = tmp_path / "p.png"
     assert (
         main(

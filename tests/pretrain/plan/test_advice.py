@@ -42,16 +42,16 @@ def stand_in(monkeypatch):
 
 
 def test_remedies_are_tried_from_the_cheapest_until_one_fits():
-    said = []
-    tried = advice.try_remedies(load("bert_base"), SIXTEEN, said.append)
+    messages = []
+    tried = advice.try_remedies(load("bert_base"), SIXTEEN, messages.append)
     assert [one["words"] for one in tried] == [
         ["mesh.data=1", "mesh.fsdp=-1"],
         ["mesh.data=1", "mesh.fsdp=-1", "model.remat=true"],
     ]
     assert [one["plan"]["fits"] for one in tried] == [False, True]
     assert (
-        "does not fit (66.00 GiB a chip)" in said[0]
-        and "fits (18.00 GiB a chip), at least 1430.0 ms a step" in said[1]
+        "does not fit (66.00 GiB a chip)" in messages[0]
+        and "fits (18.00 GiB a chip), at least 1430.0 ms a step" in messages[1]
     )
 
 

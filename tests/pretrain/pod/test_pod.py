@@ -130,10 +130,10 @@ def test_a_dry_run_prints_exactly_what_a_run_runs(cloud, capfd):
         ["delete", *POD, "--yes"],
     ):
         assert main(["pod", words[0], "--dry-run", *words[1:]]) == 0
-        said = parse_commands(capfd.readouterr().out)
+        printed_commands = parse_commands(capfd.readouterr().out)
         assert cloud.calls() == []
         assert main(["pod", *words]) == 0
-        assert cloud.calls() == said and said, words
+        assert cloud.calls() == printed_commands and printed_commands, words
         capfd.readouterr()
     assert not cloud.folder.joinpath("pod.json").exists()
 
@@ -183,12 +183,12 @@ def test_logs_and_stop(pod, capfd):
     pod.train("wait")
     assert main(["pod", "run", "--detach", *ASK, *TRAIN]) == 0
     assert main(["pod", "logs", *POD, "--worker", "all"]) == 0
-    said = capfd.readouterr().out
-    assert "w-0: a line of the log" in said and "w-1: a line of the log" in said
+    output = capfd.readouterr().out
+    assert "w-0: a line of the log" in output and "w-1: a line of the log" in output
     assert main(["pod", "stop", *POD]) == 0
     assert main(["pod", "watch", *ASK, *TRAIN]) == 143
-    said = capfd.readouterr().out
-    assert "w-1: stopped" in said and "was stopped by `pod stop`" in said
+    output = capfd.readouterr().out
+    assert "w-1: stopped" in output and "was stopped by `pod stop`" in output
     assert "saved" in pod.worker(0, "cloze/run/log")
 
 
@@ -243,11 +243,11 @@ def test_a_preempted_pod_is_asked_for_again_and_goes_on(cloud, capfd, monkeypatc
     )
     capfd.readouterr()
     assert main(["pod", "run", *spot, *TRAIN]) == 0
-    said = capfd.readouterr().out
+    output = capfd.readouterr().out
     assert (
-        "is SUSPENDING" in said
-        and "was taken away (SUSPENDED)" in said
-        and "Quota limit 'TPUS' exceeded" in said
+        "is SUSPENDING" in output
+        and "was taken away (SUSPENDED)" in output
+        and "Quota limit 'TPUS' exceeded" in output
     )
     calls = cloud.calls()
     verbs = [call[4] for call in calls]
@@ -267,8 +267,8 @@ def test_what_is_pushed_is_what_git_tracks_as_in_the_working_tree(tmp_path):
     (tmp_path / "run.sh").chmod(0o755)
     commit_tree(tmp_path)
     (tmp_path / "new.py").write_text("forgotten")
-    said = archive.pack_tree(first, tmp_path)
-    assert said.startswith("1 files") and "NOT pushed: 1 files" in said and "changed" not in said
+    summary = archive.pack_tree(first, tmp_path)
+    assert summary.startswith("1 files") and "NOT pushed: 1 files" in summary and "changed" not in summary
     (tmp_path / "run.sh").touch()
     archive.pack_tree(second, tmp_path)
     assert archive.hash_archive(first) == archive.hash_archive(second)
@@ -286,7 +286,7 @@ def test_what_is_pushed_is_what_git_tracks_as_in_the_working_tree(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["create", *POD], "pod create needs --type, e.g. v5p-32"),
         (
@@ -325,12 +325,12 @@ def test_words_that_cannot_be_are_refused(words, message, cloud, capfd):
 
 
 def test_a_pod_of_another_kind_is_not_taken_for_this_one(pod, capfd):
-    for more, said in (
+    for more, message in (
         (["--type", "v5p-32"], "--type v5p-16, the command line has v5p-32"),
         (["--spot"], "--spot False, the command line has True"),
     ):
         assert main(["pod", "run", *ASK, *more, *TRAIN]) == 2
-        assert said in capfd.readouterr().err
+        assert message in capfd.readouterr().err
     assert main(["pod", "create", *ASK]) == 2
     assert "pod bert exists already, it is ACTIVE" in capfd.readouterr().err
 

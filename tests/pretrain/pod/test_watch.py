@@ -85,17 +85,17 @@ def watch_to_end(monkeypatch, capsys):
 
 
 def test_done(watch_to_end):
-    status, did, waits, said = watch_to_end(
+    status, did, waits, messages = watch_to_end(
         Scripted(reports=[[RUN, RUN]] * 50 + [[DONE, RUN], [DONE, DONE]])
     )
     assert status == 0 and did == [] and set(waits) == {1.0} and len(waits) == 51
-    assert said.count("2 of 2 workers run") == 1  # weeks of one line would hide the others
+    assert messages.count("2 of 2 workers run") == 1  # weeks of one line would hide the others
 
 
 @pytest.mark.parametrize("spot", [True, False])
 def test_an_error_of_the_program_is_not_tried_again(watch_to_end, spot):
-    status, did, waits, said = watch_to_end(Scripted(reports=[[RUN, RUN], [BUG, ABORT]]), spot)
-    assert status == 1 and did == [] and "failed on w-0 with status 1" in said
+    status, did, waits, messages = watch_to_end(Scripted(reports=[[RUN, RUN], [BUG, ABORT]]), spot)
+    assert status == 1 and did == [] and "failed on w-0 with status 1" in messages
     assert len(waits) == (
         1 + PATIENCE_LOOKS if spot else 1
     )  # on a spot pod it may be the neighbour's preemption
@@ -112,12 +112,12 @@ def test_an_error_before_a_preemption_is_the_preemption(watch_to_end):
 def test_what_ended_by_a_signal_is_started_again_but_not_for_ever(watch_to_end):
     status, did, waits, _ = watch_to_end(Scripted(reports=[[ABORT, ("lost", 0)], [RUN, RUN], [DONE, DONE]]))
     assert (status, did, waits) == (0, ["start train"], [2.0, 1.0])
-    status, did, waits, said = watch_to_end(Scripted(reports=[[ABORT, ABORT]]))
+    status, did, waits, messages = watch_to_end(Scripted(reports=[[ABORT, ABORT]]))
     assert (
         status == 1
         and did == ["start train"] * 4
         and waits == [2.0, 4.0, 8.0, 16.0]
-        and "giving up" in said
+        and "giving up" in messages
     )
     assert watch_to_end(Scripted(reports=[[BUG, ("exited", HUNG)], [DONE, DONE]]), False)[:2] == (
         0,
@@ -144,8 +144,8 @@ def test_a_pod_that_someone_else_deletes_or_suspends_is_left_alone(watch_to_end)
         ["ACTIVE", "DELETING"],
         ["ACTIVE", PodState("SUSPENDED", "USER")],
     ):
-        status, did, _, said = watch_to_end(Scripted(states, [[RUN]]))
-        assert status == 1 and did == [] and ("someone else" in said or "a user suspended" in said)
+        status, did, _, messages = watch_to_end(Scripted(states, [[RUN]]))
+        assert status == 1 and did == [] and ("someone else" in messages or "a user suspended" in messages)
     # Also the pod that the watch itself has asked for.
     status, did, _, _ = watch_to_end(Scripted(["SUSPENDED", None, "PROVISIONING", None], [[RUN]]))
     assert status == 1 and did == ["delete", "create"]
@@ -165,8 +165,8 @@ def test_nodes_may_be_gone_before_the_queued_resource_says_so(watch_to_end):
     )
     assert watch_to_end(pod)[:2] == (0, ["delete", "create", "push", "start train"])
     # Ssh that fails while the nodes are well deletes nothing.
-    status, did, _, said = watch_to_end(Scripted(reports=[[RUN], GcloudError("ssh: timed out")]))
-    assert status == 1 and did == [] and "giving up" in said
+    status, did, _, messages = watch_to_end(Scripted(reports=[[RUN], GcloudError("ssh: timed out")]))
+    assert status == 1 and did == [] and "giving up" in messages
 
 
 def test_an_outage_here_is_waited_out(watch_to_end):

@@ -81,9 +81,9 @@ def measured_page(tmp_path_factory):
         )
         found = re.search(r'data-told="([^"]*)"', done.stdout)
         assert found, done.stderr
-        told = json.loads(html.unescape(found[1]))
-        assert told["thrown"] == []
-        return told["wide"], told["asked"]
+        measurement = json.loads(html.unescape(found[1]))
+        assert measurement["thrown"] == []
+        return measurement["wide"], measurement["asked"]
 
     return measure_page
 

@@ -139,24 +139,24 @@ def test_the_score_that_chooses_the_step_is_drawn_and_reported_at_its_best(tmp_p
     (tmp_path / "w" / "metrics.jsonl").write_text(
         "".join(json.dumps(line) + "\n" for line in scored)
     )
-    (told_,) = read_page_data(write_report([tmp_path / "w"], tmp_path / "out", write_images=False)[0])[1]
+    (page_run,) = read_page_data(write_report([tmp_path / "w"], tmp_path / "out", write_images=False)[0])[1]
     found = {
         curve["label"]: (
             curve["train"],
             curve["heldout"] and [curve["heldout"][0], curve["heldout"][3]],
         )
-        for curve in told_["curves"]
+        for curve in page_run["curves"]
     }
     assert list(found) == ["loss (nats)", "matthews", "sst2/accuracy"] and found["matthews"] == (
         None,
         [[10, 20, 30], [0.0, 0.4, 0.2]],
     )
     assert (
-        told_["heldout"]["heldout_matthews"] == 0.2
-        and told_["best"]["by"] == "matthews"
-        and told_["best"]["step"] == 20
+        page_run["heldout"]["heldout_matthews"] == 0.2
+        and page_run["best"]["by"] == "matthews"
+        and page_run["best"]["step"] == 20
     )
-    assert told_["best"]["scores"] == {
+    assert page_run["best"]["scores"] == {
         key: value for key, value in scored[1].items() if key != "step"
     }
     # Without a metric it is the lowest loss; without scores there is none.

@@ -65,17 +65,17 @@ def test_another_batch_size_goes_on_behind_the_rows_that_were_read(configs, run,
     smaller = [*words, "train.stop_at_step=4", "data.batch_size=16"]
     assert main(smaller) == 2 and "data.batch_size: 8 -> 16" in capsys.readouterr().err
     assert main([*smaller, "--allow-changes"]) == 0
-    told = capsys.readouterr()
+    captured = capsys.readouterr()
     line = "3 steps have read 24 rows: step 4 continues after them with 16 rows per step"
-    assert line in told.out + told.err
+    assert line in captured.out + captured.err
     with Checkpoints(tmp_path / "run", read_only=True) as checkpoints:
         records = {step: checkpoints.load_record(step) for step in checkpoints.list_steps()}
     assert {step: record["rows"] for step, record in records.items()}[4] == 40
     assert records[4]["step"] == 4
     # A third start counts on from there, in closed form, and says it again.
     assert main([*words, "train.stop_at_step=6", "data.batch_size=16"]) == 0
-    told = capsys.readouterr()
-    assert "4 steps have read 40 rows: step 5 continues after them" in told.out + told.err
+    captured = capsys.readouterr()
+    assert "4 steps have read 40 rows: step 5 continues after them" in captured.out + captured.err
     with Checkpoints(tmp_path / "run", read_only=True) as checkpoints:
         assert checkpoints.load_record(6)["rows"] == 72
 

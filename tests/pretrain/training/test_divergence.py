@@ -106,8 +106,8 @@ def run_steps(one, state, batches):
     """(last state, [metrics]) on the host."""
     seen = []
     for each in batches:
-        state, said = one(state, each)
-        seen.append(jax.device_get(said))
+        state, metrics = one(state, each)
+        seen.append(jax.device_get(metrics))
     return jax.device_get(state), seen
 
 
@@ -136,13 +136,13 @@ def test_bad_steps_leave_what_the_others_would_have_made(optimizer, microbatches
     expected, clean = run_steps(one, state, good)
     after, seen = run_steps(one, state, [good[0], bad, *good[1:4], bad, bad, *good[4:]])
     assert are_equal(expected, after) and after.step == 9 and expected.step == 6
-    assert [said["skipped"] for said in seen] == [0, 1, 0, 0, 0, 1, 1, 0, 0]
+    assert [metrics["skipped"] for metrics in seen] == [0, 1, 0, 0, 0, 1, 1, 0, 0]
     assert math.isfinite(seen[1]["loss"]) == (kind == "gradients") and not math.isfinite(
         seen[1]["gradient_norm"]
     )
-    taken = [said["learning_rate"] for said in seen if not said["skipped"]]
+    taken = [metrics["learning_rate"] for metrics in seen if not metrics["skipped"]]
     assert (
-        taken == [said["learning_rate"] for said in clean] and taken[0] != taken[-1]
+        taken == [metrics["learning_rate"] for metrics in clean] and taken[0] != taken[-1]
     )  # the rate waits with the moments
     assert np.isfinite(np.frombuffer(join_bytes(after.params), np.float32)).all()
 
@@ -153,8 +153,8 @@ def test_without_bad_steps_every_bit_is_as_without_a_guard(monkeypatch):
     guarded = run_steps(*make_jitted_step(), good)
     monkeypatch.setattr(step, "tree_where", lambda condition, new, old: new)
     free = run_steps(*make_jitted_step(), good)
-    assert are_equal(guarded[0], free[0]) and [said["loss"] for said in guarded[1]] == [
-        said["loss"] for said in free[1]
+    assert are_equal(guarded[0], free[0]) and [metrics["loss"] for metrics in guarded[1]] == [
+        metrics["loss"] for metrics in free[1]
     ]
     harmed, _ = run_steps(*make_jitted_step(), [NAN])
     assert np.isnan(np.frombuffer(join_bytes(harmed.params), np.float32)).all()  # what the choice is for
@@ -166,13 +166,13 @@ def test_a_spike_is_skipped_once_there_is_a_mean_to_hold_it_against(optimizer):
     good = [make_batch(seed) for seed in range(8)]
     high = make_batch(8, scale=10**0.5 * 2)  # the gradient grows with the square of x
     early, seen = run_steps(one, state, [*good[:4], high])
-    assert [said["skipped"] for said in seen] == [0] * 5
+    assert [metrics["skipped"] for metrics in seen] == [0] * 5
     expected, clean = run_steps(one, state, good)
     after, seen = run_steps(one, state, [*good[:6], high, *good[6:]])
-    assert seen[6]["gradient_norm"] > 6 * np.mean([said["gradient_norm"] for said in clean[:6]])
-    assert [said["skipped"] for said in seen] == [0] * 6 + [1] + [0] * 2 and are_equal(expected, after)
+    assert seen[6]["gradient_norm"] > 6 * np.mean([metrics["gradient_norm"] for metrics in clean[:6]])
+    assert [metrics["skipped"] for metrics in seen] == [0] * 6 + [1] + [0] * 2 and are_equal(expected, after)
     one, state = make_jitted_step()
-    assert [said["skipped"] for said in run_steps(one, state, [*good, high])[1]] == [
+    assert [metrics["skipped"] for metrics in run_steps(one, state, [*good, high])[1]] == [
         0
     ] * 9  # off unless asked for
 
@@ -316,11 +316,11 @@ def test_a_window_is_left_behind_and_a_stop_within_it_changes_nothing(
     run, workdir = load(configs["bert"], words), tmp_path / "run"
     began = time.time()
     assert train(run, workdir) is None
-    said = capsys.readouterr().err
+    errors = capsys.readouterr().err
     assert (
-        "step 2 skipped: loss nan" in said
+        "step 2 skipped: loss nan" in errors
         and "steps 6 to 8 were skipped. Training continues from the parameters of step 4 with the data that follow step 8"
-        in said
+        in errors
     )
     assert list_skipped(workdir) == [2, 6, 7, 8] and [row["step"] for row in read_rows(workdir)] == list(
         range(1, 13)
@@ -365,11 +365,11 @@ def test_without_end_the_run_ends(configs, tmp_path, poisoned_feed, capsys):
         "evaluate.every=0",
     ]
     assert main(words) == 1
-    said = capsys.readouterr().err
-    assert "from the parameters of step 4 with the data that follow step 8" in said
+    errors = capsys.readouterr().err
+    assert "from the parameters of step 4 with the data that follow step 8" in errors
     assert (
         "error: steps 9 to 11 were skipped because their loss or gradients are not finite or too large, as were the steps that made it return"
-        in said
+        in errors
     )
     assert list_skipped(tmp_path / "run") == [6, 7, 8, 9, 10, 11]
     assert not json.loads((tmp_path / "run" / "goodput.json").read_text())["ended"]

@@ -75,16 +75,16 @@ def test_a_run_that_learns_nothing_ends_where_it_would_without_a_stop(configs, t
             assert main([*train, f"train.stop_at_step={stop}"]) == 0
         capsys.readouterr()
         assert main(train) == 0
-        told = capsys.readouterr()
-        assert "stopped early: the held-out loss has not improved in 2" in told.err
-        assert "at step 6, which checkpoint.best keeps" in told.err
+        captured = capsys.readouterr()
+        assert "stopped early: the held-out loss has not improved in 2" in captured.err
+        assert "at step 6, which checkpoint.best keeps" in captured.err
         with Checkpoints(tmp_path / name, read_only=True) as checkpoints:
             assert checkpoints.list_steps() == [6]
             records[name] = checkpoints.load_record(6)["stopping"]
     assert records["whole"] == records["stopped"]
     assert main(train) == 0
-    told = capsys.readouterr()
-    assert "step 6 is the last: stopped early" in told.out and "continuing" not in told.err
+    captured = capsys.readouterr()
+    assert "step 6 is the last: stopped early" in captured.out and "continuing" not in captured.err
     assert main([*train, "evaluate.patience=3"]) == 0
     with Checkpoints(tmp_path / "stopped", read_only=True) as checkpoints:
         assert checkpoints.list_steps()[0] == 8
@@ -100,5 +100,5 @@ def test_skipped_steps_are_no_evaluations_without_a_better_score(configs, tmp_pa
         "checkpoint.best=loss",
     ]
     status = main(["train", str(configs["bert"]), "--workdir", str(tmp_path / "run"), *words])
-    told = capsys.readouterr().err
-    assert status == 1 and "were skipped" in told and "stopped early" not in told
+    errors = capsys.readouterr().err
+    assert status == 1 and "were skipped" in errors and "stopped early" not in errors

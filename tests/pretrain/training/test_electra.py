@@ -84,7 +84,7 @@ def test_the_generators_folder_is_in_the_discriminators(workdir, tmp_path, capsy
     out = tmp_path / "out"
     words = ["export", "--workdir", str(workdir), "--output", str(out)]
     assert main(words) == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     names = {
         "config.json",
         "model.safetensors",
@@ -96,8 +96,8 @@ def test_the_generators_folder_is_in_the_discriminators(workdir, tmp_path, capsy
     assert {path.name for path in out.iterdir()} == names | {"README.md", "generator"}
     assert {path.name for path in (out / "generator").iterdir()} == names
     assert (
-        f"{(out / 'generator' / 'model.safetensors').stat().st_size:,} bytes" in said
-        and "  generator/config.json " in said
+        f"{(out / 'generator' / 'model.safetensors').stat().st_size:,} bytes" in output
+        and "  generator/config.json " in output
     )
     described = [
         json.loads((place / "config.json").read_text()) for place in (out, out / "generator")

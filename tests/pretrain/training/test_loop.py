@@ -198,15 +198,15 @@ def test_a_signal_saves_and_leaves(whole, root, configs, tmp_path, number):
     while len(metrics_file.read_metrics(workdir / "metrics.jsonl")) < 3 and time.monotonic() < end:
         time.sleep(0.02)
     process.send_signal(number)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 128 + number, said
+    _, output = process.communicate(timeout=60)
+    assert process.returncode == 128 + number, output
     (step,) = [
         int(path.name) for path in (workdir / "checkpoints").iterdir() if path.name.isdigit()
     ]
     assert [row["step"] for row in metrics_file.read_metrics(workdir / "metrics.jsonl")] == list(
         range(1, step + 1)
     )
-    assert f"saved step {step}" in said
+    assert f"saved step {step}" in output
 
 
 # ---- what is refused, before anything is computed ----------------------------

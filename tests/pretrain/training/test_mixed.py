@@ -210,10 +210,10 @@ def test_a_checkpoint_records_the_next_unread_row_of_each_part(trained, tmp_path
     words = ["train", str(path), "--workdir", str(tmp_path / "run"), "evaluate.every=0"]
     assert main([*words, "train.stop_at_step=2"]) == 0
     assert main([*words, "train.stop_at_step=3", "data.batch_size=64", "--allow-changes"]) == 0
-    told = capsys.readouterr().err
+    errors = capsys.readouterr().err
     assert (
         "2 steps have read 16 rows of masked: step 3 continues after them with 16 rows per step"
-        in told
+        in errors
     )
     with Checkpoints(tmp_path / "run", read_only=True) as checkpoints:
         assert checkpoints.load_record(3)["rows"] == {"masked": 32, "causal": 96}
@@ -310,7 +310,7 @@ def test_keys_name_a_part(hybrid):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["data.objective.parts.causl.share=2"], "did you mean 'causal'"),
         (["data.objective.parts.causal=2"], "is a section: set one of its fields"),

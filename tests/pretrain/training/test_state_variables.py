@@ -232,8 +232,8 @@ def test_a_run_that_is_killed_ends_with_the_same_bits(saved, tmp_path, words):
         time.sleep(0.005)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    said = train_elman(saved, tmp_path / "killed", *words, devices=devices)
-    assert "continuing after step " in said
+    output = train_elman(saved, tmp_path / "killed", *words, devices=devices)
+    assert "continuing after step " in output
     expected, found = (read_record(tmp_path / name, STEPS) for name in ("whole", "killed"))
     for part in ("params", "optimizer", "variables"):
         assert expected[part] == found[part]

@@ -168,9 +168,9 @@ def test_a_flipped_bit_falls_back_to_the_step_before(saved, tmp_path):
         raw = bytearray(path.read_bytes())
         raw[len(raw) // 2] ^= 4
         path.write_bytes(raw)
-    said = []
-    assert_equal(restore_run(run, workdir, messages=said), states[1])
-    assert "checkpoint 2 is damaged and is set aside" in said[0]
+    messages = []
+    assert_equal(restore_run(run, workdir, messages=messages), states[1])
+    assert "checkpoint 2 is damaged and is set aside" in messages[0]
     assert (workdir / "damaged" / "2").is_dir() and not (workdir / "checkpoints" / "2").exists()
     assert_equal(restore_run(run, workdir), states[1])
 
@@ -186,9 +186,9 @@ def test_values_that_are_not_what_was_saved_are_found_even_if_the_files_are_soun
     if part == "params":
         with pytest.raises(DamagedCheckpoint, match="is not what was saved"):
             restore_params(workdir, step=2)
-    said = []
-    assert_equal(restore_run(run, workdir, messages=said), states[1])
-    assert "is not what was saved (fingerprint" in said[0]
+    messages = []
+    assert_equal(restore_run(run, workdir, messages=messages), states[1])
+    assert "is not what was saved (fingerprint" in messages[0]
 
 
 @pytest.mark.parametrize(
@@ -312,9 +312,9 @@ def test_reading_steps_over_damage_and_changes_nothing(saved, tmp_path):
     for path in arrays_of(workdir, 2):
         path.unlink()
     before = sorted(str(path) for path in pathlib.Path(workdir).rglob("*"))
-    said = []
-    _, step, params = restore_params(workdir, report=said.append)
-    assert step == 1 and "checkpoint 2 is damaged" in said[0]
+    messages = []
+    _, step, params = restore_params(workdir, report=messages.append)
+    assert step == 1 and "checkpoint 2 is damaged" in messages[0]
     assert_equal(params, states[1].params)
     assert sorted(str(path) for path in pathlib.Path(workdir).rglob("*")) == before
     with pytest.raises(DamagedCheckpoint, match="checkpoint 2 is damaged"):

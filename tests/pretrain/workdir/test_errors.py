@@ -14,11 +14,11 @@ LONG = "x" * 400
 @pytest.fixture
 def hook_calls(monkeypatch):
     """What the hook that was there before is told, after `hush` came twice."""
-    told = []
-    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    calls = []
+    monkeypatch.setattr(sys, "unraisablehook", calls.append)
     silence_orbax()
     silence_orbax()
-    return told
+    return calls
 
 
 async def previous_hook():
@@ -80,7 +80,7 @@ def test_logs_of_orbax_are_dropped(hook_calls, caplog, logger):
         "/lib/asyncio/base_events.py", "Task exception was never retrieved", ValueError("another")
     )
     # An error that says nothing of where it comes from, but passed through Orbax.
-    for file, told in (("/x/orbax/path.py", False), ("/x/other/path.py", True)):
+    for file, is_reported in (("/x/orbax/path.py", False), ("/x/other/path.py", True)):
         fail = FunctionType(full_disk.__code__.replace(co_filename=file), {})
         with pytest.raises(OSError, match="28") as caught:
             fail()
@@ -94,7 +94,7 @@ def test_logs_of_orbax_are_dropped(hook_calls, caplog, logger):
             (),
             error,
         )
-        assert bool(logging.getLogger(logger).filter(record)) == told
+        assert bool(logging.getLogger(logger).filter(record)) == is_reported
 
 
 def make_caused(cause):

@@ -70,18 +70,18 @@ def test_parts_add_up_over_a_kill_a_stop_and_a_step_back(clock, tmp_path):
             ledger.roll_back(0)  # the guard finds no checkpoint but the first
         spend_seconds(clock, ledger, step=30)
         ledger.mark_checkpoint(12, [12])
-    told = read_ledger(tmp_path / goodput.NAME)
+    ledger_record = read_ledger(tmp_path / goodput.NAME)
     assert read_parts(tmp_path) == dict(start=13, compile=13, step=30, lost=46, down=58)
     assert (
-        sum(told["seconds"].values()) == clock.now - 990 and told["ended"] and told["starts"] == 2
+        sum(ledger_record["seconds"].values()) == clock.now - 990 and ledger_record["ended"] and ledger_record["starts"] == 2
     )
     clock.now += 1e6  # nobody was waiting for it
     with open_ledger(tmp_path, 12, start_time=clock.now):
         pass
     assert read_parts(tmp_path) == dict(start=13, compile=13, step=30, lost=46, down=58)
-    told = read_ledger(tmp_path / goodput.NAME)
+    ledger_record = read_ledger(tmp_path / goodput.NAME)
     assert (
-        goodput.format_goodput(told["seconds"], told["starts"])
+        goodput.format_goodput(ledger_record["seconds"], ledger_record["starts"])
         == "goodput 29.4% of 102.0 s in 3 starts: start 13.0, compile 13.0, step 30.0, lost 46.0, down 58.0"
     )
 
@@ -107,7 +107,7 @@ def test_a_ledger_that_cannot_be_read_begins_anew(clock, tmp_path, capsys, text)
 def test_a_ledger_that_cannot_be_written_is_reported_at_the_next_save(tmp_path, monkeypatch):
     ledger = Ledger(tmp_path, goodput.time.time(), 0)
     ledger.every = 0.001
-    monkeypatch.setattr(ledger, "_write", raise_disk_full)
+    monkeypatch.setattr(ledger, "_write_file", raise_disk_full)
     ledger._write_periodically()
     with pytest.raises(OSError, match="disk full"):
         ledger.mark_checkpoint(1, [])

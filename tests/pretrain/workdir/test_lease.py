@@ -315,14 +315,14 @@ def test_storage_that_fails_is_forgiven_until_the_lease_is_stale(
             raise LeaseUnreachable("the bucket does not answer")
 
         with monkeypatch.context() as patch:
-            patch.setattr(mine, "_write", raise_unreachable)
+            patch.setattr(mine, "_write_file", raise_unreachable)
             mine._released.clear()
             mine._thread = threading.Thread(target=mine._renew_periodically)
             mine._thread.start()
             time.sleep(0.3)
             clock[0] += 2 * lease.STALE
             mine.verify_held()  # it can be read, and is this run's
-            patch.setattr(mine, "_read", raise_unreachable)
+            patch.setattr(mine, "_read_file", raise_unreachable)
             with pytest.raises(
                 LeaseLost, match="does not answer, and it was not renewed for 0.6 s"
             ):
@@ -339,7 +339,7 @@ def test_storage_that_cannot_be_read_for_a_moment_is_forgiven(tmp_path, clock, m
             raise LeaseUnreachable("the bucket does not answer")
 
         with monkeypatch.context() as patch:
-            patch.setattr(mine, "_read", raise_unreachable)
+            patch.setattr(mine, "_read_file", raise_unreachable)
             clock[0] += 0.9 * lease.STALE
             mine.verify_held()
         clock[0] += lease.STALE
@@ -389,7 +389,7 @@ with one:
     with two:
         print("two:", two.is_held())
         try:
-            one.verify()
+            one.verify_held()
         except lease.LeaseLost as error:
             print("lost:", error)
     print("left:", two._store.read("lease").result().state)

@@ -112,8 +112,8 @@ def test_pins_that_cannot_be_read_delete_nothing(tmp_path, capsys):
     (tmp_path / NAME).write_text("the first\n")
     assert retention.should_preserve(saved) == [True, True, True]
     assert (
-        "no checkpoint is deleted: " in (said := capsys.readouterr().err)
-        and "must contain numbers of steps" in said
+        "no checkpoint is deleted: " in (errors := capsys.readouterr().err)
+        and "must contain numbers of steps" in errors
     )
 
 

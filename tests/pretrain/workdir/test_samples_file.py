@@ -147,10 +147,10 @@ def test_reported_predictions_are_the_models_own(open_run_of, name, store, mesh,
     chance_BTV = np.asarray(jax.nn.softmax(logits_BTV))[..., : heldout.vocabulary.size]
     (line,) = samples_file.read_samples(tmp_path / samples_file.NAME)
     assert line["step"] == 5 and len(line["samples"]) == 3
-    for b, told in enumerate(line["samples"]):
+    for b, sample in enumerate(line["samples"]):
         gapped = sampler.gapped_rows[b]
-        assert len(told["gaps"]) == len(gapped.gaps) > 0
-        for gap, (at, begin, end) in zip(told["gaps"], gapped.gaps):
+        assert len(sample["gaps"]) == len(gapped.gaps) > 0
+        for gap, (at, begin, end) in zip(sample["gaps"], gapped.gaps):
             assert gap["told"] == gaps.decode_continuation(
                 heldout.vocabulary,
                 gapped.ids[:at],
@@ -195,7 +195,7 @@ def test_the_file_forgets_what_is_done_again_and_does_not_grow_without_end(tmp_p
 
 
 def test_samples_of_different_rows_stand_apart():
-    gap = lambda right, told: {"right": right, "told": told, "probability": 0.5}  # noqa: E731
+    gap = lambda right, predicted: {"right": right, "told": predicted, "probability": 0.5}  # noqa: E731
     lines = [
         {
             "step": 1,

@@ -80,9 +80,9 @@ def main(argv):
     elif verb == "describe" and argv[2] == "tpu-vm":
         print(pod.get("node", "READY"))
     elif verb == "describe":
-        said = {"state": {"state": pod["state"], "stateInitiator": pod.get("initiator", "SERVICE")}}
-        said["tpu"] = {"nodeSpec": [{"node": {"acceleratorType": pod["type"]}}]}
-        print(json.dumps(said | ({"spot": {}} if pod["spot"] else {})))
+        description = {"state": {"state": pod["state"], "stateInitiator": pod.get("initiator", "SERVICE")}}
+        description["tpu"] = {"nodeSpec": [{"node": {"acceleratorType": pod["type"]}}]}
+        print(json.dumps(description | ({"spot": {}} if pod["spot"] else {})))
     elif verb == "delete":
         POD.unlink()
         for worker in (0, 1):
