@@ -81,7 +81,9 @@ def compare_stores(one: pathlib.Path, other: pathlib.Path) -> str:
     if list_files(one) != list_files(other):
         raise SystemExit(f"{one} and {other} have different files")
     differ = [
-        str(file) for file in list_files(one) if not filecmp.cmp(one / file, other / file, shallow=False)
+        str(file)
+        for file in list_files(one)
+        if not filecmp.cmp(one / file, other / file, shallow=False)
     ]
     if differ:
         raise SystemExit(f"{one} and {other} differ in {', '.join(differ)}")

@@ -100,7 +100,7 @@ def serve_requests() -> dict[str, Any]:
         cpu_start, start, count = time.process_time(), time.perf_counter(), 0
         while time.perf_counter() - start < seconds:
             next(iterators[name])
-            count += rows * objective.dims()["L"]
+            count += rows * objective.axis_sizes()["L"]
         return {
             "wall": count / (time.perf_counter() - start),
             "cpu": count / (time.process_time() - cpu_start),
@@ -124,7 +124,7 @@ def make_peer_case(name: str, folder: str, sizes: Mapping[str, int]) -> dict[str
     shape = {
         "store": f"{folder}/{vocabulary}",
         "rows": rows,
-        "length": objective.dims()["L"],
+        "length": objective.axis_sizes()["L"],
         "size": sizes[vocabulary],
     }
     if vocabulary == "bert":
@@ -170,8 +170,10 @@ def format_row(name: str, speeds: Mapping[str, np.ndarray]) -> str:
     """
     objective, _, rows, _ = CASES[name]
     ratios = speeds["Cloze"] / speeds["peer"]
-    cells = [format_spread(column, ".1f") for speed in (*speeds.values(), ratios) for column in speed.T]
-    return f"| {name} | {rows} x {objective.dims()['L']} | {' | '.join(cells)} |"
+    cells = [
+        format_spread(column, ".1f") for speed in (*speeds.values(), ratios) for column in speed.T
+    ]
+    return f"| {name} | {rows} x {objective.axis_sizes()['L']} | {' | '.join(cells)} |"
 
 
 def main() -> None:

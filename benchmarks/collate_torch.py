@@ -123,7 +123,9 @@ def iterate_pair_examples(
     """Yield examples of sentence pairs without end, padded to `length`."""
     while True:
         for index in rng.sample(range(len(documents)), len(documents)):
-            for first, second, is_random in iterate_sentence_pairs(documents, index, length - 3, rng):
+            for first, second, is_random in iterate_sentence_pairs(
+                documents, index, length - 3, rng
+            ):
                 padding = length - 3 - len(first) - len(second)
                 yield {
                     "input_ids": [CLS, *first, SEP, *second, SEP, *[PAD] * padding],

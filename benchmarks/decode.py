@@ -152,9 +152,15 @@ def measure_lengths(args: argparse.Namespace) -> Iterator[str]:
         times = measure_rounds(
             args.rounds,
             *measures,
-            lambda ids=ids: 1000 * time_call(lambda: jax.block_until_ready(compute_last_logits(params, ids))),
+            lambda ids=ids: (
+                1000 * time_call(lambda: jax.block_until_ready(compute_last_logits(params, ids)))
+            ),
         )
-        yield f"| {num_before} | " + " | ".join(format_spread(column, ".1f") for column in times.T) + " |"
+        yield (
+            f"| {num_before} | "
+            + " | ".join(format_spread(column, ".1f") for column in times.T)
+            + " |"
+        )
 
 
 def measure_peers(args: argparse.Namespace) -> Iterator[str]:
@@ -172,7 +178,8 @@ def measure_peers(args: argparse.Namespace) -> Iterator[str]:
             pair = make_generator(model, params, prompt), make_peer_writer(prompt)
             same = np.mean(pair[0](args.written) == pair[1](args.written))
             times = measure_rounds(
-                args.rounds, *(lambda write=write: time_token(write, args.written) for write in pair)
+                args.rounds,
+                *(lambda write=write: time_token(write, args.written) for write in pair),
             )
             our_times, peer_times = times.T
             cells = [

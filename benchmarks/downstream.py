@@ -164,7 +164,9 @@ def is_done(path: pathlib.Path, arguments: Sequence[str]) -> bool:
     return True
 
 
-def measure_task(name: str, task: DownstreamTask, start: str, args: argparse.Namespace) -> dict[str, Any]:
+def measure_task(
+    name: str, task: DownstreamTask, start: str, args: argparse.Namespace
+) -> dict[str, Any]:
     """Fine-tune on a task with all seeds and return the result, a JSON object.
 
     Args:
@@ -208,9 +210,14 @@ def describe_encoder(args: argparse.Namespace) -> dict[str, Any]:
     path = args.work / "results" / "encoder.json"
     if not path.exists() or args.again:
         scores = parse_json(
-            run_verb(["evaluate", "--workdir", str(args.encoder), "--json"], args.work / "encoder.log")
+            run_verb(
+                ["evaluate", "--workdir", str(args.encoder), "--json"], args.work / "encoder.log"
+            )
         )
-        run, rows = read_run(args.encoder), metrics_file.read_metrics(args.encoder / "metrics.jsonl")
+        run, rows = (
+            read_run(args.encoder),
+            metrics_file.read_metrics(args.encoder / "metrics.jsonl"),
+        )
         tokens = sum(row["tokens"] for row in rows if row["step"] <= scores["step"])
         origin = {"name": str(args.encoder), "made": args.made, "note": args.note}
         origin |= {"step": scores["step"], "tokens": tokens}
@@ -287,7 +294,9 @@ def main() -> None:
             for start in LEARNING_RATES:
                 path = args.work / "results" / f"{name}-{start}.json"
                 files = locate_files(TASKS[name], args.corpora, args.work)
-                if args.again or not is_done(path, make_arguments(name, TASKS[name], start, files, args)):
+                if args.again or not is_done(
+                    path, make_arguments(name, TASKS[name], start, files, args)
+                ):
                     write_result(path, measure_task(name, TASKS[name], start, args))
                     write_page(args.work)
     write_page(args.work)

@@ -28,7 +28,11 @@ METRIC_LABELS = {
     "pearson": "Pearson",
     "spearman": "Spearman",
 }
-METRIC_LABELS |= {"entity_f1": "entity F1", "span_f1": "F1 of answers", "exact_match": "exact match"}
+METRIC_LABELS |= {
+    "entity_f1": "entity F1",
+    "span_f1": "F1 of answers",
+    "exact_match": "exact match",
+}
 
 COLUMNS = (
     "task",
@@ -113,7 +117,11 @@ def format_rows(results: Iterable[Result], order: Sequence[str]) -> Iterator[str
                 )
                 base = head["examples"]["baseline"].get(metric) if part == "runs" else None
                 cells = [f"{task}, {METRIC_LABELS[metric]}", format_mean(ours)]
-                cells += [format_mean(theirs), format_gain(ours, theirs)] if theirs else ["not measured", "-"]
+                cells += (
+                    [format_mean(theirs), format_gain(ours, theirs)]
+                    if theirs
+                    else ["not measured", "-"]
+                )
                 cells.append("-" if base is None else f"{100 * base:.1f}")
                 yield f"| {' | '.join([*cells, *format_data(head, fresh, part)])} |"
 
@@ -160,7 +168,11 @@ def format_score_rows(peers: Iterable[Result]) -> Iterator[str]:
     for peer in peers:
         for metric in peer["metrics"]:
             ours, theirs = ([run[metric] for run in peer[side]] for side in ("ours", "theirs"))
-            cells = [f"{peer['task']}, {METRIC_LABELS[metric]}", format_mean(ours), format_mean(theirs)]
+            cells = [
+                f"{peer['task']}, {METRIC_LABELS[metric]}",
+                format_mean(ours),
+                format_mean(theirs),
+            ]
             yield f"| {' | '.join([*cells, format_gain(ours, theirs)])} |"
 
 
@@ -208,7 +220,12 @@ def format_peer_section(peers: Sequence[Result]) -> list[str]:
         if "apart" in peer:
             lines += [LOSSES_TEXT.format(**peer), ""]
     if scored:
-        lines += [*format_table(["task", "Cloze", "Trainer", "Cloze - Trainer"], format_score_rows(scored)), ""]
+        lines += [
+            *format_table(
+                ["task", "Cloze", "Trainer", "Cloze - Trainer"], format_score_rows(scored)
+            ),
+            "",
+        ]
     if timed:
         columns = [
             "an epoch of",
@@ -268,7 +285,9 @@ def format_page(
         "",
         "## Pretrained and random weights",
         "",
-        METHOD_TEXT.format(settings=describe_settings(results), rates=RATES_TEXT) if results else "",
+        METHOD_TEXT.format(settings=describe_settings(results), rates=RATES_TEXT)
+        if results
+        else "",
         "",
         *format_table(COLUMNS, lines),
         "",

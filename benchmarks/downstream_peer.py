@@ -85,7 +85,8 @@ def write_inputs(
         Stream(store, run.data, split=split, seed=run.train.seed) for split in ("train", "heldout")
     )
     np.savez(
-        folder / "train.npz", **stack_batches([stream.build_batch(step) for step in range(run.train.steps)])
+        folder / "train.npz",
+        **stack_batches([stream.build_batch(step) for step in range(run.train.steps)]),
     )
     held_out = stack_batches(
         [heldout.build_evaluation_batch(index) for index in range(heldout.num_evaluation_batches)]
@@ -126,7 +127,9 @@ def time_epoch(
     with (
         Worker(make_cloze_command(workdir, encoder), MALLOC_ENVIRONMENT) as cloze,
         Worker(make_torch_command(folder, "trainer")) as trainer,
-        Worker(make_torch_command(folder, "loop"), MALLOC_ENVIRONMENT | make_mkl_environment()) as tuned,
+        Worker(
+            make_torch_command(folder, "loop"), MALLOC_ENVIRONMENT | make_mkl_environment()
+        ) as tuned,
     ):
         workers = {"cloze": cloze, "trainer": trainer, "tuned": tuned}
         ready = {name: worker.read_answer() for name, worker in workers.items()}
@@ -170,13 +173,17 @@ def train_peer(
       facts: the result of `write_inputs`.
     """
     epoch_scores = []
-    with Worker(make_torch_command(folder, "trainer"), MALLOC_ENVIRONMENT | make_mkl_environment()) as worker:
+    with Worker(
+        make_torch_command(folder, "trainer"), MALLOC_ENVIRONMENT | make_mkl_environment()
+    ) as worker:
         worker.read_answer()
         for done in range(0, facts["steps"], facts["epoch"]):
             worker.ask_worker(steps=min(facts["epoch"], facts["steps"] - done))
             predicted = worker.ask_worker(steps=0)["predicted"]
             epoch_scores.append(
-                compute_metrics(metrics, np.stack([predicted, facts["right"], facts["weight"]], axis=1))
+                compute_metrics(
+                    metrics, np.stack([predicted, facts["right"], facts["weight"]], axis=1)
+                )
             )
     return epoch_scores
 
@@ -200,9 +207,12 @@ def compare_scores(name: str, args: argparse.Namespace) -> dict[str, Any]:
         )
         print(name, seed, theirs[-1], ours, flush=True)
     ours = [{metric: run[metric] for metric in result["metrics"]} for run in result["runs"]]
-    return {"task": name, "metrics": result["metrics"], "ours": ours, "theirs": theirs} | describe_run(
-        name, "scores", args
-    )
+    return {
+        "task": name,
+        "metrics": result["metrics"],
+        "ours": ours,
+        "theirs": theirs,
+    } | describe_run(name, "scores", args)
 
 
 def compare_losses(name: str, args: argparse.Namespace) -> dict[str, Any]:
@@ -210,8 +220,12 @@ def compare_losses(name: str, args: argparse.Namespace) -> dict[str, Any]:
     workdir, folder = args.work / f"{name}-head" / "seed-0", args.work / "peer" / f"{name}-0"
     facts = write_inputs(workdir, args.encoder, folder, dropout=0.0)
     with (
-        Worker(make_cloze_command(workdir, args.encoder, "model.dropout=0.0"), MALLOC_ENVIRONMENT) as cloze,
-        Worker(make_torch_command(folder, "loop"), MALLOC_ENVIRONMENT | make_mkl_environment()) as loop,
+        Worker(
+            make_cloze_command(workdir, args.encoder, "model.dropout=0.0"), MALLOC_ENVIRONMENT
+        ) as cloze,
+        Worker(
+            make_torch_command(folder, "loop"), MALLOC_ENVIRONMENT | make_mkl_environment()
+        ) as loop,
     ):
         losses = []
         for worker in (cloze, loop):

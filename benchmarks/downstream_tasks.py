@@ -57,7 +57,9 @@ TASKS = {
     "WNUT-17": DownstreamTask(
         "tagging", "ner_wnut17/train.conll", "ner_wnut17/dev.conll", 64, "ner_wnut17/test.conll"
     ),
-    "MRPC": DownstreamTask("mrpc", "glue_mrpc/train.jsonl", "glue_mrpc/test.jsonl", 96, more=FAST_SETTINGS),
+    "MRPC": DownstreamTask(
+        "mrpc", "glue_mrpc/train.jsonl", "glue_mrpc/test.jsonl", 96, more=FAST_SETTINGS
+    ),
     "STS-B": DownstreamTask(
         "stsb",
         "glue_stsb/train.jsonl",
@@ -112,6 +114,8 @@ def locate_files(
     """Return {train, heldout, also: path or None} of a task, with renamed columns."""
     names = {part: getattr(task, part) for part in ("train", "heldout", "also")}
     return {
-        part: rename_columns(corpora / name, task.renamed, work / "corpora" / name) if name else None
+        part: rename_columns(corpora / name, task.renamed, work / "corpora" / name)
+        if name
+        else None
         for part, name in names.items()
     }

@@ -63,7 +63,8 @@ def measure_rows(
       ({(start, combination): result of `train_taggers`}, {file: counts of `states_of`}).
     """
     sentences = {
-        name: tagged_sentences.read_sentences(str(args.corpora / "ner_wnut17" / f"{name}.conll")) for name in FILES
+        name: tagged_sentences.read_sentences(str(args.corpora / "ner_wnut17" / f"{name}.conll"))
+        for name in FILES
     }
     names = tag_schemes.list_tags(
         {tag for sentence in sentences["train"] for tag in sentence.tags}, "bio"
@@ -110,7 +111,9 @@ def resolve_combination(combination: str, depth: int) -> str:
     return "sum_last_four" if combination == "sum_all" and depth == 4 else combination
 
 
-def format_table(results: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]], depth: int) -> list[str]:
+def format_table(
+    results: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]], depth: int
+) -> list[str]:
     """Return the lines of the table.
 
     Args:

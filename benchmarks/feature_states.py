@@ -42,7 +42,8 @@ def split_sentences(
     """
     texts = []
     for sentence, word_ids in zip(
-        sentences, tagged_sentences.encode_words(vocabulary, [sentence.words for sentence in sentences])
+        sentences,
+        tagged_sentences.encode_words(vocabulary, [sentence.words for sentence in sentences]),
     ):
         part, num_tokens = [], 0
         for i, (word, ids) in enumerate(zip(sentence.words, word_ids)):
@@ -94,7 +95,9 @@ def extract_states(
 
 
 def open_and_extract(
-    open_encoder: Callable[[pathlib.Path], Trained], workdir: pathlib.Path, sentences: Sequence[Sentence]
+    open_encoder: Callable[[pathlib.Path], Trained],
+    workdir: pathlib.Path,
+    sentences: Sequence[Sentence],
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Open the encoder of a workdir and return `extract_states` of the sentences."""
     return extract_states(open_encoder(workdir), sentences)

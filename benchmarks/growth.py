@@ -129,7 +129,9 @@ def measure_in_process(point: Point, steps: int) -> dict[str, Any]:
     """Run `measure_point` in a new process and return its result."""
     flags = os.environ.get("XLA_FLAGS", "")
     flags += f" --xla_force_host_platform_device_count={point['devices']}"
-    environment = os.environ | MALLOC_ENVIRONMENT | NO_CACHE | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
+    environment = (
+        os.environ | MALLOC_ENVIRONMENT | NO_CACHE | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
+    )
     argv = [
         sys.executable,
         "-m",

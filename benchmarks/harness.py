@@ -114,7 +114,9 @@ def answer_messages(serve: Callable[[], dict[str, Any]]) -> None:
         send_answer(server["step"](**json.loads(line)))
 
 
-def interleave_workers(workers: Mapping[str, Worker], rounds: int, **message: Any) -> dict[str, list[Any]]:
+def interleave_workers(
+    workers: Mapping[str, Worker], rounds: int, **message: Any
+) -> dict[str, list[Any]]:
     """Send a message to each worker in turn, A B A B ..., for a number of rounds.
 
     Returns:
@@ -173,7 +175,15 @@ def find_peers_python() -> pathlib.Path:
         shutil.rmtree(folder, ignore_errors=True)
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
         subprocess.run(
-            [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PEER_PACKAGES],
+            [
+                python,
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--disable-pip-version-check",
+                *PEER_PACKAGES,
+            ],
             check=True,
         )
         mark.write_text(json.dumps(PEER_PACKAGES))

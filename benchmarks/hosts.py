@@ -126,13 +126,16 @@ def measure_memory(folder: pathlib.Path) -> dict[str, int]:
 # ---- for all processes -------------------------------------------------------
 
 
-def run_processes(count: int, arguments: Sequence[str], report: pathlib.Path) -> list[dict[str, Any]]:
+def run_processes(
+    count: int, arguments: Sequence[str], report: pathlib.Path
+) -> list[dict[str, Any]]:
     """Run a verb in `count` processes and return the report of each."""
     from pretrain.cli import local
 
     make_command = local.build_command
     local.build_command = lambda *args: (
-        make_command(*args) | {"args": [sys.executable, __file__, "--worker", str(report), *arguments]}
+        make_command(*args)
+        | {"args": [sys.executable, __file__, "--worker", str(report), *arguments]}
     )
     try:
         if status := local.run_processes(count, 4 // count, arguments):
@@ -250,10 +253,15 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         if args.part == "memory":
-            lines = list(format_table([store, make_stores(folder, args.tokens)["bert"]], args.steps, folder))
+            lines = list(
+                format_table([store, make_stores(folder, args.tokens)["bert"]], args.steps, folder)
+            )
         else:
             lines = [measure_input_wait(store, args.steps, folder)]
-    append_section("hosts.md", [format_title(load), "", f"`{format_command()}`: {args.steps} steps", "", *lines])
+    append_section(
+        "hosts.md",
+        [format_title(load), "", f"`{format_command()}`: {args.steps} steps", "", *lines],
+    )
     return 0
 
 

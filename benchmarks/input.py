@@ -185,7 +185,7 @@ def measure_throughput(stores: Mapping[str, Store], rounds: int, seconds: float)
             seeks[i] = min(seeks[i], time_first_batch(make))
     for (name, objective, rows, _), speed, first in zip(makers, best, seeks, strict=True):
         fast, text, cpu = speed / 1e6
-        length = objective.dims()["L"]
+        length = objective.axis_sizes()["L"]
         cells = [f"{rows} x {length}", f"{fast:.1f}", f"{text:.1f}", f"{cpu:.1f}"]
         yield f"| {name} | {' | '.join(cells)} | {first * 1000:.0f} |"
 

@@ -64,7 +64,9 @@ class IndexFedStream:
         tf, (lo, hi) = import_tensorflow(), self.stream.slice_share(lo, hi)
         groups: dict[int, Any] = {}
         tokens = (hi - lo) * self.stream.tokens_per_row
-        together, group = (min(max(most // tokens, 1), MAX_BATCHES) for most in (BUILT_TOKENS, GROUP_TOKENS))
+        together, group = (
+            min(max(most // tokens, 1), MAX_BATCHES) for most in (BUILT_TOKENS, GROUP_TOKENS)
+        )
 
         def make_batch(first: int, number: int) -> Any:
             batch, rows = self.stream.build_batch(first, lo, hi, number), number * (hi - lo)

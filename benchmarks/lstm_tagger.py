@@ -117,7 +117,9 @@ class TaggedWords(NamedTuple):
             )
         return x, tags, valid
 
-    def draw_batches(self, rngs: Sequence[np.random.Generator]) -> list[tuple[list[np.ndarray], int]]:
+    def draw_batches(
+        self, rngs: Sequence[np.random.Generator]
+    ) -> list[tuple[list[np.ndarray], int]]:
         """Return the batches of an epoch for each seed, of sentences of similar length.
 
         Each generator draws its own batches; the first one draws the order of the lengths.
@@ -163,13 +165,17 @@ def update_params(
 
 @partial(jax.jit, static_argnames="model")
 @partial(jax.vmap, in_axes=(None, 0, None, None))
-def predict_tags(model: LstmTagger, params: Any, x_BLD: jax.Array, valid_BL: jax.Array) -> jax.Array:
+def predict_tags(
+    model: LstmTagger, params: Any, x_BLD: jax.Array, valid_BL: jax.Array
+) -> jax.Array:
     """Return the most probable tag of each word [N, B, L] for the parameters of each seed."""
     logits_BLC: Any = model.apply(params, x_BLD, valid_BL)
     return logits_BLC.argmax(-1)
 
 
-def compute_entity_f1(model: LstmTagger, params: Any, part: TaggedWords, names: Sequence[str]) -> list[float]:
+def compute_entity_f1(
+    model: LstmTagger, params: Any, part: TaggedWords, names: Sequence[str]
+) -> list[float]:
     """Return the entity F1 of each seed, as in `finetune --task tagging`."""
     num_seeds = len(jax.tree.leaves(params)[0])
     tags_NRL = np.full((num_seeds, len(part.starts) - 1, np.diff(part.starts).max() + 1), -1)
@@ -183,7 +189,10 @@ def compute_entity_f1(model: LstmTagger, params: Any, part: TaggedWords, names: 
         sentence_starts=np.arange(len(part.tags) + 1), document_starts=part.starts, tags=part.tags
     )
     labels: Any = SimpleNamespace(labels=names)
-    return [ner_metrics.compute_entity_metrics(tags_RL, labels, split)["entity_f1"] for tags_RL in tags_NRL]
+    return [
+        ner_metrics.compute_entity_metrics(tags_RL, labels, split)["entity_f1"]
+        for tags_RL in tags_NRL
+    ]
 
 
 def train_taggers(

@@ -42,7 +42,11 @@ VARIANTS = (
 
 
 def measure_variant(
-    config: str, topology: str, overrides: Sequence[str], all_scores_at_once: bool, use_xla_attention: bool
+    config: str,
+    topology: str,
+    overrides: Sequence[str],
+    all_scores_at_once: bool,
+    use_xla_attention: bool,
 ) -> dict[str, Any]:
     """Compile one variant.
 
@@ -84,8 +88,12 @@ def measure_variant(
             "fits": False,
         }
     module = HloModule(compiled.text)
-    computed = flops.count_flops(program.train_step.trace(program.describe_state(), program.batch).jaxpr)
-    roof = compute_roofline(computed, module.count_memory_bytes(), find_collectives(module, mesh), mesh, machine)
+    computed = flops.count_flops(
+        program.train_step.trace(program.describe_state(), program.batch).jaxpr
+    )
+    roof = compute_roofline(
+        computed, module.count_memory_bytes(), find_collectives(module, mesh), mesh, machine
+    )
     return {
         "fits": True,
         "temporary": compiled.memory_sizes["temp"] / 2**30,

@@ -107,7 +107,11 @@ def serve_requests(case: Mapping[str, Any]) -> dict[str, Any]:
         }
 
     real = sum(
-        int(stream.build_evaluation_batch(i)["attention_mask"][: stream.num_rows - i * case["rows"]].sum())
+        int(
+            stream.build_evaluation_batch(i)["attention_mask"][
+                : stream.num_rows - i * case["rows"]
+            ].sum()
+        )
         for i in range(stream.num_evaluation_batches)
     )
     ready = {
@@ -172,7 +176,9 @@ def measure_rows(
         return documents, ready, interleave_workers(workers, args.rounds, steps=args.steps)
 
 
-def format_table(ready: Mapping[str, Any], answers: Mapping[str, Sequence[Any]], steps: int) -> list[str]:
+def format_table(
+    ready: Mapping[str, Any], answers: Mapping[str, Sequence[Any]], steps: int
+) -> list[str]:
     """Return the lines of the table.
 
     Args:

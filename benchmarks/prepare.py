@@ -114,7 +114,9 @@ def get_processor_name() -> str:
     return platform.processor()
 
 
-def measure_corpus(corpus: pathlib.Path, scratch: pathlib.Path, rounds: int, cores: int) -> dict[str, Any]:
+def measure_corpus(
+    corpus: pathlib.Path, scratch: pathlib.Path, rounds: int, cores: int
+) -> dict[str, Any]:
     """Measure both programs on a corpus.
 
     Returns:
@@ -130,7 +132,9 @@ def measure_corpus(corpus: pathlib.Path, scratch: pathlib.Path, rounds: int, cor
         times.append((wall, our_wall, cpu, our_cpu))
         peaks.append(peak)
     given = [max(values) / 1024 for values in zip(*peaks)]
-    trained = [value / 1024 for value in measure_prepare(corpus, scratch, "--vocab-size", "8192")[3]]
+    trained = [
+        value / 1024 for value in measure_prepare(corpus, scratch, "--vocab-size", "8192")[3]
+    ]
     names = ("bare", "ours", "bare_cpu", "ours_cpu")
     return {"tokens": tokens, "given": given, "trained": trained} | dict(
         zip(names, map(min, zip(*times)))
@@ -146,7 +150,8 @@ def format_row(label: str, measured: dict[str, Any], cores: int) -> str:
     rates = [measured["tokens"] / measured[name] / 1e6 for name in ("bare", "ours")]
     ratios = [measured["bare"] / measured["ours"], measured["bare_cpu"] / measured["ours_cpu"]]
     peaks = [
-        f"{main:.0f} + {cores} x {worker:.0f}" for main, worker in (measured["given"], measured["trained"])
+        f"{main:.0f} + {cores} x {worker:.0f}"
+        for main, worker in (measured["given"], measured["trained"])
     ]
     return f"| {' | '.join([label, *(f'{value:.2f}' for value in rates + ratios), *peaks])} |"
 

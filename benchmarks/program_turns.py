@@ -91,7 +91,9 @@ class ProgramTurn:
         text = text[: text.rfind("\n") + 1]
         self.bytes_read += len(text.encode())
         rows = [json.loads(line) for line in text.splitlines()]
-        self.scores += [(now, row["step"], row[self.score_key]) for row in rows if self.score_key in row]
+        self.scores += [
+            (now, row["step"], row[self.score_key]) for row in rows if self.score_key in row
+        ]
 
     def end_process(self) -> None:
         """Kill the program."""

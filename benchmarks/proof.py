@@ -58,7 +58,8 @@ def score_unigram(run: Run, store: Store, batches: int) -> tuple[float, float, f
     train = Stream(store, run.data, split="train", seed=run.train.seed)
     train_counts = count_targets((train.build_batch(step) for step in range(batches)), size) + 1
     heldout_counts = count_targets(
-        Stream(store, run.data, split="heldout", seed=run.train.seed).iterate_evaluation_batches(), size
+        Stream(store, run.data, split="heldout", seed=run.train.seed).iterate_evaluation_batches(),
+        size,
     )
     log_probs = np.log(train_counts / train_counts.sum())
     loss = -(heldout_counts * log_probs).sum() / heldout_counts.sum()

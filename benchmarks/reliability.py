@@ -72,7 +72,9 @@ def run_tests(tests: Sequence[str]) -> tuple[str, str]:
     return summarize_cases(cases, seconds)
 
 
-def summarize_cases(cases: Sequence[xml.etree.ElementTree.Element], seconds: float) -> tuple[str, str]:
+def summarize_cases(
+    cases: Sequence[xml.etree.ElementTree.Element], seconds: float
+) -> tuple[str, str]:
     """Return (verdict, figures) of the `testcase` elements of a JUnit report."""
     failed = [
         case.get("name", "")
@@ -150,7 +152,9 @@ def main() -> int:
         elif args.row is None or number in args.row:
             verdict, figures = run_tests(tests)
             failed |= verdict != "shown"
-            lines[number] = format_line(number, verdict, figures, f"{datetime.date.today():%Y-%m-%d}")
+            lines[number] = format_line(
+                number, verdict, figures, f"{datetime.date.today():%Y-%m-%d}"
+            )
             print(f"row {number}: {verdict}: {figures}", flush=True)
             write_board(lines)
         elif number not in lines:

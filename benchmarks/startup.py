@@ -49,7 +49,9 @@ def time_start(
         "evaluate.every=0",
     ]
     environment = (
-        os.environ | MALLOC_ENVIRONMENT | {"JAX_COMPILATION_CACHE_DIR": str(cache), "JAX_PLATFORMS": "cpu"}
+        os.environ
+        | MALLOC_ENVIRONMENT
+        | {"JAX_COMPILATION_CACHE_DIR": str(cache), "JAX_PLATFORMS": "cpu"}
     )
     rows, first, start_time = workdir / "metrics.jsonl", None, time.monotonic()
     with subprocess.Popen(
@@ -90,7 +92,9 @@ def main() -> None:
         folder = pathlib.Path(folder)
         time_start(args.config, store, folder / "warm", folder / "fills")
         for i in range(args.rounds):
-            times["cold"].append(time_start(args.config, store, folder / f"cold{i}", folder / f"a{i}"))
+            times["cold"].append(
+                time_start(args.config, store, folder / f"cold{i}", folder / f"a{i}")
+            )
             times["warm"].append(time_start(args.config, store, folder / "warm", folder / f"b{i}"))
     lines = ["| cache | to the first step, s | to the end, s |", "|---|---|---|"]
     lines += [

@@ -119,7 +119,9 @@ def measure_case(
         }
         ready = {"cloze": workers["cloze"].read_answer()}
         for way in args.ways:
-            environment = MALLOC_ENVIRONMENT | make_mkl_environment() | platform if WAYS[way] else platform
+            environment = (
+                MALLOC_ENVIRONMENT | make_mkl_environment() | platform if WAYS[way] else platform
+            )
             argv = [find_peers_python(), ROOT / "benchmarks" / "step_torch.py", case, way]
             workers[way] = stack.enter_context(Worker(argv, environment))
             ready[way] = workers[way].read_answer()
@@ -236,7 +238,10 @@ def parse_arguments() -> argparse.Namespace:
     )
     ways = f"of {','.join(WAYS)}; '' runs Cloze only"
     parser.add_argument(
-        "--ways", type=some_of(WAYS, min_names=0), default=["trainer", "tuned", "compiled"], help=ways
+        "--ways",
+        type=some_of(WAYS, min_names=0),
+        default=["trainer", "tuned", "compiled"],
+        help=ways,
     )
     args = parser.parse_args()
     cases, _ = DEVICES[args.device]

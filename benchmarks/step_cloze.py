@@ -112,7 +112,10 @@ def serve_requests() -> dict[str, Any]:
     }
     if device.platform == "cpu":
         reset_peak_memory()
-    return {"ready": ready | {"rate": get_peak_flops(device, case["compute"]) / 1e9}, "step": train_steps}
+    return {
+        "ready": ready | {"rate": get_peak_flops(device, case["compute"]) / 1e9},
+        "step": train_steps,
+    }
 
 
 def compute_loss(program: Program, params: Any, batch: Any, compute_dtype: str) -> float:

@@ -135,7 +135,9 @@ def serve_requests() -> dict[str, Any]:
                     time_step()
             kinds: dict[str, float] = collections.defaultdict(float)
             for instruction, seconds in read_trace(folder).items():
-                if instruction in names and (kind := classify_operation(instruction, names[instruction])):
+                if instruction in names and (
+                    kind := classify_operation(instruction, names[instruction])
+                ):
                     kinds[kind] += seconds / steps
         return {"seconds": float(np.median(times)), "kinds": kinds}
 

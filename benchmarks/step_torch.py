@@ -29,13 +29,19 @@ import transformers
 from benchmarks.harness import answer_messages, measure_peak_memory, reset_peak_memory
 
 WAYS = ("trainer", "trainer_compiled", "tuned", "compiled")
-MODEL_CLASSES = {"bert": "BertForMaskedLM", "t5": "T5ForConditionalGeneration", "gpt2": "GPT2LMHeadModel"}
+MODEL_CLASSES = {
+    "bert": "BertForMaskedLM",
+    "t5": "T5ForConditionalGeneration",
+    "gpt2": "GPT2LMHeadModel",
+}
 
 
 Step = Callable[[int], dict[str, float]]
 
 
-def make_inputs(family: str, batch: Mapping[str, np.ndarray], device: str) -> dict[str, torch.Tensor]:
+def make_inputs(
+    family: str, batch: Mapping[str, np.ndarray], device: str
+) -> dict[str, torch.Tensor]:
     """Return the batch as input of the models of transformers, with the label -100 where unscored.
 
     On a GPU the mask of a batch without padding is omitted: the result is the same, and fused
@@ -163,7 +169,11 @@ def make_tuned_step(
             loss = train_step()
             wait_for_device(device)
             times.append(time.perf_counter() - start)
-        return {"seconds": float(np.median(times)), "memory": measure_device_peak(device), "loss": loss.item()}
+        return {
+            "seconds": float(np.median(times)),
+            "memory": measure_device_peak(device),
+            "loss": loss.item(),
+        }
 
     start = time.perf_counter()
     train_step()
@@ -244,13 +254,19 @@ def serve_requests() -> dict[str, Any]:
     torch.manual_seed(0)
     with np.load(pathlib.Path(case["folder"]) / "batch.npz") as file:
         batch = dict(file)
-    model = getattr(transformers, MODEL_CLASSES[case["family"]]).from_pretrained(case["folder"]).to(device)
+    model = (
+        getattr(transformers, MODEL_CLASSES[case["family"]])
+        .from_pretrained(case["folder"])
+        .to(device)
+    )
     inputs = {
         name: value.to(device) for name, value in make_inputs(case["family"], batch, device).items()
     }
     low = case["compute"] == "bfloat16"
     trainer, compiled = way.startswith("trainer"), way.endswith("compiled")
-    loss_of = make_model_loss(model) if trainer else make_tuned_loss(case["family"], model, batch, device)
+    loss_of = (
+        make_model_loss(model) if trainer else make_tuned_loss(case["family"], model, batch, device)
+    )
     loss = compute_first_loss(model, loss_of, inputs, low, device)
     if trainer:
         rows = {

@@ -121,7 +121,9 @@ def format_columns(scores_by_program: Mapping[str, Sequence[HeldoutLoss]]) -> li
     ]
 
 
-def format_rows(scores_by_program: Mapping[str, Sequence[HeldoutLoss]], losses: Sequence[float]) -> Iterator[str]:
+def format_rows(
+    scores_by_program: Mapping[str, Sequence[HeldoutLoss]], losses: Sequence[float]
+) -> Iterator[str]:
     """Yield a row for each loss that any program has reached.
 
     Args:
@@ -145,7 +147,9 @@ def format_rows(scores_by_program: Mapping[str, Sequence[HeldoutLoss]], losses: 
         yield f"| {' | '.join(cells)} |"
 
 
-def start_program(way: str, folder: pathlib.Path, overrides: Sequence[str], every: int) -> ProgramTurn:
+def start_program(
+    way: str, folder: pathlib.Path, overrides: Sequence[str], every: int
+) -> ProgramTurn:
     """Start a program.
 
     Args:
@@ -176,7 +180,9 @@ def start_program(way: str, folder: pathlib.Path, overrides: Sequence[str], ever
         *more,
     ]
     fresh = {"JAX_COMPILATION_CACHE_DIR": str(folder / f"{way}_cache"), "JAX_PLATFORMS": "cpu"}
-    return ProgramTurn(ours, folder / way / "metrics.jsonl", "heldout_loss", MALLOC_ENVIRONMENT | fresh, log)
+    return ProgramTurn(
+        ours, folder / way / "metrics.jsonl", "heldout_loss", MALLOC_ENVIRONMENT | fresh, log
+    )
 
 
 def take_turns(
@@ -193,11 +199,13 @@ def take_turns(
                 seconds = min(args.slice, args.limit - turn.clock)
                 if not turn.go(seconds) or turn.clock >= args.limit - 0.1:
                     del running[name]
-                print(f"{name}: {turn.clock:.0f} s, {turn.told[-1:]}", file=sys.stderr, flush=True)
+                print(
+                    f"{name}: {turn.clock:.0f} s, {turn.scores[-1:]}", file=sys.stderr, flush=True
+                )
     finally:
         for turn in turns.values():
             turn.end()
-    return {name: turn.told for name, turn in turns.items()}
+    return {name: turn.scores for name, turn in turns.items()}
 
 
 def main() -> None:

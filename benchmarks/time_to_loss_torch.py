@@ -50,13 +50,18 @@ OWN_KEYS = {
 }
 
 
-def compute_heldout_loss(model: Any, heldout_batches: Mapping[str, np.ndarray], use_bfloat16: bool) -> float:
+def compute_heldout_loss(
+    model: Any, heldout_batches: Mapping[str, np.ndarray], use_bfloat16: bool
+) -> float:
     """Return the mean loss of all held-out targets in the step's dtype."""
     model.eval()
     total = weight = 0.0
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=use_bfloat16):
         for start in range(0, len(heldout_batches["token_ids"]), 64):
-            batch = {key: torch.tensor(value[start : start + 64]) for key, value in heldout_batches.items()}
+            batch = {
+                key: torch.tensor(value[start : start + 64])
+                for key, value in heldout_batches.items()
+            }
             states = model.bert(
                 input_ids=batch["token_ids"].long(), attention_mask=batch["attention_mask"].long()
             )[0]
@@ -88,7 +93,10 @@ def main() -> None:
     class HeldoutCallback(transformers.TrainerCallback):
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             if state.global_step % every == 0:
-                line = {"step": state.global_step, "heldout_loss": compute_heldout_loss(model, held_out, low)}
+                line = {
+                    "step": state.global_step,
+                    "heldout_loss": compute_heldout_loss(model, held_out, low),
+                }
                 with scores_path.open("a") as file:
                     file.write(json.dumps(line) + "\n")
 
@@ -97,13 +105,21 @@ def main() -> None:
         save_strategy="no", logging_strategy="no", disable_tqdm=True, lr_scheduler_type="linear",
         remove_unused_columns=False, seed=0, bf16=low, **settings["arguments"],
     )  # fmt: skip
-    tokenizer: Any = ReadyIdsTokenizer(settings["mask"], settings["pad_token_id"], settings["vocab_size"])
+    tokenizer: Any = ReadyIdsTokenizer(
+        settings["mask"], settings["pad_token_id"], settings["vocab_size"]
+    )
     collator = transformers.DataCollatorForLanguageModeling(
         tokenizer, mlm_probability=settings["rate"]
     )
-    rows = TokenRows(np.load(folder / "ids.npy", mmap_mode="r"), settings["length_of_rows"], settings)
+    rows = TokenRows(
+        np.load(folder / "ids.npy", mmap_mode="r"), settings["length_of_rows"], settings
+    )
     transformers.Trainer(
-        model=model, args=arguments, train_dataset=rows, data_collator=collator, callbacks=[HeldoutCallback()]
+        model=model,
+        args=arguments,
+        train_dataset=rows,
+        data_collator=collator,
+        callbacks=[HeldoutCallback()],
     ).train()
 
 

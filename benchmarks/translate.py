@@ -162,18 +162,25 @@ def main() -> None:
     args.work.mkdir(parents=True, exist_ok=True)
     run, mean = args.work / "run", args.work / f"mean_{args.averaged}"
     prepare_store(args.corpus, args.work, args.languages)
-    run_verb("train", CONFIG, "--workdir", run, f"data.store={args.work / 'store'}", *args.overrides)
+    run_verb(
+        "train", CONFIG, "--workdir", run, f"data.store={args.work / 'store'}", *args.overrides
+    )
     if not mean.exists():
         run_verb("average", "--workdir", run, "--last", args.averaged, "--output", mean)
 
-    sources, references = (read_lines(args.corpus / f"{TEST}.{language}") for language in args.languages)
+    sources, references = (
+        read_lines(args.corpus / f"{TEST}.{language}") for language in args.languages
+    )
     table = []
     for name, workdir in (
         ("the last checkpoint", run),
         (f"the mean of the last {args.averaged}", mean),
     ):
         trained, (_, _, scores) = open_trained(workdir), evaluate_checkpoint(workdir)
-        for decoding, strategy in (("greedy", Greedy()), (f"beam {args.beams}", BeamSearch(args.beams))):
+        for decoding, strategy in (
+            ("greedy", Greedy()),
+            (f"beam {args.beams}", BeamSearch(args.beams)),
+        ):
             bleu, signature, seconds = score_translations(trained, sources, references, strategy)
             table.append(
                 f"| {name} | {scores['seq2seq']:.3f} | {decoding} | {bleu:.2f} "

@@ -79,7 +79,7 @@ def walk_batch(folder: pathlib.Path, store: str, run: Run) -> dict[str, str]:
     from data.store.reader import Store
 
     objective: Any = run.data.objective
-    rows = run.data.batch_size, objective.dims()["L"]
+    rows = run.data.batch_size, objective.axis_sizes()["L"]
     stream = Stream(Store.open(store), run.data)
     with record_files(
         lambda shape: shape[:2] == rows or (shape[:1], len(shape)) == (rows[:1], 2)

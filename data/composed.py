@@ -71,7 +71,9 @@ class ComposedBatches:
         check_elements(dataset, self.stream.objective, hi - lo)
         return dataset
 
-    def iterate_batches(self, start_step: int = 0, lo: int = 0, hi: int | None = None) -> Iterator[Batch]:
+    def iterate_batches(
+        self, start_step: int = 0, lo: int = 0, hi: int | None = None
+    ) -> Iterator[Batch]:
         """Iterate over rows [lo, hi) of the batches of steps start_step, ..., and check each."""
         lo, hi = self.stream.slice_share(lo, hi)
         return self.check_batches(self.open_dataset(start_step, lo, hi), start_step, hi - lo)
@@ -123,13 +125,18 @@ def encode_texts(texts: Any, vocabulary: Vocabulary, batch_size: int = 64) -> An
         return np.fromiter(itertools.chain.from_iterable(ids), np.int32, lengths.sum()), lengths
 
     def make_ragged(texts: Any) -> Any:
-        ids, lengths = tf.numpy_function(encode_batch, [texts], [np.int32, np.int64], stateful=False)
+        ids, lengths = tf.numpy_function(
+            encode_batch, [texts], [np.int32, np.int64], stateful=False
+        )
         return tf.RaggedTensor.from_row_lengths(  # pyright: ignore[reportAttributeAccessIssue]
             tf.ensure_shape(ids, (None,)), tf.ensure_shape(lengths, (None,))
         )
 
     return (
-        texts.batch(batch_size).map(make_ragged).unbatch().map(lambda ids: tf.ensure_shape(ids, (None,)))
+        texts.batch(batch_size)
+        .map(make_ragged)
+        .unbatch()
+        .map(lambda ids: tf.ensure_shape(ids, (None,)))
     )
 
 
@@ -138,7 +145,7 @@ def make_text_batches(
 ) -> Any:
     """Return a tf.data.Dataset of batches whose rows are a user's texts.
 
-    Row i of step s is element stream.place(s) + i of `rows`, which is s * batch_size + i if the
+    Row i of step s is element stream.locate_rows(s) + i of `rows`, which is s * batch_size + i if the
     batch size has never changed. Its masks or spans are a function of the seed and of that number.
 
     Args:

@@ -65,7 +65,7 @@ class Stream:
         found = source.open_rows(split, data.objective)
         self.table, self.build, self.sources = found.table, found.build, found.sources
         self.split, self.vocabulary = found.split, found.vocabulary
-        self.num_rows, self.tokens_per_row = self.table.count, self.objective.dims()["L"]
+        self.num_rows, self.tokens_per_row = self.table.count, self.objective.axis_sizes()["L"]
         self.rows_S = np.diff(self.table.offsets)
         self.order = found.order
         self.start_at_row(0, 0)
@@ -83,7 +83,9 @@ class Stream:
                 f"data.batch_size={self.data.batch_size}: rows on lanes need the batch size "
                 "that the run began with"
             )
-        self.get_block_keys = functools.lru_cache(maxsize=2 * self.data.threads)(self.draw_block_keys)
+        self.get_block_keys = functools.lru_cache(maxsize=2 * self.data.threads)(
+            self.draw_block_keys
+        )
 
     def locate_rows(self, step: Any) -> Any:
         """Return the number of the first example of a step, or of an array of steps."""
@@ -101,7 +103,10 @@ class Stream:
         rates = self.data.rates or [part.rate for part in self.sources]
         try:
             return Lanes(
-                rates, self.table.whole_S, self.data.batch_size, [part.name for part in self.sources]
+                rates,
+                self.table.whole_S,
+                self.data.batch_size,
+                [part.name for part in self.sources],
             )
         except ValueError as error:
             raise ValueError(f"{self.name}: {error}") from None
@@ -124,7 +129,9 @@ class Stream:
                     f"{self.objective.name}, but its rate is {rate:g}: leave it out, give it the "
                     "rate 0, or shorten the rows"
                 )
-        return Mixture(rates, hashing.derive_keys(self.seed, MIXTURE_KEY)) if len(names) > 1 else None
+        return (
+            Mixture(rates, hashing.derive_keys(self.seed, MIXTURE_KEY)) if len(names) > 1 else None
+        )
 
     def load_rows(self, position_B: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the rows at positions of the order.
@@ -134,14 +141,20 @@ class Stream:
         """
         position_B = np.asarray(position_B, np.int64)
         if self.order_lanes:
-            source_B, epoch_B, row_B = self.order_lanes(*np.divmod(position_B, self.data.batch_size))
+            source_B, epoch_B, row_B = self.order_lanes(
+                *np.divmod(position_B, self.data.batch_size)
+            )
             return source_B, epoch_B, self.table.offsets[source_B] + row_B
         source_B, number_B = (
-            self.draw_mixture(position_B) if self.draw_mixture else (np.zeros_like(position_B), position_B)
+            self.draw_mixture(position_B)
+            if self.draw_mixture
+            else (np.zeros_like(position_B), position_B)
         )
         epoch_B, within_B = np.divmod(number_B, self.rows_S[source_B])
         row_B = permute_indices(
-            within_B, self.rows_S[source_B], hashing.derive_keys(self.seed, ORDER_KEY, source_B, epoch_B)
+            within_B,
+            self.rows_S[source_B],
+            hashing.derive_keys(self.seed, ORDER_KEY, source_B, epoch_B),
         )
         return source_B, epoch_B, self.table.offsets[source_B] + row_B
 
@@ -250,11 +263,17 @@ class Stream:
         _ = self.order_lanes or self.draw_mixture  # raise errors now, not in a thread
         return self.build_ahead(self.build_batch, start_step, ENDLESS, lo, hi, grouped)
 
-    def make_evaluation_dataset(self, lo: int = 0, hi: int | None = None, grouped: bool = False) -> Any:
+    def make_evaluation_dataset(
+        self, lo: int = 0, hi: int | None = None, grouped: bool = False
+    ) -> Any:
         """Return a tf.data.Dataset of all `evaluation_batch(index, lo, hi)`, as `dataset`."""
-        return self.build_ahead(self.build_evaluation_batch, 0, self.num_evaluation_batches, lo, hi, grouped)
+        return self.build_ahead(
+            self.build_evaluation_batch, 0, self.num_evaluation_batches, lo, hi, grouped
+        )
 
-    def iterate_batches(self, start_step: int = 0, lo: int = 0, hi: int | None = None) -> Iterator[Batch]:
+    def iterate_batches(
+        self, start_step: int = 0, lo: int = 0, hi: int | None = None
+    ) -> Iterator[Batch]:
         """Iterate over `batch(step, lo, hi)` for step = start_step, ..., built ahead."""
         return read_batches(self.make_dataset(start_step, lo, hi, grouped=True))
 
@@ -284,7 +303,9 @@ class Stream:
             return batch
 
         tokens = (end_row - first_row) * self.tokens_per_row
-        together, group = (min(max(most // tokens, 1), MAX_BATCHES) for most in (BUILT_TOKENS, GROUP_TOKENS))
+        together, group = (
+            min(max(most // tokens, 1), MAX_BATCHES) for most in (BUILT_TOKENS, GROUP_TOKENS)
+        )
         dataset = build_groups(
             build_checked_batch,
             batch_spec.compute_shapes(self.objective, end_row - first_row),

@@ -78,7 +78,9 @@ def capture_activations(model: Any, params: Any, *arguments: Any, method: str) -
             hidden_states[-1].append(result)
         return result
 
-    def record_weights(q_BLHK: jax.Array, k_BMHK: jax.Array, v_BMHK: jax.Array, **settings: Any) -> jax.Array:
+    def record_weights(
+        q_BLHK: jax.Array, k_BMHK: jax.Array, v_BMHK: jax.Array, **settings: Any
+    ) -> jax.Array:
         # Attention is linear in v: with unit vectors as values it returns its weights. They go
         # through the plain `attend`, because attention kernels take no values of width M.
         B, M, H, _ = v_BMHK.shape

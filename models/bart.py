@@ -35,7 +35,9 @@ class PositionalEmbeddings(nn.Module):
     ops: Ops = PLAIN
 
     @nn.compact
-    def __call__(self, x_BLD: jax.Array, train: bool, step: DecodingStep | None = None) -> jax.Array:
+    def __call__(
+        self, x_BLD: jax.Array, train: bool, step: DecodingStep | None = None
+    ) -> jax.Array:
         """Return the embeddings [B, L, D].
 
         Args:
@@ -87,7 +89,10 @@ class Bart(nn.Module):
         stack = partial(Stack, scan=c.scan, remat=c.remat, ops=ops)
 
         self.token_embedding = Embed(c.vocab, c.width, NORMAL, ops)
-        self.encoder_places, self.decoder_places = PositionalEmbeddings(c, ops), PositionalEmbeddings(c, ops)
+        self.encoder_places, self.decoder_places = (
+            PositionalEmbeddings(c, ops),
+            PositionalEmbeddings(c, ops),
+        )
         self.encoder = stack(layer, c.depth)
         self.decoder = stack(partial(layer, cross=attention), c.decoder_depth)
 
@@ -106,7 +111,9 @@ class Bart(nn.Module):
           labels: int32 [B, L]; the decoder reads them shifted right by one.
           train: whether dropout is applied.
         """
-        return self.compute_logits(self.compute_states(encoder_token_ids, encoder_attention_mask, labels, train))
+        return self.compute_logits(
+            self.compute_states(encoder_token_ids, encoder_attention_mask, labels, train)
+        )
 
     def compute_states(
         self,
@@ -154,7 +161,10 @@ class Bart(nn.Module):
           step: a decoding step, whose tokens are behind those in the cache.
         """
         y_BLD = self.decoder_places(self.token_embedding(decoder_token_ids), train, step)
-        memory = {"memory_BMD": memory_BMD, "memory_mask": make_padding_mask(encoder_attention_mask)}
+        memory = {
+            "memory_BMD": memory_BMD,
+            "memory_mask": make_padding_mask(encoder_attention_mask),
+        }
         return self.decoder(y_BLD, train, **memory, mask=make_causal_mask(step=step))
 
     def compute_logits(self, y_BLD: jax.Array) -> jax.Array:

@@ -188,9 +188,16 @@ class Electra(nn.Module):
     def sample_tokens(self, x_BPD: jax.Array, uniforms: jax.Array) -> jax.Array:
         """Return a token sampled from the generator's distribution at each state, int32 [B, P]."""
         x_BPD = jax.lax.stop_gradient(x_BPD)
-        chunks = [slice(start, start + POSITIONS_PER_CHUNK) for start in range(0, x_BPD.shape[1], POSITIONS_PER_CHUNK)]
+        chunks = [
+            slice(start, start + POSITIONS_PER_CHUNK)
+            for start in range(0, x_BPD.shape[1], POSITIONS_PER_CHUNK)
+        ]
         return jnp.concatenate(
-            [select_by_uniforms(uniforms[:, chunk], self.compute_logits(x_BPD[:, chunk])) for chunk in chunks], axis=1
+            [
+                select_by_uniforms(uniforms[:, chunk], self.compute_logits(x_BPD[:, chunk]))
+                for chunk in chunks
+            ],
+            axis=1,
         )
 
     def discriminate(

@@ -68,7 +68,9 @@ class GptEmbeddings(nn.Module):
         self.position_embedding = Embed(c.length, c.width, NORMAL)
         self.drop = Dropout(c.dropout, ops=self.ops)
 
-    def __call__(self, token_ids: jax.Array, train: bool, step: DecodingStep | None = None) -> jax.Array:
+    def __call__(
+        self, token_ids: jax.Array, train: bool, step: DecodingStep | None = None
+    ) -> jax.Array:
         """Return the embeddings [B, L, D] of int32 ids [B, L].
 
         Raises:
@@ -80,7 +82,9 @@ class GptEmbeddings(nn.Module):
                 f"a row of {L} tokens is longer than the {max_length} positions "
                 "of the model (model.length)"
             )
-        x_BLD = self.token_embedding(token_ids) + look_up_positions(self.position_embedding.embedding, L, step)
+        x_BLD = self.token_embedding(token_ids) + look_up_positions(
+            self.position_embedding.embedding, L, step
+        )
         return self.drop(x_BLD, deterministic=not train)
 
 

@@ -137,7 +137,9 @@ class T5(nn.Module):
             scale=1.0,
             ops=ops,
         )
-        mlp = partial(GatedMlp, activation=gelu_tanh) if c.gated else partial(Mlp, activation=nn.relu)
+        mlp = (
+            partial(GatedMlp, activation=gelu_tanh) if c.gated else partial(Mlp, activation=nn.relu)
+        )
         mlp = partial(mlp, c.mlp, use_bias=False, kernel_init=FAN_IN, dropout=dropout, ops=ops)
         layer = partial(PreNormLayer, attention=attention, mlp=mlp, norm=norm, dropout=dropout)
         stack = partial(Stack, scan=c.scan, remat=c.remat, ops=ops)
@@ -170,7 +172,9 @@ class T5(nn.Module):
           labels: int32 [B, L]; the decoder reads them shifted right by one.
           train: whether dropout is applied.
         """
-        return self.compute_logits(self.compute_states(encoder_token_ids, encoder_attention_mask, labels, train))
+        return self.compute_logits(
+            self.compute_states(encoder_token_ids, encoder_attention_mask, labels, train)
+        )
 
     def compute_states(
         self,
@@ -191,7 +195,10 @@ class T5(nn.Module):
         M = encoder_token_ids.shape[1]
         x_BMD = drop(self.token_embedding(encoder_token_ids))
         x_BMD = self.encoder(
-            x_BMD, train, mask=make_padding_mask(encoder_attention_mask), bias=self.encoder_bias(M, M)
+            x_BMD,
+            train,
+            mask=make_padding_mask(encoder_attention_mask),
+            bias=self.encoder_bias(M, M),
         )
         return drop(self.encoder_norm(x_BMD))
 
@@ -214,10 +221,17 @@ class T5(nn.Module):
         """
         drop = partial(self.drop, deterministic=not train)
         L = decoder_token_ids.shape[1]
-        memory = {"memory_BMD": memory_BMD, "memory_mask": make_padding_mask(encoder_attention_mask)}
+        memory = {
+            "memory_BMD": memory_BMD,
+            "memory_mask": make_padding_mask(encoder_attention_mask),
+        }
         y_BLD = drop(self.token_embedding(decoder_token_ids))
         y_BLD = self.decoder(
-            y_BLD, train, **memory, mask=make_causal_mask(step=step), bias=self.decoder_bias(L, L, step)
+            y_BLD,
+            train,
+            **memory,
+            mask=make_causal_mask(step=step),
+            bias=self.decoder_bias(L, L, step),
         )
         return drop(self.decoder_norm(y_BLD))
 

@@ -189,12 +189,22 @@ class Transformer(nn.Module):
         """
         L, D = token_ids.shape[1], self.config.width
         x_BLD = self.token_embedding(token_ids) * D**0.5
-        table_PD = jnp.asarray(make_sinusoids(L if step is None else step.num_slots, D), x_BLD.dtype)
-        x_BLD += look_up_positions(table_PD, L, step) if segment_ids is None else table_PD[make_position_ids(segment_ids)]
+        table_PD = jnp.asarray(
+            make_sinusoids(L if step is None else step.num_slots, D), x_BLD.dtype
+        )
+        x_BLD += (
+            look_up_positions(table_PD, L, step)
+            if segment_ids is None
+            else table_PD[make_position_ids(segment_ids)]
+        )
         return self.drop(x_BLD, deterministic=not train)
 
 
 def shift_right(labels: jax.Array, segment_ids: jax.Array | None = None) -> jax.Array:
     """Return the decoder's input [B, L]: START, then all but the last label, in each segment."""
     shifted_BL = jnp.pad(labels, ((0, 0), (1, 0)), constant_values=START)[:, :-1]
-    return shifted_BL if segment_ids is None else jnp.where(find_segment_starts(segment_ids), START, shifted_BL)
+    return (
+        shifted_BL
+        if segment_ids is None
+        else jnp.where(find_segment_starts(segment_ids), START, shifted_BL)
+    )

@@ -77,7 +77,9 @@ def list_differences(old: Any, new: Any, path: str = "") -> list[tuple[str, Any,
             for field in dataclasses.fields(old)
         ]
         return [
-            row for name, a, b in values for row in list_differences(a, b, f"{path}.{name}".lstrip("."))
+            row
+            for name, a, b in values
+            for row in list_differences(a, b, f"{path}.{name}".lstrip("."))
         ]
     return [] if old == new else [(path, old, new)]
 

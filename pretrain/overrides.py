@@ -127,7 +127,9 @@ def _apply_to_field(value: Any, kind: Any, overrides: Iterable[Override]) -> Any
     return apply_overrides(value, inner) if inner else value
 
 
-def _make_unknown_key_error(node: Any, override: Override, fields: Mapping[str, Any]) -> ConfigError:
+def _make_unknown_key_error(
+    node: Any, override: Override, fields: Mapping[str, Any]
+) -> ConfigError:
     name, key = override.names[0], override.key
     close = difflib.get_close_matches(name, fields, n=1, cutoff=0.5)
     place = type(node).__name__ if fields else f"{key.rpartition('.')[0]} is a value and"
@@ -199,7 +201,9 @@ def check_types(value: Any, key: str, kind: Any = None) -> None:
             raise ConfigError(f"{key}: {type(value).__name__} is not one of {format_type(kind)}")
         hints = typing.get_type_hints(type(value))
         for field in dataclasses.fields(value):
-            check_types(getattr(value, field.name), f"{key}.{field.name}".lstrip("."), hints[field.name])
+            check_types(
+                getattr(value, field.name), f"{key}.{field.name}".lstrip("."), hints[field.name]
+            )
     elif not any(_is_of_type(value, option) for option in list_alternatives(kind)):
         raise ConfigError(f"{key}: {show_value(value)} is not {format_type(kind)}")
     elif is_named_tuple(value):

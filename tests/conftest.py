@@ -1,4 +1,6 @@
-"""What all tests share: eight fake CPU devices, strict types, a compilation cache, and tiny runs."""
+"""What all tests share: eight fake CPU devices, strict types, a compilation cache, and tiny
+runs.
+"""
 
 import os
 from importlib import metadata
@@ -14,7 +16,8 @@ if metadata.version("jaxlib").startswith(
 ):  # XLA ends a process whose flags it does not know
     # The older way to make loops of what was fused compiles a training step in half the time again.
     os.environ["XLA_FLAGS"] += " --xla_cpu_use_fusion_emitters=false"
-    # A program as one LLVM module, not as up to 32 that threads compile side by side: a fifth of the time of cores that are busy anyway.
+    # A program as one LLVM module, not as up to 32 that threads compile side by side: a fifth of
+    # the time of cores that are busy anyway.
     os.environ["XLA_FLAGS"] += " --xla_cpu_parallel_codegen_split_count=1"
 os.environ["JAX_PLATFORMS"] = "cpu"
 # Dtypes promote only where the code says so, in fixtures, threads and subprocesses, too.
@@ -36,7 +39,8 @@ import pytest
 from tests import forks
 
 ROOT = pathlib.Path(__file__).parent.parent
-# The files that take longest, the longest first: those that `launch.sh test` begins with, so that its two processes end together.
+# The files that take longest, the longest first: those that `launch.sh test` begins with, so that
+# its two processes end together.
 LONGEST = (
     "pretrain/training/test_step.py",
     "pretrain/distributed/test_hosts.py",
@@ -66,7 +70,8 @@ WHOLE = (
 )  # all cases, as `python -m benchmarks.reliability` tries them
 
 
-# Folders whose tests compile programs or start processes, but for files that say `pytestmark = pytest.mark.fast`. A slow test elsewhere
+# Folders whose tests compile programs or start processes, but for files that say `pytestmark =
+# pytest.mark.fast`. A slow test elsewhere
 # says so itself. `launch.sh test fast` runs what is not slow.
 SLOW = (
     *("benchmarks", "faults", "models", "pretrain/cli", "pretrain/convert"),
@@ -88,7 +93,9 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    """Refuse a module of tests or benchmarks that changes, as it is imported, how all others run."""
+    """Refuse a module of tests or benchmarks that changes, as it is imported, how all others
+    run.
+    """
     before = forks.import_settings(os.environ)
     result = yield
     after = forks.import_settings(os.environ)
@@ -105,7 +112,9 @@ def pytest_collection():
 
 
 def pytest_collection_finish():
-    """Look seldom for garbage, and not among what is imported: tracing makes many objects that live."""
+    """Look seldom for garbage, and not among what is imported: tracing makes many objects that
+    live.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(500_000, 20, 100)
@@ -119,9 +128,11 @@ def pytest_runtest_setup():
 
 
 def save_small_arrays_whole():
-    """Keep Orbax from having eight devices each slice their part of a tiny array: each slice is a program to be made.
+    """Keep Orbax from having eight devices each slice their part of a tiny array: each slice is a
+    program to be made.
 
-    Processes that are neither this one nor a fork (tests/forks.py) slice: the runs of test_loop.py that nobody disturbs.
+    Processes that are neither this one nor a fork (tests/forks.py) slice: the runs of test_loop.py
+    that nobody disturbs.
     """
     import jax
     from orbax.checkpoint import type_handlers
@@ -130,7 +141,9 @@ def save_small_arrays_whole():
 
 
 def share_programs(loop):
-    """Have runs of this process that compute the same on the same devices trace and compile it once."""
+    """Have runs of this process that compute the same on the same devices trace and compile it
+    once.
+    """
     if hasattr(loop, "own_program"):
         return
     loop.own_program, loop.own_evaluator = loop.make_program, loop.make_evaluator
@@ -159,7 +172,9 @@ def share_programs(loop):
 
 @pytest.fixture
 def promoting():
-    """Dtypes promote, for a test that differentiates a kernel of JAX's own: forward and backward pass rely on it."""
+    """Dtypes promote, for a test that differentiates a kernel of JAX's own: forward and backward
+    pass rely on it.
+    """
     import jax
 
     with jax.numpy_dtype_promotion("standard"):
@@ -174,7 +189,9 @@ def root():
 
 @pytest.fixture(scope="session")
 def corpora(root):
-    """The folder of real corpora that benchmarks use; a test that needs it is skipped where it is absent."""
+    """The folder of real corpora that benchmarks use; a test that needs it is skipped where it is
+    absent.
+    """
     path = root.parent / "shared" / "corpora"
     if not path.is_dir():
         pytest.skip(f"{path.name}/ is not beside the project: real corpora are only for measuring")

@@ -1,4 +1,6 @@
-"""Import what a run needs, then fork a process for each request of tests/forks.py, until whoever started this ends."""
+"""Import what a run needs, then fork a process for each request of tests/forks.py, until whoever
+started this ends.
+"""
 
 import gc
 import importlib
@@ -57,7 +59,8 @@ def serve_requests(place: str):
 def fork_twice(request, streams) -> int:
     """Return the number of a process that becomes what is asked for once it is the client's child.
 
-    The process between ends, and its child falls to the nearest ancestor that asks for orphans: the client.
+    The process between ends, and its child falls to the nearest ancestor that asks for orphans: the
+    client.
     """
     reader, writer = os.pipe()
     between = os.fork()

@@ -1,9 +1,11 @@
-"""Processes of this Python that begin with JAX, TensorFlow and Orbax imported: forks of one that did so, tests/fork_server.py.
+"""Processes of this Python that begin with JAX, TensorFlow and Orbax imported: forks of one that
+did so, tests/fork_server.py.
 
-The imports take most of a short run's time. `Popen` and `run` are those of `subprocess` for `[sys.executable, ...]`: the process is a
-child of the caller, with the streams, folder, environment, session and arguments that it is given, and ends as Python does. Where it
-would import otherwise, because a variable differs that the libraries read as they are imported, `subprocess` starts it, as it starts
-every other program.
+The imports take most of a short run's time. `Popen` and `run` are those of `subprocess` for
+`[sys.executable, ...]`: the process is a child of the caller, with the streams, folder,
+environment, session and arguments that it is given, and ends as Python does. Where it would import
+otherwise, because a variable differs that the libraries read as they are imported, `subprocess`
+starts it, as it starts every other program.
 """
 
 import atexit
@@ -32,7 +34,9 @@ is_fork = False
 
 
 def import_settings(environment) -> dict[str, str]:
-    """Return the variables that decide what an import does; pretrain/__main__.py sets the first where it is not set."""
+    """Return the variables that decide what an import does; pretrain/__main__.py sets the first
+    where it is not set.
+    """
     return {"TF_ENABLE_ONEDNN_OPTS": "0"} | {
         name: value
         for name, value in environment.items()
@@ -68,7 +72,9 @@ def start_server() -> str:
 
 
 def is_forkable(args, environment) -> bool:
-    """Return whether these arguments of `Popen` mean a process that a fork of what is imported can be."""
+    """Return whether these arguments of `Popen` mean a process that a fork of what is imported can
+    be.
+    """
     if sys.platform != "linux" or list(args)[:1] != [sys.executable]:
         return False
     prepare_server()
@@ -98,7 +104,11 @@ class Popen(subprocess.Popen):
         stdin, stdin_end, stdout_end, stdout, stderr_end, stderr = pipes = rest[3:9]
         streams = [own if own != -1 else i for i, own in enumerate((stdin, stdout, stderr))]
         try:
-            self.pid = fork_child(request, streams) if is_fork else ask_server(_server[0], request, streams)
+            self.pid = (
+                fork_child(request, streams)
+                if is_fork
+                else ask_server(_server[0], request, streams)
+            )
             self._child_created = True
         finally:
             self._close_pipe_fds(*pipes)

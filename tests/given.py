@@ -1,7 +1,8 @@
-"""Hugging Face folders with given weights: the common starting point of two versions of the code whose own names differ.
+"""Hugging Face folders with given weights: the common starting point of two versions of the code
+whose own names differ.
 
-Configurations, names and shapes are transformers' (tests/goldens/given_models.json); each value is a function of its tensor's name and of
-its place. No module of the project is imported here.
+Configurations, names and shapes are transformers' (tests/goldens/given_models.json); each value is
+a function of its tensor's name and of its place. No module of the project is imported here.
 """
 
 import json
@@ -30,7 +31,9 @@ SCALE = 0.15  # of the weights
 
 
 def make_uniforms(name: str, shape) -> np.ndarray:
-    """Return float32 values in [-1, 1), multiples of 2**-23: a hash of the tensor's name and each value's place."""
+    """Return float32 values in [-1, 1), multiples of 2**-23: a hash of the tensor's name and each
+    value's place.
+    """
     x = np.arange(int(np.prod(shape)), dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(
         zlib.crc32(name.encode())
     )
@@ -42,7 +45,9 @@ def make_uniforms(name: str, shape) -> np.ndarray:
 
 
 def make_values(name: str, shape) -> np.ndarray:
-    """Return a tensor's values: around 1 for the weights of norms, 0 for a bias that the models do not have, else around 0."""
+    """Return a tensor's values: around 1 for the weights of norms, 0 for a bias that the models do
+    not have, else around 0.
+    """
     if name == "final_logits_bias":
         return np.zeros(shape, np.float32)
     if ".embeddings." in name:  # ELECTRA's two networks share their embeddings
@@ -52,7 +57,9 @@ def make_values(name: str, shape) -> np.ndarray:
 
 
 def make_tensors(model: str) -> dict[str, np.ndarray]:
-    """Return {name: float32 array} of a model of MODELS; those in a folder within its folder begin with that folder's name."""
+    """Return {name: float32 array} of a model of MODELS; those in a folder within its folder begin
+    with that folder's name.
+    """
     return {
         f"{part}/{name}" if part else name: make_values(f"{part}/{name}" if part else name, shape)
         for part, described in MODELS[model].items()
@@ -77,8 +84,9 @@ def write_folder(model: str, folder) -> pathlib.Path:
 def fill_tensors(shapes, export) -> list[np.ndarray]:
     """Return float32 arrays of the given shapes whose export holds the values of this module.
 
-    export(arrays) -> {Hugging Face name: tensor}, a rearrangement without arithmetic. A value that it leaves out is 0. The number of each
-    value's place is exported first, which shows where the value goes; float32 holds these numbers exactly.
+    export(arrays) -> {Hugging Face name: tensor}, a rearrangement without arithmetic. A value that
+    it leaves out is 0. The number of each value's place is exported first, which shows where the
+    value goes; float32 holds these numbers exactly.
     """
     ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
     assert ends[-1] < 2**24

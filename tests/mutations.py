@@ -2,9 +2,9 @@
 
     python tests/mutations.py [NAME ...]
 
-Each mutation replaces one piece of text in a copy of the working tree and runs the tests that guard it there. The exit status is 1 where
-a mutation survives, or where its text is no longer in the file exactly once. It is a check of the tests: whoever moves or speeds up tests
-runs it before and after.
+Each mutation replaces one piece of text in a copy of the working tree and runs the tests that guard
+it there. The exit status is 1 where a mutation survives, or where its text is no longer in the file
+exactly once. It is a check of the tests: whoever moves or speeds up tests runs it before and after.
 """
 
 import argparse
@@ -19,7 +19,9 @@ ROOT = pathlib.Path(__file__).parent.parent
 
 
 class Mutation(NamedTuple):
-    """`old` in the file `path` becomes `new`; `tests`: arguments of pytest of which one test at least must fail."""
+    """`old` in the file `path` becomes `new`; `tests`: arguments of pytest of which one test at
+    least must fail.
+    """
 
     path: str
     old: str
@@ -61,7 +63,9 @@ MUTATIONS = {
 
 
 def run_mutation(tree: pathlib.Path, mutation: Mutation) -> str:
-    """Return "caught", or what is wrong: the mutation survives, or its text is not in the file once."""
+    """Return "caught", or what is wrong: the mutation survives, or its text is not in the file
+    once.
+    """
     path = tree / mutation.path
     text = path.read_text()
     if text.count(mutation.old) != 1:

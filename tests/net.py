@@ -1,23 +1,31 @@
-"""Compare what two commits compute from the same Hugging Face folders, where their own names and module paths differ.
+"""Compare what two commits compute from the same Hugging Face folders, where their own names and
+module paths differ.
 
     python tests/net.py OLD_COMMIT [--family NAME ...] [--tolerance 2e-6] [--hlo]
 
-OLD_COMMIT is checked out into a temporary worktree; the other side is this working tree, uncommitted changes included. In each tree,
-tests/net_driver.py imports given weights (tests/given.py), prepares the same text, and makes three steps on one CPU device: float32,
-dropout 0, no clipping by the norm of all gradients. The first batch, the gradients of the first step, its loss and the parameters after
-the third step are compared tensor by tensor under Hugging Face names, and the masks of dropout for given keys. A name of --family is a
-case of the driver (CASES there); all by default. The exit status is 1 where something differs by more than the tolerance.
+OLD_COMMIT is checked out into a temporary worktree; the other side is this working tree,
+uncommitted changes included. In each tree, tests/net_driver.py imports given weights
+(tests/given.py), prepares the same text, and makes three steps on one CPU device: float32, dropout
+0, no clipping by the norm of all gradients. The first batch, the gradients of the first step, its
+loss and the parameters after the third step are compared tensor by tensor under Hugging Face names,
+and the masks of dropout for given keys. A name of --family is a case of the driver (CASES there);
+all by default. The exit status is 1 where something differs by more than the tolerance.
 
-What it proves. With --tolerance 0, the default: equal bits, as moving files and declaring things once must leave them. With 2e-6: equal
-up to the order of float32 sums, as moved operations leave them; a difference is relative to the tensor's largest value, or to a hundredth
-of the largest among all gradients (or all parameters) where that is more, for a gradient that is 0 but for rounding has no size. Batches and dropout masks must have equal bits in either case. With --hlo: the optimised HLO of the whole train step, its
-clipping included, is the same but for metadata, so speed and memory are the same too; a rename of parameters changes the order of the
-arguments, and so the text: --hlo is for commits between which no parameter path is renamed (the last rename is that of 0.2.0).
+What it proves. With --tolerance 0, the default: equal bits, as moving files and declaring things
+once must leave them. With 2e-6: equal up to the order of float32 sums, as moved operations leave
+them; a difference is relative to the tensor's largest value, or to a hundredth of the largest among
+all gradients (or all parameters) where that is more, for a gradient that is 0 but for rounding has
+no size. Batches and dropout masks must have equal bits in either case. With --hlo: the optimised
+HLO of the whole train step, its clipping included, is the same but for metadata, so speed and
+memory are the same too; a rename of parameters changes the order of the arguments, and so the text:
+--hlo is for commits between which no parameter path is renamed (the last rename is that of 0.2.0).
 
-What it does not prove: anything about initial weights, dropout within a model, clipping or the reported gradient norm, since these depend
-on our own names; about bfloat16, other devices, or meshes; about the loop and its checkpoints, which the tests cover.
+What it does not prove: anything about initial weights, dropout within a model, clipping or the
+reported gradient norm, since these depend on our own names; about bfloat16, other devices, or
+meshes; about the loop and its checkpoints, which the tests cover.
 
-Both sides compile without LLVM's optimisations, which halves the time, and share a compilation cache: equal programs compile once.
+Both sides compile without LLVM's optimisations, which halves the time, and share a compilation
+cache: equal programs compile once.
 """
 
 import argparse
@@ -57,7 +65,9 @@ ENVIRONMENT = {
 
 
 class Comparison(NamedTuple):
-    """How far one tensor differs. equal: bit by bit; difference: see `compare_tensors`; problem: why there is no number, or ""."""
+    """How far one tensor differs. equal: bit by bit; difference: see `compare_tensors`; problem:
+    why there is no number, or "".
+    """
 
     name: str
     equal: bool
@@ -72,9 +82,11 @@ class Comparison(NamedTuple):
 
 
 def compare_tensors(name: str, old: np.ndarray, new: np.ndarray, least: float = 0.0) -> Comparison:
-    """Compare two tensors: the largest absolute difference, divided by the largest value of `old`, or by `least` where that is more.
+    """Compare two tensors: the largest absolute difference, divided by the largest value of `old`,
+    or by `least` where that is more.
 
-    Another shape or type, or a value that is not finite, on either side, is a problem: NaN equals NaN bit by bit and proves nothing.
+    Another shape or type, or a value that is not finite, on either side, is a problem: NaN equals
+    NaN bit by bit and proves nothing.
     """
     if (old.shape, old.dtype) != (new.shape, new.dtype):
         return Comparison(
@@ -151,7 +163,9 @@ def check_out(commit: str, tree: pathlib.Path) -> None:
 
 
 def run_driver(tree: pathlib.Path, side: str, work: pathlib.Path, job: dict) -> pathlib.Path:
-    """Run a tree's driver and return the folder of its output. Exits with what it printed where it fails."""
+    """Run a tree's driver and return the folder of its output. Exits with what it printed where it
+    fails.
+    """
     output = work / side
     output.mkdir()
     path = work / f"{side}.json"
@@ -184,7 +198,9 @@ def load_arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
 
 
 def report_differences(old: pathlib.Path, new: pathlib.Path, tolerance: float, hlo: bool) -> bool:
-    """Print the table of two folders of output; return whether everything passes. A case of the new tree alone is named and passes."""
+    """Print the table of two folders of output; return whether everything passes. A case of the new
+    tree alone is named and passes.
+    """
     print(f"{'case':<20}{'tensors':>8}  {'equal bits':<11}{'worst':>10}")
     passes = True
     for case in sorted(
@@ -241,7 +257,12 @@ def main() -> int:
         folders = {
             model: str(given.write_folder(model, work / "models" / model)) for model in given.MODELS
         }
-        job = {"cases": args.family, "folders": folders, "sentences": make_sentences(), "hlo": args.hlo}
+        job = {
+            "cases": args.family,
+            "folders": folders,
+            "sentences": make_sentences(),
+            "hlo": args.hlo,
+        }
         try:
             check_out(args.commit, work / "tree")
             old = run_driver(work / "tree", "old", work, job)
@@ -251,7 +272,9 @@ def main() -> int:
                 cwd=ROOT,
                 capture_output=True,
             )
-        passes = report_differences(old, run_driver(ROOT, "new", work, job), args.tolerance, args.hlo)
+        passes = report_differences(
+            old, run_driver(ROOT, "new", work, job), args.tolerance, args.hlo
+        )
     print("the same" if passes else "NOT THE SAME")
     return 0 if passes else 1
 

@@ -1,11 +1,14 @@
-"""What one version of the code computes from given Hugging Face folders and text: the half of tests/net.py that speaks this tree's names.
+"""What one version of the code computes from given Hugging Face folders and text: the half of
+tests/net.py that speaks this tree's names.
 
     python tests/net_driver.py JOB.json       (in the root of the tree)
 
-JOB.json: {"cases": names of CASES, [] for all, "folders": {model: its Hugging Face folder}, "sentences": texts, "output": folder, "hlo": bool}.
-For each case, output/CASE.npz holds "batch/N", the arrays of the first step's batch in the order of the batch spec; "gradient/NAME", of
-that step; "params/NAME", after 3 steps; "loss". NAME is a Hugging Face name. Whoever renames what is used here renames it here; the job,
-the cases and the names in the output stay, for an older tree reads the same job.
+JOB.json: {"cases": names of CASES, [] for all, "folders": {model: its Hugging Face folder},
+"sentences": texts, "output": folder, "hlo": bool}. For each case, output/CASE.npz holds "batch/N",
+the arrays of the first step's batch in the order of the batch spec; "gradient/NAME", of that step;
+"params/NAME", after 3 steps; "loss". NAME is a Hugging Face name. Whoever renames what is used here
+renames it here; the job, the cases and the names in the output stay, for an older tree reads the
+same job.
 """
 
 import dataclasses
@@ -66,15 +69,19 @@ from tests import given
 from tests.net_stores import STORES, TAGS
 
 STEPS = 3
-# No clipping by the norm of all gradients: its sum runs in the order of our own names. An epsilon as large as a small gradient, so that
-# Adam does not turn a gradient that is rounding alone, such as a key projection's bias has, into a whole step.
+# No clipping by the norm of all gradients: its sum runs in the order of our own names. An epsilon
+# as large as a small gradient, so that
+# Adam does not turn a gradient that is rounding alone, such as a key projection's bias has, into a
+# whole step.
 ADAMW = AdamW(learning_rate=1e-3, warmup_steps=1, epsilon=1e-3, max_grad_norm=0)
 LAMB = Lamb(learning_rate=1e-3, warmup_steps=1, epsilon=1e-3, max_grad_norm=0)
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One run. folder: of the model whose weights it begins with; store: how its store is made, a key of net_stores.STORES."""
+    """One run. folder: of the model whose weights it begins with; store: how its store is made, a
+    key of net_stores.STORES.
+    """
 
     folder: str
     objective: object
@@ -162,7 +169,9 @@ def start_case(case, folder, store):
 
 
 def configure_model(case, opened, model, params):
-    """Return (the model's configuration, its parameters): those of the folder, under another configuration, or with a head or a teacher."""
+    """Return (the model's configuration, its parameters): those of the folder, under another
+    configuration, or with a head or a teacher.
+    """
     if case.teacher:
         shared = {
             field.name: getattr(model, field.name)
@@ -210,7 +219,9 @@ def to_hf(model, params):
 
 
 def three_steps(run, params, stream):
-    """Return (gradients of the first step, parameters after the last, loss of the first), from the step function of training."""
+    """Return (gradients of the first step, parameters after the last, loss of the first), from the
+    step function of training.
+    """
     mesh = make_mesh(run.mesh)
     program = make_program(run, mesh)
     record = optax.GradientTransformation(  # its state is the gradient, which passes unchanged
@@ -233,7 +244,9 @@ def three_steps(run, params, stream):
         **how,
     )
     step = jax.jit(
-        step, in_shardings=(make_replicated_sharding(mesh), make_batch_sharding(mesh)), out_shardings=make_replicated_sharding(mesh)
+        step,
+        in_shardings=(make_replicated_sharding(mesh), make_batch_sharding(mesh)),
+        out_shardings=make_replicated_sharding(mesh),
     )
     with jax.set_mesh(mesh):
         state = jax.jit(create_state, static_argnums=1)(params, optimizer)
@@ -246,7 +259,9 @@ def three_steps(run, params, stream):
 
 
 def optimised_hlo(run):
-    """Return the optimised HLO of the train step without the names of files, lines, functions and parameters."""
+    """Return the optimised HLO of the train step without the names of files, lines, functions and
+    parameters.
+    """
     mesh = make_mesh(run.mesh)
     program = make_program(run, mesh)
     with jax.set_mesh(mesh):

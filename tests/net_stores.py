@@ -55,7 +55,9 @@ def write_labels(path, vocabulary, sentences):
 
 def write_choices(path, vocabulary, sentences):
     examples = [
-        labelled_examples.Example((text, sentences[-i], sentences[i // 2]), "01"[i * i % 7 % 2], f"here:{i}")
+        labelled_examples.Example(
+            (text, sentences[-i], sentences[i // 2]), "01"[i * i % 7 % 2], f"here:{i}"
+        )
         for i, text in enumerate(sentences)
     ]
     labelled_store.write_labelled(path, vocabulary, split_examples(examples), ("0", "1"))
@@ -64,7 +66,9 @@ def write_choices(path, vocabulary, sentences):
 def write_tags(path, vocabulary, sentences):
     words = [tuple(text.split()) for text in sentences]
     examples = [
-        tagged_sentences.Sentence(one, tuple(TAGS[i * i % 3] for i in range(len(one))), "here", 1, 1)
+        tagged_sentences.Sentence(
+            one, tuple(TAGS[i * i % 3] for i in range(len(one))), "here", 1, 1
+        )
         for one in words
     ]
     tagged_sentences.write_tagged(path, vocabulary, split_examples(examples), TAGS)
@@ -87,7 +91,9 @@ def write_questions(path, vocabulary, sentences):
 
 
 def write_answers(path, vocabulary, sentences):
-    write_pairs(path, vocabulary, Text2Text(), split_examples(list(zip(sentences, reversed(sentences)))))
+    write_pairs(
+        path, vocabulary, Text2Text(), split_examples(list(zip(sentences, reversed(sentences))))
+    )
 
 
 STORES = {

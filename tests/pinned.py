@@ -1,7 +1,8 @@
 """Files that stay the same byte by byte, and the vocabularies from which they are written.
 
-Digests are in tests/goldens/pinned.json. They were taken before the code was reorganised. Whoever changes what a file holds on purpose
-puts the digest that the failing test prints there, and says in LOG.md what changes for those who hold such files.
+Digests are in tests/goldens/pinned.json. They were taken before the code was reorganised. Whoever
+changes what a file holds on purpose puts the digest that the failing test prints there, and says in
+LOG.md what changes for those who hold such files.
 """
 
 import hashlib
@@ -29,7 +30,9 @@ def hash_files(folder) -> dict[str, str]:
 
 
 def check_pinned(section: str, case: str, found: dict[str, str]) -> None:
-    """Raise AssertionError, which prints the digests that differ, unless they are those of pinned.json."""
+    """Raise AssertionError, which prints the digests that differ, unless they are those of
+    pinned.json.
+    """
     expected = json.loads((GOLDENS / "pinned.json").read_text())[section][case]
     differ = {
         name: found.get(name)
@@ -40,7 +43,8 @@ def check_pinned(section: str, case: str, found: dict[str, str]) -> None:
 
 
 def make_vocabularies(folder: pathlib.Path) -> dict[str, tuple[str, Vocabulary]]:
-    """Return {name: (family, vocabulary)}, one of each kind, from pieces that are given: no training, whose result depends on a library.
+    """Return {name: (family, vocabulary)}, one of each kind, from pieces that are given: no
+    training, whose result depends on a library.
 
     The SentencePiece models do not normalise, for the table of rules is the library's too.
     """

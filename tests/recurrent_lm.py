@@ -1,6 +1,8 @@
-"""A small recurrent language model (Elman 1990; Mikolov et al. 2010), which keeps its hidden state between steps: for tests of that state.
+"""A small recurrent language model (Elman 1990; Mikolov et al. 2010), which keeps its hidden state
+between steps: for tests of that state.
 
-It is no family of the program. `register` makes it known to this process; `python -m tests.recurrent_lm VERB ...` is the program with it.
+It is no family of the program. `register` makes it known to this process; `python -m
+tests.recurrent_lm VERB ...` is the program with it.
 
 B batch   L length   D width   V vocabulary
 """
@@ -31,7 +33,9 @@ class ElmanConfig(ModelConfig):
 
 
 class Elman(nn.Module):
-    """token_ids: int32 [B, L] -> float32 logits [B, L, V] of the word behind each. The hidden state of each row is kept."""
+    """token_ids: int32 [B, L] -> float32 logits [B, L, V] of the word behind each. The hidden state
+    of each row is kept.
+    """
 
     collections = ("memory",)
     config: ElmanConfig

@@ -1,4 +1,6 @@
-"""docs/adding_a_model.md is true: its four files, added to a copy of the program, are a family that trains, is fine-tuned, exported and imported."""
+"""docs/adding_a_model.md is true: its four files, added to a copy of the program, are a family that
+trains, is fine-tuned, exported and imported.
+"""
 
 import json
 import pathlib

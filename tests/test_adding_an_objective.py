@@ -1,4 +1,6 @@
-"""docs/adding_an_objective.md is true: its files, added to a copy of the program, are an objective that is inspected, trains, is evaluated and exported."""
+"""docs/adding_an_objective.md is true: its files, added to a copy of the program, are an objective
+that is inspected, trains, is evaluated and exported.
+"""
 
 import json
 import pathlib

@@ -35,7 +35,9 @@ def parse_files(folder: str) -> dict[str, ast.Module]:
 
 
 def find_functions(tree: ast.AST) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Return all functions of a file, methods and nested ones included, but for those with dunder names."""
+    """Return all functions of a file, methods and nested ones included, but for those with dunder
+    names.
+    """
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
     found = [node for node in ast.walk(tree) if isinstance(node, kinds)]
     return [node for node in found if not re.fullmatch(r"__\w+__", node.name)]
@@ -58,7 +60,9 @@ def find_public_functions(tree: ast.Module) -> list[ast.FunctionDef]:
 
 
 def find_names(tree: ast.AST) -> list[tuple[int, str]]:
-    """Return (line, name) of every function, class, parameter, variable, attribute and keyword of a file."""
+    """Return (line, name) of every function, class, parameter, variable, attribute and keyword of a
+    file.
+    """
     found = []
     for node in ast.walk(tree):
         match node:
@@ -85,7 +89,9 @@ def count_one_word_names(folder: str) -> tuple[int, int]:
 
 
 def count_typed_parameters(folder: str) -> tuple[int, int]:
-    """Return (typed parameters, parameters) of the public functions of a folder; a return value counts as one."""
+    """Return (typed parameters, parameters) of the public functions of a folder; a return value
+    counts as one.
+    """
     typed = total = 0
     for tree in parse_files(folder).values():
         for node in find_public_functions(tree):

@@ -1,4 +1,6 @@
-"""The rules of the house, read off the code: who may import whom, sizes, and tables that must have the same keys."""
+"""The rules of the house, read off the code: who may import whom, sizes, and tables that must have
+the same keys.
+"""
 
 import ast
 import dataclasses
@@ -26,7 +28,8 @@ THEIRS = {
     },
     "configs": set(),
 }
-# Within a room a folder, or a file that stands beside folders, imports only from itself and from what stands before it.
+# Within a room a folder, or a file that stands beside folders, imports only from itself and from
+# what stands before it.
 ORDER = {
     "data": (
         "data.source",
@@ -235,9 +238,11 @@ NAMED_LAYOUTS = "data/vocabulary/layouts.py"
 
 
 def find_words(text):
-    """Return the words in a text, in lower case, each also joined with those that follow it without a blank or a mark.
+    """Return the words in a text, in lower case, each also joined with those that follow it without
+    a blank or a mark.
 
-    Words end at anything but letters and digits, and before a capital: DistilBert has distil, distilbert and bert.
+    Words end at anything but letters and digits, and before a capital: DistilBert has distil,
+    distilbert and bert.
     """
     words = []
     for chunk in re.findall(r"[A-Za-z0-9]+", text):
@@ -331,7 +336,8 @@ def test_a_run_is_configured_for_one_family():
 
 # ---- an objective is declared once ---------------------------------------------
 
-# What labelled examples are for. A task of fine-tuning is such an objective: to read examples, to compute metrics and to predict is its own.
+# What labelled examples are for. A task of fine-tuning is such an objective: to read examples, to
+# compute metrics and to predict is its own.
 TASKS = {
     *("answer_span", "classification", "regression"),
     *("tagging", "multiple_choice", "text2text"),
@@ -357,7 +363,9 @@ NAMING = {
 
 
 def find_objective_names(path):
-    """Return the names of the objectives that stand in a file's identifiers and strings, docstrings aside, by name or by class."""
+    """Return the names of the objectives that stand in a file's identifiers and strings, docstrings
+    aside, by name or by class.
+    """
     from data.objectives import OBJECTIVES
 
     found, text = set(), "\n".join(list_texts(path))

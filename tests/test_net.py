@@ -84,7 +84,10 @@ def test_no_tolerance_holds_for_integers_and_masks():
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_value_that_is_not_finite_fails_on_either_side_and_on_both(value):
-    assert "not finite in the new" in compare_changed("params/a", with_value(value))["params/a"].problem
+    assert (
+        "not finite in the new"
+        in compare_changed("params/a", with_value(value))["params/a"].problem
+    )
     broken = with_value(value)(np.array(TENSORS["params/a"]))
     for old, new in ((broken, TENSORS["params/a"]), (broken, broken)):
         assert not compare_tensors("params/a", old, new).is_within(2e-6)

@@ -1,4 +1,6 @@
-"""Pages of docs/ that are worked examples: their blocks are files, added to a copy of the program, in which commands are run."""
+"""Pages of docs/ that are worked examples: their blocks are files, added to a copy of the program,
+in which commands are run.
+"""
 
 import os
 import pathlib
@@ -39,7 +41,9 @@ def write_texts(place) -> list[str]:
 
 
 def run_commands(place, page, script) -> str:
-    """Copy the program to a folder, add the page's files, and run `script` behind HEAD; return what it prints."""
+    """Copy the program to a folder, add the page's files, and run `script` behind HEAD; return what
+    it prints.
+    """
     for folder in ("models", "data", "pretrain", "configs"):
         shutil.copytree(ROOT / folder, place / folder, ignore=shutil.ignore_patterns("__pycache__"))
     for name, text in read_blocks(page).items():

@@ -32,7 +32,9 @@ SKIPPED_FOLDERS = {  # folders of the standard library that are not read
 }
 MIN_DOCUMENT_WORDS = 8  # words of the shortest document
 MIN_COMMENT_WORDS = 12  # words of the shortest comment that counts as prose
-MIN_PROSE_SHARE = 0.86  # minimal share of letters and spaces in a paragraph; code and tables have less
+MIN_PROSE_SHARE = (
+    0.86  # minimal share of letters and spaces in a paragraph; code and tables have less
+)
 MARKUP_PATTERNS = (
     (
         re.compile(r":[a-z][a-z:+-]*:`~?([^`<]+?)(?:\s*<[^`>]*>)?`"),
@@ -46,7 +48,9 @@ MARKUP_PATTERNS = (
     (re.compile(r"::(?=\s|$)"), ":"),
     (re.compile(r"^\.\. [\w-]+:\s*", re.M), ""),
 )
-LIST_ITEM = re.compile(r"\s*(?:[-*•]|\d+[.)]|\([a-z\d]\))\s+\S|\s*[\w<>\[\]'., -]{1,40}\s+(?:--|—|:)\s")
+LIST_ITEM = re.compile(
+    r"\s*(?:[-*•]|\d+[.)]|\([a-z\d]\))\s+\S|\s*[\w<>\[\]'., -]{1,40}\s+(?:--|—|:)\s"
+)
 COMMENT_BLOCK = re.compile(r"(?:^[ \t]*#.*\n)+", re.M)
 
 
@@ -82,7 +86,9 @@ def _iterate_documents() -> Iterator[tuple[str, list[str]]]:
         source = (root / file).read_bytes().decode("utf-8", "replace").replace("\r\n", "\n")
         tree = ast.parse(source.lstrip("\ufeff"))
         if file.as_posix() == "pydoc_data/topics.py":
-            yield from ((f"topic {name}", [text]) for name, text in sorted(_parse_topics(tree).items()))
+            yield from (
+                (f"topic {name}", [text]) for name, text in sorted(_parse_topics(tree).items())
+            )
         else:
             module = ".".join(file.with_suffix("").parts).removesuffix(".__init__")
             yield from _split_module(module, tree, source)
@@ -124,7 +130,9 @@ def _find_owner(owners: list[tuple[int, int | None, str]], line: int, module: st
     return next((name for first, last, name in owners if first <= line <= (last or first)), module)
 
 
-def _clean_paragraphs(texts: list[str], seen: set[str], counts: collections.Counter) -> Iterator[str]:
+def _clean_paragraphs(
+    texts: list[str], seen: set[str], counts: collections.Counter
+) -> Iterator[str]:
     """Yield the paragraphs without markup; a text that is in `seen` is skipped."""
     for text in texts:
         if text in seen:

@@ -41,7 +41,9 @@ class RawDocument(NamedTuple):
     repair: str | None = None
 
 
-def read_file(path: str, file_format: str, start: int, stop: int | None, field: str) -> Iterator[RawDocument]:
+def read_file(
+    path: str, file_format: str, start: int, stop: int | None, field: str
+) -> Iterator[RawDocument]:
     """Yield the documents that begin in bytes [start, stop) of a file; None reads to its end.
 
     Args:
@@ -57,7 +59,9 @@ def read_file(path: str, file_format: str, start: int, stop: int | None, field: 
     with contextlib.ExitStack() as stack:
         file, consumed = open_bytes(path, stack)
         try:
-            yield from FORMAT_READERS[file_format](_LineReader(file, path, start, stop), consumed, field)
+            yield from FORMAT_READERS[file_format](
+                _LineReader(file, path, start, stop), consumed, field
+            )
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise ValueError(f"{path}: the gzip file is broken or cut off ({error})") from error
 
@@ -141,20 +145,26 @@ class _LineReader:
         return skipped
 
 
-def _read_whole_file(lines: _LineReader, consumed: Callable[[], int], field: str) -> Iterator[RawDocument]:
+def _read_whole_file(
+    lines: _LineReader, consumed: Callable[[], int], field: str
+) -> Iterator[RawDocument]:
     raw = lines.file.read(MAX_DOCUMENT_BYTES + 1)
     if len(raw) > MAX_DOCUMENT_BYTES:
         raise lines.make_size_error(1)
     yield RawDocument(*_repair_utf8(raw.removeprefix(BOM), 1, consumed()))
 
 
-def _read_line_documents(lines: _LineReader, consumed: Callable[[], int], field: str) -> Iterator[RawDocument]:
+def _read_line_documents(
+    lines: _LineReader, consumed: Callable[[], int], field: str
+) -> Iterator[RawDocument]:
     for line, _ in lines:
         if not line.isspace():
             yield RawDocument(*_repair_utf8(line, lines.number, consumed()))
 
 
-def _read_blocks(lines: _LineReader, consumed: Callable[[], int], field: str) -> Iterator[RawDocument]:
+def _read_blocks(
+    lines: _LineReader, consumed: Callable[[], int], field: str
+) -> Iterator[RawDocument]:
     """Yield the blocks between blank lines.
 
     A range of a file owns the blocks that follow its first blank line, up to the first blank line
@@ -183,12 +193,16 @@ def _read_blocks(lines: _LineReader, consumed: Callable[[], int], field: str) ->
         yield RawDocument(*_repair_utf8(b"".join(block), first, consumed()))
 
 
-def _read_json_records(lines: _LineReader, consumed: Callable[[], int], field: str) -> Iterator[RawDocument]:
+def _read_json_records(
+    lines: _LineReader, consumed: Callable[[], int], field: str
+) -> Iterator[RawDocument]:
     for (raw,), number, bytes_read, repair in _parse_fields(lines, consumed, [field]):
         yield RawDocument(raw, number, bytes_read, repair)
 
 
-def _read_json_pairs(lines: _LineReader, consumed: Callable[[], int], field: str) -> Iterator[RawDocument]:
+def _read_json_pairs(
+    lines: _LineReader, consumed: Callable[[], int], field: str
+) -> Iterator[RawDocument]:
     for sides, number, bytes_read, repair in _parse_fields(lines, consumed, field.split(",")):
         try:
             yield RawDocument(join_pair(*sides), number, bytes_read, repair)
@@ -196,7 +210,9 @@ def _read_json_pairs(lines: _LineReader, consumed: Callable[[], int], field: str
             raise lines.make_error(str(error)) from None
 
 
-def _read_tsv_pairs(lines: _LineReader, consumed: Callable[[], int], field: str) -> Iterator[RawDocument]:
+def _read_tsv_pairs(
+    lines: _LineReader, consumed: Callable[[], int], field: str
+) -> Iterator[RawDocument]:
     for line, _ in lines:
         line = line.rstrip(b"\r\n")
         if not line:

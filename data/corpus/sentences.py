@@ -42,7 +42,9 @@ CJK_SENTENCE_END = re.compile("(?:。|！|？|｡)+(?:”|’|」|』|）)*".enc
 ABBREVIATION_BYTES = 8  # bytes read before a full stop; every abbreviation has fewer letters
 
 
-def find_sentence_spans(text: bytes, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def find_sentence_spans(
+    text: bytes, documents: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Find the sentences of a text.
 
     Args:
@@ -74,7 +76,9 @@ def find_sentence_spans(text: bytes, documents: np.ndarray) -> tuple[np.ndarray,
     return _cut_long_sentences(text, np.append(0, starts), np.append(ends, len(text)))
 
 
-def find_pair_spans(text: bytes, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def find_pair_spans(
+    text: bytes, documents: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Find the two sides of documents that are pairs, which are not split any further.
 
     Args and results are those of the function above; a document has one line a side.
@@ -82,7 +86,9 @@ def find_pair_spans(text: bytes, documents: np.ndarray) -> tuple[np.ndarray, np.
     line_feeds = np.flatnonzero(np.frombuffer(text, np.uint8) == 0x0A)
     breaks = line_feeds[:: 1 + len(DOCUMENT_SEPARATOR)]  # the separator has line feeds of its own
     starts = np.stack([documents, breaks + 1], axis=1).ravel()
-    ends = np.stack([breaks, np.append(documents[1:] - len(DOCUMENT_SEPARATOR), len(text))], axis=1).ravel()
+    ends = np.stack(
+        [breaks, np.append(documents[1:] - len(DOCUMENT_SEPARATOR), len(text))], axis=1
+    ).ravel()
     return starts, ends, np.zeros(0, np.int64)
 
 
@@ -140,7 +146,9 @@ def _find_punctuation_ends(bytes_T: np.ndarray, gaps: np.ndarray, behind: np.nda
     return ends_here
 
 
-def _is_abbreviation(bytes_T: np.ndarray, stops: np.ndarray, before_digit: np.ndarray) -> np.ndarray:
+def _is_abbreviation(
+    bytes_T: np.ndarray, stops: np.ndarray, before_digit: np.ndarray
+) -> np.ndarray:
     """Return for the full stops at the offsets `stops` whether each ends an abbreviation."""
     offsets = stops[:, None] - np.arange(1, ABBREVIATION_BYTES + 1)  # backwards from the full stop
     before = np.where(offsets >= 0, bytes_T[np.maximum(offsets, 0)], 0)
@@ -209,10 +217,14 @@ class _CharacterTables:
     def __init__(self) -> None:
         codes = np.arange(256)
         self.letter = np.isin(codes, list(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"))
-        self.closers, self.openers, self.terminators = map(_encode_marks, (CLOSING_MARKS, OPENING_MARKS, TERMINATORS))
+        self.closers, self.openers, self.terminators = map(
+            _encode_marks, (CLOSING_MARKS, OPENING_MARKS, TERMINATORS)
+        )
         self.may_end = np.isin(codes, [mark.encode()[-1] for mark in TERMINATORS + CLOSING_MARKS])
         self.lower = np.array([chr(code).islower() for code in range(1 << 16)])
-        self.always, self.before_digits = map(_encode_abbreviations, (ABBREVIATIONS, ABBREVIATIONS_BEFORE_DIGITS))
+        self.always, self.before_digits = map(
+            _encode_abbreviations, (ABBREVIATIONS, ABBREVIATIONS_BEFORE_DIGITS)
+        )
 
 
 @functools.cache

@@ -123,11 +123,15 @@ def resolve_source(name: str, document: str = "file", field: str = "text") -> Re
         )
         raise FileNotFoundError(f"{name}: no {', '.join(suffixes)} file there{others}")
     stats = [(str(path), path.stat()) for path in paths]
-    files = tuple((path, int(_get_stat_size(stat)), int(_get_stat_mtime(stat))) for path, stat in stats)
+    files = tuple(
+        (path, int(_get_stat_size(stat)), int(_get_stat_mtime(stat))) for path, stat in stats
+    )
     return ResolvedSource(name, files, document, field, ignored)
 
 
-def split_source(source: ResolvedSource, chunk_bytes: int, scratch: pathlib.Path) -> Iterator[InputChunk]:
+def split_source(
+    source: ResolvedSource, chunk_bytes: int, scratch: pathlib.Path
+) -> Iterator[InputChunk]:
     """Yield the chunks of a source in order.
 
     Args:
@@ -138,11 +142,17 @@ def split_source(source: ResolvedSource, chunk_bytes: int, scratch: pathlib.Path
     pairs = source.document == "pair"
     if source.name == "builtin":
         path = scratch / "builtin.jsonl"
-        yield from _cut_chunk(InputChunk("jsonl", str(path), 0, None, get_file_size(path)), get_file_size(path), chunk_bytes)
+        yield from _cut_chunk(
+            InputChunk("jsonl", str(path), 0, None, get_file_size(path)),
+            get_file_size(path),
+            chunk_bytes,
+        )
     for path, file_bytes, _ in source.files:
         if source.name.startswith("tfds:"):
             directory, split, start, stop = json.loads(path)
-            yield InputChunk(f"tfds:{split}", directory, start, stop, file_bytes, source.field, pairs)
+            yield InputChunk(
+                f"tfds:{split}", directory, start, stop, file_bytes, source.field, pairs
+            )
             continue
         is_jsonl = ".jsonl" in path[-len(".jsonl.gz") :]
         if pairs:
@@ -164,7 +174,11 @@ def read_chunk(chunk: InputChunk) -> Iterator[readers.RawDocument]:
         assert chunk.stop is not None  # only files are read to an unknown end
         split = chunk.file_format.removeprefix("tfds:")
         return tfds_source.read_examples(
-            chunk.path, split, chunk.start, chunk.stop, split_field_names(chunk.field, chunk.has_pairs)
+            chunk.path,
+            split,
+            chunk.start,
+            chunk.stop,
+            split_field_names(chunk.field, chunk.has_pairs),
         )
     return readers.read_file(chunk.path, chunk.file_format, chunk.start, chunk.stop, chunk.field)
 

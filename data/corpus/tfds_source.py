@@ -54,7 +54,9 @@ def list_shards(name: str, split: str, fields: list[str]) -> list[tuple[str, str
     return found
 
 
-def read_examples(folder: str, split: str, start: int, stop: int, fields: list[str]) -> Iterator[RawDocument]:
+def read_examples(
+    folder: str, split: str, start: int, stop: int, fields: list[str]
+) -> Iterator[RawDocument]:
     """Yield examples [start, stop) of a split as documents, in stored order.
 
     Two fields make a pair. The line of a document is the number of its example.
@@ -106,7 +108,10 @@ def read_records(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
         for i, example in enumerate(examples, start):
             yield (
                 f"{folder}, {shard_split}[{i}]",
-                {column: _to_plain_value(example[column], classes.get(column)) for column in features},
+                {
+                    column: _to_plain_value(example[column], classes.get(column))
+                    for column in features
+                },
             )
 
 

@@ -114,7 +114,9 @@ def read_records(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
         yield from _read_table(file, source, suffix)
 
 
-def _read_table(file: Iterable[str], source: str, suffix: str) -> Iterator[tuple[str, dict[str, str]]]:
+def _read_table(
+    file: Iterable[str], source: str, suffix: str
+) -> Iterator[tuple[str, dict[str, str]]]:
     """Iterate over (location, record) of the lines of a table."""
     csv.field_size_limit(MAX_COLUMN_CHARACTERS)
     tabs = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
@@ -186,7 +188,10 @@ def parse_text(value: Any, place: str) -> str:
 def clean_text(text: str) -> str:
     """Return a text without lone surrogates, control characters, and blanks around it."""
     return (
-        text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").translate(TO_BLANK).strip()
+        text.encode("utf-16", "surrogatepass")
+        .decode("utf-16", "replace")
+        .translate(TO_BLANK)
+        .strip()
     )
 
 

@@ -55,7 +55,9 @@ class BadAnswer(ValueError):
     """An answer that is not in its context at its start."""
 
 
-def read_questions(source: str, unanswerable: bool, skip: bool = False) -> tuple[list[Question], int]:
+def read_questions(
+    source: str, unanswerable: bool, skip: bool = False
+) -> tuple[list[Question], int]:
     """Return (questions of a source, number of skipped questions).
 
     Args:
@@ -107,7 +109,9 @@ def read_records(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
 def _iterate_squad(tree: Any, source: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Iterate over (location, record) of SQuAD's nested form; locations count from 1."""
     for a, article in enumerate(_get_list(tree, "data", source), 1):
-        for p, paragraph in enumerate(_get_list(article, "paragraphs", f"{source}: article {a}"), 1):
+        for p, paragraph in enumerate(
+            _get_list(article, "paragraphs", f"{source}: article {a}"), 1
+        ):
             place = f"{source}: article {a}, paragraph {p}"
             if not isinstance(paragraph, dict) or "context" not in paragraph:
                 raise ValueError(f"{place}: no `context`")
@@ -175,7 +179,8 @@ def _parse_answers(record: Mapping[str, Any], place: str) -> tuple[tuple[str, in
                 f"{place}: {len(texts)} texts of answers, but {len(starts)} starts (answer_start)"
             )
         return tuple(
-            (_parse_answer_text(text, place), _parse_answer_start(start, place)) for text, start in zip(texts, starts)
+            (_parse_answer_text(text, place), _parse_answer_start(start, place))
+            for text, start in zip(texts, starts)
         )
     if not {"answer", "answer_start"} <= record.keys():
         known = ", ".join(map(repr, record))[:200]
@@ -188,7 +193,10 @@ def _parse_answers(record: Mapping[str, Any], place: str) -> tuple[tuple[str, in
     if not isinstance(further, list):
         raise ValueError(f"{place}: column 'validators' is not a list of texts")
     return (
-        (_parse_answer_text(record["answer"], place), _parse_answer_start(record["answer_start"], place)),
+        (
+            _parse_answer_text(record["answer"], place),
+            _parse_answer_start(record["answer_start"], place),
+        ),
         *((_parse_answer_text(answer, place), None) for answer in further),
     )
 

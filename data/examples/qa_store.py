@@ -58,7 +58,9 @@ def encode_questions(vocabulary: Vocabulary, questions: list[Question]) -> Quest
     parts, sentences, documents, unseen, end = [], [], [], [], 0
     for numbers, (ids, offsets) in zip(by_context.values(), contexts):
         first = questions[numbers[0]]
-        begins, ends = trim_offsets(first.readable_context, np.array(offsets, np.int64).reshape(-1, 2))
+        begins, ends = trim_offsets(
+            first.readable_context, np.array(offsets, np.int64).reshape(-1, 2)
+        )
         if not len(ids):
             raise ValueError(
                 f"{first.location}: the vocabulary has no piece for its context {first.context[:60]!r}"
@@ -149,7 +151,9 @@ def write_questions(
                 ("ends", tokenized.ends_T),
             ):
                 writer.add_array(split, f"{name}.bin", array)
-            writer.add_array(split, "texts.json", np.frombuffer(serialize_texts(parts[split]), np.uint8))
+            writer.add_array(
+                split, "texts.json", np.frombuffer(serialize_texts(parts[split]), np.uint8)
+            )
         writer.finish(
             [1.0], questions={split: len(part) for split, part in parts.items()}, **described
         )
@@ -175,5 +179,8 @@ def write_heldout(
 ) -> ExampleStore:
     """Write questions as a store for evaluation, and open it; `labels` is () for questions."""
     return write_questions(
-        path, vocabulary, parts, {split: encode_questions(vocabulary, part) for split, part in parts.items()}
+        path,
+        vocabulary,
+        parts,
+        {split: encode_questions(vocabulary, part) for split, part in parts.items()},
     )

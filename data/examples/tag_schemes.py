@@ -66,7 +66,9 @@ def make_tags(found: Iterable[Entity], count: int, scheme: str) -> list[str]:
         adjoins = before.end == entity.start and before.type == entity.type
         begins = "BI"[scheme == "iob1" and not adjoins]
         letters = [begins, *"I" * (entity.end - entity.start - 1)]
-        if len(SCHEME_LETTERS[scheme]) == 4:  # the last two letters: of the last word, of an only word
+        if (
+            len(SCHEME_LETTERS[scheme]) == 4
+        ):  # the last two letters: of the last word, of an only word
             letters[-1] = SCHEME_LETTERS[scheme][2 + (len(letters) == 1)]
         tags[entity.start : entity.end] = [
             f"{letter}-{entity.type}" if entity.type else letter for letter in letters
@@ -89,11 +91,14 @@ def detect_scheme(sentences: Sequence[Sequence[str]]) -> str:
     tags = {tag for sentence in sentences for tag in sentence}
     if OUTSIDE not in tags and not any("-" in tag for tag in tags):
         return PLAIN
-    fitting = [scheme for scheme in SCHEME_LETTERS if not any(is_foreign_tag(tag, scheme) for tag in tags)]
+    fitting = [
+        scheme for scheme in SCHEME_LETTERS if not any(is_foreign_tag(tag, scheme) for tag in tags)
+    ]
     if not fitting:
         return PLAIN
     return min(
-        fitting[:2], key=lambda scheme: sum(count_violations(sentence, scheme) for sentence in sentences)
+        fitting[:2],
+        key=lambda scheme: sum(count_violations(sentence, scheme) for sentence in sentences),
     )
 
 
@@ -131,5 +136,7 @@ def list_tags(tags: Iterable[str], scheme: str) -> tuple[str, ...]:
         return tuple(sorted(set(tags)))
     kinds = sorted({split_tag(tag)[1] for tag in tags if tag != OUTSIDE})
     return OUTSIDE, *(
-        f"{letter}-{kind}" if kind else letter for kind in kinds for letter in SCHEME_LETTERS[scheme]
+        f"{letter}-{kind}" if kind else letter
+        for kind in kinds
+        for letter in SCHEME_LETTERS[scheme]
     )

@@ -29,7 +29,11 @@ from data.store.generations import replace_store
 from data.store.writer import SPLITS, StoreWriter
 from data.vocabulary.load import Vocabulary
 
-COLUMN_SUFFIXES = (".conll", ".txt", ".tsv")  # suffixes of files of columns; other files have records
+COLUMN_SUFFIXES = (
+    ".conll",
+    ".txt",
+    ".tsv",
+)  # suffixes of files of columns; other files have records
 USUAL_KEYS = (("words", "tags"), ("tokens", "tags"), ("tokens", "ner_tags"), ("words", "ner_tags"))
 DOCUMENT_MARK = "-DOCSTART-"
 
@@ -88,7 +92,9 @@ def read_sentences(source: str, columns: tuple[str, ...] = ()) -> list[Sentence]
         with open_text(source) as file:
             sentences = list(_read_columns(file, source))
     else:
-        sentences = [_make_sentence(record, place, columns) for place, record in read_records(source)]
+        sentences = [
+            _make_sentence(record, place, columns) for place, record in read_records(source)
+        ]
     if not sentences:
         raise ValueError(f"{source}: no sentences in it")
     return sentences
@@ -234,7 +240,9 @@ def encode_tags(sentences: list[Sentence], names: Sequence[str]) -> list[list[in
 # ---- the store ---------------------------------------------------------------
 
 
-def encode_words(vocabulary: Vocabulary, sentences: Sequence[Sequence[str]]) -> list[list[list[int]]]:
+def encode_words(
+    vocabulary: Vocabulary, sentences: Sequence[Sequence[str]]
+) -> list[list[list[int]]]:
     """Return the ids of each word of each sentence; [] for a word without tokens.
 
     In a vocabulary whose pieces contain the blank before them (byte BPE), each word but a

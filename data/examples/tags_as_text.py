@@ -20,7 +20,9 @@ UNTYPED_NAME = "entity"  # name of the type if tags are letters alone
 def find_segments(tags: Sequence[str], scheme: str) -> list[Entity]:
     """Return the entities that tags spell; with plain tags, each word is one of that type."""
     return (
-        [Entity(tag, i, i + 1) for i, tag in enumerate(tags)] if scheme == PLAIN else find_entities(tags)
+        [Entity(tag, i, i + 1) for i, tag in enumerate(tags)]
+        if scheme == PLAIN
+        else find_entities(tags)
     )
 
 

@@ -153,7 +153,9 @@ def make_answer_reader(objective: Text2Text, vocabulary: Vocabulary) -> Callable
     if objective.scheme:
         return EntityReader(
             objective.kinds,
-            lambda texts: [decode_output(vocabulary, ids) for ids in vocabulary.encode_batch(texts)],
+            lambda texts: [
+                decode_output(vocabulary, ids) for ids in vocabulary.encode_batch(texts)
+            ],
         )
     if objective.step:
         return read_score
@@ -231,7 +233,10 @@ def make_tag_pairs(objective: Text2Text, sentences: list[Sentence]) -> list[TagP
                     f"{sentence.locate_word(entity.start)}: the tag {tags[entity.start]!r}: "
                     f"expected one of {known}, the types that the model learns"
                 )
-        source, target = format_source(objective, words), format_entities(words, tags, objective.scheme)
+        source, target = (
+            format_source(objective, words),
+            format_entities(words, tags, objective.scheme),
+        )
         found.append(TagPair(source, target, words, tags))
     return found
 
@@ -286,9 +291,13 @@ def add_pairs(writer: StoreWriter, split: str, examples: Sequence[Any]) -> None:
     )
     writer.add_documents(split, flat, lengths.reshape(-1, 2).sum(axis=1), lengths)
     answers = [getattr(pair, "answer", pair[1]) for pair in examples]
-    writer.add_lines(split, ANSWERS_FILE, [json.dumps(answer, ensure_ascii=False) for answer in answers])
+    writer.add_lines(
+        split, ANSWERS_FILE, [json.dumps(answer, ensure_ascii=False) for answer in answers]
+    )
     ends = np.zeros(len(examples), "<i4")
-    answered = [i for i, pair in enumerate(examples) if isinstance(pair, QuestionPair) and pair.answers]
+    answered = [
+        i for i, pair in enumerate(examples) if isinstance(pair, QuestionPair) and pair.answers
+    ]
     for i, (_, offsets) in zip(
         answered, writer.vocabulary.encode_with_offsets([examples[i].source for i in answered])
     ):

@@ -59,7 +59,9 @@ def inspect_batches(
 def read_batch(stream: RowStream, step: int) -> InspectedBatch:
     """Return the batch of a step with its rows and keys."""
     size = stream.data.batch_size
-    return InspectedBatch(stream.build_batch(step), *stream.draw_keys(step * size + np.arange(size)))
+    return InspectedBatch(
+        stream.build_batch(step), *stream.draw_keys(step * size + np.arange(size))
+    )
 
 
 def check_spec(stream: RowStream, seen: Sequence[InspectedBatch], step: int) -> list[Check]:
@@ -80,7 +82,9 @@ def check_spec(stream: RowStream, seen: Sequence[InspectedBatch], step: int) -> 
     ]
     low, high = min(int(i.min()) for i in ids), max(int(i.max()) for i in ids)
     halves = [
-        stream.build_batch(step, lo, hi) for lo, hi in ((0, size // 2), (size // 2, size)) if lo < hi
+        stream.build_batch(step, lo, hi)
+        for lo, hi in ((0, size // 2), (size // 2, size))
+        if lo < hi
     ]
     whole = {key: np.concatenate([half[key] for half in halves]) for key in halves[0]}
     same = all(np.array_equal(whole[key], array) for key, array in seen[0].batch.items())

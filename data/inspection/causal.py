@@ -23,7 +23,9 @@ from data.store.split import Split
 TokenId = Callable[[str], int | None]
 
 
-def check_next_tokens(stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId) -> list[Check]:
+def check_next_tokens(
+    stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
+) -> list[Check]:
     """Check batches of causal_lm."""
     objective, vocabulary = stream.objective, stream.vocabulary
     table: WindowRows = stream.table
@@ -45,12 +47,18 @@ def check_next_tokens(stream: RowStream, seen: Sequence[InspectedBatch], token_i
         check_absence("targets that are not the next token", other_next),
         check_absence("tokens without loss", unweighed),
         check_absence("rows whose text is not the store's", other_text),
-        *([check_absence("rows with documents not separated", misplaced)] if objective.end_of_text else []),
+        *(
+            [check_absence("rows with documents not separated", misplaced)]
+            if objective.end_of_text
+            else []
+        ),
         *([check_special_ids(vocabulary, token_id, "eos")] if objective.end_of_text else []),
     ]
 
 
-def check_prefixes(stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId) -> list[Check]:
+def check_prefixes(
+    stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
+) -> list[Check]:
     """Check batches of prefix_lm."""
     objective, vocabulary, tokens = stream.objective, stream.vocabulary, stream.split.tokens
     table: WindowRows = stream.table
@@ -87,7 +95,9 @@ def check_prefixes(stream: RowStream, seen: Sequence[InspectedBatch], token_id: 
     ]
 
 
-def check_translations(stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId) -> list[Check]:
+def check_translations(
+    stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
+) -> list[Check]:
     """Check batches of seq2seq."""
     vocabulary, split = stream.vocabulary, stream.split
     table: ParallelRows = stream.table
@@ -108,7 +118,9 @@ def check_translations(stream: RowStream, seen: Sequence[InspectedBatch], token_
         for i, row in enumerate(inspected.row_B.tolist()):
             first_token = table.start_Q2[table.first_R[row], 0]
             first = int(np.searchsorted(split.document_starts, first_token))
-            pairs = iterate_fitting_pairs(split, first, stream.objective.length, stream.objective.target_length)
+            pairs = iterate_fitting_pairs(
+                split, first, stream.objective.length, stream.objective.target_length
+            )
             for number in range(1, int(sides[0][1][i].max()) + 1):
                 pair = next(pairs, (None, None))
                 rows = (ids_BN[i, segments_BN[i] == number] for ids_BN, segments_BN in sides)
@@ -130,7 +142,9 @@ def check_translations(stream: RowStream, seen: Sequence[InspectedBatch], token_
     ]
 
 
-def check_answers(stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId) -> list[Check]:
+def check_answers(
+    stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
+) -> list[Check]:
     """Check batches of text2text."""
     objective, vocabulary, split = stream.objective, stream.vocabulary, stream.split
     before, after = [vocabulary.bos] * objective.start_of_text, [vocabulary.eos]
@@ -157,7 +171,9 @@ def check_answers(stream: RowStream, seen: Sequence[InspectedBatch], token_id: T
         check_absence("sides that are not the store's text in its frame", other_text),
         check_absence("sides that are cut though the row has room", shorter),
         check_absence("tokens in padding, padding between tokens", padding),
-        check_special_ids(vocabulary, token_id, "eos", "pad", *(["bos"] if objective.start_of_text else [])),
+        check_special_ids(
+            vocabulary, token_id, "eos", "pad", *(["bos"] if objective.start_of_text else [])
+        ),
     ]
 
 

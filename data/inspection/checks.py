@@ -60,11 +60,15 @@ class InspectableObjective(SpecifiedObjective, Protocol):
     def render_row(self, stream: Any, seen: InspectedBatch, i: int) -> dict[str, Any]: ...
 
 
-def check_special_ids(vocabulary: Vocabulary, token_id: Callable[[str], int | None], *roles: str) -> Check:
+def check_special_ids(
+    vocabulary: Vocabulary, token_id: Callable[[str], int | None], *roles: str
+) -> Check:
     """Check that the special ids of these roles are the same in the tokenizer."""
     ours = {vocabulary.pieces[i]: i for i in (getattr(vocabulary, role) for role in roles)}
     theirs = {piece: token_id(piece) for piece in ours}
-    return Check("special ids are the tokenizer's", ours == theirs, format_ids(ours), format_ids(theirs))
+    return Check(
+        "special ids are the tokenizer's", ours == theirs, format_ids(ours), format_ids(theirs)
+    )
 
 
 def format_ids(ids: dict[str, Any]) -> str:

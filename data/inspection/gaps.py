@@ -57,7 +57,9 @@ def find_spans(row: Batch, vocabulary: Vocabulary) -> Gapped:
     heads = [t for t, piece in enumerate(targets) if piece in vocabulary.sentinels]
     ends = [*heads[1:], int(np.flatnonzero(row["label_weights"])[-1])]  # the last target is </s>
     ranges = {
-        targets[head]: (head + 1, end) for head, end in zip(heads[:MAX_GAPS], ends) if end <= MAX_TARGETS
+        targets[head]: (head + 1, end)
+        for head, end in zip(heads[:MAX_GAPS], ends)
+        if end <= MAX_TARGETS
     }
     ids, gaps = [], []
     for piece in row["encoder_token_ids"][:MAX_PIECES].tolist():
@@ -103,7 +105,9 @@ class GapReader:
         """Return the `Gapped` of a row, whose arrays have no axis of rows."""
         return self.find_gaps(row, self.vocabulary)
 
-    def describe_row(self, gapped: Gapped, id_T: np.ndarray, probability_T: np.ndarray) -> dict[str, Any]:
+    def describe_row(
+        self, gapped: Gapped, id_T: np.ndarray, probability_T: np.ndarray
+    ) -> dict[str, Any]:
         """Return {"text", "gaps"} of a row; see `told`."""
         return describe_gaps(self.vocabulary, gapped, id_T, probability_T)
 
@@ -129,9 +133,14 @@ def describe_gaps(
         text.append(decode_continuation(vocabulary, ids[:last_end], ids[last_end:start]))
         last_end = start + end - begin
         pieces = {"right": ids[start:last_end], "told": id_T[begin:end].tolist()}
-        texts = {name: decode_continuation(vocabulary, ids[:start], own) for name, own in pieces.items()}
+        texts = {
+            name: decode_continuation(vocabulary, ids[:start], own) for name, own in pieces.items()
+        }
         gaps.append(texts | {"probability": round(math.prod(probability_T[begin:end].tolist()), 4)})
-    return {"text": [*text, decode_continuation(vocabulary, ids[:last_end], ids[last_end:])], "gaps": gaps}
+    return {
+        "text": [*text, decode_continuation(vocabulary, ids[:last_end], ids[last_end:])],
+        "gaps": gaps,
+    }
 
 
 def decode_continuation(vocabulary: Vocabulary, before: Sequence[int], ids: Sequence[int]) -> str:

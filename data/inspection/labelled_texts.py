@@ -63,7 +63,8 @@ def render_labelled_row(stream: RowStream, seen: InspectedBatch, i: int) -> dict
     return {
         "row": int(seen.row_B[i]),
         "tokens": [
-            decode_spaced_token(stream.vocabulary, token) for token in batch["token_ids"][i, :length].tolist()
+            decode_spaced_token(stream.vocabulary, token)
+            for token in batch["token_ids"][i, :length].tolist()
         ],
         "padding": int(batch["attention_mask"].shape[1] - length),
         "segments": batch["token_type_ids"][i, :length].tolist(),

@@ -96,7 +96,9 @@ def check_replacements(seen: Sequence[InspectedBatch]) -> list[Check]:
         for inspected in seen
     )
     return [
-        check_absence("chances below 0, or of 1 and more", ((uniforms < 0) | (uniforms >= 1)).sum()),
+        check_absence(
+            "chances below 0, or of 1 and more", ((uniforms < 0) | (uniforms >= 1)).sum()
+        ),
         *(
             check_share(f"chances below {limit}", (uniforms < limit).sum(), uniforms.size, limit)
             for limit in (0.1, 0.5, 0.9)

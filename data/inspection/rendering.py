@@ -19,7 +19,9 @@ def render_tokens(stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, 
     }
 
 
-def render_masked_row(stream: RowStream, seen: InspectedBatch, i: int, label: str = "") -> dict[str, Any]:
+def render_masked_row(
+    stream: RowStream, seen: InspectedBatch, i: int, label: str = ""
+) -> dict[str, Any]:
     """Return row i of masked tokens: the model's input and its targets.
 
     label: the label of a pair, as text.
@@ -38,11 +40,17 @@ def render_masked_row(stream: RowStream, seen: InspectedBatch, i: int, label: st
                 if shown == target
                 else "by another word"
             )
-            texts = {"target": decode_token(vocabulary, target), "shown": decode_token(vocabulary, shown)}
+            texts = {
+                "target": decode_token(vocabulary, target),
+                "shown": decode_token(vocabulary, shown),
+            }
             masked.append({"position": position, **texts, "how": how})
     row = {
         "row": int(seen.row_B[i]),
-        "tokens": [decode_spaced_token(vocabulary, token) for token in batch["token_ids"][i, :length].tolist()],
+        "tokens": [
+            decode_spaced_token(vocabulary, token)
+            for token in batch["token_ids"][i, :length].tolist()
+        ],
         "padding": int(batch["attention_mask"].shape[1] - length),
         "masked": masked,
     }
@@ -57,7 +65,9 @@ def render_next_token_row(stream: RowStream, seen: InspectedBatch, i: int) -> di
     vocabulary = stream.vocabulary
     return {
         "row": int(seen.row_B[i]),
-        "tokens": [decode_spaced_token(vocabulary, token) for token in seen.batch["token_ids"][i].tolist()],
+        "tokens": [
+            decode_spaced_token(vocabulary, token) for token in seen.batch["token_ids"][i].tolist()
+        ],
         "next": decode_spaced_token(vocabulary, int(seen.batch["labels"][i, -1])),
     }
 
@@ -86,7 +96,9 @@ def render_span_row(stream: RowStream, seen: InspectedBatch, i: int) -> dict[str
 def decode_token(vocabulary: Vocabulary, token: int) -> str:
     """Return the text of an id, or its piece where its bytes are no text of their own."""
     text = vocabulary.decode([token]).strip()
-    return vocabulary.id_to_piece(token) if not text or "\ufffd" in text else text.removeprefix("##")
+    return (
+        vocabulary.id_to_piece(token) if not text or "\ufffd" in text else text.removeprefix("##")
+    )
 
 
 def decode_spaced_token(vocabulary: Vocabulary, token: int) -> str:

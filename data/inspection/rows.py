@@ -22,7 +22,9 @@ def restore_tokens(batch: Batch) -> np.ndarray:
 
 def check_texts(stream: RowStream, seen: Sequence[InspectedBatch]) -> list[Check]:
     """Check the text of rows of masked_lm, or of an objective with the same rows."""
-    return (check_packed_rows if isinstance(stream.table, PackedRows) else check_document_rows)(stream, seen)
+    return (check_packed_rows if isinstance(stream.table, PackedRows) else check_document_rows)(
+        stream, seen
+    )
 
 
 def check_packed_rows(stream: RowStream, seen: Sequence[InspectedBatch]) -> list[Check]:
@@ -95,7 +97,11 @@ def check_document_rows(stream: RowStream, seen: Sequence[InspectedBatch]) -> li
                 other_text, across = other_text + (not text_holds), across + (not separators_hold)
     more = check_sentence_rows(stream, seen) if isinstance(table, SentenceRows) else []
     promise = "rows across documents" if separate else "rows with documents not separated"
-    return [check_absence(promise, across), check_absence("rows whose text is not the store's", other_text), *more]
+    return [
+        check_absence(promise, across),
+        check_absence("rows whose text is not the store's", other_text),
+        *more,
+    ]
 
 
 def check_sentence_rows(stream: RowStream, seen: Sequence[InspectedBatch]) -> list[Check]:

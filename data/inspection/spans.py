@@ -23,8 +23,8 @@ def check_spans(
     """Check batches of span_corruption."""
     objective, vocabulary = stream.objective, stream.vocabulary
     table: WindowRows = stream.table
-    tokenizer = [token_id(f"<extra_id_{i}>") for i in range(objective.spans)]
-    from_end = [vocabulary.size - 1 - i for i in range(objective.spans)]
+    tokenizer = [token_id(f"<extra_id_{i}>") for i in range(objective.num_spans)]
+    from_end = [vocabulary.size - 1 - i for i in range(objective.num_spans)]
     foreign = gaps = loss = other_text = 0
     seen, unmarked = strip_mode_tokens(objective, vocabulary, seen)
     removed, rows = 0, 0
@@ -34,7 +34,9 @@ def check_spans(
         start_B = table.locate_starts(inspected.row_B)
         for inputs, targets, start in zip(inputs_BL, labels_BT, start_B.tolist()):
             foreign += inputs[np.isin(inputs, vocabulary.sentinels)].tolist() != tokenizer
-            raw, num_removed = rebuild_text(inputs.tolist(), targets.tolist(), set(vocabulary.sentinels))
+            raw, num_removed = rebuild_text(
+                inputs.tolist(), targets.tolist(), set(vocabulary.sentinels)
+            )
             other_text += raw != stream.split.tokens[start : start + objective.raw_length].tolist()
             removed, rows = removed + num_removed, rows + 1
         gaps += (~batch["encoder_attention_mask"]).sum() + (inputs_BL == vocabulary.pad).sum()
@@ -42,7 +44,7 @@ def check_spans(
         gaps += (labels_BT[:, -1] != vocabulary.eos).sum()
         loss += ((batch["label_weights"] > 0) & (labels_BT == vocabulary.pad)).sum()
         loss += (batch["label_weights"] == 0).sum()
-    raw_length, mean = objective.raw_length, removed / (rows * objective.spans)
+    raw_length, mean = objective.raw_length, removed / (rows * objective.num_spans)
     share = removed / (rows * raw_length)
     return [
         Check(
@@ -53,9 +55,9 @@ def check_spans(
         ),
         Check(
             "mean span",
-            abs(removed / rows / objective.mean_span - objective.spans) <= 0.5001
+            abs(removed / rows / objective.mean_span - objective.num_spans) <= 0.5001
             or objective.spans == 1,
-            f"{mean:.3f} ({objective.spans} spans a row)",
+            f"{mean:.3f} ({objective.num_spans} spans a row)",
             f"{objective.mean_span}, so that spans are whole",
         ),
         Check(

@@ -44,7 +44,9 @@ def check_tags(
             other_tags += dict(zip(positions, labels)) != expected
     return [
         check_special_ids(vocabulary, token_id, "pad", "cls", "sep"),
-        check_absence("rows whose tags are not those of their words, at their first pieces", other_tags),
+        check_absence(
+            "rows whose tags are not those of their words, at their first pieces", other_tags
+        ),
         check_absence("rows that do not begin and end with special tokens", unbounded),
         check_absence("rows with other text than the sentence's", other_text),
         check_absence("sentences that are cut though the row has room", shorter),
@@ -60,7 +62,8 @@ def render_tagged_row(stream: RowStream, seen: InspectedBatch, i: int) -> dict[s
     return {
         "row": int(seen.row_B[i]),
         "tokens": [
-            decode_spaced_token(stream.vocabulary, token) for token in batch["token_ids"][i, :length].tolist()
+            decode_spaced_token(stream.vocabulary, token)
+            for token in batch["token_ids"][i, :length].tolist()
         ],
         "padding": int(batch["attention_mask"].shape[1] - length),
         "label": " ".join(

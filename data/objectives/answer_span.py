@@ -77,13 +77,17 @@ class AnswerSpan(Objective):
         self, split: Split, vocabulary: Vocabulary
     ) -> tuple[QuestionWindowRows, BuildBatch]:
         """Return the table of rows and the function that builds batches; the keys are not used."""
-        table, rows = make_window_rows(self, split.tokens, open_questions(split).spans_Q6, vocabulary)
+        table, rows = make_window_rows(
+            self, split.tokens, open_questions(split).spans_Q6, vocabulary
+        )
         return table, lambda row_B, key_B: {
             **rows(row_B),
             "label_weights": np.ones(len(row_B), np.float32),
         }
 
-    def measure_batches(self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId) -> list[Check]:
+    def measure_batches(
+        self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
+    ) -> list[Check]:
         """Return checks of the rows' texts and of the answers' positions."""
         return check_windows(stream, seen, token_id)
 

@@ -97,8 +97,10 @@ class Denoising(Objective):
                 sentence_key_B = hashing.derive_keys(key_B, hashing.SENTENCES)
                 text_BN = permute_sentences(text_BN, sentence_BN, length_B, sentence_key_B)
             number_B = np.rint(self.noise_density * length_B).astype(np.int64)
-            spans_BS, used_BS = draw_spans(hashing.derive_keys(key_B, hashing.REMOVED_LENGTHS), number_B, cdf, draws)
-            gap_key_B = hashing.derive_keys(key_B, hashing.KEPT_LENGTHS)
+            spans_BS, used_BS = draw_spans(
+                hashing.derive_keys(key_B, hashing.REMOVED_LENGTHS), number_B, cdf, draws
+            )
+            gap_key_B = hashing.derive_keys(key_B, hashing.UNMASKED_LENGTHS)
             input_BL, input_mask_BL = frame_rows(
                 *infill_text(text_BN, length_B, spans_BS, used_BS, gap_key_B, mask)
             )
@@ -111,7 +113,9 @@ class Denoising(Objective):
 
         return table, build_batch
 
-    def measure_batches(self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId) -> list[Check]:
+    def measure_batches(
+        self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
+    ) -> list[Check]:
         """Return checks of the rows' text and of the noise."""
         return check_denoising(stream, seen, token_id)
 
@@ -160,7 +164,9 @@ def draw_spans(
       spans_BS: int64 [B, S], lengths; 0 where unused.
       used_BS: bool [B, S], which of them count.
     """
-    spans_BS = np.searchsorted(cdf, hashing.draw_uniforms(key_B, num_draws), side="right").astype(np.int64)
+    spans_BS = np.searchsorted(cdf, hashing.draw_uniforms(key_B, num_draws), side="right").astype(
+        np.int64
+    )
     before_BS = np.cumsum(spans_BS, axis=1) - spans_BS
     used_BS = before_BS < number_B[:, None]
     spans_BS = np.where(used_BS, np.minimum(spans_BS, number_B[:, None] - before_BS), 0)

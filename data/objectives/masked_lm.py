@@ -61,7 +61,9 @@ class MaskedLm(Objective):
         """Return the table of rows and the function that builds batches; keys draw the masks."""
         return make_masked_rows(self, split, vocabulary, Masker(self, vocabulary))
 
-    def measure_batches(self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId) -> list[Check]:
+    def measure_batches(
+        self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
+    ) -> list[Check]:
         """Return checks of the masks and of the rows' text."""
         return [*check_masks(stream, seen, token_id), *check_texts(stream, seen)]
 

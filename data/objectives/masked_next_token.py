@@ -84,7 +84,9 @@ class MaskedNextToken(Objective):
 
         return table, build_batch
 
-    def measure_batches(self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId) -> list[Check]:
+    def measure_batches(
+        self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
+    ) -> list[Check]:
         """Return checks of the masks and of the rows' text."""
         table: WindowRows = stream.table
         eos = require_id(stream.vocabulary.eos)

@@ -142,9 +142,9 @@ class Masker:
         if self.ngram > 1:
             begin_W = begin_W[find_ngram_starts(begin_W, candidate_BL, key_B, self.ngram)]
         length_BL = np.zeros(begins_BL.shape, np.int32)
-        length_BL.reshape(-1)[begin_W] = np.diff(begin_W, append=begins_BL.size) * find_complete_words(
-            begin_W, candidate_BL
-        )
+        length_BL.reshape(-1)[begin_W] = np.diff(
+            begin_W, append=begins_BL.size
+        ) * find_complete_words(begin_W, candidate_BL)
         np.copyto(order_BL, UNUSED, where=length_BL == 0)
         order_BL.sort(axis=1)
         first_W = self.take_words(order_BL, length_BL, number_B)
@@ -155,7 +155,9 @@ class Masker:
         ] = True
         return masked_BL
 
-    def take_words(self, order_BL: np.ndarray, length_BL: np.ndarray, number_B: np.ndarray) -> np.ndarray:
+    def take_words(
+        self, order_BL: np.ndarray, length_BL: np.ndarray, number_B: np.ndarray
+    ) -> np.ndarray:
         """Return the positions of the first tokens of the words to mask, ascending: [W].
 
         Most rows are full after the first words, so this looks at a few columns at a time, for the
@@ -193,7 +195,9 @@ class Masker:
         # The branches of np.where cost more.
         hidden_M = targets_M ^ ((targets_M ^ np.int32(self.mask_id)) & -as_mask_M.astype(np.int32))
         random = np.flatnonzero(as_mask_M != as_either_M)  # few
-        hidden_M[random] = self.ordinary_ids[hashing.bits_to_ints(bits_M[random], len(self.ordinary_ids))]
+        hidden_M[random] = self.ordinary_ids[
+            hashing.bits_to_ints(bits_M[random], len(self.ordinary_ids))
+        ]
         return hidden_M
 
 

@@ -81,7 +81,9 @@ class MultipleChoice(Objective):
 
         return table, build_batch
 
-    def measure_batches(self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId) -> list[Check]:
+    def measure_batches(
+        self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
+    ) -> list[Check]:
         """Return checks of the rows' texts and of the right choices."""
         return check_choices(stream, seen, token_id)
 
@@ -117,6 +119,8 @@ class ChoiceRows:
             np.stack(np.broadcast_arrays(array[:, :1], array[:, 1:]), axis=2)
             for array in (start_DT, length_DT)
         )
-        self.length_DC2 = np.stack(truncate_lengths(whole_DC2[..., 0], whole_DC2[..., 1], width), axis=2)
+        self.length_DC2 = np.stack(
+            truncate_lengths(whole_DC2[..., 0], whole_DC2[..., 1], width), axis=2
+        )
         self.num_truncated = int((whole_DC2.sum(axis=2) > width).any(axis=1).sum())
         self.offsets = find_source_edges(split)

@@ -57,7 +57,9 @@ class Objective(abc.ABC):
           build: (row_B, key_B) -> batch of those rows; the uint64 keys decide all random draws.
         """
 
-    def measure_batches(self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId) -> list[Check]:
+    def measure_batches(
+        self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
+    ) -> list[Check]:
         """Return checks of this objective's guarantees, measured on the batches `seen`."""
         return []
 

@@ -71,7 +71,8 @@ class PrefixLm(Objective):
         def build_batch(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
             start_B = table.locate_starts(row_B)
             prefix_B = 1 + hashing.bits_to_ints(
-                hashing.draw_uint64(hashing.derive_keys(key_B, hashing.KEPT_LENGTHS), 1)[:, 0], self.length - 1
+                hashing.draw_uint64(hashing.derive_keys(key_B, hashing.UNMASKED_LENGTHS), 1)[:, 0],
+                self.length - 1,
             )
             input_BL, input_mask_BL = build_part(start_B, prefix_B)
             label_BT, label_mask_BT = build_part(start_B + prefix_B, self.length - prefix_B)
@@ -84,7 +85,9 @@ class PrefixLm(Objective):
 
         return table, build_batch
 
-    def measure_batches(self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId) -> list[Check]:
+    def measure_batches(
+        self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
+    ) -> list[Check]:
         """Return checks of the texts and of where they are cut."""
         return check_prefixes(stream, seen, token_id)
 

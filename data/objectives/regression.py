@@ -62,7 +62,9 @@ class Regression(Objective):
 
         return table, build_batch
 
-    def measure_batches(self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId) -> list[Check]:
+    def measure_batches(
+        self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
+    ) -> list[Check]:
         """Return checks of the rows' texts and scores."""
         return check_labels(stream, seen, token_id)
 

@@ -76,7 +76,9 @@ class ReplacedToken(Objective):
 
         def build_batch(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
             rows = masked(row_B, key_B)
-            uniforms_BP = hashing.draw_uniforms(hashing.derive_keys(key_B, hashing.FILL), self.max_predictions)
+            uniforms_BP = hashing.draw_uniforms(
+                hashing.derive_keys(key_B, hashing.FILL), self.max_predictions
+            )
             return rows | {
                 "uniforms": uniforms_BP,
                 "discriminator_weights": rows["attention_mask"].astype(np.float32),
@@ -84,7 +86,9 @@ class ReplacedToken(Objective):
 
         return table, build_batch
 
-    def measure_batches(self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId) -> list[Check]:
+    def measure_batches(
+        self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
+    ) -> list[Check]:
         """Return checks of the masks, of the rows' text and of the uniform numbers."""
         return [
             *check_masks(stream, seen, token_id, shares=(1.0, 0.0)),

@@ -78,7 +78,9 @@ class SentenceOrder(Objective):
         table = ChunkRows(split, self.length - 3)
 
         def build_batch(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
-            (a_start_B, a_B), (b_start_B, b_B), *_ = table.draw_halves(row_B, key_B, self.short_seq_prob)
+            (a_start_B, a_B), (b_start_B, b_B), *_ = table.draw_halves(
+                row_B, key_B, self.short_seq_prob
+            )
             swap_B = draw_swaps(key_B)
             first = np.where(swap_B, b_start_B, a_start_B), np.where(swap_B, b_B, a_B)
             second = np.where(swap_B, a_start_B, b_start_B), np.where(swap_B, a_B, b_B)
@@ -93,7 +95,9 @@ class SentenceOrder(Objective):
 
         return table, build_batch
 
-    def measure_batches(self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId) -> list[Check]:
+    def measure_batches(
+        self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
+    ) -> list[Check]:
         """Return checks of the masks, of the rows' text and of their order."""
         return [*check_masks(stream, seen, token_id), *check_sentence_order(stream, seen)]
 
@@ -104,4 +108,6 @@ class SentenceOrder(Objective):
 
 def draw_swaps(key_B: np.ndarray) -> np.ndarray:
     """Draw the rows whose second segment comes first, half of them: bool [B]."""
-    return hashing.bits_to_bools(hashing.draw_uint64(hashing.derive_keys(key_B, hashing.SWAP), 1)[:, 0], 0.5)
+    return hashing.bits_to_bools(
+        hashing.draw_uint64(hashing.derive_keys(key_B, hashing.SWAP), 1)[:, 0], 0.5
+    )

@@ -65,7 +65,9 @@ class SentencePair(Objective):
         """Raise a ValueError unless these settings are valid with this vocabulary."""
         check_masked_pair(self, vocabulary, shares=("short_seq_prob", "random_next"))
 
-    def make_rows(self, split: Split, vocabulary: Vocabulary) -> tuple[SentencePairRows, BuildBatch]:
+    def make_rows(
+        self, split: Split, vocabulary: Vocabulary
+    ) -> tuple[SentencePairRows, BuildBatch]:
         """Return the table of rows and the function that builds batches.
 
         The keys draw the pairs and the masks.
@@ -89,7 +91,9 @@ class SentencePair(Objective):
 
         return table, build_batch
 
-    def measure_batches(self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId) -> list[Check]:
+    def measure_batches(
+        self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
+    ) -> list[Check]:
         """Return checks of the masks, of the rows' text and of the pairs."""
         return [*check_masks(stream, seen, token_id), *check_sentence_pairs(stream, seen)]
 

@@ -88,7 +88,9 @@ class Seq2Seq(Objective):
 
         return table, build_batch
 
-    def measure_batches(self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId) -> list[Check]:
+    def measure_batches(
+        self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
+    ) -> list[Check]:
         """Return checks of the rows' pairs."""
         return check_translations(stream, seen, token_id)
 

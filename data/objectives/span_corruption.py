@@ -122,7 +122,9 @@ class SpanCorruption(Objective):
         def build_batch(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
             raw_BR = read.read_runs(table.locate_starts(row_B), self.raw_length)
             unmasked_lengths_BK, removed_BK = self.draw_segment_lengths(key_B)
-            input_BL, label_BT = replace_spans(raw_BR, unmasked_lengths_BK, removed_BK, sentinel_K, eos)
+            input_BL, label_BT = replace_spans(
+                raw_BR, unmasked_lengths_BK, removed_BK, sentinel_K, eos
+            )
             if mode is not None:
                 input_BL = np.pad(input_BL, ((0, 0), (1, 0)), constant_values=mode)
             return {
@@ -141,11 +143,19 @@ class SpanCorruption(Objective):
         Raffel et al.'s code.
         """
         unmasked_lengths_BK = draw_lengths(
-            hashing.derive_keys(key_B, hashing.KEPT_LENGTHS), self.raw_length - self.num_noise_tokens, self.num_spans
+            hashing.derive_keys(key_B, hashing.UNMASKED_LENGTHS),
+            self.raw_length - self.num_noise_tokens,
+            self.num_spans,
         )
-        return unmasked_lengths_BK, draw_lengths(hashing.derive_keys(key_B, hashing.REMOVED_LENGTHS), self.num_noise_tokens, self.num_spans)
+        return unmasked_lengths_BK, draw_lengths(
+            hashing.derive_keys(key_B, hashing.REMOVED_LENGTHS),
+            self.num_noise_tokens,
+            self.num_spans,
+        )
 
-    def measure_batches(self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId) -> list[Check]:
+    def measure_batches(
+        self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
+    ) -> list[Check]:
         """Return checks of the spans, of the sentinels and of the rows' text."""
         return check_spans(stream, seen, token_id)
 
@@ -165,7 +175,7 @@ def draw_lengths(key_B: np.ndarray, n: int, k: int) -> np.ndarray:
 
 def replace_spans(
     raw_BR: np.ndarray,
-    kept_BK: np.ndarray,
+    unmasked_lengths_BK: np.ndarray,
     removed_BK: np.ndarray,
     sentinel_K: np.ndarray,
     eos: int,
@@ -178,13 +188,16 @@ def replace_spans(
       inputs: int32 [B, L], kept tokens with a sentinel for each span, then `eos`.
       targets: int32 [B, T], each span after its sentinel, then `eos`.
     """
-    rows, spans = kept_BK.shape
-    lengths_B2K = np.stack([kept_BK, removed_BK], axis=2)
+    rows, spans = unmasked_lengths_BK.shape
+    lengths_B2K = np.stack([unmasked_lengths_BK, removed_BK], axis=2)
     removed_BR = np.repeat(np.tile([False, True], rows * spans), lengths_B2K.ravel()).reshape(
         raw_BR.shape
     )
     inputs = insert_sentinels(
-        raw_BR[~removed_BR], np.cumsum(kept_BK, axis=1) + np.arange(spans), sentinel_K, eos
+        raw_BR[~removed_BR],
+        np.cumsum(unmasked_lengths_BK, axis=1) + np.arange(spans),
+        sentinel_K,
+        eos,
     )
     heads_BK = np.cumsum(removed_BK, axis=1) - removed_BK + np.arange(spans)
     return inputs, insert_sentinels(raw_BR[removed_BR], heads_BK, sentinel_K, eos)

@@ -97,7 +97,9 @@ class Text2Text(Objective):
             )
         for task in self.tasks:
             task.check_vocabulary(vocabulary)
-        check_special_tokens(self.name, vocabulary, "eos", "pad", *(["bos"] if self.start_of_text else []))
+        check_special_tokens(
+            self.name, vocabulary, "eos", "pad", *(["bos"] if self.start_of_text else [])
+        )
 
     def make_rows(self, split: Split, vocabulary: Vocabulary) -> tuple["Text2TextRows", BuildBatch]:
         """Return the table of rows and the function that builds batches; the keys are not used."""
@@ -139,7 +141,9 @@ class Text2Text(Objective):
         newer = ("questions", "scheme", "kinds")
         return settings | {key: value for key in newer if (value := getattr(self, key))}
 
-    def measure_batches(self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId) -> list[Check]:
+    def measure_batches(
+        self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
+    ) -> list[Check]:
         """Return checks of the rows' texts."""
         return check_answers(stream, seen, token_id)
 

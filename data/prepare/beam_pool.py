@@ -80,7 +80,9 @@ class BeamPool(contextlib.AbstractContextManager):
     ) -> Iterator[tuple[Job, JobReport]]:
         """Yield (job, its report) in order, after its files are written, as the local pool does."""
         dtype = choose_token_dtype(load_vocabulary(vocabulary).size)
-        return self._run_task(_EncodeTask(vocabulary, threshold, dtype, parts), jobs, total, "encoding")
+        return self._run_task(
+            _EncodeTask(vocabulary, threshold, dtype, parts), jobs, total, "encoding"
+        )
 
     def _run_task(
         self, task: "_SampleTask | _EncodeTask", jobs: Jobs, total: int, title: str
@@ -129,11 +131,13 @@ class BeamPool(contextlib.AbstractContextManager):
             with contextlib.redirect_stdout(io.StringIO()):  # TFDS announces a download
                 builder.download_and_prepare(download_config=config)
         except Exception as error:
-            raise self.runner.told(error) from error
+            raise self.runner.unwrap_error(error) from error
         finally:
             builder.cancel()
 
-    def _take_job_examples(self, job: Job, examples: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    def _take_job_examples(
+        self, job: Job, examples: Iterator[dict[str, Any]]
+    ) -> Iterator[dict[str, Any]]:
         """Yield the next examples up to the one with the job's report.
 
         Raises ChildProcessError if one is missing.
@@ -243,7 +247,11 @@ class _EncodeTask:
 
     def _list_dtypes(self) -> dict[str, Any]:
         """Return the dtype of each array of an example."""
-        return {"tokens": EXAMPLE_DTYPES[self.dtype.itemsize], "documents": OFFSET_DTYPE, "sentences": OFFSET_DTYPE}
+        return {
+            "tokens": EXAMPLE_DTYPES[self.dtype.itemsize],
+            "documents": OFFSET_DTYPE,
+            "sentences": OFFSET_DTYPE,
+        }
 
     def make_features(self) -> dict[str, Any]:
         """Return the features of an example."""
@@ -288,7 +296,9 @@ def _read_jobs(path: str | epath.Path) -> Iterator[Job]:
             yield Job(index, source, tuple(InputChunk(*chunk) for chunk in chunks))
 
 
-def _keyed_examples(task: _SampleTask | _EncodeTask, job: Job) -> Iterator[tuple[int, dict[str, Any]]]:
+def _keyed_examples(
+    task: _SampleTask | _EncodeTask, job: Job
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """Run a job on a worker and yield (key, example)."""
     for key, example in enumerate(task.make_examples(job), job.index * MAX_JOB_EXAMPLES):
         yield key, {"key": key, **example}

@@ -73,7 +73,9 @@ class BeamRunner:
             raise ValueError(f"--runner {self.name}: {error}") from error
         except (ValueError, AttributeError) as error:
             names = [
-                name for name in StandardOptions.KNOWN_RUNNER_NAMES if not name.startswith(HIDDEN_RUNNERS)
+                name
+                for name in StandardOptions.KNOWN_RUNNER_NAMES
+                if not name.startswith(HIDDEN_RUNNERS)
             ]
             close = difflib.get_close_matches(self.name, names, n=1)
             hint = f"did you mean {close[0]}? " if close else ""

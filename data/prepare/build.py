@@ -36,7 +36,9 @@ from data.store.writer import MANIFEST_FILE, SPLITS, StoreWriter
 from data.vocabulary.load import Vocabulary, read_vocabulary
 
 JOB_BYTES = 4 << 20  # bytes of text in a job
-MIN_PARALLEL_BYTES = 2 << 20  # bytes of text below which starting processes takes longer than the jobs
+MIN_PARALLEL_BYTES = (
+    2 << 20
+)  # bytes of text below which starting processes takes longer than the jobs
 IGNORED_FILES = "files of other kinds in the folders"
 
 
@@ -86,7 +88,9 @@ def prepare_store(
     """
     request.check()
     output = generations.resolve_output(pathlib.Path(output).absolute())
-    resolved = [sources.resolve_source(name, request.document, request.field) for name in request.sources]
+    resolved = [
+        sources.resolve_source(name, request.document, request.field) for name in request.sources
+    ]
     released = None if request.vocabulary is None else read_vocabulary(request.vocabulary)
     origin = _describe_origin(request, resolved, released)
     if (existing := _open_existing(output, origin, overwrite)) is not None:
@@ -100,7 +104,9 @@ def prepare_store(
         make_pool(folder, console) as pool,
         contextlib.ExitStack() as stack,
     ):
-        builder = StoreBuilder(request, resolved, folder, pool, stack, job_bytes, total, report_progress)
+        builder = StoreBuilder(
+            request, resolved, folder, pool, stack, job_bytes, total, report_progress
+        )
         seconds = _write_store(builder, released, origin)
         generations.publish_generation(folder / "store", output, folder)
     return PreparedStore(Store.open(output), existed=False, seconds=seconds)

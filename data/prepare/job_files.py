@@ -25,7 +25,12 @@ class JobFiles:
     ) -> None:
         """Append whole documents: their ids, tokens of each document, tokens of each sentence."""
         for file, array in zip(
-            SPLIT_FILES, (ids.astype(self._dtype), documents.astype(OFFSET_DTYPE), sentences.astype(OFFSET_DTYPE))
+            SPLIT_FILES,
+            (
+                ids.astype(self._dtype),
+                documents.astype(OFFSET_DTYPE),
+                sentences.astype(OFFSET_DTYPE),
+            ),
         ):
             if (split, file) not in self._open:
                 path = get_job_path(self._folder, self._job, split, file)

@@ -29,7 +29,9 @@ from data.store.writer import SPLITS, choose_token_dtype
 from data.vocabulary.load import Vocabulary, load_vocabulary
 from data.vocabulary.sentencepiece import SENTENCE_BREAK
 
-Jobs = Iterable[tuple[int, tuple[sources.InputChunk, ...]]]  # (number of the source, chunks) of each job
+Jobs = Iterable[
+    tuple[int, tuple[sources.InputChunk, ...]]
+]  # (number of the source, chunks) of each job
 
 BATCH_BYTES = 1 << 20  # bytes of text that are split and encoded at once
 SAMPLE_BYTES = 2048  # bytes of a unit of text that is sampled to train a vocabulary
@@ -143,7 +145,9 @@ def encode_job(
       folder: where the files are written.
     """
     report = JobReport()
-    with JobFiles(folder, job.index, choose_token_dtype(_load_vocabulary_once(vocabulary).size)) as files:
+    with JobFiles(
+        folder, job.index, choose_token_dtype(_load_vocabulary_once(vocabulary).size)
+    ) as files:
         for batch in encode_batches(job, vocabulary, threshold, report):
             files.write_documents(*batch)
     return report
@@ -222,7 +226,10 @@ def _encode_batch(
     """
     raws = [raw for raw, _, _ in batch]
     sizes = np.fromiter(map(len, raws), np.int64, len(raws))
-    text, begins = DOCUMENT_SEPARATOR.join(raws), np.cumsum(sizes + len(DOCUMENT_SEPARATOR)) - sizes - len(DOCUMENT_SEPARATOR)
+    text, begins = (
+        DOCUMENT_SEPARATOR.join(raws),
+        np.cumsum(sizes + len(DOCUMENT_SEPARATOR)) - sizes - len(DOCUMENT_SEPARATOR),
+    )
     starts, ends, cut_starts = (find_pair_spans if pairs else find_sentence_spans)(text, begins)
     first = np.searchsorted(starts, begins)
     if vocabulary.keeps_spaces and not pairs:

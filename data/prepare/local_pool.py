@@ -138,14 +138,14 @@ class LocalPool(contextlib.AbstractContextManager):
         job = next(jobs, None)
         while True:
             while idle and job is not None and job.index < first + self.window:
-                idle.pop().begin(function, job)
+                idle.pop().start_job(function, job)
                 job = next(jobs, None)
             if first in outcomes:
                 yield outcomes.pop(first)
                 first += 1
             elif working := {worker.connection: worker for worker in self._workers if worker.job}:
                 for connection in wait(list(working), PROGRESS_SECONDS):
-                    ended, outcome = working[connection].end()
+                    ended, outcome = working[connection].finish_job()
                     outcomes[ended.index] = ended, outcome
                     idle.append(working[connection])
                 task()

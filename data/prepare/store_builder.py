@@ -104,7 +104,7 @@ class StoreBuilder:
             for share, estimate in zip(shares, estimates)
         ]
         samples, sizes = [[] for _ in self.resolved], [0] * len(self.resolved)
-        for job, (sample, report) in self.pool.sample(
+        for job, (sample, report) in self.pool.sample_jobs(
             self._group_chunks(), self.total_bytes, thresholds
         ):
             samples[job.source] += sample
@@ -131,7 +131,7 @@ class StoreBuilder:
         shutil.rmtree(folder, ignore_errors=True)
         report = JobReport()
         writer = self.stack.enter_context(StoreWriter(folder, vocabulary))
-        results = self.pool.encode(
+        results = self.pool.encode_jobs(
             self._group_chunks(), self.total_bytes, saved, threshold, job_folder
         )
         for job, job_report in results:

@@ -54,7 +54,9 @@ class SentenceRows:
         return mark_separators(self.ends_D, self.width, start_B)
 
 
-def pack_sentences(begin_Q: np.ndarray, end_Q: np.ndarray, piece: int, stop: int, width: int) -> np.ndarray:
+def pack_sentences(
+    begin_Q: np.ndarray, end_Q: np.ndarray, piece: int, stop: int, width: int
+) -> np.ndarray:
     """Return the first piece of each row of the pieces [piece, stop): int64 [R].
 
     A piece has at least one token.

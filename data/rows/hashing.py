@@ -13,7 +13,19 @@ import numpy as np
 
 # What the draws of an example are for. Each use takes words(key(example, USE), n), so that no two
 # uses share a draw.
-PAIR, COINS_A, COINS_B, ORDER, HIDE, KEPT_LENGTHS, REMOVED_LENGTHS, NGRAMS, SWAP, FILL, SENTENCES = range(1, 12)
+(
+    PAIR,
+    COINS_A,
+    COINS_B,
+    ORDER,
+    HIDE,
+    UNMASKED_LENGTHS,
+    REMOVED_LENGTHS,
+    NGRAMS,
+    SWAP,
+    FILL,
+    SENTENCES,
+) = range(1, 12)
 
 # SplitMix64's step between the draws of a key: 2^64 divided by the golden ratio.
 GAMMA = np.uint64(0x9E3779B97F4A7C15)

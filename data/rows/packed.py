@@ -59,7 +59,9 @@ class PackedRows:
         self.first_S = np.array(first_S, np.int64)
         self.size_S = np.array(size_S, np.int64)
 
-    def locate_segments(self, row_B: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def locate_segments(
+        self, row_B: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Return the segments of rows, in the order of the rows and of their positions.
 
         Returns:

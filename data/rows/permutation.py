@@ -52,7 +52,9 @@ def find_factors(n_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return a[which], b[which]
 
 
-def apply_feistel(x_B: np.ndarray, a_B: np.ndarray, b_B: np.ndarray, key_B: np.ndarray) -> np.ndarray:
+def apply_feistel(
+    x_B: np.ndarray, a_B: np.ndarray, b_B: np.ndarray, key_B: np.ndarray
+) -> np.ndarray:
     """Return the result of one pass of the network: a permutation of range(a * b)."""
     high, low = x_B // b_B, x_B % b_B
     for i, salt in enumerate(ROUND_SALTS):

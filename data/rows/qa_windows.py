@@ -42,13 +42,20 @@ class QuestionWindowRows:
         self.count, self.offsets = len(self.question_R), np.array([0, len(self.question_R)])
         number_R = np.arange(self.count) - row_Q[self.question_R]
         self.skipped_R = number_R * step_Q[self.question_R]
-        self.context_length_R = np.minimum(room_Q[self.question_R], size_Q[self.question_R] - self.skipped_R)
-        self.question_start_R, self.question_length_R = asked_Q[self.question_R], length_Q[self.question_R]
+        self.context_length_R = np.minimum(
+            room_Q[self.question_R], size_Q[self.question_R] - self.skipped_R
+        )
+        self.question_start_R, self.question_length_R = (
+            asked_Q[self.question_R],
+            length_Q[self.question_R],
+        )
         self.context_position_R = self.question_length_R + 1 + objective.separators
         self.context_token_R = first_Q[self.question_R] + self.skipped_R
         start_R = answer_Q[self.question_R] - self.context_token_R
         end_R = answer_end_Q[self.question_R] - self.context_token_R
-        whole_R = (answer_Q[self.question_R] >= 0) & (start_R >= 0) & (end_R <= self.context_length_R)
+        whole_R = (
+            (answer_Q[self.question_R] >= 0) & (start_R >= 0) & (end_R <= self.context_length_R)
+        )
         self.start_R = np.where(whole_R, self.context_position_R + start_R, 0)
         self.end_R = np.where(whole_R, self.context_position_R + end_R - 1, 0)
 
@@ -71,7 +78,13 @@ def make_window_rows(
     cls, sep, pad = map(require_id, (vocabulary.cls, vocabulary.sep, vocabulary.pad))
 
     def build_rows(row_B: np.ndarray) -> Batch:
-        columns = (table.question_start_R, table.question_length_R, table.context_position_R, table.context_token_R, table.context_length_R)
+        columns = (
+            table.question_start_R,
+            table.question_length_R,
+            table.context_position_R,
+            table.context_token_R,
+            table.context_length_R,
+        )
         question_B1, length_B1, context_B1, window_B1, window_length_B1 = (
             array[row_B][:, None] for array in columns
         )

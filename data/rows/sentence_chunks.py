@@ -69,7 +69,9 @@ def divide_sentences(sentences: np.ndarray, parts: np.ndarray) -> np.ndarray:
     return pieces_Q
 
 
-def find_chunks(pieces_Q: np.ndarray, first_D: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+def find_chunks(
+    pieces_Q: np.ndarray, first_D: np.ndarray, width: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the number of chunks of each document [D], and the first piece of each chunk [C].
 
     A chunk has as many pieces as fit, and begins where the one before ends; one that would be the

@@ -129,7 +129,9 @@ class SentencePairRows(ChunkRows):
         Returns:
           The two segments, and bool [B], True where the second is from another document.
         """
-        (start_B, a_B), (second_B, b_B), target_B, document_B = self.draw_halves(row_B, key_B, short_seq_prob)
+        (start_B, a_B), (second_B, b_B), target_B, document_B = self.draw_halves(
+            row_B, key_B, short_seq_prob
+        )
         bits_NB = hashing.draw_uint64(hashing.derive_keys(key_B, hashing.PAIR), 6).T[3:]
         other_B = hashing.bits_to_bools(bits_NB[0], random_next) | (b_B == 0)
         from_B, to_B = self.draw_random_next(
@@ -219,6 +221,8 @@ def count_heads(tosses_B: np.ndarray, key_B: np.ndarray, use: int) -> np.ndarray
     most = int(tosses_B.max(initial=0))
     if most == 0:
         return np.zeros_like(tosses_B)
-    bits_BW = hashing.draw_uint64(hashing.derive_keys(key_B, use), -(-most // 64)).astype("<u8", copy=False)
+    bits_BW = hashing.draw_uint64(hashing.derive_keys(key_B, use), -(-most // 64)).astype(
+        "<u8", copy=False
+    )
     bits_BN = np.unpackbits(bits_BW.view(np.uint8), axis=1, count=most)
     return (bits_BN & (np.arange(most) < tosses_B[:, None])).sum(axis=1, dtype=np.int64)

@@ -22,7 +22,12 @@ from data.store import atomic
 from data.store.writer import MANIFEST_FILE, READERS_FILE, UNFINISHED_FOLDER
 
 GENERATION_NAME = re.compile(r"[0-9a-f]{12}(-\d{1,4})?")
-VERSION_1_FOLDERS = ("train", "heldout", "vocabulary", "checksums")  # folders of stores of version 1
+VERSION_1_FOLDERS = (
+    "train",
+    "heldout",
+    "vocabulary",
+    "checksums",
+)  # folders of stores of version 1
 
 
 @contextlib.contextmanager
@@ -70,7 +75,9 @@ def publish_generation(new: pathlib.Path, output: pathlib.Path, scratch: pathlib
     os.rename(new / digest, output / name)
     atomic.sync_to_disk(output)
     old_version = read_version(output)
-    (scratch / MANIFEST_FILE).write_text(json.dumps(manifest | {"generation": name}, indent=1) + "\n")
+    (scratch / MANIFEST_FILE).write_text(
+        json.dumps(manifest | {"generation": name}, indent=1) + "\n"
+    )
     atomic.sync_to_disk(scratch / MANIFEST_FILE)
     os.replace(scratch / MANIFEST_FILE, output / MANIFEST_FILE)
     atomic.sync_to_disk(output)

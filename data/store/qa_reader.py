@@ -46,7 +46,8 @@ def open_questions(split: Split) -> Questions:
         )
     spans_Q6 = np.fromfile(split.folder / "spans.bin", SPAN_DTYPE).reshape(-1, 6)
     begins_T, ends_T = (
-        np.memmap(split.folder / f"{name}.bin", CHARACTER_DTYPE, mode="r") for name in ("begins", "ends")
+        np.memmap(split.folder / f"{name}.bin", CHARACTER_DTYPE, mode="r")
+        for name in ("begins", "ends")
     )
     return Questions(
         split.tokens,

@@ -109,7 +109,10 @@ class RangedArray:
                     raise
                 time.sleep(RETRY_SECONDS * 4**attempt)
                 continue
-            sums = [google_crc32c.value(raw[i : i + BLOCK_BYTES]) for i in range(0, len(raw), BLOCK_BYTES)]
+            sums = [
+                google_crc32c.value(raw[i : i + BLOCK_BYTES])
+                for i in range(0, len(raw), BLOCK_BYTES)
+            ]
             if len(raw) == end - start and sums == expected:
                 return np.frombuffer(raw, self.dtype)
         raise ValueError(

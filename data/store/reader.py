@@ -159,14 +159,14 @@ class Store:
         Raises:
           ValueError: if the split is empty, or the objective cannot learn from this store.
         """
-        objective.check(self.vocabulary)
+        objective.check_vocabulary(self.vocabulary)
         name, part = f"the {split} split of {self.path}", self.open_split(split)
         if len(part.tokens) == 0:
             raise ValueError(
                 f"{name} is empty: prepare a larger corpus, or with another --held-out share"
             )
         try:
-            table, build = objective.examples(part, self.vocabulary)
+            table, build = objective.make_rows(part, self.vocabulary)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
         order = getattr(objective, "order", "shuffled")
@@ -212,7 +212,8 @@ class Store:
             "sentences": sizes["sentences"] + 1,
         }
         tokens, documents, sentences = (
-            self.open_numbers(f"{name}/{file}.bin", types[file], counts[file]) for file in SPLIT_FILES
+            self.open_numbers(f"{name}/{file}.bin", types[file], counts[file])
+            for file in SPLIT_FILES
         )
         sources = (
             MixtureSource(source["name"], tuple(source[name]["documents"]), source["rate"])
@@ -282,8 +283,12 @@ class SalvagedStore(Store):
     """
 
     def __init__(self, store: Store) -> None:
-        super().__init__(store.path, store.manifest, store.folder, generation_lock=store.generation_lock)
-        self.splits, self.skipped_documents = skip_damaged_documents(self.folder, self.manifest, super().open_split)
+        super().__init__(
+            store.path, store.manifest, store.folder, generation_lock=store.generation_lock
+        )
+        self.splits, self.skipped_documents = skip_damaged_documents(
+            self.folder, self.manifest, super().open_split
+        )
 
     def open_split(self, name: str) -> Split:
         """Open a split without its damaged documents."""

@@ -69,7 +69,9 @@ def skip_damaged_documents(
         )
     splits, left_out = {}, {}
     for split in SPLITS:
-        runs = {file: find_damaged_blocks(folder, f"{split}/{file}.bin", bad) for file in SPLIT_FILES}
+        runs = {
+            file: find_damaged_blocks(folder, f"{split}/{file}.bin", bad) for file in SPLIT_FILES
+        }
         splits[split], left_out[split] = drop_damaged_documents(read_split(split), runs)
     return splits, left_out
 
@@ -129,14 +131,20 @@ def drop_damaged_documents(split: Split, runs: dict[str, Ranges]) -> tuple[Split
     """
     total = len(split.tokens)
     starts_D, known_D, _ = _find_known_offsets(split.document_starts, runs["documents"], total)
-    starts_S, known_S, between_S = _find_known_offsets(split.sentence_starts, runs["sentences"], total)
-    lost_T = merge_ranges([*_bytes_to_elements(runs["tokens"], split.tokens.dtype.itemsize, total), *between_S])
+    starts_S, known_S, between_S = _find_known_offsets(
+        split.sentence_starts, runs["sentences"], total
+    )
+    lost_T = merge_ranges(
+        [*_bytes_to_elements(runs["tokens"], split.tokens.dtype.itemsize, total), *between_S]
+    )
     # Between two known offsets is one document, or several with unknown borders.
     border = np.flatnonzero(known_D)
     low, high = starts_D[border[:-1]], starts_D[border[1:]]
     bad = _has_overlap(lost_T, low, high) | (np.diff(border) > 1)
     intact_D = np.repeat(~bad, np.diff(border))
-    gaps = np.array(merge_ranges(zip(low[bad].tolist(), high[bad].tolist())), np.int64).reshape(-1, 2)
+    gaps = np.array(merge_ranges(zip(low[bad].tolist(), high[bad].tolist())), np.int64).reshape(
+        -1, 2
+    )
     tokens = SplicedTokens(split.tokens, gaps)
     sentences = starts_S[:-1][known_S[:-1]]
     sentences = sentences[~_has_overlap(gaps, sentences, sentences + 1)]
@@ -171,7 +179,9 @@ def _bytes_to_elements(runs: Ranges, size: int, count: int) -> Ranges:
     return merge_ranges((start // size, min(-(-stop // size), count)) for start, stop in runs)
 
 
-def _find_known_offsets(starts: np.ndarray, runs: Ranges, total: int) -> tuple[np.ndarray, np.ndarray, Ranges]:
+def _find_known_offsets(
+    starts: np.ndarray, runs: Ranges, total: int
+) -> tuple[np.ndarray, np.ndarray, Ranges]:
     """Find the offsets that are not damaged; the first and the last one are always known.
 
     Args:

@@ -57,7 +57,9 @@ def write_store(
     return Store.open(folder)
 
 
-def _flatten_documents(documents: Documents, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _flatten_documents(
+    documents: Documents, size: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the ids, the tokens of each document and the tokens of each sentence, all int64."""
     sentences = [sentence for document in documents for sentence in document]
     ids = np.array([i for sentence in sentences for i in sentence], np.int64)

@@ -67,7 +67,9 @@ class StoreWriter:
         self, split: str, tokens: np.ndarray, documents: np.ndarray, sentences: np.ndarray
     ) -> None:
         """Append whole documents: their ids, tokens of each document, tokens of each sentence."""
-        self._append_documents(split, [tokens.astype(self.dtype, copy=False)], [documents], [sentences])
+        self._append_documents(
+            split, [tokens.astype(self.dtype, copy=False)], [documents], [sentences]
+        )
 
     def add_document_files(
         self, split: str, tokens: pathlib.Path, documents: pathlib.Path, sentences: pathlib.Path
@@ -145,7 +147,9 @@ class StoreWriter:
                     np.array([self.totals[split]["tokens"]], OFFSET_DTYPE)
                 )
         files = {name: file.close() for name, file in self._files.items()}
-        files |= {get_checksums_name(name): file.blocks.close() for name, file in self._files.items()}
+        files |= {
+            get_checksums_name(name): file.blocks.close() for name, file in self._files.items()
+        }
         self.vocabulary.save(self.folder / "vocabulary")
         for path in sorted((self.folder / "vocabulary").iterdir()):
             sync_to_disk(path)

@@ -118,7 +118,9 @@ class Vocabulary(abc.ABC):
         """Return the ids of each text, as `encode` does."""
 
     @abc.abstractmethod
-    def encode_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
+    def encode_with_offsets(
+        self, texts: Sequence[str]
+    ) -> list[tuple[list[int], list[tuple[int, int]]]]:
         """Return (ids, character range [begin, end) of each id) of each text.
 
         The ids are those of `encode_batch`.
@@ -192,7 +194,9 @@ class Vocabulary(abc.ABC):
 
 def is_unused(piece: str) -> bool:
     """Return whether a piece is reserved: [unused7], madeupword0001, a sentinel."""
-    return piece[:1] in ("[", "m", "<") and bool(UNUSED_PIECE.match(piece) or SENTINEL_PIECE.match(piece))
+    return piece[:1] in ("[", "m", "<") and bool(
+        UNUSED_PIECE.match(piece) or SENTINEL_PIECE.match(piece)
+    )
 
 
 def _find_roles(ids: dict[str, int], given: dict[str, str]) -> list[int | None]:

@@ -75,7 +75,9 @@ def load_vocabulary(folder: str | os.PathLike[str]) -> Vocabulary:
     """
     folder = as_path(folder)
     if not (folder / DESCRIPTION_FILE).exists():
-        raise FileNotFoundError(f"{folder}: no {DESCRIPTION_FILE}; read_vocabulary reads released files")
+        raise FileNotFoundError(
+            f"{folder}: no {DESCRIPTION_FILE}; read_vocabulary reads released files"
+        )
     description = json.loads((folder / DESCRIPTION_FILE).read_text())
     if description["version"] != VERSION:
         raise ValueError(
@@ -94,7 +96,9 @@ def load_vocabulary(folder: str | os.PathLike[str]) -> Vocabulary:
         "word_bpe": lambda: read_word_bpe(
             _read_text(folder / "vocab.json"), _read_text(folder / "merges.txt")
         ),
-        "tokenizer_json": lambda: read_tokenizer_json(_read_text(folder / "tokenizer.json"), **options),
+        "tokenizer_json": lambda: read_tokenizer_json(
+            _read_text(folder / "tokenizer.json"), **options
+        ),
     }
     if description["kind"] not in kinds:
         raise ValueError(

@@ -73,7 +73,9 @@ class ReleasedVocabulary(Vocabulary):
             for encoding in self._encoder.encode_batch_fast(list(texts), add_special_tokens=False)
         ]
 
-    def encode_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
+    def encode_with_offsets(
+        self, texts: Sequence[str]
+    ) -> list[tuple[list[int], list[tuple[int, int]]]]:
         return [
             (encoding.ids, encoding.offsets)
             for encoding in self._encoder.encode_batch(list(texts), add_special_tokens=False)

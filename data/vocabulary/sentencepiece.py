@@ -28,7 +28,9 @@ from data.vocabulary.layouts import SENTENCEPIECE_LAYOUTS as LAYOUTS
 from data.vocabulary.sentencepiece_proto import ModelProto
 
 WORD_START_MARK = "▁"  # SentencePiece's mark for the beginning of a word
-SENTENCE_BREAK = "\ufdd0"  # a Unicode noncharacter, which no text may have, so it can separate sentences
+SENTENCE_BREAK = (
+    "\ufdd0"  # a Unicode noncharacter, which no text may have, so it can separate sentences
+)
 # Bytes that the library encodes at once: BPE takes more than linear time, unigram loses precision.
 GROUP_BYTES = 1 << 12
 MIN_SIZE = 16  # ids of the smallest vocabulary, without sentinels
@@ -79,7 +81,9 @@ class SentencePieceVocabulary(Vocabulary):
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         return self._processor.encode(list(texts))
 
-    def encode_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
+    def encode_with_offsets(
+        self, texts: Sequence[str]
+    ) -> list[tuple[list[int], list[tuple[int, int]]]]:
         return [
             (encoding["ids"], encoding["offsets"])
             for encoding in self._processor.encode(list(texts), return_type="offset_mapping")
@@ -113,7 +117,9 @@ class SentencePieceVocabulary(Vocabulary):
             self._breaker = _add_sentence_break(self._model, self._processor)
         if self._breaker is False or SENTENCE_BREAK.encode() in text:
             return super().encode_spans(text, starts, ends, first)
-        encoded = self._breaker.encode(_join_sentences(text, starts, ends, first), return_type="numpy")
+        encoded = self._breaker.encode(
+            _join_sentences(text, starts, ends, first), return_type="numpy"
+        )
         mark = np.array([len(self.pieces) - self._appended], np.int32)
         ids = np.concatenate([array for group in encoded for array in (group, mark)])
         stops = np.flatnonzero(ids == mark)
@@ -270,7 +276,9 @@ def _add_sentence_break(
     return breaker if breaker.encode(f"{SENTENCE_BREAK} ".join(probes)) == expected else False
 
 
-def _join_sentences(text: bytes, starts: np.ndarray, ends: np.ndarray, first: np.ndarray) -> list[bytes]:
+def _join_sentences(
+    text: bytes, starts: np.ndarray, ends: np.ndarray, first: np.ndarray
+) -> list[bytes]:
     """Join the sentences of each document by the sentence break, in groups of about 4 KiB.
 
     Args and shapes are those of `encode_spans`.

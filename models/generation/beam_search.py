@@ -64,7 +64,9 @@ class BeamSearch:
         if not abs(self.length_penalty) < float("inf"):
             raise ValueError(f"length_penalty is {self.length_penalty}; it must be finite")
 
-    def generate_tokens(self, prompt: PrefilledPrompt, rules: DecodingRules, key_B: jax.Array) -> jax.Array:
+    def generate_tokens(
+        self, prompt: PrefilledPrompt, rules: DecodingRules, key_B: jax.Array
+    ) -> jax.Array:
         """Return the best hypothesis of each row, int32 [B, T], with padding behind its end.
 
         key_B is not used: the search is deterministic.
@@ -77,10 +79,16 @@ class BeamSearch:
 
         def take_step(search: SearchState) -> SearchState:
             last_R = jnp.take_along_axis(
-                search.tokens_BWN.reshape(B * W, -1), (length_R + search.num_generated - 1)[:, None], axis=1
+                search.tokens_BWN.reshape(B * W, -1),
+                (length_R + search.num_generated - 1)[:, None],
+                axis=1,
             )[:, 0]
-            logits_RV, cache = prompt.advance(search.cache, last_R, length_R + search.num_generated - 1)
-            return self.extend_hypotheses(search._replace(cache=cache), logits_RV, prompt.length_B, rules)
+            logits_RV, cache = prompt.advance(
+                search.cache, last_R, length_R + search.num_generated - 1
+            )
+            return self.extend_hypotheses(
+                search._replace(cache=cache), logits_RV, prompt.length_B, rules
+            )
 
         tokens_BWN = jnp.repeat(prompt.tokens_BN[:, None], W, axis=1)
         # All W hypotheses of a row are equal at first, so that only one may be extended.
@@ -95,7 +103,9 @@ class BeamSearch:
             ended_BW=jnp.zeros((B, W), bool),
             improves_B=jnp.ones(B, bool),
         )
-        search = self.extend_hypotheses(search, jnp.repeat(prompt.logits_BV, W, axis=0), prompt.length_B, rules)
+        search = self.extend_hypotheses(
+            search, jnp.repeat(prompt.logits_BV, W, axis=0), prompt.length_B, rules
+        )
         search = jax.lax.while_loop(is_unfinished, take_step, search)
         return slice_generated(search.ended_BWN[:, 0], prompt.length_B, rules.length)
 
@@ -110,9 +120,15 @@ class BeamSearch:
           length_B: the lengths of the prompts.
           rules: which tokens are allowed.
         """
-        (B, W, N), V, count_B = search.tokens_BWN.shape, logits_RV.shape[-1], length_B + search.num_generated
+        (B, W, N), V, count_B = (
+            search.tokens_BWN.shape,
+            logits_RV.shape[-1],
+            length_B + search.num_generated,
+        )
         score_RV = jax.nn.log_softmax(rules.mask_unused_ids(logits_RV))
-        score_RV = rules.mask_repeated_ngrams(score_RV, search.tokens_BWN.reshape(B * W, N), jnp.repeat(count_B, W))
+        score_RV = rules.mask_repeated_ngrams(
+            score_RV, search.tokens_BWN.reshape(B * W, N), jnp.repeat(count_B, W)
+        )
         score_BWV = score_RV.reshape(B, W, V) + search.score_BW[..., None]
         # Twice as many candidates as beams: at most W of them end, so that W stay open.
         score_BC, index_BC = jax.lax.top_k(score_BWV.reshape(B, W * V), 2 * W)
@@ -128,7 +144,9 @@ class BeamSearch:
         final_score_BC = jnp.where(final_BC, score_BC / power, NEVER)
         all_scores_BX = jnp.concatenate([search.ended_score_BW, final_score_BC], axis=1)
         ended_score_BW, best_BW = jax.lax.top_k(all_scores_BX, W)
-        ended_BWN = _take_candidates(jnp.concatenate([search.ended_BWN, tokens_BCN], axis=1), best_BW)
+        ended_BWN = _take_candidates(
+            jnp.concatenate([search.ended_BWN, tokens_BCN], axis=1), best_BW
+        )
         ended_BW = _take_candidates(jnp.concatenate([search.ended_BW, final_BC], axis=1), best_BW)
 
         score_BW, open_BW = jax.lax.top_k(jnp.where(ends_BC, NEVER, score_BC), W)
@@ -139,7 +157,9 @@ class BeamSearch:
             num_generated=search.num_generated + 1,
             tokens_BWN=_take_candidates(tokens_BCN, open_BW),
             score_BW=score_BW,
-            cache=gather_cache_rows(search.cache, (jnp.arange(B)[:, None] * W + parent_BW).reshape(-1)),
+            cache=gather_cache_rows(
+                search.cache, (jnp.arange(B)[:, None] * W + parent_BW).reshape(-1)
+            ),
             ended_BWN=ended_BWN,
             ended_score_BW=ended_score_BW,
             ended_BW=ended_BW,

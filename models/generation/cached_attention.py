@@ -65,7 +65,11 @@ def apply_cached(model: Any, variables: Any, *arguments: Any, **settings: Any) -
 
 
 def update_cache(
-    module: Attention, collection: str, step: DecodingStep | None, k_BMHK: jax.Array, v_BMHK: jax.Array
+    module: Attention,
+    collection: str,
+    step: DecodingStep | None,
+    k_BMHK: jax.Array,
+    v_BMHK: jax.Array,
 ) -> tuple[jax.Array, jax.Array] | None:
     """Return the cached keys and values [B, H, N, K] of an attention, or None without any.
 
@@ -95,7 +99,9 @@ def update_cache(
     # update twice stays one scatter in place.
     row = jnp.arange(len(step.position_B)) if len(step.position_B) > 1 else jnp.zeros(2, jnp.int32)
     cached_k_BHNK, cached_v_BHNK = (
-        module.get_variable(collection, variable).at[row, :, step.position_B[row]].set(new_B1HK[row, 0])
+        module.get_variable(collection, variable)
+        .at[row, :, step.position_B[row]]
+        .set(new_B1HK[row, 0])
         for variable, new_B1HK in (("key", k_BMHK), ("value", v_BMHK))
     )
     module.put_variable(collection, "key", cached_k_BHNK)

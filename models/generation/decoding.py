@@ -214,13 +214,24 @@ def _generate_jitted(
     )
 
     def decode_tokens(
-        variables: Any, tokens_BL: jax.Array, *, mutable: list[str], step: DecodingStep | None = None
+        variables: Any,
+        tokens_BL: jax.Array,
+        *,
+        mutable: list[str],
+        step: DecodingStep | None = None,
     ) -> tuple[jax.Array, Any]:
         inputs = (memory_BMD, encoder_attention_mask, tokens_BL)
         return apply_cached(model, variables, *inputs, step=step, mutable=mutable, method="decode")
 
     return _write_tokens(
-        model, params, decode_tokens, start_B1, jnp.ones(len(start_B1), jnp.int32), key_B, rules, strategy
+        model,
+        params,
+        decode_tokens,
+        start_B1,
+        jnp.ones(len(start_B1), jnp.int32),
+        key_B,
+        rules,
+        strategy,
     )
 
 
@@ -283,9 +294,13 @@ def _write_tokens(
         jnp.pad(tokens_BM, ((0, 0), (0, rules.length))),
         rules.pad,
     )
-    logits_BV = compute_logits(jnp.take_along_axis(x_BMD, (length_B - 1)[:, None, None], axis=1)[:, 0])
+    logits_BV = compute_logits(
+        jnp.take_along_axis(x_BMD, (length_B - 1)[:, None, None], axis=1)[:, 0]
+    )
     return strategy.generate_tokens(
-        PrefilledPrompt(tokens_BN, length_B, logits_BV, pad_cache(cached.get(CACHE, {}), slots), decode_step),
+        PrefilledPrompt(
+            tokens_BN, length_B, logits_BV, pad_cache(cached.get(CACHE, {}), slots), decode_step
+        ),
         rules,
         key_B,
     )

@@ -49,7 +49,9 @@ class DecodingRules:
         """Return which of the ids are the end token, bool of the same shape."""
         return jnp.zeros_like(ids, bool) if self.end is None else ids == self.end
 
-    def mask_repeated_ngrams(self, scores_BV: jax.Array, tokens_BN: jax.Array, count_B: jax.Array) -> jax.Array:
+    def mask_repeated_ngrams(
+        self, scores_BV: jax.Array, tokens_BN: jax.Array, count_B: jax.Array
+    ) -> jax.Array:
         """Return the scores, with -inf for tokens that would repeat an n-gram of their row.
 
         Paulus et al. 2017, section 2.5.
@@ -111,7 +113,9 @@ class Greedy:
         """Return the id of the highest score, int [B]."""
         return jnp.argmax(scores_BV, axis=-1)
 
-    def generate_tokens(self, prompt: PrefilledPrompt, rules: DecodingRules, key_B: jax.Array) -> jax.Array:
+    def generate_tokens(
+        self, prompt: PrefilledPrompt, rules: DecodingRules, key_B: jax.Array
+    ) -> jax.Array:
         """Return the generated ids, int32 [B, T], with padding behind the end of each row.
 
         Args:
@@ -124,7 +128,9 @@ class Greedy:
         def append_token(
             t: jax.Array, tokens_BN: jax.Array, ended_B: jax.Array, logits_BV: jax.Array
         ) -> tuple[jax.Array, jax.Array, jax.Array]:
-            scores_BV = rules.mask_repeated_ngrams(rules.mask_unused_ids(logits_BV), tokens_BN, prompt.length_B + t)
+            scores_BV = rules.mask_repeated_ngrams(
+                rules.mask_unused_ids(logits_BV), tokens_BN, prompt.length_B + t
+            )
             next_B = self.select_tokens(
                 scores_BV, jax.vmap(jax.random.fold_in, (0, None))(key_B, t)
             ).astype(jnp.int32)
@@ -144,8 +150,12 @@ class Greedy:
             logits_BV, cache = prompt.advance(cache, last_B, prompt.length_B + t - 1)
             return t + 1, *append_token(t, tokens_BN, ended_B, logits_BV), cache
 
-        first = append_token(jnp.int32(0), prompt.tokens_BN, jnp.zeros(len(row), bool), prompt.logits_BV)
-        tokens_BN = jax.lax.while_loop(is_unfinished, take_step, (jnp.int32(1), *first, prompt.cache))[1]
+        first = append_token(
+            jnp.int32(0), prompt.tokens_BN, jnp.zeros(len(row), bool), prompt.logits_BV
+        )
+        tokens_BN = jax.lax.while_loop(
+            is_unfinished, take_step, (jnp.int32(1), *first, prompt.cache)
+        )[1]
         return slice_generated(tokens_BN, prompt.length_B, rules.length)
 
 

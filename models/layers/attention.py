@@ -60,7 +60,9 @@ class Attention(nn.Module):
         shape_HK = (self.num_heads, self.head_width or D // self.num_heads)
         project = partial(Dense, use_bias=self.use_bias, kernel_init=self.kernel_init, ops=self.ops)
         query = project(shape_HK, kernel_init=self.query_init or self.kernel_init, name="query")
-        out = partial(project, num_contracting_dims=2, kernel_init=self.out_init or self.kernel_init)
+        out = partial(
+            project, num_contracting_dims=2, kernel_init=self.out_init or self.kernel_init
+        )
 
         source_BMD = x_BLD if memory_BMD is None else memory_BMD
         q_BLHK = query(x_BLD)

@@ -71,12 +71,17 @@ class Embeddings(nn.Module):
             )
         x_BLD = self.token_embedding(token_ids)
         if segment_ids is None:
-            x_BLD += self.position_embedding.embedding[self.first_position : self.first_position + L]
+            x_BLD += self.position_embedding.embedding[
+                self.first_position : self.first_position + L
+            ]
         else:
             x_BLD += self.position_embedding(self.first_position + make_position_ids(segment_ids))
         if self.num_token_types:
             # A matmul with one-hot rows: the gradient of a gather would add B * L rows, one by
             # one, into T rows.
             table_TD = self.token_type_embedding.embedding
-            x_BLD += jax.nn.one_hot(token_type_ids, self.num_token_types, dtype=table_TD.dtype) @ table_TD
+            x_BLD += (
+                jax.nn.one_hot(token_type_ids, self.num_token_types, dtype=table_TD.dtype)
+                @ table_TD
+            )
         return self.drop(self.norm(x_BLD), deterministic=not train)

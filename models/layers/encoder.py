@@ -41,7 +41,16 @@ def make_embeddings(
     """
     c = config
     dropout = partial(Dropout, c.dropout, ops=ops)
-    return Embeddings(c.vocab, width, c.length, num_token_types, c.epsilon, dropout, first_position=first_position, ops=ops)
+    return Embeddings(
+        c.vocab,
+        width,
+        c.length,
+        num_token_types,
+        c.epsilon,
+        dropout,
+        first_position=first_position,
+        ops=ops,
+    )
 
 
 def make_stack(
@@ -112,7 +121,11 @@ class PooledEncoder(nn.Module):
         """Make embeddings, layers and pooler."""
         c = self.config
         self.embeddings = make_embeddings(
-            c, self.embedding_width or c.width, c.segments, first_position=self.first_position, ops=self.ops
+            c,
+            self.embedding_width or c.width,
+            c.segments,
+            first_position=self.first_position,
+            ops=self.ops,
         )
         if self.embedding_width is not None:
             self.embedding_projection = Dense(c.width, ops=self.ops)

@@ -18,7 +18,9 @@ def flatten_params(tree: Any, path: str = "") -> dict[str, Any]:
     """Return {path: leaf} of nested dicts, the keys joined by slashes."""
     if not isinstance(tree, Mapping):
         return {path: tree}
-    inner = (flatten_params(value, f"{path}/{key}" if path else str(key)) for key, value in tree.items())
+    inner = (
+        flatten_params(value, f"{path}/{key}" if path else str(key)) for key, value in tree.items()
+    )
     return {path: leaf for leaves in inner for path, leaf in leaves.items()}
 
 

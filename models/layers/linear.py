@@ -13,7 +13,9 @@ import jax.numpy as jnp
 
 from models.layers.ops import PLAIN, Ops
 
-ModuleFactory = Callable[..., nn.Module]  # a constructor of modules, e.g. partial(Attention, num_heads=12)
+ModuleFactory = Callable[
+    ..., nn.Module
+]  # a constructor of modules, e.g. partial(Attention, num_heads=12)
 Initializer = nn.initializers.Initializer
 
 # A normal of 0.02 truncated at two standard deviations and not rescaled, as in BERT's own code: its
@@ -69,7 +71,9 @@ class Dense(nn.Module):
         if activation is None:
             y: Any = self.ops.linear(*x, kernel, self.num_contracting_dims, self.out_dtype)
         else:
-            y = self.ops.activation_linear(activation, x, drop, kernel, self.num_contracting_dims, self.out_dtype)
+            y = self.ops.activation_linear(
+                activation, x, drop, kernel, self.num_contracting_dims, self.out_dtype
+            )
         if self.use_bias:
             bias = self.param("bias", nn.initializers.zeros, out_shape)
             y = self.ops.add_bias(y, bias.astype(y.dtype))

@@ -86,9 +86,13 @@ class Mask(flax.struct.PyTreeNode):
         return reduce(jnp.logical_and, masks) if masks else None
 
 
-def make_padding_mask(attention_mask_BM: jax.Array, segment_ids_BM: jax.Array | None = None) -> Mask:
+def make_padding_mask(
+    attention_mask_BM: jax.Array, segment_ids_BM: jax.Array | None = None
+) -> Mask:
     """Return an encoder's mask: queries attend to tokens, of packed texts to those of their own."""
-    return Mask(attention_mask_BM, None if segment_ids_BM is None else (segment_ids_BM, segment_ids_BM))
+    return Mask(
+        attention_mask_BM, None if segment_ids_BM is None else (segment_ids_BM, segment_ids_BM)
+    )
 
 
 def make_causal_mask(

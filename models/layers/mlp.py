@@ -74,4 +74,6 @@ class GatedMlp(nn.Module):
         drop = self.dropout(deterministic=not train).bind_key()
         act = self.ops.recompute(self.activation)
         down = dense(x_BLD.shape[-1], name="down")
-        return down(gate_BLF, hidden_BLF, activation=lambda gate, hidden: act(gate) * hidden, drop=drop)
+        return down(
+            gate_BLF, hidden_BLF, activation=lambda gate, hidden: act(gate) * hidden, drop=drop
+        )

@@ -12,7 +12,9 @@ import jax.numpy as jnp
 from models.layers.ops import PLAIN, Ops
 
 
-def apply_layer_norm(x_BLD: jax.Array, scale_D: jax.Array, bias_D: jax.Array, epsilon: float) -> jax.Array:
+def apply_layer_norm(
+    x_BLD: jax.Array, scale_D: jax.Array, bias_D: jax.Array, epsilon: float
+) -> jax.Array:
     """Return (x - mean) / sqrt(variance + epsilon) * scale + bias."""
     x = x_BLD.astype(jnp.float32)
     x -= x.mean(-1, keepdims=True)  # before squaring: E[x^2] - E[x]^2 would cancel

@@ -27,8 +27,13 @@ def apply_linear(
       contract: the number of dimensions I.
       result: the dtype of the output; that of x by default.
     """
-    last, first = tuple(range(x.ndim - num_contracting_dims, x.ndim)), tuple(range(num_contracting_dims))
-    return jax.lax.dot_general(x, kernel, ((last, first), ((), ())), preferred_element_type=out_dtype)
+    last, first = (
+        tuple(range(x.ndim - num_contracting_dims, x.ndim)),
+        tuple(range(num_contracting_dims)),
+    )
+    return jax.lax.dot_general(
+        x, kernel, ((last, first), ((), ())), preferred_element_type=out_dtype
+    )
 
 
 def apply_activation_linear(

@@ -15,4 +15,6 @@ def find_segment_starts(segment_ids: jax.Array) -> jax.Array:
 def make_position_ids(segment_ids: jax.Array) -> jax.Array:
     """Return each token's position in its own text, from 0, int32 [B, L]."""
     position_L = jnp.arange(segment_ids.shape[1], dtype=jnp.int32)
-    return position_L - jax.lax.cummax(jnp.where(find_segment_starts(segment_ids), position_L, 0), axis=1)
+    return position_L - jax.lax.cummax(
+        jnp.where(find_segment_starts(segment_ids), position_L, 0), axis=1
+    )

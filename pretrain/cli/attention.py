@@ -83,7 +83,9 @@ def run(args: argparse.Namespace) -> int:
     from pretrain.reporting.html import render_html
     from pretrain.workdir.checkpoints import read_run
 
-    check_layers_and_heads(args, get_body_config(read_run(args.workdir).model))  # before parameters are read
+    check_layers_and_heads(
+        args, get_body_config(read_run(args.workdir).model)
+    )  # before parameters are read
     trained, mesh = open_placed(args.workdir, args.step)
     with jax.set_mesh(mesh):
         panels = compute_attention_maps(trained, mesh, texts, args.length)
@@ -139,7 +141,9 @@ def check_layers_and_heads(args: argparse.Namespace, model: ModelConfig) -> None
             raise ValueError(f"--{name} {wrong[0]}: the model has {name} 1 to {most}")
 
 
-def write_images(args: argparse.Namespace, panels: Sequence[Sequence[Panel]]) -> Iterator[pathlib.Path]:
+def write_images(
+    args: argparse.Namespace, panels: Sequence[Sequence[Panel]]
+) -> Iterator[pathlib.Path]:
     """Write one image per text, panel and layer; yield the path of each.
 
     Raises:
@@ -159,5 +163,7 @@ def write_images(args: argparse.Namespace, panels: Sequence[Sequence[Panel]]) ->
                     raise FileExistsError(
                         f"{path} exists; name another --images, or add --overwrite"
                     )
-                draw_panel(panel, layer, args.heads or range(1, panel.weights_NHLM.shape[1] + 1), path)
+                draw_panel(
+                    panel, layer, args.heads or range(1, panel.weights_NHLM.shape[1] + 1), path
+                )
                 yield path

@@ -73,7 +73,9 @@ def run(args: argparse.Namespace) -> int:
     from pretrain.inference.trained import get_body_config, open_placed
     from pretrain.workdir.checkpoints import read_run
 
-    select_combinations(layers, get_body_config(read_run(args.workdir).model).depth)  # before parameters are read
+    select_combinations(
+        layers, get_body_config(read_run(args.workdir).model).depth
+    )  # before parameters are read
     trained, mesh = open_placed(args.workdir, args.step)
     with jax.set_mesh(mesh):
         features = extract_features(trained, mesh, texts, layers, args.pooling, args.batch_size)
@@ -123,7 +125,9 @@ def check_arguments(args: argparse.Namespace) -> pathlib.Path:
     return output
 
 
-def write_arrays(path: pathlib.Path, arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> None:
+def write_arrays(
+    path: pathlib.Path, arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]
+) -> None:
     """Write arrays to a file atomically.
 
     Args:

@@ -164,7 +164,8 @@ def build_table(found: Mapping[str, SeedScores], mismatched: str | None = None) 
             }
     if mismatched:
         accuracies = [
-            score_other_part(workdir, step, mismatched) for workdir, (step, _) in found["mnli"].items()
+            score_other_part(workdir, step, mismatched)
+            for workdir, (step, _) in found["mnli"].items()
         ]
         position = list(tasks).index("MNLI-m") + 1
         tasks = dict(

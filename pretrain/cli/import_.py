@@ -57,7 +57,9 @@ def run(args: argparse.Namespace) -> int:
     opened = open_model(args.folder)
     config = override_run(make_starting_run(opened.config), args.overrides)
     validate_run(config)
-    params, missing, unused = opened.load_params(config.model, make_initializer(config), args.allow_nonfinite)
+    params, missing, unused = opened.load_params(
+        config.model, make_initializer(config), args.allow_nonfinite
+    )
     origin = {
         "folder": os.path.basename(os.path.abspath(args.folder)),
         "architectures": opened.architectures,

@@ -69,7 +69,8 @@ def run(args: argparse.Namespace) -> int:
     exported = build_tokenizer(store.vocabulary, find_model_type(settings.model))
     where = {"store": str(store.path), "split": args.split}
     reports = {
-        part: where | inspect_batches(each, args.step, args.batches, args.rows, exported.token_to_id)
+        part: where
+        | inspect_batches(each, args.step, args.batches, args.rows, exported.token_to_id)
         for part, each in split_stream(stream).items()
     }
     passed = all(report["passed"] for report in reports.values())

@@ -78,7 +78,9 @@ def run_processes(count: int, devices: int, argv: Sequence[str]) -> Ending:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    processes = [subprocess.Popen(**build_command(i, count, devices, port, argv)) for i in range(count)]
+    processes = [
+        subprocess.Popen(**build_command(i, count, devices, port, argv)) for i in range(count)
+    ]
     readers = [
         threading.Thread(target=forward_output, args=(process, i), daemon=True)
         for i, process in enumerate(processes)
@@ -151,7 +153,9 @@ def wait_for_processes(processes: Sequence[subprocess.Popen[str]]) -> int:
         if first is not None and time.monotonic() > deadline:
             send_signal(processes, signal.SIGKILL)
         time.sleep(0.05)
-    return next((index for index in (first, find_failed_process(processes)) if index is not None), 0)
+    return next(
+        (index for index in (first, find_failed_process(processes)) if index is not None), 0
+    )
 
 
 def find_failed_process(processes: Sequence[subprocess.Popen[str]]) -> int | None:

@@ -80,7 +80,11 @@ def run(args: argparse.Namespace) -> int:
     from pretrain.plan.advice import search_variants, try_remedies
     from pretrain.plan.estimate import plan_run
 
-    machine = machines.make_tpu_machine(args.topology, args.slices) if args.topology else machines.make_cpu_machine(args.mesh)
+    machine = (
+        machines.make_tpu_machine(args.topology, args.slices)
+        if args.topology
+        else machines.make_cpu_machine(args.mesh)
+    )
 
     def print_progress(line: str) -> None:
         print(line, file=sys.stderr if args.json else sys.stdout, flush=True)
@@ -91,7 +95,11 @@ def run(args: argparse.Namespace) -> int:
         facts = plan_run(run, machine, price=args.price, quick=args.quick)
     if not args.json:
         print(
-            "\n".join(format_ranking(facts["search"]) if args.search else format_plan(args.config, run, facts))
+            "\n".join(
+                format_ranking(facts["search"])
+                if args.search
+                else format_plan(args.config, run, facts)
+            )
         )
     if not args.search and not facts["fits"]:
         print_progress("trying configurations that may fit:")

@@ -147,7 +147,9 @@ def run(args: argparse.Namespace) -> int:
             return ((None, {"text": text}) for text in args.texts)
         return iterate_records(args.input, readers)
 
-    by_id = str(args.output or "").endswith(".json") and is_question_answering(trained.run.data.objective)
+    by_id = str(args.output or "").endswith(".json") and is_question_answering(
+        trained.run.data.objective
+    )
     if by_id:
         check_ids(read_records(), args.output, args.n_best)
     count = 0

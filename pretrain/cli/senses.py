@@ -57,7 +57,8 @@ def run(args: argparse.Namespace) -> int:
     records = [
         (place, record)
         for place, record in read_texts(args.input, "sense")
-        if word_senses.strip_marks(args.word) in map(word_senses.strip_marks, record["text"].split())
+        if word_senses.strip_marks(args.word)
+        in map(word_senses.strip_marks, record["text"].split())
     ]
     check_count(len(records), args, "texts with")
     processes.join_run(args)
@@ -73,11 +74,15 @@ def run(args: argparse.Namespace) -> int:
     trained, mesh = open_placed(args.workdir, args.step)
     texts = [(place, record["text"]) for place, record in records]
     with jax.set_mesh(mesh):
-        arrays = extract_features(trained, mesh, texts, [args.layer], "word_mean", args.batch_size).arrays
+        arrays = extract_features(
+            trained, mesh, texts, [args.layer], "word_mean", args.batch_size
+        ).arrays
     if jax.process_index():
         return 0
     (name,) = layers
-    found = word_senses.find_occurrences(args.word, [text for _, text in texts], arrays, arrays[name])
+    found = word_senses.find_occurrences(
+        args.word, [text for _, text in texts], arrays, arrays[name]
+    )
     check_count(len(found), args, "occurrences within the model's length of")
     projected = word_senses.project_vectors(arrays[name][[each.row for each in found]])
     title = f"{args.word!r}, {name} of {pathlib.Path(args.workdir).name}, step {trained.step:,}"

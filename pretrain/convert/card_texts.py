@@ -1,4 +1,6 @@
-"""Texts of model cards, by task."""
+"""Texts of model cards by task, and the formatting of names and sizes."""
+
+import re
 
 from models.config.heads import (
     ChoiceConfig,
@@ -94,3 +96,18 @@ USES = {
         make_generation_lines("It is a"),
     ),
 }
+
+
+def format_score_name(name: str) -> str:
+    """Return the name of a score in words; names with a part or a source are quoted as code."""
+    return format_code_name(name) if "/" in name else name.replace("_", " ")
+
+
+def format_code_name(name: str) -> str:
+    """Return a name as inline code, without characters that Markdown or HTML interpret."""
+    return f"`{re.sub(r'[`|<>]|[^ -~]', '?', name)}`"
+
+
+def format_size(count: int) -> str:
+    """Return a number of parameters as an adjective."""
+    return f"{count / 1e6:.1f}M-parameter" if count >= 1e5 else f"{count:,}-parameter"

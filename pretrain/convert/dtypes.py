@@ -25,9 +25,10 @@ def round_tensors(tensors: dict[str, np.ndarray], dtype: str) -> dict[str, np.nd
                 narrow = tensor.astype(kind)
             overflow = np.isfinite(tensor) & ~np.isfinite(narrow.astype(np.float32))
             if overflow.any():
+                largest = np.abs(tensor[overflow]).max()
                 raise ValueError(
-                    f"the tensor {make_printable(name)} holds {np.abs(tensor[overflow]).max():.6g}, "
-                    f"which {dtype} has no number for; export it as bfloat16 or float32 (--dtype)"
+                    f"the tensor {make_printable(name)} holds {largest:.6g}, which "
+                    f"{dtype} has no number for; export it as bfloat16 or float32 (--dtype)"
                 )
             tensor = narrow
         rounded[name] = tensor

@@ -81,6 +81,15 @@ def _find_foreign(output: pathlib.Path) -> Iterator[str]:
             yield path.name
 
 
+def list_sizes(folder: pathlib.Path) -> dict[str, int]:
+    """Return {file: size in bytes} of all files in a folder and its subfolders."""
+    return {
+        path.relative_to(folder).as_posix(): path.stat().st_size
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
 def write_tensors(
     folder: pathlib.Path, tensors: Mapping[str, np.ndarray], limit: int = SHARD_BYTES
 ) -> None:

@@ -1,7 +1,7 @@
 """Conversion of fine-tuned encoders: ours and `BertForSequenceClassification` and its like.
 
-The encoder's names are those of its family's map; the head's are in pretrain/convert/head_maps.py. All
-kinds of heads are exported, and only classifiers are imported.
+The encoder's names are those of its family's map; the head's are in head_maps.py. All kinds of
+heads are exported, and only classifiers are imported.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ import numpy as np
 
 from data.vocabulary.base import Vocabulary
 from models.config.heads import ClassifierConfig, HeadedConfig
-from pretrain.convert import find_model_family, name_map
+from pretrain.convert import find_model_family, name_map, renamed_tensors
 from pretrain.convert.head_maps import HEAD_CONVERSIONS
 from pretrain.convert.pretrained import CONVERTERS, Converter, make_renamer
 from pretrain.families import FAMILIES
@@ -41,7 +41,7 @@ def from_hf(
     wrong shape or dtype.
     """
     rules, depths, hf_map = make_headed_map(config)
-    tensors = name_map.rename_tensors(tensors, make_renamer(hf_map, tensors))
+    tensors = renamed_tensors.rename_tensors(tensors, make_renamer(hf_map, tensors))
     own = init_params["encoder"] | {"classifier": init_params["classifier"]}
     flat, report = name_map.fill_params(
         tensors,
@@ -80,7 +80,7 @@ def list_their_names(theirs: str | tuple[str, ...]) -> tuple[str, ...]:
 def rename_moved(theirs: str | tuple[str, ...], moved: Mapping[str, str]) -> Any:
     """Return the names in a fine-tuned model of tensors with these names in a pretrained one.
 
-    others: {module of a pretrained model: the same in a fine-tuned one}.
+    moved: {module of a pretrained model: the same in a fine-tuned one}.
     """
     if not isinstance(theirs, str):
         return tuple(rename_moved(name, moved) for name in theirs)

@@ -44,8 +44,8 @@ def check_finite(name: str, tensor: np.ndarray, remedy: str) -> None:
     if not np.isfinite(values).all():
         nan, infinite = int(np.isnan(values).sum()), int(np.isinf(values).sum())
         raise ValueError(
-            f"the tensor {make_printable(name)} holds {nan:,} NaN and {infinite:,} infinite values of "
-            f"{values.size:,} as float32. A model with it computes nothing of use. {remedy}"
+            f"the tensor {make_printable(name)} holds {nan:,} NaN and {infinite:,} infinite values "
+            f"of {values.size:,} as float32. A model with it computes nothing of use. {remedy}"
         )
 
 

@@ -27,7 +27,7 @@ from data.vocabulary.base import Vocabulary
 from models import build
 from pretrain.convert import find_model_type, tokenizer
 from pretrain.convert.dtypes import round_tensors
-from pretrain.convert.export_folder import check_output, replace_export
+from pretrain.convert.export_folder import check_output, list_sizes, replace_export
 from pretrain.convert.finite import check_finite
 from pretrain.distributed.model_hooks import make_local_hooks
 from pretrain.distributed.sharding import format_path
@@ -115,11 +115,7 @@ def write_jax_folder(
             vocabulary, find_model_type(config), folder, getattr(config, "length", None)
         )
         (folder / "README.md").write_text(describe_folder(config, inputs, dtype))
-        return {
-            path.relative_to(folder).as_posix(): path.stat().st_size
-            for path in sorted(folder.rglob("*"))
-            if path.is_file()
-        }
+        return list_sizes(folder)
 
 
 # ---- the program ---------------------------------------------------------------

@@ -4,7 +4,6 @@ It describes the model, its data, its scores, how to load it, and its limits.
 """
 
 import math
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
@@ -24,7 +23,13 @@ from models.config.heads import (
 )
 from pretrain.config import Run
 from pretrain.convert import find_model_family
-from pretrain.convert.card_texts import HEAD_TASKS, USES
+from pretrain.convert.card_texts import (
+    HEAD_TASKS,
+    USES,
+    format_code_name,
+    format_score_name,
+    format_size,
+)
 from pretrain.families import Family
 
 
@@ -58,16 +63,9 @@ def make_card(trained: TrainedModel, dtype: str = "float32") -> str:
     family = find_model_family(run.model)
     size = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(trained.params))
     sections = [
-        "\n".join(
-            [
-                "---",
-                "library_name: transformers",
-                f"pipeline_tag: {find_task(run.model)}",
-                f"tags: [{family.hugging_face.model_type}]",
-                "---",
-            ]
-        ),
-        f"# A {_format_size(size)} {family.title}\n\n{_describe_origin(trained)}",
+        "---\nlibrary_name: transformers\n"
+        f"pipeline_tag: {find_task(run.model)}\ntags: [{family.hugging_face.model_type}]\n---",
+        f"# A {format_size(size)} {family.title}\n\n{_describe_origin(trained)}",
         "\n".join(
             [
                 "| | |",
@@ -273,16 +271,6 @@ def _format_scores(trained: TrainedModel) -> str:
     )
 
 
-def format_score_name(name: str) -> str:
-    """Return the name of a score in words; names with a part or a source are quoted as code."""
-    return format_code_name(name) if "/" in name else name.replace("_", " ")
-
-
-def format_code_name(name: str) -> str:
-    """Return a name as inline code, without characters that Markdown or HTML interpret."""
-    return f"`{re.sub(r'[`|<>]|[^ -~]', '?', name)}`"
-
-
 def _describe_limits(trained: TrainedModel, family: Family) -> str:
     """Return the paragraphs on what the model cannot do and what was not measured."""
     gap = _find_gap_token(family, trained.vocabulary)
@@ -307,8 +295,3 @@ def _describe_limits(trained: TrainedModel, family: Family) -> str:
         "reads it as plain text when it reads a corpus."
     )
     return "\n\n".join([use, text, tokens])
-
-
-def _format_size(count: int) -> str:
-    """Return a number of parameters as an adjective."""
-    return f"{count / 1e6:.1f}M-parameter" if count >= 1e5 else f"{count:,}-parameter"

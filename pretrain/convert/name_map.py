@@ -6,7 +6,7 @@ Our parameters are exported to their tensors, and their tensors fill our paramet
 import dataclasses
 import fnmatch
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -146,7 +146,8 @@ def export_tensors(params: dict[str, Any], rules: Rules, depths: Depths) -> dict
     if leaves.keys() != paths:
         raise ValueError(
             "the parameters are not those of the configuration: "
-            f"{format_names(paths - leaves.keys())} missing, {format_names(leaves.keys() - paths)} without a rule"
+            f"{format_names(paths - leaves.keys())} missing, "
+            f"{format_names(leaves.keys() - paths)} without a rule"
         )
     tensors = {}
     for match in matches:
@@ -180,9 +181,10 @@ def fill_params(
       rules: the rules of the family.
       depths: the depths of the stacks.
       init_params: the initial parameters, which stay where a head is missing.
-      heads: prefixes of names that may be missing; all names of a prefix, or none.
-      body: prefixes of names that must have a place in the model; others are reported as unused.
-      known: patterns (fnmatch) of names with these prefixes that need no place.
+      head_prefixes: prefixes of names that may be missing; all names of a prefix, or none.
+      body_prefixes: prefixes of names that must have a place in the model; others are reported as
+        unused.
+      ignored_patterns: patterns (fnmatch) of names with these prefixes that need no place.
 
     Raises:
       ValueError: names the tensors that are missing, have no place, or have the wrong shape or
@@ -196,24 +198,7 @@ def fill_params(
     names = {name for match in matches for name in match.theirs}
     present = set(tensors)  # `in` a mapping may load a tensor
     missing, unused = names - present, present - names
-    absent = tuple(
-        head
-        for head in head_prefixes
-        if all(name in missing for name in names if name.startswith(head))
-    )
-    if required := {name for name in missing if not name.startswith(absent)}:
-        raise ValueError(f"missing {format_names(required)}, which the model cannot do without")
-    unexpected = {
-        name
-        for name in unused
-        if name.startswith(body_prefixes)
-        and not any(fnmatch.fnmatchcase(name, pattern) for pattern in ignored_patterns)
-    }
-    if unexpected:
-        raise ValueError(
-            f"no place in the model for {format_names(unexpected)}; does config.json belong to these "
-            "weights?"
-        )
+    _check_names(names, missing, unused, head_prefixes, body_prefixes, ignored_patterns)
     for match in matches:
         own = [leaves[path] for path in match.ours]
         if missing.isdisjoint(match.theirs):
@@ -230,10 +215,46 @@ def fill_params(
     return match_layout(unflatten_params(leaves), init_params), report
 
 
+def _check_names(
+    names: set[str],
+    missing: set[str],
+    unused: set[str],
+    head_prefixes: tuple[str, ...],
+    body_prefixes: tuple[str, ...],
+    ignored_patterns: tuple[str, ...],
+) -> None:
+    """Raise ValueError if a required tensor is missing, or one of the body has no place.
+
+    Args:
+      names: the names that the rules have.
+      missing: those of them that the tensors lack.
+      unused: the names of other tensors.
+      head_prefixes, body_prefixes, ignored_patterns: see `fill_params`.
+    """
+    absent = tuple(
+        head
+        for head in head_prefixes
+        if all(name in missing for name in names if name.startswith(head))
+    )
+    if required := {name for name in missing if not name.startswith(absent)}:
+        raise ValueError(f"missing {format_names(required)}, which the model cannot do without")
+    unexpected = {
+        name
+        for name in unused
+        if name.startswith(body_prefixes)
+        and not any(fnmatch.fnmatchcase(name, pattern) for pattern in ignored_patterns)
+    }
+    if unexpected:
+        raise ValueError(
+            f"no place in the model for {format_names(unexpected)}; does config.json belong to "
+            "these weights?"
+        )
+
+
 def _fill_match(
     match: Match, tensors: Mapping[str, np.ndarray], shapes: Sequence[tuple[int, ...]]
 ) -> Sequence[np.ndarray]:
-    """Return the leaves of a match, of these shapes, from their tensors. Raises as `fill_params`."""
+    """Return the leaves of a match, of these shapes. Raises as `fill_params`."""
     expected = [
         tensor.shape
         for tensor in _export_match(match, [make_placeholder(shape) for shape in shapes])
@@ -249,65 +270,6 @@ def _fill_match(
             raise ValueError(f"{name} is {tensor.dtype.name}; expected one of {', '.join(FLOATS)}")
         read.append(np.asarray(tensor).astype(np.float32))
     return match.layout.fill_params(read, shapes)
-
-
-# ---- their tensors: names change over the years ------------------------------------
-
-
-class RenamedTensors(Mapping[str, np.ndarray]):
-    """A mapping of tensors under other names; a tensor is read only when it is accessed."""
-
-    def __init__(self, tensors: Mapping[str, np.ndarray], names: Mapping[str, str]) -> None:
-        """Rename tensors; names: {new name: name in `tensors`}."""
-        self._tensors, self._names = tensors, names
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        return self._tensors[self._names[name]]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-
-def rename_tensors(
-    tensors: Mapping[str, np.ndarray], new_name_of: Callable[[str], str]
-) -> RenamedTensors:
-    """Return the tensors, each named `new_name_of(name)`. Raises ValueError if two get one name."""
-    names = {}
-    for name in tensors:
-        if (new := new_name_of(name)) in names:
-            raise ValueError(f"{names[new]} and {name} are two tensors for one place, {new}")
-        names[new] = name
-    return RenamedTensors(tensors, names)
-
-
-def merge_copies(tensors: Mapping[str, np.ndarray], copies: Mapping[str, str]) -> RenamedTensors:
-    """Return the tensors without copies of a weight that the model has only once.
-
-    A copy stands in for an original that is missing.
-
-    Args:
-      tensors: {name: array}.
-      copies: {name of a copy: name of the original}.
-
-    Raises:
-      ValueError: a copy differs from its original.
-    """
-    names = {name: name for name in tensors}
-    for copy, original in copies.items():
-        if copy not in names:
-            continue
-        source = names.pop(copy)
-        if original not in names:
-            names[original] = source
-        elif not np.array_equal(tensors[source], tensors[names[original]]):
-            raise ValueError(
-                f"{copy} differs from {original}, but in this model they are one and the same "
-                "weight"
-            )
-    return RenamedTensors(tensors, names)
 
 
 def format_names(names: Iterable[str], most: int = 5) -> str:

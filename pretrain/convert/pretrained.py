@@ -13,7 +13,7 @@ import numpy as np
 
 from data.vocabulary.base import Vocabulary
 from models.config.base import ModelConfig
-from pretrain.convert import config_fields, name_map
+from pretrain.convert import config_fields, name_map, renamed_tensors
 from pretrain.families import FAMILIES
 from pretrain.families.family_record import Family, Fields, HuggingFaceMap
 
@@ -57,15 +57,17 @@ class Converter:
         """
         hf_map = self.family.hugging_face
         rules, depths = hf_map.make_rules(config), hf_map.find_depths(config)
-        tensors = name_map.rename_tensors(tensors, make_renamer(hf_map, tensors))
-        tensors = name_map.merge_copies(
+        tensors = renamed_tensors.rename_tensors(tensors, make_renamer(hf_map, tensors))
+        tensors = renamed_tensors.merge_copies(
             tensors, {**hf_map.duplicates, **hf_map.find_copies(config)}
         )
         tensors = drop_zeros(hf_map, tensors)
         needed = {name for match in name_map.expand_rules(rules, depths) for name in match.theirs}
         stand_ins = {name: other for name, other in hf_map.stand_ins.items() if name in needed}
         if stand_ins.keys() - set(tensors):
-            tensors = name_map.RenamedTensors(tensors, stand_ins | {name: name for name in tensors})
+            tensors = renamed_tensors.RenamedTensors(
+                tensors, stand_ins | {name: name for name in tensors}
+            )
         return name_map.fill_params(
             tensors,
             rules,
@@ -170,4 +172,6 @@ def drop_zeros(
     for name in found:
         if np.any(tensors[name]):
             raise ValueError(f"{name} is not 0: {hf_map.zeros_reason}")
-    return name_map.RenamedTensors(tensors, {name: name for name in tensors if name not in found})
+    return renamed_tensors.RenamedTensors(
+        tensors, {name: name for name in tensors if name not in found}
+    )

@@ -14,7 +14,7 @@ from models.config.base import Config
 from models.config.heads import HeadedConfig
 from pretrain.convert import find_model_type, fine_tuned, tokenizer
 from pretrain.convert.dtypes import round_tensors
-from pretrain.convert.export_folder import replace_export, write_json, write_tensors
+from pretrain.convert.export_folder import list_sizes, replace_export, write_json, write_tensors
 from pretrain.convert.finite import FiniteTensors, check_finite
 from pretrain.convert.name_map import ImportReport
 from pretrain.convert.pretrained import CONVERTERS, Converter
@@ -110,19 +110,19 @@ def write_model(
             own = [name for name in tensors if name.startswith(prefix)]
             write_tensors(path, {name.removeprefix(prefix): tensors.pop(name) for name in own})
             settings = (hf_config.pop(subfolder) if subfolder else hf_config) | {"dtype": dtype}
-            write_json(path / CONFIG, settings)
-            if settings.get("is_encoder_decoder"):
-                write_json(
-                    path / "generation_config.json", make_generation_config(settings, vocabulary)
-                )
+            _write_settings(path, settings, vocabulary)
             tokenizer.write_tokenizer(vocabulary, family, path, getattr(config, "length", None))
         if card is not None:
             (folder / "README.md").write_text(card, encoding="utf-8")
-        return {
-            path.relative_to(folder).as_posix(): path.stat().st_size
-            for path in sorted(folder.rglob("*"))
-            if path.is_file()
-        }
+        return list_sizes(folder)
+
+
+def _write_settings(folder: pathlib.Path, settings: dict[str, Any], vocabulary: Vocabulary) -> None:
+    """Write config.json, and generation_config.json for an encoder-decoder."""
+    write_json(folder / CONFIG, settings)
+    if settings.get("is_encoder_decoder"):
+        generation = make_generation_config(settings, vocabulary)
+        write_json(folder / "generation_config.json", generation)
 
 
 def make_generation_config(settings: Mapping[str, Any], vocabulary: Vocabulary) -> dict[str, Any]:
@@ -146,7 +146,7 @@ class OpenedModel:
     Attributes:
       folder: its path.
       architectures: the classes of transformers that config.json names.
-      module: the converter, see `find_converter`.
+      converter: the converter, see `find_converter`.
       config: our configuration of the model.
       tensors: the tensors, each of which is read when it is accessed.
       vocabulary: the vocabulary of its tokenizer.

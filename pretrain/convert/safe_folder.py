@@ -182,7 +182,7 @@ def _locate_indexed(index: pathlib.Path) -> dict[str, pathlib.Path]:
             or not file.endswith(".safetensors")
         ):
             raise FolderError(
-                f"{index}: names {file!r}; only .safetensors files beside the index are read"
+                f"{index}: names {file!r}; only .safetensors files next to the index are read"
             )
         path = index.parent / file
         if not path.is_file():

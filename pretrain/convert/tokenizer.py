@@ -106,7 +106,7 @@ def write_tokenizer(
 def _convert_sentencepiece(vocabulary: Any) -> Tokenizer:
     """Return the pipeline of a SentencePiece vocabulary."""
     sentinels = vocabulary.pieces[vocabulary.size - vocabulary.options["appended"] :]
-    return sentencepiece_pipeline.make_tokenizer(vocabulary.model, sentinels)
+    return sentencepiece_pipeline.make_tokenizer(vocabulary.model_bytes, sentinels)
 
 
 def _convert_released(vocabulary: Any) -> Tokenizer:

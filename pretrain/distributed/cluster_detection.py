@@ -23,7 +23,13 @@ from pretrain.distributed.launcher_variables import (
 )
 
 FLAGS = ("--coordinator", "--processes", "--process")
-SLURM_VARIABLES = ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID")
+SLURM_VARIABLES = (
+    "SLURM_JOB_ID",
+    "SLURM_STEP_NODELIST",
+    "SLURM_NTASKS",
+    "SLURM_PROCID",
+    "SLURM_LOCALID",
+)
 EPHEMERAL_PORT = 61440  # the first of the 4096 ports that jobs get, as in JAX
 TPU_PORT = 8482  # of the coordinator on TPU hosts, as in JAX
 
@@ -61,7 +67,9 @@ class Cluster:
             )
         host, _, port = (self.coordinator or "").rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            raise ValueError(f"{self.launcher_title}: the coordinator {self.coordinator!r} is not host:port")
+            raise ValueError(
+                f"{self.launcher_title}: the coordinator {self.coordinator!r} is not host:port"
+            )
 
     @property
     def launcher_title(self) -> str:
@@ -128,7 +136,9 @@ def detect_cluster(
             if requested
             else describe_missing_srun(environ, "SLURM_NTASKS", "SLURM_JOB_NUM_NODES"),
         )
-    if missing := [variable for variable in LAUNCHERS[name].required_variables if not environ.get(variable)]:
+    if missing := [
+        variable for variable in LAUNCHERS[name].required_variables if not environ.get(variable)
+    ]:
         raise ValueError(
             f"{LAUNCHERS[name].title}: needs {', '.join(LAUNCHERS[name].required_variables)}; "
             f"missing: {', '.join(missing)}"
@@ -138,7 +148,10 @@ def detect_cluster(
 
 def _read_jax(environ: Environment) -> Cluster:
     return Cluster(
-        "jax", parse_number(environ, JAX_VARIABLES[1]), parse_number(environ, JAX_VARIABLES[2]), environ[JAX_VARIABLES[0]]
+        "jax",
+        parse_number(environ, JAX_VARIABLES[1]),
+        parse_number(environ, JAX_VARIABLES[2]),
+        environ[JAX_VARIABLES[0]],
     )
 
 
@@ -231,7 +244,10 @@ class Launcher:
 # its processes within a Slurm job.
 LAUNCHERS = {
     "jax": Launcher(
-        "JAX's variables", lambda environ: any(environ.get(name) for name in JAX_VARIABLES[1:]), JAX_VARIABLES, _read_jax
+        "JAX's variables",
+        lambda environ: any(environ.get(name) for name in JAX_VARIABLES[1:]),
+        JAX_VARIABLES,
+        _read_jax,
     ),
     "ompi": Launcher(
         "Open MPI",
@@ -245,7 +261,10 @@ LAUNCHERS = {
         _read_open_mpi,
     ),
     "slurm": Launcher(
-        "Slurm", lambda environ: all(environ.get(name) for name in SLURM_VARIABLES), SLURM_VARIABLES, _read_slurm
+        "Slurm",
+        lambda environ: all(environ.get(name) for name in SLURM_VARIABLES),
+        SLURM_VARIABLES,
+        _read_slurm,
     ),
     "gke": Launcher("GKE's TPU variables", _has_several_tpu_hosts, ("TPU_WORKER_ID",), _read_gke),
     # Only by CLOZE_CLUSTER=tpu, which `pod run` sets: without a metadata server, a request to it

@@ -35,7 +35,9 @@ def find_local_rows(mesh: Mesh, batch_size: int) -> list[tuple[int, int]]:
     return intervals
 
 
-def make_global_arrays(parts: Sequence[HostBatch], intervals: Intervals, batch_size: int, mesh: Mesh) -> Batch:
+def make_global_arrays(
+    parts: Sequence[HostBatch], intervals: Intervals, batch_size: int, mesh: Mesh
+) -> Batch:
     """Return global arrays from this process's rows; `parts[i]` has the rows of `intervals[i]`."""
     sharding = make_batch_sharding(mesh)
 
@@ -46,7 +48,9 @@ def make_global_arrays(parts: Sequence[HostBatch], intervals: Intervals, batch_s
             first = intervals[i][0]
             return parts[i][key][lo - first : hi - first]
 
-        return jax.make_array_from_callback((batch_size, *parts[0][key].shape[1:]), sharding, select_rows)
+        return jax.make_array_from_callback(
+            (batch_size, *parts[0][key].shape[1:]), sharding, select_rows
+        )
 
     return {key: build_array(key) for key in parts[0]}
 
@@ -102,5 +106,7 @@ def place_evaluation_batches(stream: Stream, mesh: Mesh) -> Iterator[Batch]:
     """Yield every row of the split once, in batches on the mesh."""
     batch_size = stream.data.batch_size
     intervals = find_local_rows(mesh, batch_size)
-    for parts in zip(*(stream.iterate_evaluation_batches(lo, hi) for lo, hi in intervals), strict=True):
+    for parts in zip(
+        *(stream.iterate_evaluation_batches(lo, hi) for lo, hi in intervals), strict=True
+    ):
         yield make_global_arrays(parts, intervals, batch_size, mesh)

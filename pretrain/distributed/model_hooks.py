@@ -41,4 +41,8 @@ def make_model_hooks(mesh: Mesh, attention: list[str]) -> dict[str, Ops]:
         if line not in attention:
             attention.append(line)
 
-    return {"ops": OPS._replace(attend=make_attend(mesh, record_kernel), constrain=make_constraint(mesh))}
+    return {
+        "ops": OPS._replace(
+            attend=make_attend(mesh, record_kernel), constrain=make_constraint(mesh)
+        )
+    }

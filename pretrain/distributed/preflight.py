@@ -44,7 +44,9 @@ def preflight_accelerators() -> None:
     """
     unused = describe_unused(find_accelerators(), jax.default_backend())
     if jax.process_count() > 1 and processes.get_client() is not None:
-        reports = exchange_values("accelerators", {"host": _describe_host(), "unused": unused}, TIMEOUT)
+        reports = exchange_values(
+            "accelerators", {"host": _describe_host(), "unused": unused}, TIMEOUT
+        )
         unused = "; ".join(
             f"{host['host']}: {host['unused']}" for host in reports if host["unused"]
         )
@@ -67,12 +69,16 @@ def preflight_run(run: Run, workdir: epath.PathLike) -> None:
             "Cloud TPU set CLOZE_CLUSTER=tpu"
         )
     note = _write_probe(workdir)
-    facts_by_process = exchange_values("facts", collect_run_facts(run, find_newest_step(workdir)) | {"note": note}, TIMEOUT)
+    facts_by_process = exchange_values(
+        "facts", collect_run_facts(run, find_newest_step(workdir)) | {"note": note}, TIMEOUT
+    )
     # The notes that cannot be seen differ between hosts, so all complaints are exchanged. After
     # that, no process looks for notes any more.
     complaints = find_differences(facts_by_process) + [
         line
-        for lines in exchange_values("seen", _find_unseen_probes(workdir, facts_by_process), TIMEOUT)
+        for lines in exchange_values(
+            "seen", _find_unseen_probes(workdir, facts_by_process), TIMEOUT
+        )
         for line in lines
     ]
     if note:
@@ -93,7 +99,9 @@ def preflight_source(run: Run, source: Source) -> Source:
     if jax.process_count() == 1:
         return source.verify_or_salvage(run.data.on_corrupt)
     timeout = COPY_TIMEOUT if is_remote(run.data.store) else TIMEOUT
-    _raise_complaints(find_differences(exchange_values("source", collect_source_facts(source), timeout)))
+    _raise_complaints(
+        find_differences(exchange_values("source", collect_source_facts(source), timeout))
+    )
     damage = None
     try:
         source = source.verify_or_salvage(run.data.on_corrupt)
@@ -249,9 +257,7 @@ def collect_values(name: str, timeout: float) -> list[Any]:
 
 
 def _describe_timeout(timeout: float) -> str:
-    return (
-        f"of {jax.process_count()} has not come as far as the others within {timeout} s; see its log"
-    )
+    return f"of {jax.process_count()} has not come as far as the others within {timeout} s; see its log"
 
 
 def _describe_host() -> str:

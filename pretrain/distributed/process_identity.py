@@ -59,7 +59,9 @@ def _read_stat(pid: int) -> tuple[str, int] | tuple[None, None]:
 
 def end_with_parent() -> None:
     """End this process by SIGKILL when its parent dies, if the variable PARENT is set."""
-    parent = os.environ.pop(PARENT_VARIABLE, None)  # this process's own children have another parent
+    parent = os.environ.pop(
+        PARENT_VARIABLE, None
+    )  # this process's own children have another parent
     if parent is None:
         return
     if sys.platform == "linux":

@@ -117,7 +117,9 @@ def get_host_name(process: int) -> str:
     import jax
 
     try:
-        return call_with_timeout(EXIT_TIMEOUT, get_client().key_value_try_get, f"cloze/host/{process}")
+        return call_with_timeout(
+            EXIT_TIMEOUT, get_client().key_value_try_get, f"cloze/host/{process}"
+        )
     except (TimeoutError, jax.errors.JaxRuntimeError):
         return ""
 
@@ -165,7 +167,9 @@ def wait_at_exit_barrier() -> None:
     import jax
 
     try:
-        call_with_timeout(EXIT_TIMEOUT + 1, get_client().wait_at_barrier, "cloze/leave", EXIT_TIMEOUT * 1000)
+        call_with_timeout(
+            EXIT_TIMEOUT + 1, get_client().wait_at_barrier, "cloze/leave", EXIT_TIMEOUT * 1000
+        )
         if _get_jax_state().process_id == 0:
             time.sleep(0.5)
     except (TimeoutError, jax.errors.JaxRuntimeError):
@@ -175,7 +179,9 @@ def wait_at_exit_barrier() -> None:
         )
 
 
-def call_with_timeout(seconds: float, call: Callable[..., Result], *args: Any, **options: Any) -> Result:
+def call_with_timeout(
+    seconds: float, call: Callable[..., Result], *args: Any, **options: Any
+) -> Result:
     """Return call(*args, **options), or raise its error.
 
     Raises:

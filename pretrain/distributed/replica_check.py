@@ -45,7 +45,9 @@ class ReplicaCheck:
         self.mesh, self.every = mesh, every
         shardings, self.tree = jax.tree.flatten(placed)
         specs = [sharding.spec for sharding in shardings]
-        self.leaf_paths = [format_path(keys) for keys, _ in jax.tree_util.tree_leaves_with_path(placed)]
+        self.leaf_paths = [
+            format_path(keys) for keys, _ in jax.tree_util.tree_leaves_with_path(placed)
+        ]
         self.split_axes = [_list_axes(spec) for spec in specs]
         self.shared_leaves = [
             i
@@ -75,7 +77,9 @@ class ReplicaCheck:
             return
         # The step must finish: simulated devices can starve each other in two programs at a time.
         leaves = self.tree.flatten_up_to(jax.block_until_ready(state))
-        fingerprints_DL = np.asarray(self.compute_fingerprints([leaves[i] for i in self.shared_leaves]))
+        fingerprints_DL = np.asarray(
+            self.compute_fingerprints([leaves[i] for i in self.shared_leaves])
+        )
         outliers = [
             (self.leaf_paths[leaf], *group)
             for column, leaf in enumerate(self.shared_leaves)

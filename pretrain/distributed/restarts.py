@@ -80,7 +80,9 @@ def supervise_restarts(
         if not ending.is_restartable or not tries:
             return ending
         if failures > tries:
-            print_message(f"{ending.failure_reason}; giving up after {tries} restarts without a new checkpoint")
+            print_message(
+                f"{ending.failure_reason}; giving up after {tries} restarts without a new checkpoint"
+            )
             return ending
         pause = min(FIRST_PAUSE * 2 ** (failures - 1), LONGEST_PAUSE)
         checkpoint = f"step {saved_step:,}" if saved_step >= 0 else "the newest checkpoint, if any"

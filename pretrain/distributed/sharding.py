@@ -139,7 +139,8 @@ def make_gather(mesh: Mesh) -> Callable[[Any], Any]:
         if mesh.shape["fsdp"] == 1:
             return params
         return jax.tree_util.tree_map_with_path(
-            lambda keys, leaf: jax.lax.with_sharding_constraint(leaf, drop_fsdp_axis(keys, leaf)), params
+            lambda keys, leaf: jax.lax.with_sharding_constraint(leaf, drop_fsdp_axis(keys, leaf)),
+            params,
         )
 
     def drop_fsdp_axis(keys: KeyPath, leaf: jax.Array) -> NamedSharding:

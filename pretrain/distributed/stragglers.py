@@ -19,7 +19,9 @@ import jax
 
 from pretrain.distributed import processes
 
-REPORT_INTERVAL = 10.0  # seconds between two reports: a few bytes per process, and no step waits for them
+REPORT_INTERVAL = (
+    10.0  # seconds between two reports: a few bytes per process, and no step waits for them
+)
 
 Item = TypeVar("Item")
 

@@ -94,7 +94,9 @@ class Watchdog:
                 "set it to 0 for no limit\n"
             )
             tasks = (
-                lambda: write_unbuffered(cast(TextIO, sys.__stderr__).fileno(), stack_text + message),
+                lambda: write_unbuffered(
+                    cast(TextIO, sys.__stderr__).fileno(), stack_text + message
+                ),
                 lambda: self.path.write_text(stack_text),
                 self.farewell,
             )

@@ -65,12 +65,16 @@ class GeneratedAnswerEvaluator:
             )
             return generate(params, inputs_BL, valid_BL)
 
-        self.generate_tokens = jax.jit(generate_tokens, out_shardings=make_replicated_sharding(mesh))
+        self.generate_tokens = jax.jit(
+            generate_tokens, out_shardings=make_replicated_sharding(mesh)
+        )
 
     def __call__(self, params: Any, batch: Mapping[str, jax.Array]) -> list[str]:
         """Return the generated texts of the rows of a batch on the mesh."""
         written_BT = jax.device_get(
-            self.generate_tokens(params, batch["encoder_token_ids"], batch["encoder_attention_mask"])
+            self.generate_tokens(
+                params, batch["encoder_token_ids"], batch["encoder_attention_mask"]
+            )
         ).tolist()
         return [decode_output(self.vocabulary, ids) for ids in written_BT]
 
@@ -94,7 +98,9 @@ class GeneratedAnswerEvaluator:
         for task, source in zip(self.objective.tasks, split.sources, strict=True):
             if not (rows := slice(*source.documents)).stop > rows.start:
                 continue
-            scores = score_generated_texts(task, self.vocabulary, task.metrics, texts[rows], answers[rows])
+            scores = score_generated_texts(
+                task, self.vocabulary, task.metrics, texts[rows], answers[rows]
+            )
             means.append(
                 np.mean([scores[name] / (100 if name in PERCENT else 1) for name in task.metrics])
             )
@@ -130,7 +136,9 @@ def score_generated_texts(
     if kind == GENERATED_ANSWERS:
         unanswerable = objective.questions == "squad2"
         exact_Q, f1_Q = score_answers(predicted, answers, unanswerable)
-        return select_metrics(metrics, average_by_answerability(exact_Q, f1_Q, answers, unanswerable))
+        return select_metrics(
+            metrics, average_by_answerability(exact_Q, f1_Q, answers, unanswerable)
+        )
     if objective.labels:
         right: list[Any] = [objective.words.index(answer) for answer in answers]
         number = {label: i for i, label in enumerate(objective.labels)}

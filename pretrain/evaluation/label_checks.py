@@ -125,14 +125,18 @@ def read_pairs(objective: Text2Text, source: str) -> list[Any]:
     )
 
     if objective.questions:
-        return make_question_pairs(objective, qa.read_questions(source, objective.questions == "squad2")[0])
+        return make_question_pairs(
+            objective, qa.read_questions(source, objective.questions == "squad2")[0]
+        )
     if objective.choices:
         return make_pairs(objective, choices.read_questions(source, objective.choices))
     if objective.scheme:
         columns = () if objective.columns == tagged_sentences.USUAL_KEYS[0] else objective.columns
         return make_tag_pairs(objective, tagged_sentences.read_sentences(source, columns))
     *texts, answer = objective.columns
-    parse_label = parse_class if objective.labels else parse_score if objective.step else parse_answer
+    parse_label = (
+        parse_class if objective.labels else parse_score if objective.step else parse_answer
+    )
     return make_pairs(objective, read_examples(source, Columns(tuple(texts), answer), parse_label))
 
 
@@ -143,7 +147,9 @@ def make_class_io(run: Any) -> ExampleIo:
 
     *texts, label = run.data.objective.columns
     return partial(
-        read_examples, columns=Columns(tuple(texts), label), label=parse_class if run.model.labels else parse_score
+        read_examples,
+        columns=Columns(tuple(texts), label),
+        label=parse_class if run.model.labels else parse_score,
     ), write_labelled
 
 

@@ -58,7 +58,10 @@ def select_best_spans(rows_NK: np.ndarray, count: int) -> BestSpans:
     """
     question_N, begin_N, end_N, score_N, null_N, total_N, _ = rows_NK.astype(np.float64).T
     question_N = question_N.astype(np.int64)
-    best_Q, null_Q = select_first_rows(question_N, -score_N, count), select_first_rows(question_N, null_N, count)
+    best_Q, null_Q = (
+        select_first_rows(question_N, -score_N, count),
+        select_first_rows(question_N, null_N, count),
+    )
     return BestSpans(
         begin_N[best_Q].astype(np.int64),
         end_N[best_Q].astype(np.int64),
@@ -82,7 +85,9 @@ def select_first_rows(question_N: np.ndarray, key_N: np.ndarray, count: int) -> 
     return order[first]
 
 
-def extract_answers(found: BestSpans, questions: Any, contexts: Sequence[str]) -> list[tuple[str, int, int]]:
+def extract_answers(
+    found: BestSpans, questions: Any, contexts: Sequence[str]
+) -> list[tuple[str, int, int]]:
     """Return the text, the first character and the end of each question's best span.
 
     Args:
@@ -143,12 +148,16 @@ def score_answers(
     for text, right in zip(predicted, answers, strict=True):
         if unanswerable:  # as its script, which ignores reference answers without words
             right = [answer for answer in right if normalize_words(answer)] or [""]
-        scores.append([max(score(text, answer) for answer in right) for score in (compute_exact, f1)])
+        scores.append(
+            [max(score(text, answer) for answer in right) for score in (compute_exact, f1)]
+        )
     exact_Q, f1_Q = np.array(scores, np.float64).reshape(-1, 2).T
     return exact_Q, f1_Q
 
 
-def find_best_threshold(doubts_Q: np.ndarray, answered_Q: np.ndarray, silent_Q: np.ndarray) -> float:
+def find_best_threshold(
+    doubts_Q: np.ndarray, answered_Q: np.ndarray, silent_Q: np.ndarray
+) -> float:
     """Return the threshold of `null_threshold` with the best sum of scores.
 
     It is the middle between the two neighbours of the best cut; if all or no questions are best
@@ -212,13 +221,17 @@ def compute_span_metrics(rows_NK: np.ndarray, config: Any, split: Any) -> dict[s
     predicted = [text for text, *_ in extract_answers(found, open_questions(split), contexts)]
     exact_Q, f1_Q = score_answers(predicted, answers, config.unanswerable)
     if not config.unanswerable:
-        return average_by_answerability(exact_Q, f1_Q, answers, False) | {"null_threshold": config.threshold or 0.0}
+        return average_by_answerability(exact_Q, f1_Q, answers, False) | {
+            "null_threshold": config.threshold or 0.0
+        }
     silent_Q, _ = score_answers([""] * len(answers), answers, True)
 
     def apply_threshold(threshold: float, score_Q: np.ndarray) -> np.ndarray:
         return np.where(found.null_score_diffs > threshold, silent_Q, score_Q)
 
-    best_exact, best_f1 = (find_best_threshold(found.null_score_diffs, of_Q, silent_Q) for of_Q in (exact_Q, f1_Q))
+    best_exact, best_f1 = (
+        find_best_threshold(found.null_score_diffs, of_Q, silent_Q) for of_Q in (exact_Q, f1_Q)
+    )
     threshold = best_f1 if config.threshold is None else config.threshold
     return average_by_answerability(
         apply_threshold(threshold, exact_Q), apply_threshold(threshold, f1_Q), answers, True

@@ -53,7 +53,9 @@ def compute_lcs_length(a_M: Sequence[str], b_N: Sequence[str]) -> int:
     return len(b_N) - row.bit_count()
 
 
-def _average_f1(count_common: CountCommon, generated: Sequence[str], references: Sequence[str]) -> float:
+def _average_f1(
+    count_common: CountCommon, generated: Sequence[str], references: Sequence[str]
+) -> float:
     """Return the mean F1 of pairs of texts, out of 100."""
     return 100 * fmean(
         _compute_f1(*count_common(*(WORD.findall(text.lower()) for text in pair)))

@@ -104,16 +104,24 @@ METRICS = {
     "macro_f1": Metric(("classification",), "sklearn", _make_label_metric(_compute_macro_f1)),
     "matthews": Metric(("classification",), "sklearn", _make_label_metric(_compute_matthews)),
     "entity_f1": Metric(("tagging", GENERATED_TAGS), "numpy", ner_metrics.compute_entity_metrics),
-    "entity_precision": Metric(("tagging", GENERATED_TAGS), "numpy", ner_metrics.compute_entity_metrics),
-    "entity_recall": Metric(("tagging", GENERATED_TAGS), "numpy", ner_metrics.compute_entity_metrics),
+    "entity_precision": Metric(
+        ("tagging", GENERATED_TAGS), "numpy", ner_metrics.compute_entity_metrics
+    ),
+    "entity_recall": Metric(
+        ("tagging", GENERATED_TAGS), "numpy", ner_metrics.compute_entity_metrics
+    ),
     "tag_accuracy": Metric(("tagging", GENERATED_TAGS), "numpy", ner_metrics.compute_tag_accuracy),
     "unread_words": Metric(("tagging",), "numpy", ner_metrics.count_unread_words),  # not a score
     "pearson": Metric(("regression",), "scipy", _make_label_metric(_make_correlation("pearsonr"))),
-    "spearman": Metric(("regression",), "scipy", _make_label_metric(_make_correlation("spearmanr"))),
+    "spearman": Metric(
+        ("regression",), "scipy", _make_label_metric(_make_correlation("spearmanr"))
+    ),
     "bleu": Metric(("text2text",), "sacrebleu", _compute_bleu),
     **{f"rouge{n}": Metric(("text2text",), "numpy", make_rouge_n(n)) for n in (1, 2)},
     "rougeL": Metric(("text2text",), "numpy", compute_rouge_l),
-    "exact_match": Metric(("answer_span", GENERATED_ANSWERS), "numpy", qa_spans.compute_span_metrics),
+    "exact_match": Metric(
+        ("answer_span", GENERATED_ANSWERS), "numpy", qa_spans.compute_span_metrics
+    ),
     "span_f1": Metric(("answer_span", GENERATED_ANSWERS), "numpy", qa_spans.compute_span_metrics),
     "mean": Metric((SEVERAL_TASKS,), "numpy", np.mean),  # of the tasks
     # Not a score: the threshold at which the scores were computed.
@@ -134,7 +142,14 @@ def find_metric_kind(objective: Any, model: Any) -> tuple[str, int]:
     if isinstance(objective, Text2Text) and (
         objective.questions or objective.scheme or objective.tasks
     ):
-        return SEVERAL_TASKS if objective.tasks else GENERATED_TAGS if objective.scheme else GENERATED_ANSWERS, 2
+        return (
+            SEVERAL_TASKS
+            if objective.tasks
+            else GENERATED_TAGS
+            if objective.scheme
+            else GENERATED_ANSWERS,
+            2,
+        )
     if isinstance(objective, Text2Text) and (objective.labels or objective.step):
         return "classification" if objective.labels else "regression", len(objective.labels)
     return objective.name, getattr(model, "num_outputs", 2)

@@ -33,7 +33,9 @@ RULES = (
         mlp_norm="full_layer_layer_norm",
     ),
     *map_linear("albert/pooler", "albert.pooler"),
-    *bert.map_mlm_head("mlm_head", "predictions.dense", "predictions.LayerNorm", "predictions.bias"),
+    *bert.map_mlm_head(
+        "mlm_head", "predictions.dense", "predictions.LayerNorm", "predictions.bias"
+    ),
     *map_linear("sentence_order_head", "sop_classifier.classifier"),
 )
 SENTENCE_HEADS = ("albert.pooler.", "sop_classifier.")

@@ -118,7 +118,9 @@ FAMILY = Family(
     task="fill-mask",
     token_roles=("pad", "unk", "cls", "sep", "mask"),
     template="cls_sep",
-    distillation=DistillationRecipe(teacher=BertConfig, describe_student=describe_student, init_params=init_student),
+    distillation=DistillationRecipe(
+        teacher=BertConfig, describe_student=describe_student, init_params=init_student
+    ),
     hugging_face=HuggingFaceMap(
         model_type="distilbert",
         architecture="DistilBertForMaskedLM",

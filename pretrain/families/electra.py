@@ -106,7 +106,10 @@ def describe_choice(config: Any) -> dict[str, Any]:
 
 def map_hidden_head(transform: str, out: str) -> Rules:
     """Return the rules of a classification head with a hidden layer; their names."""
-    return (*map_linear("classifier/transform", transform), *map_linear("classifier/scores/out", out))
+    return (
+        *map_linear("classifier/transform", transform),
+        *map_linear("classifier/scores/out", out),
+    )
 
 
 FAMILY = Family(

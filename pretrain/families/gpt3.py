@@ -38,6 +38,10 @@ FAMILY = dataclasses.replace(
     config=Gpt3Config,
     extends=("gpt", "gpt2"),
     hugging_face=dataclasses.replace(
-        gpt2.MAP, rules=make_rules, stacks={"decoder": "num_pairs"}, check=check_window, imported=False
+        gpt2.MAP,
+        rules=make_rules,
+        stacks={"decoder": "num_pairs"},
+        check=check_window,
+        imported=False,
     ),
 )

@@ -105,7 +105,9 @@ class SplitLayout(NamedTuple):
             raise ValueError(
                 f"axis {self.axis} of {list(whole.shape)} does not divide into {self.parts} parts"
             )
-        return tuple(_split_along(whole, sizes, self.axis, _num_groups(self.interleave, [leaf.shape])))
+        return tuple(
+            _split_along(whole, sizes, self.axis, _num_groups(self.interleave, [leaf.shape]))
+        )
 
     def fill_params(
         self, tensors: Sequence[np.ndarray], shapes: Sequence[Sequence[int]]
@@ -155,7 +157,9 @@ def _join_along(parts: Sequence[np.ndarray], axis: int, groups: int) -> np.ndarr
     return whole.reshape(*whole.shape[:axis], -1, *whole.shape[axis + 2 :])
 
 
-def _split_along(whole: np.ndarray, sizes: Sequence[int], axis: int, groups: int) -> list[np.ndarray]:
+def _split_along(
+    whole: np.ndarray, sizes: Sequence[int], axis: int, groups: int
+) -> list[np.ndarray]:
     """Return the parts of `whole`, with the given sizes along `axis`: inverts `_concatenate`."""
     if any(size % groups for size in sizes):
         raise ValueError(f"parts of {list(sizes)} do not divide into {groups} groups")

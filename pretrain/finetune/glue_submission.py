@@ -58,7 +58,9 @@ def write_submission(best: SeedScores, name: str, file: str, folder: str, batch_
     rows = list(read_records(file))
     if not rows:
         raise ValueError(f"{file}: contains no examples")
-    texts = [((task,) if several else ()) + find_texts(record, place, ways) for place, record in rows]
+    texts = [
+        ((task,) if several else ()) + find_texts(record, place, ways) for place, record in rows
+    ]
     numbers = [
         next((record[column] for column in INDEX if column in record), i)
         for i, (_, record) in enumerate(rows)

@@ -94,7 +94,9 @@ class LabelledExamples:
 
         columns = (*self.columns.texts, self.columns.label)
         return self.task.objective(
-            length=min(128, model.length), separators=count_separators(model.encoder), columns=columns
+            length=min(128, model.length),
+            separators=count_separators(model.encoder),
+            columns=columns,
         )
 
     def write_store(self, path: str, vocabulary: Vocabulary) -> None:

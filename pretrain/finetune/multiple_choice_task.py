@@ -80,11 +80,17 @@ class ChoiceExamples:
         from pretrain.finetune.encoders import count_separators
 
         return MultipleChoice(
-            length=min(128, model.length), choices=self.num_choices, separators=count_separators(model.encoder)
+            length=min(128, model.length),
+            choices=self.num_choices,
+            separators=count_separators(model.encoder),
         )
 
     def write_store(self, path: str, vocabulary: Vocabulary) -> None:
         """Write the store."""
         labelled_store.write_labelled(
-            path, vocabulary, self.parts, tuple(map(str, range(self.num_choices))), digest=self.digest_examples()
+            path,
+            vocabulary,
+            self.parts,
+            tuple(map(str, range(self.num_choices))),
+            digest=self.digest_examples(),
         )

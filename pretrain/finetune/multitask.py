@@ -60,7 +60,9 @@ def split_task_arguments(args: argparse.Namespace) -> list[argparse.Namespace]:
         raise ValueError("--limit needs several tasks: it is the maximal number of examples each")
     if args.limit is not None and args.limit < 1:
         raise ValueError(f"--limit {args.limit}: must be at least 1")
-    options = {option: _parse_task_options(option, getattr(args, option), names) for option in OF_EACH}
+    options = {
+        option: _parse_task_options(option, getattr(args, option), names) for option in OF_EACH
+    }
     separate = []
     for name, file in given:
         own = {"task": name, "train": file or args.train} | {
@@ -72,7 +74,9 @@ def split_task_arguments(args: argparse.Namespace) -> list[argparse.Namespace]:
     return separate
 
 
-def _parse_task_options(option: str, values: Sequence[str] | None, names: Sequence[str]) -> dict[str, str]:
+def _parse_task_options(
+    option: str, values: Sequence[str] | None, names: Sequence[str]
+) -> dict[str, str]:
     """Return the values of an option by the names of the tasks."""
     if len(names) == 1:
         return {names[0]: values[-1]} if values else {}
@@ -180,8 +184,11 @@ class MultitaskExamples:
     def write_store(self, path: str, vocabulary: Vocabulary) -> None:
         """Write the store and print the share of each task."""
         sources: dict[str, dict] = {name: texts.parts for name, texts in self.tasks.items()}
-        write_sources(path, vocabulary, self.spec, sources, self.mixing_rates, digest=self.digest_examples())
+        write_sources(
+            path, vocabulary, self.spec, sources, self.mixing_rates, digest=self.digest_examples()
+        )
         shares = ", ".join(
-            f"{name} {rate / sum(self.mixing_rates):.1%}" for name, rate in zip(sources, self.mixing_rates)
+            f"{name} {rate / sum(self.mixing_rates):.1%}"
+            for name, rate in zip(sources, self.mixing_rates)
         )
         print(f"{path}: {shares} of the rows")

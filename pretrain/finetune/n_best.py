@@ -74,7 +74,9 @@ def find_row_candidates(
         first, extra = divmod(int(index), LONGEST)
         score = float(scores_N[index])
         text, start, end = extract_text(first, first + extra)
-        by_text.setdefault(text, Candidate(text, start, end, score, float(np.exp(score - log_normalizer))))
+        by_text.setdefault(
+            text, Candidate(text, start, end, score, float(np.exp(score - log_normalizer)))
+        )
     return list(by_text.values())
 
 

@@ -120,7 +120,9 @@ class AnswerPredictor:
         Yields:
           The batch; the rows of `answer_span.predict_spans`, [B, 7]; and the logits, [B, L, 2].
         """
-        table, rows = make_window_rows(self.objective, encoded.tokens, encoded.spans_Q6, self.vocabulary)
+        table, rows = make_window_rows(
+            self.objective, encoded.tokens, encoded.spans_Q6, self.vocabulary
+        )
         lengths = [
             min(pad_length(length), self.objective.length)
             for length in (table.context_position_R + table.context_length_R + 1).tolist()
@@ -206,7 +208,9 @@ class AnswerPredictor:
 
 
 @partial(jax.jit, static_argnames="model")
-def _predict_spans(model: Any, params: Any, batch: dict[str, jax.Array]) -> tuple[jax.Array, jax.Array]:
+def _predict_spans(
+    model: Any, params: Any, batch: dict[str, jax.Array]
+) -> tuple[jax.Array, jax.Array]:
     """Return the rows of `answer_span.predict_spans`, [B, 7], and the logits, [B, L, 2]."""
     logits_BL2 = model.apply(
         {"params": params}, batch["token_ids"], batch["attention_mask"], batch["token_type_ids"]

@@ -32,7 +32,9 @@ class ChoicePredictor:
         objective: Any = trained.run.data.objective
         self.params, self.batch_size = trained.params, batch_size
         self.pad: Any = trained.vocabulary.pad
-        self.tokenizer = tokenizer.build_tokenizer(trained.vocabulary, find_model_type(trained.run.model))
+        self.tokenizer = tokenizer.build_tokenizer(
+            trained.vocabulary, find_model_type(trained.run.model)
+        )
         self.length = objective.length
         self.tokenizer.enable_truncation(self.length, strategy="longest_first")
         model: Any = build(trained.run.model, **make_local_hooks())

@@ -45,7 +45,9 @@ class AnswerGenerator(TextWriter):
         super().__init__(trained, max_length, batch_size, strategy, no_repeat_ngram, seed)
         self.tokenizer.enable_truncation(self.objective.length)
         self.forms = {each.task: each for each in self.objective.tasks or (self.objective,)}
-        self.reads = {name: make_answer_reader(each, trained.vocabulary) for name, each in self.forms.items()}
+        self.reads = {
+            name: make_answer_reader(each, trained.vocabulary) for name, each in self.forms.items()
+        }
 
     def __call__(
         self, texts: Sequence[Any], places: Sequence[str | None], first: int = 0
@@ -58,13 +60,16 @@ class AnswerGenerator(TextWriter):
           first: the number of texts before these, from which the random seeds follow.
         """
         texts = [
-            [parse_text(part, place) for part in parts] for parts, place in zip(texts, name_places(places))
+            [parse_text(part, place) for part in parts]
+            for parts, place in zip(texts, name_places(places))
         ]
         names = [self.find_task(parts) for parts in texts]
         # A text that names its task itself is read as it is.
         forms = [self.forms.get(name, Text2Text()) for name in names]
         reads = map(self.reads.get, names)
-        sources = [format_source(form, parts[bool(form.task) :]) for form, parts in zip(forms, texts)]
+        sources = [
+            format_source(form, parts[bool(form.task) :]) for form, parts in zip(forms, texts)
+        ]
         encodings = self.tokenizer.encode_batch(sources)
         if num_cut := sum(bool(encoding.overflowing) for encoding in encodings):
             print(

@@ -58,7 +58,9 @@ class LabelPredictor:
                 parse_text(part, place)
         encodings = self.tokenizer.encode_batch([clean_texts(parts) for parts in texts])
         results: list[Any] = [None] * len(texts)
-        for batch in make_batches([pad_length(len(encoding)) for encoding in encodings], self.batch_size):
+        for batch in make_batches(
+            [pad_length(len(encoding)) for encoding in encodings], self.batch_size
+        ):
             for index, result in zip(batch, self._score_batch([encodings[i] for i in batch])):
                 results[index] = result | ({"cut": True} if encodings[index].overflowing else {})
         if num_cut := sum("cut" in result for result in results):
@@ -71,7 +73,10 @@ class LabelPredictor:
 
     def _score_batch(self, encodings: Sequence[Any]) -> list[dict[str, Any]]:
         """Return the result of each row of a batch."""
-        B, L = round_up_to_power(len(encodings)), min(pad_length(max(map(len, encodings))), self.length)
+        B, L = (
+            round_up_to_power(len(encodings)),
+            min(pad_length(max(map(len, encodings))), self.length),
+        )
         tokens_BL, valid_BL = pad_rows([encoding.ids for encoding in encodings], B, L, self.pad)
         segments_BL, _ = pad_rows([encoding.type_ids for encoding in encodings], B, L, 0)
         scores_BC = jax.device_get(

@@ -64,7 +64,14 @@ class TagPredictor:
             TagRow(self.vocabulary, words, self.length)
             for words in encode_words(self.vocabulary, sentences)
         ]
-        if empty := next((place for place, row in zip(name_places(places), rows) if not row.first_piece_positions), None):
+        if empty := next(
+            (
+                place
+                for place, row in zip(name_places(places), rows)
+                if not row.first_piece_positions
+            ),
+            None,
+        ):
             raise ValueError(f"{empty}: the vocabulary has no token for any of its words")
         results: list[Any] = [None] * len(sentences)
         for batch in make_batches([pad_length(len(row.ids)) for row in rows], self.batch_size):
@@ -82,10 +89,14 @@ class TagPredictor:
             )
         return results
 
-    def _make_result(self, words: Sequence[str], row: TagRow, numbers_L: list[int]) -> dict[str, Any]:
+    def _make_result(
+        self, words: Sequence[str], row: TagRow, numbers_L: list[int]
+    ) -> dict[str, Any]:
         """Return the result of a sentence whose row has the tags of these numbers."""
         tags: list[Any] = [
-            self.labels[numbers_L[row.first_piece_positions[i]]] if i in row.first_piece_positions else self.unread_tag
+            self.labels[numbers_L[row.first_piece_positions[i]]]
+            if i in row.first_piece_positions
+            else self.unread_tag
             for i in range(len(words))
         ]
         found = [

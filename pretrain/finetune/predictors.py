@@ -37,12 +37,17 @@ class PredictorSpec(NamedTuple):
 
 PREDICTORS = {
     ClassifierConfig: PredictorSpec(predict_labels.make_reader, predict_labels.LabelPredictor),
-    TaggerConfig: PredictorSpec(predict_tags.make_reader, predict_tags.TagPredictor, predict_tags.format_tags),
+    TaggerConfig: PredictorSpec(
+        predict_tags.make_reader, predict_tags.TagPredictor, predict_tags.format_tags
+    ),
     ChoiceConfig: PredictorSpec(
         predict_choices.make_reader, predict_choices.ChoicePredictor, predict_choices.format_choices
     ),
     SpanReaderConfig: PredictorSpec(
-        predict_answers.make_reader, predict_answers.AnswerPredictor, predict_answers.format_answer, ("n_best",)
+        predict_answers.make_reader,
+        predict_answers.AnswerPredictor,
+        predict_answers.format_answer,
+        ("n_best",),
     ),
 }
 

@@ -117,7 +117,9 @@ class QuestionExamples:
         from data.rows.qa_windows import QuestionWindowRows
 
         objective.check_vocabulary(vocabulary)
-        return QuestionWindowRows(self.encode_questions(vocabulary)["train"].spans_Q6, objective).count
+        return QuestionWindowRows(
+            self.encode_questions(vocabulary)["train"].spans_Q6, objective
+        ).count
 
     def encode_questions(self, vocabulary: Vocabulary) -> dict[str, Any]:
         """Return the encoded questions of each split, computed once per vocabulary."""
@@ -157,7 +159,11 @@ class QuestionExamples:
         from data.examples.qa_store import write_questions
 
         write_questions(
-            path, vocabulary, self.parts, self.encode_questions(vocabulary), digest=self.digest_examples()
+            path,
+            vocabulary,
+            self.parts,
+            self.encode_questions(vocabulary),
+            digest=self.digest_examples(),
         )
 
 

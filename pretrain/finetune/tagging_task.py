@@ -41,9 +41,15 @@ class TagTask(NamedTuple):
         names = (
             tuple(args.labels.split(","))
             if args.labels
-            else tag_schemes.list_tags({tag for sentence in sentences for tag in sentence.tags}, scheme)
+            else tag_schemes.list_tags(
+                {tag for sentence in sentences for tag in sentence.tags}, scheme
+            )
         )
-        splits = (sentences, tagged_sentences.read_sentences(heldout, columns)) if heldout else split_examples(sentences, share)
+        splits = (
+            (sentences, tagged_sentences.read_sentences(heldout, columns))
+            if heldout
+            else split_examples(sentences, share)
+        )
         parts: dict[str, Any] = dict(zip(("train", "heldout"), splits))
         for split in parts.values():
             tagged_sentences.encode_tags(split, names)
@@ -107,7 +113,9 @@ class TaggedExamples:
         from models.config.heads import TaggerConfig
         from pretrain.finetune.encoders import find_encoder_config
 
-        return TaggerConfig(encoder=find_encoder_config(pretrained), labels=self.names, scheme=self.scheme)
+        return TaggerConfig(
+            encoder=find_encoder_config(pretrained), labels=self.names, scheme=self.scheme
+        )
 
     def make_objective(self, model: TaggerConfig) -> Tagging:
         """Return the objective for a model."""
@@ -117,7 +125,9 @@ class TaggedExamples:
 
     def write_store(self, path: str, vocabulary: Vocabulary) -> None:
         """Write the store, and print the scheme and the number of skipped words."""
-        store = tagged_sentences.write_tagged(path, vocabulary, self.parts, self.names, digest=self.digest_examples())
+        store = tagged_sentences.write_tagged(
+            path, vocabulary, self.parts, self.names, digest=self.digest_examples()
+        )
         print(f"{path}: {describe_scheme(self.parts, self.scheme)}")
         if skipped := store.num_skipped_words:
             print(
@@ -129,7 +139,9 @@ class TaggedExamples:
 def describe_scheme(parts: dict[str, list[Sentence]], scheme: str) -> str:
     """Return the name of the scheme, and the number of tags that are invalid in it."""
     broken = sum(
-        tag_schemes.count_violations(sentence.tags, scheme) for part in parts.values() for sentence in part
+        tag_schemes.count_violations(sentence.tags, scheme)
+        for part in parts.values()
+        for sentence in part
     )
     note = f"; {broken:,} invalid tags are read as conlleval reads them" if broken else ""
     return f"tags follow the scheme {scheme}{note}"

@@ -41,7 +41,9 @@ if TYPE_CHECKING:
 
 LIMITLESS = 1 << 20  # maximal tokens of a row for a model with relative positions
 # The models that learn to generate answers.
-GENERATIVE_MODELS = [family.config.__name__ for family in FAMILIES.values() if Text2Text in family.objectives]
+GENERATIVE_MODELS = [
+    family.config.__name__ for family in FAMILIES.values() if Text2Text in family.objectives
+]
 LONGEST = 64  # maximal tokens of an answer to a question
 # The paper's step between scores; for other tasks see data/examples/text_pairs.py.
 SCORE_STEPS = {"stsb": 0.2}
@@ -196,10 +198,14 @@ def convert_labels(task: str, examples: LabelledExamples, pretrained: Trained) -
                 "regression needs digits and a point"
             )
     longest = max(map(len, ids))
-    return TextExamples(dataclasses.replace(spec, target_length=longest + 1), parts, examples.task.metrics)
+    return TextExamples(
+        dataclasses.replace(spec, target_length=longest + 1), parts, examples.task.metrics
+    )
 
 
-def convert_questions(task: Any, examples: QuestionExamples, vocabulary: Vocabulary) -> TextExamples:
+def convert_questions(
+    task: Any, examples: QuestionExamples, vocabulary: Vocabulary
+) -> TextExamples:
     """Return questions as pairs of texts: "question: ... context: ..." and the answer.
 
     This is the form of SQuAD in the paper's appendix D. It starts with the task's name if some
@@ -217,7 +223,9 @@ def convert_questions(task: Any, examples: QuestionExamples, vocabulary: Vocabul
     longest = max(map(len, vocabulary.encode_batch([pair.target for pair in parts["train"]])))
     # Generated answers have no scores that a threshold could be compared with.
     metrics = tuple(name for name in examples.task.metrics if name != "null_threshold")
-    return TextExamples(dataclasses.replace(spec, target_length=min(longest + 1, LONGEST)), parts, metrics)
+    return TextExamples(
+        dataclasses.replace(spec, target_length=min(longest + 1, LONGEST)), parts, metrics
+    )
 
 
 def convert_choices(task: str, examples: ChoiceExamples, vocabulary: Vocabulary) -> TextExamples:
@@ -238,7 +246,9 @@ def convert_choices(task: str, examples: ChoiceExamples, vocabulary: Vocabulary)
         choices=examples.num_choices,
     )
     longest = max(map(len, vocabulary.encode_batch(words)))
-    make_answer_reader(spec, vocabulary)  # raises for targets that the vocabulary cannot distinguish
+    make_answer_reader(
+        spec, vocabulary
+    )  # raises for targets that the vocabulary cannot distinguish
     parts = {split: make_pairs(spec, part) for split, part in examples.parts.items()}
     return TextExamples(dataclasses.replace(spec, target_length=longest + 1), parts, ("accuracy",))
 

@@ -45,8 +45,8 @@ class Panel(NamedTuple):
 
     Attributes:
       name: "encoder", "decoder" or "cross".
-      readers: the L tokens that attend.
-      read: the M tokens that are attended to.
+      query_tokens: the L tokens that attend.
+      key_tokens: the M tokens that are attended to.
       weights_NHLM: float32; each row sums to 1.
     """
 
@@ -76,21 +76,12 @@ def compute_attention_maps(
     config, params = trained.body
     model = build(config, **make_model_hooks(mesh, []))
     is_pair = hasattr(model, "decode")
-    with_target = next((place for place, _, target in texts if target is not None), None)
-    if with_target and not is_pair:
-        raise ValueError(
-            f"{with_target}: a target is for models that read one text and write another; this is "
-            f"a {type(trained.run.model).__name__}"
-        )
+    if not is_pair:
+        _check_targets(trained, texts)
     aligned = WordAligner(trained)
     rows = aligned([(place, text) for place, text, _ in texts])
     targets = [aligned([(place, target)])[0] if target else None for place, _, target in texts]
-    for row in (*rows, *targets):
-        if row and row.is_cut:
-            raise ValueError(
-                f"{row.place}: a text of more than the model's {aligned.max_length} tokens: "
-                f"{batching.quote_text(row.text)}"
-            )
+    _check_lengths([row for row in (*rows, *targets) if row], aligned.max_length)
     compute = jax.jit(
         partial(_compute_pair if is_pair else _compute_single, model),
         out_shardings=make_replicated_sharding(mesh),
@@ -125,6 +116,26 @@ def compute_attention_maps(
             ]
         )
     return found
+
+
+def _check_targets(trained: Trained, texts: Sequence[Text]) -> None:
+    """Raise ValueError if there is a target, for a model without a decoder that reads a text."""
+    place = next((place for place, _, target in texts if target is not None), None)
+    if place:
+        raise ValueError(
+            f"{place}: a target is for models that read one text and write another; this is a "
+            f"{type(trained.run.model).__name__}"
+        )
+
+
+def _check_lengths(rows: Sequence[AlignedRow], max_length: int | None) -> None:
+    """Raise ValueError if a text is longer than the model."""
+    for row in rows:
+        if row.is_cut:
+            raise ValueError(
+                f"{row.place}: a text of more than the model's {max_length} tokens: "
+                f"{batching.quote_text(row.text)}"
+            )
 
 
 def _pad_row(

@@ -36,7 +36,7 @@ def pad_length(length: int) -> int:
 
 
 _progress_callback: contextvars.ContextVar[Callable[[float], Any]] = contextvars.ContextVar(
-    "tell", default=lambda share: None
+    "progress_callback", default=lambda share: None
 )
 
 
@@ -55,14 +55,14 @@ def report_progress(report_share: Callable[[float], Any]) -> Iterator[None]:
 
 def make_batches(keys: Sequence[Any], size: int) -> Iterator[list[int]]:
     """Yield indices in groups of at most `size` whose keys are equal, in the order of the keys."""
-    order, tell = sorted(range(len(keys)), key=lambda i: keys[i]), _progress_callback.get()
+    order, report_share = sorted(range(len(keys)), key=lambda i: keys[i]), _progress_callback.get()
     first = 0
     for i in range(1, len(order) + 1):
         if i == len(order) or i - first == size or keys[order[i]] != keys[order[first]]:
-            tell(first / len(order))
+            report_share(first / len(order))
             yield order[first:i]
             first = i
-    tell(1.0)
+    report_share(1.0)
 
 
 def pad_rows(

@@ -163,7 +163,7 @@ class ReplacementDetector(MaskFiller):
     """
 
     def __call__(self, texts: Sequence[str], places: Sequence[str | None]) -> list[dict[str, Any]]:
-        """Return the result of `MaskFiller`, or {"filled": text, "judged": words} without a mask."""
+        """Return the result of `MaskFiller`; without masks, {"filled": text, "judged": words}."""
         unmasked = [i for i, text in enumerate(texts) if self.mask_piece not in text]
         masked = sorted(set(range(len(texts))) - set(unmasked))
         names, results = name_places(places), {}

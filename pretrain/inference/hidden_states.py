@@ -19,7 +19,7 @@ from pretrain.distributed.model_hooks import make_model_hooks
 from pretrain.distributed.sharding import make_replicated_sharding
 from pretrain.families import find_by_model_type
 from pretrain.inference import batching
-from pretrain.inference.pooling import POOLINGS
+from pretrain.inference.pooling import POOLINGS, Pooling
 from pretrain.inference.trained import Trained
 from pretrain.inference.word_alignment import AlignedRow, WordAligner
 
@@ -48,7 +48,7 @@ def select_combinations(names: Iterable[str], depth: int) -> dict[str, Combine]:
     """Return {key of the output: function of the hidden states}.
 
     Args:
-      words: names of COMBINATIONS, numbers of layers, or "all" layers; several may be joined by
+      names: keys of COMBINATIONS, numbers of layers, or "all" layers; several may be joined by
         commas. Layer 0 is the input of the first layer; `depth` or -1 is the output of the last.
       depth: the number of layers of the model.
 
@@ -86,9 +86,9 @@ class Features(NamedTuple):
 
     Attributes:
       arrays: {name: array} of the output file, see docs/inside.md.
-      texts: the number of texts.
-      cut: how many texts were cut.
-      empty: the number of words without a piece.
+      num_texts: the number of texts.
+      num_cut: how many texts were cut.
+      num_empty: the number of words without a piece.
     """
 
     arrays: dict[str, np.ndarray]
@@ -137,19 +137,13 @@ def extract_features(
         out_shardings=make_replicated_sharding(mesh),
     )
     empty = 0
-    for batch in batching.make_batches(
-        [_choose_length(row, aligned.max_length) for row in rows], batch_size
-    ):
-        L = _choose_length(rows[batch[0]], aligned.max_length)
-        weights = [pool.make_weights(rows[i]) for i in batch]
-        # A word without a piece has no vector: its result stays NaN.
-        nonempty = [np.flatnonzero(weights_RL.any(axis=1)) for weights_RL in weights]
+    lengths = [_choose_length(row, aligned.max_length) for row in rows]
+    for batch in batching.make_batches(lengths, batch_size):
+        L = lengths[batch[0]]
         num_rows, pad = batching.round_up_to_power(len(batch)), trained.vocabulary.pad or 0
         inputs = [rows[i].ids for i in batch]
         tokens_BL, valid_BL = batching.pad_rows(inputs, num_rows, L, pad)
-        pool_BRL = np.zeros((num_rows, pool.max_results(L), L), np.float32)
-        for b, (weights_RL, results) in enumerate(zip(weights, nonempty)):
-            pool_BRL[b, : len(results), : weights_RL.shape[1]] = weights_RL[results]
+        pool_BRL, nonempty = _make_pool_weights(pool, [rows[i] for i in batch], num_rows, L)
         placed = (place_shared_rows(mesh, np.asarray(x)) for x in (tokens_BL, valid_BL, pool_BRL))
         pooled = jax.device_get(compute(params, *placed))
         for name, pooled_BRD in zip(picks, pooled):
@@ -162,6 +156,25 @@ def extract_features(
     arrays["cut"] = np.array([row.is_cut for row in rows])
     arrays |= pool.align_results(rows, ends)
     return Features(arrays, len(rows), sum(row.is_cut for row in rows), empty)
+
+
+def _make_pool_weights(
+    pool: Pooling, rows: Sequence[AlignedRow], B: int, L: int
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Return the weights of rows' pieces in their results, and the nonempty results of each row.
+
+    A word without a piece is an empty result: it has no vector, and stays NaN in the output.
+
+    Returns:
+      float32 [B, R, L] with the nonempty results first, and the indices of these results.
+    """
+    pool_BRL, nonempty = np.zeros((B, pool.max_results(L), L), np.float32), []
+    for b, row in enumerate(rows):
+        weights_RL = pool.make_weights(row)
+        results = np.flatnonzero(weights_RL.any(axis=1))
+        pool_BRL[b, : len(results), : weights_RL.shape[1]] = weights_RL[results]
+        nonempty.append(results)
+    return pool_BRL, nonempty
 
 
 def _choose_length(row: AlignedRow, longest: int | None) -> int:

@@ -69,7 +69,7 @@ class Scorer:
         return scores
 
     def _place_rows(self, array: np.ndarray) -> jax.Array:
-        """Return an array on the mesh; every process has all rows and places those of its devices."""
+        """Return an array on the mesh; every process has all rows and places its devices' rows."""
         shards = self.mesh.shape["data"] * self.mesh.shape["fsdp"]
         short = -len(array) % shards
         array = np.pad(array, ((0, short), *((0, 0),) * (array.ndim - 1)))

@@ -35,7 +35,7 @@ class InContextQuestion:
       context: the text before the choices.
       choices: the possible continuations.
       answer: the index of the right choice.
-      open: whether the answer is the only choice, so that there is nothing to choose from.
+      is_open: whether the answer is the only choice, so that there is nothing to choose from.
     """
 
     place: str

@@ -18,11 +18,11 @@ class Pooling(NamedTuple):
     """A kind of pooling.
 
     Attributes:
-      count: row -> its number of results.
-      most: L -> the largest number of results of a row of L pieces.
-      weights: row -> float32 [R, L], the weights of its pieces in each result.
-      alignment: (rows, ends) -> further arrays of the output; ends [N] counts the results up to and
-        including each row.
+      count_results: row -> its number of results.
+      max_results: L -> the largest number of results of a row of L pieces.
+      make_weights: row -> float32 [R, L], the weights of its pieces in each result.
+      align_results: (rows, ends) -> further arrays of the output; ends [N] counts the results up
+        to and including each row.
     """
 
     count_results: Callable[[AlignedRow], int]

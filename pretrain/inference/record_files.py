@@ -66,8 +66,8 @@ def iterate_records(
         yield from readers[suffix](str(path))
     elif suffix in SPECIAL_SUFFIXES:
         raise ValueError(
-            f"{path}: {SPECIAL_SUFFIXES[suffix]}; this one reads {', '.join(readers)}, or any other file as "
-            "a text a line"
+            f"{path}: {SPECIAL_SUFFIXES[suffix]}; this one reads {', '.join(readers)}, or any "
+            "other file as a text a line"
         )
     else:
         yield from ((place, {"text": line}) for place, line in read_lines(path))

@@ -224,8 +224,8 @@ class ContinuationWriter(TextWriter):
                 )
             if not row:
                 raise ValueError(
-                    f"{place}: there is nothing to continue in {quote_text(text)}, and the vocabulary has "
-                    "no token that begins a text"
+                    f"{place}: there is nothing to continue in {quote_text(text)}, and the "
+                    "vocabulary has no token that begins a text"
                 )
             if len(row) + self.length > self.max_length:
                 raise ValueError(

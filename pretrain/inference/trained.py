@@ -82,7 +82,7 @@ def open_trained(
       workdir: the workdir.
       step: the step of the checkpoint; None: the newest sound one.
       report: receives a line for each damaged checkpoint that is passed over.
-      place: (path, shape) -> sharding of a parameter; None: the first device.
+      choose_sharding: (path, shape) -> sharding of a parameter; None: the first device.
 
     Raises:
       FileNotFoundError: there is no such checkpoint.

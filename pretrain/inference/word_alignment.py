@@ -20,7 +20,7 @@ class AlignedRow(NamedTuple):
       spans: the characters [begin, end) of each piece in the text, without white space.
       words: the characters [begin, end) of each word.
       word_of: the number of each piece's word; -1 for special tokens.
-      cut: whether the end of the text was dropped because the model has too few positions.
+      is_cut: whether the end of the text was dropped because the model has too few positions.
     """
 
     place: str

@@ -63,7 +63,11 @@ def iterate_remedies(run: Run, num_devices: int) -> Iterator[list[str]]:
 
 
 def search_variants(
-    run: Run, machine: Machine, report: Callable[[str], None], quick: bool = False, max_variants: int = 5
+    run: Run,
+    machine: Machine,
+    report: Callable[[str], None],
+    quick: bool = False,
+    max_variants: int = 5,
 ) -> list[dict[str, Any]]:
     """Compile meshes x micro-batches x remat and return the fastest variants that fit.
 

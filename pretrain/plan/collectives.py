@@ -108,7 +108,11 @@ def find_collectives(module: HloModule, mesh: jax.sharding.Mesh) -> list[Collect
 
 
 def _parse_collective(
-    module: HloModule, computation: str, instruction: Instruction, kind: str, mesh: jax.sharding.Mesh
+    module: HloModule,
+    computation: str,
+    instruction: Instruction,
+    kind: str,
+    mesh: jax.sharding.Mesh,
 ) -> Collective | None:
     """Return the collective of an instruction; None if a device exchanges with itself only."""
     group = _parse_group(instruction.attributes, mesh.size, kind)
@@ -153,7 +157,8 @@ def _parse_slice_exchange(
     rendezvous = match[1]
     reduces = "_xla_megascale_reduce_operation" in instruction.attributes
     first_of_slice = {
-        get_slice_index(device): index for index, device in reversed(list(enumerate(mesh.devices.flat)))
+        get_slice_index(device): index
+        for index, device in reversed(list(enumerate(mesh.devices.flat)))
     }
     group = tuple(sorted(first_of_slice.values()))
     size = instruction.arrays[0].num_bytes * (1 if reduces else len(group))

@@ -69,7 +69,9 @@ def compile_score(
     return _compile_program(mesh, lambda: score.lower(params, batch), quick)
 
 
-def _compile_program(mesh: jax.sharding.Mesh, lower: Callable[[], Any], quick: bool) -> CompiledProgram:
+def _compile_program(
+    mesh: jax.sharding.Mesh, lower: Callable[[], Any], quick: bool
+) -> CompiledProgram:
     """Compile the lowered program that `lower` returns."""
     start, compiled = time.monotonic(), None
     needed, limit = None, None
@@ -81,7 +83,9 @@ def _compile_program(mesh: jax.sharding.Mesh, lower: Callable[[], Any], quick: b
             needed, limit = _parse_memory_error(str(error))
     seconds = time.monotonic() - start
     if compiled is None:
-        return CompiledProgram(seconds, needed_bytes=needed, limit_bytes=limit, warnings=tuple(warnings))
+        return CompiledProgram(
+            seconds, needed_bytes=needed, limit_bytes=limit, warnings=tuple(warnings)
+        )
     stats = compiled.memory_analysis()
     attributes = {
         "argument": "argument_size",

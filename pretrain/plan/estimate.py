@@ -59,12 +59,16 @@ def plan_run(
         "seconds_to_compile": round(update.seconds + (score.seconds if score else 0), 1),
         "tokens_per_step": tokens,
         "bytes_per_chip": count_bytes_per_chip(program, update, machine),
-        "evaluation_peak_bytes": score.memory_sizes["peak"] if score and score.memory_sizes else None,
+        "evaluation_peak_bytes": score.memory_sizes["peak"]
+        if score and score.memory_sizes
+        else None,
         "attention": program.attention,
         "warnings": [*update.warnings, *(score.warnings if score else ())],
     }
     model_flops = flops.count_step_flops(run)
-    program_flops = flops.count_flops(program.train_step.trace(program.describe_state(), program.batch).jaxpr)
+    program_flops = flops.count_flops(
+        program.train_step.trace(program.describe_state(), program.batch).jaxpr
+    )
     facts |= {
         "flops_per_step": model_flops,
         "flops_computed": program_flops,
@@ -85,7 +89,9 @@ def plan_run(
     return facts
 
 
-def count_bytes_per_chip(program: Program, update: CompiledProgram, machine: Machine) -> dict[str, float | None]:
+def count_bytes_per_chip(
+    program: Program, update: CompiledProgram, machine: Machine
+) -> dict[str, float | None]:
     """Return the bytes on each device by use.
 
     Returns:
@@ -106,10 +112,14 @@ def count_bytes_per_chip(program: Program, update: CompiledProgram, machine: Mac
     batch_shardings = jax.tree.map(lambda leaf: leaf.sharding, program.batch)
     sizes = {
         "parameters": count_bytes(program.abstract_state.params, program.state_shardings.params),
-        "optimizer": count_bytes(program.abstract_state.optimizer, program.state_shardings.optimizer),
+        "optimizer": count_bytes(
+            program.abstract_state.optimizer, program.state_shardings.optimizer
+        ),
         "batch": count_bytes(program.batch, batch_shardings),
         "temporary": update.memory_sizes["temp"] if update.memory_sizes is not None else None,
-        "peak": update.memory_sizes["peak"] if update.memory_sizes is not None else update.needed_bytes,
+        "peak": update.memory_sizes["peak"]
+        if update.memory_sizes is not None
+        else update.needed_bytes,
         "limit": machine.family.usable_bytes if machine.family else None,
     }
     peak, limit = sizes["peak"], sizes["limit"]

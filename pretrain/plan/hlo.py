@@ -140,7 +140,11 @@ class HloModule:
         Data that stays in memories on the chip is not counted.
         """
         return sum(
-            count * sum(self._count_moved_bytes(instruction, name) for instruction in self.computations[name])
+            count
+            * sum(
+                self._count_moved_bytes(instruction, name)
+                for instruction in self.computations[name]
+            )
             for name, count in self.run_counts.items()
         )
 
@@ -167,13 +171,17 @@ class HloModule:
         outputs = instruction.arrays[:1] if is_start else instruction.arrays
         if instruction.opcode == "fusion":
             (called,) = instruction.find_called("calls")
-            read_bytes = sum(self._count_read_bytes(called, i, operand) for i, operand in enumerate(operands))
+            read_bytes = sum(
+                self._count_read_bytes(called, i, operand) for i, operand in enumerate(operands)
+            )
             return read_bytes + self._count_written_bytes(called, outputs)
         if instruction.opcode in ("dynamic-slice", "slice", "gather"):
             return 2 * _count_hbm_bytes(outputs)
         if instruction.opcode == "dynamic-update-slice":
             return 2 * _count_hbm_bytes(operands[1].arrays) if len(operands) > 1 else 0
-        return sum(_count_hbm_bytes(operand.arrays) for operand in operands) + _count_hbm_bytes(outputs)
+        return sum(_count_hbm_bytes(operand.arrays) for operand in operands) + _count_hbm_bytes(
+            outputs
+        )
 
     def _count_read_bytes(self, computation: str, index: int, operand: Instruction) -> float:
         """Return the bytes that a fused computation reads of an operand.

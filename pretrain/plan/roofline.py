@@ -67,7 +67,8 @@ def compute_roofline(
     chip = machine.chip
     assert chip is not None and chip.hbm_rate is not None, f"{machine.name} has no roofline"
     seconds = [
-        (compute_exchange_seconds(exchange, mesh, machine), exchange.overlapped) for exchange in exchanges
+        (compute_exchange_seconds(exchange, mesh, machine), exchange.overlapped)
+        for exchange in exchanges
     ]
     return Roofline(
         matmul=flops / mesh.size / chip.flops,
@@ -77,7 +78,9 @@ def compute_roofline(
     )
 
 
-def compute_exchange_seconds(collective: Collective, mesh: jax.sharding.Mesh, machine: Machine) -> float:
+def compute_exchange_seconds(
+    collective: Collective, mesh: jax.sharding.Mesh, machine: Machine
+) -> float:
     """Return the seconds that a collective takes in one step, over all its executions.
 
     It runs at the rate of the links that its group of devices can use.

@@ -113,7 +113,9 @@ def make_tpu_machine(topology: str, num_slices: int = 1) -> Machine:
     family = TPU_FAMILIES.get(name)
     sides = [int(side) for side in text.split("x")] if re.fullmatch(r"\d+(x\d+)*", text) else []
     if not family or len(sides) != family.num_sides or not 0 < math.prod(sides) <= family.max_chips:
-        raise ConfigError(f"--topology {topology!r} is not the name of a TPU slice: {EXAMPLE_TOPOLOGIES}")
+        raise ConfigError(
+            f"--topology {topology!r} is not the name of a TPU slice: {EXAMPLE_TOPOLOGIES}"
+        )
     options = family.topology_options | ({"num_slices": num_slices} if num_slices > 1 else {})
     try:
         description = topologies.get_topology_desc(
@@ -127,7 +129,9 @@ def make_tpu_machine(topology: str, num_slices: int = 1) -> Machine:
                 f"({reason}). On Linux, install it: {how_to_install('plan')}; or use --mesh N, "
                 "which compiles for N fake CPU devices"
             ) from error
-        raise ConfigError(f"--topology {topology}: {reason}. Allowed: {EXAMPLE_TOPOLOGIES}") from error
+        raise ConfigError(
+            f"--topology {topology}: {reason}. Allowed: {EXAMPLE_TOPOLOGIES}"
+        ) from error
     return Machine(topology, list(description.devices), num_slices)
 
 

@@ -121,7 +121,9 @@ def do_watch(args: argparse.Namespace, pod: Pod) -> int:
         pod.delete_pod()
         pod.create_pod(args.request)
         path = archive.locate_archive(pod.name)
-        watch.refill_pod(pod.list_reports(), archive.hash_archive(path) if path.exists() else "TREE")
+        watch.refill_pod(
+            pod.list_reports(), archive.hash_archive(path) if path.exists() else "TREE"
+        )
     return status
 
 

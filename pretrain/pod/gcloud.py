@@ -133,7 +133,9 @@ class Pod:
             *arguments,
         ]
 
-    def run_command(self, command: list[str], show: bool = False, timeout: float | None = COMMAND_TIMEOUT) -> str:
+    def run_command(
+        self, command: list[str], show: bool = False, timeout: float | None = COMMAND_TIMEOUT
+    ) -> str:
         """Run a command and return its output.
 
         Args:
@@ -167,7 +169,11 @@ class Pod:
     def read_state(self) -> PodState | None:
         """Return the state of the queued resource, or None if it does not exist."""
         try:
-            answer = json.loads(self.run_command(self.build_command("describe", "--format=json"), timeout=QUERY_TIMEOUT))
+            answer = json.loads(
+                self.run_command(
+                    self.build_command("describe", "--format=json"), timeout=QUERY_TIMEOUT
+                )
+            )
         except GcloudError as error:
             if "NOT_FOUND" in str(error):
                 return None
@@ -193,7 +199,9 @@ class Pod:
             nodes = [f"--node-count={request.slices}", f"--node-prefix={self.name}"]
         spot = ["--spot"] if request.spot else []
         kind = [f"--accelerator-type={request.type}", f"--runtime-version={request.runtime}"]
-        self.run_command(self.build_command("create", *nodes, *kind, *spot, *request.flags, "--quiet"))
+        self.run_command(
+            self.build_command("create", *nodes, *kind, *spot, *request.flags, "--quiet")
+        )
 
     def delete_pod(self) -> None:
         """Delete the queued resource and its nodes."""
@@ -205,7 +213,11 @@ class Pod:
 
         A queued resource may still be ACTIVE when its nodes are PREEMPTED.
         """
-        names = [self.name] if num_slices == 1 else [f"{self.name}-{index}" for index in range(num_slices)]
+        names = (
+            [self.name]
+            if num_slices == 1
+            else [f"{self.name}-{index}" for index in range(num_slices)]
+        )
         commands = [
             self.build_command("describe", "--format=value(state)", target=[name], group="tpu-vm")
             for name in names
@@ -220,10 +232,13 @@ class Pod:
           options: as of `run_command`.
         """
         return self.run_command(
-            self.build_command("ssh", *where, *self.connect, f"--command={script}", "--quiet"), **options
+            self.build_command("ssh", *where, *self.connect, f"--command={script}", "--quiet"),
+            **options,
         )
 
-    def run_worker(self, *arguments: str, env: Mapping[str, str] | None = None, **options: Any) -> str:
+    def run_worker(
+        self, *arguments: str, env: Mapping[str, str] | None = None, **options: Any
+    ) -> str:
         """Run the pushed tree's `run_worker.sh` with `arguments` and return the output.
 
         Args:
@@ -241,7 +256,9 @@ class Pod:
           tree: name of the folder to unpack it into.
         """
         copy = [str(path), f"{self.name}:cloze.tar.gz"]
-        self.run_command(self.build_command("scp", *ALL_WORKERS, *self.connect, "--quiet", target=copy))
+        self.run_command(
+            self.build_command("scp", *ALL_WORKERS, *self.connect, "--quiet", target=copy)
+        )
         folder = f"cloze/trees/{tree}"
         unpack = f"mkdir -p {folder} && tar -xzf cloze.tar.gz -C {folder}"
         return self.run_script(f"{unpack} && bash {folder}/pretrain/pod/worker.sh install {tree}")
@@ -273,7 +290,9 @@ class DryRunPod(Pod):
         super().__init__(name, zone, project, connect)
         self.exists, self.training_state = exists, "idle"
 
-    def run_command(self, command: list[str], show: bool = False, timeout: float | None = COMMAND_TIMEOUT) -> str:
+    def run_command(
+        self, command: list[str], show: bool = False, timeout: float | None = COMMAND_TIMEOUT
+    ) -> str:
         """Print a command and return the answer of a pod on which it succeeds."""
         print(shlex.join(command))
         verb, script = command[4], command[-2]

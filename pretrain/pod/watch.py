@@ -115,7 +115,9 @@ class Watch:
     def recreate_pod(self) -> float:
         """Request the pod again, if this watch deleted it, and return the wait."""
         if not self.deleted_by_watch:
-            raise WatchEnded(1, f"someone else deleted pod {self.pod.name}: it is not requested again")
+            raise WatchEnded(
+                1, f"someone else deleted pod {self.pod.name}: it is not requested again"
+            )
         self.pod.create_pod(self.request)
         self.deleted_by_watch = False
         self.log_line(f"requested {self.request.slices} x {self.request.type} again")
@@ -217,7 +219,9 @@ class Watch:
             self.pod.run_worker("stop", "force")
         return self.finish_or_restart(ended, broken)
 
-    def finish_or_restart(self, ended: Sequence[WorkerReport], broken: Sequence[WorkerReport]) -> float:
+    def finish_or_restart(
+        self, ended: Sequence[WorkerReport], broken: Sequence[WorkerReport]
+    ) -> float:
         """Finish the watch, or restart a training that another attempt may complete.
 
         Args:
@@ -247,7 +251,8 @@ class Watch:
                 f"`pod delete --name {self.pod.name}`",
             )
         wait = self.count_failure(
-            "the training was killed by a signal, hung, or ended without a status" + format_ended(ended)
+            "the training was killed by a signal, hung, or ended without a status"
+            + format_ended(ended)
         )
         self.start_training()
         return wait

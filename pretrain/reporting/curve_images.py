@@ -13,7 +13,9 @@ from pretrain.extras import how_to_install
 from pretrain.reporting.curves import extract_series, list_curves
 
 
-def draw_curves(runs: Mapping[str, Sequence[dict[str, Any]]], folder: pathlib.Path) -> list[pathlib.Path]:
+def draw_curves(
+    runs: Mapping[str, Sequence[dict[str, Any]]], folder: pathlib.Path
+) -> list[pathlib.Path]:
     """Draw each curve that has an image file, for all runs together, and return the paths.
 
     Args:
@@ -45,7 +47,11 @@ def draw_curves(runs: Mapping[str, Sequence[dict[str, Any]]], folder: pathlib.Pa
             if curve and curve.train:
                 steps, values = extract_series(rows, curve.train)
                 axes.plot(
-                    steps, smooth_values(values), color=color, label=f"{title}, training", linewidth=1.5
+                    steps,
+                    smooth_values(values),
+                    color=color,
+                    label=f"{title}, training",
+                    linewidth=1.5,
                 )
                 axes.plot(steps, values, color=color, alpha=0.2, linewidth=0.6)
             if curve and curve.heldout:

@@ -59,7 +59,9 @@ def list_curves(rows: Sequence[dict[str, Any]]) -> list[Curve]:
     found = []
     for file, label, *patterns in CURVES:
         train, heldout = (pattern and resolve_key(keys, pattern) for pattern in patterns)
-        if train and heldout and HELDOUT_PREFIX + train in keys:  # of several, the one of the same name
+        if (
+            train and heldout and HELDOUT_PREFIX + train in keys
+        ):  # of several, the one of the same name
             heldout = HELDOUT_PREFIX + train
         if train or heldout:
             found.append(Curve(file, label, train, heldout))
@@ -69,7 +71,9 @@ def list_curves(rows: Sequence[dict[str, Any]]) -> list[Curve]:
     scores, rest = [], []
     for name in dict.fromkeys(key.removeprefix(HELDOUT_PREFIX) for key in keys if key not in known):
         train, heldout = (
-            key if key in keys and key not in known and extract_series(rows, key) not in losses else None
+            key
+            if key in keys and key not in known and extract_series(rows, key) not in losses
+            else None
             for key in (name, HELDOUT_PREFIX + name)
         )
         if train and not any(extract_series(rows, train)[1]):

@@ -40,9 +40,14 @@ def write_report(
     folder = pathlib.Path(output or pathlib.Path(workdirs[0]) / "report")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / REPORT_NAME).write_text(
-        render_html("report", {"runs": [describe_run(*run) for run in runs.items()]}), encoding="utf-8"
+        render_html("report", {"runs": [describe_run(*run) for run in runs.items()]}),
+        encoding="utf-8",
     )
-    images = draw_curves({title: rows for title, (_, rows) in runs.items()}, folder) if write_images else []
+    images = (
+        draw_curves({title: rows for title, (_, rows) in runs.items()}, folder)
+        if write_images
+        else []
+    )
     return [folder / REPORT_NAME, *images]
 
 
@@ -113,7 +118,9 @@ def describe_run(title: str, run: tuple[epath.Path, list[dict[str, Any]]]) -> di
     scores_by_step = {}
     for row in rows:
         scores = {
-            key: value for key, value in row.items() if key.startswith(HELDOUT_PREFIX) and value is not None
+            key: value
+            for key, value in row.items()
+            if key.startswith(HELDOUT_PREFIX) and value is not None
         }
         if scores:
             scores_by_step[row["step"]] = scores
@@ -123,16 +130,22 @@ def describe_run(title: str, run: tuple[epath.Path, list[dict[str, Any]]]) -> di
         "heldout": {
             key: value for scores in scores_by_step.values() for key, value in scores.items()
         },
-        "best": describe_best_step(scores_by_step, config.get("checkpoint", {}).get("best") or "loss"),
+        "best": describe_best_step(
+            scores_by_step, config.get("checkpoint", {}).get("best") or "loss"
+        ),
         "facts": summarize_rows(rows),
-        "samples": samples_file.group_by_row(samples_file.read_samples(workdir / samples_file.NAME)),
+        "samples": samples_file.group_by_row(
+            samples_file.read_samples(workdir / samples_file.NAME)
+        ),
         "environment": environment_file.read_starts(workdir),
         "goodput": ledger and {"starts": ledger["starts"], "seconds": ledger["seconds"]},
         "config": flatten_config(config),
     }
 
 
-def describe_best_step(scores_by_step: Mapping[int, dict[str, float]], metric: str) -> dict[str, Any] | None:
+def describe_best_step(
+    scores_by_step: Mapping[int, dict[str, float]], metric: str
+) -> dict[str, Any] | None:
     """Return {by, step, scores} of the step with the best score `metric`, or None without one.
 
     Args:

@@ -131,7 +131,9 @@ class TrainContext:
         with self.ledger.time_phase("save"):
             self.replica_check.check(state, step)
 
-    def save_checkpoint(self, state: TrainState, step: int, scores: Mapping[str, float] | None) -> None:
+    def save_checkpoint(
+        self, state: TrainState, step: int, scores: Mapping[str, float] | None
+    ) -> None:
         """Check that the devices agree on `state`, then start to save it with its scores."""
         self.check_replicas(state, step)
         with self.ledger.time_phase("save"):
@@ -142,7 +144,10 @@ class TrainContext:
                 self.source.encoding.fingerprint,
                 rows=self.stream.locate_rows(step),
                 scores=scores,
-                counts={"guard": self.guard.make_record(), "stopping": self.early_stopping.make_record()},
+                counts={
+                    "guard": self.guard.make_record(),
+                    "stopping": self.early_stopping.make_record(),
+                },
             )
         self.ledger.mark_checkpoint(step, self.checkpoints.list_steps())
 

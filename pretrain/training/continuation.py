@@ -31,7 +31,9 @@ def check_workdir(run: Run, workdir: epath.Path, allow_changes: bool) -> Run | N
     before = read_json(path)
     differences = list_differences(before, run)
     changes = [
-        f"{key}: {old} -> {new}" for key, old, new in differences if not key.startswith(CHANGEABLE_KEYS)
+        f"{key}: {old} -> {new}"
+        for key, old, new in differences
+        if not key.startswith(CHANGEABLE_KEYS)
     ]
     if changes and not allow_changes:
         raise ConfigError(
@@ -91,7 +93,7 @@ def describe_rows(stream: Stream | MixedStream, start: int) -> list[str]:
     """Return a line for each stream that does not continue at row `start * batch_size`."""
     lines = []
     for part, part_stream in split_stream(stream).items():
-        row, batch_size = part_stream.place(start), part_stream.data.batch_size
+        row, batch_size = part_stream.locate_rows(start), part_stream.data.batch_size
         if part in getattr(stream, "unrecorded_parts", ()):
             lines.append(
                 f"the checkpoint records no rows of {part}: step {start + 1:,} begins with its "

@@ -108,7 +108,9 @@ def token_cross_entropy(
     ) -> Sums:
         return cross_entropy(pure_logits(y, *closed_over), targets, weights, smoothing)
 
-    return _cross_entropy_in_chunks(score_chunk, closed_over, y_nBtD, split_targets(targets_BT), split_targets(weights_BT))
+    return _cross_entropy_in_chunks(
+        score_chunk, closed_over, y_nBtD, split_targets(targets_BT), split_targets(weights_BT)
+    )
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))

@@ -32,7 +32,11 @@ def make_evaluation_step(
     """Return `step.make_evaluation(...)`, jitted for a mesh. compute: dtype of the arithmetic."""
     options = LossOptions(compute_dtype=compute_dtype, gather=make_gather(mesh))
     score = make_evaluation_fn(model, loss, options)
-    return jax.jit(score, out_shardings=make_replicated_sharding(mesh), compiler_options=get_compiler_options(mesh))
+    return jax.jit(
+        score,
+        out_shardings=make_replicated_sharding(mesh),
+        compiler_options=get_compiler_options(mesh),
+    )
 
 
 def make_evaluator(
@@ -91,7 +95,9 @@ def make_evaluator(
         if generate:
             scores = generate.score_texts(metrics, texts, stream.split)
         elif metrics:
-            scores = compute_metrics(metrics, np.concatenate(predictions), model.config, stream.split)
+            scores = compute_metrics(
+                metrics, np.concatenate(predictions), model.config, stream.split
+            )
         return summarize_totals(loss, totals, scores) | {"rows": stream.num_rows}
 
     return evaluate_split

@@ -59,7 +59,8 @@ class GapSampler:
         self.rows = heldout.build_evaluation_rows(np.arange(B) * heldout.num_rows // B)
         self.gaps = GapReader(heldout.objective.gaps, heldout)
         self.gapped_rows = [
-            self.gaps.read_gaps({key: value[b] for key, value in self.rows.items()}) for b in range(B)
+            self.gaps.read_gaps({key: value[b] for key, value in self.rows.items()})
+            for b in range(B)
         ]
         self.mesh, self.check = mesh, check
         loss = program.loss.parts[part] if isinstance(program.loss, MixedLoss) else program.loss
@@ -72,7 +73,9 @@ class GapSampler:
             self.gaps.num_ids,
         )
         self.predict_fn = jax.jit(
-            predict, out_shardings=make_replicated_sharding(mesh), compiler_options=get_compiler_options(mesh)
+            predict,
+            out_shardings=make_replicated_sharding(mesh),
+            compiler_options=get_compiler_options(mesh),
         )
 
     def __call__(self, params: Any, step: int) -> None:
@@ -80,7 +83,10 @@ class GapSampler:
         probability_BT, token_id_BT = jax.device_get(self.predict_fn(params, batch))
         if jax.process_index():
             return
-        samples = [self.gaps.describe_row(*row) for row in zip(self.gapped_rows, token_id_BT, probability_BT)]
+        samples = [
+            self.gaps.describe_row(*row)
+            for row in zip(self.gapped_rows, token_id_BT, probability_BT)
+        ]
         self.check()
         samples_file.add_samples(self.path, {"step": step, "samples": samples})
 
@@ -98,7 +104,7 @@ def make_sampler(
     A mixture of objectives samples its first part that has gaps.
     """
     for part, stream in split_stream(heldout).items() if heldout and run.evaluate.samples else ():
-        if stream.rows and stream.vocabulary and stream.objective.gaps:
+        if stream.num_rows and stream.vocabulary and stream.objective.gaps:
             return GapSampler(run, program, mesh, stream, workdir, check, part)
     return None
 

@@ -58,7 +58,9 @@ class RunLog:
             self.file = MetricsLog(workdir, start)
             flops_per_step, peak = flops.count_step_flops(run), peak and peak * num_devices
             self.progress = ProgressLine(start, run.train.last_step, flops_per_step, peak)
-            environment_file.add_start(workdir, start, mesh, jax.process_count(), flops_per_step, peak)
+            environment_file.add_start(
+                workdir, start, mesh, jax.process_count(), flops_per_step, peak
+            )
         self.clock = time.perf_counter()
 
     def __enter__(self) -> RunLog:

@@ -53,7 +53,7 @@ def train(
       allow_changes: continue even if the configuration differs from the one in `workdir`.
       began: `time.time()` at the start of the command, for goodput; now by default.
       dataset: (stream, start_step, lo, hi) -> tf.data.Dataset, which training reads in place of
-        `stream.dataset(start_step, lo, hi)`; see `data.composed.ComposedBatches` and docs/data.md.
+        `stream.make_dataset(start_step, lo, hi)`; see `data.composed.ComposedBatches` and docs/data.md.
         Evaluation always reads the held-out split of the source.
       source: a `data.source.Source` to train on in place of the token store in `run.data.store`.
 
@@ -97,7 +97,9 @@ def train_with_lease(
     with contextlib.ExitStack() as stack:
         stack.enter_context(jax.set_mesh(mesh))
         hang_report = workdir / f"hung-{jax.process_index()}.txt"
-        watchdog = stack.enter_context(Watchdog(run.watchdog, hang_report, processes.wait_at_exit_barrier))
+        watchdog = stack.enter_context(
+            Watchdog(run.watchdog, hang_report, processes.wait_at_exit_barrier)
+        )
         checkpoints = stack.enter_context(Checkpoints(workdir, run.checkpoint))
         preemption = stack.enter_context(Preemption())
         state, record = restore_or_init(program, checkpoints, opened.source)
@@ -111,11 +113,15 @@ def train_with_lease(
             print(f"{workdir}: {reason}")
             return None
         folder = None if jax.process_index() else workdir
-        ledger = stack.enter_context(Ledger(folder, began, start, watchdog.enter_part, lease.is_held))
+        ledger = stack.enter_context(
+            Ledger(folder, began, start, watchdog.enter_part, lease.is_held)
+        )
         stragglers = StragglerMonitor()
         log = stack.enter_context(RunLog(run, workdir, mesh, start, stragglers, lease))
         num_updates = int(update_count(state.optimizer, state.step))
-        log.log_message(describe_start(run, opened, program.abstract_state.params, mesh, start, num_updates))
+        log.log_message(
+            describe_start(run, opened, program.abstract_state.params, mesh, start, num_updates)
+        )
         context = TrainContext(
             run=run,
             source=opened.source,
@@ -135,7 +141,9 @@ def train_with_lease(
             sampler=sampler,
         )
         last_saved = run_steps(context, state, preemption)
-        log.log_message(f"saved step {last_saved:,} in {workdir}/checkpoints\n{ledger.format_summary()}")
+        log.log_message(
+            f"saved step {last_saved:,} in {workdir}/checkpoints\n{ledger.format_summary()}"
+        )
         return preemption.signal if last_saved < run.train.last_step else None
 
 
@@ -160,14 +168,18 @@ def describe_end(run: Run, start: int, stopping: EarlyStopping) -> str:
             f"step {start:,} of {run.train.last_step:,} has already been reached. "
             "To train further, set train.steps=N to a larger number"
         )
-    return f"step {start:,} is the last: {stopping.describe_stop()}" if stopping.is_exhausted else ""
+    return (
+        f"step {start:,} is the last: {stopping.describe_stop()}" if stopping.is_exhausted else ""
+    )
 
 
 def restore_or_init(
     program: Program, checkpoints: Checkpoints, source: Source
 ) -> tuple[TrainState, dict[str, Any]]:
     """Return (newest intact state, record of its checkpoint), or (fresh state, {}) without one."""
-    state = checkpoints.restore_state(program.abstract_state, program.state_shardings, source.encoding.fingerprint)
+    state = checkpoints.restore_state(
+        program.abstract_state, program.state_shardings, source.encoding.fingerprint
+    )
     if state is None:
         return program.init(), {}
     return state, checkpoints.load_record(int(state.step))
@@ -229,7 +241,9 @@ def evaluate_step(context: TrainContext, state: TrainState, step: int) -> dict[s
 def should_stop_early(context: TrainContext, step: int) -> bool:
     """Return whether the evaluation after `step` ends the run before its last step."""
     should_stop = (
-        context.early_stopping.is_exhausted and context.guard.is_good_step and step < context.run.train.last_step
+        context.early_stopping.is_exhausted
+        and context.guard.is_good_step
+        and step < context.run.train.last_step
     )
     if should_stop:
         context.log.log_message(context.early_stopping.describe_stop())

@@ -27,11 +27,15 @@ class Preemption:
         self.numbers = (
             (signal.SIGTERM, signal.SIGINT) if jax.process_count() == 1 else (signal.SIGINT,)
         )
-        self.old_handlers = {number: signal.signal(number, self._record_signal) for number in self.numbers}
+        self.old_handlers = {
+            number: signal.signal(number, self._record_signal) for number in self.numbers
+        }
         self.receiver, self.sender = socket.socketpair()
         self.sender.setblocking(False)
         self.old_wakeup_fd = signal.set_wakeup_fd(self.sender.fileno(), warn_on_full_buffer=False)
-        self.thread = threading.Thread(target=self._await_second_signal, name="second signal", daemon=True)
+        self.thread = threading.Thread(
+            target=self._await_second_signal, name="second signal", daemon=True
+        )
         self.thread.start()
         return self
 

@@ -68,7 +68,9 @@ class Program(NamedTuple):
         )
 
 
-def make_program(run: Run, mesh: jax.sharding.Mesh, scores_at_once: float = MAX_SCORES_PER_ROW) -> Program:
+def make_program(
+    run: Run, mesh: jax.sharding.Mesh, scores_at_once: float = MAX_SCORES_PER_ROW
+) -> Program:
     """Return the program of a run on a mesh. This traces the initialisation and needs no memory.
 
     scores_at_once: as in `losses.LossOptions`.
@@ -121,7 +123,9 @@ def make_program(run: Run, mesh: jax.sharding.Mesh, scores_at_once: float = MAX_
             donate_argnums=0,
             compiler_options=get_compiler_options(mesh),
         ),
-        evaluation_step=make_evaluation_step(evaluation_model, loss, mesh, compute_dtype=run.train.compute_dtype),
+        evaluation_step=make_evaluation_step(
+            evaluation_model, loss, mesh, compute_dtype=run.train.compute_dtype
+        ),
         attention=attention,
     )
 

@@ -26,7 +26,9 @@ from pretrain.training.continuation import check_workdir, describe_rows, describ
 from pretrain.workdir.skipped_documents import check_skipped_documents, write_skipped_documents
 from pretrain.workdir.source_record import check_source, write_source
 
-MIN_FILLED = 0.9  # share of tokens among the positions of all rows, below which packing is recommended
+MIN_FILLED = (
+    0.9  # share of tokens among the positions of all rows, below which packing is recommended
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -33,7 +33,9 @@ class TrainState(flax.struct.PyTreeNode):
     variables: Any = flax.struct.field(default_factory=dict)
 
 
-def make_dummy_inputs(model: Any, objective: Objective | Mixed, batch_size: int) -> dict[str, jax.Array]:
+def make_dummy_inputs(
+    model: Any, objective: Objective | Mixed, batch_size: int
+) -> dict[str, jax.Array]:
     """Return the arguments of the model's `__call__` for an empty batch.
 
     The batch of a mixture of objectives is that of its first part.

@@ -52,7 +52,9 @@ def make_train_step(
 
     def step(state: TrainState, batch: Any) -> tuple[TrainState, dict[str, jax.Array]]:
         key = jax.random.fold_in(jax.random.key(seed), state.step + 1)  # 0 drew the parameters
-        totals = {name: jnp.maximum(weight, 1.0) for name, weight in loss.sum_weights(batch).items()}
+        totals = {
+            name: jnp.maximum(weight, 1.0) for name, weight in loss.sum_weights(batch).items()
+        }
         arguments = state.params, state.variables, batch, totals, key
         if microbatches == 1:
             grads, (sums, variables) = part(*arguments)
@@ -130,7 +132,9 @@ def accumulate_gradients(
     def add_microbatch(total: Any, xs: Any) -> tuple[Any, Any]:
         (rows, old_variables), i = xs
         microbatch_key = jax.random.fold_in(key, i)
-        grads, (sums, new_variables) = compute_gradient(params, old_variables, rows, totals, microbatch_key)
+        grads, (sums, new_variables) = compute_gradient(
+            params, old_variables, rows, totals, microbatch_key
+        )
         return jax.tree.map(jnp.add, total, (grads, sums)), new_variables
 
     split_inputs = jax.tree.map(split_rows, (batch, variables))

@@ -10,7 +10,9 @@ from data.pipeline import Stream
 def describe_truncation(stream: Stream | MixedStream, where: str = "") -> list[str]:
     """Return a line for each kind of truncation, each with the prefix `where`."""
     return [
-        line for part_stream in split_stream(stream).values() for line in describe_stream(part_stream, where)
+        line
+        for part_stream in split_stream(stream).values()
+        for line in describe_stream(part_stream, where)
     ]
 
 
@@ -21,7 +23,9 @@ def describe_stream(stream: Stream, where: str = "") -> list[str]:
     if num_skipped := getattr(table, "num_skipped_pairs", 0):
         lines.append(f"skipped: {num_skipped:,} pairs that are longer than a row")
     if num_cut := getattr(table, "num_truncated", 0):
-        examples = getattr(table, "truncation_report", f"examples that are longer than a row of {length}")
+        examples = getattr(
+            table, "truncation_report", f"examples that are longer than a row of {length}"
+        )
         lines.append(f"truncated: {num_cut:,} {examples}")
     if num_missed := getattr(table, "num_missed_words", 0):
         lines.append(

@@ -72,7 +72,7 @@ def seal_record(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_sealed(sealed: Any) -> bool:
-    """Return whether a JSON value is a record with its correct checksum, as `seal_record` returns it."""
+    """Return whether a JSON value is a record with its correct checksum; see `seal_record`."""
     record = sealed.get("record") if isinstance(sealed, dict) else None
     return isinstance(record, dict) and seal_record(record)["crc32c"] == sealed.get("crc32c")
 

@@ -35,12 +35,7 @@ from pretrain.workdir.checkpoint_record import (
     read_record,
     seal_record,
 )
-from pretrain.workdir.errors import (
-    DamagedCheckpoint,
-    NotSaved,
-    silence_orbax,
-    translate_write_errors,
-)
+from pretrain.workdir.errors import DamagedCheckpoint, NotSaved, translate_write_errors
 from pretrain.workdir.evidence import diagnose_read_errors, share_failures
 from pretrain.workdir.retention import Retention
 
@@ -52,7 +47,6 @@ class Checkpoints:
         self, workdir: epath.PathLike, rule: Checkpoint | None = None, read_only: bool = False
     ) -> None:
         """Open the checkpoints; rule: which of them stay, None deletes nothing."""
-        silence_orbax()
         self.workdir = epath.Path(workdir)
         if "://" not in str(workdir):  # Orbax saves to absolute paths only
             self.workdir = epath.Path(os.path.abspath(workdir))
@@ -150,10 +144,10 @@ class Checkpoints:
         Damaged steps are moved to <workdir>/damaged and reported.
 
         Args:
-          abstract, placed: a state of shapes and dtypes, and one of shardings.
+          abstract, shardings: a state of shapes and dtypes, and one of shardings.
           encoding: the fingerprint that the checkpoint's encoding must have; None accepts any.
           report: receives a line for each damaged step.
-          before: considers only earlier steps, or the oldest step if there is no earlier one.
+          before_step: considers only earlier steps, or the oldest step if there is no earlier one.
 
         Raises:
           ConfigError: the checkpoint is of another model, optimizer or encoding.
@@ -221,9 +215,8 @@ class Checkpoints:
 
     def _read_arrays(self, step: int, record: dict[str, Any], targets: dict[str, Any]) -> Any:
         """Return {item: tree}; targets: {item: tree of shapes, dtypes and shardings}."""
-        with diagnose_read_errors(
-            self._locate_step(step), {item: record[item] for item in targets}
-        ):
+        recorded = {item: record[item] for item in targets}
+        with diagnose_read_errors(self._locate_step(step), recorded):
             return orbax_manager.restore_items(self.manager, step, targets)
 
     def _check_fingerprints(self, step: int, items: Any, record: dict[str, Any]) -> None:
@@ -270,7 +263,7 @@ def restore_params(
 
     Args:
       step: the step of the checkpoint; None: the newest sound one.
-      place: (path, shape) -> sharding of a parameter; None: the first device.
+      choose_sharding: (path, shape) -> sharding of a parameter; None: the first device.
       report: receives a line for each damaged checkpoint that is passed over.
 
     Raises:
@@ -284,9 +277,7 @@ def restore_params(
             f"{workdir}: not a workdir (it has no checkpoints/); `train --workdir` and "
             "`import --workdir` make one"
         )
-    choose_sharding = choose_sharding or (
-        lambda path, shape: jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    )
+    choose_sharding = choose_sharding or orbax_manager.place_on_first_device
     with Checkpoints(workdir, read_only=True) as checkpoints:
         steps = checkpoints.list_steps()
         if step is not None and step not in steps:

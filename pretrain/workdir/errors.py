@@ -34,8 +34,8 @@ def translate_write_errors(folder: epath.PathLike) -> Iterator[None]:
         yield
     except Exception as error:
         raise NotSaved(
-            f"{folder}: a checkpoint was not saved ({summarize_error(error)}). Earlier checkpoints are "
-            "unchanged. Remove the cause, and give the same command again."
+            f"{folder}: a checkpoint was not saved ({summarize_error(error)}). Earlier checkpoints "
+            "are unchanged. Remove the cause, and give the same command again."
         ) from error
 
 

@@ -70,9 +70,9 @@ def diagnose_read_errors(step_folder: epath.Path, recorded: Mapping[str, Any]) -
         if proof:
             raise DamagedCheckpoint(proof) from error
         raise NotRestored(
-            f"{step_folder}: the checkpoint was not restored ({summarize_error(error)}){unread}. Nothing "
-            "proves that it is damaged, so nothing was moved or changed. Remove the cause, and "
-            "give the same command again."
+            f"{step_folder}: the checkpoint was not restored ({summarize_error(error)}){unread}. "
+            "Nothing proves that it is damaged, so nothing was moved or changed. Remove the cause, "
+            "and give the same command again."
         ) from error
 
 

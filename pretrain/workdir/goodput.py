@@ -51,9 +51,9 @@ class Ledger:
 
         Args:
           workdir: None keeps the ledger in memory.
-          began: `time.time()` when this start began.
+          start_time: `time.time()` when this start began.
           step: the step of the checkpoint from which the run continues, 0 for none.
-          told: called with the name of each phase as it begins, such as by `watchdog.Watchdog`.
+          on_phase: called with the name of each phase as it begins, such as by `watchdog.Watchdog`.
           may_write: called before each write of the file; False skips the write.
         """
         self.path = None if workdir is None else epath.Path(workdir) / NAME
@@ -121,7 +121,7 @@ class Ledger:
 
         Args:
           step: the step of the new checkpoint.
-          steps: the steps of the checkpoints that remain.
+          remaining_steps: the steps of the checkpoints that remain.
 
         Raises:
           OSError: the ledger could not be written since the last call.

@@ -137,7 +137,7 @@ class Lease:
         self.check_held()
 
     def is_held(self) -> bool:
-        """Return whether `check` raises nothing."""
+        """Return whether `check_held` raises nothing."""
         try:
             self.check_held()
         except LeaseLost:

@@ -10,6 +10,7 @@ import orbax.checkpoint as ocp
 from etils import epath
 
 from pretrain.workdir.checkpoint_record import FILE, ITEMS
+from pretrain.workdir.errors import silence_orbax
 from pretrain.workdir.evidence import make_arrays_handler
 from pretrain.workdir.retention import Retention
 
@@ -26,6 +27,7 @@ def open_manager(
       retention: which checkpoints stay; None deletes nothing.
       read_only: whether nothing in the folder is created, changed or deleted.
     """
+    silence_orbax()
     options = ocp.CheckpointManagerOptions(
         preservation_policy=retention,
         cleanup_tmp_directories=not read_only,
@@ -50,6 +52,11 @@ def restore_items(manager: ocp.CheckpointManager, step: int, targets: dict[str, 
     """Return {name: tree} of a step; targets: {name: tree of shapes, dtypes and shardings}."""
     arguments = {name: ocp.args.StandardRestore(target) for name, target in targets.items()}
     return manager.restore(step, args=ocp.args.Composite(**arguments))
+
+
+def place_on_first_device(path: str, shape: tuple[int, ...]) -> Any:
+    """Return the sharding that puts a whole parameter on the first device."""
+    return jax.sharding.SingleDeviceSharding(jax.devices()[0])
 
 
 def make_target(leaf: Any, sharding: Any) -> jax.ShapeDtypeStruct:

@@ -1,4 +1,6 @@
-"""What batches are compared with does the whole work: spans that can be put back, pairs that are of their documents."""
+"""What batches are compared with does the whole work: spans that can be put back, pairs that are of
+their documents.
+"""
 
 import random
 

@@ -1,4 +1,6 @@
-"""What is measured downstream: the two starts differ in nothing else, and the page says of the figures what they are."""
+"""What is measured downstream: the two starts differ in nothing else, and the page says of the
+figures what they are.
+"""
 
 import argparse
 import dataclasses
@@ -111,7 +113,9 @@ def test_finetune_reads_what_the_corpora_have(name, args):
     finetune.add_arguments(parser)
     files = locate_files(TASKS[name], args.corpora, args.work)
     words = make_arguments(name, TASKS[name], "head", files, args)
-    task, examples = finetune.gather_examples(*split_task_arguments(parser.parse_intermixed_args(words[1:])))
+    task, examples = finetune.gather_examples(
+        *split_task_arguments(parser.parse_intermixed_args(words[1:]))
+    )
     assert words[len(words) - len(TASKS[name].more) :] == [*TASKS[name].more] and words[
         words.index("--epochs") + 1
     ] == str(TASKS[name].epochs)
@@ -121,14 +125,18 @@ def test_finetune_reads_what_the_corpora_have(name, args):
     if files["also"]:
         also = [*words[1:], "--heldout", str(files["also"])]
         assert (
-            finetune.gather_examples(*split_task_arguments(parser.parse_intermixed_args(also)))[1].columns
+            finetune.gather_examples(*split_task_arguments(parser.parse_intermixed_args(also)))[
+                1
+            ].columns
             == examples.columns
         )
 
 
 def test_the_two_starts_differ_in_start_rate_and_place_alone(args):
     files = {"train": "t", "heldout": "h"}
-    head, fresh = (make_arguments("RTE", TASKS["RTE"], start, files, args) for start in ("head", "all"))
+    head, fresh = (
+        make_arguments("RTE", TASKS["RTE"], start, files, args) for start in ("head", "all")
+    )
     assert {*fresh} - {*head} <= {
         "--fresh",
         "all",
@@ -180,7 +188,9 @@ def test_what_the_examples_are_worth_without_a_model(tmp_path):
     vocabulary = train_vocabulary(texts, 29)
     label = lambda i, one_in: "yes" if i % one_in else "no"  # noqa: E731
     parts = {"train": [labelled_examples.Example((texts[i],), label(i, 4), "") for i in range(40)]}
-    parts["heldout"] = [labelled_examples.Example((texts[i],), label(i, 5), "") for i in range(40, 60)]
+    parts["heldout"] = [
+        labelled_examples.Example((texts[i],), label(i, 5), "") for i in range(40, 60)
+    ]
     labelled_store.write_labelled(tmp_path / "store", vocabulary, parts, ("no", "yes"))
     cut = sum(len(ids) > 6 for ids in vocabulary.encode_batch(texts[:40]))
     data = Data(objective=Classification(length=8), store=str(tmp_path / "store"), batch_size=4)
@@ -234,9 +244,9 @@ def test_the_other_side_decays_what_this_one_decays_at_the_same_rate():
     ]
     for warmup in (0, 4):
         ours = make_learning_rate(AdamW(learning_rate=3e-4, warmup_steps=warmup), 10)
-        assert [3e-4 * compute_rate_factor(step, 10, warmup) for step in range(10)] == pytest.approx(
-            [float(ours(step)) for step in range(10)], rel=1e-6
-        )
+        assert [
+            3e-4 * compute_rate_factor(step, 10, warmup) for step in range(10)
+        ] == pytest.approx([float(ours(step)) for step in range(10)], rel=1e-6)
 
 
 def test_the_object_that_a_verb_printed_is_found_among_its_other_lines():

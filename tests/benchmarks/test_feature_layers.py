@@ -1,4 +1,6 @@
-"""The feature experiment reads every word of its corpus, its LSTM is the field's, and it learns what features tell."""
+"""The feature experiment reads every word of its corpus, its LSTM is the field's, and it learns
+what features tell.
+"""
 
 import flax.linen as nn
 import jax

@@ -52,7 +52,9 @@ def test_the_table_tells_the_powers_and_the_picture_is_drawn(tmp_path):
 def test_a_point_of_several_curves_is_measured_once_a_round(monkeypatch):
     times = iter(range(1, 1000))
     monkeypatch.setattr(
-        growth, "measure_in_process", lambda point, steps: {"step": next(times), "compile": 5.0, "version": "0"}
+        growth,
+        "measure_in_process",
+        lambda point, steps: {"step": next(times), "compile": 5.0, "version": "0"},
     )
     found, version = measure_points(list_points(6), rounds=3, steps=1)
     different = next(times) // 3

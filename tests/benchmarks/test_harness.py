@@ -1,4 +1,6 @@
-"""What the benchmarks share: arguments are checked, what is wrong is told in a line, and a section says how it was made."""
+"""What the benchmarks share: arguments are checked, what is wrong is told in a line, and a section
+says how it was made.
+"""
 
 import argparse
 import os

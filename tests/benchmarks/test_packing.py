@@ -1,4 +1,6 @@
-"""The comparison is of one model in rows of one length, and its ratio that of real tokens a second."""
+"""The comparison is of one model in rows of one length, and its ratio that of real tokens a
+second.
+"""
 
 import dataclasses
 

@@ -12,7 +12,9 @@ FOR_A_CPU = ("_tiny", "_mini", "_mini_64", "_multi30k")
 
 @pytest.fixture(scope="module")
 def rows():
-    """The cells of each row of the page's table, the empty ones before the first and behind the last bar left out."""
+    """The cells of each row of the page's table, the empty ones before the first and behind the
+    last bar left out.
+    """
     page = PAGE.read_text()
     table = page[page.index(BEGIN) : page.index(END)].splitlines()
     return [

@@ -1,4 +1,6 @@
-"""Both sides of the comparison get the same batch, and one that the batch spec allows; workers answer in turns and their end is told."""
+"""Both sides of the comparison get the same batch, and one that the batch spec allows; workers
+answer in turns and their end is told.
+"""
 
 import re
 import sys
@@ -131,9 +133,9 @@ def test_a_case_that_fails_leaves_the_rows_before_it(monkeypatch):
         return FACTS
 
     monkeypatch.setattr(step, "measure_case", measure_case)
-    monkeypatch.setattr(step, "append", lambda page, lines: written.append((page, lines)))
+    monkeypatch.setattr(step, "append_section", lambda page, lines: written.append((page, lines)))
     monkeypatch.setattr(sys, "argv", ["step.py", "--ways", "tuned", "--cases", "bert_mini,gpt2"])
-    monkeypatch.setattr(step, "peers_python", lambda: sys.executable)
+    monkeypatch.setattr(step, "find_peers_python", lambda: sys.executable)
     with pytest.raises(RuntimeError, match="not the same work"):
         step.main()
     [(page, lines)] = written

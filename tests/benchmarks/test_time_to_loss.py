@@ -24,7 +24,9 @@ def make_turn(tmp_path):
     def start_turn(program):
         page = tmp_path / "told.jsonl"
         begun.append(
-            ProgramTurn([sys.executable, "-c", program, page], page, "heldout_loss", {}, tmp_path / "log")
+            ProgramTurn(
+                [sys.executable, "-c", program, page], page, "heldout_loss", {}, tmp_path / "log"
+            )
         )
         return begun[-1]
 
@@ -35,7 +37,7 @@ def make_turn(tmp_path):
 
 def test_a_program_runs_in_its_turns_only(make_turn, tmp_path):
     one = make_turn(REPORTING_PROGRAM)
-    while not one.told:
+    while not one.scores:
         assert one.go(0.3)
     time.sleep(0.2)  # a write that had begun
     size, clock = (tmp_path / "told.jsonl").stat().st_size, one.clock
@@ -43,8 +45,8 @@ def test_a_program_runs_in_its_turns_only(make_turn, tmp_path):
     assert (tmp_path / "told.jsonl").stat().st_size == size and one.clock == clock
     began = time.monotonic()
     assert one.go(0.3) and 0.3 <= one.clock - clock <= time.monotonic() - began
-    assert [step for _, step, _ in one.told] == list(range(5, 5 * len(one.told) + 1, 5))
-    assert all(0 < now <= one.clock for now, _, _ in one.told)
+    assert [step for _, step, _ in one.scores] == list(range(5, 5 * len(one.scores) + 1, 5))
+    assert all(0 < now <= one.clock for now, _, _ in one.scores)
 
 
 def test_one_that_fails_says_why(make_turn):
@@ -58,7 +60,10 @@ def test_a_row_for_each_loss_that_was_reached():
         "cloze": [(10.0, 100, 5.9), (20.0, 200, 5.4), (30.0, 300, 5.6)],
         "trainer": [(40.0, 100, 5.8)],
     }
-    assert find_first(curves["cloze"], 5.5) == (20.0, 200) and find_first(curves["trainer"], 5.5) is None
+    assert (
+        find_first(curves["cloze"], 5.5) == (20.0, 200)
+        and find_first(curves["trainer"], 5.5) is None
+    )
     assert list(format_rows(curves, [6.0, 5.5, 5.0])) == [
         "| 6.00 | 10 (100) | 40 (100) | 4.00 |",
         "| 5.50 | 20 (200) | not reached | - |",
@@ -71,4 +76,6 @@ def test_ratios_of_those_that_were_run():
         for i, way in enumerate(["cloze_bf16", "trainer", "trainer_bf16"], 1)
     }
     assert format_columns(curves)[4:] == ["trainer_bf16 / cloze_bf16", "trainer / cloze_bf16"]
-    assert list(format_rows(curves, [5.5])) == ["| 5.50 | 10 (100) | 20 (100) | 30 (100) | 3.00 | 2.00 |"]
+    assert list(format_rows(curves, [5.5])) == [
+        "| 5.50 | 10 (100) | 20 (100) | 30 (100) | 3.00 | 2.00 |"
+    ]

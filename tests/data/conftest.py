@@ -91,7 +91,9 @@ def t5_store(tmp_path_factory, t5_vocabulary, texts):
 
 @pytest.fixture(scope="session")
 def bytes_store(tmp_path_factory, texts):
-    """30 documents of one to seven sentences, in a vocabulary of bytes with RoBERTa's special pieces."""
+    """30 documents of one to seven sentences, in a vocabulary of bytes with RoBERTa's special
+    pieces.
+    """
     vocabulary = train_vocabulary(texts, 330, layout="roberta", algorithm="byte_bpe")
     encoded = iter(vocabulary.encode_batch(texts))
     documents = [[next(encoded) for _ in range(1 + i % 7)] for i in range(30)]
@@ -122,7 +124,9 @@ def pair_store(tmp_path_factory, texts):
 def labelled_store(tmp_path_factory, vocabulary, texts):
     """40 training and 10 held-out pairs of texts with the classes "no" and "yes"."""
     examples = [
-        labelled_examples.Example((texts[i], texts[i + 60][: 1 + i]), ("no", "yes")[i % 2], f"here:{i}")
+        labelled_examples.Example(
+            (texts[i], texts[i + 60][: 1 + i]), ("no", "yes")[i % 2], f"here:{i}"
+        )
         for i in range(50)
     ]
     path = tmp_path_factory.mktemp("store") / "labelled"
@@ -136,7 +140,9 @@ def tagged_store(tmp_path_factory, vocabulary, texts):
     """40 sentences whose words have the tags "no" and "yes" in turn."""
     words = [tuple(text.split()) for text in texts[:40]]
     sentences = [
-        tagged_sentences.Sentence(one, tuple(("no", "yes")[i % 2] for i in range(len(one))), "here", 1, 1)
+        tagged_sentences.Sentence(
+            one, tuple(("no", "yes")[i % 2] for i in range(len(one))), "here", 1, 1
+        )
         for one in words
     ]
     return tagged_sentences.write_tagged(
@@ -148,7 +154,8 @@ def tagged_store(tmp_path_factory, vocabulary, texts):
 def choice_store(tmp_path_factory, vocabulary, texts):
     """40 questions with two choices."""
     examples = [
-        labelled_examples.Example(tuple(texts[i : i + 3]), "01"[i % 2], f"here:{i}") for i in range(40)
+        labelled_examples.Example(tuple(texts[i : i + 3]), "01"[i % 2], f"here:{i}")
+        for i in range(40)
     ]
     return write_labelled(
         tmp_path_factory.mktemp("store") / "choices", vocabulary, {"train": examples}, ("0", "1")
@@ -169,7 +176,9 @@ def answered_store(tmp_path_factory, t5_vocabulary, texts):
 
 @pytest.fixture(scope="session")
 def questions(texts):
-    """{"train": 40 questions about 14 contexts of one to 30 words, every fourth without an answer; "heldout": 8 more}."""
+    """{"train": 40 questions about 14 contexts of one to 30 words, every fourth without an answer;
+    "heldout": 8 more}.
+    """
     found = []
     for i in range(48):
         context = " ".join(texts[3 * (i // 3) : 3 * (i // 3) + 1 + i // 3 % 3])
@@ -183,7 +192,10 @@ def questions(texts):
 @pytest.fixture(scope="session")
 def question_store(tmp_path_factory, vocabulary, questions):
     path = tmp_path_factory.mktemp("store") / "questions"
-    encoded = {split: question_store_.encode_questions(vocabulary, part) for split, part in questions.items()}
+    encoded = {
+        split: question_store_.encode_questions(vocabulary, part)
+        for split, part in questions.items()
+    }
     return question_store_.write_questions(path, vocabulary, questions, encoded)
 
 
@@ -209,7 +221,9 @@ def byte_bpe(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def word_bpe(tmp_path_factory):
-    """A BPE of GPT's form: an unknown piece, letters inside and at the end of a word, three merges."""
+    """A BPE of GPT's form: an unknown piece, letters inside and at the end of a word, three
+    merges.
+    """
     folder = tmp_path_factory.mktemp("word_bpe")
     letters = "abcdefghijklmnopqrstuvwxyz.,'"
     names = ["<unk>", *letters, *(f"{letter}</w>" for letter in letters), "th", "the</w>", "the"]

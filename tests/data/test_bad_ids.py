@@ -1,4 +1,6 @@
-"""An id that the vocabulary does not have is refused on the host, whichever objective reads it: on a device it would be NaN, or another word."""
+"""An id that the vocabulary does not have is refused on the host, whichever objective reads it: on
+a device it would be NaN, or another word.
+"""
 
 import contextlib
 import dataclasses
@@ -48,11 +50,13 @@ STORES |= {"text2text": "answered_store", "masked_next_token": "bytes_store"}
 
 @pytest.fixture(params=OBJECTIVES)
 def make(request):
-    """make(bad): a stream of each objective, in whose store every id is `bad`, or as it was without."""
+    """make(bad): a stream of each objective, in whose store every id is `bad`, or as it was
+    without.
+    """
     store = request.getfixturevalue(STORES.get(request.param, "store"))
 
     def open_split(name, bad):
-        good = store.split(name)
+        good = store.open_split(name)
         return (
             good
             if bad is None
@@ -74,18 +78,18 @@ def test_every_objective_is_here():
 def test_ids_that_the_vocabulary_does_not_have_are_refused(make):
     good = make()
     size = good.vocabulary.size
-    good.batch(0)
+    good.build_batch(0)
     with pytest.raises(ValueError, match=f"holds the id {size}, but its vocabulary has {size} ids"):
-        make(size).batch(0)
+        make(size).build_batch(0)
 
 
 @pytest.mark.parametrize("bad", [-100, "size"])
 def test_whatever_made_it_a_batch_with_such_an_id_is_refused(make, bad):
     stream = make()
-    batch, spec = stream.batch(0), (stream.objective, 4, stream.vocabulary)
+    batch, spec = stream.build_batch(0), (stream.objective, 4, stream.vocabulary)
     batch_spec.check_batch(batch, *spec)
     bad = stream.vocabulary.size if bad == "size" else bad
-    fields = stream.objective.spec()
+    fields = stream.objective.describe_batch()
     checked = [key for key, field in fields.items() if field.role == batch_spec.TOKEN_ID]
     assert checked
     for key in checked:
@@ -101,7 +105,9 @@ def test_whatever_made_it_a_batch_with_such_an_id_is_refused(make, bad):
 def test_the_pipeline_looks(store, monkeypatch):
     stream = Stream(store, Data(objective=OBJECTIVES["masked_lm"], batch_size=4))
     good = stream.build_batch(0)
-    monkeypatch.setattr(stream, "batch", lambda *args: {**good, "labels": good["labels"] - 200})
+    monkeypatch.setattr(
+        stream, "build_batch", lambda *args: {**good, "labels": good["labels"] - 200}
+    )
     with (
         contextlib.closing(stream.iterate_batches()) as source,
         pytest.raises(ValueError, match="labels holds the id -"),

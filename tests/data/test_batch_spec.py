@@ -15,7 +15,9 @@ def test_every_objective_has_a_batch_spec_and_a_size_for_each_letter():
 
 
 def test_shapes():
-    assert batch_spec.compute_shapes(MaskedLm(length=16, max_predictions=3, rows="documents"), 4) == {
+    assert batch_spec.compute_shapes(
+        MaskedLm(length=16, max_predictions=3, rows="documents"), 4
+    ) == {
         "token_ids": (np.dtype("int32"), (4, 16)),
         "attention_mask": (np.dtype("bool"), (4, 16)),
         "masked_positions": (np.dtype("int32"), (4, 3)),

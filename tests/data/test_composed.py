@@ -1,4 +1,6 @@
-"""A dataset of the user stands in for the store's: checked against the batch spec, as pure as it, on any number of hosts."""
+"""A dataset of the user stands in for the store's: checked against the batch spec, as pure as it,
+on any number of hosts.
+"""
 
 import contextlib
 import itertools
@@ -34,7 +36,7 @@ def assert_equal(one, other):
 
 
 def of_store(stream, start_step, lo, hi):
-    return stream.dataset(start_step, lo, hi)
+    return stream.make_dataset(start_step, lo, hi)
 
 
 # ---- a function of the user ----------------------------------------------------
@@ -43,19 +45,19 @@ def of_store(stream, start_step, lo, hi):
 def test_the_store_s_own_dataset_gives_its_own_batches(stream):
     composed = ComposedBatches(stream, of_store)
     for step, batch in enumerate(take_batches(composed.iterate_batches(7, 2, 6), 3), 7):
-        assert_equal(batch, stream.batch(step, 2, 6))
+        assert_equal(batch, stream.build_batch(step, 2, 6))
 
 
 def test_a_map_of_the_user_is_what_is_read(stream):
-    weights = next(key for key in stream.batch(0) if key.endswith("weights"))
+    weights = next(key for key in stream.build_batch(0) if key.endswith("weights"))
 
     def halve_weights(stream, start_step, lo, hi):
-        return stream.dataset(start_step, lo, hi).map(
+        return stream.make_dataset(start_step, lo, hi).map(
             lambda batch: batch | {weights: batch[weights] / 2}
         )
 
     (batch,) = take_batches(ComposedBatches(stream, halve_weights).iterate_batches(4), 1)
-    expected = stream.batch(4)
+    expected = stream.build_batch(4)
     assert_equal(batch, expected | {weights: expected[weights] / 2})
 
 
@@ -78,7 +80,7 @@ def test_one_error_lists_all_that_differs_from_the_batch_spec(stream):
                 if key != third
             }
 
-        return stream.dataset(start_step, lo, hi).map(change_batch)
+        return stream.make_dataset(start_step, lo, hi).map(change_batch)
 
     with pytest.raises(ValueError, match="the dataset's elements are no batches: ") as caught:
         ComposedBatches(stream, make_wrong_dataset)
@@ -101,7 +103,7 @@ def test_what_only_a_batch_shows_is_refused_when_it_is_read(stream):
     ids = next(iter(batch_spec.compute_shapes(MASKED, 8)))
 
     def exceed_vocabulary(stream, start_step, lo, hi):
-        return stream.dataset(start_step, lo, hi).map(
+        return stream.make_dataset(start_step, lo, hi).map(
             lambda batch: batch | {ids: batch[ids] + stream.vocabulary.size}
         )
 
@@ -110,7 +112,7 @@ def test_what_only_a_batch_shows_is_refused_when_it_is_read(stream):
             (part,) = tf.numpy_function(lambda x: [x[:, 1:]], [batch[ids]], [tf.int32])
             return batch | {ids: part}
 
-        return stream.dataset(start_step, lo, hi).map(cut_ids)
+        return stream.make_dataset(start_step, lo, hi).map(cut_ids)
 
     with pytest.raises(ValueError, match=f"{ids} holds the id .* but the vocabulary has the ids"):
         next(ComposedBatches(stream, exceed_vocabulary).iterate_batches())
@@ -134,7 +136,9 @@ def make_strings(texts):
 
 
 def test_texts_are_encoded_as_the_vocabulary_does_it(vocabulary, texts):
-    found = take_batches(read_elements(encode_texts(make_strings(texts[:150]), vocabulary, batch_size=64)), 999)
+    found = take_batches(
+        read_elements(encode_texts(make_strings(texts[:150]), vocabulary, batch_size=64)), 999
+    )
     assert [row.tolist() for row in found] == vocabulary.encode_batch(texts[:150])
     assert {row.dtype for row in found} == {np.dtype(np.int32)}
     (empty,) = take_batches(read_elements(encode_texts(make_strings([""]), vocabulary)), 9)
@@ -148,7 +152,9 @@ def composed(store, t5_store, texts):
     def define_dataset(width):
         def make_dataset(stream, start_step, lo, hi):
             ids = encode_texts(make_strings(texts), stream.vocabulary).repeat()
-            return make_text_batches(ids.rebatch(width, drop_remainder=True), stream, start_step, lo, hi)
+            return make_text_batches(
+                ids.rebatch(width, drop_remainder=True), stream, start_step, lo, hi
+            )
 
         return make_dataset
 
@@ -171,7 +177,9 @@ def test_batches_of_texts_are_pure_through_restarts_and_hosts(composed, name):
         batch_spec.check_batch(batch, stream.objective, 8, stream.vocabulary)
     for start in (1, 4):
         for lo, hi in ((0, 8), (2, 4), (4, 8)):
-            for step, part in enumerate(take_batches(source.iterate_batches(start, lo, hi), 2), start):
+            for step, part in enumerate(
+                take_batches(source.iterate_batches(start, lo, hi), 2), start
+            ):
                 assert_equal(part, {key: array[lo:hi] for key, array in whole[step].items()})
 
 
@@ -187,7 +195,8 @@ def test_rows_are_the_texts_and_masks_are_new_in_each_epoch(composed, texts):
 
     batches = take_batches(ComposedBatches(stream, make_dataset).iterate_batches(0), 2 * count // 8)
     tokens, _, positions, labels, weights = (
-        np.concatenate([batch[key] for batch in batches]) for key in batch_spec.compute_shapes(MASKED, 8)
+        np.concatenate([batch[key] for batch in batches])
+        for key in batch_spec.compute_shapes(MASKED, 8)
     )
     restored = tokens.copy()
     for i, j in zip(*np.nonzero(weights), strict=True):
@@ -203,7 +212,9 @@ def test_texts_that_make_no_row_each_are_refused(composed, store, texts):
 
     def make_batch(rows, stream):
         return next(
-            ComposedBatches(stream, lambda _, *args: make_text_batches(rows, stream, *args)).iterate_batches()
+            ComposedBatches(
+                stream, lambda _, *args: make_text_batches(rows, stream, *args)
+            ).iterate_batches()
         )
 
     long = encode_texts(make_strings(texts), stream.vocabulary).repeat().rebatch(50)

@@ -40,7 +40,9 @@ def assert_equal_batches(one, other):
 
 
 def test_each_part_is_a_stream_of_its_own(stream, bytes_store):
-    """Its rows depend on the seed, its name and the step alone: not on its share of the batch, nor on the other parts."""
+    """Its rows depend on the seed, its name and the step alone: not on its share of the batch, nor
+    on the other parts.
+    """
     assert isinstance(stream, MixedStream)
     batch = stream.build_batch(3)
     assert {name: len(part["token_ids"]) for name, part in batch.items()} == {
@@ -68,18 +70,20 @@ def test_two_parts_of_one_objective_read_the_rows_in_different_orders(bytes_stor
 
 
 def test_the_feed_is_a_dataset_of_nested_batches(stream):
-    for step, element in zip((7, 8), read_elements(stream.dataset(7)), strict=False):
-        for name, batch in stream.batch(step).items():
+    for step, element in zip((7, 8), read_elements(stream.make_dataset(7)), strict=False):
+        for name, batch in stream.build_batch(step).items():
             assert_equal_batches(element[name], batch)
 
 
 def test_a_run_goes_on_at_the_next_unread_row_of_each_part(bytes_store, stream):
-    """4 steps of 8 rows, then 16 a step: row i of a part comes next, whatever the batch size was."""
-    place = stream.place(4)
+    """4 steps of 8 rows, then 16 a step: row i of a part comes next, whatever the batch size
+    was.
+    """
+    place = stream.locate_rows(4)
     assert place == {"masked": 8, "causal": 24}
     wider = open_stream(bytes_store, Data(objective=HYBRID, batch_size=16), seed=5)
     wider.start_at_row(4, place)
-    halves = [stream.batch(step) for step in (4, 5)]
+    halves = [stream.build_batch(step) for step in (4, 5)]
     for name, batch in wider.build_batch(4).items():
         for key in batch:
             joined = np.concatenate([half[name][key] for half in halves])
@@ -100,7 +104,9 @@ def test_a_run_goes_on_at_the_next_unread_row_of_each_part(bytes_store, stream):
 
 
 def test_a_part_is_scored_in_batches_of_as_many_positions_as_the_whole(bytes_store):
-    """A batch has 2 x 12 + 6 x 20 = 144 positions: 6 times the masked rows fit, and the causal rows once."""
+    """A batch has 2 x 12 + 6 x 20 = 144 positions: 6 times the masked rows fit, and the causal rows
+    once.
+    """
     data = Data(objective=HYBRID, batch_size=8)
     stream = open_stream(bytes_store, data, split="heldout", for_evaluation=True)
     sizes = {name: part.data.batch_size for name, part in stream.streams.items()}
@@ -114,12 +120,12 @@ def test_shapes_are_those_of_the_parts(stream):
     shapes = map_shapes(lambda shape, dtype: (shape, dtype), HYBRID, 8)
     found = {
         name: {key: (value.shape, value.dtype) for key, value in part.items()}
-        for name, part in stream.batch(0).items()
+        for name, part in stream.build_batch(0).items()
     }
     assert found == shapes
     assert count_positions(HYBRID, 8) == 2 * 12 + 6 * 20
     ul2 = Mixed(tuple(MixedPart(name, SpanCorruption(inputs=64)) for name in "ab"))
-    assert count_positions(ul2, 4) == 4 * (64 + SpanCorruption(inputs=64).targets)
+    assert count_positions(ul2, 4) == 4 * (64 + SpanCorruption(inputs=64).target_length)
 
 
 def test_shares_become_whole_rows_or_are_refused():
@@ -133,7 +139,10 @@ def test_shares_become_whole_rows_or_are_refused():
         thirds.count_part_rows(1_000_000)  # 999,999 rows are not a million
     assert HYBRID.compute_loss_weights() == {"masked": 0.25, "causal": 0.75}
     weighted = dataclasses.replace(HYBRID.parts[0], loss_weight=2.0)
-    assert Mixed((weighted, HYBRID.parts[1])).compute_loss_weights() == {"masked": 2.0, "causal": 0.75}
+    assert Mixed((weighted, HYBRID.parts[1])).compute_loss_weights() == {
+        "masked": 2.0,
+        "causal": 0.75,
+    }
 
 
 @pytest.mark.parametrize(

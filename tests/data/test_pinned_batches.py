@@ -1,10 +1,11 @@
 """Batches stay the same bit by bit, so that a run resumed by a newer version reads on as it began.
 
-The digests were taken before the code was reorganised. A change of what batches hold ends every run under way: whoever makes one says so
-in LOG.md and writes the new digests here.
+The digests were taken before the code was reorganised. A change of what batches hold ends every run
+under way: whoever makes one says so in LOG.md and writes the new digests here.
 
-A digest covers names, types, shapes and bytes, in the order of the batch spec (data/batch_spec.py). Keys that had another name when the
-digests were taken are hashed under that name, which HASHED gives, so that no digest changes with a name.
+A digest covers names, types, shapes and bytes, in the order of the batch spec (data/batch_spec.py).
+Keys that had another name when the digests were taken are hashed under that name, which HASHED
+gives, so that no digest changes with a name.
 """
 
 import hashlib
@@ -110,7 +111,9 @@ PINNED = (  # (digest, corpus, objective)
 
 
 def arithmetic_split(sentences_D, sources, **more) -> Split:
-    """Return a split of documents with the given numbers of sentences, whose lengths and ids are polynomials of their numbers."""
+    """Return a split of documents with the given numbers of sentences, whose lengths and ids are
+    polynomials of their numbers.
+    """
     numbers_S = np.arange(sum(sentences_D))
     tokens_S = 1 + (5 * numbers_S * numbers_S + 3 * numbers_S) % 29
     starts_S = np.concatenate([[0], np.cumsum(tokens_S)])
@@ -122,7 +125,9 @@ def arithmetic_split(sentences_D, sources, **more) -> Split:
 
 
 def question_split(folder) -> Split:
-    """Return a split of 40 contexts with one to three questions each; every fourth question has no answer."""
+    """Return a split of 40 contexts with one to three questions each; every fourth question has no
+    answer.
+    """
     lengths, spans, sentences, at = [], [], [], 0
     for context in range(40):
         start, size = at, 5 + 7 * context * context % 90
@@ -146,13 +151,19 @@ def question_split(folder) -> Split:
         np.zeros(at, "<i4").tofile(folder / f"{name}.bin")
     ids = (number * number * 31 + number * 17) % 690 + 10
     return Split(
-        ids.astype(np.uint16), starts_D, starts_S, (MixtureSource("one", (0, 40), 1.0),), folder=folder
+        ids.astype(np.uint16),
+        starts_D,
+        starts_S,
+        (MixtureSource("one", (0, 40), 1.0),),
+        folder=folder,
     )
 
 
 @pytest.fixture(scope="module")
 def corpora(tmp_path_factory):
-    """{name: what a Stream reads of a store}, made of arithmetic alone; unknown and special ids are among the tokens."""
+    """{name: what a Stream reads of a store}, made of arithmetic alone; unknown and special ids are
+    among the tokens.
+    """
     two = (MixtureSource("one", (0, 45), 0.7), MixtureSource("other", (45, 60), 0.3))
     classes, scores = np.arange(60) ** 2 % 7 % 3, np.arange(60) ** 2 % 11 / 4
     folder = tmp_path_factory.mktemp("pinned")
@@ -195,7 +206,9 @@ class GivenStore(Store):
 
 
 def hash_batches(made, spec, objective) -> str:
-    """Hash batches in the order of the spec's keys: names as in HASHED, types, shapes and values."""
+    """Hash batches in the order of the spec's keys: names as in HASHED, types, shapes and
+    values.
+    """
     found, names = hashlib.sha256(), HASHED | HASHED_OF.get(objective.name, {})
     for batch in made:
         assert batch.keys() == set(spec)
@@ -215,7 +228,9 @@ def test_batches_are_what_they_were(corpora, pinned, corpus, objective):
     made = [stream.build_batch(step) for step in (0, 1, 1000, 2, 3, 17, 18, 10**9)] + [
         stream.build_batch(40, 5, 8)
     ]
-    made += [stream.build_evaluation_batch(index) for index in (0, stream.num_evaluation_batches - 1)]
+    made += [
+        stream.build_evaluation_batch(index) for index in (0, stream.num_evaluation_batches - 1)
+    ]
     assert hash_batches(made, list(batch_spec.compute_shapes(objective, 12)), objective) == pinned
 
 
@@ -226,7 +241,7 @@ def test_every_objective_is_pinned():
 def test_every_hashed_name_is_that_of_a_key():
     known = set()
     for _, _, objective in PINNED:
-        spec, names = objective.spec(), HASHED | HASHED_OF.get(objective.name, {})
+        spec, names = objective.describe_batch(), HASHED | HASHED_OF.get(objective.name, {})
         assert len({names.get(key, key) for key in spec}) == len(spec), objective.name
         known |= spec.keys()
     assert HASHED.keys() <= known, "a key was renamed: so is it in HASHED"

@@ -1,7 +1,8 @@
-"""Every file of a token store stays the same byte by byte, whichever vocabulary encodes the text and whatever its documents are.
+"""Every file of a token store stays the same byte by byte, whichever vocabulary encodes the text
+and whatever its documents are.
 
-A manifest holds no version of a library. It tells a source by the names, sizes and times of its files, so these have a fixed time here
-and are named from within their folder.
+A manifest holds no version of a library. It tells a source by the names, sizes and times of its
+files, so these have a fixed time here and are named from within their folder.
 """
 
 import hashlib
@@ -103,7 +104,9 @@ def test_prepared_pairs_are_what_they_were(corpus, monkeypatch, tmp_path):
 def test_stores_of_examples_are_what_they_were(wordpiece, tmp_path):
     examples = [
         labelled_examples.Example(
-            (make_sentence(i), make_sentence(i + 60)), ("no", "yes", "so")[i * i % 7 % 3], f"here:{i}"
+            (make_sentence(i), make_sentence(i + 60)),
+            ("no", "yes", "so")[i * i % 7 % 3],
+            f"here:{i}",
         )
         for i in range(30)
     ]
@@ -121,7 +124,8 @@ def test_stores_of_examples_are_what_they_were(wordpiece, tmp_path):
     ]
     parts = {"train": sentences[:24], "heldout": sentences[24:]}
     check_store(
-        "tagged", tagged_sentences.write_tagged(tmp_path / "tagged", wordpiece, parts, ("B-a", "I-a", "O"))
+        "tagged",
+        tagged_sentences.write_tagged(tmp_path / "tagged", wordpiece, parts, ("B-a", "I-a", "O")),
     )
 
 

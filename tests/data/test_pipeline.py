@@ -1,4 +1,6 @@
-"""batch(step) is a pure function of seed and step; an epoch is every row once, through seeks, hosts and mixtures."""
+"""batch(step) is a pure function of seed and step; an epoch is every row once, through seeks, hosts
+and mixtures.
+"""
 
 import contextlib
 import subprocess
@@ -34,7 +36,9 @@ OBJECTIVES = {
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory, vocabulary):
-    """Three sources, and rates that are not those of their sizes. Every row of 6 tokens is unique."""
+    """Three sources, and rates that are not those of their sizes. Every row of 6 tokens is
+    unique.
+    """
     rng = np.random.default_rng(0)
 
     def make_source(documents):
@@ -74,21 +78,28 @@ def join_parts(parts):
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_batches_are_pure_and_the_same_on_any_number_of_hosts(make, name):
     stream, again, other = make(name), make(name), make(name, seed=4)
-    for step in (0, 1, stream.rows // 8, 10**9):  # the third holds an epoch's edge
-        whole = stream.batch(step)
+    for step in (0, 1, stream.num_rows // 8, 10**9):  # the third holds an epoch's edge
+        whole = stream.build_batch(step)
         batch_spec.check_batch(whole, stream.objective, 8)
-        assert are_equal(whole, again.batch(step)) and not are_equal(whole, other.batch(step))
+        assert are_equal(whole, again.build_batch(step)) and not are_equal(
+            whole, other.build_batch(step)
+        )
         for hosts in (2, 4, 8):
             size = 8 // hosts
             assert are_equal(
-                whole, join_parts([stream.batch(step, h * size, (h + 1) * size) for h in range(hosts)])
+                whole,
+                join_parts(
+                    [stream.build_batch(step, h * size, (h + 1) * size) for h in range(hosts)]
+                ),
             )
-    assert not are_equal(stream.batch(0), stream.batch(1))
+    assert not are_equal(stream.build_batch(0), stream.build_batch(1))
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_a_host_reads_only_the_tokens_of_its_own_rows(make, name, monkeypatch):
-    """Counted where the store is read: what many hosts read is what one reads, split between them."""
+    """Counted where the store is read: what many hosts read is what one reads, split between
+    them.
+    """
     stream, read, known = make(name), [], TokenReader.check_ids
     monkeypatch.setattr(
         TokenReader, "check_ids", lambda self, ids_BN: read.append(ids_BN) or known(self, ids_BN)
@@ -96,7 +107,7 @@ def test_a_host_reads_only_the_tokens_of_its_own_rows(make, name, monkeypatch):
 
     def find_reads(lo, hi):
         read.clear()
-        stream.batch(3, lo, hi)
+        stream.build_batch(3, lo, hi)
         return list(read)
 
     whole = find_reads(0, 8)
@@ -113,8 +124,8 @@ def test_a_host_reads_only_the_tokens_of_its_own_rows(make, name, monkeypatch):
 def test_the_batch_size_does_not_change_the_examples(make, name):
     small, large = make(name, batch_size=4), make(name, batch_size=12)
     assert are_equal(
-        join_parts([small.batch(step) for step in range(6)]),
-        join_parts([large.batch(step) for step in range(2)]),
+        join_parts([small.build_batch(step) for step in range(6)]),
+        join_parts([large.build_batch(step) for step in range(2)]),
     )
 
 
@@ -122,14 +133,14 @@ def test_the_batch_size_does_not_change_the_examples(make, name):
 def test_tensorflow_gives_the_same_batches_from_any_step(make, name):
     stream = make(name)
     for start, lo, hi in ((0, 0, 8), (7, 2, 4), (10**12, 0, 8)):
-        iterator = stream.batches(start, lo, hi)
+        iterator = stream.iterate_batches(start, lo, hi)
         for step in range(start, start + 5):
-            assert are_equal(next(iterator), stream.batch(step, lo, hi))
+            assert are_equal(next(iterator), stream.build_batch(step, lo, hi))
         iterator.close()
-    dataset = stream.dataset(5, 0, 4)
+    dataset = stream.make_dataset(5, 0, 4)
     tensors = dataset.as_numpy_iterator()
-    assert are_equal(next(tensors), stream.batch(5, 0, 4)) and are_equal(
-        next(tensors), stream.batch(6, 0, 4)
+    assert are_equal(next(tensors), stream.build_batch(5, 0, 4)) and are_equal(
+        next(tensors), stream.build_batch(6, 0, 4)
     )
     spec = dataset.element_spec
     expected = batch_spec.compute_shapes(stream.objective, 4)
@@ -140,9 +151,11 @@ def test_tensorflow_gives_the_same_batches_from_any_step(make, name):
 
 def test_batches_come_in_order_however_long_each_takes(make):
     stream = make("pieces", threads=2)
-    batch = stream.batch
-    stream.batch = lambda step, *share: time.sleep(0.05 * (step % 3 == 0)) or batch(step, *share)
-    iterator = stream.batches()
+    batch = stream.build_batch
+    stream.build_batch = lambda step, *share: (
+        time.sleep(0.05 * (step % 3 == 0)) or batch(step, *share)
+    )
+    iterator = stream.iterate_batches()
     assert all(are_equal(next(iterator), batch(step)) for step in range(8 * MAX_BATCHES))
     iterator.close()
 
@@ -157,9 +170,11 @@ def unmask_tokens(batch):
 
 @pytest.mark.parametrize("hosts", [1, 2, 4])
 def test_ledger(mixed, hosts):
-    """Log every row, by content, as hosts read them, stopping and seeking on the way, over many epochs.
+    """Log every row, by content, as hosts read them, stopping and seeking on the way, over many
+    epochs.
 
-    The small source has 7 documents of 17 rows and a fifth of a batch: its epochs end often, and never with a batch.
+    The small source has 7 documents of 17 rows and a fifth of a batch: its epochs end often, and
+    never with a batch.
     """
     data = Data(objective=MaskedLm(length=8, max_predictions=2, rows="documents"), batch_size=12)
     size, steps = 12 // hosts, 60
@@ -171,12 +186,14 @@ def test_ledger(mixed, hosts):
         (14, 40),
     ):  # a new process each time, out of order
         for host in range(hosts):
-            iterator = Stream(mixed, data, seed=9).iterate_batches(begin, host * size, (host + 1) * size)
+            iterator = Stream(mixed, data, seed=9).iterate_batches(
+                begin, host * size, (host + 1) * size
+            )
             for step in range(begin, end):
                 at = step * 12 + host * size
                 ledger[at : at + size] = unmask_tokens(next(iterator))
             iterator.close()
-    vocabulary, split = mixed.vocabulary, mixed.split("train")
+    vocabulary, split = mixed.vocabulary, mixed.open_split("train")
     rows = [
         (vocabulary.cls, *split.tokens[i : i + 6].tolist(), vocabulary.sep)
         for i in range(0, len(split.tokens), 6)
@@ -207,12 +224,13 @@ def test_evaluation_is_every_row_once_with_fixed_masks(mixed, hosts, split):
     data = Data(objective=MaskedLm(length=8, max_predictions=2, rows="documents"), batch_size=8)
     stream, other = (Stream(mixed, data, split=split, seed=seed) for seed in (1, 2))
     parts = [
-        list(stream.iterate_evaluation_batches(h * 8 // hosts, (h + 1) * 8 // hosts)) for h in range(hosts)
+        list(stream.iterate_evaluation_batches(h * 8 // hosts, (h + 1) * 8 // hosts))
+        for h in range(hosts)
     ]
     whole = [join_parts(part) for part in zip(*parts)]
     assert len(whole) == stream.num_evaluation_batches
     assert all(are_equal(batch, other.build_evaluation_batch(i)) for i, batch in enumerate(whole))
-    tokens = mixed.split(split).tokens
+    tokens = mixed.open_split(split).tokens
     expected = Counter(tuple(tokens[i : i + 6].tolist()) for i in range(0, len(tokens), 6))
     seen = Counter()
     for batch in whole:
@@ -228,7 +246,7 @@ def test_evaluation_is_every_row_once_with_fixed_masks(mixed, hosts, split):
 @pytest.mark.parametrize("name", ["pairs", "spans", "orders"])
 def test_evaluation_fills_the_last_batch_with_rows_that_do_not_count(make, name):
     stream = make(name, batch_size=7)
-    filling = stream.num_evaluation_batches * 7 - stream.rows
+    filling = stream.num_evaluation_batches * 7 - stream.num_rows
     last = stream.build_evaluation_batch(stream.num_evaluation_batches - 1)
     assert 0 < filling < 7
     for key in last.keys() & {"label_weights", "next_sentence_weights", "sentence_order_weights"}:
@@ -240,7 +258,9 @@ def test_evaluation_fills_the_last_batch_with_rows_that_do_not_count(make, name)
     ("step", "before", "after"), [(5, 8, 3), (7, 3, 8), (1, 4, 4), (900, 8, 16)]
 )
 def test_another_batch_size_goes_on_at_the_next_row(mixed, step, before, after):
-    """The rows of both together are those of a run of batches of one row, none twice and none left out."""
+    """The rows of both together are those of a run of batches of one row, none twice and none left
+    out.
+    """
     objective = MaskedLm(length=8, max_predictions=2, rows="documents")
 
     def make_stream(size):
@@ -248,9 +268,14 @@ def test_another_batch_size_goes_on_at_the_next_row(mixed, step, before, after):
 
     first, then, single = make_stream(before), make_stream(after), make_stream(1)
     then.start_at_row(step, first.locate_rows(step))
-    assert then.locate_rows(step) == step * before and then.locate_rows(step + 2) == step * before + 2 * after
+    assert (
+        then.locate_rows(step) == step * before
+        and then.locate_rows(step + 2) == step * before + 2 * after
+    )
     at = step * before - before  # of the last batch before the change
-    rows = join_parts([first.build_batch(step - 1), then.build_batch(step), then.build_batch(step + 1)])
+    rows = join_parts(
+        [first.build_batch(step - 1), then.build_batch(step), then.build_batch(step + 1)]
+    )
     alone = join_parts([single.build_batch(at + i) for i in range(before + 2 * after)])
     assert are_equal(rows, alone)
     ahead = then.iterate_batches(step, 1, after)
@@ -304,7 +329,11 @@ def test_settings_that_make_no_sense(store, vocabulary, tmp_path):
         with pytest.raises(ValueError, match=message):
             Stream(store, data, seed=seed)
     stream = Stream(store, good)
-    for call in (lambda: stream.build_batch(-1), lambda: stream.make_dataset(-1), lambda: stream.iterate_batches(-1)):
+    for call in (
+        lambda: stream.build_batch(-1),
+        lambda: stream.make_dataset(-1),
+        lambda: stream.iterate_batches(-1),
+    ):
         with pytest.raises(ValueError, match="step -1: steps are counted from 0"):
             call()
     for lo, hi in ((0, 33), (5, 5), (-1, 4)):
@@ -358,18 +387,20 @@ class OddRowError(LookupError):
 
 
 READS = {  # how a stream's batches may be read
-    "batches": lambda stream: stream.batches(),
+    "batches": lambda stream: stream.iterate_batches(),
     "evaluation_batches": lambda stream: stream.iterate_evaluation_batches(),
-    "dataset": lambda stream: read_elements(stream.dataset()),
+    "dataset": lambda stream: read_elements(stream.make_dataset()),
     "mapped": lambda stream: read_elements(
-        stream.dataset().map(lambda batch: batch).batch(2).prefetch(1)
+        stream.make_dataset().map(lambda batch: batch).batch(2).prefetch(1)
     ),
 }
 
 
 @pytest.mark.parametrize("how", READS)
 def test_an_exception_in_a_row_is_raised_as_it_was(make, how):
-    """The object itself comes out of TensorFlow: its type, message, cause and where it was raised."""
+    """The object itself comes out of TensorFlow: its type, message, cause and where it was
+    raised.
+    """
     stream = make("pieces", threads=2)
     build = stream.build
 
@@ -385,30 +416,32 @@ def test_an_exception_in_a_row_is_raised_as_it_was(make, how):
     with pytest.raises(OddRowError, match="^row 7 is odd$") as caught:
         list(READS[how](stream))
     assert isinstance(caught.value.__cause__, KeyError)
-    assert "fail" in [entry.name for entry in caught.traceback]
+    assert "fail_on_row" in [entry.name for entry in caught.traceback]
     assert caught.value.__suppress_context__ and "tensorflow" not in str(caught.value)
 
 
 def test_no_other_thing_than_an_error_travels_beside_the_dataset(make):
-    """What a reader gets is what the elements are: those of a dataset that was given another name for a key."""
+    """What a reader gets is what the elements are: those of a dataset that was given another name
+    for a key.
+    """
     stream = make("pieces")
-    renamed = stream.dataset(3).map(lambda batch: {f"my_{key}": x for key, x in batch.items()})
+    renamed = stream.make_dataset(3).map(lambda batch: {f"my_{key}": x for key, x in batch.items()})
     with contextlib.closing(read_elements(renamed.take(2))) as elements:
         for step, element in enumerate(elements, 3):
             assert are_equal(
-                {key.removeprefix("my_"): x for key, x in element.items()}, stream.batch(step)
+                {key.removeprefix("my_"): x for key, x in element.items()}, stream.build_batch(step)
             )
     assert step == 4
 
 
 def test_a_batch_that_breaks_the_batch_spec_is_raised(make):
     stream = make("pieces")
-    batch = stream.batch
-    stream.batch = lambda *args: {**batch(*args), "label_weights": np.ones((8, 4))}
+    batch = stream.build_batch
+    stream.build_batch = lambda *args: {**batch(*args), "label_weights": np.ones((8, 4))}
     with pytest.raises(
         ValueError, match=r"label_weights is float64\[8, 4\], the batch spec says float32\[8, 4\]"
     ):
-        next(stream.batches())
+        next(stream.iterate_batches())
 
 
 def test_the_definition_needs_neither_tensorflow_nor_jax():
@@ -428,9 +461,9 @@ from data.rows.tables import TokenReader
 from data.store.reader import Store
 
 stream = Stream(Store.open(sys.argv[1]), Data(objective=MaskedLm(length=22, max_predictions=4, rows="documents")))
-batch = stream.batch
-stream.batch = lambda *args: time.sleep(0.3) or batch(*args)
-iterator = stream.batches()
+batch = stream.build_batch
+stream.build_batch = lambda *args: time.sleep(0.3) or batch(*args)
+iterator = stream.iterate_batches()
 next(iterator)
 print("read")
 """

@@ -1,4 +1,6 @@
-"""A source that is no text: the pipeline and the trainer ask nothing of it that the protocol does not have."""
+"""A source that is no text: the pipeline and the trainer ask nothing of it that the protocol does
+not have.
+"""
 
 import dataclasses
 import json
@@ -29,7 +31,9 @@ class Encoding:
 
 @dataclasses.dataclass
 class Counts:
-    """Rows that count upwards, modulo 100: row r begins with r. There is no vocabulary, no file and no document."""
+    """Rows that count upwards, modulo 100: row r begins with r. There is no vocabulary, no file and
+    no document.
+    """
 
     count: int = 60
     path: str = "counting"

@@ -1,7 +1,8 @@
-"""What the injected faults share: tiny runs, a finished workdir, a command with a fault in it, and how often each fault is tried.
+"""What the injected faults share: tiny runs, a finished workdir, a command with a fault in it, and
+how often each fault is tried.
 
-The suite tries a few of each; `python -m benchmarks.reliability` sets CLOZE_BOARD=whole and tries them all. Figures go to the board by
-`record_property(name, value)`.
+The suite tries a few of each; `python -m benchmarks.reliability` sets CLOZE_BOARD=whole and tries
+them all. Figures go to the board by `record_property(name, value)`.
 """
 
 import dataclasses
@@ -61,7 +62,9 @@ def tiny_store():
 
 @pytest.fixture(scope="session")
 def configured(tmp_path_factory):
-    """configured(name): (path of the saved configuration of a run of 12 steps with dropout, its Run, its Store)."""
+    """configured(name): (path of the saved configuration of a run of 12 steps with dropout, its
+    Run, its Store).
+    """
     root, made = tmp_path_factory.mktemp("faults"), {}
 
     def make_config(name):
@@ -129,7 +132,9 @@ FAULTY = pathlib.Path(__file__).parent / "faulty.py"
 
 
 def run_pretrain(*words, fault=None, timeout=240, **options):
-    """`python -m pretrain WORDS` to its end, with a fault of tests/faults/faulty.py in it where one is named, such as "kill:step:5"."""
+    """`python -m pretrain WORDS` to its end, with a fault of tests/faults/faulty.py in it where one
+    is named, such as "kill:step:5".
+    """
     program = [str(FAULTY), fault] if fault else ["-m", "pretrain"]
     return forks.run(
         [sys.executable, *program, *map(str, words)],
@@ -149,7 +154,9 @@ def command():
 
 @pytest.fixture
 def refused(capsys):
-    """refused(*words): the one line that a command, run in this process, refuses its words with; its exit status must be 2."""
+    """refused(*words): the one line that a command, run in this process, refuses its words with;
+    its exit status must be 2.
+    """
     from pretrain.__main__ import main
 
     def expect_refusal(*words):
@@ -165,7 +172,9 @@ def refused(capsys):
 
 @pytest.fixture(scope="session")
 def restorable():
-    """restorable(run): (shapes, shardings) of its state on one device, as `Checkpoints.restore` wants them."""
+    """restorable(run): (shapes, shardings) of its state on one device, as `Checkpoints.restore`
+    wants them.
+    """
     import jax
 
     from pretrain.config import Mesh

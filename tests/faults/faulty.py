@@ -1,20 +1,24 @@
-"""The public command with one fault in it: `python tests/faults/faulty.py KIND:MOMENT[:STEP[:SECONDS]] VERB ...`. The product knows nothing of this.
+"""The public command with one fault in it: `python tests/faults/faulty.py
+KIND:MOMENT[:STEP[:SECONDS]] VERB ...`. The product knows nothing of this.
 
-kill:compile        while the first step is being compiled         kill:step:N      in step N, after it was started, before it is told
-kill:evaluate:N     after the first batch of the evaluation at N   kill:saved:N     as soon as checkpoint N is committed
-kill:last:N         as kill:step, at the last step                 kill:data:N      in a thread that builds the batch of step N + 1
-kill:save:N         as checkpoint N begins to be saved             kill:finish:N    in Orbax's thread, before N has its name
-kill:delete:N       as the old ones are deleted, after N has its name
+kill:compile        while the first step is being compiled         kill:step:N      in step N, after
+it was started, before it is told kill:evaluate:N     after the first batch of the evaluation at N
+kill:saved:N     as soon as checkpoint N is committed kill:last:N         as kill:step, at the last
+step                 kill:data:N      in a thread that builds the batch of step N + 1 kill:save:N
+as checkpoint N begins to be saved             kill:finish:N    in Orbax's thread, before N has its
+name kill:delete:N       as the old ones are deleted, after N has its name
 
 SECONDS: so much later, while the run goes on.
 
-hang:MOMENT:N       then does not go on, in that thread            slow:MOMENT:N    then goes on SLOW seconds later
-full:MOMENT:N       then fills the disk that $FAULTY_PLACE names, and the run goes on
-gone:MOMENT:N       then puts a file where the folder $FAULTY_PLACE was, and the run goes on
-wait:MOMENT:N       then waits until the file $FAULTY_GO exists       stop:MOMENT:N    then sends itself SIGSTOP
-term:MOMENT:N       then sends itself SIGTERM                      twice:MOMENT:N   two of them, 50 ms apart
+hang:MOMENT:N       then does not go on, in that thread            slow:MOMENT:N    then goes on
+SLOW seconds later full:MOMENT:N       then fills the disk that $FAULTY_PLACE names, and the run
+goes on gone:MOMENT:N       then puts a file where the folder $FAULTY_PLACE was, and the run goes on
+wait:MOMENT:N       then waits until the file $FAULTY_GO exists       stop:MOMENT:N    then sends
+itself SIGSTOP term:MOMENT:N       then sends itself SIGTERM                      twice:MOMENT:N
+two of them, 50 ms apart
 
-$FAULTY_LEASE=HEARTBEAT,STALE shortens the times of the lease, and $FAULTY_MACHINE makes this process one of another machine.
+$FAULTY_LEASE=HEARTBEAT,STALE shortens the times of the lease, and $FAULTY_MACHINE makes this
+process one of another machine.
 """
 
 import os

@@ -1,4 +1,6 @@
-"""Row 16: ids mean nothing without their vocabulary, so another one is refused by its fingerprint wherever a checkpoint is opened."""
+"""Row 16: ids mean nothing without their vocabulary, so another one is refused by its fingerprint
+wherever a checkpoint is opened.
+"""
 
 import shutil
 

@@ -1,4 +1,6 @@
-"""Row 6: SIGTERM, whatever the run does just then: no step is lost, it leaves soon, with 143, and goes on with the same bits."""
+"""Row 6: SIGTERM, whatever the run does just then: no step is lost, it leaves soon, with 143, and
+goes on with the same bits.
+"""
 
 import re
 import signal
@@ -20,18 +22,24 @@ def read_fingerprints(workdir):
 
 @pytest.fixture
 def stop_seconds(often):
-    """Seconds from the end of the step at hand, or from the second signal, to the end of the process: the suite may run on a busy machine."""
+    """Seconds from the end of the step at hand, or from the second signal, to the end of the
+    process: the suite may run on a busy machine.
+    """
     return often(60, 5)
 
 
 def stop_run(fault, configured, command, workdir, soon):
-    """The newest checkpoint of a run that gets the signal, in which every step is that it told of; or the signal twice."""
+    """The newest checkpoint of a run that gets the signal, in which every step is that it told of;
+    or the signal twice.
+    """
     done = command("train", configured("bert")[0], "--workdir", workdir, fault=fault)
     ended = time.time()
     last = (
         (workdir / "metrics.jsonl").stat().st_mtime if (workdir / "metrics.jsonl").exists() else 0
     )
-    signal_times = [float(at) for at in re.findall(r"^SIGTERM at (\S+)$", done.stderr, re.MULTILINE)]
+    signal_times = [
+        float(at) for at in re.findall(r"^SIGTERM at (\S+)$", done.stderr, re.MULTILINE)
+    ]
     with Checkpoints(workdir, read_only=True) as checkpoints:
         newest = max(checkpoints.list_steps(), default=0)
     rows = [row["step"] for row in metrics_file.read_metrics(workdir / "metrics.jsonl")]
@@ -57,7 +65,9 @@ def test_asked_to_stop_while_it_saves_and_then_twice_while_it_evaluates(
 def test_one_signal_loses_no_step(
     whole, finished, configured, command, stop_seconds, tmp_path, record_property, moment
 ):
-    assert 1 <= stop_run(f"term:{moment}", configured, command, tmp_path / "run", stop_seconds) <= 12
+    assert (
+        1 <= stop_run(f"term:{moment}", configured, command, tmp_path / "run", stop_seconds) <= 12
+    )
     goes_on(finished, configured, command, tmp_path / "run")
     record_property("stopped without losing a step", 1)
 

@@ -1,4 +1,6 @@
-"""Row 14: files that were made to do harm are refused, and nothing in them is executed or written; and the source has no way to do it."""
+"""Row 14: files that were made to do harm are refused, and nothing in them is executed or written;
+and the source has no way to do it.
+"""
 
 import ast
 import io
@@ -12,7 +14,8 @@ import zipfile
 import numpy as np
 import pytest
 
-# What would run or write what a file says. A configuration in Python is code by design, and the user's own.
+# What would run or write what a file says. A configuration in Python is code by design, and the
+# user's own.
 MODULES = {
     "pickle",
     "cPickle",
@@ -93,7 +96,15 @@ CRAFTED = {
     "yaml": make_yaml,
     "safetensors": huge_header,
 }
-HARMFUL = (make_pickle, make_array, make_tar, make_zip, make_yaml, huge_header, header_beyond_the_file)
+HARMFUL = (
+    make_pickle,
+    make_array,
+    make_tar,
+    make_zip,
+    make_yaml,
+    huge_header,
+    header_beyond_the_file,
+)
 
 
 @pytest.fixture

@@ -1,4 +1,6 @@
-"""Row 3: whatever happens to the files of a finished checkpoint, nothing wrong is handed out, and the step before is used."""
+"""Row 3: whatever happens to the files of a finished checkpoint, nothing wrong is handed out, and
+the step before is used.
+"""
 
 import collections
 import random
@@ -16,7 +18,9 @@ def files_of(step):
 
 
 def some_file(step, rng):
-    """Every second time one in which most bytes lie, so that arrays and their descriptions both have their share."""
+    """Every second time one in which most bytes lie, so that arrays and their descriptions both
+    have their share.
+    """
     files = [path for path in files_of(step) if path.stat().st_size]
     return rng.choices(
         files, [path.stat().st_size for path in files] if rng.random() < 0.5 else None
@@ -62,12 +66,15 @@ def saved_bits(finished, restorable):
     shapes, placed = restorable(run)
     with Checkpoints(workdir, read_only=True) as checkpoints:
         return {
-            step: read_bits(checkpoints._restore_step(step, shapes, placed, None)) for step in (8, 12)
+            step: read_bits(checkpoints._restore_step(step, shapes, placed, None))
+            for step in (8, 12)
         }
 
 
 def classify_outcome(run, workdir, restorable, sound):
-    """fell back | harmless: the bits that were saved, though something beside them was damaged | silent."""
+    """fell back | harmless: the bits that were saved, though something beside them was damaged |
+    silent.
+    """
     messages = []
     shapes, placed = restorable(run)
     with Checkpoints(workdir) as checkpoints:
@@ -79,7 +86,8 @@ def classify_outcome(run, workdir, restorable, sound):
         return "harmless" if not messages else "said something of a sound checkpoint"
     return (
         "fell back"
-        if len(messages) == 1 and messages[0].startswith("checkpoint 12 is damaged and is set aside")
+        if len(messages) == 1
+        and messages[0].startswith("checkpoint 12 is damaged and is set aside")
         else "fell back without a word"
     )
 

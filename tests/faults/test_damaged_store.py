@@ -1,4 +1,6 @@
-"""Row 15: a token store that is not what was written is named and refused before anything is trained or scored on it."""
+"""Row 15: a token store that is not what was written is named and refused before anything is
+trained or scored on it.
+"""
 
 import json
 import random
@@ -25,7 +27,11 @@ def test_a_damaged_store_is_named_and_refused(
 ):
     path, _, _ = configured("bert")
     rng = random.Random(f"{damage} {split}")
-    shard = generation_folder(copy) / split / rng.choice(["tokens.bin", "documents.bin", "sentences.bin"])
+    shard = (
+        generation_folder(copy)
+        / split
+        / rng.choice(["tokens.bin", "documents.bin", "sentences.bin"])
+    )
     raw = bytearray(shard.read_bytes())
     if damage == "missing":
         shard.unlink()
@@ -39,7 +45,9 @@ def test_a_damaged_store_is_named_and_refused(
         "truncated": f"{shard} has ",
         "flipped": f"{shard}: crc32c ",
     }[damage]
-    assert expected_messages in refused("train", path, "--workdir", tmp_path / "run", f"data.store={copy}")
+    assert expected_messages in refused(
+        "train", path, "--workdir", tmp_path / "run", f"data.store={copy}"
+    )
     assert expected_messages in refused("evaluate", "--workdir", finished[1], "--store", copy)
     assert not (tmp_path / "run").exists()
     record_property("refused", 2)

@@ -1,4 +1,6 @@
-"""Row 18: a workdir that cannot be one is refused before JAX is imported, with what to do; and nothing is left there."""
+"""Row 18: a workdir that cannot be one is refused before JAX is imported, with what to do; and
+nothing is left there.
+"""
 
 import os
 import subprocess
@@ -30,7 +32,13 @@ def unwritable_though_it_is_there(folder):
     return "/proc/sys", "cannot be written"
 
 
-PLACES = (a_file, below_a_file, somebody_elses_folder, make_unwritable, unwritable_though_it_is_there)
+PLACES = (
+    a_file,
+    below_a_file,
+    somebody_elses_folder,
+    make_unwritable,
+    unwritable_though_it_is_there,
+)
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)

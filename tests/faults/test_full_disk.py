@@ -1,4 +1,6 @@
-"""Row 12: a disk that fills or a folder that goes ends the run, non-zero, naming it; "saved" is never said of what is not; the step before stays."""
+"""Row 12: a disk that fills or a folder that goes ends the run, non-zero, naming it; "saved" is
+never said of what is not; the step before stays.
+"""
 
 import os
 import shutil
@@ -40,7 +42,9 @@ def test_a_full_disk_ends_the_run_and_the_step_before_is_intact(
     (error_line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert "No space left on device" in error_line and str(disk / "run") in error_line
     assert "Traceback" not in done.stderr and "ERROR" not in done.stderr
-    assert max(row["step"] for row in metrics_file.read_metrics(disk / "run" / "metrics.jsonl")) <= 12
+    assert (
+        max(row["step"] for row in metrics_file.read_metrics(disk / "run" / "metrics.jsonl")) <= 12
+    )
     assert assert_sound(disk / "run", restorable, run) == [4]
     (disk / "ballast").unlink()
     again = command("train", configured("bert")[0], "--workdir", disk / "run")

@@ -1,4 +1,6 @@
-"""Row 8: whatever hangs, the process says where, with the stacks of its threads, and leaves soon after the limit; and only then."""
+"""Row 8: whatever hangs, the process says where, with the stacks of its threads, and leaves soon
+after the limit; and only then.
+"""
 
 import json
 import pathlib

@@ -1,4 +1,6 @@
-"""Row 1, for the board only (the suite kills BERT and T5 twice each, tests/pretrain/training/test_loop.py): a killed run ends with the same bits."""
+"""Row 1, for the board only (the suite kills BERT and T5 twice each,
+tests/pretrain/training/test_loop.py): a killed run ends with the same bits.
+"""
 
 import random
 import signal

@@ -1,4 +1,6 @@
-"""Row 4: killed while a checkpoint is written, gets its name, or while those before it are deleted: the newest that was committed is sound."""
+"""Row 4: killed while a checkpoint is written, gets its name, or while those before it are deleted:
+the newest that was committed is sound.
+"""
 
 import random
 import signal
@@ -77,7 +79,9 @@ def words_of(configured, workdir):
 def test_thirty_kills_in_a_row(
     every_step, configured, restorable, command, tmp_path, record_property
 ):
-    """One run, killed thirty times within a save: it always goes on from what was committed last."""
+    """One run, killed thirty times within a save: it always goes on from what was committed
+    last.
+    """
     rng, run, workdir = random.Random("killed saving"), configured("bert")[1], tmp_path / "run"
     words = (*words_of(configured, workdir), "checkpoint.keep=2")
     at = left = 0

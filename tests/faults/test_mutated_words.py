@@ -32,7 +32,9 @@ def list_value_paths(node, path=""):
 
 
 def misspell_name(name, rng):
-    """One letter left out, doubled, exchanged with its neighbour or with another letter, as fingers do."""
+    """One letter left out, doubled, exchanged with its neighbour or with another letter, as fingers
+    do.
+    """
     at = rng.randrange(len(name))
     how = rng.randrange(4)
     if how == 0 and len(name) > 3:

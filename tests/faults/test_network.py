@@ -19,7 +19,9 @@ LISTEN = "0A"  # the state of /proc/net/tcp
 
 
 def decode_address(text):
-    """The IP address of a row of /proc/net/tcp: hexadecimal, in words of 32 bits, each in the machine's byte order."""
+    """The IP address of a row of /proc/net/tcp: hexadecimal, in words of 32 bits, each in the
+    machine's byte order.
+    """
     raw = bytes.fromhex(text)
     words = [raw[i : i + 4] for i in range(0, len(raw), 4)]
     address = ipaddress.ip_address(
@@ -67,7 +69,9 @@ def network_address():
 
 
 def rename_machine():
-    """The words in front of a command that give it a machine whose own name resolves to a network interface; [] where that is not allowed."""
+    """The words in front of a command that give it a machine whose own name resolves to a network
+    interface; [] where that is not allowed.
+    """
     address = network_address()
     words = [
         "unshare",

@@ -1,4 +1,6 @@
-"""Whatever is written as a configuration or lies in a corpus: it is taken, or refused in one line that names the key or the file."""
+"""Whatever is written as a configuration or lies in a corpus: it is taken, or refused in one line
+that names the key or the file.
+"""
 
 import dataclasses
 import gzip
@@ -109,9 +111,9 @@ def test_any_words_are_a_run_or_one_line_that_names_one_of_them(words):
             for key, _ in words
             if key.partition("=")[0].split(".")[-1] in message or repr(key)[1:-1] in message
         ]
-        assert named or message.startswith(("mesh ", "data.objective: ", "checkpoint.best", "'=")), (
-            message
-        )
+        assert named or message.startswith(
+            ("mesh ", "data.objective: ", "checkpoint.best", "'=")
+        ), message
 
 
 JSON = some.recursive(

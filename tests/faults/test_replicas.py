@@ -1,4 +1,6 @@
-"""Row 17: one device that holds other bits than those it shares a piece with is named, and nothing of it is saved."""
+"""Row 17: one device that holds other bits than those it shares a piece with is named, and nothing
+of it is saved.
+"""
 
 import itertools
 import os
@@ -68,10 +70,13 @@ def test_any_bit_of_any_device_is_named(sharded_tree, often, record_property):
     for name, device in itertools.product(["whole", "model", "fsdp_model"], range(8)):
         for _ in range(cases // 6):
             bit, place = rng.integers(32), rng.integers(tree[name].addressable_shards[0].data.size)
-            message = check_tree(check, tree | {name: flip_leaf_bit(tree[name], device, bit, place)})
+            message = check_tree(
+                check, tree | {name: flip_leaf_bit(tree[name], device, bit, place)}
+            )
             assert (
                 f"device {device} of " in message
-                and f" bits of {'' if SPLIT[name][1] > 2 else 'the same shard of '}{name}" in message
+                and f" bits of {'' if SPLIT[name][1] > 2 else 'the same shard of '}{name}"
+                in message
             ), message
             assert message.count("device ") - message.count("a device ") == (
                 1 if SPLIT[name][1] > 2 else 2
@@ -90,7 +95,9 @@ def test_of_two_both_are_named_and_a_majority_is_believed(sharded_tree):
     assert (
         two.startswith("after step 7: device 1 of ") and "device 5 of " in two
     )  # data 0 and 1 of the same fsdp and model
-    four = check_tree(check, tree | {name: flip_leaf_bit(tree[name], 6) for name in ("whole", "model")})
+    four = check_tree(
+        check, tree | {name: flip_leaf_bit(tree[name], 6) for name in ("whole", "model")}
+    )
     assert (
         four.startswith("after step 7: device 6 of ")
         and "other bits of model and 1 more than most of the 4 devices" in four
@@ -160,8 +167,13 @@ def test_a_run_with_an_altered_device_leaves_before_it_saves(
         "evaluate.every=0",
     ]
     assert main(words) == 3
-    (error_line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
-    assert "error: after step 8: device 2 of " in error_line and "This state is not saved" in error_line
+    (error_line,) = [
+        line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")
+    ]
+    assert (
+        "error: after step 8: device 2 of " in error_line
+        and "This state is not saved" in error_line
+    )
     assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["4"]
     if often(False, True):
         monkeypatch.setattr(module, "make_program", make)
@@ -172,7 +184,8 @@ def test_a_run_with_an_altered_device_leaves_before_it_saves(
     record_property("saved with an altered replica", 0)
 
 
-# Not (4, 1, 2): there XLA's CPU client has been seen to wait in a step for an all-reduce that two devices began in another order.
+# Not (4, 1, 2): there XLA's CPU client has been seen to wait in a step for an all-reduce that two
+# devices began in another order.
 @pytest.mark.parametrize(
     ("name", "sizes"),
     [("bert", (2, 4, 1, 1)), ("bert", (1, 2, 1, 4)), ("t5", (2, 2, 2, 1)), ("gpt", (2, 2, 2, 1))],

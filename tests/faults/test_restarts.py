@@ -1,4 +1,6 @@
-"""Row 13, for the board: one of two processes is killed three times, from outside; `local --restarts` goes on to the same bits."""
+"""Row 13, for the board: one of two processes is killed three times, from outside; `local
+--restarts` goes on to the same bits.
+"""
 
 import os
 import pathlib
@@ -97,9 +99,9 @@ def test_a_process_that_is_killed_three_times_costs_three_restarts(
     assert [line.split()[1:6] for line in restart_lines] == [
         f"process {number} died of SIGKILL;".split() for number in (1, 0, 1)
     ], output
-    assert [row["step"] for row in metrics_file.read_metrics(tmp_path / "run" / "metrics.jsonl")] == list(
-        range(1, 401)
-    )
+    assert [
+        row["step"] for row in metrics_file.read_metrics(tmp_path / "run" / "metrics.jsonl")
+    ] == list(range(1, 401))
     assert read_fingerprints(tmp_path / "run") == read_fingerprints(tmp_path / "undisturbed")
     record_property("kills", 3)
     record_property("restarts", len(restart_lines))

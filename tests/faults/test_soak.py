@@ -1,4 +1,6 @@
-"""Row 21, for the board: ten faults in one run, by a schedule that a seed draws; it ends as the run that nobody disturbed."""
+"""Row 21, for the board: ten faults in one run, by a schedule that a seed draws; it ends as the run
+that nobody disturbed.
+"""
 
 import random
 import signal
@@ -25,7 +27,9 @@ AT_A_SAVE = ("save", "finish", "delete", "saved")
 
 
 def draw_schedule(seed):
-    """[(kind, moment, how many steps behind the newest checkpoint)]: a stop, each kind once, and three more."""
+    """[(kind, moment, how many steps behind the newest checkpoint)]: a stop, each kind once, and
+    three more.
+    """
     rng = random.Random(f"soak {seed}")
     kinds = [*KINDS, *rng.choices([kind for kind in KINDS if kind != "damage"], k=3)]
     rng.shuffle(kinds)
@@ -96,7 +100,10 @@ def test_ten_faults_end_with_the_same_bits(
         faults += 1
     done = command(*words_of(configured, workdir))
     assert done.returncode == 0, done.stderr
-    assert read_untimed_rows(workdir) == read_untimed_rows(undisturbed) and len(read_untimed_rows(workdir)) == STEPS
+    assert (
+        read_untimed_rows(workdir) == read_untimed_rows(undisturbed)
+        and len(read_untimed_rows(workdir)) == STEPS
+    )
     assert read_fingerprints(workdir) == read_fingerprints(undisturbed)
     print(done.stderr.splitlines()[-1])
     seconds = goodput.read_ledger(workdir / goodput.NAME)["seconds"]

@@ -1,4 +1,6 @@
-"""Row 22: of two runs on one workdir one writes and the other is refused; the first ends as if it had been alone."""
+"""Row 22: of two runs on one workdir one writes and the other is refused; the first ends as if it
+had been alone.
+"""
 
 import itertools
 import os
@@ -107,7 +109,9 @@ def test_of_two_that_begin_at_once_one_trains(
 def test_a_holder_that_was_stopped_too_long_writes_nothing_more(
     request, finished, configured, running, tmp_path, record_property, moment
 ):
-    """A run on another machine has taken over meanwhile. finish: the holder was about to rename a checkpoint."""
+    """A run on another machine has taken over meanwhile. finish: the holder was about to rename a
+    checkpoint.
+    """
     if moment != "saved:4":
         request.getfixturevalue("whole")
     words, go = ("train", configured("bert")[0], "--workdir", tmp_path / "run"), tmp_path / "go"
@@ -233,7 +237,9 @@ def test_local_that_is_killed_leaves_no_children(
 ):
     endless = ["train.steps=100000", "checkpoint.every=100000", "evaluate.every=0", "mesh.data=2"]
     local = running(
-        start_program("local", "2", "train", configured("bert")[0], "--workdir", tmp_path / "run", *endless)
+        start_program(
+            "local", "2", "train", configured("bert")[0], "--workdir", tmp_path / "run", *endless
+        )
     )
     wait_until(lambda: len(read_rows(tmp_path / "run")) >= 2, local)
     children = [
@@ -243,7 +249,9 @@ def test_local_that_is_killed_leaves_no_children(
     assert len(children) == 2
     local.kill()
     began = time.monotonic()
-    wait_until(lambda: not any(pathlib.Path(f"/proc/{pid}").exists() for pid in children), seconds=20)
+    wait_until(
+        lambda: not any(pathlib.Path(f"/proc/{pid}").exists() for pid in children), seconds=20
+    )
     assert time.monotonic() - began < 2
     written = (tmp_path / "run" / "metrics.jsonl").read_bytes()
     time.sleep(1)

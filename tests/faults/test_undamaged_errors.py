@@ -1,4 +1,6 @@
-"""Row 23: an error that does not prove damage stops with its own words, moves nothing, and costs nothing once its cause is gone."""
+"""Row 23: an error that does not prove damage stops with its own words, moves nothing, and costs
+nothing once its cause is gone.
+"""
 
 import errno
 import os
@@ -92,7 +94,10 @@ def test_a_record_that_the_system_refuses_to_read_is_not_damage(
     copied, restorable, monkeypatch, code
 ):
     run, workdir = copied
-    before, usual = read_contents(workdir), type(Checkpoints(workdir, read_only=True).workdir).read_bytes
+    before, usual = (
+        read_contents(workdir),
+        type(Checkpoints(workdir, read_only=True).workdir).read_bytes,
+    )
 
     def read_bytes(path):
         if path.name == "metadata":
@@ -115,7 +120,8 @@ def test_a_record_that_the_system_refuses_to_read_is_not_damage(
 # ---- the public command, as the system itself refuses ------------------------
 
 
-# Even root may not pass over permissions: bits 1 and 2, CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH, go out of its effective and its
+# Even root may not pass over permissions: bits 1 and 2, CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH,
+# go out of its effective and its
 # permitted set.
 OBEYING = """
 import ctypes, os, sys
@@ -140,7 +146,9 @@ def run_python(program, root, *arguments):
 
 
 def error_line(done, quiet=True):
-    """The one line of the error. quiet: no traceback beside it, not even one of a library that cleans up."""
+    """The one line of the error. quiet: no traceback beside it, not even one of a library that
+    cleans up.
+    """
     assert done.returncode == 2 and not (quiet and "Traceback" in done.stderr), (
         done.stdout + done.stderr
     )
@@ -191,7 +199,8 @@ def test_a_file_without_permission_stops_the_run_and_with_it_the_run_goes_on(
     record_property("permissions refused and given back", 1)
 
 
-# No more open files from the moment at which the checkpoint is read, but for as many as the first argument says.
+# No more open files from the moment at which the checkpoint is read, but for as many as the first
+# argument says.
 FEW_FILES = """
 import os, resource, sys
 from pretrain.workdir.checkpoints import Checkpoints

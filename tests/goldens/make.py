@@ -1,7 +1,9 @@
-"""What `transformers` computes, as small files that tests read without torch: python tests/goldens/make.py writes them.
+"""What `transformers` computes, as small files that tests read without torch: python
+tests/goldens/make.py writes them.
 
-A file holds the `config` and the tensors `weights.NAME` as transformers saved them, `inputs.KEY` and `outputs.KEY`.
-Needs the `peers` extra. The models are random and tiny, but nothing in them is zero, one or alike, so no mistake hides.
+A file holds the `config` and the tensors `weights.NAME` as transformers saved them, `inputs.KEY`
+and `outputs.KEY`. Needs the `peers` extra. The models are random and tiny, but nothing in them is
+zero, one or alike, so no mistake hides.
 """
 
 import json
@@ -74,7 +76,8 @@ CASES = {
     "bart": ("bart", BART),
     "distilbert": ("distilbert", DISTILBERT),
     "albert": ("albert", BERT | dict(embedding_size=10, num_hidden_layers=3)),
-    # Both networks are of another width than the words in the first, the generator alone in the second.
+    # Both networks are of another width than the words in the first, the generator alone in the
+    # second.
     "electra": (
         "electra",
         BERT
@@ -149,7 +152,9 @@ def randomize_model(made, seed):
 
 
 def make_electra(settings, seed):
-    """A discriminator with a generator that reads its embeddings: settings["generator"] is what the generator has of its own."""
+    """A discriminator with a generator that reads its embeddings: settings["generator"] is what the
+    generator has of its own.
+    """
     import torch
     import transformers
 
@@ -165,7 +170,9 @@ def make_electra(settings, seed):
 
 
 def separate_words(made, generator):
-    """Draw a model with tied words and norms behind them such that it does not write the word that it has just read for ever."""
+    """Draw a model with tied words and norms behind them such that it does not write the word that
+    it has just read for ever.
+    """
     import torch
 
     with torch.no_grad():
@@ -178,7 +185,9 @@ def separate_words(made, generator):
 
 
 def save_model(made, folder):
-    """(config, weights) as transformers writes them; of a generator under "generator", and its weights under "generator/"."""
+    """(config, weights) as transformers writes them; of a generator under "generator", and its
+    weights under "generator/".
+    """
     from safetensors.numpy import load_file
 
     if hasattr(made, "keys"):
@@ -246,7 +255,9 @@ def gpt_inputs(vocab, seed=0, rows=3, length=13):
 
 
 def gpt_outputs(made, batch, length=12):
-    """Logits, the loss, and what greedy decoding writes behind rows of different `lengths`, until `end`: see `t5_outputs`."""
+    """Logits, the loss, and what greedy decoding writes behind rows of different `lengths`, until
+    `end`: see `t5_outputs`.
+    """
     import torch
 
     row = torch.from_numpy(
@@ -277,7 +288,9 @@ def gpt_outputs(made, batch, length=12):
 
 
 def roberta_inputs(vocab, seed=0):
-    """A batch of the batch spec's masked_lm; padding is id 1, by which their code counts positions."""
+    """A batch of the batch spec's masked_lm; padding is id 1, by which their code counts
+    positions.
+    """
     batch = bert_inputs(vocab, seed)
     batch["token_ids"] = np.where(
         batch["attention_mask"], np.maximum(batch["token_ids"], 2), 1
@@ -311,7 +324,9 @@ def electra_inputs(vocab, seed=0):
 
 
 def electra_outputs(made, batch):
-    """Both networks' logits and hidden states, what the generator fills in as the chances say, and the loss of the two."""
+    """Both networks' logits and hidden states, what the generator fills in as the chances say, and
+    the loss of the two.
+    """
     import torch
 
     there = {
@@ -446,7 +461,9 @@ def albert_outputs(made, batch):
 
 
 def t5_outputs(made, batch, length=12):
-    """Logits, the loss, and what greedy decoding writes until `end`: a word that a row is known to come to."""
+    """Logits, the loss, and what greedy decoding writes until `end`: a word that a row is known to
+    come to.
+    """
     import torch
 
     there = {key: torch.from_numpy(value).long() for key, value in batch.items()}

@@ -1,4 +1,5 @@
-"""Write the folders hf_*: tiny random models as transformers saves them, and hf_outputs.npz with what some of them compute.
+"""Write the folders hf_*: tiny random models as transformers saves them, and hf_outputs.npz with
+what some of them compute.
 
 python tests/goldens/make_folders.py        (needs the extra `peers`)
 """
@@ -58,7 +59,9 @@ ALBERT = BERT | dict(embedding_size=6, vocab_size=56)
 
 
 def make_models():
-    """{folder: (model, seed)}. transformers 5 ties every T5 that it makes; one with two tables comes from a checkpoint."""
+    """{folder: (model, seed)}. transformers 5 ties every T5 that it makes; one with two tables
+    comes from a checkpoint.
+    """
     untied = transformers.T5ForConditionalGeneration(
         transformers.T5Config(**T5, feed_forward_proj="gated-gelu", tie_word_embeddings=False)
     )
@@ -102,7 +105,9 @@ def make_models():
 
 
 def randomize_model(model, seed):
-    """Random values everywhere, in biases and norms too, so that no two tensors could be taken for each other."""
+    """Random values everywhere, in biases and norms too, so that no two tensors could be taken for
+    each other.
+    """
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in sorted(model.named_parameters()):

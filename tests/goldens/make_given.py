@@ -1,4 +1,5 @@
-"""Write given_models.json: configurations, names and shapes of tiny models as transformers saves them, without values.
+"""Write given_models.json: configurations, names and shapes of tiny models as transformers saves
+them, without values.
 
     python tests/goldens/make_given.py        (needs the extra `peers`)
 
@@ -71,7 +72,9 @@ ELECTRA = BERT | dict(embedding_size=12)
 
 
 def make_models():
-    """{name: {folder within the model's: model}}. The released RoBERTa files have a pooler, and T5 v1.1 two tables."""
+    """{name: {folder within the model's: model}}. The released RoBERTa files have a pooler, and T5
+    v1.1 two tables.
+    """
     roberta = hf.RobertaForMaskedLM(hf.RobertaConfig(**BYTES))
     roberta.roberta = hf.RobertaModel(roberta.config, add_pooling_layer=True)
     roberta.tie_weights()
@@ -125,7 +128,9 @@ def make_models():
 
 
 def describe_model(model) -> dict:
-    """Return {"config": what config.json holds, "tensors": {name: shape}} of a model as it is saved."""
+    """Return {"config": what config.json holds, "tensors": {name: shape}} of a model as it is
+    saved.
+    """
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
         config = json.loads((pathlib.Path(folder) / "config.json").read_text())

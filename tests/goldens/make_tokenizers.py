@@ -1,8 +1,10 @@
-"""Write tokenizers.json: what `AutoTokenizer` of transformers makes of texts, given tiny exports of ours.
+"""Write tokenizers.json: what `AutoTokenizer` of transformers makes of texts, given tiny exports of
+ours.
 
     python tests/goldens/make_tokenizers.py        (needs the extra `peers`)
 
-The pieces are kept, not the model files: a SentencePiece model is mostly its table of rules, which the library has.
+The pieces are kept, not the model files: a SentencePiece model is mostly its table of rules, which
+the library has.
 """
 
 import json

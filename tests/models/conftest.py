@@ -47,7 +47,9 @@ TINY = {name: make_tiny(family.config) for name, family in FAMILIES.items()}
 
 @functools.cache
 def make_model(config):
-    """(module, random parameters), of which no bias is 0 and no scale 1; from numpy, so nothing has to be compiled."""
+    """(module, random parameters), of which no bias is 0 and no scale 1; from numpy, so nothing has
+    to be compiled.
+    """
     model, ids = build(config), jnp.ones((1, 4), jnp.int32)
     arguments = {"token_ids": ids, "attention_mask": ids > 0, "labels": ids}
     arguments |= {f"encoder_{key}": value for key, value in arguments.items()}
@@ -100,7 +102,9 @@ def unroll():
 
 @pytest.fixture(scope="session")
 def dropouts():
-    """dropouts(f): how often the program of f() reads a key as the seed of dropout, its inner programs included."""
+    """dropouts(f): how often the program of f() reads a key as the seed of dropout, its inner
+    programs included.
+    """
 
     def count_draws(jaxpr):
         inner = (part for equation in jaxpr.eqns for part in jax.tree.leaves(equation.params))
@@ -112,7 +116,9 @@ def dropouts():
 
 @pytest.fixture(scope="session")
 def golden(root):
-    """golden(name): the file that tests/goldens/make.py wrote, as config, weights, inputs, outputs."""
+    """golden(name): the file that tests/goldens/make.py wrote, as config, weights, inputs,
+    outputs.
+    """
     from safetensors import safe_open
 
     @functools.cache

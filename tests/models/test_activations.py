@@ -18,15 +18,21 @@ TOKENS = jnp.asarray(np.random.default_rng(0).integers(5, 50, VALID.shape), jnp.
 
 
 def observe_jitted(model, params, *arguments, method):
-    return jax.jit(lambda params: capture_activations(model, params, *arguments, method=method))(params)
+    return jax.jit(lambda params: capture_activations(model, params, *arguments, method=method))(
+        params
+    )
 
 
 @pytest.mark.parametrize(("name", "scan"), [("bert", True), ("albert", True), ("gpt3", True)])
 def test_the_last_state_is_the_models(make, tiny_configs, name, scan):
-    """Scanned, shared and two-layer bodies: as many states as the model has layers, each another, and the last is the output."""
+    """Scanned, shared and two-layer bodies: as many states as the model has layers, each another,
+    and the last is the output.
+    """
     config = dataclasses.replace((tiny_configs | {"gpt3": GPT3})[name], scan=scan, remat=True)
     model, params = make(config)
-    arguments, method = ((TOKENS,), "compute_states") if name == "gpt3" else ((TOKENS, VALID), "encode")
+    arguments, method = (
+        ((TOKENS,), "compute_states") if name == "gpt3" else ((TOKENS, VALID), "encode")
+    )
     output, states, weights = observe_jitted(model, params, *arguments, method=method)
     expected = jax.jit(partial(model.apply, method=method))({"params": params}, *arguments)
     for ours, theirs in zip(jax.tree.leaves(output), jax.tree.leaves(expected), strict=True):
@@ -52,7 +58,9 @@ def test_both_halves_of_an_encoder_decoder(make, t5_config):
     model, params = make(t5_config)
     memory_BMD, _, weights = observe_jitted(model, params, TOKENS, VALID, method="encode")
     assert weights.keys() == {"attention"}
-    _, states, weights = observe_jitted(model, params, memory_BMD, VALID, TOKENS[:, :5], method="decode")
+    _, states, weights = observe_jitted(
+        model, params, memory_BMD, VALID, TOKENS[:, :5], method="decode"
+    )
     assert len(states) == 4 and {name: len(each) for name, each in weights.items()} == {
         "attention": 3,
         "cross": 3,
@@ -61,7 +69,7 @@ def test_both_halves_of_an_encoder_decoder(make, t5_config):
         weights["cross"][0].shape == (2, 3, 5, 9)
         and not np.asarray(weights["cross"])[:, 1, :, :, 6:].any()
     )
-    with pytest.raises(ValueError, match="T5.states goes through 2 stacks"):
+    with pytest.raises(ValueError, match="T5.compute_states goes through 2 stacks"):
         observe_jitted(model, params, TOKENS, VALID, TOKENS[:, :5], method="compute_states")
 
 

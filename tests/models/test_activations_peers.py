@@ -1,4 +1,6 @@
-"""Hidden states and attention weights, layer by layer, are those of `transformers` with the same weights. Needs the extra `peers`."""
+"""Hidden states and attention weights, layer by layer, are those of `transformers` with the same
+weights. Needs the extra `peers`.
+"""
 
 import dataclasses
 import json
@@ -37,7 +39,7 @@ def make_peer(config, params, folder):
 
     family = find_converter(config)
     vocabulary = type("Vocabulary", (), dict(pad=0, bos=0, eos=2, cls=0, sep=2))
-    (folder / "config.json").write_text(json.dumps(family.hf_config(config, vocabulary)))
+    (folder / "config.json").write_text(json.dumps(family.to_hf_config(config, vocabulary)))
     tensors = {
         name: tensor
         for name, tensor in family.to_hf(config, params).items()
@@ -75,28 +77,45 @@ def test_every_layer_is_theirs(make, tiny_configs, tmp_path, kind, scan):
         their_outputs = theirs(**ask)
     if not hasattr(model, "decode"):
         arguments, method = (
-            ((TOKENS, VALID), "encode") if hasattr(model, "encode") else ((TOKENS,), "compute_states")
+            ((TOKENS, VALID), "encode")
+            if hasattr(model, "encode")
+            else ((TOKENS,), "compute_states")
         )
-        seen = jax.jit(lambda params: capture_activations(model, params, *arguments, method=method))(params)
-        compare_states(seen.states, seen.weights["attention"], their_outputs.hidden_states, their_outputs.attentions)
+        seen = jax.jit(
+            lambda params: capture_activations(model, params, *arguments, method=method)
+        )(params)
+        compare_states(
+            seen.hidden_states,
+            seen.attention_weights["attention"],
+            their_outputs.hidden_states,
+            their_outputs.attentions,
+        )
         return
 
     def observe_both(params):
         encoded = capture_activations(model, params, TOKENS, VALID, method="encode")
-        return encoded, capture_activations(model, params, encoded.output, VALID, read, method="decode")
+        return encoded, capture_activations(
+            model, params, encoded.output, VALID, read, method="decode"
+        )
 
     encoded, decoded = jax.jit(observe_both)(params)
     compare_states(
-        encoded.states,
-        encoded.weights["attention"],
+        encoded.hidden_states,
+        encoded.attention_weights["attention"],
         their_outputs.encoder_hidden_states,
         their_outputs.encoder_attentions,
     )
     compare_states(
-        decoded.states,
-        decoded.weights["attention"],
+        decoded.hidden_states,
+        decoded.attention_weights["attention"],
         their_outputs.decoder_hidden_states,
         their_outputs.decoder_attentions,
         np.ones((2, 7), bool),
     )
-    compare_states((), decoded.weights["cross"], (), their_outputs.cross_attentions, np.ones((2, 7), bool))
+    compare_states(
+        (),
+        decoded.attention_weights["cross"],
+        (),
+        their_outputs.cross_attentions,
+        np.ones((2, 7), bool),
+    )

@@ -1,4 +1,6 @@
-"""ALBERT is what its paper says: its sizes, one layer however deep, words in few dimensions, and BERT but for these."""
+"""ALBERT is what its paper says: its sizes, one layer however deep, words in few dimensions, and
+BERT but for these.
+"""
 
 import dataclasses
 
@@ -36,14 +38,16 @@ def count_parameters(tree):
 def test_published_sizes(config, encoder):
     params = make_shapes(config)
     assert count_parameters(params["albert"]) == encoder
-    assert count_parameters(params) == encoder + config.embedding * (config.width + 3) + config.vocab + 2 * (
-        config.width + 1
-    )
+    assert count_parameters(params) == encoder + config.embedding * (
+        config.width + 3
+    ) + config.vocab + 2 * (config.width + 1)
 
 
 @pytest.mark.parametrize("scan", [True, False])
 def test_depth_costs_no_parameters(scan):
-    """Section 3.1, cross-layer parameter sharing: the same shapes for any depth, and no axis of layers."""
+    """Section 3.1, cross-layer parameter sharing: the same shapes for any depth, and no axis of
+    layers.
+    """
     one, many = (
         make_shapes(AlbertConfig(width=64, num_heads=4, mlp=128, depth=depth, scan=scan))
         for depth in (1, 30)
@@ -55,7 +59,8 @@ def test_depth_costs_no_parameters(scan):
 def test_words_in_few_dimensions():
     """Section 3.1, factorised embedding: V * E + E * H instead of V * H; E does not grow with H."""
     narrow, wide = (
-        make_shapes(AlbertConfig(width=width, num_heads=4, mlp=128))["albert"] for width in (64, 640)
+        make_shapes(AlbertConfig(width=width, num_heads=4, mlp=128))["albert"]
+        for width in (64, 640)
     )
     assert (
         narrow["embeddings"] == wide["embeddings"]
@@ -87,7 +92,9 @@ def test_the_one_layer_is_applied_again_and_again(make, tiny_configs):
 
 @pytest.mark.parametrize("scan", [True, False])
 def test_every_use_drops_anew(make, tiny_configs, scan):
-    """Shared weights, and yet other dropout in each layer: with the same, the second layer would leave the first one's result as it is."""
+    """Shared weights, and yet other dropout in each layer: with the same, the second layer would
+    leave the first one's result as it is.
+    """
     config = dataclasses.replace(
         tiny_configs["albert"], depth=2, dropout=0.5, attention_dropout=0.0, scan=scan
     )

@@ -1,4 +1,6 @@
-"""BERT is what its paper says: its sizes, what it reads, where it drops, and the same however it is computed."""
+"""BERT is what its paper says: its sizes, what it reads, where it drops, and the same however it is
+computed.
+"""
 
 import dataclasses
 from functools import partial
@@ -30,8 +32,14 @@ def count_parameters(tree):
 
 
 def test_published_sizes():
-    """Base with its pooler and both heads, the tied table once: 110,106,428. Large without heads: 335,141,888."""
-    assert count_parameters(make_shapes(BertConfig())) == count_parameters(make_shapes(BertConfig(scan=False))) == 110_106_428
+    """Base with its pooler and both heads, the tied table once: 110,106,428. Large without heads:
+    335,141,888.
+    """
+    assert (
+        count_parameters(make_shapes(BertConfig()))
+        == count_parameters(make_shapes(BertConfig(scan=False)))
+        == 110_106_428
+    )
     assert count_parameters(make_shapes(LARGE)["bert"]) == 335_141_888
 
 
@@ -118,7 +126,9 @@ def test_next_sentence_reads_the_first_position(make, bert_config, hidden):
 def test_dropout_falls_where_the_paper_drops(
     bert_config, dropouts, dropout, attention_dropout, outside, a_layer
 ):
-    """After the embeddings, and in each layer on the weights and on what each of its two parts adds (appendix A.2)."""
+    """After the embeddings, and in each layer on the weights and on what each of its two parts adds
+    (appendix A.2).
+    """
     c = dataclasses.replace(
         bert_config, dropout=dropout, attention_dropout=attention_dropout, scan=False
     )

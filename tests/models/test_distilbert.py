@@ -28,9 +28,12 @@ def count_parameters(tree):
 
 
 def test_published_sizes():
-    """As `DistilBertForMaskedLM` counts; the teacher is BERT-base with its head for words and without what reads the first position."""
+    """As `DistilBertForMaskedLM` counts; the teacher is BERT-base with its head for words and
+    without what reads the first position.
+    """
     assert (
-        count_parameters(shapes_of(dataclasses.replace(DistilBertConfig(), teacher_depth=None))) == 66_985_530
+        count_parameters(shapes_of(dataclasses.replace(DistilBertConfig(), teacher_depth=None)))
+        == 66_985_530
     )
     both = shapes_of(DistilBertConfig())
     assert count_parameters(both["student"]) == 66_985_530
@@ -46,7 +49,10 @@ def test_the_divergence_is_that_of_the_softened_distributions():
         for x in (logits.astype(np.float64), expected.astype(np.float64))
     )
     np.testing.assert_allclose(
-        compute_divergence(logits, expected), 4.0 * (p * np.log(p / q)).sum(-1), rtol=1e-4, atol=1e-5
+        compute_divergence(logits, expected),
+        4.0 * (p * np.log(p / q)).sum(-1),
+        rtol=1e-4,
+        atol=1e-5,
     )
     assert TEMPERATURE == 2.0
     x, y = rng.normal(size=(2, 3, 7)).astype(np.float32)

@@ -1,4 +1,6 @@
-"""ELECTRA is what its paper says: its sizes, embeddings in common, words drawn as they are likely, and no gradient through the draw."""
+"""ELECTRA is what its paper says: its sizes, embeddings in common, words drawn as they are likely,
+and no gradient through the draw.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +22,9 @@ SMALL = ElectraConfig(
     generator_mlp=256,
 )
 LARGE = ElectraConfig(embedding=1024, width=1024, depth=24, num_heads=16, mlp=4096)
-SIZES = [  # as transformers counts an ElectraModel, which is the discriminator without its head, and an ElectraForMaskedLM
+# as transformers counts an ElectraModel, which is the discriminator without its head, and an
+# ElectraForMaskedLM
+SIZES = [
     (SMALL, 13_483_008, 4_620_026),
     (ElectraConfig(), 108_891_648, 33_740_602),
     (LARGE, 334_092_288, 51_295_290),
@@ -58,9 +62,15 @@ def test_published_sizes(config, discriminator, generator):
     ids = jnp.ones((1, 2), jnp.int32)
     params = jax.eval_shape(lambda: build(config).init(jax.random.key(0), ids, ids > 0))["params"]
     assert count_parameters([params["embeddings"], params["discriminator"]]) == discriminator
-    assert count_parameters([params["embeddings"], params["generator"], params["mlm_head"]]) == generator
+    assert (
+        count_parameters([params["embeddings"], params["generator"], params["mlm_head"]])
+        == generator
+    )
     judgement = config.width * (config.width + 2) + 1
-    assert count_parameters(params) == discriminator + generator - count_parameters(params["embeddings"]) + judgement
+    assert (
+        count_parameters(params)
+        == discriminator + generator - count_parameters(params["embeddings"]) + judgement
+    )
     assert ("embedding_projection" in params["discriminator"]) == (
         config is SMALL
     ) and "embedding_projection" in params["generator"]
@@ -71,7 +81,9 @@ LOSS = find_loss("replaced_token")
 
 @pytest.fixture(scope="module")
 def case(make, tiny_configs):
-    """(model, parameters, batch, the generator's logits, the words drawn by hand); every other slot draws the text's own word."""
+    """(model, parameters, batch, the generator's logits, the words drawn by hand); every other slot
+    draws the text's own word.
+    """
     model, params = make(tiny_configs["electra"])
     logits, _ = jax.jit(model.apply)({"params": params}, TOKENS, VALID, None, POSITIONS)
     drawn = by_hand(np.asarray(logits), CHANCES)
@@ -88,7 +100,8 @@ def by_hand(logits, chances):
 
 
 def test_the_loss_is_that_of_the_paper(case):
-    """L_MLM + 50 L_Disc, each a mean: over the masked words, and over all words of the filled rows (section 2, appendix A).
+    """L_MLM + 50 L_Disc, each a mean: over the masked words, and over all words of the filled rows
+    (section 2, appendix A).
 
     A word that the generator got right is not replaced; slots that fill up a row fill nothing in.
     """
@@ -113,19 +126,25 @@ def test_the_loss_is_that_of_the_paper(case):
     nats = -np.take_along_axis(log_shares, batch["labels"][..., None], -1)[..., 0][MASKED].mean()
     right = 1 / (1 + np.exp(np.where(replaced, -1.0, 1.0) * alone))[VALID]
     means = {name: sums[name] / totals[name] for name in LOSS.weight_keys}
-    np.testing.assert_allclose(LOSS.compute_loss(means), nats - 50 * np.log(right).mean(), rtol=1e-5)
+    np.testing.assert_allclose(
+        LOSS.compute_loss(means), nats - 50 * np.log(right).mean(), rtol=1e-5
+    )
     np.testing.assert_allclose(means["replaced_token_accuracy"], (right > 0.5).mean(), rtol=1e-6)
     np.testing.assert_allclose(means["replaced_token_share"], 5 / VALID.sum(), rtol=1e-6)
 
 
 def test_no_gradient_crosses_the_draw(case):
-    """Section 2: judging moves no weight of the generator but the embeddings, which the two share; nor does filling move the judge."""
+    """Section 2: judging moves no weight of the generator but the embeddings, which the two share;
+    nor does filling move the judge.
+    """
     model, params, batch, *_ = case
 
     @jax.jit
     def find_moved(params):
         grads = {
-            name: jax.grad(lambda params, name=name: LOSS.sum_batch(model, params, batch)[name])(params)
+            name: jax.grad(lambda params, name=name: LOSS.sum_batch(model, params, batch)[name])(
+                params
+            )
             for name in LOSS.loss_terms
         }
         return {
@@ -147,12 +166,16 @@ def test_no_gradient_crosses_the_draw(case):
 
 
 def test_words_are_drawn_as_likely_as_they_are():
-    """10,000 chances a word that are spread evenly draw each within one of its share, the improbable never, and the last one too."""
+    """10,000 chances a word that are spread evenly draw each within one of its share, the
+    improbable never, and the last one too.
+    """
     logits = np.random.default_rng(1).normal(0, 2, 40).astype(np.float32)
     logits[[0, 7, 39]] = -np.inf
     n = 400_000
     chances = ((np.arange(n) + 0.5) / n).astype(np.float32)[None]
-    drawn = np.asarray(select_by_uniforms(jnp.asarray(chances), jnp.broadcast_to(logits, (1, 1, 40))))[0]
+    drawn = np.asarray(
+        select_by_uniforms(jnp.asarray(chances), jnp.broadcast_to(logits, (1, 1, 40)))
+    )[0]
     shares = np.exp(logits.astype(np.float64)) / np.exp(logits.astype(np.float64)).sum()
     np.testing.assert_allclose(np.bincount(drawn, minlength=40), shares * n, atol=2)
     ends = select_by_uniforms(
@@ -190,9 +213,14 @@ def test_low_precision_is_left_where_it_matters(case):
     model, params, batch, *_ = case
     low = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
     states, judged, _ = jax.eval_shape(
-        lambda low: model.apply({"params": low}, **LOSS.select_inputs(batch), method="compute_states"), low
+        lambda low: model.apply(
+            {"params": low}, **LOSS.select_inputs(batch), method="compute_states"
+        ),
+        low,
     )
     words = jax.eval_shape(
-        lambda low, states: model.apply({"params": low}, states, method="compute_logits"), low, states
+        lambda low, states: model.apply({"params": low}, states, method="compute_logits"),
+        low,
+        states,
     )
     assert words.dtype == judged.dtype == jnp.float32 and states.dtype == jnp.bfloat16

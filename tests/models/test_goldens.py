@@ -1,4 +1,6 @@
-"""The models compute what `transformers` computed when tests/goldens/make.py was run; no torch is needed to see it."""
+"""The models compute what `transformers` computed when tests/goldens/make.py was run; no torch is
+needed to see it.
+"""
 
 import dataclasses
 from functools import partial
@@ -69,7 +71,9 @@ def case(request, golden):
 
 
 def test_logits_hidden_states_and_loss(case):
-    """The loss too: of masked words at gathered positions plus the next sentence, or the mean over all target words."""
+    """The loss too: of masked words at gathered positions plus the next sentence, or the mean over
+    all target words.
+    """
     found, loss, model, params = case
     kind = found.config["model_type"]
     masked, decoder = kind in OF_ROW, kind in ("openai-gpt", "gpt2")
@@ -78,13 +82,15 @@ def test_logits_hidden_states_and_loss(case):
     def compute_outputs(batch):
         inputs = loss.select_inputs(batch)
         read = {key: value for key, value in inputs.items() if key in READ}
-        sums, totals = loss.sums(model, params, batch), loss.totals(batch)
+        sums, totals = loss.sum_batch(model, params, batch), loss.sum_weights(batch)
         words = model.apply({"params": params}, **(read if masked else inputs))
-        hidden = model.apply({"params": params}, **read, method="compute_states" if decoder else "encode")
+        hidden = model.apply(
+            {"params": params}, **read, method="compute_states" if decoder else "encode"
+        )
         return (
             words,
             hidden,
-            loss.value({name: sums[name] / totals[name] for name in loss.loss_terms}),
+            loss.compute_loss({name: sums[name] / totals[name] for name in loss.loss_terms}),
         )
 
     words, hidden, value = compute_outputs(found.inputs)
@@ -129,7 +135,9 @@ def test_greedy_decoding(case):
 
 @pytest.mark.parametrize("case", GPT, indirect=True, ids=str)
 def test_greedy_continuation(case):
-    """Word for word behind rows of different lengths, up to the end of each; what pads a row is never read."""
+    """Word for word behind rows of different lengths, up to the end of each; what pads a row is
+    never read.
+    """
     found, _, model, params = case
     written, lengths, end = (
         found.outputs["written"],

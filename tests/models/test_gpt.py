@@ -1,4 +1,6 @@
-"""GPT, GPT-2 and GPT-3 are what their papers say: sizes, who reads whom, where the norm is, and how they begin."""
+"""GPT, GPT-2 and GPT-3 are what their papers say: sizes, who reads whom, where the norm is, and how
+they begin.
+"""
 
 import dataclasses
 from functools import partial
@@ -42,7 +44,9 @@ def count_parameters(config):
 
 
 def test_published_sizes():
-    """GPT as `OpenAIGPTLMHeadModel` counts it, GPT-2's four as `GPT2LMHeadModel` counts the released ones."""
+    """GPT as `OpenAIGPTLMHeadModel` counts it, GPT-2's four as `GPT2LMHeadModel` counts the
+    released ones.
+    """
     assert count_parameters(GptConfig()) == count_parameters(GptConfig(scan=False)) == 116_534_784
     assert count_parameters(Gpt2Config()) == count_parameters(load("gpt2").model) == 124_439_808
     assert [count_parameters(load(f"gpt2_{name}").model) for name in ("medium", "large", "xl")] == [
@@ -66,7 +70,9 @@ def test_published_sizes():
     ],
 )
 def test_gpt3_counts_as_both_of_the_papers_tables_say(name, printed, millions):
-    """Table 2.1 names the sizes, to 2 % at the worst (350M); table D.1 gives them in millions, to 3 or 4 digits."""
+    """Table 2.1 names the sizes, to 2 % at the worst (350M); table D.1 gives them in millions, to 3
+    or 4 digits.
+    """
     model = load(f"gpt3_{name}").model
     assert model.vocab in (50257, 50304) and model.mlp == 4 * model.width and model.depth % 2 == 0
     found = count_parameters(dataclasses.replace(model, vocab=50257))
@@ -97,7 +103,9 @@ def test_a_banded_layer_reads_its_window_and_no_further(make):
 
 
 def test_dense_and_banded_layers_take_turns(make):
-    """Section 2.1. What each of four layers was given to read, in the order in which they compute."""
+    """Section 2.1. What each of four layers was given to read, in the order in which they
+    compute.
+    """
     config = dataclasses.replace(GPT3, scan=False)
     _, params = make(config)
     read = []
@@ -110,7 +118,9 @@ def test_dense_and_banded_layers_take_turns(make):
 
 
 def test_gpt3_without_bands_is_gpt2(make):
-    """ "The same model and architecture as GPT-2" but for the bands (section 2.1): a window over the whole row is none."""
+    """ "The same model and architecture as GPT-2" but for the bands (section 2.1): a window over the
+    whole row is none.
+    """
     config = dataclasses.replace(GPT3, window=12, scan=False)
     model, params = make(config)
     layers = [
@@ -138,12 +148,16 @@ def test_an_odd_depth_of_gpt3_is_refused():
 
 
 def is_normed(x):
-    """Whether each state has mean 0 and variance 1, but for epsilon, which small first states make felt."""
+    """Whether each state has mean 0 and variance 1, but for epsilon, which small first states make
+    felt.
+    """
     return abs(x.mean(-1)).max() < 1e-3 and abs(x.var(-1) - 1).max() < 0.05
 
 
 def test_the_norm_moves_between_gpt_and_gpt2():
-    """GPT's layers end with a norm (Vaswani's); GPT-2's begin with one, and one more stands behind them (section 2.3)."""
+    """GPT's layers end with a norm (Vaswani's); GPT-2's begin with one, and one more stands behind
+    them (section 2.3).
+    """
     for config, within in ((GPT, True), (GPT2, False)):
         model = build(dataclasses.replace(config, scan=False))
         run = partial(
@@ -167,7 +181,9 @@ def test_the_norm_moves_between_gpt_and_gpt2():
 
 @EACH
 def test_initialisation(config):
-    """Normal of 0.02, not cut; GPT-2's and GPT-3's residual kernels by the root of twice the depth; biases 0, norms 1."""
+    """Normal of 0.02, not cut; GPT-2's and GPT-3's residual kernels by the root of twice the depth;
+    biases 0, norms 1.
+    """
     config = dataclasses.replace(
         config, vocab=300, length=64, width=64, depth=8, num_heads=4, mlp=200
     )

@@ -1,4 +1,6 @@
-"""The models against `transformers` itself, on random shapes, there and back. Needs the extra `peers`."""
+"""The models against `transformers` itself, on random shapes, there and back. Needs the extra
+`peers`.
+"""
 
 import dataclasses
 import json
@@ -118,13 +120,15 @@ def compute_outputs(model, params, loss, batch):
 
     def run_model(batch):
         inputs = loss.select_inputs(batch)
-        sums, totals = loss.sums(model, params, batch), loss.totals(batch)
+        sums, totals = loss.sum_batch(model, params, batch), loss.sum_weights(batch)
         if "masked_positions" in batch:
             everywhere = {key: inputs[key] for key in inputs.keys() & READ}
             outputs, _ = model.apply({"params": params}, **everywhere)
         else:
             outputs = model.apply({"params": params}, **inputs)
-        return outputs, loss.value({name: sums[name] / totals[name] for name in loss.loss_terms})
+        return outputs, loss.compute_loss(
+            {name: sums[name] / totals[name] for name in loss.loss_terms}
+        )
 
     return jax.jit(run_model)(batch)
 
@@ -164,7 +168,7 @@ MORE_SEEDS = [
 def test_theirs_to_ours(request, goldens, kind, seed):
     if (kind, seed) in MORE_SEEDS:
         request.getfixturevalue("whole")
-    config, weights, batch, expected = goldens.case(kind, draw_settings(kind, seed), seed)
+    config, weights, batch, expected = goldens.make_case(kind, draw_settings(kind, seed), seed)
     ours = dataclasses.replace(CONVERTERS[kind].from_hf_config(config), scan=seed % 2 == 0)
     model, loss = build(ours), find_loss(OBJECTIVES[kind])
     params, report = CONVERTERS[kind].from_hf(ours, weights, make_params(model, loss, batch))
@@ -200,7 +204,9 @@ MORE_OF_OURS = [
 
 @pytest.mark.parametrize(("kind", "scan"), OF_OURS + MORE_OF_OURS)
 def test_ours_to_theirs(request, goldens, tmp_path, make, tiny_configs, kind, scan):
-    """A folder of ours opens with no key missing, unexpected, or of another shape, and computes the same."""
+    """A folder of ours opens with no key missing, unexpected, or of another shape, and computes the
+    same.
+    """
     if (kind, scan) in MORE_OF_OURS:
         request.getfixturevalue("whole")
     import transformers
@@ -269,7 +275,7 @@ def test_a_window_both_ways_is_modernberts_local_attention(local_attention):
 def test_goldens_are_what_the_script_writes(goldens, golden):
     """So the committed files can be made again, by this or a later transformers."""
     for name, (kind, shape) in goldens.CASES.items():
-        config, weights, batch, outputs = goldens.case(kind, shape)
+        config, weights, batch, outputs = goldens.make_case(kind, shape)
         found = golden(name)
         shared = config.keys() & found.config.keys() - {"transformers_version"}
         assert {key: config[key] for key in shared} == {key: found.config[key] for key in shared}

@@ -1,4 +1,6 @@
-"""T5 is what its paper and its code say: sizes, distances, causality, initialisation, and where it drops."""
+"""T5 is what its paper and its code say: sizes, distances, causality, initialisation, and where it
+drops.
+"""
 
 import dataclasses
 from functools import partial
@@ -38,7 +40,9 @@ def init_params(config):
     ids=["small", "base", "v1.1 base"],
 )
 def test_published_sizes(config, published):
-    """Encoder, decoder, one relative table a stack, and the words: once when tied, as input and as output when not."""
+    """Encoder, decoder, one relative table a stack, and the words: once when tied, as input and as
+    output when not.
+    """
     params = jax.eval_shape(lambda: init_params(config))
     assert sum(leaf.size for leaf in jax.tree.leaves(params)) == published
     tables = [
@@ -48,7 +52,9 @@ def test_published_sizes(config, published):
 
 
 def test_initialisation():
-    """Of the paper's code: 1 over the root of what is summed; for queries also over that of K, as scores are not."""
+    """Of the paper's code: 1 over the root of what is summed; for queries also over that of K, as
+    scores are not.
+    """
     shape = {
         "vocab": 400,
         "width": 64,
@@ -100,7 +106,9 @@ def test_buckets_equal_the_goldens(golden, root, name):
 
 
 def test_buckets_near_are_exact_and_far_are_shared():
-    """Section 2.1: 32 buckets, logarithmically wider up to an offset of 128, beyond which all are one."""
+    """Section 2.1: 32 buckets, logarithmically wider up to an offset of 128, beyond which all are
+    one.
+    """
     distances = np.arange(0, 1000)
     ahead = bucket_distances(distances, bidirectional=True)
     assert ahead[1:8].tolist() == [16 + i for i in range(1, 8)] and (np.diff(ahead[1:]) >= 0).all()
@@ -116,7 +124,7 @@ def test_buckets_near_are_exact_and_far_are_shared():
     assert not bucket_distances(distances, bidirectional=False).any()
 
 
-@pytest.mark.parametrize("setting", [dict(buckets=2), dict(buckets=32, max_distance=8)])
+@pytest.mark.parametrize("setting", [dict(num_buckets=2), dict(num_buckets=32, max_distance=8)])
 def test_buckets_that_cannot_be_are_refused(setting):
     with pytest.raises(ValueError, match="buckets"):
         bucket_distances(np.arange(4), bidirectional=True, **setting)
@@ -125,7 +133,9 @@ def test_buckets_that_cannot_be_are_refused(setting):
 @pytest.mark.parametrize("bidirectional", [True, False])
 @pytest.mark.parametrize(("L", "M"), [(9, 9), (4, 9), (9, 4), (1, 1)])
 def test_bias_is_the_table_by_distance(t5_config, bidirectional, L, M):
-    """Each entry is looked up by its distance alone, so one bias serves every place: and so does its gradient."""
+    """Each entry is looked up by its distance alone, so one bias serves every place: and so does
+    its gradient.
+    """
     module = RelativeBias(t5_config, bidirectional)
     params = module.init(jax.random.key(0), L, M)
     table = params["params"]["table"]
@@ -155,7 +165,9 @@ def encode(make, t5_config):
 
 
 def test_encoder_does_not_know_where_it_is(encode):
-    """Words moved along, behind places that nobody reads, come to the same states: only distances count."""
+    """Words moved along, behind places that nobody reads, come to the same states: only distances
+    count.
+    """
     states = encode(INPUTS[1:2, :6], VALID[1:2, :6])
     moved, there = np.full((1, 11), 7, np.int32), np.zeros((1, 11), bool)
     moved[:, 4:10], there[:, 4:10] = INPUTS[1:2, :6], True
@@ -186,7 +198,9 @@ def test_logits_of_tied_and_untied_words(make, t5_config, tied, gated):
 
 
 def test_dropout_falls_where_the_papers_code_drops(t5_config, dropouts):
-    """On the embeddings, the attention weights, what each part adds, inside of the MLP, and behind the last norm."""
+    """On the embeddings, the attention weights, what each part adds, inside of the MLP, and behind
+    the last norm.
+    """
     c = dataclasses.replace(t5_config, scan=False)
     run = partial(
         build(c).init_with_output, {"params": jax.random.key(0), "dropout": jax.random.key(0)}

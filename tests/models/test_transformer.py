@@ -1,4 +1,6 @@
-"""The Transformer is what its paper says: sizes, sinusoids, who reads whom, where it drops; pairs that share a row share nothing else."""
+"""The Transformer is what its paper says: sizes, sinusoids, who reads whom, where it drops; pairs
+that share a row share nothing else.
+"""
 
 import dataclasses
 from functools import partial
@@ -27,7 +29,9 @@ def init_params(config):
 
 
 def count_by_formula(V, D, F, N):
-    """Parameters by the paper's equations: one table, and N layers of 4 projections, 2 maps and norms, with biases."""
+    """Parameters by the paper's equations: one table, and N layers of 4 projections, 2 maps and
+    norms, with biases.
+    """
     attention, mlp, norm = 4 * (D * D + D), D * F + F + F * D + D, 2 * D
     return V * D + N * (attention + mlp + 2 * norm) + N * (2 * attention + mlp + 3 * norm)
 
@@ -37,7 +41,11 @@ def count_by_formula(V, D, F, N):
     [
         (BASE, count_by_formula(37000, 512, 2048, 6), 65e6),
         (BIG, count_by_formula(37000, 1024, 4096, 6), 213e6),
-        (dataclasses.replace(BASE, depth=8, decoder_depth=8), count_by_formula(37000, 512, 2048, 8), 80e6),
+        (
+            dataclasses.replace(BASE, depth=8, decoder_depth=8),
+            count_by_formula(37000, 512, 2048, 8),
+            80e6,
+        ),
     ],
     ids=["base", "big", "(C) 8 layers"],
 )
@@ -72,7 +80,9 @@ def test_initialisation():
 
 @pytest.mark.parametrize("width", [2, 6, 512])
 def test_sinusoids_are_the_papers(width):
-    """Section 3.5: sin in the even columns, cos in the odd ones, here behind each other; wavelengths from 2 pi to 10,000 times that."""
+    """Section 3.5: sin in the even columns, cos in the odd ones, here behind each other;
+    wavelengths from 2 pi to 10,000 times that.
+    """
     found, paper = make_sinusoids(50, width), np.zeros((50, width))
     for position in range(50):
         for i in range(width // 2):
@@ -85,7 +95,9 @@ def test_sinusoids_are_the_papers(width):
 
 
 def test_a_shift_is_a_rotation():
-    """Why the paper chose them: the encoding of p + k is a linear function of that of p, the same for all p."""
+    """Why the paper chose them: the encoding of p + k is a linear function of that of p, the same
+    for all p.
+    """
     table = make_sinusoids(40, 8).astype(np.float64)
     shift = np.linalg.lstsq(table[:-7], table[7:], rcond=None)[0]
     np.testing.assert_allclose(table[:-7] @ shift, table[7:], atol=1e-6)
@@ -128,11 +140,16 @@ def test_order_counts(tiny):
 
 
 def test_pairs_in_a_row_are_as_in_rows_of_their_own(tiny):
-    """Three pairs side by side, with padding behind them, and the gradient of a loss: the same as alone."""
+    """Three pairs side by side, with padding behind them, and the gradient of a loss: the same as
+    alone.
+    """
     model, params, _ = tiny
     lengths, written = LENGTHS, [2, 6, 4]
     row, of_row = np.zeros((1, 20), np.int32), np.zeros((1, 20), np.int32)
-    packed_targets, packed_target_segments = np.zeros((1, 14), np.int32), np.zeros((1, 14), np.int32)
+    packed_targets, packed_target_segments = (
+        np.zeros((1, 14), np.int32),
+        np.zeros((1, 14), np.int32),
+    )
     alone_targets, weights = (
         np.zeros((3, 6), np.int32),
         np.float32(np.arange(6) < np.array(written)[:, None]),
@@ -140,7 +157,10 @@ def test_pairs_in_a_row_are_as_in_rows_of_their_own(tiny):
     at, to = 0, 0
     for i, (n, m) in enumerate(zip(lengths, written)):
         row[0, at : at + n], of_row[0, at : at + n] = INPUTS[i, :n], i + 1
-        packed_targets[0, to : to + m], packed_target_segments[0, to : to + m] = TARGETS[i, :m], i + 1
+        packed_targets[0, to : to + m], packed_target_segments[0, to : to + m] = (
+            TARGETS[i, :m],
+            i + 1,
+        )
         alone_targets[i, :m] = TARGETS[i, :m]
         at, to = at + n, to + m
 
@@ -153,7 +173,13 @@ def test_pairs_in_a_row_are_as_in_rows_of_their_own(tiny):
 
     compute = jax.jit(jax.value_and_grad(compute_loss, has_aux=True))
     (value, logits), grads = compute(
-        params, row, of_row > 0, packed_targets, np.float32(packed_target_segments > 0), of_row, packed_target_segments
+        params,
+        row,
+        of_row > 0,
+        packed_targets,
+        np.float32(packed_target_segments > 0),
+        of_row,
+        packed_target_segments,
     )
     (expected, alone), exact = compute(params, INPUTS, VALID, alone_targets, weights)
     np.testing.assert_allclose(logits[packed_target_segments > 0], alone[weights > 0], atol=2e-5)
@@ -166,7 +192,9 @@ def test_pairs_in_a_row_are_as_in_rows_of_their_own(tiny):
 
 
 def test_where_it_drops(tiny_configs, dropouts):
-    """Section 5.4: on the sums of words and places, and on what each sub-layer adds; on attention weights only where asked."""
+    """Section 5.4: on the sums of words and places, and on what each sub-layer adds; on attention
+    weights only where asked.
+    """
     config = dataclasses.replace(tiny_configs["transformer"], scan=False)
 
     def count_draws(**rates):

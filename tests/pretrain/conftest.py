@@ -107,7 +107,9 @@ RUNS = {
         MaskedLm(length=32, max_predictions=6, rows="documents"),
     ),
     "bart": make_tiny_run(BART, Denoising(length=32)),
-    "distilbert": make_tiny_run(DISTILBERT, Distillation(length=32, max_predictions=6, rows="documents")),
+    "distilbert": make_tiny_run(
+        DISTILBERT, Distillation(length=32, max_predictions=6, rows="documents")
+    ),
     "classifier": make_tiny_run(
         ClassifierConfig(encoder=BERT, labels=("a", "b"), dropout=0.0), Classification(length=32)
     ),
@@ -120,8 +122,12 @@ RUNS = {
         optimizer=Lamb(learning_rate=1e-2, warmup_steps=2),
     ),
     "roberta": make_tiny_run(ROBERTA, MaskedLm(length=32, max_predictions=6, rows="sentences")),
-    "electra": make_tiny_run(ELECTRA, ReplacedToken(length=32, max_predictions=6, rows="documents")),
-    "transformer": make_tiny_run(TRANSFORMER, Seq2Seq(length=32, target_length=24), label_smoothing=0.1),
+    "electra": make_tiny_run(
+        ELECTRA, ReplacedToken(length=32, max_predictions=6, rows="documents")
+    ),
+    "transformer": make_tiny_run(
+        TRANSFORMER, Seq2Seq(length=32, target_length=24), label_smoothing=0.1
+    ),
     "gpt": make_tiny_run(GptConfig(**GPT, depth=2), CausalLm(length=32, end_of_text=False)),
     "gpt3": make_tiny_run(Gpt3Config(**GPT, depth=4, window=5, remat=True), CausalLm(length=32)),
 }
@@ -129,7 +135,9 @@ RUNS = {
 
 @pytest.fixture
 def spied(monkeypatch):
-    """spied(owner, name): what an owner has by that name goes on as before, and the Mock that is returned knows its calls."""
+    """spied(owner, name): what an owner has by that name goes on as before, and the Mock that is
+    returned knows its calls.
+    """
 
     def spy_on(owner, name):
         known = Mock(wraps=getattr(owner, name))
@@ -149,7 +157,9 @@ def runs():
 
 @pytest.fixture
 def random_batch():
-    """random_batch(run, seed): a batch of the batch spec's shapes with padding and unequal numbers of targets in its rows."""
+    """random_batch(run, seed): a batch of the batch spec's shapes with padding and unequal numbers
+    of targets in its rows.
+    """
 
     def make_batch(run, seed=0):
         rng = np.random.default_rng(seed)
@@ -222,12 +232,17 @@ def _write_tiny_store(folder, layout, size):
 def stores(tmp_path_factory):
     """{"bert": a small token store in BERT's layout, "t5": one in T5's}."""
     root = tmp_path_factory.mktemp("stores")
-    return {"bert": _write_tiny_store(root / "bert", "bert", 40), "t5": _write_tiny_store(root / "t5", "t5", 138)}
+    return {
+        "bert": _write_tiny_store(root / "bert", "bert", 40),
+        "t5": _write_tiny_store(root / "t5", "t5", 138),
+    }
 
 
 @pytest.fixture(scope="session")
 def configs(tmp_path_factory, stores):
-    """{"bert": path of a saved configuration of a run of 12 steps with dropout on that store, "t5": the same}."""
+    """{"bert": path of a saved configuration of a run of 12 steps with dropout on that store, "t5":
+    the same}.
+    """
     from pretrain.config import Checkpoint, Evaluate, to_json
 
     root = tmp_path_factory.mktemp("configs")

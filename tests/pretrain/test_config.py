@@ -1,4 +1,6 @@
-"""Configurations: words on the command line, errors that name the remedy, JSON that reads back equal."""
+"""Configurations: words on the command line, errors that name the remedy, JSON that reads back
+equal.
+"""
 
 import dataclasses
 import itertools
@@ -53,9 +55,9 @@ def test_arguments_override():
     assert run.data.store == "gs://b/1"
     assert load("bert_tiny", ["data.rates=1,2.5"]).data.rates == (1.0, 2.5)
     assert load("bert_tiny", ["data.store=5"]).data.store == "5"
-    assert override_run(run, ["optimizer=adafactor", "optimizer.decay=linear"]).optimizer == Adafactor(
-        decay="linear"
-    )
+    assert override_run(
+        run, ["optimizer=adafactor", "optimizer.decay=linear"]
+    ).optimizer == Adafactor(decay="linear")
 
 
 @pytest.mark.parametrize(
@@ -259,7 +261,11 @@ def test_a_saved_configuration_is_a_configuration(tmp_path):
 def test_difference_names_every_changed_leaf():
     old = load("bert_tiny")
     new = override_run(old, ["train.steps=5", "model.depth=3", "optimizer=adafactor"])
-    assert [row[0] for row in list_differences(old, new)] == ["model.depth", "optimizer", "train.steps"]
+    assert [row[0] for row in list_differences(old, new)] == [
+        "model.depth",
+        "optimizer",
+        "train.steps",
+    ]
     assert list_differences(old, old) == []
 
 

@@ -1,4 +1,6 @@
-"""The command that installs an extra, and that no page or message installs the stranger's package of the same name."""
+"""The command that installs an extra, and that no page or message installs the stranger's package
+of the same name.
+"""
 
 import configparser
 import os
@@ -20,7 +22,9 @@ NAME = SETUP["metadata"]["name"]
 
 
 def find_strangers(text):
-    """Commands in a text that would install the distribution by its bare name from the package index."""
+    """Commands in a text that would install the distribution by its bare name from the package
+    index.
+    """
     found = []
     for command in re.finditer(r"\bpip3?\s+(?:install|download|wheel)\b((?:\s+\S+){1,8})", text):
         for word in command[1].split():

@@ -1,4 +1,6 @@
-"""What is read off the dataclasses of a run: settings, defaults, and the meaning that stands beside each field."""
+"""What is read off the dataclasses of a run: settings, defaults, and the meaning that stands beside
+each field.
+"""
 
 import dataclasses
 
@@ -47,7 +49,9 @@ def test_the_meaning_is_the_comment_beside_a_field():
 
 # Their classes are complete; those of model families and objectives follow.
 COMPLETE = [
-    kind for kind in SECTION_CLASSES.values() if kind.__module__.startswith(("pretrain.", "data.config"))
+    kind
+    for kind in SECTION_CLASSES.values()
+    if kind.__module__.startswith(("pretrain.", "data.config"))
 ]
 
 

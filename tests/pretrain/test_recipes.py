@@ -1,4 +1,6 @@
-"""The recipes of docs/pods.md and the Dockerfile: they parse, their words are the program's, and they agree with the launcher's table."""
+"""The recipes of docs/pods.md and the Dockerfile: they parse, their words are the program's, and
+they agree with the launcher's table.
+"""
 
 import argparse
 import importlib

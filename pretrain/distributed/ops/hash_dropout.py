@@ -54,7 +54,9 @@ def drop_by_hash(x: jax.Array, key: jax.Array, rate: float, shape: tuple[int, ..
     The signature is that of `models.layers.ops.drop_values`.
     """
     return jnp.where(
-        make_keep_mask(key, rate, shape), x * np.asarray(1 / (1 - rate), x.dtype), np.zeros((), x.dtype)
+        make_keep_mask(key, rate, shape),
+        x * np.asarray(1 / (1 - rate), x.dtype),
+        np.zeros((), x.dtype),
     )
 
 

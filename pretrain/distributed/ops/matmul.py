@@ -30,14 +30,18 @@ def _matmul_in_float32(a: jax.Array, b: jax.Array, dims: tuple[Dims, Dims]) -> j
     return jax.lax.dot_general(a, b, (dims, ((), ())), preferred_element_type=jnp.float32)
 
 
-def _reshape_to_matrices(x: jax.Array, kernel: jax.Array, contract: int) -> tuple[jax.Array, jax.Array]:
+def _reshape_to_matrices(
+    x: jax.Array, kernel: jax.Array, contract: int
+) -> tuple[jax.Array, jax.Array]:
     """Return x as [N, I] and the kernel as [I, O]; both may have more dimensions."""
     I = math.prod(kernel.shape[:contract])
     return x.reshape(-1, I), kernel.reshape(I, -1)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2, 3))
-def matmul(x: jax.Array, kernel: jax.Array, num_contracting_dims: int = 1, out_dtype: Any = None) -> jax.Array:
+def matmul(
+    x: jax.Array, kernel: jax.Array, num_contracting_dims: int = 1, out_dtype: Any = None
+) -> jax.Array:
     """Return x [..., I] @ kernel [I, O], as `models.layers.ops.apply_linear`.
 
     On a CPU three things differ from `jax.lax.dot_general` and its gradient; elsewhere nothing.
@@ -58,7 +62,9 @@ def matmul(x: jax.Array, kernel: jax.Array, num_contracting_dims: int = 1, out_d
 
     def on_cpu(x: jax.Array, kernel: jax.Array) -> jax.Array:
         if x.dtype == jnp.bfloat16:
-            return _matmul_in_float32(x, kernel, _find_contracted_axes(x, num_contracting_dims)).astype(out_dtype or x.dtype)
+            return _matmul_in_float32(
+                x, kernel, _find_contracted_axes(x, num_contracting_dims)
+            ).astype(out_dtype or x.dtype)
         x_NI, kernel_IO = _reshape_to_matrices(x, kernel, num_contracting_dims)
         return apply_linear(x_NI, kernel_IO, 1, out_dtype).reshape(
             *x.shape[: x.ndim - num_contracting_dims], *kernel.shape[num_contracting_dims:]
@@ -88,7 +94,9 @@ def _matmul_bwd(
         if x.dtype == jnp.bfloat16:
             num_rows, num_outputs = x.ndim - contract, kernel.ndim - contract
             outputs = tuple(range(num_rows, num_rows + num_outputs))
-            dx = _matmul_in_float32(gradient, kernel, (outputs, tuple(range(contract, kernel.ndim))))
+            dx = _matmul_in_float32(
+                gradient, kernel, (outputs, tuple(range(contract, kernel.ndim)))
+            )
             # XLA cannot multiply bfloat16 into float32 in the order that it makes of the transposed
             # product (JAX 0.10.2).
             rows = tuple(range(num_rows))
@@ -133,10 +141,14 @@ def activation_matmul(
 
     The backward pass saves only `read` and `kernel`, and recomputes `act` and `drop`.
     """
-    return matmul(_apply_activation(activation, drop, *inputs), kernel, num_contracting_dims, out_dtype)
+    return matmul(
+        _apply_activation(activation, drop, *inputs), kernel, num_contracting_dims, out_dtype
+    )
 
 
-def _apply_activation(act: Callable[..., jax.Array], drop: KeyedDropout | None, *read: jax.Array) -> jax.Array:
+def _apply_activation(
+    act: Callable[..., jax.Array], drop: KeyedDropout | None, *read: jax.Array
+) -> jax.Array:
     x = act(*read)
     return x if drop is None else drop(x)
 
@@ -189,7 +201,11 @@ def _add_bias_bwd(bias: jax.Array, gradient: jax.Array) -> tuple[jax.Array, jax.
         if len(gradient_NO) >= bias.size:
             return on_accelerator(gradient)
         ones = jnp.ones((1, len(gradient_NO)), gradient_NO.dtype)
-        return _matmul_in_float32(ones, gradient_NO, ((1,), (0,))).astype(bias.dtype).reshape(bias.shape)
+        return (
+            _matmul_in_float32(ones, gradient_NO, ((1,), (0,)))
+            .astype(bias.dtype)
+            .reshape(bias.shape)
+        )
 
     def on_accelerator(gradient: jax.Array) -> jax.Array:
         row_dims = tuple(range(gradient.ndim - bias.ndim))

@@ -17,7 +17,9 @@ from pretrain.distributed.ops.rematerialization import prevent_cse
 
 
 @jax.custom_vjp
-def average_values(scores_BHLM: jax.Array, v_BMHK: jax.Array, drop: KeyedDropout | None) -> jax.Array:
+def average_values(
+    scores_BHLM: jax.Array, v_BMHK: jax.Array, drop: KeyedDropout | None
+) -> jax.Array:
     """Return softmax(scores) v, shape [B, L, H, K], as `models.layers.ops.average_values`.
 
     The backward pass saves only the softmax, in the dtype of v, and applies dropout to it again.

@@ -13,7 +13,9 @@ from pretrain.training.losses.loss import Batch, Loss, ScoreTokens
 MASKED_SCORE = -1e30
 
 
-def compute_sums(states_BL2: jax.Array, score_tokens: ScoreTokens, batch: Batch) -> dict[str, jax.Array]:
+def compute_sums(
+    states_BL2: jax.Array, score_tokens: ScoreTokens, batch: Batch
+) -> dict[str, jax.Array]:
     """Return the mean of the cross entropies of the first and the last token of each answer.
 
     Each is over the tokens of the row (Devlin et al. 2018, section 4.2).
@@ -42,7 +44,9 @@ def predict_spans(states_BL2: jax.Array, batch: Batch) -> jax.Array:
     in_context_BL = (column_L >= context_B1) & (
         column_L < batch["attention_mask"].sum(axis=1, keepdims=True) - 1
     )
-    start_BL, end_BL = (jnp.where(in_context_BL, states_BL2[..., i], MASKED_SCORE) for i in range(2))
+    start_BL, end_BL = (
+        jnp.where(in_context_BL, states_BL2[..., i], MASKED_SCORE) for i in range(2)
+    )
     end_column_LM = column_L[:, None] + jnp.arange(LONGEST)
     padded_end_BL = jnp.pad(end_BL, ((0, 0), (0, LONGEST)), constant_values=MASKED_SCORE)
     end_BLM = padded_end_BL[:, end_column_LM]

@@ -176,7 +176,9 @@ class Loss(NamedTuple):
         states, new_variables = self.apply_states(
             model, compute_params, batch, train=train, dropout_key=dropout_key, variables=variables
         )
-        logits = partial(model.apply, {"params": options.gather(compute_params)}, method="compute_logits")
+        logits = partial(
+            model.apply, {"params": options.gather(compute_params)}, method="compute_logits"
+        )
 
         def score_tokens(
             hidden_BTD: jax.Array, labels_BT: jax.Array, weights_BT: jax.Array

@@ -44,7 +44,9 @@ class MixedLoss(NamedTuple):
 
     def sum_weights(self, batch: Mapping[str, Batch]) -> dict[str, jax.Array]:
         """Return {`PART/sum`: weight of the whole batch}, float32."""
-        return self.merge_parts({name: loss.sum_weights(batch[name]) for name, loss in self.parts.items()})
+        return self.merge_parts(
+            {name: loss.sum_weights(batch[name]) for name, loss in self.parts.items()}
+        )
 
     def count_tokens(self, batch: Mapping[str, Batch]) -> Any:
         """Return the number of tokens read and written without padding, a float32 scalar."""

@@ -10,7 +10,9 @@ from pretrain.training.losses.loss import Batch, Loss, ScoreTokens
 from pretrain.training.losses.terms import stack_predictions
 
 
-def compute_sums(scores_BC: jax.Array, score_tokens: ScoreTokens, batch: Batch) -> dict[str, jax.Array]:
+def compute_sums(
+    scores_BC: jax.Array, score_tokens: ScoreTokens, batch: Batch
+) -> dict[str, jax.Array]:
     """Return the sum of the squared errors."""
     squared_error_B = jnp.square(scores_BC[:, 0] - batch["labels"])
     return {"regression": (squared_error_B * batch["label_weights"]).sum()}

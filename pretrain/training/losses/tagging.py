@@ -10,7 +10,9 @@ from pretrain.training.cross_entropy import cross_entropy
 from pretrain.training.losses.loss import Batch, Loss, ScoreTokens
 
 
-def compute_sums(logits_BLC: jax.Array, score_tokens: ScoreTokens, batch: Batch) -> dict[str, jax.Array]:
+def compute_sums(
+    logits_BLC: jax.Array, score_tokens: ScoreTokens, batch: Batch
+) -> dict[str, jax.Array]:
     """Return the weighted loss of the tags and the number of words with a correct tag."""
     loss_sum, _ = cross_entropy(logits_BLC, batch["labels"], batch["label_weights"])
     _, num_correct = cross_entropy(logits_BLC, batch["labels"], batch["word_weights"])

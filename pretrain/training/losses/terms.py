@@ -45,7 +45,8 @@ def make_pair_loss(name: str) -> Loss:
     return Loss(
         input_keys=("token_ids", "attention_mask", "token_type_ids", "masked_positions"),
         compute_sums=compute_sums,
-        weight_keys=MASKED_LM_WEIGHTS | dict.fromkeys((name, f"{name}_accuracy"), f"{name}_weights"),
+        weight_keys=MASKED_LM_WEIGHTS
+        | dict.fromkeys((name, f"{name}_accuracy"), f"{name}_weights"),
         loss_terms=("masked_lm", name),
         token_keys=("attention_mask",),
     )

@@ -26,7 +26,9 @@ class EmaState(NamedTuple):
     ema: Any
 
 
-def track_ema(optimizer: optax.GradientTransformation, decay: float) -> optax.GradientTransformation:
+def track_ema(
+    optimizer: optax.GradientTransformation, decay: float
+) -> optax.GradientTransformation:
     """Return the optimizer with an EMA of the parameters after each update, frozen ones included.
 
     At update t = 1, 2, ... the average moves towards the parameters by

@@ -20,7 +20,8 @@ def freeze_params(
 
     def label_params(params: optax.Params) -> Any:
         return jax.tree_util.tree_map_with_path(
-            lambda keys, _: "frozen" if format_path(keys).startswith(prefixes) else "trained", params
+            lambda keys, _: "frozen" if format_path(keys).startswith(prefixes) else "trained",
+            params,
         )
 
     return optax.partition({"trained": optimizer, "frozen": optax.set_to_zero()}, label_params)

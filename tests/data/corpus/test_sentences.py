@@ -51,7 +51,9 @@ def test_punctuation(sentences):
 
 
 def test_chinese_and_japanese_need_no_blank():
-    assert split_documents("数学は。これは「本」です！次") == [["数学は。", "これは「本」です！", "次"]]
+    assert split_documents("数学は。これは「本」です！次") == [
+        ["数学は。", "これは「本」です！", "次"]
+    ]
     assert split_documents("「行こう。」と言った。 終") == [["「行こう。」", "と言った。", "終"]]
 
 
@@ -63,10 +65,13 @@ def test_a_blank_line_ends_a_sentence():
 
 def test_line_breaks_count_unless_the_document_is_hard_wrapped():
     long = "word " * 30
-    assert split_documents(f"A title\n{long.strip()}\nlast line") == [["A title", long.strip(), "last line"]]
+    assert split_documents(f"A title\n{long.strip()}\nlast line") == [
+        ["A title", long.strip(), "last line"]
+    ]
     wrapped = "\n".join(["this line was broken at seventy columns or so by an editor of old"] * 12)
     assert split_documents(wrapped) == [[wrapped]]
-    # 80 Cyrillic letters are 160 bytes, and yet a short line; and each document is judged by its own lines.
+    # 80 Cyrillic letters are 160 bytes, and yet a short line; and each document is judged by its
+    # own lines.
     cyrillic = "\n".join(["слово " * 13] * 12).strip()
     assert split_documents(cyrillic, f"A title\n{long.strip()}", wrapped) == [
         [cyrillic],
@@ -76,7 +81,12 @@ def test_line_breaks_count_unless_the_document_is_hard_wrapped():
 
 
 def test_documents_without_punctuation_stay_apart():
-    assert split_documents("one", "two", "three.", "four") == [["one"], ["two"], ["three."], ["four"]]
+    assert split_documents("one", "two", "three.", "four") == [
+        ["one"],
+        ["two"],
+        ["three."],
+        ["four"],
+    ]
 
 
 def test_what_is_too_long_is_cut_at_white_space():
@@ -89,7 +99,9 @@ def test_what_is_too_long_is_cut_at_white_space():
 def test_what_is_too_long_and_has_no_white_space_is_cut_between_characters():
     text = "数" * 50_000
     (parts,) = split_documents(text)
-    assert "".join(parts) == text and all(len(part.encode()) <= MAX_SENTENCE_BYTES for part in parts)
+    assert "".join(parts) == text and all(
+        len(part.encode()) <= MAX_SENTENCE_BYTES for part in parts
+    )
 
 
 def test_cut_keeps_every_byte_that_is_not_white():
@@ -107,7 +119,9 @@ def test_cut_keeps_every_byte_that_is_not_white():
 
 
 def test_any_text_is_covered():
-    """Spans are in order, begin and end with a mark, hold whole characters, and leave out nothing but white space."""
+    """Spans are in order, begin and end with a mark, hold whole characters, and leave out nothing
+    but white space.
+    """
     random = np.random.default_rng(1)
     alphabet = list("abcXYZ .!?…\"'“”‘’()[]»«।؟。！」「\n\n\t 19éßДя數🙂\x0b\x1f.") + [
         "Mr.",
@@ -127,18 +141,24 @@ def test_any_text_is_covered():
         starts, ends, _ = find_sentence_spans(text, begins)
         assert (starts < ends).all() and (ends[:-1] <= starts[1:]).all()
         assert set(begins) <= set(starts)
-        assert _drop_whitespace(b"".join(text[a:b] for a, b in zip(starts, ends))) == _drop_whitespace(text)
+        assert _drop_whitespace(
+            b"".join(text[a:b] for a, b in zip(starts, ends))
+        ) == _drop_whitespace(text)
         for a, b in zip(starts, ends):
             text[a:b].decode()
             assert text[a] > WHITESPACE[-1] and text[b - 1] > WHITESPACE[-1]
 
 
 def test_pathological_text_takes_no_pathological_time():
-    """Megabytes of blanks, of full stops, of quotes: linear all the same (seconds would mean quadratic)."""
+    """Megabytes of blanks, of full stops, of quotes: linear all the same (seconds would mean
+    quadratic).
+    """
     for filler in (" ", ".", '"', "”", "\n", ". ", "a\n"):
         raw = b"x" + (filler.encode() * 300_000) + b"y"
         starts, ends, _ = find_sentence_spans(raw, np.array([0]))
-        assert _drop_whitespace(b"".join(raw[a:b] for a, b in zip(starts, ends))) == _drop_whitespace(raw)
+        assert _drop_whitespace(
+            b"".join(raw[a:b] for a, b in zip(starts, ends))
+        ) == _drop_whitespace(raw)
 
 
 def _drop_whitespace(raw: bytes) -> bytes:

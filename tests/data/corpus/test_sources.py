@@ -15,7 +15,9 @@ def read_documents(name, size=1 << 20, **options) -> list[str]:
     """All documents of a source, whichever way it is cut; without the blanks around them."""
     found = sources.resolve_source(str(name), **options)
     records = (
-        record for piece in sources.split_source(found, size, None) for record in sources.read_chunk(piece)
+        record
+        for piece in sources.split_source(found, size, None)
+        for record in sources.read_chunk(piece)
     )
     return [record.raw.decode().strip() for record in records]
 
@@ -58,7 +60,9 @@ def test_windows_line_ends(tmp_path):
 
 @pytest.mark.parametrize("document", ["block", "record"])
 def test_cuts_do_not_change_the_documents(tmp_path, document):
-    """Each document once, in order, with its line, wherever a file is cut: between, within, at either end."""
+    """Each document once, in order, with its line, wherever a file is cut: between, within, at
+    either end.
+    """
     random = np.random.default_rng(0)
     for trial in range(60):
         lines = random.choice(["a", "bb é", "数", "", "", " ", "x" * 30], random.integers(1, 14))
@@ -121,7 +125,12 @@ def test_identity_changes_with_the_files(tmp_path):
     write_file(tmp_path / "a.txt", "other")
     os.utime(path, ns=(1, 1))
     assert (
-        len({json.dumps(identity) for identity in (first, later, sources.resolve_source(path).identify_source())})
+        len(
+            {
+                json.dumps(identity)
+                for identity in (first, later, sources.resolve_source(path).identify_source())
+            }
+        )
         == 3
     )
 
@@ -184,7 +193,9 @@ def test_invalid_utf8_is_repaired_and_reported(tmp_path):
         ),
         ("a.jsonl", {}, ["caf\ufffd", "half \ufffd pair", "🙂"], [NOT_UTF8, SURROGATES, None]),
     ]:
-        (piece,) = sources.split_source(sources.resolve_source(str(tmp_path / name), **options), 1 << 20, None)
+        (piece,) = sources.split_source(
+            sources.resolve_source(str(tmp_path / name), **options), 1 << 20, None
+        )
         records = list(sources.read_chunk(piece))
         assert [record.raw.decode().strip() for record in records] == texts
         assert [record.repair for record in records] == mended

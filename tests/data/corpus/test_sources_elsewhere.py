@@ -19,7 +19,9 @@ def read_documents(name, size=1 << 20, **options) -> list[str]:
     """All documents of a source, whichever way it is cut; without the blanks around them."""
     found = sources.resolve_source(str(name), **options)
     records = (
-        record for piece in sources.split_source(found, size, None) for record in sources.read_chunk(piece)
+        record
+        for piece in sources.split_source(found, size, None)
+        for record in sources.read_chunk(piece)
     )
     return [record.raw.decode().strip() for record in records]
 
@@ -35,7 +37,9 @@ def json_lines(*texts, field="text") -> str:
 
 
 class Bucket(backend._OsPathBackend):
-    """gs://bucket is a folder of this machine; files open as TensorFlow's do, whose readline takes no limit."""
+    """gs://bucket is a folder of this machine; files open as TensorFlow's do, whose readline takes
+    no limit.
+    """
 
     def __init__(self, root):
         def redirect_path(function):
@@ -125,9 +129,9 @@ def test_tensorflow_datasets(dataset):
     assert sorted(train) == sorted(f"verse {i} of 60 é" for i in range(60))
     assert read_documents(f"{dataset}:train", field="verse") == train
     assert read_documents(f"{dataset}:1.2.0:train[10:25]", field="verse") == train[10:25]
-    assert read_documents(f"{dataset}:train[:50%]+test", field="verse") == train[:30] + read_documents(
-        f"{dataset}:test", field="verse"
-    )
+    assert read_documents(f"{dataset}:train[:50%]+test", field="verse") == train[
+        :30
+    ] + read_documents(f"{dataset}:test", field="verse")
     pieces = list(sources.split_source(sources.resolve_source(dataset, field="verse"), 1, None))
     assert len(pieces) == 3 and pieces[0].stop == pieces[1].start  # one for each file
 
@@ -146,18 +150,26 @@ def test_pairs_of_tensorflow_datasets(dataset):
 def test_labelled_tensorflow_datasets(dataset):
     verses = read_documents(f"{dataset}:train[20:40]", field="verse")
     columns = labelled_examples.Columns(("verse", "answer"), "mood")
-    read = labelled_examples.read_examples(f"{dataset}:train[20:40]", columns, labelled_examples.parse_class)
+    read = labelled_examples.read_examples(
+        f"{dataset}:train[20:40]", columns, labelled_examples.parse_class
+    )
     numbers = [int(verse.split()[1]) for verse in verses]
     assert [example[:2] for example in read] == [
         ((verse, f"a {i}"), ("glad", "a")[i % 2]) for i, verse in zip(numbers, verses)
     ]
     assert labelled_examples.list_classes(read) == ("a", "glad") and "train[20]" in read[0].location
     scores = labelled_examples.read_examples(
-        f"{dataset}:train[20:40]", labelled_examples.Columns(("verse",), "number"), labelled_examples.parse_score
+        f"{dataset}:train[20:40]",
+        labelled_examples.Columns(("verse",), "number"),
+        labelled_examples.parse_score,
     )
     assert [example.label for example in scores] == numbers
     with pytest.raises(ValueError, match=r"test\[0\]: column 'mood': None is no name of a class"):
-        labelled_examples.read_examples(f"{dataset}:test", labelled_examples.Columns(("verse",), "mood"), labelled_examples.parse_class)
+        labelled_examples.read_examples(
+            f"{dataset}:test",
+            labelled_examples.Columns(("verse",), "mood"),
+            labelled_examples.parse_class,
+        )
 
 
 def test_tensorflow_datasets_that_cannot_be_read(dataset):
@@ -206,7 +218,9 @@ def test_the_built_in_corpus_is_large_and_english(builtin_corpus):
 
 
 def test_the_built_in_corpus_is_repeatable(tmp_path, monkeypatch):
-    """On a part of the library, copied in another order; where the files lie does not matter, what is there does."""
+    """On a part of the library, copied in another order; where the files lie does not matter, what
+    is there does.
+    """
     library, found = pathlib.Path(sysconfig.get_path("stdlib")), pathlib.Path.rglob
     for name, packages in (
         ("a", ["json", "pydoc_data", "wsgiref"]),

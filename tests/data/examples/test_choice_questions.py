@@ -1,4 +1,6 @@
-"""Questions are read in each of their forms, and each choice has a row of its own, cut as a pair of texts is."""
+"""Questions are read in each of their forms, and each choice has a row of its own, cut as a pair of
+texts is.
+"""
 
 import dataclasses
 
@@ -91,7 +93,7 @@ def test_rows_are_those_of_the_exported_tokenizer(name, vocabularies, tmp_path):
             if name == "bert":
                 assert batch["token_type_ids"][row, choice, :count].tolist() == encoding.type_ids
         cut += any(encoding.overflowing for encoding in encodings)
-    assert batch["labels"].tolist() == [0, 1, 2] and stream.table.cut == cut > 0
+    assert batch["labels"].tolist() == [0, 1, 2] and stream.table.num_truncated == cut > 0
     assert stream.build_evaluation_batch(1)["label_weights"].tolist() == [1, 0]
 
 

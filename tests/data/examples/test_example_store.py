@@ -1,4 +1,6 @@
-"""Fine-tuning examples as a source of their own: which stores are, what they say of themselves, what they refuse."""
+"""Fine-tuning examples as a source of their own: which stores are, what they say of themselves,
+what they refuse.
+"""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""Labelled text in three forms is the same examples; whatever is wrong with a line is told with its file and number; rows are cut as told."""
+"""Labelled text in three forms is the same examples; whatever is wrong with a line is told with its
+file and number; rows are cut as told.
+"""
 
 import gzip
 import itertools
@@ -166,11 +168,14 @@ def test_classes_are_put_in_order_and_unknown_ones_refused():
     with pytest.raises(ValueError, match="here: all 3 examples have the label 'a'"):
         labelled_examples.check_label_variety(make_examples("a", "a", "a"))
     np.testing.assert_array_equal(
-        labelled_examples.encode_labels(make_examples("b", "a", "b"), ("a", "b")), np.float32([1, 0, 1])
+        labelled_examples.encode_labels(make_examples("b", "a", "b"), ("a", "b")),
+        np.float32([1, 0, 1]),
     )
     with pytest.raises(ValueError, match="here:2: the label 'c' is not one of 'a', 'b'"):
         labelled_examples.encode_labels(make_examples("b", "c"), ("a", "b"))
-    np.testing.assert_array_equal(labelled_examples.encode_labels(make_examples(2.5, 0.0), ()), np.float32([2.5, 0]))
+    np.testing.assert_array_equal(
+        labelled_examples.encode_labels(make_examples(2.5, 0.0), ()), np.float32([2.5, 0])
+    )
 
 
 def test_scores_are_finite_numbers():
@@ -186,7 +191,7 @@ def test_a_share_is_held_out_by_the_texts_alone():
     assert 20 < len(held) < 100 and len(train) + len(held) == 300
     assert not {example.texts for example in train} & {example.texts for example in held}
     assert labelled_store.split_examples(many[:150], 0.2)[1] == [
-        example for example in held if int(example.place[5:]) < 150
+        example for example in held if int(example.location[5:]) < 150
     ]
     with pytest.raises(
         ValueError, match="1 to train on and 0 held out|0 to train on and 1 held out"
@@ -204,7 +209,10 @@ def test_pairs_are_cut_as_the_tokenizers_library_cuts_them(width):
         (encoding.sequence_ids.count(0), encoding.sequence_ids.count(1))
         for encoding in (words.encode("a " * a, "a " * b) for a, b in sizes)
     ]
-    assert list(zip(*(side.tolist() for side in truncate_lengths(*np.array(sizes).T, width)))) == expected
+    assert (
+        list(zip(*(side.tolist() for side in truncate_lengths(*np.array(sizes).T, width))))
+        == expected
+    )
 
 
 def test_rows_hold_each_example_once_with_its_label(labelled_store, vocabulary):
@@ -213,7 +221,7 @@ def test_rows_hold_each_example_once_with_its_label(labelled_store, vocabulary):
         Data(objective=Classification(length=24, class_weights=(1.0, 3.0)), batch_size=10),
         seed=1,
     )
-    split, seen = labelled_store.split("train"), []
+    split, seen = labelled_store.open_split("train"), []
     edges = split.sentence_starts.tolist()
     texts = [split.tokens[a:b].tolist() for a, b in itertools.pairwise(edges)]
     for step in range(4):
@@ -234,7 +242,9 @@ def test_rows_hold_each_example_once_with_its_label(labelled_store, vocabulary):
             seen.append(int(row))
     assert sorted(seen) == list(range(40)) and stream.num_rows == 40
     assert (
-        stream.table.cut == sum(len(a) + len(b) > 21 for a, b in zip(texts[::2], texts[1::2])) > 0
+        stream.table.num_truncated
+        == sum(len(a) + len(b) > 21 for a, b in zip(texts[::2], texts[1::2]))
+        > 0
     )
     scores = Stream(
         labelled_store, Data(objective=Regression(length=24, separators=2), batch_size=10), seed=1
@@ -247,7 +257,11 @@ def test_a_text_alone_is_a_row(tmp_path, vocabulary, texts):
     one = [Example((text,), score, "here") for text, score in zip(texts, (0.5, 2.0, 3.5))]
     store = labelled_store.write_labelled(tmp_path / "store", vocabulary, {"train": one}, ())
     stream = Stream(store, Data(objective=Regression(length=8), batch_size=3))
-    assert stream.table.cut == sum(len(vocabulary.encode(text)) > 6 for text in texts[:3]) > 0
+    assert (
+        stream.table.num_truncated
+        == sum(len(vocabulary.encode(text)) > 6 for text in texts[:3])
+        > 0
+    )
     batch = stream.build_evaluation_batch(0)
     for i, text in enumerate(texts[:3]):
         ids = [vocabulary.cls, *vocabulary.encode(text)[:6], vocabulary.sep]
@@ -275,13 +289,13 @@ def test_what_cannot_be_read_so_is_refused(labelled_store, store, vocabulary):
     "objective", [Classification(), Regression(), MultipleChoice(), Tagging(), AnswerSpan()]
 )
 def test_rows_need_their_special_tokens(objective, vocabulary):
-    objective.check(vocabulary)
+    objective.check_vocabulary(vocabulary)
     for lacking in ("cls", "sep", "pad"):
         there = {"cls": 2, "sep": 3, "pad": 0} | {lacking: None}
         with pytest.raises(
             ValueError, match=f"{objective.name} needs the special token.s. {lacking}, which"
         ):
-            objective.check(SimpleNamespace(**there, kind="bpe", size=9))
+            objective.check_vocabulary(SimpleNamespace(**there, kind="bpe", size=9))
 
 
 def test_a_damaged_label_is_noticed_and_names_belong_to_the_store(tmp_path, vocabulary, texts):

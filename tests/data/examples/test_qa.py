@@ -1,4 +1,6 @@
-"""Questions of several forms are the same ones, what is wrong with one is told with its place, and windows hold what a slow walk puts there."""
+"""Questions of several forms are the same ones, what is wrong with one is told with its place, and
+windows hold what a slow walk puts there.
+"""
 
 import gzip
 import json
@@ -73,7 +75,9 @@ def test_forms_are_the_same_questions(tmp_path, monkeypatch):
     listed = [FLAT[0] | {"answers": PAIRS}, FLAT[1] | {"answers": []}]
     files = {"a.json": NESTED, "b.json.gz": NESTED, "c.jsonl": FLAT, "d.jsonl.gz": listed}
     for name, content in files.items():
-        found, bad = read_questions(path := write_content(tmp_path / name, content), unanswerable=True)
+        found, bad = read_questions(
+            path := write_content(tmp_path / name, content), unanswerable=True
+        )
         assert [one[:4] for one in found] == [
             ("a", "Who ran?", CONTEXT, tuple(ANSWERS)),
             ("b", "Who sat?", CONTEXT, ()),
@@ -93,7 +97,8 @@ def test_forms_are_the_same_questions(tmp_path, monkeypatch):
         "answer_start": ANSWERS[1][1],
     }
     (qamr,), _ = read_questions(
-        write_content(tmp_path / "e.jsonl", [one | {"validators": ["the fox", "fox"]}]), unanswerable=False
+        write_content(tmp_path / "e.jsonl", [one | {"validators": ["the fox", "fox"]}]),
+        unanswerable=False,
     )
     assert (
         qamr.answers == (ANSWERS[1], ("the fox", None), ("fox", None))
@@ -159,7 +164,11 @@ def make_question(**changes):
             "a.jsonl:1: answer_start is -1, not the number of a character",
         ),
         ("a.jsonl", [make_question(answer=3)], "a.jsonl:1: an answer is int, not a text"),
-        ("a.jsonl", [make_question(answer=None)], "a.jsonl:1: it has no answer; --task squad2 allows"),
+        (
+            "a.jsonl",
+            [make_question(answer=None)],
+            "a.jsonl:1: it has no answer; --task squad2 allows",
+        ),
         (
             "a.jsonl",
             [make_question(answer_start=...)],
@@ -172,8 +181,16 @@ def make_question(**changes):
         ),
         ("a.jsonl", [make_question(question=" \n")], "a.jsonl:1: column 'question' is empty"),
         ("a.jsonl", [make_question(context="")], "a.jsonl:1: column 'context' is empty"),
-        ("a.jsonl", [make_question(context=["a"])], "a.jsonl:1: column 'context' is list, not a text"),
-        ("a.jsonl", [make_question(validators="fox")], "a.jsonl:1: column 'validators' is not a list"),
+        (
+            "a.jsonl",
+            [make_question(context=["a"])],
+            "a.jsonl:1: column 'context' is list, not a text",
+        ),
+        (
+            "a.jsonl",
+            [make_question(validators="fox")],
+            "a.jsonl:1: column 'validators' is not a list",
+        ),
         (
             "a.jsonl",
             [make_question(answers={"text": ["fox"], "answer_start": []})],
@@ -247,13 +264,19 @@ def test_errors_are_reported_with_its_place(tmp_path, name, content, message):
 
 
 def test_bad_answers_can_be_left_out(tmp_path):
-    path = write_content(tmp_path / "a.jsonl", [make_question(), make_question(answer="dog"), make_question(id="c")])
+    path = write_content(
+        tmp_path / "a.jsonl", [make_question(), make_question(answer="dog"), make_question(id="c")]
+    )
     found, bad = read_questions(path, unanswerable=False, skip=True)
     assert [one.id for one in found] == [f"{path}:1", "c"] and bad == 1
     with pytest.raises(
         ValueError, match="no questions in it but 1 whose answer is not in its context"
     ):
-        read_questions(write_content(tmp_path / "b.jsonl", [make_question(answer="dog")]), unanswerable=False, skip=True)
+        read_questions(
+            write_content(tmp_path / "b.jsonl", [make_question(answer="dog")]),
+            unanswerable=False,
+            skip=True,
+        )
     with pytest.raises(FileNotFoundError, match="c.json: no such file"):
         read_questions(str(tmp_path / "c.json"), unanswerable=False)
     for name, content, message in (
@@ -305,7 +328,9 @@ def test_pieces_know_their_characters(kind, vocabulary, byte_bpe, wordpiece):
         )
         solid = {i for i, character in enumerate(one.readable_context) if not character.isspace()}
         assert solid - seen <= (
-            set() if kind != "wordpiece" else {i for i in solid if one.readable_context[i] == "\ufffd"}
+            set()
+            if kind != "wordpiece"
+            else {i for i in solid if one.readable_context[i] == "\ufffd"}
         )  # which it deletes
     # Every piece that has a letter of the answer, and no more.
     walking = questions.Question("", "the", "the  walking walked", (("alking", 6),), "here")
@@ -314,7 +339,9 @@ def test_pieces_know_their_characters(kind, vocabulary, byte_bpe, wordpiece):
         "walking",
         "alking",
     )
-    beside = encode_questions(known, [questions.Question("", "the", "walk.walk", (("walk", 0),), "here")])
+    beside = encode_questions(
+        known, [questions.Question("", "the", "walk.walk", (("walk", 0),), "here")]
+    )
     assert known.decode(beside.tokens[slice(*beside.spans_Q6[0, 4:])].tolist()).strip() == "walk"
 
 
@@ -353,13 +380,13 @@ def test_windows_are_those_of_a_slow_walk(question_store, vocabulary, settings):
     objective = AnswerSpan(**({"question": 16} | settings))
     stream, split = (
         Stream(question_store, Data(objective=objective, batch_size=16), seed=1),
-        question_store.split("train"),
+        question_store.open_split("train"),
     )
     questions = open_questions(split)
     expected = slow_windows(questions.spans_Q6, np.asarray(split.tokens), objective, vocabulary)
     assert stream.num_rows == len(expected) and stream.tokens_per_row == objective.length
     sizes = np.diff(questions.spans_Q6[:, :2])[:, 0]
-    assert stream.table.cut == (sizes > objective.question).sum()
+    assert stream.table.num_truncated == (sizes > objective.question).sum()
     seen = []
     for step in range(-(-len(expected) // 16) + 1):
         batch, (row_B, _) = stream.build_batch(step), stream.draw_keys(step * 16 + np.arange(16))
@@ -396,7 +423,7 @@ def test_the_answer_of_a_row_is_the_text_that_was_given(question_store, question
         Data(objective=AnswerSpan(length=64, stride=20, question=16), batch_size=8),
         split="heldout",
     )
-    contexts, answers = read_question_texts(question_store.split("heldout"))
+    contexts, answers = read_question_texts(question_store.open_split("heldout"))
     assert contexts == [one.context for one in questions["heldout"]]
     assert answers == [[text for text, _ in one.answers] for one in questions["heldout"]]
     batch = stream.build_evaluation_batch(0)

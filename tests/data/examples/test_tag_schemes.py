@@ -1,4 +1,6 @@
-"""Entities are those of conlleval, whatever the scheme, and what a file is written in is told from its tags."""
+"""Entities are those of conlleval, whatever the scheme, and what a file is written in is told from
+its tags.
+"""
 
 import importlib.util
 
@@ -18,7 +20,9 @@ from data.examples.tag_schemes import (
 
 
 def find_entities_slowly(tags):
-    """The entities by another way: all pairs of borders, of which those are left that no tag goes on across, with no gap within."""
+    """The entities by another way: all pairs of borders, of which those are left that no tag goes
+    on across, with no gap within.
+    """
     alike = {"L": "E", "U": "S"}
     pairs = [(alike.get(tag[0], tag[0]), tag[2:]) for tag in tags] + [("O", "")]
     joined = {("B", "I"), ("B", "E"), ("I", "I"), ("I", "E")}
@@ -107,7 +111,9 @@ def test_entities_are_those_of_seqeval():
     from seqeval.metrics.sequence_labeling import get_entities
 
     for tags in draw_tags("BI") + draw_tags("BIES"):
-        assert find_entities(tags) == [(kind, start, end + 1) for kind, start, end in get_entities(tags)]
+        assert find_entities(tags) == [
+            (kind, start, end + 1) for kind, start, end in get_entities(tags)
+        ]
 
 
 @pytest.mark.parametrize(

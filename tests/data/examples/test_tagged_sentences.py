@@ -1,4 +1,6 @@
-"""Tagged sentences are read as they stand, their words are cut as transformers cuts them, and what is wrong is told with file and line."""
+"""Tagged sentences are read as they stand, their words are cut as transformers cuts them, and what
+is wrong is told with file and line.
+"""
 
 import gzip
 import json
@@ -42,17 +44,26 @@ def format_json_lines(*records):
         ("a.conll", CONLL),
         ("a.txt", "\ufeff" + CONLL.replace("\n", "\r\n") + "\r\n\r\n"),
         ("a.tsv.gz", CONLL.replace(" ", "\t").replace("\n\n", "\n\t\n")),
-        ("a.jsonl", format_json_lines(*({"words": words, "tags": tags} for words, tags in zip(WORDS, TAGS)))),
         (
             "a.jsonl",
-            format_json_lines(*({"tokens": words, "ner_tags": tags} for words, tags in zip(WORDS, TAGS))),
+            format_json_lines(
+                *({"words": words, "tags": tags} for words, tags in zip(WORDS, TAGS))
+            ),
+        ),
+        (
+            "a.jsonl",
+            format_json_lines(
+                *({"tokens": words, "ner_tags": tags} for words, tags in zip(WORDS, TAGS))
+            ),
         ),
     ],
 )
 def test_sentences_are_read(tmp_path, name, text):
     sentences = read_sentences(write_text(tmp_path, name, text))
     assert [(one.words, one.tags) for one in sentences] == list(zip(WORDS, TAGS))
-    assert sentences[1].locate_word(1).endswith("a.jsonl:2" if name.endswith("jsonl") else f"{name}:8")
+    assert (
+        sentences[1].locate_word(1).endswith("a.jsonl:2" if name.endswith("jsonl") else f"{name}:8")
+    )
 
 
 @pytest.mark.parametrize(
@@ -75,7 +86,9 @@ def test_sentences_are_read(tmp_path, name, text):
         ),
         (
             "a.jsonl",
-            format_json_lines({"words": ["a"], "tags": ["O"]}, {"words": ["a", "b"], "tags": ["O"]}),
+            format_json_lines(
+                {"words": ["a"], "tags": ["O"]}, {"words": ["a", "b"], "tags": ["O"]}
+            ),
             "a.jsonl:2: 2 words, 1 tags",
         ),
         (
@@ -93,7 +106,11 @@ def test_sentences_are_read(tmp_path, name, text):
             format_json_lines({"words": ["a"], "tags": [None]}),
             "a.jsonl:1: None is no name of a class",
         ),
-        ("a.jsonl", format_json_lines({"text": "a"}), "a.jsonl:1: expected words and tags or tokens and tags"),
+        (
+            "a.jsonl",
+            format_json_lines({"text": "a"}),
+            "a.jsonl:1: expected words and tags or tokens and tags",
+        ),
     ],
 )
 def test_errors_are_reported_with_its_line(tmp_path, name, text, message):
@@ -121,7 +138,9 @@ def test_tags_must_be_of_the_scheme_and_known(tmp_path):
         choose_scheme(read_sentences(write_text(tmp_path, "c.conll", "a O\n\nb O\n")))
     with pytest.raises(ValueError, match="--columns are names in JSON lines"):
         read_sentences(write_text(tmp_path, "c.conll", "a O\n"), ("words", "tags"))
-    renamed = read_sentences(write_text(tmp_path, "d.jsonl", format_json_lines({"w": ["a"], "t": [3]})), ("w", "t"))
+    renamed = read_sentences(
+        write_text(tmp_path, "d.jsonl", format_json_lines({"w": ["a"], "t": [3]})), ("w", "t")
+    )
     assert renamed[0].words == ("a",) and renamed[0].tags == ("3",)
 
 
@@ -220,7 +239,7 @@ def test_a_tag_is_at_the_first_piece_of_its_word(store, vocabularies):
     assert batch["labels"][0].tolist() == [0, 0, 1, 0, 0, 2, 0, 0, 0] and batch["labels"][
         2
     ].tolist() == [0, 0, 1, 0, 0, 0, 0, 1, 0]
-    assert stream.table.cut == 1 and stream.table.num_missed_words == 2
+    assert stream.table.num_truncated == 1 and stream.table.num_missed_words == 2
     heldout = Stream(store, Data(objective=Tagging(length=9), batch_size=2), split="heldout")
     assert (
         heldout.num_rows == 1 and heldout.build_evaluation_batch(0)["label_weights"].sum() == 2
@@ -267,7 +286,7 @@ def test_what_has_no_tags_is_refused(vocabularies, tmp_path):
     ):
         Stream(plain, Data(objective=Tagging()))
     with pytest.raises(ValueError, match="tagging: length=2"):
-        Tagging(length=2).check(vocabularies["wordpiece"])
+        Tagging(length=2).check_vocabulary(vocabularies["wordpiece"])
 
 
 def test_inspection_holds_rows_against_the_store(store):
@@ -294,5 +313,7 @@ def test_inspection_holds_rows_against_the_store(store):
     ):
         stream.build = roll_tensor(key)
         assert name in [
-            check["name"] for check in inspect_batches(stream, batches=2)["checks"] if not check["passed"]
+            check["name"]
+            for check in inspect_batches(stream, batches=2)["checks"]
+            if not check["passed"]
         ]

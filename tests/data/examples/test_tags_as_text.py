@@ -1,4 +1,6 @@
-"""Tags as text: what is written is read again, whatever the scheme, and what is not in the sentence is told and found nowhere."""
+"""Tags as text: what is written is read again, whatever the scheme, and what is not in the sentence
+is told and found nowhere.
+"""
 
 import numpy as np
 import pytest
@@ -23,10 +25,15 @@ def make_reading(*kinds):
 
 def test_by_hand():
     text = "person: Ada Lovelace person: Charles Babbage place: London place: Ada Street"
-    assert format_entities(WORDS, TAGS, "bio") == text and format_entities(WORDS, ["O"] * 10, "bio") == "none"
+    assert (
+        format_entities(WORDS, TAGS, "bio") == text
+        and format_entities(WORDS, ["O"] * 10, "bio") == "none"
+    )
     assert list_entity_types(list_tags(TAGS, "bio"), "bio") == ("person", "place")
     read = make_reading("person", "place")
-    assert read(text, WORDS) == find_entities(TAGS) and tag_words(read(text, WORDS), 10, "bio") == TAGS
+    assert (
+        read(text, WORDS) == find_entities(TAGS) and tag_words(read(text, WORDS), 10, "bio") == TAGS
+    )
     assert read("none", WORDS) == [] == read("", WORDS)
     assert tag_words([], 2, "bio") == ["O", "O"] and tag_words([], 2, PLAIN) == [None, None]
     assert format_entities(["a", "b"], ["B", "O"], "bio") == "entity: a" and make_reading("")(

@@ -1,4 +1,6 @@
-"""Labelled text becomes the paper's inputs and answers, and rows are the store's pairs in their frame, cut at the end where they are too long."""
+"""Labelled text becomes the paper's inputs and answers, and rows are the store's pairs in their
+frame, cut at the end where they are too long.
+"""
 
 import json
 
@@ -25,7 +27,9 @@ PAIR = dict(columns=("a", "b", "label"), labels=("0", "1"), words=("not_equivale
 
 
 def test_the_paper_s_inputs_and_answers():
-    """Raffel et al. 2019, appendix D: hypothesis stands before premise, scores are multiples of 0.2."""
+    """Raffel et al. 2019, appendix D: hypothesis stands before premise, scores are multiples of
+    0.2.
+    """
     mrpc = Text2Text(prefix="mrpc ", names=("sentence1", "sentence2"), **PAIR)
     assert (
         format_source(mrpc, ("We act.", "Act!")) == "mrpc sentence1: We act. sentence2: Act!"
@@ -61,7 +65,9 @@ def test_scores_have_as_many_decimals_as_their_step_needs():
         0.5,
         5.0,
     ] and find_step([2.0, 2.0]) == 1.0
-    assert [format_score(*pair) for pair in ((0.333, 0.05), (37.0, 5.0), (-0.04, 0.2), (-1.1, 0.5))] == [
+    assert [
+        format_score(*pair) for pair in ((0.333, 0.05), (37.0, 5.0), (-0.04, 0.2), (-1.1, 0.5))
+    ] == [
         "0.35",
         "35",
         "0.0",
@@ -105,14 +111,16 @@ def test_rows_are_the_pairs_of_the_store(framed, t5_vocabulary, bytes_store, tex
             assert batch[used][row].tolist() == [
                 i < len(expected) for i in range(len(batch[key][row]))
             ]
-    assert stream.table.cut == cut > 0
+    assert stream.table.num_truncated == cut > 0
     report = inspect_batches(stream, batches=2, rows=2)
     assert report["passed"] and len(report["checks"]) == 7
     stream.build = lambda row_B, key_B, build=stream.build: (
         (b := build(row_B, key_B)) | {"labels": np.roll(b["labels"], 1, axis=0)}
     )
     broken = [
-        check["name"] for check in inspect_batches(stream, batches=2)["checks"] if not check["passed"]
+        check["name"]
+        for check in inspect_batches(stream, batches=2)["checks"]
+        if not check["passed"]
     ]
     assert "sides that are not the store's text in its frame" in broken
 
@@ -129,7 +137,7 @@ def test_what_makes_no_rows_is_refused(t5_vocabulary, pair_store, texts, tmp_pat
         (dict(step=-1.0), "step=-1.0"),
     ):
         with pytest.raises(ValueError, match=message):
-            Text2Text(**settings).check(t5_vocabulary)
+            Text2Text(**settings).check_vocabulary(t5_vocabulary)
     with pytest.raises(ValueError, match="no answers; `finetune` makes a store of pairs"):
         Stream(pair_store, Data(objective=Text2Text()))
     write_pairs(tmp_path / "s", t5_vocabulary, Text2Text(), {"train": [(texts[0], texts[1])]})

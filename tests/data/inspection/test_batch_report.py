@@ -1,4 +1,6 @@
-"""Inspection passes sound batches, and names the promise that a tampered batch breaks; the verb's status says so."""
+"""Inspection passes sound batches, and names the promise that a tampered batch breaks; the verb's
+status says so.
+"""
 
 import dataclasses
 import json

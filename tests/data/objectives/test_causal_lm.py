@@ -1,4 +1,6 @@
-"""Rows of next tokens against a slow walk: one stream a source, each token told once, and the same rows in any process."""
+"""Rows of next tokens against a slow walk: one stream a source, each token told once, and the same
+rows in any process.
+"""
 
 import numpy as np
 import pytest
@@ -31,7 +33,9 @@ def gpt_store(tmp_path_factory, gpt_vocabulary, texts):
 
 
 def slow_rows(split, length, separator):
-    """[row of length + 1 tokens], in order: every source is one list, cut so that rows share one token."""
+    """[row of length + 1 tokens], in order: every source is one list, cut so that rows share one
+    token.
+    """
     rows = []
     for source in split.sources:
         stream = []
@@ -71,7 +75,7 @@ def test_each_token_but_the_first_is_predicted_once(gpt_store):
     for rows, begin, length in zip(
         np.split(np.arange(table.count), table.offsets[1:-1]), table.begin_S, table.length_S
     ):
-        target_positions = (table.starts(rows)[:, None] + 1 + np.arange(7)).ravel()
+        target_positions = (table.locate_starts(rows)[:, None] + 1 + np.arange(7)).ravel()
         counts = np.bincount(target_positions - begin, minlength=length)
         assert counts[0] == 0 and (counts[1:-7] == 1).all() and set(counts[-7:].tolist()) <= {1, 2}
 
@@ -122,7 +126,9 @@ def lane_stream(gpt_store, length, batch_size, rates=(), **options):
 
 @pytest.mark.parametrize("batch_size", [2, 3, 8])
 def test_a_lane_reads_on_where_it_ended(gpt_store, batch_size):
-    """The source of a lane is one list: its rows follow one another there, until the ring is closed."""
+    """The source of a lane is one list: its rows follow one another there, until the ring is
+    closed.
+    """
     stream = lane_stream(gpt_store, 7, batch_size)
     expected = slow_rows(stream.split, 7, gpt_store.vocabulary.eos)
     before, closed = None, 0

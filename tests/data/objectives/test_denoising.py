@@ -1,4 +1,6 @@
-"""Denoising: spans of the drawn lengths become one mask each, sentences stay whole in any order, and the text is the target."""
+"""Denoising: spans of the drawn lengths become one mask each, sentences stay whole in any order,
+and the text is the target.
+"""
 
 import math
 from collections import Counter
@@ -23,7 +25,9 @@ MASK = 10**6
 
 
 def measure_spans(row, length):
-    """The lengths of the spans that masks stand for, in a row of the tokens 0, 1, 2, ...; fails unless all else stands in order."""
+    """The lengths of the spans that masks stand for, in a row of the tokens 0, 1, 2, ...; fails
+    unless all else stands in order.
+    """
     found, expected, masked = [], 0, False
     for token in [*row, length]:
         if token == MASK:
@@ -59,7 +63,9 @@ def test_each_span_becomes_one_mask(rate, mean):
 
 def test_lengths_are_those_of_poisson_zeros_included():
     number_B = np.full(4000, 60)
-    spans_BS, used_BS = draw_spans(hashing.derive_keys(3, np.arange(4000)), number_B, compute_poisson_cdf(3.0), 136)
+    spans_BS, used_BS = draw_spans(
+        hashing.derive_keys(3, np.arange(4000)), number_B, compute_poisson_cdf(3.0), 136
+    )
     assert (spans_BS.sum(axis=1) == 60).all()
     first = spans_BS[:, 0]
     for k in range(8):
@@ -74,7 +80,9 @@ def test_every_gap_is_alike_likely():
     rows, N = 20_000, 6
     text_BN, length_B = np.tile(np.arange(N), (rows, 1)), np.full(rows, N)
     spans_BS, used_BS = np.tile([2], (rows, 1)), np.ones((rows, 1), bool)
-    out_BN, _ = infill_text(text_BN, length_B, spans_BS, used_BS, hashing.derive_keys(4, np.arange(rows)), MASK)
+    out_BN, _ = infill_text(
+        text_BN, length_B, spans_BS, used_BS, hashing.derive_keys(4, np.arange(rows)), MASK
+    )
     counts = Counter(np.argmax(out_BN == MASK, axis=1).tolist())
     assert set(counts) == set(range(5))
     assert (
@@ -88,7 +96,9 @@ def test_sentences_stay_whole_in_every_order_alike():
         np.tile([1, 2, 3, 4, 5, 6, 0, 0], (rows, 1)),
         np.tile([7, 7, 8, 9, 9, 9, 9, 10], (rows, 1)),
     )
-    out_BN = permute_sentences(text_BN, sentence_BN, np.full(rows, 6), hashing.derive_keys(5, np.arange(rows)))
+    out_BN = permute_sentences(
+        text_BN, sentence_BN, np.full(rows, 6), hashing.derive_keys(5, np.arange(rows))
+    )
     counts = Counter(map(tuple, out_BN[:, :6].tolist()))
     assert set(counts) == {
         tuple(sum(order, ())) for order in permutations([(1, 2), (3,), (4, 5, 6)])
@@ -116,7 +126,7 @@ def test_batches_are_the_texts_and_what_is_left_of_them(bytes_store, shuffled):
             batch["labels"],
             batch["label_weights"],
         ):
-            start, length = (int(value[0]) for value in stream.table.spans(np.array([row])))
+            start, length = (int(value[0]) for value in stream.table.locate_spans(np.array([row])))
             text = np.asarray(split.tokens[start : start + length])
             assert targets[: length + 2].tolist() == [words.bos, *text, words.eos]
             assert (
@@ -136,7 +146,9 @@ def test_batches_are_the_texts_and_what_is_left_of_them(bytes_store, shuffled):
                 token in rest for token in unmasked.tolist()
             )  # not a subsequence: in another order
     assert (orders > 10) == shuffled and orders * shuffled == orders
-    again = Stream(bytes_store, Data(objective=objective, batch_size=16), seed=2).build_batch(3, 4, 9)
+    again = Stream(bytes_store, Data(objective=objective, batch_size=16), seed=2).build_batch(
+        3, 4, 9
+    )
     assert all(np.array_equal(again[key], stream.build_batch(3)[key][4:9]) for key in again)
 
 
@@ -158,7 +170,7 @@ def test_a_row_that_hides_nothing_is_its_sentences_in_another_order(bytes_store)
     for inputs, row in zip(
         stream.build_batch(0)["encoder_token_ids"].tolist(), stream.draw_keys(np.arange(16))[0]
     ):
-        start, length = (int(value[0]) for value in stream.table.spans(np.array([row])))
+        start, length = (int(value[0]) for value in stream.table.locate_spans(np.array([row])))
         edges = [
             start,
             *(int(edge) for edge in split.sentence_starts if start < edge < start + length),
@@ -179,4 +191,4 @@ def test_settings_that_cannot_be_are_refused(bytes_store, t5_vocabulary):
         with pytest.raises(ValueError, match=message):
             Stream(bytes_store, Data(objective=Denoising(**wrong), batch_size=4), seed=0)
     with pytest.raises(ValueError, match="denoising needs the special token.s. bos, mask"):
-        Denoising().check(t5_vocabulary)
+        Denoising().check_vocabulary(t5_vocabulary)

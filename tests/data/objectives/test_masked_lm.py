@@ -1,4 +1,6 @@
-"""Masked rows against a slow reference, written from the paper and its authors' description in plain loops."""
+"""Masked rows against a slow reference, written from the paper and its authors' description in
+plain loops.
+"""
 
 from collections import Counter
 from types import SimpleNamespace
@@ -16,9 +18,15 @@ from data.vocabulary.load import read_vocabulary
 
 
 def slow_mask(row, valid, vocabulary, rate, predictions, whole_words, key):
-    """(masked row, {position: original}) of one row. Randomness: an order of the columns and a draw for each slot."""
-    order = hashing.shuffle_columns(hashing.derive_keys(np.array([key]), hashing.ORDER), len(row))[0].tolist()
-    draws = hashing.draw_uint64(hashing.derive_keys(np.array([key]), hashing.HIDE), predictions)[0].tolist()
+    """(masked row, {position: original}) of one row. Randomness: an order of the columns and a draw
+    for each slot.
+    """
+    order = hashing.shuffle_columns(hashing.derive_keys(np.array([key]), hashing.ORDER), len(row))[
+        0
+    ].tolist()
+    draws = hashing.draw_uint64(hashing.derive_keys(np.array([key]), hashing.HIDE), predictions)[
+        0
+    ].tolist()
     candidates = [
         i
         for i, (token, real) in enumerate(zip(row, valid))
@@ -164,7 +172,9 @@ def test_joined_rows_of_an_epoch_are_the_stream(store, documents, vocabulary):
 
 
 def test_rows_of_full_sentences(store, documents, vocabulary):
-    """Liu et al. (2019), section 4.2: sentences one behind the other, as many as fit, a separator between documents."""
+    """Liu et al. (2019), section 4.2: sentences one behind the other, as many as fit, a separator
+    between documents.
+    """
     data = Data(objective=MaskedLm(length=122, max_predictions=18, rows="sentences"), batch_size=8)
     stream = Stream(store, data, seed=5)
     expected, row, before = Counter(), [], None
@@ -189,7 +199,7 @@ def count_masks(stream, steps):
     """(masked, tokens, [MASK], kept) over some batches."""
     counts = np.zeros(4, np.int64)
     for step in range(steps):
-        batch = stream.batch(step)
+        batch = stream.build_batch(step)
         used = batch["label_weights"] == 1
         now = np.take_along_axis(batch["token_ids"], batch["masked_positions"], axis=1)[used]
         counts += (
@@ -218,9 +228,9 @@ def test_rate_and_shares(store):
 def find_masks(stream, epochs):
     """[{row: masked positions} of each epoch]."""
     found = [{} for _ in range(epochs)]
-    for step in range(epochs * stream.rows // 4):
-        batch = stream.batch(step)
-        _, epoch_B, row_B = stream.examples(step * 4 + np.arange(4))
+    for step in range(epochs * stream.num_rows // 4):
+        batch = stream.build_batch(step)
+        _, epoch_B, row_B = stream.load_rows(step * 4 + np.arange(4))
         for epoch, row, positions, weights in zip(
             epoch_B, row_B.tolist(), batch["masked_positions"], batch["label_weights"]
         ):
@@ -230,7 +240,9 @@ def find_masks(stream, epochs):
 
 @pytest.mark.parametrize("kind", ["documents", "sentences"])
 def test_masks_are_new_every_epoch_or_repeat_after_the_duplicates(store, kind):
-    """Dynamic masking (Liu et al. 2019, section 4.1), and BERT's. The same seed and step give the same masks again."""
+    """Dynamic masking (Liu et al. 2019, section 4.1), and BERT's. The same seed and step give the
+    same masks again.
+    """
 
     def make_stream(duplicates):
         return Stream(
@@ -314,11 +326,11 @@ def test_whole_words_in_released_vocabularies(corpora, name):
 )
 def test_settings_that_make_no_sense(vocabulary, objective, message):
     with pytest.raises(ValueError, match=message):
-        objective.check(vocabulary)
+        objective.check_vocabulary(vocabulary)
 
 
 def test_a_vocabulary_without_mask_is_refused(t5_vocabulary, vocabulary):
     with pytest.raises(ValueError, match=r"masked_lm needs the special token\(s\) cls, sep, mask"):
-        MaskedLm().check(t5_vocabulary)
-    MaskedLm().check(vocabulary)
-    MaskedLm(length=512, max_predictions=77).check(vocabulary)
+        MaskedLm().check_vocabulary(t5_vocabulary)
+    MaskedLm().check_vocabulary(vocabulary)
+    MaskedLm(length=512, max_predictions=77).check_vocabulary(vocabulary)

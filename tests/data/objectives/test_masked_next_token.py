@@ -1,4 +1,6 @@
-"""Masked next-token prediction: rows against a slow walk, and positions one before the masked words."""
+"""Masked next-token prediction: rows against a slow walk, and positions one before the masked
+words.
+"""
 
 import numpy as np
 import pytest
@@ -31,10 +33,10 @@ def test_each_masked_word_is_predicted_at_the_position_before_it(stream, bytes_s
     ]
     masked = 0
     for step in range(4):
-        batch = stream.batch(step)
+        batch = stream.build_batch(step)
         batch_spec.check_batch(batch, stream.objective, 16, vocabulary)
-        row_B, _ = stream.draws(step * 16 + np.arange(16))
-        for b, start in enumerate(table.starts(row_B).tolist()):
+        row_B, _ = stream.draw_keys(step * 16 + np.arange(16))
+        for b, start in enumerate(table.locate_starts(row_B).tolist()):
             text = [vocabulary.eos, *joined[start : start + 19]]
             seen = batch["token_ids"][b].tolist()
             used = batch["label_weights"][b] > 0
@@ -51,7 +53,9 @@ def test_each_masked_word_is_predicted_at_the_position_before_it(stream, bytes_s
 
 
 def test_its_text_is_that_of_causal_rows(bytes_store):
-    """The windows lie without overlap where causal rows of that many tokens, which share one with the next, begin anew."""
+    """The windows lie without overlap where causal rows of that many tokens, which share one with
+    the next, begin anew.
+    """
     data = Data(objective=MaskedNextToken(length=20, max_predictions=3), batch_size=4)
     stream = Stream(bytes_store, data)
     first = stream.build(np.arange(1), np.array([7], np.uint64))
@@ -67,7 +71,7 @@ def test_the_hybrid_needs_a_mask_and_an_end_of_text(store, t5_store):
         with pytest.raises(ValueError, match=rf"needs the special token\(s\) {lacking}"):
             Stream(given, Data(objective=MaskedNextToken(length=20, max_predictions=3)))
     with pytest.raises(ValueError, match="length=1"):
-        MaskedNextToken(length=1).check(store.vocabulary)
+        MaskedNextToken(length=1).check_vocabulary(store.vocabulary)
     with pytest.raises(ValueError, match="max_predictions=2 is fewer than the 3 tokens"):
-        MaskedNextToken(length=20, max_predictions=2).check(t5_store.vocabulary)
+        MaskedNextToken(length=20, max_predictions=2).check_vocabulary(t5_store.vocabulary)
     assert CausalLm().length == MaskedNextToken().length

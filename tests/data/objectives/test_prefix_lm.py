@@ -16,7 +16,7 @@ def test_parts_are_those_of_the_slow_reference(t5_store):
     batch = stream.build(rows, hashing.derive_keys(1, rows))
     batch_spec.check_batch(batch, stream.objective, stream.num_rows)
     eos, pad = t5_store.vocabulary.eos, t5_store.vocabulary.pad
-    for i, start in enumerate(stream.table.starts(rows).tolist()):
+    for i, start in enumerate(stream.table.locate_starts(rows).tolist()):
         text = stream.split.tokens[start : start + 12].tolist()
         cut = int(batch["encoder_attention_mask"][i].sum()) - 1
         assert 1 <= cut <= 11

@@ -1,4 +1,6 @@
-"""Masked rows for a generator to fill: every chosen word is hidden, and what draws the words in their places is drawn evenly."""
+"""Masked rows for a generator to fill: every chosen word is hidden, and what draws the words in
+their places is drawn evenly.
+"""
 
 import numpy as np
 import pytest
@@ -19,7 +21,7 @@ def streams(store):
 
 
 def test_the_chosen_words_are_those_of_masked_lm_and_all_are_hidden(streams):
-    ours, other = (stream.batch(3) for stream in streams)
+    ours, other = (stream.build_batch(3) for stream in streams)
     for key in ("attention_mask", "masked_positions", "labels", "label_weights"):
         np.testing.assert_array_equal(ours[key], other[key])
     hidden = np.zeros_like(ours["attention_mask"])
@@ -33,10 +35,10 @@ def test_the_chosen_words_are_those_of_masked_lm_and_all_are_hidden(streams):
 
 def test_chances_are_even_and_change_with_the_epoch(streams):
     stream, _ = streams
-    steps = -(-stream.rows // 64)
+    steps = -(-stream.num_rows // 64)
     epochs = [
         np.concatenate(
-            [stream.batch(step)["uniforms"] for step in range(n * steps, (n + 1) * steps)]
+            [stream.build_batch(step)["uniforms"] for step in range(n * steps, (n + 1) * steps)]
         )
         for n in (0, 1)
     ]
@@ -57,7 +59,7 @@ def test_evaluation_draws_the_same_for_every_seed_and_judges_each_row_once(store
         (stream.build_evaluation_batch(i)["discriminator_weights"] > 0).any(axis=1).sum()
         for i in range(last + 1)
     )
-    assert judged == stream.rows and stream.rows % 64
+    assert judged == stream.num_rows and stream.num_rows % 64
 
 
 def test_it_refuses_by_its_own_name(vocabulary):
@@ -66,5 +68,5 @@ def test_it_refuses_by_its_own_name(vocabulary):
         (ReplacedToken(mask_rate=0.25), "replaced_token: max_predictions=77 is"),
     ):
         with pytest.raises(ValueError, match=message):
-            objective.check(vocabulary)
-    ReplacedToken(mask_rate=0.25, max_predictions=128).check(vocabulary)
+            objective.check_vocabulary(vocabulary)
+    ReplacedToken(mask_rate=0.25, max_predictions=128).check_vocabulary(vocabulary)

@@ -1,4 +1,6 @@
-"""Rows of two segments in one of two orders: layout, labels, n-grams, and what they promise about documents."""
+"""Rows of two segments in one of two orders: layout, labels, n-grams, and what they promise about
+documents.
+"""
 
 import numpy as np
 import pytest
@@ -14,7 +16,9 @@ from data.store.small_store import write_store
 
 @pytest.fixture(scope="module")
 def numbered_store(tmp_path_factory, vocabulary):
-    """A store whose ids tell their document: document d is 5 + d, 5 + d, ..., but for one 60 + place per sentence; one is a single token."""
+    """A store whose ids tell their document: document d is 5 + d, 5 + d, ..., but for one 60 +
+    place per sentence; one is a single token.
+    """
     rng = np.random.default_rng(0)
     documents = [
         [
@@ -47,7 +51,9 @@ def segments_of(batch, vocabulary):
 
 
 def test_both_come_from_one_document_in_both_orders(numbered_store, vocabulary):
-    """Lan et al. (2020), section 3.1. What stands first tells its sentence, and so the order; swapping the two flips the label."""
+    """Lan et al. (2020), section 3.1. What stands first tells its sentence, and so the order;
+    swapping the two flips the label.
+    """
     objective = SentenceOrder(length=40, max_predictions=8)
     stream = Stream(numbered_store, Data(objective=objective, batch_size=50), seed=2)
     behind = rows = single = 0
@@ -80,9 +86,13 @@ def test_both_come_from_one_document_in_both_orders(numbered_store, vocabulary):
 
 
 def test_the_order_is_all_that_differs_from_berts_true_pairs(numbered_store):
-    """The same chunks, cut at the same places: A and B of sentence_pair, in one order or the other."""
+    """The same chunks, cut at the same places: A and B of sentence_pair, in one order or the
+    other.
+    """
     order = Stream(
-        numbered_store, Data(objective=SentenceOrder(length=40, max_predictions=8), batch_size=64), seed=2
+        numbered_store,
+        Data(objective=SentenceOrder(length=40, max_predictions=8), batch_size=64),
+        seed=2,
     )
     pair = Stream(
         numbered_store,
@@ -113,12 +123,16 @@ def test_lengths_of_ngrams(vocabulary):
     assert starts[:, 0].all() and lengths.max() == 3
     shares = np.bincount(lengths, minlength=4)[1:] / len(lengths)
     np.testing.assert_allclose(shares, np.array([6, 3, 2]) / 11, atol=0.01)
-    again = find_ngram_starts(begin_W, np.ones((400, 300), bool), hashing.derive_keys(1, np.arange(400)), 3)
+    again = find_ngram_starts(
+        begin_W, np.ones((400, 300), bool), hashing.derive_keys(1, np.arange(400)), 3
+    )
     assert np.array_equal(again.reshape(400, 300), starts)
 
 
 def test_ngrams_end_where_a_word_may_not_be_masked():
-    """Words of 1 to 3 tokens; every fifth is special: it stands alone, and what is behind it begins anew."""
+    """Words of 1 to 3 tokens; every fifth is special: it stands alone, and what is behind it begins
+    anew.
+    """
     rng = np.random.default_rng(0)
     begins = rng.random((50, 64)) < 0.6
     begins[:, 0] = True
@@ -135,7 +149,9 @@ def test_ngrams_end_where_a_word_may_not_be_masked():
 
 @pytest.mark.parametrize("ngram", [1, 3])
 def test_the_number_of_masked_words_stays(store, ngram):
-    """15 % of each row, as with single words; n-grams that no longer fit leave room for shorter ones."""
+    """15 % of each row, as with single words; n-grams that no longer fit leave room for shorter
+    ones.
+    """
     stream = Stream(
         store,
         Data(
@@ -147,9 +163,9 @@ def test_the_number_of_masked_words_stays(store, ngram):
     masked = wanted = neighbours = 0
     for step in range(20):
         batch = stream.build_batch(step)
-        words_B = (batch["attention_mask"] & ~stream.vocabulary.special[restore_originals(batch)]).sum(
-            axis=1
-        )
+        words_B = (
+            batch["attention_mask"] & ~stream.vocabulary.special[restore_originals(batch)]
+        ).sum(axis=1)
         wanted_B = np.minimum(np.maximum(np.rint(words_B * 0.15), 1), 9)
         masked_B = batch["label_weights"].sum(axis=1)
         assert (masked_B <= wanted_B).all()
@@ -184,7 +200,9 @@ def test_an_ngram_is_masked_as_a_whole_or_not_at_all(vocabulary):
 
 def test_one_document_is_enough_and_refusals(numbered_store, vocabulary):
     stream = Stream(numbered_store, Data(objective=SentenceOrder(40, 8)), split="heldout")
-    assert set(stream.build_evaluation_batch(0)["sentence_order_weights"][: stream.num_rows]) == {1.0}
+    assert set(stream.build_evaluation_batch(0)["sentence_order_weights"][: stream.num_rows]) == {
+        1.0
+    }
     for objective, message in (
         (SentenceOrder(length=7), "length=7"),
         (SentenceOrder(short_seq_prob=1.5), "short_seq_prob=1.5"),
@@ -192,4 +210,4 @@ def test_one_document_is_enough_and_refusals(numbered_store, vocabulary):
         (SentenceOrder(max_predictions=75), "max_predictions=75 is fewer than the 76"),
     ):
         with pytest.raises(ValueError, match=message):
-            objective.check(vocabulary)
+            objective.check_vocabulary(vocabulary)

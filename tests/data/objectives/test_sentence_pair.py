@@ -79,7 +79,9 @@ def test_extremes(numbered_store, short, random_next):
 
 
 def test_versions_repeat_after_the_duplicates(numbered_store):
-    stream = Stream(numbered_store, Data(objective=SentencePair(40, 8, dupe_factor=2), batch_size=1), seed=2)
+    stream = Stream(
+        numbered_store, Data(objective=SentencePair(40, 8, dupe_factor=2), batch_size=1), seed=2
+    )
     by_row = [{}, {}, {}]
     for step in range(3 * stream.num_rows):
         _, (epoch,), (row,) = stream.load_rows(np.array([step]))
@@ -104,4 +106,4 @@ def test_refusals(numbered_store, vocabulary):
         (SentencePair(max_predictions=18), "max_predictions=18 is fewer than the 19"),
     ):
         with pytest.raises(ValueError, match=message):
-            objective.check(vocabulary)
+            objective.check_vocabulary(vocabulary)

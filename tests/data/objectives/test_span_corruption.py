@@ -1,4 +1,6 @@
-"""Span corruption against slow references: the length formula, the segmentation, and the corrupted rows."""
+"""Span corruption against slow references: the length formula, the segmentation, and the corrupted
+rows.
+"""
 
 from collections import Counter
 from itertools import combinations
@@ -16,7 +18,9 @@ from data.vocabulary.load import read_vocabulary, train_vocabulary
 
 
 def compute_published_sizes(inputs, rate, mean_span):
-    """(raw, targets): the paper's authors lengthen the text from `inputs` on as long as its corrupted form fits."""
+    """(raw, targets): the paper's authors lengthen the text from `inputs` on as long as its
+    corrupted form fits.
+    """
 
     def compute_sizes(raw):
         noise = round(raw * rate)
@@ -30,12 +34,15 @@ def compute_published_sizes(inputs, rate, mean_span):
 
 
 def test_the_lengths_are_the_published_ones():
-    assert SpanCorruption().raw_length == 568 and SpanCorruption().dims() == {"L": 512, "T": 114}
+    assert SpanCorruption().raw_length == 568 and SpanCorruption().axis_sizes() == {
+        "L": 512,
+        "T": 114,
+    }
     for inputs in (64, 114, 128, 256, 511, 512, 1024, 2048):
         for rate in (0.1, 0.15, 0.25, 0.5):
             for mean_span in (2.0, 3.0, 5.0, 10.0):
                 objective = SpanCorruption(inputs, rate, mean_span)
-                assert (objective.raw_length, objective.targets) == compute_published_sizes(
+                assert (objective.raw_length, objective.target_length) == compute_published_sizes(
                     inputs, rate, mean_span
                 )
 
@@ -44,8 +51,11 @@ def test_the_lengths_are_the_published_ones():
 @pytest.mark.parametrize(("rate", "mean_span"), [(0.15, 3.0), (0.15, 1.0), (0.5, 1.5), (0.3, 7.7)])
 def test_every_length_is_filled_exactly(inputs, rate, mean_span):
     objective = SpanCorruption(inputs, rate, mean_span)
-    num_unmasked = objective.raw_length - objective.noise
-    assert num_unmasked + objective.spans + 1 == inputs and objective.noise >= objective.spans >= 1
+    num_unmasked = objective.raw_length - objective.num_noise_tokens
+    assert (
+        num_unmasked + objective.num_spans + 1 == inputs
+        and objective.num_noise_tokens >= objective.num_spans >= 1
+    )
 
 
 def test_all_segmentations_are_alike_likely():
@@ -61,13 +71,17 @@ def test_all_segmentations_are_alike_likely():
 
 
 def test_unmasked_spans_do_not_reveal_removed_spans():
-    unmasked, gone = SpanCorruption(64).segments(hashing.derive_keys(6, np.arange(10_000)))
+    unmasked, gone = SpanCorruption(64).draw_segment_lengths(
+        hashing.derive_keys(6, np.arange(10_000))
+    )
     assert abs(np.corrcoef(unmasked[:, 0] == 1, gone[:, 0] == 1)[0, 1]) < 4 / np.sqrt(10_000)
-    assert unmasked.shape == gone.shape == (10_000, SpanCorruption(64).spans)
+    assert unmasked.shape == gone.shape == (10_000, SpanCorruption(64).num_spans)
 
 
 def slow_corrupt(raw, num_unmasked, num_removed, sentinels, eos):
-    """One row, token by token: a span leaves its sentinel in the inputs and follows it in the targets."""
+    """One row, token by token: a span leaves its sentinel in the inputs and follows it in the
+    targets.
+    """
     raw, inputs, targets = list(raw), [], []
     for stay, leave, sentinel in zip(num_unmasked, num_removed, sentinels):
         inputs += raw[:stay] + [sentinel]
@@ -83,15 +97,15 @@ def slow_corrupt(raw, num_unmasked, num_removed, sentinels, eos):
 )
 def test_rows_are_those_of_the_slow_reference(objective):
     raw = np.random.default_rng(0).integers(3, 500, (30, objective.raw_length))
-    num_unmasked, gone = objective.segments(hashing.derive_keys(2, np.arange(30)))
-    sentinels = np.arange(999, 999 - objective.spans, -1)
+    num_unmasked, gone = objective.draw_segment_lengths(hashing.derive_keys(2, np.arange(30)))
+    sentinels = np.arange(999, 999 - objective.num_spans, -1)
     inputs, targets = replace_spans(raw, num_unmasked, gone, sentinels, 1)
     for i in range(30):
         expected = slow_corrupt(
             raw[i].tolist(), num_unmasked[i].tolist(), gone[i].tolist(), sentinels.tolist(), 1
         )
         assert (inputs[i].tolist(), targets[i].tolist()) == expected
-    assert inputs.shape[1] == objective.inputs and targets.shape[1] == objective.targets
+    assert inputs.shape[1] == objective.inputs and targets.shape[1] == objective.target_length
 
 
 def rebuild_row(inputs, targets, vocabulary):
@@ -112,7 +126,7 @@ def rebuild_row(inputs, targets, vocabulary):
 def test_an_epoch_is_the_text(t5_store, t5_vocabulary):
     data = Data(objective=SpanCorruption(inputs=50), batch_size=16)
     stream = Stream(t5_store, data, seed=4)
-    text, raw = t5_store.split("train").tokens.tolist(), data.objective.raw_length
+    text, raw = t5_store.open_split("train").tokens.tolist(), data.objective.raw_length
     expected = Counter(
         tuple(text[min(i, len(text) - raw) :][:raw]) for i in range(0, len(text), raw)
     )
@@ -129,7 +143,7 @@ def test_an_epoch_is_the_text(t5_store, t5_vocabulary):
     assert seen == expected
     first = batch["labels"][:, 0]
     assert (first == t5_vocabulary.size - 1).all()  # <extra_id_0> is the last id
-    assert [t5_vocabulary.piece(i) for i in t5_vocabulary.sentinels[:2]] == [
+    assert [t5_vocabulary.id_to_piece(i) for i in t5_vocabulary.sentinels[:2]] == [
         "<extra_id_0>",
         "<extra_id_1>",
     ]
@@ -137,7 +151,7 @@ def test_an_epoch_is_the_text(t5_store, t5_vocabulary):
 
 def test_the_released_vocabulary(corpora):
     vocabulary = read_vocabulary(corpora / "vocab_t5" / "t5_spiece.model")
-    SpanCorruption().check(vocabulary)
+    SpanCorruption().check_vocabulary(vocabulary)
     assert vocabulary.sentinels[:28] == tuple(range(32099, 32071, -1))
 
 
@@ -145,11 +159,11 @@ def test_refusals(t5_vocabulary, vocabulary):
     with pytest.raises(
         ValueError, match="make 114 spans a row, but the vocabulary .* has 100 sentinels"
     ):
-        SpanCorruption(inputs=2048).check(t5_vocabulary)
+        SpanCorruption(inputs=2048).check_vocabulary(t5_vocabulary)
     with pytest.raises(ValueError, match=r"span_corruption needs the special token\(s\) eos"):
-        SpanCorruption().check(vocabulary)
+        SpanCorruption().check_vocabulary(vocabulary)
     with pytest.raises(ValueError, match="do not lie apart"):
-        SpanCorruption(inputs=60, noise_density=0.8, mean_span=1.0).check(t5_vocabulary)
+        SpanCorruption(inputs=60, noise_density=0.8, mean_span=1.0).check_vocabulary(t5_vocabulary)
     for settings in (
         {"inputs": 2},
         {"noise_density": 0.0},
@@ -157,7 +171,7 @@ def test_refusals(t5_vocabulary, vocabulary):
         {"mean_span": 0.5},
     ):
         with pytest.raises(ValueError, match="allowed are inputs >= 3"):
-            SpanCorruption(**settings).check(t5_vocabulary)
+            SpanCorruption(**settings).check_vocabulary(t5_vocabulary)
 
 
 # ---- a mixture of denoisers (Tay et al. 2022) --------------------------------
@@ -166,12 +180,12 @@ def test_refusals(t5_vocabulary, vocabulary):
 def test_one_long_span_is_the_end_of_the_text(t5_store):
     """The S-denoiser of table 1: mean span L / 4, a quarter of the text, one span."""
     objective = SpanCorruption(inputs=40, noise_density=0.25, mean_span=40)
-    assert objective.spans == 1
+    assert objective.num_spans == 1
     stream = Stream(t5_store, Data(objective=objective, batch_size=8), seed=3)
     batch, (row_B, _) = stream.build_batch(5), stream.draw_keys(40 + np.arange(8))
     sentinel, eos = t5_store.vocabulary.sentinels[0], t5_store.vocabulary.eos
-    cut = objective.raw_length - objective.noise
-    for b, start in enumerate(stream.table.starts(row_B).tolist()):
+    cut = objective.raw_length - objective.num_noise_tokens
+    for b, start in enumerate(stream.table.locate_starts(row_B).tolist()):
         text = stream.split.tokens[start : start + objective.raw_length].tolist()
         assert batch["encoder_token_ids"][b].tolist() == [*text[:cut], sentinel, eos]
         assert batch["labels"][b].tolist() == [sentinel, *text[cut:], eos]
@@ -204,8 +218,10 @@ def test_the_mode_token_comes_first_and_takes_a_place(t5_store):
 )
 def test_a_mode_that_the_vocabulary_has_not_is_refused(t5_store, mode, message):
     objective = SpanCorruption(inputs=40, mode=mode)
-    assert objective.spans == 2 or objective.spans == 3
-    with pytest.raises(ValueError, match=message.replace("3 spans", f"{objective.spans} spans")):
+    assert objective.num_spans == 2 or objective.spans == 3
+    with pytest.raises(
+        ValueError, match=message.replace("3 spans", f"{objective.num_spans} spans")
+    ):
         Stream(t5_store, Data(objective=objective, batch_size=8))
 
 
@@ -215,5 +231,5 @@ def test_the_vocabulary_of_ul2_has_the_mode_tokens_of_the_released_checkpoint(te
     assert vocabulary.special[[3, 4, 5]].all() and len(vocabulary.sentinels) == 100
     assert 4 not in vocabulary.encode("[NLG] is only text here")
     objective = SpanCorruption(inputs=32, mode="[S2S]")
-    objective.check(vocabulary)
+    objective.check_vocabulary(vocabulary)
     assert objective.find_mode_id(vocabulary) == 5

@@ -1,4 +1,6 @@
-"""`prepare` on the workers of Apache Beam: the same store byte for byte, or one error and nothing left behind."""
+"""`prepare` on the workers of Apache Beam: the same store byte for byte, or one error and nothing
+left behind.
+"""
 
 import argparse
 import hashlib
@@ -73,13 +75,17 @@ def make_repaired_request(tmp_path, corpus, texts, words) -> PrepareRequest:
     )
     (tmp_path / "vocab.txt").write_text("\n".join(pieces) + "\n")
     both = (str(corpus / "a.jsonl"), str(corpus / "odd.jsonl"))
-    return PrepareRequest(both, vocabulary=str(tmp_path / "vocab.txt"), held_out=0.3, rates=(2.0, 1.0))
+    return PrepareRequest(
+        both, vocabulary=str(tmp_path / "vocab.txt"), held_out=0.3, rates=(2.0, 1.0)
+    )
 
 
 def make_small_request(tmp_path, corpus, texts, words) -> PrepareRequest:
     """So few documents that the text is encoded again, to hold one out."""
     (tmp_path / "few.txt").write_text("\n\n".join(texts[:5]))
-    return PrepareRequest((str(tmp_path / "few.txt"),), vocabulary=words, held_out=1e-9, document="block")
+    return PrepareRequest(
+        (str(tmp_path / "few.txt"),), vocabulary=words, held_out=1e-9, document="block"
+    )
 
 
 @pytest.mark.parametrize("kind", [make_training_request, make_repaired_request, make_small_request])
@@ -96,7 +102,9 @@ def test_the_store_is_the_one_that_processes_here_write(
 
 
 def test_workers_in_other_processes(tmp_path, corpus, words, capsys):
-    """All that a worker needs reaches it; what it leaves in the folder that both share is removed."""
+    """All that a worker needs reaches it; what it leaves in the folder that both share is
+    removed.
+    """
     prepare_store(PrepareRequest((str(corpus),), vocabulary=words, held_out=0.1), tmp_path / "here")
     (tmp_path / "shared").mkdir()
     command = [
@@ -160,7 +168,12 @@ def test_examples_that_a_runner_loses_or_repeats_are_noticed(
     with pytest.raises(
         ChildProcessError, match="DirectRunner: (example .* is missing|the shards have more)"
     ):
-        prepare_store(PrepareRequest((str(corpus),), vocabulary=words), tmp_path / "s", job_bytes=500, beam_runner=HERE)
+        prepare_store(
+            PrepareRequest((str(corpus),), vocabulary=words),
+            tmp_path / "s",
+            job_bytes=500,
+            beam_runner=HERE,
+        )
     assert list_names(tmp_path) == ["corpus"]
 
 

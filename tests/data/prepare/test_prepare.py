@@ -32,7 +32,9 @@ def texts_of(store: Store, name: str) -> list[str]:
 
 
 def test_a_store_holds_the_text(corpus, tmp_path, words, texts):
-    done = prepare_store(PrepareRequest((str(corpus),), vocabulary=words, held_out=0.2), tmp_path / "store")
+    done = prepare_store(
+        PrepareRequest((str(corpus),), vocabulary=words, held_out=0.2), tmp_path / "store"
+    )
     store = Store.open(tmp_path / "store")
     store.verify_checksums()
     read = texts_of(store, "train") + texts_of(store, "heldout")
@@ -72,7 +74,11 @@ def test_the_number_of_processes_and_the_cuts_change_nothing(corpus, tmp_path):
     prepare_store(request, tmp_path / "one")
     prepare_store(request, tmp_path / "two", workers=2, job_bytes=700)
     prepare_store(request, tmp_path / "small", workers=1, job_bytes=100)
-    assert hash_files(tmp_path / "one") == hash_files(tmp_path / "two") == hash_files(tmp_path / "small")
+    assert (
+        hash_files(tmp_path / "one")
+        == hash_files(tmp_path / "two")
+        == hash_files(tmp_path / "small")
+    )
     assert Store.open(tmp_path / "one").manifest["sampled_bytes"] <= 6000
 
 
@@ -86,12 +92,17 @@ def test_batches_change_nothing(corpus, tmp_path, words, monkeypatch):
 
 
 def test_held_out_documents_depend_on_their_text_alone(corpus, tmp_path, words):
-    """In another file, order and company, the same documents are held out; copies are on the same side."""
+    """In another file, order and company, the same documents are held out; copies are on the same
+    side.
+    """
     lines = (corpus / "a.jsonl").read_text().splitlines(keepends=True)
     (tmp_path / "other.jsonl").write_text("".join(lines[::-1][5:] * 2))
-    prepare_store(PrepareRequest((str(corpus / "a.jsonl"),), vocabulary=words, held_out=0.3), tmp_path / "one")
     prepare_store(
-        PrepareRequest((str(tmp_path / "other.jsonl"),), vocabulary=words, held_out=0.3), tmp_path / "two"
+        PrepareRequest((str(corpus / "a.jsonl"),), vocabulary=words, held_out=0.3), tmp_path / "one"
+    )
+    prepare_store(
+        PrepareRequest((str(tmp_path / "other.jsonl"),), vocabulary=words, held_out=0.3),
+        tmp_path / "two",
     )
     held, other = (set(texts_of(Store.open(tmp_path / name), "heldout")) for name in ("one", "two"))
     assert held and other == held & {json.loads(line)["text"] for line in lines[:-5]}
@@ -120,7 +131,9 @@ def test_a_single_document_cannot_be_held_out(tmp_path, texts, words):
         ValueError, match="single document.*--document block or record.*--held-out 0"
     ):
         prepare_store(PrepareRequest((str(tmp_path / "a.txt"),), vocabulary=words), tmp_path / "s")
-    prepare_store(PrepareRequest((str(tmp_path / "a.txt"),), vocabulary=words, held_out=0), tmp_path / "s")
+    prepare_store(
+        PrepareRequest((str(tmp_path / "a.txt"),), vocabulary=words, held_out=0), tmp_path / "s"
+    )
     assert len(texts_of(Store.open(tmp_path / "s"), "train")) == 1 and not texts_of(
         Store.open(tmp_path / "s"), "heldout"
     )
@@ -162,7 +175,9 @@ def test_bad_input_is_counted_and_placed(tmp_path, texts, words):
     path.write_bytes(b"\n".join(lines))
     (tmp_path / "a" / "notes.md").write_text("x")
     done = prepare_store(
-        PrepareRequest((str(tmp_path / "a"),), vocabulary=words, held_out=0.3), tmp_path / "s", job_bytes=60
+        PrepareRequest((str(tmp_path / "a"),), vocabulary=words, held_out=0.3),
+        tmp_path / "s",
+        job_bytes=60,
     )
     noted = {
         reason: (entry["count"], entry.get("first"))
@@ -231,11 +246,15 @@ def test_a_line_of_50_mb(tmp_path, words):
     line = "walking in rain and snow " * 2_000_000
     (tmp_path / "a.txt").write_text("a walk.\n" + line + "\na talk.\n")
     done = prepare_store(
-        PrepareRequest((str(tmp_path / "a.txt"),), vocabulary=words, document="record", held_out=0.01),
+        PrepareRequest(
+            (str(tmp_path / "a.txt"),), vocabulary=words, document="record", held_out=0.01
+        ),
         tmp_path / "s",
     )
     totals, noted = done.store.manifest["totals"], done.store.manifest["noted"]
-    assert totals["kept"] == 3 and noted[jobs.CUT_SENTENCES]["count"] == totals["sentences"] - 3 > 6000
+    assert (
+        totals["kept"] == 3 and noted[jobs.CUT_SENTENCES]["count"] == totals["sentences"] - 3 > 6000
+    )
     assert totals["tokens"] > 8_000_000
 
 
@@ -286,12 +305,16 @@ def test_a_source_with_nothing_to_train_on_is_an_error(tmp_path, texts, words):
     names = {name: str(tmp_path / f"{name}.txt") for name in "abc"}
     options = dict(vocabulary=words, document="record")
     with pytest.raises(ValueError, match="b.txt has nothing to train on: there is no text in it"):
-        prepare_store(PrepareRequest((names["a"], names["b"]), held_out=0.1, **options), tmp_path / "s")
+        prepare_store(
+            PrepareRequest((names["a"], names["b"]), held_out=0.1, **options), tmp_path / "s"
+        )
     both = (names["a"], names["c"])
     with pytest.raises(
         ValueError, match="c.txt has nothing to train on: all of its documents are held out"
     ):
-        prepare_store(PrepareRequest(both, held_out=0.95, rates=(1.0, 1.0), **options), tmp_path / "s")
+        prepare_store(
+            PrepareRequest(both, held_out=0.95, rates=(1.0, 1.0), **options), tmp_path / "s"
+        )
     prepare_store(PrepareRequest(both, held_out=0.95, **options), tmp_path / "s")
     assert [source.rate for source in Store.open(tmp_path / "s").open_split("train").sources] == [
         1.0,

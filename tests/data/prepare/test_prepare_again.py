@@ -47,7 +47,9 @@ def test_the_same_request_again_is_recognised(corpus, tmp_path, words):
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "s").rglob("*")} == before
 
 
-def test_another_request_is_refused_unless_overwrite_is_set(corpus, tmp_path, words, vocabulary, texts):
+def test_another_request_is_refused_unless_overwrite_is_set(
+    corpus, tmp_path, words, vocabulary, texts
+):
     request = PrepareRequest((str(corpus),), vocabulary=words)
     prepare_store(request, tmp_path / "s")
     old = hash_files(tmp_path / "s")
@@ -86,7 +88,9 @@ def test_a_folder_that_is_no_store_is_never_replaced(corpus, tmp_path, words):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("x")
     with pytest.raises(FileExistsError, match="is not a token store"):
-        prepare_store(PrepareRequest((str(corpus),), vocabulary=words), tmp_path / "mine", overwrite=True)
+        prepare_store(
+            PrepareRequest((str(corpus),), vocabulary=words), tmp_path / "mine", overwrite=True
+        )
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "x"
 
 
@@ -112,23 +116,27 @@ def test_what_a_dead_run_left_is_removed(corpus, tmp_path, words):
 
 KILLED = """
 import pathlib, sys
-from data.prepare.build import Request, prepare
+from data.prepare.build import PrepareRequest, prepare_store
 
 if __name__ == "__main__":
     source, words, output, workers = sys.argv[1:]
-    prepare(Request((source,), vocabulary=words), output, workers=int(workers) or None, job=20_000, say=print)
+    prepare_store(PrepareRequest((source,), vocabulary=words), output, workers=int(workers) or None, job_bytes=20_000, report_progress=print)
 """
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
 def test_killed_at_any_moment(tmp_path, texts, words, workers):
-    """SIGKILL after ever more time: no store or a whole one, no process goes on, and the next run gets it right."""
+    """SIGKILL after ever more time: no store or a whole one, no process goes on, and the next run
+    gets it right.
+    """
     source = tmp_path / "a.jsonl"
     source.write_text(
         "".join(json.dumps({"text": " ".join(texts[i % 90 :])}) + "\n" for i in range(200))
     )
-    prepare_store(PrepareRequest((str(source),), vocabulary=words), tmp_path / "right", job_bytes=20_000)
+    prepare_store(
+        PrepareRequest((str(source),), vocabulary=words), tmp_path / "right", job_bytes=20_000
+    )
     right, output = hash_files(tmp_path / "right"), tmp_path / "s"
     script = tmp_path / "killed.py"
     script.write_text(KILLED)
@@ -160,7 +168,12 @@ def test_killed_at_any_moment(tmp_path, texts, words, workers):
             break
         with pytest.raises(FileNotFoundError):
             Store.open(output)
-    prepare_store(PrepareRequest((str(source),), vocabulary=words), output, workers=workers or None, job_bytes=20_000)
+    prepare_store(
+        PrepareRequest((str(source),), vocabulary=words),
+        output,
+        workers=workers or None,
+        job_bytes=20_000,
+    )
     assert hash_files(output) == right
     assert not list(tmp_path.glob(".s.*"))
 
@@ -179,7 +192,7 @@ def test_a_killed_worker_is_an_error_and_leaves_nothing(tmp_path, texts, words, 
             PrepareRequest((str(source),), vocabulary=words),
             tmp_path / "s",
             workers=2,
-            job=100_000,
+            job_bytes=100_000,
         )
         while not (workers := multiprocessing.active_children()) and not work.done():
             time.sleep(0.001)
@@ -324,7 +337,8 @@ def test_released_vocabularies_make_stores(corpora, tmp_path, corpus):
     ):
         output = tmp_path / name.replace("/", "_")
         prepare_store(
-            PrepareRequest((str(corpus / "more"),), vocabulary=str(corpora / name), held_out=0), output
+            PrepareRequest((str(corpus / "more"),), vocabulary=str(corpora / name), held_out=0),
+            output,
         )
         store = Store.open(output)
         assert store.vocabulary == read_vocabulary(corpora / name)
@@ -332,5 +346,9 @@ def test_released_vocabularies_make_stores(corpora, tmp_path, corpus):
             documents = [json.loads(line)["text"] for line in file]
         read = texts_of(store, "train")[: len(documents)]
         assert read == (documents if lossless else [text.lower() for text in documents])
-        first = store.open_split("train").tokens[: store.open_split("train").document_starts[1]].tolist()
+        first = (
+            store.open_split("train")
+            .tokens[: store.open_split("train").document_starts[1]]
+            .tolist()
+        )
         assert first == store.vocabulary.encode(documents[0])

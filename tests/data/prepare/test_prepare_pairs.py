@@ -1,4 +1,6 @@
-"""Pairs of texts: two columns, or two fields, are a document of two sentences, whatever is in them; what is no pair is an error."""
+"""Pairs of texts: two columns, or two fields, are a document of two sentences, whatever is in them;
+what is no pair is an error.
+"""
 
 import itertools
 import json
@@ -47,7 +49,9 @@ def test_json_and_columns(tmp_path, size):
     (tmp_path / "a.jsonl").write_text(format_json_lines(PAIRS))
     assert read_pairs(tmp_path / "a.jsonl", size) == ["\n".join(pair) for pair in CLEAN]
     (tmp_path / "b.jsonl").write_text(format_json_lines(PAIRS, ("en", "de")))
-    assert read_pairs(tmp_path / "b.jsonl", size, "de,en") == ["\n".join(pair[::-1]) for pair in CLEAN]
+    assert read_pairs(tmp_path / "b.jsonl", size, "de,en") == [
+        "\n".join(pair[::-1]) for pair in CLEAN
+    ]
     columns = [pair for pair in CLEAN if "\r" not in pair[1]]
     (tmp_path / "c.tsv").write_text(
         "\ufeff" + "".join("\t".join(pair) + "\r\n" for pair in columns) + "\n"
@@ -106,7 +110,9 @@ def test_sources_without_pairs(tmp_path):
 
 @pytest.mark.parametrize("layout", ["transformer", "roberta"])
 def test_a_store_of_pairs(tmp_path, texts, layout, monkeypatch):
-    """Each pair is a document of two sentences, each encoded as it is alone; one whose side is no token is left out and counted."""
+    """Each pair is a document of two sentences, each encoded as it is alone; one whose side is no
+    token is left out and counted.
+    """
     monkeypatch.setattr(jobs, "BATCH_BYTES", 700)  # several batches
     pairs = [(f"{a} {a}", b) for a, b in zip(texts[:40], texts[40:80])]
     (tmp_path / "a.jsonl").write_text(

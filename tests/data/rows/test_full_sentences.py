@@ -14,7 +14,9 @@ SENTENCES = [3, 4, 1, 2, 2, 8, 5, 1, 2, 1, 1, 8, 19, 1, 2, 2]
 
 
 def split_of(lengths, sources, sentences):
-    """A split in memory: documents and sentences of these lengths, tokens 0, 1, 2, ..., sources as {name: (lo, hi)}."""
+    """A split in memory: documents and sentences of these lengths, tokens 0, 1, 2, ..., sources as
+    {name: (lo, hi)}.
+    """
     return SimpleNamespace(
         document_starts=np.concatenate([[0], np.cumsum(lengths)]),
         sentence_starts=np.concatenate([[0], np.cumsum(sentences)]),
@@ -25,7 +27,9 @@ def split_of(lengths, sources, sentences):
 
 
 def slow_rows(split, width):
-    """Lists of tokens, "|" between documents, by the paper's words: sentence after sentence, as long as they fit."""
+    """Lists of tokens, "|" between documents, by the paper's words: sentence after sentence, as
+    long as they fit.
+    """
     rows = []
     for source in split.sources:
         row = []
@@ -48,8 +52,8 @@ def slow_rows(split, width):
 
 
 def read_rows(table, row_B):
-    start_B, length_B = table.spans(row_B)
-    separator_BN, token_B = table.separators(start_B)
+    start_B, length_B = table.locate_spans(row_B)
+    separator_BN, token_B = table.find_separators(start_B)
     token_BN = token_B[:, None] + np.arange(table.width) - np.cumsum(separator_BN, axis=1)
     both = zip(separator_BN.tolist(), token_BN.tolist(), length_B.tolist())
     return [

@@ -8,7 +8,9 @@ U64 = 2**64
 
 
 def generate_splitmix64(state, n):
-    """The generator of Steele, Lea & Flood (2014), one number after the other, in Python integers."""
+    """The generator of Steele, Lea & Flood (2014), one number after the other, in Python
+    integers.
+    """
     out = []
     for _ in range(n):
         state = (state + 0x9E3779B97F4A7C15) % U64
@@ -29,7 +31,8 @@ def test_words_are_splitmix64():
     halves = hashing.draw_uint32(keys, 7)
     assert halves.shape == (3, 7) and halves.dtype == np.uint32
     assert (
-        halves[1].tolist() == [half for z in generate_splitmix64(0, 4) for half in (z % 2**32, z >> 32)][:7]
+        halves[1].tolist()
+        == [half for z in generate_splitmix64(0, 4) for half in (z % 2**32, z >> 32)][:7]
     )
 
 
@@ -52,7 +55,9 @@ def test_below_and_chance_have_their_distributions():
         len(counts) == 12 and ((counts - 5000) ** 2 / 5000).sum() < 31.3
     )  # chi-square, 11 degrees, p = 0.001
     sizes = np.arange(1, 60_001)
-    assert (hashing.bits_to_ints(bits, sizes) < sizes).all() and hashing.bits_to_ints(bits[:1], 1) == 0
+    assert (hashing.bits_to_ints(bits, sizes) < sizes).all() and hashing.bits_to_ints(
+        bits[:1], 1
+    ) == 0
     assert abs(hashing.bits_to_bools(bits, 0.1).mean() - 0.1) < 4 * np.sqrt(0.09 / 60_000)
     assert hashing.bits_to_bools(bits, 1.0).all() and not hashing.bits_to_bools(bits, 0.0).any()
 

@@ -1,4 +1,6 @@
-"""The mixture against a walk through it: its rates, and how many examples of each source came before."""
+"""The mixture against a walk through it: its rates, and how many examples of each source came
+before.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,6 @@
-"""Packed rows against slow walks: every piece in one row of an epoch, rows never overflow, and hardly any padding is left."""
+"""Packed rows against slow walks: every piece in one row of an epoch, rows never overflow, and
+hardly any padding is left.
+"""
 
 from collections import Counter
 from types import SimpleNamespace
@@ -29,7 +31,9 @@ def split_of(lengths, sources=None):
 
 
 def slow_recipes(sizes, width):
-    """The lengths of each row, by a walk from the longest piece to the shortest, each into the shortest row that has room."""
+    """The lengths of each row, by a walk from the longest piece to the shortest, each into the
+    shortest row that has room.
+    """
     rows = []
     for size in sorted(sizes, reverse=True):
         shortest = min(rows, key=sum, default=None)
@@ -48,7 +52,8 @@ def test_recipes_are_those_of_the_walk_piece_by_piece(seed):
     made = find_recipes(np.bincount(sizes, minlength=width + 1).tolist(), width)
     assert sorted(n for rows, parts in made for n in parts * rows) == sorted(sizes)
     assert max(sum(parts) for _, parts in made) <= width and min(rows for rows, _ in made) > 0
-    # Which of several rows of one length is taken is not said: their lengths, and so their number, are the same.
+    # Which of several rows of one length is taken is not said: their lengths, and so their number,
+    # are the same.
     expected = Counter(sum(parts) for parts in slow_recipes(sizes.tolist(), width).elements())
     assert Counter(sum(parts) for rows, parts in made for _ in range(rows)) == expected
 
@@ -98,7 +103,9 @@ def test_pieces_of_a_store_of_more_than_four_billion_tokens():
 
 
 def pieces_of(batch, vocabulary):
-    """[[a piece, as a tuple of ids, of each row] of each row], after the masks are taken out again."""
+    """[[a piece, as a tuple of ids, of each row] of each row], after the masks are taken out
+    again.
+    """
     tokens = batch["token_ids"].copy()
     for i, j in zip(*np.nonzero(batch["label_weights"])):
         tokens[i, batch["masked_positions"][i, j]] = batch["labels"][i, j]
@@ -121,7 +128,9 @@ def test_an_epoch_is_every_piece_once_through_seeks_and_hosts(store, documents, 
     for begin, end in ((0, 3), (3, steps)):  # a stop, and a seek to go on
         stream = Stream(store, Data(objective=objective, batch_size=8), seed=5)
         for step in range(begin, end):
-            parts = [stream.build_batch(step, host * size, (host + 1) * size) for host in range(hosts)]
+            parts = [
+                stream.build_batch(step, host * size, (host + 1) * size) for host in range(hosts)
+            ]
             for part in parts:
                 batch_spec.check_batch(part, objective, size)
                 rows += pieces_of(part, vocabulary)
@@ -216,5 +225,7 @@ def test_inspection_names_the_promise_that_is_broken(store, tamper, promise):
 
     stream.build = build_tampered
     assert promise in [
-        check["name"] for check in inspect_batches(stream, batches=3)["checks"] if not check["passed"]
+        check["name"]
+        for check in inspect_batches(stream, batches=3)["checks"]
+        if not check["passed"]
     ]

@@ -1,4 +1,6 @@
-"""The computed shuffle is a permutation of any size, a different one for each key, and looks random."""
+"""The computed shuffle is a permutation of any size, a different one for each key, and looks
+random.
+"""
 
 import numpy as np
 import pytest

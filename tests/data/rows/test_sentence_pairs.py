@@ -1,4 +1,6 @@
-"""Sentence pairs against a slow reference that walks documents by sentences and cuts pairs one token at a time."""
+"""Sentence pairs against a slow reference that walks documents by sentences and cuts pairs one
+token at a time.
+"""
 
 import itertools
 from types import SimpleNamespace
@@ -11,7 +13,9 @@ from data.rows.sentence_pairs import SentencePairRows
 
 
 def make_corpus(seed, documents=60, longest=40, sources=(1.0,)):
-    """Documents as lists of sentence lengths, and the split that holds them; token t of the split is t."""
+    """Documents as lists of sentence lengths, and the split that holds them; token t of the split
+    is t.
+    """
     rng = np.random.default_rng(seed)
     lengths = [rng.integers(1, longest, rng.integers(1, 12)).tolist() for _ in range(documents)]
     lengths[3], lengths[5], lengths[7] = [1], [longest * 3], [2]
@@ -78,7 +82,9 @@ class Slow:
     def make_pair(self, row, key, short, random_next):
         draws = [
             int(bits) >> 32
-            for bits in hashing.draw_uint64(hashing.derive_keys(np.array([key]), hashing.PAIR), 6)[0]
+            for bits in hashing.draw_uint64(hashing.derive_keys(np.array([key]), hashing.PAIR), 6)[
+                0
+            ]
         ]
 
         def draw_below(i, n):
@@ -86,7 +92,9 @@ class Slow:
 
         d, lo, hi = self.rows[row]
         sizes = self.documents[d]
-        target = 2 + draw_below(1, self.width - 1) if draws[0] < round(short * 2**32) else self.width
+        target = (
+            2 + draw_below(1, self.width - 1) if draws[0] < round(short * 2**32) else self.width
+        )
         last, total = lo, 0
         while last < hi and (total < target or last < lo + 2):
             total += sizes[last]
@@ -120,7 +128,9 @@ class Slow:
                 gone_b += 1
             total -= 1
         for tokens, gone, use in ((a, gone_a, hashing.COINS_A), (b, gone_b, hashing.COINS_B)):
-            words = hashing.draw_uint64(hashing.derive_keys(np.array([key]), use), -(-max(gone, 1) // 64))[0]
+            words = hashing.draw_uint64(
+                hashing.derive_keys(np.array([key]), use), -(-max(gone, 1) // 64)
+            )[0]
             coins = "".join(
                 f"{byte:08b}" for word in words for byte in int(word).to_bytes(8, "little")
             )

@@ -1,4 +1,6 @@
-"""Row tables against slow walks over the documents: nothing dropped, nothing across a boundary where none may be."""
+"""Row tables against slow walks over the documents: nothing dropped, nothing across a boundary
+where none may be.
+"""
 
 from bisect import bisect_right
 from types import SimpleNamespace
@@ -11,7 +13,9 @@ from data.rows.tables import DocumentRows, TokenReader, WindowRows
 
 
 def split_of(lengths, sources=None, sentences=None):
-    """A split in memory: documents of these lengths, tokens 0, 1, 2, ..., sources as {name: (lo, hi)}."""
+    """A split in memory: documents of these lengths, tokens 0, 1, 2, ..., sources as {name: (lo,
+    hi)}.
+    """
     starts = np.concatenate([[0], np.cumsum(lengths)])
     sources = sources or {"all": (0, len(lengths))}
     return SimpleNamespace(
@@ -71,10 +75,10 @@ def test_window_rows(width, shared, separated):
 
 
 def read_rows(table, row_B, separated):
-    start_B = table.starts(row_B)
+    start_B = table.locate_starts(row_B)
     if not separated:
         return (start_B[:, None] + np.arange(table.width)).tolist()
-    separator_BN, token_B = table.separators(start_B)
+    separator_BN, token_B = table.find_separators(start_B)
     token_BN = token_B[:, None] + np.arange(table.width) - np.cumsum(separator_BN, axis=1)
     return [
         ["|" if s else t for s, t in zip(*row)]
@@ -96,9 +100,7 @@ def test_a_source_shorter_than_a_row_is_named_and_borrows(lengths, short):
 
 
 def test_a_split_shorter_than_a_row_is_refused():
-    with pytest.raises(
-        ValueError, match="there are only 12 tokens, fewer than the 13 of one row"
-    ):
+    with pytest.raises(ValueError, match="there are only 12 tokens, fewer than the 13 of one row"):
         WindowRows(split_of([7, 5]), 13)
     assert WindowRows(split_of([7, 5]), 13, separated=True).count == 1
 

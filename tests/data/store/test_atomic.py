@@ -1,4 +1,6 @@
-"""Files and folders appear whole or not at all: kills, several writers, full disks, targets of every kind."""
+"""Files and folders appear whole or not at all: kills, several writers, full disks, targets of
+every kind.
+"""
 
 import errno
 import os
@@ -175,7 +177,9 @@ def test_an_object_of_a_bucket_is_written_under_its_own_name(tmp_path, monkeypat
             (new / "file").write_text(text)
     with pytest.raises(RuntimeError), atomic.replace_folder(tmp_path / "folder"):
         raise RuntimeError
-    assert (tmp_path / "folder" / "file").read_text() == "new" and list_names(tmp_path) == ["folder"]
+    assert (tmp_path / "folder" / "file").read_text() == "new" and list_names(tmp_path) == [
+        "folder"
+    ]
 
 
 # ---- folders -----------------------------------------------------------------
@@ -204,7 +208,9 @@ def test_a_kill_between_the_two_renames_loses_no_folder(tmp_path):
     (scratch / "new").mkdir()
     with pytest.raises(RuntimeError), atomic.replace_folder(tmp_path / "folder"):
         raise RuntimeError
-    assert list_names(tmp_path) == ["folder"] and (tmp_path / "folder" / "file").read_text() == "old"
+    assert (
+        list_names(tmp_path) == ["folder"] and (tmp_path / "folder" / "file").read_text() == "old"
+    )
 
 
 def test_a_failing_rename_puts_the_old_folder_back(tmp_path):
@@ -215,7 +221,9 @@ def test_a_failing_rename_puts_the_old_folder_back(tmp_path):
         pytest.raises(FileNotFoundError),
     ):
         atomic.move_into_place(scratch / "absent", tmp_path / "folder", scratch)
-    assert (tmp_path / "folder" / "file").read_text() == "old" and list_names(tmp_path) == ["folder"]
+    assert (tmp_path / "folder" / "file").read_text() == "old" and list_names(tmp_path) == [
+        "folder"
+    ]
 
 
 def test_without_locks_nothing_is_taken_for_abandoned(tmp_path, monkeypatch):

@@ -1,4 +1,6 @@
-"""A rewrite of a store is a new generation: readers of the one before keep theirs, and what nobody reads is removed."""
+"""A rewrite of a store is a new generation: readers of the one before keep theirs, and what nobody
+reads is removed.
+"""
 
 import copy
 import json
@@ -68,7 +70,7 @@ from data.store.reader import Store
 store = Store.open(sys.argv[1])
 print(store.folder.name, flush=True)
 sys.stdin.readline()
-print(int(store.split("train").tokens.sum()), flush=True)
+print(int(store.open_split("train").tokens.sum()), flush=True)
 """
 
 
@@ -136,7 +138,9 @@ def test_a_rewrite_between_the_manifest_and_its_files_is_read_anew(
 def test_a_writer_that_is_killed_leaves_one_whole_store(
     path, vocabulary, documents, monkeypatch, moment
 ):
-    """Stopped before the new files are moved, before the manifest is, and before the old files are removed."""
+    """Stopped before the new files are moved, before the manifest is, and before the old files are
+    removed.
+    """
     old = Store.open(path).fingerprint
 
     module = generations.shutil if moment == "rmtree" else generations.os

@@ -1,4 +1,6 @@
-"""A store in a bucket is read by ranges: the numbers are those of the store, and no more bytes travel than batches need."""
+"""A store in a bucket is read by ranges: the numbers are those of the store, and no more bytes
+travel than batches need.
+"""
 
 import collections
 import os
@@ -158,13 +160,17 @@ def test_damage_is_found(bucket, large, on_corrupt):
 def make_ranged(raw, dtype="<u2", read=None):
     import google_crc32c
 
-    sums = [google_crc32c.value(raw[at : at + BLOCK_BYTES]) for at in range(0, len(raw), BLOCK_BYTES)]
+    sums = [
+        google_crc32c.value(raw[at : at + BLOCK_BYTES]) for at in range(0, len(raw), BLOCK_BYTES)
+    ]
     numbers = np.frombuffer(raw, dtype)
     take = read or (lambda start, end: raw[start:end])
     return numbers, RangedArray("f", take, dtype, len(numbers), np.array(sums, "<u4"))
 
 
-@pytest.mark.parametrize("size", [2, BLOCK_BYTES, RANGE_BYTES - 2, RANGE_BYTES, RANGE_BYTES + 2, 3 * RANGE_BYTES + 700])
+@pytest.mark.parametrize(
+    "size", [2, BLOCK_BYTES, RANGE_BYTES - 2, RANGE_BYTES, RANGE_BYTES + 2, 3 * RANGE_BYTES + 700]
+)
 def test_it_reads_as_an_array_does(size):
     rng = np.random.default_rng(size)
     numbers, found = make_ranged(rng.bytes(size))

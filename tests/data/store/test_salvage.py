@@ -32,13 +32,15 @@ def corpus(vocabulary):
             for _ in range(rng.integers(1, 5))
         ]
 
-    return {name: [draw_sentences() for _ in range(count)] for name, count in (("a", 120), ("b", 60))}
+    return {
+        name: [draw_sentences() for _ in range(count)] for name, count in (("a", 120), ("b", 60))
+    }
 
 
 @pytest.fixture
 def blocks(monkeypatch):
     for module in (salvage, writer):
-        monkeypatch.setattr(module, "BLOCK", BLOCK)
+        monkeypatch.setattr(module, "BLOCK_BYTES", BLOCK)
 
 
 @pytest.fixture
@@ -88,7 +90,7 @@ def test_any_damage_leaves_the_other_documents_as_they_were(
         store = Store.open(copy).verify_or_salvage("skip")
         for split in ("train", "heldout"):
             whole = Store.open(path).open_split(split)
-            lost = store.left_out[split].tolist()
+            lost = store.skipped_documents[split].tolist()
             assert lost == expected_loss(whole, hit.get(split, []))
             left = [document for i, document in enumerate(flat[split]) if i not in set(lost)]
             assert nest_sentences(store.open_split(split)) == left
@@ -96,7 +98,8 @@ def test_any_damage_leaves_the_other_documents_as_they_were(
                 sum(i not in lost for i in range(*source.documents)) for source in whole.sources
             ]
             assert [
-                hi - lo for lo, hi in (source.documents for source in store.open_split(split).sources)
+                hi - lo
+                for lo, hi in (source.documents for source in store.open_split(split).sources)
             ] == sizes
             record_property("documents lost", len(lost))
         record_property("stores damaged", 1)
@@ -104,7 +107,9 @@ def test_any_damage_leaves_the_other_documents_as_they_were(
 
 
 def expected_loss(split, hits):
-    """Documents with a damaged token, with a damaged border, or near a damaged border of sentences: each looked at by itself."""
+    """Documents with a damaged token, with a damaged border, or near a damaged border of sentences:
+    each looked at by itself.
+    """
     starts, cuts = split.document_starts.tolist(), split.sentence_starts.tolist()
     sizes = {"tokens": split.tokens.dtype.itemsize, "documents": 8, "sentences": 8}
     damaged = {
@@ -145,8 +150,8 @@ def test_batches_are_those_of_a_store_that_never_had_them(
     for at in (0, 700, 701, 1500, 3000):
         flip_bit(generation_folder(path) / "train" / "tokens.bin", at)
     store = Store.open(path).verify_or_salvage("skip")
-    lost = set(store.left_out["train"].tolist())
-    assert 0 < len(lost) < 40 and not store.left_out["heldout"].size
+    lost = set(store.skipped_documents["train"].tolist())
+    assert 0 < len(lost) < 40 and not store.skipped_documents["heldout"].size
     left = {
         "a": [d for i, d in enumerate(corpus["a"]) if i not in lost],
         "b": [d for i, d in enumerate(corpus["b"], 120) if i not in lost],
@@ -164,7 +169,8 @@ def test_batches_are_those_of_a_store_that_never_had_them(
 
 def test_ambiguous_damage_is_refused(path, tmp_path):
     assert (
-        Store.open(path).verify_or_salvage("skip").manifest == Store.open(path).verify_or_salvage("refuse").manifest
+        Store.open(path).verify_or_salvage("skip").manifest
+        == Store.open(path).verify_or_salvage("refuse").manifest
         and describe_omissions(Store.open(path)) == "no documents"
     )
 
@@ -188,7 +194,9 @@ def test_ambiguous_damage_is_refused(path, tmp_path):
     expect_refusal("the checksums of its blocks are damaged, too: copy it again")
     shutil.copytree(path, copy)
     flip_bit(generation_folder(copy) / "checksums" / "train.tokens.bin", 5)
-    assert describe_omissions(Store.open(copy).verify_or_salvage("skip")) == "no documents"  # what it is about is sound
+    assert (
+        describe_omissions(Store.open(copy).verify_or_salvage("skip")) == "no documents"
+    )  # what it is about is sound
     flip_bit(generation_folder(copy) / "train" / "sentences.bin", 100)
     assert "of train documents (" in describe_omissions(Store.open(copy).verify_or_salvage("skip"))
 

@@ -24,7 +24,7 @@ def list_documents(split) -> list[list[list[int]]]:
 
 
 def test_what_was_written_is_read(store, documents):
-    train, held = store.split("train"), store.split("heldout")
+    train, held = store.open_split("train"), store.open_split("heldout")
     assert list_documents(train) == documents[:36] and list_documents(held) == documents[36:]
     assert train.tokens.dtype == np.uint16 and isinstance(train.tokens, np.memmap)
     assert train.document_starts.dtype == train.sentence_starts.dtype == np.int64
@@ -46,7 +46,8 @@ def test_several_sources(tmp_path, vocabulary, documents):
     store = write_store(tmp_path / "s", vocabulary, parts, heldout=held)
     train, heldout = store.open_split("train"), store.open_split("heldout")
     assert (
-        list_documents(train) == documents[:30] and list_documents(heldout) == documents[33:34] + documents[30:33]
+        list_documents(train) == documents[:30]
+        and list_documents(heldout) == documents[33:34] + documents[30:33]
     )
     assert [source.documents for source in train.sources] == [(0, 10), (10, 30), (30, 30)]
     assert [source.documents for source in heldout.sources] == [(0, 1), (1, 4), (4, 4)]
@@ -73,7 +74,10 @@ def test_ids_beyond_16_bits(tmp_path):
     store = write_store(tmp_path / "s", large, [[[70_001, 3], [65_536]]])
     assert store.open_split("train").tokens.dtype == np.uint32
     assert list_documents(store.open_split("train")) == [[[70_001, 3], [65_536]]]
-    assert (choose_token_dtype(1 << 16), choose_token_dtype((1 << 16) + 1)) == (np.dtype("<u2"), np.dtype("<u4"))
+    assert (choose_token_dtype(1 << 16), choose_token_dtype((1 << 16) + 1)) == (
+        np.dtype("<u2"),
+        np.dtype("<u4"),
+    )
 
 
 @pytest.mark.parametrize("wrong", [[[[96]]], [[[-1]]], [[[5], []]], [[]]])

@@ -118,7 +118,9 @@ def test_no_text_is_an_error():
 
 
 def test_long_lines_are_cut_not_left_out(texts):
-    """The library would drop a line of more than 4192 bytes without a word; here all text is in such a line."""
+    """The library would drop a line of more than 4192 bytes without a word; here all text is in
+    such a line.
+    """
     line = " ".join(texts)
     assert len(line) > 2 * 4192
     assert {"▁walk", "▁talk"} <= set(train_vocabulary([line], 96).pieces)
@@ -205,7 +207,9 @@ def test_gpt2s_layout(texts):
 
 
 def test_bytes_are_never_unknown_and_say_the_text_again(texts):
-    """Special names too: in a corpus they are text, and they are never learned as pieces, however often they stand there."""
+    """Special names too: in a corpus they are text, and they are never learned as pieces, however
+    often they stand there.
+    """
     named = [*texts, *(f"{SPECIALS}{name}" for name in SPECIALS.split() * 20)]
     vocabulary = train_vocabulary(named, 330, layout="roberta", algorithm="byte_bpe")
     for text in [*NASTY, SPECIALS, *texts[:20]]:
@@ -217,7 +221,10 @@ def test_byte_training_is_repeatable_saved_and_loaded(texts, tmp_path, monkeypat
     first = train_vocabulary(texts, 320, layout="roberta", algorithm="byte_bpe")
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "true")
     again = train_vocabulary(iter(texts), 320, layout="roberta", algorithm="byte_bpe")
-    assert again.export_files() == first.export_files() and os.environ["TOKENIZERS_PARALLELISM"] == "true"
+    assert (
+        again.export_files() == first.export_files()
+        and os.environ["TOKENIZERS_PARALLELISM"] == "true"
+    )
     assert train_vocabulary(texts[:-40], 320, layout="roberta", algorithm="byte_bpe") != first
     first.save(tmp_path / "saved")
     assert (

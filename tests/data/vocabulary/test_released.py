@@ -98,7 +98,9 @@ def test_gpt2s_names_of_the_files(byte_bpe, tmp_path):
 
 
 def test_word_bpe(word_bpe):
-    """Lower-cased, cut at blanks and punctuation, </w> where a word ends; a letter that no piece has is unknown."""
+    """Lower-cased, cut at blanks and punctuation, </w> where a word ends; a letter that no piece
+    has is unknown.
+    """
     vocabulary = read_vocabulary(word_bpe)
     assert vocabulary.kind == "word_bpe" and not vocabulary.keeps_spaces
     ids = vocabulary.encode("The  THEN, hé\n<unk> ж")
@@ -212,7 +214,9 @@ def test_refusals(tmp_path, wordpiece, byte_bpe, vocabulary):
     expect_refusal(ValueError, "a vocabulary is a", tmp_path / "a.bin")
     expect_refusal(ValueError, "tokenizer.json", tmp_path / "a.json")
     expect_refusal(ValueError, "cannot read it", tmp_path / "b.json")
-    expect_refusal(FileNotFoundError, "BPE needs merges.txt in the same folder", tmp_path / "vocab.json")
+    expect_refusal(
+        FileNotFoundError, "BPE needs merges.txt in the same folder", tmp_path / "vocab.json"
+    )
     vocabulary.save(tmp_path / "saved")
     described = json.loads((tmp_path / "saved" / "vocabulary.json").read_text())
     for change, message in (
@@ -301,7 +305,9 @@ def test_special_ids_of_released_vocabularies(corpora, name, specials):
 
 
 def test_sentences_of_a_book_are_encoded_together_as_they_are_alone(corpora):
-    """But where two segmentations score the same in single precision: less than one token in ten thousand."""
+    """But where two segmentations score the same in single precision: less than one token in ten
+    thousand.
+    """
     vocabulary = read_released(corpora, "t5")
     book = corpora / "books" / "train" / "jane-austen_pride-and-prejudice.jsonl"
     texts = [json.loads(line)["text"] for line in book.read_text().splitlines()]

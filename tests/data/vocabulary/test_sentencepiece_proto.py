@@ -34,7 +34,7 @@ def same_fields(ours, theirs):
 
 def test_it_is_the_protocol_buffer_of_the_library(theirs, vocabulary, t5_vocabulary):
     same_fields(ModelProto.DESCRIPTOR, theirs.DESCRIPTOR)
-    for model in (vocabulary.model, t5_vocabulary.model):
+    for model in (vocabulary.model_bytes, t5_vocabulary.model_bytes):
         parsed = theirs.FromString(model)
         assert parsed.SerializeToString(deterministic=True) == model
         assert [(p.piece, p.score, p.type) for p in ModelProto.FromString(model).pieces] == [
@@ -43,8 +43,8 @@ def test_it_is_the_protocol_buffer_of_the_library(theirs, vocabulary, t5_vocabul
 
 
 def test_fields_that_are_not_read_are_preserved(vocabulary):
-    parsed = ModelProto.FromString(vocabulary.model)
-    assert parsed.SerializeToString(deterministic=True) == vocabulary.model
+    parsed = ModelProto.FromString(vocabulary.model_bytes)
+    assert parsed.SerializeToString(deterministic=True) == vocabulary.model_bytes
     kinds = {piece.piece: piece.type for piece in parsed.pieces}
     assert (kinds["[UNK]"], kinds["[MASK]"], kinds["▁"]) == (
         SentencePiece.UNKNOWN,

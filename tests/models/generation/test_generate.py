@@ -1,4 +1,6 @@
-"""With the cache as without: what is written is what the model's own call on everything so far would have, row by row."""
+"""With the cache as without: what is written is what the model's own call on everything so far
+would have, row by row.
+"""
 
 import collections
 import dataclasses
@@ -33,14 +35,18 @@ SHAPE = dict(vocab=50, length=24, width=16, depth=2, num_heads=2, mlp=24)
 
 @pytest.fixture(scope="module")
 def writer(make, t5_config):
-    """(module, parameters) of a T5 whose words are not tied and whose weights are large: it repeats itself less."""
+    """(module, parameters) of a T5 whose words are not tied and whose weights are large: it repeats
+    itself less.
+    """
     model, params = make(dataclasses.replace(t5_config, gated=True, tied=False))
     return model, jax.tree.map(lambda leaf: 4 * leaf, params)
 
 
 @pytest.fixture(scope="module")
 def uncached_tokens(writer):
-    """Seven words a row by the model's own call, which shifts by itself: no `encode` or `decode`, no device loop."""
+    """Seven words a row by the model's own call, which shifts by itself: no `encode` or `decode`,
+    no device loop.
+    """
     model, params = writer
     score = jax.jit(lambda targets: model.apply({"params": params}, INPUTS, VALID, targets))
     written = np.zeros((3, 7), np.int32)
@@ -90,7 +96,8 @@ def scale_params(model, params):
     ("config", "scan"), DECODERS, ids=lambda part: getattr(type(part), "__name__", part)
 )
 def test_a_continuation_is_the_plain_loop(make, config, scan):
-    """Each word the likeliest of a call that reads the row so far again; prompts are longer and shorter than a band of 3.
+    """Each word the likeliest of a call that reads the row so far again; prompts are longer and
+    shorter than a band of 3.
 
     To the last of the 24 positions, and whether the layers are scanned or not.
     """
@@ -108,7 +115,9 @@ def test_a_continuation_is_the_plain_loop(make, config, scan):
 
 
 def test_steps_compute_what_a_row_does(make, t5_config):
-    """T5's states, not only the likeliest words; far enough that distances share buckets, and beyond the last of them."""
+    """T5's states, not only the likeliest words; far enough that distances share buckets, and
+    beyond the last of them.
+    """
     model, params = make(t5_config)
     rng, N = np.random.default_rng(1), 26
     tokens = rng.integers(2, 50, (3, N)).astype(np.int32)
@@ -127,7 +136,9 @@ def test_steps_compute_what_a_row_does(make, t5_config):
         step_variables = {"cache": cache, "memory": memory_cache}
         how = {"step": DecodingStep(position_B, N), "method": "decode", "mutable": ["cache"]}
         unread = jnp.full_like(memory, jnp.nan)
-        found, left = apply_cached(model, variables | step_variables, unread, VALID, token_B[:, None], **how)
+        found, left = apply_cached(
+            model, variables | step_variables, unread, VALID, token_B[:, None], **how
+        )
         return found[:, 0], left["cache"]
 
     found, cache, memory_cache = decode_first()
@@ -205,7 +216,9 @@ class Counter(nn.Module):
 
 @pytest.mark.parametrize("strategy", [Greedy(), BeamSearch(2)], ids=str)
 def test_it_begins_with_start_and_stops_when_all_rows_have_ended(strategy):
-    """Three times: beams of so sharp scores cannot be overtaken once the best has ended and the rest are worse."""
+    """Three times: beams of so sharp scores cannot be overtaken once the best has ended and the
+    rest are worse.
+    """
     calls = []
     how = {"length": 50, "start": 20, "end": 23, "pad": 7, "strategy": strategy}
     found = generate(Counter(lambda: calls.append(1)), {}, INPUTS, VALID, **how)
@@ -215,10 +228,14 @@ def test_it_begins_with_start_and_stops_when_all_rows_have_ended(strategy):
 
 
 def test_rows_of_different_lengths_go_on_behind_their_own_last_token():
-    """What pads a row is overwritten, each row stops at its end, and all stop when the last one has."""
+    """What pads a row is overwritten, each row stops at its end, and all stop when the last one
+    has.
+    """
     calls = []
     tokens, lengths = np.array([[4, 5, 6, 7], [9, 90, 90, 90]], np.int32), np.array([4, 1])
-    found = continue_prompts(Counter(lambda: calls.append(1)), {}, tokens, lengths, end=11, pad=0, length=9)
+    found = continue_prompts(
+        Counter(lambda: calls.append(1)), {}, tokens, lengths, end=11, pad=0, length=9
+    )
     jax.effects_barrier()
     assert found.tolist() == [[8, 9, 10, 11] + [0] * 5, [10, 11] + [0] * 7] and len(calls) == 4
     assert continue_prompts(Counter(), {}, tokens, lengths, length=9).tolist() == [
@@ -279,7 +296,9 @@ def test_no_ngram_is_written_twice(strategy, n):
 
     def find_repeats(**how):
         written = np.asarray(
-            continue_prompts(Table(50), params, INPUTS, LENGTHS, length=20, strategy=strategy, **how)
+            continue_prompts(
+                Table(50), params, INPUTS, LENGTHS, length=20, strategy=strategy, **how
+            )
         )
         for row, length, new in zip(INPUTS.tolist(), LENGTHS, written.tolist()):
             counts = collections.Counter(list_ngrams([*row[:length], *new], n))
@@ -294,7 +313,9 @@ def test_no_ngram_is_written_twice(strategy, n):
 
 @pytest.mark.parametrize(("penalty", "seed"), [(0.0, 0), (1.0, 1), (2.0, 2), (-1.0, 3)])
 def test_wide_beams_find_the_best_row(penalty, seed):
-    """As wide as there are rows: the best by log-likelihood over length^penalty of all rows that end, or are four words long."""
+    """As wide as there are rows: the best by log-likelihood over length^penalty of all rows that
+    end, or are four words long.
+    """
     params, END, T = make_bigrams(seed), 4, 4
     log_p = np.log(np.exp(params["table"]) / np.exp(params["table"]).sum(-1, keepdims=True))
 
@@ -316,7 +337,9 @@ def test_wide_beams_find_the_best_row(penalty, seed):
 def test_one_beam_and_the_likeliest_of_one_are_greedy():
     how = {"length": 20, "no_repeat_ngram": 2}
     found = [
-        continue_prompts(Table(50), make_bigrams(4, V=50), INPUTS, LENGTHS, strategy=strategy, **how)
+        continue_prompts(
+            Table(50), make_bigrams(4, V=50), INPUTS, LENGTHS, strategy=strategy, **how
+        )
         for strategy in (Greedy(), BeamSearch(1), Sample(top_k=1))
     ]
     np.testing.assert_array_equal(found[0], found[1])
@@ -348,7 +371,9 @@ def compute_softmax(x):
 
 
 def keep_likeliest(p, k, mass):
-    """The smallest set of the k likeliest whose share of their mass reaches `mass`, as probabilities."""
+    """The smallest set of the k likeliest whose share of their mass reaches `mass`, as
+    probabilities.
+    """
     order = np.argsort(-p)[:k]
     share = np.cumsum(p[order]) / p[order].sum()
     order = order[: int((share < mass).sum()) + 1]
@@ -368,7 +393,9 @@ def keep_likeliest(p, k, mass):
     ids=str,
 )
 def test_words_are_drawn_as_often_as_they_should_be(strategy):
-    """Pearson's statistic of 4,000 draws stays below 20, which chance passes once in 2,000 times (4 degrees of freedom)."""
+    """Pearson's statistic of 4,000 draws stays below 20, which chance passes once in 2,000 times (4
+    degrees of freedom).
+    """
     params = make_bigrams(7, scale=1.0)
     expected = keep_likeliest(
         compute_softmax(np.asarray(params["table"][2]) / strategy.temperature),
@@ -389,7 +416,9 @@ def test_a_row_draws_by_the_seed_and_its_own_number():
     how = {"length": 6, "strategy": strategy}
     again = continue_prompts(Table(), params, np.full((3, 1), 2), [1, 1, 1], rows_B=some, **how)
     np.testing.assert_array_equal(again, found[some])
-    other = continue_prompts(Table(), params, np.full((3, 1), 2), [1, 1, 1], rows_B=some, seed=1, **how)
+    other = continue_prompts(
+        Table(), params, np.full((3, 1), 2), [1, 1, 1], rows_B=some, seed=1, **how
+    )
     assert (np.asarray(other) != found[some]).any()
     assert (
         abs((found[:, 1] == found[:, 2]).mean() - 0.2) < 0.03
@@ -423,7 +452,10 @@ def test_a_row_draws_by_the_seed_and_its_own_number():
             "text, if the vocabulary has one",
         ),
         (lambda: generate_counts(lengths=[2, 3]), "prompt 1 has 3 tokens of a row of 2"),
-        (lambda: generate_counts([[1, 100], [1, 2]]), "token_ids has the id 100; the model has ids 0 to 99"),
+        (
+            lambda: generate_counts([[1, 100], [1, 2]]),
+            "token_ids has the id 100; the model has ids 0 to 99",
+        ),
         (
             lambda: generate(Counter(), {}, -INPUTS, VALID, length=3),
             "encoder_token_ids has the id -.*the model has ids 0 to 99",
@@ -440,7 +472,9 @@ def test_what_cannot_be_meant_is_refused(make, message):
 
 
 def generate_counts(tokens=((1, 2), (1, 200)), lengths=(2, 1), **how):
-    return continue_prompts(Counter(), {}, np.array(tokens), np.array(lengths), **{"length": 3} | how)
+    return continue_prompts(
+        Counter(), {}, np.array(tokens), np.array(lengths), **{"length": 3} | how
+    )
 
 
 def test_what_pads_a_prompt_may_be_any_id():

@@ -1,4 +1,6 @@
-"""What decoding writes is what `generate` of `transformers` writes with the same weights, for 20 prompts. Needs the extra `peers`."""
+"""What decoding writes is what `generate` of `transformers` writes with the same weights, for 20
+prompts. Needs the extra `peers`.
+"""
 
 import dataclasses
 import functools
@@ -60,10 +62,14 @@ TOKENS = np.where(VALID, RNG.integers(2, 50, VALID.shape), 0).astype(np.int32)
 
 @pytest.fixture(scope="module")
 def pair(make, tmp_path_factory):
-    """pair(name): (our module, our parameters, theirs, the end). One thread: a step of theirs is shorter than to wait for another."""
+    """pair(name): (our module, our parameters, theirs, the end). One thread: a step of theirs is
+    shorter than to wait for another.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    yield functools.cache(lambda name: _make_pair(make, tmp_path_factory.mktemp(name), *MODELS[name]))
+    yield functools.cache(
+        lambda name: _make_pair(make, tmp_path_factory.mktemp(name), *MODELS[name])
+    )
     torch.set_num_threads(before)
 
 

@@ -1,4 +1,6 @@
-"""A head on each encoder: the encoder is the pretrained one, leaf for leaf, and every new parameter has its place on a mesh."""
+"""A head on each encoder: the encoder is the pretrained one, leaf for leaf, and every new parameter
+has its place on a mesh.
+"""
 
 import math
 from functools import partial
@@ -54,7 +56,9 @@ def test_an_encoder_is_read_as_it_was_pretrained(name):
     params = draw_params(model, IDS, VALID)
     params = params | {"encoder": match_layout(pretrained, params["encoder"])}
     for keys, leaf in jax.tree_util.tree_leaves_with_path(params):
-        find_dimension_names(format_path(keys), leaf.shape)  # raises unless one row of the table fits
+        find_dimension_names(
+            format_path(keys), leaf.shape
+        )  # raises unless one row of the table fits
 
     @jax.jit
     def apply_both(params, pretrained):

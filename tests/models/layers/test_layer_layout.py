@@ -17,7 +17,9 @@ pytestmark = pytest.mark.fast
 
 
 def random_tree(dtype, as_array=np.asarray):
-    """Parameters with two stacks, one of them inside the other's neighbour, and leaves that are in none."""
+    """Parameters with two stacks, one of them inside the other's neighbour, and leaves that are in
+    none.
+    """
     rng = np.random.default_rng(0)
 
     def draw_array(*shape):
@@ -26,7 +28,9 @@ def random_tree(dtype, as_array=np.asarray):
     return {
         "word": {"embedding": draw_array(5, 4)},
         "encoder": {"layers": {"mlp": {"kernel": draw_array(3, 4, 2), "bias": draw_array(3, 2)}}},
-        "bert": {"decoder": {"layers": {"scale": draw_array(2, 4)}, "norm": {"scale": draw_array(4)}}},
+        "bert": {
+            "decoder": {"layers": {"scale": draw_array(2, 4)}, "norm": {"scale": draw_array(4)}}
+        },
     }
 
 

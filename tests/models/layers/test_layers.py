@@ -47,10 +47,16 @@ def attend_slowly(q, k, v, mask, bias, scale):
 
 @pytest.mark.parametrize("scale", [None, 1.0])
 def test_attend_is_the_formula(scale):
-    q, k, v = draw_normal(2, 5, 3, 4), draw_normal(2, 7, 3, 4, seed=1), draw_normal(2, 7, 3, 4, seed=2)
+    q, k, v = (
+        draw_normal(2, 5, 3, 4),
+        draw_normal(2, 7, 3, 4, seed=1),
+        draw_normal(2, 7, 3, 4, seed=2),
+    )
     bias = draw_normal(1, 3, 5, 7, seed=3)
     mask = make_padding_mask(jnp.arange(7)[None] < jnp.array([[7], [4]]))
-    expected = attend_slowly(q, k, v, mask.make_dense(5, 7), bias, 4**-0.5 if scale is None else scale)
+    expected = attend_slowly(
+        q, k, v, mask.make_dense(5, 7), bias, 4**-0.5 if scale is None else scale
+    )
     np.testing.assert_allclose(
         attend(q, k, v, mask=mask, bias=bias, scale=scale), expected, atol=2e-6
     )
@@ -69,7 +75,11 @@ def test_attend_softmax_is_float32_under_bfloat16():
 
 def test_attend_nothing_to_read_is_finite():
     """A row of padding alone: its loss has weight 0, and 0 times NaN would still be NaN."""
-    q, k, v = draw_normal(2, 3, 1, 4), draw_normal(2, 3, 1, 4, seed=1), draw_normal(2, 3, 1, 4, seed=2)
+    q, k, v = (
+        draw_normal(2, 3, 1, 4),
+        draw_normal(2, 3, 1, 4, seed=1),
+        draw_normal(2, 3, 1, 4, seed=2),
+    )
     mask = make_padding_mask(jnp.array([[True, True, False], [False, False, False]]))
 
     def first_row(q, k, v):
@@ -83,7 +93,8 @@ def test_attend_nothing_to_read_is_finite():
 def test_attend_takes_masks_pair_by_pair_too():
     q, k, v = (draw_normal(1, 4, 2, 8, seed=i) for i in range(3))
     np.testing.assert_array_equal(
-        attend(q, k, v, mask=make_causal_mask().make_dense(4, 4)), attend(q, k, v, mask=make_causal_mask())
+        attend(q, k, v, mask=make_causal_mask().make_dense(4, 4)),
+        attend(q, k, v, mask=make_causal_mask()),
     )
 
 
@@ -117,7 +128,9 @@ def test_attention_dropout_drops_weights_and_keeps_their_mean():
         seen.append(drop)
         return attend(q, k, jnp.ones_like(v), drop=drop, **settings)
 
-    attention = Attention(2, dropout=partial(Dropout, 0.25), ops=PLAIN._replace(attend=note_dropout))
+    attention = Attention(
+        2, dropout=partial(Dropout, 0.25), ops=PLAIN._replace(attend=note_dropout)
+    )
     x = draw_normal(8, 64, 8)
     params = attention.init(KEY, x)
     params["params"]["out"] = {"kernel": jnp.full((2, 4, 8), 0.125), "bias": jnp.zeros(8)}
@@ -148,10 +161,12 @@ def test_dense_over_two_dimensions():
     ("init", "deviation", "largest"), [(TRUNCATED, 0.02 * 0.87963, 0.04), (FAN_IN, 300**-0.5, 1.0)]
 )
 def test_initialisers(init, deviation, largest):
-    """A normal cut at two deviations has 0.8796 of its deviation left; the fan-in of [30, 10, 400] over two is 300."""
-    kernel = Dense(400, num_contracting_dims=2, kernel_init=init).init(KEY, draw_normal(1, 30, 10))["params"][
-        "kernel"
-    ]
+    """A normal cut at two deviations has 0.8796 of its deviation left; the fan-in of [30, 10, 400]
+    over two is 300.
+    """
+    kernel = Dense(400, num_contracting_dims=2, kernel_init=init).init(KEY, draw_normal(1, 30, 10))[
+        "params"
+    ]["kernel"]
     assert kernel.shape == (30, 10, 400)
     assert abs(kernel.std() / deviation - 1) < 0.02 and abs(kernel).max() <= largest
 
@@ -191,7 +206,9 @@ def test_rms_norm_takes_no_mean_away():
 
 @pytest.mark.parametrize("norm", [LayerNorm(), RMSNorm()])
 def test_norms_compute_in_float32_and_answer_in_the_inputs_type(norm):
-    x = (draw_normal(4, 512) * 300).astype(jnp.bfloat16)  # the sum of squares needs more than 8 bits
+    x = (draw_normal(4, 512) * 300).astype(
+        jnp.bfloat16
+    )  # the sum of squares needs more than 8 bits
     params = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), norm.init(KEY, x))
     y = norm.apply(params, x)
     assert y.dtype == jnp.bfloat16

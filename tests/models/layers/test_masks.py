@@ -44,7 +44,7 @@ SEGMENTS = np.array([[1, 1, 2, 2, 2, 3], [1, 1, 1, 1, 0, 0], [0, 0, 0, 0, 0, 0]]
     ),
 )
 def test_each_pair_is_allowed_for_its_reasons(mask, allowed):
-    dense = np.broadcast_to(mask.dense(6, 6), (3, 1, 6, 6))
+    dense = np.broadcast_to(mask.make_dense(6, 6), (3, 1, 6, 6))
     expected = [[[[bool(allowed(b, l, m)) for m in range(6)] for l in range(6)]] for b in range(3)]
     assert dense.tolist() == expected
 
@@ -56,7 +56,7 @@ def test_no_reason_is_no_mask():
 def test_reasons_pass_through_jit():
     @jax.jit
     def make_dense(mask):
-        return mask.dense(6, 6)
+        return mask.make_dense(6, 6)
 
     mask = make_causal_mask(jnp.asarray(VALID), window=3)
     np.testing.assert_array_equal(make_dense(mask), mask.make_dense(6, 6))
@@ -96,11 +96,11 @@ def test_a_step_reads_all_slots_of_its_cache():
     ],
 )
 def test_reach_bounds_the_pairs(mask, reach):
-    assert mask.reach == reach
+    assert mask.local_window_size == reach
     before, after = (9 if side is None else side for side in reach)
     pairs = [[l - before <= m <= l + after for m in range(9)] for l in range(9)]
     assert np.broadcast_to(
-        True if reach == (None, None) else mask.dense(9, 9), (1, 1, 9, 9)
+        True if reach == (None, None) else mask.make_dense(9, 9), (1, 1, 9, 9)
     ).tolist() == [[pairs]]
 
 
@@ -124,7 +124,9 @@ def attend_by_formula(q_BLHK, k_BMHK, v_BMHK, allowed_BLM, do_BLHK):
 
 @pytest.mark.parametrize("window", [1, 2, 3, 4, 100])
 def test_attention_in_a_window_both_ways_is_its_formula(window):
-    """Packed and padded: every position reads itself at least, or it is padding and its output does not count."""
+    """Packed and padded: every position reads itself at least, or it is padding and its output does
+    not count.
+    """
     rng = np.random.default_rng(window)
     q, k, v, do = rng.standard_normal((4, 2, 6, 2, 4))
     valid, segments = VALID[:2], SEGMENTS[:2]
@@ -135,7 +137,9 @@ def test_attention_in_a_window_both_ways_is_its_formula(window):
     mask = make_padding_mask(jnp.asarray(valid), jnp.asarray(segments)).replace(window=window)
     q, k, v, do = (x.astype(np.float32) for x in (q, k, v, do))
     o, pull = jax.vjp(lambda q, k, v: attend(q, k, v, mask=mask), q, k, v)
-    expected, *gradients = attend_by_formula(*(x.astype(np.float64) for x in (q, k, v)), allowed, do)
+    expected, *gradients = attend_by_formula(
+        *(x.astype(np.float64) for x in (q, k, v)), allowed, do
+    )
     np.testing.assert_allclose(o[valid], expected[valid], atol=1e-5)
     for gradient, formula in zip(pull(jnp.asarray(do)), gradients, strict=True):
         np.testing.assert_allclose(gradient, formula, atol=1e-5)

@@ -1,4 +1,6 @@
-"""Texts that share a row are as if each were alone: hidden states, losses and gradients, in every model that takes such rows."""
+"""Texts that share a row are as if each were alone: hidden states, losses and gradients, in every
+model that takes such rows.
+"""
 
 import dataclasses
 from functools import partial
@@ -26,7 +28,9 @@ FAMILIES = {
 
 
 def draw_texts(seed=0):
-    """{"token_ids": ids [A, L], "masked_positions", "labels", "label_weights", "uniforms": [A, P]} of the texts, each in a row of its own."""
+    """{"token_ids": ids [A, L], "masked_positions", "labels", "label_weights", "uniforms": [A, P]}
+    of the texts, each in a row of its own.
+    """
     rng = np.random.default_rng(seed)
     length_A = np.concatenate(LENGTHS)
     valid_AL = np.arange(L) < length_A[:, None]
@@ -137,7 +141,9 @@ def test_gradients_are_those_of_texts_alone(make, bert_config):
     model, params = make(bert_config)
     gradients = jax.jit(
         jax.grad(
-            lambda params, batch: find_loss("masked_lm").sum_batch(model, params, batch)["masked_lm"]
+            lambda params, batch: find_loss("masked_lm").sum_batch(model, params, batch)[
+                "masked_lm"
+            ]
         )
     )
     grads = gradients(params, PACKED)
@@ -151,7 +157,9 @@ def test_gradients_are_those_of_texts_alone(make, bert_config):
 
 
 def test_no_gradient_flows_from_one_text_to_another(make, bert_config):
-    """Of what the second texts' states make: another first text leaves the gradients as they were, other seconds do not."""
+    """Of what the second texts' states make: another first text leaves the gradients as they were,
+    other seconds do not.
+    """
     model, params = make(bert_config)
     noise_D = np.random.default_rng(2).standard_normal(bert_config.width).astype(np.float32)
 
@@ -174,5 +182,7 @@ def test_no_gradient_flows_from_one_text_to_another(make, bert_config):
         tokens_BL = np.where(
             PACKED["segment_ids"] == number, (PACKED["token_ids"] + 7) % 50, PACKED["token_ids"]
         )
-        moved = jax.tree.map(lambda a, b: np.abs(a - b).max(), before, compute_gradients(params, tokens_BL))
+        moved = jax.tree.map(
+            lambda a, b: np.abs(a - b).max(), before, compute_gradients(params, tokens_BL)
+        )
         assert max(jax.tree.leaves(moved)) > 1e-2 if moves else max(jax.tree.leaves(moved)) < 1e-5

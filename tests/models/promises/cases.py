@@ -1,4 +1,6 @@
-"""A case is a tiny model of a family, with random parameters and a batch of its paper's objective: rows of 12, 7 and 4 tokens."""
+"""A case is a tiny model of a family, with random parameters and a batch of its paper's objective:
+rows of 12, 7 and 4 tokens.
+"""
 
 import dataclasses
 import functools
@@ -21,9 +23,11 @@ CASES = {name: (name, DEEPER.get(name, {})) for name in FAMILIES} | VARIANTS
 
 
 def make_batch(model, objective) -> dict[str, np.ndarray]:
-    """Return what `model` reads of a batch of `objective`: random ids of a vocabulary of 50, and 0 on padding."""
+    """Return what `model` reads of a batch of `objective`: random ids of a vocabulary of 50, and 0
+    on padding.
+    """
     named = inspect.signature(type(model).__call__).parameters
-    fields = {key: field for key, field in objective.spec().items() if key in named}
+    fields = {key: field for key, field in objective.describe_batch().items() if key in named}
     has_padding = any(key.endswith("attention_mask") for key in fields)
     mask = np.arange(12) < (LENGTHS[:, None] if has_padding else 12)
     rng, batch = np.random.default_rng(0), {}
@@ -57,7 +61,9 @@ class Case:
 
     @property
     def ids(self) -> str:
-        """The key of the ids that padding stands in or, in a decoder, that are read from the left."""
+        """The key of the ids that padding stands in or, in a decoder, that are read from the
+        left.
+        """
         return next(key for key in self.batch if key.endswith("token_ids"))
 
     @property
@@ -95,7 +101,7 @@ def make_case(name, make, tiny):
 
 def has_encoder(name) -> bool:
     """Return whether the objective of a case has rows with padding, which an encoder reads."""
-    spec = FAMILIES[CASES[name][0]].objectives[0]().spec()
+    spec = FAMILIES[CASES[name][0]].objectives[0]().describe_batch()
     return "encoder_attention_mask" in spec or "masked_positions" in spec
 
 

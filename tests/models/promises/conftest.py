@@ -1,4 +1,6 @@
-"""Each promise that all families make has a file here; a family that is added is held to it without being named."""
+"""Each promise that all families make has a file here; a family that is added is held to it without
+being named.
+"""
 
 import pytest
 

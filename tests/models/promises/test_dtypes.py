@@ -51,7 +51,8 @@ def test_what_an_encoder_returns_is_bfloat16(case, unroll, scan):
 def test_gradients_are_bfloat16(case):
     how = {"train": True, "rngs": {"dropout": jax.random.key(0)}}
     _, grads = jax.eval_shape(
-        lambda params: compute_score(case.model, params, case.batch, **how), cast_bfloat16(case.params)
+        lambda params: compute_score(case.model, params, case.batch, **how),
+        cast_bfloat16(case.params),
     )
     assert {leaf.dtype for leaf in jax.tree.leaves(grads)} == {jnp.dtype(jnp.bfloat16)}
 

@@ -1,4 +1,6 @@
-"""What a trainer gives a model, its kernel of attention and its constraint on activations, reaches every layer."""
+"""What a trainer gives a model, its kernel of attention and its constraint on activations, reaches
+every layer.
+"""
 
 import dataclasses
 

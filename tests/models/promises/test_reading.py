@@ -1,4 +1,6 @@
-"""Who reads whom: an encoder every token of its row and no padding, a decoder what stands before."""
+"""Who reads whom: an encoder every token of its row and no padding, a decoder what stands
+before.
+"""
 
 import numpy as np
 import pytest
@@ -27,7 +29,9 @@ def test_padding_is_never_read(case):
 
 @for_cases(of=has_encoder)
 def test_a_short_row_is_the_same_alone(case):
-    """Within rounding: the states of four tokens, with eight places of padding behind them and with none."""
+    """Within rounding: the states of four tokens, with eight places of padding behind them and with
+    none.
+    """
     ids = case.batch[case.ids]
     states, alone = case.encode(ids, case.mask), case.encode(ids[2:, :4], case.mask[2:, :4])
     np.testing.assert_allclose(alone, states[2:, :4], atol=2e-6)
@@ -73,7 +77,9 @@ def test_a_decoder_reads_only_what_comes_before(case, position):
 
 @for_cases(of=lambda name: has_encoder(name) and has_decoder(name))
 def test_a_decoder_reads_all_inputs(case):
-    """Each token of the encoder's row changes all logits of its own row, and of no other; those on padding change none."""
+    """Each token of the encoder's row changes all logits of its own row, and of no other; those on
+    padding change none.
+    """
     logits, *_ = case.run(case.batch)
     for position in range(12):
         ids = case.batch[case.ids].copy()

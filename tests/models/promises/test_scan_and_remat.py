@@ -1,4 +1,6 @@
-"""Scanning over the layers, and computing activations again in the backward pass, change no loss and no gradient."""
+"""Scanning over the layers, and computing activations again in the backward pass, change no loss
+and no gradient.
+"""
 
 import functools
 from functools import partial
@@ -27,7 +29,9 @@ def compute_score(model, params, batch, **how):
 
 
 def assert_close(found, expected):
-    """Rounding is relative to the largest numbers that are added up: over 20 draws of all parameters it is 1.5e-6 of them at most."""
+    """Rounding is relative to the largest numbers that are added up: over 20 draws of all
+    parameters it is 1.5e-6 of them at most.
+    """
     bound = 2e-6 * max(1, abs(expected).max())
     np.testing.assert_allclose(found, expected, rtol=0, atol=bound)
 
@@ -43,7 +47,9 @@ WITH_ALL_PARAMETERS = for_cases(of=lambda name: name != "t5")  # v1.1 has those 
 @WITH_ALL_PARAMETERS
 @pytest.mark.parametrize(("scan", "remat"), [(True, True), (False, False)])
 def test_scan_and_remat_change_nothing(case, unroll, scan, remat):
-    """Also the gradients of a layer that is applied again, of a table that all layers read, and of an encoder that a decoder reads."""
+    """Also the gradients of a layer that is applied again, of a table that all layers read, and of
+    an encoder that a decoder reads.
+    """
     value, grads = score_by_default(case)
     depths = find_family(case.config).hugging_face.find_depths(case.config)
     arrange = (lambda tree: tree) if scan else partial(unroll, depths=depths)
@@ -55,7 +61,9 @@ def test_scan_and_remat_change_nothing(case, unroll, scan, remat):
 
 @WITH_ALL_PARAMETERS
 def test_a_gradient_reaches_every_parameter(case):
-    """Else the test above would compare it with nothing. A key's bias adds one number to all scores of a query: its gradient is 0."""
+    """Else the test above would compare it with nothing. A key's bias adds one number to all scores
+    of a query: its gradient is 0.
+    """
     _, grads = score_by_default(case)
     reached = flax.traverse_util.flatten_dict(grads)
     smallest = {

@@ -1,4 +1,6 @@
-"""A translator as its user has it: pairs prepared, trained, its last checkpoints averaged, and what the mean writes."""
+"""A translator as its user has it: pairs prepared, trained, its last checkpoints averaged, and what
+the mean writes.
+"""
 
 import dataclasses
 import json
@@ -170,8 +172,12 @@ def test_what_cannot_be_averaged(trained, tmp_path, capsys):
 
 def test_training_is_smoothed_and_scoring_is_not(trained, monkeypatch):
     seen = {}
-    monkeypatch.setattr(program, "make_step", lambda *args, **how: seen.setdefault("step", how))
-    monkeypatch.setattr(program, "make_score", lambda *args, **how: seen.setdefault("score", how))
+    monkeypatch.setattr(
+        program, "make_train_step", lambda *args, **how: seen.setdefault("step", how)
+    )
+    monkeypatch.setattr(
+        program, "make_evaluation_step", lambda *args, **how: seen.setdefault("score", how)
+    )
     run = restore_params(trained)[0]
     monkeypatch.setattr(jax, "jit", lambda f, **how: f)
     program.make_program(run, make_mesh(run.mesh))

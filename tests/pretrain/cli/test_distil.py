@@ -1,4 +1,6 @@
-"""`distil` begins a student with its teacher's layers, and the teacher stays as it is however long the student learns."""
+"""`distil` begins a student with its teacher's layers, and the teacher stays as it is however long
+the student learns.
+"""
 
 import dataclasses
 

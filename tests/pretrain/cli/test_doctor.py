@@ -1,4 +1,6 @@
-"""doctor on a host of a pod: what it says of its neighbours, chips and workdir, and when it is ill."""
+"""doctor on a host of a pod: what it says of its neighbours, chips and workdir, and when it is
+ill.
+"""
 
 import os
 

@@ -1,4 +1,6 @@
-"""What `export` writes is what transformers opens: every key, the same logits, the same loss, the same text."""
+"""What `export` writes is what transformers opens: every key, the same logits, the same loss, the
+same text.
+"""
 
 import dataclasses
 import json
@@ -34,7 +36,8 @@ BERT = BertConfig(vocab=256, length=40, width=16, depth=3, num_heads=2, mlp=24)
 T5 = T5Config(vocab=320, width=16, depth=2, decoder_depth=2, num_heads=2, head_width=6, mlp=24)
 ALBERT = AlbertConfig(vocab=256, length=40, embedding=8, width=16, depth=3, num_heads=2, mlp=24)
 ROBERTA = RobertaConfig(vocab=320, length=40, width=16, depth=3, num_heads=2, mlp=24)
-# scanned or not, and for T5 every kind of MLP and of output table: v1.0 is plain and tied, v1.1 gated and not
+# scanned or not, and for T5 every kind of MLP and of output table: v1.0 is plain and tied, v1.1
+# gated and not
 CONFIGS = {
     "bert": BERT,
     "bert_unrolled": dataclasses.replace(BERT, scan=False),
@@ -84,7 +87,9 @@ def vocabularies():
 
 
 def make_noisy_params(config, seed=0):
-    """Parameters with values everywhere: biases and norms too, so that none could be mistaken for another."""
+    """Parameters with values everywhere: biases and norms too, so that none could be mistaken for
+    another.
+    """
     rng = np.random.default_rng(seed)
     shapes = jax.eval_shape(make_initializer(make_starting_run(config)))
 
@@ -245,7 +250,9 @@ def transformers():
 
 
 def load_model(kind, folder, left="nothing"):
-    """A model of transformers, from which nothing is missing and to which nothing is left over but names that begin with `left`."""
+    """A model of transformers, from which nothing is missing and to which nothing is left over but
+    names that begin with `left`.
+    """
     model, info = kind.from_pretrained(folder, output_loading_info=True)
     info["unexpected_keys"] = [key for key in info["unexpected_keys"] if not key.startswith(left)]
     assert not any(info.values()), info
@@ -346,7 +353,9 @@ def test_logits_and_loss_are_those_of_transformers(exported, transformers):
 
 
 def test_the_other_classes_of_bert(vocabularies, transformers, tmp_path):
-    """A class that has fewer parts takes its own; what it leaves are whole heads, and nothing is missing."""
+    """A class that has fewer parts takes its own; what it leaves are whole heads, and nothing is
+    missing.
+    """
     write_model(tmp_path / "x", BERT, make_noisy_params(BERT), vocabularies["bert"])
     for kind, left in (
         (transformers.BertForMaskedLM, ("bert.pooler.", "cls.seq_relationship.")),
@@ -462,7 +471,9 @@ def test_a_text_is_translated_as_transformers_does(vocabularies, transformers, t
 
 
 def test_a_text_is_continued_as_transformers_does(vocabularies, transformers, tmp_path):
-    """By GPT and GPT-2, with the tokenizer of the folder and by `predict`; ids without a piece are left out by both."""
+    """By GPT and GPT-2, with the tokenizer of the folder and by `predict`; ids without a piece are
+    left out by both.
+    """
     from pretrain.inference import text_generation as write
     from pretrain.inference.trained import Trained
 

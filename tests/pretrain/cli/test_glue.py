@@ -1,4 +1,6 @@
-"""GLUE's table is the mean of the tasks' means, says what is missing, and a submission is what the benchmark takes."""
+"""GLUE's table is the mean of the tasks' means, says what is missing, and a submission is what the
+benchmark takes.
+"""
 
 import json
 
@@ -79,7 +81,9 @@ def test_a_label_that_glue_has_not_is_refused():
 
 @pytest.fixture
 def run_of(tmp_path, monkeypatch):
-    """run_of(task, scores): a folder as `finetune` leaves it, with scores in place of checkpoints."""
+    """run_of(task, scores): a folder as `finetune` leaves it, with scores in place of
+    checkpoints.
+    """
     outcomes = {}
 
     def make_run(name, task, scores):
@@ -92,7 +96,8 @@ def run_of(tmp_path, monkeypatch):
         return str(folder)
 
     monkeypatch.setattr(
-        "pretrain.finetune.seed_summary.find_best_checkpoint", lambda workdir, metric: outcomes[workdir]
+        "pretrain.finetune.seed_summary.find_best_checkpoint",
+        lambda workdir, metric: outcomes[workdir],
     )
     return make_run
 
@@ -160,7 +165,9 @@ def test_a_submission_is_of_the_best_run_and_numbered_as_its_file(tmp_path, monk
     monkeypatch.setattr("pretrain.inference.trained.open_trained", open_predictor)
     monkeypatch.setattr(
         "pretrain.finetune.answering.make_answerer",
-        lambda trained, batch_size: predict_labels if (trained.workdir, trained.step) == ("b", 2) else None,
+        lambda trained, batch_size: (
+            predict_labels if (trained.workdir, trained.step) == ("b", 2) else None
+        ),
     )
     (tmp_path / "test.tsv").write_text(
         "index\tpairID\tsentence1\tsentence2\n4\t7\ta fox\ta dog\n9\t8\ta\tb\n"

@@ -45,7 +45,9 @@ def make_noisy_params(config, seed):
 
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory):
-    """A workdir whose model knows one word best everywhere, "fox", and then "s" as the end of a word."""
+    """A workdir whose model knows one word best everywhere, "fox", and then "s" as the end of a
+    word.
+    """
     vocabulary = train_vocabulary(TEXT, 110, algorithm="bpe")
     params = make_noisy_params(BERT, 0)
     bias = params["mlm_head"]["bias"] = np.zeros(BERT.vocab, np.float32)
@@ -79,7 +81,10 @@ def gpt2(tmp_path_factory):
     )  # else it repeats the last piece
     path = tmp_path_factory.mktemp("gpt2") / "w"
     start_workdir(
-        path, make_starting_run(GPT2), params, train_vocabulary(TEXT, 110, layout="gpt", algorithm="bpe")
+        path,
+        make_starting_run(GPT2),
+        params,
+        train_vocabulary(TEXT, 110, layout="gpt", algorithm="bpe"),
     )
     return path
 
@@ -100,7 +105,9 @@ def run_predict_verb(capsys):
 
 
 def test_one_mask(bert, run_predict_verb):
-    status, out, _ = run_predict_verb("--workdir", bert, "The quick brown [MASK] jumps.", "--top", 2, "--json")
+    status, out, _ = run_predict_verb(
+        "--workdir", bert, "The quick brown [MASK] jumps.", "--top", 2, "--json"
+    )
     assert status == 0
     (result,) = [json.loads(line) for line in out.strip().split("\n")]
     assert result["text"] == "The quick brown [MASK] jumps."
@@ -181,7 +188,9 @@ def test_words_close_gaps_as_they_are_written(tmp_path):
 
 
 def test_bytes_carry_their_blanks(tmp_path):
-    """RoBERTa's <mask> takes the blank before it; a piece that begins with none joins the word before it."""
+    """RoBERTa's <mask> takes the blank before it; a piece that begins with none joins the word
+    before it.
+    """
     vocabulary = train_vocabulary(TEXT, 300, layout="roberta", algorithm="byte_bpe")
     config = RobertaConfig(vocab=304, length=24, width=8, depth=1, num_heads=2, mlp=8)
     params = make_noisy_params(config, 0)
@@ -216,7 +225,12 @@ def test_records_keep_their_other_fields_and_order(bert, run_predict_verb, tmp_p
     source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     records = [{"id": i, "text": "the quick " * (i % 7) + "[MASK]"} for i in range(11)]
     source.write_text("".join(json.dumps(record) + "\n" for record in records))
-    assert run_predict_verb("--workdir", bert, "--input", source, "--output", target, "--batch-size", 3)[0] == 0
+    assert (
+        run_predict_verb(
+            "--workdir", bert, "--input", source, "--output", target, "--batch-size", 3
+        )[0]
+        == 0
+    )
     rows = [json.loads(line) for line in target.read_text().strip().split("\n")]
     assert [(row["id"], row["text"]) for row in rows] == [
         (record["id"], record["text"]) for record in records
@@ -245,7 +259,9 @@ def test_records_keep_their_other_fields_and_order(bert, run_predict_verb, tmp_p
         ("in.conll", "[MASK] O\n", "in.conll: columns of words are read by models that tag them"),
     ],
 )
-def test_a_bad_line_is_named_and_nothing_is_written(bert, run_predict_verb, tmp_path, name, content, message):
+def test_a_bad_line_is_named_and_nothing_is_written(
+    bert, run_predict_verb, tmp_path, name, content, message
+):
     (tmp_path / name).write_text(content)
     status, _, error = run_predict_verb(
         "--workdir", bert, "--input", tmp_path / name, "--output", tmp_path / "out.jsonl"
@@ -268,7 +284,11 @@ def test_who_waits_is_shown_how_far_it_is(bert, run_predict_verb, tmp_path, monk
         "--batch-size",
         1,
     )
-    assert run_predict_verb(*words) == (0, f"{tmp_path / 'out.jsonl'}: 5 texts, step 0 of {bert}\n", "")
+    assert run_predict_verb(*words) == (
+        0,
+        f"{tmp_path / 'out.jsonl'}: 5 texts, step 0 of {bert}\n",
+        "",
+    )
     monkeypatch.setattr(sys, "stderr", Terminal())
     monkeypatch.setattr(predict, "CHUNK", 3)
     assert run_predict_verb(*words)[0] == 0
@@ -334,7 +354,9 @@ def test_spans_are_distinguished(t5):
         "<extra_id_2>": "dog ⁇",
     }
     assert (
-        text_generation.fill_spans("a <extra_id_0> c <extra_id_1>", {"<extra_id_0>": "b", "<extra_id_1>": None})
+        text_generation.fill_spans(
+            "a <extra_id_0> c <extra_id_1>", {"<extra_id_0>": "b", "<extra_id_1>": None}
+        )
         == "a b c <extra_id_1>"
     )
 
@@ -386,7 +408,9 @@ def test_answers_are_those_of_the_fill_mask_pipeline(bert, tmp_path):
 
 
 def test_a_text_is_continued_by_its_likeliest_pieces(gpt2, run_predict_verb):
-    """By the model's own call on what is written so far, and never by a row of the table without a piece."""
+    """By the model's own call on what is written so far, and never by a row of the table without a
+    piece.
+    """
     trained = open_trained(gpt2)
     model, vocabulary = build(trained.run.model), trained.vocabulary
     text = "The quick brown"
@@ -403,14 +427,19 @@ def test_a_text_is_continued_by_its_likeliest_pieces(gpt2, run_predict_verb):
     assert status == 0
     result = json.loads(out)
     assert result["filled"] == vocabulary.decode(row) == text + result["written"]
-    assert run_predict_verb("--workdir", gpt2, text, "--length", 7)[1] == f"{text}\n  {result['filled']}\n\n"
+    assert (
+        run_predict_verb("--workdir", gpt2, text, "--length", 7)[1]
+        == f"{text}\n  {result['filled']}\n\n"
+    )
 
 
 def test_rows_are_continued_together_as_alone(gpt2):
     trained = open_trained(gpt2)
     texts = ["the words", "The quick brown fox jumps over", "a", "gap"]
     together = text_generation.ContinuationWriter(trained, 6, 8)(texts, [None] * 4)
-    assert together == [text_generation.ContinuationWriter(trained, 6, 1)([text], [None])[0] for text in texts]
+    assert together == [
+        text_generation.ContinuationWriter(trained, 6, 1)([text], [None])[0] for text in texts
+    ]
     assert len({result["written"] for result in together}) > 1
 
 
@@ -422,17 +451,24 @@ def test_a_continuation_ends_with_its_text(gpt2):
         trained.vocabulary.eos,
     )
     assert (
-        ours.decode_continuation(word("the"), text_generation.cut_at_end(end, word("fox") + [end] + word("dog"))) == " fox"
+        ours.decode_continuation(
+            word("the"), text_generation.cut_at_end(end, word("fox") + [end] + word("dog"))
+        )
+        == " fox"
     )
     assert ours.decode_continuation(word("the"), text_generation.cut_at_end(end, [end])) == ""
 
 
 def test_an_empty_text_begins_with_the_end_of_one(gpt2, run_predict_verb, monkeypatch):
-    """As GPT-2's texts do; where the vocabulary has no such token, as GPT's has not, there is nothing to begin with."""
+    """As GPT-2's texts do; where the vocabulary has no such token, as GPT's has not, there is
+    nothing to begin with.
+    """
     status, out, _ = run_predict_verb("--workdir", gpt2, "", "--length", 6, "--json")
     trained = open_trained(gpt2)
     vocabulary = trained.vocabulary
-    (expected,) = text_generation.ContinuationWriter(trained, 6, 1).generate_ids([[vocabulary.eos]], 0)
+    (expected,) = text_generation.ContinuationWriter(trained, 6, 1).generate_ids(
+        [[vocabulary.eos]], 0
+    )
     assert status == 0 and json.loads(out)["filled"].strip() == vocabulary.decode(expected) != ""
     ours = text_generation.ContinuationWriter(trained, 6, 1)
     monkeypatch.setattr(vocabulary, "eos", None)
@@ -488,9 +524,17 @@ def test_a_damaged_text_is_written_whole(bart, run_predict_verb):
     ]
     assert json.loads(out) == {"text": text, "filled": vocabulary.decode(words).strip()}
     for length, message in ("41", "up to 41 to write"), ("6", "nothing to mend"):
-        assert run_predict_verb("--workdir", bart, "" if length == "6" else text, "--length", length)[0] == 2
         assert (
-            message in run_predict_verb("--workdir", bart, "" if length == "6" else text, "--length", length)[2]
+            run_predict_verb("--workdir", bart, "" if length == "6" else text, "--length", length)[
+                0
+            ]
+            == 2
+        )
+        assert (
+            message
+            in run_predict_verb(
+                "--workdir", bart, "" if length == "6" else text, "--length", length
+            )[2]
         )
 
 
@@ -498,11 +542,15 @@ def test_a_damaged_text_is_written_whole(bart, run_predict_verb):
 
 
 def test_a_text_is_searched_for_or_drawn(gpt2, run_predict_verb):
-    """Each option reaches the words: what is written differs from the greedy text, or does not repeat itself."""
+    """Each option reaches the words: what is written differs from the greedy text, or does not
+    repeat itself.
+    """
     text = "the words"
 
     def generate_text(*options):
-        status, out, error = run_predict_verb("--workdir", gpt2, text, "--length", 12, "--json", *options)
+        status, out, error = run_predict_verb(
+            "--workdir", gpt2, text, "--length", 12, "--json", *options
+        )
         assert status == 0, error
         return json.loads(out)["written"]
 

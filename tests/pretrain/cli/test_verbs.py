@@ -78,7 +78,9 @@ def test_a_skipped_step_has_no_loss_to_draw():
 
 def test_report_draws_the_curves(tmp_path, capsys):
     pytest.importorskip("matplotlib")
-    write_rows(tmp_path / "one", scores=lambda n: {"heldout_masked_lm": 8 / n, "heldout_mnli/f1": n / 99})
+    write_rows(
+        tmp_path / "one", scores=lambda n: {"heldout_masked_lm": 8 / n, "heldout_mnli/f1": n / 99}
+    )
     seconds = dict.fromkeys(PHASES, 0.0) | {"start": 10.0, "step": 30.0, "down": 5.0}
     ledger = {"starts": 2, "until": 0.0, "ended": True, "seconds": seconds, "marks": {}}
     (tmp_path / "one" / "goodput.json").write_text(json.dumps(ledger))
@@ -130,7 +132,11 @@ def test_the_curves_are_the_rows(tmp_path):
 def test_doctor(tmp_path, capsys):
     assert main(["doctor", "--workdir", str(tmp_path / "new")]) == 0
     output = capsys.readouterr().out
-    assert "cpu: 8 devices" in output and "can be written" in output and output.endswith("all is well\n")
+    assert (
+        "cpu: 8 devices" in output
+        and "can be written" in output
+        and output.endswith("all is well\n")
+    )
     assert list((tmp_path / "new").iterdir()) == []
 
 

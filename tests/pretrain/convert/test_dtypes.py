@@ -1,4 +1,6 @@
-"""Weights are exported in 16 bits by choice: rounded to the nearest, named as such, and read again as what they are."""
+"""Weights are exported in 16 bits by choice: rounded to the nearest, named as such, and read again
+as what they are.
+"""
 
 import json
 

@@ -1,4 +1,6 @@
-"""A folder that transformers saved becomes a run: the same logits, the same tensors again, or a clear refusal."""
+"""A folder that transformers saved becomes a run: the same logits, the same tensors again, or a
+clear refusal.
+"""
 
 import json
 import pathlib
@@ -161,13 +163,17 @@ def drop_pooler(tensors):
 
 
 def keep_masked_lm(tensors):
-    """BertForMaskedLM: no pooler, no next-sentence head; older files also hold the table twice and position_ids."""
+    """BertForMaskedLM: no pooler, no next-sentence head; older files also hold the table twice and
+    position_ids.
+    """
     remaining = {
         key: array
         for key, array in tensors.items()
         if "pooler" not in key and "seq_relationship" not in key
     }
-    remaining |= {"cls.predictions.decoder.weight": tensors["bert.embeddings.word_embeddings.weight"]}
+    remaining |= {
+        "cls.predictions.decoder.weight": tensors["bert.embeddings.word_embeddings.weight"]
+    }
     remaining |= {"cls.predictions.decoder.bias": tensors["cls.predictions.bias"]}
     return remaining | {"bert.embeddings.position_ids": np.arange(24)[None]}
 
@@ -196,7 +202,11 @@ def add_classifier(tensors):
     [
         (drop_prefix, ("cls.predictions", "cls.seq_relationship"), ()),
         (drop_pooler, ("bert.pooler", "cls.predictions", "cls.seq_relationship"), ()),
-        (keep_masked_lm, ("bert.pooler", "cls.seq_relationship"), ("bert.embeddings.position_ids",)),
+        (
+            keep_masked_lm,
+            ("bert.pooler", "cls.seq_relationship"),
+            ("bert.embeddings.position_ids",),
+        ),
         (use_old_names, (), ()),
         (
             add_classifier,
@@ -252,7 +262,9 @@ def make_documents(vocabulary, count, seed):
     ],
 )
 def test_imported_evaluated_trained_exported(request, name, objective, tmp_path, capsys):
-    """The way of a user: import, evaluate, go on training, export; before training the export is the import."""
+    """The way of a user: import, evaluate, go on training, export; before training the export is
+    the import.
+    """
     if name in ("hf_roberta", "hf_gpt"):
         request.getfixturevalue("whole")
     w, store = tmp_path / "w", tmp_path / "store"
@@ -273,7 +285,10 @@ def test_imported_evaluated_trained_exported(request, name, objective, tmp_path,
     assert "data.store=" in output and "initialized at random" not in output
     vocabulary = open_model(GOLDENS / name).vocabulary
     write_store(
-        store, vocabulary, make_documents(vocabulary, 40, 0), heldout=make_documents(vocabulary, 10, 1)
+        store,
+        vocabulary,
+        make_documents(vocabulary, 40, 0),
+        heldout=make_documents(vocabulary, 10, 1),
     )
     assert main(["evaluate", "--workdir", str(w), "--json"]) == 0
     scores = json.loads(capsys.readouterr().out.strip().split("\n")[-1])

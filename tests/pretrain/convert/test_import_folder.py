@@ -156,7 +156,7 @@ def write_index(folder, places):
 def test_an_index_cannot_leave_its_folder(model, file):
     save_file(TENSORS, model.parent / "x.safetensors")
     write_index(model, {"a.weight": file})
-    with pytest.raises(FolderError, match="only .safetensors files beside the index are read"):
+    with pytest.raises(FolderError, match="only .safetensors files next to the index are read"):
         FolderTensors(model)
 
 

@@ -1,4 +1,6 @@
-"""An export for JAX gives what the model gives, in a process that has no Cloze: by its own code, and by its program."""
+"""An export for JAX gives what the model gives, in a process that has no Cloze: by its own code,
+and by its program.
+"""
 
 import dataclasses
 import json
@@ -50,7 +52,9 @@ print(json.dumps(found))
 def vocabularies():
     """{layout: a small vocabulary}"""
     sizes = {"bert": 40, "t5": 138, "gpt": 37}
-    return {name: train_vocabulary(make_texts(600), size, layout=name) for name, size in sizes.items()}
+    return {
+        name: train_vocabulary(make_texts(600), size, layout=name) for name, size in sizes.items()
+    }
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,5 @@
-"""Rules for stacks whose layers differ, and for fused tensors: every name once, both ways; ModernBERT's is the example.
+"""Rules for stacks whose layers differ, and for fused tensors: every name once, both ways;
+ModernBERT's is the example.
 
 D width   H heads   K head width   F width of an MLP   G groups of layers
 """
@@ -27,7 +28,9 @@ DEPTHS = {"encoder/groups": G}
 
 
 def make_layer_rules(ours, theirs, first=False):
-    """Return the rules of one of ModernBERT's layers; the first of all has no norm before its attention."""
+    """Return the rules of one of ModernBERT's layers; the first of all has no norm before its
+    attention.
+    """
     attention = f"{ours}/attention"
     rules = (
         (
@@ -56,7 +59,9 @@ RULES = (
     *(
         rule
         for place, kind in enumerate(GROUP)
-        for rule in make_layer_rules(f"encoder/groups/layers/{kind}", f"layers.{Index(1 + place, 3)}")
+        for rule in make_layer_rules(
+            f"encoder/groups/layers/{kind}", f"layers.{Index(1 + place, 3)}"
+        )
     ),
     ("norm/scale", "final_norm.weight", SAME),
 )
@@ -92,7 +97,14 @@ def make_params(seed=0):
 
 
 def fill_all(tensors, rules, params):
-    return fill_params(tensors, rules, DEPTHS, params, head_prefixes=(), body_prefixes=("embeddings.", "layers.", "final_"))
+    return fill_params(
+        tensors,
+        rules,
+        DEPTHS,
+        params,
+        head_prefixes=(),
+        body_prefixes=("embeddings.", "layers.", "final_"),
+    )
 
 
 def assert_same(one, other):
@@ -102,7 +114,9 @@ def assert_same(one, other):
 
 @pytest.mark.parametrize("stacked", [True, False])
 def test_22_layers_are_one_and_seven_times_three(stacked):
-    """Layer 0 is `first`; 3, 6, ... 21 are global; each tensor is that of our layer, whether ours are stacked or not."""
+    """Layer 0 is `first`; 3, 6, ... 21 are global; each tensor is that of our layer, whether ours
+    are stacked or not.
+    """
     params = make_params()
     tensors = export_tensors(params if stacked else unstack_layers(params), RULES, DEPTHS)
     assert {name for name in tensors if "layers." not in name} == {
@@ -133,7 +147,9 @@ def test_22_layers_are_one_and_seven_times_three(stacked):
 
 @pytest.mark.slow
 def test_every_tensor_of_transformers_modernbert_has_a_rule():
-    """Its own names and shapes; there, here and there again to the bit. Its fused layers compute what ours name."""
+    """Its own names and shapes; there, here and there again to the bit. Its fused layers compute
+    what ours name.
+    """
     torch = pytest.importorskip("torch", reason="the extra `peers` is not installed: no torch")
     transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")
     config = transformers.ModernBertConfig(
@@ -200,7 +216,14 @@ def test_a_leaf_is_there_as_a_whole_or_stays_as_it_was():
     assert_same(back, params)
     assert report.missing == ("one.weight", "two.weight")
     with pytest.raises(ValueError, match=r"missing one\.weight, without which there is no table"):
-        fill_params({"two.weight": params["table"][2:]}, rules, {}, params, head_prefixes=heads, body_prefixes=())
+        fill_params(
+            {"two.weight": params["table"][2:]},
+            rules,
+            {},
+            params,
+            head_prefixes=heads,
+            body_prefixes=(),
+        )
 
 
 def test_a_fused_tensor_of_another_shape_is_named_with_the_shape_it_should_have():
@@ -304,7 +327,12 @@ def test_fused_biases_and_kernels_of_a_head_by_head_layout_come_back():
             expected = np.einsum("d,dhk->hk", x, kernel) + bias
             np.testing.assert_allclose(out_HPK[:, p], expected, rtol=1e-4, atol=1e-5)
         back, _ = fill_params(
-            tensors, rules, {"stack": 2}, jax.tree.map(np.zeros_like, tree), head_prefixes=(), body_prefixes=()
+            tensors,
+            rules,
+            {"stack": 2},
+            jax.tree.map(np.zeros_like, tree),
+            head_prefixes=(),
+            body_prefixes=(),
         )
         assert flatten_params(back).keys() == params.keys()
         assert_same(back, tree)

@@ -24,7 +24,7 @@ from models.config.roberta import RobertaConfig
 from models.config.t5 import T5Config
 from models.config.transformer import TransformerConfig
 from models.layers.layer_layout import flatten_params, match_layout
-from pretrain.convert import find_model_type, name_map
+from pretrain.convert import find_model_type, fine_tuned, name_map
 from pretrain.convert.head_maps import HEAD_CONVERSIONS
 from pretrain.convert.pretrained import CONVERTERS, Converter
 from pretrain.convert.read_write import find_converter
@@ -155,7 +155,9 @@ def test_scanned_and_unrolled_have_the_same_tensors(name):
     assert tensors.keys() == again.keys() and all(
         np.array_equal(tensors[name], again[name]) for name in tensors
     )
-    assert are_equal(match_layout(params, other), other) and are_equal(match_layout(other, params), params)
+    assert are_equal(match_layout(params, other), other) and are_equal(
+        match_layout(other, params), params
+    )
 
 
 def test_what_is_laid_out_anew_is_what_is_asked_for():
@@ -196,7 +198,9 @@ def test_families_are_those_of_the_folder():
 
 
 def test_layouts():
-    """A kernel [in, out] is their matrix [out, in]; heads are the slow part of a joined dimension."""
+    """A kernel [in, out] is their matrix [out, in]; heads are the slow part of a joined
+    dimension.
+    """
     x = np.arange(24.0).reshape(2, 3, 4)
     theirs = KERNEL.theirs(x)  # [D = 2, H = 3, K = 4]
     assert theirs.shape == (12, 2) and theirs[1 * 4 + 2, 1] == x[1, 1, 2]
@@ -281,7 +285,9 @@ def test_encoders_without_heads(tensors):
 
 
 def test_old_names_copies_and_buffers(tensors):
-    """As the first released files have them: gamma and beta, the output's table once more, and the position ids."""
+    """As the first released files have them: gamma and beta, the output's table once more, and the
+    position ids.
+    """
     old = {
         name.replace("LayerNorm.weight", "LayerNorm.gamma"): tensor
         for name, tensor in tensors.items()
@@ -298,7 +304,9 @@ def test_old_names_copies_and_buffers(tensors):
 
 
 def test_roberta_as_others_have_it():
-    """Without the pooler, as transformers saves it; without the head, bare; with the table twice and buffers, as it was released."""
+    """Without the pooler, as transformers saves it; without the head, bare; with the table twice
+    and buffers, as it was released.
+    """
     params, initial = random_params(ROBERTA), random_params(ROBERTA, seed=1)
     tensors = roberta.to_hf(ROBERTA, params)
     headless = {name: tensor for name, tensor in tensors.items() if not name.startswith("lm_head.")}
@@ -361,7 +369,8 @@ def test_alberts_without_a_head(left, missing):
         flatten_params(initial),
     )
     assert all(
-        are_equal(leaves[path], (fresh if path.startswith(missing) else ours)[path]) for path in leaves
+        are_equal(leaves[path], (fresh if path.startswith(missing) else ours)[path])
+        for path in leaves
     )
     assert all(name.startswith(left) for name in report.missing) and report.unused == (
         "albert.embeddings.position_ids",
@@ -413,7 +422,9 @@ def test_untied_t5_without_a_head_scores_by_its_words():
 
 @pytest.mark.parametrize(("module", "config"), [(gpt, GPT), (gpt2, GPT2)])
 def test_gpts_with_and_without_a_head(module, config):
-    """As the released files have them: no prefix, and the causal masks of each layer; or the table twice."""
+    """As the released files have them: no prefix, and the causal masks of each layer; or the table
+    twice.
+    """
     table = module.family.hugging_face.copies["lm_head.weight"]
     whole = random_params(config)
     tensors = module.to_hf(config, whole)
@@ -450,7 +461,9 @@ def test_queries_keys_and_values_lie_side_by_side():
 
 @pytest.mark.parametrize("scan", [True, False])
 def test_gpt3_whose_bands_hold_the_row_is_a_gpt2(scan):
-    """Its pairs become layers 0, 1, 2, 3, dense ones first; with bands it is refused with the reason."""
+    """Its pairs become layers 0, 1, 2, 3, dense ones first; with bands it is refused with the
+    reason.
+    """
     config = dataclasses.replace(GPT3, scan=scan)
     params = random_params(config)
     tensors = gpt3.to_hf(config, params)
@@ -474,7 +487,10 @@ def test_gpt3_whose_bands_hold_the_row_is_a_gpt2(scan):
         and find_model_type(config) == "gpt2"
     )
     banded = dataclasses.replace(config, window=6)
-    for refused in (lambda: gpt3.to_hf(banded, params), lambda: gpt3.to_hf_config(banded, VOCABULARY)):
+    for refused in (
+        lambda: gpt3.to_hf(banded, params),
+        lambda: gpt3.to_hf_config(banded, VOCABULARY),
+    ):
         with pytest.raises(
             ValueError,
             match=r"bands of 6 positions \(model.window\) in rows of 7 cannot be exported: transformers has no",
@@ -669,7 +685,9 @@ def test_settings_that_are_not_supported_are_named(family, key, value):
 
 
 def test_absent_and_null_settings_are_the_families_defaults():
-    assert bert.from_hf_config({"model_type": "bert", "position_embedding_type": None}) == BertConfig()
+    assert (
+        bert.from_hf_config({"model_type": "bert", "position_embedding_type": None}) == BertConfig()
+    )
     small = t5.from_hf_config({"model_type": "t5", "num_decoder_layers": None})
     assert small == T5Config(width=512, depth=6, decoder_depth=6, num_heads=8, mlp=2048)
     assert t5.from_hf_config({"model_type": "t5", "num_layers": 4}).decoder_depth == 4
@@ -697,7 +715,9 @@ def test_t5_tied_in_the_words_of_transformers_4_and_5(described, tied):
 
 
 def test_a_transformers_bias_and_sinusoids():
-    """Released translators have a bias on their scores; older files have sinusoids, and the table under each of its names."""
+    """Released translators have a bias on their scores; older files have sinusoids, and the table
+    under each of its names.
+    """
     params = random_params(TRANSFORMER)
     hf_map, tensors = transformer.family.hugging_face, transformer.to_hf(TRANSFORMER, params)
     copies = dict.fromkeys(hf_map.copies, tensors["model.shared.weight"]) | dict.fromkeys(
@@ -726,7 +746,9 @@ def test_a_transformers_bias_and_sinusoids():
         with pytest.raises(
             ValueError, match=f"{key} is {value} and .* TransformerConfig has one for both"
         ):
-            transformer.from_hf_config(transformer.to_hf_config(TRANSFORMER, VOCABULARY) | {key: value})
+            transformer.from_hf_config(
+                transformer.to_hf_config(TRANSFORMER, VOCABULARY) | {key: value}
+            )
 
 
 def test_t5_needs_padding_to_be_id_0():

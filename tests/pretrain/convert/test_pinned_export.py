@@ -1,8 +1,10 @@
-"""Every file of an export stays the same byte by byte: tensors, configuration and tokenizer of each family and of each fine-tuned head.
+"""Every file of an export stays the same byte by byte: tensors, configuration and tokenizer of each
+family and of each fine-tuned head.
 
-The weights are given under their Hugging Face names (tests/given.py), so the digests do not depend on the names of our own parameters.
-They pin names, shapes, layout and completeness; whether a tensor means the same to our model is for logits to tell (test_export.py,
-test_import.py) and for tests/net.py.
+The weights are given under their Hugging Face names (tests/given.py), so the digests do not depend
+on the names of our own parameters. They pin names, shapes, layout and completeness; whether a
+tensor means the same to our model is for logits to tell (test_export.py, test_import.py) and for
+tests/net.py.
 """
 
 import jax
@@ -35,7 +37,8 @@ HEADS = {
         MultipleChoice(length=16, choices=2),
     ),
 }
-# Every head on BERT; of the others one that differs from BERT's, or one that leaves their pooler out.
+# Every head on BERT; of the others one that differs from BERT's, or one that leaves their pooler
+# out.
 FINE_TUNED = [("bert", head) for head in HEADS] + [("roberta", "tagger"), ("albert", "span_reader")]
 FINE_TUNED += [("electra", "multiple_choice"), ("distilbert", "multiple_choice")]
 KINDS = (

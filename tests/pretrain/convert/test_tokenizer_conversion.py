@@ -30,8 +30,10 @@ NASTY = [
     *("\u200d\u200djoiner", "sep\u2028\u2029"),
     *("▁ written out", "▁", "▁▁ a ▁", "a ▁", "don't we'll 1,000.5%", "a \nb ▁\n c \n", "x" * 300, "UPPER lower MiXeD"),
 ]  # fmt: skip
-# Several segmentations of "-----" have the same score; float32 sums (SentencePiece) and float64 sums (tokenizers) then break the tie by
-# their rounding, unless the scores are as coarse as those that Cloze trains. It happens in runs of one character only.
+# Several segmentations of "-----" have the same score; float32 sums (SentencePiece) and float64
+# sums (tokenizers) then break the tie by
+# their rounding, unless the scores are as coarse as those that Cloze trains. It happens in runs of
+# one character only.
 RULER = re.compile(r"(\S)\1{3}|www")
 
 
@@ -45,9 +47,12 @@ def list_topic_lines():
 
 @pytest.fixture(scope="module")
 def lines():
-    """1,000 lines: the built-in corpus's English, blank lines and indentation included, and what breaks tokenizers."""
+    """1,000 lines: the built-in corpus's English, blank lines and indentation included, and what
+    breaks tokenizers.
+    """
     text = random.Random(0).sample(
-        [line for line in list_topic_lines() if "[MASK]" not in line and "<s>" not in line], 1000 - len(NASTY)
+        [line for line in list_topic_lines() if "[MASK]" not in line and "<s>" not in line],
+        1000 - len(NASTY),
     )
     return text + NASTY
 
@@ -184,7 +189,9 @@ def test_specials_surround_a_text(exported):
 
 
 def test_a_gap_takes_no_blank_with_it(exported):
-    """Around a special token text is cut as it would be around a word: no blank before ".", one before "now"."""
+    """Around a special token text is cut as it would be around a word: no blank before ".", one
+    before "now".
+    """
     name, family, vocabulary, folder = exported
     theirs = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
     if family in GPTS:
@@ -249,7 +256,9 @@ def test_an_export_is_read_back_as_the_same_vocabulary(exported, lines):
 
 
 def test_letters_at_random(vocabularies):
-    """Letters, blanks, marks and symbols from all of Unicode's first plane, in any order, through every rule set."""
+    """Letters, blanks, marks and symbols from all of Unicode's first plane, in any order, through
+    every rule set.
+    """
     rng = random.Random(1)
     ranges = [
         (0x20, 0x7E),
@@ -262,12 +271,15 @@ def test_letters_at_random(vocabularies):
     texts = []
     for _ in range(1500):
         letters = [chr(rng.randint(*rng.choice(ranges))) for _ in range(rng.randint(1, 10))]
-        # A mark behind one that Unicode puts after it, or behind a letter that falls into two, is composed by neither
+        # A mark behind one that Unicode puts after it, or behind a letter that falls into two, is
+        # composed by neither
         # library alike; one mark a letter is what text has.
         texts.append(re.sub(r"([\u0300-\u036f])[\u0300-\u036f]+", r"\1", "".join(letters)))
     for name in ("bpe", "lowercase", "t5_bpe"):
         family, vocabulary = vocabularies[name]
-        encoded = tokenizer.build_tokenizer(vocabulary, family).encode_batch(texts, add_special_tokens=False)
+        encoded = tokenizer.build_tokenizer(vocabulary, family).encode_batch(
+            texts, add_special_tokens=False
+        )
         different = [
             text
             for text, ours, it in zip(texts, vocabulary.encode_batch(texts), encoded)
@@ -280,7 +292,9 @@ def test_letters_at_random(vocabularies):
 
 
 def read_golden(described, tmp_path):
-    """The vocabulary that a golden describes, with the normalisation table of the installed library."""
+    """The vocabulary that a golden describes, with the normalisation table of the installed
+    library.
+    """
     if "type" not in described:
         (tmp_path / "vocab.txt").write_text("\n".join(described["pieces"]) + "\n", encoding="utf-8")
         return read_vocabulary(tmp_path / "vocab.txt")
@@ -331,7 +345,8 @@ def test_released_t5_ids(corpora):
     text = (corpora / "vocab_t5" / "golden_255.jsonl").read_text(encoding="utf-8")
     rows = [json.loads(line) for line in text.split("\n") if line]
     assert len(rows) == 255
-    # A sentinel written out in a text is one in the export (and in transformers), and text for SentencePiece.
+    # A sentinel written out in a text is one in the export (and in transformers), and text for
+    # SentencePiece.
     rows = [row for row in rows if "<extra_id_" not in row["text"] and "</s>" not in row["text"]]
     assert [ours.encode(row["text"], add_special_tokens=False).ids for row in rows] == [
         row["ids"] for row in rows

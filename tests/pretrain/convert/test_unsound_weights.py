@@ -1,4 +1,6 @@
-"""Row 24: weights that are not finite, and heads that nobody trained, are refused by name, unless a flag says otherwise."""
+"""Row 24: weights that are not finite, and heads that nobody trained, are refused by name, unless a
+flag says otherwise.
+"""
 
 import json
 import pathlib
@@ -32,7 +34,9 @@ def without_head(tensors):
 
 @pytest.fixture
 def changed_folder(tmp_path):
-    """theirs(change): a copy of a BERT of transformers with its tensors as `change` returns them."""
+    """theirs(change): a copy of a BERT of transformers with its tensors as `change` returns
+    them.
+    """
 
     def copy_folder(change):
         folder = tmp_path / "theirs"
@@ -75,7 +79,11 @@ def add_nonfinite(tensors, kind=np.float32):
 def test_nan_is_refused_on_import_and_on_export_unless_allowed(
     changed_folder, error_line, tmp_path, record_property, kind
 ):
-    folder, w, out = changed_folder(lambda tensors: add_nonfinite(tensors, kind)), tmp_path / "w", tmp_path / "out"
+    folder, w, out = (
+        changed_folder(lambda tensors: add_nonfinite(tensors, kind)),
+        tmp_path / "w",
+        tmp_path / "out",
+    )
     size = load_file(folder / "model.safetensors")[QUERY].size
     line = error_line("import", folder, "--workdir", w)
     assert (
@@ -199,7 +207,9 @@ def test_what_uses_the_encoder_alone_needs_no_head(headless, tmp_path):
     )
 
 
-def test_a_missing_sentence_head_does_not_keep_masks_from_being_filled(changed_folder, error_line, tmp_path):
+def test_a_missing_sentence_head_does_not_keep_masks_from_being_filled(
+    changed_folder, error_line, tmp_path
+):
     """What transformers saves of a BertForMaskedLM."""
     folder = changed_folder(
         lambda tensors: {

@@ -1,4 +1,6 @@
-"""Accelerators by stand-ins for /dev, /proc and /sys: what is seen, which extra it needs, and that nobody trains beside them on the CPU."""
+"""Accelerators by stand-ins for /dev, /proc and /sys: what is seen, which extra it needs, and that
+nobody trains beside them on the CPU.
+"""
 
 import configparser
 import os
@@ -88,7 +90,11 @@ def machine(tmp_path):
         (NETWORK_CARD | OTHER_GPU, [], ""),  # passed through to a guest
         (NETWORK_CARD | GVNIC, [], ""),  # a card of Google's that is no TPU
         (make_driver_file("580.65.06"), [], ""),  # without a GPU
-        (GPU | make_driver_file("580.65.06", OPEN), ["2 NVIDIA GPUs (/dev/nvidia0, ...)"], "cuda13"),
+        (
+            GPU | make_driver_file("580.65.06", OPEN),
+            ["2 NVIDIA GPUs (/dev/nvidia0, ...)"],
+            "cuda13",
+        ),
         (GPU | make_driver_file("610.10"), ["2 NVIDIA GPUs (/dev/nvidia0, ...)"], "cuda13"),
         (GPU | make_driver_file("535.104.05"), ["2 NVIDIA GPUs (/dev/nvidia0, ...)"], "cuda12"),
         (
@@ -230,7 +236,7 @@ def test_every_host_hears_of_the_one_that_would_train_on_its_cpu(monkeypatch):
     use_machine(monkeypatch, pathlib.Path("/nowhere"))
     client = Client()
     monkeypatch.setattr("jax.process_count", lambda: 2)
-    monkeypatch.setattr(preflight.processes, "client", lambda: client)
+    monkeypatch.setattr(preflight.processes, "get_client", lambda: client)
     with pytest.raises(ValueError, match=r"^b \(process 1\): this machine has 4 TPU chips$"):
         preflight.preflight_accelerators()
 
@@ -240,7 +246,9 @@ def test_every_host_hears_of_the_one_that_would_train_on_its_cpu(monkeypatch):
 
 @pytest.fixture
 def checkout(tmp_path):
-    """A checkout whose .venv has a stand-in for Python, which notes what is installed and what is run in `log`."""
+    """A checkout whose .venv has a stand-in for Python, which notes what is installed and what is
+    run in `log`.
+    """
     folder = tmp_path / "check out"
     for name in (
         "launch.sh",

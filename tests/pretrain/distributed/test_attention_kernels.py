@@ -1,4 +1,6 @@
-"""A kernel that replaces `attend` computes the same, forwards and backwards, on a mesh; where it cannot, `attend` does, and it is said why."""
+"""A kernel that replaces `attend` computes the same, forwards and backwards, on a mesh; where it
+cannot, `attend` does, and it is said why.
+"""
 
 from functools import partial
 
@@ -36,8 +38,14 @@ def draw_vectors(*shape, seed=0, dtype=jnp.float32):
 
 
 def run_both(kernel, mask, M=L, **kw):
-    """((output, gradients) of the kernel, the same of `attend`), where the positions that are read count."""
-    q, k, v = draw_vectors(B, L, H, K), draw_vectors(B, M, H, K, seed=1), draw_vectors(B, M, H, K, seed=2)
+    """((output, gradients) of the kernel, the same of `attend`), where the positions that are read
+    count.
+    """
+    q, k, v = (
+        draw_vectors(B, L, H, K),
+        draw_vectors(B, M, H, K, seed=1),
+        draw_vectors(B, M, H, K, seed=2),
+    )
     there = VALID[..., None, None]  # whoever is padding may read what it likes
     weigh = draw_vectors(B, L, H, K, seed=3) * there
 
@@ -46,7 +54,9 @@ def run_both(kernel, mask, M=L, **kw):
             o = function(q, k, v, mask=mask, **kw)
             return (o * weigh).sum(), o * there
 
-        (_, o), grads = jax.jit(jax.value_and_grad(compute_value, argnums=(0, 1, 2), has_aux=True))(q, k, v)
+        (_, o), grads = jax.jit(jax.value_and_grad(compute_value, argnums=(0, 1, 2), has_aux=True))(
+            q, k, v
+        )
         return o, grads
 
     return run_function(kernel), run_function(attend)
@@ -72,7 +82,9 @@ MASKS = {
 )
 @pytest.mark.usefixtures("promoting")
 def test_splash_is_attend(name, sizes):
-    """On 8 rows' devices a batch of 4 cannot lie: that mesh takes 4 of them. Over `model` 4, two heads stay whole."""
+    """On 8 rows' devices a batch of 4 cannot lie: that mesh takes 4 of them. Over `model` 4, two
+    heads stay whole.
+    """
     mesh = make_mesh(
         Mesh(*sizes) if sizes[0] < 8 else Mesh(4), jax.devices()[: 8 if sizes[0] < 8 else 4]
     )
@@ -84,7 +96,9 @@ def test_splash_is_attend(name, sizes):
 @pytest.mark.parametrize("sequence", [1, 2])
 @pytest.mark.usefixtures("promoting")
 def test_splash_leaves_out_the_blocks_outside_a_window_both_ways(monkeypatch, sequence):
-    """With blocks of 128 of 512 positions, a reader's window lies in three blocks at most; the rest are skipped."""
+    """With blocks of 128 of 512 positions, a reader's window lies in three blocks at most; the rest
+    are skipped.
+    """
     monkeypatch.setattr(attention_kernels, "MAX_BLOCK", 128)
     mesh = make_mesh(Mesh(1, 1, 1, sequence), jax.devices()[:sequence])
     q, k, v, do = (draw_vectors(1, 512, H, K, seed=seed) for seed in range(4))
@@ -103,7 +117,9 @@ def test_splash_leaves_out_the_blocks_outside_a_window_both_ways(monkeypatch, se
 def test_splash_reads_memory_of_another_length_and_takes_a_scale():
     mesh = make_mesh(Mesh(1, 1, 1), jax.devices()[:1])
     mask = make_padding_mask(jnp.asarray(np.arange(128) < LENGTHS // 2 + 1))
-    one, other = run_both(partial(attend_with_splash, mesh=mesh, interpret=True), mask, M=128, scale=1.0)
+    one, other = run_both(
+        partial(attend_with_splash, mesh=mesh, interpret=True), mask, M=128, scale=1.0
+    )
     jax.tree.map(partial(np.testing.assert_allclose, atol=3e-5), one, other)
 
 
@@ -111,7 +127,9 @@ def test_splash_reads_memory_of_another_length_and_takes_a_scale():
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.usefixtures("promoting")
 def test_what_cudnn_is_asked_for_is_attend(name, biased):
-    """The same call with XLA's implementation: which masks become lengths, flags and windows. cuDNN itself needs a GPU."""
+    """The same call with XLA's implementation: which masks become lengths, flags and windows. cuDNN
+    itself needs a GPU.
+    """
     mesh = make_mesh(Mesh(1, 1, 1), jax.devices()[:1])
     bias = draw_vectors(1, H, L, L, seed=5) if biased else None
     one, other = run_both(
@@ -122,7 +140,9 @@ def test_what_cudnn_is_asked_for_is_attend(name, biased):
 
 @pytest.mark.parametrize("sizes", [(1, 1, 1, 1), (2, 2, 1, 2)], ids=str)
 def test_flops_of_splash_are_its_nine_products(sizes):
-    """2 forwards, 3 for the gradient of q, 4 for those of k and v, where XLA's attention has 2 and 4; and a product of o with its gradient."""
+    """2 forwards, 3 for the gradient of q, 4 for those of k and v, where XLA's attention has 2 and
+    4; and a product of o with its gradient.
+    """
     mesh = make_mesh(Mesh(*sizes), jax.devices()[: int(np.prod(sizes))])
     q = jax.ShapeDtypeStruct((B, L, H, K), jnp.float32)
 
@@ -130,9 +150,14 @@ def test_flops_of_splash_are_its_nine_products(sizes):
         return jax.grad(lambda q, k, v: function(q, k, v).sum(), argnums=(0, 1, 2))
 
     with jax.set_mesh(mesh):
-        kernel = flops.count_flops(jax.make_jaxpr(make_gradient(partial(attend_with_splash, mesh=mesh)))(q, q, q))
+        kernel = flops.count_flops(
+            jax.make_jaxpr(make_gradient(partial(attend_with_splash, mesh=mesh)))(q, q, q)
+        )
     assert kernel == 9 * 2 * B * L * L * H * K + 2 * B * L * H * K
-    assert flops.count_flops(jax.make_jaxpr(make_gradient(attend))(q, q, q)) == 6 * 2 * B * L * L * H * K
+    assert (
+        flops.count_flops(jax.make_jaxpr(make_gradient(attend))(q, q, q))
+        == 6 * 2 * B * L * L * H * K
+    )
 
 
 def make_shapes(B=8, L=256, M=256, H=4, K=64, dtype=jnp.bfloat16):
@@ -144,14 +169,22 @@ def find_reason(why_not, mask=None, bias=None, drop=None, sizes=(2, 2, 2), **kw)
 
 
 def test_reasons_against_splash_are_reported():
-    assert find_reason(find_splash_obstacle) is find_reason(find_splash_obstacle, make_causal_mask(window=7)) is None
+    assert (
+        find_reason(find_splash_obstacle)
+        is find_reason(find_splash_obstacle, make_causal_mask(window=7))
+        is None
+    )
     assert find_reason(find_splash_obstacle, drop=DROP) == "cannot drop weights"
-    assert "cannot add a bias" in find_reason(find_splash_obstacle, bias=draw_vectors(1, 4, 256, 256))
+    assert "cannot add a bias" in find_reason(
+        find_splash_obstacle, bias=draw_vectors(1, 4, 256, 256)
+    )
     assert find_reason(find_splash_obstacle, Mask(window=7)) is None
     assert "equal numbers of queries and keys, not for 256 and 128" in find_reason(
         find_splash_obstacle, Mask(window=7), M=128
     )
-    assert "an array of pairs" in find_reason(find_splash_obstacle, make_causal_mask().make_dense(256, 256))
+    assert "an array of pairs" in find_reason(
+        find_splash_obstacle, make_causal_mask().make_dense(256, 256)
+    )
     assert "not 114 positions on 1 devices" in find_reason(find_splash_obstacle, L=114)
     assert "not 257 positions on 1 devices" in find_reason(find_splash_obstacle, M=257)
     assert "not 256 positions on 4 devices" in find_reason(find_splash_obstacle, sizes=(1, 2, 1, 4))
@@ -169,21 +202,35 @@ def test_reasons_against_cudnn_are_reported():
     )
     assert "by a seed" in find_reason(find_cudnn_obstacle, drop=DROP)
     assert "not in float32" in find_reason(find_cudnn_obstacle, dtype=jnp.float32)
-    assert "even number of positions only, not 255 x 255" in find_reason(find_cudnn_obstacle, packed, **odd)
+    assert "even number of positions only, not 255 x 255" in find_reason(
+        find_cudnn_obstacle, packed, **odd
+    )
     assert "no gradient for a bias next to" in find_reason(
         find_cudnn_obstacle, packed, draw_vectors(1, 4, 255, 255), **odd
     )
     both_ways, even_bias = Mask(window=7), draw_vectors(1, 4, 256, 256)
-    assert find_reason(find_cudnn_obstacle, both_ways) is find_reason(find_cudnn_obstacle, make_causal_mask(window=7), **odd) is None
-    assert "even number of positions only, not 255 x 255" in find_reason(find_cudnn_obstacle, both_ways, **odd)
-    assert "no gradient for a bias next to" in find_reason(find_cudnn_obstacle, both_ways, even_bias)
+    assert (
+        find_reason(find_cudnn_obstacle, both_ways)
+        is find_reason(find_cudnn_obstacle, make_causal_mask(window=7), **odd)
+        is None
+    )
+    assert "even number of positions only, not 255 x 255" in find_reason(
+        find_cudnn_obstacle, both_ways, **odd
+    )
+    assert "no gradient for a bias next to" in find_reason(
+        find_cudnn_obstacle, both_ways, even_bias
+    )
     assert "bias of [1, heads, L, M] of even lengths, not [1, 4, 255, 255]" in find_reason(
         find_cudnn_obstacle, None, draw_vectors(1, 4, 255, 255), **odd
     )
-    assert "not [1, 1, 256, 256]" in find_reason(find_cudnn_obstacle, None, draw_vectors(1, 1, 256, 256))
+    assert "not [1, 1, 256, 256]" in find_reason(
+        find_cudnn_obstacle, None, draw_vectors(1, 1, 256, 256)
+    )
     assert "heads of up to 128 in steps of 8, not of 100" in find_reason(find_cudnn_obstacle, K=100)
     assert "not of 136" in find_reason(find_cudnn_obstacle, K=136)
-    assert "all positions of a row on one device" in find_reason(find_cudnn_obstacle, sizes=(1, 2, 2, 2))
+    assert "all positions of a row on one device" in find_reason(
+        find_cudnn_obstacle, sizes=(1, 2, 2, 2)
+    )
 
 
 def test_on_a_cpu_it_is_xlas_own():

@@ -100,5 +100,7 @@ def test_a_feed_asks_for_its_own_rows(monkeypatch):
             asked.append((start, lo, hi)) or iter([{"row": np.arange(lo, hi)}] * 9)
         ),
     )
-    assert list(prefetch_to_devices(Numbered(), None, 5, 6)) == [(5, [[4, 5, 6, 7], [12, 13, 14, 15]])]
+    assert list(prefetch_to_devices(Numbered(), None, 5, 6)) == [
+        (5, [[4, 5, 6, 7], [12, 13, 14, 15]])
+    ]
     assert asked == [(5, 4, 8), (5, 12, 16)]

@@ -1,4 +1,6 @@
-"""Several real processes on this machine: the same run as one process makes, and no run at all where they do not agree."""
+"""Several real processes on this machine: the same run as one process makes, and no run at all
+where they do not agree.
+"""
 
 import json
 import signal
@@ -21,8 +23,10 @@ from tests import forks
 
 pytestmark = pytest.mark.slow
 
-# With AdamW's usual epsilon a gradient that is all rounding, as of positions that hardly any row has, moves a parameter by as much as that
-# differs between sums in two orders, divided by 1e-6: up to 2e-6 of a parameter's norm. With this one it stays below 1e-7.
+# With AdamW's usual epsilon a gradient that is all rounding, as of positions that hardly any row
+# has, moves a parameter by as much as that
+# differs between sums in two orders, divided by 1e-6: up to 2e-6 of a parameter's norm. With this
+# one it stays below 1e-7.
 STEPS = [
     "optimizer.epsilon=0.01",
     "train.steps=4",
@@ -85,10 +89,15 @@ def test_two_processes_make_the_run_of_one_and_four_continue_it(alone, root, con
         )
     assert seen[-1]["heldout_loss"] == pytest.approx(expected[-1]["heldout_loss"], rel=1e-6)
     assert not list(workdir.glob(".preflight*"))
-    samples, expected = (samples_file.read_samples(path / samples_file.NAME) for path in (workdir, alone))
-    assert [line["step"] for line in samples] == [2, 4] and [line["step"] for line in expected] == [4]
+    samples, expected = (
+        samples_file.read_samples(path / samples_file.NAME) for path in (workdir, alone)
+    )
+    assert [line["step"] for line in samples] == [2, 4] and [line["step"] for line in expected] == [
+        4
+    ]
     (gaps, others) = (
-        [gap for one in lines[-1]["samples"] for gap in one["gaps"]] for lines in (samples, expected)
+        [gap for one in lines[-1]["samples"] for gap in one["gaps"]]
+        for lines in (samples, expected)
     )
     assert (
         gaps
@@ -126,7 +135,9 @@ def test_a_signal_to_one_process_saves_all_at_the_same_step_and_the_slow_one_is_
         range(1, step + 1)
     )
     assert f"saved step {step}" in outputs[0]
-    metrics_rows = metrics_file.read_metrics(workdir / "metrics.jsonl")[3:]  # by then both have told of a step
+    metrics_rows = metrics_file.read_metrics(workdir / "metrics.jsonl")[
+        3:
+    ]  # by then both have told of a step
     assert min(row["input_seconds_max"] for row in metrics_rows) >= 0.5
     assert sum(row["slowest_host"] for row in metrics_rows) > len(metrics_rows) / 2, metrics_rows
 
@@ -159,7 +170,9 @@ def by_slurm(i, count, port):
 
 
 def start_processes(root, words, joined=by_jax, code=None):
-    """One process for each list of words, as one run. code: for each process, what it does before it reads its words."""
+    """One process for each list of words, as one run. code: for each process, what it does before
+    it reads its words.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -261,11 +274,15 @@ def test_differences_are_reported_against_the_majority():
     host_facts = [same | {"host": f"host{i} (process {i})"} for i in range(4)]
     assert preflight.find_differences(host_facts) == []
     host_facts[2] |= {"local devices": 3, "note": "m"}
-    assert preflight.find_differences(host_facts) == ["host2 (process 2) has local devices 3, 3 of 4 have 4"]
+    assert preflight.find_differences(host_facts) == [
+        "host2 (process 2) has local devices 3, 3 of 4 have 4"
+    ]
 
 
 class Client:
-    """A coordinator's store to which the other processes have said `said`, and answer nothing else."""
+    """A coordinator's store to which the other processes have said `said`, and answer nothing
+    else.
+    """
 
     def __init__(self, messages):
         self.messages = messages
@@ -326,7 +343,9 @@ def test_hosts_that_leave_out_other_documents_are_named(monkeypatch, stores):
         "damage": None,
         "left out": "2 of train documents (00c0ffee)",
     }
-    fake_client(monkeypatch, 2, {"cloze/preflight/source/1": host_facts, "cloze/preflight/sound/1": less})
+    fake_client(
+        monkeypatch, 2, {"cloze/preflight/source/1": host_facts, "cloze/preflight/sound/1": less}
+    )
     with pytest.raises(
         ConfigError, match=r"do not agree: node1 \(process 1\) has left out 2 of train documents"
     ):
@@ -344,19 +363,24 @@ def test_a_damaged_store_is_reported_with_its_host(monkeypatch, stores):
         "damage": "books/tokens.bin: crc32c 1",
         "left out": "no documents",
     }
-    fake_client(monkeypatch, 2, {"cloze/preflight/source/1": host_facts, "cloze/preflight/sound/1": damaged})
+    fake_client(
+        monkeypatch, 2, {"cloze/preflight/source/1": host_facts, "cloze/preflight/sound/1": damaged}
+    )
     with pytest.raises(ConfigError, match=r"^node1 \(process 1\): books/tokens.bin: crc32c 1$"):
         preflight.preflight_source(run, mine)
     fake_client(
         monkeypatch,
         2,
-        {"cloze/preflight/source/1": host_facts, "cloze/preflight/sound/1": damaged | {"damage": None}},
+        {
+            "cloze/preflight/source/1": host_facts,
+            "cloze/preflight/sound/1": damaged | {"damage": None},
+        },
     )
 
     def verify_once(store):
         raise ValueError("here it is damaged")
 
-    monkeypatch.setattr(type(mine), "verify_once", verify_once)
+    monkeypatch.setattr(type(mine), "verify_checksums_once", verify_once)
     with pytest.raises(
         ConfigError,
         match=r"\(process 0\): here it is damaged; or leave the damaged documents out with data.on_corrupt=skip$",
@@ -383,11 +407,15 @@ def test_a_workdir_that_cannot_be_written_is_reported_with_its_host(tmp_path):
 # ---- `local` itself ----------------------------------------------------------
 
 
-def test_when_one_process_fails_the_others_are_stopped_and_its_status_is_reported(monkeypatch, capfd):
+def test_when_one_process_fails_the_others_are_stopped_and_its_status_is_reported(
+    monkeypatch, capfd
+):
     program = "import os, sys, time; i = int(os.environ['JAX_PROCESS_ID']); print('here', flush=True); i == 1 and sys.exit(7); time.sleep(60)"
     real = local.build_command
     monkeypatch.setattr(
-        local, "build_command", lambda *args: real(*args) | {"args": [sys.executable, "-c", program]}
+        local,
+        "build_command",
+        lambda *args: real(*args) | {"args": [sys.executable, "-c", program]},
     )
     monkeypatch.setattr(local, "GRACE", 0.5)
     began = time.monotonic()
@@ -404,7 +432,9 @@ def test_local_says_what_is_wrong(capsys, words):
 
 
 def test_one_that_is_done_waits_for_the_others(monkeypatch, root):
-    """A slow end of one is no reason for the first to leave, though what hangs at the end of a process is not waited for."""
+    """A slow end of one is no reason for the first to leave, though what hangs at the end of a
+    process is not waited for.
+    """
     program = (
         "import os, time\nfrom pretrain.distributed import processes, watchdog\nprocesses.start()\nwatchdog.LEAVING = 1.0\n"
         "time.sleep(3 * int(os.environ['JAX_PROCESS_ID']))\nprocesses.part()\nwatchdog.leave_soon(0)"

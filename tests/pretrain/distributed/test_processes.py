@@ -1,4 +1,6 @@
-"""Who the other processes are, as made-up environments tell it: the table itself, against JAX's own search, and clear errors."""
+"""Who the other processes are, as made-up environments tell it: the table itself, against JAX's own
+search, and clear errors.
+"""
 
 import os
 import re
@@ -75,7 +77,9 @@ def test_what_an_environment_tells(environ, expected):
     ],
 )
 def test_jax_would_find_the_same(kind, environ, monkeypatch):
-    """Where both know an answer. Not for GPUs: JAX takes one a process. It writes IPv6 without the brackets that gRPC needs."""
+    """Where both know an answer. Not for GPUs: JAX takes one a process. It writes IPv6 without the
+    brackets that gRPC needs.
+    """
     from jax._src import clusters
 
     monkeypatch.setattr(
@@ -177,7 +181,10 @@ def test_a_task_gets_its_share_of_the_gpus(tasks, local, seen, devices):
             {"CLOZE_CLUSTER": "slurm", "SLURM_JOB_ID": "1"},
             "Slurm: needs .* missing: SLURM_STEP_NODELIST, SLURM_NTASKS",
         ),
-        ({"CLOZE_CLUSTER": "k8s"}, "CLOZE_CLUSTER=k8s: expected one of none, jax, ompi, slurm, gke, tpu"),
+        (
+            {"CLOZE_CLUSTER": "k8s"},
+            "CLOZE_CLUSTER=k8s: expected one of none, jax, ompi, slurm, gke, tpu",
+        ),
         (
             STEP | EIGHT | {"SLURM_STEP_TASKS_PER_NODE": "3(x4)"},
             "3 processes of this host see 8 GPUs",
@@ -327,9 +334,7 @@ def test_who_joins_the_others(environ, joined, monkeypatch):
     monkeypatch.setattr("jax.distributed.initialize", lambda **words: calls.append(words))
     monkeypatch.setattr(processes, "get_client", Client)
     monkeypatch.setattr(processes, "_wait_for_coordinator", lambda *words: None)
-    monkeypatch.setattr(
-        processes, "_bind_gloo_to_host", lambda host: None
-    )  # JAX runs here already
+    monkeypatch.setattr(processes, "_bind_gloo_to_host", lambda host: None)  # JAX runs here already
     processes.join_run()
     for call in calls:
         assert call.pop("initialization_timeout") > processes.JOIN_TIMEOUT

@@ -14,7 +14,9 @@ KILLED, HANGS, DONE = Ending(-signal.SIGKILL, 1), Ending(HUNG, 2), Ending(0)
 
 
 def run_supervised(endings, tries, workdir="nowhere", saves=()):
-    """(the ending, how many starts, the pauses) of starts that end so in turn, the last for ever; saves: start -> the step that it saves."""
+    """(the ending, how many starts, the pauses) of starts that end so in turn, the last for ever;
+    saves: start -> the step that it saves.
+    """
     started, pauses = [], []
 
     def start_run():

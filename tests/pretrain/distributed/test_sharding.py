@@ -1,4 +1,6 @@
-"""The table of axes: every parameter of every model has exactly one row, and what does not fit is an error that names it."""
+"""The table of axes: every parameter of every model has exactly one row, and what does not fit is
+an error that names it.
+"""
 
 import re
 from functools import partial
@@ -46,7 +48,9 @@ def test_every_row_has_a_parameter(runs):
     import re
 
     unused = [
-        end for end, _ in PARAMETER_DIMENSIONS if not any(re.search(rf"(^|/){end}$", path) for path in paths)
+        end
+        for end, _ in PARAMETER_DIMENSIONS
+        if not any(re.search(rf"(^|/){end}$", path) for path in paths)
     ]
     assert not unused
 
@@ -74,7 +78,8 @@ def test_a_parameter_without_a_row_is_named(path, shape, message):
 
 def test_two_rows_are_refused(monkeypatch):
     monkeypatch.setattr(
-        "pretrain.distributed.sharding.PARAMETER_DIMENSIONS", (*PARAMETER_DIMENSIONS, ("embedding", (None, None)))
+        "pretrain.distributed.sharding.PARAMETER_DIMENSIONS",
+        (*PARAMETER_DIMENSIONS, ("embedding", (None, None))),
     )
     with pytest.raises(
         ValueError,
@@ -92,7 +97,9 @@ def test_specs():
     assert make_partition_spec("encoder/layer_0/attention/query/kernel", (32, 8, 4), mesh) == P(
         "fsdp", "model", None
     )
-    assert make_partition_spec("encoder/layers/attention_norm/scale", (2, 32), mesh) == P(None, None)
+    assert make_partition_spec("encoder/layers/attention_norm/scale", (2, 32), mesh) == P(
+        None, None
+    )
     assert make_partition_spec("token_embedding/embedding", (127, 32), mesh) == P(None, "fsdp")
 
 

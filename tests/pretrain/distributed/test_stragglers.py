@@ -50,9 +50,14 @@ def test_the_first_process_names_the_slowest_now_and_then(key_values):
         "device_seconds_min": 0.1,
         "slowest_host": 1,
     }
-    assert json.loads(key_values["cloze/waits/0"]) == pytest.approx([0.1, 0.5])  # the mean of two steps
+    assert json.loads(key_values["cloze/waits/0"]) == pytest.approx(
+        [0.1, 0.5]
+    )  # the mean of two steps
     assert mine.report_waits(9.0, 9.0) == {}  # just told
-    key_values |= {"now": key_values["now"] + stragglers.REPORT_INTERVAL, "cloze/waits/1": json.dumps([0.0, 99.0])}
+    key_values |= {
+        "now": key_values["now"] + stragglers.REPORT_INTERVAL,
+        "cloze/waits/1": json.dumps([0.0, 99.0]),
+    }
     assert mine.report_waits(1.0, 0.2) == {
         "input_seconds_max": 5.0,
         "device_seconds_min": 0.5,
@@ -64,7 +69,10 @@ def test_the_others_only_tell(key_values, monkeypatch):
     monkeypatch.setattr("jax.process_index", lambda: 7)
     mine = StragglerMonitor()
     key_values["now"] = 100.0 + stragglers.REPORT_INTERVAL
-    assert mine.report_waits(0.1, 0.2) == {} and json.loads(key_values["cloze/waits/7"]) == [0.1, 0.2]
+    assert mine.report_waits(0.1, 0.2) == {} and json.loads(key_values["cloze/waits/7"]) == [
+        0.1,
+        0.2,
+    ]
 
 
 def test_what_the_loop_waits_for_is_measured(monkeypatch):
@@ -77,7 +85,7 @@ def test_what_the_loop_waits_for_is_measured(monkeypatch):
             yield seconds
 
     monitor, reports = StragglerMonitor(), []
-    monkeypatch.setattr(monitor, "report", lambda *seconds: reports.append(seconds) or {})
+    monkeypatch.setattr(monitor, "report_waits", lambda *seconds: reports.append(seconds) or {})
     for seconds in monitor.measure_input(iterate_slowly()):
         assert monitor.input_seconds == seconds
         now[0] += 100.0  # the loop's own work

@@ -76,7 +76,9 @@ def test_what_is_begun_again_and_again_and_what_has_no_limit_does_not_last(exit_
 
 
 def test_time_in_which_nothing_ran_is_not_counted(exit_statuses, tmp_path, monkeypatch):
-    """A process that was stopped, a laptop that slept: the clock jumps by hours between two looks."""
+    """A process that was stopped, a laptop that slept: the clock jumps by hours between two
+    looks.
+    """
     real, jumps = time.monotonic, []
     monkeypatch.setattr(watchdog.time, "monotonic", lambda: real() + 3600 * len(jumps))
     with Watchdog(Limits(step=60), tmp_path / "stacks.txt") as watching:

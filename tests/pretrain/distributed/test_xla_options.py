@@ -15,7 +15,9 @@ from pretrain.training.program import make_program
 
 
 def test_a_step_copies_no_moments():
-    """Nearly all of this model are two kernels, of which moments are the same size: activations are next to nothing."""
+    """Nearly all of this model are two kernels, of which moments are the same size: activations are
+    next to nothing.
+    """
     model = Gpt2Config(vocab=256, length=8, width=128, depth=1, num_heads=2, mlp=8192, scan=False)
     data = Data(objective=CausalLm(length=8), store="none", batch_size=1)
     program = make_program(
@@ -23,7 +25,11 @@ def test_a_step_copies_no_moments():
         make_mesh(Mesh(1), jax.devices()[:1]),
     )
     size = sum(4 * leaf.size for leaf in jax.tree.leaves(program.abstract_state.params))
-    found = program.train_step.lower(program.describe_state(), program.batch).compile().memory_analysis()
+    found = (
+        program.train_step.lower(program.describe_state(), program.batch)
+        .compile()
+        .memory_analysis()
+    )
     assert found.alias_size_in_bytes >= 3 * size
     assert size < found.temp_size_in_bytes < 2 * size
 
@@ -46,7 +52,9 @@ def lower_step(compute):
 @pytest.mark.slow
 @pytest.mark.parametrize("compute", ["float32", "bfloat16"])
 def test_what_can_be_rematerialized_is_not_saved(compute):
-    """XLA heeds `apart`: without its option, by which barriers are left, it finds what it has and keeps all of it."""
+    """XLA heeds `apart`: without its option, by which barriers are left, it finds what it has and
+    keeps all of it.
+    """
     step = lower_step(compute)
     heeded, plain = (
         step.compile(options).memory_analysis().temp_size_in_bytes

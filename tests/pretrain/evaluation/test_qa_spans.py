@@ -1,4 +1,6 @@
-"""How right an answer is, by SQuAD's definition, and which span of all windows is chosen, against a search of them all."""
+"""How right an answer is, by SQuAD's definition, and which span of all windows is chosen, against a
+search of them all.
+"""
 
 import dataclasses
 import itertools
@@ -91,7 +93,9 @@ def test_the_threshold_is_the_best_there_is():
 
 
 def draw_windows(rng, count=9, length=48):
-    """(logits, batch) of rows with contexts of several lengths, three rows of each question; one with a context longer than any answer may be."""
+    """(logits, batch) of rows with contexts of several lengths, three rows of each question; one
+    with a context longer than any answer may be.
+    """
     context, held = rng.integers(2, 6, count), np.append(rng.integers(1, 12, count - 1), 40)
     valid = np.arange(length) < (context + held + 1)[:, None]
     numbers = {
@@ -158,7 +162,9 @@ def test_the_best_span_is_the_best_of_all():
 
 @pytest.mark.parametrize("count", [1, 4, 99])
 def test_the_n_best_answers_are_the_best_texts_of_all(count):
-    """Against all spans of three rows that share a part of a context, most of whose texts stand there several times."""
+    """Against all spans of three rows that share a part of a context, most of whose texts stand
+    there several times.
+    """
     logits, batch = draw_windows(np.random.default_rng(3))
     answers, expected = [], {}
     for row in range(3):
@@ -235,7 +241,9 @@ def test_the_loss_is_the_mean_of_two_over_the_tokens_of_a_row():
 
 
 def test_metrics_are_of_texts(monkeypatch):
-    """Four questions: found, found in part, none and told so, none and not told so; then with the threshold that is best, or a given one."""
+    """Four questions: found, found in part, none and told so, none and not told so; then with the
+    threshold that is best, or a given one.
+    """
     contexts = ["the old fox runs", "a dog sleeps", "no", "none here"]
     answers = [["old fox"], ["the dog sleeps", "a dog"], [], []]
     #            question begin end score null total weight
@@ -264,7 +272,9 @@ def test_metrics_are_of_texts(monkeypatch):
         },
     )
     monkeypatch.setattr("data.store.qa_reader.open_questions", lambda split: stored)
-    monkeypatch.setattr("data.store.qa_reader.read_question_texts", lambda split: (contexts, answers))
+    monkeypatch.setattr(
+        "data.store.qa_reader.read_question_texts", lambda split: (contexts, answers)
+    )
     names = ("exact_match", "span_f1", "null_threshold")
     objectives = {name: set(METRICS[name].objectives) for name in names}
     written = {"answer_span", "generated answers"}

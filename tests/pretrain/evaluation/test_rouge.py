@@ -1,4 +1,6 @@
-"""ROUGE by hand: the examples of Lin (2004), and a plain table for the longest common subsequence."""
+"""ROUGE by hand: the examples of Lin (2004), and a plain table for the longest common
+subsequence.
+"""
 
 import random
 
@@ -10,7 +12,9 @@ REFERENCE = "police killed the gunman"
 
 
 def test_the_paper_s_example():
-    """Section 3.1: S2 has the words in order, S3 has not; the paper tells precision and recall of 3/4 and 2/4, which F1 of equal lengths equals."""
+    """Section 3.1: S2 has the words in order, S3 has not; the paper tells precision and recall of
+    3/4 and 2/4, which F1 of equal lengths equals.
+    """
     assert compute_rouge_l(["police kill the gunman"], [REFERENCE]) == pytest.approx(75)
     assert compute_rouge_l(["the gunman kill police"], [REFERENCE]) == pytest.approx(50)
     assert (
@@ -24,8 +28,15 @@ def test_counts_are_clipped_and_lengths_matter():
     assert make_rouge_n(1)(["the the the cat"], ["The cat!"]) == pytest.approx(
         100 * 2 * (2 / 4) * (2 / 2) / (2 / 4 + 2 / 2)
     )
-    assert make_rouge_n(1)(["a_b", "x"], ["a b", "y"]) == pytest.approx(50)  # the mean over the texts
-    assert make_rouge_n(2)(["one"], ["one"]) == 0 == compute_rouge_l([""], [""]) == make_rouge_n(1)(["..."], ["word"])
+    assert make_rouge_n(1)(["a_b", "x"], ["a b", "y"]) == pytest.approx(
+        50
+    )  # the mean over the texts
+    assert (
+        make_rouge_n(2)(["one"], ["one"])
+        == 0
+        == compute_rouge_l([""], [""])
+        == make_rouge_n(1)(["..."], ["word"])
+    )
     assert make_rouge_n(1)(["Über die Straße"], ["über DIE Brücke"]) == pytest.approx(200 / 3)
 
 

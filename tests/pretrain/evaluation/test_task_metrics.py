@@ -1,4 +1,6 @@
-"""Metrics are those of the libraries, over the rows that count, and what cannot be measured is refused before anything is computed."""
+"""Metrics are those of the libraries, over the rows that count, and what cannot be measured is
+refused before anything is computed.
+"""
 
 import importlib.util
 import re
@@ -31,7 +33,9 @@ RIGHT, PREDICTED = (
 def test_of_classes():
     tp, tn, fp, fn = 3, 3, 1, 1
     matthews = (tp * tn - fp * fn) / np.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
-    found = compute_metrics(("accuracy", "f1", "matthews", "macro_f1"), make_predictions(PREDICTED, RIGHT))
+    found = compute_metrics(
+        ("accuracy", "f1", "matthews", "macro_f1"), make_predictions(PREDICTED, RIGHT)
+    )
     assert found == pytest.approx(
         {"accuracy": 6 / 8, "f1": 6 / 8, "matthews": matthews, "macro_f1": 6 / 8}
     )
@@ -39,7 +43,10 @@ def test_of_classes():
         ("f1", "macro_f1"), make_predictions([1, 1, 1, 1], [1, 1, 1, 0])
     )  # f1 is of the second class
     assert skewed == pytest.approx({"f1": 6 / 7, "macro_f1": 3 / 7})
-    assert compute_metrics(("matthews", "f1"), make_predictions([0, 0, 0], [1, 0, 1])) == {"matthews": 0.0, "f1": 0.0}
+    assert compute_metrics(("matthews", "f1"), make_predictions([0, 0, 0], [1, 0, 1])) == {
+        "matthews": 0.0,
+        "f1": 0.0,
+    }
 
 
 def test_of_scores():
@@ -54,8 +61,12 @@ def test_of_scores():
 
     found = compute_metrics(("pearson", "spearman"), make_predictions(predicted, right))
     assert found["pearson"] == pytest.approx(np.corrcoef(predicted, right)[0, 1])
-    assert found["spearman"] == pytest.approx(np.corrcoef(rank_values(predicted), rank_values(right))[0, 1])
-    assert compute_metrics(("pearson", "spearman"), make_predictions([2.0, 2.0, 2.0], [1, 2, 3])) == {
+    assert found["spearman"] == pytest.approx(
+        np.corrcoef(rank_values(predicted), rank_values(right))[0, 1]
+    )
+    assert compute_metrics(
+        ("pearson", "spearman"), make_predictions([2.0, 2.0, 2.0], [1, 2, 3])
+    ) == {
         "pearson": 0.0,
         "spearman": 0.0,
     }

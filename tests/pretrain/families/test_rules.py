@@ -52,7 +52,9 @@ def test_fused_queries_keys_and_values_of_a_conv1d():
 
 @pytest.mark.parametrize(("layout", "axis"), [(KERNEL, 0), (KERNEL, -2), (STRAIGHT, 1)])
 def test_queries_keys_and_values_fused_per_head(layout, axis):
-    """GPT-NeoX's query_key_value: the query, the key and the value of the first head, then of the second."""
+    """GPT-NeoX's query_key_value: the query, the key and the value of the first head, then of the
+    second.
+    """
     (fused,) = JoinLayout(layout, axis, interleave=-2).export_tensors(QKV)
     by_output = fused if layout is KERNEL else fused.T
     assert by_output.shape == (3 * H * K, D)
@@ -83,7 +85,9 @@ def test_grouped_keys_and_values_are_narrower_than_queries():
 
 
 def test_one_leaf_split_into_several_tensors():
-    """A stack of experts [3, D, F] in equal tensors; a table in tensors of stated sizes; heads dealt out in turns."""
+    """A stack of experts [3, D, F] in equal tensors; a table in tensors of stated sizes; heads
+    dealt out in turns.
+    """
     experts = np.arange(3.0 * D * F).reshape(3, D, F)
     parts = SplitLayout(SAME, 3).export_tensors((experts,))
     assert [part.tolist() for part in parts] == [experts[i : i + 1].tolist() for i in range(3)]
@@ -108,7 +112,9 @@ LAYOUTS = {"linear": (KERNEL, 0), "conv1d": (STRAIGHT, 1), "out": (KERNEL_OUT, 1
     seed=st.integers(0, 99),
 )
 def test_a_join_comes_back(name, heads, rest, interleaved, seed):
-    """To the bit, from leaves of any shape; interleaved ones have equally many heads, and heads of any width."""
+    """To the bit, from leaves of any shape; interleaved ones have equally many heads, and heads of
+    any width.
+    """
     (layout, axis), rng = LAYOUTS[name], np.random.default_rng(seed)
     is_out = layout is KERNEL_OUT  # [H, K, D]
     shapes = []

@@ -1,4 +1,6 @@
-"""Small encoders of every family with a vocabulary for each, which heads are put on beside those of `transformers`."""
+"""Small encoders of every family with a vocabulary for each, which heads are put on beside those of
+`transformers`.
+"""
 
 import jax
 import numpy as np

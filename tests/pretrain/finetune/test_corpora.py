@@ -1,4 +1,6 @@
-"""GLUE's files as they lie beside the project are read under their names; skipped where they are not there."""
+"""GLUE's files as they lie beside the project are read under their names; skipped where they are
+not there.
+"""
 
 import pytest
 
@@ -19,5 +21,8 @@ FILES = [
 def test_they_are_read(corpora, name, path, count, names):
     task, source = TASKS[name], str(corpora / path)
     read = labelled_examples.read_examples(source, find_columns(task, source), task.label)
-    assert len(read) == count and (order_labels(task, labelled_examples.list_classes(read)) if names else ()) == names
+    assert (
+        len(read) == count
+        and (order_labels(task, labelled_examples.list_classes(read)) if names else ()) == names
+    )
     assert names or all(0 <= example.label <= 5 for example in read)

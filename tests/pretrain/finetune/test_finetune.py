@@ -1,4 +1,6 @@
-"""From a pretrained workdir and a labelled file to a model that tells labels, on the command line; and each way in which a file is wrong."""
+"""From a pretrained workdir and a labelled file to a model that tells labels, on the command line;
+and each way in which a file is wrong.
+"""
 
 import json
 import pathlib
@@ -58,21 +60,29 @@ def pretrained(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("pretrained") / "bert"
     params = jax.jit(make_initializer(make_starting_run(BERT)))()
     start_workdir(
-        workdir, make_starting_run(BERT), params, train_vocabulary(make_sentences(300), 56, algorithm="bpe")
+        workdir,
+        make_starting_run(BERT),
+        params,
+        train_vocabulary(make_sentences(300), 56, algorithm="bpe"),
     )
     return workdir
 
 
 @pytest.fixture(scope="module")
 def tuned(pretrained, tmp_path_factory):
-    """(workdir, command, held-out file): whether a pair of texts speaks of a fox, as GLUE's MNLI would have it told."""
+    """(workdir, command, held-out file): whether a pair of texts speaks of a fox, as GLUE's MNLI
+    would have it told.
+    """
     folder = tmp_path_factory.mktemp("tuned")
     pairs = list(zip(make_sentences(320, 1), make_sentences(320, 2)))
     rows = [
         {"s": a, "t": b, "is": "entailment" if "fox" in f"{a} {b}".split() else "neutral"}
         for a, b in pairs
     ]
-    files = write_json_lines(folder / "train.jsonl", rows[:256]), write_json_lines(folder / "dev.jsonl", rows[256:])
+    files = (
+        write_json_lines(folder / "train.jsonl", rows[:256]),
+        write_json_lines(folder / "dev.jsonl", rows[256:]),
+    )
     command = [
         "finetune",
         "--from",
@@ -176,7 +186,9 @@ def test_what_predict_is_given_must_be_what_the_model_reads(tuned, tmp_path, cap
             [
                 *predict,
                 "--input",
-                write_json_lines(tmp_path / "a.jsonl", [{"text": "a fox", "text2": "dog", "label": 3}]),
+                write_json_lines(
+                    tmp_path / "a.jsonl", [{"text": "a fox", "text2": "dog", "label": 3}]
+                ),
                 "--json",
             ]
         )
@@ -185,11 +197,20 @@ def test_what_predict_is_given_must_be_what_the_model_reads(tuned, tmp_path, cap
     result = json.loads(capsys.readouterr().out)
     assert result["given_label"] == 3 and result["label"] in ("entailment", "neutral")
     assert (
-        main([*predict, "--input", write_json_lines(tmp_path / "b.jsonl", [{"s": "a", "t": "b"}, {"s": "a"}])])
+        main(
+            [
+                *predict,
+                "--input",
+                write_json_lines(tmp_path / "b.jsonl", [{"s": "a", "t": "b"}, {"s": "a"}]),
+            ]
+        )
         == 2
     )
     assert "b.jsonl:2: expected s and t, each a text; this has 's'" in capsys.readouterr().err
-    assert main([*predict, "--input", write_json_lines(tmp_path / "c.jsonl", [{"s": "a", "t": " "}])]) == 2
+    assert (
+        main([*predict, "--input", write_json_lines(tmp_path / "c.jsonl", [{"s": "a", "t": " "}])])
+        == 2
+    )
     assert "c.jsonl:1 is empty" in capsys.readouterr().err
     (tmp_path / "d.txt").write_text("a fox\tthe dog\n")
     assert main([*predict, "--input", str(tmp_path / "d.txt"), "--json"]) == 0
@@ -246,7 +267,9 @@ def test_other_examples_must_be_of_the_same_labels(tuned, pretrained, tmp_path, 
 
 
 def test_its_place_in_the_table_of_glue_and_what_is_submitted(tuned, tmp_path, capsys):
-    """The second held-out part, with some labels wrong, by what `predict` tells of it, and the file of a submission the same, by the best step."""
+    """The second held-out part, with some labels wrong, by what `predict` tells of it, and the file
+    of a submission the same, by the best step.
+    """
     workdir, _, dev = tuned
     step, scores = find_best_checkpoint(workdir, "accuracy")
     rows = [json.loads(line) for line in pathlib.Path(dev).read_text().splitlines()][:20]
@@ -342,7 +365,9 @@ def test_a_workdir_keeps_its_examples(tuned, pretrained, tmp_path, capsys):
 
 
 def test_a_digest_is_of_all_that_is_learned():
-    """Of texts, labels and their names; of tags and their scheme; of choices; of answers and whether there may be none; of what is written."""
+    """Of texts, labels and their names; of tags and their scheme; of choices; of answers and
+    whether there may be none; of what is written.
+    """
     one, none = Example(("a fox",), "x", "here"), ()
     sentence, question = (
         Sentence(("a", "fox"), ("O", "B-x"), "here", 1, 1),
@@ -411,7 +436,10 @@ def test_scores_of_several_seeds(pretrained, tmp_path, capsys):
     """How many foxes there are in a text; part of it is held out."""
     rows = [
         {"text": text, "label": float(text.split().count("fox"))}
-        for text in (*make_sentences(100, 3), *map(" ".join, zip(*[iter(make_sentences(200, 6))] * 4)))
+        for text in (
+            *make_sentences(100, 3),
+            *map(" ".join, zip(*[iter(make_sentences(200, 6))] * 4)),
+        )
     ]
     command = [
         "finetune",
@@ -452,7 +480,9 @@ def test_scores_of_several_seeds(pretrained, tmp_path, capsys):
     score_record = json.loads((tmp_path / "w" / "scores.json").read_text())
     runs = [score_record["runs"][str(tmp_path / "w" / f"seed-{seed}")] for seed in (4, 5)]
     values = [run["pearson"] for run in runs]
-    assert score_record["metric"] == "pearson" and score_record["mean"]["pearson"] == pytest.approx(np.mean(values))
+    assert score_record["metric"] == "pearson" and score_record["mean"]["pearson"] == pytest.approx(
+        np.mean(values)
+    )
     assert (
         score_record["spread"]["pearson"] == pytest.approx(np.std(values, ddof=1))
         and values[0] != values[1]
@@ -554,7 +584,9 @@ def test_errors_are_reported_before_there_is_a_workdir(
         write_json_lines(tmp_path / "train.jsonl", train),
     ]
     command += [] if "--task" in words else ["--task", "classification"]
-    command += [] if heldout is None else ["--heldout", write_json_lines(tmp_path / "dev.jsonl", heldout)]
+    command += (
+        [] if heldout is None else ["--heldout", write_json_lines(tmp_path / "dev.jsonl", heldout)]
+    )
     assert main([*command, "--workdir", str(tmp_path / "w"), *words]) == 2
     assert message in capsys.readouterr().err and not (tmp_path / "w").exists()
 
@@ -578,7 +610,10 @@ def test_what_is_no_encoder_is_refused(tmp_path, capsys):
     gpt = GptConfig(vocab=64, length=16, width=16, depth=1, num_heads=2, mlp=16)
     vocabulary = train_vocabulary(make_sentences(300), 40, layout="gpt", algorithm="bpe")
     start_workdir(
-        tmp_path / "gpt", make_starting_run(gpt), jax.jit(make_initializer(make_starting_run(gpt)))(), vocabulary
+        tmp_path / "gpt",
+        make_starting_run(gpt),
+        jax.jit(make_initializer(make_starting_run(gpt)))(),
+        vocabulary,
     )
     train = write_json_lines(tmp_path / "train.jsonl", GOOD)
     assert (

@@ -1,4 +1,6 @@
-"""What is to stay stays, to the bit, and what is to learn learns: no layer, the upper ones, or all."""
+"""What is to stay stays, to the bit, and what is to learn learns: no layer, the upper ones, or
+all.
+"""
 
 import dataclasses
 
@@ -54,8 +56,12 @@ def test_what_stays(free, scan):
 
 
 def test_what_stays_counts_for_nothing(runs):
-    """Neither for the norm that gradients are clipped to: the head's updates are those beside an encoder without gradients."""
-    run = override_run(runs["classifier"], ["train.trainable_layers=0", "optimizer.max_grad_norm=1"])
+    """Neither for the norm that gradients are clipped to: the head's updates are those beside an
+    encoder without gradients.
+    """
+    run = override_run(
+        runs["classifier"], ["train.trainable_layers=0", "optimizer.max_grad_norm=1"]
+    )
     tree = {
         "encoder": {"bert": {"embeddings": {"token_embedding": np.ones(3, np.float32)}}},
         "classifier": {"out": {"bias": np.ones(2, np.float32)}},
@@ -84,7 +90,9 @@ def test_what_stays_counts_for_nothing(runs):
 
 
 def test_a_frozen_encoder_is_what_it_was(runs, random_batch):
-    run = override_run(runs["classifier"], ["train.trainable_layers=1", "optimizer.weight_decay=0.1"])
+    run = override_run(
+        runs["classifier"], ["train.trainable_layers=1", "optimizer.weight_decay=0.1"]
+    )
     mesh = make_mesh(run.mesh, jax.devices()[:1])
     with jax.set_mesh(mesh):
         program = make_program(run, mesh)

@@ -1,4 +1,6 @@
-"""A fine-tuned folder of `transformers` becomes a run that tells the same, and from which fine-tuning goes on."""
+"""A fine-tuned folder of `transformers` becomes a run that tells the same, and from which
+fine-tuning goes on.
+"""
 
 import dataclasses
 import json
@@ -139,7 +141,9 @@ def test_it_tells_what_transformers_tells_and_goes_on_learning(vocabularies, tmp
     assert new == [] and same["classifier"]["out"]["kernel"].shape == (16, 3)
     chooser = dataclasses.replace(
         trained,
-        run=dataclasses.replace(trained.run, model=ChoiceConfig(encoder=find_encoder_config(trained))),
+        run=dataclasses.replace(
+            trained.run, model=ChoiceConfig(encoder=find_encoder_config(trained))
+        ),
     )  # whose head is of another kind
     assert make_initial_params(trained.run, chooser, "head")[1] == [
         "classifier/out/bias",
@@ -167,7 +171,9 @@ def test_it_tells_what_transformers_tells_and_goes_on_learning(vocabularies, tmp
 
 
 def change_folder(folder, tensors, **settings):
-    """The folder with other tensors (a function of {name: array}) and other settings in its config.json, None to leave one out."""
+    """The folder with other tensors (a function of {name: array}) and other settings in its
+    config.json, None to leave one out.
+    """
     from safetensors.numpy import load_file, save_file
 
     save_file(
@@ -183,7 +189,9 @@ def change_folder(folder, tensors, **settings):
 
 
 def test_a_folder_of_older_versions_is_read(vocabularies, tmp_path):
-    """Names of 2018, a buffer that is none today, and settings that say nothing of labels and of the head's dropout."""
+    """Names of 2018, a buffer that is none today, and settings that say nothing of labels and of
+    the head's dropout.
+    """
     model = ClassifierConfig(
         encoder=dataclasses.replace(ENCODERS["bert"], dropout=0.3),
         labels=("LABEL_0", "LABEL_1"),

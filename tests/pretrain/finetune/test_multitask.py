@@ -1,4 +1,6 @@
-"""T5 answers questions in writing, compared with all answers that are right, counted where a row cuts them away; one learns several tasks."""
+"""T5 answers questions in writing, compared with all answers that are right, counted where a row
+cuts them away; one learns several tasks.
+"""
 
 import dataclasses
 import json
@@ -55,7 +57,9 @@ SPEC = Text2Text(
 
 
 def make_questions(count, seed):
-    """Who sleeps? One of three contexts says so; of the answers that are right the second is longer."""
+    """Who sleeps? One of three contexts says so; of the answers that are right the second is
+    longer.
+    """
     rng = np.random.default_rng(seed)
     for number in range(count):
         words = list(rng.choice(WORDS, 3 + int(rng.integers(6))))
@@ -89,13 +93,21 @@ def vocabulary():
 def pretrained(vocabulary, tmp_path_factory):
     """A workdir of a T5 that was never trained."""
     workdir = tmp_path_factory.mktemp("pretrained") / "t5"
-    start_workdir(workdir, make_starting_run(T5), jax.jit(make_initializer(make_starting_run(T5)))(), vocabulary)
+    start_workdir(
+        workdir,
+        make_starting_run(T5),
+        jax.jit(make_initializer(make_starting_run(T5)))(),
+        vocabulary,
+    )
     return workdir
 
 
 def test_questions_are_answered_in_writing(pretrained, tmp_path, capsys):
     rows = list(make_questions(48, 2))
-    files = write_json_lines(tmp_path / "train.jsonl", make_questions(64, 1)), write_json_lines(tmp_path / "dev.jsonl", rows)
+    files = (
+        write_json_lines(tmp_path / "train.jsonl", make_questions(64, 1)),
+        write_json_lines(tmp_path / "dev.jsonl", rows),
+    )
     command = [
         "finetune",
         "--from",
@@ -141,7 +153,8 @@ def test_questions_are_answered_in_writing(pretrained, tmp_path, capsys):
     )
     results = [json.loads(line) for line in (tmp_path / "told.jsonl").read_text().splitlines()]
     assert all(
-        one["answer"] == ("" if one["written"] == UNANSWERABLE else one["written"]) for one in results
+        one["answer"] == ("" if one["written"] == UNANSWERABLE else one["written"])
+        for one in results
     )
     texts = [[answer["text"] for answer in row["answers"]] for row in rows]
     exact, f1 = (
@@ -190,7 +203,9 @@ def test_all_answers_count_and_those_that_are_cut_away_are_reported(vocabulary, 
         table = Stream(
             written, Data(objective=dataclasses.replace(SPEC, length=length)), split="heldout"
         ).table
-        assert table.cut == 3 and table.truncation_report.endswith(f"; {lost} of them lose the answer")
+        assert table.cut == 3 and table.truncation_report.endswith(
+            f"; {lost} of them lose the answer"
+        )
     squad, squad2 = (
         ("squad", "train", ["The  river!", "dear"], (1 / 2, 5 / 6)),
         ("squad2", "heldout", ["", "dear", UNANSWERABLE], (1 / 3, 5 / 9, 0, 1 / 3, 1, 1)),
@@ -215,7 +230,10 @@ def test_all_answers_count_and_those_that_are_cut_away_are_reported(vocabulary, 
 def test_one_model_learns_several_tasks(pretrained, tmp_path, capsys):
     rows, texts = list(make_questions(24, 2)), [row["context"] for row in make_questions(80, 3)]
     labelled = [{"sentence": text, "label": int("sleeps" in text)} for text in texts]
-    dev, dev2 = write_json_lines(tmp_path / "dev.jsonl", rows), write_json_lines(tmp_path / "sst2.jsonl", labelled[64:])
+    dev, dev2 = (
+        write_json_lines(tmp_path / "dev.jsonl", rows),
+        write_json_lines(tmp_path / "sst2.jsonl", labelled[64:]),
+    )
     command = [
         "finetune",
         "--from",
@@ -295,11 +313,15 @@ def test_one_model_learns_several_tasks(pretrained, tmp_path, capsys):
         and c["written"] == a["written"]
         and "label" not in c
     )
-    assert "sst2 sentence" in make_card(open_trained(tmp_path / "w")) and run == read_run(tmp_path / "w")
+    assert "sst2 sentence" in make_card(open_trained(tmp_path / "w")) and run == read_run(
+        tmp_path / "w"
+    )
 
 
 def held_out_and_submitted(workdir, file, rows, capsys):
-    """GLUE's table has the task of several that is GLUE's, and a submission what `predict` says of it; other examples are scored by its name."""
+    """GLUE's table has the task of several that is GLUE's, and a submission what `predict` says of
+    it; other examples are scored by its name.
+    """
     step, scores = find_best_checkpoint(workdir, "mean")
     glue_scores = {"SST-2": {"accuracy": 100 * scores["sst2/accuracy"]}}
     assert (
@@ -318,7 +340,9 @@ def held_out_and_submitted(workdir, file, rows, capsys):
     )
     assert json.loads(capsys.readouterr().out.splitlines()[0])["tasks"] == glue_scores
     assert score_other_part(workdir, step, file, "sst2") == scores["sst2/accuracy"]
-    asked = write_json_lines(workdir.parent / "asked.jsonl", [{"task": "sst2"} | row for row in rows])
+    asked = write_json_lines(
+        workdir.parent / "asked.jsonl", [{"task": "sst2"} | row for row in rows]
+    )
     assert (
         main(
             ["predict", "--workdir", str(workdir), "--step", str(step), "--input", asked, "--json"]
@@ -360,7 +384,9 @@ def test_a_choice_is_written_by_its_number(vocabulary, tmp_path):
     file = write_json_lines(tmp_path / "a.jsonl", rows)
     found = convert_choices(
         "multiple_choice",
-        TASKS["multiple_choice"].read_examples(SimpleNamespace(columns=None, labels=None), file, file, 0.5),
+        TASKS["multiple_choice"].read_examples(
+            SimpleNamespace(columns=None, labels=None), file, file, 0.5
+        ),
         vocabulary,
     )
     assert found.parts["heldout"][1] == (

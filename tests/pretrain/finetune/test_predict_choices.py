@@ -1,4 +1,6 @@
-"""From a pretrained workdir and questions with choices to a model that takes one, on the command line."""
+"""From a pretrained workdir and questions with choices to a model that takes one, on the command
+line.
+"""
 
 import json
 
@@ -28,7 +30,12 @@ def make_questions(count, seed):
         endings[label][int(rng.integers(2))] = "fox"
         ending_texts = {f"ending{i}": " ".join(ending) for i, ending in enumerate(endings)}
         found.append(
-            {"sent1": " ".join(rng.choice(WORDS, 3)), "sent2": "the", **ending_texts, "label": label}
+            {
+                "sent1": " ".join(rng.choice(WORDS, 3)),
+                "sent2": "the",
+                **ending_texts,
+                "label": label,
+            }
         )
     return found
 
@@ -95,7 +102,13 @@ def test_it_learns_and_tells(tuned, tmp_path, capsys):
     other = {"context": "a river", "question": "the", "choices": ["old dog", "fox runs"]}
     assert (
         main(
-            ["predict", "--workdir", str(workdir), "--input", write_json_lines(tmp_path / "a.jsonl", [other])]
+            [
+                "predict",
+                "--workdir",
+                str(workdir),
+                "--input",
+                write_json_lines(tmp_path / "a.jsonl", [other]),
+            ]
         )
         == 0
     )

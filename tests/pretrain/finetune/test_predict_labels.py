@@ -1,4 +1,6 @@
-"""A fine-tuned model reads what it learned from, row for row, and is in `transformers` what it is here."""
+"""A fine-tuned model reads what it learned from, row for row, and is in `transformers` what it is
+here.
+"""
 
 import dataclasses
 import json

@@ -1,4 +1,6 @@
-"""From a pretrained workdir and questions to a model that answers them, on the command line; the rows and the scores are those of `transformers`."""
+"""From a pretrained workdir and questions to a model that answers them, on the command line; the
+rows and the scores are those of `transformers`.
+"""
 
 import dataclasses
 import json
@@ -52,7 +54,9 @@ FAST += ["data.objective.length=24", "data.objective.stride=4", "data.objective.
 
 
 def make_questions(count, seed, longest=20):
-    """Who sleeps? The one name of a context, or nobody, where it has none. Some contexts take several rows."""
+    """Who sleeps? The one name of a context, or nobody, where it has none. Some contexts take
+    several rows.
+    """
     rng = np.random.default_rng(seed)
     for number in range(count):
         words = list(rng.choice(WORDS, 2 + int(rng.integers(longest))))
@@ -79,12 +83,18 @@ def pretrained(tmp_path_factory):
     """A workdir of a BERT that was never trained."""
     workdir = tmp_path_factory.mktemp("pretrained") / "bert"
     vocabulary = train_vocabulary(
-        [f"{row['context']} {row['question']} sleeps {' '.join(NAMES)}" for row in make_questions(200, 0)],
+        [
+            f"{row['context']} {row['question']} sleeps {' '.join(NAMES)}"
+            for row in make_questions(200, 0)
+        ],
         90,
         algorithm="bpe",
     )
     start_workdir(
-        workdir, make_starting_run(BERT), jax.jit(make_initializer(make_starting_run(BERT)))(), vocabulary
+        workdir,
+        make_starting_run(BERT),
+        jax.jit(make_initializer(make_starting_run(BERT)))(),
+        vocabulary,
     )
     return workdir
 
@@ -95,7 +105,10 @@ def tuned(pretrained, tmp_path_factory):
     folder = tmp_path_factory.mktemp("tuned")
     paragraphs = [{"context": row["context"], "qas": [row]} for row in make_questions(256, 1)]
     (folder / "train.json").write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
-    files = str(folder / "train.json"), write_json_lines(folder / "dev.jsonl", make_questions(60, 2))
+    files = (
+        str(folder / "train.json"),
+        write_json_lines(folder / "dev.jsonl", make_questions(60, 2)),
+    )
     command = [
         "finetune",
         "--from",
@@ -121,7 +134,9 @@ def test_it_learns_and_predicts_where_the_answer_is(tuned, capsys):
         and run.checkpoint.best == "span_f1"
     )
     scored = [
-        row for row in metrics_file.read_metrics(workdir / "metrics.jsonl") if "heldout_span_f1" in row
+        row
+        for row in metrics_file.read_metrics(workdir / "metrics.jsonl")
+        if "heldout_span_f1" in row
     ]
     assert (
         len(scored) == 3
@@ -137,7 +152,9 @@ def test_it_learns_and_predicts_where_the_answer_is(tuned, capsys):
     # Another file is judged at the threshold that the checkpoint has from its held-out part.
     with Checkpoints(workdir, read_only=True) as checkpoints:
         recorded_scores = checkpoints.load_scores(max(checkpoints.list_steps()))
-    few = write_json_lines(workdir.parent / "few.jsonl", list(make_questions(60, 2))[::3])  # none has an answer
+    few = write_json_lines(
+        workdir.parent / "few.jsonl", list(make_questions(60, 2))[::3]
+    )  # none has an answer
     assert main(["evaluate", "--workdir", str(workdir), "--labelled", few, "--json"]) == 0
     other = json.loads(capsys.readouterr().out)
     assert (
@@ -193,7 +210,9 @@ def test_a_long_context_is_read_to_its_end(tuned, tmp_path, capsys):
 
 def test_the_n_best_answers(tuned, tmp_path, capsys):
     workdir, _, dev = tuned
-    path = write_json_lines(tmp_path / "a.jsonl", list(make_questions(12, 2)))  # of which some take several rows
+    path = write_json_lines(
+        tmp_path / "a.jsonl", list(make_questions(12, 2))
+    )  # of which some take several rows
     results = []
     for more in ([], ["--n-best", "4"]):
         assert main(["predict", "--workdir", str(workdir), "--input", path, "--json", *more]) == 0
@@ -323,12 +342,15 @@ def test_errors_are_reported(tuned, pretrained, tmp_path, capsys):
         and "--columns and --labels are for texts with labels" in capsys.readouterr().err
     )
     bad = [row | {"answers": [{"text": "dog", "answer_start": 0}]} for row in make_questions(2, 1)]
-    path = write_json_lines(tmp_path / "b.jsonl", [*(row for row in make_questions(40, 1) if row["answers"]), *bad])
+    path = write_json_lines(
+        tmp_path / "b.jsonl", [*(row for row in make_questions(40, 1) if row["answers"]), *bad]
+    )
     assert (
         main([*begin, path]) == 2
         and "b.jsonl:27: the answer 'dog' is not at character 0" in capsys.readouterr().err
     )
-    # Settings that leave no room are refused before anything is written; the bad question was counted by then.
+    # Settings that leave no room are refused before anything is written; the bad question was
+    # counted by then.
     assert (
         main(
             [
@@ -378,7 +400,9 @@ def make_reader(name, vocabularies):
     )
     params = draw_params(run)
     for keys, leaf in jax.tree_util.tree_leaves_with_path(params):
-        find_dimension_names(format_path(keys), leaf.shape)  # raises unless one row of the table fits
+        find_dimension_names(
+            format_path(keys), leaf.shape
+        )  # raises unless one row of the table fits
     return Trained("w", run, 7, params, vocabularies[name])
 
 
@@ -390,7 +414,9 @@ def with_questions(trained, tokens):
 
 
 def test_it_is_silent_above_the_threshold_alone(vocabularies):
-    """Where no answer scores above the best one by more than the threshold; a model whose questions all have answers never is."""
+    """Where no answer scores above the best one by more than the threshold; a model whose questions
+    all have answers never is.
+    """
     trained = make_reader("bert", vocabularies)
 
     def answer_questions(**how):
@@ -412,7 +438,10 @@ def test_it_is_silent_above_the_threshold_alone(vocabularies):
             == expected.tolist()
         )
         for one, answered_always, silent in zip(found, always, expected):
-            assert (one["score"], one["null_score"]) == (answered_always["score"], answered_always["null_score"])
+            assert (one["score"], one["null_score"]) == (
+                answered_always["score"],
+                answered_always["null_score"],
+            )
             assert (one["probability"] == answered_always["probability"]) == (not silent)
     assert answer_questions(threshold=-1e9, unanswerable=False) == always
 
@@ -428,7 +457,10 @@ def test_what_the_head_drops_is_as_its_authors_have_it():
 def stream_of(trained, folder):
     part = {"train": [Question(str(i), *pair, (), "here") for i, pair in enumerate(PAIRS)]}
     store = write_questions(
-        folder, trained.vocabulary, part, {"train": encode_questions(trained.vocabulary, part["train"])}
+        folder,
+        trained.vocabulary,
+        part,
+        {"train": encode_questions(trained.vocabulary, part["train"])},
     )
     return Stream(store, dataclasses.replace(trained.run.data, batch_size=32))
 
@@ -449,9 +481,9 @@ def test_windows_are_those_of_the_exported_tokenizer(name, vocabularies, tmp_pat
         for one in (first, *first.overflowing)
     ]
     assert stream.num_rows == len(expected) > len(PAIRS) + 6
-    assert truncation_report.describe_stream(stream_of(with_questions(trained, 3), tmp_path / "short")) == [
-        f"truncated: {len(PAIRS)} questions that are longer than 3 tokens"
-    ]
+    assert truncation_report.describe_stream(
+        stream_of(with_questions(trained, 3), tmp_path / "short")
+    ) == [f"truncated: {len(PAIRS)} questions that are longer than 3 tokens"]
     for i, encoding in enumerate(expected):
         assert batch["token_ids"][i, batch["attention_mask"][i]].tolist() == encoding.ids
         if name == "bert":
@@ -527,7 +559,9 @@ def test_an_answer_that_the_vocabulary_does_not_see_can_be_left_out(vocabularies
     )
     found = task.read_examples(args, mixed, whole, 0.1)
     assert (
-        len(found.encode_questions(vocabulary)["train"].spans_Q6) == len(found.parts["train"]) == len(good)
+        len(found.encode_questions(vocabulary)["train"].spans_Q6)
+        == len(found.parts["train"])
+        == len(good)
     )
     assert found.digest_examples() == task.read_examples(args, whole, whole, 0.1).digest_examples()
     assert (

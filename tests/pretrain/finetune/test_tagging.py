@@ -1,4 +1,6 @@
-"""From a pretrained workdir and a file of columns to a model that tags words, on the command line."""
+"""From a pretrained workdir and a file of columns to a model that tags words, on the command
+line.
+"""
 
 import json
 import pathlib
@@ -85,7 +87,8 @@ def test_it_learns_and_tells(tuned, capsys):
     assert main(["evaluate", "--workdir", str(workdir), "--labelled", str(other), "--json"]) == 0
     predictions = capsys.readouterr()
     assert (
-        f"{other}: skipped 1 words and their tags, because the vocabulary has no token" in predictions.err
+        f"{other}: skipped 1 words and their tags, because the vocabulary has no token"
+        in predictions.err
     )
     assert (
         "truncated: 1 examples that are longer than a row of 10\n12 words of these are beyond the end of a row"
@@ -107,7 +110,8 @@ def test_it_learns_and_tells(tuned, capsys):
     )
     results = [json.loads(line) for line in output.read_text().splitlines()]
     assert [(result["words"], result["given_tags"]) for result in results] == held_out
-    # What predict tells, counted by hand, is what evaluate measured; of the long sentence what stands behind its row is missed.
+    # What predict tells, counted by hand, is what evaluate measured; of the long sentence what
+    # stands behind its row is missed.
     there = [set(find_entities(result["given_tags"])) for result in results]
     predictions = [
         {(one["type"], one["start"], one["end"]) for one in result["entities"]}

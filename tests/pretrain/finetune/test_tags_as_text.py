@@ -1,4 +1,6 @@
-"""A T5 writes the entities of a sentence: learned, measured and told as those of a tagger, and by the same files."""
+"""A T5 writes the entities of a sentence: learned, measured and told as those of a tagger, and by
+the same files.
+"""
 
 import json
 from types import SimpleNamespace
@@ -79,7 +81,10 @@ def read_task(file, scheme=None, columns=None):
 
 def test_it_learns_and_tells(vocabulary, tmp_path, capsys):
     start_workdir(
-        tmp_path / "t5", make_starting_run(T5), jax.jit(make_initializer(make_starting_run(T5)))(), vocabulary
+        tmp_path / "t5",
+        make_starting_run(T5),
+        jax.jit(make_initializer(make_starting_run(T5)))(),
+        vocabulary,
     )
     rows = make_sentences(32, 2)
     files = (
@@ -187,7 +192,9 @@ def test_what_is_read_and_written(vocabulary, tmp_path):
         + "\n"
     )
     named = convert_to_text(
-        "tagging", read_task(str(odd), columns="pieces,kinds"), SimpleNamespace(vocabulary=vocabulary)
+        "tagging",
+        read_task(str(odd), columns="pieces,kinds"),
+        SimpleNamespace(vocabulary=vocabulary),
     ).spec
     assert read_pairs(named, str(odd))[0].target == "person: anna"
     other = write_columns(tmp_path / "c.conll", [(["the", "anna"], ["O", "I-place"])])
@@ -196,7 +203,9 @@ def test_what_is_read_and_written(vocabulary, tmp_path):
 
 
 def test_scores_by_hand(vocabulary):
-    """Of three entities one is told wholly, one is told too short, one is told twice; another is told twice that is not there."""
+    """Of three entities one is told wholly, one is told too short, one is told twice; another is
+    told twice that is not there.
+    """
     spec = Text2Text(
         columns=("words", "tags"), names=("sentence",), scheme="bio", kinds=("person",)
     )

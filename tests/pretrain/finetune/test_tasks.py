@@ -1,4 +1,6 @@
-"""The tasks by name know their columns and their labels: whatever is not theirs is told with its file and line."""
+"""The tasks by name know their columns and their labels: whatever is not theirs is told with its
+file and line.
+"""
 
 import json
 from types import SimpleNamespace

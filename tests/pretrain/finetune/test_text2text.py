@@ -1,4 +1,6 @@
-"""T5 writes the answers: labelled tasks and pairs by the same command, measured by what it writes, told by `predict` and by `transformers`."""
+"""T5 writes the answers: labelled tasks and pairs by the same command, measured by what it writes,
+told by `predict` and by `transformers`.
+"""
 
 import json
 from argparse import Namespace
@@ -66,20 +68,30 @@ def vocabulary():
 def pretrained(vocabulary, tmp_path_factory):
     """A workdir of a T5 that was never trained."""
     workdir = tmp_path_factory.mktemp("pretrained") / "t5"
-    start_workdir(workdir, make_starting_run(T5), jax.jit(make_initializer(make_starting_run(T5)))(), vocabulary)
+    start_workdir(
+        workdir,
+        make_starting_run(T5),
+        jax.jit(make_initializer(make_starting_run(T5)))(),
+        vocabulary,
+    )
     return workdir
 
 
 @pytest.fixture(scope="module")
 def tuned(pretrained, tmp_path_factory):
-    """(workdir, held-out rows, their file): whether two texts both speak of a fox, as MRPC's files say whether they mean the same."""
+    """(workdir, held-out rows, their file): whether two texts both speak of a fox, as MRPC's files
+    say whether they mean the same.
+    """
     folder = tmp_path_factory.mktemp("tuned")
     pairs = list(zip(make_sentences(330, 1), make_sentences(330, 2)))
     rows = [
         {"sentence1": a, "sentence2": b, "label": int("fox" in a.split() or "fox" in b.split())}
         for a, b in pairs
     ]
-    files = write_json_lines(folder / "train.jsonl", rows[:256]), write_json_lines(folder / "dev.jsonl", rows[256:])
+    files = (
+        write_json_lines(folder / "train.jsonl", rows[:256]),
+        write_json_lines(folder / "dev.jsonl", rows[256:]),
+    )
     command = [
         "finetune",
         "--from",
@@ -117,7 +129,9 @@ def test_a_labelled_task_is_written_and_measured(tuned, tmp_path, capsys):
         and type(run.optimizer).__name__ == "Adafactor"
     )
     scored = [
-        row for row in metrics_file.read_metrics(workdir / "metrics.jsonl") if "heldout_accuracy" in row
+        row
+        for row in metrics_file.read_metrics(workdir / "metrics.jsonl")
+        if "heldout_accuracy" in row
     ]
     assert len(scored) == 3 and scored[-1]["heldout_text2text"] < scored[0]["heldout_text2text"]
     assert (
@@ -171,7 +185,9 @@ def test_a_labelled_task_is_written_and_measured(tuned, tmp_path, capsys):
         == 0
     )
     assert json.loads(capsys.readouterr().out)["cut"] is True
-    other = write_json_lines(tmp_path / "other.jsonl", [{"sentence1": "a", "sentence2": "b", "label": 3}])
+    other = write_json_lines(
+        tmp_path / "other.jsonl", [{"sentence1": "a", "sentence2": "b", "label": 3}]
+    )
     assert main(["evaluate", "--workdir", str(workdir), "--labelled", other]) == 2
     assert "other.jsonl:1: the label '3' is not one of '0', '1'" in capsys.readouterr().err
 
@@ -249,7 +265,9 @@ def test_pairs_of_texts(pretrained, tuned, tmp_path, capsys):
     # What the held-out part is scored by is what `predict` writes.
     answers = [
         json.loads(line)
-        for line in (generation_folder(store) / "heldout" / "answers.jsonl").read_text().splitlines()
+        for line in (generation_folder(store) / "heldout" / "answers.jsonl")
+        .read_text()
+        .splitlines()
     ]
     asked = write_json_lines(
         tmp_path / "asked.jsonl", [{"en": " ".join(reversed(answer.split()))} for answer in answers]
@@ -258,7 +276,9 @@ def test_pairs_of_texts(pretrained, tuned, tmp_path, capsys):
     written = [json.loads(line)["written"] for line in capsys.readouterr().out.splitlines()]
     scored = metrics_file.read_metrics(tmp_path / "w" / "metrics.jsonl")[-1]
     for name in ("bleu", "rouge1", "rougeL"):
-        assert scored[f"heldout_{name}"] == pytest.approx(METRICS[name].compute_score(written, answers))
+        assert scored[f"heldout_{name}"] == pytest.approx(
+            METRICS[name].compute_score(written, answers)
+        )
     assert scored["heldout_rouge1"] > 0
     first = open_trained(pretrained).vocabulary.encode("old river: ")
     from data.store.reader import Store
@@ -277,7 +297,9 @@ def score_answers(vocabulary):
             "".join(json.dumps(answer) + "\n" for answer in answers)
         )
         self = SimpleNamespace(objective=spec, vocabulary=vocabulary)
-        return GeneratedAnswerEvaluator.score_texts(self, names, written, SimpleNamespace(folder=path))
+        return GeneratedAnswerEvaluator.score_texts(
+            self, names, written, SimpleNamespace(folder=path)
+        )
 
     return score_texts
 
@@ -286,13 +308,16 @@ def test_a_text_that_is_no_label_is_wrong_and_counted(score_answers, vocabulary,
     spec = Text2Text(columns=("t", "l"), labels=("0", "1"), words=("not_equivalent", "equivalent"))
     written = ["equivalent", "not_equivalent", "fox", "", "equivalent"]
     answers = ["equivalent", "equivalent", "equivalent", "not_equivalent", "not_equivalent"]
-    # The third counts as class 0 and the fourth as class 1: one of three ones is found, of three that are told.
+    # The third counts as class 0 and the fourth as class 1: one of three ones is found, of three
+    # that are told.
     assert score_answers(spec, ("accuracy",), written, answers, tmp_path / "a") == {
         "accuracy": 0.2,
         "no_label": 2,
     }
     pytest.importorskip("sklearn", reason="the extra `metrics` is not installed")
-    assert score_answers(spec, ("f1",), written, answers, tmp_path / "a")["f1"] == pytest.approx(1 / 3)
+    assert score_answers(spec, ("f1",), written, answers, tmp_path / "a")["f1"] == pytest.approx(
+        1 / 3
+    )
     assert score_answers(spec, ("matthews",), answers, answers, tmp_path / "a") == {
         "matthews": 1.0,
         "no_label": 0,
@@ -355,17 +380,23 @@ def test_the_words_of_a_task(vocabulary, tmp_path):
     trained = SimpleNamespace(vocabulary=vocabulary, run=SimpleNamespace(model=T5), workdir="w")
     found = convert_to_text(
         "mnli",
-        LabelledExamples(TASKS["mnli"], {"train": read_examples(file, columns, parse_class)}, ("x", "y"), columns),
+        LabelledExamples(
+            TASKS["mnli"], {"train": read_examples(file, columns, parse_class)}, ("x", "y"), columns
+        ),
         trained,
     )
     assert found.parts == {
         "train": [("mnli hypothesis: b premise: a", "x"), ("mnli hypothesis: d premise: c", "y")]
     }
-    file = write_json_lines(tmp_path / "r.jsonl", [{"text": "a", "label": 1}, {"text": "c", "label": 9.9}])
+    file = write_json_lines(
+        tmp_path / "r.jsonl", [{"text": "a", "label": 1}, {"text": "c", "label": 9.9}]
+    )
     columns = Columns(("text",), "label")
     scores = convert_to_text(
         "regression",
-        LabelledExamples(TASKS["regression"], {"train": read_examples(file, columns, parse_score)}, (), columns),
+        LabelledExamples(
+            TASKS["regression"], {"train": read_examples(file, columns, parse_score)}, (), columns
+        ),
         trained,
     )
     assert (
@@ -375,10 +406,14 @@ def test_the_words_of_a_task(vocabulary, tmp_path):
     )
     assert (
         scores.digest_examples()
-        == TextExamples(scores.spec, {"train": [pair[:2] for pair in scores.parts["train"]]}, ()).digest_examples()
+        == TextExamples(
+            scores.spec, {"train": [pair[:2] for pair in scores.parts["train"]]}, ()
+        ).digest_examples()
     )
     scores.write_store(tmp_path / "store", vocabulary)
-    assert (generation_folder(tmp_path / "store") / "train" / "answers.jsonl").read_text().splitlines() == [
+    assert (
+        generation_folder(tmp_path / "store") / "train" / "answers.jsonl"
+    ).read_text().splitlines() == [
         "1.0",
         "9.9",
     ]
@@ -396,7 +431,10 @@ def test_the_words_of_a_task(vocabulary, tmp_path):
         columns=("t", "l"), labels=("a", "b"), words=("fox#dog", "fox")
     )  # no piece for #
     ids = [*vocabulary.encode("fox#dog"), vocabulary.eos, *vocabulary.encode("river")]
-    assert vocabulary.unk in ids and make_answer_reader(unspelt, vocabulary)(decode_output(vocabulary, ids)) == "a"
+    assert (
+        vocabulary.unk in ids
+        and make_answer_reader(unspelt, vocabulary)(decode_output(vocabulary, ids)) == "a"
+    )
     strange = [vocabulary.sentinels[0], vocabulary.size + 3]
     assert (
         decode_output(
@@ -405,20 +443,29 @@ def test_the_words_of_a_task(vocabulary, tmp_path):
         )
         == "fox dog"
     )
-    file = write_json_lines(tmp_path / "t.jsonl", [{"text": "a", "label": 33}, {"text": "c", "label": 77}])
+    file = write_json_lines(
+        tmp_path / "t.jsonl", [{"text": "a", "label": 33}, {"text": "c", "label": 77}]
+    )
     with pytest.raises(
         ValueError, match="w: its vocabulary cannot represent the score 34; regression needs digits"
     ):
         convert_to_text(
             "regression",
-            LabelledExamples(TASKS["regression"], {"train": read_examples(file, columns, parse_score)}, (), columns),
+            LabelledExamples(
+                TASKS["regression"],
+                {"train": read_examples(file, columns, parse_score)},
+                (),
+                columns,
+            ),
             trained,
         )
     with pytest.raises(
         ValueError,
         match="w is a run of a BertConfig; only BartConfig and T5Config can learn to generate answers",
     ):
-        found.make_model_config(SimpleNamespace(run=SimpleNamespace(model=BertConfig()), workdir="w"))
+        found.make_model_config(
+            SimpleNamespace(run=SimpleNamespace(model=BertConfig()), workdir="w")
+        )
 
 
 def test_what_fits_no_text_is_refused(pretrained, tmp_path, capsys):
@@ -431,7 +478,8 @@ def test_what_fits_no_text_is_refused(pretrained, tmp_path, capsys):
     with pytest.raises(ConfigError, match="f1 needs two classes, there are 3"):
         check_metrics(("f1",), *find_metric_kind(classes, T5))
     with pytest.raises(
-        ConfigError, match="accuracy is a metric of classification.*; the metrics of text2text are bleu, rouge1"
+        ConfigError,
+        match="accuracy is a metric of classification.*; the metrics of text2text are bleu, rouge1",
     ):
         check_metrics(("accuracy",), *find_metric_kind(Text2Text(), T5))
     task = TASKS["text2text"]
@@ -450,7 +498,9 @@ def test_what_fits_no_text_is_refused(pretrained, tmp_path, capsys):
                 None,
                 0.5,
             )
-    alike = write_json_lines(tmp_path / "alike.jsonl", [{"source": text, "target": "b"} for text in "ac"])
+    alike = write_json_lines(
+        tmp_path / "alike.jsonl", [{"source": text, "target": "b"} for text in "ac"]
+    )
     with pytest.raises(
         ValueError, match="alike.jsonl: all 2 examples have the label 'b'; nothing can be learned"
     ):

@@ -1,4 +1,6 @@
-"""`attention`: the page and the pictures hold the model's weights, nothing of a text is run, and nothing is fetched."""
+"""`attention`: the page and the pictures hold the model's weights, nothing of a text is run, and
+nothing is fetched.
+"""
 
 import base64
 import json
@@ -108,14 +110,19 @@ def test_an_encoder_decoder_has_three_kinds(t5):
             and decoder.query_tokens[0].text == "(start)"
         )
         for panel, drawn in zip(panels, shown["panels"]):
-            assert panel.weights_NHLM.shape == (2, 2, len(panel.query_tokens), len(panel.key_tokens))
+            assert panel.weights_NHLM.shape == (
+                2,
+                2,
+                len(panel.query_tokens),
+                len(panel.key_tokens),
+            )
             np.testing.assert_allclose(panel.weights_NHLM.sum(axis=-1), 1, atol=1e-5)
             np.testing.assert_allclose(read_weights(drawn)[0], panel.weights_NHLM[1], atol=1e-5)
         assert not np.triu(decoder.weights_NHLM, 1).any() and np.triu(encoder.weights_NHLM, 1).any()
     first = found[0][2]
-    assert [token.text for token in first.key_tokens if not token.joins_previous][-1] == "</s>" and "".join(
-        token.text for token in first.key_tokens
-    ) == "thequickfox</s>"
+    assert [token.text for token in first.key_tokens if not token.joins_previous][
+        -1
+    ] == "</s>" and "".join(token.text for token in first.key_tokens) == "thequickfox</s>"
     assert "".join(token.text for token in first.query_tokens) == "(start)alazydog"
     assert len(found[1][2].query_tokens) <= 8
     tokenizer, model = tokenizers.build_tokenizer(t5.vocabulary, "t5"), build(T5)
@@ -124,7 +131,9 @@ def test_an_encoder_decoder_has_three_kinds(t5):
     seen = capture_activations(
         model, t5.params, memory_BMD, inputs_BM >= 0, shift_right(targets_BL), method="decode"
     )
-    np.testing.assert_allclose(first.weights_NHLM, np.stack(seen.attention_weights["cross"])[:, 0], atol=1e-5)
+    np.testing.assert_allclose(
+        first.weights_NHLM, np.stack(seen.attention_weights["cross"])[:, 0], atol=1e-5
+    )
 
 
 def test_a_fine_tuned_model_shows_its_encoder(tmp_path, capsys):
@@ -145,7 +154,9 @@ def test_a_fine_tuned_model_shows_its_encoder(tmp_path, capsys):
         tuned.params["encoder"], tokens_BL, tokens_BL >= 0
     )
     (panel,) = data["texts"][0]["panels"]
-    np.testing.assert_allclose(read_weights(panel), np.stack(seen.weights["attention"])[:, 0], atol=1e-5)
+    np.testing.assert_allclose(
+        read_weights(panel), np.stack(seen.weights["attention"])[:, 0], atol=1e-5
+    )
     assert data["title"] == "Classifier, step 0 of w" and panel["name"] == "encoder"
 
 
@@ -157,8 +168,12 @@ def test_a_decoder_alone_reads_only_what_comes_before():
         and panel.query_tokens == panel.key_tokens
         and "".join(token.text for token in panel.key_tokens) == "thequickfox"
     )
-    tokens_BL = jnp.asarray([tokenizers.build_tokenizer(gpt2.vocabulary, "gpt2").encode("the quick fox").ids])
-    seen = jax.jit(partial(capture_activations, build(GPT2), method="compute_states"))(gpt2.params, tokens_BL)
+    tokens_BL = jnp.asarray(
+        [tokenizers.build_tokenizer(gpt2.vocabulary, "gpt2").encode("the quick fox").ids]
+    )
+    seen = jax.jit(partial(capture_activations, build(GPT2), method="compute_states"))(
+        gpt2.params, tokens_BL
+    )
     np.testing.assert_allclose(
         panel.weights_NHLM, np.stack(seen.weights["attention"])[:, 0], atol=1e-5
     )
@@ -273,7 +288,12 @@ def test_a_page_has_a_size(monkeypatch):
     texts = [("text 1", "the quick fox", None)]
     monkeypatch.setattr("pretrain.inference.attention_maps.MAX_PAGE_BYTES", 100)
     assert (
-        len(make_page_data("T5", texts, [[make_panel("the", "quick", "fox")]], layers=[1, 3])["texts"]) == 1
+        len(
+            make_page_data("T5", texts, [[make_panel("the", "quick", "fox")]], layers=[1, 3])[
+                "texts"
+            ]
+        )
+        == 1
     )  # 2 x 2 x 3 x 3 x 2 bytes, as base64: 96
     with pytest.raises(ValueError, match="give fewer or shorter texts"):
         make_page_data("T5", texts, [[make_panel("the", "quick", "fox")]])

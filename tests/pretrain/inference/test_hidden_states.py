@@ -110,7 +110,9 @@ def test_combinations_are_table_7s(bert, pieces, spied):
 
 
 def test_poolings_are_means_of_pieces(bert, pieces):
-    """On a mesh of eight devices that split rows, parameters and heads, from pieces of one device."""
+    """On a mesh of eight devices that split rows, parameters and heads, from pieces of one
+    device.
+    """
     mesh = make_mesh(Mesh(2, 2, 2))
     placed = jax.tree_util.tree_map_with_path(
         lambda keys, leaf: jax.device_put(
@@ -126,7 +128,10 @@ def test_poolings_are_means_of_pieces(bert, pieces):
     np.testing.assert_allclose(
         extract_states(split, pooling="cls", mesh=mesh).arrays["last"], x[offsets[:-1]], atol=1e-5
     )
-    found = {pooling: extract_states(split, pooling=pooling, mesh=mesh) for pooling in ("word", "word_mean")}
+    found = {
+        pooling: extract_states(split, pooling=pooling, mesh=mesh)
+        for pooling in ("word", "word_mean")
+    }
     spans, at = found["word"].arrays["spans"], found["word"].arrays["offsets"]
     for n, (_, text) in enumerate(TEXTS):
         words = [text[slice(*span)] for span in spans[at[n] : at[n + 1]]]
@@ -176,7 +181,8 @@ def test_both_files_hold_the_same(workdir, tmp_path, capsys):
     output = capsys.readouterr().out
     assert (
         "3 texts, step 0" in output
-        and "1 texts are longer than the model's 40 tokens and were truncated, the first at" in output
+        and "1 texts are longer than the model's 40 tokens and were truncated, the first at"
+        in output
         and "in.jsonl:5" in output
     )
     assert main([*say, str(tmp_path / "f.safetensors")]) == 0

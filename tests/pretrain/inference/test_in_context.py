@@ -1,4 +1,6 @@
-"""`evaluate --task`: the likelihoods are those of the model row by row, and what stands in front is what was asked for."""
+"""`evaluate --task`: the likelihoods are those of the model row by row, and what stands in front is
+what was asked for.
+"""
 
 import dataclasses
 import json
@@ -148,7 +150,10 @@ def score_decoded(trained, text, choice):
 
 @pytest.mark.parametrize("family", ["gpt2", "t5"])
 def test_choices_are_scored_as_rows_of_their_own(family, request, questions):
-    model, oracle = request.getfixturevalue(family), {"gpt2": score_behind, "t5": score_decoded}[family]
+    model, oracle = (
+        request.getfixturevalue(family),
+        {"gpt2": score_behind, "t5": score_decoded}[family],
+    )
     asked = questions(CHOICE)
     numbers, found = evaluate_questions(model, asked, answer_context="The")
     alone, expected = [], []
@@ -211,7 +216,9 @@ def test_what_the_model_would_write_itself_is_right(gpt2, questions):
 
 
 def test_white_space_at_the_end_of_a_context_belongs_to_the_choices(questions):
-    """In a vocabulary whose words bring their space along, a space at the end would be a piece that no text has there."""
+    """In a vocabulary whose words bring their space along, a space at the end would be a piece that
+    no text has there.
+    """
     bytes_ = make_trained(
         dataclasses.replace(GPT2, vocab=290), 3, 290, layout="gpt2", algorithm="byte_bpe"
     )
@@ -264,7 +271,9 @@ def test_examples_stand_in_front_answered_and_never_the_question_itself(gpt2, qu
     for number, (question, one) in enumerate(zip(asked, found)):
         text = format_prompt(question, draw_examples(number, question, asked[2:], 1, 3), " ")
         np.testing.assert_allclose(
-            one["scores"], [score_behind(gpt2, text, choice)[0] for choice in question.choices], rtol=1e-4
+            one["scores"],
+            [score_behind(gpt2, text, choice)[0] for choice in question.choices],
+            rtol=1e-4,
         )
 
 
@@ -310,7 +319,10 @@ BAD = [
     ([{"context": "a", "choices": ["b", "b"], "answer": "b"}], 'not "b"'),
     ([{"context": "a", "choices": ["b", " "], "answer": 0}], "choices has an empty text"),
     ([{"text": "word"}], "a last word and something before it"),
-    ([{"text": "a b", "answer": "c"}], "text is the only field of its form, and there is answer too"),
+    (
+        [{"text": "a b", "answer": "c"}],
+        "text is the only field of its form, and there is answer too",
+    ),
     ([*CHOICE, OPEN[0]], r":5: has an answer alone, but .*:1 has choices"),
     ([["a"]], ":1: expected a JSON object"),
 ]
@@ -331,7 +343,9 @@ def test_too_few_examples_and_models_that_do_not_write_are_refused(gpt2, questio
         evaluate_questions(gpt2, asked, shots=4)
     bert = dataclasses.replace(
         gpt2,
-        run=make_starting_run(BertConfig(vocab=128, length=40, width=16, depth=2, num_heads=2, mlp=24)),
+        run=make_starting_run(
+            BertConfig(vocab=128, length=40, width=16, depth=2, num_heads=2, mlp=24)
+        ),
     )
     with pytest.raises(
         ValueError, match="for models that write .* this BertConfig was trained by masked_lm"

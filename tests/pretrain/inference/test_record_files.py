@@ -1,4 +1,6 @@
-"""`predict` reads a file by the end of its name, as `finetune` read what the model learned from, and refuses what it would misread."""
+"""`predict` reads a file by the end of its name, as `finetune` read what the model learned from,
+and refuses what it would misread.
+"""
 
 import gzip
 from types import SimpleNamespace
@@ -30,7 +32,9 @@ OTHERS = MaskedLm(length=16), Classification(length=16), Text2Text()
 
 def list_records(path, objective):
     return list(
-        iterate_records(path, make_readers(SimpleNamespace(data=SimpleNamespace(objective=objective))))
+        iterate_records(
+            path, make_readers(SimpleNamespace(data=SimpleNamespace(objective=objective)))
+        )
     )
 
 
@@ -111,7 +115,9 @@ def test_words_of_columns_need_no_name(tmp_path):
     read = predict_tags.make_reader(
         SimpleNamespace(run=SimpleNamespace(data=SimpleNamespace(objective=objective)))
     )
-    assert [read(record, place) for place, record in list_records(tmp_path / "a.conll", objective)] == [
+    assert [
+        read(record, place) for place, record in list_records(tmp_path / "a.conll", objective)
+    ] == [
         ("EU", "rejects"),
         ("Peter",),
     ]

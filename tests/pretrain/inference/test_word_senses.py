@@ -57,7 +57,9 @@ def test_pca_finds_the_directions_that_were_put_in():
 
 
 def test_tsne_keeps_neighbours_where_two_directions_cannot():
-    """Eight groups that lie at right angles to each other: any two of their directions press the others together."""
+    """Eight groups that lie at right angles to each other: any two of their directions press the
+    others together.
+    """
     pytest.importorskip("sklearn")
     rng = np.random.default_rng(0)
     group_N = rng.permutation(np.repeat(np.arange(8), np.arange(3, 11)))
@@ -70,7 +72,9 @@ def test_tsne_keeps_neighbours_where_two_directions_cannot():
         return (group_N[apart.argmin(axis=1)] == group_N).mean()
 
     points_N2 = word_senses.project_tsne(x_ND)
-    assert points_N2.shape == (52, 2) and measure_neighbours(points_N2) == 1 > measure_neighbours(word_senses.project_pca(x_ND)[0])
+    assert points_N2.shape == (52, 2) and measure_neighbours(points_N2) == 1 > measure_neighbours(
+        word_senses.project_pca(x_ND)[0]
+    )
 
 
 def test_a_picture_takes_any_words(tmp_path, spied):
@@ -140,7 +144,9 @@ def test_the_picture_is_of_the_words_vectors(tmp_path, spied, capsys):
         "bank",
         "of a bank!",
     ]
-    ids = tokenizer.build_tokenizer(vocabulary, "bert").encode("bank").ids  # [CLS], its pieces, [SEP]
+    ids = (
+        tokenizer.build_tokenizer(vocabulary, "bert").encode("bank").ids
+    )  # [CLS], its pieces, [SEP]
     encode = jax.jit(partial(build(run.model.encoder).apply, method="encode"))
     states_BLD, _ = encode(
         {"params": params["encoder"]}, jnp.asarray([ids]), jnp.ones((1, len(ids)), bool)

@@ -14,7 +14,9 @@ SIXTEEN = Machine("v5p:2x2x4", [None] * 16)
 
 
 def simulate_run(run, machine, evaluation, quick):
-    """Memory falls with micro-batches, remat and split parameters; time rises with the first two, and with `model`."""
+    """Memory falls with micro-batches, remat and split parameters; time rises with the first two,
+    and with `model`.
+    """
     m, devices = run.mesh, len(machine.devices)
     data = devices // (m.fsdp * m.model) if m.data == -1 else m.data
     fsdp = devices // (data * m.model) if m.fsdp == -1 else m.fsdp
@@ -38,7 +40,7 @@ def simulate_run(run, machine, evaluation, quick):
 
 @pytest.fixture(autouse=True)
 def stand_in(monkeypatch):
-    monkeypatch.setattr(advice, "plan", simulate_run)
+    monkeypatch.setattr(advice, "plan_run", simulate_run)
 
 
 def test_remedies_are_tried_from_the_cheapest_until_one_fits():
@@ -57,7 +59,7 @@ def test_remedies_are_tried_from_the_cheapest_until_one_fits():
 
 def test_micro_batches_come_before_splitting_layers(monkeypatch):
     tight = Machine("v5p:2x2x4", [None] * 16)
-    monkeypatch.setattr(advice, "plan", lambda *a, **k: simulate_run(*a, **k) | {"fits": False})
+    monkeypatch.setattr(advice, "plan_run", lambda *a, **k: simulate_run(*a, **k) | {"fits": False})
     words = [
         " ".join(one["words"])
         for one in advice.try_remedies(load("bert_base"), tight, lambda line: None)
@@ -80,9 +82,11 @@ def test_the_search_gives_the_fastest_that_fit():
     fitting = [
         facts
         for words in everything
-        if (facts := simulate_run(advice.override_run(load("bert_base"), words), SIXTEEN, False, False))[
-            "fits"
-        ]
+        if (
+            facts := simulate_run(
+                advice.override_run(load("bert_base"), words), SIXTEEN, False, False
+            )
+        )["fits"]
     ]
     assert bounds[0] == min(facts["step_seconds_bound"] for facts in fitting)
     meshes = {tuple(words[:3]) for words in everything}

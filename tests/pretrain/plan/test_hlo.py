@@ -1,4 +1,6 @@
-"""What a program moves, counted by hand on a text small enough for that, and on programs of which the answer is known."""
+"""What a program moves, counted by hand on a text small enough for that, and on programs of which
+the answer is known.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +16,8 @@ from pretrain.plan.hlo import HloArray, HloModule
 
 pytestmark = pytest.mark.fast
 
-# A loop of 6 whose body reads a row of a table, adds it to what it carries in a memory on the chip, and writes it into a second table.
+# A loop of 6 whose body reads a row of a table, adds it to what it carries in a memory on the chip,
+# and writes it into a second table.
 TEXT = """
 HloModule jit_f, is_scheduled=true
 
@@ -209,7 +212,9 @@ def test_a_shift_is_a_pair(mesh):
             out_specs=P(None, "model"),
         )(x)
 
-    (one,) = compile_function(shift_blocks, mesh, (jnp.zeros((16, 64)), P(None, "model")), out=P(None, "model"))
+    (one,) = compile_function(
+        shift_blocks, mesh, (jnp.zeros((16, 64)), P(None, "model")), out=P(None, "model")
+    )
     assert (
         one.kind == "collective-permute"
         and one.axes == ("model",)

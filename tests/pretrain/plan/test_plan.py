@@ -1,4 +1,6 @@
-"""Plans: the roofline by its formula, machines that are none, and two configurations compiled for TPUs that are not here."""
+"""Plans: the roofline by its formula, machines that are none, and two configurations compiled for
+TPUs that are not here.
+"""
 
 import importlib.util
 import json
@@ -28,7 +30,9 @@ class Device(SimpleNamespace):
 
 
 def slice_of_chips(name, kind, slices=1):
-    """A Machine, and the mesh (all of it `fsdp`, the slices `data`), of made-up devices at their places."""
+    """A Machine, and the mesh (all of it `fsdp`, the slices `data`), of made-up devices at their
+    places.
+    """
     sides = [int(side) for side in name.partition(":")[2].split("x")]
     places = [tuple(int(i) for i in place[::-1]) for place in np.ndindex(*sides[::-1])]
     devices = [
@@ -89,7 +93,9 @@ def test_what_crosses_slices_goes_over_the_slower_network():
     """2 GB a chip, summed with those of three other slices: a ring sends 3/4 of them twice."""
     machine, mesh = slice_of_chips("v5p:2x2x1", "TPU v5", slices=4)
     one = make_exchange("all-reduce between slices", 2e9, (0, 4, 8, 12), count=3)
-    assert compute_exchange_seconds(one, mesh, machine) == pytest.approx(3 * 2 * 2e9 * 3 / 4 / 6.25e9)
+    assert compute_exchange_seconds(one, mesh, machine) == pytest.approx(
+        3 * 2 * 2e9 * 3 / 4 / 6.25e9
+    )
 
 
 @pytest.mark.parametrize(
@@ -196,7 +202,8 @@ def test_a_configuration_is_compiled_for_a_slice(root, tmp_path, config, words, 
         facts["flops_computed"] >= facts["flops_per_step"]
         and 1 < facts["flops_per_step"] / facts["flops_6nd"] < 2
     )
-    # Every parameter is gathered in bf16 at least twice, and its gradient sent back, over half of the chips.
+    # Every parameter is gathered in bf16 at least twice, and its gradient sent back, over half of
+    # the chips.
     assert facts["interconnect_bytes_per_step"] > 1.5 * sizes["parameters"] / 2
     assert (
         {"fsdp"}
@@ -218,7 +225,9 @@ def test_a_configuration_is_compiled_for_a_slice(root, tmp_path, config, words, 
     reason="libtpu, the TPU's compiler, is not installed (Linux only)",
 )
 def test_two_slices_exchange_gradients_and_nothing_else(root):
-    """Each of a slice's 4 chips sends a quarter of the gradients across, that of the word table twice: as it is read and as it is scored."""
+    """Each of a slice's 4 chips sends a quarter of the gradients across, that of the word table
+    twice: as it is read and as it is scored.
+    """
     facts = run_plan(
         root,
         "bert_tiny",
@@ -268,6 +277,8 @@ def test_a_wrong_word_is_one_error(capsys, monkeypatch, words, message):
     from pretrain.__main__ import main
 
     monkeypatch.setattr(machines, "configure_environment", lambda: None)
-    monkeypatch.setattr(machines, "make_cpu_machine", lambda count: Machine("fake", jax.devices()[:count]))
+    monkeypatch.setattr(
+        machines, "make_cpu_machine", lambda count: Machine("fake", jax.devices()[:count])
+    )
     assert main(["plan", "bert_tiny", *words]) == 2
     assert message in capsys.readouterr().err

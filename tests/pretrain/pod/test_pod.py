@@ -1,4 +1,6 @@
-"""The launcher of pods against a stand-in gcloud, whose workers are folders here: what it runs, and what it does when something fails."""
+"""The launcher of pods against a stand-in gcloud, whose workers are folders here: what it runs, and
+what it does when something fails.
+"""
 
 import json
 import pathlib
@@ -268,7 +270,11 @@ def test_what_is_pushed_is_what_git_tracks_as_in_the_working_tree(tmp_path):
     commit_tree(tmp_path)
     (tmp_path / "new.py").write_text("forgotten")
     summary = archive.pack_tree(first, tmp_path)
-    assert summary.startswith("1 files") and "NOT pushed: 1 files" in summary and "changed" not in summary
+    assert (
+        summary.startswith("1 files")
+        and "NOT pushed: 1 files" in summary
+        and "changed" not in summary
+    )
     (tmp_path / "run.sh").touch()
     archive.pack_tree(second, tmp_path)
     assert archive.hash_archive(first) == archive.hash_archive(second)

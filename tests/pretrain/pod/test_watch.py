@@ -9,7 +9,9 @@ from pretrain.pod.watch import PATIENCE_LOOKS, Watch
 
 
 class Scripted:
-    """describe() and reports() give these in turn, the last for ever; an exception is raised. What changes the pod is noted."""
+    """describe() and reports() give these in turn, the last for ever; an exception is raised. What
+    changes the pod is noted.
+    """
 
     name = "bert"
 
@@ -64,7 +66,9 @@ class Pauses(list):
 
 @pytest.fixture
 def watch_to_end(monkeypatch, capsys):
-    """look(pod) watches it to the end: (status, what was done to the pod, the waits, what was said)."""
+    """look(pod) watches it to the end: (status, what was done to the pod, the waits, what was
+    said).
+    """
     monkeypatch.setattr(archive, "hash_archive", lambda path: "tree")
 
     def watch_pod(pod, spot=True, tries=5):
@@ -110,7 +114,9 @@ def test_an_error_before_a_preemption_is_the_preemption(watch_to_end):
 
 
 def test_what_ended_by_a_signal_is_started_again_but_not_for_ever(watch_to_end):
-    status, did, waits, _ = watch_to_end(Scripted(reports=[[ABORT, ("lost", 0)], [RUN, RUN], [DONE, DONE]]))
+    status, did, waits, _ = watch_to_end(
+        Scripted(reports=[[ABORT, ("lost", 0)], [RUN, RUN], [DONE, DONE]])
+    )
     assert (status, did, waits) == (0, ["start train"], [2.0, 1.0])
     status, did, waits, messages = watch_to_end(Scripted(reports=[[ABORT, ABORT]]))
     assert (
@@ -145,7 +151,11 @@ def test_a_pod_that_someone_else_deletes_or_suspends_is_left_alone(watch_to_end)
         ["ACTIVE", PodState("SUSPENDED", "USER")],
     ):
         status, did, _, messages = watch_to_end(Scripted(states, [[RUN]]))
-        assert status == 1 and did == [] and ("someone else" in messages or "a user suspended" in messages)
+        assert (
+            status == 1
+            and did == []
+            and ("someone else" in messages or "a user suspended" in messages)
+        )
     # Also the pod that the watch itself has asked for.
     status, did, _, _ = watch_to_end(Scripted(["SUSPENDED", None, "PROVISIONING", None], [[RUN]]))
     assert status == 1 and did == ["delete", "create"]
@@ -165,7 +175,9 @@ def test_nodes_may_be_gone_before_the_queued_resource_says_so(watch_to_end):
     )
     assert watch_to_end(pod)[:2] == (0, ["delete", "create", "push", "start train"])
     # Ssh that fails while the nodes are well deletes nothing.
-    status, did, _, messages = watch_to_end(Scripted(reports=[[RUN], GcloudError("ssh: timed out")]))
+    status, did, _, messages = watch_to_end(
+        Scripted(reports=[[RUN], GcloudError("ssh: timed out")])
+    )
     assert status == 1 and did == [] and "giving up" in messages
 
 

@@ -1,4 +1,5 @@
-"""The pages in a browser: they fit a phone's screen, whatever a run or a text is called, and draw and tell what they were given.
+"""The pages in a browser: they fit a phone's screen, whatever a run or a text is called, and draw
+and tell what they were given.
 
 Needs Chromium, by $CHROMIUM or on the path.
 """
@@ -32,7 +33,8 @@ const thrown = [];
 addEventListener("error", event => thrown.push(event.message));
 addEventListener("securitypolicyviolation", event => thrown.push(event.violatedDirective));
 </script>"""
-# What stands beyond the right edge, unless it scrolls by itself, and then what a test asks. The page is made narrow: a window may be wider than
+# What stands beyond the right edge, unless it scrolls by itself, and then what a test asks. The
+# page is made narrow: a window may be wider than
 # was asked for.
 MEASURE = f"""<script>
 addEventListener("load", () => {{
@@ -50,7 +52,8 @@ addEventListener("load", () => {{
 
 @pytest.fixture(scope="module")
 def measured_page(tmp_path_factory):
-    """measured(text, asked, picture): what is too wide on a page as wide as a phone, and what a function's body `asked` returns there.
+    """measured(text, asked, picture): what is too wide on a page as wide as a phone, and what a
+    function's body `asked` returns there.
 
     Fails where a script throws. picture: a file for a picture of the page, as PNG.
     """

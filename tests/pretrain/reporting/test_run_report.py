@@ -67,7 +67,9 @@ def test_two_runs_of_one_name_on_one_page(tmp_path):
         tmp_path / "b" / "w" / samples_file.NAME,
         {"step": 10, "samples": [{"text": ["The", "barks."], "gaps": gaps}]},
     )
-    (path,) = write_report([tmp_path / "a" / "w", tmp_path / "b" / "w"], tmp_path / "out", write_images=False)
+    (path,) = write_report(
+        [tmp_path / "a" / "w", tmp_path / "b" / "w"], tmp_path / "out", write_images=False
+    )
     text, (first, second) = read_page_data(path)
     assert [first["title"], second["title"]] == [
         str(tmp_path / "a" / "w"),
@@ -139,7 +141,9 @@ def test_the_score_that_chooses_the_step_is_drawn_and_reported_at_its_best(tmp_p
     (tmp_path / "w" / "metrics.jsonl").write_text(
         "".join(json.dumps(line) + "\n" for line in scored)
     )
-    (page_run,) = read_page_data(write_report([tmp_path / "w"], tmp_path / "out", write_images=False)[0])[1]
+    (page_run,) = read_page_data(
+        write_report([tmp_path / "w"], tmp_path / "out", write_images=False)[0]
+    )[1]
     found = {
         curve["label"]: (
             curve["train"],
@@ -160,9 +164,13 @@ def test_the_score_that_chooses_the_step_is_drawn_and_reported_at_its_best(tmp_p
         key: value for key, value in scored[1].items() if key != "step"
     }
     # Without a metric it is the lowest loss; without scores there is none.
-    assert describe_best_step({10: {"heldout_loss": 0.3}, 20: {"heldout_loss": 0.2}}, "loss")["step"] == 20
+    assert (
+        describe_best_step({10: {"heldout_loss": 0.3}, 20: {"heldout_loss": 0.2}}, "loss")["step"]
+        == 20
+    )
     assert describe_best_step({10: {"heldout_loss": 0.3}}, "f1") is None
-    # A loss that was guessed right may have several accuracies: one stands for all, the others for themselves.
+    # A loss that was guessed right may have several accuracies: one stands for all, the others for
+    # themselves.
     keys = ("masked_lm_accuracy", "next_sentence_accuracy", "heldout_masked_lm_accuracy")
     assert [curve[2:] for curve in list_curves([{"step": 1} | dict.fromkeys(keys, 0.5)])] == [
         (keys[0], keys[2]),
@@ -175,11 +183,14 @@ def test_a_run_has_a_title_and_is_drawn_once(tmp_path, monkeypatch):
     write_rows(tmp_path / "x" / "w", 2)
     monkeypatch.chdir(tmp_path / "w")
     assert [
-        run["title"] for run in read_page_data(write_report(["."], tmp_path / "out", write_images=False)[0])[1]
+        run["title"]
+        for run in read_page_data(write_report(["."], tmp_path / "out", write_images=False)[0])[1]
     ] == ["w"]
     assert [
         run["title"]
-        for run in read_page_data(write_report([".", "../x/w"], tmp_path / "out", write_images=False)[0])[1]
+        for run in read_page_data(
+            write_report([".", "../x/w"], tmp_path / "out", write_images=False)[0]
+        )[1]
     ] == [".", "../x/w"]
     for again in ("../w/", str(tmp_path / "w")):
         with pytest.raises(ValueError, match=f"--workdir {again} is given twice"):
@@ -204,7 +215,9 @@ def test_a_thinned_curve_is_the_means_of_its_parts():
 
 
 def test_the_environment_of_a_run_tells_its_mfu(tmp_path):
-    """Each row by the start that it belongs to; a start's line replaces those of starts that left no step."""
+    """Each row by the start that it belongs to; a start's line replaces those of starts that left
+    no step.
+    """
     mesh = make_mesh(Mesh(-1))
     for step, peak in ((0, 1.0), (0, 1000.0), (4, None), (2, 500.0)):
         environment_file.add_start(tmp_path, step, mesh, 1, 100.0, peak)

@@ -1,4 +1,6 @@
-"""The page about the input pipeline is true: its code blocks train, on a dataset that TFDS wrote here."""
+"""The page about the input pipeline is true: its code blocks train, on a dataset that TFDS wrote
+here.
+"""
 
 import dataclasses
 import re
@@ -51,7 +53,9 @@ def news(tmp_path, monkeypatch):
 
 @pytest.fixture
 def tiny(stores, monkeypatch):
-    """`pretrain.config.load` gives tiny runs of the family that is asked for, where the words are ones that it takes."""
+    """`pretrain.config.load` gives tiny runs of the family that is asked for, where the words are
+    ones that it takes.
+    """
     real = config.load
 
     def load_tiny(name, overrides):
@@ -100,7 +104,7 @@ def test_what_the_page_shows_trains_and_goes_on_where_it_stopped(
 
 def test_a_dataset_that_does_not_fit_is_refused_before_anything_is_written(tiny, tmp_path):
     def drop_keys(stream, start_step, lo, hi):
-        return stream.dataset(start_step, lo, hi).map(lambda batch: list(batch.values()))
+        return stream.make_dataset(start_step, lo, hi).map(lambda batch: list(batch.values()))
 
     with pytest.raises(ValueError, match="not dicts of tensors"):
         train(tiny("bert_mini", []), tmp_path / "run", dataset=drop_keys)
@@ -112,10 +116,12 @@ def test_the_store_s_own_dataset_trains_to_the_same_bits(tiny, tmp_path):
     run = tiny("bert_mini", [])
 
     def of_store(stream, start_step, lo, hi):
-        return stream.dataset(start_step, lo, hi)
+        return stream.make_dataset(start_step, lo, hi)
 
     train(run, tmp_path / "one")
     train(run, tmp_path / "other", dataset=of_store)
-    assert read_fingerprints(tmp_path / "one", STEPS) == read_fingerprints(tmp_path / "other", STEPS)
+    assert read_fingerprints(tmp_path / "one", STEPS) == read_fingerprints(
+        tmp_path / "other", STEPS
+    )
     assert isinstance(run.data.objective, MaskedLm)
     assert Stream(Store.open(run.data.store), run.data).num_rows > 8

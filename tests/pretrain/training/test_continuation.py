@@ -1,4 +1,6 @@
-"""A run that goes on with another batch size, number of steps or warm-up: which rows it reads, and what is said of it."""
+"""A run that goes on with another batch size, number of steps or warm-up: which rows it reads, and
+what is said of it.
+"""
 
 import dataclasses
 import json
@@ -31,7 +33,8 @@ def with_steps(run, steps, **optimizer):
 def test_a_moved_schedule_is_reported_with_both_rates(run):
     before, now = with_steps(run, 10), with_steps(run, 20)
     (line,) = continuation.describe_schedule(now, before, 8)
-    # After the climb of 2 a straight line to 0: (10 - 8) / (10 - 2) and (20 - 8) / (20 - 2) of the peak.
+    # After the climb of 2 a straight line to 0: (10 - 8) / (10 - 2) and (20 - 8) / (20 - 2) of the
+    # peak.
     assert "train.steps: 10 -> 20" in line and "of update 9 is 0.000667, not 0.00025" in line
     for one, other, start in (
         (now, now, 8),

@@ -1,4 +1,6 @@
-"""A step that would do harm changes nothing; many in a row are left behind, with the same result however often the run is stopped."""
+"""A step that would do harm changes nothing; many in a row are left behind, with the same result
+however often the run is stopped.
+"""
 
 import dataclasses
 import json
@@ -130,7 +132,9 @@ CASES += [("teacher", 1, "nan")]
 
 @pytest.mark.parametrize(("optimizer", "microbatches", "kind"), CASES)
 def test_bad_steps_leave_what_the_others_would_have_made(optimizer, microbatches, kind):
-    """In warm-up and later, alone and in a row: parameters, moments and counts are those of a run that never saw them, to the bit."""
+    """In warm-up and later, alone and in a row: parameters, moments and counts are those of a run
+    that never saw them, to the bit.
+    """
     one, state = make_jitted_step(optimizer, microbatches)
     good, bad = [make_batch(seed) for seed in range(1, 7)], BAD[kind]
     expected, clean = run_steps(one, state, good)
@@ -148,7 +152,9 @@ def test_bad_steps_leave_what_the_others_would_have_made(optimizer, microbatches
 
 
 def test_without_bad_steps_every_bit_is_as_without_a_guard(monkeypatch):
-    """All of it but the choice itself is measured against the program before there was a guard: see LOG.md."""
+    """All of it but the choice itself is measured against the program before there was a guard: see
+    LOG.md.
+    """
     good = [make_batch(seed) for seed in range(20)]
     guarded = run_steps(*make_jitted_step(), good)
     monkeypatch.setattr(step, "tree_where", lambda condition, new, old: new)
@@ -157,7 +163,9 @@ def test_without_bad_steps_every_bit_is_as_without_a_guard(monkeypatch):
         metrics["loss"] for metrics in free[1]
     ]
     harmed, _ = run_steps(*make_jitted_step(), [NAN])
-    assert np.isnan(np.frombuffer(join_bytes(harmed.params), np.float32)).all()  # what the choice is for
+    assert np.isnan(
+        np.frombuffer(join_bytes(harmed.params), np.float32)
+    ).all()  # what the choice is for
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "teacher"])
@@ -169,8 +177,12 @@ def test_a_spike_is_skipped_once_there_is_a_mean_to_hold_it_against(optimizer):
     assert [metrics["skipped"] for metrics in seen] == [0] * 5
     expected, clean = run_steps(one, state, good)
     after, seen = run_steps(one, state, [*good[:6], high, *good[6:]])
-    assert seen[6]["gradient_norm"] > 6 * np.mean([metrics["gradient_norm"] for metrics in clean[:6]])
-    assert [metrics["skipped"] for metrics in seen] == [0] * 6 + [1] + [0] * 2 and are_equal(expected, after)
+    assert seen[6]["gradient_norm"] > 6 * np.mean(
+        [metrics["gradient_norm"] for metrics in clean[:6]]
+    )
+    assert [metrics["skipped"] for metrics in seen] == [0] * 6 + [1] + [0] * 2 and are_equal(
+        expected, after
+    )
     one, state = make_jitted_step()
     assert [metrics["skipped"] for metrics in run_steps(one, state, [*good, high])[1]] == [
         0
@@ -292,17 +304,23 @@ def read_record(workdir, step):
 
 
 def continue_run(run, workdir, step, numbered, stop):
-    """The leaves of the state of `step` that goes on from the number given, by the batches behind it: an independent loop."""
+    """The leaves of the state of `step` that goes on from the number given, by the batches behind
+    it: an independent loop.
+    """
     from data.pipeline import Stream
     from data.store.reader import Store
 
     mesh = make_mesh(run.mesh)
     program = make_program(run, mesh)
     with jax.set_mesh(mesh), Checkpoints(workdir, read_only=True) as checkpoints:
-        state = checkpoints.restore_state(program.abstract_state, program.state_shardings, before_step=step + 1)
+        state = checkpoints.restore_state(
+            program.abstract_state, program.state_shardings, before_step=step + 1
+        )
         assert state.step == step
         state = state.replace(step=jax.device_put(np.int32(numbered), program.state_shardings.step))
-        for _, batch in prefetch_to_devices(Stream(Store.open(run.data.store), run.data), mesh, numbered, stop):
+        for _, batch in prefetch_to_devices(
+            Stream(Store.open(run.data.store), run.data), mesh, numbered, stop
+        ):
             state, _ = program.train_step(state, batch)
         return fingerprint_leaves(state.params), fingerprint_leaves(state.optimizer)
 
@@ -310,7 +328,9 @@ def continue_run(run, workdir, step, numbered, stop):
 def test_a_window_is_left_behind_and_a_stop_within_it_changes_nothing(
     configs, tmp_path, poisoned_feed, capsys
 ):
-    """Steps 2, and 6 to 8: from step 4 on with the data behind step 8. The same when the run stops at 7, or crashes behind 9."""
+    """Steps 2, and 6 to 8: from step 4 on with the data behind step 8. The same when the run stops
+    at 7, or crashes behind 9.
+    """
     poisoned_feed({2, 6, 7, 8})
     words = ["guard.patience=3", "evaluate.every=0"]
     run, workdir = load(configs["bert"], words), tmp_path / "run"
@@ -322,9 +342,9 @@ def test_a_window_is_left_behind_and_a_stop_within_it_changes_nothing(
         and "steps 6 to 8 were skipped. Training continues from the parameters of step 4 with the data that follow step 8"
         in errors
     )
-    assert list_skipped(workdir) == [2, 6, 7, 8] and [row["step"] for row in read_rows(workdir)] == list(
-        range(1, 13)
-    )
+    assert list_skipped(workdir) == [2, 6, 7, 8] and [
+        row["step"] for row in read_rows(workdir)
+    ] == list(range(1, 13))
     assert [
         (row["step"], row["went_back_to"]) for row in read_rows(workdir) if "went_back_to" in row
     ] == [(9, 4)]

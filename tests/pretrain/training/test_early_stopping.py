@@ -1,4 +1,6 @@
-"""Early stopping: which evaluations count, where a run ends, and that a run which was stopped ends there too."""
+"""Early stopping: which evaluations count, where a run ends, and that a run which was stopped ends
+there too.
+"""
 
 import math
 
@@ -65,7 +67,9 @@ def test_patience_needs_a_score(configs):
 
 
 def test_a_run_that_learns_nothing_ends_where_it_would_without_a_stop(configs, tmp_path, capsys):
-    """With a learning rate of 0 no evaluation is better than the first, at step 2: the run ends at step 6."""
+    """With a learning rate of 0 no evaluation is better than the first, at step 2: the run ends at
+    step 6.
+    """
     words = ["optimizer.learning_rate=0", "evaluate.every=2", "evaluate.patience=2"]
     words += ["checkpoint.best=loss", "checkpoint.every=2", "checkpoint.keep=1"]
     records = {}
@@ -91,7 +95,9 @@ def test_a_run_that_learns_nothing_ends_where_it_would_without_a_stop(configs, t
 
 
 def test_skipped_steps_are_no_evaluations_without_a_better_score(configs, tmp_path, capsys):
-    """A run that diverges at once ends as one that diverged, though no evaluation is better than the first."""
+    """A run that diverges at once ends as one that diverged, though no evaluation is better than
+    the first.
+    """
     words = ["optimizer.learning_rate=1e30", "optimizer.warmup_steps=0", "guard.patience=5"]
     words += [
         "evaluate.every=2",

@@ -1,4 +1,6 @@
-"""ELECTRA outside of training: two folders of transformers, there and back, and what `predict` tells of a text."""
+"""ELECTRA outside of training: two folders of transformers, there and back, and what `predict`
+tells of a text.
+"""
 
 import dataclasses
 import json
@@ -183,7 +185,9 @@ def test_a_discriminator_without_its_head_gets_a_new_one(folder, params):
 def test_both_classes_of_transformers_give_the_logits_and_what_they_save_is_imported(
     exported, params, vocabulary, tmp_path, wide
 ):
-    """Nothing is missing in either folder and nothing left over; with the projections from the words' width, and without."""
+    """Nothing is missing in either folder and nothing left over; with the projections from the
+    words' width, and without.
+    """
     torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")
     transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")
     transformers.utils.logging.disable_progress_bar()

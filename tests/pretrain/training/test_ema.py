@@ -1,4 +1,6 @@
-"""The moving average of the parameters is its formula, lies as the parameters do, survives a restart, and is taken out by choice."""
+"""The moving average of the parameters is its formula, lies as the parameters do, survives a
+restart, and is taken out by choice.
+"""
 
 import dataclasses
 import functools

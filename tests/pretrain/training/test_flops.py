@@ -1,4 +1,6 @@
-"""FLOPs counted from the program against the published estimate: 6 per parameter and token, plus attention and head."""
+"""FLOPs counted from the program against the published estimate: 6 per parameter and token, plus
+attention and head.
+"""
 
 import dataclasses
 
@@ -57,13 +59,17 @@ def test_an_unknown_accelerator_has_no_peak():
 
 
 def test_scoring_words_in_parts_is_no_work_that_counts(runs):
-    """80,000 words and 29 targets a row are scored in two parts, whose scores are computed twice; a quarter of them in one."""
+    """80,000 words and 29 targets a row are scored in two parts, whose scores are computed twice; a
+    quarter of them in one.
+    """
     run = runs["t5"]
     run = dataclasses.replace(
         run, data=dataclasses.replace(run.data, objective=SpanCorruption(inputs=128))
     )
     small, middle, large = (
-        flops.count_step_flops(dataclasses.replace(run, model=dataclasses.replace(run.model, vocab=vocab)))
+        flops.count_step_flops(
+            dataclasses.replace(run, model=dataclasses.replace(run.model, vocab=vocab))
+        )
         for vocab in (20_000, 40_000, 80_000)
     )
     assert large - middle == 2 * (middle - small)

@@ -1,4 +1,6 @@
-"""A run is a function of its configuration and its store, however often it is stopped, and by whatever."""
+"""A run is a function of its configuration and its store, however often it is stopped, and by
+whatever.
+"""
 
 import json
 import signal
@@ -51,7 +53,9 @@ def kill_after(process, workdir, step):
 
 @pytest.fixture(scope="module", params=("bert", "t5"))
 def undisturbed(request, root, configs, tmp_path_factory):
-    """(name, workdir) of a run from the command line that nobody stopped; T5's for the board alone."""
+    """(name, workdir) of a run from the command line that nobody stopped; T5's for the board
+    alone.
+    """
     if request.param == "t5":
         request.getfixturevalue("whole")
     workdir = tmp_path_factory.mktemp("undisturbed") / "run"
@@ -155,7 +159,10 @@ def test_evaluation_sums_are_exact_over_all_rows(undisturbed, stores):
         stores[name], dataclasses.replace(run.data, batch_size=8), split="heldout", seed=0
     )
     whole = Stream(
-        stores[name], dataclasses.replace(run.data, batch_size=stream.num_rows), split="heldout", seed=0
+        stores[name],
+        dataclasses.replace(run.data, batch_size=stream.num_rows),
+        split="heldout",
+        seed=0,
     )
     (batch,) = whole.iterate_evaluation_batches()
     model, loss = build(run.model), find_loss(run.data.objective.name)
@@ -188,7 +195,9 @@ def test_the_same_command_again_does_nothing(undisturbed, capsys, configs):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_saves_and_leaves(whole, root, configs, tmp_path, number):
-    """The suite sends SIGTERM to one process in tests/faults/test_asked_to_stop.py, SIGINT to one of two in test_hosts.py."""
+    """The suite sends SIGTERM to one process in tests/faults/test_asked_to_stop.py, SIGINT to one
+    of two in test_hosts.py.
+    """
     workdir = tmp_path / "run"
     process = subprocess.Popen(
         **make_command(root, "train", configs["bert"], "--workdir", workdir, "train.steps=100000", "checkpoint.every=100000", "evaluate.every=0"),
@@ -277,7 +286,9 @@ def test_a_workdir_belongs_to_one_configuration(undisturbed, configs):
 
 
 def test_a_run_goes_on_with_longer_rows(configs, tmp_path, capsys):
-    """BERT's two phases: most steps on short rows, the rest on long ones, under one schedule. Where it runs and how often it is scored are free."""
+    """BERT's two phases: most steps on short rows, the rest on long ones, under one schedule. Where
+    it runs and how often it is scored are free.
+    """
     command = ["train", str(configs["bert"]), "--workdir", str(tmp_path / "run")]
     first = ["data.objective.length=16", "data.objective.max_predictions=3", "evaluate.every=0"]
     assert main([*command, *first, "train.stop_at_step=2"]) == 0
@@ -315,13 +326,16 @@ def test_waiting_for_input_is_seen(configs, tmp_path, monkeypatch):
 
     monkeypatch.setattr("pretrain.training.loop.feed", feed_slowly)
     train(load(configs["bert"], ["train.stop_at_step=3", "evaluate.every=0"]), tmp_path / "run")
-    waited = [row["input_seconds"] for row in metrics_file.read_metrics(tmp_path / "run" / "metrics.jsonl")]
+    waited = [
+        row["input_seconds"]
+        for row in metrics_file.read_metrics(tmp_path / "run" / "metrics.jsonl")
+    ]
     assert waited[1] >= 0.5 > waited[2]
 
 
 def test_a_value_that_slips_from_the_host_into_the_step_is_an_error(configs, tmp_path, monkeypatch):
     def feed_host_arrays(stream, mesh, start, stop):
-        yield from ((step, stream.batch(step)) for step in range(start, stop))
+        yield from ((step, stream.build_batch(step)) for step in range(start, stop))
 
     monkeypatch.setattr("pretrain.training.loop.feed", feed_host_arrays)
     with pytest.raises(Exception, match="Disallowed host-to-device transfer"):
@@ -329,7 +343,9 @@ def test_a_value_that_slips_from_the_host_into_the_step_is_an_error(configs, tmp
 
 
 def test_a_model_learns_what_can_be_learned(configs, tmp_path):
-    """The loss of a tiny T5 falls by AdamW, clip and schedule, on text whose words follow a rule."""
+    """The loss of a tiny T5 falls by AdamW, clip and schedule, on text whose words follow a
+    rule.
+    """
     train(
         load(
             configs["t5"],

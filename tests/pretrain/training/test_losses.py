@@ -47,13 +47,19 @@ def test_parts_add_up_to_the_whole_and_so_do_gradients(scores):
 
 @pytest.mark.parametrize("scores", [110, 10_000])
 def test_smoothed_targets(scores):
-    """Szegedy et al. 2016, section 7: the cross-entropy with (1 - e) of the target and e / V of every word, by NumPy, and its gradient."""
+    """Szegedy et al. 2016, section 7: the cross-entropy with (1 - e) of the target and e / V of
+    every word, by NumPy, and its gradient.
+    """
     y, table, targets, weights = make_problem()
 
     def compute_value(y, table, smoothing=0.1):
-        return token_cross_entropy(logits_of(table), y, targets, weights, max_scores=scores, smoothing=smoothing)
+        return token_cross_entropy(
+            logits_of(table), y, targets, weights, max_scores=scores, smoothing=smoothing
+        )
 
-    (nats, hits), (d_y, d_table) = jax.value_and_grad(compute_value, argnums=(0, 1), has_aux=True)(y, table)
+    (nats, hits), (d_y, d_table) = jax.value_and_grad(compute_value, argnums=(0, 1), has_aux=True)(
+        y, table
+    )
     logits = np.einsum("btd,vd->btv", np.asarray(y, np.float64), table)
     p = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
     q = 0.9 * np.eye(50)[np.asarray(targets)] + 0.1 / 50
@@ -66,15 +72,23 @@ def test_smoothed_targets(scores):
 
 
 class Table:
-    """A model of nothing but a table of words: `states` are what is fed, `logits` their products with it."""
+    """A model of nothing but a table of words: `states` are what is fed, `logits` their products
+    with it.
+    """
 
     def apply(self, variables, x, method, **kw):
         table = variables["params"]["table"]
-        return x.astype(table.dtype) if method == "compute_states" else logits_of(table, table.dtype)(x)
+        return (
+            x.astype(table.dtype)
+            if method == "compute_states"
+            else logits_of(table, table.dtype)(x)
+        )
 
 
 def test_gradients_add_up_in_float32():
-    """4,096 parts of one target: each is rounded to bfloat16, their sum is not, which would stop growing at 256 times a part."""
+    """4,096 parts of one target: each is rounded to bfloat16, their sum is not, which would stop
+    growing at 256 times a part.
+    """
     y, table, _, weights = make_problem(B=1, T=4096, V=4)
     loss = find_loss("span_corruption")._replace(inputs=("x",))
     batch = {"x": jnp.abs(y), "labels": jnp.zeros((1, 4096), jnp.int32), "label_weights": weights}
@@ -93,7 +107,9 @@ def test_gradients_add_up_in_float32():
 
 @pytest.mark.parametrize("name", ["tagging", "classification"])
 def test_class_weights(name):
-    """The sum of w(y) * -log p(y) by the sum of w(y), by NumPy; the share that is right has no weights. Sums of parts of a batch add up."""
+    """The sum of w(y) * -log p(y) by the sum of w(y), by NumPy; the share that is right has no
+    weights. Sums of parts of a batch add up.
+    """
     rng, loss, targets = (
         np.random.default_rng(0),
         find_loss(name),
@@ -163,7 +179,9 @@ def test_memory_is_that_of_a_part():
 
 
 def test_a_hit_is_a_target_that_alone_is_the_likeliest():
-    """As argmax tells it, but that scores which are all equal hit nothing: not even a target that stands first."""
+    """As argmax tells it, but that scores which are all equal hit nothing: not even a target that
+    stands first.
+    """
     logits = np.random.default_rng(0).standard_normal((6, 50)).astype(np.float32)
     targets = np.where(np.arange(6) % 2 == 0, logits.argmax(-1), 7).astype(np.int32)
     logits[4] = 0.5
@@ -176,7 +194,9 @@ def test_a_hit_is_a_target_that_alone_is_the_likeliest():
 
 
 def test_terms_have_the_weights_of_their_papers():
-    """ELECTRA: lambda is 50 (Clark et al. 2020, appendix A). DistilBERT: 2, 5 and 1, as its authors' code was run. All else: 1."""
+    """ELECTRA: lambda is 50 (Clark et al. 2020, appendix A). DistilBERT: 2, 5 and 1, as its
+    authors' code was run. All else: 1.
+    """
     published = {"replaced_token": 50.0, "distillation": 5.0}
     losses = {name: find_loss(name) for name in OBJECTIVES}
     weights = {

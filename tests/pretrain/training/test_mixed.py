@@ -1,4 +1,6 @@
-"""Mixtures of objectives in training: one loss of several, on any mesh, stopped and continued, scored by part and by source."""
+"""Mixtures of objectives in training: one loss of several, on any mesh, stopped and continued,
+scored by part and by source.
+"""
 
 import dataclasses
 import itertools
@@ -97,7 +99,9 @@ def run_steps(run, source, sizes=None, microbatches=1, count=2):
         state = program.init()
         for step in range(count):
             batch = {name: stream.build_batch(step) for name, stream in streams.items()}
-            state, metrics = program.train_step(state, jax.device_put(batch, make_batch_sharding(mesh)))
+            state, metrics = program.train_step(
+                state, jax.device_put(batch, make_batch_sharding(mesh))
+            )
         return jax.device_get(state), jax.device_get(metrics)
 
 
@@ -115,7 +119,10 @@ def test_the_loss_is_that_of_each_objective_alone_weighted(hybrid, two_sources):
     weights = {"masked": 2.0, "causal": 0.75}
     for part, stream in streams.items():
         alone = find_loss(stream.objective.name)
-        alone_sums, alone_totals = alone.sum_batch(model, params, batch[part]), alone.sum_weights(batch[part])
+        alone_sums, alone_totals = (
+            alone.sum_batch(model, params, batch[part]),
+            alone.sum_weights(batch[part]),
+        )
         for term in alone_sums:
             assert sums[f"{part}/{term}"] == alone_sums[term]
             assert totals[f"{part}/{term}"] == alone_totals[term]
@@ -135,13 +142,16 @@ def test_masked_rows_are_read_from_both_sides_and_causal_rows_are_not(hybrid):
     other = np.where(np.arange(12) == 11, 99, one)
 
     def compute_states(token_ids, **keys):
-        return np.asarray(model.apply({"params": params}, token_ids, method="compute_states", **keys))[0]
+        return np.asarray(
+            model.apply({"params": params}, token_ids, method="compute_states", **keys)
+        )[0]
 
     causal = np.abs(compute_states(one) - compute_states(other)).max(axis=-1)
     assert (causal[:-1] == 0).all() and causal[-1] > 1e-3
     everywhere = {"masked_positions": np.arange(12)[None]}
     assert (
-        np.abs(compute_states(one, **everywhere) - compute_states(other, **everywhere)).max(axis=-1) > 1e-6
+        np.abs(compute_states(one, **everywhere) - compute_states(other, **everywhere)).max(axis=-1)
+        > 1e-6
     ).all()
     picked = compute_states(one, masked_positions=np.array([[7, 2, 0]]))
     np.testing.assert_array_equal(picked, compute_states(one, **everywhere)[[7, 2, 0]])
@@ -220,7 +230,9 @@ def test_a_checkpoint_records_the_next_unread_row_of_each_part(trained, tmp_path
 
 
 def test_scores_are_reported_by_part_and_by_source(trained, hybrid, two_sources, capsys):
-    """The loss of each source against its rows alone, one by one; and all of them together make the whole."""
+    """The loss of each source against its rows alone, one by one; and all of them together make the
+    whole.
+    """
     path, workdir = trained
     scores = {
         name.removeprefix("heldout_"): value
@@ -338,7 +350,9 @@ def test_each_part_divides_over_devices_and_microbatches(hybrid):
 
 
 def test_the_denoisers_of_ul2_are_those_of_table_1():
-    """Seven, alike often; R short spans and few, S one at the end, X the others (Tay et al. 2022, section 3.1), a row a quarter as long."""
+    """Seven, alike often; R short spans and few, S one at the end, X the others (Tay et al. 2022,
+    section 3.1), a row a quarter as long.
+    """
     run = load("ul2_mini")
     found = {part.name: part.objective for part in run.data.objective.parts}
     assert set(run.data.objective.count_part_rows(run.data.batch_size).values()) == {2}

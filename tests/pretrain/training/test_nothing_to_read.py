@@ -1,4 +1,5 @@
-"""Rows of padding, weights of 0, labels that are no word: no NaN, in the loss or in a gradient, by any attention, in either type.
+"""Rows of padding, weights of 0, labels that are no word: no NaN, in the loss or in a gradient, by
+any attention, in either type.
 
 B batch   L length of the readers   M length of what is read   H heads   K head width
 """
@@ -127,7 +128,9 @@ MODELS = [("bert_pairs", "bfloat16"), ("t5", "float32"), ("transformer", "bfloat
 
 @pytest.mark.parametrize(("name", "compute"), MODELS)
 def test_a_batch_of_padding_is_worth_nothing(runs, random_batch, name, compute):
-    """The whole batch, and a row of it; for models that do not read their targets, with labels of -100 and beyond as well."""
+    """The whole batch, and a row of it; for models that do not read their targets, with labels of
+    -100 and beyond as well.
+    """
     run = dataclasses.replace(runs[name], data=dataclasses.replace(runs[name].data, batch_size=4))
     model, loss = build(run.model), find_loss(run.data.objective.name)
     params = jax.jit(lambda: init_params(model, run.data.objective, 0))()

@@ -1,4 +1,6 @@
-"""Optimizers: schedules against hand-made values, what decays, one AdamW step against its formula."""
+"""Optimizers: schedules against hand-made values, what decays, one AdamW step against its
+formula.
+"""
 
 import dataclasses
 import inspect
@@ -31,7 +33,9 @@ def test_linear_schedule_may_end_above_zero():
 
 
 def test_cosine_schedule():
-    """Half a cosine from the end of the climb to the tenth, where it stays (Brown et al. 2020, appendix B)."""
+    """Half a cosine from the end of the climb to the tenth, where it stays (Brown et al. 2020,
+    appendix B).
+    """
     rate = make_learning_rate(
         AdamW(learning_rate=2.0, warmup_steps=2, end_lr_ratio=0.1, decay="cosine", decay_steps=10),
         20,
@@ -66,7 +70,9 @@ def test_inverse_square_root_as_t5():
 
 
 def test_inverse_square_root_as_the_transformer():
-    """Vaswani et al. 2017, equation 3: D^-0.5 * min(s^-0.5, s * warmup^-1.5) at update s, the first being 1."""
+    """Vaswani et al. 2017, equation 3: D^-0.5 * min(s^-0.5, s * warmup^-1.5) at update s, the first
+    being 1.
+    """
     rate = make_learning_rate(
         AdamW(learning_rate=(512 * 4000) ** -0.5, warmup_steps=4000, decay="inverse_square_root"),
         100,
@@ -100,11 +106,14 @@ def test_neither_biases_nor_norms_nor_relative_positions_decay():
 
 @pytest.mark.parametrize(("clip", "relative"), [(1.0, False), (0.0, False), (1.0, True)])
 def test_adamw_is_its_formula(clip, relative):
-    """Two updates by numpy, from Loshchilov and Hutter 2019, algorithm 2, after clipping by the global norm.
+    """Two updates by numpy, from Loshchilov and Hutter 2019, algorithm 2, after clipping by the
+    global norm.
 
-    Relative: each update times its parameter's root mean square (Shazeer and Stern 2018, section 8).
+    Relative: each update times its parameter's root mean square (Shazeer and Stern 2018, section
+    8).
 
-    Only the first gradient is long enough to be clipped: Adam does not see a factor that all gradients share.
+    Only the first gradient is long enough to be clipped: Adam does not see a factor that all
+    gradients share.
     """
     config = AdamW(
         learning_rate=0.1,
@@ -138,7 +147,9 @@ def test_adamw_is_its_formula(clip, relative):
 
 
 def test_lamb_is_its_formula():
-    """Two updates by numpy, from You et al. 2020, algorithm 2: each scanned layer by itself, a bias as Adam leaves it."""
+    """Two updates by numpy, from You et al. 2020, algorithm 2: each scanned layer by itself, a bias
+    as Adam leaves it.
+    """
     config = Lamb(learning_rate=0.1, warmup_steps=0, weight_decay=0.5, max_grad_norm=0.0)
     optimizer, rng = make_optimizer(config, 10), np.random.default_rng(0)
     names = {

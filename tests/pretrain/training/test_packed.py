@@ -1,4 +1,6 @@
-"""Runs on packed rows: they stop and go on, count real tokens, and score held-out text as rows of one piece do."""
+"""Runs on packed rows: they stop and go on, count real tokens, and score held-out text as rows of
+one piece do.
+"""
 
 import dataclasses
 import shutil
@@ -81,7 +83,9 @@ def test_runs_that_pad_much_are_advised_of_packing(configs, stores, rows, length
 
 
 def test_held_out_text_has_the_loss_of_rows_of_its_own(configs, stores):
-    """The same words of the same pieces masked: the sums of all packed rows are those of all padded ones."""
+    """The same words of the same pieces masked: the sums of all packed rows are those of all padded
+    ones.
+    """
     run = load(configs["bert"], WORDS)
     packed, alone = (
         Stream(

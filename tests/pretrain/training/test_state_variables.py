@@ -1,4 +1,6 @@
-"""What a model keeps between steps: on lanes, over micro-batches and meshes, skipped steps, evaluations, kills and restarts."""
+"""What a model keeps between steps: on lanes, over micro-batches and meshes, skipped steps,
+evaluations, kills and restarts.
+"""
 
 import dataclasses
 import os
@@ -39,7 +41,7 @@ LENGTH, ROWS, STEPS = 6, 8, 12
 def registered_model():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(config, "TRAINED_BY", dict(config.TRAINED_BY))
-        patch.setattr(config, "KINDS", dict(config.SECTION_CLASSES))
+        patch.setattr(config, "SECTION_CLASSES", dict(config.SECTION_CLASSES))
         patch.setattr(sharding, "PARAMETER_DIMENSIONS", sharding.PARAMETER_DIMENSIONS)
         patch.setitem(config.Run.__annotations__, "model", config.Run.__annotations__["model"])
         recurrent_lm.register_model()
@@ -65,7 +67,9 @@ def stream(run, stores):
 
 
 def run_steps(run, stream, mesh=None, microbatches=1, count=3, **changes):
-    """The state after so many steps of a run, on the host, on one device or a mesh; changes: of its model."""
+    """The state after so many steps of a run, on the host, on one device or a mesh; changes: of its
+    model.
+    """
     run = dataclasses.replace(
         run,
         model=dataclasses.replace(run.model, **changes),
@@ -76,7 +80,7 @@ def run_steps(run, stream, mesh=None, microbatches=1, count=3, **changes):
         program = make_program(run, mesh)
         state = program.init()
         for step in range(count):
-            batch = jax.device_put(stream.batch(step), program.batch["token_ids"].sharding)
+            batch = jax.device_put(stream.build_batch(step), program.batch["token_ids"].sharding)
             state, metrics = program.train_step(state, batch)
             assert not int(metrics["skipped"])
         places = {str(leaf.sharding.spec) for leaf in jax.tree.leaves(state.variables)}
@@ -103,13 +107,13 @@ def test_segments_on_a_lane_are_one_long_row(run, stream):
     loss, variables, found = find_loss("causal_lm"), state.variables, []
     for step in range(3):
         states, variables = loss.apply_states(
-            program_model, params, stream.batch(step), variables=variables
+            program_model, params, stream.build_batch(step), variables=variables
         )
         found.append(np.asarray(states))
     kernel, recurrent = params["read"], params["hidden"]["kernel"]
     h_BD = np.zeros((ROWS, run.model.width))
     for step in range(3):
-        batch = stream.batch(step)
+        batch = stream.build_batch(step)
         h_BD = np.where(batch["is_continued"][:, None] & (step > 0), h_BD, 0)
         for t in range(LENGTH):
             x_BD = params["token_embedding"]["embedding"][batch["token_ids"][:, t]]
@@ -138,8 +142,8 @@ def test_a_skipped_step_keeps_what_was_there(run, stream):
     model, loss = build(run.model), find_loss("causal_lm")
     step = jax.jit(make_train_step(model, loss, optax.sgd(0.1), lambda n: 0.1, seed=0))
     init = partial(init_state, model, run.data.objective, optax.sgd(0.1), 0, ROWS)
-    state, _ = step(jax.jit(init)(), stream.batch(0))
-    broken = stream.batch(1)
+    state, _ = step(jax.jit(init)(), stream.build_batch(0))
+    broken = stream.build_batch(1)
     broken["label_weights"] = np.full_like(broken["label_weights"], np.nan)
     after, metrics = step(state, broken)
     assert metrics["skipped"] == 1 and int(after.step) == 2
@@ -149,7 +153,7 @@ def test_a_skipped_step_keeps_what_was_there(run, stream):
         strict=True,
     ):
         np.testing.assert_array_equal(one, other)
-    taken, metrics = step(state, stream.batch(1))
+    taken, metrics = step(state, stream.build_batch(1))
     assert not metrics["skipped"] and (get_memory(taken) != get_memory(state)).any()
 
 
@@ -157,7 +161,7 @@ def test_an_evaluation_begins_from_zero(run, stream):
     model, loss = build(run.model), find_loss("causal_lm")
     state = run_steps(run, stream)
     score = jax.jit(make_evaluation_fn(model, loss))
-    batch = stream.batch(5)
+    batch = stream.build_batch(5)
     sums, _, _ = score(state.params, batch)
     again, _, _ = score(state.params, batch | {"is_continued": np.zeros(ROWS, bool)})
     carried = loss.compute_batch(
@@ -176,7 +180,7 @@ def test_models_that_keep_nothing_have_nothing_to_carry(runs):
 def test_shuffled_rows_go_on_from_nothing(run, stream):
     model, loss = build(run.model), find_loss("causal_lm")
     state = run_steps(run, stream)
-    batch = {key: value for key, value in stream.batch(5).items() if key != "is_continued"}
+    batch = {key: value for key, value in stream.build_batch(5).items() if key != "is_continued"}
     sums = [
         loss.compute_batch(model, state.params, batch, variables=variables).sums["causal_lm"]
         for variables in (state.variables, {})
@@ -273,14 +277,17 @@ def test_a_run_that_goes_back_behind_skipped_steps_begins_its_state_anew(
         seen.append((int(state.step), np.array(get_memory(state)), get_memory(state).sharding.spec))
         return state
 
-    monkeypatch.setattr(loop, "feed", feed_broken)
+    monkeypatch.setattr(loop, "prefetch_to_devices", feed_broken)
     monkeypatch.setattr(TrainContext, "restore_last_good", restore_and_note)
     words = ["train", str(saved), "--workdir", str(tmp_path / "run"), "evaluate.every=0"]
     assert main([*words, "guard.patience=2", "train.stop_at_step=9"]) == 0
     ((step, values, spec),) = seen
     assert step == 7 and values.shape == (ROWS, 16) and not values.any() and spec == BATCH
     with Checkpoints(tmp_path / "run", read_only=True) as checkpoints:
-        assert checkpoints.load_record(4)["variables"] and checkpoints.load_record(9)["rows"] == 9 * ROWS
+        assert (
+            checkpoints.load_record(4)["variables"]
+            and checkpoints.load_record(9)["rows"] == 9 * ROWS
+        )
 
 
 def test_only_models_that_keep_a_state_are_trained_on_lanes(runs, run):

@@ -1,4 +1,6 @@
-"""One step is the same step on every mesh and in any number of micro-batches: parameters are compared, never only losses."""
+"""One step is the same step on every mesh and in any number of micro-batches: parameters are
+compared, never only losses.
+"""
 
 import dataclasses
 import functools
@@ -37,13 +39,15 @@ MESHES = (
     (1, 1, 1, 8),
     (1, 2, 2, 2),
 )  # data, fsdp, model, sequence
-# Of these in the suite. Other families are on the meshes of several axes, BERT is there with dropout and with its words in parts, T5 with
+# Of these in the suite. Other families are on the meshes of several axes, BERT is there with
+# dropout and with its words in parts, T5 with
 # Adafactor; test_micro_batches_weigh_targets_not_rows takes 4 micro-batches on one device.
 BERTS = ((8, 1, 1), (1, 8, 1), (1, 1, 1, 8))
 T5S = ((1, 1, 8), (1, 2, 2, 2))
 
 
-# With AdamW's usual epsilon, gradients that are all rounding move a parameter by as much as they differ between sums in two orders, divided
+# With AdamW's usual epsilon, gradients that are all rounding move a parameter by as much as they
+# differ between sums in two orders, divided
 # by 1e-6. With 1e-4 parameters move as far, 0.02 in three steps, and differ by 2.4e-7 at most.
 EPSILON, TOLERANCE = 1e-4, 2e-6
 
@@ -110,7 +114,9 @@ def assert_same_parameters(one, other, tolerance):
         jax.tree_util.tree_leaves_with_path(one.params), jax.tree.leaves(other.params), strict=True
     ):
         if format_path(keys).endswith("key/bias"):
-            continue  # softmax does not see it: its true gradient is 0, and Adam scales the noise that is there
+            # softmax does not see it: its true gradient is 0, and Adam scales the noise that is
+            # there
+            continue
         np.testing.assert_allclose(a, b, atol=tolerance, err_msg=format_path(keys))
 
 
@@ -186,7 +192,9 @@ MORE_PARTED = [("t5", (2, 2, 2)), ("transformer", (2, 2, 2))]  # as MORE
 def test_scoring_words_in_parts_changes_nothing(
     request, runs, random_batch, on_one_device, name, sizes
 ):
-    """128 words, and 300 scores a row: three parts of BERT's 6 masked words, six of T5's targets, the last one filled up."""
+    """128 words, and 300 scores a row: three parts of BERT's 6 masked words, six of T5's targets,
+    the last one filled up.
+    """
     if (name, sizes) in MORE_PARTED:
         request.getfixturevalue("whole")
     if name not in on_one_device:
@@ -229,7 +237,9 @@ def test_a_run_begins_alike_on_every_mesh(runs, sizes):
 
 
 def test_state_is_spread_over_fsdp_and_model(runs, random_batch):
-    """What a mesh is for: no device holds a whole large parameter, and the moments lie as their parameters do."""
+    """What a mesh is for: no device holds a whole large parameter, and the moments lie as their
+    parameters do.
+    """
     run = runs["bert"]
     mesh = make_mesh(Mesh(1, 4, 2))
     optimizer = make_optimizer(run.optimizer, 10)
@@ -249,7 +259,9 @@ def test_state_is_spread_over_fsdp_and_model(runs, random_batch):
 
 
 def test_micro_batches_weigh_targets_not_rows(runs):
-    """The gradient is that of sum / weight over the whole batch, by an independent formula: jax.grad of one division."""
+    """The gradient is that of sum / weight over the whole batch, by an independent formula:
+    jax.grad of one division.
+    """
     run = runs["bert_pairs"]
     model, loss = build(run.model), find_loss("sentence_pair")
     state = jax.jit(partial(init_state, model, run.data.objective, optax.sgd(1.0), 0))()

@@ -1,4 +1,6 @@
-"""Nothing is handed out that is not what was saved: damage is found and stepped over, another model is refused."""
+"""Nothing is handed out that is not what was saved: damage is found and stepped over, another model
+is refused.
+"""
 
 import dataclasses
 import gc
@@ -28,7 +30,9 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module", autouse=True)
 def collected():
-    """What Orbax leaves behind where a read fails is judged here, not in whichever test the collector meets it."""
+    """What Orbax leaves behind where a read fails is judged here, not in whichever test the
+    collector meets it.
+    """
     yield
     gc.collect()
 
@@ -59,7 +63,9 @@ def make_state(run, step, sizes=(1, 1, 1)):
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory, request):
-    """(run, workdir with checkpoints 1 and 2, their states on the host), written on a 2x2x2 mesh."""
+    """(run, workdir with checkpoints 1 and 2, their states on the host), written on a 2x2x2
+    mesh.
+    """
     run = request.getfixturevalue("module_run")
     workdir = tmp_path_factory.mktemp("run")
     states = {}
@@ -200,7 +206,9 @@ def test_a_checkpoint_of_another_format_is_refused_and_stays(saved, tmp_path, fo
     path = workdir / "checkpoints" / "2" / "record" / FILE
     record = json.loads(path.read_text())["record"]
     assert record.pop("format") == FORMAT
-    path.write_text(json.dumps(seal_record(record if found is None else record | {"format": found})))
+    path.write_text(
+        json.dumps(seal_record(record if found is None else record | {"format": found}))
+    )
     for read in (lambda: restore_run(run, workdir), lambda: restore_params(workdir)):
         with pytest.raises(
             ConfigError, match=f"checkpoints/2 has {named}, and .* import that folder"

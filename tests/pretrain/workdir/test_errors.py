@@ -75,7 +75,9 @@ def test_logs_of_orbax_are_dropped(hook_calls, caplog, logger):
         ValueError("no space [tensorstore_spec='...']"),
     )
     gone = ValueError('RESOURCE_EXHAUSTED: Error writing "1.0.nu/3.0" in OCDBT database')
-    assert not is_passed("/lib/asyncio/base_events.py", "Future exception was never retrieved", gone)
+    assert not is_passed(
+        "/lib/asyncio/base_events.py", "Future exception was never retrieved", gone
+    )
     assert is_passed(
         "/lib/asyncio/base_events.py", "Task exception was never retrieved", ValueError("another")
     )
@@ -105,7 +107,10 @@ def make_caused(cause):
 
 
 def test_the_cause_is_reported_in_one_line():
-    assert summarize_error(make_caused(OSError("the file x is gone\nand so on"))) == "OSError: the file x is gone"
+    assert (
+        summarize_error(make_caused(OSError("the file x is gone\nand so on")))
+        == "OSError: the file x is gone"
+    )
     message = r"^/run: a checkpoint was not saved \(ValueError: x{140} \.\.\. .*No space left on device\)\. Earlier checkpoints are unchanged"
     with pytest.raises(NotSaved, match=message), translate_write_errors("/run"):
         raise ValueError(f"{LONG}: No space left on device [tensorstore_spec='...']")

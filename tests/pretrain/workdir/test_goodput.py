@@ -73,7 +73,9 @@ def test_parts_add_up_over_a_kill_a_stop_and_a_step_back(clock, tmp_path):
     ledger_record = read_ledger(tmp_path / goodput.NAME)
     assert read_parts(tmp_path) == dict(start=13, compile=13, step=30, lost=46, down=58)
     assert (
-        sum(ledger_record["seconds"].values()) == clock.now - 990 and ledger_record["ended"] and ledger_record["starts"] == 2
+        sum(ledger_record["seconds"].values()) == clock.now - 990
+        and ledger_record["ended"]
+        and ledger_record["starts"] == 2
     )
     clock.now += 1e6  # nobody was waiting for it
     with open_ledger(tmp_path, 12, start_time=clock.now):
@@ -101,7 +103,10 @@ def test_a_ledger_that_cannot_be_read_begins_anew(clock, tmp_path, capsys, text)
     (tmp_path / goodput.NAME).write_text(text)
     with open_ledger(tmp_path, 3, start_time=clock.now - 5):
         pass
-    assert read_parts(tmp_path) == {"start": 5} and "a new ledger is started" in capsys.readouterr().out
+    assert (
+        read_parts(tmp_path) == {"start": 5}
+        and "a new ledger is started" in capsys.readouterr().out
+    )
 
 
 def test_a_ledger_that_cannot_be_written_is_reported_at_the_next_save(tmp_path, monkeypatch):

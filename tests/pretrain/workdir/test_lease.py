@@ -1,4 +1,6 @@
-"""At most one run holds a workdir: acquisition, renewal, loss and release of the lease, on a file system and on a stand-in for a bucket."""
+"""At most one run holds a workdir: acquisition, renewal, loss and release of the lease, on a file
+system and on a stand-in for a bucket.
+"""
 
 import json
 import os
@@ -37,7 +39,9 @@ def remote_lease(monkeypatch):
 
     def make_lease(workdir):
         with monkeypatch.context() as patch:
-            patch.setattr(process, "identify_machine", lambda: ("another boot", "another namespace"))
+            patch.setattr(
+                process, "identify_machine", lambda: ("another boot", "another namespace")
+            )
             patch.setattr(socket, "gethostname", lambda: "faraway")
             return Lease(workdir, "train")
 
@@ -151,7 +155,12 @@ def test_of_two_that_take_over_one_wins(tmp_path, remote_lease):
 
 def test_of_many_that_begin_at_once_one_wins(tmp_path):
     for n in range(5):
-        assert sorted(race_for_lease(tmp_path / str(n), 4)) == ["held", "refused", "refused", "refused"]
+        assert sorted(race_for_lease(tmp_path / str(n), 4)) == [
+            "held",
+            "refused",
+            "refused",
+            "refused",
+        ]
 
 
 def race_for_lease(workdir, count):

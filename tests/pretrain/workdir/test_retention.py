@@ -1,4 +1,6 @@
-"""What is to stay stays: any rule, any history of saves, damage, pins and restarts, against the rule said another way."""
+"""What is to stay stays: any rule, any history of saves, damage, pins and restarts, against the
+rule said another way.
+"""
 
 import dataclasses
 import math
@@ -81,7 +83,10 @@ def test_no_history_deletes_what_must_stay_or_keeps_what_need_not(rule, events):
             pinned.steps.discard(step + what[0])
         elif (
             kind == "damage"
-        ):  # the newest are found damaged when a start looks for one to go on from, and the run goes back
+            # the newest are found damaged when a start looks for one to go on from, and the run
+            # goes
+            # back
+        ):
             there = there[: -what[0]]
             step = there[-1] if there else 0
         if kind in ("damage", "restart"):
@@ -92,7 +97,9 @@ def test_no_history_deletes_what_must_stay_or_keeps_what_need_not(rule, events):
             retention.update_scores(
                 there, lambda step: {} if losses[step] is None else {"loss": losses[step]}
             )
-            retention.record_scores(step, {} if what[1] is None else {"loss": what[1], "perplexity": 0.0})
+            retention.record_scores(
+                step, {} if what[1] is None else {"loss": what[1], "perplexity": 0.0}
+            )
             there.append(step)
             mask = retention.should_preserve([SimpleNamespace(step=step) for step in there])
             expected = [
@@ -138,7 +145,9 @@ def test_a_run_keeps_the_newest_the_multiples_the_best_and_the_pinned_over_a_res
     assert list_checkpoints(workdir) == [4, 6, 8]
     module.train(run, workdir)
     assert list_checkpoints(workdir) == [4, 6, 10, 12]
-    assert [row["heldout_loss"] for row in metrics_file.read_metrics(workdir / "metrics.jsonl")[1::2]] == [
+    assert [
+        row["heldout_loss"] for row in metrics_file.read_metrics(workdir / "metrics.jsonl")[1::2]
+    ] == [
         5.0,
         1.0,
         3.0,
@@ -152,7 +161,8 @@ def test_a_run_keeps_the_newest_the_multiples_the_best_and_the_pinned_over_a_res
 def list_checkpoints(workdir):
     with Checkpoints(workdir, read_only=True) as checkpoints:
         assert all(
-            checkpoints.load_scores(step) == {"loss": {4: 1.0, 6: 3.0, 8: 4.0, 10: 2.0, 12: 6.0}[step]}
+            checkpoints.load_scores(step)
+            == {"loss": {4: 1.0, 6: 3.0, 8: 4.0, 10: 2.0, 12: 6.0}[step]}
             for step in checkpoints.list_steps()
         )
         return sorted(checkpoints.list_steps())
@@ -165,6 +175,14 @@ def test_of_a_metric_the_highest_is_best_and_of_equals_the_newest():
         3: {"accuracy": 0.5, "loss": 0.2},
         4: {"accuracy": math.nan, "loss": 0.4},
     }
-    assert retention.select_steps([1, 2, 3, 4], Checkpoint(keep=1, best="accuracy"), [], scores) == {2, 4}
-    assert retention.select_steps([1, 2, 3, 4], Checkpoint(keep=1, best="loss"), [], scores) == {1, 4}
-    assert retention.find_best_step(scores, "f1") is None and retention.find_best_step({}, "loss") is None
+    assert retention.select_steps(
+        [1, 2, 3, 4], Checkpoint(keep=1, best="accuracy"), [], scores
+    ) == {2, 4}
+    assert retention.select_steps([1, 2, 3, 4], Checkpoint(keep=1, best="loss"), [], scores) == {
+        1,
+        4,
+    }
+    assert (
+        retention.find_best_step(scores, "f1") is None
+        and retention.find_best_step({}, "loss") is None
+    )

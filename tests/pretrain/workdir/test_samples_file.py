@@ -1,4 +1,6 @@
-"""What a run notes of its gaps is what its model says there, in texts that are the held-out part's."""
+"""What a run notes of its gaps is what its model says there, in texts that are the held-out
+part's.
+"""
 
 import dataclasses
 import json
@@ -20,7 +22,9 @@ from pretrain.workdir import samples_file
 
 @pytest.fixture
 def open_run_of(runs, stores):
-    """opened(name, store, rows): a tiny run that tells of so many rows of a store, and its held-out part."""
+    """opened(name, store, rows): a tiny run that tells of so many rows of a store, and its held-out
+    part.
+    """
 
     def open_run(name, store, rows):
         run, store = runs[name], Store.open(stores[store].path)
@@ -94,12 +98,17 @@ def test_closed_gaps_give_the_held_out_text(open_run_of, name, store):
 def test_a_word_is_shown_as_it_reads_in_its_place(stores):
     vocabulary = Store.open(stores["bert"].path).vocabulary
     fox, walks = vocabulary.encode("fox"), vocabulary.encode("walks")
-    assert gaps.decode_continuation(vocabulary, [], fox) == "fox" and gaps.decode_continuation(vocabulary, walks, fox) == " fox"
     assert (
-        gaps.decode_continuation(vocabulary, walks[:1], walks[1:]) == "walks"[len(vocabulary.decode(walks[:1])) :]
+        gaps.decode_continuation(vocabulary, [], fox) == "fox"
+        and gaps.decode_continuation(vocabulary, walks, fox) == " fox"
     )
     assert (
-        gaps.decode_continuation(vocabulary, fox, [vocabulary.pad]).strip() == vocabulary.pieces[vocabulary.pad]
+        gaps.decode_continuation(vocabulary, walks[:1], walks[1:])
+        == "walks"[len(vocabulary.decode(walks[:1])) :]
+    )
+    assert (
+        gaps.decode_continuation(vocabulary, fox, [vocabulary.pad]).strip()
+        == vocabulary.pieces[vocabulary.pad]
     )
 
 
@@ -135,7 +144,10 @@ def test_reported_predictions_are_the_models_own(open_run_of, name, store, mesh,
         sampler = make_sampler(run, program, mesh, heldout, tmp_path)
         params = jax.tree.map(lambda leaf: 3 * leaf, program.init().params)
         sampler(params, 5)
-    rows, params = heldout.build_evaluation_rows(np.arange(3) * heldout.rows // 3), jax.device_get(params)
+    rows, params = (
+        heldout.build_evaluation_rows(np.arange(3) * heldout.rows // 3),
+        jax.device_get(params),
+    )
 
     @jax.jit
     def compute_logits(params, rows):

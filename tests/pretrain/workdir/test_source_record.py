@@ -1,4 +1,6 @@
-"""A run goes on from the token store that it learned from, wherever that lies, and from no other one unless told to."""
+"""A run goes on from the token store that it learned from, wherever that lies, and from no other
+one unless told to.
+"""
 
 import json
 import shutil
@@ -18,7 +20,7 @@ pytestmark = pytest.mark.fast
 def other(stores, tmp_path_factory):
     """Another store with the same vocabulary: the documents of the first one without the first."""
     store, documents = stores["bert"], []
-    split = store.split("train")
+    split = store.open_split("train")
     for i in range(1, len(split.document_starts) - 1):
         lo, hi = (int(at) for at in split.document_starts[i : i + 2])
         documents.append([split.tokens[lo:hi].tolist()])

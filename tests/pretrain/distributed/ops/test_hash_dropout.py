@@ -1,4 +1,6 @@
-"""The bits of hash dropout: as likely as asked for, and without a pattern that a network could learn."""
+"""The bits of hash dropout: as likely as asked for, and without a pattern that a network could
+learn.
+"""
 
 import math
 
@@ -22,7 +24,9 @@ def count_deviations(share, chance, count):
 
 
 def test_mix_is_a_bijection_that_spreads_each_bit():
-    """It has an inverse; each output bit turns with probability 1/2, whichever input bit does (avalanche); inputs are counters, as in use."""
+    """It has an inverse; each output bit turns with probability 1/2, whichever input bit does
+    (avalanche); inputs are counters, as in use.
+    """
     x = np.arange(1 << 16, dtype=np.uint32)
     for inputs in (x, x << np.uint32(16)):
         y = np.asarray(mix_bits(inputs))
@@ -90,7 +94,9 @@ def test_bits_are_uniform():
 
 
 def test_a_rectangle_of_rank_two_is_not_dropped():
-    """A mask that were an outer pattern of rows and columns would have few large singular values; a random one has sqrt(m) + sqrt(n)."""
+    """A mask that were an outer pattern of rows and columns would have few large singular values; a
+    random one has sqrt(m) + sqrt(n).
+    """
     mask = np.asarray(make_keep_mask(KEY, 0.5, (512, 512))).astype(np.float64) - 0.5
     largest = np.linalg.svd(mask * 2, compute_uv=False)[0]
     assert largest < 1.1 * (math.sqrt(512) + math.sqrt(512))
@@ -105,12 +111,16 @@ def test_the_mean_stays_and_the_gradient_falls_in_the_same_places():
 
 
 def test_drop_is_the_plain_one_given_its_mask():
-    """Forwards and backwards, bit by bit: x / (1 - rate) where the mask is True, and 0 elsewhere."""
+    """Forwards and backwards, bit by bit: x / (1 - rate) where the mask is True, and 0
+    elsewhere.
+    """
     x, g = (jax.random.normal(jax.random.key(seed), (6, 40)) for seed in range(2))
     for rate in (0.25, 0.5):  # 1 / (1 - rate) is rounded alike in both
 
         def drop_by_mask(x, rate=rate):
-            return jnp.where(make_keep_mask(KEY, rate, x.shape), x * np.float32(1 / (1 - rate)), 0.0)
+            return jnp.where(
+                make_keep_mask(KEY, rate, x.shape), x * np.float32(1 / (1 - rate)), 0.0
+            )
 
         y, back = jax.vjp(lambda x, rate=rate: drop_by_hash(x, KEY, rate, x.shape), x)
         plain, plain_back = jax.vjp(drop_by_mask, x)

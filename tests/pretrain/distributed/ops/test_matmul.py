@@ -1,4 +1,6 @@
-"""bfloat16 products: on a CPU those of float32, rounded once; elsewhere what XLA makes of them by itself."""
+"""bfloat16 products: on a CPU those of float32, rounded once; elsewhere what XLA makes of them by
+itself.
+"""
 
 import re
 from functools import partial
@@ -38,11 +40,15 @@ CASES = {
 @pytest.mark.parametrize("result", [None, jnp.float32], ids=["same", "float32"])
 @pytest.mark.parametrize("case", CASES)
 def test_a_narrow_product_is_the_wide_one_rounded_once(case, result):
-    """And its gradients are those of NumPy's float32 products, rounded once; the gradient that comes in is rounded first."""
+    """And its gradients are those of NumPy's float32 products, rounded once; the gradient that
+    comes in is rounded first.
+    """
     left, right, contract, letters = CASES[case]
     x, w = draw_values(*left), draw_values(*right, seed=1)
     y, back = jax.vjp(
-        partial(matmul, num_contracting_dims=contract, out_dtype=result), jnp.bfloat16(x), jnp.bfloat16(w)
+        partial(matmul, num_contracting_dims=contract, out_dtype=result),
+        jnp.bfloat16(x),
+        jnp.bfloat16(w),
     )
     expected = np.einsum(letters, x, w)
     assert y.dtype == (result or jnp.bfloat16)
@@ -64,7 +70,9 @@ def test_a_narrow_product_is_the_wide_one_rounded_once(case, result):
 
 @pytest.mark.parametrize("case", CASES)
 def test_float32_is_multiplied_as_matrices_on_a_cpu(case):
-    """All three products, of rows and kernels of any dimensions; and they are what NumPy makes of the dimensions as they are."""
+    """All three products, of rows and kernels of any dimensions; and they are what NumPy makes of
+    the dimensions as they are.
+    """
     left, right, contract, letters = CASES[case]
     x, w = draw_values(*left), draw_values(*right, seed=1)
     value = jax.jit(
@@ -108,8 +116,16 @@ def list_product_types(platform, dtype):
 
 def test_only_a_cpu_widens():
     assert list_product_types("cpu", jnp.bfloat16) == [("bf16", "bf16", "f32")] * 3
-    assert list_product_types("tpu", jnp.bfloat16) == list_product_types("cuda", jnp.bfloat16) == [("bf16",) * 3] * 3
-    assert list_product_types("cpu", jnp.float32) == list_product_types("tpu", jnp.float32) == [("f32",) * 3] * 3
+    assert (
+        list_product_types("tpu", jnp.bfloat16)
+        == list_product_types("cuda", jnp.bfloat16)
+        == [("bf16",) * 3] * 3
+    )
+    assert (
+        list_product_types("cpu", jnp.float32)
+        == list_product_types("tpu", jnp.float32)
+        == [("f32",) * 3] * 3
+    )
 
 
 @pytest.mark.parametrize("made", [D - 1, D + 1])
@@ -138,10 +154,16 @@ def test_the_smaller_of_two_is_transposed_on_a_cpu(made):
 @pytest.mark.parametrize("made", [(D,), (H, K), (1000,)], ids=str)
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16], ids=lambda dtype: dtype.__name__)
 def test_the_gradient_of_a_bias_is_the_sum_over_rows(made, dtype):
-    """Of 600 rows, which bfloat16 itself could not add up: from 256 on it does not know the next number."""
+    """Of 600 rows, which bfloat16 itself could not add up: from 256 on it does not know the next
+    number.
+    """
     x, bias, g = (
         jnp.asarray(a, dtype)
-        for a in (draw_values(3, 200, *made), draw_values(*made, seed=1), 1 + draw_values(3, 200, *made, seed=2))
+        for a in (
+            draw_values(3, 200, *made),
+            draw_values(*made, seed=1),
+            1 + draw_values(3, 200, *made, seed=2),
+        )
     )
     y, back = jax.vjp(add_bias, x, bias)
     of_x, of_bias = back(g)
@@ -171,7 +193,9 @@ def test_only_a_cpu_multiplies_by_ones_and_only_long_rows():
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32], ids=lambda dtype: dtype.__name__)
 def test_a_value_and_its_gradients_are_three_products(dtype):
-    """None is traced that nobody reads: XLA did not find all of those of BERT-large, whose step had a fifth more FLOPs for it."""
+    """None is traced that nobody reads: XLA did not find all of those of BERT-large, whose step had
+    a fifth more FLOPs for it.
+    """
     arrays = [jax.ShapeDtypeStruct(shape, dtype) for shape in ((L, D), (D, K))]
     traced = jax.make_jaxpr(
         jax.value_and_grad(lambda x, w: matmul(x, w).astype(jnp.float32).sum(), (0, 1))
@@ -183,7 +207,9 @@ def test_a_value_and_its_gradients_are_three_products(dtype):
 
 
 def assert_same(function, plain, arguments, tolerance=2e-6):
-    """Compare values and all gradients of two functions, relative to the largest value of each array."""
+    """Compare values and all gradients of two functions, relative to the largest value of each
+    array.
+    """
     (y, back), (other, other_back) = jax.vjp(function, *arguments), jax.vjp(plain, *arguments)
     gradient = jnp.asarray(draw_values(*y.shape, seed=9))
     pairs = zip((y, *back(gradient)), (other, *other_back(gradient)), strict=True)
@@ -197,7 +223,9 @@ def test_multiply_is_the_plain_product(case):
     left, right, contract, _ = CASES[case]
     arguments = jnp.asarray(draw_values(*left)), jnp.asarray(draw_values(*right, seed=1))
     assert_same(
-        partial(matmul, num_contracting_dims=contract), partial(PLAIN.linear, num_contracting_dims=contract), arguments
+        partial(matmul, num_contracting_dims=contract),
+        partial(PLAIN.linear, num_contracting_dims=contract),
+        arguments,
     )
 
 
@@ -210,7 +238,9 @@ def test_multiply_is_the_plain_product(case):
 def test_multiply_activation_is_the_plain_product(case, drop):
     """Of one array that is read, and of two."""
     left, right, contract, _ = CASES[case]
-    gate, x, w = (jnp.asarray(draw_values(*shape, seed=i)) for i, shape in enumerate((left, left, right)))
+    gate, x, w = (
+        jnp.asarray(draw_values(*shape, seed=i)) for i, shape in enumerate((left, left, right))
+    )
     one = lambda op: lambda x, w: op(jnp.tanh, (x,), drop, w, contract)  # noqa: E731
     two = lambda op: lambda a, x, w: op(lambda a, x: jnp.tanh(a) * x, (a, x), drop, w, contract)  # noqa: E731
     for make, arguments in ((one, (x, w)), (two, (gate, x, w))):

@@ -1,4 +1,5 @@
-"""What the backward pass computes again: the same gradients as those of the plain operations, from fewer arrays.
+"""What the backward pass computes again: the same gradients as those of the plain operations, from
+fewer arrays.
 
 B batch   L length   M length of what is read   H heads   K head width   D width   F mlp width
 """
@@ -87,7 +88,9 @@ def plain_mlp(params, x, act, drop):
 @pytest.mark.parametrize("rate", [0.0, 0.5])
 @pytest.mark.parametrize("act", [gelu, nn.relu])
 def test_an_mlps_gradients_are_those_of_its_formula(module, rate, act):
-    """With dropout the bits are those that the module's own `Dropout` draws, at the name that it has."""
+    """With dropout the bits are those that the module's own `Dropout` draws, at the name that it
+    has.
+    """
     mlp, x, rngs = (
         module(F, activation=act, dropout=partial(Dropout, rate, ops=OPS), ops=OPS),
         draw_normal(B, L, D),
@@ -153,10 +156,16 @@ def count_residuals(function, *arguments):
 
 
 def test_of_each_pair_attention_keeps_one_number():
-    q, k, v = draw_normal(B, L, H, K), draw_normal(B, M, H, K, seed=1), draw_normal(B, M, H, K, seed=2)
+    q, k, v = (
+        draw_normal(B, L, H, K),
+        draw_normal(B, M, H, K, seed=1),
+        draw_normal(B, M, H, K, seed=2),
+    )
     found = count_residuals(lambda q, k, v: attend(q, k, v, drop=DROPS["dropped"]), q, k, v)
     assert B * H * L * M <= found < 1.5 * B * H * L * M
-    plain = count_residuals(lambda q, k, v: plain_attention(q, k, v, True, 0.0, DROPS["dropped"]), q, k, v)
+    plain = count_residuals(
+        lambda q, k, v: plain_attention(q, k, v, True, 0.0, DROPS["dropped"]), q, k, v
+    )
     assert plain >= 2 * B * H * L * M
 
 
@@ -177,7 +186,11 @@ def test_of_each_place_an_mlp_keeps_what_its_activation_reads(module, arrays):
 def test_a_norm_keeps_what_it_reads(module):
     x = draw_normal(64, L, D)
     params = module().init(jax.random.key(0), x)
-    assert count_residuals(module(ops=OPS).apply, params, x) == 0 < count_residuals(module().apply, params, x)
+    assert (
+        count_residuals(module(ops=OPS).apply, params, x)
+        == 0
+        < count_residuals(module().apply, params, x)
+    )
 
 
 def test_the_same_weights_are_dropped_on_both_ways():
@@ -196,7 +209,9 @@ def test_the_same_weights_are_dropped_on_both_ways():
 
 
 def test_an_activation_keeps_what_it_reads_and_nothing_else():
-    """The gradients are those of the formulas, by differences; in bfloat16 they are computed in float32 and rounded once."""
+    """The gradients are those of the formulas, by differences; in bfloat16 they are computed in
+    float32 and rounded once.
+    """
     x = draw_normal(4, 8) * 2
     exact = lambda x: 0.5 * x * (1 + math.erf(x / 2**0.5))  # noqa: E731
     by_tanh = lambda x: 0.5 * x * (1 + math.tanh((2 / math.pi) ** 0.5 * (x + 0.044715 * x**3)))  # noqa: E731
@@ -221,7 +236,9 @@ def test_an_activation_keeps_what_it_reads_and_nothing_else():
 
 
 def assert_same(function, plain, arguments, tolerance=2e-6):
-    """Compare values and all gradients of two functions, relative to the largest value of each array."""
+    """Compare values and all gradients of two functions, relative to the largest value of each
+    array.
+    """
     (y, back), (other, other_back) = jax.vjp(function, *arguments), jax.vjp(plain, *arguments)
     gradient = draw_normal(*y.shape, seed=9, dtype=y.dtype)
     pairs = zip((y, *back(gradient)), (other, *other_back(gradient)), strict=True)

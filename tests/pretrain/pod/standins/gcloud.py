@@ -1,8 +1,10 @@
-"""A stand-in for gcloud: records each call, keeps one pod of two workers in $STANDIN, and fails when $STANDIN/plan.json says so.
+"""A stand-in for gcloud: records each call, keeps one pod of two workers in $STANDIN, and fails
+when $STANDIN/plan.json says so.
 
-Commands for workers are really run, by bash, with a folder of $STANDIN as home and the folder worker/ beside this file first on PATH.
-The plan is a list of {"on": verb, "nth": n} (the n-th call of that verb) with any of: "fail": text (exit 1), "become": {...} (changes
-the pod, then answers), "training": text (what the worker's Python does from now on), "deaf": worker (unreachable).
+Commands for workers are really run, by bash, with a folder of $STANDIN as home and the folder
+worker/ beside this file first on PATH. The plan is a list of {"on": verb, "nth": n} (the n-th call
+of that verb) with any of: "fail": text (exit 1), "become": {...} (changes the pod, then answers),
+"training": text (what the worker's Python does from now on), "deaf": worker (unreachable).
 """
 
 import json
@@ -80,7 +82,9 @@ def main(argv):
     elif verb == "describe" and argv[2] == "tpu-vm":
         print(pod.get("node", "READY"))
     elif verb == "describe":
-        description = {"state": {"state": pod["state"], "stateInitiator": pod.get("initiator", "SERVICE")}}
+        description = {
+            "state": {"state": pod["state"], "stateInitiator": pod.get("initiator", "SERVICE")}
+        }
         description["tpu"] = {"nodeSpec": [{"node": {"acceleratorType": pod["type"]}}]}
         print(json.dumps(description | ({"spot": {}} if pod["spot"] else {})))
     elif verb == "delete":

@@ -1,4 +1,5 @@
-"""A stand-in for a bucket of Google Cloud Storage: get, insert and delete of objects by its JSON API, with generation preconditions.
+"""A stand-in for a bucket of Google Cloud Storage: get, insert and delete of objects by its JSON
+API, with generation preconditions.
 
 Prints its port, and then a line of JSON for each request. It listens on 127.0.0.1 only.
 """
