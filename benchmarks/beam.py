@@ -32,6 +32,8 @@ from prepare import (
     measure_children_cpu,
 )  # benchmarks/prepare.py
 
+from benchmarks.results_pages import add_result  # noqa: E402 - prepare adds the root to sys.path
+
 REQUESTS = {
     "bert_mini": ["--vocab-size", "8192"],
     "t5_mini": ["--vocab-size", "8192", "--layout", "t5"],
@@ -60,6 +62,7 @@ def run_prepare(
     """
     script = output.parent / "run.py"
     script.write_text(COMMAND)
+
     argv = [sys.executable, script, corpus, "--output", output, *options]
     start, cpu_start = time.perf_counter(), measure_children_cpu()
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -127,10 +130,7 @@ def main() -> None:
         "equal to the first |",
         "|---" * 6 + "|",
     ]
-    with (ROOT / "benchmarks" / "results" / "beam.md").open("a") as file:
-        file.write(
-            "\n".join([f"## {datetime.date.today()}, {title}", "", note, "", *head, *rows, "", ""])
-        )
+    add_result("beam", [f"## {datetime.date.today()}, {title}", "", note, "", *head, *rows])
 
 
 if __name__ == "__main__":

@@ -31,7 +31,6 @@ from benchmarks.harness import (
     ROOT,
     Worker,
     answer_messages,
-    append_section,
     duration,
     find_peers_python,
     format_command,
@@ -41,6 +40,7 @@ from benchmarks.harness import (
     interleave_workers,
     report_errors,
 )
+from benchmarks.results_pages import add_result
 from data.objectives import MaskedLm, SentencePair, SpanCorruption
 
 TOKENS = 8_000_000  # of the store
@@ -130,7 +130,7 @@ def make_peer_case(name: str, folder: str, sizes: Mapping[str, int]) -> dict[str
     if vocabulary == "bert":
         shape |= {"vocabulary": f"{folder}/vocab.txt"}
     if isinstance(objective, SpanCorruption):
-        shape |= {"raw": objective.raw_length, "noise": objective.noise, "spans": objective.spans}
+        shape |= {"raw": objective.raw_length, "noise": objective.num_noise_tokens, "spans": objective.num_spans}
     return shape
 
 
@@ -209,7 +209,7 @@ def main() -> None:
         f"data.threads={args.threads}, the peers in one Python thread:"
     )
     peers = [f"- {name}: {CASES[name][-1]}." for name in names]
-    append_section("collate.md", [format_title(load, *versions), "", note, "", *peers, "", *lines])
+    add_result("collate", [format_title(load, *versions), "", note, "", *peers, "", *lines])
 
 
 if __name__ == "__main__":

@@ -37,12 +37,12 @@ import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 
 from benchmarks.harness import (  # noqa: E402
-    append_section,
     format_command,
     format_spread,
     format_title,
     int_at_least,
 )
+from benchmarks.results_pages import add_result  # noqa: E402
 from models import build  # noqa: E402
 from models.config.gpt2 import Gpt2Config  # noqa: E402
 from models.config.t5 import T5Config  # noqa: E402
@@ -223,7 +223,7 @@ def main() -> None:
         f"{args.rounds} rounds and, in brackets, the minimum and the maximum; ratios likewise, "
         "computed in each round."
     )
-    append_section("decode.md", [format_title(load, *versions), "", note, "", *lines])
+    add_result("decode", [format_title(load, *versions), "", note, "", *lines])
 
 
 if __name__ == "__main__":

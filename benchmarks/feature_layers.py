@@ -29,8 +29,9 @@ import numpy as np
 from benchmarks.downstream import write_result
 from benchmarks.downstream_page import format_mean
 from benchmarks.feature_states import combine_layers, load_or_make, open_and_extract, open_untrained
-from benchmarks.harness import ROOT, append_section, format_command, format_title, int_at_least
+from benchmarks.harness import ROOT, format_command, format_title, int_at_least
 from benchmarks.lstm_tagger import BATCH, RATE, WIDTH, TaggedWords, train_taggers
+from benchmarks.results_pages import add_result
 from data.examples import tag_schemes, tagged_sentences
 from pretrain.inference.hidden_states import COMBINATIONS
 from pretrain.inference.trained import open_trained
@@ -197,8 +198,8 @@ def main() -> None:
     load = os.getloadavg()[0]
     args.work.mkdir(parents=True, exist_ok=True)
     results, facts = measure_rows(args)
-    append_section(
-        "feature_layers.md",
+    add_result(
+        "feature_layers",
         [
             format_title(load, f"JAX {jax.__version__}"),
             "",

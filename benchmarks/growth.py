@@ -35,11 +35,11 @@ from benchmarks.harness import (
     NO_CACHE,
     RESULTS,
     ROOT,
-    append_section,
     format_command,
     format_title,
     int_at_least,
 )
+from benchmarks.results_pages import add_result
 
 if TYPE_CHECKING:
     from pretrain.config import Run
@@ -290,8 +290,8 @@ def main() -> None:
     draw_curves(split, RESULTS / "growth.png")
     rounds = f"{args.rounds} round{'s' * (args.rounds > 1)}"
     note = f"`{format_command()}`: medians of a process's {args.steps} steps, and of {rounds}."
-    append_section(
-        "growth.md",
+    add_result(
+        "growth",
         [
             format_title(load, f"JAX {version}"),
             "",

@@ -300,11 +300,3 @@ def format_title(load: float, *versions: str) -> str:
     loads = f"load {load:.1f} at the start, {os.getloadavg()[0]:.1f} at the end"
     python = f"Python {platform.python_version()}"
     return f"## {datetime.date.today()}, {machine}, {loads}, " + ", ".join([python, *versions])
-
-
-def append_section(page: str, lines: Sequence[str]) -> None:
-    """Print a section and append it to the file `page` of benchmarks/results."""
-    text = "\n".join([*lines, ""])
-    print(text)
-    with (RESULTS / page).open("a") as file:
-        file.write(text + "\n")

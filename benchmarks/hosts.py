@@ -47,6 +47,8 @@ sys.path.insert(0, str(ROOT))
 
 import numpy as np  # noqa: E402
 
+from benchmarks.results_pages import add_result  # noqa: E402
+
 if TYPE_CHECKING:
     from data.store.reader import Store
 
@@ -230,7 +232,6 @@ def main() -> int:
     if sys.argv[1:2] == ["--worker"]:
         return run_worker(sys.argv[2], sys.argv[3:])
     from benchmarks.harness import (
-        append_section,
         format_command,
         format_title,
         int_at_least,
@@ -258,8 +259,8 @@ def main() -> int:
             )
         else:
             lines = [measure_input_wait(store, args.steps, folder)]
-    append_section(
-        "hosts.md",
+    add_result(
+        "hosts",
         [format_title(load), "", f"`{format_command()}`: {args.steps} steps", "", *lines],
     )
     return 0

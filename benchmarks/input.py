@@ -38,7 +38,6 @@ sys.path.insert(0, str(ROOT))
 import numpy as np  # noqa: E402
 
 from benchmarks.harness import (  # noqa: E402
-    append_section,
     duration,
     format_command,
     format_title,
@@ -46,6 +45,7 @@ from benchmarks.harness import (  # noqa: E402
     measure_peak_memory,
     report_errors,
 )
+from benchmarks.results_pages import add_result  # noqa: E402
 from data.config import Data  # noqa: E402
 from data.objectives import MaskedLm, SentencePair, SpanCorruption  # noqa: E402
 from data.pipeline import Stream  # noqa: E402
@@ -268,8 +268,8 @@ def main() -> None:
         ]
     corpus = "a prepared store" if args.store else f"synthetic, {args.tokens / 1e6:.0f} M tokens"
     note = f"`{format_command()}`, {corpus}; {args.rounds} rounds of {args.seconds:g} s, the best of each."
-    append_section(
-        "input.md",
+    add_result(
+        "input",
         [
             format_title(load, f"NumPy {np.__version__}", f"TensorFlow {tf.__version__}"),
             "",

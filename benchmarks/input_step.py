@@ -35,8 +35,9 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import jax
 import numpy as np
 
-from benchmarks.harness import append_section, format_command, format_title, int_at_least
+from benchmarks.harness import format_command, format_title, int_at_least
 from benchmarks.input import make_stores
+from benchmarks.results_pages import add_result
 from data import batch_spec
 from data.config import Data
 from data.objectives import MaskedLm
@@ -186,7 +187,7 @@ def main() -> None:
         "only ratios within one run are comparable."
     )
     versions = f"NumPy {np.__version__}", f"TensorFlow {import_tensorflow().__version__}"
-    append_section("input.md", [format_title(load_before, *versions), "", note, "", *lines])
+    add_result("input", [format_title(load_before, *versions), "", note, "", *lines])
 
 
 if __name__ == "__main__":

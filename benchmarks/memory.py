@@ -24,7 +24,6 @@ from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-PAGE = ROOT / "benchmarks" / "results" / "memory.md"
 
 # (configuration, slice, overrides)
 CASES = (
@@ -110,6 +109,7 @@ def main() -> None:
     )
     parser.add_argument("--only", help="one configuration; the page is not written")
     args = parser.parse_args()
+    from benchmarks.results_pages import add_result
     from pretrain.plan import topology as machines
 
     machines.configure_environment()
@@ -131,18 +131,17 @@ def main() -> None:
     if args.only:
         return
     head = [
-        "# Memory of a step: token logits and attention",
+        f"## {datetime.date.today()}, compiled by libtpu {importlib.metadata.version('libtpu')} on "
+        f"a CPU ({platform.processor() or platform.machine()})",
         "",
-        f"`python benchmarks/memory.py`, {datetime.date.today()}; compiled by libtpu "
-        f"{importlib.metadata.version('libtpu')} on a CPU "
-        f"({platform.processor() or platform.machine()}), nothing was run. GiB and milliseconds a "
-        "chip and step; ms are the roofline's bound.",
+        "`python benchmarks/memory.py`: nothing was run. GiB and milliseconds a chip and step; ms "
+        "are the roofline's bound.",
         "",
         "| configuration | scores and attention | temporary | peak | through HBM | ms, at least "
         "| kernels |",
         "|---|---|---|---|---|---|---|",
     ]
-    PAGE.write_text("\n".join([*head, *lines, ""]))
+    add_result("memory", [*head, *lines], "Memory of a step: token logits and attention")
 
 
 if __name__ == "__main__":

@@ -31,13 +31,13 @@ from benchmarks.harness import (
     ROOT,
     Worker,
     answer_messages,
-    append_section,
     format_command,
     format_spread,
     format_title,
     int_at_least,
     interleave_workers,
 )
+from benchmarks.results_pages import add_result
 
 if TYPE_CHECKING:
     from pretrain.config import Run
@@ -251,8 +251,8 @@ def main() -> None:
         f"of {args.rounds} rounds of {args.steps} steps and, in brackets, the minimum and the "
         "maximum; ratios are computed in each round."
     )
-    append_section(
-        "packing.md",
+    add_result(
+        "packing",
         [
             format_title(load, *ready["packed"]["versions"]),
             "",

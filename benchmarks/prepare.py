@@ -30,6 +30,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.harness import format_command, int_at_least  # noqa: E402
+from benchmarks.results_pages import add_result  # noqa: E402
 
 CORPORA = ROOT.parent / "shared" / "corpora"
 BOOKS = CORPORA / "books" / "train"
@@ -185,12 +186,8 @@ def main() -> None:
     columns += ["peak MiB, given vocabulary", "peak MiB, training one"]
     note = f"`{format_command()}`; the best of {args.rounds} rounds; {args.copies} copies in the last row."
     table = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|", *rows]
-    with (ROOT / "benchmarks" / "results" / "prepare.md").open("a") as file:
-        file.write(
-            "\n".join(
-                [f"## {datetime.date.today()}, {machine}", "", note, "", *table, "", steady, "", ""]
-            )
-        )
+    heading = f"## {datetime.date.today()}, {machine}"
+    add_result("prepare", [heading, "", note, "", *table, "", steady])
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ sys.path.insert(0, str(ROOT))
 
 import numpy as np  # noqa: E402
 
+from benchmarks.results_pages import RESULTS, add_result  # noqa: E402
 from data.pipeline import Stream  # noqa: E402
 from data.store.reader import Store  # noqa: E402
 from pretrain.cli.evaluate import evaluate_checkpoint  # noqa: E402
@@ -36,7 +37,6 @@ from pretrain.workdir.checkpoints import read_run  # noqa: E402
 if TYPE_CHECKING:
     from pretrain.config import Run
 
-RESULTS = ROOT / "benchmarks" / "results"
 
 
 def count_targets(batches: Iterable[Mapping[str, Any]], size: int) -> np.ndarray:
@@ -98,8 +98,7 @@ def main() -> None:
     median_rate = np.median([row["tokens_per_second"] for row in rows])
     run_accuracy = scores[f"{name}_accuracy"]
     cells = f"{scores[name]:.3f} | {scores['perplexity']:.1f} | {run_accuracy:.2%}"
-    text = f"""
-## {datetime.date.today()}, {cpu}, {os.cpu_count()} cores, Python {platform.python_version()}
+    text = f"""## {datetime.date.today()}, {cpu}, {os.cpu_count()} cores, Python {platform.python_version()}
 
 `python -m pretrain train {args.workdir.name} --workdir {args.workdir}`: {step:,} steps,
 {tokens / 1e6:.1f} M tokens, {seconds / 60:.0f} minutes of steps (median {median_rate:,.0f}
@@ -113,14 +112,9 @@ tokens/s). Held-out rows: {scores["rows"]:,}, with {scores["targets"]:,.0f} targ
 ![loss]({args.workdir.name}/loss.png)
 ![accuracy]({args.workdir.name}/accuracy.png)
 """
-    path = RESULTS / f"{args.workdir.name}.md"
-    path.parent.mkdir(exist_ok=True)
-    with open(path, "a") as file:
-        file.write(
-            text if path.stat().st_size else f"# Held-out scores of {args.workdir.name}\n{text}"
-        )
-    write_report([args.workdir], RESULTS / args.workdir.name)
-    print(text)
+    name = args.workdir.name
+    add_result(name, text.splitlines(), f"Held-out scores of {name}")
+    write_report([args.workdir], RESULTS / name)
 
 
 if __name__ == "__main__":

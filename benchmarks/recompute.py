@@ -33,7 +33,8 @@ import jax
 import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 
-from benchmarks.harness import append_section, format_command, format_title, int_at_least
+from benchmarks.harness import format_command, format_title, int_at_least
+from benchmarks.results_pages import add_result
 from data.mixed import map_shapes
 from models.layers import ops
 from pretrain.config import Mesh, Run, load
@@ -219,7 +220,7 @@ def main() -> None:
         f"| configuration | way | temporaries, MiB | of those by hand | {unit} | of that by hand |",
         "|---|---|---|---|---|---|",
     ]
-    append_section("recompute.md", [*head, *lines])
+    add_result("recompute", [*head, *lines])
 
 
 if __name__ == "__main__":

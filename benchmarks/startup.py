@@ -24,13 +24,13 @@ import numpy as np
 from benchmarks.harness import (
     MALLOC_ENVIRONMENT,
     ROOT,
-    append_section,
     format_command,
     format_spread,
     format_title,
     int_at_least,
     report_errors,
 )
+from benchmarks.results_pages import add_result
 from data.store.reader import Store
 from pretrain.config import load
 
@@ -107,8 +107,8 @@ def main() -> None:
         f"`{format_command()}`: {args.config}; medians of {args.rounds} rounds and, in brackets, "
         "the minimum and the maximum."
     )
-    append_section(
-        "startup.md",
+    add_result(
+        "startup",
         [
             format_title(load_before),
             "",

@@ -51,7 +51,6 @@ from benchmarks.harness import (
     NO_CACHE,
     ROOT,
     Worker,
-    append_section,
     find_peers_python,
     format_command,
     format_spread,
@@ -62,6 +61,7 @@ from benchmarks.harness import (
     report_errors,
     some_of,
 )  # fmt: skip
+from benchmarks.results_pages import add_result
 from benchmarks.step_cases import DEVICES, make_batch
 
 # Relative tolerance of the losses before the first step. They differed by 2e-7 (float32) and 3e-5
@@ -213,7 +213,7 @@ def append_page(
         "|---" * len(rows[0]) + "|",
         *(f"| {' | '.join(cells.values())} |" for cells in rows),
     ]
-    append_section("step.md", [format_title(load, *dict.fromkeys(versions)), "", note, "", *lines])
+    add_result("step", [format_title(load, *dict.fromkeys(versions)), "", note, "", *lines])
 
 
 def parse_arguments() -> argparse.Namespace:

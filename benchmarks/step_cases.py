@@ -64,7 +64,7 @@ def make_batch(family: str, length: int, rows: int) -> dict[str, np.ndarray]:
                 "label_weights": ones(rows, P),
             }
         case "t5":
-            T = SpanCorruption(inputs=length).dims()["T"]
+            T = SpanCorruption(inputs=length).axis_sizes()["T"]
             return {
                 "encoder_token_ids": draw(rows, length),
                 "encoder_attention_mask": valid,

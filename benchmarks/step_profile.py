@@ -32,12 +32,12 @@ from benchmarks.harness import (
     NO_CACHE,
     Worker,
     answer_messages,
-    append_section,
     format_command,
     format_title,
     int_at_least,
     some_of,
 )
+from benchmarks.results_pages import add_result
 from benchmarks.step import TOLERANCE
 from benchmarks.step_cases import CASES, make_batch
 
@@ -205,8 +205,8 @@ def main() -> None:
         f"`{format_command()}`: {args.length} tokens a row, {args.steps} steps without a trace "
         "and as many with one."
     )
-    append_section(
-        "step_profile.md",
+    add_result(
+        "step_profile",
         [
             format_title(load, *ready["versions"]),
             "",

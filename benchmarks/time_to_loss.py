@@ -32,7 +32,6 @@ import numpy as np
 from benchmarks.harness import (
     MALLOC_ENVIRONMENT,
     ROOT,
-    append_section,
     duration,
     find_peers_python,
     format_command,
@@ -42,6 +41,7 @@ from benchmarks.harness import (
     some_of,
 )
 from benchmarks.program_turns import HeldoutLoss, ProgramTurn
+from benchmarks.results_pages import add_result
 from data.pipeline import Stream
 from data.store.reader import Store
 from pretrain.config import load
@@ -247,8 +247,8 @@ def main() -> None:
         f"{args.every} steps. The last scores: {last}."
     )
     head = format_columns(scores)
-    append_section(
-        "time_to_loss.md",
+    add_result(
+        "time_to_loss",
         [
             format_title(load_before),
             "",

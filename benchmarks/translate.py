@@ -35,6 +35,7 @@ import numpy as np  # noqa: E402
 from sacrebleu.metrics.bleu import BLEU  # noqa: E402
 
 from benchmarks.harness import format_command, get_processor_name, int_at_least  # noqa: E402
+from benchmarks.results_pages import add_result  # noqa: E402
 from models.generation.decoding import BeamSearch, Greedy  # noqa: E402
 from pretrain.__main__ import main as cloze  # noqa: E402
 from pretrain.cli.evaluate import evaluate_checkpoint  # noqa: E402
@@ -43,7 +44,6 @@ from pretrain.inference.trained import Trained, open_trained  # noqa: E402
 from pretrain.workdir import metrics_file  # noqa: E402
 
 CONFIG, TEST = "transformer_multi30k", "test_2016_flickr"
-RESULTS = ROOT / "benchmarks" / "results" / "translate.md"
 LENGTH = 64  # tokens of a translation at most
 
 
@@ -111,7 +111,7 @@ def append_results(
     signature: Any,
     count: int,
 ) -> None:
-    """Append a dated section with the table to RESULTS, and print it.
+    """Add the table to benchmarks/results/translate.json, and print it.
 
     Args:
       run: workdir of the training.
@@ -125,8 +125,7 @@ def append_results(
     size = sum(leaf.size for leaf in jax.tree.leaves(params))
     python = f"Python {platform.python_version()}"
     machine = f"{datetime.date.today()}, {get_processor_name()}, {os.cpu_count()} cores, {python}"
-    text = f"""
-## {machine}
+    text = f"""## {machine}
 
 `{format_command()}`, {"-".join(args.languages)}: {CONFIG}, {size:,} parameters,
 {rows[-1]["step"]:,} steps, {tokens:.1f} M tokens of both sides, {minutes:.0f} minutes of steps
@@ -137,12 +136,7 @@ def append_results(
 |---|---|---|---|---|
 {chr(10).join(table)}
 """
-    RESULTS.parent.mkdir(exist_ok=True)
-    with open(RESULTS, "a") as file:
-        file.write(
-            text if RESULTS.stat().st_size else f"# Translation by a small Transformer\n{text}"
-        )
-    print(text)
+    add_result("translate", text.splitlines(), "Translation by a small Transformer")
 
 
 def main() -> None:

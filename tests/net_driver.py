@@ -251,7 +251,7 @@ def three_steps(run, params, stream):
     with jax.set_mesh(mesh):
         state = jax.jit(create_state, static_argnums=1)(params, optimizer)
         for number in range(STEPS):
-            state, metrics = step(state, stream.batch(number))
+            state, metrics = step(state, stream.build_batch(number))
             assert not metrics["skipped"]
             if number == 0:
                 grads, loss = jax.device_get((state.optimizer[0], metrics["loss"]))

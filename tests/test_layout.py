@@ -354,6 +354,7 @@ NAMING = {
     "data/config.py": {"masked_lm"},  # the default
     "data/composed.py": {"masked_lm"},  # a remedy that an error names
     "data/rows/sentence_pairs.py": {"sentence_pair"},  # likewise
+    "pretrain/cli/distil.py": {"distillation"},  # the record of a family, of the same name
     "pretrain/cli/evaluate.py": {"masked_lm"},  # of which a head of sentences is no part
     "pretrain/cli/import_.py": {"seq2seq"},  # the stores of pairs that it reads
     "pretrain/convert/model_card.py": {"masked_lm", "span_corruption"},  # how a gap is written

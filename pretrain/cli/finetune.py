@@ -196,8 +196,8 @@ def run(args: argparse.Namespace) -> int:
             for workdir in workdirs
         )
         print(
-            f"stopped at step {base.train.last_step:,} of {base.train.steps:,} (train.stop_at_step); "
-            "next:",
+            f"stopped at step {base.train.last_step:,} of {base.train.steps:,} "
+            "(train.stop_at_step); next:",
             *commands,
             sep="\n",
         )

@@ -188,8 +188,8 @@ def make_decoding_options(args: argparse.Namespace) -> dict[str, Any]:
     }
     if sampling and args.beams is not None:
         raise ValueError(
-            f"--beams searches for the most probable text, {_format_flag(*sampling)} samples one: give "
-            "one or the other"
+            f"--beams searches for the most probable text, {_format_flag(*sampling)} samples "
+            "one: give one or the other"
         )
     if args.length_penalty is not None and args.beams is None:
         raise ValueError("--length-penalty needs --beams")

@@ -45,7 +45,7 @@ def build_tokenizer(vocabulary: Vocabulary, family: str) -> Tokenizer:
         "byte_bpe": _convert_released,
         "word_bpe": _convert_released,
         "tokenizer_json": lambda vocabulary: Tokenizer.from_str(
-            vocabulary.files()["tokenizer.json"].decode()
+            vocabulary.export_files()["tokenizer.json"].decode()
         ),
     }[vocabulary.kind](vocabulary)
     _check_ids(pipeline, vocabulary)

@@ -268,7 +268,7 @@ def attend_with_cudnn(
         if mask.causal and mask.window is not None:
             options["local_window_size"] = mask.local_window_size
         pair_mask = _select_pairwise_mask(mask)
-        pair_mask_array = None if pair_mask is None else pair_mask.dense(q_BLHK.shape[1], M)
+        pair_mask_array = None if pair_mask is None else pair_mask.make_dense(q_BLHK.shape[1], M)
     bias = None if bias is None else bias.astype(q_BLHK.dtype)
     return jax.nn.dot_product_attention(
         q_BLHK,

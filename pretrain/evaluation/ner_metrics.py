@@ -50,9 +50,9 @@ def compute_rates(num_reference: int, num_predicted: int, num_correct: int) -> d
     """Return precision, recall and F1; 0 if there is nothing to count.
 
     Args:
-      there: number of reference entities.
-      said: number of predicted entities.
-      both: number of correct entities.
+      num_reference: number of reference entities.
+      num_predicted: number of predicted entities.
+      num_correct: number of correct entities.
     """
     return {
         "entity_precision": num_correct / max(num_predicted, 1),

@@ -32,7 +32,7 @@ class BestSpans(NamedTuple):
       ends: int64 [Q], last token of the span.
       scores: float64 [Q], sum of the span's two logits.
       probabilities: float64 [Q], probability of the span in its row.
-      nulls: float64 [Q], lowest score of [CLS] over the question's rows, as in BERT's code.
+      null_scores: float64 [Q], lowest score of [CLS] over the question's rows, as in BERT's code.
       null_probabilities: float64 [Q], probability of [CLS] in that row.
     """
 

@@ -35,10 +35,10 @@ class Metric(NamedTuple):
     Attributes:
       objectives: names of the objectives whose predictions it measures.
       library: the library it needs.
-      score: a function (rows, configuration of the model, split) -> a number, or {name: number} of
-        all metrics that are computed together and of numbers that are reported with them. `rows`
-        are those of `losses.Loss.row_predictions`. For text2text it is a function (generated texts,
-        reference texts) -> a number.
+      compute_score: a function (rows, configuration of the model, split) -> a number, or {name:
+        number} of all metrics that are computed together and of numbers that are reported with
+        them. `rows` are those of `losses.Loss.row_predictions`. For text2text it is a function
+        (generated texts, reference texts) -> a number.
     """
 
     objectives: tuple[str, ...]

@@ -197,7 +197,7 @@ def check_known_labels(name: str, label_names: Sequence[str], examples: Sequence
 
     Args:
       name: the name of the task.
-      words: its labels. All examples may have their numbers instead.
+      label_names: its labels. All examples may have their numbers instead.
       examples: the examples.
     """
     numbers = tuple(map(str, range(len(label_names))))
@@ -205,7 +205,8 @@ def check_known_labels(name: str, label_names: Sequence[str], examples: Sequence
     for example in examples:
         if example.label not in allowed:
             raise ValueError(
-                f"{example.location}: the label {example.label!r} is not one of {name}, whose labels "
-                f"are {', '.join(map(repr, label_names))}, or in all lines {', '.join(numbers)}: remove "
-                "such lines, name other classes with --labels, or use --task classification"
+                f"{example.location}: the label {example.label!r} is not one of {name}, whose "
+                f"labels are {', '.join(map(repr, label_names))}, or in all lines "
+                f"{', '.join(numbers)}: remove such lines, name other classes with --labels, or "
+                "use --task classification"
             )

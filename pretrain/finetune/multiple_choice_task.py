@@ -51,7 +51,7 @@ class ChoiceExamples:
 
     Attributes:
       parts: {split: questions}.
-      count: the number of choices of each question.
+      num_choices: the number of choices of each question.
     """
 
     def __init__(self, parts: dict[str, list[Any]], count: int) -> None:

@@ -116,8 +116,8 @@ def combine_examples(
         ]
     elif len(names) > 1:
         raise ValueError(
-            f"--task {args.task}: only {' and '.join(GENERATIVE_MODELS)} can learn several tasks in one run; "
-            f"{pretrained.workdir} learns one"
+            f"--task {args.task}: only {' and '.join(GENERATIVE_MODELS)} can learn several tasks "
+            f"in one run; {pretrained.workdir} learns one"
         )
     if len(names) == 1:
         return gathered[0]

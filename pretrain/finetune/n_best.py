@@ -56,10 +56,10 @@ def find_row_candidates(
 
     Args:
       logits_L2: the logits of the first and the last token.
-      context: the first token of the context in the row.
-      held: the number of tokens of the context in the row.
-      total: the log of the normalizer of the probabilities (answer_span.predict_spans).
-      spelt: a function (first, last token of the span) -> (text, first character, end).
+      context_start: the first token of the context in the row.
+      num_context_tokens: the number of tokens of the context in the row.
+      log_normalizer: the log of the normalizer of the probabilities (answer_span.predict_spans).
+      extract_text: a function (first, last token of the span) -> (text, first character, end).
       count: the number of candidates.
     """
     begin_C, end_C = logits_L2[context_start : context_start + num_context_tokens].T
@@ -93,7 +93,7 @@ def insert_no_answer(
 
     Args:
       candidates: the candidates, best first.
-      null: the score of "no answer".
+      null_score: the score of "no answer".
       probability: the probability of "no answer".
       threshold: the threshold of the model.
       count: the number of answers.

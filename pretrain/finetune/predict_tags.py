@@ -111,8 +111,8 @@ class TagRow:
 
     Attributes:
       ids: the token ids, with [CLS] and [SEP].
-      first: {number of a word: position of its first token}.
-      cut: whether the sentence is longer than the row.
+      first_piece_positions: {number of a word: position of its first token}.
+      is_cut: whether the sentence is longer than the row.
     """
 
     def __init__(self, vocabulary: Vocabulary, words: Sequence[Sequence[int]], length: int) -> None:

@@ -23,10 +23,10 @@ class PredictorSpec(NamedTuple):
     """The functions by which `predict` uses a head.
 
     Attributes:
-      reader: (trained) -> a function (record, place) -> the texts that the head reads, a tuple.
-      answerer: (trained, batch size) -> a function (texts, places) -> the result of each.
-      told: (texts, result) -> text for the terminal.
-      options: names of further keyword arguments of `make_predictor`, which are options of `predict`.
+      make_reader: (trained) -> a function (record, place) -> the head's input, a tuple.
+      make_predictor: (trained, batch size) -> a function (texts, places) -> the result of each.
+      format_result: (texts, result) -> text for the terminal.
+      options: further keyword arguments of `make_predictor`, which are options of `predict`.
     """
 
     make_reader: Callable[..., Any]

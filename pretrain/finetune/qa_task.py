@@ -68,8 +68,8 @@ class QuestionExamples:
     Attributes:
       task: the task.
       parts: {split: questions}.
-      skip: skip and count questions for whose answer the vocabulary has no token, instead of an
-        error.
+      skip_bad_answers: skip and count questions for whose answer the vocabulary has no token,
+        instead of an error.
     """
 
     def __init__(

@@ -64,11 +64,11 @@ def read_questions(path: str | os.PathLike[str]) -> list[InContextQuestion]:
     questions = []
     for place, record in read_json_lines(path):
         question = _parse_question(place, record)
-        if questions and question.is_open != questions[0].open:
+        if questions and question.is_open != questions[0].is_open:
             kinds = {True: "an answer alone", False: "choices"}
             raise ValueError(
                 f"{place}: has {kinds[question.is_open]}, but {questions[0].place} has "
-                f"{kinds[questions[0].open]}: one file, one form"
+                f"{kinds[questions[0].is_open]}: one file, one form"
             )
         questions.append(question)
     if not questions:

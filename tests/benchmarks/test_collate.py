@@ -12,10 +12,10 @@ from benchmarks.collate_peers import SpanCollator, iterate_sentence_pairs
 
 def test_spans_are_in_the_labels_and_nowhere_else():
     rng, objective = np.random.default_rng(0), CASES["span_corruption"][0]
-    collate = SpanCollator(objective.noise, objective.spans, size=1000, eos=1, pad=0, rng=rng)
+    collate = SpanCollator(objective.num_noise_tokens, objective.num_spans, size=1000, eos=1, pad=0, rng=rng)
     texts = rng.integers(2, 900, (8, objective.raw_length))
     batch = collate([{"input_ids": text.tolist()} for text in texts])
-    assert batch["input_ids"].shape == (8, 512) and batch["labels"].shape == (8, objective.targets)
+    assert batch["input_ids"].shape == (8, 512) and batch["labels"].shape == (8, objective.target_length)
     assert (batch["decoder_input_ids"][:, 1:] == batch["labels"][:, :-1]).all() and (
         batch["decoder_input_ids"][:, 0] == 0
     ).all()
@@ -23,12 +23,12 @@ def test_spans_are_in_the_labels_and_nowhere_else():
         texts.tolist(), batch["input_ids"].tolist(), batch["labels"].tolist()
     ):
         assert inputs.pop() == labels.pop() == 1
-        assert [i for i in inputs if i >= 900] == list(range(999, 999 - objective.spans, -1))
+        assert [i for i in inputs if i >= 900] == list(range(999, 999 - objective.num_spans, -1))
         heads = [i for i in labels if i >= 900]
         unmasked, gone = split_at_sentinels(inputs), split_at_sentinels(labels)
         assert (
             heads[0] == 999
-            and len(unmasked) == len(gone) == objective.spans + 1
+            and len(unmasked) == len(gone) == objective.num_spans + 1
             and gone[0] == []
             and unmasked[-1] == []
         )

@@ -42,7 +42,7 @@ def test_arguments_are_read():
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ("--rounds 0", "--rounds: 0 is less than 1"),
         ("--rounds few", "--rounds: invalid integer value: 'few'"),
@@ -94,7 +94,7 @@ def test_a_program_with_wrong_arguments_reports_it_and_writes_nothing(words, tmp
     }
 
 
-SHOWS = "import sys; sys.path.insert(0, {root!r}); from benchmarks.harness import command; print(command())"
+SHOWS = "import sys; sys.path.insert(0, {root!r}); from benchmarks.harness import format_command; print(format_command())"
 
 
 def test_a_command_is_spelt_as_it_was_given(tmp_path, monkeypatch):

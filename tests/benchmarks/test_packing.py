@@ -12,7 +12,7 @@ from benchmarks.packing import MODEL, WAYS, format_table, make_config
 def test_the_two_differ_in_their_rows_alone():
     case = {"length": 64, "rows": 8, "store": "none", "model": MODEL}
     padded, packed = (make_config(case | {"way": way}) for way in WAYS)
-    assert (padded.data.objective.count_part_rows, packed.data.objective.count_part_rows) == WAYS
+    assert (padded.data.objective.rows, packed.data.objective.rows) == WAYS
     objective = dataclasses.replace(padded.data.objective, rows="packed")
     assert (
         dataclasses.replace(padded, data=dataclasses.replace(padded.data, objective=objective))

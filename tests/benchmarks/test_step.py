@@ -16,7 +16,7 @@ from data import batch_spec
 from pretrain.convert.read_write import find_converter
 
 ECHO = """
-from benchmarks.harness import answer
+from benchmarks.harness import answer_messages
 
 def serve():
     seen = []
@@ -28,7 +28,7 @@ def serve():
         return {"seen": seen}
     return {"ready": {"loss": 1.0}, "step": step}
 
-answer(serve)
+answer_messages(serve)
 """
 
 
@@ -133,7 +133,7 @@ def test_a_case_that_fails_leaves_the_rows_before_it(monkeypatch):
         return FACTS
 
     monkeypatch.setattr(step, "measure_case", measure_case)
-    monkeypatch.setattr(step, "append_section", lambda page, lines: written.append((page, lines)))
+    monkeypatch.setattr(step, "add_result", lambda page, lines: written.append((page, lines)))
     monkeypatch.setattr(sys, "argv", ["step.py", "--ways", "tuned", "--cases", "bert_mini,gpt2"])
     monkeypatch.setattr(step, "find_peers_python", lambda: sys.executable)
     with pytest.raises(RuntimeError, match="not the same work"):

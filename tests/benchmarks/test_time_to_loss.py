@@ -32,19 +32,19 @@ def make_turn(tmp_path):
 
     yield start_turn
     for each in begun:
-        each.end()
+        each.end_process()
 
 
 def test_a_program_runs_in_its_turns_only(make_turn, tmp_path):
     one = make_turn(REPORTING_PROGRAM)
     while not one.scores:
-        assert one.go(0.3)
+        assert one.run_slice(0.3)
     time.sleep(0.2)  # a write that had begun
     size, clock = (tmp_path / "told.jsonl").stat().st_size, one.clock
     time.sleep(0.3)
     assert (tmp_path / "told.jsonl").stat().st_size == size and one.clock == clock
     began = time.monotonic()
-    assert one.go(0.3) and 0.3 <= one.clock - clock <= time.monotonic() - began
+    assert one.run_slice(0.3) and 0.3 <= one.clock - clock <= time.monotonic() - began
     assert [step for _, step, _ in one.scores] == list(range(5, 5 * len(one.scores) + 1, 5))
     assert all(0 < now <= one.clock for now, _, _ in one.scores)
 
@@ -52,7 +52,7 @@ def test_a_program_runs_in_its_turns_only(make_turn, tmp_path):
 def test_one_that_fails_says_why(make_turn):
     one = make_turn("import sys; print('no such thing', file=sys.stderr); sys.exit(3)")
     with pytest.raises(RuntimeError, match="(?s)status 3.*no such thing"):
-        all(one.go(0.5) for _ in range(100))
+        all(one.run_slice(0.5) for _ in range(100))
 
 
 def test_a_row_for_each_loss_that_was_reached():

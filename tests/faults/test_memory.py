@@ -10,14 +10,14 @@ import numpy as np
 # The anonymous memory of the process, which is what it has allocated, every ten steps: kB.
 MEASURED = """
 import sys
-from pretrain.training.logger import Log
-usual, rows = Log.log_step, open(sys.argv[1], "w")
+from pretrain.training.logger import RunLog
+usual, rows = RunLog.log_step, open(sys.argv[1], "w")
 def log_step(self, step, metrics):
     if step % 10 == 0:
         (line,) = [line for line in open("/proc/self/status") if line.startswith("RssAnon")]
         print(step, line.split()[1], file=rows, flush=True)
     return usual(self, step, metrics)
-Log.log_step = log_step
+RunLog.log_step = log_step
 from pretrain.__main__ import main
 sys.exit(main(sys.argv[2:]))
 """

@@ -82,7 +82,7 @@ def describe_vocabulary(vocabulary):
         return {"pieces": list(vocabulary.pieces)}
     from data.vocabulary.sentencepiece_proto import ModelProto
 
-    model = ModelProto.FromString(vocabulary.model)
+    model = ModelProto.FromString(vocabulary.model_bytes)
     pieces = [[piece.piece, piece.score, piece.type] for piece in model.pieces]
     return {
         "pieces": pieces,

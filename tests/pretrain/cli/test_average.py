@@ -182,7 +182,7 @@ def test_training_is_smoothed_and_scoring_is_not(trained, monkeypatch):
     monkeypatch.setattr(jax, "jit", lambda f, **how: f)
     program.make_program(run, make_mesh(run.mesh))
     assert seen["step"]["options"].label_smoothing == 0.1
-    assert seen["score"].keys() == {"compute"}
+    assert seen["score"].keys() == {"compute_dtype"}
     for value in (-0.1, 1.0):
         with pytest.raises(
             ValueError, match="Train.label_smoothing is .*; it must be at least 0 and below 1"

@@ -128,7 +128,7 @@ def test_files(exported):
         "model.safetensors",
         "special_tokens_map.json",
         "tokenizer.json",
-        *vocabulary.files(),
+        *vocabulary.export_files(),
     }
     common |= {"tokenizer_config.json"} | (
         {"generation_config.json"} if isinstance(config, (T5Config, TransformerConfig)) else set()

@@ -170,14 +170,14 @@ def test_what_is_laid_out_anew_is_what_is_asked_for():
 
 def test_a_configuration_comes_back(config):
     module = find_converter(config)
-    described = module.hf_config(config, VOCABULARY)
+    described = module.to_hf_config(config, VOCABULARY)
     assert CONVERTERS[described["model_type"]] == module and len(described["architectures"]) == 1
     assert module.from_hf_config(described) == dataclasses.replace(config, scan=True)
 
 
 def test_families_are_those_of_the_folder():
     folder = pathlib.Path(__file__).parents[3] / "pretrain/families"
-    names = {path.stem for path in folder.glob("*.py")} - {"__init__", "record", "rules"}
+    names = {path.stem for path in folder.glob("*.py")} - {"__init__", "family_record", "rules"}
     assert FAMILIES.keys() == names and FAMILIES["gpt3"].config is Gpt3Config
     assert {
         name for name, each in FAMILIES.items() if each.config.__name__[:-6].lower() != name

@@ -233,7 +233,7 @@ def test_companion_files(exported):
     for role, key in tokenizer.ROLES.items():
         i = getattr(vocabulary, role)
         assert specials.get(key) == (None if i is None else vocabulary.pieces[i])
-    released = [] if name == "json" else sorted(vocabulary.files())
+    released = [] if name == "json" else sorted(vocabulary.export_files())
     assert sorted(path.name for path in folder.iterdir()) == sorted(
         [
             *released,
@@ -301,7 +301,7 @@ def read_golden(described, tmp_path):
     other = train_vocabulary(
         ["a b c d e f g h i j k l m n o p"] * 4, 22, lowercase=described["rules"].endswith("_cf")
     )
-    model = ModelProto.FromString(other.model)
+    model = ModelProto.FromString(other.model_bytes)
     assert model.normalizer_spec.name == described["rules"]
     del model.pieces[:]
     for piece, score, kind in described["pieces"]:
@@ -340,7 +340,7 @@ def test_goldens_of_transformers(name, tmp_path):
 
 def test_released_t5_ids(corpora):
     """T5's own vocabulary: the ids that SentencePiece gave to 255 lines."""
-    vocabulary = read_vocabulary(corpora / "vocab_t5" / "t5_spiece.model")
+    vocabulary = read_vocabulary(corpora / "vocab_t5" / "t5_spiece.model_bytes")
     ours = tokenizer.build_tokenizer(vocabulary, "t5")
     text = (corpora / "vocab_t5" / "golden_255.jsonl").read_text(encoding="utf-8")
     rows = [json.loads(line) for line in text.split("\n") if line]

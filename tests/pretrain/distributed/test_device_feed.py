@@ -95,7 +95,7 @@ def test_a_feed_asks_for_its_own_rows(monkeypatch):
     )
     monkeypatch.setattr(
         Numbered,
-        "batches",
+        "iterate_batches",
         lambda self, start, lo, hi: (
             asked.append((start, lo, hi)) or iter([{"row": np.arange(lo, hi)}] * 9)
         ),

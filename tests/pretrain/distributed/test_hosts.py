@@ -106,8 +106,8 @@ def test_two_processes_make_the_run_of_one_and_four_continue_it(alone, root, con
     )
 
 
-REPORT_PROGRAM = "from pretrain.distributed import stragglers; stragglers.EVERY = 0\n"
-SLOW = "import time; from pretrain.distributed import device_feed as feed; place = feed.place; feed.place = lambda *words: time.sleep(0.5) or place(*words)\n"
+REPORT_PROGRAM = "from pretrain.distributed import stragglers; stragglers.REPORT_INTERVAL = 0\n"
+SLOW = "import time; from pretrain.distributed import device_feed as feed; place = feed.make_global_arrays; feed.make_global_arrays = lambda *words: time.sleep(0.5) or place(*words)\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -241,9 +241,9 @@ def stop(workdir):  # once the other has come as far: before that it waits for J
         time.sleep(0.05)
     os.kill(os.getpid(), signal.SIGSTOP)
 
-preflight._write_note = stop
+preflight._write_probe = stop
 """
-SOON = "from pretrain.distributed import preflight; preflight.WAIT = 1\n"
+SOON = "from pretrain.distributed import preflight; preflight.TIMEOUT = 1\n"
 
 
 @pytest.mark.parametrize("hung", [1, 0])
@@ -436,8 +436,8 @@ def test_one_that_is_done_waits_for_the_others(monkeypatch, root):
     process is not waited for.
     """
     program = (
-        "import os, time\nfrom pretrain.distributed import processes, watchdog\nprocesses.start()\nwatchdog.LEAVING = 1.0\n"
-        "time.sleep(3 * int(os.environ['JAX_PROCESS_ID']))\nprocesses.part()\nwatchdog.leave_soon(0)"
+        "import os, time\nfrom pretrain.distributed import processes, watchdog\nprocesses.join_run()\nwatchdog.EXIT_LIMIT = 1.0\n"
+        "time.sleep(3 * int(os.environ['JAX_PROCESS_ID']))\nprocesses.shutdown_cluster()\nwatchdog.exit_soon(0)"
     )
     real = local.build_command
     monkeypatch.setattr(

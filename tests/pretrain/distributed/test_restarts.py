@@ -43,7 +43,7 @@ def run_supervised(endings, tries, workdir="nowhere", saves=()):
         Ending(130),
         Ending(-signal.SIGTERM),
         Ending(-signal.SIGINT),
-        KILLED._replace(asked=True),
+        KILLED._replace(was_stopped=True),
     ],
 )
 def test_what_ended_by_itself_or_was_asked_to_is_not_started_again(ending):

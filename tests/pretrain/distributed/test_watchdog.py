@@ -125,7 +125,7 @@ def test_limits_are_words_of_a_run():
 
 def test_a_thread_that_is_left_behind_does_not_keep_the_process():
     code = (
-        "import sys, threading\nfrom pretrain.distributed import watchdog\nwatchdog.LEAVING = 0.2\n"
-        "threading.Thread(target=threading.Event().wait).start()\nwatchdog.leave_soon(3)\nsys.exit(3)"
+        "import sys, threading\nfrom pretrain.distributed import watchdog\nwatchdog.EXIT_LIMIT = 0.2\n"
+        "threading.Thread(target=threading.Event().wait).start()\nwatchdog.exit_soon(3)\nsys.exit(3)"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=30).returncode == 3

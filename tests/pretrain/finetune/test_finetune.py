@@ -426,7 +426,7 @@ def test_a_digest_is_of_all_that_is_learned():
         ]
         assert len({each.digest_examples() for each in (made, *different)}) == 1 + len(different)
     moved = (
-        LabelledExamples(None, {"train": [one._replace(place="there")]}, none, None),
+        LabelledExamples(None, {"train": [one._replace(location="there")]}, none, None),
         LabelledExamples(None, {"train": [one]}, none, None),
     )
     assert moved[0].digest_examples() == moved[1].digest_examples()

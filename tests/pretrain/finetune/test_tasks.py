@@ -36,7 +36,7 @@ def test_colas_own_files_have_no_line_of_names(tmp_path):
         'gj04\t1\t\t"Our friends won\'t buy it.\nbc01\t0\t*\tThey said "so.\ngj04\t1\t\tThe fox, he sleeps.\n'
     )
     found = TASKS["cola"].read_examples(args, str(path), str(path), 0.1)
-    example_fields = [(*one.texts, one.label, one.place) for one in found.parts["train"]]
+    example_fields = [(*one.texts, one.label, one.location) for one in found.parts["train"]]
     assert example_fields == [
         ("\"Our friends won't buy it.", "1", f"{path}:1"),
         ('They said "so.', "0", f"{path}:2"),

@@ -155,7 +155,7 @@ def test_a_fine_tuned_model_shows_its_encoder(tmp_path, capsys):
     )
     (panel,) = data["texts"][0]["panels"]
     np.testing.assert_allclose(
-        read_weights(panel), np.stack(seen.weights["attention"])[:, 0], atol=1e-5
+        read_weights(panel), np.stack(seen.attention_weights["attention"])[:, 0], atol=1e-5
     )
     assert data["title"] == "Classifier, step 0 of w" and panel["name"] == "encoder"
 

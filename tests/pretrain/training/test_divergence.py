@@ -55,7 +55,7 @@ SQUARES = SimpleNamespace(
     loss_terms=("squares",),
     count_tokens=lambda batch: batch["label_weights"].sum(),
     value=lambda means: means["squares"],
-    totals=lambda batch: {"squares": batch["label_weights"].sum()},
+    sum_weights=lambda batch: {"squares": batch["label_weights"].sum()},
     compute=lambda *given, **options: LossOutput(compute_sums(*given, **options), None, {}),
 )
 
@@ -283,7 +283,7 @@ def poisoned_feed(monkeypatch):
                     batch = batch | {"label_weights": batch["label_weights"] * jnp.float32(jnp.nan)}
                 yield number, batch
 
-        monkeypatch.setattr("pretrain.training.loop.feed", feed_poisoned)
+        monkeypatch.setattr("pretrain.training.loop.prefetch_to_devices", feed_poisoned)
 
     return poison_steps
 

@@ -138,7 +138,7 @@ def test_evaluate_repeats_the_score_of_the_last_step(undisturbed, capsys):
         last["heldout_loss"], rel=1e-5
     )  # 8 devices here, 1 there
     assert main(["evaluate", "--workdir", str(workdir), "--step", "8"]) == 0
-    assert "step 8 on the heldout part" in capsys.readouterr().out
+    assert "step 8 on the heldout split" in capsys.readouterr().out
     assert main(["evaluate", "--workdir", str(workdir), "--step", "7"]) == 2
     assert "no checkpoint of step 7; there are [4, 8, 12]" in capsys.readouterr().err
 
@@ -324,7 +324,7 @@ def test_waiting_for_input_is_seen(configs, tmp_path, monkeypatch):
             time.sleep(0.5 * (i == 1))
             yield item
 
-    monkeypatch.setattr("pretrain.training.loop.feed", feed_slowly)
+    monkeypatch.setattr("pretrain.training.loop.prefetch_to_devices", feed_slowly)
     train(load(configs["bert"], ["train.stop_at_step=3", "evaluate.every=0"]), tmp_path / "run")
     waited = [
         row["input_seconds"]
@@ -337,7 +337,7 @@ def test_a_value_that_slips_from_the_host_into_the_step_is_an_error(configs, tmp
     def feed_host_arrays(stream, mesh, start, stop):
         yield from ((step, stream.build_batch(step)) for step in range(start, stop))
 
-    monkeypatch.setattr("pretrain.training.loop.feed", feed_host_arrays)
+    monkeypatch.setattr("pretrain.training.loop.prefetch_to_devices", feed_host_arrays)
     with pytest.raises(Exception, match="Disallowed host-to-device transfer"):
         train(load(configs["bert"], ["train.stop_at_step=3", "evaluate.every=0"]), tmp_path / "run")
 

@@ -35,7 +35,7 @@ def test_parts_add_up_to_the_whole_and_so_do_gradients(scores):
         return nats, hits
 
     (nats, hits), grads = jax.value_and_grad(compute_value, argnums=(0, 1), has_aux=True)(
-        y, table, scores=scores
+        y, table, max_scores=scores
     )
     (expected, right), exact = jax.value_and_grad(
         lambda y, t: cross_entropy(logits_of(t)(y), targets, weights), argnums=(0, 1), has_aux=True
@@ -90,7 +90,7 @@ def test_gradients_add_up_in_float32():
     growing at 256 times a part.
     """
     y, table, _, weights = make_problem(B=1, T=4096, V=4)
-    loss = find_loss("span_corruption")._replace(inputs=("x",))
+    loss = find_loss("span_corruption")._replace(input_keys=("x",))
     batch = {"x": jnp.abs(y), "labels": jnp.zeros((1, 4096), jnp.int32), "label_weights": weights}
 
     def compute_gradient(compute, scores):

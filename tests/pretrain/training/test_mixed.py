@@ -78,7 +78,7 @@ def hybrid(two_sources):
 
 def part_streams(run, source):
     """{part: a stream of its own objective alone}."""
-    rows = run.data.objective.rows(run.data.batch_size)
+    rows = run.data.objective.count_part_rows(run.data.batch_size)
     return {
         part.name: Stream(
             source,
@@ -362,4 +362,4 @@ def test_the_denoisers_of_ul2_are_those_of_table_1():
         assert one.axis_sizes()["L"] == 128
     assert by_mode["[NLU]"] == {(3, 0.15), (8, 0.15)}
     assert by_mode["[NLG]"] == {(3, 0.5), (8, 0.5), (16, 0.15), (16, 0.5)}
-    assert found["s"].spans == 1 and found["s"].noise == round(found["s"].raw_length / 4)
+    assert found["s"].num_spans == 1 and found["s"].num_noise_tokens == round(found["s"].raw_length / 4)

@@ -60,7 +60,7 @@ def test_a_packed_run_on_a_mesh_goes_on_where_it_stopped(configs, stores, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("rows", "length", "told"),
+    ("rows", "length", "message"),
     [("documents", 64, True), ("documents", 6, False), ("packed", 64, False)],
 )
 def test_runs_that_pad_much_are_advised_of_packing(configs, stores, rows, length, message):

@@ -393,7 +393,7 @@ with one:
     one._released.set()
     one._thread.join()
     one._released.clear()
-    process.machine = lambda: ("another", "machine")
+    process.identify_machine = lambda: ("another", "machine")
     two = lease.Lease("gs://some-bucket/runs/x", "train")
     with two:
         print("two:", two.is_held())
@@ -446,7 +446,7 @@ def test_in_a_bucket_the_lease_is_held_by_generations(root, tmp_path):
 
 # ---- processes ---------------------------------------------------------------
 
-CHILD = "import sys, time; from pretrain.distributed import process_identity as process; process.end_with_parent(); print(process.PARENT in process.os.environ, flush=True); time.sleep(60)"
+CHILD = "import sys, time; from pretrain.distributed import process_identity as process; process.end_with_parent(); print(process.PARENT_VARIABLE in process.os.environ, flush=True); time.sleep(60)"
 PARENT = f"""
 import os, subprocess, sys, time
 subprocess.Popen([sys.executable, "-c", {CHILD!r}], env=os.environ | {{"CLOZE_PARENT_PID": str(os.getpid())}}, start_new_session=True)

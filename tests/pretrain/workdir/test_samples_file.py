@@ -145,7 +145,7 @@ def test_reported_predictions_are_the_models_own(open_run_of, name, store, mesh,
         params = jax.tree.map(lambda leaf: 3 * leaf, program.init().params)
         sampler(params, 5)
     rows, params = (
-        heldout.build_evaluation_rows(np.arange(3) * heldout.rows // 3),
+        heldout.build_evaluation_rows(np.arange(3) * heldout.num_rows // 3),
         jax.device_get(params),
     )
 
