@@ -130,7 +130,11 @@ def make_peer_case(name: str, folder: str, sizes: Mapping[str, int]) -> dict[str
     if vocabulary == "bert":
         shape |= {"vocabulary": f"{folder}/vocab.txt"}
     if isinstance(objective, SpanCorruption):
-        shape |= {"raw": objective.raw_length, "noise": objective.num_noise_tokens, "spans": objective.num_spans}
+        shape |= {
+            "raw": objective.raw_length,
+            "noise": objective.num_noise_tokens,
+            "spans": objective.num_spans,
+        }
     return shape
 
 
@@ -204,8 +208,8 @@ def main() -> None:
         *(format_row(name, case_speeds) for name, case_speeds in speeds.items()),
     ]
     note = (
-        f"`{format_command()}`: medians of {args.rounds} rounds of {args.seconds:g} s and, in brackets, "
-        "the minimum and the maximum; ratios are computed in each round. Cloze with "
+        f"`{format_command()}`: medians of {args.rounds} rounds of {args.seconds:g} s and, in "
+        "brackets, the minimum and the maximum; ratios are computed in each round. Cloze with "
         f"data.threads={args.threads}, the peers in one Python thread:"
     )
     peers = [f"- {name}: {CASES[name][-1]}." for name in names]

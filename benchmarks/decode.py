@@ -218,8 +218,8 @@ def main() -> None:
         f"transformers {transformers.__version__}",
     )
     note = (
-        f"`{format_command()}`: milliseconds a step, in which each row of the batch gets one token; "
-        f"{args.written} tokens after {args.prompt} in the second table; the median of "
+        f"`{format_command()}`: milliseconds a step, in which each row of the batch gets one "
+        f"token; {args.written} tokens after {args.prompt} in the second table; the median of "
         f"{args.rounds} rounds and, in brackets, the minimum and the maximum; ratios likewise, "
         "computed in each round."
     )

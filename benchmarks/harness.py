@@ -290,7 +290,10 @@ def format_command() -> str:
 
 def format_spread(values: Sequence[float] | np.ndarray, number_format: str = ",.0f") -> str:
     """Return a table cell: the median and, in brackets, the minimum and the maximum."""
-    return f"{np.median(values):{number_format}} ({np.min(values):{number_format}} to {np.max(values):{number_format}})"
+    parts = (
+        f"{part:{number_format}}" for part in (np.median(values), np.min(values), np.max(values))
+    )
+    return "{} ({} to {})".format(*parts)
 
 
 def format_title(load: float, *versions: str) -> str:

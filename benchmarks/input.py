@@ -267,7 +267,8 @@ def main() -> None:
             table[0] + ".",
         ]
     corpus = "a prepared store" if args.store else f"synthetic, {args.tokens / 1e6:.0f} M tokens"
-    note = f"`{format_command()}`, {corpus}; {args.rounds} rounds of {args.seconds:g} s, the best of each."
+    rounds = f"{args.rounds} rounds of {args.seconds:g} s, the best of each"
+    note = f"`{format_command()}`, {corpus}; {rounds}."
     add_result(
         "input",
         [

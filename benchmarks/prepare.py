@@ -184,7 +184,8 @@ def main() -> None:
     )
     columns = ["books", "bare, M tokens/s", "prepare, M tokens/s", "ratio", "ratio by CPU time"]
     columns += ["peak MiB, given vocabulary", "peak MiB, training one"]
-    note = f"`{format_command()}`; the best of {args.rounds} rounds; {args.copies} copies in the last row."
+    copies = f"{args.copies} copies in the last row"
+    note = f"`{format_command()}`; the best of {args.rounds} rounds; {copies}."
     table = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|", *rows]
     heading = f"## {datetime.date.today()}, {machine}"
     add_result("prepare", [heading, "", note, "", *table, "", steady])

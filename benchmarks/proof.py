@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from pretrain.config import Run
 
 
-
 def count_targets(batches: Iterable[Mapping[str, Any]], size: int) -> np.ndarray:
     """Return how often each of `size` ids is a scored target."""
     total = np.zeros(size, np.int64)

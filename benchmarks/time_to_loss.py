@@ -242,8 +242,8 @@ def main() -> None:
         for now, step, loss in program_scores[-1:]
     )
     note = (
-        f"`{format_command()}`: seconds of each program's own clock, at most {args.limit:g}, from its "
-        "start to the first held-out loss at or below the first column, and the step; scored every "
+        f"`{format_command()}`: seconds of each program's own clock, at most {args.limit:g}, from "
+        "its start to the first held-out loss at or below the first column, and the step; scored every "
         f"{args.every} steps. The last scores: {last}."
     )
     head = format_columns(scores)

@@ -38,7 +38,7 @@ class Field(NamedTuple):
 
 
 class SpecifiedObjective(Protocol):
-    """The methods of an objective that define its batches; see `data.objectives.objective.Objective`."""
+    """The methods of `data.objectives.objective.Objective` that define its batches."""
 
     name: ClassVar[str]
 

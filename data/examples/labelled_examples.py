@@ -235,7 +235,8 @@ def check_label_variety(examples: list[Example]) -> None:
     """Raise a ValueError that names the source if all examples have the same label."""
     if problem := describe_single_label(examples):
         raise ValueError(
-            f"{examples[0].location.rpartition(':')[0]}: {problem}; nothing can be learned from that"
+            f"{examples[0].location.rpartition(':')[0]}: {problem}; "
+            "nothing can be learned from that"
         )
 
 

@@ -63,7 +63,8 @@ def encode_questions(vocabulary: Vocabulary, questions: list[Question]) -> Quest
         )
         if not len(ids):
             raise ValueError(
-                f"{first.location}: the vocabulary has no piece for its context {first.context[:60]!r}"
+                f"{first.location}: the vocabulary has no piece for its context "
+                f"{first.context[:60]!r}"
             )
         parts.append((ids, begins, ends))
         context, end = (end, end + len(ids)), end + len(ids)

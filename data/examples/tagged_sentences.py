@@ -80,8 +80,8 @@ def read_sentences(source: str, columns: tuple[str, ...] = ()) -> list[Sentence]
     suffix = pathlib.Path(source.removesuffix(".gz")).suffix
     if suffix not in (*COLUMN_SUFFIXES, ".jsonl"):
         raise ValueError(
-            f"{source}: tagged text is a file of columns, which ends in {', '.join(COLUMN_SUFFIXES)}, "
-            "or .jsonl, or one of these and .gz"
+            f"{source}: tagged text is a file of columns, which ends in "
+            f"{', '.join(COLUMN_SUFFIXES)}, or .jsonl, or one of these and .gz"
         )
     if suffix in COLUMN_SUFFIXES:
         if columns:

@@ -92,8 +92,8 @@ class SpanCorruption(Objective):
         if self.num_spans > len(vocabulary.sentinels):
             raise ValueError(
                 f"span_corruption: inputs={self.inputs}, noise_density={self.noise_density}, "
-                f"mean_span={self.mean_span} make {self.num_spans} spans a row, but the {described} "
-                f"has {len(vocabulary.sentinels)} sentinels <extra_id_...>; shorten the inputs, "
+                f"mean_span={self.mean_span} make {self.num_spans} spans a row, but the "
+                f"{described} has {len(vocabulary.sentinels)} sentinels <extra_id_...>; shorten the inputs, "
                 "lengthen the spans, or prepare the store with a vocabulary that has more of them"
             )
         if self.mode and self.mode not in vocabulary.pieces:

@@ -102,7 +102,8 @@ def load_vocabulary(folder: str | os.PathLike[str]) -> Vocabulary:
     }
     if description["kind"] not in kinds:
         raise ValueError(
-            f"{folder / DESCRIPTION_FILE}: kind {description['kind']!r}, not one of {', '.join(kinds)}"
+            f"{folder / DESCRIPTION_FILE}: kind {description['kind']!r}, "
+            f"not one of {', '.join(kinds)}"
         )
     vocabulary = kinds[description["kind"]]()
     if vocabulary.fingerprint != description["fingerprint"]:

@@ -91,8 +91,8 @@ def update_cache(
         return None
     if not module.has_variable(collection, "key"):
         raise ValueError(
-            f"a decoding step needs the keys and values of a prompt in the collection {collection!r}, "
-            "which is empty"
+            f"a decoding step needs the keys and values of a prompt in the collection "
+            f"{collection!r}, which is empty"
         )
     # A single update would be lowered to a slice update, which is fused with each of its readers
     # and copies the cache for every one of them (measured: 5 times the time at 576 slots). The same

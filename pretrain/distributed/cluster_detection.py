@@ -62,8 +62,8 @@ class Cluster:
             return
         if self.num_processes < 1 or not 0 <= self.process_index < self.num_processes:
             raise ValueError(
-                f"{self.launcher_title}: process {self.process_index} of {self.num_processes}: there is at least one "
-                "process, and processes are numbered from 0"
+                f"{self.launcher_title}: process {self.process_index} of {self.num_processes}: "
+                "there is at least one process, and processes are numbered from 0"
             )
         host, _, port = (self.coordinator or "").rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) < 65536:
@@ -87,8 +87,8 @@ class Cluster:
             else ""
         )
         return (
-            f"{self.launcher_title}, process {self.process_index} of {self.num_processes} (from 0), "
-            f"coordinator {self.coordinator}{gpus}"
+            f"{self.launcher_title}, process {self.process_index} of {self.num_processes} "
+            f"(from 0), coordinator {self.coordinator}{gpus}"
         )
 
 
@@ -163,7 +163,8 @@ def _read_open_mpi(environ: Environment) -> Cluster:
     launcher = re.match(r"(\d+)\..*?(?:tcp://([^,:]+)|tcp6://\[([^,\]]+))", uri)
     if not launcher and not environ.get(JAX_VARIABLES[0]):  # Open MPI 5 has no such variable
         raise ValueError(
-            f"Open MPI does not tell the address of process 0: use mpirun -x {JAX_VARIABLES[0]}=host:port ..."
+            f"Open MPI does not tell the address of process 0: "
+            f"use mpirun -x {JAX_VARIABLES[0]}=host:port ..."
         )
     job, ipv4, ipv6 = launcher.groups() if launcher else ("0", "", "")
     port = EPHEMERAL_PORT + int(job) // 4096 % 4096

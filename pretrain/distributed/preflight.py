@@ -257,7 +257,8 @@ def collect_values(name: str, timeout: float) -> list[Any]:
 
 
 def _describe_timeout(timeout: float) -> str:
-    return f"of {jax.process_count()} has not come as far as the others within {timeout} s; see its log"
+    processes = f"of {jax.process_count()}"
+    return f"{processes} has not come as far as the others within {timeout} s; see its log"
 
 
 def _describe_host() -> str:

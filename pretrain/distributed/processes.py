@@ -174,7 +174,8 @@ def wait_at_exit_barrier() -> None:
             time.sleep(0.5)
     except (TimeoutError, jax.errors.JaxRuntimeError):
         print(
-            f"the other processes have not ended within {EXIT_TIMEOUT} s; this process ends without them",
+            f"the other processes have not ended within {EXIT_TIMEOUT} s; "
+            "this process ends without them",
             file=sys.stderr,
         )
 

@@ -81,14 +81,15 @@ def supervise_restarts(
             return ending
         if failures > tries:
             print_message(
-                f"{ending.failure_reason}; giving up after {tries} restarts without a new checkpoint"
+                f"{ending.failure_reason}; "
+                f"giving up after {tries} restarts without a new checkpoint"
             )
             return ending
         pause = min(FIRST_PAUSE * 2 ** (failures - 1), LONGEST_PAUSE)
         checkpoint = f"step {saved_step:,}" if saved_step >= 0 else "the newest checkpoint, if any"
         print_message(
-            f"{ending.failure_reason}; restart {failures} of at most {tries} in a row, in {pause:g} s, "
-            f"from {checkpoint}"
+            f"{ending.failure_reason}; restart {failures} of at most {tries} in a row, in "
+            f"{pause:g} s, from {checkpoint}"
         )
         sleep(pause)
 

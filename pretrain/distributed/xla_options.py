@@ -16,8 +16,8 @@ COMPILER_OPTIONS = {
         "xla_cpu_copy_insertion_use_region_analysis": True,
         # By default optimisation barriers are removed before XLA eliminates common subexpressions
         # for the second time: it would then save everything and recompute nothing
-        # (pretrain/distributed/ops/rematerialization.py). With the barriers the step of BERT-base takes 647
-        # MiB in addition to its state, not 1,071 (8 rows of 128, compiled).
+        # (pretrain/distributed/ops/rematerialization.py). With the barriers the step of BERT-base
+        # takes 647 MiB in addition to its state, not 1,071 (8 rows of 128, compiled).
         "xla_disable_hlo_passes": "cse_barrier_expander",
     },
     "tpu": {

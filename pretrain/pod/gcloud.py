@@ -266,7 +266,9 @@ class Pod:
     def list_reports(self) -> list[WorkerReport]:
         """Return the reports of the workers that answered, sorted by host."""
         script = f'bash {WORKER_SCRIPT} status || echo "cloze-worker $(hostname) empty 0"'
-        lines = (line.split() for line in self.run_script(script, timeout=QUERY_TIMEOUT).splitlines())
+        lines = (
+            line.split() for line in self.run_script(script, timeout=QUERY_TIMEOUT).splitlines()
+        )
         reports = [
             WorkerReport(line[1], line[2], int(line[3]))
             for line in lines

@@ -26,7 +26,7 @@ ITEMS = {
 }
 
 
-class TrainState(Protocol):
+class SavedState(Protocol):
     """A state of training as checkpoints see it: `pretrain.training.state.State`."""
 
     @property
@@ -41,7 +41,7 @@ class TrainState(Protocol):
 
 
 def make_record(
-    state: TrainState,
+    state: SavedState,
     run: Run,
     encoding: str,
     rows: int | Mapping[str, int],
@@ -100,7 +100,7 @@ def read_record(step_folder: epath.Path) -> dict[str, Any]:
     return sealed["record"]
 
 
-def check_items(record: Mapping[str, Any], abstract: TrainState) -> list[str]:
+def check_items(record: Mapping[str, Any], abstract: SavedState) -> list[str]:
     """Return the names of the trees that a record has; raise ConfigError if their leaves differ.
 
     A checkpoint without `variables`, such as one of an import or an average, fits any model: the

@@ -27,7 +27,7 @@ from pretrain.schema import Checkpoint
 from pretrain.workdir import orbax_manager
 from pretrain.workdir.checkpoint_record import (
     ITEMS,
-    TrainState,
+    SavedState,
     check_items,
     check_leaves,
     compare_leaves,
@@ -72,7 +72,7 @@ class Checkpoints:
 
     def save(
         self,
-        state: TrainState,
+        state: SavedState,
         run: Run,
         encoding: str,
         *,
@@ -133,8 +133,8 @@ class Checkpoints:
 
     def restore_state(
         self,
-        abstract: TrainState,
-        shardings: TrainState,
+        abstract: SavedState,
+        shardings: SavedState,
         encoding: str | None = None,
         report: Callable[[str], Any] = print,
         before_step: int | None = None,
@@ -173,8 +173,8 @@ class Checkpoints:
         return None
 
     def _restore_step(
-        self, step: int, abstract: TrainState, shardings: TrainState, encoding: str | None
-    ) -> TrainState:
+        self, step: int, abstract: SavedState, shardings: SavedState, encoding: str | None
+    ) -> SavedState:
         with share_failures():
             record = self.load_record(step)
             if encoding is not None and record["encoding"] != encoding:

@@ -12,10 +12,15 @@ from benchmarks.collate_peers import SpanCollator, iterate_sentence_pairs
 
 def test_spans_are_in_the_labels_and_nowhere_else():
     rng, objective = np.random.default_rng(0), CASES["span_corruption"][0]
-    collate = SpanCollator(objective.num_noise_tokens, objective.num_spans, size=1000, eos=1, pad=0, rng=rng)
+    collate = SpanCollator(
+        objective.num_noise_tokens, objective.num_spans, size=1000, eos=1, pad=0, rng=rng
+    )
     texts = rng.integers(2, 900, (8, objective.raw_length))
     batch = collate([{"input_ids": text.tolist()} for text in texts])
-    assert batch["input_ids"].shape == (8, 512) and batch["labels"].shape == (8, objective.target_length)
+    assert batch["input_ids"].shape == (8, 512) and batch["labels"].shape == (
+        8,
+        objective.target_length,
+    )
     assert (batch["decoder_input_ids"][:, 1:] == batch["labels"][:, :-1]).all() and (
         batch["decoder_input_ids"][:, 0] == 0
     ).all()

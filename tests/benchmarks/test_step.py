@@ -139,7 +139,7 @@ def test_a_case_that_fails_leaves_the_rows_before_it(monkeypatch):
     with pytest.raises(RuntimeError, match="not the same work"):
         step.main()
     [(page, lines)] = written
-    assert page == "step.md" and [line.split(" | ")[:2] for line in lines[-2:]] == [
+    assert page == "step" and [line.split(" | ")[:2] for line in lines[-2:]] == [
         ["| bert_mini", "float32"],
         ["| bert_mini", "bfloat16"],
     ]

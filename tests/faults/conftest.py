@@ -172,7 +172,7 @@ def refused(capsys):
 
 @pytest.fixture(scope="session")
 def restorable():
-    """restorable(run): (shapes, shardings) of its state on one device, as `Checkpoints.restore`
+    """restorable(run): (shapes, shardings) of its state on one device, as `Checkpoints.restore_state`
     wants them.
     """
     import jax

@@ -53,10 +53,10 @@ def test_another_vocabulary_is_refused_by_every_verb(
         "export": ("export", "--workdir", workdir, "--output", tmp_path / "export"),
         "predict": ("predict", "--workdir", workdir, "the fox"),
     }
-    assert "another vocabulary" in refused(*verbs["train"])
-    assert "another vocabulary" in refused(*verbs["evaluate"], "--store", other_store)
+    assert "different vocabulary" in refused(*verbs["train"])
+    assert "different vocabulary" in refused(*verbs["evaluate"], "--store", other_store)
     put_into(workdir, other_store)
-    assert "another vocabulary" in refused(*verbs["evaluate"])
+    assert "different vocabulary" in refused(*verbs["evaluate"])
     for words in (verbs["export"], verbs["predict"], (*verbs["evaluate"], "--store", other_store)):
         assert "is not the vocabulary that checkpoint 12 was trained with (fingerprint" in refused(
             *words

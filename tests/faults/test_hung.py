@@ -29,17 +29,17 @@ LIMITS = [
 ]
 # fault: (the part that it is told of, the function that hangs, the newest checkpoint afterwards)
 HANGS = {
-    "hang:step:5": ("step", "step", 4),
+    "hang:step:5": ("step", "log_step", 4),
     "hang:data:5": (
         "data",
-        "batch",
+        "build_or_befall",
         None,
     ),  # batches are built ahead: step 4 may not have been saved
-    "hang:save:8": ("save", "save", 4),
-    "hang:finish:8": ("save", "finalize", 4),
-    "hang:finish:12": ("save", "finalize", 8),  # nothing follows but the end
-    "hang:delete:8": ("save", "finalize", 8),
-    "hang:evaluate:6": ("evaluate", "stopping", 4),
+    "hang:save:8": ("save", "befall_then_save", 4),
+    "hang:finish:8": ("save", "befall_then_finalize", 4),
+    "hang:finish:12": ("save", "befall_then_finalize", 8),  # nothing follows but the end
+    "hang:delete:8": ("save", "finalize_then_befall", 8),
+    "hang:evaluate:6": ("evaluate", "befall_in_feed", 4),
 }
 SECONDS = {
     "step": 6,

@@ -155,7 +155,7 @@ def test_a_run_with_an_altered_device_leaves_before_it_saves(
                 )
             return state, metrics
 
-        return program._replace(update=update_and_flip)
+        return program._replace(train_step=update_and_flip)
 
     monkeypatch.setattr(module, "make_program", make_faulty_program)
     monkeypatch.setattr(jax, "transfer_guard", lambda kind: module.contextlib.nullcontext())
@@ -220,17 +220,17 @@ from pretrain.training import loop as module
 make = module.make_program
 def faulty(run, mesh):
     import jax
-    from test_replicas import altered
+    from test_replicas import flip_leaf_bit
     program = make(run, mesh)
     def update(state, batch):
-        state, metrics = program.update(state, batch)
+        state, metrics = program.train_step(state, batch)
         with jax.transfer_guard("allow"):
             if int(state.step) == 2:
                 leaves, tree = jax.tree.flatten(state.params)
-                leaves[0] = altered(leaves[0], jax.local_devices()[-1].id, bit=27)
+                leaves[0] = flip_leaf_bit(leaves[0], jax.local_devices()[-1].id, bit=27)
                 state = state.replace(params=tree.unflatten(leaves))
         return state, metrics
-    return program._replace(update=update)
+    return program._replace(train_step=update)
 if sys.argv.pop(1) == "altered":
     module.make_program = faulty
 from pretrain.__main__ import main

@@ -204,7 +204,7 @@ def test_a_file_without_permission_stops_the_run_and_with_it_the_run_goes_on(
 FEW_FILES = """
 import os, resource, sys
 from pretrain.workdir.checkpoints import Checkpoints
-usual, spare = Checkpoints.restore, int(sys.argv[1])
+usual, spare = Checkpoints.restore_state, int(sys.argv[1])
 def restore(self, *args, **options):
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
@@ -217,7 +217,7 @@ def restore(self, *args, **options):
     for file in taken[:spare]:
         os.close(file)
     return usual(self, *args, **options)
-Checkpoints.restore = restore
+Checkpoints.restore_state = restore
 from pretrain.__main__ import main
 sys.exit(main(sys.argv[2:]))
 """

@@ -340,7 +340,7 @@ def test_goldens_of_transformers(name, tmp_path):
 
 def test_released_t5_ids(corpora):
     """T5's own vocabulary: the ids that SentencePiece gave to 255 lines."""
-    vocabulary = read_vocabulary(corpora / "vocab_t5" / "t5_spiece.model_bytes")
+    vocabulary = read_vocabulary(corpora / "vocab_t5" / "t5_spiece.model")
     ours = tokenizer.build_tokenizer(vocabulary, "t5")
     text = (corpora / "vocab_t5" / "golden_255.jsonl").read_text(encoding="utf-8")
     rows = [json.loads(line) for line in text.split("\n") if line]
@@ -358,7 +358,7 @@ def test_released_t5_ids(corpora):
 
 
 def change_vocabulary(vocabulary, **settings):
-    model = ModelProto.FromString(vocabulary.model)
+    model = ModelProto.FromString(vocabulary.model_bytes)
     for name, value in settings.items():
         spec = model.trainer_spec if hasattr(model.trainer_spec, name) else model.normalizer_spec
         setattr(spec, name, value)

@@ -51,7 +51,7 @@ def test_what_hangs_is_reported_with_the_stacks_of_all_threads(exit_statuses, tm
     assert (
         "thread MainThread:" in stacks
         and "thread watchdog:" in stacks
-        and "in test_what_lasts_is_told" in stacks
+        and "in test_what_hangs_is_reported" in stacks
     )
     errors = capfd.readouterr().err
     assert (

@@ -203,7 +203,7 @@ def test_all_answers_count_and_those_that_are_cut_away_are_reported(vocabulary, 
         table = Stream(
             written, Data(objective=dataclasses.replace(SPEC, length=length)), split="heldout"
         ).table
-        assert table.cut == 3 and table.truncation_report.endswith(
+        assert table.num_truncated == 3 and table.truncation_report.endswith(
             f"; {lost} of them lose the answer"
         )
     squad, squad2 = (

@@ -61,7 +61,9 @@ def test_rows_are_those_of_the_exported_tokenizer(name, texts, vocabularies, tmp
         assert batch["token_ids"][i, :count].tolist() == encoding.ids
         if name == "bert":
             assert batch["token_type_ids"][i, :count].tolist() == encoding.type_ids
-    assert stream.table.num_truncated == sum(bool(encoding.overflowing) for encoding in encodings) > 0
+    assert (
+        stream.table.num_truncated == sum(bool(encoding.overflowing) for encoding in encodings) > 0
+    )
 
 
 @pytest.mark.parametrize("name", ENCODERS)

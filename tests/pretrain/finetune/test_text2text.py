@@ -487,7 +487,7 @@ def test_what_fits_no_text_is_refused(pretrained, tmp_path, capsys):
         tmp_path / "train.jsonl", [{"source": "a", "target": "b"}, {"source": "a", "target": " "}]
     )
     for changed, message in (
-        (dict(columns="a"), "--columns a: the name of the source and that of the target"),
+        (dict(columns="a"), "--columns a: expected the names of the source and of the target"),
         (dict(labels="x,y"), "--labels names classes"),
         (dict(), "train.jsonl:2: column 'target': the answer is empty"),
     ):

@@ -175,7 +175,7 @@ def test_a_decoder_alone_reads_only_what_comes_before():
         gpt2.params, tokens_BL
     )
     np.testing.assert_allclose(
-        panel.weights_NHLM, np.stack(seen.weights["attention"])[:, 0], atol=1e-5
+        panel.weights_NHLM, np.stack(seen.attention_weights["attention"])[:, 0], atol=1e-5
     )
     assert not np.triu(panel.weights_NHLM, 1).any() and panel.weights_NHLM.shape[:2] == (2, 2)
 

@@ -54,9 +54,9 @@ def compute_sums(model, params, batch, **how):
 SQUARES = SimpleNamespace(
     loss_terms=("squares",),
     count_tokens=lambda batch: batch["label_weights"].sum(),
-    value=lambda means: means["squares"],
+    compute_loss=lambda means: means["squares"],
     sum_weights=lambda batch: {"squares": batch["label_weights"].sum()},
-    compute=lambda *given, **options: LossOutput(compute_sums(*given, **options), None, {}),
+    compute_batch=lambda *given, **options: LossOutput(compute_sums(*given, **options), None, {}),
 )
 
 

@@ -362,4 +362,6 @@ def test_the_denoisers_of_ul2_are_those_of_table_1():
         assert one.axis_sizes()["L"] == 128
     assert by_mode["[NLU]"] == {(3, 0.15), (8, 0.15)}
     assert by_mode["[NLG]"] == {(3, 0.5), (8, 0.5), (16, 0.15), (16, 0.5)}
-    assert found["s"].num_spans == 1 and found["s"].num_noise_tokens == round(found["s"].raw_length / 4)
+    assert found["s"].num_spans == 1 and found["s"].num_noise_tokens == round(
+        found["s"].raw_length / 4
+    )

@@ -96,9 +96,9 @@ def test_held_out_text_has_the_loss_of_rows_of_its_own(configs, stores):
         for rows in ("packed", "documents")
     )
     table = packed.table
-    row_P, start_P, _, at_P = table.spans(np.arange(table.count))
+    row_P, start_P, _, at_P = table.locate_segments(np.arange(table.count))
     own_P = np.searchsorted(
-        alone.table.spans(np.arange(alone.num_rows))[0], start_P
+        alone.table.locate_spans(np.arange(alone.num_rows))[0], start_P
     )  # the row that a piece has to itself
     together, apart = (
         dict(stream.build(np.arange(stream.num_rows), np.arange(stream.num_rows).astype(np.uint64)))

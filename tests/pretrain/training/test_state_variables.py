@@ -295,7 +295,7 @@ def test_only_models_that_keep_a_state_are_trained_on_lanes(runs, run):
     from pretrain.overrides import ConfigError
 
     wrong = dataclasses.replace(runs["gpt3"], data=run.data)
-    with pytest.raises(ConfigError, match="order=lanes is for models that keep a state"):
+    with pytest.raises(ConfigError, match="order=lanes is for models that carry a state"):
         validate_run(wrong)
     validate_run(run)
 
