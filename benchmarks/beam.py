@@ -32,7 +32,7 @@ from prepare import (
     measure_children_cpu,
 )  # benchmarks/prepare.py
 
-from benchmarks.results_pages import add_result  # noqa: E402 - prepare adds the root to sys.path
+from benchmarks.results_pages import add_result
 
 REQUESTS = {
     "bert_mini": ["--vocab-size", "8192"],

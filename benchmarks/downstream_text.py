@@ -29,8 +29,8 @@ the epochs, as above, mean ± sample standard deviation of the same three seeds.
 LOSSES_TEXT = """Without dropout there are no random numbers, and both programs train alike: the
 losses of {task}'s first {steps:,} steps, an epoch, differ by at most {apart:.0e}. Scores differ
 by dropout and by the growth of rounding errors."""
-TIMES_TEXT = """{versions}. Three programs in turns of a quarter of an epoch: the median of the turns
-and, in brackets, the best, as seconds of a whole epoch; then the CPU seconds of both cores
+TIMES_TEXT = """{versions}. Three programs in turns of a quarter of an epoch: the median of the
+turns and, in brackets, the best, as seconds of a whole epoch; then the CPU seconds of both cores
 together, which other work on the machine disturbs less. Ratios likewise. Cloze's times include
 its input pipeline, with {layers} layers; PyTorch's batches are tensors in memory. *tuned* is a
 hand-written loop instead of the Trainer; glibc keeps its pages and MKL uses AVX-512."""

@@ -183,7 +183,8 @@ def main() -> None:
             lines += measure_rows(kind, store, args)
     note = (
         f"`{format_command()}`: the cost of tf.data in a step of BERT-mini, 32 rows of 128, "
-        f"float32; medians of {args.rounds} rounds in turns. Other programs ran on the machine as well: "
+        f"float32; medians of {args.rounds} rounds in turns. Other programs "
+        "ran on the machine as well: "
         "only ratios within one run are comparable."
     )
     versions = f"NumPy {np.__version__}", f"TensorFlow {import_tensorflow().__version__}"

@@ -97,7 +97,9 @@ def main() -> None:
     median_rate = np.median([row["tokens_per_second"] for row in rows])
     run_accuracy = scores[f"{name}_accuracy"]
     cells = f"{scores[name]:.3f} | {scores['perplexity']:.1f} | {run_accuracy:.2%}"
-    text = f"""## {datetime.date.today()}, {cpu}, {os.cpu_count()} cores, Python {platform.python_version()}
+    machine = f"{datetime.date.today()}, {cpu}, {os.cpu_count()} cores, "
+    machine += f"Python {platform.python_version()}"
+    text = f"""## {machine}
 
 `python -m pretrain train {args.workdir.name} --workdir {args.workdir}`: {step:,} steps,
 {tokens / 1e6:.1f} M tokens, {seconds / 60:.0f} minutes of steps (median {median_rate:,.0f}

@@ -243,7 +243,8 @@ def main() -> None:
     )
     note = (
         f"`{format_command()}`: seconds of each program's own clock, at most {args.limit:g}, from "
-        "its start to the first held-out loss at or below the first column, and the step; scored every "
+        "its start to the first held-out loss at or below the first column, and the step; "
+        "scored every "
         f"{args.every} steps. The last scores: {last}."
     )
     head = format_columns(scores)

@@ -146,7 +146,8 @@ def make_text_batches(
     """Return a tf.data.Dataset of batches whose rows are a user's texts.
 
     Row i of step s is element stream.locate_rows(s) + i of `rows`, which is s * batch_size + i if
-    the batch size has never changed. Its masks or spans are a function of the seed and of that number.
+    the batch size has never changed. Its masks or spans are a function of the seed and of that
+    number.
 
     Args:
       rows: tf.data.Dataset of token ids, int32 [n], without special tokens: the text of one row

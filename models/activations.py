@@ -48,9 +48,7 @@ class LayerActivations(NamedTuple):
 
 
 def capture_activations(model: Any, params: Any, *arguments: Any, method: str) -> LayerActivations:
-    """Call a method of a model without dropout, and return its activations.
-
-    Call it within `jax.jit`, which removes what is not used of the result.
+    """Call a method of a model without dropout and return its activations, under `jax.jit`.
 
     Args:
       model: a module of `models.build`.

@@ -58,7 +58,8 @@ def bucket_distances(
     if num_near < 1 or max_distance <= num_near:
         raise ValueError(
             f"max_distance {max_distance} is not beyond the {num_near} near distances of "
-            f"{num_buckets} buckets a direction: there must be at least 2 buckets, and a larger max_distance"
+            f"{num_buckets} buckets a direction: there must be at least 2 buckets, "
+            "and a larger max_distance"
         )
     log_ratio = np.log(np.maximum(distance, 1).astype(np.float32) / num_near) / math.log(
         max_distance / num_near

@@ -359,7 +359,7 @@ NAMING = {
     "pretrain/cli/import_.py": {"seq2seq"},  # the stores of pairs that it reads
     "pretrain/convert/model_card.py": {"masked_lm", "span_corruption"},  # how a gap is written
     # How a prompt is put to a model that learnt to continue, or to fill gaps.
-    "pretrain/inference/in_context.py": {"causal_lm", "prefix_lm", "span_corruption"},
+    "pretrain/inference/in_context_scorers.py": {"causal_lm", "prefix_lm", "span_corruption"},
 }
 
 

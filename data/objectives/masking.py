@@ -20,7 +20,7 @@ from data.rows.tables import Batch
 from data.vocabulary.base import Vocabulary
 
 # Shares of the chosen tokens that become [MASK], and another token; the rest stay as they are.
-BERT_SHARES = (0.8, 0.1)
+REPLACEMENT_SHARES = (0.8, 0.1)
 UNUSED = np.uint32(0xFFFFFFFF)  # sorts after every position
 # Kinds of ids, as bits of one table: a look-up costs more than the test of a bit.
 MASKABLE, STARTS_WORD, ENDS_WORD = 1, 2, 4
@@ -35,7 +35,7 @@ class Masker:
         objective: Any,
         vocabulary: Vocabulary,
         ngram: int = 1,
-        shares: tuple[float, float] = BERT_SHARES,
+        shares: tuple[float, float] = REPLACEMENT_SHARES,
     ) -> None:
         """Prepare to mask rows.
 

@@ -93,7 +93,8 @@ class SpanCorruption(Objective):
             raise ValueError(
                 f"span_corruption: inputs={self.inputs}, noise_density={self.noise_density}, "
                 f"mean_span={self.mean_span} make {self.num_spans} spans a row, but the "
-                f"{described} has {len(vocabulary.sentinels)} sentinels <extra_id_...>; shorten the inputs, "
+                f"{described} has {len(vocabulary.sentinels)} sentinels "
+                "<extra_id_...>; shorten the inputs, "
                 "lengthen the spans, or prepare the store with a vocabulary that has more of them"
             )
         if self.mode and self.mode not in vocabulary.pieces:

@@ -1,17 +1,16 @@
 """The token store: a corpus as memory-mapped ids with the offsets of its documents and sentences.
 
-    STORE/manifest.json        contents and origin; written last, so every finished store has one
-    STORE/GENERATION/          the files, see data/store/generations.py
-      vocabulary/              see data/vocabulary/load.py
-      {train,heldout}/         the files of a split:
-        tokens.bin             uint16 or uint32 [T], ids of all documents without special ids
-        documents.bin          int64 [D + 1], offsets of documents into the tokens; the last is T
-        sentences.bin          int64 [S + 1], likewise for sentences; a document begins a sentence
-        labels.bin             float32 [D], if documents have labels (data/examples/labelled_examples.py)
-        tags.bin               float32 [S], if sentences are tagged words (data/examples/tagged_sentences.py)
-        answers.jsonl          reference answers of the documents (data/examples/text_pairs.py)
-        spans.bin ...          questions, answers and their texts (data/examples/qa_store.py)
-      checksums/               crc32c of each 4 KiB of these files, see data/store/salvage.py
+STORE/manifest.json        contents and origin; written last, so every finished store has one
+STORE/GENERATION/          the files, see data/store/generations.py vocabulary/              see
+data/vocabulary/load.py {train,heldout}/         the files of a split: tokens.bin             uint16
+or uint32 [T], ids of all documents without special ids documents.bin          int64 [D + 1],
+offsets of documents into the tokens; the last is T sentences.bin          int64 [S + 1], likewise
+for sentences; a document begins a sentence labels.bin             float32 [D], if documents have
+labels (data/examples/labelled_examples.py) tags.bin               float32 [S], if sentences are
+tagged words (data/examples/tagged_sentences.py) answers.jsonl          reference answers of the
+documents (data/examples/text_pairs.py) spans.bin ...          questions, answers and their texts
+(data/examples/qa_store.py) checksums/               crc32c of each 4 KiB of these files, see
+data/store/salvage.py
 
 All numbers are little-endian. data/prepare/build.py writes stores, and so does
 data/store/small_store.py; both use data/store/writer.py.

@@ -1,17 +1,13 @@
 """Decoding: prefill the prompts in one pass, then generate one token a step.
 
-    # An encoder-decoder.
-    generate(model, params, token_ids, attention_mask, length=64, strategy=Beam(4))
-    # A decoder, behind its prompts.
-    extend(model, params, token_ids, length_B, length=64, strategy=Sample(top_p=0.9))
+    generate(model, params, token_ids, attention_mask, length=64, strategy=BeamSearch(4))
+    continue_prompts(model, params, token_ids, length_B, length=64, strategy=Sample(top_p=0.9))
 
-A step attends to a key-value cache (`models.generation.cached_attention`), so its time does not
-grow with the number of generated tokens. It has attention code of its own: kernels that a trainer
-injects as `attend` are used in the prefill only. A scanned stack copies each layer's weights and
+The first is for an encoder-decoder, the second for a decoder. A step attends to a key-value cache of N = M + T
+slots (`models.generation.cached_attention`). Injected attention kernels serve the prefill only. A scanned stack copies each layer's weights and
 cache at every step: call `unstack_model` first, which is faster where a step is short.
 
-B batch   L query length   M prompt length   T generated length   N = M + T slots   D width
-V vocabulary
+B batch   L query length   M prompt length   T generated length   D width   V vocabulary
 """
 
 import dataclasses
@@ -62,13 +58,12 @@ def generate(
     """Return the tokens that an encoder-decoder generates, int32 [B, T].
 
     Args:
-      model: a module with `ops`, `config.vocab` and the methods `encode`, `decode` and `logits` of
-        `models.t5.T5`.
+      model: a module with the methods of `models.t5.T5`.
       params: its parameters.
       encoder_token_ids: int32 [B, M], a concrete array, whose values are checked.
       encoder_attention_mask: bool [B, M], False on padding.
       length: T. Decoding stops earlier once all rows have ended.
-      strategy: `Greedy()`, `Sample(...)` or `Beam(...)`.
+      strategy: `Greedy()`, `Sample(...)` or `BeamSearch(...)`.
       start: the id that the decoder reads first; it is not returned.
       end: the id that ends a row; None: rows do not end.
       pad: the id behind the end.
@@ -76,8 +71,7 @@ def generate(
       no_repeat_ngram: no n-gram of this length occurs twice in a row, the start id or the prompt
         included; None: no limit.
       seed: of `Sample`.
-      rows_B: int32 [B], a number of each row, by default 0, 1, ... `Sample` draws by the seed and
-        this number, in whichever batch a row is.
+      rows_B: int32 [B], a number of each row; `Sample` draws by it and the seed. Default: 0, 1, ...
 
     Raises:
       ValueError: an argument is out of range.

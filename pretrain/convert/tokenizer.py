@@ -159,7 +159,7 @@ def _make_cls_template(vocabulary: Any) -> processors.PostProcessor:
     )
 
 
-def _make_roberta_template(vocabulary: Any) -> processors.PostProcessor:
+def _make_cls_sep_sep_template(vocabulary: Any) -> processors.PostProcessor:
     """Return the template <s> A </s>, or <s> A </s></s> B </s>, without token types."""
     cls, sep = ((vocabulary.pieces[i], i) for i in (vocabulary.cls, vocabulary.sep))
     return processors.RobertaProcessing(sep, cls, add_prefix_space=False)
@@ -169,5 +169,5 @@ def _make_roberta_template(vocabulary: Any) -> processors.PostProcessor:
 TEMPLATES = {
     "eos": _make_eos_template,
     "cls_sep": _make_cls_template,
-    "cls_sep_sep": _make_roberta_template,
+    "cls_sep_sep": _make_cls_sep_sep_template,
 }

@@ -152,7 +152,8 @@ class DivergenceMonitor:
         before = ", as were the steps that made it return before" if self.has_gone_back else ""
         raise Diverged(
             f"steps {self.step - self.num_skipped + 1:,} to {self.step:,} were skipped because "
-            f"their loss or gradients are not finite or too large{before}. The checkpoints are from "
+            f"their loss or gradients are not finite or too large{before}. The checkpoints are "
+            "from "
             "before these steps. Inspect the data (`inspect`), or try a lower "
             "optimizer.learning_rate, a longer warmup, optimizer.max_grad_norm or "
             "guard.norm_factor, in a new workdir or with --allow-changes"

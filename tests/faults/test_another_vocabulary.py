@@ -53,7 +53,7 @@ def test_another_vocabulary_is_refused_by_every_verb(
         "export": ("export", "--workdir", workdir, "--output", tmp_path / "export"),
         "predict": ("predict", "--workdir", workdir, "the fox"),
     }
-    assert "different vocabulary" in refused(*verbs["train"])
+    assert "data of another encoding" in refused(*verbs["train"])
     assert "different vocabulary" in refused(*verbs["evaluate"], "--store", other_store)
     put_into(workdir, other_store)
     assert "different vocabulary" in refused(*verbs["evaluate"])
