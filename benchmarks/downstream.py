@@ -214,21 +214,16 @@ def describe_encoder(args: argparse.Namespace) -> dict[str, Any]:
                 ["evaluate", "--workdir", str(args.encoder), "--json"], args.work / "encoder.log"
             )
         )
-        run, rows = (
-            read_run(args.encoder),
-            metrics_file.read_metrics(args.encoder / "metrics.jsonl"),
-        )
+        run = read_run(args.encoder)
+        rows = metrics_file.read_metrics(args.encoder / "metrics.jsonl")
         tokens = sum(row["tokens"] for row in rows if row["step"] <= scores["step"])
         origin = {"name": str(args.encoder), "made": args.made, "note": args.note}
         origin |= {"step": scores["step"], "tokens": tokens}
         objective: Any = run.data.objective
-        size = {name: getattr(run.model, name) for name in ("depth", "width", "vocab")} | {
-            "length": objective.length
-        }
-        write_result(
-            path,
-            origin | size | {"loss": scores["masked_lm"], "accuracy": scores["masked_lm_accuracy"]},
-        )
+        size = {name: getattr(run.model, name) for name in ("depth", "width", "vocab")}
+        size |= {"length": objective.length}
+        quality = {"loss": scores["masked_lm"], "accuracy": scores["masked_lm_accuracy"]}
+        write_result(path, origin | size | quality)
     return json.loads(path.read_text())
 
 
@@ -239,10 +234,8 @@ def write_result(path: pathlib.Path, result: Any) -> None:
 
 def write_page(work: pathlib.Path) -> None:
     """Write benchmarks/downstream.md from the results in the folder `work`."""
-    results = {
-        path.stem: json.loads(path.read_text())
-        for path in sorted((work / "results").glob("*.json"))
-    }
+    paths = sorted((work / "results").glob("*.json"))
+    results = {path.stem: json.loads(path.read_text()) for path in paths}
     encoder = results.pop("encoder")
     peers = [results.pop(stem) for stem in list(results) if stem.startswith("peer-")]
     write_atomically(PAGE, format_page(encoder, list(results.values()), peers, list(TASKS)))
@@ -294,9 +287,8 @@ def main() -> None:
             for start in LEARNING_RATES:
                 path = args.work / "results" / f"{name}-{start}.json"
                 files = locate_files(TASKS[name], args.corpora, args.work)
-                if args.again or not is_done(
-                    path, make_arguments(name, TASKS[name], start, files, args)
-                ):
+                arguments = make_arguments(name, TASKS[name], start, files, args)
+                if args.again or not is_done(path, arguments):
                     write_result(path, measure_task(name, TASKS[name], start, args))
                     write_page(args.work)
     write_page(args.work)

@@ -33,7 +33,6 @@ METRIC_LABELS |= {
     "span_f1": "F1 of answers",
     "exact_match": "exact match",
 }
-
 COLUMNS = (
     "task",
     "pretrained",
@@ -157,10 +156,8 @@ def describe_truncation(results: Iterable[Result]) -> list[str]:
     ]
     if not counts:
         return []
-    return [
-        f"Training examples truncated to the length of a row: {', '.join(counts)} examples.",
-        "",
-    ]
+    text = f"Training examples truncated to the length of a row: {', '.join(counts)} examples."
+    return [text, ""]
 
 
 def format_score_rows(peers: Iterable[Result]) -> Iterator[str]:
@@ -168,12 +165,9 @@ def format_score_rows(peers: Iterable[Result]) -> Iterator[str]:
     for peer in peers:
         for metric in peer["metrics"]:
             ours, theirs = ([run[metric] for run in peer[side]] for side in ("ours", "theirs"))
-            cells = [
-                f"{peer['task']}, {METRIC_LABELS[metric]}",
-                format_mean(ours),
-                format_mean(theirs),
-            ]
-            yield f"| {' | '.join([*cells, format_gain(ours, theirs)])} |"
+            cells = [f"{peer['task']}, {METRIC_LABELS[metric]}"]
+            cells += [format_mean(ours), format_mean(theirs), format_gain(ours, theirs)]
+            yield f"| {' | '.join(cells)} |"
 
 
 def format_time_rows(peers: Iterable[Result]) -> Iterator[str]:
@@ -196,10 +190,8 @@ def format_time_rows(peers: Iterable[Result]) -> Iterator[str]:
             cpu_ratio = statistics.median(cpu[way]) / statistics.median(cpu["cloze"])
             cells.append(f"{ratios[0]:.2f} ({ratios[1]:.2f}); {cpu_ratio:.2f}")
         losses = [turns["loss"] for turns in peer["times"].values()]
-        cells += [
-            f"{max(losses) - min(losses):.0e}",
-            " to ".join(f"{load:.1f}" for load in peer["load"]),
-        ]
+        load = " to ".join(f"{load:.1f}" for load in peer["load"])
+        cells += [f"{max(losses) - min(losses):.0e}", load]
         yield f"| {' | '.join(cells)} |"
 
 
@@ -220,12 +212,8 @@ def format_peer_section(peers: Sequence[Result]) -> list[str]:
         if "apart" in peer:
             lines += [LOSSES_TEXT.format(**peer), ""]
     if scored:
-        lines += [
-            *format_table(
-                ["task", "Cloze", "Trainer", "Cloze - Trainer"], format_score_rows(scored)
-            ),
-            "",
-        ]
+        columns = ["task", "Cloze", "Trainer", "Cloze - Trainer"]
+        lines += [*format_table(columns, format_score_rows(scored)), ""]
     if timed:
         columns = [
             "an epoch of",
@@ -252,12 +240,10 @@ def describe_encoder(encoder: Result) -> str:
     values = {
         "made": ", then ".join(f"`{command}`" for command in encoder["made"]),
         "million": encoder["tokens"] / 1e6,
+        "perplexity": math.exp(encoder["loss"]),
+        "share": 100 * encoder["accuracy"],
     }
-    text = ENCODER_TEXT.format(
-        **{**encoder, **values},
-        perplexity=math.exp(encoder["loss"]),
-        share=100 * encoder["accuracy"],
-    )
+    text = ENCODER_TEXT.format(**{**encoder, **values})
     return f"{text} {encoder['note']}".strip()
 
 
@@ -267,8 +253,8 @@ def format_page(
     """Return the text of the page.
 
     Args:
-      encoder: the result of `downstream.encoder_facts`.
-      results: the results of `downstream.measure`.
+      encoder: the result of `downstream.describe_encoder`.
+      results: the results of `downstream.measure_task`.
       peers: the results of `downstream_peer`.
       order: names of tasks.
     """

@@ -45,8 +45,7 @@ from pretrain.evaluation.task_metrics import compute_metrics
 from pretrain.finetune.tasks import TASKS as KINDS
 
 TOLERANCE = 1e-4  # largest difference of the losses before the first step
-TURNS_PER_EPOCH = 4  # turns per epoch
-
+TURNS_PER_EPOCH = 4
 
 # ---- the peer's inputs ---------------------------------------------------------
 
@@ -199,20 +198,12 @@ def compare_scores(name: str, args: argparse.Namespace) -> dict[str, Any]:
     for seed, ours in enumerate(result["runs"]):
         folder = args.work / "peer" / f"{name}-{seed}"
         facts = write_inputs(args.work / f"{name}-head" / f"seed-{seed}", args.encoder, folder)
-        theirs.append(
-            max(
-                train_peer(folder, facts, result["metrics"]),
-                key=lambda epoch: epoch[result["metrics"][0]],
-            )
-        )
+        epochs = train_peer(folder, facts, result["metrics"])
+        theirs.append(max(epochs, key=lambda epoch: epoch[result["metrics"][0]]))
         print(name, seed, theirs[-1], ours, flush=True)
     ours = [{metric: run[metric] for metric in result["metrics"]} for run in result["runs"]]
-    return {
-        "task": name,
-        "metrics": result["metrics"],
-        "ours": ours,
-        "theirs": theirs,
-    } | describe_run(name, "scores", args)
+    scores = {"task": name, "metrics": result["metrics"], "ours": ours, "theirs": theirs}
+    return scores | describe_run(name, "scores", args)
 
 
 def compare_losses(name: str, args: argparse.Namespace) -> dict[str, Any]:
@@ -231,11 +222,9 @@ def compare_losses(name: str, args: argparse.Namespace) -> dict[str, Any]:
         for worker in (cloze, loop):
             worker.read_answer()
             losses.append(worker.ask_worker(steps=facts["epoch"])["losses"])
-    return {
-        "task": name,
-        "apart": float(np.abs(np.subtract(*losses)).max()),
-        "steps": facts["epoch"],
-    } | describe_run(name, "alike", args)
+    apart = float(np.abs(np.subtract(*losses)).max())
+    result = {"task": name, "apart": apart, "steps": facts["epoch"]}
+    return result | describe_run(name, "alike", args)
 
 
 def compare_times(name: str, args: argparse.Namespace) -> dict[str, Any]:
@@ -252,11 +241,8 @@ def compare_times(name: str, args: argparse.Namespace) -> dict[str, Any]:
         "epoch": facts["epoch"],
     }
     result |= {"versions": versions, "layers": "unrolled"}
-    return (
-        result
-        | {"length": read_result(name, args)["length"], "load": [load, os.getloadavg()[0]]}
-        | describe_run(name, "times", args)
-    )
+    result |= {"length": read_result(name, args)["length"], "load": [load, os.getloadavg()[0]]}
+    return result | describe_run(name, "times", args)
 
 
 def describe_run(name: str, comparison: str, args: argparse.Namespace) -> dict[str, str]:

@@ -132,15 +132,8 @@ def measure_in_process(point: Point, steps: int) -> dict[str, Any]:
     environment = (
         os.environ | MALLOC_ENVIRONMENT | NO_CACHE | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
     )
-    argv = [
-        sys.executable,
-        "-m",
-        "benchmarks.growth",
-        "--steps",
-        str(steps),
-        "--point",
-        json.dumps(point),
-    ]
+    argv = [sys.executable, "-m", "benchmarks.growth"]
+    argv += ["--steps", str(steps), "--point", json.dumps(point)]
     done = subprocess.run(
         argv, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True
     )
@@ -290,19 +283,9 @@ def main() -> None:
     draw_curves(split, RESULTS / "growth.png")
     rounds = f"{args.rounds} round{'s' * (args.rounds > 1)}"
     note = f"`{format_command()}`: medians of a process's {args.steps} steps, and of {rounds}."
-    add_result(
-        "growth",
-        [
-            format_title(load, f"JAX {version}"),
-            "",
-            note,
-            "",
-            *format_table(split),
-            "",
-            "![growth](growth.png)",
-            "",
-        ],
-    )
+    lines = [format_title(load, f"JAX {version}"), "", note, ""]
+    lines += [*format_table(split), "", "![growth](growth.png)", ""]
+    add_result("growth", lines)
 
 
 if __name__ == "__main__":

@@ -85,7 +85,7 @@ class Worker:
             self.stdin.write(json.dumps(message) + "\n")
             self.stdin.flush()
         except BrokenPipeError:
-            pass  # hear() raises an error with the exit status
+            pass  # read_answer() raises an error with the exit status
         return self.read_answer()
 
     def read_answer(self) -> Any:
@@ -174,18 +174,8 @@ def find_peers_python() -> pathlib.Path:
         print(f"installing the peers into {folder}", file=sys.stderr)
         shutil.rmtree(folder, ignore_errors=True)
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        subprocess.run(
-            [
-                python,
-                "-m",
-                "pip",
-                "install",
-                "--quiet",
-                "--disable-pip-version-check",
-                *PEER_PACKAGES,
-            ],
-            check=True,
-        )
+        install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*install, *PEER_PACKAGES], check=True)
         mark.write_text(json.dumps(PEER_PACKAGES))
     return python
 

@@ -72,11 +72,8 @@ def measure_variant(
     run, machine = load(config, list(overrides)), machines.make_tpu_machine(topology)
     mesh = make_mesh(run.mesh, machine.devices)
     options: dict[str, Any] = {"scores_at_once": math.inf} if all_scores_at_once else {}
-    with (
-        mock.patch("pretrain.distributed.model_hooks.make_attend", return_value=attend)
-        if use_xla_attention
-        else mock.MagicMock()
-    ):
+    patch = mock.patch("pretrain.distributed.model_hooks.make_attend", return_value=attend)
+    with patch if use_xla_attention else contextlib.nullcontext():
         program = make_program(run, mesh, **options)
     compiled = compile_update(run, mesh, program)
     kernels = "XLA" if use_xla_attention else "; ".join(program.attention["update"])

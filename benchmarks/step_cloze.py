@@ -76,9 +76,7 @@ def serve_requests() -> dict[str, Any]:
     program = make_program(run, mesh)
     state = program.init()
     save_for_transformers(run.model, jax.device_get(state.params), folder)
-    batch = jax.device_put(
-        batch, jax.tree.map(lambda leaf: leaf.sharding, {key: program.batch[key] for key in batch})
-    )
+    batch = jax.device_put(batch, {key: program.batch[key].sharding for key in batch})
     loss = compute_loss(program, state.params, batch, case["compute"])
 
     start = time.perf_counter()
@@ -94,10 +92,9 @@ def serve_requests() -> dict[str, Any]:
             state, metrics = program.train_step(state, batch)
             jax.block_until_ready((state, metrics))
             times.append(time.perf_counter() - start)
-        peak_mib = measure_device_peak(device)
         return {
             "seconds": float(np.median(times)),
-            "memory": peak_mib,
+            "memory": measure_device_peak(device),
             "loss": float(metrics["loss"]),
             "rate": get_peak_flops(device, case["compute"]) / 1e9,
         }

@@ -223,15 +223,15 @@ def make_trainer_step(
     def run_trainer() -> None:
         try:
             trainer.train()
-        except Exception as error:  # next_time() raises it in the main thread
+        except Exception as error:  # wait_for_step() raises it in the main thread
             done.put(error)
 
     threading.Thread(target=run_trainer, daemon=True).start()
 
     def wait_for_step() -> float:
-        if isinstance(seconds := done.get(), Exception):
-            raise seconds
-        return seconds
+        if isinstance(result := done.get(), Exception):
+            raise result
+        return result
 
     def train_steps(steps: int) -> dict[str, float]:
         go.put(steps)

@@ -115,7 +115,7 @@ def check_elements(dataset: Any, objective: Objective, rows: int) -> None:
 def encode_texts(texts: Any, vocabulary: Vocabulary, batch_size: int = 64) -> Any:
     """Return a tf.data.Dataset of the token ids, int32 [n], of each text of a dataset of strings.
 
-    together: number of texts that are encoded in one call.
+    batch_size: number of texts that are encoded in one call.
     """
     tf = import_tensorflow()
 

@@ -31,7 +31,7 @@ def open_stream(
       data: the data section of the run.
       split: "train" or "heldout".
       seed: seed of order, mixture and masks.
-      evaluates: whether the stream is for evaluation; see `MixedStream`.
+      for_evaluation: whether the stream is for evaluation; see `MixedStream`.
 
     Raises:
       ValueError: the settings are invalid.
@@ -45,8 +45,8 @@ class MixedStream:
     """The streams of a mixture, with the interface of a `Stream` that a trainer uses.
 
     streams: {part: stream}.
-    rows: number of rows of all parts together; each part reads the whole split.
-    unrecorded: parts without a position in the checkpoint; see `begin_from`.
+    num_rows: number of rows of all parts together; each part reads the whole split.
+    unrecorded_parts: parts without a position in the checkpoint; see `begin_from`.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class MixedStream:
     ) -> None:
         """Open the stream of each part; the arguments are those of `Stream`.
 
-        evaluates: give each part batches of as many positions as the whole mixture has, since the
+        for_evaluation: give each part batches of as many positions as the whole mixture has, since the
           parts are evaluated one after the other.
         """
         assert isinstance(data.objective, Mixed)

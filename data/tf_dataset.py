@@ -55,8 +55,8 @@ def build_groups(
       build: (first, number) -> {key: [number * B, ...]}, the batches from `first` on, concatenated.
       spec: {key: (dtype, shape)} of one batch.
       start, stop: range of the batches.
-      group: number of batches in a group.
-      together: number of batches that one call of `build` makes.
+      group_size: number of batches in a group.
+      call_size: number of batches that one call of `build` makes.
       threads: number of threads that call `build`.
       prefetch: number of batches that are built ahead.
     """

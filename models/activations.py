@@ -35,10 +35,10 @@ class LayerActivations(NamedTuple):
     """The activations of one call.
 
     output: what the call returned.
-    states: depth + 1 arrays [B, L, D]: the input of the first layer, then the output of each layer.
+    hidden_states: depth + 1 arrays [B, L, D]: the input of the first layer, then the output of each layer.
       The last one is after the model's final norm where it has one (GPT-2, T5), and is therefore
       what the model's head reads.
-    weights: {"attention": depth arrays [B, H, L, M]}, float32, and the same under "cross" for a
+    attention_weights: {"attention": depth arrays [B, H, L, M]}, float32, and the same under "cross" for a
       decoder with cross-attention. The weights of a query sum to 1.
     """
 

@@ -27,9 +27,9 @@ TEMPERATURE = 2.0
 class DistillationLosses(NamedTuple):
     """The losses against the teacher.
 
-    words_BP: the divergence between the softened distributions of a masked token, in nats, times
+    divergence_BP: the divergence between the softened distributions of a masked token, in nats, times
       TEMPERATURE^2 (Hinton et al. 2015, section 2).
-    states_BL: 1 - cosine between the last hidden states of a token.
+    cosine_loss_BL: 1 - cosine between the last hidden states of a token.
     """
 
     divergence_BP: jax.Array
@@ -40,7 +40,7 @@ class TextEncoder(nn.Module):
     """BERT's encoder and masked-LM head: the student, or the teacher.
 
     depth: the number of layers.
-    segments: the number of token types.
+    num_token_types: the number of token types.
     """
 
     config: DistilBertConfig

@@ -40,7 +40,7 @@ def bucket_distances(
       distance: an int array of any shape.
       bidirectional: whether half of the buckets are for keys after the query; otherwise there are
         none for them.
-      buckets: the number of buckets.
+      num_buckets: the number of buckets.
       max_distance: the distance from which on all share a bucket.
 
     Returns:

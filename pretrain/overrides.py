@@ -150,13 +150,11 @@ def _parse_value(text: str, kind: Any, key: str) -> Any:
                 return names[text.lower()]()
             except (TypeError, ValueError) as error:
                 raise ConfigError(f"{key}={text}: {error}") from error
-        raise ConfigError(
-            f"{key}: {text!r} is not one of {', '.join(section.__name__ for section in sections)}"
-        )
+        known = ", ".join(section.__name__ for section in sections)
+        raise ConfigError(f"{key}: {text!r} is not one of {known}")
     try:
-        value = ast.literal_eval(
-            text.title() if text.lower() in ("true", "false", "none") else text
-        )
+        is_constant = text.lower() in ("true", "false", "none")
+        value = ast.literal_eval(text.title() if is_constant else text)
     except (SyntaxError, ValueError):
         value = text
     if any(typing.get_origin(option) is tuple for option in kinds) and not isinstance(value, tuple):
@@ -269,9 +267,9 @@ def to_plain(node: Any) -> Any:
 
 
 def from_plain(node: Any, classes: Mapping[str, type], where: str) -> Any:
-    """Return the tree of dataclasses that `plain` wrote; raise ConfigError for anything else.
+    """Return the tree of dataclasses that `to_plain` wrote; raise ConfigError for anything else.
 
-    kinds: {name: class} of the classes that may be loaded. where: the file and field, for errors.
+    classes: {name: class} of the classes that may be loaded. where: the file and field, for errors.
     """
     if isinstance(node, list):
         return tuple(from_plain(item, classes, where) for item in node)

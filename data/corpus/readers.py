@@ -31,8 +31,8 @@ class RawDocument(NamedTuple):
     Attributes:
       raw: its text in valid UTF-8.
       line: its first line, counted from 1 at the start of the chunk that is read.
-      consumed: number of stored bytes read so far, for the progress.
-      mended: why the text was repaired; None if it was valid.
+      bytes_read: number of stored bytes read so far, for the progress.
+      repair: why the text was repaired; None if it was valid.
     """
 
     raw: bytes
@@ -48,7 +48,7 @@ def read_file(
 
     Args:
       path: local path or URL.
-      form: a key of the table of readers below.
+      file_format: a key of the table of readers below.
       start: first byte.
       stop: byte after the last one.
       field: name of the JSON field with the text, or two names, separated by a comma, for pairs.
@@ -221,10 +221,8 @@ def _read_tsv_pairs(
         sides = raw.split(b"\t")
         try:
             if len(sides) != 2:
-                raise ValueError(
-                    f"{len(sides) - 1} tabs; "
-                    "a pair is a source and its target, with one tab between them"
-                )
+                rule = "a pair is a source and its target, with one tab between them"
+                raise ValueError(f"{len(sides) - 1} tabs; {rule}")
             yield RawDocument(join_pair(*sides), number, bytes_read, repair)
         except ValueError as error:
             raise lines.make_error(str(error)) from None
@@ -261,11 +259,9 @@ def _parse_fields(
         texts = []
         for field in names:
             if not isinstance(record, dict) or field not in record:
-                description = (
-                    f"an object with {', '.join(map(repr, record))}"
-                    if isinstance(record, dict)
-                    else type(record).__name__
-                )
+                description = type(record).__name__
+                if isinstance(record, dict):
+                    description = f"an object with {', '.join(map(repr, record))}"
                 raise lines.make_error(
                     f"no field {field!r} in the record, which is {description[:200]}; "
                     "--field names the text"

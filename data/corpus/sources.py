@@ -37,13 +37,13 @@ class InputChunk:
     """A range of a source that one process reads: bytes of a file, or examples of a TFDS split.
 
     Attributes:
-      form: format of the file, a key of the table in data/corpus/readers.py, or "tfds:SPLIT".
+      file_format: format of the file, a key of the table in data/corpus/readers.py, or "tfds:SPLIT".
       path: the file, or the folder of the TensorFlow dataset.
       start: first byte or example. A document belongs to the chunk in which it begins.
       stop: byte or example after the last one; None: the end of the file.
       size: bytes, the chunk's weight in the progress.
       field: name of the field with the text, or two names, separated by a comma, for pairs.
-      pairs: whether each document is a pair.
+      has_pairs: whether each document is a pair.
     """
 
     file_format: str
@@ -136,7 +136,7 @@ def split_source(
 
     Args:
       source: the source.
-      size: bytes of a chunk; gzipped files and files that are one document are not cut.
+      chunk_bytes: bytes of a chunk; gzipped files and files that are one document are not cut.
       scratch: folder with the built-in corpus.
     """
     pairs = source.document == "pair"

@@ -46,7 +46,7 @@ class Columns(NamedTuple):
 class Example(NamedTuple):
     """One labelled example.
 
-    place: location of the example, as "file:line".
+    location: location of the example, as "file:line".
     """
 
     texts: tuple[str, ...]
@@ -69,7 +69,7 @@ def read_examples(
       source: a file or a TensorFlow dataset.
       columns: names of the columns that are read.
       label: value of the label column -> label; raises ValueError for a wrong value.
-      unread: names of columns that no record may have, since they would be ignored silently.
+      extra_columns: names of columns that no record may have, since they would be ignored silently.
 
     Raises:
       FileNotFoundError: there is no such file.

@@ -31,7 +31,7 @@ class Question(NamedTuple):
     context: the context as it is written.
     answers: (text, start) of each answer, the first of which is learned; the start is None if only
       the text is known. () if the context has no answer.
-    place: location of the question, as "file:line" or "file: question ID".
+    location: location of the question, as "file:line" or "file: question ID".
     """
 
     id: str

@@ -29,11 +29,7 @@ from data.store.generations import replace_store
 from data.store.writer import SPLITS, StoreWriter
 from data.vocabulary.load import Vocabulary
 
-COLUMN_SUFFIXES = (
-    ".conll",
-    ".txt",
-    ".tsv",
-)  # suffixes of files of columns; other files have records
+COLUMN_SUFFIXES = (".conll", ".txt", ".tsv")  # of files of columns; other files have records
 USUAL_KEYS = (("words", "tags"), ("tokens", "tags"), ("tokens", "ner_tags"), ("words", "ner_tags"))
 DOCUMENT_MARK = "-DOCSTART-"
 
@@ -290,12 +286,8 @@ def write_tagged(
             silent[split] = sum(map(len, words)) - sum(map(len, lengths))
             flat = np.array([i for sentence in words for word in sentence for i in word], np.int64)
             documents = np.array([sum(sentence) for sentence in lengths if sentence], np.int64)
-            writer.add_documents(
-                split,
-                flat,
-                documents,
-                np.array([length for sentence in lengths for length in sentence], np.int64),
-            )
+            word_lengths = np.array([size for sentence in lengths for size in sentence], np.int64)
+            writer.add_documents(split, flat, documents, word_lengths)
             tags = [
                 tag
                 for sentence, own in zip(words, numbers[split])

@@ -10,6 +10,8 @@ the target. The store also has, for each split:
     ends.bin       which inputs lose their answer when they are cut (data/objectives/text2text.py)
 """
 
+import functools
+import itertools
 import json
 import math
 import os
@@ -123,7 +125,7 @@ def format_score(score: float, step: float) -> str:
 
 
 def find_step(scores: Sequence[float]) -> float:
-    """Return the smallest step that spans the scores in at most STEPS steps.
+    """Return the smallest step that spans the scores in at most MAX_STEPS steps.
 
     It is 1, 2 or 5 times a power of ten.
     """
@@ -145,17 +147,15 @@ def make_answer_reader(objective: Text2Text, vocabulary: Vocabulary) -> Callable
 
     It returns the class or the score of the text, or None if the text is neither; "" for a question
     that the text calls unanswerable; otherwise the text itself. For tags, it is a
-    `tags_as_text.Reading`. Texts are compared as the vocabulary spells them.
+    `tags_as_text.ParsedOutput`. Texts are compared as the vocabulary spells them.
 
     Raises:
       ValueError: the vocabulary spells two classes alike.
     """
     if objective.scheme:
+        decode = functools.partial(decode_output, vocabulary)
         return EntityReader(
-            objective.kinds,
-            lambda texts: [
-                decode_output(vocabulary, ids) for ids in vocabulary.encode_batch(texts)
-            ],
+            objective.kinds, lambda texts: list(map(decode, vocabulary.encode_batch(texts)))
         )
     if objective.step:
         return read_score
@@ -185,7 +185,7 @@ def read_score(text: str) -> float | None:
 
 
 def make_pairs(objective: Text2Text, examples: list[Example]) -> list[tuple]:
-    """Return (input, target) of examples, or `Scored` pairs if the labels are scores.
+    """Return (input, target) of examples, or `ScorePair`s if the labels are scores.
 
     Raises:
       ValueError: a label is unknown; the message names the line.
@@ -201,7 +201,7 @@ def make_pairs(objective: Text2Text, examples: list[Example]) -> list[tuple]:
 
 
 def make_question_pairs(objective: Text2Text, questions: list[Question]) -> list[QuestionPair]:
-    """Return questions as pairs; the target is the first answer, or NOTHING."""
+    """Return questions as pairs; the target is the first answer, or UNANSWERABLE."""
     found = []
     for question in questions:
         context = question.readable_context.strip()
@@ -233,10 +233,8 @@ def make_tag_pairs(objective: Text2Text, sentences: list[Sentence]) -> list[TagP
                     f"{sentence.locate_word(entity.start)}: the tag {tags[entity.start]!r}: "
                     f"expected one of {known}, the types that the model learns"
                 )
-        source, target = (
-            format_source(objective, words),
-            format_entities(words, tags, objective.scheme),
-        )
+        source = format_source(objective, words)
+        target = format_entities(words, tags, objective.scheme)
         found.append(TagPair(source, target, words, tags))
     return found
 
@@ -268,7 +266,7 @@ def write_sources(
       output: folder of the store.
       vocabulary: the vocabulary that encodes the texts.
       objective: its settings go into the manifest.
-      sources: {task: {split: pairs}}; a pair is (input, target), `Asked`, `Scored` or `Marked`.
+      sources: {task: {split: pairs}}; a pair is (input, target), or one of the classes above.
       rates: share of each task in the rows.
       more: further entries of the manifest.
     """
@@ -286,20 +284,16 @@ def add_pairs(writer: StoreWriter, split: str, examples: Sequence[Any]) -> None:
     """Append pairs to a split of a store."""
     ids = writer.vocabulary.encode_batch([text for pair in examples for text in pair[:2]])
     lengths = np.array([len(text_ids) for text_ids in ids], np.int64)
-    flat = np.fromiter(
-        (i for text_ids in ids for i in text_ids), np.int64, count=int(lengths.sum())
-    )
+    flat = np.fromiter(itertools.chain.from_iterable(ids), np.int64, count=int(lengths.sum()))
     writer.add_documents(split, flat, lengths.reshape(-1, 2).sum(axis=1), lengths)
     answers = [getattr(pair, "answer", pair[1]) for pair in examples]
     writer.add_lines(
         split, ANSWERS_FILE, [json.dumps(answer, ensure_ascii=False) for answer in answers]
     )
     ends = np.zeros(len(examples), "<i4")
-    answered = [
-        i for i, pair in enumerate(examples) if isinstance(pair, QuestionPair) and pair.answers
-    ]
-    for i, (_, offsets) in zip(
-        answered, writer.vocabulary.encode_with_offsets([examples[i].source for i in answered])
-    ):
+    is_answered = [isinstance(pair, QuestionPair) and bool(pair.answers) for pair in examples]
+    answered = np.flatnonzero(is_answered)
+    sources = [examples[i].source for i in answered]
+    for i, (_, offsets) in zip(answered, writer.vocabulary.encode_with_offsets(sources)):
         ends[i] = sum(begin < examples[i].end for begin, _ in offsets)
     writer.add_array(split, ENDS_FILE, ends)

@@ -93,7 +93,7 @@ READERS: dict[str, Callable[[Batch, Vocabulary], Gapped]] = {
 class GapReader:
     """Reads the gaps of an objective's rows and describes a model's predictions for them.
 
-    ids: number of ids of the rows' vocabulary.
+    num_ids: number of ids of the rows' vocabulary.
     """
 
     def __init__(self, kind: str, stream: Any) -> None:
@@ -126,7 +126,7 @@ def describe_gaps(
       vocabulary: the vocabulary of the row.
       gapped: the row's text and gaps.
       id_T: the most probable id of each target.
-      chance_T: the probability of that id.
+      probability_T: the probability of that id.
     """
     ids, text, gaps, last_end = gapped.ids, [], [], 0
     for start, begin, end in gapped.gaps:

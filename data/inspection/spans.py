@@ -25,9 +25,8 @@ def check_spans(
     table: WindowRows = stream.table
     tokenizer = [token_id(f"<extra_id_{i}>") for i in range(objective.num_spans)]
     from_end = [vocabulary.size - 1 - i for i in range(objective.num_spans)]
-    foreign = gaps = loss = other_text = 0
+    foreign = gaps = loss = other_text = removed = rows = 0
     seen, unmarked = strip_mode_tokens(objective, vocabulary, seen)
-    removed, rows = 0, 0
     for inspected in seen:
         batch = inspected.batch
         inputs_BL, labels_BT = batch["encoder_token_ids"], batch["labels"]

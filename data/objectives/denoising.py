@@ -158,7 +158,7 @@ def draw_spans(
       key_B: uint64 keys of the draws.
       number_B: number of tokens to hide in each row.
       cdf: cumulative distribution of the lengths.
-      draws: S, the largest number of spans of a row.
+      num_draws: S, the largest number of spans of a row.
 
     Returns:
       spans_BS: int64 [B, S], lengths; 0 where unused.

@@ -58,7 +58,7 @@ def make_framed_rows(
 
     Args:
       make_table: (split, tokens of text in a row) -> table of rows.
-      body: the function that reads the rows' texts.
+      read_texts: the function that reads the rows' texts.
       split: the split that is read.
       length: tokens of a row.
       vocabulary: the vocabulary of the store.

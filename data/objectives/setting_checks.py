@@ -18,7 +18,7 @@ def check_masking(
     Args:
       objective: has `mask_rate`, `max_predictions`, `dupe_factor` and `length`.
       vocabulary: the vocabulary of the store.
-      body: tokens of text in a row.
+      num_text_tokens: tokens of text in a row.
       roles: roles of the special tokens that a row is built with.
     """
     name = objective.name

@@ -156,8 +156,8 @@ class Text2TextRows:
     """The two sides of each example, cut at their ends to what a row holds.
 
     start_D2, length_D2: int64 [D, 2], first token and number of tokens of each side.
-    cut: number of examples that lose tokens.
-    too_long: what `cut` counts, and how many of these inputs lose the answer that they contain.
+    num_truncated: number of examples that lose tokens.
+    truncation_report: what `cut` counts, and how many of these inputs lose the answer that they contain.
     """
 
     def __init__(self, split: Split, objective: Text2Text) -> None:

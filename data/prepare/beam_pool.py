@@ -80,9 +80,8 @@ class BeamPool(contextlib.AbstractContextManager):
     ) -> Iterator[tuple[Job, JobReport]]:
         """Yield (job, its report) in order, after its files are written, as the local pool does."""
         dtype = choose_token_dtype(load_vocabulary(vocabulary).size)
-        return self._run_task(
-            _EncodeTask(vocabulary, threshold, dtype, parts), jobs, total, "encoding"
-        )
+        task = _EncodeTask(vocabulary, threshold, dtype, parts)
+        return self._run_task(task, jobs, total, "encoding")
 
     def _run_task(
         self, task: "_SampleTask | _EncodeTask", jobs: Jobs, total: int, title: str
@@ -92,18 +91,16 @@ class BeamPool(contextlib.AbstractContextManager):
         folder.mkdir()
         count = self._write_jobs(folder / "jobs", jobs)
         if self.console:
-            self.console.print(
-                f"{title} {total:,} bytes on {self.runner.name} (jobs: {count:,})", highlight=False
-            )
+            message = f"{title} {total:,} bytes on {self.runner.name} (jobs: {count:,})"
+            self.console.print(message, highlight=False)
         builder = Shards(folder, task)
         self._run_pipeline(builder)
         examples = builder.iterate_examples()
         for job in _read_jobs(folder / "jobs"):
             yield job, task.collect_result(job, self._take_job_examples(job, examples))
         if next(examples, None) is not None:
-            raise ChildProcessError(
-                f"{self.runner.name}: the shards have more examples than the jobs"
-            )
+            name = self.runner.name
+            raise ChildProcessError(f"{name}: the shards have more examples than the jobs")
         folder.rmtree()
 
     def _write_jobs(self, path: epath.Path, jobs: Jobs) -> int:
@@ -113,9 +110,8 @@ class BeamPool(contextlib.AbstractContextManager):
             for source, chunks in jobs:
                 for chunk in chunks:
                     self.runner.check_reach(chunk)
-                file.write(
-                    json.dumps([source, [dataclasses.astuple(chunk) for chunk in chunks]]) + "\n"
-                )
+                record = [source, [dataclasses.astuple(chunk) for chunk in chunks]]
+                file.write(json.dumps(record) + "\n")
                 count += 1
         return count
 

@@ -77,10 +77,10 @@ def prepare_store(
       output: folder of the store.
       workers: number of processes; default: one a core, or this process alone for little text.
       overwrite: whether a different store at `output` is replaced.
-      job: bytes of a job.
-      say: function that reports a step to the user.
+      job_bytes: bytes of a job.
+      report_progress: function that reports a step to the user.
       console: where progress is shown.
-      fleet: runner of Apache Beam (data/prepare/beam_runner.py), which replaces local processes.
+      beam_runner: runner of Apache Beam (data/prepare/beam_runner.py), which replaces local processes.
 
     Raises:
       ValueError: if the request or the text is not valid.

@@ -53,7 +53,7 @@ class Job:
     Attributes:
       index: number of the job.
       source: number of the source.
-      pieces: the chunks.
+      chunks: the chunks.
       progress: file of int64 in which the worker records the bytes read; None: nowhere.
       slot: index of the job's number in that file.
     """

@@ -22,7 +22,7 @@ class LabelledRows:
 
     start_D2, length_D2: int64 [D, 2], first token and number of tokens of each text.
     labels: float32 [D], the label of each example.
-    cut: number of examples that do not fit into a row.
+    num_truncated: number of examples that do not fit into a row.
     """
 
     def __init__(self, split: Split, length: int, separators: int) -> None:

@@ -21,12 +21,12 @@ class QuestionWindowRows:
     """Windows of the questions of data/examples/qa_store.py, in their order.
 
     question_R: number of the window's question.
-    asked_R, length_R: first token and number of tokens of the question.
+    question_start_R, question_length_R: first token and number of tokens of the question.
     skipped_R: tokens of the context before the window.
-    part_R, held_R: first token and number of tokens of the window.
-    context_R: position in the row at which the window begins.
+    context_token_R, context_length_R: first token and number of tokens of the window.
+    context_position_R: position in the row at which the window begins.
     start_R, end_R: positions in the row of the answer's first and last token; 0 without one.
-    cut: number of questions that are longer than `objective.question` tokens.
+    num_truncated: number of questions that are longer than `objective.question` tokens.
     """
 
     def __init__(self, spans_Q6: np.ndarray, objective: Any) -> None:

@@ -57,7 +57,7 @@ class ChunkRows:
         Args:
           row_B: numbers of the chunks.
           key_B: uint64 keys of the draws.
-          short: probability that a row aims at a random shorter length.
+          short_seq_prob: probability that a row aims at a random shorter length.
 
         Returns:
           The two segments, the length that each row aims at, and its document.
@@ -123,7 +123,7 @@ class SentencePairRows(ChunkRows):
         Args:
           row_B: numbers of the chunks.
           key_B: uint64 keys of the draws.
-          short: probability that a row aims at a random shorter length.
+          short_seq_prob: probability that a row aims at a random shorter length.
           random_next: probability of a second segment from another document of the same source.
 
         Returns:

@@ -22,7 +22,7 @@ class ParallelRows:
     start_Q2: first token of each side in the store.
     end_Q2: where each side ends in a row without end, which begins with 0.
     first_R: the first pair of each row, and the end.
-    left_out: number of pairs that do not fit a row.
+    num_skipped_pairs: number of pairs that do not fit a row.
     """
 
     def __init__(self, split: Split, source_width: int, target_width: int) -> None:

@@ -1,19 +1,20 @@
 """The token store: a corpus as memory-mapped ids with the offsets of its documents and sentences.
 
-STORE/manifest.json        contents and origin; written last, so every finished store has one
-STORE/GENERATION/          the files, see data/store/generations.py vocabulary/              see
-data/vocabulary/load.py {train,heldout}/         the files of a split: tokens.bin             uint16
-or uint32 [T], ids of all documents without special ids documents.bin          int64 [D + 1],
-offsets of documents into the tokens; the last is T sentences.bin          int64 [S + 1], likewise
-for sentences; a document begins a sentence labels.bin             float32 [D], if documents have
-labels (data/examples/labelled_examples.py) tags.bin               float32 [S], if sentences are
-tagged words (data/examples/tagged_sentences.py) answers.jsonl          reference answers of the
-documents (data/examples/text_pairs.py) spans.bin ...          questions, answers and their texts
-(data/examples/qa_store.py) checksums/               crc32c of each 4 KiB of these files, see
-data/store/salvage.py
+    STORE/manifest.json        contents and origin; written last, so every finished store has one
+    STORE/GENERATION/          the files, see data/store/generations.py
+      vocabulary/              see data/vocabulary/load.py
+      {train,heldout}/         the files of a split:
+        tokens.bin             uint16 or uint32 [T], ids of all documents without special ids
+        documents.bin          int64 [D + 1], offsets of documents into the tokens; the last is T
+        sentences.bin          int64 [S + 1], likewise for sentences; a document begins a sentence
+        labels.bin             float32 [D], if documents have labels (labelled_examples.py)
+        tags.bin               float32 [S], if sentences are tagged words (tagged_sentences.py)
+        answers.jsonl          reference answers of the documents (text_pairs.py)
+        spans.bin ...          questions, answers and their texts (qa_store.py)
+      checksums/               crc32c of each 4 KiB of these files, see data/store/salvage.py
 
-All numbers are little-endian. data/prepare/build.py writes stores, and so does
-data/store/small_store.py; both use data/store/writer.py.
+All numbers are little-endian. Files named in brackets are in data/examples. data/prepare/build.py
+writes stores, and so does data/store/small_store.py; both use data/store/writer.py.
 
 Axes: D documents, S sentences, T tokens.
 """
@@ -57,7 +58,7 @@ class Store:
       folder: local folder with the files of the generation; for a remote store, with copies of all
         files but the tokens.
       remote: remote folder of the generation, whose tokens are read by ranges; None if local.
-      hold: lock that prevents the removal of the generation (data/store/generations.py).
+      generation_lock: lock that prevents the removal of the generation (data/store/generations.py).
     """
 
     def __init__(
@@ -124,8 +125,6 @@ class Store:
             1,  # version of this description
             self.manifest["dtype"],
             self.manifest["vocabulary"]["fingerprint"],
-        ]
-        description += [
             files,
             sources,
             *(self.manifest[key] for key in ("labels",) if key in self.manifest),
@@ -278,7 +277,7 @@ class SalvagedStore(Store):
     """A store without its damaged documents.
 
     Attributes:
-      left_out: {split: int64, numbers of the documents that are skipped}.
+      skipped_documents: {split: int64, numbers of the documents that are skipped}.
     """
 
     def __init__(self, store: Store) -> None:

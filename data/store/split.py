@@ -36,7 +36,7 @@ class Split:
       labels: float32 [D], the number of a class or a score; None in a store without labels.
       tags: float32 [S], the number of a word's tag; None in a store without tags.
       folder: folder of the split's files; data/examples/qa_store.py and text2text.py add others.
-      hold: lock that prevents the removal of the files (data/store/generations.py).
+      generation_lock: lock that prevents the removal of the files (data/store/generations.py).
     """
 
     tokens: np.ndarray

@@ -24,7 +24,7 @@ NEVER = -1e9  # finite, so that the score of an empty slot can be compared and d
 class SearchState(NamedTuple):
     """The state of a search.
 
-    t: int32, the number of generated tokens.
+    num_generated: int32, the number of generated tokens.
     tokens_BWN: int32, the open hypotheses, best first, each with its prompt.
     score_BW: float32, their log-likelihoods.
     cache: their key-value cache, with R rows.

@@ -3,9 +3,9 @@
     generate(model, params, token_ids, attention_mask, length=64, strategy=BeamSearch(4))
     continue_prompts(model, params, token_ids, length_B, length=64, strategy=Sample(top_p=0.9))
 
-The first is for an encoder-decoder, the second for a decoder. A step attends to a key-value cache of N = M + T
-slots (`models.generation.cached_attention`). Injected attention kernels serve the prefill only. A scanned stack copies each layer's weights and
-cache at every step: call `unstack_model` first, which is faster where a step is short.
+The first is for an encoder-decoder, the second for a decoder. A step attends to a key-value cache
+of N = M + T slots (`models.generation.cached_attention`). A scanned stack copies each layer's
+weights and cache at every step: call `unstack_model` first.
 
 B batch   L query length   M prompt length   T generated length   D width   V vocabulary
 """
@@ -141,8 +141,8 @@ def continue_prompts(
     """Return the tokens that a decoder generates behind each prompt, int32 [B, T].
 
     Args:
-      model: a module with `ops`, `config.vocab` and the methods `states` and `logits` of
-        `models.gpt.Gpt`.
+      model: a module with `ops`, `config.vocab` and the methods `compute_states` and
+        `compute_logits` of `models.gpt.Gpt`.
       params: its parameters.
       token_ids: int32 [B, M], the prompts on the left; what follows a prompt is overwritten.
       length_B: int32 [B], the length of each prompt, at least 1.
@@ -217,15 +217,9 @@ def _generate_jitted(
         inputs = (memory_BMD, encoder_attention_mask, tokens_BL)
         return apply_cached(model, variables, *inputs, step=step, mutable=mutable, method="decode")
 
+    length_B = jnp.ones(len(start_B1), jnp.int32)
     return _write_tokens(
-        model,
-        params,
-        decode_tokens,
-        start_B1,
-        jnp.ones(len(start_B1), jnp.int32),
-        key_B,
-        rules,
-        strategy,
+        model, params, decode_tokens, start_B1, length_B, key_B, rules, strategy
     )
 
 
@@ -240,15 +234,9 @@ def _continue_jitted(
     rules: DecodingRules,
     strategy: Greedy | BeamSearch,
 ) -> jax.Array:
+    compute_states = partial(apply_cached, model, method="compute_states")
     return _write_tokens(
-        model,
-        params,
-        partial(apply_cached, model, method="compute_states"),
-        tokens_BM,
-        length_B,
-        key_B,
-        rules,
-        strategy,
+        model, params, compute_states, tokens_BM, length_B, key_B, rules, strategy
     )
 
 
@@ -264,7 +252,7 @@ def _write_tokens(
 ) -> jax.Array:
     """Return the generated tokens, int32 [B, T].
 
-    states: a function (variables, tokens_BL, *, mutable, step) -> (states [B, L, D], changed
+    compute_states: a function (variables, tokens_BL, *, mutable, step) -> (states [B, L, D], changed
       collections).
     """
     variables, slots = {"params": params}, tokens_BM.shape[1] + rules.length

@@ -26,7 +26,7 @@ def make_row_head(config: HeadedConfig, num_outputs: int, ops: Ops) -> ClassHead
 
     Args:
       config: the fine-tuned model.
-      outputs: the number of scores.
+      num_outputs: the number of scores.
       ops: the operations.
 
     Returns:

@@ -21,7 +21,7 @@ class DecodingStep(flax.struct.PyTreeNode):
     """A decoding step, which reads one token of each row.
 
     position_B: int32, the position of that token, which is also its slot in the cache.
-    slots: the number of slots in the cache.
+    num_slots: the number of slots in the cache.
     """
 
     position_B: jax.Array

@@ -15,8 +15,8 @@ class KeyedDropout(flax.struct.PyTreeNode):
 
     key: two uint32.
     rate: the probability that an activation is zero.
-    shared: the axes along which one draw is broadcast.
-    function: the operation `Ops.drop`.
+    broadcast_dims: the axes along which one draw is broadcast.
+    drop_fn: the operation `Ops.drop`.
     """
 
     key: jax.Array
@@ -37,7 +37,7 @@ class KeyedDropout(flax.struct.PyTreeNode):
 class Dropout(nn.Module):
     """Zero each activation with probability `rate`, and divide the others by 1 - rate.
 
-    shared: the axes along which one draw is broadcast.
+    broadcast_dims: the axes along which one draw is broadcast.
     deterministic: True for no dropout; given here or in the call.
     Each call takes a new key from the stream "dropout": layers, steps and microbatches differ.
     """

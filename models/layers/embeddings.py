@@ -21,9 +21,9 @@ class Embeddings(nn.Module):
     vocab: rows of the table of token embeddings.
     width: D.
     length: the length of the longest row.
-    types: the number of token types; 0 for an encoder without them.
+    num_token_types: the number of token types; 0 for an encoder without them.
     epsilon: added to the variance in the norm.
-    first: the row of the position table that belongs to the first token of a row.
+    first_position: the row of the position table that belongs to the first token of a row.
     """
 
     vocab: int

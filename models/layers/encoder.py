@@ -35,9 +35,9 @@ def make_embeddings(
     Args:
       config: the model's `EncoderConfig`.
       width: the width of the embeddings.
-      segments: the number of token types.
+      num_token_types: the number of token types.
       ops: the operations.
-      first: the row of the position table that belongs to the first token of a row.
+      first_position: the row of the position table that belongs to the first token of a row.
     """
     c = config
     dropout = partial(Dropout, c.dropout, ops=ops)
@@ -104,10 +104,10 @@ class PooledEncoder(nn.Module):
 
     config: an `EncoderConfig`.
     activation: of the feed-forward networks.
-    embedding: the width E of the token embeddings where it differs from D; a linear map [E, D]
+    embedding_width: the width E of the token embeddings where it differs from D; a linear map [E, D]
       follows them.
     share: whether all layers have the same parameters.
-    first: the row of the position table that belongs to the first token of a row.
+    first_position: the row of the position table that belongs to the first token of a row.
     """
 
     config: Any

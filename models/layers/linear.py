@@ -29,8 +29,8 @@ class Dense(nn.Module):
     """x @ kernel + bias, which contracts the last `contract` dimensions of x.
 
     features: the output dimension, or several of them, e.g. (H, K).
-    contract: how many dimensions of x are contracted.
-    result: the dtype of the output; that of x by default (float32 for logits).
+    num_contracting_dims: how many dimensions of x are contracted.
+    out_dtype: the dtype of the output; that of x by default (float32 for logits).
     """
 
     features: int | Sequence[int]
@@ -51,7 +51,7 @@ class Dense(nn.Module):
 
         Args:
           *x: the input [..., I]; with `act` one or several arrays, which are its arguments.
-          act: an activation, which the backward pass may recompute.
+          activation: an activation, which the backward pass may recompute.
           drop: a `models.layers.dropout.Drop`, applied behind `act`; only with `act`.
 
         Returns:

@@ -24,8 +24,8 @@ def apply_linear(
     Args:
       x: the input.
       kernel: the weights.
-      contract: the number of dimensions I.
-      result: the dtype of the output; that of x by default.
+      num_contracting_dims: the number of dimensions I.
+      out_dtype: the dtype of the output; that of x by default.
     """
     last, first = (
         tuple(range(x.ndim - num_contracting_dims, x.ndim)),
@@ -47,12 +47,12 @@ def apply_activation_linear(
     """Return drop(act(*read)) @ kernel, shape [..., O].
 
     Args:
-      act: an activation.
-      read: the arguments of the activation, each [..., I].
+      activation: an activation.
+      inputs: the arguments of the activation, each [..., I].
       drop: a `models.layers.dropout.Drop`, or None.
       kernel: the weights [I, O].
-      contract: the number of dimensions I.
-      result: the dtype of the output; that of the activation by default.
+      num_contracting_dims: the number of dimensions I.
+      out_dtype: the dtype of the output; that of the activation by default.
     """
     x = activation(*inputs)
     return apply_linear(x if drop is None else drop(x), kernel, num_contracting_dims, out_dtype)

@@ -41,9 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"workdir of a pretrained or imported model. Models that can get a head: {NAMES}",
     )
     parser.add_argument(
-        "--step",
-        type=int,
-        help="step of its checkpoint (default: the newest intact one)",
+        "--step", type=int, help="step of its checkpoint (default: the newest intact one)"
     )
     parser.add_argument(
         "--task",

@@ -36,7 +36,7 @@ def make_attend(
 ) -> Callable[..., jax.Array]:
     """Return a function with the signature of `attend` for the devices of a mesh.
 
-    note: called with (kernel, reason) whenever attention is traced. The reason says why the
+    report_kernel: called with (kernel, reason) whenever attention is traced. The reason says why the
       platform's own kernel was not chosen; it is None if it was.
     """
     kernels = {

@@ -40,8 +40,8 @@ class Cluster:
 
     Attributes:
       name: a key of LAUNCHERS, "flags" or "none".
-      processes: number of processes; None if JAX must find out.
-      process: index of this process.
+      num_processes: number of processes; None if JAX must find out.
+      process_index: index of this process.
       coordinator: host:port of process 0.
       devices: indices of this process's GPUs among the visible ones; None for all.
       note: a line for the user, or "".
@@ -230,9 +230,9 @@ class Launcher:
 
     Attributes:
       title: its name in messages.
-      recognised: returns whether an environment is that of this launcher.
-      needs: the variables that it must have set.
-      read: returns the cluster that they describe.
+      is_present: returns whether an environment is that of this launcher.
+      required_variables: the variables that it must have set.
+      read_cluster: returns the cluster that they describe.
     """
 
     title: str

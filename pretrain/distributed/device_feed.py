@@ -76,7 +76,7 @@ def prefetch_to_devices(
 ) -> Generator[tuple[int, Batch], None, None]:
     """Yield (step, batch on the mesh) for start <= step < stop.
 
-    ahead: number of batches that are transferred to the devices in advance.
+    buffer_size: number of batches that are transferred to the devices in advance.
     """
     batches = place_batches(stream, mesh, start)
     queue = collections.deque()

@@ -31,7 +31,7 @@ class Ending(NamedTuple):
     Attributes:
       status: of the first process that failed: 0 if none did, negative for a signal.
       process: index of that process.
-      asked: whether a signal to stop was forwarded to the processes.
+      was_stopped: whether a signal to stop was forwarded to the processes.
     """
 
     status: int
@@ -69,7 +69,7 @@ def supervise_restarts(
     Args:
       start: runs the processes until all have ended.
       tries: largest number of restarts in a row without a new checkpoint.
-      words: arguments of the command, with its --workdir.
+      argv: arguments of the command, with its --workdir.
       sleep: replaces `time.sleep` in tests.
     """
     failures, saved_step = 0, find_newest_step(argv)

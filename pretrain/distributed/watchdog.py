@@ -46,7 +46,7 @@ class Watchdog:
         Args:
           limits: seconds for each phase.
           path: file for the stacks, which are also written to stderr.
-          farewell: called before the process ends. It and the writing have LEAVE seconds.
+          on_exit: called before the process ends. It and the writing have LEAVE seconds.
         """
         self.limits, self.path, self.farewell = limits, path, on_exit
         self.count = itertools.count()

@@ -36,7 +36,7 @@ class HeadMap:
     classifier: rules of the head that classifies a row.
     choice: rules of the head for multiple choice; None: those of `classifier`.
     pooler: their name of the linear map that heads of every token do not have.
-    moved: {their name in a pretrained model: their name in a classifier}.
+    renamed_in_classifier: {their name in a pretrained model: their name in a classifier}.
     dropout: their key of the dropout before the last layer.
     span_dropout: (their key, default rate) where their question answering model has a dropout.
     choice_settings: (config) -> entries of config.json of a multiple choice model; None: the
@@ -169,8 +169,8 @@ class HuggingFaceMap:
 class DistillationRecipe:
     """How a model of this family is distilled from a trained model of another.
 
-    describe: (the teacher's configuration) -> {field: value} that the student's must have.
-    begin: (the student's configuration, the teacher's, the teacher's parameters) -> the student's
+    describe_student: (the teacher's configuration) -> {field: value} that the student's must have.
+    init_params: (the student's configuration, the teacher's, the teacher's parameters) -> the student's
       initial parameters.
     """
 

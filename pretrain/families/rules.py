@@ -205,7 +205,7 @@ def split_index(name: str) -> tuple[str, Index | None, str]:
 def make_kernel_layout(num_contracting_dims: int) -> Layout:
     """Return the layout of a kernel: ours [in..., out...], theirs the matrix [out, in].
 
-    contract: the number of input dimensions.
+    num_contracting_dims: the number of input dimensions.
     """
     return Layout(
         theirs=lambda a: a.reshape(math.prod(a.shape[:num_contracting_dims]), -1).T,

@@ -66,7 +66,7 @@ class TrainContext:
       evaluator: (params, stream, begin=...) -> {name: score}.
       heldout: the held-out rows, or None if the run evaluates nothing.
       sampler: (params, step) -> None, which writes samples of the held-out rows, or None.
-      compiled: whether the training step has been compiled.
+      is_compiled: whether the training step has been compiled.
     """
 
     run: Run

@@ -85,7 +85,7 @@ def token_cross_entropy(
       y_BTD: hidden states of the targets.
       targets_BT: token ids.
       weights_BT: weights of the targets.
-      scores: the number of scores that a row holds at a time, approximately.
+      max_scores: the number of scores that a row holds at a time, approximately.
       smoothing: as in `cross_entropy`.
     """
     B, T, _ = y_BTD.shape

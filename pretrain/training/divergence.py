@@ -100,10 +100,10 @@ class DivergenceMonitor:
 
     Attributes:
       patience: number of skipped steps in a row after which the guard trips.
-      skipped: number of skipped steps in a row up to `step`.
-      returned: whether the run has returned to a checkpoint and saved no good step since.
+      num_skipped: number of skipped steps in a row up to `step`.
+      has_gone_back: whether the run has returned to a checkpoint and saved no good step since.
       step: the last step whose metrics are known; 0 before any are.
-      good: whether `step` was taken.
+      is_good_step: whether `step` was taken.
     """
 
     def __init__(self, patience: int, resumed: Mapping[str, Any]) -> None:

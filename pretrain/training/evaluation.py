@@ -58,7 +58,7 @@ def make_evaluator(
     `begin` of the result is called before each batch is scored.
 
     Args:
-      compute: dtype of the arithmetic.
+      compute_dtype: dtype of the arithmetic.
       metrics: names in `task_metrics.METRICS`.
       objective: the objective of the split; needed with `metrics`.
 

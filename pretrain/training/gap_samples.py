@@ -121,7 +121,7 @@ def predict_likeliest(
     """Return (probability, id) [B, T] of the likeliest token at the first `TARGETS` targets.
 
     Args:
-      compute: dtype of the arithmetic.
+      compute_dtype: dtype of the arithmetic.
       gather: applied to the parameters that make the logits, as in `LossOptions`.
       size: number of ids of the vocabulary; padding ids of the embedding come after them.
     """

@@ -25,7 +25,7 @@ class RunLog:
     written, and returned by `log_step`, after the next step has started. `wait` returns it earlier.
 
     Attributes:
-      first: whether this is the first process.
+      is_first_process: whether this is the first process.
       pending: (step, its metrics on the devices, seconds waited for its batch) of a started step.
       row: metrics of a finished step that is not written yet.
       note: metrics to add to the row of the next step.

@@ -39,12 +39,12 @@ class Program(NamedTuple):
     Attributes:
       model: the Linen module of the training step.
       loss: of the run's objective.
-      abstract: a `State` of shapes.
-      placed: a `State` of shardings.
+      abstract_state: a `State` of shapes.
+      state_shardings: a `State` of shardings.
       batch: the shapes of a global batch, with their shardings.
       init: () -> State.
-      update: (state, batch) -> (state, metrics).
-      score: (params, batch) -> sums, weights and row predictions; see `step.make_evaluation`.
+      train_step: (state, batch) -> (state, metrics).
+      evaluation_step: (params, batch) -> sums, weights and row predictions; see `step.make_evaluation`.
       attention: {"update": lines, "score": lines} on the attention kernels in use and on the
         reasons against faster ones; tracing adds the lines.
     """

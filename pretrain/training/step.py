@@ -41,7 +41,7 @@ def make_train_step(
       model: a Linen module.
       loss: of the objective.
       optimizer: updates the parameters.
-      rate: the optimizer's learning rate as a function of the update count, for the metrics.
+      learning_rate: the optimizer's learning rate as a function of the update count, for the metrics.
       seed: of the run.
       microbatches: number of parts of the batch that are computed one after the other.
       norm_factor: as in `schema.Guard`.

@@ -56,8 +56,8 @@ def matmul(
       the incoming gradient, which takes a fifth of a step of BERT-base.
 
     Args:
-      contract: number of dimensions I.
-      result: dtype of the product; that of x by default.
+      num_contracting_dims: number of dimensions I.
+      out_dtype: dtype of the product; that of x by default.
     """
 
     def on_cpu(x: jax.Array, kernel: jax.Array) -> jax.Array:

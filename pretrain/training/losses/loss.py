@@ -67,13 +67,13 @@ class Loss(NamedTuple):
     """The loss of one objective.
 
     Attributes:
-      inputs: batch keys that the model takes as keyword arguments of the same names.
-      score: (result of the model's `states`, score_tokens, batch) -> {name: float32 sum over the
+      input_keys: batch keys that the model takes as keyword arguments of the same names.
+      compute_sums: (result of the model's `states`, score_tokens, batch) -> {name: float32 sum over the
         batch's targets}; see `ScoreTokens`.
-      weights: {name of a sum: batch key whose sum divides it}.
+      weight_keys: {name of a sum: batch key whose sum divides it}.
       loss_terms: names whose means add up to the loss; the others are metrics.
-      tokens: batch keys whose sum is the number of tokens read and written, without padding.
-      optional: batch keys that the model takes if the batch has them.
+      token_keys: batch keys whose sum is the number of tokens read and written, without padding.
+      optional_keys: batch keys that the model takes if the batch has them.
       loss_weights: {name of a term: factor of its mean}, if not 1.
       row_predictions: for objectives whose labels belong to rows: (states, batch) -> float32
         [B, K], the prediction and the label of each row (K = 3; `tagging` and `answer_span`
