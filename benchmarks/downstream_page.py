@@ -56,7 +56,7 @@ def format_mean(values: Sequence[float]) -> str:
 def format_gain(ours: Sequence[float], theirs: Sequence[float]) -> str:
     """Return the difference of the means, in hundredths.
 
-    With a remark if it is not larger than the sum of the standard deviations.
+    It has a remark if it is not larger than the sum of the standard deviations.
     """
     difference = statistics.fmean(ours) - statistics.fmean(theirs)
     within = len(ours) > 1 and abs(difference) <= statistics.stdev(ours) + statistics.stdev(theirs)
@@ -86,21 +86,24 @@ def format_data(head: Result, fresh: Result | None, part: str) -> list[str]:
 
     Args:
       head, fresh: results from the encoder and from random weights.
-      part: "runs" for the held-out file, "also" for the further file.
+      part: "runs" for the scores on the held-out file, "also" for those on a further file, which
+        did not choose the epoch.
     """
     train, heldout = head["files"]
-    near = f"{heldout or 'a tenth of it'} ({head['examples']['heldout']:,})"
-    far = f"{head['also_file']} (not used to choose the epoch)"
-    learned = f"{train} ({head['examples']['train']:,})"
+    heldout_file = f"{heldout or 'a tenth of it'} ({head['examples']['heldout']:,})"
+    further_file = f"{head['also_file']} (not used to choose the epoch)"
+    train_file = f"{train} ({head['examples']['train']:,})"
     best = " / ".join(format_epochs(result["runs"]) for result in (head, fresh) if result)
-    return [learned, near if part == "runs" else far, str(head["length"]), best]
+    measured_file = heldout_file if part == "runs" else further_file
+    return [train_file, measured_file, str(head["length"]), best]
 
 
 def format_rows(results: Iterable[Result], order: Sequence[str]) -> Iterator[str]:
     """Yield a row for each measured task and metric, then the rows of the further files.
 
     Args:
-      order: names of tasks.
+      results: the results of `benchmarks.downstream`.
+      order: names of the tasks, in the order of the rows.
     """
     results_by_start = {(result["task"], result["start"]): result for result in results}
     for part in ("runs", "also"):
@@ -186,7 +189,9 @@ def format_time_rows(peers: Iterable[Result]) -> Iterator[str]:
             seconds = f"{statistics.median(wall[way]):.1f} ({min(wall[way]):.1f})"
             cells.append(f"{seconds}; {statistics.median(cpu[way]):.1f}")
         for way in PROGRAMS[1:]:
-            ratios = [f(wall[way]) / f(wall["cloze"]) for f in (statistics.median, min)]
+            ratios = [
+                reduce(wall[way]) / reduce(wall["cloze"]) for reduce in (statistics.median, min)
+            ]
             cpu_ratio = statistics.median(cpu[way]) / statistics.median(cpu["cloze"])
             cells.append(f"{ratios[0]:.2f} ({ratios[1]:.2f}); {cpu_ratio:.2f}")
         losses = [turns["loss"] for turns in peer["times"].values()]

@@ -66,7 +66,7 @@ def write_inputs(
       dropout: of the head; the run's by default.
 
     Returns:
-      {steps, epoch: steps of an epoch, right: labels, weight: weights of the held-out rows}.
+      {steps, epoch: steps of an epoch, labels and row_weights of the held-out rows}.
     """
     from data.pipeline import Stream
     from data.store.reader import Store
@@ -107,8 +107,8 @@ def write_inputs(
     return {
         "steps": run.train.steps,
         "epoch": run.evaluate.every,
-        "right": held_out["labels"].reshape(-1),
-        "weight": held_out["row_weights"].reshape(-1),
+        "labels": held_out["labels"].reshape(-1),
+        "row_weights": held_out["row_weights"].reshape(-1),
     }
 
 
@@ -181,7 +181,7 @@ def train_peer(
             predicted = worker.ask_worker(steps=0)["predicted"]
             epoch_scores.append(
                 compute_metrics(
-                    metrics, np.stack([predicted, facts["right"], facts["weight"]], axis=1)
+                    metrics, np.stack([predicted, facts["labels"], facts["row_weights"]], axis=1)
                 )
             )
     return epoch_scores
@@ -269,7 +269,10 @@ def main() -> None:
         help="classification tasks; default: CoLA,RTE",
     )
     parser.add_argument(
-        "--what", type=listed, default=list(COMPARISONS), help="of alike,scores,times; default: all"
+        "--what",
+        type=listed,
+        default=list(COMPARISONS),
+        help="comparisons, of alike,scores,times; default: all",
     )
     args = parser.parse_args()
     if unknown := set(args.what) - set(COMPARISONS):
@@ -287,7 +290,7 @@ def main() -> None:
     for name in args.tasks:
         if not (args.work / "results" / f"{name}-head.json").exists():
             parser.error(
-                f"{name} has no result of Cloze: run python -m benchmarks.downstream --only {name}"
+                f"{name} has no Cloze result: run python -m benchmarks.downstream --only {name}"
             )
         for what in args.what:
             path = args.work / "results" / f"peer-{what}-{name}.json"

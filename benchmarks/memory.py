@@ -12,6 +12,7 @@ benchmarks/results/memory.md.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import importlib.metadata
 import math

@@ -5,9 +5,10 @@
     python -m pretrain prepare WEBTEXT --vocabulary GPT2 --output webtext
     python -m pretrain train gpt2_xl --workdir runs/gpt2_xl data.store=webtext
 
-GPT2 is a folder with the released vocab.json and merges.txt. The paper gives neither learning rates
-nor steps: these are GPT-3's for its nearest size, 300 B tokens. Its table counts 1.54 B parameters;
-the released model has 1.56 B. Not run: the project had no accelerator.
+WEBTEXT is a folder of text files, GPT2 a folder with the released vocab.json and merges.txt. The
+paper gives neither learning rate nor steps: these are those of the GPT-3 of the nearest size, which
+trained on 300 B tokens. The paper's table counts 1.54 B parameters; the released model has 1.56 B.
+Not run: the project had no accelerator.
 """
 
 from data.config import Data

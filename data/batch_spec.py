@@ -1,6 +1,6 @@
 """The batch spec: keys, dtypes and shapes of the batches, on which data and training agree.
 
-An objective's `spec()` returns it.
+An objective's `describe_batch()` returns it.
 
 B rows of the batch   L row length   P masked positions of a row   T target length
 C choices of a question

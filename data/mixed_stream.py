@@ -46,7 +46,7 @@ class MixedStream:
 
     streams: {part: stream}.
     num_rows: number of rows of all parts together; each part reads the whole split.
-    unrecorded_parts: parts without a position in the checkpoint; see `begin_from`.
+    unrecorded_parts: parts without a position in the checkpoint; see `start_at_row`.
     """
 
     def __init__(
@@ -60,8 +60,8 @@ class MixedStream:
     ) -> None:
         """Open the stream of each part; the arguments are those of `Stream`.
 
-        for_evaluation: give each part batches of as many positions as the whole mixture has, since the
-          parts are evaluated one after the other.
+        for_evaluation: give each part batches of as many positions as the whole mixture has, since
+          the parts are evaluated one after the other.
         """
         assert isinstance(data.objective, Mixed)
         self.data, self.objective, self.seed = data, data.objective, seed
@@ -91,8 +91,8 @@ class MixedStream:
         Args:
           step: the step to continue from.
           row: {part: number of its first example}. A part without a number begins with its first
-            example, and `unrecorded` lists it. A plain number comes from a run with one objective
-            and counts for no part.
+            example, and `unrecorded_parts` lists it. A plain number comes from a run with one
+            objective and counts for no part.
         """
         numbers = row if isinstance(row, dict) else {}
         self.unrecorded_parts = [name for name in self.streams if step and name not in numbers]
@@ -104,11 +104,11 @@ class MixedStream:
         return {name: stream.locate_rows(step) for name, stream in self.streams.items()}
 
     def build_batch(self, step: int) -> dict[str, Batch]:
-        """Return {part: its batch}, as `Stream.batch`."""
+        """Return {part: its batch}, as `Stream.build_batch`."""
         return {name: stream.build_batch(step) for name, stream in self.streams.items()}
 
     def make_dataset(self, start_step: int = 0) -> Any:
-        """Return an endless tf.data.Dataset of `batch(step)`, step = start_step, ..."""
+        """Return an endless tf.data.Dataset of `build_batch(step)`, step = start_step, ..."""
         from data.tf_dataset import import_tensorflow
 
         datasets = {name: stream.make_dataset(start_step) for name, stream in self.streams.items()}

@@ -4,10 +4,10 @@ Example g = step * batch_size + i of a run takes row permute(g mod n) of epoch g
 the number of rows of its source of the mixture; its masks, spans or pairs are hashes of (seed,
 source, epoch, row). Rows on lanes continue each other instead: data/rows/order.py. The step is the
 only state, so a run resumes at any step at once, and each host builds only its own rows.
-`Stream.batch` is the definition, in NumPy; TensorFlow only runs it ahead of time.
+`Stream.build_batch` is the definition, in NumPy; TensorFlow only runs it ahead of time.
 
 A run whose batch size changes at step s continues at the next row that it has not read: from there
-on, g = place(s) + (step - s) * batch_size + i. The number g is called a position of the order.
+on, g = locate_rows(s) + (step - s) * batch_size + i. The number g is a position of the order.
 
 B rows of the batch   S sources of the mixture   N batches
 """
@@ -33,9 +33,9 @@ from data.tf_dataset import ENDLESS, build_groups, read_batches
 ORDER_KEY, MIXTURE_KEY, DRAW_KEY, EVALUATION_KEY = range(4)  # purposes of a key
 
 ORDER_BLOCK = 4096  # positions of the order that are looked up together
-# One call builds batches of up to MADE tokens, and one element holds batches of up to HANDED
-# tokens: to wake a thread of TensorFlow and the reader costs as much as to build 80,000 masked
-# tokens. MOST limits the number of batches of either.
+# One call builds batches of up to BUILT_TOKENS tokens, and one dataset element holds batches of up
+# to GROUP_TOKENS tokens: waking a thread of TensorFlow and the reader costs as much as building
+# 80,000 masked tokens. MAX_BATCHES limits the number of batches of either.
 BUILT_TOKENS, GROUP_TOKENS, MAX_BATCHES = 1 << 17, 1 << 20, 16
 
 
@@ -47,16 +47,10 @@ class Stream:
     """
 
     def __init__(self, source: Source, data: Data, *, split: str = "train", seed: int = 0) -> None:
-        """Open the rows of a split.
+        """Open the rows of a split; `seed` decides order, mixture and masks.
 
-        Args:
-          source: the source of the rows.
-          data: the data section of the run; its objective is no mixture.
-          split: "train" or "heldout".
-          seed: seed of order, mixture and masks.
-
-        Raises:
-          ValueError: the settings are invalid, or the objective cannot learn from the source.
+        Raises ValueError where the settings are invalid or the objective cannot learn from the
+        source.
         """
         check_data(data, seed)
         self.data, self.seed = data, seed
@@ -78,46 +72,33 @@ class Stream:
             the batch size has changed.
         """
         self.row_shift = row - step * self.data.batch_size
-        if self.row_shift and self.order_lanes:
+        if self.row_shift and self.lane_order:
             raise ValueError(
                 f"data.batch_size={self.data.batch_size}: rows on lanes need the batch size "
                 "that the run began with"
             )
-        self.get_block_keys = functools.lru_cache(maxsize=2 * self.data.threads)(
-            self.draw_block_keys
-        )
+        cached = functools.lru_cache(maxsize=2 * self.data.threads)
+        self.get_block_keys = cached(self.draw_block_keys)
 
     def locate_rows(self, step: Any) -> Any:
         """Return the number of the first example of a step, or of an array of steps."""
         return step * self.data.batch_size + self.row_shift
 
     @functools.cached_property
-    def order_lanes(self) -> Lanes | None:
-        """The order of rows on lanes in training; None for shuffled rows.
-
-        Raises:
-          ValueError: a source has fewer rows than lanes.
-        """
+    def lane_order(self) -> Lanes | None:
+        """The order of rows on lanes in training; None for shuffled rows."""
         if self.order != "lanes":
             return None
         rates = self.data.rates or [part.rate for part in self.sources]
+        names = [part.name for part in self.sources]
         try:
-            return Lanes(
-                rates,
-                self.table.whole_S,
-                self.data.batch_size,
-                [part.name for part in self.sources],
-            )
+            return Lanes(rates, self.table.whole_S, self.data.batch_size, names)
         except ValueError as error:
             raise ValueError(f"{self.name}: {error}") from None
 
     @functools.cached_property
-    def draw_mixture(self) -> Mixture | None:
-        """The order of the sources in training; None for a single source.
-
-        Raises:
-          ValueError: the rates are invalid, or a source has no row.
-        """
+    def source_mixture(self) -> Mixture | None:
+        """The order of the sources in training; None for a single source."""
         rates = self.data.rates or [part.rate for part in self.sources]
         names = [part.name for part in self.sources]
         check_rates(rates, names)
@@ -129,25 +110,18 @@ class Stream:
                     f"{self.objective.name}, but its rate is {rate:g}: leave it out, give it the "
                     "rate 0, or shorten the rows"
                 )
-        return (
-            Mixture(rates, hashing.derive_keys(self.seed, MIXTURE_KEY)) if len(names) > 1 else None
-        )
+        key = hashing.derive_keys(self.seed, MIXTURE_KEY)
+        return Mixture(rates, key) if len(names) > 1 else None
 
     def load_rows(self, position_B: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the rows at positions of the order.
-
-        Returns:
-          (source, epoch of the source, row of the table): int64 [B] each.
-        """
+        """Return (source, epoch of the source, row of the table), int64 [B] each, at positions."""
         position_B = np.asarray(position_B, np.int64)
-        if self.order_lanes:
-            source_B, epoch_B, row_B = self.order_lanes(
-                *np.divmod(position_B, self.data.batch_size)
-            )
+        if self.lane_order:
+            source_B, epoch_B, row_B = self.lane_order(*np.divmod(position_B, self.data.batch_size))
             return source_B, epoch_B, self.table.offsets[source_B] + row_B
         source_B, number_B = (
-            self.draw_mixture(position_B)
-            if self.draw_mixture
+            self.source_mixture(position_B)
+            if self.source_mixture
             else (np.zeros_like(position_B), position_B)
         )
         epoch_B, within_B = np.divmod(number_B, self.rows_S[source_B])
@@ -161,8 +135,7 @@ class Stream:
     def build_batch(self, step: int, lo: int = 0, hi: int | None = None, number: int = 1) -> Batch:
         """Return rows [lo, hi) of the global batch of `step`, as the batch spec says.
 
-        With `number`, return the rows of that many batches from `step` on, concatenated; rows do
-        not depend on each other.
+        With `number`, return the rows of that many batches from `step` on, concatenated.
         """
         lo, hi = self.slice_share(lo, hi)
         check_step(step)
@@ -177,12 +150,12 @@ class Stream:
     def draw_block_keys(
         self, block: int, steps: int, lo: int, hi: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return `draws` of rows [lo, hi) of N = `steps` batches: [N, B] each.
+        """Return `draw_keys` of rows [lo, hi) of N = `steps` batches: [N, B] each.
 
-        They take many small operations, which cost hardly more for many rows.
+        These are many small operations, which cost hardly more for many rows.
         """
         position_N = self.locate_rows(block * steps + np.arange(steps))
-        # Negative positions come before the row that `begin_from` began with.
+        # Negative positions come before the row that `start_at_row` began with.
         position_NB = np.maximum(position_N[:, None] + np.arange(lo, hi), 0)
         row_B, key_B = self.draw_keys(position_NB.ravel())
         row_NB, key_NB = row_B.reshape(position_NB.shape), key_B.reshape(position_NB.shape)
@@ -253,32 +226,31 @@ class Stream:
     def make_dataset(
         self, start_step: int = 0, lo: int = 0, hi: int | None = None, grouped: bool = False
     ) -> Any:
-        """Return an endless tf.data.Dataset of `batch(step, lo, hi)`, step = start_step, ...
+        """Return an endless tf.data.Dataset of `build_batch(step, lo, hi)` from start_step on.
 
         Elements are {key: [B, ...]}, or, if `grouped`, groups of batches {key: [N, B, ...]}, which
         cost less to hand over. An exception of a row is raised unchanged where
         `data.tf_dataset.read_elements` reads the dataset, or one derived from it.
         """
         check_step(start_step)
-        _ = self.order_lanes or self.draw_mixture  # raise errors now, not in a thread
+        _ = self.lane_order or self.source_mixture  # raise errors now, not in a thread
         return self.build_ahead(self.build_batch, start_step, ENDLESS, lo, hi, grouped)
 
     def make_evaluation_dataset(
         self, lo: int = 0, hi: int | None = None, grouped: bool = False
     ) -> Any:
-        """Return a tf.data.Dataset of all `evaluation_batch(index, lo, hi)`, as `dataset`."""
-        return self.build_ahead(
-            self.build_evaluation_batch, 0, self.num_evaluation_batches, lo, hi, grouped
-        )
+        """Return a tf.data.Dataset of all `build_evaluation_batch(index, lo, hi)`, likewise."""
+        stop = self.num_evaluation_batches
+        return self.build_ahead(self.build_evaluation_batch, 0, stop, lo, hi, grouped)
 
     def iterate_batches(
         self, start_step: int = 0, lo: int = 0, hi: int | None = None
     ) -> Iterator[Batch]:
-        """Iterate over `batch(step, lo, hi)` for step = start_step, ..., built ahead."""
+        """Iterate over `build_batch(step, lo, hi)` from start_step on, built ahead."""
         return read_batches(self.make_dataset(start_step, lo, hi, grouped=True))
 
     def iterate_evaluation_batches(self, lo: int = 0, hi: int | None = None) -> Iterator[Batch]:
-        """Iterate over all `evaluation_batch(index, lo, hi)`, built ahead."""
+        """Iterate over all `build_evaluation_batch(index, lo, hi)`, built ahead."""
         return read_batches(self.make_evaluation_dataset(lo, hi, grouped=True))
 
     def build_ahead(
@@ -303,16 +275,13 @@ class Stream:
             return batch
 
         tokens = (end_row - first_row) * self.tokens_per_row
-        together, group = (
-            min(max(most // tokens, 1), MAX_BATCHES) for most in (BUILT_TOKENS, GROUP_TOKENS)
-        )
         dataset = build_groups(
             build_checked_batch,
             batch_spec.compute_shapes(self.objective, end_row - first_row),
             start,
             stop,
-            group_size=group,
-            call_size=together,
+            group_size=min(max(GROUP_TOKENS // tokens, 1), MAX_BATCHES),
+            call_size=min(max(BUILT_TOKENS // tokens, 1), MAX_BATCHES),
             threads=self.data.threads,
             prefetch=self.data.prefetch,
         )

@@ -35,11 +35,11 @@ class LayerActivations(NamedTuple):
     """The activations of one call.
 
     output: what the call returned.
-    hidden_states: depth + 1 arrays [B, L, D]: the input of the first layer, then the output of each layer.
-      The last one is after the model's final norm where it has one (GPT-2, T5), and is therefore
-      what the model's head reads.
-    attention_weights: {"attention": depth arrays [B, H, L, M]}, float32, and the same under "cross" for a
-      decoder with cross-attention. The weights of a query sum to 1.
+    hidden_states: depth + 1 arrays [B, L, D]: the input of the first layer, then the output of
+      each layer. The last one is after the model's final norm where it has one (GPT-2, T5), and is
+      therefore what the model's head reads.
+    attention_weights: {"attention": depth arrays [B, H, L, M]}, float32, and the same under "cross"
+      for a decoder with cross-attention. The weights of a query sum to 1.
     """
 
     output: Any
@@ -48,16 +48,15 @@ class LayerActivations(NamedTuple):
 
 
 def capture_activations(model: Any, params: Any, *arguments: Any, method: str) -> LayerActivations:
-    """Call a method of a model without dropout and return its activations, under `jax.jit`.
+    """Call a method of a model without dropout, and return its activations.
+
+    Call it within `jax.jit`, which removes what is not used of the result.
 
     Args:
       model: a module of `models.build`.
       params: its parameters; stacked or unstacked, sharded or not.
       *arguments: the arguments of the method.
-      method: a method that applies one stack of layers once.
-
-    Raises:
-      ValueError: the method applies several stacks, or none.
+      method: a method that applies one stack of layers once; else a ValueError is raised.
     """
     hidden_states, weights, attention_names = [], {}, []
 

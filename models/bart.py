@@ -122,7 +122,7 @@ class Bart(nn.Module):
         labels: jax.Array,
         train: bool = False,
     ) -> jax.Array:
-        """Return the decoder's states [B, L, D], from which `logits` predicts the labels."""
+        """Return the decoder's states [B, L, D], from which `compute_logits` predicts labels."""
         decoder_token_ids = jnp.pad(labels, ((0, 0), (1, 0)), constant_values=self.config.start)[
             :, :-1
         ]

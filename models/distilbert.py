@@ -27,8 +27,8 @@ TEMPERATURE = 2.0
 class DistillationLosses(NamedTuple):
     """The losses against the teacher.
 
-    divergence_BP: the divergence between the softened distributions of a masked token, in nats, times
-      TEMPERATURE^2 (Hinton et al. 2015, section 2).
+    divergence_BP: the divergence between the softened distributions of a masked token, in nats,
+      times TEMPERATURE^2 (Hinton et al. 2015, section 2).
     cosine_loss_BL: 1 - cosine between the last hidden states of a token.
     """
 
@@ -97,7 +97,7 @@ class DistilBert(MaskedLanguageModel):
         segment_ids: jax.Array | None = None,
         train: bool = False,
     ) -> tuple[jax.Array, DistillationLosses | None]:
-        """Return the student's states [B, P, D] that `logits` reads, and the losses."""
+        """Return the student's states [B, P, D] that `compute_logits` reads, and the losses."""
         x_BLD = self.student(token_ids, attention_mask, train, segment_ids)
         x_BPD = gather_positions(x_BLD, masked_positions)
         if self.teacher is None:
@@ -106,9 +106,9 @@ class DistilBert(MaskedLanguageModel):
         teacher_logits_BPV = jax.lax.stop_gradient(
             self.teacher.compute_logits(gather_positions(teacher_BLD, masked_positions))
         )
-        words_BP = compute_divergence(self.student.compute_logits(x_BPD), teacher_logits_BPV)
-        states_BL = 1 - compute_cosine(x_BLD, jax.lax.stop_gradient(teacher_BLD))
-        return x_BPD, DistillationLosses(words_BP, states_BL)
+        divergence_BP = compute_divergence(self.student.compute_logits(x_BPD), teacher_logits_BPV)
+        cosine_loss_BL = 1 - compute_cosine(x_BLD, jax.lax.stop_gradient(teacher_BLD))
+        return x_BPD, DistillationLosses(divergence_BP, cosine_loss_BL)
 
     def compute_logits(self, x_BPD: jax.Array) -> jax.Array:
         """Return the student's logits of the vocabulary, float32 [B, P, V]."""

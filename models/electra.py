@@ -157,8 +157,8 @@ class Electra(nn.Module):
         Arguments: as of the call.
 
         Returns:
-          States [B, P, D] that `logits` reads; logits of "replaced", float32 [B, L]; bool [B, L],
-          True where the sampled token is not the original one.
+          States [B, P, D] that `compute_logits` reads; logits of "replaced", float32 [B, L]; bool
+          [B, L], True where the sampled token is not the original one.
         """
         token_type_ids = jnp.zeros_like(token_ids) if token_type_ids is None else token_type_ids
         x_BPD = self.generator(

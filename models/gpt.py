@@ -120,7 +120,7 @@ class Gpt(nn.Module):
         step: DecodingStep | None = None,
         masked_positions: jax.Array | None = None,
     ) -> jax.Array:
-        """Return the states [B, L, D] that `logits` reads; that at l depends on tokens up to l.
+        """Return the states [B, L, D] for `compute_logits`; that at l depends on tokens up to l.
 
         Args:
           token_ids: int32 [B, L], or [B, 1] with `step`.
@@ -141,7 +141,7 @@ class Gpt(nn.Module):
         step: DecodingStep | None,
         masked_positions: jax.Array | None,
     ) -> jax.Array:
-        """Return the last states at all positions [B, L, D]. Arguments: as of `states`."""
+        """Return the last states at all positions [B, L, D]. Arguments: see `compute_states`."""
         mask = make_causal_mask(step=step) if masked_positions is None else Mask()
         return self.decoder(self.embeddings(token_ids, train, step), train, mask=mask)
 

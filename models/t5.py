@@ -184,7 +184,7 @@ class T5(nn.Module):
         labels: jax.Array,
         train: bool = False,
     ) -> jax.Array:
-        """Return the decoder's states [B, L, D], from which `logits` predicts the labels."""
+        """Return the decoder's states [B, L, D], from which `compute_logits` predicts labels."""
         memory_BMD = self.encode(encoder_token_ids, encoder_attention_mask, train)
         return self.decode(memory_BMD, encoder_attention_mask, shift_right(labels), train)
 

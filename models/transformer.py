@@ -117,7 +117,7 @@ class Transformer(nn.Module):
         decoder_segment_ids: jax.Array | None = None,
         train: bool = False,
     ) -> jax.Array:
-        """Return the decoder's states [B, L, D], from which `logits` predicts the labels."""
+        """Return the decoder's states [B, L, D], from which `compute_logits` predicts labels."""
         memory_BMD = self.encode(
             encoder_token_ids, encoder_attention_mask, encoder_segment_ids, train
         )

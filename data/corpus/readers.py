@@ -5,8 +5,8 @@ also be a pair of a source and a target: two columns of a line, or two fields of
 pair becomes a document of two lines.
 
 Unreadable input raises a ValueError that names the file and the line. Invalid UTF-8 is repaired,
-and the document carries the reason, so that the caller can count it. Files are read in blocks, and
-a document above the size limit is refused before it fills the memory.
+and `RawDocument.repair` says why, so that the caller can count the repairs. Files are read in
+blocks, and a document above the size limit raises an error before it fills the memory.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from data.corpus.sentences import WHITESPACE
 MAX_DOCUMENT_BYTES = 1 << 28  # bytes of the largest document
 BOM = b"\xef\xbb\xbf"
 NOT_UTF8 = "documents with bytes that are not UTF-8 (replaced by U+FFFD)"
-SURROGATES = "documents with half a surrogate pair (replaced by U+FFFD)"
+SURROGATES = "documents with an unpaired surrogate (replaced by U+FFFD)"
 
 
 class RawDocument(NamedTuple):
@@ -31,7 +31,7 @@ class RawDocument(NamedTuple):
     Attributes:
       raw: its text in valid UTF-8.
       line: its first line, counted from 1 at the start of the chunk that is read.
-      bytes_read: number of stored bytes read so far, for the progress.
+      bytes_read: number of (compressed) bytes of the file read so far, for the progress bar.
       repair: why the text was repaired; None if it was valid.
     """
 
@@ -48,7 +48,7 @@ def read_file(
 
     Args:
       path: local path or URL.
-      file_format: a key of the table of readers below.
+      file_format: a key of `FORMAT_READERS`.
       start: first byte.
       stop: byte after the last one.
       field: name of the JSON field with the text, or two names, separated by a comma, for pairs.
@@ -111,10 +111,10 @@ class _LineReader:
         while line := self._read_line():
             yield line, self.begin
 
-    def make_error(self, what: str, line: int | None = None) -> ValueError:
+    def make_error(self, problem: str, line: int | None = None) -> ValueError:
         """Return an error that names the file and a line, by default the current one."""
         number = find_line_number(self.path, self.start, self.number if line is None else line)
-        return ValueError(f"{self.path}, line {number}: {what}")
+        return ValueError(f"{self.path}, line {number}: {problem}")
 
     def make_size_error(self, line: int) -> ValueError:
         """Return the error for a document above the size limit."""
@@ -167,8 +167,8 @@ def _read_blocks(
 ) -> Iterator[RawDocument]:
     """Yield the blocks between blank lines.
 
-    A range of a file owns the blocks that follow its first blank line, up to the first blank line
-    after its end. The first range also owns what precedes its first blank line.
+    To a range of a file belong the blocks after its first blank line, up to the first blank line
+    after its end; to the first range also the block before its first blank line.
     """
     block, size, first = [], 0, 1
     is_owned = not lines.start

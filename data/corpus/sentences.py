@@ -189,7 +189,7 @@ def _cut_long_sentences(
 
 
 def cut_span(text: bytes, start: int, end: int, max_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yield spans of at most `longest` bytes that cover text[start:end].
+    """Yield spans of at most `max_bytes` bytes that cover text[start:end].
 
     A cut is at white space, or between characters if there is none.
     """

@@ -37,7 +37,7 @@ class InputChunk:
     """A range of a source that one process reads: bytes of a file, or examples of a TFDS split.
 
     Attributes:
-      file_format: format of the file, a key of the table in data/corpus/readers.py, or "tfds:SPLIT".
+      file_format: a key of `FORMAT_READERS` in data/corpus/readers.py, or "tfds:SPLIT".
       path: the file, or the folder of the TensorFlow dataset.
       start: first byte or example. A document belongs to the chunk in which it begins.
       stop: byte or example after the last one; None: the end of the file.

@@ -73,8 +73,8 @@ def read_examples(
 
     Raises:
       FileNotFoundError: there is no such file.
-      ValueError: a column of `unread` or a missing column, a text that is empty or no text, a wrong
-        label, or a source without examples; the message names file and line.
+      ValueError: a column of `extra_columns` or a missing column, a text that is empty or no text,
+        a wrong label, or a source without examples; the message names file and line.
     """
     examples = []
     for place, record in read_records(source):

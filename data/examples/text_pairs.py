@@ -292,7 +292,7 @@ def add_pairs(writer: StoreWriter, split: str, examples: Sequence[Any]) -> None:
     )
     ends = np.zeros(len(examples), "<i4")
     is_answered = [isinstance(pair, QuestionPair) and bool(pair.answers) for pair in examples]
-    answered = np.flatnonzero(is_answered)
+    answered = np.flatnonzero(is_answered).tolist()
     sources = [examples[i].source for i in answered]
     for i, (_, offsets) in zip(answered, writer.vocabulary.encode_with_offsets(sources)):
         ends[i] = sum(begin < examples[i].end for begin, _ in offsets)

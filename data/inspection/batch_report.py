@@ -1,8 +1,8 @@
 """Report on real batches: some rows decoded, and the guarantees of the objective checked.
 
-The checks read only the batches, the store and the row table, and verify each guarantee in a way of
-their own: text is compared with the store's tokens, words and documents are counted again, shares
-are compared with their binomial spread.
+The checks read only the batches, the store and the row table, and share no code with the objective:
+text is compared with the store's tokens, words and documents are counted again, and shares are
+compared with their binomial standard deviation.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ def inspect_batches(
 ) -> dict[str, Any]:
     """Return a report on the batches from `step` on.
 
-    If keys, shapes or ids are wrong, nothing else can be read, and the report ends there.
+    If keys, shapes or ids are wrong, the other checks are skipped.
 
     Args:
       stream: the stream of the batches.
@@ -68,12 +68,12 @@ def check_spec(stream: RowStream, seen: Sequence[InspectedBatch], step: int) -> 
     """Return the checks of every objective: keys and shapes, ids, and slices of a batch."""
     objective: InspectableObjective = stream.objective
     size, vocabulary = stream.data.batch_size, stream.vocabulary
-    shapes = "as the batch spec says"
+    expected = found = "as the batch spec says"
     try:
         for inspected in seen:
             batch_spec.check_batch(inspected.batch, objective, size)
     except ValueError as error:
-        shapes = str(error)
+        found = str(error)
     ids = [
         inspected.batch[key]
         for inspected in seen
@@ -82,19 +82,24 @@ def check_spec(stream: RowStream, seen: Sequence[InspectedBatch], step: int) -> 
     ]
     low, high = min(int(i.min()) for i in ids), max(int(i.max()) for i in ids)
     halves = [
-        stream.build_batch(step, lo, hi)
-        for lo, hi in ((0, size // 2), (size // 2, size))
-        if lo < hi
+        stream.build_batch(step, start, stop)
+        for start, stop in ((0, size // 2), (size // 2, size))
+        if start < stop
     ]
     whole = {key: np.concatenate([half[key] for half in halves]) for key in halves[0]}
-    same = all(np.array_equal(whole[key], array) for key, array in seen[0].batch.items())
+    is_equal = all(np.array_equal(whole[key], array) for key, array in seen[0].batch.items())
     return [
-        Check("keys, types and shapes", shapes.startswith("as"), shapes, "as the batch spec says"),
+        Check("keys, types and shapes", found == expected, found, expected),
         Check(
             "ids in the vocabulary",
             0 <= low <= high < vocabulary.size,
             f"{low} to {high}",
             f"0 to {vocabulary.size - 1}",
         ),
-        Check("two hosts read what one reads", same, "equal" if same else "different", "equal"),
+        Check(
+            "two hosts read the rows that one reads",
+            is_equal,
+            "equal" if is_equal else "different",
+            "equal",
+        ),
     ]

@@ -108,7 +108,7 @@ class GapReader:
     def describe_row(
         self, gapped: Gapped, id_T: np.ndarray, probability_T: np.ndarray
     ) -> dict[str, Any]:
-        """Return {"text", "gaps"} of a row; see `told`."""
+        """Return {"text", "gaps"} of a row; see `describe_gaps`."""
         return describe_gaps(self.vocabulary, gapped, id_T, probability_T)
 
 

@@ -34,7 +34,7 @@ class AnswerSpan(Objective):
     # L: tokens of a row, [CLS] and [SEP]s included; a longer context is read in several rows.
     length: int = 384
     stride: int = 128  # tokens of the context that two rows of a question share
-    question: int = 64  # largest number of tokens of a question; a longer one is cut, and counted
+    question: int = 64  # most tokens of a question; longer questions are truncated and counted
     separators: int = 1  # [SEP]s between question and context; RoBERTa has 2
 
     def axis_sizes(self) -> dict[str, int]:

@@ -29,7 +29,7 @@ class Classification(Objective):
 
     name: ClassVar[str] = "classification"
     description: ClassVar[str] = "the labels of examples, rows of {length}"
-    # L: tokens of a row, [CLS] and [SEP]s included; a longer example is cut, and counted.
+    # L: tokens of a row, [CLS] and [SEP]s included; longer examples are truncated and counted.
     length: int = 128
     separators: int = 1  # [SEP]s between the texts of a pair; RoBERTa has 2
     # Names of the columns in the files of examples: the text, or the two texts, and the label.

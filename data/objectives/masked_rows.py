@@ -1,6 +1,6 @@
 """The kinds of rows of masked tokens: documents, windows, full sentences, or several texts.
 
-B rows   S some of them   L row length   N = L - 2 tokens of text
+B rows   S rows of several documents   L row length   N = L - 2 tokens of text
 """
 
 from collections.abc import Callable
@@ -18,13 +18,13 @@ from data.rows.tables import Batch, DocumentRows, RowTable, TokenReader, WindowR
 from data.store.split import Split
 from data.vocabulary.base import Vocabulary
 
-LayOut = Callable[[np.ndarray], Batch]  # row_B -> rows before they are masked
+LayOutRows = Callable[[np.ndarray], Batch]  # row_B -> rows before they are masked
 # (table, read, row_B, separator, out_BN) -> number of tokens of each row [B]; fills out_BN.
 ReadTexts = Callable[[Any, TokenReader, np.ndarray, int, np.ndarray], np.ndarray]
 
 
 def check_rows(objective: Any, vocabulary: Vocabulary) -> None:
-    """Raise a ValueError unless such rows are possible with these settings and this vocabulary."""
+    """Raise a ValueError unless these settings and this vocabulary allow rows of masked tokens."""
     if objective.length < 3:
         raise ValueError(
             f"{objective.name}: length={objective.length}; "
@@ -53,7 +53,7 @@ def make_framed_rows(
     split: Split,
     length: int,
     vocabulary: Vocabulary,
-) -> tuple[RowTable, LayOut]:
+) -> tuple[RowTable, LayOutRows]:
     """Return the table and the function that lays out rows `[CLS] text [SEP]`.
 
     Args:
@@ -80,7 +80,9 @@ def make_framed_rows(
     return table, lay_out
 
 
-def make_packed_rows(split: Split, length: int, vocabulary: Vocabulary) -> tuple[RowTable, LayOut]:
+def make_packed_rows(
+    split: Split, length: int, vocabulary: Vocabulary
+) -> tuple[RowTable, LayOutRows]:
     """Return the table and the function that lays out rows `[CLS] text [SEP] [CLS] text ...`."""
     table, read = PackedRows(split, length), TokenReader(split.tokens, vocabulary.size)
     return table, lambda row_B: lay_out_rows(table, read, row_B, vocabulary)
@@ -95,7 +97,7 @@ def read_document_rows(
 ) -> np.ndarray:
     """Read rows of one document into the left of out_BN; return their numbers of tokens [B].
 
-    Such rows end with their document, so they hold no separator.
+    A row ends with its document, so it holds no separator.
     """
     start_B, length_B = table.locate_spans(row_B)
     out_BN[:] = read.read_runs(start_B, table.width)
@@ -128,13 +130,13 @@ def read_joined_rows(
 
 
 # (split, length, vocabulary) -> (table of rows, function that lays them out)
-ROW_KINDS: dict[str, Callable[[Split, int, Vocabulary], tuple[Any, LayOut]]] = {
+ROW_KINDS: dict[str, Callable[[Split, int, Vocabulary], tuple[Any, LayOutRows]]] = {
     # Each row ends with its document.
     "documents": partial(make_framed_rows, DocumentRows, read_document_rows),
     # Windows of one stream with [SEP] between documents; all rows are full.
     "windows": partial(make_framed_rows, partial(WindowRows, separated=True), read_joined_rows),
     # The same stream, as many full sentences as fit: RoBERTa's FULL-SENTENCES.
     "sentences": partial(make_framed_rows, SentenceRows, read_joined_rows),
-    # As documents, several to a row, which do not attend to each other.
+    # The texts of "documents", several packed in a row, which do not attend to each other.
     "packed": make_packed_rows,
 }

@@ -229,7 +229,7 @@ def fill_slots(used_BP: np.ndarray, values_M: np.ndarray) -> np.ndarray:
 def find_ngram_starts(
     begin_W: np.ndarray, candidate_BL: np.ndarray, key_B: np.ndarray, max_ngram: int
 ) -> np.ndarray:
-    """Return the words that begin an n-gram, 1 <= n <= `most`: bool [W].
+    """Return the words that begin an n-gram, 1 <= n <= `max_ngram`: bool [W].
 
     The probability of n is proportional to 1 / n. A word that may not be masked is an n-gram of its
     own, so an n-gram that reaches such a word, or the end of its row, is shorter.

@@ -97,7 +97,8 @@ class ChoiceRows:
 
     start_DC2, length_DC2: int64 [D, C, 2], first token and number of tokens of the first text and
       of each choice.
-    num_truncated: number of questions with a choice that does not fit into a row with the first text.
+    num_truncated: number of questions with a choice that does not fit into a row together with the
+      first text.
     """
 
     def __init__(self, split: Split, objective: MultipleChoice) -> None:

@@ -39,7 +39,7 @@ class Objective(abc.ABC):
 
     @abc.abstractmethod
     def axis_sizes(self) -> dict[str, int]:
-        """Return the size of each axis letter in the spec's `dims`, except B; L is always there."""
+        """Return {letter: size} of the axes in `Field.dims`, except B; it always has L."""
 
     @abc.abstractmethod
     def describe_batch(self) -> dict[str, Field]:
@@ -54,7 +54,7 @@ class Objective(abc.ABC):
 
         Returns:
           table: the rows, numbered from 0; `table.count` is their number.
-          build: (row_B, key_B) -> batch of those rows; the uint64 keys decide all random draws.
+          build_batch: (row_B, key_B) -> batch of those rows; the uint64 keys decide all draws.
         """
 
     def measure_batches(

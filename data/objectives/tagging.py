@@ -29,11 +29,11 @@ class Tagging(Objective):
 
     name: ClassVar[str] = "tagging"
     description: ClassVar[str] = "the tags of words, rows of {length}"
-    # L: tokens of a row, [CLS] and [SEP] included; a longer sentence is cut, and counted.
+    # L: tokens of a row, [CLS] and [SEP] included; longer sentences are truncated and counted.
     length: int = 128
-    # Names of the words and of the tags in JSON lines; () for the usual names.
+    # Names of the fields with the words and with the tags in JSON lines; () for the default names.
     columns: tuple[str, ...] = ()
-    # Weight of the words of each tag in the loss; () weighs all tags alike.
+    # Weight of each tag's words in the loss; () weighs all tags equally.
     class_weights: tuple[float, ...] = ()
 
     def axis_sizes(self) -> dict[str, int]:
@@ -43,10 +43,12 @@ class Tagging(Objective):
     def describe_batch(self) -> dict[str, Field]:
         """Return the fields of a batch."""
         return TOKENS | {
-            "labels": Field("int32", "BL"),  # the number of a word's tag, at its first token
-            "label_weights": Field("float32", "BL"),  # the weight of that tag, there
-            "word_weights": Field("float32", "BL"),  # 1.0 there
-            "row_weights": Field("float32", "B"),  # 1.0 for a row
+            # The index of a word's tag at the word's first token, 0 at the other tokens.
+            "labels": Field("int32", "BL"),
+            # The class weight of that tag at a word's first token, else 0.0.
+            "label_weights": Field("float32", "BL"),
+            "word_weights": Field("float32", "BL"),  # 1.0 at a word's first token, else 0.0
+            "row_weights": Field("float32", "B"),  # 1.0; 0.0 for rows that only fill up a batch
         }
 
     def check_vocabulary(self, vocabulary: Vocabulary) -> None:
@@ -54,22 +56,23 @@ class Tagging(Objective):
         if self.length < 3:
             raise ValueError(
                 f"tagging: length={self.length}; "
-                "a row holds [CLS], a piece and [SEP], so at least 3 tokens"
+                "a row holds [CLS], a token and [SEP], so at least 3 tokens"
             )
         if len(self.columns) not in (0, 2):
             raise ValueError(
-                f"tagging: columns={self.columns}; expected the name of the words and of the tags"
+                f"tagging: columns={self.columns}; expected two names, of the field with the words "
+                "and of the one with the tags"
             )
         check_special_tokens(self.name, vocabulary, "cls", "sep", "pad")
         check_weights(self)
 
     def make_rows(self, split: Split, vocabulary: Vocabulary) -> tuple[TaggedRows, BuildBatch]:
-        """Return the table of rows and the function that builds batches; the keys are not used."""
-        table, rows = make_tagged_rows(self, split, vocabulary)
+        """Return the table of rows and the function that builds batches; it draws nothing."""
+        table, lay_out = make_tagged_rows(self, split, vocabulary)
         weight_C = get_class_weights(self, table.tag_T.max(initial=-1) + 1)
 
         def build_batch(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
-            batch = rows(row_B)
+            batch = lay_out(row_B)
             weights_BL = batch["word_weights"] * weight_C[batch["labels"]]
             return {
                 **batch,

@@ -39,7 +39,7 @@ class Text2Text(Objective):
     description: ClassVar[str] = (
         "answers, written as text (inputs of {length}, answers of {target_length})"
     )
-    # L: tokens of an input, its </s> included; a longer input is cut, and counted.
+    # L: tokens of an input, its </s> included; longer inputs are truncated and counted.
     length: int = 128
     # T: tokens of a target; generation stops there when texts are compared.
     target_length: int = 128
@@ -157,7 +157,8 @@ class Text2TextRows:
 
     start_D2, length_D2: int64 [D, 2], first token and number of tokens of each side.
     num_truncated: number of examples that lose tokens.
-    truncation_report: what `cut` counts, and how many of these inputs lose the answer that they contain.
+    truncation_report: what `num_truncated` counts, and how many of these inputs lose the answer
+      that they contain.
     """
 
     def __init__(self, split: Split, objective: Text2Text) -> None:

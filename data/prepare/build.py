@@ -44,7 +44,7 @@ IGNORED_FILES = "files of other kinds in the folders"
 
 @dataclasses.dataclass(frozen=True)
 class PreparedStore:
-    """The result of `prepare`.
+    """The result of `prepare_store`.
 
     Attributes:
       store: the store, opened.
@@ -80,7 +80,8 @@ def prepare_store(
       job_bytes: bytes of a job.
       report_progress: function that reports a step to the user.
       console: where progress is shown.
-      beam_runner: runner of Apache Beam (data/prepare/beam_runner.py), which replaces local processes.
+      beam_runner: makes a pool of Apache Beam workers (data/prepare/beam_runner.py), which replaces
+        the local processes.
 
     Raises:
       ValueError: if the request or the text is not valid.

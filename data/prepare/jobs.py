@@ -220,7 +220,7 @@ def _encode_batch(
     report: JobReport,
     pairs: bool,
 ) -> Iterator[tuple[str, np.ndarray, np.ndarray, np.ndarray]]:
-    """Encode a batch of documents; yields what `encode_parts` does.
+    """Encode a batch of documents; yields what `encode_batches` does.
 
     The sentences of a pair are its two sides; a pair with a side without tokens is skipped.
     """

@@ -1,10 +1,10 @@
 """A pool of local processes that run jobs in parallel and return their results in order.
 
-At most two jobs per process are in flight, so memory does not grow with the number of jobs.
+At most two jobs per process are in flight, so memory use does not grow with the number of jobs.
 
-Each process has its own pipe, which closes when the process dies for any reason. So a death is
-noticed at once, even during startup. `concurrent.futures.ProcessPoolExecutor` of Python 3.11 can
-wait forever, since it watches only the processes that existed when it last woke up.
+Each process has its own pipe, which closes when the process dies for any reason. So the death of a
+process is noticed at once, even during startup. `concurrent.futures.ProcessPoolExecutor` of Python
+3.11 can wait forever, since it watches only the processes that existed when it last woke up.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ class LocalPool(contextlib.AbstractContextManager):
 
     Attributes:
       scratch: folder with the built-in corpus and the vocabulary, which the workers read.
-      window: maximal number of jobs in flight.
+      window: maximum number of jobs in flight.
     """
 
     def __init__(self, workers: int, folder: pathlib.Path, console: Console | None = None) -> None:
@@ -116,8 +116,8 @@ class LocalPool(contextlib.AbstractContextManager):
           ChildProcessError: if a worker process dies.
         """
         numbered = (
-            Job(i, source, pieces, self._path, i % self.window)
-            for i, (source, pieces) in enumerate(jobs)
+            Job(i, source, chunks, self._path, i % self.window)
+            for i, (source, chunks) in enumerate(jobs)
         )
         with self._make_progress_bar() as bar:
             task = _ProgressTask(bar, bar.add_task(title, total=total, rate=""), self._progress)
@@ -134,15 +134,15 @@ class LocalPool(contextlib.AbstractContextManager):
         if not self._workers:
             yield from ((job, _try_job(function, job)) for job in jobs)
             return
-        idle, outcomes, first = list(self._workers), {}, 0
+        idle, outcomes, next_index = list(self._workers), {}, 0
         job = next(jobs, None)
         while True:
-            while idle and job is not None and job.index < first + self.window:
+            while idle and job is not None and job.index < next_index + self.window:
                 idle.pop().start_job(function, job)
                 job = next(jobs, None)
-            if first in outcomes:
-                yield outcomes.pop(first)
-                first += 1
+            if next_index in outcomes:
+                yield outcomes.pop(next_index)
+                next_index += 1
             elif working := {worker.connection: worker for worker in self._workers if worker.job}:
                 for connection in wait(list(working), PROGRESS_SECONDS):
                     ended, outcome = working[connection].finish_job()
@@ -175,7 +175,7 @@ class LocalPool(contextlib.AbstractContextManager):
 
 @dataclasses.dataclass
 class _ProgressTask:
-    """A task of the progress bar; a call updates it.
+    """A task of the progress bar; calling it refreshes the bar.
 
     Attributes:
       slots: bytes read by each job in flight, which the workers update.

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-# What the draws of an example are for. Each use takes words(key(example, USE), n), so that no two
-# uses share a draw.
+# What the draws of an example are for. Each purpose takes
+# draw_uint64(derive_keys(example, PURPOSE), n), so that no two purposes share a draw.
 (
     PAIR,
     COINS_A,

@@ -87,7 +87,7 @@ def make_labelled_rows(
 def make_pair_builder(
     objective: Any, split: Split, vocabulary: Vocabulary
 ) -> Callable[[np.ndarray, np.ndarray], Batch]:
-    """Return a function that lays out pairs of texts as rows, as `labelled_rows` describes.
+    """Return a function that lays out pairs of texts as rows; see `make_labelled_rows`.
 
     Its arguments are int64 [B, 2]: the first token of both texts, and how many tokens are read.
     """

@@ -26,7 +26,7 @@ def permute_indices(index_B: np.ndarray, n_B: Any, key_B: np.ndarray) -> np.ndar
     Args:
       index_B: integers in [0, n).
       n_B: an integer, or one for each index.
-      key_B: uint64 keys, one for each index (`hashing.key`).
+      key_B: uint64 keys, one for each index (`hashing.derive_keys`).
     """
     x_B = np.array(index_B, np.uint64)
     n_B = np.broadcast_to(np.asarray(n_B).astype(np.uint64), x_B.shape)

@@ -156,7 +156,7 @@ class WindowRows:
         """Return where separated rows hold a separator, and each row's first token.
 
         Returns:
-          bool [B, N], int64 [B]; see `separators`.
+          bool [B, N], True at a separator; int64 [B], the offset of the row's first token.
         """
         assert self.ends_D is not None  # the stream was made with separators
         return mark_separators(self.ends_D, self.width, start_B)

@@ -22,7 +22,7 @@ class TaggedRows:
 
     start_D, length_D: first token of each sentence, and the number of tokens that are read.
     word_D: int64 [D + 1], number of each sentence's first word among all words, and the end.
-    tag_T: int32 [T], number of the tag at a word's first token, else NOT.
+    tag_T: int32 [T], number of the tag at a word's first token, else NO_TAG.
     num_truncated: number of sentences that do not fit into a row.
     num_missed_words: number of words that are in no row for that reason.
     """

@@ -21,10 +21,10 @@ def find_cache(name: str) -> pathlib.Path:
 def copy_to_cache(
     remote: pathlib.Path, manifest: dict[str, Any], files: dict[str, dict[str, Any]]
 ) -> pathlib.Path:
-    """Copy files of a remote generation to the cache, unless they are there, and return the folder.
+    """Copy files of a remote store to the cache, unless it has them, and return their folder.
 
     Args:
-      remote: folder of the generation.
+      remote: folder of one generation of the store (data/store/generations.py).
       manifest: the store's manifest.
       files: {name: entry of the manifest} of the files to copy.
     """
@@ -41,9 +41,8 @@ def copy_to_cache(
             with (remote / name).open("rb") as source, open(copy / name, "wb") as target:
                 shutil.copyfileobj(source, target, 1 << 20)
         verify_files(copy, files)
-        (copy / MANIFEST_FILE).write_text(
-            json.dumps(manifest)
-        )  # written last: a folder with a manifest is complete
+        # The manifest is written last: a folder with a manifest is complete.
+        (copy / MANIFEST_FILE).write_text(json.dumps(manifest))
         try:
             os.rename(copy, cache / key)
         except OSError:

@@ -28,13 +28,13 @@ from data.vocabulary.layouts import SENTENCEPIECE_LAYOUTS as LAYOUTS
 from data.vocabulary.sentencepiece_proto import ModelProto
 
 WORD_START_MARK = "▁"  # SentencePiece's mark for the beginning of a word
-SENTENCE_BREAK = (
-    "\ufdd0"  # a Unicode noncharacter, which no text may have, so it can separate sentences
-)
-# Bytes that the library encodes at once: BPE takes more than linear time, unigram loses precision.
+# A Unicode noncharacter, which no text may have, so it can separate sentences.
+SENTENCE_BREAK = "\ufdd0"
+# Bytes of text in one call of the library. With longer texts BPE takes more than linear time, and
+# the float32 score sums of unigram lose precision.
 GROUP_BYTES = 1 << 12
 MIN_SIZE = 16  # ids of the smallest vocabulary, without sentinels
-# Candidates at the start of unigram training: fast, and enough for a million sentences.
+# Candidate pieces at the start of unigram training: fast, and enough for a million sentences.
 NUM_SEED_PIECES = 300_000
 
 NORMALIZATION_RULES = {False: "nmt_nfkc", True: "nmt_nfkc_cf"}  # by `lowercase`
@@ -105,9 +105,9 @@ class SentencePieceVocabulary(Vocabulary):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Encode the sentences text[starts[i]:ends[i]]; see the base class.
 
-        The library encodes long texts faster than single sentences, and fewer results cross into
-        Python. So the sentences of a document are joined by a piece that only a copy of the model
-        knows, and separated at the ids of this piece.
+        The library encodes one long text faster than many sentences, and fewer results are
+        converted to Python objects. So the sentences of a document are joined by a separator piece,
+        which only a copy of the model has, and the ids are split at the id of this piece.
 
         The library sums scores in float32. With a released model, two segmentations may have scores
         that agree to six digits, and the choice between them may depend on the text that follows
@@ -164,16 +164,16 @@ def train_sentencepiece(
       size: number of ids, special pieces and sentinels included.
       layout: name of a layout of special pieces.
       algorithm: unigram or bpe.
-      lowercase: whether case is folded.
+      lowercase: whether the text is case-folded.
 
     Raises:
       ValueError: if an option is not valid, or there is too little text for the size; the message
         gives the largest possible size.
     """
     if layout not in LAYOUTS:
-        raise ValueError(f"layout {layout!r}: one of {', '.join(LAYOUTS)}")
+        raise ValueError(f"layout {layout!r}: allowed are {', '.join(LAYOUTS)}")
     if algorithm not in ("unigram", "bpe"):
-        raise ValueError(f"algorithm {algorithm!r}: unigram or bpe, or byte_bpe")
+        raise ValueError(f"algorithm {algorithm!r}: allowed are unigram and bpe")
     appended = NUM_SENTINELS if layout in LAYOUTS_WITH_SENTINELS else 0
     if size < MIN_SIZE + appended:
         raise ValueError(
@@ -215,7 +215,7 @@ def _round_scores(model: bytes) -> bytes:
 
 
 def _describe_training_error(message: str, size: int, appended: int) -> str:
-    """Return SentencePiece's error message in terms of the options of this program."""
+    """Return SentencePiece's error message in terms of `prepare`'s options."""
     if found := re.search(r"value <= (\d+)", message):
         most = int(found[1]) + appended
         if most < MIN_SIZE + appended:
@@ -228,7 +228,7 @@ def _describe_training_error(message: str, size: int, appended: int) -> str:
         least = int(found[2]) + appended
         return (
             f"a vocabulary of {size} ids cannot hold the characters of the text; "
-            f"it takes at least {least}"
+            f"it needs at least {least}"
         )
     if "sentences_.empty" in message or "all_chars_count" in message:
         return "there is no text to train a vocabulary on"
@@ -256,7 +256,7 @@ def _load_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
 def _add_sentence_break(
     model: bytes, plain: sentencepiece.SentencePieceProcessor
 ) -> sentencepiece.SentencePieceProcessor | Literal[False]:
-    """Return a processor with one more piece, the sentence break.
+    """Return a processor whose model has one more piece, the sentence break.
 
     Args:
       model: bytes of the `.model` file.

@@ -3,7 +3,7 @@
 Scores and stopping are those of `generate` in Hugging Face transformers with
 `early_stopping=False`, its default. The score of a hypothesis is its log-likelihood divided by its
 length to the power of `length_penalty`. The search ends when the best open hypothesis, scored at
-its present length, is no better than the worst of W finished ones.
+its current length, is no better than the worst of W finished ones.
 
 B batch   W beams   R = B W hypotheses   C = 2 W candidates   T generated length   N slots
 V vocabulary   X, Y candidates in a selection
@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from models.generation.sampling import DecodingRules, PrefilledPrompt, slice_generated
 from models.layers.cache import gather_cache_rows
 
-NEVER = -1e9  # finite, so that the score of an empty slot can be compared and divided
+EMPTY_SCORE = -1e9  # of an empty slot; finite, so that it can be compared and divided
 
 
 class SearchState(NamedTuple):
@@ -29,7 +29,7 @@ class SearchState(NamedTuple):
     score_BW: float32, their log-likelihoods.
     cache: their key-value cache, with R rows.
     ended_BWN: int32, the best finished hypotheses, best first.
-    ended_score_BW: float32, their scores; `NEVER` for an empty slot.
+    ended_score_BW: float32, their scores; `EMPTY_SCORE` for an empty slot.
     ended_BW: bool, False for an empty slot.
     improves_B: bool, whether an open hypothesis may still beat a finished one.
     """
@@ -49,7 +49,7 @@ class BeamSearch:
     """Beam search.
 
     beams: the number of open hypotheses of a row.
-    length_penalty: above 0 prefers longer results, below 0 shorter ones, 0 the likelier ones.
+    length_penalty: exponent of the length; above 0 favours longer results, below 0 shorter ones.
 
     Raises:
       ValueError: `beams` is below 1, or `length_penalty` is not finite.
@@ -67,9 +67,9 @@ class BeamSearch:
     def generate_tokens(
         self, prompt: PrefilledPrompt, rules: DecodingRules, key_B: jax.Array
     ) -> jax.Array:
-        """Return the best hypothesis of each row, int32 [B, T], with padding behind its end.
+        """Return the best hypothesis of each row, int32 [B, T], padded after its end.
 
-        key_B is not used: the search is deterministic.
+        `key_B` is not used: the search is deterministic.
         """
         B, W = len(prompt.length_B), self.beams
         length_R = jnp.repeat(prompt.length_B, W)
@@ -91,15 +91,15 @@ class BeamSearch:
             )
 
         tokens_BWN = jnp.repeat(prompt.tokens_BN[:, None], W, axis=1)
-        # All W hypotheses of a row are equal at first, so that only one may be extended.
-        first_score_BW = jnp.full((B, W), NEVER).at[:, 0].set(0.0)
+        # All W hypotheses of a row are equal at first, so only one of them may be extended.
+        first_score_BW = jnp.full((B, W), EMPTY_SCORE).at[:, 0].set(0.0)
         search = SearchState(
             num_generated=jnp.int32(0),
             tokens_BWN=tokens_BWN,
             score_BW=first_score_BW,
             cache=gather_cache_rows(prompt.cache, jnp.repeat(jnp.arange(B), W)),
             ended_BWN=tokens_BWN,
-            ended_score_BW=jnp.full((B, W), NEVER),
+            ended_score_BW=jnp.full((B, W), EMPTY_SCORE),
             ended_BW=jnp.zeros((B, W), bool),
             improves_B=jnp.ones(B, bool),
         )
@@ -141,7 +141,7 @@ class BeamSearch:
         power = (search.num_generated + 1).astype(jnp.float32) ** self.length_penalty
 
         final_BC = ends_BC & (jnp.arange(2 * W) < W) & search.improves_B[:, None]
-        final_score_BC = jnp.where(final_BC, score_BC / power, NEVER)
+        final_score_BC = jnp.where(final_BC, score_BC / power, EMPTY_SCORE)
         all_scores_BX = jnp.concatenate([search.ended_score_BW, final_score_BC], axis=1)
         ended_score_BW, best_BW = jax.lax.top_k(all_scores_BX, W)
         ended_BWN = _take_candidates(
@@ -149,10 +149,11 @@ class BeamSearch:
         )
         ended_BW = _take_candidates(jnp.concatenate([search.ended_BW, final_BC], axis=1), best_BW)
 
-        score_BW, open_BW = jax.lax.top_k(jnp.where(ends_BC, NEVER, score_BC), W)
+        score_BW, open_BW = jax.lax.top_k(jnp.where(ends_BC, EMPTY_SCORE, score_BC), W)
         parent_BW = _take_candidates(parent_BC, open_BW)
         worst_B1 = ended_score_BW.min(axis=1, keepdims=True)
-        better_B = (score_BW[:, :1] / power > jnp.where(ended_BW, worst_B1, NEVER)).any(axis=1)
+        bar_BW = jnp.where(ended_BW, worst_B1, EMPTY_SCORE)
+        better_B = (score_BW[:, :1] / power > bar_BW).any(axis=1)
         return SearchState(
             num_generated=search.num_generated + 1,
             tokens_BWN=_take_candidates(tokens_BCN, open_BW),

@@ -75,7 +75,7 @@ def update_cache(
 
     Args:
       module: the attention.
-      collection: the collection: `MEMORY`; or `CACHE`, to which the step's keys and values are added.
+      collection: `MEMORY`; or `CACHE`, to which the step's keys and values are added.
       step: a decoding step; None for a prompt.
       k_BMHK: the step's keys, [B, 1, H, K].
       v_BMHK: the step's values, [B, 1, H, K].

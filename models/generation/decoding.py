@@ -218,9 +218,7 @@ def _generate_jitted(
         return apply_cached(model, variables, *inputs, step=step, mutable=mutable, method="decode")
 
     length_B = jnp.ones(len(start_B1), jnp.int32)
-    return _write_tokens(
-        model, params, decode_tokens, start_B1, length_B, key_B, rules, strategy
-    )
+    return _write_tokens(model, params, decode_tokens, start_B1, length_B, key_B, rules, strategy)
 
 
 @partial(jax.jit, static_argnames=("model", "rules", "strategy"))
@@ -235,9 +233,7 @@ def _continue_jitted(
     strategy: Greedy | BeamSearch,
 ) -> jax.Array:
     compute_states = partial(apply_cached, model, method="compute_states")
-    return _write_tokens(
-        model, params, compute_states, tokens_BM, length_B, key_B, rules, strategy
-    )
+    return _write_tokens(model, params, compute_states, tokens_BM, length_B, key_B, rules, strategy)
 
 
 def _write_tokens(
@@ -252,8 +248,8 @@ def _write_tokens(
 ) -> jax.Array:
     """Return the generated tokens, int32 [B, T].
 
-    compute_states: a function (variables, tokens_BL, *, mutable, step) -> (states [B, L, D], changed
-      collections).
+    compute_states: a function (variables, tokens_BL, *, mutable, step) -> (states [B, L, D],
+      changed collections).
     """
     variables, slots = {"params": params}, tokens_BM.shape[1] + rules.length
 

@@ -17,7 +17,7 @@ class PrefilledPrompt(NamedTuple):
     tokens_BN: int32, the prompts, with room for the generated tokens behind them.
     length_B: int32, the length of each prompt.
     logits_BV: float32, the logits of the first token to generate.
-    cache: the key-value cache, a tree for `models.layers.cache.gather`.
+    cache: the key-value cache, a tree for `models.layers.cache.gather_cache_rows`.
     advance: a function (cache, token_B, position_B) -> (logits_BV, cache), one decoding step.
     """
 

@@ -15,8 +15,8 @@ from models.layers.ops import PLAIN, Ops
 class HeadedModel(nn.Module):
     """A pretrained encoder with a head.
 
-    A subclass makes its head in `setup` and implements `states`, which returns the head's output.
-    There is no output for tokens of the vocabulary.
+    A subclass makes its head in `setup` and implements `compute_states`, which returns the head's
+    output. The model has no logits of the vocabulary.
     """
 
     config: HeadedConfig

@@ -16,7 +16,7 @@ from models.layers.heads import ClassHead
 
 
 class Tagger(HeadedModel):
-    """A score for each tag at each token."""
+    """An encoder with a logit for each tag at each token."""
 
     config: TaggerConfig
 

@@ -67,7 +67,7 @@ def make_stack(
     """Return a stack of BERT's layers.
 
     Args:
-      config: the model's `EncoderConfig`, of which dropout, epsilon, scan and remat are read.
+      config: the model's `EncoderConfig`; its dropout, epsilon, scan and remat are used.
       depth: the number of layers.
       num_heads: the number of attention heads of a layer.
       mlp: the width of the feed-forward network's hidden layer.
@@ -104,8 +104,8 @@ class PooledEncoder(nn.Module):
 
     config: an `EncoderConfig`.
     activation: of the feed-forward networks.
-    embedding_width: the width E of the token embeddings where it differs from D; a linear map [E, D]
-      follows them.
+    embedding_width: the width E of the token embeddings where it differs from D; a linear map
+      [E, D] follows them.
     share: whether all layers have the same parameters.
     first_position: the row of the position table that belongs to the first token of a row.
     """
@@ -160,8 +160,8 @@ class PooledEncoder(nn.Module):
 class MaskedLanguageModel(nn.Module):
     """Masked language modelling on an encoder, with a prediction of the row that a paper adds.
 
-    A subclass makes in `setup` its head `mlm_head`, and an encoder under a name of its own, which
-    its property `body` returns.
+    A subclass makes its head `mlm_head` in `setup`, and an encoder under a name of its own, which
+    its property `base_model` returns.
     """
 
     config: Any
@@ -169,7 +169,7 @@ class MaskedLanguageModel(nn.Module):
 
     @property
     def base_model(self) -> PooledEncoder:
-        """The encoder, which a subclass with another structure does not have."""
+        """The encoder; a subclass without a `PooledEncoder` overrides `encode` instead."""
         raise NotImplementedError
 
     def __call__(
@@ -194,7 +194,7 @@ class MaskedLanguageModel(nn.Module):
 
         Returns:
           Logits, float32 [B, P, V], or [B, L, V] without `masked_positions`; and the result of
-          `read_row`.
+          `predict_row`.
         """
         x_BPD, row_prediction = self.compute_states(
             token_ids, attention_mask, token_type_ids, masked_positions, segment_ids, train
@@ -210,14 +210,16 @@ class MaskedLanguageModel(nn.Module):
         segment_ids: jax.Array | None = None,
         train: bool = False,
     ) -> tuple[jax.Array, Any]:
-        """Return the hidden states [B, P, D] that `logits` reads, and the result of `read_row`."""
+        """Return the hidden states [B, P, D] for `compute_logits`, and the result of
+        `predict_row`.
+        """
         x_BLD, pooled_BD = self.encode(
             token_ids, attention_mask, token_type_ids, train, segment_ids
         )
         return gather_positions(x_BLD, masked_positions), self.predict_row(pooled_BD)
 
     def predict_row(self, pooled_BD: jax.Array) -> jax.Array:
-        """Return the prediction of the row; the pooled state [B, D] itself where there is none."""
+        """Return the prediction of the row; by default the pooled state [B, D] itself."""
         return pooled_BD
 
     def compute_logits(self, x_BPD: jax.Array) -> jax.Array:

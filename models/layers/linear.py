@@ -26,7 +26,7 @@ FAN_IN = nn.initializers.variance_scaling(1.0, "fan_in", "normal")
 
 
 class Dense(nn.Module):
-    """x @ kernel + bias, which contracts the last `contract` dimensions of x.
+    """x @ kernel + bias, which contracts the last `num_contracting_dims` dimensions of x.
 
     features: the output dimension, or several of them, e.g. (H, K).
     num_contracting_dims: how many dimensions of x are contracted.
@@ -47,12 +47,12 @@ class Dense(nn.Module):
         activation: Callable[..., jax.Array] | None = None,
         drop: Callable[[jax.Array], jax.Array] | None = None,
     ) -> jax.Array:
-        """Return x @ kernel + bias, or drop(act(*x)) @ kernel + bias.
+        """Return x @ kernel + bias, or drop(activation(*x)) @ kernel + bias.
 
         Args:
-          *x: the input [..., I]; with `act` one or several arrays, which are its arguments.
+          *x: the input [..., I]; with `activation` one or several arrays, its arguments.
           activation: an activation, which the backward pass may recompute.
-          drop: a `models.layers.dropout.Drop`, applied behind `act`; only with `act`.
+          drop: a `models.layers.dropout.KeyedDropout`, applied after `activation`, which it needs.
 
         Returns:
           The output [..., *features].

@@ -18,9 +18,10 @@ from models.layers.cache import DecodingStep
 class Mask(flax.struct.PyTreeNode):
     """A conjunction of rules; without any, every query attends to every key.
 
-    attention_mask_BM: bool, True on tokens, which are on the left, False on the padding to their right.
-    segment_ids: int32 (of the queries [B, L], of the keys [B, M]); a query attends to keys of its own
-      segment.
+    attention_mask_BM: bool, True on tokens, which are on the left, False on the padding to their
+      right.
+    segment_ids: int32 (of the queries [B, L], of the keys [B, M]); a query attends to keys of its
+      own segment.
     causal: query l attends to keys m <= l.
     window: with `causal`, query l attends to the last `window` of these, l - window < m <= l
       (Child et al. 2019, "locally banded"). Without `causal`, it attends to |l - m| <= window // 2:

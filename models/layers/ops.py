@@ -44,12 +44,12 @@ def apply_activation_linear(
     num_contracting_dims: int = 1,
     out_dtype: Any = None,
 ) -> jax.Array:
-    """Return drop(act(*read)) @ kernel, shape [..., O].
+    """Return drop(activation(*inputs)) @ kernel, shape [..., O].
 
     Args:
       activation: an activation.
       inputs: the arguments of the activation, each [..., I].
-      drop: a `models.layers.dropout.Drop`, or None.
+      drop: a `models.layers.dropout.KeyedDropout`, or None.
       kernel: the weights [I, O].
       num_contracting_dims: the number of dimensions I.
       out_dtype: the dtype of the output; that of the activation by default.
@@ -135,7 +135,7 @@ def attend(
       mask: a `Mask`, or bool broadcastable to [B, H, L, M]; True where a query may attend to a key.
       bias: float broadcastable to [B, H, L, M], added to the scores.
       scale: factor of the scores; K ** -0.5 by default.
-      drop: a `models.layers.dropout.Drop` of the attention weights, or None.
+      drop: a `models.layers.dropout.KeyedDropout` of the attention weights, or None.
       average: a function with the signature of `average_values`.
 
     Returns:

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import json
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pretrain.distributed import processes
 from pretrain.evaluation.label_checks import open_labelled_store
 from pretrain.inference import random_head
 from pretrain.inference.in_context_tasks import read_questions
 from pretrain.inference.line_files import open_line_writer
+
+if TYPE_CHECKING:
+    from pretrain.run import Run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -132,6 +136,36 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def open_fitting_store(store: str, workdir: str, run: Run) -> Any:
+    """Open a token store after checking its bytes, its vocabulary and its labels.
+
+    Args:
+      store: path of the store.
+      workdir: workdir of the run.
+      run: the run, which has to have the same vocabulary and labels.
+
+    Raises:
+      ConfigError: if the vocabulary or the labels differ.
+    """
+    from data.examples.example_store import open_source
+    from data.store.salvage import describe_omissions
+    from data.vocabulary.load import load_vocabulary
+    from pretrain.evaluation.label_checks import check_labels
+    from pretrain.overrides import ConfigError
+
+    opened = open_source(store).verify_or_salvage(run.data.on_corrupt)
+    if (lost := describe_omissions(opened)) != describe_omissions(None):
+        print(f"skipped damaged documents of {opened.path}: {lost}", file=sys.stderr)
+    vocabulary = load_vocabulary(f"{workdir}/vocabulary")
+    if opened.vocabulary.fingerprint != vocabulary.fingerprint:
+        raise ConfigError(
+            f"{opened.path} was prepared with a different vocabulary from {workdir}; "
+            f"prepare it with --vocabulary {workdir}/vocabulary"
+        )
+    check_labels(run, opened)
+    return opened
+
+
 def evaluate_checkpoint(
     workdir: str,
     step: int | None = None,
@@ -142,10 +176,6 @@ def evaluate_checkpoint(
     """Score a checkpoint on one split of a token store.
 
     Args:
-      workdir: workdir of the run.
-      step: step of the checkpoint; None for the newest intact one.
-      store: path of a token store; None for the run's.
-      split: "heldout" or "train".
       allow_random_head: score a head that was not trained, see `random_head.check_head`.
 
     Returns:
@@ -157,47 +187,30 @@ def evaluate_checkpoint(
     """
     import jax
 
-    from data.examples.example_store import open_source
     from data.mixed_stream import open_stream
-    from data.store.salvage import describe_omissions
-    from data.vocabulary.load import load_vocabulary
     from models import build
     from pretrain.distributed.model_hooks import make_model_hooks
     from pretrain.distributed.sharding import make_mesh, make_param_sharding
-    from pretrain.evaluation.label_checks import check_labels
     from pretrain.finetune.qa_task import resolve_threshold
     from pretrain.inference.trained import open_trained
-    from pretrain.overrides import ConfigError
     from pretrain.training import truncation_report
     from pretrain.training.evaluation import make_evaluator
     from pretrain.training.losses import make_loss
     from pretrain.workdir.checkpoints import read_run
 
     run = read_run(workdir)
-    opened = open_source(store or run.data.store).verify_or_salvage(run.data.on_corrupt)
-    if (lost := describe_omissions(opened)) != describe_omissions(None):
-        print(f"skipped damaged documents of {opened.path}: {lost}", file=sys.stderr)
-    vocabulary = load_vocabulary(f"{workdir}/vocabulary")
-    if opened.vocabulary.fingerprint != vocabulary.fingerprint:
-        raise ConfigError(
-            f"{opened.path} was prepared with a different vocabulary from {workdir}; "
-            f"prepare it with --vocabulary {workdir}/vocabulary"
-        )
-    check_labels(run, opened)
+    opened = open_fitting_store(store or run.data.store, workdir, run)
     data = dataclasses.replace(run.data, rates=()) if store else run.data
     stream = open_stream(opened, data, split=split, seed=run.train.seed, for_evaluation=True)
     mesh = make_mesh(run.mesh)
-    trained = open_trained(
-        workdir,
-        step,
-        lambda text: print(text, file=sys.stderr),
-        lambda path, shape: make_param_sharding(path, shape, mesh),
-    )
+    report = functools.partial(print, file=sys.stderr)
+    place = functools.partial(make_param_sharding, mesh=mesh)
+    trained = open_trained(workdir, step, report, place)
     sentences = needs_sentence_heads(run.data.objective)
     random_head.check_head(trained, "evaluate", allow_random_head, sentence_heads=sentences)
     run, step = resolve_threshold(trained), trained.step
     for line in truncation_report.describe_truncation(stream):
-        print(line, file=sys.stderr)
+        report(line)
     model = build(run.model, **make_model_hooks(mesh, []))
     evaluator = make_evaluator(
         model,

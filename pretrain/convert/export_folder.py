@@ -15,16 +15,17 @@ from data.store.atomic import replace_folder
 from pretrain.convert.safe_folder import CONFIG, INDEX, WEIGHTS, FolderError
 from pretrain.families import FAMILIES
 
-SHARD_BYTES = 5_000_000_000  # of a file
+SHARD_BYTES = 5_000_000_000  # most bytes of a safetensors file
 SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
-# The files of an export, which may also have the folders in PARTS. A folder with any other file is
-# never replaced.
+# The files of an export, which may also have the folders in SUBFOLDERS. A folder with any other
+# file is never replaced.
 EXPORT_FILES = {
     *(CONFIG, WEIGHTS, INDEX, "generation_config.json", "README.md"),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("vocab.txt", "spiece.model", "vocab.json", "merges.txt"),
 }
-JAX_FILES = {"params", "models", "load.py", "program.bin", "example.npz"}  # of jax_folder.py
+# The files that pretrain/convert/jax_folder.py writes in addition.
+JAX_FILES = {"params", "models", "load.py", "program.bin", "example.npz"}
 SUBFOLDERS = {name for family in FAMILIES.values() for name in family.hugging_face.second_models}
 
 
@@ -34,7 +35,7 @@ def replace_export(
 ) -> Iterator[pathlib.Path]:
     """Yield a new folder, which becomes `output` if the block succeeds and is deleted if it fails.
 
-    Raises as `check_output`.
+    Raises the errors of `check_output`.
     """
     with replace_folder(check_output(output, overwrite)) as folder:
         yield folder
@@ -63,14 +64,14 @@ def check_output(output: str | os.PathLike[str], overwrite: bool = False) -> pat
     foreign = sorted(_find_foreign(output)) if present else []
     if foreign:
         raise FileExistsError(
-            f"{output}: holds {foreign[0]}, which no export writes: not replaced; name another "
-            "folder"
+            f"{output}: holds {foreign[0]}, which no export writes, so the folder is not replaced; "
+            "name another folder"
         )
     return output
 
 
 def _find_foreign(output: pathlib.Path) -> Iterator[str]:
-    """Yield the files that no export writes, relative to `output`; those in PARTS are exports."""
+    """Yield the files that no export writes, relative to `output`; SUBFOLDERS are searched too."""
     known = EXPORT_FILES | (
         JAX_FILES if all((output / name).exists() for name in JAX_FILES) else set()
     )
@@ -118,7 +119,7 @@ def write_tensors(
 
 
 def _save_shard(tensors: dict[str, np.ndarray], path: pathlib.Path) -> None:
-    """Write a file of tensors with the usual permissions; the library makes it the owner's only."""
+    """Write a file of tensors with the default permissions; `save_file` alone writes mode 0600."""
     path.touch()
     mode = path.stat().st_mode
     save_file(tensors, path, metadata={"format": "pt"})
@@ -126,5 +127,5 @@ def _save_shard(tensors: dict[str, np.ndarray], path: pathlib.Path) -> None:
 
 
 def write_json(path: pathlib.Path, content: Any) -> None:
-    """Write a JSON file with indents."""
+    """Write an indented JSON file."""
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

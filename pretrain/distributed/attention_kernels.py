@@ -36,8 +36,8 @@ def make_attend(
 ) -> Callable[..., jax.Array]:
     """Return a function with the signature of `attend` for the devices of a mesh.
 
-    report_kernel: called with (kernel, reason) whenever attention is traced. The reason says why the
-      platform's own kernel was not chosen; it is None if it was.
+    report_kernel: called with (kernel, reason) whenever attention is traced. The reason says why
+      the platform's own kernel was not chosen; it is None if it was.
     """
     kernels = {
         "tpu": ("Splash", find_splash_obstacle, attend_with_splash),

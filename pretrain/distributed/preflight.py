@@ -189,7 +189,7 @@ def _write_probe(workdir: epath.PathLike) -> str | None:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(name)
     except OSError:
-        return None  # `_unseen` reports it in every process.
+        return None  # `_find_unseen_probes` reports it in every process.
     return name
 
 

@@ -48,7 +48,7 @@ def join_run(args: argparse.Namespace | None = None) -> None:
     """Join the processes that the flags or the environment describe; a single one does nothing.
 
     Raises:
-      ValueError: they have not all joined within WAIT seconds; the error names the address.
+      ValueError: they have not all joined within JOIN_TIMEOUT seconds; the error names the address.
     """
     cluster = detect_own_cluster(args)
     if cluster.note:
@@ -158,7 +158,7 @@ def shutdown_cluster() -> None:
 
 
 def wait_at_exit_barrier() -> None:
-    """Give the other processes LEAVE seconds to report their own failures.
+    """Give the other processes EXIT_TIMEOUT seconds to report their own failures.
 
     They would be aborted if the coordinator ended first. A single process returns at once.
     """

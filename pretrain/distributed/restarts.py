@@ -95,7 +95,7 @@ def supervise_restarts(
 
 
 def find_newest_step(argv: Sequence[str]) -> int:
-    """Return the newest committed step in the --workdir of the arguments `words`.
+    """Return the newest committed step in the --workdir of the arguments `argv`.
 
     It is -1 if there is none, or the folder cannot be listed from here.
     """

@@ -180,7 +180,7 @@ def find_dimension_names(path: str, shape: Sequence[int]) -> tuple[str | None, .
 def make_partition_spec(path: str, shape: Sequence[int], mesh: Mesh) -> P:
     """Return the PartitionSpec of a parameter.
 
-    A dimension that does not divide by its axis is not sharded; see `kept_whole`.
+    A dimension that does not divide by its axis is not sharded; see `find_undivided_dims`.
     """
     axes = (MESH_AXES[dim] for dim in find_dimension_names(path, shape))
     return P(
@@ -208,7 +208,7 @@ def find_undivided_dims(params: Any, mesh: Mesh) -> list[tuple[str, int, str]]:
 
 
 def make_state_shardings(state: Any, mesh: Mesh) -> Any:
-    """Return a NamedSharding for every leaf of a `State` of arrays or shapes.
+    """Return a NamedSharding for every leaf of a `TrainState` of arrays or shapes.
 
     Variables of the model are sharded as the rows of a batch. A leaf of the optimizer with the
     shape of its parameter is sharded as it; others (counts, Adafactor's rows and columns) are small

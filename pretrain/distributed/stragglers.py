@@ -3,8 +3,8 @@
 All processes of a run have the same step time, since each step sums over all of them. They differ
 in what they wait for: a host with slow input or slow work of its own finds its devices finished,
 while all others wait for theirs. So the slowest process is the one that waits least for the
-devices. If all processes wait for almost the whole step, no host is slow; a slow chip does not show
-here.
+devices. If all processes wait for almost the whole step, no host is slow; this does not find a slow
+chip.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ import jax
 
 from pretrain.distributed import processes
 
-REPORT_INTERVAL = (
-    10.0  # seconds between two reports: a few bytes per process, and no step waits for them
-)
+# Seconds between two reports: a few bytes per process, and no step waits for them.
+REPORT_INTERVAL = 10.0
 
 Item = TypeVar("Item")
 
@@ -43,7 +42,7 @@ class StragglerMonitor:
         self.device_seconds = 0.0
 
     def measure_input(self, batches: Iterable[Item]) -> Iterator[Item]:
-        """Yield the items of an iterable, and note in `input_seconds` how long each one took.
+        """Yield the items of an iterable, and record in `input_seconds` how long each one took.
 
         The devices are one step behind the loop: they wait only if a batch takes more than a step.
         """
@@ -68,18 +67,18 @@ class StragglerMonitor:
         self.device_seconds += time.perf_counter() - began
 
     def end_step(self, input_seconds: float) -> dict[str, float]:
-        """End a step that waited `input_seconds` for its batch; return the result of `report`."""
+        """End a step that waited `input_seconds` for its batch; return that of `report_waits`."""
         device_seconds, self.device_seconds = self.device_seconds, 0.0
         return self.report_waits(input_seconds, device_seconds)
 
     def report_waits(self, input_seconds: float, device_seconds: float) -> dict[str, float]:
-        """Note the waits of one step, and report their means every EVERY seconds.
+        """Count the waits of one step, and report their means every REPORT_INTERVAL seconds.
 
         Returns:
           Metrics in the first process when it reports, else {}. `input_seconds_max` is the longest
           wait for input of any process, `device_seconds_min` the shortest wait for the devices, and
           `slowest_host` the index of the process with the latter. The reports of other processes
-          are at most EVERY seconds older.
+          are at most REPORT_INTERVAL seconds older.
         """
         self.steps += 1
         self.input += input_seconds

@@ -46,7 +46,7 @@ class Watchdog:
         Args:
           limits: seconds for each phase.
           path: file for the stacks, which are also written to stderr.
-          on_exit: called before the process ends. It and the writing have LEAVE seconds.
+          on_exit: called before the process ends. It and the writing have REPORT_LIMIT seconds.
         """
         self.limits, self.path, self.farewell = limits, path, on_exit
         self.count = itertools.count()
@@ -113,7 +113,7 @@ class Watchdog:
 
 
 def exit_soon(status: int) -> None:
-    """End the process with `status` after LEAVING seconds unless it ends by itself before.
+    """End the process with `status` after EXIT_LIMIT seconds unless it ends by itself before.
 
     Python waits for all threads at its end, and Orbax leaves one running forever if its folder was
     removed during a save.

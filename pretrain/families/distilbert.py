@@ -1,6 +1,5 @@
-"""DistilBERT: models/distilbert.py without its teacher, and `DistilBertForMaskedLM`.
-
-The second is the class of Hugging Face transformers.
+"""DistilBERT: models/distilbert.py without its teacher, and transformers'
+`DistilBertForMaskedLM`.
 """
 
 from collections.abc import Iterable
@@ -65,9 +64,10 @@ def describe_student(teacher: BertConfig) -> dict[str, Any]:
 
 
 def init_student(model: DistilBertConfig, teacher: BertConfig, params: Any) -> dict[str, Any]:
-    """Return the initial parameters of a student, with those of its teacher.
+    """Return the initial parameters of a student, together with those of its teacher.
 
-    The student gets every n-th layer of the teacher from the first on, and all that is not a layer.
+    The student gets every n-th layer of the teacher, starting with the first, and the teacher's
+    embeddings and head.
     It has no token types: the embedding of the first type, which the teacher adds to every token of
     a single text, is added to the position embeddings.
     """
@@ -103,7 +103,7 @@ def init_student(model: DistilBertConfig, teacher: BertConfig, params: Any) -> d
     }
 
 
-HIDDEN = (
+CLASSIFIER_RULES = (
     *map_linear("classifier/transform", "pre_classifier"),
     *map_linear("classifier/scores/out", "classifier"),
 )
@@ -138,7 +138,7 @@ FAMILY = Family(
         read=lambda theirs, ours: ours | {"teacher_depth": None},
         head_map=HeadMap(
             classes="DistilBert",
-            classifier=HIDDEN,
+            classifier=CLASSIFIER_RULES,
             dropout="seq_classif_dropout",
             span_dropout=("qa_dropout", 0.1),
         ),

@@ -169,9 +169,10 @@ class HuggingFaceMap:
 class DistillationRecipe:
     """How a model of this family is distilled from a trained model of another.
 
-    describe_student: (the teacher's configuration) -> {field: value} that the student's must have.
-    init_params: (the student's configuration, the teacher's, the teacher's parameters) -> the student's
-      initial parameters.
+    describe_student: (the teacher's configuration) -> {field: value} of the student's fields that
+      must equal the teacher's.
+    init_params: (the student's configuration, the teacher's, the teacher's parameters) -> the
+      student's initial parameters.
     """
 
     teacher: type[ModelConfig]

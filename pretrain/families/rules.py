@@ -3,7 +3,8 @@
 "Ours" are this project's parameters, "theirs" the tensors of transformers. A rule is (our path,
 their name, layout). A path with `layers` and a name with `{i}` stand for every layer of that stack,
 whether ours are stacked (a leaf has a leading axis of layers) or not (`layer_0`, ...). `Index`
-numbers their layers otherwise. `Join` has several paths in place of one, `Split` several names.
+numbers their layers otherwise. A rule with a `JoinLayout` has several paths in place of one, a rule
+with a `SplitLayout` several names.
 
 D width   H heads   K head width
 """
@@ -77,7 +78,7 @@ class SplitLayout(NamedTuple):
     """One of our leaves in several of their tensors, in the order of the rule's names.
 
     parts: the number of their tensors, which then have equal sizes, or their sizes along `axis`.
-    layout, axis, interleave: those of the one tensor that a `Join` would make of theirs.
+    layout, axis, interleave: those of the one tensor that a `JoinLayout` would make of theirs.
     """
 
     layout: Layout
@@ -160,7 +161,7 @@ def _join_along(parts: Sequence[np.ndarray], axis: int, groups: int) -> np.ndarr
 def _split_along(
     whole: np.ndarray, sizes: Sequence[int], axis: int, groups: int
 ) -> list[np.ndarray]:
-    """Return the parts of `whole`, with the given sizes along `axis`: inverts `_concatenate`."""
+    """Return the parts of `whole`, with the given sizes along `axis`: inverts `_join_along`."""
     if any(size % groups for size in sizes):
         raise ValueError(f"parts of {list(sizes)} do not divide into {groups} groups")
     axis %= whole.ndim

@@ -92,17 +92,13 @@ def make_answerer(
     (pretrain/finetune/predictors.py), or what it generates (predict_generated.py).
 
     Args:
-      trained: the checkpoint.
       top: number of predictions per mask; None for 5.
       length: maximum number of generated tokens; None for 64, or that of the fine-tuning.
-      batch_size: texts per batch.
       n_best: number of answers to each question; None for one.
       strategy: how tokens are chosen, see `models.generation.decoding`; None for greedy.
       no_repeat_ngram: n-grams of this length are generated at most once.
-      seed: seed of the sampling.
 
-    Raises:
-      ValueError: for an option that the model does not support.
+    Raises ValueError for an option that the model does not support.
     """
     from models.config.base import EncoderConfig
     from models.config.heads import HeadedConfig
@@ -128,6 +124,13 @@ def make_answerer(
             "--top is for encoders: the number of predictions per [MASK]. To sample from the most "
             "probable tokens, use --top-k"
         )
+    return _generate_answers(kind, trained, length, batch_size, decoding)
+
+
+def _generate_answers(
+    kind: Any, trained: Trained, length: int | None, batch_size: int, decoding: dict[str, Any]
+) -> Answerer:
+    """Return the `make_answerer` of a generative model, whose predictor is of the class `kind`."""
     if trained.run.data.objective.name == "text2text":
         from pretrain.finetune.predict_generated import AnswerGenerator
 

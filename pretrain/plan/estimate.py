@@ -33,12 +33,9 @@ def plan_run(
     """Return what a run needs on a machine and the rates that it can reach there, as JSON.
 
     Args:
-      price: price of a chip hour.
-      evaluation: also compile the evaluation.
-      quick: compile with less optimization of the schedule.
-
-    Raises:
-      ConfigError: if the run does not divide over the machine's devices.
+      price: of a chip hour.
+      evaluation: whether to compile the evaluation, too.
+      quick: whether to compile with less optimization of the schedule.
     """
     mesh = make_mesh(run.mesh, machine.devices)
     check_batch(run, mesh)
@@ -78,11 +75,7 @@ def plan_run(
         module = HloModule(update.text)
         exchanges = find_collectives(module, mesh)
         facts["hbm_bytes_per_step"] = module.count_memory_bytes()
-        facts["interconnect_bytes_per_step"] = sum(
-            exchange.sent_bytes * exchange.count for exchange in exchanges
-        )
-        facts["collectives"] = [describe_collective(exchange) for exchange in exchanges]
-        facts["gathered_against_the_rules"] = find_unexpected_gathers(exchanges, program, mesh)
+        facts |= describe_exchanges(exchanges, program, mesh)
         facts |= compute_bounds(
             run, machine, mesh, model_flops, program_flops, module, exchanges, tokens, price
         )
@@ -162,6 +155,18 @@ def count_applied_weights(program: Program, axis_sizes: Mapping[str, int]) -> in
     if not has_head:  # the embedding table is the output layer too
         total += sum(size for path, size in tables.items() if "words/" in path) * predicted
     return total
+
+
+def describe_exchanges(
+    exchanges: Sequence[Collective], program: Program, mesh: jax.sharding.Mesh
+) -> dict[str, Any]:
+    """Return the plan's entries about the collectives of a step."""
+    sent_bytes = sum(exchange.sent_bytes * exchange.count for exchange in exchanges)
+    return {
+        "interconnect_bytes_per_step": sent_bytes,
+        "collectives": [describe_collective(exchange) for exchange in exchanges],
+        "gathered_against_the_rules": find_unexpected_gathers(exchanges, program, mesh),
+    }
 
 
 def describe_collective(collective: Collective) -> dict[str, Any]:

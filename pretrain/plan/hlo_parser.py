@@ -6,6 +6,7 @@ import dataclasses
 import math
 import re
 
+# Bytes of an element where the digits of the dtype's name do not give its bits.
 DTYPE_BYTES = {
     "pred": 1,
     "s4": 0.5,
@@ -34,7 +35,7 @@ class HloArray:
 
     @property
     def num_bytes(self) -> float:
-        """Return the bytes of its elements, without padding to tiles."""
+        """The bytes of its elements, without padding to tiles."""
         width = DTYPE_BYTES.get(self.dtype) or (
             int(digits[0]) / 8 if (digits := re.findall(r"\d+", self.dtype)) else 0
         )
@@ -48,7 +49,8 @@ class Instruction:
     Attributes:
       arrays: the arrays of the shape; several for a tuple.
       operands: names of the instructions that it reads.
-      argument: the text between the parentheses.
+      argument: the text between the parentheses, such as a parameter's number.
+      attributes: the text after the parentheses.
       is_root: whether it is the result of its computation.
     """
 
@@ -104,7 +106,7 @@ def _find_closing(text: str, opened: int) -> int:
 
 
 def _make_array(match: re.Match[str]) -> HloArray:
-    """Return the array of a match of the pattern of arrays."""
+    """Return the array that a match of `ARRAY_PATTERN` describes."""
     dtype, dims, layout = match.groups()
     space = re.search(r"S\((\d+)\)", layout or "")
     return HloArray(

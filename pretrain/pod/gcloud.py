@@ -121,17 +121,8 @@ class Pod:
           target: what the verb acts on; the queued resource by default.
           group: gcloud's command group.
         """
-        return [
-            "gcloud",
-            "compute",
-            "tpus",
-            group,
-            verb,
-            *(target or [self.name]),
-            f"--zone={self.zone}",
-            *self.project,
-            *arguments,
-        ]
+        command = ["gcloud", "compute", "tpus", group, verb, *(target or [self.name])]
+        return [*command, f"--zone={self.zone}", *self.project, *arguments]
 
     def run_command(
         self, command: list[str], show: bool = False, timeout: float | None = COMMAND_TIMEOUT
@@ -145,9 +136,8 @@ class Pod:
         # NO_GCE_CHECK is meant for TensorFlow.
         env = {name: value for name, value in os.environ.items() if name != "NO_GCE_CHECK"}
         try:
-            streams: dict[str, Any] = (
-                {} if show else {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-            )
+            names = () if show else ("stdout", "stderr")
+            streams: dict[str, Any] = dict.fromkeys(names, subprocess.PIPE)
             timeout = None if show else timeout
             done = subprocess.run(
                 command, **streams, text=True, env=env, stdin=subprocess.DEVNULL, timeout=timeout
@@ -168,12 +158,9 @@ class Pod:
 
     def read_state(self) -> PodState | None:
         """Return the state of the queued resource, or None if it does not exist."""
+        command = self.build_command("describe", "--format=json")
         try:
-            answer = json.loads(
-                self.run_command(
-                    self.build_command("describe", "--format=json"), timeout=QUERY_TIMEOUT
-                )
-            )
+            answer = json.loads(self.run_command(command, timeout=QUERY_TIMEOUT))
         except GcloudError as error:
             if "NOT_FOUND" in str(error):
                 return None
@@ -209,7 +196,7 @@ class Pod:
         self.run_command(self.build_command("delete", "--force", "--quiet"))
 
     def list_node_states(self, num_slices: int) -> list[str]:
-        """Return the states of the list_node_states of `num_slices` num_slices.
+        """Return the states of the nodes of `num_slices` slices.
 
         A queued resource may still be ACTIVE when its nodes are PREEMPTED.
         """
@@ -239,7 +226,7 @@ class Pod:
     def run_worker(
         self, *arguments: str, env: Mapping[str, str] | None = None, **options: Any
     ) -> str:
-        """Run the pushed tree's `run_worker.sh` with `arguments` and return the output.
+        """Run the pushed tree's `worker.sh` with `arguments` and return the output.
 
         Args:
           env: environment variables of the script.

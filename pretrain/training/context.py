@@ -30,7 +30,7 @@ Batches = Generator[tuple[int, Any], None, None]
 
 
 class RestartableFeed:
-    """An iterator over the batches of a run in order, which `restart` moves to another step."""
+    """An iterator over the batches of a run in order, which can restart at another step."""
 
     def __init__(self, open_feed: Callable[[int], Batches], start: int) -> None:
         """Begin at step `start`.
@@ -127,7 +127,7 @@ class TrainContext:
         return scores
 
     def check_replicas(self, state: TrainState, step: int) -> None:
-        """Raise `replica_check.Altered` if devices disagree about replicated values."""
+        """Raise `ReplicaMismatch` if devices disagree about replicated values."""
         with self.ledger.time_phase("save"):
             self.replica_check.check(state, step)
 
@@ -160,12 +160,12 @@ class TrainContext:
     def restore_last_good(self) -> TrainState:
         """Return the last state before the skipped steps, numbered as the last skipped step.
 
-        See the docstring of `divergence`.
+        See pretrain/training/divergence.py.
         """
         guard, shardings = self.guard, self.program.state_shardings
         first, last = guard.find_first_skipped(), guard.step
         with self.ledger.time_phase("start"):
-            self.lease.verify_held()  # `restore` moves damaged checkpoints.
+            self.lease.verify_held()  # `restore_state` moves damaged checkpoints.
             self.checkpoints.wait_until_saved()
             state = self.checkpoints.restore_state(
                 self.program.abstract_state,

@@ -22,8 +22,8 @@ def check_workdir(run: Run, workdir: epath.Path, allow_changes: bool) -> Run | N
     """Return the configuration of the last start in a workdir, or None for a new workdir.
 
     Raises:
-      ConfigError: the configuration differs in keys outside `FREE`. With `allow_changes` the
-        differences are printed instead.
+      ConfigError: the configuration differs in keys outside `CHANGEABLE_KEYS`. With
+        `allow_changes` the differences are printed instead.
     """
     path = workdir / "config.json"
     if not path.exists():

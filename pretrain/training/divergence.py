@@ -111,7 +111,7 @@ class DivergenceMonitor:
 
         Args:
           patience: as in `schema.Guard`.
-          resumed: what `record` returned when that checkpoint was saved, or {}.
+          resumed: what `make_record` returned when that checkpoint was saved, or {}.
         """
         self.patience = patience
         self.num_skipped = resumed.get("skipped", 0)

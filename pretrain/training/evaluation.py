@@ -29,7 +29,7 @@ Totals = tuple[dict[str, float], dict[str, float]]
 def make_evaluation_step(
     model: Any, loss: Loss | MixedLoss, mesh: jax.sharding.Mesh, *, compute_dtype: str
 ) -> jax.stages.Wrapped:
-    """Return `step.make_evaluation(...)`, jitted for a mesh. compute: dtype of the arithmetic."""
+    """Return `step.make_evaluation_fn(...)`, jitted for a mesh."""
     options = LossOptions(compute_dtype=compute_dtype, gather=make_gather(mesh))
     score = make_evaluation_fn(model, loss, options)
     return jax.jit(
@@ -58,12 +58,10 @@ def make_evaluator(
     `begin` of the result is called before each batch is scored.
 
     Args:
-      compute_dtype: dtype of the arithmetic.
       metrics: names in `task_metrics.METRICS`.
       objective: the objective of the split; needed with `metrics`.
 
-    Raises:
-      ConfigError: a metric does not belong to the objective, or its library is not installed.
+    Raises ConfigError where a metric is of another objective or its library is not installed.
     """
     if metrics:
         check_run_metrics(metrics, objective, model.config)
@@ -95,9 +93,8 @@ def make_evaluator(
         if generate:
             scores = generate.score_texts(metrics, texts, stream.split)
         elif metrics:
-            scores = compute_metrics(
-                metrics, np.concatenate(predictions), model.config, stream.split
-            )
+            rows = np.concatenate(predictions)
+            scores = compute_metrics(metrics, rows, model.config, stream.split)
         return summarize_totals(loss, totals, scores) | {"rows": stream.num_rows}
 
     return evaluate_split

@@ -117,7 +117,7 @@ def get_peak_flops(device: Any, compute_dtype: str) -> float | None:
 
 @functools.cache
 def measure_matmul_rate(compute_dtype: str, size: int = 1024, seconds: float = 0.2) -> float:
-    """Return the FLOP/s of a square matmul in the dtype `compute` on this host's CPU.
+    """Return the FLOP/s of a square matmul in `compute_dtype` on this host's CPU.
 
     It is the best of all runs that fit into `seconds`.
     """

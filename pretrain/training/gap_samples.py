@@ -99,7 +99,7 @@ def make_sampler(
     workdir: epath.PathLike,
     check: Callable[[], None] = lambda: None,
 ) -> GapSampler | None:
-    """Return the `Sampler` of a run, or None for a run without samples.
+    """Return the `GapSampler` of a run, or None for a run without samples.
 
     A mixture of objectives samples its first part that has gaps.
     """

@@ -93,35 +93,28 @@ def train_with_lease(
     program = make_program(run, mesh)
     evaluator = make_run_evaluator(run, program, mesh)
     sampler = make_sampler(run, program, mesh, heldout, workdir, lease.check_held)
-
     with contextlib.ExitStack() as stack:
         stack.enter_context(jax.set_mesh(mesh))
         hang_report = workdir / f"hung-{jax.process_index()}.txt"
-        watchdog = stack.enter_context(
-            Watchdog(run.watchdog, hang_report, processes.wait_at_exit_barrier)
-        )
+        watchdog = Watchdog(run.watchdog, hang_report, processes.wait_at_exit_barrier)
+        stack.enter_context(watchdog)
         checkpoints = stack.enter_context(Checkpoints(workdir, run.checkpoint))
         preemption = stack.enter_context(Preemption())
         state, record = restore_or_init(program, checkpoints, opened.source)
         start = int(state.step)
         resume_rows(stream, start, record.get("rows", 0))
         write_workdir(run, opened, workdir)
-        early_stopping = EarlyStopping(
-            run.evaluate.patience, run.checkpoint.best, record.get("stopping", {})
-        )
+        recorded = record.get("stopping", {})
+        early_stopping = EarlyStopping(run.evaluate.patience, run.checkpoint.best, recorded)
         if reason := describe_end(run, start, early_stopping):
             print(f"{workdir}: {reason}")
             return None
         folder = None if jax.process_index() else workdir
-        ledger = stack.enter_context(
-            Ledger(folder, began, start, watchdog.enter_part, lease.is_held)
-        )
+        ledger = Ledger(folder, began, start, watchdog.enter_part, lease.is_held)
+        stack.enter_context(ledger)
         stragglers = StragglerMonitor()
         log = stack.enter_context(RunLog(run, workdir, mesh, start, stragglers, lease))
-        num_updates = int(update_count(state.optimizer, state.step))
-        log.log_message(
-            describe_start(run, opened, program.abstract_state.params, mesh, start, num_updates)
-        )
+        log_start(log, run, opened, program, mesh, state)
         context = TrainContext(
             run=run,
             source=opened.source,
@@ -141,10 +134,23 @@ def train_with_lease(
             sampler=sampler,
         )
         last_saved = run_steps(context, state, preemption)
-        log.log_message(
-            f"saved step {last_saved:,} in {workdir}/checkpoints\n{ledger.format_summary()}"
-        )
+        saved = f"saved step {last_saved:,} in {workdir}/checkpoints"
+        log.log_message(f"{saved}\n{ledger.format_summary()}")
         return preemption.signal if last_saved < run.train.last_step else None
+
+
+def log_start(
+    log: RunLog,
+    run: Run,
+    opened: OpenedData,
+    program: Program,
+    mesh: jax.sharding.Mesh,
+    state: TrainState,
+) -> None:
+    """Log what the run trains, from `state` on."""
+    num_updates = int(update_count(state.optimizer, state.step))
+    params = program.abstract_state.params
+    log.log_message(describe_start(run, opened, params, mesh, int(state.step), num_updates))
 
 
 def make_run_evaluator(

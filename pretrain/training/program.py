@@ -39,12 +39,13 @@ class Program(NamedTuple):
     Attributes:
       model: the Linen module of the training step.
       loss: of the run's objective.
-      abstract_state: a `State` of shapes.
-      state_shardings: a `State` of shardings.
+      abstract_state: a `TrainState` of shapes.
+      state_shardings: a `TrainState` of shardings.
       batch: the shapes of a global batch, with their shardings.
-      init: () -> State.
+      init: () -> TrainState.
       train_step: (state, batch) -> (state, metrics).
-      evaluation_step: (params, batch) -> sums, weights and row predictions; see `step.make_evaluation`.
+      evaluation_step: (params, batch) -> sums, weights and row predictions; see
+        `step.make_evaluation_fn`.
       attention: {"update": lines, "score": lines} on the attention kernels in use and on the
         reasons against faster ones; tracing adds the lines.
     """
@@ -60,7 +61,7 @@ class Program(NamedTuple):
     attention: dict[str, list[str]]
 
     def describe_state(self) -> TrainState:
-        """Return the shapes of a state with their shardings, an argument of `update.lower`."""
+        """Return the shapes of a state with their shardings, an argument of `train_step.lower`."""
         return jax.tree.map(
             lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
             self.abstract_state,

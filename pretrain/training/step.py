@@ -41,20 +41,17 @@ def make_train_step(
       model: a Linen module.
       loss: of the objective.
       optimizer: updates the parameters.
-      learning_rate: the optimizer's learning rate as a function of the update count, for the metrics.
+      learning_rate: the rate as a function of the update count, for the metrics.
       seed: of the run.
       microbatches: number of parts of the batch that are computed one after the other.
-      norm_factor: as in `schema.Guard`.
-      norm_window: as in `schema.Guard`.
+      norm_factor, norm_window: as in `schema.Guard`.
       options: of the loss.
     """
     part = make_gradient(model, loss, options)
 
     def step(state: TrainState, batch: Any) -> tuple[TrainState, dict[str, jax.Array]]:
         key = jax.random.fold_in(jax.random.key(seed), state.step + 1)  # 0 drew the parameters
-        totals = {
-            name: jnp.maximum(weight, 1.0) for name, weight in loss.sum_weights(batch).items()
-        }
+        totals = {name: jnp.maximum(w, 1.0) for name, w in loss.sum_weights(batch).items()}
         arguments = state.params, state.variables, batch, totals, key
         if microbatches == 1:
             grads, (sums, variables) = part(*arguments)
@@ -63,14 +60,13 @@ def make_train_step(
         updates, opt_state = optimizer.update(grads, state.optimizer, state.params)
         means = {name: value / totals[name] for name, value in sums.items()}
         value, norm = loss.compute_loss(means), optax.tree.norm(grads)
+        rate = learning_rate(update_count(state.optimizer, state.step))
         is_taken = is_finite_step(value, norm, state.optimizer, norm_factor, norm_window)
         metrics = means | {
             "loss": value,
             "gradient_norm": norm,
             "skipped": 1.0 - is_taken.astype(jnp.float32),
-            "learning_rate": jnp.asarray(
-                learning_rate(update_count(state.optimizer, state.step)), jnp.float32
-            ),
+            "learning_rate": jnp.asarray(rate, jnp.float32),
             "tokens": loss.count_tokens(batch),
         }
         new = optax.apply_updates(state.params, updates), opt_state, variables

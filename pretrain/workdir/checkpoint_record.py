@@ -27,7 +27,7 @@ ITEMS = {
 
 
 class SavedState(Protocol):
-    """A state of training as checkpoints see it: `pretrain.training.state.State`."""
+    """A state of training as checkpoints see it: `pretrain.training.state.TrainState`."""
 
     @property
     def step(self) -> Any: ...

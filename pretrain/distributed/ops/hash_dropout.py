@@ -30,7 +30,7 @@ def mix_bits(x: jax.Array) -> jax.Array:
 def make_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """Return random uint32 of `shape`, hashes of the last axis' index and a hash of the others.
 
-    The hash of the other axes is computed once per row, so that an element costs one `mix`.
+    The hash of the other axes is computed once per row, so that an element costs one `mix_bits`.
 
     key: two uint32.
     """
@@ -49,7 +49,7 @@ def make_keep_mask(key: jax.Array, rate: float, shape: tuple[int, ...]) -> jax.A
 
 @partial(jax.custom_vjp, nondiff_argnums=(2, 3))
 def drop_by_hash(x: jax.Array, key: jax.Array, rate: float, shape: tuple[int, ...]) -> jax.Array:
-    """Return x / (1 - rate) where `make_mask(key, rate, shape)` is True, else 0.
+    """Return x / (1 - rate) where `make_keep_mask(key, rate, shape)` is True, else 0.
 
     The signature is that of `models.layers.ops.drop_values`.
     """

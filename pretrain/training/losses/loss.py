@@ -68,8 +68,8 @@ class Loss(NamedTuple):
 
     Attributes:
       input_keys: batch keys that the model takes as keyword arguments of the same names.
-      compute_sums: (result of the model's `states`, score_tokens, batch) -> {name: float32 sum over the
-        batch's targets}; see `ScoreTokens`.
+      compute_sums: (result of the model's `compute_states`, score_tokens, batch) -> {name: float32
+        sum over the batch's targets}; see `ScoreTokens`.
       weight_keys: {name of a sum: batch key whose sum divides it}.
       loss_terms: names whose means add up to the loss; the others are metrics.
       token_keys: batch keys whose sum is the number of tokens read and written, without padding.
@@ -110,7 +110,7 @@ class Loss(NamedTuple):
         return sum(batch[key].sum(dtype=jnp.float32) for key in self.token_keys)
 
     def compute_states(self, model: Any, params: Any, batch: Batch, **options: Any) -> Any:
-        """Return the model's `states` for a batch. options: of `apply_states`."""
+        """Return the model's `compute_states` for a batch. options: of `apply_states`."""
         return self.apply_states(model, params, batch, **options)[0]
 
     def apply_states(
@@ -123,7 +123,7 @@ class Loss(NamedTuple):
         dropout_key: jax.Array | None = None,
         variables: Mapping[str, Any] | None = None,
     ) -> tuple[Any, dict[str, Any]]:
-        """Return (the model's `states` for a batch, {collection: its new variables}).
+        """Return (the model's `compute_states` for a batch, {collection: its new variables}).
 
         variables: those after the previous batch; {} or None at the beginning. They are ignored
         for a batch without `is_continued`.
@@ -148,7 +148,7 @@ class Loss(NamedTuple):
         dropout_key: jax.Array | None = None,
         options: LossOptions = DEFAULT_OPTIONS,
     ) -> dict[str, jax.Array]:
-        """Return {name: float32 sum}; the arguments are those of `compute`."""
+        """Return {name: float32 sum}; the arguments are those of `compute_batch`."""
         return self.compute_batch(
             model, params, batch, train=train, dropout_key=dropout_key, options=options
         ).sums

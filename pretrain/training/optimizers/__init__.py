@@ -29,7 +29,7 @@ def make_run_optimizer(run: Run) -> optax.GradientTransformation:
     if run.model.frozen_params:
         optimizer = freeze_params(optimizer, run.model.frozen_params)
     if run.train.trainable_layers is not None:
-        encoder = cast(HeadedConfig, run.model).encoder  # as `config.validate` requires
+        encoder = cast(HeadedConfig, run.model).encoder  # as `validate_run` requires
         optimizer = freeze_lower_layers(optimizer, encoder.depth, run.train.trainable_layers)
     if run.train.ema_decay:
         optimizer = allow_promotion(track_ema(optimizer, run.train.ema_decay))

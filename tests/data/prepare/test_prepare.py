@@ -187,7 +187,7 @@ def test_bad_input_is_counted_and_placed(tmp_path, texts, words):
         jobs.EMPTY_DOCUMENTS: (3, f"{path}, 2"),
         jobs.NUL_BYTES: (1, f"{path}, 3"),
         "documents with bytes that are not UTF-8 (replaced by U+FFFD)": (1, f"{path}, 6"),
-        "documents with half a surrogate pair (replaced by U+FFFD)": (1, f"{path}, 7"),
+        "documents with an unpaired surrogate (replaced by U+FFFD)": (1, f"{path}, 7"),
         jobs.RESERVED_CHARACTER: (1, f"{path}, 8"),
         jobs.CUT_SENTENCES: (3, f"{path}, 9"),
         jobs.TOKENLESS_DOCUMENTS: (1, f"{path}, 10"),
