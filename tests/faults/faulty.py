@@ -175,7 +175,7 @@ def after_save(number, befall):
     def save_then_befall(self, state, *args, **options):
         usual(self, state, *args, **options)
         if int(state.step) == number:
-            self.wait()
+            self.wait_until_saved()
             befall()
 
     Checkpoints.save = save_then_befall
