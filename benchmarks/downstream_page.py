@@ -20,15 +20,12 @@ from benchmarks.downstream_text import (
 Result = Mapping[str, Any]
 
 PAGE = pathlib.Path(__file__).resolve().parent / "downstream.md"
-# The metrics on the page.
 METRIC_LABELS = {
     "matthews": "Matthews",
     "accuracy": "accuracy",
     "f1": "F1",
     "pearson": "Pearson",
     "spearman": "Spearman",
-}
-METRIC_LABELS |= {
     "entity_f1": "entity F1",
     "span_f1": "F1 of answers",
     "exact_match": "exact match",
@@ -65,13 +62,11 @@ def format_gain(ours: Sequence[float], theirs: Sequence[float]) -> str:
 
 def list_hardware(results: Iterable[Result]) -> str:
     """Return the machines of the results, without repetitions."""
+    machines = {result["hardware"] for result in results}
     return "; ".join(
         sorted(
-            {
-                result["hardware"].removesuffix(" 1 cores")
-                + " one core" * result["hardware"].endswith(" 1 cores")
-                for result in results
-            }
+            machine.removesuffix(" 1 cores") + " one core" * machine.endswith(" 1 cores")
+            for machine in machines
         )
     )
 
@@ -86,8 +81,7 @@ def format_data(head: Result, fresh: Result | None, part: str) -> list[str]:
 
     Args:
       head, fresh: results from the encoder and from random weights.
-      part: "runs" for the scores on the held-out file, "also" for those on a further file, which
-        did not choose the epoch.
+      part: "runs" for the scores on the held-out file, "also" for those on the further file.
     """
     train, heldout = head["files"]
     heldout_file = f"{heldout or 'a tenth of it'} ({head['examples']['heldout']:,})"

@@ -179,11 +179,8 @@ def train_peer(
         for done in range(0, facts["steps"], facts["epoch"]):
             worker.ask_worker(steps=min(facts["epoch"], facts["steps"] - done))
             predicted = worker.ask_worker(steps=0)["predicted"]
-            epoch_scores.append(
-                compute_metrics(
-                    metrics, np.stack([predicted, facts["labels"], facts["row_weights"]], axis=1)
-                )
-            )
+            rows = np.stack([predicted, facts["labels"], facts["row_weights"]], axis=1)
+            epoch_scores.append(compute_metrics(metrics, rows))
     return epoch_scores
 
 
@@ -234,12 +231,8 @@ def compare_times(name: str, args: argparse.Namespace) -> dict[str, Any]:
     facts = write_inputs(workdir, args.encoder, folder)
     turns, versions = time_epoch(workdir, folder, args.encoder, facts["epoch"])
     print(name, turns, flush=True)
-    result = {
-        "task": name,
-        "times": turns,
-        "steps_of_a_turn": -(-facts["epoch"] // TURNS_PER_EPOCH),
-        "epoch": facts["epoch"],
-    }
+    turn_steps = -(-facts["epoch"] // TURNS_PER_EPOCH)
+    result = {"task": name, "times": turns, "steps_of_a_turn": turn_steps, "epoch": facts["epoch"]}
     result |= {"versions": versions, "layers": "unrolled"}
     result |= {"length": read_result(name, args)["length"], "load": [load, os.getloadavg()[0]]}
     return result | describe_run(name, "times", args)

@@ -61,7 +61,7 @@ def measure_rows(
     """Measure all rows of the table that have no result yet.
 
     Returns:
-      ({(start, combination): result of `train_taggers`}, {file: counts of `states_of`}).
+      ({(start, combination): result of `train_taggers`}, {file: counts of `extract_states`}).
     """
     sentences = {
         name: tagged_sentences.read_sentences(str(args.corpora / "ner_wnut17" / f"{name}.conll"))

@@ -9,7 +9,7 @@ each for `--steps` steps of 64 rows of 128, with 1, 2 and 4 processes on one mac
 `pretrain.cli.local`, and a data axis of 4. After the last step each process reports the following;
 two numbers are the minimum and the maximum over the processes:
 
-- rows a step: counted where batches are built (`Stream.batch`, including those built ahead),
+- rows a step: counted where batches are built (`Stream.build_batch`, including those built ahead),
   divided by the number of batches;
 - tokens a step: positions read from the memory-mapped store, counted in
   `data.rows.tables.TokenReader`;

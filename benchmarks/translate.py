@@ -90,7 +90,7 @@ def score_translations(
     """Translate `sources` and return (BLEU, its signature, seconds without compilation).
 
     Args:
-      strategy: `Greedy` or `Beam`.
+      strategy: `Greedy` or `BeamSearch`.
     """
     translate = TranslationWriter(trained, LENGTH, 32, strategy)
     positions: Any = [None] * len(sources)

@@ -46,7 +46,7 @@ class SpecifiedObjective(Protocol):
     def describe_batch(self) -> dict[str, Field]: ...
 
 
-TOKEN_ID = "token id"  # the vocabulary must have every number of such a field
+TOKEN_ID = "token id"  # role of a field; the vocabulary must have all its numbers
 
 # Keys that several objectives have.
 TOKENS = {"token_ids": Field("int32", "BL", TOKEN_ID), "attention_mask": Field("bool", "BL")}

@@ -46,7 +46,7 @@ class RowSet:
     table       has `count`, the number of rows, and `offsets`, int64 [S + 1], the number of the
                 first row of each source of the mixture, and the end
     build       (row_B, key_B) -> {key: array}, the batch of those rows; the keys decide all draws
-    parts       the sources of the mixture, in the order of the offsets
+    sources     the sources of the mixture, in the order of the offsets
     order       "shuffled" in every epoch; or "lanes": row i of a batch continues row i of the batch
                 before. This needs `table.whole_S`, int64 [S], the number of consecutive rows of
                 each source without overlap

@@ -1,11 +1,12 @@
 """Capture the hidden states of every layer and the weights of every attention of a model.
 
-    # An encoder: seen.states, seen.weights["attention"].
-    seen = observe(model, params, token_ids, attention_mask, method="encode")
+    # An encoder: seen.hidden_states, seen.attention_weights["attention"].
+    seen = capture_activations(model, params, token_ids, attention_mask, method="encode")
     # A decoder.
-    seen = observe(model, params, token_ids, method="compute_states")
-    # The decoder of an encoder-decoder: seen.weights["cross"], too.
-    seen = observe(model, params, memory_BMD, encoder_attention_mask, ids, method="decode")
+    seen = capture_activations(model, params, token_ids, method="compute_states")
+    # The decoder of an encoder-decoder: seen.attention_weights["cross"], too.
+    arguments = memory_BMD, encoder_attention_mask, ids
+    seen = capture_activations(model, params, *arguments, method="decode")
 
 The model is called through Linen's method interceptors, with an `attend` that also records weights.
 No model file contains code for this, and a training step is unaffected. Layers are unrolled,

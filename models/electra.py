@@ -116,8 +116,8 @@ class Electra(nn.Module):
             attends to its own text only. None: one text a row.
           labels: int32 [B, P], the original tokens at the masked positions.
           label_weights: float32 [B, P], 0 on slots that only fill up a row.
-          uniforms: float32 [B, P] in [0, 1), each of which selects a sampled token. Equal ones
-            select equal tokens, on any mesh and in any microbatch. None: nothing is replaced.
+          uniforms: float32 [B, P] in [0, 1); each selects a sampled token. Equal numbers select
+            equal tokens, on any mesh and in any microbatch. None: nothing is replaced.
           train: whether dropout is applied.
 
         Returns:

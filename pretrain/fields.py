@@ -1,7 +1,7 @@
 """Values, defaults, types and meanings of the fields of a configuration.
 
-This module knows no particular class. The meaning of a field is the comment behind it, or on the
-lines above it, and may begin with a unit in brackets.
+This module knows no particular class. The meaning of a field is the comment at the end of its line
+or on the lines above it, and may begin with a unit in brackets.
 """
 
 import ast
@@ -56,7 +56,7 @@ def list_settings(node: Any, prefix: str = "") -> list[Setting]:
 
 
 def format_value(value: Any) -> str:
-    """Return a value as it is written behind path= on the command line."""
+    """Return a value as it is written after path= on the command line."""
     if isinstance(value, tuple):
         return ",".join(map(format_value, value)) or "()"
     if value is None or isinstance(value, bool):

@@ -263,7 +263,7 @@ def _measure_marks(
     marks: tuple[np.ndarray, dict[int, np.ndarray]],
     backwards: bool = False,
 ) -> np.ndarray:
-    """Return the bytes of the mark that begins (backwards: ends) at each offset; 0 if none does."""
+    """Return the bytes of the mark that begins (backwards: ends) at each offset, or 0."""
     short, wide = marks
     here = bytes_T[np.minimum(offsets, len(bytes_T) - 1)]
     widths = short[here].astype(np.int64)

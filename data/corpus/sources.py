@@ -91,7 +91,7 @@ def resolve_source(name: str, document: str = "file", field: str = "text") -> Re
 
     Args:
       name: the source.
-      document: what is a document, a value of --document.
+      document: how a file is divided into documents, a value of --document.
       field: name of the field with the text, or two names, separated by a comma, for pairs.
 
     Raises:

@@ -135,7 +135,7 @@ def write_questions(
       output: folder of the store.
       vocabulary: the vocabulary that encoded the questions.
       parts: {split: questions}.
-      encoded: {split: result of `encode`}.
+      encoded: {split: result of `encode_questions`}.
       described: further entries of the manifest.
     """
     output = pathlib.Path(output).absolute()
@@ -162,7 +162,7 @@ def write_questions(
 
 
 def serialize_texts(questions: list[Question]) -> bytes:
-    """Return the content of texts.json, which `opened_texts` reads."""
+    """Return the content of texts.json."""
     contexts = dict.fromkeys(question.context for question in questions)
     numbers = {context: number for number, context in enumerate(contexts)}
     rows = [

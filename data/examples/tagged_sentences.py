@@ -190,7 +190,7 @@ def parse_words(value: Any, place: str) -> tuple[str, ...]:
 
 
 def choose_scheme(sentences: list[Sentence], given: str | None = None) -> str:
-    """Return the scheme of the tags: `given`, or the one that they look like.
+    """Return the scheme of the tags: `given`, or the scheme that fits them best.
 
     Raises:
       ValueError: a tag does not belong to the given scheme, or all words have the same tag; the

@@ -1,4 +1,4 @@
-"""Tags of words as text, for a model that writes, and back from such a text to tags.
+"""Tags of words as a text that a seq2seq model generates, and tags read back from that text.
 
 The text has the entities in order, each after its type, with one blank between them:
 

@@ -103,7 +103,7 @@ def format_target(objective: Text2Text, label: Any) -> str:
     """Return the target for a class, a score, or a text.
 
     Raises:
-      ValueError: the class is none of the objective's.
+      ValueError: the objective does not have this class.
     """
     if objective.labels:
         if label not in objective.labels:
@@ -146,8 +146,8 @@ def make_answer_reader(objective: Text2Text, vocabulary: Vocabulary) -> Callable
     """Return a function that reads the answer from a model's text.
 
     It returns the class or the score of the text, or None if the text is neither; "" for a question
-    that the text calls unanswerable; otherwise the text itself. For tags, it is a
-    `tags_as_text.ParsedOutput`. Texts are compared as the vocabulary spells them.
+    that the text calls unanswerable; otherwise the text itself. For tags, it is an
+    `EntityReader`. Texts are compared as the vocabulary spells them.
 
     Raises:
       ValueError: the vocabulary spells two classes alike.

@@ -193,8 +193,8 @@ def compare_to_store(
 ) -> tuple[bool, bool]:
     """Compare a row with the store's text from token `first` on.
 
-    Before the first document and after the last, a separator is optional: the row may have begun or
-    ended with it.
+    A separator before the first document or after the last is optional, since the row may begin or
+    end with one.
 
     Args:
       row: ids of the row.

@@ -12,7 +12,7 @@ from data.rows.tables import Batch
 from data.store.split import Split
 from data.vocabulary.base import Vocabulary
 
-MAX_SIGMAS = 5  # a correct share lies farther off in one of two million inspections
+MAX_SIGMAS = 5  # a correct share deviates more than this in one of two million inspections
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def format_ends(ids: Sequence[Any]) -> str:
 
 
 def check_share(name: str, hits: int, of: int, share: float) -> Check:
-    """Check that the share of hits among random draws lies within its binomial spread.
+    """Check that the share of hits among random draws is within its binomial spread.
 
     Args:
       name: name of the check.

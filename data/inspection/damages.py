@@ -1,4 +1,4 @@
-"""Checks of denoising: the whole text as the target, and spans of the input behind masks."""
+"""Checks of denoising: the whole text as the target, and masks in the input in place of spans."""
 
 import math
 from collections import Counter

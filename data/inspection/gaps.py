@@ -47,7 +47,7 @@ def find_masks(row: Batch, vocabulary: Vocabulary) -> Gapped:
 
 
 def find_shifted_masks(row: Batch, vocabulary: Vocabulary) -> Gapped:
-    """Return a row whose masked pieces are predicted at the positions before them, as `masks`."""
+    """Return a row whose masked pieces are predicted one position before; see `find_masks`."""
     return find_masks(row | {"masked_positions": row["masked_positions"] + 1}, vocabulary)
 
 
@@ -120,7 +120,7 @@ def is_text(vocabulary: Vocabulary, piece: int) -> bool:
 def describe_gaps(
     vocabulary: Vocabulary, gapped: Gapped, id_T: np.ndarray, probability_T: np.ndarray
 ) -> dict[str, Any]:
-    """Return {"text", "gaps"} of a row, as a line of the file has it.
+    """Return {"text", "gaps"} of a row, in the format of the samples file.
 
     Args:
       vocabulary: the vocabulary of the row.

@@ -50,7 +50,7 @@ def check_windows(
         check_special_ids(vocabulary, token_id, "pad", "cls", "sep"),
         check_absence("rows with other text than the question's and its context's", other_text),
         check_absence("rows whose targets are not the answer's tokens", targets),
-        check_absence("parts that begin elsewhere than the one before them says", misplaced),
+        check_absence("windows that begin at a wrong offset in their context", misplaced),
         check_absence("rows whose segments are not their texts", segments),
         check_absence("tokens in padding", padding),
     ]

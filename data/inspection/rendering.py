@@ -94,7 +94,7 @@ def render_span_row(stream: RowStream, seen: InspectedBatch, i: int) -> dict[str
 
 
 def decode_token(vocabulary: Vocabulary, token: int) -> str:
-    """Return the text of an id, or its piece where its bytes are no text of their own."""
+    """Return the text of an id, or its piece if its bytes alone are not valid UTF-8."""
     text = vocabulary.decode([token]).strip()
     return (
         vocabulary.id_to_piece(token) if not text or "\ufffd" in text else text.removeprefix("##")

@@ -1,4 +1,4 @@
-"""Checks that rows are the store's text, laid out as their kind says, from the store's offsets."""
+"""Checks that rows are the store's text in the layout of their kind, from the store's offsets."""
 
 from collections.abc import Sequence
 
@@ -178,7 +178,7 @@ def check_sentence_pairs(stream: RowStream, seen: Sequence[InspectedBatch]) -> l
 
 
 def check_sentence_order(stream: RowStream, seen: Sequence[InspectedBatch]) -> list[Check]:
-    """Check the text and the labels of rows of sentence_order; the store tells the true order."""
+    """Check the text and the labels of rows of sentence_order, whose true order is in the store."""
     table: ChunkRows = stream.table
     tokens, starts, sep = stream.split.tokens, stream.split.document_starts, stream.vocabulary.sep
     across = mislabelled = layout = other_text = swapped = rows = 0

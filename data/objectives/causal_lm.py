@@ -28,7 +28,7 @@ class CausalLm(Objective):
     """Rows of one stream of documents with the end-of-text token between them, as in GPT-2 and 3.
 
     A row reads across its documents: "sequences with multiple documents are not masked in any
-    special way", the end-of-text token tells the model that they are unrelated (Brown et al. 2020,
+    special way", the end-of-text token shows the model that they are unrelated (Brown et al. 2020,
     appendix B). So there are no segment ids.
     """
 
@@ -37,8 +37,8 @@ class CausalLm(Objective):
     gaps: ClassVar[str] = "following"
     # L: tokens of a row; the model predicts the next token at each.
     length: int = 1024
-    # Whether this token stands between documents. GPT (2018), whose vocabulary has no such token,
-    # reads them without.
+    # Whether an end-of-text token separates the documents. False for GPT (2018), whose vocabulary
+    # has none.
     end_of_text: bool = True
     # "shuffled" rows, or "lanes": row i of a batch continues row i of the batch before, for a model
     # that carries a state. Training then skips the end of a source that does not fill a row.

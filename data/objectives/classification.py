@@ -34,7 +34,7 @@ class Classification(Objective):
     separators: int = 1  # [SEP]s between the texts of a pair; RoBERTa has 2
     # Names of the columns in the files of examples: the text, or the two texts, and the label.
     columns: tuple[str, ...] = ("text", "label")
-    # Weight of the examples of each class in the loss; () weighs all classes alike.
+    # Weight of the examples of each class in the loss; () weighs all classes equally.
     class_weights: tuple[float, ...] = ()
 
     def axis_sizes(self) -> dict[str, int]:

@@ -185,7 +185,7 @@ def infill_text(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Replace each span by one mask; return the texts [B, N] and their lengths [B].
 
-    The spans lie in random gaps between the tokens that stay, at most one in a gap.
+    The spans are placed in random gaps between the remaining tokens, at most one in a gap.
     """
     B, N = text_BN.shape
     stay_B, number_B = length_B - spans_BS.sum(axis=1), used_BS.sum(axis=1)

@@ -68,5 +68,5 @@ class MaskedLm(Objective):
         return [*check_masks(stream, seen, token_id), *check_texts(stream, seen)]
 
     def render_row(self, stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
-        """Return row i in readable form: its tokens and what is predicted."""
+        """Return row i in readable form: its tokens and its labels."""
         return render_masked_row(stream, seen, i)

@@ -112,7 +112,7 @@ class MaskedNextToken(Objective):
         ]
 
     def render_row(self, stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
-        """Return row i in readable form: its tokens and what is predicted."""
+        """Return row i in readable form: its tokens and its labels."""
         return render_masked_row(stream, seen._replace(batch=restore_positions(seen.batch)), i)
 
 

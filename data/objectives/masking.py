@@ -60,11 +60,11 @@ class Masker:
         self.special_edges = (np.flatnonzero(np.diff(special)) + 1).tolist()
 
     def __call__(self, tokens_BL: np.ndarray, valid_BL: np.ndarray, key_B: np.ndarray) -> Batch:
-        """Mask contiguous int32 ids in place and return what is to be predicted.
+        """Mask contiguous int32 ids in place and return the labels.
 
         A row of n tokens that are not special loses mask_rate * n of them, rounded, at least one
-        and at most `max_predictions`. Whole words that do not fit this number are left alone, so
-        such a row can lose fewer tokens, even none.
+        and at most `max_predictions`. Whole words that do not fit this number are not masked, so a
+        row can lose fewer tokens, or none.
 
         Returns:
           {"masked_positions", "labels", "label_weights"}, [B, P] each, as data/batch_spec.py says.
@@ -115,7 +115,7 @@ class Masker:
         np.copyto(order_BL, UNUSED, where=~candidate_BL)
         p = self.max_predictions
         first_BP = np.partition(order_BL, p - 1, axis=1)[:, :p]
-        if (number_B < p).any():  # otherwise the one that counts is already in its place
+        if (number_B < p).any():  # otherwise the partition has put entry p - 1 in its place
             first_BP.sort(axis=1)
         last_B = first_BP[np.arange(len(first_BP)), np.maximum(number_B, 1) - 1]
         return candidate_BL & (order_BL <= last_B[:, None])
@@ -255,11 +255,12 @@ def find_ngram_starts(
 
 
 def take_fitting(length_BW: np.ndarray, number_B: np.ndarray) -> np.ndarray:
-    """Return which lengths a walk from left to right takes while they fit `number_B`: bool [B, W].
+    """Return the words that a greedy scan takes while their lengths fit `number_B`: bool [B, W].
 
-    Length 0 stands for no word. All rows walk in step: take everything up to the first length that
-    does not fit, then look only at those that fit what is left. A length that was too long once
-    stays too long, so the result is that of the walk. It takes two or three rounds.
+    Length 0 means no word. All rows are scanned together: a round takes everything up to the first
+    length that does not fit, and the next round considers only lengths that fit the rest. A length
+    that was too long once stays too long, so the result is that of a sequential scan from left to
+    right. It takes two or three rounds.
     """
     taken_BW, room_B = np.zeros(length_BW.shape, bool), number_B
     while True:

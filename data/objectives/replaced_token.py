@@ -97,5 +97,5 @@ class ReplacedToken(Objective):
         ]
 
     def render_row(self, stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
-        """Return row i in readable form: its tokens and what is predicted."""
+        """Return row i in readable form: its tokens and its labels."""
         return render_masked_row(stream, seen, i)

@@ -102,7 +102,7 @@ class SentenceOrder(Objective):
         return [*check_masks(stream, seen, token_id), *check_sentence_order(stream, seen)]
 
     def render_row(self, stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
-        """Return row i in readable form: its tokens, what is predicted and the order."""
+        """Return row i in readable form: its tokens, its labels and the order."""
         return render_masked_row(stream, seen, i, LABELS[seen.batch["sentence_order_labels"][i]])
 
 

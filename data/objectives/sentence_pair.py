@@ -98,5 +98,5 @@ class SentencePair(Objective):
         return [*check_masks(stream, seen, token_id), *check_sentence_pairs(stream, seen)]
 
     def render_row(self, stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
-        """Return row i in readable form: its tokens, what is predicted and the pair's label."""
+        """Return row i in readable form: its tokens, its labels and the pair's label."""
         return render_masked_row(stream, seen, i, LABELS[seen.batch["next_sentence_labels"][i]])

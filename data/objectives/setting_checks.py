@@ -25,7 +25,7 @@ def check_masking(
     if not 0 < objective.mask_rate < 1:
         raise ValueError(
             f"{name}: mask_rate={objective.mask_rate}; "
-            "the share of masked tokens lies between 0 and 1"
+            "the share of masked tokens must be between 0 and 1"
         )
     if objective.dupe_factor < 0:
         raise ValueError(
@@ -62,7 +62,7 @@ def check_masked_pair(objective: Any, vocabulary: Vocabulary, shares: tuple[str,
         if not 0 <= getattr(objective, name) <= 1:
             raise ValueError(
                 f"{objective.name}: {name}={getattr(objective, name)}; "
-                "a share of rows lies between 0 and 1"
+                "a share of rows must be between 0 and 1"
             )
     check_masking(objective, vocabulary, objective.length - 3)
 

@@ -1,4 +1,4 @@
-"""Span corruption: replace random spans by sentinels and write the spans out.
+"""Span corruption: replace random spans by sentinels; the target is the removed spans.
 
 Raffel et al. (2019), section 3.1.4. Tay et al. (2022, section 3.1) mix several versions of it:
 short spans (R), long or many spans (X), and one span at the end of the text (S), which follows from
@@ -85,8 +85,8 @@ class SpanCorruption(Objective):
         described = f"vocabulary ({vocabulary.kind}, {vocabulary.size} ids)"
         if self.num_spans > self.raw_length - self.num_noise_tokens:
             raise ValueError(
-                f"span_corruption: {self.num_spans} spans do not lie apart in "
-                f"{self.raw_length - self.num_noise_tokens} kept tokens; lower "
+                f"span_corruption: {self.num_spans} spans need as many tokens between them, but "
+                f"only {self.raw_length - self.num_noise_tokens} remain; lower "
                 f"noise_density={self.noise_density} or raise mean_span={self.mean_span}"
             )
         if self.num_spans > len(vocabulary.sentinels):

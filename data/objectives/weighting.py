@@ -6,7 +6,7 @@ import numpy as np
 
 
 def check_weights(objective: Any) -> None:
-    """Raise a ValueError unless all `class_weights` are positive; () weighs all classes alike."""
+    """Raise a ValueError unless all `class_weights` are positive; () weighs all classes equally."""
     if not all(0 < weight < np.inf for weight in objective.class_weights):
         raise ValueError(
             f"{objective.name}: class_weights={objective.class_weights}; each is above 0"

@@ -16,10 +16,10 @@ class PrepareRequest:
       vocab_size: number of ids, special pieces and sentinels included.
       layout: layout of the special pieces, see data/vocabulary/layouts.py.
       algorithm: unigram, bpe or byte_bpe.
-      lowercase: whether case is folded.
-      sample_size: maximal bytes of text on which the vocabulary is trained.
+      lowercase: whether the text is case-folded.
+      sample_size: most bytes of text on which the vocabulary is trained.
       held_out: share of the documents in the held-out split; 0 for none.
-      document: what is a document, see data/corpus/sources.py.
+      document: how a file is divided into documents; see data/corpus/sources.py.
       field: name of the field with the text, or two names, separated by a comma, for pairs.
       rates: mixture rate of each source; None: by `temperature`.
       temperature: a source is sampled in proportion to its training tokens to this power: 1 is in

@@ -49,7 +49,7 @@ class SentenceRows:
         """Return where the rows at these positions hold a separator, and each row's first token.
 
         Returns:
-          bool [B, N], int64 [B]; see `data.rows.tables.separators`.
+          bool [B, N], int64 [B]; see `data.rows.tables.mark_separators`.
         """
         return mark_separators(self.ends_D, self.width, start_B)
 

@@ -74,9 +74,9 @@ def find_chunks(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the number of chunks of each document [D], and the first piece of each chunk [C].
 
-    A chunk has as many pieces as fit, and begins where the one before ends; one that would be the
-    last piece alone begins one piece earlier. All documents are walked in step; the few that are
-    much longer than the rest are finished one by one.
+    A chunk has as many pieces as fit, and begins where the previous one ends; a chunk that would be
+    the last piece alone begins one piece earlier. All documents are divided together; the few that
+    are much longer than the rest are finished one by one.
     """
     chunks_D = np.zeros(len(first_D) - 1, np.int64)
     active, piece = np.arange(len(chunks_D)), first_D[:-1].copy()

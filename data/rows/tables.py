@@ -1,4 +1,4 @@
-"""Tables that say which tokens each row holds.
+"""Tables of rows: which tokens of the store each row holds.
 
 A table is computed once, when a store is opened; a batch then takes a few array operations. There
 are four kinds of rows: pieces of one document; windows over the stream of all documents; full
@@ -163,7 +163,7 @@ class WindowRows:
 
 
 def require_id(token_id: int | None) -> int:
-    """Return the id of a special token that the objective's `check` has made sure of."""
+    """Return the id of a special token that the objective's `check_vocabulary` has made sure of."""
     assert token_id is not None
     return token_id
 

@@ -4,7 +4,7 @@
     STORE/<generation>/     the files; the name is a hash of their contents
 
 A reader locks its generation as long as it has one of its arrays. A rewrite removes the generations
-that nobody reads. On a file system without locks nothing is removed.
+that no process reads. On a file system without locks nothing is removed.
 """
 
 import contextlib

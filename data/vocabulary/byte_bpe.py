@@ -38,8 +38,8 @@ def train_byte_bpe(
         raise ValueError(f"layout {layout!r}: byte_bpe has {', '.join(LAYOUTS)}")
     if lowercase:
         raise ValueError(
-            "byte_bpe keeps text as it is: "
-            "its files, vocab.json and merges.txt, cannot say that case is folded"
+            "byte_bpe does not fold case: its files, vocab.json and merges.txt, cannot record it; "
+            "leave out --lowercase"
         )
     before, after = LAYOUTS[layout]
     num_specials, alphabet = len(before) + len(after), sorted(pre_tokenizers.ByteLevel.alphabet())

@@ -26,11 +26,11 @@ class Config:
 class ModelConfig(Config):
     """A model that can be pretrained, with the fields that every family has.
 
-    vocabulary_ids: fields that depend on the vocabulary: {field: (role of a token, what is added to
+    vocabulary_ids: fields that depend on the vocabulary: {field: (role of a token, number to add to
       that token's id)}.
     keeps_state: whether the model carries a state from each row to the same row of the next batch.
       Its module lists the Flax collections of that state as `collections`. They are initialised
-      with zeros, and the batch's `is_continued` has the rows for which they are valid.
+      with zeros, and are valid for the rows where the batch's `is_continued` is True.
     """
 
     vocabulary_ids: ClassVar[dict[str, tuple[str, int]]] = {}

@@ -110,7 +110,7 @@ def update_cache(
 
 
 def write_cache(module: Attention, collection: str, k_BMHK: jax.Array, v_BMHK: jax.Array) -> None:
-    """Write keys and values to the collection `name`, where it is mutable.
+    """Write keys and values to `collection`, where it is mutable.
 
     The axis of heads comes first, because the positions of one head are read together.
     """

@@ -138,7 +138,7 @@ def continue_prompts(
     seed: int = 0,
     rows_B: ArrayLike | None = None,
 ) -> jax.Array:
-    """Return the tokens that a decoder generates behind each prompt, int32 [B, T].
+    """Return the tokens that a decoder generates after each prompt, int32 [B, T].
 
     Args:
       model: a module with `ops`, `config.vocab` and the methods `compute_states` and

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 class PrefilledPrompt(NamedTuple):
     """Prompts after the model's prefill, and the function that continues from there.
 
-    tokens_BN: int32, the prompts, with room for the generated tokens behind them.
+    tokens_BN: int32, the prompts, with room for the generated tokens after them.
     length_B: int32, the length of each prompt.
     logits_BV: float32, the logits of the first token to generate.
     cache: the key-value cache, a tree for `models.layers.cache.gather_cache_rows`.
@@ -116,7 +116,7 @@ class Greedy:
     def generate_tokens(
         self, prompt: PrefilledPrompt, rules: DecodingRules, key_B: jax.Array
     ) -> jax.Array:
-        """Return the generated ids, int32 [B, T], with padding behind the end of each row.
+        """Return the generated ids, int32 [B, T], with padding after the end of each row.
 
         Args:
           prompt: the prompts.

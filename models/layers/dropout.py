@@ -54,7 +54,7 @@ class Dropout(nn.Module):
         return x if drop is None else drop(x)
 
     def bind_key(self, deterministic: bool | None = None) -> KeyedDropout | None:
-        """Return the dropout of one call, with a key of its own; None where nothing is dropped."""
+        """Return the dropout of one call, with its own key; None where nothing is dropped."""
         if nn.merge_param("deterministic", self.deterministic, deterministic) or self.rate == 0:
             return None
         key = jax.random.key_data(self.make_rng("dropout")).reshape(-1)[-2:]

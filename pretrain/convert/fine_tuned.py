@@ -1,4 +1,4 @@
-"""Conversion of fine-tuned encoders: ours and `BertForSequenceClassification` and its like.
+"""Conversion of fine-tuned encoders to and from classes such as `BertForSequenceClassification`.
 
 The encoder's names are those of its family's map; the head's are in head_maps.py. All kinds of
 heads are exported, and only classifiers are imported.

@@ -57,7 +57,7 @@ def find_task(config: Config) -> str:
 def make_card(trained: TrainedModel, dtype: str = "float32") -> str:
     """Return the model card of a checkpoint whose weights are exported as `dtype`.
 
-    It contains only what the files of the run say.
+    It is written from the files of the run alone.
     """
     run = trained.run
     family = find_model_family(run.model)

@@ -1,8 +1,8 @@
 """Conversion of pretrained models, by the `HuggingFaceMap` of their family.
 
-If a model of ours is several of theirs, the first is in the folder itself and the others are in
-subfolders. Their configurations have the names of the subfolders as keys, and their tensors have
-names that begin with `SUBFOLDER/`.
+If one of our models is several models of transformers, the first is in the folder itself and the
+others are in subfolders. Their configurations have the names of the subfolders as keys, and their
+tensors have names that begin with `SUBFOLDER/`.
 """
 
 import dataclasses

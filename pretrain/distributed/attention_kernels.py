@@ -126,7 +126,8 @@ def attend_with_splash(
     sequence_shards = mesh.shape["sequence"]
     heads_axis = "model" if H % mesh.shape["model"] == 0 else None
     reach = (None, None) if mask is None else mask.local_window_size
-    # Without a limit all queries are alike, and the kernel is that of one device's queries.
+    # Without a window or a causal mask all queries have the same keys, so a kernel for the queries
+    # of one device serves all of them.
     is_limited = reach != (None, None)
     head_mask = (
         _make_splash_mask(reach, L, M)
@@ -163,7 +164,10 @@ def attend_with_splash(
 
 
 def _make_splash_mask(reach: tuple[int | None, int | None], L: int, M: int) -> splash_masks.Mask:
-    """Return the static part of a mask, by which blocks are skipped. reach: as `Mask.reach`."""
+    """Return the static part of a mask, by which blocks are skipped.
+
+    reach: as `Mask.local_window_size`.
+    """
     if reach == (None, 0):
         return splash_masks.CausalMask((L, M))
     return splash_masks.LocalMask((L, M), reach, 0)

@@ -48,7 +48,7 @@ def describe_missing_srun(environ: Environment, *sizes: str) -> str:
 
 
 def count_local_tasks(environ: Environment) -> int | None:
-    """Return the number of the step's tasks on this node; None if Slurm does not tell."""
+    """Return the number of the step's tasks on this node; None if Slurm does not report it."""
     # For example 2(x3),1
     text = environ.get("SLURM_STEP_TASKS_PER_NODE") or environ.get("SLURM_TASKS_PER_NODE") or ""
     groups = re.findall(r"(\d+)(?:\(x(\d+)\))?", text)

@@ -211,7 +211,7 @@ def exchange_values(name: str, value: Any, timeout: float) -> list[Any]:
     """Publish a JSON-like value under a name and return the values of all processes, in order.
 
     Raises:
-      ConfigError: processes published nothing for `wait` seconds; the error names them.
+      ConfigError: processes published nothing for `timeout` seconds; the error names them.
     """
     publish_value(name, value, timeout)
     return collect_values(name, timeout)
@@ -238,7 +238,7 @@ def collect_values(name: str, timeout: float) -> list[Any]:
     """Return the values that all processes published under a name, in their order.
 
     Raises:
-      ConfigError: processes published nothing for `wait` seconds; the error names them.
+      ConfigError: processes published nothing for `timeout` seconds; the error names them.
     """
     client, end, values, silent = processes.get_client(), time.monotonic() + timeout, [], {}
     for index in range(jax.process_count()):

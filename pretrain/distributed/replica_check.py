@@ -1,11 +1,10 @@
 """Check that devices which hold copies of the same shard of the state hold the same bits.
 
-JAX never compares what is replicated on a mesh, wholly or along an axis, and a checkpoint is made
-from one of the copies. Each device computes the fingerprints of its own shards; these few integers,
-not the shards, are gathered on all devices and from there on all hosts. This detects a gradient
-that was altered after its sum, or a memory cell. A gradient that was altered before the sum reaches
-all devices alike and looks like data (silent data corruption: Dixit et al. 2021; Hochschild et al.
-2021).
+JAX never compares the copies of replicated values, and a checkpoint is made from one of the copies.
+Each device computes the fingerprints of its own shards; these few integers, not the shards, are
+gathered on all devices and from there on all hosts. This detects a gradient that was altered after
+its sum, or a memory cell. A gradient that was altered before the sum reaches all devices equally
+and looks like data (silent data corruption: Dixit et al. 2021; Hochschild et al. 2021).
 
 D devices of the mesh, in its order   L leaves of the state
 """

@@ -63,8 +63,8 @@ PARAMETER_DIMENSIONS = (
 def make_mesh(mesh: schema.Mesh, devices: Sequence[Any] | None = None) -> Mesh:
     """Return a `jax.sharding.Mesh` over all devices, in the order that suits their network.
 
-    Several TPU slices lie along the outer part of `data`: the slower network between them then
-    carries only one sum of gradients per step.
+    Several TPU slices are the outer part of the axis `data`, so that the slower network between
+    them carries only one sum of gradients per step.
 
     Args:
       mesh: the size of each axis; one of them may be -1.

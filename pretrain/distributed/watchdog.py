@@ -1,7 +1,8 @@
 """End a run that hangs within a few seconds of its limit, with the stacks of its threads.
 
-A run that hangs would occupy a pod until somebody looks. The ledger tells the watchdog what the
-loop is doing (`goodput`), and a thread of the watchdog checks how long that lasts. A step runs on
+A run that hangs would occupy a pod until somebody notices. The goodput ledger
+(pretrain/workdir/goodput.py) reports each phase of the loop to the watchdog, whose thread checks
+how long the phase lasts. A step runs on
 the devices asynchronously, but the loop waits for the metrics of the previous one. A thread of
 Orbax finishes checkpoints, and the watchdog checks it as well. Only time in which the watchdog
 itself runs counts: a stopped process (Ctrl-Z) or a sleeping laptop does not hang.
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from pretrain.schema import Limits
 
 # Exit status of a run that hung: EX_TEMPFAIL of sysexits.h, "the user is invited to try again".
-# No other ending has it.
+# A run exits with it in no other case.
 HUNG = 75
 TICK = 0.5  # seconds between two checks
 EXIT_LIMIT = 15.0  # seconds that a process has to end after its work

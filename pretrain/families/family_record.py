@@ -55,7 +55,7 @@ class HeadMap:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SecondModel:
-    """A model of theirs that is a part of ours, in a folder within the first one's.
+    """Another transformers model that is a part of our model, in a subfolder of the export.
 
     Our rules have its tensors under `NAME/`.
     """
@@ -90,9 +90,9 @@ class HuggingFaceMap:
       fields      (our field, their key, the meaning of an absent key)
       fixed       {their key: the only value that this project supports}
       read_only   the same, of keys that an export does not write
-      absent      {their key: the meaning of its absence} for keys of `fixed`
-      twins       {their key: another key of `fields` that must have the same value}
-      only        {our field: the one value that theirs has, without a key for it}
+      absent_values  {their key: the meaning of its absence} for keys of `fixed`
+      equal_keys  {their key: another key of `fields` that must have the same value}
+      constant_fields  {our field: the one value that theirs has, without a key for it}
       settings    (config, vocabulary) -> further entries
       read        (their configuration, our fields so far) -> our fields
       prepare     (their configuration) -> the same with defaults that depend on it
@@ -188,17 +188,17 @@ class Family:
     config        the class of its configurations, in models/config/NAME.py
     objectives    the objectives that can train it, the paper's own first
     hugging_face  its names in Hugging Face transformers
-    import_run    (config) -> the objective with which an imported model can be trained further
-    answers       the class that predicts with it: `module:Class` in pretrain/inference
+    make_import_objective  (config) -> the objective that trains an imported model further
+    predictor     the class that predicts with it: `module:Class` in pretrain/inference
     title, task   of a model card: what it is, and its task by the hub's name
     token_roles   special tokens that its tokenizer needs
     template      the special tokens around texts, a key of pretrain.convert.tokenizer.TEMPLATES
     token_types   whether its tokenizer distinguishes two texts by token_type_ids
     extends       families whose files this one's may import
-    idle          the parts that masked language modelling alone does not train
-    facts         (config) -> rows (name, value) of a model card, in addition to those of all models
+    untrained_parts  the parts that masked language modelling alone does not train
+    describe_card_rows  (config) -> rows (name, value) of a model card, in addition to the usual
     optimizer     the default of fine-tuning
-    distilled     how it is distilled from another family; None: it is not
+    distillation  how it is distilled from another family; None: it is not
     """
 
     name: str

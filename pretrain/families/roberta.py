@@ -25,12 +25,12 @@ COPIES = {  # output and input share a table; older files have it twice
 FIELDS = (  # our field, their key, the meaning of an absent key
     *(field for field in bert.FIELDS if field[0] not in ("vocab", "length")),
     ("vocab", "vocab_size", 50265),
-    ("first_position", "pad_token_id", 1),  # of theirs, one less
+    ("first_position", "pad_token_id", 1),  # their value is one less than ours
     (
         "length",
         "max_position_embeddings",
         512,
-    ),  # of theirs, with the rows before the first position
+    ),  # their value includes the rows before the first position
 )
 FIXED = bert.FIXED | {"model_type": "roberta"}
 
@@ -56,8 +56,9 @@ def check_first_position(config: RobertaConfig, vocabulary: Vocabulary) -> None:
     """Raise ValueError unless the first position is the padding's id + 1."""
     if vocabulary.pad != config.first_position - 1:
         raise ValueError(
-            f"RoBERTa's positions begin behind the padding's id, which is {vocabulary.pad} in this "
-            f"vocabulary; the model's begin at {config.first_position} (model.first_position)"
+            "RoBERTa's positions begin at the padding's id + 1. That id is "
+            f"{vocabulary.pad} in this vocabulary, but the model's positions begin at "
+            f"{config.first_position} (model.first_position)"
         )
 
 

@@ -84,7 +84,7 @@ def make_answerer(
     `places` name the texts in errors (None: by their number). `first` is the number of texts before
     these, from which the random seeds follow.
 
-    A result is that of the class which the family's record names as `answers` (pretrain/inference):
+    A result is that of the class which the family's record names as `predictor`:
     `filled`, the text with its gaps filled; `masks`, for each mask a list of {word, piece, id,
     probability}, most probable first; `judged`, for each word {word, probability that it was
     replaced}; `spans`, {sentinel: text, or None if the model generated nothing}; `written`, the

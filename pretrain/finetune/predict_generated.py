@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 class AnswerGenerator(TextWriter):
     """Generates the answers to texts, each a tuple as `make_reader` returns it.
 
-    A result has the generated text as `written` and, if the model learned such, `label`, `score` or
+    A result has the generated text as `written` and, if the model learned it, `label`, `score` or
     `answer`, or `tags` and `entities` as in pretrain/finetune/predict_tags.py. A label or score is
-    None if the generated text is none, an answer is "" if it says that there is none. A text that
-    is longer than a row in training is truncated as there, and its result has "cut": true.
+    None if the text is not one, an answer is "" if the text says that there is no answer. A text
+    that is longer than a row in training is truncated as there, and its result has "cut": true.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class AnswerGenerator(TextWriter):
 
         Args:
           form: the objective of its task.
-          read: the function that parses a generated text, see `text2text.make_answer_reader`.
+          read: the function that parses a generated text, see `text_pairs.make_answer_reader`.
           ids: the generated tokens.
           texts: the texts without the task's name; for tagging, the words.
         """

@@ -121,7 +121,8 @@ def make_initial_params(
     Args:
       run: the configuration of the fine-tuning.
       pretrained: the pretrained model.
-      fresh: "head" or "all", what is initialized at random. A head that fits the run is kept.
+      fresh: "head" or "all": which parameters are initialized at random. With "head", a pretrained
+        head that fits the run is used.
     """
     from functools import partial
 

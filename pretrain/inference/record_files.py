@@ -38,7 +38,7 @@ def read_records(path: str | os.PathLike[str]) -> Iterator[tuple[str, dict[str, 
 
 
 def get_text(record: Mapping[str, Any], place: str) -> str:
-    """Return the text of a record. Raises ValueError, which names the place, if there is none."""
+    """Return the text of a record; raise a ValueError that names the place if it has none."""
     if not isinstance(record.get("text"), str):
         raise ValueError(
             f"{place}: expected an object with the field text, a string; this has "

@@ -1,6 +1,7 @@
 """Every exchange between devices in a compiled program.
 
-What is exchanged, its size, how often, over which mesh axes, and whether matmuls overlap with it.
+It lists each exchanged array, its size, how often and over which mesh axes it is exchanged, and
+whether matmuls overlap with it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The sections of a run other than its model and its data. No JAX, no TensorFlow.
 
-The comment behind a field, or on the lines above it, is its meaning, which `describe --fields` and
+The comment at the end of a field's line, or above it, is its meaning, which `describe --fields` and
 docs/configuration.md print. It may begin with a unit in brackets.
 """
 

@@ -5,9 +5,9 @@ loss and the gradient norm, and `tree_where` keeps the old parameters and optimi
 bit, the count of updates included. So moments, bias correction and learning rate are those of the
 updates that were made. Only the step number advances, and with it the data.
 
-Returning to a checkpoint concerns a window of skipped steps and is decided by `Guard`: parameters
-and moments come from the checkpoint before the window, and the step number stays that of the last
-step of the window. Thus the data remain a function of the step alone, also for a run that is
+Returning to a checkpoint concerns a window of skipped steps and is decided by `DivergenceMonitor`:
+parameters and moments come from the checkpoint before the window, and the step number stays that of
+the last step of the window. So the data remain a function of the step alone, also for a run that is
 resumed later; no step number is used twice in checkpoints, metrics or dropout keys; and the
 learning rate continues with the updates that remain.
 """
@@ -96,7 +96,7 @@ def update_count(optimizer: optax.OptState, step: jax.Array) -> jax.Array:
 class DivergenceMonitor:
     """Counts skipped steps in a row and decides when to return to a checkpoint.
 
-    All processes of a run see the same metrics, so they decide alike.
+    All processes of a run see the same metrics, so they make the same decision.
 
     Attributes:
       patience: number of skipped steps in a row after which the guard trips.

@@ -16,7 +16,7 @@ from pretrain.workdir.retention import find_cost
 class EarlyStopping:
     """Counts the evaluations since the best score.
 
-    All processes of a run see the same scores, so they decide alike.
+    All processes of a run see the same scores, so they make the same decision.
     """
 
     def __init__(self, patience: int, name: str, resumed: Mapping[str, Any]) -> None:
@@ -25,7 +25,7 @@ class EarlyStopping:
         Args:
           patience: as in `schema.Evaluate`; 0 never stops early.
           name: of the score, as `schema.Checkpoint.best`.
-          resumed: what `record` returned when that checkpoint was saved, or {}.
+          resumed: what `make_record` returned when that checkpoint was saved, or {}.
         """
         self.patience, self.name = patience, name
         same_score = resumed.get("name") == name

@@ -118,7 +118,7 @@ def predict_likeliest(
     params: Any,
     batch: dict[str, jax.Array],
 ) -> tuple[jax.Array, jax.Array]:
-    """Return (probability, id) [B, T] of the likeliest token at the first `TARGETS` targets.
+    """Return (probability, id) [B, T] of the likeliest token at the first `MAX_TARGETS` targets.
 
     Args:
       compute_dtype: dtype of the arithmetic.

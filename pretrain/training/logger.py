@@ -22,7 +22,8 @@ class RunLog:
     """A row of metrics for each step, and lines of text. A context manager.
 
     All processes fetch metrics from the devices; the first one writes them. The row of a step is
-    written, and returned by `log_step`, after the next step has started. `wait` returns it earlier.
+    written, and returned by `log_step`, after the next step has started. `wait_for_step` returns it
+    earlier.
 
     Attributes:
       is_first_process: whether this is the first process.
@@ -84,7 +85,7 @@ class RunLog:
             self.progress.print_line(text)
 
     def log_step(self, step: int, metrics: dict[str, jax.Array]) -> dict[str, Any] | None:
-        """Note a started step, and write and return the row of the step before it, if any."""
+        """Record a started step, and write and return the row of the previous step, if any."""
         row = self.write_row()
         self.pending = (step, metrics, self.stragglers.input_seconds)
         return row
@@ -94,7 +95,7 @@ class RunLog:
 
         The time of the evaluation counts for no step.
         """
-        assert self.row is not None  # `wait` is called before an evaluation.
+        assert self.row is not None  # `wait_for_step` is called before an evaluation.
         self.row |= {f"heldout_{name}": value for name, value in scores.items()}
         headlines = ", ".join(f"{name} {value:.4g}" for name, value in list_headlines(scores))
         self.log_message(f"step {self.row['step']:,}, held out: {headlines}")
@@ -127,7 +128,7 @@ class RunLog:
         return self.row
 
     def write_row(self) -> dict[str, Any] | None:
-        """Write the row that is not written yet, and return it unless `wait` returned it before."""
+        """Write the row that is not written yet; return it unless `wait_for_step` has done so."""
         row = self.wait_for_step()
         if self.row and self.is_first_process:
             self.lease.check_held()

@@ -115,7 +115,7 @@ def accumulate_gradients(
 ) -> tuple[Any, tuple[dict[str, jax.Array], Any]]:
     """Return (gradients, (sums, new variables)) of a batch, in the memory of one microbatch.
 
-    The microbatches run one after the other; gradients and sums are added up. `part` computes one.
+    The microbatches run one after the other by `compute_gradient`; gradients and sums are added up.
     """
 
     # Microbatch i takes every n-th row, so that it is sharded over all devices as the batch was.

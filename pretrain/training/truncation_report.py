@@ -17,7 +17,7 @@ def describe_truncation(stream: Stream | MixedStream, where: str = "") -> list[s
 
 
 def describe_stream(stream: Stream, where: str = "") -> list[str]:
-    """Return the lines of `describe` for one objective."""
+    """Return the lines of `describe_truncation` for one objective."""
     table, length = stream.table, getattr(stream.objective, "length", None)
     lines = []
     if num_skipped := getattr(table, "num_skipped_pairs", 0):

@@ -45,7 +45,7 @@ def add_start(
 ) -> None:
     """Add the line of a start that continues after `step`.
 
-    Lines of earlier starts at this step or later are dropped: no step of theirs remains.
+    Lines of earlier starts at this step or later are dropped, since none of their steps remain.
     """
     path = epath.Path(workdir) / NAME
     device = mesh.devices.flat[0]

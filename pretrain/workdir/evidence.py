@@ -1,7 +1,7 @@
 """Proof that a committed checkpoint is damaged, found in its files and not in an error's text.
 
 A failed read may mean damage, or a permission, exhausted memory, a network error or a bug. Only
-damage may cost a checkpoint, and error texts do not tell the causes apart. So after a failed read
+damage may cost a checkpoint, and error texts do not identify the cause. So after a failed read
 the files are examined again. Damage is proven by
 
 - a file of the inventory that is missing, or has another size or checksum;
@@ -213,7 +213,7 @@ def _check_arrays(folder: epath.Path, leaves: Mapping[str, Any]) -> str | None:
 
 
 def _compute_fingerprint(store: Any, shape: list[int]) -> int:
-    """Return the `fingerprints.fingerprint` of an array, computed on the host.
+    """Return the `fingerprints.compute_fingerprint` of an array, computed on the host.
 
     Only one chunk is in memory at a time.
     """

@@ -61,7 +61,7 @@ class MixedLoss(NamedTuple):
     def sum_batch(
         self, model: Any, params: Any, batch: Mapping[str, Batch], **options: Any
     ) -> dict[str, jax.Array]:
-        """Return {`PART/sum`: float32 sum}; the arguments are those of `compute`."""
+        """Return {`PART/sum`: float32 sum}; the arguments are those of `compute_batch`."""
         return self.compute_batch(model, params, batch, **options).sums
 
     def compute_batch(
@@ -75,7 +75,7 @@ class MixedLoss(NamedTuple):
         options: LossOptions = DEFAULT_OPTIONS,
         variables: Mapping[str, Any] | None = None,
     ) -> LossOutput:
-        """Return the sums of a batch, as `Loss.compute`.
+        """Return the sums of a batch, as `Loss.compute_batch`.
 
         Each part has its own dropout key. `variables` is ignored: the rows of a mixture do not
         continue those of the previous batch.

@@ -494,7 +494,7 @@ def test_inspection_holds_rows_against_the_store(question_store):
     for change, name in (
         ("start_positions", "targets"),
         ("token_type_ids", "segments"),
-        ("context_offsets", "begin elsewhere"),
+        ("context_offsets", "wrong offset"),
         ("token_ids", "other text"),
         ("attention_mask", "padding"),
     ):

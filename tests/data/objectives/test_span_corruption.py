@@ -162,7 +162,7 @@ def test_refusals(t5_vocabulary, vocabulary):
         SpanCorruption(inputs=2048).check_vocabulary(t5_vocabulary)
     with pytest.raises(ValueError, match=r"span_corruption needs the special token\(s\) eos"):
         SpanCorruption().check_vocabulary(vocabulary)
-    with pytest.raises(ValueError, match="do not lie apart"):
+    with pytest.raises(ValueError, match="need as many tokens between them"):
         SpanCorruption(inputs=60, noise_density=0.8, mean_span=1.0).check_vocabulary(t5_vocabulary)
     for settings in (
         {"inputs": 2},

@@ -94,9 +94,9 @@ def test_training_is_repeatable_and_options_matter(texts):
     ("size", "layout", "message"),
     [
         (9000, "bert", r"at most (\d+): --vocab-size \1"),
-        (20, "bert", r"takes at least \d+"),
+        (20, "bert", r"needs at least \d+"),
         (110, "t5", r"needs at least 116 ids, not 110"),
-        (9000, "xlnet", r"one of bert, t5, ul2, gpt"),
+        (9000, "xlnet", r"allowed are bert, t5, ul2, gpt"),
     ],
 )
 def test_training_says_what_is_wrong(texts, size, layout, message):
@@ -239,7 +239,7 @@ def test_byte_training_says_what_is_wrong(texts):
     for size, options, message in (
         (300, dict(layout="bert"), "layout 'bert': byte_bpe has roberta, gpt2"),
         (260, dict(layout="roberta"), "needs at least 261 ids, not 260"),
-        (300, dict(layout="roberta", lowercase=True), "cannot say that case is folded"),
+        (300, dict(layout="roberta", lowercase=True), "byte_bpe does not fold case"),
     ):
         with pytest.raises(ValueError, match=message):
             train_vocabulary(texts, size, algorithm="byte_bpe", **options)

@@ -388,7 +388,7 @@ def test_robertas_positions_begin_behind_the_padding():
     }
     assert roberta.from_hf_config(released) == RobertaConfig()
     with pytest.raises(
-        ValueError, match="padding's id, which is 1 in this vocabulary; the model's begin at 1"
+        ValueError, match="That id is 1 in this vocabulary, but the model's positions begin at 1"
     ):
         roberta.to_hf_config(ROBERTA, types.SimpleNamespace(pad=1, cls=2, sep=3))
 
