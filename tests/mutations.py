@@ -37,13 +37,13 @@ MUTATIONS = {
         "pretrain/training/losses/replaced_token.py", '{"replaced_token": 50.0}', '{"replaced_token": 40.0}', "tests/pretrain/training/test_losses.py"
     ),
     "learning rate one step late": Mutation(
-        "pretrain/training/schedules.py", "climb = (n + 1)", "climb = n", "tests/pretrain/training/test_optimizers.py"
+        "pretrain/training/schedules.py", "warmup = (n + 1)", "warmup = n", "tests/pretrain/training/test_optimizers.py"
     ),
     "checkpoint digest not compared": Mutation(
-        "pretrain/workdir/checkpoints.py", "if row != record[item][path]:", "if False:", "tests/faults/test_damaged_checkpoint.py tests/pretrain/workdir/test_checkpoints.py"
+        "pretrain/workdir/checkpoint_record.py", "if leaf != recorded[path]:", "if False:", "tests/faults/test_damaged_checkpoint.py tests/pretrain/workdir/test_checkpoints.py"
     ),
     "weight decay of biases and norms": Mutation(
-        "pretrain/training/optimizers/adamw.py", "mask=weight_decay_mask,", "mask=None,", "tests/pretrain/training/test_optimizers.py"
+        "pretrain/training/optimizers/adamw.py", "mask=make_weight_decay_mask,", "mask=None,", "tests/pretrain/training/test_optimizers.py"
     ),
     "batch axes in the other order": Mutation(
         "pretrain/distributed/sharding.py", 'BATCH = P(("fsdp", "data"))', 'BATCH = P(("data", "fsdp"))',
@@ -57,7 +57,7 @@ MUTATIONS = {
     ),
     "fewer masks than words drawn": Mutation("data/objectives/masking.py", "0.8,", "0.7,", "tests/data/objectives/test_masked_lm.py"),
     "sentinels begin with the second": Mutation(
-        "data/objectives/span_corruption.py", "vocabulary.sentinels[: self.spans]", "vocabulary.sentinels[1 : self.spans + 1]", "tests/data/objectives/test_span_corruption.py"
+        "data/objectives/span_corruption.py", "np.array(vocabulary.sentinels[: self.num_spans]", "np.array(vocabulary.sentinels[1 : self.num_spans + 1]", "tests/data/objectives/test_span_corruption.py"
     ),
 }  # fmt: skip
 
