@@ -56,7 +56,7 @@ def test_a_process_builds_only_the_rows_of_its_devices(monkeypatch, sizes, held,
     mesh = make_mesh(Mesh(*sizes), jax.devices())
     devices = set(mesh.devices.reshape(-1)[held])
     monkeypatch.setattr(
-        "pretrain.distributed.device_feed.batch_sharding",
+        "pretrain.distributed.device_feed.make_batch_sharding",
         lambda mesh: Half(make_batch_sharding(mesh), devices),
     )
     assert find_local_rows(mesh, 16) == intervals
