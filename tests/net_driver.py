@@ -195,7 +195,7 @@ def configure_model(case, opened, model, params):
     if case.model:
         model = dataclasses.replace(model, **case.model)
         like = jax.eval_shape(lambda: init_params(build(model), case.objective, 0))
-        params, _ = opened.module.from_hf(
+        params, _ = opened.converter.from_hf(
             model, opened.tensors, jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.float32), like)
         )
     return model, params
