@@ -1,8 +1,8 @@
 """The sharding of every parameter: one table, and no other code knows the mesh axes.
 
-The end of a parameter's path determines the names of its dimensions (PARAMETERS), and a name
-determines a mesh axis (AXES_OF). The optimizer's moments are sharded as the parameter whose path
-theirs ends with. The parameters of a scanned stack have one more dimension, in front.
+The end of a parameter's path determines the names of its dimensions (PARAMETER_DIMENSIONS), and a
+name determines a mesh axis (MESH_AXES). The optimizer's moments are sharded as the parameter whose
+path theirs ends with. The parameters of a scanned stack have one more dimension, in front.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def find_dimension_names(path: str, shape: Sequence[int]) -> tuple[str | None, .
     if len(rows) != 1:
         matches = " and ".join(repr(end) for end, _ in rows) or "no row"
         raise ValueError(
-            f"pretrain/distributed/sharding.py: {matches} of PARAMETERS matches {path}; "
+            f"pretrain/distributed/sharding.py: {matches} of PARAMETER_DIMENSIONS matches {path}; "
             "exactly one row must match"
         )
     dims = (None, *rows[0][1]) if re.search(r"(^|/)layers/", path) else rows[0][1]

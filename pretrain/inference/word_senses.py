@@ -106,7 +106,7 @@ def draw_points(
     Args:
       projected: {title: points [N, 2]}.
       labels: the label of each point; None for no label.
-      around: the words around each point, drawn if there are at most NAMED points.
+      around: the words around each point, drawn if there are at most MAX_ANNOTATED points.
       title: the title of the picture.
       path: a path or a binary file.
     """

@@ -61,7 +61,7 @@ def test_every_row_has_a_parameter(runs):
         (
             "bert/encoder/layers/surprise/kernel",
             (2, 3),
-            "no row of PARAMETERS matches bert/encoder/layers/surprise/kernel",
+            "no row of PARAMETER_DIMENSIONS matches bert/encoder/layers/surprise/kernel",
         ),
         (
             "encoder/layers/mlp/up/kernel",
@@ -83,7 +83,7 @@ def test_two_rows_are_refused(monkeypatch):
     )
     with pytest.raises(
         ValueError,
-        match="'token_embedding/embedding' and 'embedding' of PARAMETERS matches token_embedding/embedding",
+        match="'token_embedding/embedding' and 'embedding' of PARAMETER_DIMENSIONS matches token_embedding/embedding",
     ):
         find_dimension_names("token_embedding/embedding", (4, 4))
 
