@@ -10,6 +10,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -76,8 +77,9 @@ class Collective:
 def find_collectives(module: HloModule, mesh: jax.sharding.Mesh) -> list[Collective]:
     """Return the exchanges of a module compiled for a mesh, the one that sends most first.
 
-    One exchange can be in several fused computations, each of which does a part of it: they share
-    a channel and are counted once.
+    One exchange can be in several fused computations, each of which does a part of it: these share
+    a channel and a shape and are counted once. A channel alone does not identify an exchange: all
+    gathers of one `shard_map` share theirs.
     """
     found = {}
     for name, instructions in module.computations.items():
@@ -94,7 +96,9 @@ def find_collectives(module: HloModule, mesh: jax.sharding.Mesh) -> list[Collect
             if kind not in COLLECTIVE_KINDS or not module.count_runs(name):
                 continue
             channel = re.search(r"channel_id=(\d+)", instruction.attributes)
-            key = (kind, channel[1] if channel else f"{name}/{instruction.name}")
+            key: tuple[Any, ...] = (kind, name, instruction.name)
+            if channel is not None and name not in module.run_counts:  # a part, in a fusion
+                key = (kind, channel[1], instruction.arrays)
             exchange = _parse_collective(module, name, instruction, kind, mesh)
             if exchange is None:
                 continue

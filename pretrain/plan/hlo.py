@@ -23,12 +23,15 @@ FREE_OPCODES = {
     "while",
     "conditional",
     "call",
+    "async-start",  # what it runs is counted in the computation that it calls
     "after-all",
     "partition-id",
 }
 FREE_OPCODES |= {"replica-id", "opt-barrier", "iota", "domain"}
 # Inside a fused computation these do not access memory themselves.
 VIEW_OPCODES = {"bitcast", "copy", "convert", "reshape", "transpose"}
+# These read a slice of their first operand, at any offset.
+SLICE_OPCODES = {"dynamic-slice", "slice", "gather"}
 # Targets of custom calls that only mark something for the compiler.
 MARKER_TARGETS = (
     "AllocateBuffer",
@@ -175,10 +178,13 @@ class HloModule:
                 self._count_read_bytes(called, i, operand) for i, operand in enumerate(operands)
             )
             return read_bytes + self._count_written_bytes(called, outputs)
-        if instruction.opcode in ("dynamic-slice", "slice", "gather"):
-            return 2 * _count_hbm_bytes(outputs)
-        if instruction.opcode == "dynamic-update-slice":
-            return 2 * _count_hbm_bytes(operands[1].arrays) if len(operands) > 1 else 0
+        opcode = instruction.opcode.removesuffix("-start")
+        if opcode in SLICE_OPCODES and operands:
+            return _count_slice_bytes(instruction, operands)
+        if opcode == "dynamic-update-slice" and len(operands) > 1:
+            update = operands[1].arrays
+            written = 0 if operands[0].arrays[0].memory_space else _count_bytes(update)
+            return _count_hbm_bytes(update) + written
         return sum(_count_hbm_bytes(operand.arrays) for operand in operands) + _count_hbm_bytes(
             outputs
         )
@@ -201,10 +207,10 @@ class HloModule:
             elif self._is_view(instruction):
                 views.add(instruction.name)
             elif (
-                instruction.opcode in ("dynamic-slice", "slice", "gather")
+                instruction.opcode in SLICE_OPCODES
                 and instruction.operands[0] in views
             ):
-                total += sum(array.num_bytes for array in instruction.arrays)
+                total += _count_bytes(instruction.arrays)
             elif instruction.opcode == "dynamic-update-slice" and instruction.operands[0] in views:
                 continue  # updated in place
             elif instruction.opcode == "fusion":
@@ -248,10 +254,27 @@ class HloModule:
                 and root.opcode == "dynamic-update-slice"
                 and (update := known.get(root.operands[1]))
             ):
-                total += sum(updated.num_bytes for updated in update.arrays)
+                total += _count_bytes(update.arrays)
             else:
                 total += array.num_bytes
         return total
+
+
+def _count_slice_bytes(instruction: Instruction, operands: Sequence[Instruction]) -> float:
+    """Return the bytes that a slice or a gather moves: the slice, in and out, and its offsets.
+
+    The shape of a "-start" is ((operands), slice, context).
+    """
+    is_start = instruction.opcode.endswith("-start")
+    taken = instruction.arrays[-2:-1] if is_start else instruction.arrays
+    read = 0 if operands[0].arrays[0].memory_space else _count_bytes(taken)
+    offsets = sum(_count_hbm_bytes(operand.arrays) for operand in operands[1:])
+    return read + offsets + _count_hbm_bytes(taken)
+
+
+def _count_bytes(arrays: Sequence[HloArray]) -> float:
+    """Return the bytes of the arrays, wherever they are."""
+    return sum(array.num_bytes for array in arrays)
 
 
 def _count_hbm_bytes(arrays: Sequence[HloArray]) -> float:

@@ -82,7 +82,8 @@ def read_record(step_folder: epath.Path) -> dict[str, Any]:
 
     Raises:
       FileNotFoundError: there is no such checkpoint.
-      DamagedCheckpoint: the record is missing, cut or altered.
+      DamagedCheckpoint: the record is missing, cut or altered, or is of another step than the
+        folder's name.
       ConfigError: the checkpoint has another format.
       OSError: the system refuses to read the file, which proves nothing about it.
     """
@@ -96,8 +97,14 @@ def read_record(step_folder: epath.Path) -> dict[str, Any]:
         raise DamagedCheckpoint(f"its record is not JSON ({error})") from error
     if not is_sealed(sealed):
         raise DamagedCheckpoint("its record does not agree with its own checksum")
-    check_format(sealed["record"].get("format"), str(step_folder))
-    return sealed["record"]
+    record = sealed["record"]
+    check_format(record.get("format"), str(step_folder))
+    if str(record.get("step")) != step_folder.name:
+        raise DamagedCheckpoint(
+            f"its folder is named {step_folder.name}, its record is of step {record.get('step')}; "
+            "a copied or renamed folder is no checkpoint of that step"
+        )
+    return record
 
 
 def check_items(record: Mapping[str, Any], abstract: SavedState) -> list[str]:
