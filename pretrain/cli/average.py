@@ -134,6 +134,7 @@ def read_ema(trained: Trained) -> dict[str, Any]:
     from pretrain.training.optimizers import make_run_optimizer
     from pretrain.training.optimizers.ema import get_ema_params
     from pretrain.workdir.checkpoints import Checkpoints
+    from pretrain.workdir.reader_pins import pin_step
 
     if not trained.run.train.ema_decay:
         raise ConfigError(
@@ -141,5 +142,8 @@ def read_ema(trained: Trained) -> dict[str, Any]:
             "train with train.ema_decay, or omit --ema"
         )
     abstract_state = jax.eval_shape(make_run_optimizer(trained.run).init, trained.params)
-    with Checkpoints(trained.workdir, read_only=True) as checkpoints:
+    with (
+        pin_step(trained.workdir, trained.step),
+        Checkpoints(trained.workdir, read_only=True) as checkpoints,
+    ):
         return get_ema_params(checkpoints.restore_optimizer(trained.step, abstract_state))

@@ -11,7 +11,7 @@ from etils import epath
 
 from data.vocabulary.load import Vocabulary, load_vocabulary
 from models.config.heads import HeadedConfig
-from pretrain.config import Run
+from pretrain.config import Run, from_json
 from pretrain.overrides import ConfigError
 
 if TYPE_CHECKING:
@@ -89,13 +89,13 @@ def open_trained(
       ConfigError: the workdir's vocabulary is not the one that the checkpoint was trained with, or
         has more ids than the model.
     """
-    from pretrain.workdir.checkpoints import Checkpoints, restore_params
+    from pretrain.workdir.read_params import restore_recorded_params
 
     workdir = epath.Path(workdir)
-    run, step, params = restore_params(workdir, step, choose_sharding, report=report)
+    record, params = restore_recorded_params(workdir, step, choose_sharding, report)
+    step, recorded = int(record["step"]), record["encoding"]
+    run = from_json(record["run"], where=f"{workdir}, step {step}")
     vocabulary = load_vocabulary(workdir / "vocabulary")
-    with Checkpoints(workdir, read_only=True) as checkpoints:
-        recorded = checkpoints.load_record(step)["encoding"]
     if vocabulary.fingerprint != recorded:
         raise ConfigError(
             f"{workdir / 'vocabulary'} is not the vocabulary that checkpoint {step} was trained "

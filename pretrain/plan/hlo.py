@@ -206,10 +206,7 @@ class HloModule:
                 continue
             elif self._is_view(instruction):
                 views.add(instruction.name)
-            elif (
-                instruction.opcode in SLICE_OPCODES
-                and instruction.operands[0] in views
-            ):
+            elif instruction.opcode in SLICE_OPCODES and instruction.operands[0] in views:
                 total += _count_bytes(instruction.arrays)
             elif instruction.opcode == "dynamic-update-slice" and instruction.operands[0] in views:
                 continue  # updated in place

@@ -20,7 +20,7 @@ import jax
 import numpy as np
 from etils import epath
 
-from pretrain.config import Run, from_json, read_json
+from pretrain.config import Run, read_json
 from pretrain.distributed.fingerprints import fingerprint_leaves
 from pretrain.overrides import ConfigError
 from pretrain.schema import Checkpoint
@@ -251,50 +251,3 @@ def read_run(workdir: epath.PathLike) -> Run:
             "`import --workdir` make one"
         )
     return read_json(path)
-
-
-def restore_params(
-    workdir: epath.PathLike,
-    step: int | None = None,
-    choose_sharding: orbax_manager.Place | None = None,
-    report: Callable[[str], Any] = print,
-) -> tuple[Run, int, dict[str, Any]]:
-    """Return (run, step, float32 parameters) of a checkpoint; nothing in the workdir is changed.
-
-    Args:
-      step: the step of the checkpoint; None: the newest sound one.
-      choose_sharding: (path, shape) -> sharding of a parameter; None: the first device.
-      report: receives a line for each damaged checkpoint that is passed over.
-
-    Raises:
-      FileNotFoundError: there is no such checkpoint.
-      DamagedCheckpoint: there is no sound one.
-      NotRestored: one cannot be read, and nothing proves that it is damaged.
-    """
-    workdir = epath.Path(workdir)
-    if not (workdir / "checkpoints").is_dir():
-        raise FileNotFoundError(
-            f"{workdir}: not a workdir (it has no checkpoints/); `train --workdir` and "
-            "`import --workdir` make one"
-        )
-    choose_sharding = choose_sharding or orbax_manager.place_on_first_device
-    with Checkpoints(workdir, read_only=True) as checkpoints:
-        steps = checkpoints.list_steps()
-        if step is not None and step not in steps:
-            raise FileNotFoundError(
-                f"{workdir}: no checkpoint of step {step}; there are {sorted(steps) or 'none'}"
-            )
-        for candidate in steps if step is None else [step]:
-            try:
-                record, params = checkpoints.restore_params(candidate, choose_sharding)
-                run = from_json(record["run"], where=f"{workdir}, step {candidate}")
-                return run, candidate, params
-            except DamagedCheckpoint as error:
-                if step is not None:
-                    raise DamagedCheckpoint(
-                        f"{workdir}: checkpoint {candidate} is damaged: {error}"
-                    ) from error
-                report(f"checkpoint {candidate} is damaged, taking the one before: {error}")
-    if steps:
-        raise DamagedCheckpoint(f"{workdir}: none of the checkpoints {sorted(steps)} is sound")
-    raise FileNotFoundError(f"{workdir}: no checkpoint yet")

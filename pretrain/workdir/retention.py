@@ -5,6 +5,8 @@ pinned by its number in the file `pinned` of the workdir, before or after it is 
 
     echo 30000 >> WORKDIR/pinned
 
+A command that reads a checkpoint pins its step while it reads (reader_pins.py).
+
 Orbax calls this policy at each save, and deletes checkpoints once the new one is committed. Damaged
 checkpoints are in `damaged/` by then, so the newest one here is the newest sound one.
 """
@@ -20,6 +22,7 @@ import numpy as np
 from etils import epath
 
 from pretrain.schema import Checkpoint
+from pretrain.workdir.reader_pins import list_pinned_steps
 
 NAME = "pinned"
 Scores = Mapping[str, float]  # {name of a held-out score: value}
@@ -33,7 +36,7 @@ def select_steps(
     Args:
       steps: the steps of all checkpoints.
       rule: which of them stay.
-      pinned: the steps that the user has pinned.
+      pinned: the steps that the user or a reader has pinned.
       scores: the held-out scores of each step; they decide which is the best, see `find_best_step`.
     """
     selected = set(sorted(steps)[-rule.keep :]) | (set(steps) & set(pinned))
@@ -86,7 +89,7 @@ class Retention:
     """
 
     def __init__(self, rule: Checkpoint, workdir: epath.Path) -> None:
-        self.rule, self.path = rule, workdir / NAME
+        self.rule, self.workdir, self.path = rule, workdir, workdir / NAME
         self.scores: dict[int, Scores] = {}
 
     def update_scores(self, steps: Collection[int], scores_of: Callable[[int], Scores]) -> None:
@@ -106,7 +109,8 @@ class Retention:
         """Return for each of Orbax's descriptions of a checkpoint whether the checkpoint stays."""
         steps = [checkpoint.step for checkpoint in checkpoints]
         try:
-            selected = select_steps(steps, self.rule, read_pins(self.path), self.scores)
+            pinned = read_pins(self.path) | list_pinned_steps(self.workdir)
+            selected = select_steps(steps, self.rule, pinned, self.scores)
         except (ValueError, OSError) as error:  # which steps are pinned is not known
             print(f"no checkpoint is deleted: {error}", file=sys.stderr)
             selected = set(steps)

@@ -11,9 +11,10 @@ import jax
 import orbax.checkpoint as ocp
 import pytest
 
-from pretrain.workdir.checkpoints import Checkpoints, restore_params
+from pretrain.workdir.checkpoints import Checkpoints
 from pretrain.workdir.errors import DamagedCheckpoint, NotRestored
 from pretrain.workdir.evidence import INVENTORY, find_damage
+from pretrain.workdir.read_params import restore_params
 from tests import forks
 from tests.faults.test_damaged_checkpoint import files_of, read_bits
 

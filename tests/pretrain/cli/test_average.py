@@ -18,7 +18,8 @@ from pretrain.cli.average import average_checkpoints
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train, to_json
 from pretrain.distributed.sharding import make_mesh
 from pretrain.training import program
-from pretrain.workdir.checkpoints import DamagedCheckpoint, restore_params
+from pretrain.workdir.checkpoints import DamagedCheckpoint
+from pretrain.workdir.read_params import restore_params
 
 MODEL = TransformerConfig(vocab=64, width=16, depth=1, decoder_depth=1, num_heads=2, mlp=24)
 NUMBERS = "one two three four five six seven eight nine ten".split()

@@ -18,7 +18,7 @@ from pretrain.distributed import cluster_detection, preflight
 from pretrain.distributed import processes as cluster
 from pretrain.overrides import ConfigError
 from pretrain.workdir import metrics_file, samples_file
-from pretrain.workdir.checkpoints import restore_params
+from pretrain.workdir.read_params import restore_params
 from tests import forks
 
 pytestmark = pytest.mark.slow

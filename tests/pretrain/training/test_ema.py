@@ -21,8 +21,8 @@ from pretrain.training.new_workdir import start_workdir
 from pretrain.training.optimizers import allow_promotion, make_run_optimizer
 from pretrain.training.optimizers.ema import get_ema_params, track_ema
 from pretrain.training.state import init_state
-from pretrain.workdir.checkpoints import restore_params
 from pretrain.workdir.metrics_file import read_metrics
+from pretrain.workdir.read_params import restore_params
 
 DECAY = 0.25  # from the third update on: (1 + t) / (10 + t) is 2 / 11, then 3 / 12
 

@@ -17,7 +17,8 @@ from pretrain.config import load
 from pretrain.overrides import ConfigError
 from pretrain.training.loop import train
 from pretrain.workdir import metrics_file
-from pretrain.workdir.checkpoints import Checkpoints, restore_params
+from pretrain.workdir.checkpoints import Checkpoints
+from pretrain.workdir.read_params import restore_params
 from tests import forks
 
 TIMES = ("seconds", "input_seconds", "tokens_per_second")

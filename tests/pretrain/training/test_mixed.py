@@ -38,7 +38,8 @@ from pretrain.training.losses import find_loss, make_loss
 from pretrain.training.program import check_batch, make_program
 from pretrain.training.state import init_params
 from pretrain.workdir import metrics_file
-from pretrain.workdir.checkpoints import Checkpoints, restore_params
+from pretrain.workdir.checkpoints import Checkpoints
+from pretrain.workdir.read_params import restore_params
 from tests.pretrain.conftest import make_texts
 
 TIMES = ("seconds", "input_seconds", "tokens_per_second")

@@ -23,7 +23,8 @@ from pretrain.training.new_workdir import start_workdir
 from pretrain.training.optimizers import make_optimizer
 from pretrain.training.state import init_state
 from pretrain.workdir.checkpoint_record import FILE, seal_record
-from pretrain.workdir.checkpoints import Checkpoints, DamagedCheckpoint, restore_params
+from pretrain.workdir.checkpoints import Checkpoints, DamagedCheckpoint
+from pretrain.workdir.read_params import restore_params
 
 pytestmark = pytest.mark.slow
 
@@ -125,22 +126,6 @@ def test_a_fingerprint_is_its_formula_and_knows_places():
 
 
 # ---- saving and restoring ----------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def module_run():
-    from data.config import Data
-    from data.objectives import MaskedLm
-    from models.config.bert import BertConfig
-    from pretrain.config import AdamW, Run, Train
-
-    model = BertConfig(vocab=128, length=32, width=32, depth=2, num_heads=8, mlp=64)
-    return Run(
-        model,
-        Data(objective=MaskedLm(length=32, max_predictions=6, rows="documents")),
-        AdamW(),
-        Train(steps=10, compute_dtype="float32"),
-    )
 
 
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (1, 4, 2), (8, 1, 1)], ids=str)

@@ -14,7 +14,8 @@ from hypothesis import strategies as some
 from pretrain.config import Checkpoint, Evaluate, load
 from pretrain.training import loop as module
 from pretrain.workdir import metrics_file, retention
-from pretrain.workdir.checkpoints import Checkpoints, restore_params
+from pretrain.workdir.checkpoints import Checkpoints
+from pretrain.workdir.read_params import restore_params
 from pretrain.workdir.retention import NAME, Retention
 
 
