@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from etils import epath
 
-from data.corpus.json_lines import format_json_lines, parse_json_lines
+from data.corpus.json_lines import format_json_lines
 from data.store.atomic import write_atomically
+from pretrain.workdir.step_lines import mend_step_lines, report_step_lines
 
 if TYPE_CHECKING:
     from jax.sharding import Mesh
@@ -64,24 +65,16 @@ def add_start(
         "python": platform.python_version(),
         "packages": {name: version for name in PACKAGES if (version := _find_version(name))},
     }
-    lines = [*(earlier for earlier in read_starts(workdir) if earlier["step"] < step), line]
+    lines = [*(earlier for earlier in mend_step_lines(path) if earlier["step"] < step), line]
     write_atomically(path, format_json_lines(lines))
 
 
 def read_starts(workdir: epath.PathLike) -> list[dict[str, Any]]:
     """Return the lines of a workdir, in the order of their steps.
 
-    The list is empty if there is no file, or an unreadable one: only reports use it.
+    Damaged lines are left out and reported: only reports use the file.
     """
-    path = epath.Path(workdir) / NAME
-    if not path.exists():
-        return []
-    try:
-        lines = parse_json_lines(path.read_text())
-        return [line for line in lines if isinstance(line["step"], int)]
-    except (ValueError, TypeError, KeyError):
-        print(f"{path} cannot be read; a new file is started")
-        return []
+    return report_step_lines(epath.Path(workdir) / NAME)
 
 
 def _find_version(name: str) -> str | None:

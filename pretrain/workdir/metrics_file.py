@@ -10,22 +10,23 @@ from typing import Any, TextIO
 
 from etils import epath
 
-from data.corpus.json_lines import format_json_lines, parse_json_lines
+from data.corpus.json_lines import format_json_lines
 from data.store.atomic import name_in_disk_errors, write_atomically
+from pretrain.workdir.step_lines import mend_step_lines, report_step_lines
 
 
 class MetricsLog:
     """`metrics.jsonl`, with one row for each finished step, in order; and TensorBoard events.
 
     A log that is opened at step `start` drops later rows and a last line that a crash has cut,
-    because those steps are repeated.
+    because those steps are repeated. Damaged lines are dropped, too (step_lines.py).
     """
 
     def __init__(self, workdir: epath.PathLike, start: int) -> None:
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
         self.path = epath.Path(workdir) / "metrics.jsonl"
-        rows = [row for row in read_metrics(self.path) if row["step"] <= start]
+        rows = [row for row in mend_step_lines(self.path) if row["step"] <= start]
         # Object stores cannot append. There the rows stay in memory, and each `sync` rewrites the
         # file.
         self.rows = rows if "://" in str(workdir) else None
@@ -100,11 +101,8 @@ class MetricsLog:
 
 
 def read_metrics(path: epath.PathLike) -> list[dict[str, Any]]:
-    """Return the rows of a metrics file without an incomplete last line; [] if there is no file."""
-    path = epath.Path(path)
-    if not path.exists():
-        return []
-    return parse_json_lines(path.read_text())
+    """Return the sound rows of a metrics file; [] if there is no file. See `report_step_lines`."""
+    return report_step_lines(path)
 
 
 class ProgressLine:

@@ -78,7 +78,11 @@ def _restore_listed(
     report: Callable[[str], Any],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return (record, parameters) of a step, or of the newest sound one of those listed now."""
-    with Checkpoints(workdir, read_only=True) as checkpoints:
+    try:
+        opened = Checkpoints(workdir, read_only=True)
+    except FileNotFoundError as error:  # the run deletes a folder that Orbax has listed
+        raise _Deleted from error
+    with opened as checkpoints:
         steps = checkpoints.list_steps()
         if step is not None and step not in steps:
             raise FileNotFoundError(

@@ -8,8 +8,9 @@ from typing import Any
 
 from etils import epath
 
-from data.corpus.json_lines import format_json_lines, parse_json_lines
+from data.corpus.json_lines import format_json_lines
 from data.store.atomic import write_atomically
+from pretrain.workdir.step_lines import mend_step_lines, report_step_lines
 
 NAME = "samples.jsonl"
 MAX_LINES = 100  # in the file; when it is full, every second line is dropped
@@ -17,7 +18,9 @@ MAX_LINES = 100  # in the file; when it is full, every second line is dropped
 
 def add_samples(path: epath.PathLike, line: dict[str, Any]) -> None:
     """Add the line of a step, and drop lines of this step and later, left by an earlier start."""
-    lines = [earlier for earlier in read_samples(path) if earlier["step"] < line["step"]]
+    lines = [
+        earlier for earlier in mend_step_lines(path, "samples") if earlier["step"] < line["step"]
+    ]
     if len(lines) >= MAX_LINES:
         lines = lines[::2]
     write_atomically(path, format_json_lines([*lines, line], ensure_ascii=False))
@@ -25,8 +28,7 @@ def add_samples(path: epath.PathLike, line: dict[str, Any]) -> None:
 
 def read_samples(path: epath.PathLike) -> list[dict[str, Any]]:
     """Return the lines of a file in the order of their steps; [] if there is no file."""
-    path = epath.Path(path)
-    return parse_json_lines(path.read_text(encoding="utf-8")) if path.exists() else []
+    return report_step_lines(path, "samples")
 
 
 def group_by_row(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:

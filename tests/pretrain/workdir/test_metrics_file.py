@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from pretrain.workdir import environment_file, samples_file
 from pretrain.workdir.metrics_file import MetricsLog, ProgressLine, read_metrics
 
 
@@ -41,6 +42,37 @@ def test_a_restart_drops_what_is_done_again_and_a_line_cut_by_a_crash(tmp_path):
     log.close()
     assert [one["step"] for one in read_metrics(path)] == [1, 2, 3]
     assert read_metrics(path)[-1]["heldout_loss"] == 0.5
+
+
+DAMAGE = (b"\0" * 40, b'{"step": 9', b"[1]", b'{"step": "2"}', b"\xff\xfe", b"", b"[" * 100_000)
+
+
+@pytest.mark.parametrize("damage", DAMAGE, ids=lambda line: repr(line[:12]))
+@pytest.mark.parametrize("name", ["metrics.jsonl", "samples.jsonl", "environment.jsonl"])
+def test_damaged_lines_are_dropped_counted_and_copied(tmp_path, capsys, name, damage):
+    path = tmp_path / name
+    lines = [json.dumps({**make_row(step), "samples": []}).encode() for step in (1, 2, 3)]
+    raw = b"\n".join([lines[0], damage, lines[1], lines[2], damage]) + b"\n"
+    path.write_bytes(raw)
+    reader = {
+        "metrics.jsonl": lambda: read_metrics(path),
+        "samples.jsonl": lambda: samples_file.read_samples(path),
+        "environment.jsonl": lambda: environment_file.read_starts(tmp_path),
+    }[name]
+    assert [row["step"] for row in reader()] == [1, 2, 3]
+    assert f"{name}: 2 damaged lines are left out, 3 are read" in capsys.readouterr().err
+    assert path.read_bytes() == raw
+    if name == "metrics.jsonl":
+        MetricsLog(tmp_path, 2).close()
+    elif name == "samples.jsonl":
+        samples_file.add_samples(path, {"step": 3, "samples": []})
+    else:
+        environment_file.mend_step_lines(path)
+    assert f"{name}: 2 damaged lines are dropped, 3 stay" in capsys.readouterr().err
+    assert (tmp_path / "damaged" / name).read_bytes() == raw
+    if name != "environment.jsonl":
+        assert len(reader()) == {"metrics.jsonl": 2, "samples.jsonl": 3}[name]
+        assert not capsys.readouterr().err
 
 
 def test_tensorboard_has_the_scalars(tmp_path):
