@@ -8,6 +8,7 @@ from pretrain.config import Run, read_json
 from pretrain.fields import list_differences
 from pretrain.overrides import ConfigError
 from pretrain.training.schedules import make_learning_rate
+from pretrain.workdir.check import has_finished_steps
 
 # A run may be continued with other values of these keys: they decide where and how often something
 # is computed, not what. `describe_schedule` reports the effect of another train.steps.
@@ -20,6 +21,8 @@ CHANGEABLE_KEYS = (
 
 def check_workdir(run: Run, workdir: epath.Path, allow_changes: bool) -> Run | None:
     """Return the configuration of the last start in a workdir, or None for a new workdir.
+
+    A workdir in which no step was finished is new, too: its configuration may be changed.
 
     Raises:
       ConfigError: the configuration differs in keys outside `CHANGEABLE_KEYS`. With
@@ -35,6 +38,10 @@ def check_workdir(run: Run, workdir: epath.Path, allow_changes: bool) -> Run | N
         for key, old, new in differences
         if not key.startswith(CHANGEABLE_KEYS)
     ]
+    if not has_finished_steps(workdir):
+        if changes:
+            print(f"{workdir}: no step was finished; changed: " + "; ".join(changes))
+        return None
     if changes and not allow_changes:
         raise ConfigError(
             f"{workdir} holds a run of another configuration: "

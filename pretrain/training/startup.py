@@ -23,6 +23,7 @@ from pretrain.distributed.sharding import find_undivided_dims
 from pretrain.evaluation.model_fit import check_fit
 from pretrain.training import truncation_report
 from pretrain.training.continuation import check_workdir, describe_rows, describe_schedule
+from pretrain.workdir.check import has_finished_steps
 from pretrain.workdir.skipped_documents import check_skipped_documents, write_skipped_documents
 from pretrain.workdir.source_record import check_source, write_source
 
@@ -84,9 +85,10 @@ def write_workdir(run: Run, opened: OpenedData, workdir: epath.Path) -> None:
     write_source(opened.source.path, opened.fingerprint, workdir)
     if jax.process_index():
         return
+    is_new = not has_finished_steps(workdir)  # what is there is of a start that finished no step
     write_atomically(workdir / "config.json", to_json(run))
     for name, save in opened.source.encoding.artefacts.items():
-        if not (workdir / name).exists():
+        if is_new or not (workdir / name).exists():
             with replace_folder(workdir / name) as folder:
                 save(str(folder))
 

@@ -4,6 +4,8 @@ import os
 import pathlib
 import tempfile
 
+from etils import epath
+
 from data.corpus.paths import is_remote
 from pretrain.config import read_json
 from pretrain.overrides import ConfigError
@@ -50,6 +52,19 @@ def check_workdir_path(workdir: str | os.PathLike[str]) -> None:
                 f"{', '.join(foreign[:3])}{' ...' if len(foreign) > 3 else ''}; name another "
                 "--workdir, new or empty"
             )
+
+
+def has_finished_steps(workdir: epath.Path) -> bool:
+    """Return whether a workdir has a checkpoint, sound or damaged, or a logged step.
+
+    A run that fails before its first step is over, such as for want of memory, leaves none: its
+    workdir accepts any configuration.
+    """
+    for folder in (workdir / "checkpoints", workdir / "damaged"):
+        if folder.is_dir() and any(path.name.split(".")[0].isdigit() for path in folder.iterdir()):
+            return True
+    log = workdir / "metrics.jsonl"
+    return log.exists() and log.stat().length > 0
 
 
 def _is_expected(path: pathlib.Path) -> bool:

@@ -12,6 +12,7 @@ from data.source import Source
 from data.store.atomic import write_atomically
 from data.store.salvage import describe_omissions
 from pretrain.overrides import ConfigError
+from pretrain.workdir.check import has_finished_steps
 
 NAME = "left_out.json"
 
@@ -21,7 +22,7 @@ def check_skipped_documents(store: Source, workdir: epath.Path, allow_changes: b
 
     With `allow_changes` the change is printed instead.
     """
-    if not (workdir / "config.json").exists():
+    if not has_finished_steps(workdir):
         return
     path = workdir / NAME
     try:

@@ -7,6 +7,7 @@ from etils import epath
 
 from data.store.atomic import write_atomically
 from pretrain.overrides import ConfigError
+from pretrain.workdir.check import has_finished_steps
 
 NAME = "source.json"
 
@@ -20,7 +21,7 @@ def check_source(
     without a record, such as one made by an import, accepts any source.
     """
     record = workdir / NAME
-    if not (record.exists() and (workdir / "config.json").exists()):  # no run has started there
+    if not (record.exists() and has_finished_steps(workdir)):
         return
     try:
         recorded = json.loads(record.read_text())

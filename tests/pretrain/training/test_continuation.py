@@ -106,3 +106,32 @@ def test_the_rows_of_the_step_are_those_that_come_next(configs, run, tmp_path, m
     for key, value in seen[0].items():
         np.testing.assert_array_equal(value, np.concatenate([row[key] for row in expected]))
     assert json.loads((tmp_path / "run" / "config.json").read_text())["data"]["batch_size"] == 16
+
+
+def test_a_start_that_finished_no_step_leaves_a_workdir_for_any_configuration(
+    configs, stores, tmp_path, capsys, monkeypatch
+):
+    """As after memory exhausted in the first step: batch size and vocabulary may be corrected."""
+    from pretrain.training import loop
+
+    write_workdir = loop.write_workdir
+
+    def write_and_fail(*args):
+        write_workdir(*args)
+        raise MemoryError("RESOURCE_EXHAUSTED: out of memory")
+
+    monkeypatch.setattr(loop, "write_workdir", write_and_fail)
+    workdir = tmp_path / "run"
+    rest = ["--workdir", str(workdir), "evaluate.every=0", "train.stop_at_step=1"]
+    with pytest.raises(MemoryError):
+        main(["train", str(configs["t5"]), *rest])
+    before = (workdir / "vocabulary" / "vocabulary.json").read_bytes()
+    monkeypatch.undo()
+    capsys.readouterr()
+    assert main(["train", str(configs["bert"]), *rest, "data.batch_size=16"]) == 0
+    assert "no step was finished; changed: " in capsys.readouterr().out
+    assert json.loads((workdir / "config.json").read_text())["data"]["batch_size"] == 16
+    assert (workdir / "vocabulary" / "vocabulary.json").read_bytes() != before
+    # Now a step is finished, and the same change is refused.
+    assert main(["train", str(configs["bert"]), *rest]) == 2
+    assert "data.batch_size: 16 -> 8" in capsys.readouterr().err

@@ -36,6 +36,7 @@ def other(stores, tmp_path_factory):
 def workdir(stores, tmp_path):
     write_source(stores["bert"].path, stores["bert"].fingerprint, tmp_path)
     (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "checkpoints" / "4").mkdir(parents=True)
     return tmp_path
 
 
@@ -72,10 +73,10 @@ def test_a_record_that_cannot_be_read_is_named(stores, workdir, text):
 
 
 def test_where_no_run_has_begun_any_store_will_do(stores, other, workdir):
-    (workdir / "config.json").unlink()  # as a start leaves it that was killed before it wrote that
+    (workdir / "checkpoints" / "4").rmdir()  # as a start leaves it that finished no step
     check_record(other, workdir, allow_changes=False)
     (workdir / NAME).unlink()
-    (workdir / "config.json").write_text("{}")  # as an import leaves it
+    (workdir / "checkpoints" / "0").mkdir()  # as an import leaves it
     check_record(other, workdir, allow_changes=False)
 
 
