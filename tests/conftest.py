@@ -1,5 +1,5 @@
-"""What all tests share: eight fake CPU devices, strict types, a compilation cache, and tiny
-runs.
+"""Fixtures and settings of all tests: eight fake CPU devices, strict types, a compilation cache,
+and tiny runs.
 """
 
 import os
@@ -13,14 +13,14 @@ os.environ["XLA_FLAGS"] = (
 os.environ["XLA_FLAGS"] += " --xla_backend_optimization_level=0"
 if metadata.version("jaxlib").startswith(
     "0.10."
-):  # XLA ends a process whose flags it does not know
-    # The older way to make loops of what was fused compiles a training step in half the time again.
+):  # XLA ends a process with a flag that it does not know
+    # The older emitter of fused loops compiles a training step in half the time again.
     os.environ["XLA_FLAGS"] += " --xla_cpu_use_fusion_emitters=false"
-    # A program as one LLVM module, not as up to 32 that threads compile side by side: a fifth of
-    # the time of cores that are busy anyway.
+    # Compile a program as one LLVM module instead of up to 32 in parallel threads: this saves a fifth
+    # of the CPU time, and the cores are busy anyway.
     os.environ["XLA_FLAGS"] += " --xla_cpu_parallel_codegen_split_count=1"
 os.environ["JAX_PLATFORMS"] = "cpu"
-# Dtypes promote only where the code says so, in fixtures, threads and subprocesses, too.
+# Dtypes promote only explicitly, in fixtures, threads and subprocesses too.
 os.environ["JAX_NUMPY_DTYPE_PROMOTION"] = "strict"
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 os.environ["NO_GCE_CHECK"] = "true"
@@ -39,8 +39,8 @@ import pytest
 from tests import forks
 
 ROOT = pathlib.Path(__file__).parent.parent
-# The files that take longest, the longest first: those that `launch.sh test` begins with, so that
-# its two processes end together.
+# The slowest files, slowest first. `launch.sh test` starts with them, so that its two processes
+# end at about the same time.
 LONGEST = (
     "pretrain/training/test_step.py",
     "pretrain/distributed/test_hosts.py",
@@ -64,15 +64,15 @@ LONGEST = (
     "faults/test_killed_saving.py",
     "faults/test_hung.py",
 )
-SHARED = 8  # programs of runs that are kept, each with its evaluation
+SHARED = 8  # number of cached programs of runs, each with its evaluation
 WHOLE = (
     os.environ.get("CLOZE_BOARD") == "whole"
-)  # all cases, as `python -m benchmarks.reliability` tries them
+)  # all cases, as `python -m benchmarks.reliability` runs them
 
 
-# Folders whose tests compile programs or start processes, but for files that say `pytestmark =
-# pytest.mark.fast`. A slow test elsewhere
-# says so itself. `launch.sh test fast` runs what is not slow.
+# Tests in these folders compile programs or start processes, unless their file sets `pytestmark =
+# pytest.mark.fast`. Slow tests elsewhere are marked one by one. `launch.sh test fast` runs the
+# tests that are not slow.
 SLOW = (
     *("benchmarks", "faults", "models", "pretrain/cli", "pretrain/convert"),
     *("pretrain/finetune", "pretrain/inference", "pretrain/plan", "pretrain/training"),
@@ -93,9 +93,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    """Refuse a module of tests or benchmarks that changes, as it is imported, how all others
-    run.
-    """
+    """Refuse a module whose import changes the environment of all other tests."""
     before = forks.import_settings(os.environ)
     result = yield
     after = forks.import_settings(os.environ)
@@ -112,8 +110,8 @@ def pytest_collection():
 
 
 def pytest_collection_finish():
-    """Look seldom for garbage, and not among what is imported: tracing makes many objects that
-    live.
+    """Collect garbage rarely, and not among imported modules: tracing makes many long-lived
+    objects.
     """
     gc.collect()
     gc.freeze()
@@ -128,8 +126,8 @@ def pytest_runtest_setup():
 
 
 def save_small_arrays_whole():
-    """Keep Orbax from having eight devices each slice their part of a tiny array: each slice is a
-    program to be made.
+    """Replace Orbax's slicing of tiny arrays on eight devices, which would compile a program per
+    slice.
 
     Processes that are neither this one nor a fork (tests/forks.py) slice: the runs of test_loop.py
     that nobody disturbs.
@@ -141,8 +139,8 @@ def save_small_arrays_whole():
 
 
 def share_programs(loop):
-    """Have runs of this process that compute the same on the same devices trace and compile it
-    once.
+    """Let runs of this process that compute the same on the same devices share one compiled
+    program.
     """
     if hasattr(loop, "own_program"):
         return
@@ -172,9 +170,7 @@ def share_programs(loop):
 
 @pytest.fixture
 def promoting():
-    """Dtypes promote, for a test that differentiates a kernel of JAX's own: forward and backward
-    pass rely on it.
-    """
+    """Allow dtype promotion, for a test that differentiates a kernel of JAX that relies on it."""
     import jax
 
     with jax.numpy_dtype_promotion("standard"):
@@ -183,15 +179,13 @@ def promoting():
 
 @pytest.fixture(scope="session")
 def root():
-    """The project's folder."""
+    """Return the project's root folder."""
     return ROOT
 
 
 @pytest.fixture(scope="session")
 def corpora(root):
-    """The folder of real corpora that benchmarks use; a test that needs it is skipped where it is
-    absent.
-    """
+    """Return the folder of real corpora that benchmarks use; skip the test if it does not exist."""
     path = root.parent / "shared" / "corpora"
     if not path.is_dir():
         pytest.skip(f"{path.name}/ is not beside the project: real corpora are only for measuring")
@@ -200,12 +194,12 @@ def corpora(root):
 
 @pytest.fixture(scope="session")
 def often():
-    """often(some, all): how many cases of a kind to try, in the suite and on the whole board."""
+    """Return often(some, all): the number of cases to try, in the suite and on the whole board."""
     return lambda some, all: all if WHOLE else some
 
 
 @pytest.fixture(scope="session")
 def whole():
-    """Skips in the suite: the case is only for the board, or for CLOZE_BOARD=whole."""
+    """Skip a test in the suite that is only for the board, or for CLOZE_BOARD=whole."""
     if not WHOLE:
         pytest.skip("for the whole board: python -m benchmarks.reliability")

@@ -1,4 +1,4 @@
-"""What batches are compared with does the whole work: spans that can be put back, pairs that are of
+"""The competitors of the input benchmarks do complete work: spans can be restored, pairs come from
 their documents.
 """
 
@@ -41,7 +41,7 @@ def test_spans_are_in_the_labels_and_nowhere_else():
 
 
 def split_at_sentinels(ids):
-    """What lies between the sentinels."""
+    """Return the tokens between the sentinels."""
     found = [[]]
     for i in ids:
         if i >= 900:

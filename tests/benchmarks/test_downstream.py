@@ -1,5 +1,5 @@
-"""What is measured downstream: the two starts differ in nothing else, and the page says of the
-figures what they are.
+"""The downstream benchmark: the two starts differ in nothing but the weights, and the page
+describes its figures.
 """
 
 import argparse
@@ -41,7 +41,7 @@ from pretrain.schema import AdamW
 from pretrain.training.optimizers.transforms import is_decayed
 from pretrain.training.schedules import make_learning_rate
 
-# The columns that the files of the corpora have.
+# Columns of the corpora's files.
 PAIR = {"sentence1": "Cats sleep.", "sentence2": "A cat sleeps."}
 COLUMNS = {
     "glue_cola": {"source": "x", "label": 1, "note": "", "sentence": "Cats sleep."},
@@ -63,13 +63,13 @@ COLUMNS = {
         "answer_start": 0,
         "validators": ["Cats"],
     },
-    "ner_wnut17": None,  # words and tags, with a tab between them
+    "ner_wnut17": None,  # words and tags, separated by a tab
 }
 OTHER = {"entailment": "not_entailment", 1: 0, 4.5: 0.5}
 
 
 def write_records(path, record):
-    """Sixty records of those columns, of two labels where they have some."""
+    """Write sixty records with these columns; records with a label have one of two."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".conll":
         path.write_text(
@@ -164,7 +164,7 @@ def test_columns_are_renamed_in_a_copy_and_nothing_else_is(tmp_path):
     assert rename_columns(source, {"sentence": "text"}, target) == source and not target.exists()
     assert (
         rename_columns(tmp_path / "a.conll", {}, target) == tmp_path / "a.conll"
-    )  # of which no columns are read
+    )  # so no columns are read
     assert rename_columns(source, {"text": "sentence"}, target) == target
     assert [json.loads(line) for line in target.read_text().splitlines()] == [
         {"sentence": "é", "label": 1},

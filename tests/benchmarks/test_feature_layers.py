@@ -1,5 +1,5 @@
-"""The feature experiment reads every word of its corpus, its LSTM is the field's, and it learns
-what features tell.
+"""The feature experiment reads every word of its corpus, its LSTM equals the reference, and it
+learns what features reveal.
 """
 
 import flax.linen as nn
@@ -54,7 +54,7 @@ def test_a_long_sentence_is_read_in_parts_that_are_cut_between_words(trained):
 
 
 def test_each_word_has_its_states(trained):
-    """A word that stands behind the end of the first part has those of its own part."""
+    """A word beyond the end of the first part has the features of its own part."""
     long, short = make_sentence("lazy " * 60 + "fox"), make_sentence("fox over \u200b", 40)
     states, facts = extract_states(trained, [long, short])
     assert (
@@ -127,7 +127,7 @@ def test_the_layer_is_flaxs_bidirectional_lstm():
 
 
 def test_a_tag_that_the_word_before_tells_is_learned():
-    """The words behind a mark are entities: features of these alone do not tell which."""
+    """The words after a mark are entities: their own features do not reveal which."""
     rng = np.random.default_rng(0)
 
     def make_part(count):

@@ -1,4 +1,4 @@
-"""The curves of growth are of one model, of which one number takes other values at a time."""
+"""Each growth curve measures one model and varies one size at a time."""
 
 import numpy as np
 import pytest

@@ -1,5 +1,5 @@
-"""What the benchmarks share: arguments are checked, what is wrong is told in a line, and a section
-says how it was made.
+"""Shared code of the benchmarks: arguments are checked, errors are one line, and a section states
+how it was measured.
 """
 
 import argparse

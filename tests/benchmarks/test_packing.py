@@ -1,5 +1,5 @@
-"""The comparison is of one model in rows of one length, and its ratio that of real tokens a
-second.
+"""The packing benchmark compares one model with rows of one length, and its ratio is of real tokens
+per second.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""Every configuration that is for accelerators has a plan in docs/pods.md."""
+"""docs/pods.md has a plan for every configuration that is for accelerators."""
 
 import pathlib
 
@@ -12,9 +12,7 @@ FOR_A_CPU = ("_tiny", "_mini", "_mini_64", "_multi30k")
 
 @pytest.fixture(scope="module")
 def rows():
-    """The cells of each row of the page's table, the empty ones before the first and behind the
-    last bar left out.
-    """
+    """Return the cells of each row of the page's table."""
     page = PAGE.read_text()
     table = page[page.index(BEGIN) : page.index(END)].splitlines()
     return [
@@ -36,6 +34,6 @@ def test_no_plan_gathers_against_the_rules(rows):
 
 
 def test_bert_large_keeps_a_bound_above_55_percent(rows):
-    """At 256 rows of 512 on 16 chips of v5p."""
+    """The configuration has 256 rows of 512 tokens on 16 chips of v5p."""
     (mfu,) = [row[7] for row in rows if "bert_large_512" in row[0]]
     assert float(mfu.strip(" %")) > 55

@@ -1,4 +1,4 @@
-"""The pages of the benchmarks' results are made from the results, the newest first."""
+"""The result pages are made from the JSON results, newest run first."""
 
 import json
 

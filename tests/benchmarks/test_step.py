@@ -1,5 +1,5 @@
-"""Both sides of the comparison get the same batch, and one that the batch spec allows; workers
-answer in turns and their end is told.
+"""Both programs get the same batch, which the batch spec allows. Workers answer in turns, and their
+end is reported.
 """
 
 import re
@@ -48,7 +48,7 @@ def test_the_batch_is_what_the_batch_spec_says(device, name, length):
     }
     run = make_config(case, {key: value.shape for key, value in batch.items()})
     batch_spec.check_batch(batch, run.data.objective, run.data.batch_size)
-    if family == "t5":  # transformers drops otherwise
+    if family == "t5":  # otherwise transformers applies dropout
         vocabulary = type("Vocabulary", (), {"pad": 0, "eos": 1})
         assert (
             find_converter(run.model).to_hf_config(run.model, vocabulary)["dropout_rate"]

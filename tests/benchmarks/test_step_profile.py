@@ -1,4 +1,4 @@
-"""Each operation of a step is of one kind, told by the line of the model that it came from."""
+"""Each operation of a step has one kind, derived from the line of the model that it came from."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Two programs take turns: who does not have its turn stands still, and its clock with it."""
+"""Two programs take turns; a program that waits is paused, and its clock too."""
 
 import sys
 import time
@@ -18,7 +18,7 @@ for step in range(1, 400):
 
 @pytest.fixture
 def make_turn(tmp_path):
-    """turn(program): of which the page is tmp_path/told.jsonl."""
+    """Return turn(program), whose metrics are in tmp_path/told.jsonl."""
     begun = []
 
     def start_turn(program):
@@ -39,7 +39,7 @@ def test_a_program_runs_in_its_turns_only(make_turn, tmp_path):
     one = make_turn(REPORTING_PROGRAM)
     while not one.scores:
         assert one.run_slice(0.3)
-    time.sleep(0.2)  # a write that had begun
+    time.sleep(0.2)  # a write that was interrupted
     size, clock = (tmp_path / "told.jsonl").stat().st_size, one.clock
     time.sleep(0.3)
     assert (tmp_path / "told.jsonl").stat().st_size == size and one.clock == clock

@@ -25,7 +25,7 @@ WORDS = "the a of and near under over old green slowly".split() + [
 
 
 def make_sentences(count: int) -> list[str]:
-    """Deterministic sentences of three to eleven words, all different in places."""
+    """Return deterministic sentences of three to eleven words, all different."""
     return [
         " ".join(
             WORDS[(i * i + 3 * i * j + j * j + j) % len(WORDS)] for j in range(3 + i % 9)
@@ -37,7 +37,7 @@ def make_sentences(count: int) -> list[str]:
 
 @pytest.fixture(scope="session")
 def corpora() -> pathlib.Path:
-    """The folder of shared corpora; the test is skipped where there is none."""
+    """Return the folder of shared corpora; skip the test if there is none."""
     if not CORPORA.is_dir():
         pytest.skip(f"no corpora at {CORPORA}")
     return CORPORA
@@ -45,32 +45,32 @@ def corpora() -> pathlib.Path:
 
 @pytest.fixture(scope="session")
 def texts() -> list[str]:
-    """400 sentences, enough for a vocabulary of some 100 pieces."""
+    """Return 400 sentences, enough for a vocabulary of some 100 tokens."""
     return make_sentences(400)
 
 
 @pytest.fixture(scope="session")
 def vocabulary(texts):
-    """SentencePiece, BERT's layout, 96 ids."""
+    """Return a SentencePiece vocabulary in BERT's layout, 96 ids."""
     return train_vocabulary(texts, 96)
 
 
 @pytest.fixture(scope="session")
 def t5_vocabulary(texts):
-    """SentencePiece, T5's layout, 64 pieces and 100 sentinels."""
+    """Return a SentencePiece vocabulary in T5's layout, 64 tokens and 100 sentinels."""
     return train_vocabulary(texts, 164, layout="t5")
 
 
 @pytest.fixture(scope="session")
 def documents(vocabulary) -> list[list[list[int]]]:
-    """Ids of 40 documents of one to seven sentences, 160 in all."""
+    """Return the ids of 40 documents of one to seven sentences, 160 in all."""
     encoded = iter(vocabulary.encode_batch(make_sentences(160)))
     return [[next(encoded) for _ in range(1 + i % 7)] for i in range(40)]
 
 
 @pytest.fixture(scope="session")
 def store(tmp_path_factory, vocabulary, documents):
-    """A store of 36 training and 4 held-out documents from one source, for BERT's layout."""
+    """Return a store of 36 training and 4 held-out documents from one source, in BERT's layout."""
     return write_store(
         tmp_path_factory.mktemp("store") / "small",
         vocabulary,
@@ -81,7 +81,7 @@ def store(tmp_path_factory, vocabulary, documents):
 
 @pytest.fixture(scope="session")
 def t5_store(tmp_path_factory, t5_vocabulary, texts):
-    """The same for T5's layout, with longer documents."""
+    """Return the same for T5's layout, with longer documents."""
     encoded = iter(t5_vocabulary.encode_batch(texts))
     long = [[next(encoded) for _ in range(20)] for _ in range(20)]
     return write_store(
@@ -91,8 +91,8 @@ def t5_store(tmp_path_factory, t5_vocabulary, texts):
 
 @pytest.fixture(scope="session")
 def bytes_store(tmp_path_factory, texts):
-    """30 documents of one to seven sentences, in a vocabulary of bytes with RoBERTa's special
-    pieces.
+    """Return 30 documents of one to seven sentences, in a byte vocabulary with RoBERTa's special
+    tokens.
     """
     vocabulary = train_vocabulary(texts, 330, layout="roberta", algorithm="byte_bpe")
     encoded = iter(vocabulary.encode_batch(texts))
@@ -107,7 +107,9 @@ def bytes_store(tmp_path_factory, texts):
 
 @pytest.fixture(scope="session")
 def pair_store(tmp_path_factory, texts):
-    """90 training and 10 held-out pairs of 1 to some 20 tokens a side, from two sources."""
+    """Return a store of 90 training and 10 held-out pairs, 1 to some 20 tokens a side, from two
+    sources.
+    """
     vocabulary = train_vocabulary(texts, 96, layout="transformer", algorithm="bpe")
     encoded = vocabulary.encode_batch(texts[:200])
     pairs = [[encoded[i][: 1 + i % 20], encoded[i + 100][: 1 + i * 7 % 20]] for i in range(100)]
@@ -122,7 +124,7 @@ def pair_store(tmp_path_factory, texts):
 
 @pytest.fixture(scope="session")
 def labelled_store(tmp_path_factory, vocabulary, texts):
-    """40 training and 10 held-out pairs of texts with the classes "no" and "yes"."""
+    """Return a store of 40 training and 10 held-out pairs of texts with the classes "no" and "yes"."""
     examples = [
         labelled_examples.Example(
             (texts[i], texts[i + 60][: 1 + i]), ("no", "yes")[i % 2], f"here:{i}"
@@ -137,7 +139,7 @@ def labelled_store(tmp_path_factory, vocabulary, texts):
 
 @pytest.fixture(scope="session")
 def tagged_store(tmp_path_factory, vocabulary, texts):
-    """40 sentences whose words have the tags "no" and "yes" in turn."""
+    """Return a store of 40 sentences whose words have the tags "no" and "yes" alternately."""
     words = [tuple(text.split()) for text in texts[:40]]
     sentences = [
         tagged_sentences.Sentence(
@@ -152,7 +154,7 @@ def tagged_store(tmp_path_factory, vocabulary, texts):
 
 @pytest.fixture(scope="session")
 def choice_store(tmp_path_factory, vocabulary, texts):
-    """40 questions with two choices."""
+    """Return a store of 40 questions with two choices."""
     examples = [
         labelled_examples.Example(tuple(texts[i : i + 3]), "01"[i % 2], f"here:{i}")
         for i in range(40)
@@ -164,7 +166,7 @@ def choice_store(tmp_path_factory, vocabulary, texts):
 
 @pytest.fixture(scope="session")
 def answered_store(tmp_path_factory, t5_vocabulary, texts):
-    """40 training and 10 held-out pairs of a text and its answer, for T5."""
+    """Return a store of 40 training and 10 held-out pairs of a text and its answer, for T5."""
     path, answered = (
         tmp_path_factory.mktemp("store") / "answered",
         [(texts[i], texts[i + 60]) for i in range(50)],
@@ -176,7 +178,7 @@ def answered_store(tmp_path_factory, t5_vocabulary, texts):
 
 @pytest.fixture(scope="session")
 def questions(texts):
-    """{"train": 40 questions about 14 contexts of one to 30 words, every fourth without an answer;
+    """Return {"train": 40 questions about 14 contexts of 1 to 30 words, every fourth unanswerable;
     "heldout": 8 more}.
     """
     found = []
@@ -201,7 +203,7 @@ def question_store(tmp_path_factory, vocabulary, questions):
 
 @pytest.fixture(scope="session")
 def wordpiece(tmp_path_factory):
-    """A WordPiece vocabulary small enough to know its ids by heart."""
+    """Return a WordPiece vocabulary small enough to know its ids by heart."""
     pieces = "[PAD] [unused0] [UNK] [CLS] [SEP] [MASK] walk ##ing ##ed the [ ] mask un".split()
     path = tmp_path_factory.mktemp("wordpiece") / "vocab.txt"
     path.write_text("\n".join(pieces) + "\n")
@@ -210,7 +212,7 @@ def wordpiece(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def byte_bpe(tmp_path_factory):
-    """A byte BPE of RoBERTa's form: special pieces, 256 bytes, three merges."""
+    """Return a byte BPE in RoBERTa's form: special tokens, 256 bytes, three merges."""
     folder = tmp_path_factory.mktemp("bpe")
     letters = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
     names = ["<s>", "<pad>", "</s>", "<unk>", *letters, "Ġt", "Ġth", "he", "<mask>"]
@@ -221,7 +223,7 @@ def byte_bpe(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def word_bpe(tmp_path_factory):
-    """A BPE of GPT's form: an unknown piece, letters inside and at the end of a word, three
+    """Return a BPE in GPT's form: an unknown token, letters inside and at the end of a word, three
     merges.
     """
     folder = tmp_path_factory.mktemp("word_bpe")
@@ -234,7 +236,7 @@ def word_bpe(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def words(vocabulary, tmp_path_factory) -> str:
-    """The folder of a saved vocabulary, for requests that shall not train one."""
+    """Return the folder of a saved vocabulary, for requests that do not train one."""
     folder = tmp_path_factory.mktemp("words") / "vocabulary"
     vocabulary.save(folder)
     return str(folder)
@@ -242,7 +244,7 @@ def words(vocabulary, tmp_path_factory) -> str:
 
 @pytest.fixture
 def corpus(tmp_path, texts) -> pathlib.Path:
-    """Files of several forms: 61 documents of one to nine sentences, in two folders."""
+    """Write files of several forms, 61 documents of one to nine sentences in two folders."""
     folder = tmp_path / "corpus"
     (folder / "more").mkdir(parents=True)
     bodies = [" ".join(texts[i : i + 1 + i % 9]) for i in range(0, 300, 5)]

@@ -1,5 +1,5 @@
-"""An id that the vocabulary does not have is refused on the host, whichever objective reads it: on
-a device it would be NaN, or another word.
+"""Every objective refuses ids outside the vocabulary on the host: on a device they would be NaN or
+another token.
 """
 
 import contextlib
@@ -50,8 +50,8 @@ STORES |= {"text2text": "answered_store", "masked_next_token": "bytes_store"}
 
 @pytest.fixture(params=OBJECTIVES)
 def make(request):
-    """make(bad): a stream of each objective, in whose store every id is `bad`, or as it was
-    without.
+    """Return make(bad): a stream of each objective on a store in which every id is `bad`, or
+    unchanged without it.
     """
     store = request.getfixturevalue(STORES.get(request.param, "store"))
 
@@ -94,7 +94,7 @@ def test_whatever_made_it_a_batch_with_such_an_id_is_refused(make, bad):
     assert checked
     for key in checked:
         spoilt = {**batch, key: batch[key].copy()}
-        spoilt[key][-1, -1] = bad  # where a row ends, which may be padding
+        spoilt[key][-1, -1] = bad  # the end of a row, which may be padding
         with pytest.raises(
             ValueError,
             match=f"{key} holds the id {bad}, but the vocabulary has the ids 0 to {stream.vocabulary.size - 1}",

@@ -1,4 +1,6 @@
-"""The batch spec covers exactly the objectives there are, and tells a batch that breaks it."""
+"""There is a batch spec for exactly the existing objectives, and batches that violate it are
+refused.
+"""
 
 import numpy as np
 import pytest

@@ -1,5 +1,5 @@
-"""A dataset of the user stands in for the store's: checked against the batch spec, as pure as it,
-on any number of hosts.
+"""A dataset of the user replaces the store's: it is checked against the batch spec and works on any
+number of hosts.
 """
 
 import contextlib
@@ -147,7 +147,7 @@ def test_texts_are_encoded_as_the_vocabulary_does_it(vocabulary, texts):
 
 @pytest.fixture(scope="module")
 def composed(store, t5_store, texts):
-    """{name: (stream, dataset function)}: the same texts as rows of two objectives."""
+    """Return {name: (stream, dataset function)}: the same texts as rows of two objectives."""
 
     def define_dataset(width):
         def make_dataset(stream, start_step, lo, hi):
@@ -184,7 +184,7 @@ def test_batches_of_texts_are_pure_through_restarts_and_hosts(composed, name):
 
 
 def test_rows_are_the_texts_and_masks_are_new_in_each_epoch(composed, texts):
-    """Row i of step s is element 8 s + i; the masks of one text differ where it comes again."""
+    """Row i of step s is element 8 s + i; the masks of a text differ when it is repeated."""
     stream, _ = composed["masked"]
     ids = np.concatenate(stream.vocabulary.encode_batch(texts))
     count = len(ids) // 20 // 8 * 8  # whole batches, so that the second epoch begins with one

@@ -1,4 +1,4 @@
-"""Mixtures of objectives: shares, the batches of each part, and what is refused."""
+"""Mixtures of objectives: shares, the batches of each part, and errors."""
 
 import dataclasses
 
@@ -40,8 +40,8 @@ def assert_equal_batches(one, other):
 
 
 def test_each_part_is_a_stream_of_its_own(stream, bytes_store):
-    """Its rows depend on the seed, its name and the step alone: not on its share of the batch, nor
-    on the other parts.
+    """A part's rows depend on the seed, its name and the step alone, not on its share or the other
+    parts.
     """
     assert isinstance(stream, MixedStream)
     batch = stream.build_batch(3)
@@ -76,9 +76,7 @@ def test_the_feed_is_a_dataset_of_nested_batches(stream):
 
 
 def test_a_run_goes_on_at_the_next_unread_row_of_each_part(bytes_store, stream):
-    """4 steps of 8 rows, then 16 a step: row i of a part comes next, whatever the batch size
-    was.
-    """
+    """After 4 steps of 8 rows and then 16 per step, each part continues at its next unread row."""
     place = stream.locate_rows(4)
     assert place == {"masked": 8, "causal": 24}
     wider = open_stream(bytes_store, Data(objective=HYBRID, batch_size=16), seed=5)
@@ -96,7 +94,7 @@ def test_a_run_goes_on_at_the_next_unread_row_of_each_part(bytes_store, stream):
     ):
         wider.start_at_row(
             4, rows
-        )  # of a run without parts, or with others: what is not known begins anew
+        )  # of a run without parts, or with other parts: an unknown part starts at its first row
         assert wider.locate_rows(4) == place
         assert wider.unrecorded_parts == [name for name in place if not place[name]]
     wider.start_at_row(0, 0)
@@ -136,7 +134,7 @@ def test_shares_become_whole_rows_or_are_refused():
     with pytest.raises(ValueError, match="must be whole numbers"):
         Mixed((MixedPart("a", CausalLm(), 1e-9), MixedPart("b", CausalLm()))).count_part_rows(8)
     with pytest.raises(ValueError, match="must be whole numbers"):
-        thirds.count_part_rows(1_000_000)  # 999,999 rows are not a million
+        thirds.count_part_rows(1_000_000)  # 999,999 rows are less than the million that is required
     assert HYBRID.compute_loss_weights() == {"masked": 0.25, "causal": 0.75}
     weighted = dataclasses.replace(HYBRID.parts[0], loss_weight=2.0)
     assert Mixed((weighted, HYBRID.parts[1])).compute_loss_weights() == {

@@ -1,4 +1,5 @@
-"""Batches stay the same bit by bit, so that a run resumed by a newer version reads on as it began.
+"""Batches are bit-identical across versions, so that a newer version resumes a run with the same
+rows.
 
 The digests were taken before the code was reorganised. A change of what batches hold ends every run
 under way: whoever makes one says so in LOG.md and writes the new digests here.
@@ -41,7 +42,7 @@ from data.pipeline import Stream
 from data.store.reader import Store
 from data.store.split import MixtureSource, Split
 
-HASHED = {  # a key -> its name in the digests, where that is another
+HASHED = {  # {key: its name in the digests, where that differs}
     "next_sentence_labels": "next_sentence",
     "next_sentence_weights": "next_weights",
     "sentence_order_labels": "order",
@@ -161,8 +162,8 @@ def question_split(folder) -> Split:
 
 @pytest.fixture(scope="module")
 def corpora(tmp_path_factory):
-    """{name: what a Stream reads of a store}, made of arithmetic alone; unknown and special ids are
-    among the tokens.
+    """Return {name: what a Stream reads of a store}, computed by arithmetic alone; the tokens
+    include unknown and special ids.
     """
     two = (MixtureSource("one", (0, 45), 0.7), MixtureSource("other", (45, 60), 0.3))
     classes, scores = np.arange(60) ** 2 % 7 % 3, np.arange(60) ** 2 % 11 / 4
@@ -195,7 +196,7 @@ def corpora(tmp_path_factory):
 
 
 class GivenStore(Store):
-    """A store in memory, whose splits are all the same."""
+    """Return a store in memory whose splits are all the same."""
 
     def __init__(self, vocabulary, split):
         super().__init__("nowhere", {})

@@ -1,5 +1,5 @@
-"""Every file of a token store stays the same byte by byte, whichever vocabulary encodes the text
-and whatever its documents are.
+"""Every file of a token store is byte-identical across versions, for each vocabulary and kind of
+document.
 
 A manifest holds no version of a library. It tells a source by the names, sizes and times of its
 files, so these have a fixed time here and are named from within their folder.
@@ -44,7 +44,7 @@ def make_sentence(i: int) -> str:
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    """A folder with text in blocks, records, pairs, and a saved vocabulary of each kind."""
+    """Write a folder with text in blocks, records and pairs, and a saved vocabulary of each kind."""
     folder = tmp_path_factory.mktemp("corpus")
     bodies = [" ".join(make_sentence(7 * i + j) for j in range(1 + i % 5)) for i in range(60)]
     (folder / "blocks.txt").write_text("\n\n".join(bodies[:40]), encoding="utf-8")
@@ -72,7 +72,7 @@ def check_store(case, store):
     store.verify_checksums()
     found = hash_files(store.folder)
     assert found.pop(READERS_FILE) == hashlib.sha256(b"").hexdigest()[:16]
-    # The manifest as it was pinned: before it named a generation.
+    # The manifest as pinned, without the later entry for the generation.
     manifest = store.manifest | {"version": 1}
     assert manifest.pop("generation") == store.folder.name
     text = json.dumps(manifest, indent=1) + "\n"

@@ -1,4 +1,4 @@
-"""batch(step) is a pure function of seed and step; an epoch is every row once, through seeks, hosts
+"""A batch is a pure function of seed and step; an epoch reads every row once, across seeks, hosts
 and mixtures.
 """
 
@@ -36,8 +36,8 @@ OBJECTIVES = {
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory, vocabulary):
-    """Three sources, and rates that are not those of their sizes. Every row of 6 tokens is
-    unique.
+    """Return a store of three sources with rates that differ from their sizes. Every row of 6
+    tokens is unique.
     """
     rng = np.random.default_rng(0)
 
@@ -56,7 +56,7 @@ def mixed(tmp_path_factory, vocabulary):
 
 @pytest.fixture
 def make(store, t5_store):
-    """make(name of an objective, seed=..., **fields of Data) -> Stream."""
+    """Return make(name of an objective, seed=..., **fields of Data): a Stream."""
 
     def make_stream(name, seed=3, batch_size=8, **fields):
         data = Data(objective=OBJECTIVES[name], batch_size=batch_size, **fields)
@@ -78,7 +78,7 @@ def join_parts(parts):
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_batches_are_pure_and_the_same_on_any_number_of_hosts(make, name):
     stream, again, other = make(name), make(name), make(name, seed=4)
-    for step in (0, 1, stream.num_rows // 8, 10**9):  # the third holds an epoch's edge
+    for step in (0, 1, stream.num_rows // 8, 10**9):  # the third contains an epoch boundary
         whole = stream.build_batch(step)
         batch_spec.check_batch(whole, stream.objective, 8)
         assert are_equal(whole, again.build_batch(step)) and not are_equal(
@@ -97,9 +97,7 @@ def test_batches_are_pure_and_the_same_on_any_number_of_hosts(make, name):
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_a_host_reads_only_the_tokens_of_its_own_rows(make, name, monkeypatch):
-    """Counted where the store is read: what many hosts read is what one reads, split between
-    them.
-    """
+    """Reads of the store are counted: several hosts together read what one host reads."""
     stream, read, known = make(name), [], TokenReader.check_ids
     monkeypatch.setattr(
         TokenReader, "check_ids", lambda self, ids_BN: read.append(ids_BN) or known(self, ids_BN)
@@ -161,7 +159,7 @@ def test_batches_come_in_order_however_long_each_takes(make):
 
 
 def unmask_tokens(batch):
-    """Rows of masked_lm as they were."""
+    """Return rows of masked_lm with the original tokens."""
     tokens = batch["token_ids"].copy()
     for i, j in zip(*np.nonzero(batch["label_weights"])):
         tokens[i, batch["masked_positions"][i, j]] = batch["labels"][i, j]
@@ -170,8 +168,7 @@ def unmask_tokens(batch):
 
 @pytest.mark.parametrize("hosts", [1, 2, 4])
 def test_ledger(mixed, hosts):
-    """Log every row, by content, as hosts read them, stopping and seeking on the way, over many
-    epochs.
+    """Log every row as hosts read them, with stops and seeks, over many epochs.
 
     The small source has 7 documents of 17 rows and a fifth of a batch: its epochs end often, and
     never with a batch.
@@ -239,7 +236,7 @@ def test_evaluation_is_every_row_once_with_fixed_masks(mixed, hosts, split):
         seen.update(row[1:7] for row, keep in zip(unmask_tokens(batch), real) if keep)
         assert (
             batch["attention_mask"].any(axis=1).all()
-        )  # filling rows too: attention over nothing would be NaN
+        )  # padding rows too: attention without keys would give NaN
     assert seen == expected and stream.num_rows % 8 != 0
 
 
@@ -258,8 +255,8 @@ def test_evaluation_fills_the_last_batch_with_rows_that_do_not_count(make, name)
     ("step", "before", "after"), [(5, 8, 3), (7, 3, 8), (1, 4, 4), (900, 8, 16)]
 )
 def test_another_batch_size_goes_on_at_the_next_row(mixed, step, before, after):
-    """The rows of both together are those of a run of batches of one row, none twice and none left
-    out.
+    """Both streams together read the rows of a run with batches of one row, none twice and none
+    skipped.
     """
     objective = MaskedLm(length=8, max_predictions=2, rows="documents")
 
@@ -378,15 +375,15 @@ def test_batches_made_together_end_at_the_damaged_one(store, vocabulary, tmp_pat
     assert all(are_equal(batch, stream.build_batch(step)) for step, batch in enumerate(read))
     with pytest.raises(ValueError, match="run prepare again"):
         stream.build_batch(len(read))
-    # Both the ones before it and those made together were tried.
+    # Both the batches before the error and those of its group were tried.
     assert len(read) > 1 and 10 * MAX_BATCHES in made
 
 
 class OddRowError(LookupError):
-    """An error that TensorFlow does not know."""
+    """An error type that TensorFlow does not know."""
 
 
-READS = {  # how a stream's batches may be read
+READS = {  # {name: a way to read a stream's batches}
     "batches": lambda stream: stream.iterate_batches(),
     "evaluation_batches": lambda stream: stream.iterate_evaluation_batches(),
     "dataset": lambda stream: read_elements(stream.make_dataset()),
@@ -398,9 +395,7 @@ READS = {  # how a stream's batches may be read
 
 @pytest.mark.parametrize("how", READS)
 def test_an_exception_in_a_row_is_raised_as_it_was(make, how):
-    """The object itself comes out of TensorFlow: its type, message, cause and where it was
-    raised.
-    """
+    """The exception is raised unchanged by TensorFlow: its type, message, cause and traceback."""
     stream = make("pieces", threads=2)
     build = stream.build
 
@@ -421,9 +416,7 @@ def test_an_exception_in_a_row_is_raised_as_it_was(make, how):
 
 
 def test_no_other_thing_than_an_error_travels_beside_the_dataset(make):
-    """What a reader gets is what the elements are: those of a dataset that was given another name
-    for a key.
-    """
+    """A dataset that renames a key yields elements with the new name."""
     stream = make("pieces")
     renamed = stream.make_dataset(3).map(lambda batch: {f"my_{key}": x for key, x in batch.items()})
     with contextlib.closing(read_elements(renamed.take(2))) as elements:

@@ -1,6 +1,4 @@
-"""A source that is no text: the pipeline and the trainer ask nothing of it that the protocol does
-not have.
-"""
+"""A source without text: the pipeline and the trainer use only the protocol."""
 
 import dataclasses
 import json
@@ -16,7 +14,7 @@ from data.source import RowSet
 
 
 class Encoding:
-    """What the numbers of `Counts` mean: themselves."""
+    """The encoding of `Counts`: a number stands for itself."""
 
     fingerprint = "numbers"
 
@@ -31,8 +29,8 @@ class Encoding:
 
 @dataclasses.dataclass
 class Counts:
-    """Rows that count upwards, modulo 100: row r begins with r. There is no vocabulary, no file and
-    no document.
+    """Rows that count upwards, modulo 100: row r begins with r. There is no vocabulary, file or
+    document.
     """
 
     count: int = 60

@@ -1,6 +1,4 @@
-"""Files of lines: places, ends of lines, byte order marks, gzip; and what a killed writer
-leaves.
-"""
+"""Line files: locations, line ends, byte order marks, gzip, and files of killed writers."""
 
 import gzip
 import re
@@ -19,8 +17,8 @@ from data.corpus.json_lines import (
 @pytest.mark.parametrize("name", ["lines.txt", "lines.txt.gz"])
 def test_lines_have_their_places_and_nothing_around_them(tmp_path, name):
     path = tmp_path / name
-    # A carriage return and a line separator within a line do not end it; a mark begins each of two
-    # files put together.
+    # A carriage return and a line separator within a line do not end it. Each of two concatenated
+    # files begins with a byte order mark.
     content = "\ufeffone\r\n\n \t\ntwo\rhalves\u2028and more\n\ufeffthree".encode()
     path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
     assert list(read_lines(path)) == [

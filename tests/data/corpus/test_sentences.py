@@ -11,7 +11,7 @@ from data.corpus.sentences import (
 
 
 def split_documents(*documents: str) -> list[list[str]]:
-    """Sentences of each document."""
+    """Return the sentences of each document."""
     raws = [document.encode() for document in documents]
     begins = np.cumsum([0] + [len(raw) + len(DOCUMENT_SEPARATOR) for raw in raws])[:-1]
     text = DOCUMENT_SEPARATOR.join(raws)
@@ -70,8 +70,8 @@ def test_line_breaks_count_unless_the_document_is_hard_wrapped():
     ]
     wrapped = "\n".join(["this line was broken at seventy columns or so by an editor of old"] * 12)
     assert split_documents(wrapped) == [[wrapped]]
-    # 80 Cyrillic letters are 160 bytes, and yet a short line; and each document is judged by its
-    # own lines.
+    # 80 Cyrillic letters are 160 bytes, but still a short line. Each document is classified by its own
+    # lines.
     cyrillic = "\n".join(["слово " * 13] * 12).strip()
     assert split_documents(cyrillic, f"A title\n{long.strip()}", wrapped) == [
         [cyrillic],
@@ -115,12 +115,12 @@ def test_cut_keeps_every_byte_that_is_not_white():
         assert b"".join(raw[a:b] for a, b in spans).split() == [] or _drop_whitespace(
             b"".join(raw[a:b] for a, b in spans)
         ) == _drop_whitespace(raw)
-        [raw[a:b].decode() for a, b in spans]  # no character is cut
+        [raw[a:b].decode() for a, b in spans]  # no character is split
 
 
 def test_any_text_is_covered():
-    """Spans are in order, begin and end with a mark, hold whole characters, and leave out nothing
-    but white space.
+    """Spans are in order, hold whole characters without surrounding white space, and leave out only
+    white space.
     """
     random = np.random.default_rng(1)
     alphabet = list("abcXYZ .!?…\"'“”‘’()[]»«।؟。！」「\n\n\t 19éßДя數🙂\x0b\x1f.") + [
@@ -150,9 +150,7 @@ def test_any_text_is_covered():
 
 
 def test_pathological_text_takes_no_pathological_time():
-    """Megabytes of blanks, of full stops, of quotes: linear all the same (seconds would mean
-    quadratic).
-    """
+    """Megabytes of blanks, full stops or quotes take linear time (quadratic time would be seconds)."""
     for filler in (" ", ".", '"', "”", "\n", ". ", "a\n"):
         raw = b"x" + (filler.encode() * 300_000) + b"y"
         starts, ends, _ = find_sentence_spans(raw, np.array([0]))

@@ -12,7 +12,7 @@ BOM = "\ufeff"
 
 
 def read_documents(name, size=1 << 20, **options) -> list[str]:
-    """All documents of a source, whichever way it is cut; without the blanks around them."""
+    """Return all documents of a source, stripped, regardless of how it is split."""
     found = sources.resolve_source(str(name), **options)
     records = (
         record
@@ -60,9 +60,7 @@ def test_windows_line_ends(tmp_path):
 
 @pytest.mark.parametrize("document", ["block", "record"])
 def test_cuts_do_not_change_the_documents(tmp_path, document):
-    """Each document once, in order, with its line, wherever a file is cut: between, within, at
-    either end.
-    """
+    """Each document is read once, in order, with its line, wherever a file is split."""
     random = np.random.default_rng(0)
     for trial in range(60):
         lines = random.choice(["a", "bb é", "数", "", "", " ", "x" * 30], random.integers(1, 14))
@@ -243,7 +241,7 @@ def test_broken_gzip_files(tmp_path, damage):
 
 
 def test_reading_writes_nothing(tmp_path):
-    """A gzip file may name a file to be made, with a path; the name is not looked at."""
+    """A gzip header may contain a file name with a path; the name is ignored."""
     folder = tmp_path / "in"
     folder.mkdir()
     with gzip.GzipFile("../../evil.txt", "wb", fileobj=open(folder / "a.txt.gz", "wb")) as file:

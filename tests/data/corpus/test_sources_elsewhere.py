@@ -16,7 +16,7 @@ TEXT = "one\nline\n\n \t\ntwo\n\n\nthree, the last"
 
 
 def read_documents(name, size=1 << 20, **options) -> list[str]:
-    """All documents of a source, whichever way it is cut; without the blanks around them."""
+    """Return all documents of a source, stripped, regardless of how it is split."""
     found = sources.resolve_source(str(name), **options)
     records = (
         record
@@ -37,8 +37,8 @@ def json_lines(*texts, field="text") -> str:
 
 
 class Bucket(backend._OsPathBackend):
-    """gs://bucket is a folder of this machine; files open as TensorFlow's do, whose readline takes
-    no limit.
+    """Map gs://bucket to a folder of this machine; files open as TensorFlow's do, whose readline
+    takes no limit.
     """
 
     def __init__(self, root):
@@ -84,7 +84,7 @@ def test_files_in_a_bucket(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module", params=["tfrecord", "array_record"])
 def dataset(request, tmp_path_factory):
-    """A dataset of 60 examples in three files, in a folder where TFDS looks."""
+    """Write a dataset of 60 examples in three files, in a folder where TFDS looks."""
     tfds = pytest.importorskip("tensorflow_datasets")
 
     class Verses(tfds.core.GeneratorBasedBuilder, skip_registration=True):
@@ -218,8 +218,8 @@ def test_the_built_in_corpus_is_large_and_english(builtin_corpus):
 
 
 def test_the_built_in_corpus_is_repeatable(tmp_path, monkeypatch):
-    """On a part of the library, copied in another order; where the files lie does not matter, what
-    is there does.
+    """The fingerprint of a copied part of the library depends on its contents, not on its location
+    or order.
     """
     library, found = pathlib.Path(sysconfig.get_path("stdlib")), pathlib.Path.rglob
     for name, packages in (

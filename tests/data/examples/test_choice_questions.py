@@ -1,5 +1,5 @@
-"""Questions are read in each of their forms, and each choice has a row of its own, cut as a pair of
-texts is.
+"""Multiple-choice questions are read in each format, and each choice is a row, truncated like a
+pair of texts.
 """
 
 import dataclasses

@@ -1,5 +1,5 @@
-"""Fine-tuning examples as a source of their own: which stores are, what they say of themselves,
-what they refuse.
+"""Fine-tuning examples as a source: which stores are one, how they describe themselves, what they
+refuse.
 """
 
 import pytest
@@ -24,7 +24,7 @@ CLASSES = ("no", "yes")
 
 @pytest.fixture(scope="module")
 def examples(tmp_path_factory, vocabulary, texts):
-    """A store of twelve labelled texts."""
+    """Return a store of twelve labelled texts."""
     parts = {
         "train": [Example((text,), CLASSES[i % 2], "here") for i, text in enumerate(texts[:12])]
     }

@@ -1,5 +1,5 @@
-"""Labelled text in three forms is the same examples; whatever is wrong with a line is told with its
-file and number; rows are cut as told.
+"""Labelled texts in three formats are the same examples, errors name the file and line, and rows
+are truncated as configured.
 """
 
 import gzip
@@ -30,7 +30,7 @@ from data.store.reader import Store
 from tests.store_files import generation_folder
 
 PAIR, ONE = Columns(("text", "text2"), "label"), Columns(("text",), "label")
-BROKEN = gzip.compress(b"", mtime=0)[:10] + b"\xff" * 20  # of no kind of block that there is
+BROKEN = gzip.compress(b"", mtime=0)[:10] + b"\xff" * 20  # of an unknown kind of block
 ROWS = [
     ('"No", he said, "no".', "A\tb\nc", "yes"),
     ("An, other", " second ", "no"),
@@ -282,7 +282,7 @@ def test_what_cannot_be_read_so_is_refused(labelled_store, store, vocabulary):
         Stream(labelled_store, Data(objective=Classification(class_weights=(1.0, -1.0))))
     Stream(
         labelled_store, Data(objective=MaskedLm(length=16, max_predictions=3, rows="documents"))
-    ).build_batch(0)  # its texts are text
+    ).build_batch(0)  # the texts of its pair
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
-"""Questions of several forms are the same ones, what is wrong with one is told with its place, and
-windows hold what a slow walk puts there.
+"""Questions in several formats are the same, errors name their place, and windows equal those of a
+slow reference.
 """
 
 import gzip
@@ -332,7 +332,7 @@ def test_pieces_know_their_characters(kind, vocabulary, byte_bpe, wordpiece):
             if kind != "wordpiece"
             else {i for i in solid if one.readable_context[i] == "\ufffd"}
         )  # which it deletes
-    # Every piece that has a letter of the answer, and no more.
+    # Every token that has a character of the answer, and no other.
     walking = questions.Question("", "the", "the  walking walked", (("alking", 6),), "here")
     a, b = encode_questions(known, [walking]).spans_Q6[0, 4:]
     assert known.decode(encode_questions(known, [walking]).tokens[a:b].tolist()).strip() in (
@@ -346,7 +346,7 @@ def test_pieces_know_their_characters(kind, vocabulary, byte_bpe, wordpiece):
 
 
 def slow_windows(spans, tokens, objective, vocabulary):
-    """The rows of questions one by one, as (ids, start, end, question, skipped)."""
+    """Build the rows of questions one by one, as (ids, start, end, question, skipped)."""
     rows = []
     for number, (asked, asked_end, first, last, answer, answer_end) in enumerate(spans.tolist()):
         head = [

@@ -1,5 +1,5 @@
-"""Entities are those of conlleval, whatever the scheme, and what a file is written in is told from
-its tags.
+"""Entities equal those of conlleval in every scheme, and the scheme of a file is detected from its
+tags.
 """
 
 import importlib.util
@@ -20,8 +20,8 @@ from data.examples.tag_schemes import (
 
 
 def find_entities_slowly(tags):
-    """The entities by another way: all pairs of borders, of which those are left that no tag goes
-    on across, with no gap within.
+    """Find the entities another way: all pairs of borders, except where an entity continues across
+    a border or breaks within.
     """
     alike = {"L": "E", "U": "S"}
     pairs = [(alike.get(tag[0], tag[0]), tag[2:]) for tag in tags] + [("O", "")]
@@ -43,7 +43,7 @@ def find_entities_slowly(tags):
 
 
 def draw_tags(letters, count=400, seed=0):
-    """Sentences of tags that follow no rule."""
+    """Return sentences of random tags that follow no scheme."""
     rng = np.random.default_rng(seed)
     known = ["O", *(f"{letter}-{kind}" for letter in letters for kind in ("X", "Y"))]
     return [
@@ -61,7 +61,7 @@ def test_entities_are_those_of_all_pairs_of_borders(letters):
     ("tags", "expected"),
     [
         ("B-X I-X O B-Y", [("X", 0, 2), ("Y", 3, 4)]),
-        ("B-X B-X I-X", [("X", 0, 1), ("X", 1, 3)]),  # one right behind the other
+        ("B-X B-X I-X", [("X", 0, 1), ("X", 1, 3)]),  # two adjacent entities
         (
             "I-X I-X B-X I-Y",
             [("X", 0, 2), ("X", 2, 3), ("Y", 3, 4)],
@@ -69,10 +69,10 @@ def test_entities_are_those_of_all_pairs_of_borders(letters):
         (
             "B-X I-X E-X S-X E-X",
             [("X", 0, 3), ("X", 3, 4), ("X", 4, 5)],
-        ),  # IOBES, with an end of nothing
+        ),  # IOBES, with an E that ends no entity
         ("B-X L-X U-Y U-Y", [("X", 0, 2), ("Y", 2, 3), ("Y", 3, 4)]),  # BILOU
         ("B-creative-work I-creative-work", [("creative-work", 0, 2)]),
-        ("B I O I", [("", 0, 2), ("", 3, 4)]),  # of no type
+        ("B I O I", [("", 0, 2), ("", 3, 4)]),  # without a type
         ("O O", []),
     ],
 )
@@ -125,7 +125,7 @@ def test_entities_are_those_of_seqeval():
         (["S-X O"], "iobes"),
         (["U-X O B-X L-X"], "bilou"),
         (["NN VB", "NN"], "plain"),
-        (["B-X E-X L-X"], "plain"),  # no scheme has them all
+        (["B-X E-X L-X"], "plain"),  # no scheme has all of them
         (["B I O"], "bio"),
     ],
 )

@@ -1,5 +1,5 @@
-"""Tagged sentences are read as they stand, their words are cut as transformers cuts them, and what
-is wrong is told with file and line.
+"""Tagged sentences are read unchanged, their words are tokenised as in transformers, and errors
+name the file and line.
 """
 
 import gzip
@@ -243,7 +243,7 @@ def test_a_tag_is_at_the_first_piece_of_its_word(store, vocabularies):
     heldout = Stream(store, Data(objective=Tagging(length=9), batch_size=2), split="heldout")
     assert (
         heldout.num_rows == 1 and heldout.build_evaluation_batch(0)["label_weights"].sum() == 2
-    )  # and a row that fills the batch
+    )  # and a row that pads the batch
     assert store.manifest["silent"] == {"train": 0, "heldout": 2} and store.manifest[
         "labels"
     ] == list(NAMES)
@@ -268,7 +268,7 @@ def test_a_word_weighs_what_its_tag_does(store):
         )
     assert (
         batch["row_weights"].tolist() == [1, 0] and not batch["label_weights"][1].any()
-    )  # a row that fills the batch
+    )  # a row that pads the batch
     assert inspect_batches(weighed, batches=2)["passed"]
     with pytest.raises(ValueError, match="2 weights for more classes"):
         Stream(store, Data(objective=Tagging(class_weights=(1.0, 2.0))))

@@ -1,5 +1,5 @@
-"""Tags as text: what is written is read again, whatever the scheme, and what is not in the sentence
-is told and found nowhere.
+"""Tags as text: in every scheme the generated text is parsed to the same tags, and entities that
+are not in the sentence are reported.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ TAGS = "B-person I-person O B-person I-person O B-place O B-place I-place".split
 
 
 def make_reading(*kinds):
-    """Of a vocabulary that spells all as it stands."""
+    """Return a vocabulary that encodes all text losslessly."""
     return EntityReader(kinds, list)
 
 
@@ -47,7 +47,7 @@ def test_by_hand():
 
 @pytest.mark.parametrize("scheme", [*SCHEME_LETTERS, PLAIN])
 def test_what_is_written_is_read_again(scheme):
-    """Where no word comes twice."""
+    """Return sentences in which no word occurs twice."""
     rng, letters = np.random.default_rng(0), SCHEME_LETTERS.get(scheme, "")
     known = (
         ["O", *(f"{letter}-{kind}" for letter in letters for kind in ("x", "xy"))]
@@ -68,7 +68,7 @@ def test_what_is_written_is_read_again(scheme):
         (
             "place: London person: Ada Lovelace",
             [Entity("person", 0, 2), Entity("place", 6, 7)],
-        ),  # not in their order
+        ),  # in another order
         (
             "place: Ada place: Ada place: Ada",
             [Entity("place", 0, 1), Entity("place", 8, 9), Entity("place", 10, 10)],
@@ -76,16 +76,16 @@ def test_what_is_written_is_read_again(scheme):
         (
             "place: London person: Ada",
             [Entity("place", 6, 7), Entity("person", 8, 9)],
-        ),  # behind what was told before it, where it can be
+        ),  # after the previous entity where possible
         ("place:London", []),
-        ("person: Ada Babbage", [Entity("person", 10, 10)]),  # no words that stand side by side
+        ("person: Ada Babbage", [Entity("person", 10, 10)]),  # the words are not adjacent
         (
             "person: Ada Lovelace place: Ada Lovelace",
             [Entity("person", 0, 2), Entity("place", 10, 10)],
-        ),  # not over each other
+        ),  # entities do not overlap
         ("person: place: London", [Entity("place", 6, 7), Entity("person", 10, 10)]),
         ("Ada Lovelace person:", [Entity("person", 10, 10)]),
-        ("animal: Ada", []),  # no type that it knows
+        ("animal: Ada", []),  # an unknown type
     ],
 )
 def test_what_a_model_may_write(text, expected):
@@ -93,7 +93,9 @@ def test_what_a_model_may_write(text, expected):
 
 
 def test_words_are_compared_as_the_vocabulary_spells_them():
-    """In lower case, with a blank before a comma, and nothing for what it does not know."""
+    """Return the text of ids in lower case, with a blank before a comma and nothing for unknown
+    tokens.
+    """
     spell = lambda texts: [text.lower().replace(",", " ,").replace("?", "") for text in texts]  # noqa: E731
     read = EntityReader(("Place",), spell)
     assert read("place: a , b", ["X", "A,", "B"]) == [Entity("Place", 1, 3)]

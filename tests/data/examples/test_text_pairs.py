@@ -1,5 +1,5 @@
-"""Labelled text becomes the paper's inputs and answers, and rows are the store's pairs in their
-frame, cut at the end where they are too long.
+"""Labelled texts become the paper's inputs and targets; their rows are the store's pairs with
+prefix and end token, truncated at the end.
 """
 
 import json
@@ -27,7 +27,7 @@ PAIR = dict(columns=("a", "b", "label"), labels=("0", "1"), words=("not_equivale
 
 
 def test_the_paper_s_inputs_and_answers():
-    """Raffel et al. 2019, appendix D: hypothesis stands before premise, scores are multiples of
+    """Raffel et al. 2019, appendix D: the hypothesis precedes the premise, scores are multiples of
     0.2.
     """
     mrpc = Text2Text(prefix="mrpc ", names=("sentence1", "sentence2"), **PAIR)

@@ -1,5 +1,5 @@
-"""Inspection passes sound batches, and names the promise that a tampered batch breaks; the verb's
-status says so.
+"""`inspect` passes valid batches and names the property that a tampered batch violates; its exit
+status shows it.
 """
 
 import dataclasses
@@ -50,20 +50,20 @@ T5 = (
     "parts",
     "next",
     "next unseparated",
-)  # what reads T5's vocabulary, which has an end of text
+)  # those that need T5's vocabulary, which has an end-of-text token
 
-BYTES = ("damaged", "infilled", "masked ahead")  # RoBERTa's vocabulary
+BYTES = ("damaged", "infilled", "masked ahead")  # those that need RoBERTa's vocabulary
 
 
 @pytest.fixture
 def store_of(store, t5_store, bytes_store):
-    """store_of(name of an objective) -> the store that it can read."""
+    """Return store_of(name of an objective): a store that it can read."""
     return lambda name: t5_store if name in T5 else bytes_store if name in BYTES else store
 
 
 @pytest.fixture
 def make(store_of):
-    """make(name of an objective) -> Stream."""
+    """Return make(name of an objective): a Stream."""
 
     def make_stream(name):
         data = Data(objective=OBJECTIVES[name], batch_size=16)
@@ -141,7 +141,7 @@ def turn_order(batch, stream):
 
 
 def always_in_order(batch, stream):
-    """Rows in the other order are replaced by one that is not."""
+    """Replace the rows with swapped segments by a row that is not swapped."""
     chosen = np.where(
         batch["sentence_order_labels"] == 0,
         np.arange(len(batch["sentence_order_labels"])),
@@ -189,21 +189,21 @@ def judge_padding(batch, stream):
 
 
 def unmask_token(batch, stream):
-    """Of each row, one mask gives way to a word that is in the text."""
+    """In each row, replace one mask by a word of the text."""
     ids = batch["encoder_token_ids"]
     row, first = np.arange(len(ids)), (ids == stream.vocabulary.mask).argmax(axis=1)
     ids[row[first > 0], first[first > 0]] = batch["labels"][first > 0, 1]
 
 
 def repeat_masks(batch, stream):
-    """A second mask in the place of a word behind each: as many hidden as masks, one too many."""
+    """Add a second mask after each one: as many tokens are hidden as there are masks, plus one."""
     masked = batch["encoder_token_ids"] == stream.vocabulary.mask
     behind = np.roll(masked, 1, axis=1) & (batch["encoder_token_ids"] > stream.vocabulary.eos + 1)
     batch["encoder_token_ids"][behind & ~masked] = stream.vocabulary.mask
 
 
 def foreign_word(batch, stream):
-    batch["encoder_token_ids"][:, 1] = stream.vocabulary.size - 2  # the rarest piece
+    batch["encoder_token_ids"][:, 1] = stream.vocabulary.size - 2  # the rarest token
 
 
 def reverse_text(batch, stream):
@@ -288,7 +288,7 @@ def test_a_broken_promise_is_named(make, name, tamper, promise):
     ],
 )
 def test_another_tokenizer_is_named(make, name, promise):
-    """The fault of sentinels from 32100 on in the batch and up to 32099 in the tokenizer."""
+    """Sentinels are from 32100 in the batch and up to 32099 in the tokenizer."""
     stream = make(name)
     ids = {piece: i + 1 for i, piece in enumerate(stream.vocabulary.pieces)}
     assert promise in list_failures(inspect_batches(stream, token_id=ids.get))
@@ -353,7 +353,7 @@ def config():
 
 @pytest.fixture
 def config(tmp_path, store_of):
-    """config(name of an objective) -> path of a configuration."""
+    """Return config(name of an objective): the path of a configuration."""
 
     def write_config(name):
         objective = OBJECTIVES[name]

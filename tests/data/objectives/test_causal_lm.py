@@ -1,5 +1,5 @@
-"""Rows of next tokens against a slow walk: one stream a source, each token told once, and the same
-rows in any process.
+"""Causal rows equal those of a slow reference: one token stream per source, each token predicted
+once, the same in any process.
 """
 
 import numpy as np
@@ -20,7 +20,9 @@ def gpt_vocabulary(texts):
 
 @pytest.fixture(scope="module")
 def gpt_store(tmp_path_factory, gpt_vocabulary, texts):
-    """30 training documents of 1 to 5 sentences in two sources, and 4 held-out ones."""
+    """Return a store of 30 training documents of 1 to 5 sentences in two sources, and 4 held-out
+    ones.
+    """
     encoded = iter(gpt_vocabulary.encode_batch(texts))
     documents = [[next(encoded) for _ in range(1 + i % 5)] for i in range(34)]
     sources = {"a": documents[:11], "b": documents[11:30]}
@@ -33,8 +35,8 @@ def gpt_store(tmp_path_factory, gpt_vocabulary, texts):
 
 
 def slow_rows(split, length, separator):
-    """[row of length + 1 tokens], in order: every source is one list, cut so that rows share one
-    token.
+    """Return the rows of length + 1 tokens, in order: each source is one list, split so that rows
+    share one token.
     """
     rows = []
     for source in split.sources:
@@ -69,7 +71,7 @@ def test_rows_are_those_of_the_slow_walk(gpt_store, length, end_of_text):
 
 
 def test_each_token_but_the_first_is_predicted_once(gpt_store):
-    """But for those of a source's last row, which is moved back to end with it."""
+    """The last row of a source is the exception: it is moved back to end with the source."""
     stream = Stream(gpt_store, Data(objective=CausalLm(length=7), batch_size=4))
     table = stream.table
     for rows, begin, length in zip(
@@ -126,9 +128,7 @@ def lane_stream(gpt_store, length, batch_size, rates=(), **options):
 
 @pytest.mark.parametrize("batch_size", [2, 3, 8])
 def test_a_lane_reads_on_where_it_ended(gpt_store, batch_size):
-    """The source of a lane is one list: its rows follow one another there, until the ring is
-    closed.
-    """
+    """The rows of a lane are consecutive in its source, and continue at its start after the last."""
     stream = lane_stream(gpt_store, 7, batch_size)
     expected = slow_rows(stream.split, 7, gpt_store.vocabulary.eos)
     before, closed = None, 0
@@ -185,4 +185,4 @@ def test_lanes_that_do_not_fit_are_refused(gpt_store):
     held = Stream(
         gpt_store, Data(objective=CausalLm(7, order="lanes"), batch_size=50), split="heldout"
     )
-    assert len(list(held.iterate_evaluation_batches())) == 1  # which has no lanes
+    assert len(list(held.iterate_evaluation_batches())) == 1  # an evaluation does not use lanes

@@ -1,6 +1,4 @@
-"""Denoising: spans of the drawn lengths become one mask each, sentences stay whole in any order,
-and the text is the target.
-"""
+"""Denoising: each span is one mask, sentences are permuted whole, and the text is the target."""
 
 import math
 from collections import Counter
@@ -25,8 +23,8 @@ MASK = 10**6
 
 
 def measure_spans(row, length):
-    """The lengths of the spans that masks stand for, in a row of the tokens 0, 1, 2, ...; fails
-    unless all else stands in order.
+    """Return the lengths of the spans behind the masks of a row of tokens 0, 1, 2, ...; fail unless
+    the others are in order.
     """
     found, expected, masked = [], 0, False
     for token in [*row, length]:
@@ -144,7 +142,7 @@ def test_batches_are_the_texts_and_what_is_left_of_them(bytes_store, shuffled):
             rest = iter(text.tolist())
             orders += not all(
                 token in rest for token in unmasked.tolist()
-            )  # not a subsequence: in another order
+            )  # not a subsequence, so in another order
     assert (orders > 10) == shuffled and orders * shuffled == orders
     again = Stream(bytes_store, Data(objective=objective, batch_size=16), seed=2).build_batch(
         3, 4, 9
@@ -153,7 +151,7 @@ def test_batches_are_the_texts_and_what_is_left_of_them(bytes_store, shuffled):
 
 
 def orders_of(body, sentences):
-    """Whether a row is these sentences, whole, in some order."""
+    """Return whether a row consists of these sentences in some order."""
     if not sentences:
         return not body
     return any(

@@ -1,5 +1,5 @@
-"""Masked rows against a slow reference, written from the paper and its authors' description in
-plain loops.
+"""Masked rows equal those of a slow reference, written in loops from the paper and its authors'
+description.
 """
 
 from collections import Counter
@@ -18,8 +18,8 @@ from data.vocabulary.load import read_vocabulary
 
 
 def slow_mask(row, valid, vocabulary, rate, predictions, whole_words, key):
-    """(masked row, {position: original}) of one row. Randomness: an order of the columns and a draw
-    for each slot.
+    """Return (masked row, {position: original}). The inputs are a permutation of the columns and a
+    draw for each slot.
     """
     order = hashing.shuffle_columns(hashing.derive_keys(np.array([key]), hashing.ORDER), len(row))[
         0
@@ -130,7 +130,7 @@ def test_fitting_is_the_walk():
 
 
 def rows_of(batch, vocabulary):
-    """Rows with the masks taken out again, specials and padding left off."""
+    """Return the rows without masks, special tokens and padding."""
     tokens = batch["token_ids"].copy()
     for i, j in zip(*np.nonzero(batch["label_weights"])):
         tokens[i, batch["masked_positions"][i, j]] = batch["labels"][i, j]
@@ -172,7 +172,7 @@ def test_joined_rows_of_an_epoch_are_the_stream(store, documents, vocabulary):
 
 
 def test_rows_of_full_sentences(store, documents, vocabulary):
-    """Liu et al. (2019), section 4.2: sentences one behind the other, as many as fit, a separator
+    """Liu et al. (2019), section 4.2: as many consecutive sentences as fit, with a separator
     between documents.
     """
     data = Data(objective=MaskedLm(length=122, max_predictions=18, rows="sentences"), batch_size=8)
@@ -192,11 +192,11 @@ def test_rows_of_full_sentences(store, documents, vocabulary):
         batch_spec.check_batch(batch, data.objective, 8)
         seen.update(rows_of(batch, vocabulary)[: stream.num_rows - step * 8])
     assert seen == expected
-    assert sum(map(len, seen.elements())) / (120 * stream.num_rows) > 0.9  # and so rows are full
+    assert sum(map(len, seen.elements())) / (120 * stream.num_rows) > 0.9  # so rows are full
 
 
 def count_masks(stream, steps):
-    """(masked, tokens, [MASK], kept) over some batches."""
+    """Count (masked, tokens, [MASK], unchanged) over some batches."""
     counts = np.zeros(4, np.int64)
     for step in range(steps):
         batch = stream.build_batch(step)
@@ -218,7 +218,7 @@ def test_rate_and_shares(store):
         seed=1,
     )
     masked, tokens, hidden, unchanged = count_masks(stream, 60)
-    assert abs(masked / tokens - 0.15) < 0.01  # rounded row by row
+    assert abs(masked / tokens - 0.15) < 0.01  # rounded per row
     assert abs(hidden / masked - 0.8) < 4 * np.sqrt(0.16 / masked)
     ordinary = (~stream.vocabulary.special).sum()
     unchanged_share = 0.1 + 0.1 / ordinary  # a random id can be the true one
@@ -226,7 +226,7 @@ def test_rate_and_shares(store):
 
 
 def find_masks(stream, epochs):
-    """[{row: masked positions} of each epoch]."""
+    """Return {row: masked positions} of each epoch."""
     found = [{} for _ in range(epochs)]
     for step in range(epochs * stream.num_rows // 4):
         batch = stream.build_batch(step)
@@ -240,8 +240,8 @@ def find_masks(stream, epochs):
 
 @pytest.mark.parametrize("kind", ["documents", "sentences"])
 def test_masks_are_new_every_epoch_or_repeat_after_the_duplicates(store, kind):
-    """Dynamic masking (Liu et al. 2019, section 4.1), and BERT's. The same seed and step give the
-    same masks again.
+    """Dynamic masking (Liu et al. 2019, section 4.1) and BERT's static masks: the same seed and
+    step give the same masks.
     """
 
     def make_stream(duplicates):
@@ -259,7 +259,7 @@ def test_masks_are_new_every_epoch_or_repeat_after_the_duplicates(store, kind):
     for other in (dynamic[1], dynamic[2], static[1]):
         assert (
             sum(dynamic[0][row] == other[row] for row in range(rows)) < rows / 3
-        )  # short rows have few to choose from
+        )  # short rows have few candidates
 
 
 WORDS = {
@@ -284,7 +284,7 @@ def test_whole_words_in_released_vocabularies(corpora, name):
         ("cls", 0),
         ("sep", 0),
         ("mask", 0),
-    ):  # where there are none, any id serves
+    ):  # without ordinary ids, any id serves
         if getattr(vocabulary, role) is None:
             setattr(vocabulary, role, substitute)
     tokens = np.tile(np.array([vocabulary.cls, *ids, vocabulary.sep], np.int32), (500, 1))

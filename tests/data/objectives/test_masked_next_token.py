@@ -1,5 +1,5 @@
-"""Masked next-token prediction: rows against a slow walk, and positions one before the masked
-words.
+"""Masked next-token prediction: rows equal those of a slow reference, and positions are one before
+the masked tokens.
 """
 
 import numpy as np
@@ -53,9 +53,7 @@ def test_each_masked_word_is_predicted_at_the_position_before_it(stream, bytes_s
 
 
 def test_its_text_is_that_of_causal_rows(bytes_store):
-    """The windows lie without overlap where causal rows of that many tokens, which share one with
-    the next, begin anew.
-    """
+    """The windows do not overlap; each begins where a causal row of the same length begins."""
     data = Data(objective=MaskedNextToken(length=20, max_predictions=3), batch_size=4)
     stream = Stream(bytes_store, data)
     first = stream.build(np.arange(1), np.array([7], np.uint64))

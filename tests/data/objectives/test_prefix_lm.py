@@ -1,4 +1,6 @@
-"""Texts cut in two: together they are the row, every cut is as likely, and each part ends."""
+"""Prefix LM: the two parts of a row together are the text, each split point is equally likely, and
+each part ends with its token.
+"""
 
 import numpy as np
 import pytest

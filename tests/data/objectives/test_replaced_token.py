@@ -1,5 +1,5 @@
-"""Masked rows for a generator to fill: every chosen word is hidden, and what draws the words in
-their places is drawn evenly.
+"""Rows for ELECTRA: every chosen token is masked, and the uniforms from which replacements are
+sampled are uniform.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ from data.pipeline import Stream
 
 @pytest.fixture(scope="module")
 def streams(store):
-    """The same rows of both objectives."""
+    """Return streams of the same rows for both objectives."""
     shape = dict(length=22, max_predictions=4)
     return [
         Stream(store, Data(objective=kind(**shape), batch_size=64), seed=1)

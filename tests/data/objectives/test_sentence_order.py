@@ -1,5 +1,5 @@
-"""Rows of two segments in one of two orders: layout, labels, n-grams, and what they promise about
-documents.
+"""Rows of two segments in either order: layout, labels, n-grams, and the documents that they come
+from.
 """
 
 import numpy as np
@@ -16,8 +16,8 @@ from data.store.small_store import write_store
 
 @pytest.fixture(scope="module")
 def numbered_store(tmp_path_factory, vocabulary):
-    """A store whose ids tell their document: document d is 5 + d, 5 + d, ..., but for one 60 +
-    place per sentence; one is a single token.
+    """Return a store whose ids show their document: document d is 5 + d, 5 + d, ..., one is 60 +
+    the sentence's number, one is a single token.
     """
     rng = np.random.default_rng(0)
     documents = [
@@ -34,7 +34,7 @@ def numbered_store(tmp_path_factory, vocabulary):
 
 
 def restore_originals(batch):
-    """The ids of a batch with the masks taken out again."""
+    """Return the ids of a batch with the original tokens in place of the masks."""
     tokens = batch["token_ids"].copy()
     for i, j in zip(*np.nonzero(batch["label_weights"])):
         tokens[i, batch["masked_positions"][i, j]] = batch["labels"][i, j]
@@ -42,7 +42,7 @@ def restore_originals(batch):
 
 
 def segments_of(batch, vocabulary):
-    """(first, second) ids of each row, as the row shows them."""
+    """Return the (first, second) ids of each row."""
     for row, valid in zip(restore_originals(batch).tolist(), batch["attention_mask"]):
         end = int(valid.sum())
         separators = [i for i in range(end) if row[i] == vocabulary.sep]
@@ -51,8 +51,8 @@ def segments_of(batch, vocabulary):
 
 
 def test_both_come_from_one_document_in_both_orders(numbered_store, vocabulary):
-    """Lan et al. (2020), section 3.1. What stands first tells its sentence, and so the order;
-    swapping the two flips the label.
+    """Lan et al. (2020), section 3.1: the first token shows its sentence and so the order; swapping
+    the segments flips the label.
     """
     objective = SentenceOrder(length=40, max_predictions=8)
     stream = Stream(numbered_store, Data(objective=objective, batch_size=50), seed=2)
@@ -86,8 +86,8 @@ def test_both_come_from_one_document_in_both_orders(numbered_store, vocabulary):
 
 
 def test_the_order_is_all_that_differs_from_berts_true_pairs(numbered_store):
-    """The same chunks, cut at the same places: A and B of sentence_pair, in one order or the
-    other.
+    """The chunks are those of sentence_pair, split at the same places, with A and B in either
+    order.
     """
     order = Stream(
         numbered_store,
@@ -114,7 +114,7 @@ def test_the_order_is_all_that_differs_from_berts_true_pairs(numbered_store):
 
 
 def test_lengths_of_ngrams(vocabulary):
-    """p(n) is 6/11, 3/11, 2/11 (section 4.1): measured on rows of words that nothing interrupts."""
+    """p(n) is 6/11, 3/11, 2/11 (section 4.1), measured on rows without special tokens in between."""
     begin_W = np.arange(400 * 300)
     starts = find_ngram_starts(
         begin_W, np.ones((400, 300), bool), hashing.derive_keys(1, np.arange(400)), 3
@@ -130,8 +130,8 @@ def test_lengths_of_ngrams(vocabulary):
 
 
 def test_ngrams_end_where_a_word_may_not_be_masked():
-    """Words of 1 to 3 tokens; every fifth is special: it stands alone, and what is behind it begins
-    anew.
+    """Words have 1 to 3 tokens. Every fifth is special: it is a word by itself, and a new word
+    follows it.
     """
     rng = np.random.default_rng(0)
     begins = rng.random((50, 64)) < 0.6
@@ -149,8 +149,8 @@ def test_ngrams_end_where_a_word_may_not_be_masked():
 
 @pytest.mark.parametrize("ngram", [1, 3])
 def test_the_number_of_masked_words_stays(store, ngram):
-    """15 % of each row, as with single words; n-grams that no longer fit leave room for shorter
-    ones.
+    """15 % of each row is masked, as with single words; shorter n-grams fill what longer ones
+    leave.
     """
     stream = Stream(
         store,
@@ -177,9 +177,7 @@ def test_the_number_of_masked_words_stays(store, ngram):
 
 
 def test_an_ngram_is_masked_as_a_whole_or_not_at_all(vocabulary):
-    words = np.flatnonzero(
-        vocabulary.starts_word & ~vocabulary.special
-    )  # each is a word of its own
+    words = np.flatnonzero(vocabulary.starts_word & ~vocabulary.special)  # each is a word by itself
     tokens, keys = (
         np.random.default_rng(0).choice(words, (40, 50)).astype(np.int32),
         hashing.derive_keys(9, np.arange(40)),

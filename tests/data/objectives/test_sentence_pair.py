@@ -1,4 +1,4 @@
-"""Rows of two segments: the layout, the labels, and what they promise about documents."""
+"""Rows of two segments: layout, labels, and the documents that they come from."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from data.store.small_store import write_store
 
 @pytest.fixture(scope="module")
 def numbered_store(tmp_path_factory, vocabulary):
-    """A store whose ids tell their document: every token of document d is 5 + d."""
+    """Return a store whose ids show their document: every token of document d is 5 + d."""
     rng = np.random.default_rng(0)
     documents = [
         [[5 + d] * int(n) for n in rng.integers(3, 15, rng.integers(2, 9))] for d in range(90)
@@ -23,7 +23,7 @@ def numbered_store(tmp_path_factory, vocabulary):
 
 
 def restore_originals(batch):
-    """The ids of a batch with the masks taken out again."""
+    """Return the ids of a batch with the original tokens in place of the masks."""
     tokens = batch["token_ids"].copy()
     for i, j in zip(*np.nonzero(batch["label_weights"])):
         tokens[i, batch["masked_positions"][i, j]] = batch["labels"][i, j]
@@ -66,7 +66,9 @@ def test_layout_labels_and_documents(numbered_store, vocabulary, whole_words):
         at = np.take_along_axis(restore_originals(batch), batch["masked_positions"], axis=1)
         assert (at >= 5)[batch["label_weights"] == 1].all()  # no special token was masked
     assert abs(others / rows - 0.5) < 4 * 0.5 / np.sqrt(rows)
-    assert 0.02 < short / rows < 0.12  # of the 10 % that aim at 2 to 37 tokens, and documents' ends
+    assert (
+        0.02 < short / rows < 0.12
+    )  # from the 10 % with a target length of 2 to 37 tokens, and the ends of documents
 
 
 @pytest.mark.parametrize(("short", "random_next"), [(0.0, 0.0), (0.0, 1.0)])

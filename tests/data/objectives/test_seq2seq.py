@@ -1,5 +1,5 @@
-"""Rows of pairs: each pair is in one row, whole, beside its own target; what does not fit is left
-out, and counted.
+"""Rows of pairs: each pair is whole in one row, source beside target; pairs that do not fit are
+skipped and counted.
 """
 
 import itertools
@@ -34,7 +34,7 @@ def pairs_of(split):
 
 
 def unpack_pairs(batch, vocabulary):
-    """[(source, target)] of all rows, read position by position."""
+    """Return the (source, target) pairs of all rows, position by position."""
     pairs = []
     for i in range(len(batch["encoder_token_ids"])):
         sides = []
@@ -54,8 +54,8 @@ def unpack_pairs(batch, vocabulary):
 
 
 def test_each_pair_is_once_in_an_epoch(pair_store):
-    """Of the first source, whose epochs are told apart here, by content; rows are as full as
-    consecutive pairs make them.
+    """The pairs of the first source are distinct, so its epochs can be separated; rows are as full
+    as consecutive pairs allow.
     """
     made = make_stream(pair_store, rates=(1.0, 0.0))
     split = pair_store.open_split("train")
@@ -77,9 +77,7 @@ def test_each_pair_is_once_in_an_epoch(pair_store):
 
 
 def test_rows_are_filled(pair_store):
-    """The next pair would not have fitted, on one side at least; a row does not reach into the next
-    source.
-    """
+    """The next pair does not fit on at least one side, and a row has pairs of one source only."""
     made = make_stream(pair_store)
     rows = np.arange(made.num_rows)
     batch = made.build(rows, hashing.derive_keys(0, rows))
@@ -87,7 +85,7 @@ def test_rows_are_filled(pair_store):
     used = np.stack([(batch[segments] > 0).sum(axis=1) for _, segments in SIDES], axis=1)
     first = np.stack([(batch[segments] == 1).sum(axis=1) for _, segments in SIDES], axis=1)
     full = (used[:-1] + first[1:] > (24, 18)).any(axis=1)
-    ends = np.flatnonzero(~full)  # the last row of the first source, at most
+    ends = np.flatnonzero(~full)  # at most the last row of the first source
     assert set(ends.tolist()) <= {int(made.rows_S[0]) - 1}
     assert unpack_pairs(batch, pair_store.vocabulary) == [
         p for p in pairs_of(made.split) if len(p[1]) < 18

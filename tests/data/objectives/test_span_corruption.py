@@ -1,4 +1,4 @@
-"""Span corruption against slow references: the length formula, the segmentation, and the corrupted
+"""Span corruption equals slow references: the length formula, the segmentation, and the corrupted
 rows.
 """
 
@@ -18,8 +18,8 @@ from data.vocabulary.load import read_vocabulary, train_vocabulary
 
 
 def compute_published_sizes(inputs, rate, mean_span):
-    """(raw, targets): the paper's authors lengthen the text from `inputs` on as long as its
-    corrupted form fits.
+    """Return (raw length, target length) as the paper's authors compute them: lengthen the text
+    while its corrupted form fits.
     """
 
     def compute_sizes(raw):
@@ -79,8 +79,8 @@ def test_unmasked_spans_do_not_reveal_removed_spans():
 
 
 def slow_corrupt(raw, num_unmasked, num_removed, sentinels, eos):
-    """One row, token by token: a span leaves its sentinel in the inputs and follows it in the
-    targets.
+    """Corrupt one row token by token: a span becomes a sentinel in the inputs and follows that
+    sentinel in the targets.
     """
     raw, inputs, targets = list(raw), [], []
     for stay, leave, sentinel in zip(num_unmasked, num_removed, sentinels):
@@ -109,7 +109,9 @@ def test_rows_are_those_of_the_slow_reference(objective):
 
 
 def rebuild_row(inputs, targets, vocabulary):
-    """The raw row: each sentinel of the inputs replaced by what follows it in the targets."""
+    """Restore the raw row: replace each sentinel of the inputs by the tokens that follow it in the
+    targets.
+    """
     spans, current = {}, None
     for token in targets[:-1]:
         if token in vocabulary.sentinels:
@@ -192,7 +194,7 @@ def test_one_long_span_is_the_end_of_the_text(t5_store):
 
 
 def test_the_mode_token_comes_first_and_takes_a_place(t5_store):
-    """The row is that of one token less, behind the mode token; the same text, the same spans."""
+    """The row is that of one token less, after the mode token; text and spans are the same."""
     vocabulary = t5_store.vocabulary
     with_mode, without = (
         Stream(

@@ -1,5 +1,5 @@
-"""`prepare` on the workers of Apache Beam: the same store byte for byte, or one error and nothing
-left behind.
+"""`prepare` on Apache Beam workers: the same store byte for byte, or one error and nothing left
+over.
 """
 
 import argparse
@@ -31,7 +31,7 @@ HERE = BeamRunner("DirectRunner")
 
 
 def hash_files(folder: pathlib.Path) -> dict[str, str]:
-    """File -> hash of its contents, for all files below a folder."""
+    """Return {file: hash of its contents} for all files in a folder."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
@@ -47,7 +47,7 @@ def list_names(folder: pathlib.Path) -> list[str]:
 
 
 def make_training_request(tmp_path, corpus, texts, words) -> PrepareRequest:
-    """Text files of two sources, and a vocabulary that is trained on a sample of them."""
+    """Prepare text files of two sources and train the vocabulary on a sample."""
     (tmp_path / "blocks.txt").write_text(
         "\n\n".join("\n".join(texts[i : i + 1 + i % 4]) for i in range(0, 200, 2))
     )
@@ -56,7 +56,7 @@ def make_training_request(tmp_path, corpus, texts, words) -> PrepareRequest:
 
 
 def make_repaired_request(tmp_path, corpus, texts, words) -> PrepareRequest:
-    """A mixture of JSON records, some of which are counted and mended, with ids of 32 bits."""
+    """Prepare a mixture of JSON records, some skipped or repaired and counted, with 32-bit ids."""
     odd = [
         b'{"text": "caf\xe9 walks"}',
         b'{"text": "  "}',
@@ -81,7 +81,7 @@ def make_repaired_request(tmp_path, corpus, texts, words) -> PrepareRequest:
 
 
 def make_small_request(tmp_path, corpus, texts, words) -> PrepareRequest:
-    """So few documents that the text is encoded again, to hold one out."""
+    """There are so few documents that the text is encoded a second time to hold one out."""
     (tmp_path / "few.txt").write_text("\n\n".join(texts[:5]))
     return PrepareRequest(
         (str(tmp_path / "few.txt"),), vocabulary=words, held_out=1e-9, document="block"
@@ -102,9 +102,7 @@ def test_the_store_is_the_one_that_processes_here_write(
 
 
 def test_workers_in_other_processes(tmp_path, corpus, words, capsys):
-    """All that a worker needs reaches it; what it leaves in the folder that both share is
-    removed.
-    """
+    """A worker receives all that it needs, and its files in the shared folder are removed."""
     prepare_store(PrepareRequest((str(corpus),), vocabulary=words, held_out=0.1), tmp_path / "here")
     (tmp_path / "shared").mkdir()
     command = [
@@ -215,7 +213,7 @@ def test_errors_of_workers_are_raised_with_their_own_message(error, kind, words)
 
 
 class Endless(PipelineResult):
-    """A pipeline on other machines, while which runs Ctrl-C is pressed here."""
+    """Simulate a pipeline on other machines that is interrupted by Ctrl-C here."""
 
     ended = False
 

@@ -16,7 +16,7 @@ from data.store.reader import Store
 
 
 def hash_files(folder: pathlib.Path) -> dict[str, str]:
-    """File -> hash of its contents, for all files below a folder."""
+    """Return {file: hash of its contents} for all files in a folder."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
@@ -25,7 +25,7 @@ def hash_files(folder: pathlib.Path) -> dict[str, str]:
 
 
 def texts_of(store: Store, name: str) -> list[str]:
-    """The documents of a part, decoded."""
+    """Return the decoded documents of a split."""
     split = store.open_split(name)
     bounds = split.document_starts.tolist()
     return [store.vocabulary.decode(split.tokens[a:b]) for a, b in itertools.pairwise(bounds)]
@@ -51,7 +51,7 @@ def test_a_store_holds_the_text(corpus, tmp_path, words, texts):
     assert store.manifest["totals"]["unknown"] == sum(ids.count(1) for ids in encoded) > 0
     assert 3 < len(texts_of(store, "heldout")) < 25
     assert not done.existed and store.manifest["totals"]["documents"] == 61
-    # A sentence is encoded as it is alone.
+    # A sentence has the same ids as when it is encoded alone.
     split = store.open_split("train")
     sentence = split.tokens[: split.sentence_starts[1]].tolist()
     assert store.vocabulary.decode(sentence) in texts and sentence == store.vocabulary.encode(
@@ -92,9 +92,7 @@ def test_batches_change_nothing(corpus, tmp_path, words, monkeypatch):
 
 
 def test_held_out_documents_depend_on_their_text_alone(corpus, tmp_path, words):
-    """In another file, order and company, the same documents are held out; copies are on the same
-    side.
-    """
+    """The same documents are held out in other files and orders; copies are in the same split."""
     lines = (corpus / "a.jsonl").read_text().splitlines(keepends=True)
     (tmp_path / "other.jsonl").write_text("".join(lines[::-1][5:] * 2))
     prepare_store(
@@ -285,7 +283,9 @@ def test_mixtures(corpus, tmp_path, words):
 
 
 def test_a_mixture_rules_the_sample_of_its_vocabulary(tmp_path):
-    """Half of the sample comes from a source a hundred times smaller, if the rates say so."""
+    """Half of the sample comes from a source that is a hundred times smaller, if the rates require
+    it.
+    """
     (tmp_path / "a.txt").write_text("\n".join(f"walking talking {i}" for i in range(20_000)))
     (tmp_path / "b.txt").write_text("\n".join(f"пришёл ушёл {i}" for i in range(200)))
     names = (str(tmp_path / "a.txt"), str(tmp_path / "b.txt"))

@@ -23,7 +23,7 @@ from pretrain.extras import how_to_install
 
 
 def hash_files(folder: pathlib.Path) -> dict[str, str]:
-    """File -> hash of its contents, for all files below a folder."""
+    """Return {file: hash of its contents} for all files in a folder."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
@@ -32,7 +32,7 @@ def hash_files(folder: pathlib.Path) -> dict[str, str]:
 
 
 def texts_of(store: Store, name: str) -> list[str]:
-    """The documents of a part, decoded."""
+    """Return the decoded documents of a split."""
     split = store.open_split(name)
     bounds = split.document_starts.tolist()
     return [store.vocabulary.decode(split.tokens[a:b]) for a, b in itertools.pairwise(bounds)]
@@ -127,8 +127,8 @@ if __name__ == "__main__":
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
 def test_killed_at_any_moment(tmp_path, texts, words, workers):
-    """SIGKILL after ever more time: no store or a whole one, no process goes on, and the next run
-    gets it right.
+    """SIGKILL after increasing delays leaves no store or a whole one and no process, and the next
+    run succeeds.
     """
     source = tmp_path / "a.jsonl"
     source.write_text(
@@ -181,7 +181,9 @@ def test_killed_at_any_moment(tmp_path, texts, words, workers):
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0, 0.02, 0.1, 0.3, 0.6])
 def test_a_killed_worker_is_an_error_and_leaves_nothing(tmp_path, texts, words, seconds):
-    """Killed so long after it appears: while Python starts in it, while it imports, at work."""
+    """The worker is killed some time after it appears: while Python starts, while it imports, while
+    it works.
+    """
     source = tmp_path / "a.jsonl"
     source.write_text(
         "".join(json.dumps({"text": " ".join(texts[i % 90 :])}) + "\n" for i in range(6000))
@@ -206,7 +208,7 @@ def test_a_killed_worker_is_an_error_and_leaves_nothing(tmp_path, texts, words, 
 
 
 def is_alive(session: int) -> bool:
-    """Whether a process of the session runs."""
+    """Return whether a process of the session runs."""
     try:
         os.killpg(session, 0)
         return True
@@ -259,7 +261,7 @@ def test_the_verb(corpus, tmp_path, capsys):
 
 
 def test_the_verb_trains_bytes(corpus, tmp_path, capsys):
-    """--layout alone says it; no text is unknown, and every blank is kept."""
+    """--layout alone selects the vocabulary; no text is unknown, and every blank is preserved."""
     assert (
         run_prepare(
             corpus,

@@ -1,5 +1,5 @@
-"""Pairs of texts: two columns, or two fields, are a document of two sentences, whatever is in them;
-what is no pair is an error.
+"""Pairs of texts: two columns or fields become a document of two sentences; anything else is an
+error.
 """
 
 import itertools
@@ -45,7 +45,7 @@ def format_json_lines(pairs, names=("source", "target")):
 
 @pytest.mark.parametrize("size", [16, 1 << 20])
 def test_json_and_columns(tmp_path, size):
-    """A side is one line, without the blanks around it."""
+    """A side is one line, without surrounding blanks."""
     (tmp_path / "a.jsonl").write_text(format_json_lines(PAIRS))
     assert read_pairs(tmp_path / "a.jsonl", size) == ["\n".join(pair) for pair in CLEAN]
     (tmp_path / "b.jsonl").write_text(format_json_lines(PAIRS, ("en", "de")))
@@ -110,8 +110,8 @@ def test_sources_without_pairs(tmp_path):
 
 @pytest.mark.parametrize("layout", ["transformer", "roberta"])
 def test_a_store_of_pairs(tmp_path, texts, layout, monkeypatch):
-    """Each pair is a document of two sentences, each encoded as it is alone; one whose side is no
-    token is left out and counted.
+    """Each pair is a document of two sentences, encoded separately; a pair with an empty side is
+    skipped and counted.
     """
     monkeypatch.setattr(jobs, "BATCH_BYTES", 700)  # several batches
     pairs = [(f"{a} {a}", b) for a, b in zip(texts[:40], texts[40:80])]
@@ -134,7 +134,7 @@ def test_a_store_of_pairs(tmp_path, texts, layout, monkeypatch):
         edges = split.sentence_starts.tolist()
         sides = [store.vocabulary.decode(split.tokens[a:b]) for a, b in itertools.pairwise(edges)]
         found += zip(sides[::2], sides[1::2])
-    silent = layout == "transformer"  # bytes are always tokens
+    silent = layout == "transformer"  # bytes always have tokens
     assert sorted(found) == sorted(pairs if silent else [*pairs, ("\u200b", "a zero-width space")])
     noted = store.manifest["noted"].get(jobs.TOKENLESS_PAIRS, {})
     assert noted == ({"count": 1, "first": f"{tmp_path}/a.jsonl, 21"} if silent else {})

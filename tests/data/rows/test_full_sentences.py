@@ -1,4 +1,4 @@
-"""Rows of full sentences against a slow walk over the documents."""
+"""Rows of full sentences equal those of a slow reference."""
 
 import itertools
 from types import SimpleNamespace
@@ -14,8 +14,8 @@ SENTENCES = [3, 4, 1, 2, 2, 8, 5, 1, 2, 1, 1, 8, 19, 1, 2, 2]
 
 
 def split_of(lengths, sources, sentences):
-    """A split in memory: documents and sentences of these lengths, tokens 0, 1, 2, ..., sources as
-    {name: (lo, hi)}.
+    """Return a split in memory: documents and sentences of these lengths, tokens 0, 1, 2, ...,
+    sources {name: (lo, hi)}.
     """
     return SimpleNamespace(
         document_starts=np.concatenate([[0], np.cumsum(lengths)]),
@@ -27,9 +27,7 @@ def split_of(lengths, sources, sentences):
 
 
 def slow_rows(split, width):
-    """Lists of tokens, "|" between documents, by the paper's words: sentence after sentence, as
-    long as they fit.
-    """
+    """Return the rows as the paper describes them, "|" between documents: as many sentences as fit."""
     rows = []
     for source in split.sources:
         row = []

@@ -1,4 +1,4 @@
-"""Hashes against the published generator, and the distributions that are drawn from them."""
+"""Hashes equal those of the published generator, and draws have the expected distributions."""
 
 import numpy as np
 
@@ -8,9 +8,7 @@ U64 = 2**64
 
 
 def generate_splitmix64(state, n):
-    """The generator of Steele, Lea & Flood (2014), one number after the other, in Python
-    integers.
-    """
+    """Run the generator of Steele, Lea & Flood (2014) in Python integers."""
     out = []
     for _ in range(n):
         state = (state + 0x9E3779B97F4A7C15) % U64

@@ -1,4 +1,4 @@
-"""The mixture against a walk through it: its rates, and how many examples of each source came
+"""The mixture equals a sequential reference: its rates, and how many examples of each source came
 before.
 """
 

@@ -1,5 +1,5 @@
-"""Packed rows against slow walks: every piece in one row of an epoch, rows never overflow, and
-hardly any padding is left.
+"""Packed rows equal those of slow references: every text is in one row per epoch, rows do not
+overflow, and padding is rare.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ LENGTHS = [7, 0, 1, 12, 5, 0, 0, 3, 10, 20, 4, 0]
 
 
 def split_of(lengths, sources=None):
-    """A split in memory: documents of these lengths, sources as {name: (lo, hi)}."""
+    """Return a split in memory: documents of these lengths, sources {name: (lo, hi)}."""
     sources = sources or {"all": (0, len(lengths))}
     return SimpleNamespace(
         document_starts=np.concatenate([[0], np.cumsum(lengths)]),
@@ -31,8 +31,8 @@ def split_of(lengths, sources=None):
 
 
 def slow_recipes(sizes, width):
-    """The lengths of each row, by a walk from the longest piece to the shortest, each into the
-    shortest row that has room.
+    """Return the lengths of each row by best-fit decreasing: longest text first, into the fullest
+    row with room.
     """
     rows = []
     for size in sorted(sizes, reverse=True):
@@ -52,7 +52,7 @@ def test_recipes_are_those_of_the_walk_piece_by_piece(seed):
     made = find_recipes(np.bincount(sizes, minlength=width + 1).tolist(), width)
     assert sorted(n for rows, parts in made for n in parts * rows) == sorted(sizes)
     assert max(sum(parts) for _, parts in made) <= width and min(rows for rows, _ in made) > 0
-    # Which of several rows of one length is taken is not said: their lengths, and so their number,
+    # Ties between rows of one length are broken in any way: the lengths of the rows, and so their number,
     # are the same.
     expected = Counter(sum(parts) for parts in slow_recipes(sizes.tolist(), width).elements())
     assert Counter(sum(parts) for rows, parts in made for _ in range(rows)) == expected
@@ -83,7 +83,7 @@ def test_every_piece_is_in_one_row(width):
         for row in range(high - low):
             mine = row_P == row
             assert at_P[mine].tolist() == [0, *np.cumsum(length_P[mine] + 2)[:-1]]
-    # Any order, and rows by themselves: the same.
+    # Rows are the same in any order and one by one.
     backwards = table.locate_segments(np.arange(table.count)[::-1])
     singly = [table.locate_segments(np.array([row])) for row in range(table.count)[::-1]]
     for whole, parts in zip(backwards[1:], list(zip(*singly))[1:]):
@@ -103,8 +103,8 @@ def test_pieces_of_a_store_of_more_than_four_billion_tokens():
 
 
 def pieces_of(batch, vocabulary):
-    """[[a piece, as a tuple of ids, of each row] of each row], after the masks are taken out
-    again.
+    """Return the texts of each row, as tuples of ids, with the original tokens in place of the
+    masks.
     """
     tokens = batch["token_ids"].copy()
     for i, j in zip(*np.nonzero(batch["label_weights"])):
@@ -125,7 +125,7 @@ def test_an_epoch_is_every_piece_once_through_seeks_and_hosts(store, documents, 
     objective = MaskedLm(length=32, max_predictions=5, rows="packed")
     size, rows = 8 // hosts, []
     steps = -(-Stream(store, Data(objective=objective, batch_size=8), seed=5).num_rows // 8)
-    for begin, end in ((0, 3), (3, steps)):  # a stop, and a seek to go on
+    for begin, end in ((0, 3), (3, steps)):  # a stop, and a seek to resume
         stream = Stream(store, Data(objective=objective, batch_size=8), seed=5)
         for step in range(begin, end):
             parts = [

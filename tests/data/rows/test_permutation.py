@@ -1,6 +1,4 @@
-"""The computed shuffle is a permutation of any size, a different one for each key, and looks
-random.
-"""
+"""The computed shuffle is a permutation of any size, differs per key, and looks random."""
 
 import numpy as np
 import pytest
@@ -34,7 +32,9 @@ def test_every_index_goes_everywhere_alike():
     sent = np.stack([permute_indices(np.full(20_000, i), 10, keys) for i in range(10)])
     counts = np.stack([np.bincount(row, minlength=10) for row in sent])
     assert ((counts - 2000) ** 2 / 2000).sum() < 126  # chi-square, 81 degrees, p = 0.001
-    neighbours = np.bincount((sent[1] - sent[0]) % 10, minlength=10)  # 0 never, all else alike
+    neighbours = np.bincount(
+        (sent[1] - sent[0]) % 10, minlength=10
+    )  # never 0, the others equally often
     assert (
         neighbours[0] == 0 and ((neighbours[1:] - 20_000 / 9) ** 2 / (20_000 / 9)).sum() < 27
     )  # 8 degrees

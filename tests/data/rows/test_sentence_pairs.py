@@ -1,5 +1,5 @@
-"""Sentence pairs against a slow reference that walks documents by sentences and cuts pairs one
-token at a time.
+"""Sentence pairs equal those of a slow reference that reads documents by sentences and truncates
+pairs token by token.
 """
 
 import itertools
@@ -13,8 +13,8 @@ from data.rows.sentence_pairs import SentencePairRows
 
 
 def make_corpus(seed, documents=60, longest=40, sources=(1.0,)):
-    """Documents as lists of sentence lengths, and the split that holds them; token t of the split
-    is t.
+    """Return documents as lists of sentence lengths, and a split that holds them; token t of the
+    split is t.
     """
     rng = np.random.default_rng(seed)
     lengths = [rng.integers(1, longest, rng.integers(1, 12)).tolist() for _ in range(documents)]
@@ -35,7 +35,7 @@ def make_corpus(seed, documents=60, longest=40, sources=(1.0,)):
 
 
 def slow_pieces(document, most):
-    """Token counts of the pieces of one document."""
+    """Return the token counts of the sentences of one document."""
     if len(document) == 1 and document[0] > 1:
         parts = max(-(-document[0] // most), 2)
         cuts = [document[0] * i // parts for i in range(parts + 1)]
@@ -49,7 +49,7 @@ def slow_pieces(document, most):
 
 
 def slow_chunks(sizes, width):
-    """(first, behind the last) piece of the chunks of one document."""
+    """Return (first, last + 1) sentence of each chunk of one document."""
     result, first = [], 0
     while first < len(sizes):
         last, total = first, 0
@@ -64,7 +64,7 @@ def slow_chunks(sizes, width):
 
 
 class Slow:
-    """All pieces and chunks, and one pair at a time."""
+    """Return all sentences and chunks, and one pair at a time."""
 
     def __init__(self, documents, split, width):
         self.width = width
@@ -118,7 +118,7 @@ class Slow:
         return *self.truncate_pair(a, b, key), other
 
     def truncate_pair(self, a, b, key):
-        """Devlin et al.'s: a coin for each token that goes."""
+        """Truncate as Devlin et al. do: a coin for each removed token."""
         a, b, total = list(a), list(b), len(a) + len(b)
         gone_a = gone_b = 0
         while total > self.width:
@@ -175,7 +175,7 @@ def test_promises():
     assert other[lonely].all() and abs(drawn.mean() - 0.5) < 4 * 0.5 / np.sqrt(len(drawn))
     covered = np.zeros(
         len(document), bool
-    )  # by the true pairs of 20 epochs: all text but the documents of one token
+    )  # by the true pairs of 20 epochs: all text except the documents of one token
     for start, end in zip(a_start[~other], (b_start + b)[~other]):
         covered[start:end] = True
     assert np.array_equal(covered, np.diff(split.document_starts)[document] > 1)
@@ -197,7 +197,7 @@ def test_every_other_document_is_drawn_alike():
 
 
 def test_walks_agree_whatever_their_kind(monkeypatch):
-    """In step or one by one, in small blocks or large ones: the same chunks."""
+    """Chunks are the same in parallel or one by one, in small or large blocks."""
     _, split = make_corpus(3, documents=100)
     expected = SentencePairRows(split, 33)
     for lockstep, block in ((0, 1 << 16), (1000, 3), (1000, 1 << 16), (50, 2)):

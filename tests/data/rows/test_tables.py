@@ -1,5 +1,5 @@
-"""Row tables against slow walks over the documents: nothing dropped, nothing across a boundary
-where none may be.
+"""Row tables equal those of slow references: no token is dropped, and no row crosses a boundary
+that it must not.
 """
 
 from bisect import bisect_right
@@ -13,8 +13,8 @@ from data.rows.tables import DocumentRows, TokenReader, WindowRows
 
 
 def split_of(lengths, sources=None, sentences=None):
-    """A split in memory: documents of these lengths, tokens 0, 1, 2, ..., sources as {name: (lo,
-    hi)}.
+    """Return a split in memory: documents of these lengths, tokens 0, 1, 2, ..., sources {name:
+    (lo, hi)}.
     """
     starts = np.concatenate([[0], np.cumsum(lengths)])
     sources = sources or {"all": (0, len(lengths))}

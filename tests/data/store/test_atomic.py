@@ -15,7 +15,7 @@ from etils import epath
 
 from data.store import atomic
 
-# A writer that says that all is written, and waits to be killed before the rename.
+# A writer that reports that all is written, and waits to be killed before the rename.
 KILLED = """
     import pathlib, sys
     from data.store import atomic
@@ -27,7 +27,7 @@ KILLED = """
 
 
 def start_writer(root, how, target):
-    """A process that has written all of `target` and not renamed it."""
+    """Start a process that has written all of `target` and has not renamed it."""
     writer = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(KILLED), how, str(target)],
         cwd=root,
@@ -121,13 +121,13 @@ def test_an_error_of_the_disk_names_the_target(tmp_path):
         pytest.raises(OSError, match="No space left") as caught,
         atomic.replace_file(tmp_path / "file"),
     ):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # as of `write`: without a name
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # as from `write`: without a name
     assert caught.value.errno == errno.ENOSPC and caught.value.filename == str(tmp_path / "file")
     with pytest.raises(FileNotFoundError) as caught:
         atomic.write_atomically(tmp_path / "absent" / "file", "x")
     assert caught.value.filename == str(tmp_path / "absent" / "file")
     with pytest.raises(FileNotFoundError) as caught, atomic.replace_file(tmp_path / "file"):
-        (tmp_path / "input").read_text()  # an error of another file keeps its own name
+        (tmp_path / "input").read_text()  # an error about another file has that file's name
     assert caught.value.filename == str(tmp_path / "input") and list_names(tmp_path) == []
 
 
@@ -244,7 +244,7 @@ def test_of_two_that_build_the_same_folder_the_first_to_end_wins(tmp_path):
     part = first.__enter__()
     (part / "file").write_text("first")
     (second.__enter__() / "file").write_text("second")
-    assert (part / "file").read_text() == "first"  # the second has removed nothing of the first
+    assert (part / "file").read_text() == "first"  # the second has removed no file of the first
     first.__exit__(None, None, None)
     with pytest.raises(FileExistsError, match="run: another process has filled it meanwhile"):
         second.__exit__(None, None, None)
@@ -269,7 +269,7 @@ def test_what_a_killed_builder_left_goes_with_the_next_one(tmp_path, root):
     with atomic.build_folder(tmp_path / "other"):
         assert len(list_names(tmp_path)) == 2
     with atomic.build_folder(tmp_path / "run"):
-        assert len(list_names(tmp_path)) == 3  # its maker lives
+        assert len(list_names(tmp_path)) == 3  # its creator is alive
     writer.kill()
     writer.communicate()
     with atomic.build_folder(tmp_path / "run") as part:

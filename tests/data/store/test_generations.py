@@ -1,5 +1,5 @@
-"""A rewrite of a store is a new generation: readers of the one before keep theirs, and what nobody
-reads is removed.
+"""A rewritten store is a new generation: readers of the previous one are not disturbed, and unread
+generations are removed.
 """
 
 import copy
@@ -22,7 +22,7 @@ from tests.store_files import generation_folder
 
 
 def rewrite_store(path, vocabulary, documents):
-    """Write another store in place of the one at `path`; returns it."""
+    """Write another store over the one at `path` and return it."""
     with replace_store(path) as folder, StoreWriter(folder, vocabulary) as writer:
         writer.begin_source("documents")
         for document in documents:
@@ -39,7 +39,7 @@ def list_names(path):
 
 @pytest.fixture
 def path(tmp_path, vocabulary, documents):
-    """The folder of a store that no object of this process holds."""
+    """Return the folder of a store that no object of this process has open."""
     write_store(tmp_path / "s", vocabulary, documents[:9], heldout=documents[9:12])
     return tmp_path / "s"
 
@@ -49,14 +49,14 @@ def test_a_reader_keeps_its_generation_until_it_is_done(path, vocabulary, docume
     before, split = old.open_split("train").tokens.tolist(), old.open_split("train")
     new = rewrite_store(path, vocabulary, documents[20:30])
     assert new.open_split("train").tokens.tolist() != before
-    # What is opened only now is the old generation's, too.
+    # Files opened only now also belong to the old generation.
     assert old.open_split("heldout").document_starts.size == 4 and old.vocabulary == vocabulary
     old.verify_checksums()
     assert list_names(path) == sorted([old.folder.name, new.folder.name, MANIFEST_FILE])
     folder = old.folder.name
     del old
     rewrite_store(path, vocabulary, documents[12:15])
-    assert folder in list_names(path)  # a split of it is still read
+    assert folder in list_names(path)  # a split of it is still in use
     assert split.tokens.tolist() == before
     del split
     last = rewrite_store(path, vocabulary, documents[15:18])
@@ -118,7 +118,7 @@ def test_the_same_contents_again_replace_damaged_files(path, vocabulary, documen
 def test_a_rewrite_between_the_manifest_and_its_files_is_read_anew(
     path, vocabulary, documents, monkeypatch
 ):
-    """The generation of the manifest that was read is gone before its files are opened."""
+    """The generation of the manifest that was read is removed before its files are opened."""
     usual, folders = Store.open_generation.__func__, []
 
     def open_slowly(cls, given, manifest):
@@ -138,8 +138,8 @@ def test_a_rewrite_between_the_manifest_and_its_files_is_read_anew(
 def test_a_writer_that_is_killed_leaves_one_whole_store(
     path, vocabulary, documents, monkeypatch, moment
 ):
-    """Stopped before the new files are moved, before the manifest is, and before the old files are
-    removed.
+    """The writer is stopped before the new files, before the manifest, and before the old files are
+    moved.
     """
     old = Store.open(path).fingerprint
 
@@ -245,7 +245,7 @@ def test_a_file_is_not_replaced_by_a_store(tmp_path, vocabulary, documents):
 
 def test_a_generation_whose_readers_nobody_knows_stays(path, vocabulary, documents):
     folder = generation_folder(path)
-    (folder / "readers").unlink()  # as a copy may leave it
+    (folder / "readers").unlink()  # as an incomplete copy may leave it
     store = Store.open(path)
     rewrite_store(path, vocabulary, documents[:3])
     assert folder.exists()

@@ -1,5 +1,5 @@
-"""A store in a bucket is read by ranges: the numbers are those of the store, and no more bytes
-travel than batches need.
+"""A store in a bucket is read by ranges: the values are those of the store, and only the bytes that
+batches need are read.
 """
 
 import collections
@@ -23,7 +23,7 @@ from tests.store_files import generation_folder
 
 
 class Counting:
-    """A file whose reads are counted under its name."""
+    """Open a file and count its reads under its name."""
 
     def __init__(self, file, read, name):
         self.file, self.bytes_read, self.name = file, read, name
@@ -44,7 +44,7 @@ class Counting:
 
 
 class Bucket(backend._OsPathBackend):
-    """gs://bucket is a folder of this machine. Counts the bytes that are read of each file."""
+    """Map gs://bucket to a folder of this machine and count the bytes read of each file."""
 
     def __init__(self, root):
         def redirect_path(function):
@@ -60,7 +60,7 @@ class Bucket(backend._OsPathBackend):
 
 @pytest.fixture
 def bucket(tmp_path, monkeypatch):
-    """{name: bytes read} of a bucket whose folder is `tmp_path`."""
+    """Return {name: bytes read} of a bucket in the folder `tmp_path`."""
     stand_in = Bucket(tmp_path)
     monkeypatch.setattr(backend, "tf_backend", stand_in)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -69,7 +69,7 @@ def bucket(tmp_path, monkeypatch):
 
 @pytest.fixture
 def large(tmp_path, vocabulary, documents):
-    """The path of a store whose tokens fill some 30 ranges."""
+    """Return the path of a store whose tokens fill some 30 ranges."""
     rng, ids = np.random.default_rng(0), np.arange(vocabulary.size)[~vocabulary.special]
     many = [[rng.choice(ids, 400).tolist() for _ in range(5)] for _ in range(500)]
     write_store(tmp_path / "large", vocabulary, many, heldout=documents[:3])
@@ -95,22 +95,22 @@ def test_batches_are_those_of_the_store_here(bucket, large, name):
 
 
 def test_no_host_reads_more_than_its_rows_need(bucket, large):
-    """Two hosts with a half of each batch; each begins anew, with nothing in its memory."""
+    """Two hosts read half of each batch; each starts with an empty cache."""
     size = (generation_folder(large) / "train" / "tokens.bin").stat().st_size
     data, steps = Data(objective=OBJECTIVES["causal"], batch_size=4), 3
     for lo, hi in ((0, 2), (2, 4)):
         bucket.clear()
         store = Store.open("gs://bucket/large")
         stream = Stream(store, data, seed=2)
-        assert bucket["tokens.bin"] == 0  # to open it and to lay out its rows takes none
+        assert bucket["tokens.bin"] == 0  # opening it and building its table of rows reads none
         for step in range(steps):
             stream.build_batch(step, lo, hi)
         rows = steps * (hi - lo)
-        # A row of 65 numbers lies in one range or in two.
+        # A row of 65 tokens is in one range or in two.
         assert 0 < bucket["tokens.bin"] <= 2 * rows * RANGE_BYTES < size
     before = bucket["tokens.bin"]
     stream.build_batch(0, 2, 4)
-    assert bucket["tokens.bin"] == before  # it is still in memory
+    assert bucket["tokens.bin"] == before  # it is still cached
     assert not list(pathlib.Path(os.environ["XDG_CACHE_HOME"]).rglob("tokens.bin"))
 
 
@@ -127,7 +127,7 @@ def test_a_rewrite_beside_it_does_not_touch_an_opened_store(bucket, large, vocab
     from tests.data.store.test_generations import rewrite_store
 
     store = Store.open("gs://bucket/large")
-    expected = Store.open(large)  # whose lock keeps the generation, where a bucket keeps all
+    expected = Store.open(large)  # the reader's lock protects the generation; a bucket protects all
     rewrite_store(large, vocabulary, documents[:5])
     found = store.open_split("train").tokens[100_000:100_050]
     assert np.array_equal(found, expected.open_split("train").tokens[100_000:100_050])
@@ -141,7 +141,7 @@ def test_damage_is_found(bucket, large, on_corrupt):
     raw[3 * RANGE_BYTES + 5] ^= 1
     tokens.write_bytes(raw)
     store = Store.open("gs://bucket/large")
-    if on_corrupt == "skip":  # for which all of it is copied, and checked while it is
+    if on_corrupt == "skip":  # this option copies all of it and checks it meanwhile
         with pytest.raises(ValueError, match=r"tokens.bin: crc32c"):
             store.verify_or_salvage(on_corrupt)
         return

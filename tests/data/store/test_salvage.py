@@ -1,4 +1,4 @@
-"""A damaged store without its damaged documents is the store that never had them."""
+"""A damaged store without its damaged documents equals a store that never had them."""
 
 import itertools
 import json
@@ -18,12 +18,12 @@ from data.store.salvage import describe_omissions
 from data.store.small_store import write_store
 from tests.store_files import generation_folder
 
-BLOCK = 64  # so that damage costs few of few documents
+BLOCK = 64  # so that damage hits few of few documents
 
 
 @pytest.fixture(scope="module")
 def corpus(vocabulary):
-    """{source: documents}, each a list of sentences of ids."""
+    """Return {source: documents}, each a list of sentences of ids."""
     rng = np.random.default_rng(15)
 
     def draw_sentences():
@@ -61,7 +61,7 @@ def flip_bit(path, place):
 
 
 def nest_sentences(split):
-    """[document][sentence] ids."""
+    """Return the ids by [document][sentence]."""
     starts, ends = np.asarray(split.sentence_starts), np.asarray(split.document_starts)
     tokens = np.take(split.tokens, np.arange(len(split.tokens)), mode="clip")
     sentences = [tokens[low:high].tolist() for low, high in itertools.pairwise(starts)]
@@ -107,8 +107,8 @@ def test_any_damage_leaves_the_other_documents_as_they_were(
 
 
 def expected_loss(split, hits):
-    """Documents with a damaged token, with a damaged border, or near a damaged border of sentences:
-    each looked at by itself.
+    """Find documents with a damaged token, a damaged border, or a damaged sentence border nearby,
+    one by one.
     """
     starts, cuts = split.document_starts.tolist(), split.sentence_starts.tolist()
     sizes = {"tokens": split.tokens.dtype.itemsize, "documents": 8, "sentences": 8}
@@ -196,7 +196,7 @@ def test_ambiguous_damage_is_refused(path, tmp_path):
     flip_bit(generation_folder(copy) / "checksums" / "train.tokens.bin", 5)
     assert (
         describe_omissions(Store.open(copy).verify_or_salvage("skip")) == "no documents"
-    )  # what it is about is sound
+    )  # the region around it is intact
     flip_bit(generation_folder(copy) / "train" / "sentences.bin", 100)
     assert "of train documents (" in describe_omissions(Store.open(copy).verify_or_salvage("skip"))
 

@@ -13,7 +13,7 @@ from tests.store_files import generation_folder
 
 
 def list_documents(split) -> list[list[list[int]]]:
-    """The documents of a split as they were given to write_store."""
+    """Return the documents of a split as they were given to write_store."""
     starts = split.sentence_starts.tolist()
     documents = []
     for low, high in zip(split.document_starts[:-1], split.document_starts[1:]):
@@ -163,7 +163,7 @@ def test_the_writer_refuses_lengths_that_do_not_add_up(tmp_path, vocabulary):
 
 
 class Bucket(backend._OsPathBackend):
-    """gs://bucket is a folder of this machine."""
+    """Map gs://bucket to a folder of this machine."""
 
     def __init__(self, root):
         def redirect_path(function):

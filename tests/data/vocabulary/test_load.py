@@ -118,8 +118,8 @@ def test_no_text_is_an_error():
 
 
 def test_long_lines_are_cut_not_left_out(texts):
-    """The library would drop a line of more than 4192 bytes without a word; here all text is in
-    such a line.
+    """The library would silently drop a line of more than 4192 bytes; here all text is in one such
+    line.
     """
     line = " ".join(texts)
     assert len(line) > 2 * 4192
@@ -207,9 +207,7 @@ def test_gpt2s_layout(texts):
 
 
 def test_bytes_are_never_unknown_and_say_the_text_again(texts):
-    """Special names too: in a corpus they are text, and they are never learned as pieces, however
-    often they stand there.
-    """
+    """Special names are text in a corpus and are never learned as tokens, however frequent."""
     named = [*texts, *(f"{SPECIALS}{name}" for name in SPECIALS.split() * 20)]
     vocabulary = train_vocabulary(named, 330, layout="roberta", algorithm="byte_bpe")
     for text in [*NASTY, SPECIALS, *texts[:20]]:
@@ -296,7 +294,7 @@ def any_kind(request, texts, wordpiece, byte_bpe, tmp_path):
 
 
 def test_special_names_in_text_are_text(any_kind):
-    """But for the unknown piece, no special id comes out of any text."""
+    """Encoding text yields no special id except the unknown token's."""
     for text in [
         SPECIALS,
         *SPECIALS.split(),
@@ -338,13 +336,13 @@ def test_masks_are_read_only_and_of_the_right_size(any_kind):
 
 
 def test_special_pieces_stand_alone(any_kind):
-    """All begin a word, but the unknown piece may go on with one."""
+    """All tokens begin a word, except that the unknown token may continue one."""
     known = np.arange(any_kind.size) != any_kind.unk
     assert any_kind.starts_word[any_kind.special & known].all()
 
 
 def test_every_word_has_one_beginning(any_kind):
-    """Behind the first word, whose mark byte BPE lacks."""
+    """The token follows the first word, whose leading mark byte BPE lacks."""
     ids = any_kind.encode("walk walking walked walker")[1:]
     if any_kind.unk not in ids:
         assert any_kind.starts_word[ids].sum() == 3

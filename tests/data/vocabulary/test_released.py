@@ -98,8 +98,8 @@ def test_gpt2s_names_of_the_files(byte_bpe, tmp_path):
 
 
 def test_word_bpe(word_bpe):
-    """Lower-cased, cut at blanks and punctuation, </w> where a word ends; a letter that no piece
-    has is unknown.
+    """Text is lower-cased, split at blanks and punctuation, with </w> at the end of a word; a
+    letter without a token is unknown.
     """
     vocabulary = read_vocabulary(word_bpe)
     assert vocabulary.kind == "word_bpe" and not vocabulary.keeps_spaces
@@ -140,7 +140,7 @@ def test_word_bpe_is_preserved(word_bpe, tmp_path):
 
 
 def test_word_bpe_is_that_of_transformers(word_bpe):
-    """What `OpenAIGPTTokenizer` makes of the same two files, odd characters included."""
+    """Ids equal those of `OpenAIGPTTokenizer` for the same two files, unusual characters included."""
     transformers = pytest.importorskip("transformers", reason="the peers extra is not installed")
     vocabulary = read_vocabulary(word_bpe)
     theirs = transformers.OpenAIGPTTokenizer.from_pretrained(word_bpe)
@@ -262,7 +262,7 @@ def test_ids_are_those_of_transformers(corpora, name, tmp_path):
     if name == "t5":
         lines = [
             line.replace("<unk>", "") for line in lines
-        ]  # transformers takes it out of text as a special piece
+        ]  # transformers treats it in a text as a special token
         (tmp_path / "spiece.model").write_bytes(vocabulary.export_files()["spiece.model"])
         theirs = transformers.T5Tokenizer.from_pretrained(tmp_path)
         assert theirs.convert_tokens_to_ids(["<extra_id_0>", "<extra_id_99>"]) == [32099, 32000]
@@ -305,8 +305,8 @@ def test_special_ids_of_released_vocabularies(corpora, name, specials):
 
 
 def test_sentences_of_a_book_are_encoded_together_as_they_are_alone(corpora):
-    """But where two segmentations score the same in single precision: less than one token in ten
-    thousand.
+    """Ids differ only where two segmentations have equal scores in single precision: fewer than one
+    token in ten thousand.
     """
     vocabulary = read_released(corpora, "t5")
     book = corpora / "books" / "train" / "jane-austen_pride-and-prejudice.jsonl"

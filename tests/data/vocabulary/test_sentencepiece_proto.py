@@ -5,16 +5,16 @@ from data.vocabulary.sentencepiece_proto import ModelProto, SentencePiece
 
 @pytest.fixture(scope="module")
 def theirs():
-    """The module that the library brings."""
+    """Return the module that the library contains."""
     try:
         from sentencepiece import sentencepiece_model_pb2
-    except Exception as error:  # protobuf's VersionError is not of a public kind
+    except Exception as error:  # protobuf's VersionError has no public class
         pytest.skip(f"sentencepiece's own module cannot be imported with this protobuf: {error}")
     return sentencepiece_model_pb2.ModelProto
 
 
 def same_fields(ours, theirs):
-    """Every field here has the number, type and default that it has there."""
+    """Every field has the number, type and default of the library's."""
     for field in ours.fields:
         other = theirs.fields_by_name[field.name]
         assert (field.number, field.type, field.default_value) == (
