@@ -1,4 +1,5 @@
-"""Follow the pages in one process: `python -m tests.docs_driver FOLDER RESULTS [PAGE ...]`.
+"""Execute the commands of the pages in one process: `python -m tests.docs_driver FOLDER RESULTS
+[PAGE ...]`.
 
 What is imported and compiled once serves all commands. Each is executed in FOLDER as it stands on
 its page, with sizes in which it takes seconds. tests/test_docs_run.py starts this.
@@ -20,7 +21,7 @@ from pretrain.__main__ import main
 from tests.docs_pages import ROOT, RUN, list_pages, read_blocks, read_verb, split_commands
 
 QUICKSTART, TRAINING = "docs/quickstart.md", "docs/training.md"
-# Whose runs a page needs; TRAINING where it is not here.
+# {page: the page that makes the runs it needs}; TRAINING for the other pages.
 NEEDS = {f"docs/{name}.md": QUICKSTART for name in ("training", "finetune", "tagging", "questions")}
 LOAD = pretrain.config.load
 STEPS = 2  # of each command that trains
@@ -29,7 +30,7 @@ SHORT += ("optimizer.warmup_steps=1",)
 SIZES = ("train.stop_at_step=0", "model.width=32", "model.mlp=64", "model.num_heads=2")
 DECODER = ("model.depth=2", "model.decoder_depth=2")
 GENERATOR = ("model.generator_width=32", "model.generator_num_heads=2", "model.generator_mlp=64")
-BY_CONFIG = {  # how the name of a configuration begins: what else is small in it
+BY_CONFIG = {  # {prefix of a configuration's name: further overrides}
     "t5": (*DECODER, "model.head_width=16"),
     "ul2": (*DECODER, "model.head_width=16", "data.batch_size=14"),
     "bart": DECODER,
@@ -41,11 +42,13 @@ BY_VERB = {
     "inspect": ("--batches", "2", "data.batch_size=8"),
     "finetune": (f"train.steps={STEPS}", *SHORT),
 }
-trained: dict[str, list[str]] = {}  # {workdir: the values of train.steps that it was given}
+trained: dict[str, list[str]] = {}  # {workdir: the values of train.steps of its commands}
 
 
 def list_small(config: str) -> tuple[str, ...]:
-    """Return the overrides with which a run takes seconds; none for a saved one, which has them."""
+    """Return overrides with which a run takes seconds; none for a saved configuration, which has
+    them already.
+    """
     if config.endswith(".json"):
         return ()
     name = os.path.basename(config)
@@ -54,7 +57,7 @@ def list_small(config: str) -> tuple[str, ...]:
 
 
 def shrink(verb: str, words: list[str]) -> list[str]:
-    """Return the arguments of a command with smaller sizes; the last of two values counts."""
+    """Return the arguments of a command with smaller sizes, appended so that they take precedence."""
     if verb in ("train", "distil"):
         given = [word for word in words if word.startswith("train.steps=")]
         seen = trained.setdefault(words[words.index("--workdir") + 1], [])
@@ -73,7 +76,7 @@ def shrink(verb: str, words: list[str]) -> list[str]:
 
 
 def run_command(command: str) -> None:
-    """Execute one command of a page. Raises RuntimeError with what it printed where it fails."""
+    """Execute one command of a page. Raises RuntimeError with its output if it fails."""
     rest = read_verb(command)
     if rest is None:
         command = command.replace(".venv/bin/python", sys.executable, 1)
@@ -84,7 +87,7 @@ def run_command(command: str) -> None:
         with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(out):
             try:
                 status = main([verb, *shrink(verb, words)])
-            except SystemExit as ending:  # of argparse
+            except SystemExit as ending:  # raised by argparse
                 status = ending.code
         printed = out.getvalue()
     if status:
@@ -92,7 +95,7 @@ def run_command(command: str) -> None:
 
 
 def run_block(block, names: dict) -> None:
-    """Execute a block; `names` are what the page's blocks of Python before it have defined."""
+    """Execute a block; `names` is the namespace that the Python blocks of a page share."""
     if block.language != "python":
         for command in split_commands(block.text):
             run_command(command)
@@ -110,7 +113,7 @@ def run_block(block, names: dict) -> None:
 
 
 def follow(page: str) -> list[dict]:
-    """Execute the blocks of a page that are not marked: [{name, seconds, error or None}]."""
+    """Execute the unmarked blocks of a page and return [{name, seconds, error or None}]."""
     results, names = [], {"__name__": "page"}
     for block in read_blocks(page):
         if block.language not in RUN or block.reason is not None:
@@ -134,7 +137,7 @@ def load_small(config, overrides=()):
 
 
 def prepare_folder() -> None:
-    """Write a text that stands for the built-in corpus, and link what commands name."""
+    """Write a text in place of the built-in corpus, and link the folders that commands name."""
     text = "\n\n".join((ROOT / page).read_text() for page in list_pages())
     with open("builtin.txt", "w") as file:
         file.write(text)
@@ -143,7 +146,7 @@ def prepare_folder() -> None:
 
 
 def wait_for(page, limit=600) -> None:
-    """Wait until a page has been followed, by this process or another one in the same folder."""
+    """Wait until a page is done, in this process or in another one in the same folder."""
     while not os.path.exists(f"{os.path.basename(page)}.done"):
         limit -= 0.2
         if limit < 0:

@@ -1,17 +1,17 @@
-"""The pages that users read, taken apart: blocks of code, commands, links and headings."""
+"""Parse the pages: blocks of code, commands, links and headings."""
 
 import dataclasses
 import pathlib
 import re
 
 ROOT = pathlib.Path(__file__).parent.parent
-# In the order in which they are followed: what a page makes, those behind it use.
+# The order of execution: later pages use what earlier pages make.
 ORDER = (
     *("docs/quickstart.md", "docs/training.md", "docs/data.md", "docs/finetune.md"),
     *("docs/evaluation.md", "docs/export_import.md"),
 )
-RUN = ("", "bash", "python")  # the languages of blocks that are executed
-SHOWN = ("text", "yaml", "dockerfile", "json")  # of those that are read only
+RUN = ("", "bash", "python")  # languages of the blocks that are executed
+SHOWN = ("text", "yaml", "dockerfile", "json")  # languages of the blocks that are only shown
 FENCE = re.compile(
     r"(?:^<!-- not run: (?P<reason>[^\n]+?) -->\n\s*)?"
     r"^ *```(?P<language>[\w-]*)\n(?P<text>.*?)^ *```",
@@ -22,7 +22,7 @@ LAUNCH = re.compile(r"^(?:\./launch\.sh|python -m pretrain) +(?P<rest>.*)$", re.
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """A block of code of a page. reason: why it is not executed; None where it is."""
+    """A block of code of a page. reason: why it is not executed, or None if it is."""
 
     page: str
     line: int
@@ -36,7 +36,7 @@ class Block:
 
 
 def list_pages() -> list[str]:
-    """Return the pages, in the order in which they are followed."""
+    """Return the pages in the order of execution."""
     found = sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))
     rest = [page for page in found if page not in ORDER]
     return [*ORDER, *rest, "README.md", "CONTRIBUTING.md", "SECURITY.md"]
@@ -58,7 +58,7 @@ def read_blocks(page: str) -> list[Block]:
 
 
 def split_commands(text: str) -> list[str]:
-    """Return the commands of a shell block, each on one line, without comments."""
+    """Return the commands of a shell block, one line each, without comments."""
     lines = (line.strip() for line in text.replace("\\\n", " ").splitlines())
     return [
         re.sub(r"\s+#\s.*$", "", line.removeprefix("$ "))
@@ -68,20 +68,20 @@ def split_commands(text: str) -> list[str]:
 
 
 def read_verb(command: str) -> str | None:
-    """Return what stands behind ./launch.sh or python -m pretrain; None for another program."""
+    """Return the arguments after ./launch.sh or python -m pretrain; None for another program."""
     found = LAUNCH.match(command)
     return found["rest"] if found else None
 
 
 def list_links(page: str) -> list[tuple[str, str]]:
-    """Return (file or "", anchor or "") of each link of a page that leads to no other host."""
+    """Return (file or "", anchor or "") of each link of a page within the repository."""
     text = re.sub(r"`[^`\n]*`", "`", FENCE.sub("", (ROOT / page).read_text()))
     found = re.findall(r"\]\(([^)\s]+)\)", text)
     return [tuple(link.partition("#")[::2]) for link in found if "://" not in link]
 
 
 def list_anchors(path: pathlib.Path) -> set[str]:
-    """Return the anchors of a page's headings, as GitHub and Python-Markdown both make them."""
+    """Return the anchors of a page's headings, as both GitHub and Python-Markdown make them."""
     anchors, seen = set(), {}
     for heading in re.findall(r"^#+ +(.+?) *$", FENCE.sub("", path.read_text()), re.MULTILINE):
         slug = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")

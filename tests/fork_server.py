@@ -1,5 +1,5 @@
-"""Import what a run needs, then fork a process for each request of tests/forks.py, until whoever
-started this ends.
+"""Import what a run needs, then fork a process for each request of tests/forks.py, until the client
+ends.
 """
 
 import gc
@@ -23,7 +23,7 @@ NEEDED = (
 
 
 def import_all():
-    """Import what is needed, with the setting of pretrain/__main__.py."""
+    """Import the libraries, with the setting of pretrain/__main__.py."""
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
     for name in NEEDED:
         importlib.import_module(name)
@@ -32,11 +32,11 @@ def import_all():
     conftest.save_small_arrays_whole()
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 50)  # tracing makes many objects that live
+    gc.set_threshold(50_000, 20, 50)  # tracing makes many long-lived objects
 
 
 def serve_requests(place: str):
-    """Answer requests, one after the other, until standard input, a socket, is closed."""
+    """Answer requests one after the other until standard input, a socket, is closed."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(place)
     listener.listen()
@@ -57,7 +57,7 @@ def serve_requests(place: str):
 
 
 def fork_twice(request, streams) -> int:
-    """Return the number of a process that becomes what is asked for once it is the client's child.
+    """Fork the requested process and return its pid once it is the client's child.
 
     The process between ends, and its child falls to the nearest ancestor that asks for orphans: the
     client.
@@ -81,6 +81,6 @@ def fork_twice(request, streams) -> int:
 
 
 if __name__ == "__main__":
-    warnings.simplefilter("ignore")  # of forks: no thread that was imported with holds a lock
+    warnings.simplefilter("ignore")  # forked processes: no imported thread holds a lock
     import_all()
     serve_requests(sys.argv[1])

@@ -1,5 +1,5 @@
-"""Processes of this Python that begin with JAX, TensorFlow and Orbax imported: forks of one that
-did so, tests/fork_server.py.
+"""Processes of this Python that start with JAX, TensorFlow and Orbax imported: forks of
+tests/fork_server.py.
 
 The imports take most of a short run's time. `Popen` and `run` are those of `subprocess` for
 `[sys.executable, ...]`: the process is a child of the caller, with the streams, folder,
@@ -24,18 +24,18 @@ import warnings
 
 SET_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of <sys/prctl.h>
 AT_IMPORT = ("JAX_", "XLA_", "TF_", "GLIBC_", "LD_", "OMP_", "PYTHON")
-# Of these, what is read only when processes join, and what `become` sets by itself.
+# Of these variables: read only when processes join, or set by `become` itself.
 LATER = (
     *("JAX_COORDINATOR_ADDRESS", "JAX_COORDINATOR_PORT", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"),
     *("JAX_NUM_CPU_DEVICES", "PYTHONUNBUFFERED"),
 )
-_server: list = []  # the path of this process's server, and the settings with which it imported
+_server: list = []  # the path of this process's server, and the settings of its imports
 is_fork = False
 
 
 def import_settings(environment) -> dict[str, str]:
-    """Return the variables that decide what an import does; pretrain/__main__.py sets the first
-    where it is not set.
+    """Return the variables that affect an import; pretrain/__main__.py sets the first if it is not
+    set.
     """
     return {"TF_ENABLE_ONEDNN_OPTS": "0"} | {
         name: value
@@ -45,13 +45,13 @@ def import_settings(environment) -> dict[str, str]:
 
 
 def prepare_server():
-    """Start this process's server, where none runs: for a test that takes the time."""
+    """Start this process's server if none runs, for a test that measures time."""
     if sys.platform == "linux" and not is_fork and not _server:
         _server.extend((start_server(), import_settings(os.environ)))
 
 
 def start_server() -> str:
-    """Start a server that ends with this process; returns the path of its socket."""
+    """Start a server that ends with this process, and return the path of its socket."""
     folder = tempfile.mkdtemp(prefix="forks")
     place = str(pathlib.Path(folder) / "socket")
     ours, theirs = socket.socketpair()
@@ -72,9 +72,7 @@ def start_server() -> str:
 
 
 def is_forkable(args, environment) -> bool:
-    """Return whether these arguments of `Popen` mean a process that a fork of what is imported can
-    be.
-    """
+    """Return whether a fork can replace the process of these arguments of `Popen`."""
     if sys.platform != "linux" or list(args)[:1] != [sys.executable]:
         return False
     prepare_server()
@@ -82,7 +80,7 @@ def is_forkable(args, environment) -> bool:
 
 
 class Popen(subprocess.Popen):
-    """`subprocess.Popen` that forks where it can."""
+    """`subprocess.Popen` that forks where possible."""
 
     def __init__(self, args, *, start_new_session=False, **options):
         self._has_session = start_new_session
@@ -100,7 +98,7 @@ class Popen(subprocess.Popen):
             "environment": environment,
             "session": self._has_session,
         }
-        # Behind the first three, which are Windows', stand the two ends of each pipe, -1 for none.
+        # After the first three, which are for Windows, come the two ends of each pipe, -1 for none.
         stdin, stdin_end, stdout_end, stdout, stderr_end, stderr = pipes = rest[3:9]
         streams = [own if own != -1 else i for i, own in enumerate((stdin, stdout, stderr))]
         try:
@@ -128,8 +126,8 @@ def run(args, *, capture_output=False, timeout=None, **options):
 
 
 def fork_child(request, streams) -> int:
-    """Return the number of a child that becomes what was asked for."""
-    with warnings.catch_warnings():  # no thread that was imported with holds a lock
+    """Fork the requested process and return its pid."""
+    with warnings.catch_warnings():  # no imported thread holds a lock
         warnings.simplefilter("ignore")
         pid = os.fork()
     if pid == 0:
@@ -138,7 +136,7 @@ def fork_child(request, streams) -> int:
 
 
 def ask_server(place, request, streams) -> int:
-    """Return the number of a fork of the server, which is a child of this process."""
+    """Return the pid of a fork of the server, which is a child of this process."""
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
         server.connect(place)
@@ -155,7 +153,7 @@ def ask_server(place, request, streams) -> int:
 
 
 def become_program(request, streams):
-    """Be the process that was asked for, in one that was just forked; never returns."""
+    """Become the requested process in a new fork; never return."""
     global is_fork
     is_fork = True
     for i, stream in enumerate([os.dup(stream) for stream in streams]):
@@ -190,9 +188,9 @@ def become_program(request, streams):
 
 
 def execute_command(words):
-    """Do what `python WORDS` does."""
+    """Run `python WORDS`."""
     how, *rest = words
-    if "local" in rest[:2]:  # whose processes are forks, too
+    if "local" in rest[:2]:  # whose own processes are forks too
         subprocess.Popen = Popen
     if how == "-m":
         sys.argv, sys.path[0] = rest, os.getcwd()

@@ -1,5 +1,5 @@
 """Hugging Face folders with given weights: the common starting point of two versions of the code
-whose own names differ.
+with different names.
 
 Configurations, names and shapes are transformers' (tests/goldens/given_models.json); each value is
 a function of its tensor's name and of its place. No module of the project is imported here.
@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 
 GOLDENS = pathlib.Path(__file__).parent / "goldens"
 MODELS = json.loads((GOLDENS / "given_models.json").read_text())
-TOKENIZERS = {  # the golden folder whose tokenizer a model reads
+TOKENIZERS = {  # the golden folder with the model's tokenizer
     "bert": "hf_bert",
     "electra": "hf_bert",
     "distilbert": "hf_bert",
@@ -27,12 +27,12 @@ TOKENIZERS = {  # the golden folder whose tokenizer a model reads
     "gpt": "hf_gpt",
     "gpt2": "hf_gpt2",
 }
-SCALE = 0.15  # of the weights
+SCALE = 0.15  # seed of the weights
 
 
 def make_uniforms(name: str, shape) -> np.ndarray:
     """Return float32 values in [-1, 1), multiples of 2**-23: a hash of the tensor's name and each
-    value's place.
+    index.
     """
     x = np.arange(int(np.prod(shape)), dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(
         zlib.crc32(name.encode())
@@ -45,8 +45,8 @@ def make_uniforms(name: str, shape) -> np.ndarray:
 
 
 def make_values(name: str, shape) -> np.ndarray:
-    """Return a tensor's values: around 1 for the weights of norms, 0 for a bias that the models do
-    not have, else around 0.
+    """Return a tensor's values: near 1 for weights of norms, 0 for a bias that our models do not
+    have, else near 0.
     """
     if name == "final_logits_bias":
         return np.zeros(shape, np.float32)
@@ -57,8 +57,8 @@ def make_values(name: str, shape) -> np.ndarray:
 
 
 def make_tensors(model: str) -> dict[str, np.ndarray]:
-    """Return {name: float32 array} of a model of MODELS; those in a folder within its folder begin
-    with that folder's name.
+    """Return {name: float32 array} of a model of MODELS; names in a subfolder begin with the
+    subfolder's name.
     """
     return {
         f"{part}/{name}" if part else name: make_values(f"{part}/{name}" if part else name, shape)
@@ -82,7 +82,7 @@ def write_folder(model: str, folder) -> pathlib.Path:
 
 
 def fill_tensors(shapes, export) -> list[np.ndarray]:
-    """Return float32 arrays of the given shapes whose export holds the values of this module.
+    """Return float32 arrays of the given shapes whose export has the values of this module.
 
     export(arrays) -> {Hugging Face name: tensor}, a rearrangement without arithmetic. A value that
     it leaves out is 0. The number of each value's place is exported first, which shows where the
@@ -96,7 +96,7 @@ def fill_tensors(shapes, export) -> list[np.ndarray]:
     ]
     flat = np.zeros(
         1 + ends[-1], np.float32
-    )  # place 0: what the export adds by itself, such as a bias of zeros
+    )  # index 0: values that the export adds by itself, such as a bias of zeros
     for name, tensor in export([place.astype(np.float32) for place in places]).items():
         flat[tensor.astype(np.int64)] = make_values(name, tensor.shape)
     return [flat[place] for place in places]

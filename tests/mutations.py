@@ -19,8 +19,8 @@ ROOT = pathlib.Path(__file__).parent.parent
 
 
 class Mutation(NamedTuple):
-    """`old` in the file `path` becomes `new`; `tests`: arguments of pytest of which one test at
-    least must fail.
+    """`old` in the file `path` becomes `new`; at least one test of `tests`, arguments of pytest,
+    must fail.
     """
 
     path: str
@@ -63,8 +63,8 @@ MUTATIONS = {
 
 
 def run_mutation(tree: pathlib.Path, mutation: Mutation) -> str:
-    """Return "caught", or what is wrong: the mutation survives, or its text is not in the file
-    once.
+    """Return "caught", or the problem: the mutation survives, or its text is not in the file
+    exactly once.
     """
     path = tree / mutation.path
     text = path.read_text()

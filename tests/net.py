@@ -45,15 +45,17 @@ sys.path.insert(0, str(ROOT))
 WORDS = (
     "the a cloze is test in which words are left out of text reader gaps .".split()
 )  # in all the golden vocabularies
-# Lent to a commit that is older than they.
+# Files that an older commit lacks.
 NEEDED = (
     "tests/net_driver.py",
     "tests/net_stores.py",
     "tests/given.py",
     "tests/goldens/given_models.json",
 )
-EXACT = ("batch/", "mask/")  # names of integers and masks, for which no tolerance holds
-FLOOR = 1e-2  # of the largest value among tensors of one kind: what smaller ones are measured by
+EXACT = ("batch/", "mask/")  # names of integers and masks, which must be exactly equal
+FLOOR = (
+    1e-2  # share of the largest value among tensors of one kind: the smallest scale of a difference
+)
 ENVIRONMENT = {
     "XLA_FLAGS": "--xla_backend_optimization_level=0",
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
@@ -65,7 +67,7 @@ ENVIRONMENT = {
 
 
 class Comparison(NamedTuple):
-    """How far one tensor differs. equal: bit by bit; difference: see `compare_tensors`; problem:
+    """How much one tensor differs. equal: bit by bit; difference: see `compare_tensors`; problem:
     why there is no number, or "".
     """
 
@@ -111,7 +113,7 @@ def compare_tensors(name: str, old: np.ndarray, new: np.ndarray, least: float = 
 
 
 def compare_arrays(old: dict[str, np.ndarray], new: dict[str, np.ndarray]) -> list[Comparison]:
-    """Compare every tensor that either side has; one that a side lacks is a problem."""
+    """Compare every tensor of either side; a tensor that one side lacks is a problem."""
     found, largest = [], {}
     for name, tensor in old.items():
         kind = name.partition("/")[0]
@@ -131,7 +133,7 @@ def compare_arrays(old: dict[str, np.ndarray], new: dict[str, np.ndarray]) -> li
 
 
 def format_row(case: str, comparisons: list[Comparison], tolerance: float) -> str:
-    """Format a row of the table: the case, its tensors, and the one that is worst."""
+    """Format a row of the table: the case, its tensors, and the worst one."""
     failed = [each for each in comparisons if not each.is_within(tolerance)]
     worst = max(failed or comparisons, key=lambda each: (bool(each.problem), each.difference))
     equal = "yes" if all(each.equal for each in comparisons) else "no"
@@ -144,7 +146,7 @@ def format_row(case: str, comparisons: list[Comparison], tolerance: float) -> st
 
 
 def make_sentences(count: int = 120) -> list[str]:
-    """Return sentences of 3 to 11 words, all different in places."""
+    """Return sentences of 3 to 11 words, all different."""
     return [
         " ".join(WORDS[(i * i + 3 * i * j + j * j + j) % len(WORDS)] for j in range(3 + i % 9))
         for i in range(count)
@@ -152,7 +154,7 @@ def make_sentences(count: int = 120) -> list[str]:
 
 
 def check_out(commit: str, tree: pathlib.Path) -> None:
-    """Make a worktree of a commit, with the driver where the commit has none."""
+    """Make a worktree of a commit, with the driver if the commit has none."""
     subprocess.run(
         ["git", "worktree", "add", "--quiet", "--detach", str(tree), commit], cwd=ROOT, check=True
     )
@@ -163,9 +165,7 @@ def check_out(commit: str, tree: pathlib.Path) -> None:
 
 
 def run_driver(tree: pathlib.Path, side: str, work: pathlib.Path, job: dict) -> pathlib.Path:
-    """Run a tree's driver and return the folder of its output. Exits with what it printed where it
-    fails.
-    """
+    """Run a tree's driver and return the folder of its output. Exits with its output if it fails."""
     output = work / side
     output.mkdir()
     path = work / f"{side}.json"
@@ -190,7 +190,7 @@ def run_driver(tree: pathlib.Path, side: str, work: pathlib.Path, job: dict) -> 
 
 
 def load_arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
-    """Return the arrays of a file of the driver's, or {} where it wrote none."""
+    """Return the arrays of a file of the driver, or {} if it wrote none."""
     if not path.exists():
         return {}
     with np.load(path) as arrays:
@@ -198,7 +198,7 @@ def load_arrays(path: pathlib.Path) -> dict[str, np.ndarray]:
 
 
 def report_differences(old: pathlib.Path, new: pathlib.Path, tolerance: float, hlo: bool) -> bool:
-    """Print the table of two folders of output; return whether everything passes. A case of the new
+    """Print the table of two output folders and return whether everything passes. A case of the new
     tree alone is named and passes.
     """
     print(f"{'case':<20}{'tensors':>8}  {'equal bits':<11}{'worst':>10}")

@@ -69,9 +69,9 @@ from tests import given
 from tests.net_stores import STORES, TAGS
 
 STEPS = 3
-# No clipping by the norm of all gradients: its sum runs in the order of our own names. An epsilon
-# as large as a small gradient, so that
-# Adam does not turn a gradient that is rounding alone, such as a key projection's bias has, into a
+# No clipping by the norm of all gradients: its sum is in the order of our own names. Epsilon is as
+# large as a small gradient, so that Adam does not turn a gradient that is rounding noise, such as that
+# of a key projection's bias, into a whole step.
 # whole step.
 ADAMW = AdamW(learning_rate=1e-3, warmup_steps=1, epsilon=1e-3, max_grad_norm=0)
 LAMB = Lamb(learning_rate=1e-3, warmup_steps=1, epsilon=1e-3, max_grad_norm=0)
@@ -79,8 +79,8 @@ LAMB = Lamb(learning_rate=1e-3, warmup_steps=1, epsilon=1e-3, max_grad_norm=0)
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One run. folder: of the model whose weights it begins with; store: how its store is made, a
-    key of net_stores.STORES.
+    """One run. folder: the model whose weights it begins with; store: how its store is made, a key
+    of net_stores.STORES.
     """
 
     folder: str
@@ -146,7 +146,7 @@ CASES = {
 
 
 def start_case(case, folder, store):
-    """Return (the run of a case, its first parameters, its vocabulary)."""
+    """Return (the run of a case, its initial parameters, its vocabulary)."""
     opened = open_model(folder)
     imported = make_starting_run(opened.config)
     params, missing, unused = opened.load_params(imported.model, make_initializer(imported))
@@ -169,8 +169,8 @@ def start_case(case, folder, store):
 
 
 def configure_model(case, opened, model, params):
-    """Return (the model's configuration, its parameters): those of the folder, under another
-    configuration, or with a head or a teacher.
+    """Return (model configuration, parameters) of the folder, with another configuration, a head or
+    a teacher.
     """
     if case.teacher:
         shared = {
@@ -202,7 +202,7 @@ def configure_model(case, opened, model, params):
 
 
 def given_params(model, objective):
-    """Return parameters whose export holds given values, of a model that is not imported."""
+    """Return parameters whose export has given values, of a model that is not imported."""
     leaves, tree = jax.tree.flatten(jax.eval_shape(lambda: init_params(build(model), objective, 0)))
     return tree.unflatten(
         given.fill_tensors(
@@ -219,8 +219,8 @@ def to_hf(model, params):
 
 
 def three_steps(run, params, stream):
-    """Return (gradients of the first step, parameters after the last, loss of the first), from the
-    step function of training.
+    """Return (gradients of the first step, parameters after the last, loss of the first) of the
+    training step.
     """
     mesh = make_mesh(run.mesh)
     program = make_program(run, mesh)
@@ -259,7 +259,7 @@ def three_steps(run, params, stream):
 
 
 def optimised_hlo(run):
-    """Return the optimised HLO of the train step without the names of files, lines, functions and
+    """Return the optimised HLO of the train step without names of files, lines, functions and
     parameters.
     """
     mesh = make_mesh(run.mesh)
@@ -293,7 +293,7 @@ def run_case(name, job, work):
 
 
 def dropout_masks():
-    """Return what dropout does to ones, and to their gradient, for a few keys, shapes and rates."""
+    """Return the output and the gradient of dropout on ones, for a few keys, shapes and rates."""
     keys, found = ([0, 0], [1, 2], [0xFFFFFFFF, 0x80000001]), {}
     for shape, rate in (((7,), 0.5), ((3, 65), 0.1), ((2, 1, 9, 33), 0.999)):
 

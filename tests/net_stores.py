@@ -9,13 +9,13 @@ from data.objectives import Text2Text
 from data.prepare.build import prepare_store
 from data.prepare.request import PrepareRequest
 
-LABELS = ("LABEL_0", "LABEL_1", "LABEL_2")  # as the given classifiers have them
+LABELS = ("LABEL_0", "LABEL_1", "LABEL_2")  # as in the given classifiers
 TAGS = ("O", "B-a", "I-a")
 FIELDS = {"record": "text", "pair": "source,target"}
 
 
 def define_store(lines, document):
-    """Return what writes the store of a file of text, encoded with a saved vocabulary."""
+    """Return a function that writes the store of a text file, encoded with a saved vocabulary."""
 
     def write_store_of(path, vocabulary, sentences):
         vocabulary.save(path.with_name("vocabulary"))

@@ -1,4 +1,4 @@
-"""Files that stay the same byte by byte, and the vocabularies from which they are written.
+"""Files that must stay byte-identical, and the vocabularies from which they are written.
 
 Digests are in tests/goldens/pinned.json. They were taken before the code was reorganised. Whoever
 changes what a file holds on purpose puts the digest that the failing test prints there, and says in
@@ -21,7 +21,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz.,'"
 
 
 def hash_files(folder) -> dict[str, str]:
-    """Return {relative name: start of the SHA-256} of all files below `folder`."""
+    """Return {relative name: start of the SHA-256} of all files in `folder`."""
     files = sorted(path for path in pathlib.Path(folder).rglob("*") if path.is_file())
     return {
         path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()[:16]
@@ -30,7 +30,7 @@ def hash_files(folder) -> dict[str, str]:
 
 
 def check_pinned(section: str, case: str, found: dict[str, str]) -> None:
-    """Raise AssertionError, which prints the digests that differ, unless they are those of
+    """Raise AssertionError, which prints the digests that differ, unless they equal those of
     pinned.json.
     """
     expected = json.loads((GOLDENS / "pinned.json").read_text())[section][case]
@@ -43,8 +43,7 @@ def check_pinned(section: str, case: str, found: dict[str, str]) -> None:
 
 
 def make_vocabularies(folder: pathlib.Path) -> dict[str, tuple[str, Vocabulary]]:
-    """Return {name: (family, vocabulary)}, one of each kind, from pieces that are given: no
-    training, whose result depends on a library.
+    """Return {name: (family, vocabulary)}, one of each kind, from given tokens.
 
     The SentencePiece models do not normalise, for the table of rules is the library's too.
     """
@@ -74,7 +73,7 @@ def make_vocabularies(folder: pathlib.Path) -> dict[str, tuple[str, Vocabulary]]
 
 
 def make_sentencepiece(described: dict) -> SentencePieceVocabulary:
-    """Return the vocabulary of the pieces, scores and types that a golden lists."""
+    """Return the vocabulary of the tokens, scores and types of a golden."""
     model = ModelProto()
     for piece, score, kind in described["pieces"]:
         model.pieces.add(piece=piece, score=score, type=kind)
@@ -86,7 +85,7 @@ def make_sentencepiece(described: dict) -> SentencePieceVocabulary:
 
 
 def make_bpe(folder: pathlib.Path, pieces: list[str], merges: tuple[str, ...]) -> Vocabulary:
-    """Return the BPE of pieces and merges."""
+    """Return the BPE of given tokens and merges."""
     folder.mkdir()
     (folder / "vocab.json").write_text(json.dumps({piece: i for i, piece in enumerate(pieces)}))
     (folder / "merges.txt").write_text("\n".join(("#version: 0.2", *merges)) + "\n")

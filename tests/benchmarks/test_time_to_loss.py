@@ -39,7 +39,7 @@ def test_a_program_runs_in_its_turns_only(make_turn, tmp_path):
     one = make_turn(REPORTING_PROGRAM)
     while not one.scores:
         assert one.run_slice(0.3)
-    time.sleep(0.2)  # a write that was interrupted
+    time.sleep(0.2)  # until a pending write is complete
     size, clock = (tmp_path / "told.jsonl").stat().st_size, one.clock
     time.sleep(0.3)
     assert (tmp_path / "told.jsonl").stat().st_size == size and one.clock == clock

@@ -134,7 +134,7 @@ def test_shares_become_whole_rows_or_are_refused():
     with pytest.raises(ValueError, match="must be whole numbers"):
         Mixed((MixedPart("a", CausalLm(), 1e-9), MixedPart("b", CausalLm()))).count_part_rows(8)
     with pytest.raises(ValueError, match="must be whole numbers"):
-        thirds.count_part_rows(1_000_000)  # 999,999 rows are less than the million that is required
+        thirds.count_part_rows(1_000_000)  # three thirds are 999,999 rows
     assert HYBRID.compute_loss_weights() == {"masked": 0.25, "causal": 0.75}
     weighted = dataclasses.replace(HYBRID.parts[0], loss_weight=2.0)
     assert Mixed((weighted, HYBRID.parts[1])).compute_loss_weights() == {

@@ -1,5 +1,4 @@
-"""What the injected faults share: tiny runs, a finished workdir, a command with a fault in it, and
-how often each fault is tried.
+"""Fixtures of the fault tests: tiny runs, a finished workdir, a command with an injected fault.
 
 The suite tries a few of each; `python -m benchmarks.reliability` sets CLOZE_BOARD=whole and tries
 them all. Figures go to the board by `record_property(name, value)`.
@@ -36,7 +35,7 @@ WORDS = "the a of and old grey fox dog river stone walks runs sees finds under o
 
 
 def make_texts(count):
-    """Deterministic sentences, different from each other in places."""
+    """Return deterministic sentences, all different."""
     return [
         " ".join(WORDS[(i * i + 7 * i * j + j * j) % len(WORDS)] for j in range(4 + i % 9)) + "."
         for i in range(count)
@@ -44,7 +43,7 @@ def make_texts(count):
 
 
 def write_tiny_store(folder, layout, size, algorithm="unigram"):
-    """A token store of 100 documents in a vocabulary of its own."""
+    """Write a token store of 100 documents with its own vocabulary."""
     from data.store.small_store import write_store
     from data.vocabulary.load import train_vocabulary
 
@@ -56,14 +55,14 @@ def write_tiny_store(folder, layout, size, algorithm="unigram"):
 
 @pytest.fixture(scope="session")
 def tiny_store():
-    """`write_tiny_store` above."""
+    """Return `write_tiny_store` above."""
     return write_tiny_store
 
 
 @pytest.fixture(scope="session")
 def configured(tmp_path_factory):
-    """configured(name): (path of the saved configuration of a run of 12 steps with dropout, its
-    Run, its Store).
+    """Return configured(name): (path of the saved configuration of a run of 12 steps with dropout,
+    its Run, its Store).
     """
     root, made = tmp_path_factory.mktemp("faults"), {}
 
@@ -89,7 +88,7 @@ def configured(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def finished(configured, tmp_path_factory):
-    """(run, workdir) of a small BERT with checkpoints 4, 8 and 12; for reading only."""
+    """Return (run, workdir) of a small BERT with checkpoints 4, 8 and 12; read-only."""
     from pretrain.training.loop import train
 
     _, run, _ = configured("bert")
@@ -100,14 +99,14 @@ def finished(configured, tmp_path_factory):
 
 @pytest.fixture
 def copied(finished, tmp_path):
-    """(run, a copy of the finished workdir that may be damaged)."""
+    """Return (run, a copy of the finished workdir, which a test may damage)."""
     shutil.copytree(finished[1], tmp_path / "run")
     return finished[0], tmp_path / "run"
 
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A folder that holds so many bytes: small_disk(size). Needs the right to mount."""
+    """Return small_disk(size): a folder on a disk of that many bytes. Needs the right to mount."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mounted = []
@@ -124,7 +123,7 @@ def small_disk(tmp_path):
         return folder
 
     yield mount_disk
-    for one in mounted:  # lazily: Orbax's threads may hold a file yet
+    for one in mounted:  # lazily: Orbax's threads may still have a file open
         subprocess.run(["umount", "-l", one], check=True)
 
 
@@ -132,8 +131,8 @@ FAULTY = pathlib.Path(__file__).parent / "faulty.py"
 
 
 def run_pretrain(*words, fault=None, timeout=240, **options):
-    """`python -m pretrain WORDS` to its end, with a fault of tests/faults/faulty.py in it where one
-    is named, such as "kill:step:5".
+    """Run `python -m pretrain WORDS` to its end, with a fault of tests/faults/faulty.py such as
+    "kill:step:5".
     """
     program = [str(FAULTY), fault] if fault else ["-m", "pretrain"]
     return forks.run(
@@ -148,14 +147,14 @@ def run_pretrain(*words, fault=None, timeout=240, **options):
 
 @pytest.fixture(scope="session")
 def command():
-    """`pretrain` above."""
+    """Return `run_pretrain` above."""
     return run_pretrain
 
 
 @pytest.fixture
 def refused(capsys):
-    """refused(*words): the one line that a command, run in this process, refuses its words with;
-    its exit status must be 2.
+    """Return refused(*words): the one-line error of a command run in this process; its exit status
+    must be 2.
     """
     from pretrain.__main__ import main
 
@@ -172,8 +171,8 @@ def refused(capsys):
 
 @pytest.fixture(scope="session")
 def restorable():
-    """restorable(run): (shapes, shardings) of its state on one device, as `Checkpoints.restore_state`
-    wants them.
+    """Return restorable(run): (shapes, shardings) of its state on one device, as
+    `Checkpoints.restore_state` takes them.
     """
     import jax
 

@@ -107,7 +107,7 @@ def during_compile(_, befall):
     import jax
     from jax._src import compiler
 
-    # What is only read from the cache is not compiled.
+    # Programs from the cache are not compiled.
     jax.config.update("jax_enable_compilation_cache", False)
     usual = compiler.compile_or_get_cached
 

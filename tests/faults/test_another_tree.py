@@ -1,5 +1,5 @@
-"""Row 11: a sound checkpoint is restored as what it is, or not at all: another type, shape, key or
-family of models is refused.
+"""Row 11: a sound checkpoint is restored exactly or not at all; another type, shape, key or family
+is refused.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ def change_family(kind, objective=None, **fields):
 
 
 def cast_leaf(part, dtype):
-    """The state's shapes with the first leaf of a part in another type."""
+    """Return the state's shapes with the first leaf of a part in another type."""
 
     def change_state(state):
         leaves, tree = jax.tree.flatten(getattr(state, part))

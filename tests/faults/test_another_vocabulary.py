@@ -1,5 +1,5 @@
-"""Row 16: ids mean nothing without their vocabulary, so another one is refused by its fingerprint
-wherever a checkpoint is opened.
+"""Row 16: a checkpoint is opened only with its own vocabulary; another one is refused by its
+fingerprint.
 """
 
 import shutil
@@ -10,7 +10,7 @@ from data.store.reader import Store
 from data.vocabulary import sentencepiece
 from tests.store_files import generation_folder
 
-# Other pieces under as many ids; fewer ids; the same pieces with two special ids exchanged.
+# Other tokens with the same number of ids; fewer ids; the same tokens with two special ids exchanged.
 OTHERS = {
     "another tokenizer": (40, "bpe", {}),
     "another size": (38, "unigram", {}),
@@ -20,7 +20,7 @@ OTHERS = {
 
 @pytest.fixture(scope="module", params=OTHERS)
 def other_store(request, tiny_store, tmp_path_factory):
-    """The path of a sound token store of another vocabulary."""
+    """Return the path of a sound token store with another vocabulary."""
     size, algorithm, ids = OTHERS[request.param]
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sentencepiece.LAYOUTS, "bert", sentencepiece.LAYOUTS["bert"] | ids)
@@ -28,7 +28,7 @@ def other_store(request, tiny_store, tmp_path_factory):
 
 
 def put_into(workdir, store):
-    """Exchange the workdir's vocabulary for the store's."""
+    """Replace the workdir's vocabulary by the store's."""
     shutil.rmtree(workdir / "vocabulary")
     shutil.copytree(generation_folder(store) / "vocabulary", workdir / "vocabulary")
 

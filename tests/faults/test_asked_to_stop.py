@@ -1,5 +1,5 @@
-"""Row 6: SIGTERM, whatever the run does just then: no step is lost, it leaves soon, with 143, and
-goes on with the same bits.
+"""Row 6: after SIGTERM at any moment no step is lost, the run exits soon with 143, and it resumes
+with the same bits.
 """
 
 import re
@@ -22,15 +22,15 @@ def read_fingerprints(workdir):
 
 @pytest.fixture
 def stop_seconds(often):
-    """Seconds from the end of the step at hand, or from the second signal, to the end of the
-    process: the suite may run on a busy machine.
+    """Return the allowed seconds from the end of the current step, or from the second signal, to
+    the exit; the machine may be busy.
     """
     return often(60, 5)
 
 
 def stop_run(fault, configured, command, workdir, soon):
-    """The newest checkpoint of a run that gets the signal, in which every step is that it told of;
-    or the signal twice.
+    """Send the signal, once or twice, and return the newest checkpoint, in which every logged step
+    is present.
     """
     done = command("train", configured("bert")[0], "--workdir", workdir, fault=fault)
     ended = time.time()
@@ -76,7 +76,7 @@ def test_one_signal_loses_no_step(
 def test_a_second_signal_ends_it_at_once(
     whole, finished, configured, command, stop_seconds, tmp_path, record_property, moment
 ):
-    """While it compiles, too, where Python itself does not come to hear of a signal."""
+    """The signal arrives during compilation, when Python itself cannot handle signals."""
     stop_run(f"twice:{moment}", configured, command, tmp_path / "run", stop_seconds)
     goes_on(finished, configured, command, tmp_path / "run")
     record_property("ended at once", 1)

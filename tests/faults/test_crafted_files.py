@@ -1,5 +1,5 @@
-"""Row 14: files that were made to do harm are refused, and nothing in them is executed or written;
-and the source has no way to do it.
+"""Row 14: malicious files are refused, nothing in them is executed or written, and the source
+contains no way to do so.
 """
 
 import ast
@@ -14,8 +14,8 @@ import zipfile
 import numpy as np
 import pytest
 
-# What would run or write what a file says. A configuration in Python is code by design, and the
-# user's own.
+# Calls that would execute or write what a file contains. A configuration in Python is code by design,
+# and belongs to the user.
 MODULES = {
     "pickle",
     "cPickle",
@@ -109,7 +109,7 @@ HARMFUL = (
 
 @pytest.fixture
 def trap(tmp_path, monkeypatch):
-    """A path that must not exist afterwards."""
+    """Return a path that must not exist afterwards."""
     path = tmp_path / "trapped"
     monkeypatch.setenv("TRAP", str(path))
     yield path
@@ -162,7 +162,9 @@ def test_a_folder_that_asks_for_remote_code(trap, tmp_path, root, record_propert
 
 
 def find_harm(path, tree):
-    """(line, what) of everything in a file that could execute or unpack what another file says."""
+    """Return (line, name) of all code in a file that could execute or unpack the contents of
+    another file.
+    """
     for node in ast.walk(tree):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             names = (

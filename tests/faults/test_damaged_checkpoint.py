@@ -1,5 +1,5 @@
-"""Row 3: whatever happens to the files of a finished checkpoint, nothing wrong is handed out, and
-the step before is used.
+"""Row 3: whatever happens to the files of a finished checkpoint, no wrong value is restored, and
+the previous step is used.
 """
 
 import collections
@@ -18,8 +18,8 @@ def files_of(step):
 
 
 def some_file(step, rng):
-    """Every second time one in which most bytes lie, so that arrays and their descriptions both
-    have their share.
+    """Every second damaged file is one of the largest, so that arrays and their descriptions are
+    both hit.
     """
     files = [path for path in files_of(step) if path.stat().st_size]
     return rng.choices(
@@ -61,7 +61,7 @@ def read_bits(state):
 
 @pytest.fixture(scope="module")
 def saved_bits(finished, restorable):
-    """{step: its bits}"""
+    """Return {step: its bits}."""
     run, workdir = finished
     shapes, placed = restorable(run)
     with Checkpoints(workdir, read_only=True) as checkpoints:
@@ -72,7 +72,7 @@ def saved_bits(finished, restorable):
 
 
 def classify_outcome(run, workdir, restorable, sound):
-    """fell back | harmless: the bits that were saved, though something beside them was damaged |
+    """Classify the outcome: fell back | harmless (the saved bits, though a file is damaged) |
     silent.
     """
     messages = []

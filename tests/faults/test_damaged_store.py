@@ -1,6 +1,4 @@
-"""Row 15: a token store that is not what was written is named and refused before anything is
-trained or scored on it.
-"""
+"""Row 15: a damaged token store is named and refused before anything is trained or scored on it."""
 
 import json
 import random
@@ -16,7 +14,7 @@ from tests.store_files import generation_folder
 
 @pytest.fixture
 def copy(configured, tmp_path):
-    """A copy of a sound store that may be damaged."""
+    """Return a copy of a sound store, which a test may damage."""
     return shutil.copytree(configured("bert")[2].path, tmp_path / "store")
 
 
@@ -106,7 +104,7 @@ def test_a_run_goes_on_without_the_damaged_documents_and_only_without_the_same(
     )
     assert (
         main([*map(str, words), "train.stop_at_step=2"]) == 0
-    )  # the same are left out: nothing is left to do
+    )  # the same documents are skipped, so the run is complete
     tokens.write_bytes(whole[:-1] + bytes([whole[-1] ^ 4]))
     assert re.search(
         r"that left out \d+ of train documents .* now it is \d+ of train documents", refused(*words)

@@ -1,5 +1,5 @@
-"""Row 18: a workdir that cannot be one is refused before JAX is imported, with what to do; and
-nothing is left there.
+"""Row 18: an unsuitable workdir is refused before JAX is imported, with a remedy, and nothing is
+written there.
 """
 
 import os

@@ -1,5 +1,5 @@
-"""Row 12: a disk that fills or a folder that goes ends the run, non-zero, naming it; "saved" is
-never said of what is not; the step before stays.
+"""Row 12: a full disk or a missing folder ends the run with an error that names it; "saved" is
+never printed wrongly, and the previous step stays.
 """
 
 import os
@@ -13,7 +13,7 @@ from pretrain.workdir.checkpoints import Checkpoints
 
 
 def assert_sound(workdir, restorable, run):
-    """Each committed step can be restored, bit by bit as it was recorded; returns them."""
+    """Check that each committed step can be restored bit by bit, and return the steps."""
     shapes, placed = restorable(run)
     with Checkpoints(workdir, read_only=True) as checkpoints:
         for step in checkpoints.list_steps():
@@ -55,7 +55,7 @@ def test_a_full_disk_ends_the_run_and_the_step_before_is_intact(
 def test_a_disk_that_fills_while_it_runs(
     whole, configured, restorable, small_disk, command, monkeypatch, record_property
 ):
-    """After step 8 was saved: the last save fails."""
+    """After step 8 was saved, the last save fails."""
     path, run, _ = configured("bert")
     disk = small_disk("6m")
     monkeypatch.setenv("FAULTY_PLACE", str(disk))
@@ -89,7 +89,7 @@ def test_a_checkpoints_folder_that_is_replaced_by_a_file_ends_the_run(
 def test_a_disk_that_is_read_only_is_refused_and_left_as_it_is(
     finished, configured, restorable, small_disk, refused, record_property
 ):
-    """As a kernel leaves one on which it met errors."""
+    """Make the disk read-only, as a kernel does after errors."""
     run, workdir = finished
     disk = small_disk("6m")
     shutil.copytree(workdir, disk / "run")

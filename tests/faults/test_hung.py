@@ -1,5 +1,5 @@
-"""Row 8: whatever hangs, the process says where, with the stacks of its threads, and leaves soon
-after the limit; and only then.
+"""Row 8: whatever hangs, the process prints where, with the stacks of its threads, and exits soon
+after the limit.
 """
 
 import json
@@ -18,7 +18,7 @@ from pretrain.workdir.checkpoints import Checkpoints
 
 FAULTY = pathlib.Path(__file__).parent / "faulty.py"
 
-# The limit that must be met, and all the others out of its way.
+# The limit under test; all other limits are too long to matter.
 LIMITS = [
     "watchdog.start=100",
     "watchdog.compile=100",
@@ -27,7 +27,7 @@ LIMITS = [
     "watchdog.evaluate=100",
     "watchdog.save=100",
 ]
-# fault: (the part that it is told of, the function that hangs, the newest checkpoint afterwards)
+# {fault: (the part that the watchdog names, the function that hangs, the newest checkpoint afterwards)}
 HANGS = {
     "hang:step:5": ("step", "log_step", 4),
     "hang:data:5": (
@@ -37,7 +37,7 @@ HANGS = {
     ),  # batches are built ahead: step 4 may not have been saved
     "hang:save:8": ("save", "befall_then_save", 4),
     "hang:finish:8": ("save", "befall_then_finalize", 4),
-    "hang:finish:12": ("save", "befall_then_finalize", 8),  # nothing follows but the end
+    "hang:finish:12": ("save", "befall_then_finalize", 8),  # only the end follows
     "hang:delete:8": ("save", "finalize_then_befall", 8),
     "hang:evaluate:6": ("evaluate", "befall_in_feed", 4),
 }
@@ -54,7 +54,7 @@ def words_of(part):
 
 
 def train_until_hung(fault, configured, command, workdir, record_property):
-    """Train with a fault in it until the watchdog ends it: what it said."""
+    """Train with a fault until the watchdog ends the run, and return its output."""
     part, function, newest = HANGS[fault]
     done = command(
         "train", configured("bert")[0], "--workdir", workdir, *words_of(part), fault=fault
@@ -83,7 +83,7 @@ def train_until_hung(fault, configured, command, workdir, record_property):
 def test_a_hung_save_ends_with_stacks_and_the_run_goes_on(
     configured, command, tmp_path, record_property
 ):
-    """In Orbax's thread: the loop notices nothing until it saves again."""
+    """The fault is in Orbax's thread: the loop notices it only at the next save."""
     train_until_hung("hang:finish:8", configured, command, tmp_path / "run", record_property)
     ledger = json.loads((tmp_path / "run" / "goodput.json").read_text())
     assert ledger["ended"] is False
@@ -101,7 +101,7 @@ def test_whatever_hangs_ends_with_stacks_and_the_run_goes_on(
 
 @pytest.mark.parametrize(
     ("fault", "hung"), [("hang:step:5", 1), ("hang:data:5", 1), ("hang:finish:8", 0)]
-)  # the first process gives names
+)  # the first process names processes
 def test_all_processes_leave_when_something_of_one_hangs(
     whole, configured, tmp_path, record_property, fault, hung
 ):
@@ -137,7 +137,7 @@ def metrics_written(workdir):
 def test_a_clean_run_raises_no_alarm_though_it_compiles_for_long(
     whole, configured, command, tmp_path, record_property, number
 ):
-    """The compiler takes longer than a step and a batch may."""
+    """Compilation takes longer than the limits of a step and a batch."""
     limits = [
         "watchdog.start=60",
         "watchdog.compile=60",

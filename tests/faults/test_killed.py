@@ -1,4 +1,4 @@
-"""Row 1, for the board only (the suite kills BERT and T5 twice each,
+"""Row 1, on the board only (the suite kills BERT and T5 twice each,
 tests/pretrain/training/test_loop.py): a killed run ends with the same bits.
 """
 
@@ -14,7 +14,7 @@ TIMED = ("seconds", "tokens_per_second", "wait", "device")
 
 
 def read_losses(workdir):
-    """Each row's step and everything in it that is no time."""
+    """Return each row's step and all its values that are not times."""
     return [
         {key: value for key, value in row.items() if not any(word in key for word in TIMED)}
         for row in metrics_file.read_metrics(workdir / "metrics.jsonl")
@@ -36,7 +36,7 @@ def undisturbed(whole, request, configured, command, tmp_path_factory):
 
 
 def draw_moments(name):
-    """Five faults, at steps that depend on the model's name only."""
+    """Kill the run five times, at steps that depend on the model's name only."""
     rng = random.Random(f"killed {name}")
     return {
         "compile": "compile",

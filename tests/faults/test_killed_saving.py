@@ -1,5 +1,5 @@
-"""Row 4: killed while a checkpoint is written, gets its name, or while those before it are deleted:
-the newest that was committed is sound.
+"""Row 4: after a kill while a checkpoint is written or renamed, or older ones are deleted, the
+newest committed one is sound.
 """
 
 import random
@@ -13,7 +13,7 @@ WINDOWS = {
     "save": 0.3,
     "finish": 0.1,
     "delete": 0.03,
-}  # seconds from each moment on in which the kill comes
+}  # delays of the kill after each moment, in seconds
 
 
 def read_fingerprints(workdir, step):
@@ -23,7 +23,7 @@ def read_fingerprints(workdir, step):
 
 
 def find_newest(workdir, run, restorable):
-    """The newest committed step, restored and compared with its record; 0 where there is none."""
+    """Return the newest committed step, restored and compared with its record; 0 if there is none."""
     shapes, placed = restorable(run)
     with Checkpoints(workdir, read_only=True) as checkpoints:
         for step in checkpoints.list_steps():
@@ -43,7 +43,7 @@ def test_kills_while_a_checkpoint_is_committed_and_an_old_one_deleted(
     words = ("train", path, "--workdir", tmp_path / "run", "checkpoint.keep=1", "evaluate.every=0")
     for every, fault, step in ((2, "kill:finish:4", 2), (3, "kill:delete:9", 9))[
         : often(1, 2)
-    ]:  # so nothing of step 4 is written over later
+    ]:  # so files of step 4 are not overwritten later
         assert (
             command(*words, f"checkpoint.every={every}", fault=fault).returncode == -signal.SIGKILL
         )
@@ -57,7 +57,7 @@ def test_kills_while_a_checkpoint_is_committed_and_an_old_one_deleted(
 
 @pytest.fixture(scope="module")
 def every_step(whole, configured, command, tmp_path_factory):
-    """The workdir of a run that nobody killed, with a checkpoint of each step."""
+    """Return the workdir of an uninterrupted run with a checkpoint of each step."""
     workdir = tmp_path_factory.mktemp("every") / "run"
     done = command(*words_of(configured, workdir), "checkpoint.keep=100")
     assert done.returncode == 0, done.stderr
@@ -79,8 +79,8 @@ def words_of(configured, workdir):
 def test_thirty_kills_in_a_row(
     every_step, configured, restorable, command, tmp_path, record_property
 ):
-    """One run, killed thirty times within a save: it always goes on from what was committed
-    last.
+    """One run, killed thirty times during a save, always resumes from the last committed
+    checkpoint.
     """
     rng, run, workdir = random.Random("killed saving"), configured("bert")[1], tmp_path / "run"
     words = (*words_of(configured, workdir), "checkpoint.keep=2")

@@ -1,4 +1,4 @@
-"""Row 19: what a long run does not need any more, it does not keep."""
+"""Row 19: the memory of a long run does not grow."""
 
 import os
 import pathlib
@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 
-# The anonymous memory of the process, which is what it has allocated, every ten steps: kB.
+# The anonymous memory of the process every ten steps, in kB.
 MEASURED = """
 import sys
 from pretrain.training.logger import RunLog
@@ -48,7 +48,7 @@ def test_two_thousand_batches_sixty_saves_and_ten_evaluations(
     )
     assert done.returncode == 0, done.stderr
     step, kilobytes = np.loadtxt(tmp_path / "rows").T
-    warm = step > 700  # until then caches fill, and what compiling took is given back
+    warm = step > 700  # until then caches fill, and memory of the compilation is returned
     slope = np.polyfit(step[warm], kilobytes[warm] / 1024, 1)[0] * 100
     record_property("kB per 100 steps", round(slope * 1024))
     record_property("MB at the end", round(kilobytes[-1] / 1024))

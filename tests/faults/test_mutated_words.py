@@ -1,4 +1,4 @@
-"""Row 10: no misspelt word and no changed configuration passes in silence."""
+"""Row 10: every misspelt argument and every changed configuration is reported."""
 
 import dataclasses
 import random
@@ -25,16 +25,14 @@ CHANGES = (
 
 
 def list_value_paths(node, path=""):
-    """The paths of all values of a configuration."""
+    """Return the paths of all values of a configuration."""
     for field in dataclasses.fields(node):
         value, key = getattr(node, field.name), f"{path}.{field.name}".lstrip(".")
         yield from list_value_paths(value, key) if dataclasses.is_dataclass(value) else [key]
 
 
 def misspell_name(name, rng):
-    """One letter left out, doubled, exchanged with its neighbour or with another letter, as fingers
-    do.
-    """
+    """Omit, double, swap or replace one letter, as typing errors do."""
     at = rng.randrange(len(name))
     how = rng.randrange(4)
     if how == 0 and len(name) > 3:

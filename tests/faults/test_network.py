@@ -1,4 +1,4 @@
-"""What the processes of `local` listen on: the loopback address and nothing else."""
+"""The processes of `local` listen on the loopback address and on nothing else."""
 
 import contextlib
 import ipaddress
@@ -19,8 +19,8 @@ LISTEN = "0A"  # the state of /proc/net/tcp
 
 
 def decode_address(text):
-    """The IP address of a row of /proc/net/tcp: hexadecimal, in words of 32 bits, each in the
-    machine's byte order.
+    """Return the IP address in a row of /proc/net/tcp: hexadecimal 32-bit words in the machine's
+    byte order.
     """
     raw = bytes.fromhex(text)
     words = [raw[i : i + 4] for i in range(0, len(raw), 4)]
@@ -40,11 +40,11 @@ def find_descendants(pid):
 
 
 def find_listeners(pid):
-    """{(address, port)} of the TCP sockets on which a process or a descendant listens."""
+    """Return {(address, port)} of the TCP sockets on which a process or a descendant listens."""
     inodes = set()
     for one in find_descendants(pid):
         for file in pathlib.Path(f"/proc/{one}/fd").glob("*"):
-            with contextlib.suppress(FileNotFoundError):  # closed since
+            with contextlib.suppress(FileNotFoundError):  # closed meanwhile
                 inodes.add(str(file.readlink()))
     rows = [
         row.split()
@@ -58,7 +58,7 @@ def find_listeners(pid):
 
 
 def network_address():
-    """An address of this machine that others can reach, or None."""
+    """Return an address of this machine that others can reach, or None."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))  # sends nothing
@@ -69,8 +69,8 @@ def network_address():
 
 
 def rename_machine():
-    """The words in front of a command that give it a machine whose own name resolves to a network
-    interface; [] where that is not allowed.
+    """Return a command prefix that makes the machine's own name resolve to a network interface; []
+    if that is not permitted.
     """
     address = network_address()
     words = [

@@ -1,5 +1,5 @@
-"""Whatever is written as a configuration or lies in a corpus: it is taken, or refused in one line
-that names the key or the file.
+"""Any configuration or corpus is either accepted, or refused in one line that names the key or the
+file.
 """
 
 import dataclasses
@@ -74,7 +74,7 @@ NAMES = some.one_of(
 
 
 def is_sound(run):
-    """A run that was taken can be written and read, and has no number that is none."""
+    """A run that is accepted can be written and read, and all its numbers are finite."""
     assert from_json(to_json(run)) == run
     assert all(math.isfinite(value) for value in list_numbers(run))
     return True
@@ -201,9 +201,7 @@ def read_documents(path, form, *part):
     packed=some.sampled_from(["", "gz", "cut", "torn"]),
     at=some.integers(0, 200),
 )
-@example(
-    raw=b"\xef\xbb\xbf\n\x00", form="block", packed="", at=0
-)  # cut within the mark of the byte order
+@example(raw=b"\xef\xbb\xbf\n\x00", form="block", packed="", at=0)  # cut within the byte order mark
 def test_any_bytes_are_documents_or_an_error_that_names_the_file(
     tmp_path_factory, raw, form, packed, at
 ):
@@ -227,7 +225,7 @@ def test_any_bytes_are_documents_or_an_error_that_names_the_file(
     for record in found:
         record.raw.decode()
         assert 1 <= record.line <= raw.count(b"\n") + 1 or packed
-    if not packed and form != "file" and len(raw) > 2:  # in three parts it is the same
+    if not packed and form != "file" and len(raw) > 2:  # the result is the same in three parts
         cuts = [0, *sorted({at % (len(raw) - 1) + 1, (at // 7 * 3) % (len(raw) - 1) + 1}), None]
         parts = [
             record

@@ -1,5 +1,5 @@
-"""Row 17: one device that holds other bits than those it shares a piece with is named, and nothing
-of it is saved.
+"""Row 17: a device whose replica of a shard differs in a bit is named, and nothing of the run is
+saved.
 """
 
 import itertools
@@ -24,7 +24,7 @@ from pretrain.training.optimizers import allow_promotion
 
 
 def flip_leaf_bit(leaf, device, bit=0, place=0):
-    """`leaf` with one bit flipped on one device."""
+    """Flip one bit of `leaf` on one device."""
     pieces = []
     for shard in leaf.addressable_shards:
         data = np.array(shard.data)
@@ -34,7 +34,7 @@ def flip_leaf_bit(leaf, device, bit=0, place=0):
     return jax.make_array_from_single_device_arrays(leaf.shape, leaf.sharding, pieces)
 
 
-# what it is split over -> how many of the eight devices (data 2 x fsdp 2 x model 2) hold each piece
+# {axes that shard the array: number of devices (of data 2 x fsdp 2 x model 2) that hold each shard}
 SPLIT = {
     "whole": (P(), 8),
     "model": (P("model"), 4),
@@ -45,7 +45,7 @@ SPLIT = {
 
 @pytest.fixture(scope="module")
 def sharded_tree():
-    """(a tree of arrays, the check of it)"""
+    """Return (a tree of arrays, its check)."""
     mesh = make_mesh(Mesh(2, 2, 2))
     placed = {name: NamedSharding(mesh, spec) for name, (spec, _) in SPLIT.items()}
     rng = np.random.default_rng(17)
@@ -85,7 +85,7 @@ def test_any_bit_of_any_device_is_named(sharded_tree, often, record_property):
             record_property("device named", 1)
     assert (
         check_tree(check, tree | {"all": flip_leaf_bit(tree["all"], 3)}) is None
-    )  # the only one to hold it: nothing to compare it with
+    )  # the only replica: nothing to compare it with
 
 
 def test_of_two_both_are_named_and_a_majority_is_believed(sharded_tree):
@@ -132,7 +132,7 @@ def test_a_gradient_altered_behind_its_sum_shows_in_the_moments(record_property)
     assert (
         message.startswith("after step 7: device 3 of ")
         and "mu/kernel and 1 more than most of the 8 devices" in message
-    )  # Adam's first move is a sign
+    )  # Adam's first update is the sign
     record_property("gradients altered", 1)
 
 
@@ -179,13 +179,13 @@ def test_a_run_with_an_altered_device_leaves_before_it_saves(
         monkeypatch.setattr(module, "make_program", make)
         assert (
             main([*words, "guard.replicas=3", "train.stop_at_step=9"]) == 0
-        )  # sound again: from the checkpoint before
+        )  # sound again: restored from the previous checkpoint
         assert "continuing after step 4" in capsys.readouterr().err
     record_property("saved with an altered replica", 0)
 
 
-# Not (4, 1, 2): there XLA's CPU client has been seen to wait in a step for an all-reduce that two
-# devices began in another order.
+# Not (4, 1, 2): there XLA's CPU client was seen to deadlock in an all-reduce that two devices began in
+# another order.
 @pytest.mark.parametrize(
     ("name", "sizes"),
     [("bert", (2, 4, 1, 1)), ("bert", (1, 2, 1, 4)), ("t5", (2, 2, 2, 1)), ("gpt", (2, 2, 2, 1))],
@@ -212,7 +212,7 @@ def test_sound_devices_are_never_named(whole, configured, tmp_path, record_prope
     record_property("false alarms", 0)
 
 
-# The last of the devices of its process holds other bits from step 2 on.
+# The last device of its process has other bits from step 2 on.
 ONE_HOST = """
 import pathlib, sys
 sys.path[:0] = [str(pathlib.Path.cwd()), str(pathlib.Path.cwd() / "tests" / "faults")]

@@ -1,5 +1,5 @@
-"""Row 13, for the board: one of two processes is killed three times, from outside; `local
---restarts` goes on to the same bits.
+"""Row 13, on the board: one of two processes is killed three times; `local --restarts` resumes to
+the same bits.
 """
 
 import os
@@ -40,7 +40,7 @@ def make_command(configured, workdir):
 
 
 def find_child(parent, number):
-    """The pid of the process `number` of a run that `local` has started, or None."""
+    """Return the pid of process `number` of a run that `local` started, or None."""
     for pid in pathlib.Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
         try:
             if f"JAX_PROCESS_ID={number}".encode() in pathlib.Path(
@@ -76,7 +76,7 @@ def test_a_process_that_is_killed_three_times_costs_three_restarts(
         stderr=subprocess.STDOUT,
         text=True,
     )
-    for number, step in ((1, 30), (0, 110), (1, 250)):  # the coordinator, too
+    for number, step in ((1, 30), (0, 110), (1, 250)):  # the coordinator too
         end = time.monotonic() + 200
         while not any(
             row["step"] >= step
@@ -95,7 +95,7 @@ def test_a_process_that_is_killed_three_times_costs_three_restarts(
     assert supervisor.returncode == 0, output
     restart_lines = [
         line for line in output.splitlines() if "restart 1 of at most 3 in a row" in line
-    ]  # each had saved something new
+    ]  # each start saved a new checkpoint
     assert [line.split()[1:6] for line in restart_lines] == [
         f"process {number} died of SIGKILL;".split() for number in (1, 0, 1)
     ], output

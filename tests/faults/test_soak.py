@@ -1,6 +1,4 @@
-"""Row 21, for the board: ten faults in one run, by a schedule that a seed draws; it ends as the run
-that nobody disturbed.
-"""
+"""Row 21, on the board: a run with ten random faults from a seed ends as the undisturbed run does."""
 
 import random
 import signal
@@ -14,7 +12,7 @@ from pretrain.workdir.checkpoints import Checkpoints
 STEPS, EVERY = 64, 4
 TIMED = ("seconds", "tokens_per_second", "wait", "device")
 LIMITS = ("watchdog.step=20", "watchdog.data=20", "watchdog.save=20")
-# kind: (the moments in which it comes, the status with which the run then ends)
+# {kind: (moments at which it is injected, exit status of the run)}
 KINDS = {
     "kill": (("compile", "data", "step", "save", "finish", "delete", "saved"), -signal.SIGKILL),
     "term": (("compile", "data", "step", "save", "finish", "delete"), 128 + signal.SIGTERM),
@@ -27,13 +25,13 @@ AT_A_SAVE = ("save", "finish", "delete", "saved")
 
 
 def draw_schedule(seed):
-    """[(kind, moment, how many steps behind the newest checkpoint)]: a stop, each kind once, and
-    three more.
+    """Return [(kind, moment, steps after the newest checkpoint)]: a stop, each kind once, and three
+    more.
     """
     rng = random.Random(f"soak {seed}")
     kinds = [*KINDS, *rng.choices([kind for kind in KINDS if kind != "damage"], k=3)]
     rng.shuffle(kinds)
-    # The first gives two checkpoints, so that the newest may be damaged.
+    # The first fault comes after two checkpoints, so that the newest may be damaged.
     return [("term", "step", 2 * EVERY + 1)] + [
         (kind, rng.choice(KINDS[kind][0] or ("",)), rng.randint(1, EVERY)) for kind in kinds
     ]
@@ -117,6 +115,6 @@ def test_ten_faults_end_with_the_same_bits(
 
 
 def damage_params(step):
-    """Cut the largest file of its parameters in half."""
+    """Cut the largest file of the parameters in half."""
     path = max((step / "params").rglob("d/*"), key=lambda path: path.stat().st_size)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])

@@ -1,5 +1,5 @@
 """Row 22: of two runs on one workdir one writes and the other is refused; the first ends as if it
-had been alone.
+were alone.
 """
 
 import itertools
@@ -25,7 +25,7 @@ TIMED = ("seconds", "tokens_per_second", "wait", "device")
 
 
 def start_program(*words, fault=None, **environment):
-    """Start `python -m pretrain WORDS`, with a fault in it where one is named."""
+    """Start `python -m pretrain WORDS`, with a fault if one is named."""
     program = [str(FAULTY), fault] if fault else ["-m", "pretrain"]
     return forks.Popen(
         [sys.executable, *program, *map(str, words)], cwd=ROOT, env=os.environ | {name: str(value) for name, value in environment.items()},
@@ -48,7 +48,7 @@ def read_rows(workdir):
 
 
 def read_result(workdir, step=12):
-    """(each row without its times, the fingerprints of the last checkpoint)."""
+    """Return (each row without its times, the fingerprints of the last checkpoint)."""
     untimed = [
         {key: value for key, value in row.items() if not any(word in key for word in TIMED)}
         for row in read_rows(workdir)
@@ -60,7 +60,7 @@ def read_result(workdir, step=12):
 
 @pytest.fixture
 def running():
-    """running(process) -> process: killed at the end of the test."""
+    """Return running(process): the process, which is killed at the end of the test."""
     started = []
 
     def note_process(process):
@@ -109,7 +109,7 @@ def test_of_two_that_begin_at_once_one_trains(
 def test_a_holder_that_was_stopped_too_long_writes_nothing_more(
     request, finished, configured, running, tmp_path, record_property, moment
 ):
-    """A run on another machine has taken over meanwhile. finish: the holder was about to rename a
+    """A run on another machine takes over meanwhile. finish: the holder was about to rename a
     checkpoint.
     """
     if moment != "saved:4":
@@ -134,7 +134,7 @@ def test_a_holder_that_was_stopped_too_long_writes_nothing_more(
     saved = tmp_path / "run" / "checkpoints"
     wait_until(
         lambda: {path.name for path in saved.iterdir()} == {"4", "8"}, second
-    )  # what it saves in the background is committed
+    )  # its background save is committed
     before = {
         path: path.read_bytes()
         for path in (tmp_path / "run").rglob("*")
@@ -160,7 +160,7 @@ def test_a_holder_that_was_stopped_too_long_writes_nothing_more(
 
 
 def lease_and_ledger():
-    """What the second run renews by itself."""
+    """The second run renews its lease by itself."""
     return {"lease", "lease.__lock", "goodput.json", "goodput.json.part"}
 
 

@@ -1,4 +1,4 @@
-"""Row 23: an error that does not prove damage stops with its own words, moves nothing, and costs
+"""Row 23: an error without proof of damage stops with its own message, moves nothing, and costs
 nothing once its cause is gone.
 """
 
@@ -31,14 +31,14 @@ ERRORS = {
     "space": OSError(errno.ENOSPC, "No space left on device"),
     "text of damage": ValueError(
         "DATA_LOSS: Error decoding b-tree node"
-    ),  # the files say otherwise
+    ),  # the files contradict it
     "not found": FileNotFoundError(errno.ENOENT, "No such file or directory"),
     "bare": Exception("Encountered error while reading array index"),
 }
 
 
 def read_contents(workdir):
-    """{path: bytes and mode} of all that lies in a workdir's checkpoints."""
+    """Return {path: bytes and mode} of all files of a workdir's checkpoints."""
     return {
         path.relative_to(workdir): (path.stat().st_mode, path.read_bytes())
         for path in files_of(workdir / "checkpoints")
@@ -118,11 +118,11 @@ def test_a_record_that_the_system_refuses_to_read_is_not_damage(
     assert_untouched(workdir, before)
 
 
-# ---- the public command, as the system itself refuses ------------------------
+# ---- the public command, refused by the system --------------------------------
 
 
-# Even root may not pass over permissions: bits 1 and 2, CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH,
-# go out of its effective and its
+# Even root must obey permissions: bits 1 and 2, CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH, are removed
+# from its effective and its
 # permitted set.
 OBEYING = """
 import ctypes, os, sys
@@ -141,13 +141,13 @@ sys.exit(main())
 
 
 def run_python(program, root, *arguments):
-    """`python -c PROGRAM ARGUMENTS` to its end."""
+    """Run `python -c PROGRAM ARGUMENTS` to its end."""
     words = [sys.executable, "-c", program, *map(str, arguments)]
     return forks.run(words, cwd=root, capture_output=True, text=True, timeout=240)
 
 
 def error_line(done, quiet=True):
-    """The one line of the error. quiet: no traceback beside it, not even one of a library that
+    """Return the one line of the error. quiet: no traceback besides, not even from a library that
     cleans up.
     """
     assert done.returncode == 2 and not (quiet and "Traceback" in done.stderr), (
@@ -169,7 +169,7 @@ PARTS = {
 def test_a_file_without_permission_stops_the_run_and_with_it_the_run_goes_on(
     finished, copied, configured, root, often, part, record_property
 ):
-    """Step 12 is taken away, so that the run restores 8 and trains on to 12."""
+    """Step 12 is removed, so the run restores 8 and trains on to 12."""
     if part != "array" and not often(0, 1):
         pytest.skip("for the whole board: python -m benchmarks.reliability")
     run, workdir = copied
@@ -200,8 +200,8 @@ def test_a_file_without_permission_stops_the_run_and_with_it_the_run_goes_on(
     record_property("permissions refused and given back", 1)
 
 
-# No more open files from the moment at which the checkpoint is read, but for as many as the first
-# argument says.
+# No more files can be opened once the checkpoint is read, except as many as the first argument
+# allows.
 FEW_FILES = """
 import os, resource, sys
 from pretrain.workdir.checkpoints import Checkpoints
@@ -244,7 +244,7 @@ def test_too_many_open_files_stop_the_run(
     )
     line = error_line(
         done, quiet=False
-    )  # asyncio cannot make its event loop, and complains when it deletes it
+    )  # asyncio cannot create its event loop, and complains when it is deleted
     assert (
         "oo many open files" in line
         and f"{workdir}/checkpoints/12" in line

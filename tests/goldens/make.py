@@ -1,5 +1,5 @@
-"""What `transformers` computes, as small files that tests read without torch: python
-tests/goldens/make.py writes them.
+"""Write the golden files: what `transformers` computes, for tests without torch (python
+tests/goldens/make.py).
 
 A file holds the `config` and the tensors `weights.NAME` as transformers saved them, `inputs.KEY`
 and `outputs.KEY`. Needs the `peers` extra. The models are random and tiny, but nothing in them is
@@ -76,8 +76,8 @@ CASES = {
     "bart": ("bart", BART),
     "distilbert": ("distilbert", DISTILBERT),
     "albert": ("albert", BERT | dict(embedding_size=10, num_hidden_layers=3)),
-    # Both networks are of another width than the words in the first, the generator alone in the
-    # second.
+    # Both networks of the first have another width than their embeddings; in the second only the
+    # generator has.
     "electra": (
         "electra",
         BERT
@@ -98,11 +98,11 @@ CASES = {
 
 
 def make_model(kind, settings, seed=0):
-    """A transformers model in evaluation mode, each of its parameters drawn anew."""
+    """Return a transformers model in evaluation mode with random values in every parameter."""
     import torch
     import transformers
 
-    torch.set_num_threads(1)  # a second one only spins on models of this size
+    torch.set_num_threads(1)  # a second thread only spins on models of this size
     if kind == "electra":
         return make_electra(settings, seed)
     configuration, architecture = {
@@ -117,7 +117,7 @@ def make_model(kind, settings, seed=0):
         "bart": (transformers.BartConfig, transformers.BartForConditionalGeneration),
     }[kind]
     made = architecture(configuration(**settings)).eval()
-    if kind == "roberta":  # with the pooler that the released files have
+    if kind == "roberta":  # with the pooler of the released files
         made.roberta = transformers.RobertaModel(made.config, add_pooling_layer=True).eval()
         made.tie_weights()
     if kind == "t5" and not settings.get("tie_word_embeddings", True):
@@ -125,12 +125,12 @@ def make_model(kind, settings, seed=0):
     if kind in ("marian", "bart"):
         return separate_words(
             made, torch.Generator().manual_seed(seed + 5)
-        )  # of the first ones, the least monotonous
+        )  # the least monotonous of the first seeds
     return randomize_model(made, seed)
 
 
 def randomize_model(made, seed):
-    """The model, each of its parameters drawn anew."""
+    """Return the model with random values in every parameter."""
     import torch
 
     generator = torch.Generator().manual_seed(seed)
@@ -152,8 +152,8 @@ def randomize_model(made, seed):
 
 
 def make_electra(settings, seed):
-    """A discriminator with a generator that reads its embeddings: settings["generator"] is what the
-    generator has of its own.
+    """Return a discriminator and a generator with shared embeddings; settings["generator"] is the
+    generator's own.
     """
     import torch
     import transformers
@@ -170,14 +170,12 @@ def make_electra(settings, seed):
 
 
 def separate_words(made, generator):
-    """Draw a model with tied words and norms behind them such that it does not write the word that
-    it has just read for ever.
-    """
+    """Draw a model with tied embeddings that does not repeat its last token for ever."""
     import torch
 
     with torch.no_grad():
         for name, weight in made.named_parameters():
-            if weight.requires_grad:  # all but sinusoids
+            if weight.requires_grad:  # all except sinusoids
                 bias = weight.ndim == 1 and name.endswith("bias")
                 scale = 0.05 if bias else weight.shape[-1] ** -0.5 if weight.ndim == 2 else 1.0
                 weight.copy_(scale * torch.randn(weight.shape, generator=generator))
@@ -185,8 +183,8 @@ def separate_words(made, generator):
 
 
 def save_model(made, folder):
-    """(config, weights) as transformers writes them; of a generator under "generator", and its
-    weights under "generator/".
+    """Return (config, weights) as transformers writes them; a generator is in "generator", its
+    weights in "generator/".
     """
     from safetensors.numpy import load_file
 
@@ -202,7 +200,7 @@ def save_model(made, folder):
 
 
 def bert_inputs(vocab, seed=0, rows=3, length=13, masked=4):
-    """A batch of the batch spec's sentence_pair."""
+    """Return a batch of the batch spec of sentence_pair."""
     rng = np.random.default_rng(seed)
     lengths = np.linspace(length // 2, length, rows).astype(int)
     valid = np.arange(length) < lengths[:, None]
@@ -221,7 +219,7 @@ def bert_inputs(vocab, seed=0, rows=3, length=13, masked=4):
 
 
 def t5_inputs(vocab, seed=0, rows=3, length=37, written=9):
-    """A batch of the batch spec's span_corruption; long enough for the far buckets."""
+    """Return a batch of the batch spec of span_corruption, long enough for the far buckets."""
     rng = np.random.default_rng(seed)
     valid = np.arange(length) < np.linspace(length // 2, length, rows).astype(int)[:, None]
     return {
@@ -235,7 +233,7 @@ def t5_inputs(vocab, seed=0, rows=3, length=37, written=9):
 
 
 def marian_inputs(vocab, seed=0):
-    """A batch of the batch spec's seq2seq with a pair a row, of short sources."""
+    """Return a batch of the batch spec of seq2seq, one pair a row, with short sources."""
     batch = t5_inputs(vocab, seed, length=19)
     segments = {
         "encoder_segment_ids": batch["encoder_attention_mask"].astype(np.int32),
@@ -245,7 +243,7 @@ def marian_inputs(vocab, seed=0):
 
 
 def gpt_inputs(vocab, seed=0, rows=3, length=13):
-    """A batch of the batch spec's causal_lm."""
+    """Return a batch of the batch spec of causal_lm."""
     row = np.random.default_rng(seed).integers(0, vocab, (rows, length + 1)).astype(np.int32)
     return {
         "token_ids": row[:, :-1].copy(),
@@ -255,7 +253,7 @@ def gpt_inputs(vocab, seed=0, rows=3, length=13):
 
 
 def gpt_outputs(made, batch, length=12):
-    """Logits, the loss, and what greedy decoding writes behind rows of different `lengths`, until
+    """Return logits, the loss, and the greedy continuation of rows of different `lengths` until
     `end`: see `t5_outputs`.
     """
     import torch
@@ -288,8 +286,8 @@ def gpt_outputs(made, batch, length=12):
 
 
 def roberta_inputs(vocab, seed=0):
-    """A batch of the batch spec's masked_lm; padding is id 1, by which their code counts
-    positions.
+    """Return a batch of the batch spec of masked_lm; padding is id 1, which their code uses to
+    count positions.
     """
     batch = bert_inputs(vocab, seed)
     batch["token_ids"] = np.where(
@@ -302,7 +300,7 @@ def roberta_inputs(vocab, seed=0):
 
 
 def albert_inputs(vocab, seed=0):
-    """A batch of the batch spec's sentence_order."""
+    """Return a batch of the batch spec of sentence_order."""
     batch = bert_inputs(vocab, seed)
     return {
         {
@@ -314,7 +312,7 @@ def albert_inputs(vocab, seed=0):
 
 
 def electra_inputs(vocab, seed=0):
-    """A batch of the batch spec's replaced_token."""
+    """Return a batch of the batch spec of replaced_token."""
     batch = roberta_inputs(vocab, seed)
     chances = np.random.default_rng(seed).random(batch["labels"].shape, np.float32)
     return batch | {
@@ -324,8 +322,8 @@ def electra_inputs(vocab, seed=0):
 
 
 def electra_outputs(made, batch):
-    """Both networks' logits and hidden states, what the generator fills in as the chances say, and
-    the loss of the two.
+    """Return both networks' logits and hidden states, the sampled replacements, and the loss of the
+    two.
     """
     import torch
 
@@ -461,16 +459,14 @@ def albert_outputs(made, batch):
 
 
 def t5_outputs(made, batch, length=12):
-    """Logits, the loss, and what greedy decoding writes until `end`: a word that a row is known to
-    come to.
-    """
+    """Return logits, the loss, and the greedy output until `end`, a token that some row generates."""
     import torch
 
     there = {key: torch.from_numpy(value).long() for key, value in batch.items()}
     read = dict(
         input_ids=there["encoder_token_ids"], attention_mask=there["encoder_attention_mask"]
     )
-    # Without the cache, which transformers 5 sizes by the encoder: a deeper decoder overruns it.
+    # Without the cache, which transformers 5 sizes by the encoder: a deeper decoder exceeds it.
     greedy = dict(
         max_new_tokens=length, num_beams=1, do_sample=False, pad_token_id=0, use_cache=False
     )
@@ -491,7 +487,7 @@ def t5_outputs(made, batch, length=12):
 
 
 def make_case(kind, settings, seed=0):
-    """(config, weights, inputs, outputs) of one random model."""
+    """Return (config, weights, inputs, outputs) of one random model."""
     made = make_model(kind, settings, seed)
     inputs, outputs = PARTS[kind]
     batch = inputs(settings["vocab_size"], seed)
@@ -515,7 +511,7 @@ PARTS = {
 
 
 def compute_buckets():
-    """T5's bucket of each distance, in three settings."""
+    """Return T5's bucket of each distance, in three settings."""
     import torch
     from transformers.models.t5.modeling_t5 import T5Attention
 

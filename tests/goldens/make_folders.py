@@ -59,8 +59,8 @@ ALBERT = BERT | dict(embedding_size=6, vocab_size=56)
 
 
 def make_models():
-    """{folder: (model, seed)}. transformers 5 ties every T5 that it makes; one with two tables
-    comes from a checkpoint.
+    """Return {folder: (model, seed)}. transformers 5 ties every T5 that it creates, so an untied
+    one is loaded from a checkpoint.
     """
     untied = transformers.T5ForConditionalGeneration(
         transformers.T5Config(**T5, feed_forward_proj="gated-gelu", tie_word_embeddings=False)
@@ -105,9 +105,7 @@ def make_models():
 
 
 def randomize_model(model, seed):
-    """Random values everywhere, in biases and norms too, so that no two tensors could be taken for
-    each other.
-    """
+    """Draw random values for all parameters, so that no two tensors can be confused."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in sorted(model.named_parameters()):
@@ -118,7 +116,7 @@ def randomize_model(model, seed):
 
 
 def make_rows(size):
-    """Ids [3, 9] with rows of different lengths, and the mask of what is there."""
+    """Return ids [3, 9] with rows of different lengths, and their attention mask."""
     ids = np.random.default_rng(0).integers(5, size, (3, 9))
     valid = np.arange(9) < np.array([[9], [6], [3]])
     return np.where(valid, ids, 0), valid
@@ -231,7 +229,10 @@ def main():
         shutil.rmtree(folder, ignore_errors=True)
         model.save_pretrained(folder)
         make_tokenizer(name).save_pretrained(folder)
-        if name in ("hf_gpt", "hf_gpt2"):  # theirs are in gpt.safetensors and gpt2.safetensors
+        if name in (
+            "hf_gpt",
+            "hf_gpt2",
+        ):  # these outputs are in gpt.safetensors and gpt2.safetensors
             continue
         ids, valid = make_rows(model.config.vocab_size)
         outputs |= {

@@ -72,8 +72,8 @@ ELECTRA = BERT | dict(embedding_size=12)
 
 
 def make_models():
-    """{name: {folder within the model's: model}}. The released RoBERTa files have a pooler, and T5
-    v1.1 two tables.
+    """Return {name: {subfolder: model}}. The released RoBERTa files have a pooler, and T5 v1.1 two
+    tables.
     """
     roberta = hf.RobertaForMaskedLM(hf.RobertaConfig(**BYTES))
     roberta.roberta = hf.RobertaModel(roberta.config, add_pooling_layer=True)
@@ -128,7 +128,7 @@ def make_models():
 
 
 def describe_model(model) -> dict:
-    """Return {"config": what config.json holds, "tensors": {name: shape}} of a model as it is
+    """Return {"config": contents of config.json, "tensors": {name: shape}} of a model as it is
     saved.
     """
     with tempfile.TemporaryDirectory() as folder:

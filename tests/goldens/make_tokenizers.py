@@ -1,4 +1,4 @@
-"""Write tokenizers.json: what `AutoTokenizer` of transformers makes of texts, given tiny exports of
+"""Write tokenizers.json: the ids of `AutoTokenizer` of transformers for texts, from tiny exports of
 ours.
 
     python tests/goldens/make_tokenizers.py        (needs the extra `peers`)
@@ -60,7 +60,7 @@ WORDPIECE += [f"##{letter}" for letter in "abcdefghijklmnopqrtuvwxyz0123456789"]
 
 
 def make_vocabularies():
-    """{name: (family, vocabulary)}"""
+    """Return {name: (family, vocabulary)}."""
     from data.vocabulary.load import read_vocabulary, train_vocabulary
 
     with tempfile.TemporaryDirectory() as folder:
@@ -77,7 +77,7 @@ def make_vocabularies():
 
 
 def describe_vocabulary(vocabulary):
-    """What a test needs to have the vocabulary again."""
+    """Return what a test needs to build the vocabulary again."""
     if vocabulary.kind == "wordpiece":
         return {"pieces": list(vocabulary.pieces)}
     from data.vocabulary.sentencepiece_proto import ModelProto

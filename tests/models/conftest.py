@@ -1,4 +1,4 @@
-"""Tiny models whose parameters are all different from 0 and 1, and what `transformers` computes."""
+"""Tiny models whose parameters all differ from 0 and 1, and the results of `transformers`."""
 
 import dataclasses
 import functools
@@ -38,7 +38,7 @@ SIZES = {
 
 
 def make_tiny(kind):
-    """Return a configuration of a family with those of `SIZES` that it has."""
+    """Return a configuration of a family with the `SIZES` that it has."""
     return kind(**{f.name: SIZES[f.name] for f in dataclasses.fields(kind) if f.name in SIZES})
 
 
@@ -47,8 +47,8 @@ TINY = {name: make_tiny(family.config) for name, family in FAMILIES.items()}
 
 @functools.cache
 def make_model(config):
-    """(module, random parameters), of which no bias is 0 and no scale 1; from numpy, so nothing has
-    to be compiled.
+    """Return (module, random parameters) in which no bias is 0 and no scale 1; from NumPy, so
+    nothing is compiled.
     """
     model, ids = build(config), jnp.ones((1, 4), jnp.int32)
     arguments = {"token_ids": ids, "attention_mask": ids > 0, "labels": ids}
@@ -74,7 +74,7 @@ def make_model(config):
 
 @pytest.fixture(scope="session")
 def make():
-    """make(config) -> (module, noisy parameters)."""
+    """Return make(config): (module, random parameters)."""
     return make_model
 
 
@@ -90,19 +90,19 @@ def t5_config():
 
 @pytest.fixture(scope="session")
 def tiny_configs():
-    """{name of a family: its tiny configuration}."""
+    """Return {name of a family: its tiny configuration}."""
     return TINY
 
 
 @pytest.fixture(scope="session")
 def unroll():
-    """unroll(params, depths): the same parameters in layer_0, layer_1, ..."""
+    """Return unroll(params, depths): the same parameters in layer_0, layer_1, ..."""
     return lambda params, depths: unflatten_params(name_map.flatten_layers(params, depths))
 
 
 @pytest.fixture(scope="session")
 def dropouts():
-    """dropouts(f): how often the program of f() reads a key as the seed of dropout, its inner
+    """Return dropouts(f): how often the program of f() reads a key as the seed of dropout, inner
     programs included.
     """
 
@@ -116,9 +116,7 @@ def dropouts():
 
 @pytest.fixture(scope="session")
 def golden(root):
-    """golden(name): the file that tests/goldens/make.py wrote, as config, weights, inputs,
-    outputs.
-    """
+    """Return golden(name): config, weights, inputs and outputs of a file of tests/goldens/make.py."""
     from safetensors import safe_open
 
     @functools.cache
@@ -135,7 +133,7 @@ def golden(root):
 
 @pytest.fixture(scope="session")
 def goldens(root):
-    """tests/goldens/make.py itself."""
+    """Return the module tests/goldens/make.py."""
     path = root / "tests" / "goldens" / "make.py"
     spec = importlib.util.spec_from_file_location("goldens_make", path)
     module = importlib.util.module_from_spec(spec)

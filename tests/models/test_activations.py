@@ -1,4 +1,4 @@
-"""What is seen inside a model is what the model computes, and looking changes nothing."""
+"""Captured activations are those that the model computes, and capturing changes nothing."""
 
 import dataclasses
 from functools import partial
@@ -25,8 +25,8 @@ def observe_jitted(model, params, *arguments, method):
 
 @pytest.mark.parametrize(("name", "scan"), [("bert", True), ("albert", True), ("gpt3", True)])
 def test_the_last_state_is_the_models(make, tiny_configs, name, scan):
-    """Scanned, shared and two-layer bodies: as many states as the model has layers, each another,
-    and the last is the output.
+    """Scanned, shared and two-layer bodies give as many states as the model has layers, all
+    different, and the last is the output.
     """
     config = dataclasses.replace((tiny_configs | {"gpt3": GPT3})[name], scan=scan, remat=True)
     model, params = make(config)
@@ -47,7 +47,7 @@ def test_the_last_state_is_the_models(make, tiny_configs, name, scan):
     for each in weights["attention"]:
         assert each.shape == (2, config.num_heads, 9, 9)
         np.testing.assert_allclose(each.sum(axis=-1), 1, atol=1e-5)
-        assert name == "gpt3" or not each[1, :, :, 6:].any()  # padding is not read
+        assert name == "gpt3" or not each[1, :, :, 6:].any()  # padding is ignored
     if name == "gpt3":
         dense, banded = (np.asarray(each) != 0 for each in weights["attention"][:2])
         back = np.arange(9)[:, None] - np.arange(9)
@@ -74,7 +74,7 @@ def test_both_halves_of_an_encoder_decoder(make, t5_config):
 
 
 def test_looking_leaves_nothing_behind(make, bert_config):
-    """The program of a model is the same, letter for letter, before and after somebody looked."""
+    """The compiled program of a model is identical before and after a capture."""
     model, (_, params) = build(bert_config), make(bert_config)
 
     def print_jaxpr():

@@ -1,5 +1,5 @@
-"""Hidden states and attention weights, layer by layer, are those of `transformers` with the same
-weights. Needs the extra `peers`.
+"""Hidden states and attention weights of each layer equal those of `transformers` with the same
+weights.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ FAMILY += [("t5", True), ("bart", False), ("transformer", True)]
 
 
 def make_peer(config, params, folder):
-    """`transformers`' base model with our parameters; its attention tells its weights."""
+    """Return `transformers`' base model with our parameters; its attention returns its weights."""
     from safetensors.numpy import save_file
 
     family = find_converter(config)

@@ -1,5 +1,5 @@
-"""ALBERT is what its paper says: its sizes, one layer however deep, words in few dimensions, and
-BERT but for these.
+"""ALBERT as in its paper: sizes, one shared layer at any depth, factorised embeddings, otherwise
+BERT.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ LENGTHS = np.array([12, 7, 4])
 VALID = np.arange(12) < LENGTHS[:, None]
 TOKENS = np.where(VALID, np.random.default_rng(0).integers(1, 50, (3, 12)), 0).astype(np.int32)
 SEGMENTS = (VALID & (np.arange(12) >= 3)).astype(np.int32)
-SIZES = [  # of the paper's table 1, and the parameters of encoder, embeddings and pooler
+SIZES = [  # from the paper's table 1; parameters of encoder, embeddings and pooler
     (AlbertConfig(), 11_683_584),
     (AlbertConfig(width=1024, depth=24, num_heads=16, mlp=4096), 17_683_968),
     (AlbertConfig(width=2048, depth=24, num_heads=32, mlp=8192), 58_724_864),
@@ -70,7 +70,7 @@ def test_words_in_few_dimensions():
 
 
 def test_the_one_layer_is_applied_again_and_again(make, tiny_configs):
-    """Depth 3 is depth 1, three times."""
+    """Depth 3 is depth 1 applied three times."""
     config = dataclasses.replace(tiny_configs["albert"], depth=3)
     model, params = make(config)
     hidden, _ = model.apply({"params": params}, TOKENS, VALID, SEGMENTS, method="encode")
@@ -92,8 +92,8 @@ def test_the_one_layer_is_applied_again_and_again(make, tiny_configs):
 
 @pytest.mark.parametrize("scan", [True, False])
 def test_every_use_drops_anew(make, tiny_configs, scan):
-    """Shared weights, and yet other dropout in each layer: with the same, the second layer would
-    leave the first one's result as it is.
+    """The layers share weights but not dropout masks: with the same mask, the second layer would
+    not change the first one's result.
     """
     config = dataclasses.replace(
         tiny_configs["albert"], depth=2, dropout=0.5, attention_dropout=0.0, scan=scan

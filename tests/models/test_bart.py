@@ -1,4 +1,4 @@
-"""BART: the published sizes, and what its decoder may read."""
+"""BART: the published sizes, and what its decoder attends to."""
 
 import jax
 import jax.numpy as jnp

@@ -1,6 +1,4 @@
-"""BERT is what its paper says: its sizes, what it reads, where it drops, and the same however it is
-computed.
-"""
+"""BERT as in its paper: sizes, inputs, dropout, and the same result however it is computed."""
 
 import dataclasses
 from functools import partial
@@ -32,8 +30,8 @@ def count_parameters(tree):
 
 
 def test_published_sizes():
-    """Base with its pooler and both heads, the tied table once: 110,106,428. Large without heads:
-    335,141,888.
+    """Base with its pooler and both heads, the tied table counted once: 110,106,428. Large without
+    heads: 335,141,888.
     """
     assert (
         count_parameters(make_shapes(BertConfig()))
@@ -44,7 +42,9 @@ def test_published_sizes():
 
 
 def test_initialisation():
-    """Normal of 0.02 cut at two deviations, not rescaled; biases 0, norms 1."""
+    """Kernels are normal with deviation 0.02, truncated at two deviations, not rescaled; biases 0,
+    norms 1.
+    """
     config = BertConfig(vocab=300, length=64, width=64, depth=2, num_heads=4, mlp=200)
     ids = jnp.ones((1, 2), jnp.int32)
     params = jax.jit(lambda: build(config).init(jax.random.key(0), ids, ids > 0)["params"])()
@@ -60,7 +60,7 @@ def test_initialisation():
 
 @pytest.fixture(scope="module")
 def hidden(make, bert_config):
-    """hidden(tokens, valid, segments) -> (states, pooled) of the tiny model."""
+    """Return hidden(tokens, valid, segments): (states, pooled) of the tiny model."""
     model, params = make(bert_config)
     return jax.jit(partial(model.apply, {"params": params}, method="encode"))
 
@@ -96,7 +96,7 @@ def test_words_are_scored_at_the_gathered_positions_only(make, bert_config):
 
 
 def test_word_head_is_tied_to_the_words(make, bert_config):
-    """A word that no row holds has one weight to be found by: its own embedding."""
+    """A token that is in no input row affects only its own logit, by its embedding."""
     model, params = make(bert_config)
     tokens = np.where(TOKENS == 9, 8, TOKENS)
     run = jax.jit(lambda params: model.apply({"params": params}, tokens, VALID)[0])
@@ -126,8 +126,8 @@ def test_next_sentence_reads_the_first_position(make, bert_config, hidden):
 def test_dropout_falls_where_the_paper_drops(
     bert_config, dropouts, dropout, attention_dropout, outside, a_layer
 ):
-    """After the embeddings, and in each layer on the weights and on what each of its two parts adds
-    (appendix A.2).
+    """Dropout is after the embeddings, on the attention weights, and on the output of each
+    sub-layer (appendix A.2).
     """
     c = dataclasses.replace(
         bert_config, dropout=dropout, attention_dropout=attention_dropout, scan=False
@@ -142,7 +142,7 @@ def test_dropout_falls_where_the_paper_drops(
 
 
 def test_a_row_of_padding_alone_is_finite(make, bert_config):
-    """Such rows fill a batch up, with weight 0."""
+    """Such rows pad a batch, with weight 0."""
     model, params = make(bert_config)
 
     def sum_outputs(params):

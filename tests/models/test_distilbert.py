@@ -1,4 +1,4 @@
-"""DistilBERT: the published size, and what its lesson is."""
+"""DistilBERT: the published size, and its distillation losses."""
 
 import dataclasses
 
@@ -28,8 +28,8 @@ def count_parameters(tree):
 
 
 def test_published_sizes():
-    """As `DistilBertForMaskedLM` counts; the teacher is BERT-base with its head for words and
-    without what reads the first position.
+    """The student counts as `DistilBertForMaskedLM`; the teacher is BERT-base with its masked-LM
+    head and without pooler.
     """
     assert (
         count_parameters(shapes_of(dataclasses.replace(DistilBertConfig(), teacher_depth=None)))

@@ -1,5 +1,5 @@
-"""ELECTRA is what its paper says: its sizes, embeddings in common, words drawn as they are likely,
-and no gradient through the draw.
+"""ELECTRA as in its paper: sizes, shared embeddings, sampling by the generator's probabilities, no
+gradient through the sampling.
 """
 
 import jax
@@ -22,7 +22,7 @@ SMALL = ElectraConfig(
     generator_mlp=256,
 )
 LARGE = ElectraConfig(embedding=1024, width=1024, depth=24, num_heads=16, mlp=4096)
-# as transformers counts an ElectraModel, which is the discriminator without its head, and an
+# as transformers counts an ElectraModel, the discriminator without its head, and an
 # ElectraForMaskedLM
 SIZES = [
     (SMALL, 13_483_008, 4_620_026),
@@ -81,8 +81,8 @@ LOSS = find_loss("replaced_token")
 
 @pytest.fixture(scope="module")
 def case(make, tiny_configs):
-    """(model, parameters, batch, the generator's logits, the words drawn by hand); every other slot
-    draws the text's own word.
+    """Return (model, parameters, batch, the generator's logits, tokens sampled by hand); every
+    other slot samples the original token.
     """
     model, params = make(tiny_configs["electra"])
     logits, _ = jax.jit(model.apply)({"params": params}, TOKENS, VALID, None, POSITIONS)
@@ -93,15 +93,15 @@ def case(make, tiny_configs):
 
 
 def by_hand(logits, chances):
-    """The inverse of the cumulative distribution, in float64."""
+    """Compute the inverse of the cumulative distribution in float64."""
     shares = np.exp(logits.astype(np.float64))
     below = np.cumsum(shares / shares.sum(-1, keepdims=True), axis=-1)
     return (below <= chances[..., None]).sum(-1)
 
 
 def test_the_loss_is_that_of_the_paper(case):
-    """L_MLM + 50 L_Disc, each a mean: over the masked words, and over all words of the filled rows
-    (section 2, appendix A).
+    """L_MLM + 50 L_Disc, each a mean: over the masked tokens, and over all tokens (section 2,
+    appendix A). A correctly sampled token counts as original; padding slots replace nothing.
 
     A word that the generator got right is not replaced; slots that fill up a row fill nothing in.
     """
@@ -134,8 +134,8 @@ def test_the_loss_is_that_of_the_paper(case):
 
 
 def test_no_gradient_crosses_the_draw(case):
-    """Section 2: judging moves no weight of the generator but the embeddings, which the two share;
-    nor does filling move the judge.
+    """Section 2: the discriminator's loss gives the generator no gradient except for the shared
+    embeddings, and vice versa.
     """
     model, params, batch, *_ = case
 
@@ -166,8 +166,8 @@ def test_no_gradient_crosses_the_draw(case):
 
 
 def test_words_are_drawn_as_likely_as_they_are():
-    """10,000 chances a word that are spread evenly draw each within one of its share, the
-    improbable never, and the last one too.
+    """10,000 evenly spread uniforms sample each token within one of its expected count, improbable
+    ones never, the last one too.
     """
     logits = np.random.default_rng(1).normal(0, 2, 40).astype(np.float32)
     logits[[0, 7, 39]] = -np.inf
@@ -186,7 +186,7 @@ def test_words_are_drawn_as_likely_as_they_are():
 
 @pytest.mark.parametrize("size", [1, 3, 1000])
 def test_the_largest_chance_draws_a_word_that_there_is(size):
-    """However the sum of the probabilities is rounded."""
+    """The sum of the probabilities may be rounded to more or less than 1."""
     logits = np.random.default_rng(2).normal(0, 3, (size, 1, 301)).astype(np.float32)
     logits[..., -1] = -np.inf
     drawn = select_by_uniforms(jnp.full((size, 1), 1 - 2**-24, jnp.float32), jnp.asarray(logits))
@@ -194,7 +194,7 @@ def test_the_largest_chance_draws_a_word_that_there_is(size):
 
 
 def test_words_drawn_in_parts_are_the_same(case, monkeypatch):
-    """Of a row's positions, so that not all their scores exist at once."""
+    """The gathered positions of a row, so that not all logits exist at once."""
     model, params, *_ = case
     x_BPD = np.random.default_rng(3).normal(0, 1, (3, 4, 8)).astype(np.float32)
 

@@ -1,5 +1,5 @@
-"""The models compute what `transformers` computed when tests/goldens/make.py was run; no torch is
-needed to see it.
+"""The models compute what `transformers` computed when tests/goldens/make.py was run; torch is not
+needed.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ OF_ROW = {
     "albert": "order",
     "electra": "replaced",
     "distilbert": None,
-}  # what an encoder gives for a whole row
+}  # an encoder's outputs for a whole row
 BERT = [(name, scan) for name in OF_ROW for scan in (True, False)] + [("electra_wide", True)]
 T5 = [
     ("t5", True),
@@ -44,24 +44,24 @@ T5 = [
 ]
 TRANSFORMER = [("transformer", True), ("bart", True)]
 GPT = [("gpt", True), ("gpt2", True), ("gpt2", False)]
-# What every model of a kind reads, of an objective or not.
+# Inputs of every model of a kind, in addition to those of an objective.
 READ = {
     *("token_ids", "attention_mask", "token_type_ids"),
     *("encoder_token_ids", "encoder_attention_mask"),
 }
-CASES = [*BERT, *T5, *TRANSFORMER, *GPT]  # the golden, and whether ours is scanned
+CASES = [*BERT, *T5, *TRANSFORMER, *GPT]  # the golden, and whether our model is scanned
 
 
 @pytest.fixture(scope="module", params=CASES, ids=str)
 def case(request, golden):
-    """(golden, its objective's loss, our module, our parameters)."""
+    """Return (golden, its objective's loss, our module, our parameters)."""
     name, scan = request.param
     found = golden(name)
     kind = found.config["model_type"]
     config = dataclasses.replace(CONVERTERS[kind].from_hf_config(found.config), scan=scan)
     model, loss = build(config), find_loss(OBJECTIVES[kind])
     init = partial(model.init, jax.random.key(0), **loss.select_inputs(found.inputs))
-    # Fresh parameters are only a shape here: whatever is not filled in stays NaN and is seen.
+    # Fresh parameters are only shapes here: one that is not filled in stays NaN and is noticed.
     fresh = jax.tree.map(
         lambda leaf: np.full(leaf.shape, np.nan, leaf.dtype), jax.eval_shape(init)["params"]
     )
@@ -71,8 +71,8 @@ def case(request, golden):
 
 
 def test_logits_hidden_states_and_loss(case):
-    """The loss too: of masked words at gathered positions plus the next sentence, or the mean over
-    all target words.
+    """The loss is equal too: of gathered masked tokens plus the next sentence, or the mean over all
+    target tokens.
     """
     found, loss, model, params = case
     kind = found.config["model_type"]
@@ -121,7 +121,7 @@ def test_logits_hidden_states_and_loss(case):
 
 @pytest.mark.parametrize("case", [*T5, *TRANSFORMER], indirect=True, ids=str)
 def test_greedy_decoding(case):
-    """Word for word, up to the end of each row, and padding behind it."""
+    """Token by token, up to the end of each row and padding after it."""
     found, _, model, params = case
     written, end = found.outputs["written"], found.outputs["end"].item()
     read = (
@@ -135,9 +135,7 @@ def test_greedy_decoding(case):
 
 @pytest.mark.parametrize("case", GPT, indirect=True, ids=str)
 def test_greedy_continuation(case):
-    """Word for word behind rows of different lengths, up to the end of each; what pads a row is
-    never read.
-    """
+    """Token by token after rows of different lengths, up to the end of each; padding is ignored."""
     found, _, model, params = case
     written, lengths, end = (
         found.outputs["written"],

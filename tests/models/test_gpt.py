@@ -1,6 +1,4 @@
-"""GPT, GPT-2 and GPT-3 are what their papers say: sizes, who reads whom, where the norm is, and how
-they begin.
-"""
+"""GPT, GPT-2 and GPT-3 as in their papers: sizes, attention patterns, norms, initialisation."""
 
 import dataclasses
 from functools import partial
@@ -44,7 +42,7 @@ def count_parameters(config):
 
 
 def test_published_sizes():
-    """GPT as `OpenAIGPTLMHeadModel` counts it, GPT-2's four as `GPT2LMHeadModel` counts the
+    """GPT counts as `OpenAIGPTLMHeadModel`, GPT-2's four sizes as `GPT2LMHeadModel` counts the
     released ones.
     """
     assert count_parameters(GptConfig()) == count_parameters(GptConfig(scan=False)) == 116_534_784
@@ -82,11 +80,13 @@ def test_gpt3_counts_as_both_of_the_papers_tables_say(name, printed, millions):
     )
 
 
-# ---- who reads whom --------------------------------------------------------------
+# ---- attention patterns --------------------------------------------------------
 
 
 def test_a_banded_layer_reads_its_window_and_no_further(make):
-    """A window of 3 is read by the position itself and two more; without one, by all behind it."""
+    """With a window of 3, the position itself and two later ones attend to a token; without one,
+    all later ones.
+    """
     _, params = make(dataclasses.replace(GPT3, depth=2))
     pair = jax.tree.map(lambda leaf: leaf[0], params["decoder"]["layers"])
     x = np.random.default_rng(1).standard_normal((1, 12, 24)).astype(np.float32)
@@ -103,9 +103,7 @@ def test_a_banded_layer_reads_its_window_and_no_further(make):
 
 
 def test_dense_and_banded_layers_take_turns(make):
-    """Section 2.1. What each of four layers was given to read, in the order in which they
-    compute.
-    """
+    """Section 2.1. Records the mask of each of four layers, in order."""
     config = dataclasses.replace(GPT3, scan=False)
     _, params = make(config)
     read = []
@@ -118,8 +116,8 @@ def test_dense_and_banded_layers_take_turns(make):
 
 
 def test_gpt3_without_bands_is_gpt2(make):
-    """ "The same model and architecture as GPT-2" but for the bands (section 2.1): a window over the
-    whole row is none.
+    """ "The same model and architecture as GPT-2" except for the bands (section 2.1): a window over
+    the whole row is none.
     """
     config = dataclasses.replace(GPT3, window=12, scan=False)
     model, params = make(config)
@@ -148,14 +146,14 @@ def test_an_odd_depth_of_gpt3_is_refused():
 
 
 def is_normed(x):
-    """Whether each state has mean 0 and variance 1, but for epsilon, which small first states make
-    felt.
+    """Return whether each state has mean 0 and variance 1, up to epsilon, which matters for small
+    first states.
     """
     return abs(x.mean(-1)).max() < 1e-3 and abs(x.var(-1) - 1).max() < 0.05
 
 
 def test_the_norm_moves_between_gpt_and_gpt2():
-    """GPT's layers end with a norm (Vaswani's); GPT-2's begin with one, and one more stands behind
+    """GPT's layers end with a norm (Vaswani's); GPT-2's begin with one, and a final norm follows
     them (section 2.3).
     """
     for config, within in ((GPT, True), (GPT2, False)):
@@ -176,13 +174,13 @@ def test_the_norm_moves_between_gpt_and_gpt2():
         assert is_normed(states)
 
 
-# ---- how they begin --------------------------------------------------------------
+# ---- initialisation ------------------------------------------------------------
 
 
 @EACH
 def test_initialisation(config):
-    """Normal of 0.02, not cut; GPT-2's and GPT-3's residual kernels by the root of twice the depth;
-    biases 0, norms 1.
+    """Kernels are normal with deviation 0.02, not truncated; GPT-2's and GPT-3's residual kernels
+    divided by the root of twice the depth; biases 0, norms 1.
     """
     config = dataclasses.replace(
         config, vocab=300, length=64, width=64, depth=8, num_heads=4, mlp=200
@@ -203,7 +201,7 @@ def test_initialisation(config):
 
 @EACH
 def test_words_are_predicted_by_their_own_embeddings(make, config):
-    """A word that no row holds has one weight to be found by."""
+    """A token that is in no input row affects only its own logit."""
     model, params = make(config)
     tokens = np.where(TOKENS == 9, 8, TOKENS)
     run = jax.jit(lambda params: model.apply({"params": params}, tokens))
@@ -217,7 +215,7 @@ def test_words_are_predicted_by_their_own_embeddings(make, config):
     ]
 
 
-# ---- however they are computed ---------------------------------------------------
+# ---- options of the computation ------------------------------------------------
 
 
 @EACH

@@ -1,6 +1,4 @@
-"""The models against `transformers` itself, on random shapes, there and back. Needs the extra
-`peers`.
-"""
+"""The models equal `transformers` on random shapes, in both directions. Needs the extra `peers`."""
 
 import dataclasses
 import json
@@ -38,7 +36,7 @@ OBJECTIVES = {
 
 
 def draw_settings(kind, seed):
-    """A random small shape of a family, in the words of transformers."""
+    """Return a random small shape of a family, in transformers' names."""
     rng = np.random.default_rng(seed)
     heads, width = int(rng.integers(1, 5)), int(rng.integers(1, 5)) * 4
     if kind in ("bert", "roberta", "albert", "electra"):
@@ -116,7 +114,7 @@ READ = {"token_ids", "attention_mask", "token_type_ids"}
 
 
 def compute_outputs(model, params, loss, batch):
-    """(logits of words, loss) of ours."""
+    """Return our (token logits, loss)."""
 
     def run_model(batch):
         inputs = loss.select_inputs(batch)
@@ -134,13 +132,15 @@ def compute_outputs(model, params, loss, batch):
 
 
 def compare_logits(words, expected, batch):
-    """Scores of words, but for those on padding."""
+    """Return the logits, except those at padding."""
     there = batch["attention_mask"][..., None] if "attention_mask" in batch else True
     np.testing.assert_allclose(np.where(there, words, 0), np.where(there, expected, 0), atol=1e-4)
 
 
 def make_params(model, loss, batch):
-    """Parameters of the right shapes, of which whatever is not filled in stays NaN and is seen."""
+    """Return parameters of the right shapes in which a leaf that is not filled in stays NaN and is
+    noticed.
+    """
     shapes = jax.eval_shape(partial(model.init, jax.random.key(0), **loss.select_inputs(batch)))[
         "params"
     ]
@@ -161,7 +161,7 @@ SEEDS = [
 ]
 MORE_SEEDS = [
     (kind, 1) for kind in ("roberta", "albert", "marian")
-]  # CLOZE_BOARD=whole tries these, too: another shape, unrolled
+]  # CLOZE_BOARD=whole tries these too: another shape, unrolled
 
 
 @pytest.mark.parametrize(("kind", "seed"), SEEDS + MORE_SEEDS)
@@ -199,12 +199,12 @@ SCANNED = (
 OF_OURS = [*((kind, True) for kind in SCANNED), ("bert", False), ("t5", False), ("gpt2", False)]
 MORE_OF_OURS = [
     (kind, False) for kind in ("roberta", "albert", "t5_v1_1")
-]  # as MORE_SEEDS; in the suite test_goldens.py has them unrolled, both ways
+]  # as MORE_SEEDS; in the suite test_goldens.py tests them unrolled, both ways
 
 
 @pytest.mark.parametrize(("kind", "scan"), OF_OURS + MORE_OF_OURS)
 def test_ours_to_theirs(request, goldens, tmp_path, make, tiny_configs, kind, scan):
-    """A folder of ours opens with no key missing, unexpected, or of another shape, and computes the
+    """A folder of ours loads without missing or unexpected keys or other shapes, and computes the
     same.
     """
     if (kind, scan) in MORE_OF_OURS:
@@ -273,7 +273,7 @@ def test_a_window_both_ways_is_modernberts_local_attention(local_attention):
 
 
 def test_goldens_are_what_the_script_writes(goldens, golden):
-    """So the committed files can be made again, by this or a later transformers."""
+    """The committed files can be made again, by this or a later transformers."""
     for name, (kind, shape) in goldens.CASES.items():
         config, weights, batch, outputs = goldens.make_case(kind, shape)
         found = golden(name)

@@ -1,5 +1,5 @@
-"""RoBERTa is what its paper says: its sizes, BERT's encoder, positions from behind the padding's id
-on, words and nothing else.
+"""RoBERTa as in its paper: sizes, BERT's encoder, positions after the padding id, tokens without
+types.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ TOKENS = np.where(VALID, np.random.default_rng(0).integers(2, 50, (3, 12)), 1).a
 )
 def test_published_sizes(config, encoder):
     """The encoder with its pooler, as the released base and large are counted; the head adds a
-    layer, a norm and a bias a word.
+    layer, a norm and a bias per token.
     """
     ids = jnp.ones((1, 2), jnp.int32)
     params = jax.eval_shape(lambda: build(config).init(jax.random.key(0), ids, ids > 0))["params"]
@@ -41,8 +41,8 @@ def test_published_sizes(config, encoder):
 
 
 def test_its_encoder_is_berts(make, tiny_configs):
-    """With BERT's parameters under other names, and its positions two rows further down: the same
-    states, bit for bit.
+    """With BERT's parameters under other names, and positions shifted by two rows: the same states,
+    bit for bit.
     """
     config = tiny_configs["roberta"]
     shared = {field.name: getattr(config, field.name) for field in dataclasses.fields(BertConfig)}
@@ -52,7 +52,7 @@ def test_its_encoder_is_berts(make, tiny_configs):
     table = there["embeddings"]["position_embedding"]["embedding"]
     lower = jnp.concatenate(
         [jnp.full((2, config.width), jnp.nan), table]
-    )  # nobody reads the first two
+    )  # the first two are unused
     moved = {
         **params,
         "roberta": {

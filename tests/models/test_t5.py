@@ -1,5 +1,5 @@
-"""T5 is what its paper and its code say: sizes, distances, causality, initialisation, and where it
-drops.
+"""T5 as in its paper and its code: sizes, relative positions, causality, initialisation and
+dropout.
 """
 
 import dataclasses
@@ -40,8 +40,8 @@ def init_params(config):
     ids=["small", "base", "v1.1 base"],
 )
 def test_published_sizes(config, published):
-    """Encoder, decoder, one relative table a stack, and the words: once when tied, as input and as
-    output when not.
+    """Encoder, decoder, one relative table a stack, and token embeddings: one table if tied, two if
+    not.
     """
     params = jax.eval_shape(lambda: init_params(config))
     assert sum(leaf.size for leaf in jax.tree.leaves(params)) == published
@@ -52,8 +52,8 @@ def test_published_sizes(config, published):
 
 
 def test_initialisation():
-    """Of the paper's code: 1 over the root of what is summed; for queries also over that of K, as
-    scores are not.
+    """As in the paper's code: 1 over the root of the fan-in; for queries also over the root of K,
+    as scores are not scaled.
     """
     shape = {
         "vocab": 400,
@@ -106,8 +106,8 @@ def test_buckets_equal_the_goldens(golden, root, name):
 
 
 def test_buckets_near_are_exact_and_far_are_shared():
-    """Section 2.1: 32 buckets, logarithmically wider up to an offset of 128, beyond which all are
-    one.
+    """Section 2.1: 32 buckets, logarithmically wider up to an offset of 128, beyond which all
+    offsets share one.
     """
     distances = np.arange(0, 1000)
     ahead = bucket_distances(distances, bidirectional=True)
@@ -133,8 +133,8 @@ def test_buckets_that_cannot_be_are_refused(setting):
 @pytest.mark.parametrize("bidirectional", [True, False])
 @pytest.mark.parametrize(("L", "M"), [(9, 9), (4, 9), (9, 4), (1, 1)])
 def test_bias_is_the_table_by_distance(t5_config, bidirectional, L, M):
-    """Each entry is looked up by its distance alone, so one bias serves every place: and so does
-    its gradient.
+    """Each entry depends on its distance alone, so one bias serves every position; so does its
+    gradient.
     """
     module = RelativeBias(t5_config, bidirectional)
     params = module.init(jax.random.key(0), L, M)
@@ -146,7 +146,7 @@ def test_bias_is_the_table_by_distance(t5_config, bidirectional, L, M):
     low = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
     assert (
         jax.eval_shape(lambda: module.apply(low, L, M)).dtype == jnp.float32
-    )  # gradients of all layers add up there
+    )  # the gradients of all layers add up there
     found = jax.grad(lambda params: (weight * module.apply(params, L, M)).sum())(params)["params"][
         "table"
     ]
@@ -155,7 +155,7 @@ def test_bias_is_the_table_by_distance(t5_config, bidirectional, L, M):
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-# ---- what reads what -------------------------------------------------------------
+# ---- what attends to what --------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -165,9 +165,7 @@ def encode(make, t5_config):
 
 
 def test_encoder_does_not_know_where_it_is(encode):
-    """Words moved along, behind places that nobody reads, come to the same states: only distances
-    count.
-    """
+    """Tokens shifted behind masked positions have the same states: only distances matter."""
     states = encode(INPUTS[1:2, :6], VALID[1:2, :6])
     moved, there = np.full((1, 11), 7, np.int32), np.zeros((1, 11), bool)
     moved[:, 4:10], there[:, 4:10] = INPUTS[1:2, :6], True
@@ -182,7 +180,7 @@ def test_shift_right():
 
 @pytest.mark.parametrize(("tied", "gated"), [(True, False), (False, True)])
 def test_logits_of_tied_and_untied_words(make, t5_config, tied, gated):
-    """Tied, the table is scaled by 1/sqrt(D) on its way out, as the paper's code has it."""
+    """If tied, the table is scaled by 1/sqrt(D) for the logits, as in the paper's code."""
     model, params = make(dataclasses.replace(t5_config, tied=tied, gated=gated))
     y = jax.random.normal(jax.random.key(0), (2, 3, 24))
     table = (
@@ -194,12 +192,12 @@ def test_logits_of_tied_and_untied_words(make, t5_config, tied, gated):
     assert ("lm_head" in params) != tied and ("gate" in params["encoder"]["layers"]["mlp"]) == gated
 
 
-# ---- computed in whatever way ----------------------------------------------------
+# ---- options of the computation --------------------------------------------------
 
 
 def test_dropout_falls_where_the_papers_code_drops(t5_config, dropouts):
-    """On the embeddings, the attention weights, what each part adds, inside of the MLP, and behind
-    the last norm.
+    """Dropout is on the embeddings, the attention weights, the output of each sub-layer, inside the
+    MLP, and after the last norm.
     """
     c = dataclasses.replace(t5_config, scan=False)
     run = partial(
@@ -221,7 +219,7 @@ def test_dropout_drops_a_feature_of_a_row_everywhere(make, t5_config):
 
 
 def test_scores_are_not_scaled(make, t5_config):
-    """The paper's code has the root of K in how it begins, not in what it computes."""
+    """The paper's code has the root of K in the initialisation, not in the computation."""
     read = []
     ops = PLAIN._replace(attend=lambda q, k, v, **kw: read.append(kw) or attend(q, k, v, **kw))
     model = build(t5_config, ops=ops)

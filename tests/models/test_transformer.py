@@ -1,5 +1,5 @@
-"""The Transformer is what its paper says: sizes, sinusoids, who reads whom, where it drops; pairs
-that share a row share nothing else.
+"""The Transformer as in its paper: sizes, sinusoids, attention patterns, dropout; pairs that share
+a row are independent.
 """
 
 import dataclasses
@@ -29,8 +29,8 @@ def init_params(config):
 
 
 def count_by_formula(V, D, F, N):
-    """Parameters by the paper's equations: one table, and N layers of 4 projections, 2 maps and
-    norms, with biases.
+    """Parameters by the paper's equations: one table, and N layers of 4 projections, 2 linear maps
+    and norms, with biases.
     """
     attention, mlp, norm = 4 * (D * D + D), D * F + F + F * D + D, 2 * D
     return V * D + N * (attention + mlp + 2 * norm) + N * (2 * attention + mlp + 3 * norm)
@@ -50,7 +50,7 @@ def count_by_formula(V, D, F, N):
     ids=["base", "big", "(C) 8 layers"],
 )
 def test_published_sizes(config, size, published):
-    """Table 3, in millions; the vocabulary is of about 37,000 (section 5.1)."""
+    """Table 3, in millions; the vocabulary has about 37,000 tokens (section 5.1)."""
     params = jax.eval_shape(lambda: init_params(config))
     assert sum(leaf.size for leaf in jax.tree.leaves(params)) == size
     assert abs(size / published - 1) < 0.04
@@ -80,7 +80,7 @@ def test_initialisation():
 
 @pytest.mark.parametrize("width", [2, 6, 512])
 def test_sinusoids_are_the_papers(width):
-    """Section 3.5: sin in the even columns, cos in the odd ones, here behind each other;
+    """Section 3.5: sin in the even columns, cos in the odd ones, here one half after the other;
     wavelengths from 2 pi to 10,000 times that.
     """
     found, paper = make_sinusoids(50, width), np.zeros((50, width))
@@ -95,8 +95,8 @@ def test_sinusoids_are_the_papers(width):
 
 
 def test_a_shift_is_a_rotation():
-    """Why the paper chose them: the encoding of p + k is a linear function of that of p, the same
-    for all p.
+    """The paper's reason for them: the encoding of p + k is a linear function of that of p, the
+    same for all p.
     """
     table = make_sinusoids(40, 8).astype(np.float64)
     shift = np.linalg.lstsq(table[:-7], table[7:], rcond=None)[0]
@@ -123,7 +123,7 @@ def test_places_are_counted_in_each_segment():
     np.testing.assert_array_equal(shift_right(tokens), [[0, *range(11, 18)]] * 2)
 
 
-# ---- what reads what -------------------------------------------------------------
+# ---- what attends to what --------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +140,7 @@ def test_order_counts(tiny):
 
 
 def test_pairs_in_a_row_are_as_in_rows_of_their_own(tiny):
-    """Three pairs side by side, with padding behind them, and the gradient of a loss: the same as
+    """Three pairs in one row with padding after them, and the gradient of a loss: the same as
     alone.
     """
     model, params, _ = tiny
@@ -192,8 +192,8 @@ def test_pairs_in_a_row_are_as_in_rows_of_their_own(tiny):
 
 
 def test_where_it_drops(tiny_configs, dropouts):
-    """Section 5.4: on the sums of words and places, and on what each sub-layer adds; on attention
-    weights only where asked.
+    """Section 5.4: dropout on the sums of embeddings and positions and on each sub-layer's output;
+    on attention weights only if configured.
     """
     config = dataclasses.replace(tiny_configs["transformer"], scan=False)
 

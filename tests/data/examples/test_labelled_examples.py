@@ -282,7 +282,7 @@ def test_what_cannot_be_read_so_is_refused(labelled_store, store, vocabulary):
         Stream(labelled_store, Data(objective=Classification(class_weights=(1.0, -1.0))))
     Stream(
         labelled_store, Data(objective=MaskedLm(length=16, max_predictions=3, rows="documents"))
-    ).build_batch(0)  # the texts of its pair
+    ).build_batch(0)  # masked LM reads the texts of the pairs
 
 
 @pytest.mark.parametrize(

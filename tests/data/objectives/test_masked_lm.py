@@ -284,7 +284,7 @@ def test_whole_words_in_released_vocabularies(corpora, name):
         ("cls", 0),
         ("sep", 0),
         ("mask", 0),
-    ):  # without ordinary ids, any id serves
+    ):  # a missing special token gets some id
         if getattr(vocabulary, role) is None:
             setattr(vocabulary, role, substitute)
     tokens = np.tile(np.array([vocabulary.cls, *ids, vocabulary.sep], np.int32), (500, 1))

@@ -52,8 +52,8 @@ def test_recipes_are_those_of_the_walk_piece_by_piece(seed):
     made = find_recipes(np.bincount(sizes, minlength=width + 1).tolist(), width)
     assert sorted(n for rows, parts in made for n in parts * rows) == sorted(sizes)
     assert max(sum(parts) for _, parts in made) <= width and min(rows for rows, _ in made) > 0
-    # Ties between rows of one length are broken in any way: the lengths of the rows, and so their number,
-    # are the same.
+    # Ties between rows of one length may be broken differently: the lengths of the rows, and so
+    # their number, are the same.
     expected = Counter(sum(parts) for parts in slow_recipes(sizes.tolist(), width).elements())
     assert Counter(sum(parts) for rows, parts in made for _ in range(rows)) == expected
 

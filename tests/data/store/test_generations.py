@@ -138,8 +138,8 @@ def test_a_rewrite_between_the_manifest_and_its_files_is_read_anew(
 def test_a_writer_that_is_killed_leaves_one_whole_store(
     path, vocabulary, documents, monkeypatch, moment
 ):
-    """The writer is stopped before the new files, before the manifest, and before the old files are
-    moved.
+    """The writer stops before it moves the new files, before it moves the manifest, or before it
+    removes the old files.
     """
     old = Store.open(path).fingerprint
 

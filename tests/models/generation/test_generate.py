@@ -1,6 +1,4 @@
-"""With the cache as without: what is written is what the model's own call on everything so far
-would have, row by row.
-"""
+"""Generation with the cache equals the model's own call on the whole text so far, row by row."""
 
 import collections
 import dataclasses
@@ -35,17 +33,15 @@ SHAPE = dict(vocab=50, length=24, width=16, depth=2, num_heads=2, mlp=24)
 
 @pytest.fixture(scope="module")
 def writer(make, t5_config):
-    """(module, parameters) of a T5 whose words are not tied and whose weights are large: it repeats
-    itself less.
-    """
+    """Return (module, parameters) of an untied T5 with large weights, which repeats itself less."""
     model, params = make(dataclasses.replace(t5_config, gated=True, tied=False))
     return model, jax.tree.map(lambda leaf: 4 * leaf, params)
 
 
 @pytest.fixture(scope="module")
 def uncached_tokens(writer):
-    """Seven words a row by the model's own call, which shifts by itself: no `encode` or `decode`,
-    no device loop.
+    """Generate seven tokens a row by the model's own call, without `encode`, `decode` or a device
+    loop.
     """
     model, params = writer
     score = jax.jit(lambda targets: model.apply({"params": params}, INPUTS, VALID, targets))
@@ -62,7 +58,7 @@ def test_greedy_is_the_plain_loop(writer, uncached_tokens):
 
 
 def test_rows_end_by_themselves(writer, uncached_tokens):
-    """Each at its own end; what follows is padding."""
+    """Each row stops at its own end token, and padding follows."""
     end = int(uncached_tokens[0, 2])
     found = generate(*writer, INPUTS, VALID, length=7, end=end, pad=49)
     for row, written in zip(np.asarray(found), uncached_tokens, strict=True):
@@ -88,7 +84,7 @@ DECODERS = [
 
 
 def scale_params(model, params):
-    """What is written depends on all that was read, and not on the last word alone."""
+    """The output depends on the whole input, not on the last token alone."""
     return model, jax.tree.map(lambda leaf: 3 * leaf, params)
 
 
@@ -96,8 +92,8 @@ def scale_params(model, params):
     ("config", "scan"), DECODERS, ids=lambda part: getattr(type(part), "__name__", part)
 )
 def test_a_continuation_is_the_plain_loop(make, config, scan):
-    """Each word the likeliest of a call that reads the row so far again; prompts are longer and
-    shorter than a band of 3.
+    """Each token is the likeliest of a call on the whole row, for prompts shorter and longer than a
+    band of 3, up to the last of 24 positions, scanned or not.
 
     To the last of the 24 positions, and whether the layers are scanned or not.
     """
@@ -115,8 +111,8 @@ def test_a_continuation_is_the_plain_loop(make, config, scan):
 
 
 def test_steps_compute_what_a_row_does(make, t5_config):
-    """T5's states, not only the likeliest words; far enough that distances share buckets, and
-    beyond the last of them.
+    """T5's states are equal, not only the likeliest tokens, far enough that distances share
+    buckets.
     """
     model, params = make(t5_config)
     rng, N = np.random.default_rng(1), 26
@@ -146,14 +142,16 @@ def test_steps_compute_what_a_row_does(make, t5_config):
     row, start = (
         np.arange(3),
         np.array([4, 2, 1]),
-    )  # rows go on behind different lengths, over what stood there
+    )  # rows continue after different lengths and overwrite padding
     for t in range(N - 4):
         found, cache = decode_step(cache, memory_cache, tokens[row, start + t], start + t)
         np.testing.assert_allclose(found, expected[row, start + t], atol=2e-5)
 
 
 def test_cached_keys_are_attended_to_as_a_row_is():
-    """[B, H, M, K] as [B, M, H, K], with a mask, a bias and several readers."""
+    """Attention with [B, H, M, K] equals that with [B, M, H, K], with a mask, a bias and several
+    queries.
+    """
     q, k, v, bias = (
         np.random.default_rng(i).standard_normal(shape).astype(np.float32)
         for i, shape in enumerate([(2, 3, 4, 5)] * 3 + [(1, 4, 3, 3)])
@@ -180,7 +178,7 @@ def test_a_step_without_a_prompt_is_refused(make):
 
 
 def test_training_keeps_nothing(make, t5_config):
-    """No variables but parameters come from `init`, and a call leaves nothing unless asked to."""
+    """`init` returns only parameters, and a call writes no variables unless they are mutable."""
     model, params = make(t5_config)
     read = INPUTS, VALID, INPUTS
     assert jax.eval_shape(lambda: model.init(jax.random.key(0), *read)).keys() == {"params"}
@@ -190,15 +188,15 @@ def test_training_keeps_nothing(make, t5_config):
     assert not left
 
 
-# ---- how often a model is asked --------------------------------------------------
+# ---- how often a model is called ----------------------------------------------
 
 
 class Counter(nn.Module):
-    """Writes the id after the last one read, and notes each time that it is asked."""
+    """A model that outputs the id after the last one read, and counts its calls."""
 
     asked: Callable = lambda: None
     ops: Ops = PLAIN
-    config = GptConfig(vocab=100, scan=False)  # not a field: its words alone are read
+    config = GptConfig(vocab=100, scan=False)  # not a field: only its contents are read
 
     def encode(self, inputs_BM, inputs_valid_BM):
         return inputs_BM[..., None].astype(jnp.float32)
@@ -216,8 +214,8 @@ class Counter(nn.Module):
 
 @pytest.mark.parametrize("strategy", [Greedy(), BeamSearch(2)], ids=str)
 def test_it_begins_with_start_and_stops_when_all_rows_have_ended(strategy):
-    """Three times: beams of so sharp scores cannot be overtaken once the best has ended and the
-    rest are worse.
+    """Three calls suffice: beams with such peaked scores cannot be overtaken once the best has
+    ended.
     """
     calls = []
     how = {"length": 50, "start": 20, "end": 23, "pad": 7, "strategy": strategy}
@@ -228,9 +226,7 @@ def test_it_begins_with_start_and_stops_when_all_rows_have_ended(strategy):
 
 
 def test_rows_of_different_lengths_go_on_behind_their_own_last_token():
-    """What pads a row is overwritten, each row stops at its end, and all stop when the last one
-    has.
-    """
+    """Padding is overwritten, each row stops at its end token, and all stop when the last row has."""
     calls = []
     tokens, lengths = np.array([[4, 5, 6, 7], [9, 90, 90, 90]], np.int32), np.array([4, 1])
     found = continue_prompts(
@@ -252,11 +248,11 @@ def test_ids_beyond_the_size_are_never_written(strategy):
     assert (found < 7).all() and (isinstance(strategy, Sample) or found.tolist() == [[5, 6, 6, 6]])
 
 
-# ---- what is chosen --------------------------------------------------------------
+# ---- what is generated ---------------------------------------------------------
 
 
 class Table(nn.Module):
-    """The logits of the next word by the last one alone: [V, V]."""
+    """Return the logits of the next token given the last one alone: [V, V]."""
 
     vocab: int = 5
     ops: Ops = PLAIN
@@ -291,7 +287,7 @@ def list_ngrams(row, n):
     ("strategy", "n"), [(Greedy(), 1), (Greedy(), 2), (BeamSearch(3), 2), (Sample(0.1), 3)], ids=str
 )
 def test_no_ngram_is_written_twice(strategy, n):
-    """Nor one that the prompt has; and without the rule there are such."""
+    """The prompt's n-grams count too; without the rule there are repetitions."""
     params = make_bigrams(4, V=50)
 
     def find_repeats(**how):
@@ -313,8 +309,8 @@ def test_no_ngram_is_written_twice(strategy, n):
 
 @pytest.mark.parametrize(("penalty", "seed"), [(0.0, 0), (1.0, 1), (2.0, 2), (-1.0, 3)])
 def test_wide_beams_find_the_best_row(penalty, seed):
-    """As wide as there are rows: the best by log-likelihood over length^penalty of all rows that
-    end, or are four words long.
+    """With as many beams as sequences, the result is the best by log-likelihood over length^penalty
+    of all sequences that end or have four tokens.
     """
     params, END, T = make_bigrams(seed), 4, 4
     log_p = np.log(np.exp(params["table"]) / np.exp(params["table"]).sum(-1, keepdims=True))
@@ -346,7 +342,7 @@ def test_one_beam_and_the_likeliest_of_one_are_greedy():
     np.testing.assert_array_equal(found[0], found[2])
 
 
-# ---- what is drawn ---------------------------------------------------------------
+# ---- sampling -----------------------------------------------------------------
 
 
 ROWS = 4000
@@ -371,8 +367,8 @@ def compute_softmax(x):
 
 
 def keep_likeliest(p, k, mass):
-    """The smallest set of the k likeliest whose share of their mass reaches `mass`, as
-    probabilities.
+    """Return the smallest set of the k likeliest tokens whose share of their mass reaches `mass`,
+    as probabilities.
     """
     order = np.argsort(-p)[:k]
     share = np.cumsum(p[order]) / p[order].sum()
@@ -393,7 +389,7 @@ def keep_likeliest(p, k, mass):
     ids=str,
 )
 def test_words_are_drawn_as_often_as_they_should_be(strategy):
-    """Pearson's statistic of 4,000 draws stays below 20, which chance passes once in 2,000 times (4
+    """Pearson's statistic of 4,000 draws is below 20, which chance exceeds once in 2,000 times (4
     degrees of freedom).
     """
     params = make_bigrams(7, scale=1.0)
@@ -409,7 +405,7 @@ def test_words_are_drawn_as_often_as_they_should_be(strategy):
 
 
 def test_a_row_draws_by_the_seed_and_its_own_number():
-    """Whatever batch it stands in; and each of its words anew."""
+    """The samples do not depend on the batch, and each token has its own draw."""
     params, strategy = make_bigrams(8, scale=0.1), Sample()
     found = draw_tokens(params, strategy, length=6)
     some = np.array([3, 1999, 7])
@@ -426,7 +422,7 @@ def test_a_row_draws_by_the_seed_and_its_own_number():
     )
 
 
-# ---- what cannot be meant --------------------------------------------------------
+# ---- invalid settings -----------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,4 @@
-"""What decoding writes is what `generate` of `transformers` writes with the same weights, for 20
-prompts. Needs the extra `peers`.
-"""
+"""Generated text equals that of `generate` of `transformers` with the same weights, for 20 prompts."""
 
 import dataclasses
 import functools
@@ -33,7 +31,7 @@ T5 = T5Config(
     buckets=8,
     max_distance=20,
 )
-# Factors that make the tiny models write many words, and ends that some rows of each case come to.
+# Factors that make the tiny models generate many tokens, and end tokens that some rows generate.
 MODELS = {
     "gpt2": (GPT2, 2, 31),
     "t5": (T5, 3, 12),
@@ -62,8 +60,8 @@ TOKENS = np.where(VALID, RNG.integers(2, 50, VALID.shape), 0).astype(np.int32)
 
 @pytest.fixture(scope="module")
 def pair(make, tmp_path_factory):
-    """pair(name): (our module, our parameters, theirs, the end). One thread: a step of theirs is
-    shorter than to wait for another.
+    """Return pair(name): (our module, our parameters, their model, the end token). One thread: a
+    step of theirs is shorter than a synchronisation.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -93,7 +91,7 @@ def _make_pair(make, folder, config, factor, end):
     [*((name, case) for name in ("gpt2", "t5") for case in CASES), ("t5_v1_1", [*CASES][-1])],
 )
 def test_every_word_is_theirs(pair, name, case):
-    """Prompt by prompt for them, all at once for us. Some rows end and some do not."""
+    """They generate prompt by prompt, we all at once. Some rows end and some do not."""
     (model, params, theirs, end), (strategy, n, how) = pair(name), CASES[case]
     decoder = isinstance(model.config, Gpt2Config)
     write = continue_prompts if decoder else generate
@@ -115,7 +113,7 @@ def test_every_word_is_theirs(pair, name, case):
     for row, prompt, length in zip(np.asarray(found), TOKENS, LENGTHS):
         ids = torch.tensor(prompt[None, :length].astype(np.int64))
         with warnings.catch_warnings(), torch.no_grad():
-            warnings.simplefilter("ignore")  # theirs, of settings that greedy search does not read
+            warnings.simplefilter("ignore")  # their settings that greedy search ignores
             written = theirs.generate(ids, attention_mask=torch.ones_like(ids), **how)[0].numpy()
         written = written[length if decoder else 1 :]
         assert row.tolist() == [*written, *[0] * (T - len(written))]

@@ -1,5 +1,5 @@
-"""A head on each encoder: the encoder is the pretrained one, leaf for leaf, and every new parameter
-has its place on a mesh.
+"""A head on each encoder: the encoder's parameters are the pretrained ones, and every new parameter
+has an entry in the sharding table.
 """
 
 import math
@@ -39,7 +39,7 @@ SEGMENTS = (np.arange(9) > 3).astype(np.int32) * VALID
 
 
 def draw_params(model, *inputs):
-    """Parameters with values everywhere."""
+    """Return random parameters, none of them 0."""
     rng = np.random.default_rng(1)
     shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), *inputs))["params"]
     return jax.tree.map(lambda leaf: rng.normal(0, 0.3, leaf.shape).astype(np.float32), shapes)
@@ -58,7 +58,7 @@ def test_an_encoder_is_read_as_it_was_pretrained(name):
     for keys, leaf in jax.tree_util.tree_leaves_with_path(params):
         find_dimension_names(
             format_path(keys), leaf.shape
-        )  # raises unless one row of the table fits
+        )  # raises unless exactly one row of the table matches
 
     @jax.jit
     def apply_both(params, pretrained):

@@ -1,4 +1,4 @@
-"""Dropout by its definition: how many values are dropped, where, and what is left of the others."""
+"""Dropout by its definition: how many values are dropped, where, and the scale of the others."""
 
 import jax
 import jax.numpy as jnp

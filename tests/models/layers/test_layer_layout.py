@@ -1,4 +1,4 @@
-"""Stacked layers and unstacked ones are the same bits, there and back."""
+"""Stacking and unstacking layers is bit-exact in both directions."""
 
 import jax
 import jax.numpy as jnp
@@ -17,8 +17,8 @@ pytestmark = pytest.mark.fast
 
 
 def random_tree(dtype, as_array=np.asarray):
-    """Parameters with two stacks, one of them inside the other's neighbour, and leaves that are in
-    none.
+    """Return parameters with two stacks, one of them inside the other's neighbour, and leaves
+    outside of both.
     """
     rng = np.random.default_rng(0)
 

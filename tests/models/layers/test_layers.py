@@ -1,4 +1,4 @@
-"""The shared parts against their formulas, in both float types, and their edges."""
+"""The shared layers equal their formulas, in both float types, edge cases included."""
 
 import math
 from functools import partial
@@ -27,7 +27,7 @@ def draw_normal(*shape, seed=0, dtype=jnp.float32):
 
 
 def attend_slowly(q, k, v, mask, bias, scale):
-    """The formula of section 3.2.1, in float64, one query at a time."""
+    """Compute the formula of section 3.2.1 in float64, one query at a time."""
     q, k, v, bias = (np.asarray(x, np.float64) for x in (q, k, v, bias))
     B, L, H, K = q.shape
     mask, bias = (
@@ -70,11 +70,11 @@ def test_attend_softmax_is_float32_under_bfloat16():
     assert o.dtype == jnp.bfloat16
     np.testing.assert_allclose(
         o.astype(jnp.float32), exact, atol=0.06
-    )  # of values up to 20, half a unit of 1/8
+    )  # half a unit of 1/8, for values up to 20
 
 
 def test_attend_nothing_to_read_is_finite():
-    """A row of padding alone: its loss has weight 0, and 0 times NaN would still be NaN."""
+    """A row may be padding only: its loss has weight 0, but 0 times NaN would be NaN."""
     q, k, v = (
         draw_normal(2, 3, 1, 4),
         draw_normal(2, 3, 1, 4, seed=1),
@@ -161,8 +161,8 @@ def test_dense_over_two_dimensions():
     ("init", "deviation", "largest"), [(TRUNCATED, 0.02 * 0.87963, 0.04), (FAN_IN, 300**-0.5, 1.0)]
 )
 def test_initialisers(init, deviation, largest):
-    """A normal cut at two deviations has 0.8796 of its deviation left; the fan-in of [30, 10, 400]
-    over two is 300.
+    """A normal truncated at two deviations has 0.8796 of its deviation; the fan-in of [30, 10, 400]
+    over two axes is 300.
     """
     kernel = Dense(400, num_contracting_dims=2, kernel_init=init).init(KEY, draw_normal(1, 30, 10))[
         "params"
@@ -185,7 +185,7 @@ def test_embed_unknown_id_is_nan_and_scores_are_float32():
 
 @pytest.mark.parametrize("offset", [0.0, 1e3])
 def test_layer_norm_is_the_formula(offset):
-    """Also far from zero, where the difference of two squares would have lost the variance."""
+    """The variance is right far from zero too, where a difference of two squares would lose it."""
     x, norm = draw_normal(3, 64) + offset, LayerNorm(1e-12)
     params = {"params": {"scale": draw_normal(64, seed=1), "bias": draw_normal(64, seed=2)}}
     wide = np.asarray(x, np.float64)
@@ -253,7 +253,7 @@ def test_mlps_are_their_formulas():
 
 
 class Add(nn.Module):
-    """A part that adds what it is told to, to see the wiring alone."""
+    """A sub-layer that adds a given value, to test the wiring alone."""
 
     value: float
 
@@ -277,7 +277,7 @@ def test_post_and_pre_norm_are_their_equations():
 
 
 class Layer(nn.Module):
-    """x + drop(dense(x) + bias): enough of a layer to test depth with."""
+    """x + drop(dense(x) + bias): a layer that is just enough to test depth."""
 
     @nn.compact
     def __call__(self, x, train, bias=0.0):

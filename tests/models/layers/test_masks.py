@@ -1,4 +1,4 @@
-"""A mask is what its reasons say, pair by pair."""
+"""A mask equals its definition, pair by pair."""
 
 import jax
 import jax.numpy as jnp
@@ -79,7 +79,7 @@ def test_a_window_both_ways_does_not_decode():
 
 
 def test_a_step_reads_all_slots_of_its_cache():
-    """Without its cache a step would read itself alone."""
+    """Without its cache a step would attend to itself alone."""
     mask = make_causal_mask(step=DecodingStep(jnp.array([0, 2]), num_slots=6))
     assert mask.make_dense(1, 6).sum(-1).ravel().tolist() == [1, 3]
     with pytest.raises(ValueError, match="a decoding step reads 6 slots of a cache, not 1 keys"):
@@ -105,7 +105,7 @@ def test_reach_bounds_the_pairs(mask, reach):
 
 
 def attend_by_formula(q_BLHK, k_BMHK, v_BMHK, allowed_BLM, do_BLHK):
-    """Return attention's output and gradients, in float64, by the formulas of the softmax."""
+    """Return attention's output and gradients in float64, by the formulas of the softmax."""
     scale = q_BLHK.shape[-1] ** -0.5
     scores_BHLM = np.einsum("blhk,bmhk->bhlm", q_BLHK, k_BMHK) * scale
     weights_BHLM = np.exp(scores_BHLM - scores_BHLM.max(-1, keepdims=True)) * allowed_BLM[:, None]
@@ -124,8 +124,8 @@ def attend_by_formula(q_BLHK, k_BMHK, v_BMHK, allowed_BLM, do_BLHK):
 
 @pytest.mark.parametrize("window", [1, 2, 3, 4, 100])
 def test_attention_in_a_window_both_ways_is_its_formula(window):
-    """Packed and padded: every position reads itself at least, or it is padding and its output does
-    not count.
+    """Packed and padded: every position attends to itself at least, or it is padding and its output
+    does not count.
     """
     rng = np.random.default_rng(window)
     q, k, v, do = rng.standard_normal((4, 2, 6, 2, 4))

@@ -1,5 +1,5 @@
-"""Texts that share a row are as if each were alone: hidden states, losses and gradients, in every
-model that takes such rows.
+"""Texts that share a row give the same hidden states, losses and gradients as alone, in every model
+that supports packing.
 """
 
 import dataclasses
@@ -12,12 +12,16 @@ import pytest
 
 from pretrain.training.losses import find_loss
 
-LENGTHS = ((5, 9, 3, 4), (12, 8), (6, 2, 7))  # of the texts of each row, of 24 tokens: one is full
+LENGTHS = (
+    (5, 9, 3, 4),
+    (12, 8),
+    (6, 2, 7),
+)  # lengths of the texts of each row of 24 tokens: one row is full
 L, P, A = (
     24,
     3,
     9,
-)  # masked positions of a text, of which a packed row of four has all; texts in all
+)  # masked positions of a text and of a packed row of four texts; number of texts
 FAMILIES = {
     "bert": "masked_lm",
     "roberta": "masked_lm",
@@ -28,8 +32,8 @@ FAMILIES = {
 
 
 def draw_texts(seed=0):
-    """{"token_ids": ids [A, L], "masked_positions", "labels", "label_weights", "uniforms": [A, P]}
-    of the texts, each in a row of its own.
+    """Return the texts, each in a row of its own: ids [A, L] and masked positions, labels, weights
+    and uniforms [A, P].
     """
     rng = np.random.default_rng(seed)
     length_A = np.concatenate(LENGTHS)
@@ -48,7 +52,7 @@ def draw_texts(seed=0):
 
 
 def pack_texts(alone):
-    """The same texts in three rows."""
+    """Return the same texts in three rows."""
     rows = {key: [] for key in (*alone, "segment_ids")}
     text = 0
     for lengths in LENGTHS:
@@ -78,7 +82,7 @@ PACKED = pack_texts(ALONE)
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def computed(request, make, tiny_configs):
-    """computed(batch) -> (hidden states, sums of the loss) of a model."""
+    """Return computed(batch): (hidden states, sums of the loss) of a model."""
     config = tiny_configs[request.param]
     if request.param == "distilbert":
         config = dataclasses.replace(config, teacher_depth=2)
@@ -99,7 +103,7 @@ def computed(request, make, tiny_configs):
 
 
 def of_texts(states_BLD):
-    """The states of a packed batch, text by text: a list of [n, D]."""
+    """Return the states of a packed batch by text: a list of [n, D]."""
     return [
         states_BLD[b, sum(LENGTHS[b][:i]) :][:n]
         for b in range(len(LENGTHS))
@@ -133,11 +137,11 @@ def test_one_texts_words_change_nothing_in_another(computed):
             moved = np.abs(now - was).max(axis=-1)
             assert (
                 (moved > 1e-4).all() if mine else (moved < 1e-6).all()
-            )  # all of its own, and nothing else
+            )  # all of its own text, and of no other
 
 
 def test_gradients_are_those_of_texts_alone(make, bert_config):
-    """And the places that no text reaches have none, however long the rows are."""
+    """Positions without text have no effect, however long the rows are."""
     model, params = make(bert_config)
     gradients = jax.jit(
         jax.grad(
@@ -157,8 +161,8 @@ def test_gradients_are_those_of_texts_alone(make, bert_config):
 
 
 def test_no_gradient_flows_from_one_text_to_another(make, bert_config):
-    """Of what the second texts' states make: another first text leaves the gradients as they were,
-    other seconds do not.
+    """The gradient of the second texts' loss does not depend on the first texts, and depends on the
+    second.
     """
     model, params = make(bert_config)
     noise_D = np.random.default_rng(2).standard_normal(bert_config.width).astype(np.float32)

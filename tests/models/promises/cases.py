@@ -17,14 +17,14 @@ from pretrain.families import FAMILIES, find_family
 SIZES = {"B": 3, "L": 12, "T": 6, "P": 3}
 LENGTHS = np.array([12, 7, 4])
 MASKED_POSITIONS = np.array([[1, 5, 11], [0, 2, 6], [1, 2, 3]], np.int32)
-DEEPER = {"gpt3": {"depth": 4}}  # whose layers are scanned in pairs
+DEEPER = {"gpt3": {"depth": 4}}  # their layers are scanned in pairs
 VARIANTS = {"t5_v1_1": ("t5", {"gated": True, "tied": False})}
 CASES = {name: (name, DEEPER.get(name, {})) for name in FAMILIES} | VARIANTS
 
 
 def make_batch(model, objective) -> dict[str, np.ndarray]:
-    """Return what `model` reads of a batch of `objective`: random ids of a vocabulary of 50, and 0
-    on padding.
+    """Return the arguments of `model` in a batch of `objective`: random ids of a vocabulary of 50,
+    and 0 as padding.
     """
     named = inspect.signature(type(model).__call__).parameters
     fields = {key: field for key, field in objective.describe_batch().items() if key in named}
@@ -36,10 +36,10 @@ def make_batch(model, objective) -> dict[str, np.ndarray]:
         if key == "masked_positions":
             batch[key] = MASKED_POSITIONS
         elif key.endswith("segment_ids"):
-            continue  # rows of several texts: tests/models/layers/test_packing.py
+            continue  # packed rows are tested in tests/models/layers/test_packing.py
         elif key.endswith("attention_mask"):
             batch[key] = mask
-        elif field.dtype == "float32":  # a weight, or a uniform number that draws
+        elif field.dtype == "float32":  # a weight, or a uniform number for sampling
             batch[key] = np.full(shape, 0.5, np.float32)
         else:
             ids = rng.integers(2, 50, shape, np.int32)
@@ -61,14 +61,14 @@ class Case:
 
     @property
     def ids(self) -> str:
-        """The key of the ids that padding stands in or, in a decoder, that are read from the
-        left.
+        """Return the key of the ids with padding or, in a decoder, of the ids that are read from
+        the left.
         """
         return next(key for key in self.batch if key.endswith("token_ids"))
 
     @property
     def mask(self) -> np.ndarray | None:
-        """Where there is a token, bool [B, L]; None where no row has padding."""
+        """Return where there are tokens, bool [B, L]; None if no row has padding."""
         return next((a for key, a in self.batch.items() if key.endswith("attention_mask")), None)
 
     @property
@@ -81,13 +81,13 @@ class Case:
 
     @functools.cached_property
     def run(self):
-        """(batch) -> the model's outputs, a list of arrays; compiled once."""
+        """Return a compiled function (batch): the model's outputs, a list of arrays."""
         apply = functools.partial(self.model.apply, {"params": self.params})
         return jax.jit(lambda batch: jax.tree.leaves(apply(**batch)))
 
     @functools.cached_property
     def encode(self):
-        """(ids, mask) -> the encoder's states [B, L, D]; compiled once."""
+        """Return a compiled function (ids, mask): the encoder's states [B, L, D]."""
         apply = functools.partial(self.model.apply, {"params": self.params}, method="encode")
         return jax.jit(lambda ids, mask: jax.tree.leaves(apply(ids, mask))[0])
 

@@ -1,5 +1,5 @@
-"""Each promise that all families make has a file here; a family that is added is held to it without
-being named.
+"""Each property that all families share has a file here; a new family is tested without being
+named.
 """
 
 import pytest
@@ -9,6 +9,6 @@ from tests.models.promises.cases import CASES, make_case
 
 @pytest.fixture
 def case(request, make, tiny_configs):
-    """The case that a test is parametrised with by `cases.for_cases`."""
+    """Return the case that `cases.for_cases` parametrises a test with."""
     family, _ = CASES[request.param]
     return make_case(request.param, make, tiny_configs[family])

@@ -1,4 +1,4 @@
-"""Activations and gradients have the parameters' type; what a loss reads is float32."""
+"""Activations and gradients have the parameters' dtype; what a loss reads is float32."""
 
 import functools
 
@@ -19,7 +19,7 @@ def cast_bfloat16(params):
 
 @for_cases()
 def test_states_are_bfloat16_and_scores_float32(case, unroll):
-    """Of unrolled layers; the other tests scan."""
+    """Layers are unrolled; the other tests scan."""
     depths = find_family(case.config).hugging_face.find_depths(case.config)
     params, model = cast_bfloat16(unroll(case.params, depths)), case.replace(scan=False)
     states, outputs = (
@@ -35,7 +35,7 @@ def test_states_are_bfloat16_and_scores_float32(case, unroll):
 @for_cases(of=has_encoder)
 @pytest.mark.parametrize("scan", [True, False])
 def test_what_an_encoder_returns_is_bfloat16(case, unroll, scan):
-    """Its pooler included, where it has one."""
+    """The pooler is included if there is one."""
     depths = find_family(case.config).hugging_face.find_depths(case.config)
     params = cast_bfloat16(case.params if scan else unroll(case.params, depths))
     found = jax.eval_shape(

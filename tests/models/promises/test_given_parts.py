@@ -1,5 +1,5 @@
-"""What a trainer gives a model, its kernel of attention and its constraint on activations, reaches
-every layer.
+"""Operations that a trainer replaces, the attention kernel and the constraint on activations, are
+used in every layer.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""A model draws numbers only while it trains, and the same ones of the same key."""
+"""A model draws random numbers only in training, and the same ones for the same key."""
 
 import functools
 
@@ -10,7 +10,7 @@ import pytest
 from tests.models.promises.cases import for_cases
 
 
-@for_cases(of=lambda name: name != "t5")  # which drops where v1.1 does
+@for_cases(of=lambda name: name != "t5")  # it applies dropout where v1.1 does
 def test_randomness_only_when_training(case):
     model = case.replace(dropout=0.1)
 

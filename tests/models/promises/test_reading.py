@@ -1,5 +1,5 @@
-"""Who reads whom: an encoder every token of its row and no padding, a decoder what stands
-before.
+"""What each position attends to: an encoder every token of its row and no padding, a decoder the
+tokens before.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ def is_of_the_row(leaf, case):
 
 @for_cases(of=has_encoder)
 def test_padding_is_never_read(case):
-    """Exactly: whatever id stands on padding, no output changes but those on padding."""
+    """Exactly: ids at padding change no output except those at padding."""
     noisy = case.batch | {
         case.ids: np.where(case.mask, case.batch[case.ids], OTHER).astype(np.int32)
     }
@@ -29,8 +29,8 @@ def test_padding_is_never_read(case):
 
 @for_cases(of=has_encoder)
 def test_a_short_row_is_the_same_alone(case):
-    """Within rounding: the states of four tokens, with eight places of padding behind them and with
-    none.
+    """Within rounding: the states of four tokens, with eight padding positions after them and
+    without.
     """
     ids = case.batch[case.ids]
     states, alone = case.encode(ids, case.mask), case.encode(ids[2:, :4], case.mask[2:, :4])
@@ -39,7 +39,7 @@ def test_a_short_row_is_the_same_alone(case):
 
 @for_cases(of=lambda name: has_encoder(name) and has_decoder(name))
 def test_a_decoder_reads_a_short_row_as_alone(case):
-    """Its logits do not depend on how many places of padding the encoder's row has."""
+    """The logits do not depend on how many padding positions the encoder's row has."""
     short = {
         key: value[2:, :4] if key.startswith("encoder_") else value[2:]
         for key, value in case.batch.items()
@@ -51,7 +51,7 @@ def test_a_decoder_reads_a_short_row_as_alone(case):
 @for_cases(of=has_encoder)
 @pytest.mark.parametrize("position", [0, 5, 11])
 def test_an_encoder_reads_both_ways(case, position):
-    """One token changes every state of its own row, and of no other."""
+    """One token changes every state of its own row, and none of another."""
     states = case.encode(case.batch[case.ids], case.mask)
     ids = case.batch[case.ids].copy()
     ids[0, position] = (ids[0, position] + 7) % 50
@@ -62,7 +62,8 @@ def test_an_encoder_reads_both_ways(case, position):
 @for_cases(of=has_decoder)
 @pytest.mark.parametrize("position", [0, 2, 5])
 def test_a_decoder_reads_only_what_comes_before(case, position):
-    """Exactly: not one bit of what stands before changes, and all that stands behind does.
+    """Exactly: no bit of an earlier position changes, and all later ones do. A decoder with an
+    encoder gets the labels and shifts them to the right by one.
 
     A decoder with an encoder is given the labels, and moves them to the right by one.
     """
@@ -77,8 +78,8 @@ def test_a_decoder_reads_only_what_comes_before(case, position):
 
 @for_cases(of=lambda name: has_encoder(name) and has_decoder(name))
 def test_a_decoder_reads_all_inputs(case):
-    """Each token of the encoder's row changes all logits of its own row, and of no other; those on
-    padding change none.
+    """Each token of the encoder's row changes all logits of its own row and none of another;
+    padding changes none.
     """
     logits, *_ = case.run(case.batch)
     for position in range(12):

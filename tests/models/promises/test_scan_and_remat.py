@@ -1,5 +1,5 @@
-"""Scanning over the layers, and computing activations again in the backward pass, change no loss
-and no gradient.
+"""Scanning over the layers, and recomputing activations in the backward pass, change no loss and no
+gradient.
 """
 
 import functools
@@ -16,7 +16,7 @@ from tests.models.promises.cases import for_cases
 
 
 def compute_score(model, params, batch, **how):
-    """Return a number that every output enters, and its gradients."""
+    """Return a number that depends on every output, and its gradients."""
 
     def compute_loss(params):
         leaves = jax.tree.leaves(model.apply({"params": params}, **batch, **how))
@@ -29,8 +29,8 @@ def compute_score(model, params, batch, **how):
 
 
 def assert_close(found, expected):
-    """Rounding is relative to the largest numbers that are added up: over 20 draws of all
-    parameters it is 1.5e-6 of them at most.
+    """Rounding is relative to the largest summands: over 20 draws of all parameters it is at most
+    1.5e-6 of them.
     """
     bound = 2e-6 * max(1, abs(expected).max())
     np.testing.assert_allclose(found, expected, rtol=0, atol=bound)
@@ -41,14 +41,14 @@ def score_by_default(case):
     return compute_score(case.model, case.params, case.batch)
 
 
-WITH_ALL_PARAMETERS = for_cases(of=lambda name: name != "t5")  # v1.1 has those of both versions
+WITH_ALL_PARAMETERS = for_cases(of=lambda name: name != "t5")  # v1.1 covers both versions
 
 
 @WITH_ALL_PARAMETERS
 @pytest.mark.parametrize(("scan", "remat"), [(True, True), (False, False)])
 def test_scan_and_remat_change_nothing(case, unroll, scan, remat):
-    """Also the gradients of a layer that is applied again, of a table that all layers read, and of
-    an encoder that a decoder reads.
+    """Gradients are compared of a layer that is applied repeatedly, a table that all layers read,
+    and an encoder that a decoder reads.
     """
     value, grads = score_by_default(case)
     depths = find_family(case.config).hugging_face.find_depths(case.config)
@@ -61,8 +61,8 @@ def test_scan_and_remat_change_nothing(case, unroll, scan, remat):
 
 @WITH_ALL_PARAMETERS
 def test_a_gradient_reaches_every_parameter(case):
-    """Else the test above would compare it with nothing. A key's bias adds one number to all scores
-    of a query: its gradient is 0.
+    """Otherwise the test above would compare zeros. A key's bias adds one number to all scores of a
+    query: its gradient is 0.
     """
     _, grads = score_by_default(case)
     reached = flax.traverse_util.flatten_dict(grads)
