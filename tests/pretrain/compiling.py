@@ -1,10 +1,10 @@
-"""How programs are compiled whose numbers are compared closely."""
+"""Compiler options for programs whose results are compared closely."""
 
 import os
 
-# Where tests/conftest.py has XLA fuse in its older way, the order of a sum depends on what else is
-# computed: bits, and what Adam makes of
-# gradients next to zero, are compared in the usual one.
+# With the older fusion that tests/conftest.py selects, the order of a sum depends on what else is
+# computed. Comparisons of bits, and of Adam's updates from gradients near zero, need the default
+# fusion.
 AS_USERS_DO = (
     {"xla_cpu_use_fusion_emitters": True} if "fusion_emitters" in os.environ["XLA_FLAGS"] else None
 )

@@ -1,4 +1,4 @@
-"""Tiny runs and batches of the batch spec's shapes."""
+"""Fixtures: tiny runs, and batches in the batch spec's shapes."""
 
 import dataclasses
 from unittest.mock import Mock
@@ -135,15 +135,13 @@ RUNS = {
 
 @pytest.fixture
 def spied(monkeypatch):
-    """spied(owner, name): what an owner has by that name goes on as before, and the Mock that is
-    returned knows its calls.
-    """
+    """Return spied(owner, name): wrap an attribute of an owner in a Mock that records its calls."""
 
     def spy_on(owner, name):
         known = Mock(wraps=getattr(owner, name))
         monkeypatch.setattr(
             owner, name, lambda *args, **kw: known(*args, **kw)
-        )  # a Mock would be given no `self`
+        )  # a Mock would not be given `self`
         return known
 
     return spy_on
@@ -151,14 +149,14 @@ def spied(monkeypatch):
 
 @pytest.fixture
 def runs():
-    """The tiny runs by name, without dropout."""
+    """Return the tiny runs by name, without dropout."""
     return RUNS
 
 
 @pytest.fixture
 def random_batch():
-    """random_batch(run, seed): a batch of the batch spec's shapes with padding and unequal numbers
-    of targets in its rows.
+    """Return random_batch(run, seed): a batch with padding and unequal numbers of targets in its
+    rows.
     """
 
     def make_batch(run, seed=0):
@@ -171,10 +169,10 @@ def random_batch():
                 value = np.arange(shape[1])[None] < rng.integers(
                     shape[1] // 2, shape[1] + 1, (shape[0], 1)
                 )
-            elif key in ("encoder_segment_ids", "decoder_segment_ids"):  # of some six tokens each
+            elif key in ("encoder_segment_ids", "decoder_segment_ids"):  # tokens per target, about
                 value = 1 + np.cumsum(rng.random(shape) < 1 / 6, axis=1)
                 value *= batch["encoder_attention_mask"] if key == "encoder_segment_ids" else 1
-            elif key == "segment_ids":  # of some six tokens each
+            elif key == "segment_ids":  # tokens per target, about
                 value = (1 + np.cumsum(rng.random(shape) < 1 / 6, axis=1)) * batch["attention_mask"]
             elif key == "label_weights" and len(shape) == 2:
                 value = rng.random(shape) < rng.random((shape[0], 1))
@@ -211,7 +209,7 @@ WORDS = "the a of and old grey fox dog river stone walks runs sees finds under o
 
 
 def make_texts(count):
-    """Deterministic sentences, different from each other in places."""
+    """Return deterministic sentences, all different."""
     return [
         " ".join(WORDS[(i * i + 7 * i * j + j * j) % len(WORDS)] for j in range(4 + i % 9)) + "."
         for i in range(count)
@@ -230,7 +228,7 @@ def _write_tiny_store(folder, layout, size):
 
 @pytest.fixture(scope="session")
 def stores(tmp_path_factory):
-    """{"bert": a small token store in BERT's layout, "t5": one in T5's}."""
+    """Return {"bert": a small token store in BERT's layout, "t5": one in T5's}."""
     root = tmp_path_factory.mktemp("stores")
     return {
         "bert": _write_tiny_store(root / "bert", "bert", 40),
@@ -240,8 +238,8 @@ def stores(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def configs(tmp_path_factory, stores):
-    """{"bert": path of a saved configuration of a run of 12 steps with dropout on that store, "t5":
-    the same}.
+    """Return {"bert": path of a saved configuration of a run of 12 steps with dropout on that
+    store, "t5": the same}.
     """
     from pretrain.config import Checkpoint, Evaluate, to_json
 

@@ -1,5 +1,5 @@
-"""A translator as its user has it: pairs prepared, trained, its last checkpoints averaged, and what
-the mean writes.
+"""A translation model from start to end: pairs are prepared, it is trained, its last checkpoints
+are averaged, and the mean translates.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ NUMBERS = "one two three four five six seven eight nine ten".split()
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A workdir with the checkpoints of steps 2, 4, 6 and 8."""
+    """Return a workdir with the checkpoints of steps 2, 4, 6 and 8."""
     folder = tmp_path_factory.mktemp("run")
     with open(folder / "pairs.tsv", "w") as file:
         for i in range(200):

@@ -1,4 +1,4 @@
-"""describe: the resolved run, and what each key means; docs/configuration.md is what it writes."""
+"""`describe` prints the resolved run and the meaning of each key; it writes docs/configuration.md."""
 
 import json
 import pathlib

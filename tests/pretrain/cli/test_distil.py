@@ -1,6 +1,4 @@
-"""`distil` begins a student with its teacher's layers, and the teacher stays as it is however long
-the student learns.
-"""
+"""`distil` initialises a student from its teacher's layers, and training never changes the teacher."""
 
 import dataclasses
 

@@ -1,5 +1,5 @@
-"""doctor on a host of a pod: what it says of its neighbours, chips and workdir, and when it is
-ill.
+"""`doctor` on a host of a pod: what it prints about its neighbours, chips and workdir, and when it
+fails.
 """
 
 import os
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.fast
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch):
-    """No variable of a launcher from outside."""
+    """Remove the launchers' variables of the environment."""
     for name in list(os.environ):
         if name.startswith(
             (
@@ -66,7 +66,7 @@ def test_chips_that_jax_does_not_use_are_ill(monkeypatch, capsys):
         "this machine has 4 TPU chips (/dev/accel0, ...), but JAX runs on the cpu" in output
         and how_to_install("tpu") in output
     )
-    monkeypatch.setenv("JAX_PLATFORMS", "cpu")  # asked for
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")  # as requested
     assert main(["doctor"]) == 0
 
 

@@ -1,5 +1,5 @@
-"""What `export` writes is what transformers opens: every key, the same logits, the same loss, the
-same text.
+"""transformers loads what `export` writes: every key, the same logits, the same loss, the same
+text.
 """
 
 import dataclasses
@@ -36,8 +36,8 @@ BERT = BertConfig(vocab=256, length=40, width=16, depth=3, num_heads=2, mlp=24)
 T5 = T5Config(vocab=320, width=16, depth=2, decoder_depth=2, num_heads=2, head_width=6, mlp=24)
 ALBERT = AlbertConfig(vocab=256, length=40, embedding=8, width=16, depth=3, num_heads=2, mlp=24)
 ROBERTA = RobertaConfig(vocab=320, length=40, width=16, depth=3, num_heads=2, mlp=24)
-# scanned or not, and for T5 every kind of MLP and of output table: v1.0 is plain and tied, v1.1
-# gated and not
+# {case: (family, scanned)}; for T5 every kind of MLP and of output table: v1.0 is plain and tied, v1.1
+# gated and untied
 CONFIGS = {
     "bert": BERT,
     "bert_unrolled": dataclasses.replace(BERT, scan=False),
@@ -87,8 +87,8 @@ def vocabularies():
 
 
 def make_noisy_params(config, seed=0):
-    """Parameters with values everywhere: biases and norms too, so that none could be mistaken for
-    another.
+    """Return parameters with random values everywhere, biases and norms too, so that none can be
+    confused with another.
     """
     rng = np.random.default_rng(seed)
     shapes = jax.eval_shape(make_initializer(make_starting_run(config)))
@@ -101,7 +101,7 @@ def make_noisy_params(config, seed=0):
 
 @pytest.fixture(scope="module", params=CONFIGS)
 def exported(request, vocabularies, tmp_path_factory):
-    """(config, params, vocabulary, folder)"""
+    """Return (config, params, vocabulary, folder)."""
     config = CONFIGS[request.param]
     vocabulary = vocabularies[find_model_type(config)]
     folder = tmp_path_factory.mktemp("exported") / request.param
@@ -111,13 +111,13 @@ def exported(request, vocabularies, tmp_path_factory):
 
 
 def make_rows(size, pad=0, B=3, L=12):
-    """Ids, of which row b has L - 3 b."""
+    """Return ids [B, L] in which row b has L - 3 b tokens."""
     valid = np.arange(L) < L - 3 * np.arange(B)[:, None]
     ids = np.random.default_rng(1).integers(5, size, (B, L))
     return np.where(valid, ids, pad).astype(np.int32), valid
 
 
-# ---- always ------------------------------------------------------------------
+# ---- without torch ------------------------------------------------------------
 
 
 def test_files(exported):
@@ -138,7 +138,7 @@ def test_files(exported):
         assert file.metadata() == {"format": "pt"}
     tensors = load_file(folder / "model.safetensors")
     assert all(array.dtype == np.float32 for array in tensors.values())
-    bias = tensors.pop("final_logits_bias", np.zeros(0))  # which ours has not
+    bias = tensors.pop("final_logits_bias", np.zeros(0))  # ours does not have it
     assert (
         sum(array.size for array in tensors.values())
         == sum(leaf.size for leaf in jax.tree.leaves(params))
@@ -147,7 +147,7 @@ def test_files(exported):
     mode = os.stat(folder / "model.safetensors").st_mode & 0o777
     assert (
         mode == os.stat(folder / "config.json").st_mode & 0o777
-    )  # others may read the one if they may read the other
+    )  # files may be readable by others if weights may
     if "generation_config.json" in common:
         generation = json.loads((folder / "generation_config.json").read_text())
         assert generation == {
@@ -207,7 +207,7 @@ def test_the_verb_says_what_it_wrote_and_how_to_load_it(workdir, tmp_path, capsy
     assert f"| parameters | {size:,} |" in card
     assert (
         "| loss | 4.25 |" in card and "| masked lm accuracy | 0.125 |" in card
-    )  # and not step 9's, which is not this checkpoint
+    )  # not those of step 9, which is another checkpoint
     assert "72 pieces" in card and "at step 0:" in card
 
     assert main(["export", "--workdir", str(workdir), "--output", str(tmp_path / "out")]) == 2
@@ -238,7 +238,7 @@ def test_the_verb_refuses(workdir, vocabularies, tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
-# ---- live --------------------------------------------------------------------
+# ---- with torch -----------------------------------------------------------------
 
 
 @pytest.fixture
@@ -250,8 +250,8 @@ def transformers():
 
 
 def load_model(kind, folder, left="nothing"):
-    """A model of transformers, from which nothing is missing and to which nothing is left over but
-    names that begin with `left`.
+    """Load a model of transformers; no parameter may be missing, and no name left over unless it
+    begins with `left`.
     """
     model, info = kind.from_pretrained(folder, output_loading_info=True)
     info["unexpected_keys"] = [key for key in info["unexpected_keys"] if not key.startswith(left)]
@@ -271,14 +271,14 @@ def test_logits_and_loss_are_those_of_transformers(exported, transformers):
     import torch
 
     config, params, vocabulary, folder = exported
-    ids, valid = make_rows(config.vocab, vocabulary.pad or 0)  # GPTs have no piece for padding
+    ids, valid = make_rows(config.vocab, vocabulary.pad or 0)  # GPTs have no padding token
     targets = np.roll(ids, 3, axis=1)
     if find_model_type(config) in ("openai-gpt", "gpt2"):
         model = load_model(transformers.AutoModelForCausalLM, folder)
         with torch.no_grad():
             theirs = model(
                 **make_torch_tensors(input_ids=ids, labels=ids)
-            )  # padding stands on the right, where nothing reads it
+            )  # padding is on the right, where no token attends to it
         ours = build(config).apply({"params": params}, ids)
         np.testing.assert_allclose(ours, theirs.logits, atol=1e-4)
         nats = -jnp.take_along_axis(jax.nn.log_softmax(ours[:, :-1]), ids[:, 1:, None], -1)
@@ -353,7 +353,7 @@ def test_logits_and_loss_are_those_of_transformers(exported, transformers):
 
 
 def test_the_other_classes_of_bert(vocabularies, transformers, tmp_path):
-    """A class that has fewer parts takes its own; what it leaves are whole heads, and nothing is
+    """A class with fewer parts loads its own; the unused names are whole heads, and none is
     missing.
     """
     write_model(tmp_path / "x", BERT, make_noisy_params(BERT), vocabularies["bert"])
@@ -388,7 +388,7 @@ def test_what_transformers_saves_again_is_imported_again(exported, transformers,
     assert dataclasses.asdict(opened.config) == expected
     again, missing, unused = opened.load_params(config, make_initializer(make_starting_run(config)))
     assert unused == () and all(name.startswith(LEFT) for name in missing)
-    if missing:  # and so begun at random
+    if missing:  # so it is random
         again["roberta"]["pooler"] = params["roberta"]["pooler"]
     jax.tree.map(np.testing.assert_array_equal, again, params)
     assert opened.vocabulary.pieces == vocabulary.pieces
@@ -433,7 +433,9 @@ def test_generate(vocabularies, transformers, tmp_path):
 
 
 def test_a_text_is_translated_as_transformers_does(vocabularies, transformers, tmp_path):
-    """By `predict`, in rows of different lengths: the tokenizer of the folder ends each text."""
+    """`predict` generates the same in rows of different lengths: the tokenizer of the folder ends
+    each text.
+    """
     from pretrain.inference import text_generation as write
     from pretrain.inference.trained import Trained
 
@@ -471,8 +473,8 @@ def test_a_text_is_translated_as_transformers_does(vocabularies, transformers, t
 
 
 def test_a_text_is_continued_as_transformers_does(vocabularies, transformers, tmp_path):
-    """By GPT and GPT-2, with the tokenizer of the folder and by `predict`; ids without a piece are
-    left out by both.
+    """GPT and GPT-2, with the tokenizer of the folder and by `predict`; both leave out ids without
+    a token.
     """
     from pretrain.inference import text_generation as write
     from pretrain.inference.trained import Trained
@@ -501,4 +503,4 @@ def test_a_text_is_continued_as_transformers_does(vocabularies, transformers, tm
             theirs = tokenizer.decode(written[0], skip_special_tokens=True)
             assert (
                 answer["filled"].replace(" ⁇ ", "") == theirs and answer["written"]
-            )  # they leave an unknown piece out
+            )  # they leave out an unknown token

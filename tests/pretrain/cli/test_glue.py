@@ -1,5 +1,5 @@
-"""GLUE's table is the mean of the tasks' means, says what is missing, and a submission is what the
-benchmark takes.
+"""GLUE's table is the mean of the tasks' means and lists missing tasks; a submission has the
+benchmark's format.
 """
 
 import json
@@ -81,7 +81,7 @@ def test_a_label_that_glue_has_not_is_refused():
 
 @pytest.fixture
 def run_of(tmp_path, monkeypatch):
-    """run_of(task, scores): a folder as `finetune` leaves it, with scores in place of
+    """Return run_of(task, scores): a folder as `finetune` leaves it, with scores but without
     checkpoints.
     """
     outcomes = {}

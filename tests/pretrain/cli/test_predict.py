@@ -1,4 +1,4 @@
-"""`predict` fills gaps as the exported model does, for a line or for a file of them."""
+"""`predict` fills masks as the exported model does, for a text or for a file."""
 
 import itertools
 import json
@@ -45,15 +45,15 @@ def make_noisy_params(config, seed):
 
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory):
-    """A workdir whose model knows one word best everywhere, "fox", and then "s" as the end of a
-    word.
+    """Return a workdir whose model prefers one word everywhere, "fox", and then "s" as a word's
+    end.
     """
     vocabulary = train_vocabulary(TEXT, 110, algorithm="bpe")
     params = make_noisy_params(BERT, 0)
     bias = params["mlm_head"]["bias"] = np.zeros(BERT.vocab, np.float32)
     bias[vocabulary.pieces.index("▁fox")] = 60
     bias[vocabulary.pieces.index("s")] = 55
-    bias[127] = 90  # a row without a piece: the likeliest of all, and yet no answer
+    bias[127] = 90  # a table row without a token: the likeliest of all, but no answer
     path = tmp_path_factory.mktemp("bert") / "w"
     start_workdir(path, make_starting_run(BERT), params, vocabulary)
     return path
@@ -73,12 +73,12 @@ def t5(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def gpt2(tmp_path_factory):
-    """A workdir whose likeliest next row is often one without a piece."""
+    """Return a workdir whose likeliest next id often has no token."""
     params = make_noisy_params(GPT2, 2)
     params["embeddings"]["token_embedding"]["embedding"][110:] *= 8
     params["decoder"] = jax.tree.map(
         lambda leaf: 5 * leaf, params["decoder"]
-    )  # else it repeats the last piece
+    )  # otherwise it repeats the last token
     path = tmp_path_factory.mktemp("gpt2") / "w"
     start_workdir(
         path,
@@ -91,7 +91,7 @@ def gpt2(tmp_path_factory):
 
 @pytest.fixture
 def run_predict_verb(capsys):
-    """say(words...): (status, standard output, standard error) of `predict`."""
+    """Return say(words...): (status, standard output, standard error) of `predict`."""
 
     def run_predict(*words):
         status = main(["predict", *map(str, words)])
@@ -134,7 +134,9 @@ def test_output_for_people_is_readable(bert, run_predict_verb):
 
 
 def test_every_row_has_its_own_answers(bert):
-    """Rows of many lengths and numbers of masks, in any order and batch size: as one at a time."""
+    """Results do not depend on the batch size or on the order of texts of many lengths and numbers
+    of masks.
+    """
     trained = open_trained(bert)
     trained.params["mlm_head"]["bias"] = trained.params["mlm_head"]["bias"] * 0
     texts = [
@@ -157,7 +159,7 @@ def test_every_row_has_its_own_answers(bert):
             )
     assert (
         len({mask[0]["probability"] for result in together for mask in result["masks"]}) > 5
-    )  # nor all the same
+    )  # nor are they all the same
 
 
 def test_probabilities_are_of_the_whole_vocabulary(bert):
@@ -167,13 +169,13 @@ def test_probabilities_are_of_the_whole_vocabulary(bert):
     answers = result["masks"][0]
     assert sorted(answer["id"] for answer in answers) == list(
         range(110)
-    )  # the 18 rows beyond have no piece
+    )  # the 18 rows beyond have no token
     assert 0.3 < sum(answer["probability"] for answer in answers) < 1
     assert all(a["probability"] >= b["probability"] for a, b in itertools.pairwise(answers))
 
 
 def test_words_close_gaps_as_they_are_written(tmp_path):
-    """WordPiece's "##s" joins the word before it; a whole word does not."""
+    """WordPiece's "##s" is appended to the word before it; a whole word is not."""
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "##s", "."]
     (tmp_path / "vocab.txt").write_text("\n".join(pieces) + "\n")
     config = BertConfig(vocab=9, length=16, width=8, depth=1, num_heads=2, mlp=8)
@@ -188,8 +190,8 @@ def test_words_close_gaps_as_they_are_written(tmp_path):
 
 
 def test_bytes_carry_their_blanks(tmp_path):
-    """RoBERTa's <mask> takes the blank before it; a piece that begins with none joins the word
-    before it.
+    """RoBERTa's <mask> includes the blank before it; a token without a leading blank is appended to
+    the word before it.
     """
     vocabulary = train_vocabulary(TEXT, 300, layout="roberta", algorithm="byte_bpe")
     config = RobertaConfig(vocab=304, length=24, width=8, depth=1, num_heads=2, mlp=8)
@@ -271,7 +273,7 @@ def test_a_bad_line_is_named_and_nothing_is_written(
 
 
 def test_who_waits_is_shown_how_far_it_is(bert, run_predict_verb, tmp_path, monkeypatch):
-    """Inside a chunk, at a terminal alone; no line stays."""
+    """Progress is shown inside a chunk, on a terminal only, and leaves no line."""
     monkeypatch.setattr(progress, "SECONDS", 0)
     (tmp_path / "in.txt").write_text("The [MASK].\n" * 5)
     words = (
@@ -383,7 +385,7 @@ def test_rows_written_together_are_written_as_alone(t5):
         assert text_generation.SpanWriter(trained, 6, 1).generate_ids([row], 0) == [together]
 
 
-# ---- live --------------------------------------------------------------------
+# ---- with torch -----------------------------------------------------------------
 
 
 def test_answers_are_those_of_the_fill_mask_pipeline(bert, tmp_path):
@@ -408,8 +410,8 @@ def test_answers_are_those_of_the_fill_mask_pipeline(bert, tmp_path):
 
 
 def test_a_text_is_continued_by_its_likeliest_pieces(gpt2, run_predict_verb):
-    """By the model's own call on what is written so far, and never by a row of the table without a
-    piece.
+    """Each token is the likeliest by the model's own call on the text so far, and never an id
+    without a token.
     """
     trained = open_trained(gpt2)
     model, vocabulary = build(trained.run.model), trained.vocabulary
@@ -460,8 +462,8 @@ def test_a_continuation_ends_with_its_text(gpt2):
 
 
 def test_an_empty_text_begins_with_the_end_of_one(gpt2, run_predict_verb, monkeypatch):
-    """As GPT-2's texts do; where the vocabulary has no such token, as GPT's has not, there is
-    nothing to begin with.
+    """A text begins after the end-of-text token, as GPT-2's do; a vocabulary without one, such as
+    GPT's, needs a prompt.
     """
     status, out, _ = run_predict_verb("--workdir", gpt2, "", "--length", 6, "--json")
     trained = open_trained(gpt2)
@@ -498,7 +500,7 @@ def bart(tmp_path_factory):
 
 
 def test_a_damaged_text_is_written_whole(bart, run_predict_verb):
-    """Greedily from </s>, by the model itself step by step; special pieces are not text."""
+    """The text is generated greedily from </s> by the model itself; special tokens are not text."""
     text = "The quick <mask> fox."
     status, out, error = run_predict_verb("--workdir", bart, text, "--length", 6, "--json")
     assert status == 0, error
@@ -513,7 +515,7 @@ def test_a_damaged_text_is_written_whole(bart, run_predict_verb):
     for i in range(6):
         logits = apply(
             row, jnp.array([[*written, *[0] * (6 - i)]])
-        )  # of which none behind the i-th is read
+        )  # positions after i are not read
         written.append(int(logits[0, i].argmax()))
         if written[-1] == vocabulary.eos:
             break
@@ -538,13 +540,11 @@ def test_a_damaged_text_is_written_whole(bart, run_predict_verb):
         )
 
 
-# ---- how a text is written ---------------------------------------------------
+# ---- generation options --------------------------------------------------------
 
 
 def test_a_text_is_searched_for_or_drawn(gpt2, run_predict_verb):
-    """Each option reaches the words: what is written differs from the greedy text, or does not
-    repeat itself.
-    """
+    """Each option has an effect: the text differs from the greedy one, or does not repeat itself."""
     text = "the words"
 
     def generate_text(*options):
@@ -571,7 +571,9 @@ def test_a_text_is_searched_for_or_drawn(gpt2, run_predict_verb):
 
 
 def test_a_text_draws_by_its_number(gpt2):
-    """So a file is written alike whatever the batch, and the same text twice differently."""
+    """The output for a file does not depend on the batch size, and the same text twice gives two
+    samples.
+    """
     trained = open_trained(gpt2)
     how = {"strategy": Sample(temperature=2.0), "seed": 3}
     texts = ["the words", "a", "the words", "The quick brown fox jumps over"]

@@ -1,4 +1,4 @@
-"""The verbs that only tell: describe, report, doctor; and the program around all of them."""
+"""The verbs that only print: describe, report, doctor; and the program around all verbs."""
 
 import argparse
 import importlib
@@ -35,7 +35,7 @@ def test_describe_gives_the_published_sizes(name, parameters, capsys):
     assert facts["flops"] == facts["flops_per_step"] * facts["steps"]
     about = (
         3 if name.startswith("t5") else 6
-    )  # a weight and token; T5's tokens pass one of its two stacks
+    )  # per weight and token; T5's tokens pass one of its two stacks
     uses = parameters + 11 * facts["parameters_by_part"].get(
         "albert/encoder", 0
     )  # ALBERT applies its one layer 12 times

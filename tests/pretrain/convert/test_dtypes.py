@@ -1,5 +1,5 @@
-"""Weights are exported in 16 bits by choice: rounded to the nearest, named as such, and read again
-as what they are.
+"""Export in 16 bits: weights are rounded to the nearest, labelled with their dtype, and read back
+unchanged.
 """
 
 import json
@@ -27,7 +27,7 @@ def vocabulary():
 
 @pytest.fixture(scope="module")
 def folders(vocabulary, tmp_path_factory):
-    """{dtype: folder} of one model."""
+    """Return {dtype: folder} of one model."""
     root, params = tmp_path_factory.mktemp("dtypes"), make_noisy_params(BERT)
     for dtype in ("float32", "bfloat16", "float16"):
         write_model(root / dtype, BERT, params, vocabulary, dtype=dtype)
@@ -35,7 +35,7 @@ def folders(vocabulary, tmp_path_factory):
 
 
 def round_to_bfloat16(array):
-    """The upper half of the bits, rounded to the nearest and, between two, to the even one."""
+    """Return the upper half of the bits, rounded to the nearest, ties to even."""
     bits = array.view(np.uint32)
     bits = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
     return (bits & np.uint32(0xFFFF0000)).view(np.float32)
@@ -60,7 +60,7 @@ def test_a_folder_says_its_type_and_is_imported_as_it_is(folders, dtype):
     sizes = {
         name: (folder / "model.safetensors").stat().st_size for name, folder in folders.items()
     }
-    assert 0.5 <= sizes[dtype] / sizes["float32"] < 0.6  # names take some
+    assert 0.5 <= sizes[dtype] / sizes["float32"] < 0.6  # some names are mapped
     opened = read_write.open_model(folders[dtype])
     params, missing, unused = opened.load_params(BERT, make_initializer(make_starting_run(BERT)))
     assert not missing

@@ -1,5 +1,5 @@
-"""A folder that transformers saved becomes a run: the same logits, the same tensors again, or a
-clear refusal.
+"""A folder that transformers saved becomes a run with the same logits and tensors, or is refused
+clearly.
 """
 
 import json
@@ -53,7 +53,7 @@ def name(request):
 
 @pytest.fixture
 def folder(tmp_path):
-    """folder(name): a copy of a golden folder, to be spoilt."""
+    """Return folder(name): a copy of a golden folder, which a test may damage."""
 
     def copy_folder(name):
         shutil.copytree(GOLDENS / name, tmp_path / "theirs", dirs_exist_ok=True)
@@ -163,7 +163,7 @@ def drop_pooler(tensors):
 
 
 def keep_masked_lm(tensors):
-    """BertForMaskedLM: no pooler, no next-sentence head; older files also hold the table twice and
+    """BertForMaskedLM: no pooler, no next-sentence head; older files also have the table twice and
     position_ids.
     """
     remaining = {
@@ -179,7 +179,7 @@ def keep_masked_lm(tensors):
 
 
 def use_old_names(tensors):
-    """Norms as they were called in 2018."""
+    """Norms have their names of 2018."""
     return {
         key.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
             "LayerNorm.bias", "LayerNorm.beta"
@@ -243,7 +243,7 @@ def test_berts_with_and_without_heads(folder, change, missing, unused):
 
 
 def make_documents(vocabulary, count, seed):
-    """Documents of sentences of ids that are no specials."""
+    """Return documents of sentences of ids without special tokens."""
     rng = np.random.default_rng(seed)
     plain = np.flatnonzero(~vocabulary.special)
     return [
@@ -262,8 +262,8 @@ def make_documents(vocabulary, count, seed):
     ],
 )
 def test_imported_evaluated_trained_exported(request, name, objective, tmp_path, capsys):
-    """The way of a user: import, evaluate, go on training, export; before training the export is
-    the import.
+    """The whole way: import, evaluate, train on, export; an export before training equals the
+    imported folder.
     """
     if name in ("hf_roberta", "hf_gpt"):
         request.getfixturevalue("whole")

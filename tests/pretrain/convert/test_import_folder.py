@@ -28,7 +28,7 @@ TENSORS = {
 
 @pytest.fixture
 def model(tmp_path):
-    """A folder with a configuration and one file of tensors."""
+    """Write a folder with a configuration and one file of tensors."""
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
     save_file(TENSORS, tmp_path / "model.safetensors")
     return tmp_path
@@ -175,7 +175,7 @@ def test_an_index_and_its_files_must_agree(model):
 
 
 class Trap:
-    """Unpickling it leaves a mark."""
+    """Unpickling it creates a file."""
 
     def __reduce__(self):
         return os.mkdir, (os.environ["TRAP"],)
@@ -190,7 +190,7 @@ def test_a_pickle_is_never_opened(model, tmp_path, monkeypatch):
     ):
         FolderTensors(model)
     assert not (tmp_path / "trapped").exists()
-    pickle.loads(pickle.dumps(Trap()))  # the trap would have worked
+    pickle.loads(pickle.dumps(Trap()))  # the attack would have worked
     assert (tmp_path / "trapped").exists()
 
 
@@ -254,7 +254,7 @@ def test_existing_files_are_replaced_only_on_request(tmp_path):
         (part / "README.md").write_text("first")
     with pytest.raises(FileExistsError, match="not empty.*--overwrite"), replace_export(output):
         pass
-    # A failure leaves the old one.
+    # A failure leaves the old folder unchanged.
     failure = pytest.raises(RuntimeError, match="written in part")
     with failure, replace_export(output, overwrite=True) as part:
         write_and_fail(part, "second")

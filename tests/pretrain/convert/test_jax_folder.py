@@ -1,5 +1,5 @@
-"""An export for JAX gives what the model gives, in a process that has no Cloze: by its own code,
-and by its program.
+"""An export for JAX computes the model's results in a process without Cloze, by its own code and by
+its program.
 """
 
 import dataclasses
@@ -50,7 +50,7 @@ print(json.dumps(found))
 
 @pytest.fixture(scope="module")
 def vocabularies():
-    """{layout: a small vocabulary}"""
+    """Return {layout: a small vocabulary}."""
     sizes = {"bert": 40, "t5": 138, "gpt": 37}
     return {
         name: train_vocabulary(make_texts(600), size, layout=name) for name, size in sizes.items()
@@ -59,7 +59,7 @@ def vocabularies():
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory, vocabularies):
-    """{name: folder} of exports of tiny models; the last in 16 bits."""
+    """Return {name: folder} of exports of tiny models; the last in 16 bits."""
     root, found = tmp_path_factory.mktemp("exports"), {}
     for name, dtype in (*((name, "float32") for name in FAMILIES), ("bert_packed", "bfloat16")):
         run = RUNS[name]
@@ -136,7 +136,7 @@ def test_what_is_wrong_is_refused_and_nothing_is_written(folders, tmp_path, voca
         write_folder(params, overwrite=True)
     (place / "thesis.txt").unlink()
     write_folder(params, overwrite=True, dtype="bfloat16")
-    (place / "program.bin").unlink()  # what is left is not known to be an export
+    (place / "program.bin").unlink()  # what is left is not recognised as an export
     with pytest.raises(FileExistsError, match="which no export writes"):
         write_folder(params, overwrite=True)
 

@@ -1,5 +1,5 @@
-"""Rules for stacks whose layers differ, and for fused tensors: every name once, both ways;
-ModernBERT's is the example.
+"""Rules for stacks with different layers, and for fused tensors: every name once, in both
+directions; ModernBERT is the example.
 
 D width   H heads   K head width   F width of an MLP   G groups of layers
 """
@@ -28,7 +28,7 @@ DEPTHS = {"encoder/groups": G}
 
 
 def make_layer_rules(ours, theirs, first=False):
-    """Return the rules of one of ModernBERT's layers; the first of all has no norm before its
+    """Return the rules of one of ModernBERT's layers; the first layer has no norm before its
     attention.
     """
     attention = f"{ours}/attention"
@@ -114,8 +114,8 @@ def assert_same(one, other):
 
 @pytest.mark.parametrize("stacked", [True, False])
 def test_22_layers_are_one_and_seven_times_three(stacked):
-    """Layer 0 is `first`; 3, 6, ... 21 are global; each tensor is that of our layer, whether ours
-    are stacked or not.
+    """Layer 0 is `first`; 3, 6, ... 21 are global; each tensor belongs to our layer, stacked or
+    not.
     """
     params = make_params()
     tensors = export_tensors(params if stacked else unstack_layers(params), RULES, DEPTHS)
@@ -147,8 +147,8 @@ def test_22_layers_are_one_and_seven_times_three(stacked):
 
 @pytest.mark.slow
 def test_every_tensor_of_transformers_modernbert_has_a_rule():
-    """Its own names and shapes; there, here and there again to the bit. Its fused layers compute
-    what ours name.
+    """ModernBERT's own names and shapes survive a round trip bit for bit, and its fused layers
+    compute what our names denote.
     """
     torch = pytest.importorskip("torch", reason="the extra `peers` is not installed: no torch")
     transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")
@@ -190,7 +190,7 @@ def test_every_tensor_of_transformers_modernbert_has_a_rule():
 
 
 def test_one_leaf_of_several_tensors():
-    """Experts that lie in one leaf here and in a tensor each there, in a stack of two layers."""
+    """Experts are one array here and a tensor each there, in a stack of two layers."""
     names = tuple(f"layers.{{i}}.experts.{e}.weight" for e in range(3))
     rules = (("stack/layers/experts", names, SplitLayout(SAME, 3)),)
     params = {"stack": {"layers": {"experts": np.arange(48.0, dtype=np.float32).reshape(2, 6, 4)}}}
@@ -208,7 +208,7 @@ def test_one_leaf_of_several_tensors():
 
 
 def test_a_leaf_is_there_as_a_whole_or_stays_as_it_was():
-    """Where its tensors belong to two heads, of which one is missing, it can be neither."""
+    """If its tensors belong to two heads and one head is missing, it is neither."""
     rules = (("table", ("one.weight", "two.weight"), SplitLayout(SAME, 2)),)
     params = {"table": np.arange(8.0, dtype=np.float32).reshape(4, 2)}
     heads = ("one.", "two.")

@@ -1,4 +1,4 @@
-"""The tables map every parameter, both ways, and refuse with a name whatever does not fit."""
+"""The tables map every parameter in both directions, and errors name what does not match."""
 
 import dataclasses
 import pathlib
@@ -136,7 +136,7 @@ def test_a_round_trip_is_the_identity(config):
     twice = sum(
         tensors[name].size for name in module.family.hugging_face.duplicates
     )  # in two folders
-    assert not tensors.pop("final_logits_bias", np.zeros(1)).any()  # which ours has not
+    assert not tensors.pop("final_logits_bias", np.zeros(1)).any()  # ours does not have it
     assert (
         sum(tensor.size for tensor in tensors.values())
         == sum(leaf.size for leaf in jax.tree.leaves(params)) + twice
@@ -198,9 +198,7 @@ def test_families_are_those_of_the_folder():
 
 
 def test_layouts():
-    """A kernel [in, out] is their matrix [out, in]; heads are the slow part of a joined
-    dimension.
-    """
+    """A kernel [in, out] is their matrix [out, in]; heads are the slow part of a joined dimension."""
     x = np.arange(24.0).reshape(2, 3, 4)
     theirs = KERNEL.theirs(x)  # [D = 2, H = 3, K = 4]
     assert theirs.shape == (12, 2) and theirs[1 * 4 + 2, 1] == x[1, 1, 2]
@@ -231,7 +229,7 @@ def test_low_precision_parameters_are_exported_as_float32():
 
 
 def test_tensors_are_read_only_when_they_are_wanted():
-    """A folder's mapping loads from disk; a head that has no place here must not be."""
+    """A folder's mapping reads from disk; unknown names are refused."""
     tensors = bert.to_hf(BERT, random_params(BERT)) | {"classifier.weight": np.zeros(3, np.float32)}
     read = []
 
@@ -252,7 +250,7 @@ def test_tensors_are_read_only_when_they_are_wanted():
     )
 
 
-# ---- what others have named otherwise --------------------------------------------
+# ---- names of other versions ---------------------------------------------------
 
 
 @pytest.fixture
@@ -265,7 +263,7 @@ def import_params(tensors):
 
 
 def test_encoders_without_heads(tensors):
-    """Pooler and heads stay as they were initialised, and are listed."""
+    """Pooler and heads keep their initial values, and are listed."""
     body = {
         name: tensor
         for name, tensor in tensors.items()
@@ -285,8 +283,8 @@ def test_encoders_without_heads(tensors):
 
 
 def test_old_names_copies_and_buffers(tensors):
-    """As the first released files have them: gamma and beta, the output's table once more, and the
-    position ids.
+    """As in the first released files: gamma and beta, the output table once more, and the position
+    ids.
     """
     old = {
         name.replace("LayerNorm.weight", "LayerNorm.gamma"): tensor
@@ -304,8 +302,8 @@ def test_old_names_copies_and_buffers(tensors):
 
 
 def test_roberta_as_others_have_it():
-    """Without the pooler, as transformers saves it; without the head, bare; with the table twice
-    and buffers, as it was released.
+    """Three forms: without the pooler, as transformers saves it; a bare encoder; the release, with
+    the table twice and buffers.
     """
     params, initial = random_params(ROBERTA), random_params(ROBERTA, seed=1)
     tensors = roberta.to_hf(ROBERTA, params)
@@ -378,7 +376,7 @@ def test_alberts_without_a_head(left, missing):
 
 
 def test_robertas_positions_begin_behind_the_padding():
-    """The released settings: 514 rows of positions, of which a row of text reads 512."""
+    """The released settings: 514 rows of positions, of which a text uses 512."""
     released = {
         "model_type": "roberta",
         "max_position_embeddings": 514,
@@ -422,9 +420,7 @@ def test_untied_t5_without_a_head_scores_by_its_words():
 
 @pytest.mark.parametrize(("module", "config"), [(gpt, GPT), (gpt2, GPT2)])
 def test_gpts_with_and_without_a_head(module, config):
-    """As the released files have them: no prefix, and the causal masks of each layer; or the table
-    twice.
-    """
+    """As in the released files: no prefix, and the causal masks of each layer; or the table twice."""
     table = module.family.hugging_face.copies["lm_head.weight"]
     whole = random_params(config)
     tensors = module.to_hf(config, whole)
@@ -445,7 +441,7 @@ def test_gpts_with_and_without_a_head(module, config):
 
 
 def test_queries_keys_and_values_lie_side_by_side():
-    """In one matrix [in, 3 x heads x head width], in this order (OpenAI's released code)."""
+    """One matrix [in, 3 x heads x head width], in this order (OpenAI's released code)."""
     params = random_params(GPT2)
     joint = gpt2.to_hf(GPT2, params)["transformer.h.1.attn.c_attn.weight"]
     attention = jax.tree.map(lambda leaf: leaf[1], params["decoder"]["layers"]["attention"])
@@ -510,7 +506,7 @@ def test_a_missing_tensor_is_named(tensors):
 
 
 def test_half_a_head_is_no_head(tensors):
-    """A head is there or it is not: a part that went missing is a damaged file."""
+    """A head is complete or absent: a missing part means a damaged file."""
     del tensors["cls.predictions.transform.dense.bias"]
     with pytest.raises(ValueError, match=r"missing cls\.predictions\.transform\.dense\.bias"):
         import_params(tensors)
@@ -715,7 +711,7 @@ def test_t5_tied_in_the_words_of_transformers_4_and_5(described, tied):
 
 
 def test_a_transformers_bias_and_sinusoids():
-    """Released translators have a bias on their scores; older files have sinusoids, and the table
+    """Released translators have a bias on their logits; older files have sinusoids, and the table
     under each of its names.
     """
     params = random_params(TRANSFORMER)

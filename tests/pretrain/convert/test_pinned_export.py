@@ -1,5 +1,5 @@
-"""Every file of an export stays the same byte by byte: tensors, configuration and tokenizer of each
-family and of each fine-tuned head.
+"""Every file of an export stays byte-identical: tensors, configuration and tokenizer of each family
+and of each fine-tuned head.
 
 The weights are given under their Hugging Face names (tests/given.py), so the digests do not depend
 on the names of our own parameters. They pin names, shapes, layout and completeness; whether a
@@ -37,8 +37,7 @@ HEADS = {
         MultipleChoice(length=16, choices=2),
     ),
 }
-# Every head on BERT; of the others one that differs from BERT's, or one that leaves their pooler
-# out.
+# Every head on BERT; for other families one that differs from BERT's, or one without their pooler.
 FINE_TUNED = [("bert", head) for head in HEADS] + [("roberta", "tagger"), ("albert", "span_reader")]
 FINE_TUNED += [("electra", "multiple_choice"), ("distilbert", "multiple_choice")]
 KINDS = (
@@ -82,7 +81,7 @@ def test_an_export_of_what_was_imported_is_what_it_was(tmp_path, name):
 
 
 def given_params(config, objective):
-    """Return parameters whose export holds the values of tests/given.py."""
+    """Return parameters whose export has the values of tests/given.py."""
     leaves, tree = jax.tree.flatten(
         jax.eval_shape(lambda: init_params(build(config), objective, 0))
     )

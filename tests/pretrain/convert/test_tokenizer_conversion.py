@@ -30,10 +30,9 @@ NASTY = [
     *("\u200d\u200djoiner", "sep\u2028\u2029"),
     *("▁ written out", "▁", "▁▁ a ▁", "a ▁", "don't we'll 1,000.5%", "a \nb ▁\n c \n", "x" * 300, "UPPER lower MiXeD"),
 ]  # fmt: skip
-# Several segmentations of "-----" have the same score; float32 sums (SentencePiece) and float64
-# sums (tokenizers) then break the tie by
-# their rounding, unless the scores are as coarse as those that Cloze trains. It happens in runs of
-# one character only.
+# Several segmentations of "-----" have the same score. Float32 sums (SentencePiece) and float64 sums
+# (tokenizers) break the tie by rounding, unless the scores are as coarse as those that Cloze
+# trains. It happens only in runs of one character.
 RULER = re.compile(r"(\S)\1{3}|www")
 
 
@@ -47,8 +46,8 @@ def list_topic_lines():
 
 @pytest.fixture(scope="module")
 def lines():
-    """1,000 lines: the built-in corpus's English, blank lines and indentation included, and what
-    breaks tokenizers.
+    """Return 1,000 lines: English of the built-in corpus with blank lines and indentation, and
+    difficult cases.
     """
     text = random.Random(0).sample(
         [line for line in list_topic_lines() if "[MASK]" not in line and "<s>" not in line],
@@ -59,7 +58,7 @@ def lines():
 
 @pytest.fixture(scope="module")
 def vocabularies(tmp_path_factory):
-    """{name: (family, vocabulary)}, one of every kind."""
+    """Return {name: (family, vocabulary)}, one of every kind."""
     text = list_topic_lines()[:4000]
     folder = tmp_path_factory.mktemp("vocabularies")
     words = sorted({word for line in text for word in re.findall(r"[a-z]+", line.lower())})[::3]
@@ -106,7 +105,7 @@ def vocabularies(tmp_path_factory):
 
 
 def word_bpe(text, folder):
-    """GPT's form, whose unknown piece comes first."""
+    """Return a vocabulary in GPT's form, with the unknown token first."""
     trained = tokenizers.CharBPETokenizer(
         lowercase=True, bert_normalizer=True, split_on_whitespace_only=False
     )
@@ -135,7 +134,7 @@ GPTS = ("openai-gpt", "gpt2")
 
 @pytest.fixture(scope="module", params=KINDS)
 def exported(request, vocabularies, tmp_path_factory):
-    """(name, family, vocabulary, folder of the tokenizer's files)"""
+    """Return (name, family, vocabulary, folder of the tokenizer's files)."""
     family, vocabulary = vocabularies[request.param]
     folder = tmp_path_factory.mktemp(request.param)
     tokenizer.write_tokenizer(vocabulary, family, folder, 128)
@@ -189,8 +188,8 @@ def test_specials_surround_a_text(exported):
 
 
 def test_a_gap_takes_no_blank_with_it(exported):
-    """Around a special token text is cut as it would be around a word: no blank before ".", one
-    before "now".
+    """Text around a special token is tokenised as around a word: no blank before ".", one before
+    "now".
     """
     name, family, vocabulary, folder = exported
     theirs = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
@@ -246,7 +245,7 @@ def test_companion_files(exported):
 
 
 def test_an_export_is_read_back_as_the_same_vocabulary(exported, lines):
-    """What `import` reads of a folder that `export` wrote."""
+    """`import` reads a folder that `export` wrote."""
     name, _, vocabulary, folder = exported
     again = read_vocabulary(folder)
     assert again.pieces == vocabulary.pieces
@@ -256,8 +255,8 @@ def test_an_export_is_read_back_as_the_same_vocabulary(exported, lines):
 
 
 def test_letters_at_random(vocabularies):
-    """Letters, blanks, marks and symbols from all of Unicode's first plane, in any order, through
-    every rule set.
+    """Letters, blanks, marks and symbols of Unicode's first plane, in any order, pass every
+    normalisation.
     """
     rng = random.Random(1)
     ranges = [
@@ -271,9 +270,8 @@ def test_letters_at_random(vocabularies):
     texts = []
     for _ in range(1500):
         letters = [chr(rng.randint(*rng.choice(ranges))) for _ in range(rng.randint(1, 10))]
-        # A mark behind one that Unicode puts after it, or behind a letter that falls into two, is
-        # composed by neither
-        # library alike; one mark a letter is what text has.
+        # A mark after one that Unicode orders after it, or after a letter that decomposes, is composed
+        # differently by the two libraries; ordinary text has one mark per letter.
         texts.append(re.sub(r"([\u0300-\u036f])[\u0300-\u036f]+", r"\1", "".join(letters)))
     for name in ("bpe", "lowercase", "t5_bpe"):
         family, vocabulary = vocabularies[name]
@@ -292,9 +290,7 @@ def test_letters_at_random(vocabularies):
 
 
 def read_golden(described, tmp_path):
-    """The vocabulary that a golden describes, with the normalisation table of the installed
-    library.
-    """
+    """Return the vocabulary of a golden, with the normalisation table of the installed library."""
     if "type" not in described:
         (tmp_path / "vocab.txt").write_text("\n".join(described["pieces"]) + "\n", encoding="utf-8")
         return read_vocabulary(tmp_path / "vocab.txt")
@@ -332,9 +328,7 @@ def test_goldens_of_transformers(name, tmp_path):
     before, after = (
         ([vocabulary.cls], [vocabulary.sep]) if family == "bert" else ([], [vocabulary.eos])
     )
-    bare = vocabulary.encode_batch(
-        goldens["texts"]
-    )  # and so are the ids that the model is trained on
+    bare = vocabulary.encode_batch(goldens["texts"])  # so are the ids that the model is trained on
     assert [before + ids + after for ids in bare] == expected["ids"]
 
 
@@ -345,7 +339,7 @@ def test_released_t5_ids(corpora):
     text = (corpora / "vocab_t5" / "golden_255.jsonl").read_text(encoding="utf-8")
     rows = [json.loads(line) for line in text.split("\n") if line]
     assert len(rows) == 255
-    # A sentinel written out in a text is one in the export (and in transformers), and text for
+    # A sentinel spelled out in a text is one in the export (and in transformers), and plain text in
     # SentencePiece.
     rows = [row for row in rows if "<extra_id_" not in row["text"] and "</s>" not in row["text"]]
     assert [ours.encode(row["text"], add_special_tokens=False).ids for row in rows] == [
@@ -425,7 +419,7 @@ def test_other_settings_of_sentencepiece(lines):
             ]
 
 
-# ---- live --------------------------------------------------------------------
+# ---- with transformers ----------------------------------------------------------
 
 
 def test_auto_tokenizer(exported, lines, tmp_path):

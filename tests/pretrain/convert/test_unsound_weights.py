@@ -1,6 +1,4 @@
-"""Row 24: weights that are not finite, and heads that nobody trained, are refused by name, unless a
-flag says otherwise.
-"""
+"""Row 24: non-finite weights and untrained heads are refused by name, unless a flag allows them."""
 
 import json
 import pathlib
@@ -34,7 +32,7 @@ def without_head(tensors):
 
 @pytest.fixture
 def changed_folder(tmp_path):
-    """theirs(change): a copy of a BERT of transformers with its tensors as `change` returns
+    """Return theirs(change): a copy of a BERT of transformers with its tensors as `change` returns
     them.
     """
 
@@ -53,7 +51,7 @@ def changed_folder(tmp_path):
 
 @pytest.fixture
 def error_line(capsys):
-    """error(*words): the one line with which a command refuses them."""
+    """Return error(*words): the one-line error of a command."""
 
     def read_error(*words):
         capsys.readouterr()
@@ -129,7 +127,7 @@ def test_a_name_from_a_file_cannot_write_to_the_terminal_or_fill_it():
 
 @pytest.fixture
 def headless(changed_folder, tmp_path, capsys):
-    """(workdir, store) of an encoder that was imported without its heads."""
+    """Return (workdir, store) of an encoder that was imported without its heads."""
     w, store = tmp_path / "w", tmp_path / "store"
     folder = changed_folder(without_head)
     words = [
@@ -210,7 +208,7 @@ def test_what_uses_the_encoder_alone_needs_no_head(headless, tmp_path):
 def test_a_missing_sentence_head_does_not_keep_masks_from_being_filled(
     changed_folder, error_line, tmp_path
 ):
-    """What transformers saves of a BertForMaskedLM."""
+    """transformers saves this of a BertForMaskedLM."""
     folder = changed_folder(
         lambda tensors: {
             name: array

@@ -1,5 +1,5 @@
-"""Accelerators by stand-ins for /dev, /proc and /sys: what is seen, which extra it needs, and that
-nobody trains beside them on the CPU.
+"""Accelerators, with stand-ins for /dev, /proc and /sys: detection, the extra that they need, and
+the refusal to train on the CPU.
 """
 
 import configparser
@@ -22,7 +22,7 @@ from pretrain.distributed.accelerator_detection import (
 from pretrain.extras import how_to_install
 
 ROOT = pathlib.Path(__file__).parents[3]
-# What the kernel's module writes: the closed one, and the open one.
+# The kernel module's version files: the proprietary one, and the open one.
 CLOSED = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  {}  Sat Aug 19 01:15:15 UTC 2023\nGCC version:  gcc version 12.3.0\n"
 OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {}  Release Build  (builder@host)  Wed Aug  6 2025\n"
 TPU = {f"dev/accel{i}": "" for i in range(4)}
@@ -58,7 +58,7 @@ def make_driver_file(version, text=CLOSED):
 
 @pytest.fixture
 def machine(tmp_path):
-    """machine(files): a folder with stand-ins for /dev, /proc and /sys."""
+    """Return machine(files): a folder with stand-ins for /dev, /proc and /sys."""
 
     def make_machine(files):
         for name, text in files.items():
@@ -84,11 +84,11 @@ def machine(tmp_path):
             },
             [],
             "",
-        ),  # of other makers, or no device
+        ),  # of other vendors, or not a device
         (TPU, ["4 TPU chips (/dev/accel0, ...)"], "tpu"),
         (TPU_V5, ["3 TPU chips (/dev/vfio/0, ...)"], "tpu"),
         (NETWORK_CARD | OTHER_GPU, [], ""),  # passed through to a guest
-        (NETWORK_CARD | GVNIC, [], ""),  # a card of Google's that is no TPU
+        (NETWORK_CARD | GVNIC, [], ""),  # a card of Google's that is not a TPU
         (make_driver_file("580.65.06"), [], ""),  # without a GPU
         (
             GPU | make_driver_file("580.65.06", OPEN),
@@ -246,8 +246,8 @@ def test_every_host_hears_of_the_one_that_would_train_on_its_cpu(monkeypatch):
 
 @pytest.fixture
 def checkout(tmp_path):
-    """A checkout whose .venv has a stand-in for Python, which notes what is installed and what is
-    run in `log`.
+    """Make a checkout whose .venv has a stand-in for Python, which records in `log` what is
+    installed and run.
     """
     folder = tmp_path / "check out"
     for name in (
@@ -269,7 +269,7 @@ def checkout(tmp_path):
 
 
 def run_launcher(checkout, root, *words, **environ):
-    """Run launch.sh on a stand-in machine; returns (exit status, what was called, stderr)."""
+    """Run launch.sh on a stand-in machine; return (exit status, recorded calls, stderr)."""
     (checkout / "log").write_text("")
     clean = {
         name: value
@@ -314,7 +314,7 @@ def test_launch_installs_what_the_machine_needs(machine, checkout, files, enviro
         0,
         ["-m pretrain doctor"],
         "",
-    )  # nothing is installed twice
+    )  # packages are installed once only
 
 
 def test_launch_installs_again_for_another_accelerator(machine, checkout, tmp_path):

@@ -1,5 +1,5 @@
-"""A kernel that replaces `attend` computes the same, forwards and backwards, on a mesh; where it
-cannot, `attend` does, and it is said why.
+"""A kernel that replaces `attend` computes the same on a mesh, forward and backward; where it
+cannot, `attend` is used and the reason is given.
 """
 
 from functools import partial
@@ -38,15 +38,13 @@ def draw_vectors(*shape, seed=0, dtype=jnp.float32):
 
 
 def run_both(kernel, mask, M=L, **kw):
-    """((output, gradients) of the kernel, the same of `attend`), where the positions that are read
-    count.
-    """
+    """Return ((output, gradients) of the kernel, the same of `attend`), at the unmasked positions."""
     q, k, v = (
         draw_vectors(B, L, H, K),
         draw_vectors(B, M, H, K, seed=1),
         draw_vectors(B, M, H, K, seed=2),
     )
-    there = VALID[..., None, None]  # whoever is padding may read what it likes
+    there = VALID[..., None, None]  # padding may attend to anything
     weigh = draw_vectors(B, L, H, K, seed=3) * there
 
     def run_function(function):
@@ -82,8 +80,8 @@ MASKS = {
 )
 @pytest.mark.usefixtures("promoting")
 def test_splash_is_attend(name, sizes):
-    """On 8 rows' devices a batch of 4 cannot lie: that mesh takes 4 of them. Over `model` 4, two
-    heads stay whole.
+    """A batch of 4 rows cannot be sharded over 8 devices, so that mesh takes 4 of them. Over
+    `model` 4, each head stays whole.
     """
     mesh = make_mesh(
         Mesh(*sizes) if sizes[0] < 8 else Mesh(4), jax.devices()[: 8 if sizes[0] < 8 else 4]
@@ -96,8 +94,8 @@ def test_splash_is_attend(name, sizes):
 @pytest.mark.parametrize("sequence", [1, 2])
 @pytest.mark.usefixtures("promoting")
 def test_splash_leaves_out_the_blocks_outside_a_window_both_ways(monkeypatch, sequence):
-    """With blocks of 128 of 512 positions, a reader's window lies in three blocks at most; the rest
-    are skipped.
+    """With blocks of 128 in 512 positions, a query's window overlaps three blocks at most; the
+    others are skipped.
     """
     monkeypatch.setattr(attention_kernels, "MAX_BLOCK", 128)
     mesh = make_mesh(Mesh(1, 1, 1, sequence), jax.devices()[:sequence])
@@ -127,7 +125,7 @@ def test_splash_reads_memory_of_another_length_and_takes_a_scale():
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.usefixtures("promoting")
 def test_what_cudnn_is_asked_for_is_attend(name, biased):
-    """The same call with XLA's implementation: which masks become lengths, flags and windows. cuDNN
+    """The same call with XLA's implementation: masks become lengths, flags and windows. cuDNN
     itself needs a GPU.
     """
     mesh = make_mesh(Mesh(1, 1, 1), jax.devices()[:1])
@@ -140,8 +138,8 @@ def test_what_cudnn_is_asked_for_is_attend(name, biased):
 
 @pytest.mark.parametrize("sizes", [(1, 1, 1, 1), (2, 2, 1, 2)], ids=str)
 def test_flops_of_splash_are_its_nine_products(sizes):
-    """2 forwards, 3 for the gradient of q, 4 for those of k and v, where XLA's attention has 2 and
-    4; and a product of o with its gradient.
+    """2 matmuls forward, 3 for the gradient of q, 4 for those of k and v, where XLA's attention has
+    2 and 4; and a product of o with its gradient.
     """
     mesh = make_mesh(Mesh(*sizes), jax.devices()[: int(np.prod(sizes))])
     q = jax.ShapeDtypeStruct((B, L, H, K), jnp.float32)
@@ -241,7 +239,7 @@ def test_on_a_cpu_it_is_xlas_own():
 
 @pytest.mark.parametrize("platform", ["tpu", "gpu"])
 def test_the_platform_chooses_and_what_it_lacks_falls_back(platform):
-    """A mesh of devices that are not there: nothing is computed but the choice."""
+    """Make a mesh of devices that do not exist: only the choice is computed."""
     from types import SimpleNamespace
 
     devices = np.array([SimpleNamespace(platform=platform)])

@@ -25,7 +25,7 @@ def test_the_mesh_sees_the_batch_in_order(sizes):
 
 
 class Half:
-    """A mesh of which this process holds only some devices, as on a pod."""
+    """Make a mesh with only some devices of this process, as on a pod."""
 
     def __init__(self, sharding, devices):
         self.sharding, self.devices = sharding, devices
@@ -63,7 +63,7 @@ def test_a_process_builds_only_the_rows_of_its_devices(monkeypatch, sizes, held,
 
 
 class Numbered:
-    """A stream whose rows are numbered through: step 3 of 16 rows holds 48 ... 63."""
+    """Return a stream whose rows are numbered: step 3 of 16 rows has 48 ... 63."""
 
     class data:
         batch_size = 16

@@ -1,5 +1,5 @@
-"""Several real processes on this machine: the same run as one process makes, and no run at all
-where they do not agree.
+"""Several real processes on this machine: the same run as by one process, and an error if they
+disagree.
 """
 
 import json
@@ -23,10 +23,9 @@ from tests import forks
 
 pytestmark = pytest.mark.slow
 
-# With AdamW's usual epsilon a gradient that is all rounding, as of positions that hardly any row
-# has, moves a parameter by as much as that
-# differs between sums in two orders, divided by 1e-6: up to 2e-6 of a parameter's norm. With this
-# one it stays below 1e-7.
+# With AdamW's usual epsilon of 1e-6, a gradient that is rounding noise, such as that of rarely used
+# positions, moves a parameter by as much as it differs between two orders of summation, divided by
+# epsilon: up to 2e-6 of a parameter's norm. With this epsilon it stays below 1e-7.
 STEPS = [
     "optimizer.epsilon=0.01",
     "train.steps=4",
@@ -52,14 +51,14 @@ def list_leaves(tree):
 
 
 def assert_close(one, other, tolerance):
-    """By the norm of each parameter's difference."""
+    """Compare by the norm of each parameter's difference."""
     for a, b in zip(list_leaves(one), list_leaves(other), strict=True):
         assert np.linalg.norm(a - b) <= tolerance * np.linalg.norm(b) + 1e-7
 
 
 @pytest.fixture(scope="module")
 def alone(root, configs, tmp_path_factory):
-    """The workdir of one process with four devices."""
+    """Return the workdir of one process with four devices."""
     workdir = tmp_path_factory.mktemp("alone") / "run"
     done = launch_processes(root, 1, 4, "train", configs["bert"], "--workdir", workdir, *STEPS)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -137,7 +136,7 @@ def test_a_signal_to_one_process_saves_all_at_the_same_step_and_the_slow_one_is_
     assert f"saved step {step}" in outputs[0]
     metrics_rows = metrics_file.read_metrics(workdir / "metrics.jsonl")[
         3:
-    ]  # by then both have told of a step
+    ]  # by then both have logged a step
     assert min(row["input_seconds_max"] for row in metrics_rows) >= 0.5
     assert sum(row["slowest_host"] for row in metrics_rows) > len(metrics_rows) / 2, metrics_rows
 
@@ -153,7 +152,7 @@ def by_flags(i, count, port):
 
 
 def by_slurm(i, count, port):
-    """As `srun --ntasks=count` on one node."""
+    """Set the variables of `srun --ntasks=count` on one node."""
     slurm_variables = {
         "JOB_ID": 7,
         "STEP_NODELIST": "localhost",
@@ -170,8 +169,8 @@ def by_slurm(i, count, port):
 
 
 def start_processes(root, words, joined=by_jax, code=None):
-    """One process for each list of words, as one run. code: for each process, what it does before
-    it reads its words.
+    """Start one process for each list of arguments, as one run. code: what each process executes
+    first.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -255,7 +254,7 @@ def test_a_host_that_hangs_is_named_and_the_others_leave(root, configs, tmp_path
     try:
         output = processes[1 - hung].communicate(timeout=150)[
             0
-        ]  # most of it to start, on a busy machine
+        ]  # most of it is start-up on a busy machine
         assert processes[hung].poll() is None
     finally:
         for process in processes:
@@ -280,9 +279,7 @@ def test_differences_are_reported_against_the_majority():
 
 
 class Client:
-    """A coordinator's store to which the other processes have said `said`, and answer nothing
-    else.
-    """
+    """A coordinator's store with the other processes' messages `said`, which answers nothing else."""
 
     def __init__(self, messages):
         self.messages = messages
@@ -432,8 +429,8 @@ def test_local_says_what_is_wrong(capsys, words):
 
 
 def test_one_that_is_done_waits_for_the_others(monkeypatch, root):
-    """A slow end of one is no reason for the first to leave, though what hangs at the end of a
-    process is not waited for.
+    """A process that ends slowly does not make the first leave, but a process that hangs at its end
+    is not waited for.
     """
     program = (
         "import os, time\nfrom pretrain.distributed import processes, watchdog\nprocesses.join_run()\nwatchdog.EXIT_LIMIT = 1.0\n"

@@ -1,4 +1,4 @@
-"""Who runs on a CPU without launch.sh's settings is told; nobody else."""
+"""A run on a CPU without launch.sh's settings prints advice; other runs do not."""
 
 import pathlib
 import platform

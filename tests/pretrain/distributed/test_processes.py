@@ -1,5 +1,5 @@
-"""Who the other processes are, as made-up environments tell it: the table itself, against JAX's own
-search, and clear errors.
+"""Detection of the other processes in made-up environments: the table itself, JAX's own detection,
+and clear errors.
 """
 
 import os
@@ -77,8 +77,8 @@ def test_what_an_environment_tells(environ, expected):
     ],
 )
 def test_jax_would_find_the_same(kind, environ, monkeypatch):
-    """Where both know an answer. Not for GPUs: JAX takes one a process. It writes IPv6 without the
-    brackets that gRPC needs.
+    """Where both have an answer. Not for GPUs: JAX assigns one per process. JAX writes IPv6 without
+    the brackets that gRPC needs.
     """
     from jax._src import clusters
 
@@ -120,7 +120,7 @@ def test_a_job_without_srun_runs_by_itself_and_says_so(environ):
         "SLURM_PROCID": "0",
         "SLURM_STEP_TASKS_PER_NODE": "1",
     }
-    assert detect_cluster(STEP | one).note == ""  # srun --ntasks=1: as asked
+    assert detect_cluster(STEP | one).note == ""  # srun --ntasks=1: as requested
 
 
 EIGHT = {"CUDA_VISIBLE_DEVICES": "0,1,2,3,4,5,6,7", "SLURM_GPUS_ON_NODE": "8"}
@@ -129,7 +129,7 @@ EIGHT = {"CUDA_VISIBLE_DEVICES": "0,1,2,3,4,5,6,7", "SLURM_GPUS_ON_NODE": "8"}
 @pytest.mark.parametrize(
     ("tasks", "local", "seen", "devices"),
     [
-        ("1(x4)", "0", EIGHT, None),  # one task drives them all; JAX would take the first only
+        ("1(x4)", "0", EIGHT, None),  # one task drives all of them; JAX would use the first only
         ("8(x4)", "5", EIGHT, (5,)),
         ("8,8,2,8", "1", EIGHT, (4, 5, 6, 7)),  # this is node 2
         ("2(x4)", "0", EIGHT, (0, 1, 2, 3)),
@@ -138,11 +138,11 @@ EIGHT = {"CUDA_VISIBLE_DEVICES": "0,1,2,3,4,5,6,7", "SLURM_GPUS_ON_NODE": "8"}
             "1",
             {"CUDA_VISIBLE_DEVICES": "0,1,2,3", "SLURM_GPUS_ON_NODE": "8"},
             None,
-        ),  # --gpus-per-task=4: each sees its own
+        ),  # --gpus-per-task=4: each process sees its own
         ("4(x4)", "3", {"CUDA_VISIBLE_DEVICES": "3"}, None),
         ("2(x4)", "1", {"ROCR_VISIBLE_DEVICES": "0,1"}, (1,)),
         ("2(x4)", "1", EIGHT | {"JAX_LOCAL_DEVICE_IDS": "7"}, None),
-        ("2(x4)", "1", {}, (1,)),  # nothing is known
+        ("2(x4)", "1", {}, (1,)),  # nothing is detected
     ],
 )
 def test_a_task_gets_its_share_of_the_gpus(tasks, local, seen, devices):
@@ -334,7 +334,7 @@ def test_who_joins_the_others(environ, joined, monkeypatch):
     monkeypatch.setattr("jax.distributed.initialize", lambda **words: calls.append(words))
     monkeypatch.setattr(processes, "get_client", Client)
     monkeypatch.setattr(processes, "_wait_for_coordinator", lambda *words: None)
-    monkeypatch.setattr(processes, "_bind_gloo_to_host", lambda host: None)  # JAX runs here already
+    monkeypatch.setattr(processes, "_bind_gloo_to_host", lambda host: None)  # JAX already runs here
     processes.join_run()
     for call in calls:
         assert call.pop("initialization_timeout") > processes.JOIN_TIMEOUT

@@ -1,4 +1,4 @@
-"""What is started again, how often, and what is said of it."""
+"""Restarts: which endings are restarted, how often, and what is printed."""
 
 import signal
 from types import SimpleNamespace
@@ -14,8 +14,8 @@ KILLED, HANGS, DONE = Ending(-signal.SIGKILL, 1), Ending(HUNG, 2), Ending(0)
 
 
 def run_supervised(endings, tries, workdir="nowhere", saves=()):
-    """(the ending, how many starts, the pauses) of starts that end so in turn, the last for ever;
-    saves: start -> the step that it saves.
+    """Return (the ending, number of starts, the pauses) of starts that end as listed, the last
+    repeatedly; saves: {start: the step that it saves}.
     """
     started, pauses = [], []
 
@@ -65,7 +65,7 @@ def test_what_was_killed_or_hung_is_started_again_after_pauses_that_grow(capsys)
 def test_starts_that_save_nothing_do_not_go_on_for_ever(tmp_path, capsys):
     ending, starts, pauses = run_supervised([KILLED], 2, tmp_path, saves={2: 8, 3: 40})
     assert (ending, starts) == (KILLED, 5)
-    assert pauses == [1.0, 1.0, 1.0, 2.0]  # the third start was the last to bring anything
+    assert pauses == [1.0, 1.0, 1.0, 2.0]  # the third start was the last to make progress
     errors = capsys.readouterr().err
     assert (
         "from step 8\n" in errors

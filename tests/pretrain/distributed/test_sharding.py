@@ -1,5 +1,5 @@
-"""The table of axes: every parameter of every model has exactly one row, and what does not fit is
-an error that names it.
+"""The sharding table: every parameter of every model matches exactly one row, and errors name what
+does not fit.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""The slowest process is the one that waits least for its devices, by means since it last told."""
+"""The slowest process is the one that waits least for its devices, by means since its last report."""
 
 import json
 
@@ -15,7 +15,7 @@ class Client:
         self.messages = messages
 
     def key_value_set(self, key, value, allow_overwrite):
-        assert allow_overwrite  # or the second telling fails
+        assert allow_overwrite  # otherwise the second report fails
         self.messages[key] = value
 
     def key_value_dir_get(self, folder):
@@ -24,7 +24,7 @@ class Client:
 
 @pytest.fixture
 def key_values(monkeypatch):
-    """What is told, by key; time stands still."""
+    """Return the reports by key; time stands still."""
     values = {
         "cloze/preflight/facts/1": "{}",
         "cloze/waits/1": json.dumps([0.3, 0.1]),
@@ -53,7 +53,7 @@ def test_the_first_process_names_the_slowest_now_and_then(key_values):
     assert json.loads(key_values["cloze/waits/0"]) == pytest.approx(
         [0.1, 0.5]
     )  # the mean of two steps
-    assert mine.report_waits(9.0, 9.0) == {}  # just told
+    assert mine.report_waits(9.0, 9.0) == {}  # just reported
     key_values |= {
         "now": key_values["now"] + stragglers.REPORT_INTERVAL,
         "cloze/waits/1": json.dumps([0.0, 99.0]),

@@ -1,4 +1,4 @@
-"""The watchdog ends what lasts, and nothing else; and whatever hangs, it leaves."""
+"""The watchdog ends what takes too long and nothing else; it exits whatever hangs."""
 
 import subprocess
 import sys
@@ -16,12 +16,12 @@ from pretrain.workdir.goodput import Ledger
 
 
 class Left(Exception):
-    """Stands in for the end of the process, which ends the watchdog's thread only."""
+    """Replaces the end of the process: it ends only the watchdog's thread."""
 
 
 @pytest.fixture
 def exit_statuses(monkeypatch):
-    """The statuses with which the process would have been ended."""
+    """Return the statuses with which the process would have ended."""
     statuses = []
 
     def note_status(status):
@@ -65,7 +65,7 @@ def test_what_is_begun_again_and_again_and_what_has_no_limit_does_not_last(exit_
     with Watchdog(Limits(evaluate=0.3), tmp_path / "stacks.txt") as watching:
         with Ledger(
             None, time.time(), 0, watching.enter_part
-        ) as ledger:  # which tells each part that it is told
+        ) as ledger:  # it names each part that starts
             for _ in range(60):
                 ledger.enter_phase("evaluate")
                 time.sleep(0.01)
@@ -76,8 +76,8 @@ def test_what_is_begun_again_and_again_and_what_has_no_limit_does_not_last(exit_
 
 
 def test_time_in_which_nothing_ran_is_not_counted(exit_statuses, tmp_path, monkeypatch):
-    """A process that was stopped, a laptop that slept: the clock jumps by hours between two
-    looks.
+    """After a suspended process or a laptop's sleep, the clock has jumped by hours between two
+    checks.
     """
     real, jumps = time.monotonic, []
     monkeypatch.setattr(watchdog.time, "monotonic", lambda: real() + 3600 * len(jumps))

@@ -1,4 +1,4 @@
-"""What a step on a CPU holds besides its state, as XLA counts it before anything runs."""
+"""Memory of a step on a CPU besides its state, by XLA's buffer assignment."""
 
 import gc
 
@@ -15,8 +15,8 @@ from pretrain.training.program import make_program
 
 
 def test_a_step_copies_no_moments():
-    """Nearly all of this model are two kernels, of which moments are the same size: activations are
-    next to nothing.
+    """Nearly all of this model is two kernels, whose moments have the same size: activations are
+    negligible.
     """
     model = Gpt2Config(vocab=256, length=8, width=128, depth=1, num_heads=2, mlp=8192, scan=False)
     data = Data(objective=CausalLm(length=8), store="none", batch_size=1)
@@ -35,7 +35,7 @@ def test_a_step_copies_no_moments():
 
 
 def lower_step(compute):
-    """The step of a model of which nearly all memory is what the way back reads."""
+    """Compile the step of a model whose memory is mostly tensors saved for the backward pass."""
     model = BertConfig(vocab=64, length=64, width=32, depth=2, num_heads=4, mlp=256, scan=False)
     data = Data(
         objective=MaskedLm(length=64, max_predictions=8, rows="documents"),
@@ -52,8 +52,8 @@ def lower_step(compute):
 @pytest.mark.slow
 @pytest.mark.parametrize("compute", ["float32", "bfloat16"])
 def test_what_can_be_rematerialized_is_not_saved(compute):
-    """XLA heeds `apart`: without its option, by which barriers are left, it finds what it has and
-    keeps all of it.
+    """XLA respects `optimization_barrier` with its option; without it, XLA merges the recomputation
+    and saves everything.
     """
     step = lower_step(compute)
     heeded, plain = (

@@ -1,4 +1,4 @@
-"""Scores of entities are those of their definition, and of seqeval."""
+"""Entity scores equal their definition, and those of seqeval."""
 
 import numpy as np
 import pytest
@@ -13,10 +13,12 @@ SCORES = ("entity_f1", "entity_precision", "entity_recall", "tag_accuracy")
 
 
 def score_tags(right, predicted, read=None, names=NAMES, scheme="bio", scores=SCORES):
-    """The metrics `scores` of sentences of tags; read: how many words of each stand in its row."""
+    """Compute the metrics `scores` of sentences of tags; read: how many words of each are in its
+    row.
+    """
     counts = [len(sentence) for sentence in right]
     numbers = np.array([names.index(tag) for sentence in right for tag in sentence], np.float32)
-    words = 2 * np.arange(len(numbers) + 1)  # two pieces each
+    words = 2 * np.arange(len(numbers) + 1)  # two tokens each
     split = Split(
         np.zeros(words[-1], np.uint16),
         words[np.cumsum([0, *counts])],
@@ -24,7 +26,7 @@ def score_tags(right, predicted, read=None, names=NAMES, scheme="bio", scores=SC
         (MixtureSource("s", (0, len(right)), 1.0),),
         tags=numbers,
     )
-    rows = np.full((len(right) + 1, 2 * max(counts) + 3), -1.0)  # the last one only fills a batch
+    rows = np.full((len(right) + 1, 2 * max(counts) + 3), -1.0)  # the last one only pads a batch
     rows[:-1, -1], rows[-1, -1] = 1, 0
     for i, sentence in enumerate(predicted):
         for at, tag in enumerate(sentence[: read[i] if read else None]):
@@ -37,7 +39,7 @@ def test_an_entity_is_found_only_whole():
     predicted = [
         "B-X I-X O B-X".split(),
         "B-Y I-Y".split(),
-    ]  # the first is found; one has another type, one another end
+    ]  # the first is correct; one has another type, one another end
     found = score_tags(right, predicted)
     assert found == pytest.approx(
         {
@@ -87,7 +89,7 @@ def test_scores_are_those_of_seqeval():
     assert found == pytest.approx(GOLDEN)
 
 
-# f1_score, precision_score, recall_score and accuracy_score of seqeval 1.2.2, of the same tags.
+# f1_score, precision_score, recall_score and accuracy_score of seqeval 1.2.2 for the same tags.
 GOLDEN = {
     "entity_f1": 0.6869089099054255,
     "entity_precision": 0.6893106893106893,

@@ -1,5 +1,5 @@
-"""How right an answer is, by SQuAD's definition, and which span of all windows is chosen, against a
-search of them all.
+"""Scores of answers by SQuAD's definition, and the choice of a span over all windows, against an
+exhaustive search.
 """
 
 import dataclasses
@@ -21,15 +21,15 @@ from pretrain.training.losses import answer_span
     [
         ("the Fox", ["fox"], 1, 1),
         ("An  old, fox!", ["old fox"], 1, 1),
-        ("theatre", ["atre"], 0, 0),  # an article is a word of its own
+        ("theatre", ["atre"], 0, 0),  # articles are removed
         ("U.S.", ["US"], 1, 1),
         ("it's", ["its"], 1, 1),
         ("naïve café", ["Naïve CAFÉ"], 1, 1),
         ("cafe", ["café"], 0, 0),  # accents count
-        ("“fox”", ["fox"], 0, 0),  # only ASCII's punctuation is left out
+        ("“fox”", ["fox"], 0, 0),  # only ASCII punctuation is removed
         ("fox dog", ["dog", "the fox, dog"], 1, 1),  # the best of several
         ("old fox runs", ["old fox"], 0, 0.8),  # 2 of 3, 2 of 2
-        ("fox fox dog", ["fox fox"], 0, 0.8),  # each as often as it stands there
+        ("fox fox dog", ["fox fox"], 0, 0.8),  # each counted as often as it occurs
         ("fox", ["dog"], 0, 0),
         ("12½ km", ["12½ km home"], 0, 0.8),
     ],
@@ -52,9 +52,9 @@ def test_an_answer_is_compared_word_by_word(predicted, right, exact, f1):
             ["a"],
             (1, 0),
             (1, 1),
-        ),  # neither has words: SQuAD 1.1's script gives no F1 for that, 2.0's does
+        ),  # neither has words: SQuAD 1.1's script gives F1 0, 2.0's gives 1
         ("fox", ["the", "fox"], (1, 1), (1, 1)),
-        ("", ["the", "fox"], (1, 0), (0, 0)),  # 2.0's does not know an answer without words
+        ("", ["the", "fox"], (1, 0), (0, 0)),  # 2.0's script cannot score an answer without words
     ],
 )
 def test_nothing_is_right_where_there_is_no_answer(predicted, right, first, second):
@@ -67,7 +67,7 @@ def test_nothing_is_right_where_there_is_no_answer(predicted, right, first, seco
 
 
 def slow_threshold(doubts, answered, silent):
-    """The best mean score over all thresholds between doubts."""
+    """Return the best mean score over all thresholds between null scores."""
     edges = sorted(doubts)
     between = [edges[0] - 1, *((a + b) / 2 for a, b in itertools.pairwise(edges)), edges[-1] + 1]
     return max(np.where(doubts > one, silent, answered).sum() for one in between)
@@ -84,7 +84,7 @@ def test_the_threshold_is_the_best_there_is():
             assert np.where(doubts > threshold, silent, answered).sum() == pytest.approx(
                 slow_threshold(doubts, answered, silent)
             )
-            assert not (np.abs(doubts - threshold) < 0.4).any()  # never on a doubt
+            assert not (np.abs(doubts - threshold) < 0.4).any()  # never equal to a null score
     ones = np.ones(3)
     assert (
         qa_spans.find_best_threshold(np.array([1.0, 2.0, 3.0]), 0 * ones, ones) == 0.0
@@ -93,8 +93,8 @@ def test_the_threshold_is_the_best_there_is():
 
 
 def draw_windows(rng, count=9, length=48):
-    """(logits, batch) of rows with contexts of several lengths, three rows of each question; one
-    with a context longer than any answer may be.
+    """Return (logits, batch) of rows with contexts of several lengths, three rows of each question;
+    one context exceeds the longest answer.
     """
     context, held = rng.integers(2, 6, count), np.append(rng.integers(1, 12, count - 1), 40)
     valid = np.arange(length) < (context + held + 1)[:, None]
@@ -109,10 +109,10 @@ def draw_windows(rng, count=9, length=48):
     }
     logits = rng.normal(0, 3, (count, length, 2)).astype(np.float32)
     logits[:, 1] = logits[np.arange(count), context + held] = (
-        20  # what stands in the question, or is [SEP], is no answer
+        20  # no answer overlaps the question or [SEP]
     )
     logits[-1, context[-1], 0] = logits[-1, context[-1] + held[-1] - 1, 1] = (
-        40  # 40 tokens apart: no answer
+        40  # 40 tokens long: no answer
     )
     return logits, batch
 
@@ -162,8 +162,8 @@ def test_the_best_span_is_the_best_of_all():
 
 @pytest.mark.parametrize("count", [1, 4, 99])
 def test_the_n_best_answers_are_the_best_texts_of_all(count):
-    """Against all spans of three rows that share a part of a context, most of whose texts stand
-    there several times.
+    """The choice equals a search of all spans of three overlapping rows of a context in which most
+    texts occur several times.
     """
     logits, batch = draw_windows(np.random.default_rng(3))
     answers, expected = [], {}
@@ -206,7 +206,7 @@ def test_no_answer_is_placed_by_the_threshold():
         (7.0, "a-b"),
         (4.9, "ab-"),
         (0.0, "abc"),
-    ):  # answered at a doubt of the threshold itself
+    ):  # a null score equal to the threshold keeps the answer
         found = n_best.insert_no_answer(several, null, 0.5, 2.0, 3)
         assert "".join(one.answer or "-" for one in found) == order
         assert all(one == ("", None, None, null, 0.5) for one in found if not one.answer)
@@ -241,8 +241,8 @@ def test_the_loss_is_the_mean_of_two_over_the_tokens_of_a_row():
 
 
 def test_metrics_are_of_texts(monkeypatch):
-    """Four questions: found, found in part, none and told so, none and not told so; then with the
-    threshold that is best, or a given one.
+    """Four questions: right, partly right, correctly unanswered, wrongly answered; then with the
+    best threshold, or a given one.
     """
     contexts = ["the old fox runs", "a dog sleeps", "no", "none here"]
     answers = [["old fox"], ["the dog sleeps", "a dog"], [], []]
@@ -284,7 +284,7 @@ def test_metrics_are_of_texts(monkeypatch):
         "null_threshold": {"answer_span"},
     }
     config = SpanReaderConfig(unanswerable=True)
-    # "old fox" and "dog sleeps"; doubts are -8, -6, 5, -1.
+    # "old fox" and "dog sleeps"; the null scores minus the best are -8, -6, 5, -1.
     best = {
         f"{of}_{name}": 1 for of in ("has_answer", "no_answer", "best") for name in ("exact", "f1")
     }
@@ -297,7 +297,7 @@ def test_metrics_are_of_texts(monkeypatch):
         {"exact_match": 0.75, "span_f1": 0.75, "null_threshold": 0} | best
     )
     given = dataclasses.replace(config, threshold=-7.0)
-    answers[1] = ["a dog sleeps here"]  # and the context's dog is silenced
+    answers[1] = ["a dog sleeps here"]  # and the threshold suppresses the context's dog
     best = {
         "has_answer_exact": 0.5,
         "has_answer_f1": 0.5,

@@ -1,6 +1,4 @@
-"""ROUGE by hand: the examples of Lin (2004), and a plain table for the longest common
-subsequence.
-"""
+"""ROUGE by hand: the examples of Lin (2004), and a plain table for the longest common subsequence."""
 
 import random
 
@@ -12,8 +10,8 @@ REFERENCE = "police killed the gunman"
 
 
 def test_the_paper_s_example():
-    """Section 3.1: S2 has the words in order, S3 has not; the paper tells precision and recall of
-    3/4 and 2/4, which F1 of equal lengths equals.
+    """Section 3.1: S2 has the words in order, S3 does not; the paper gives precision and recall of
+    3/4 and 2/4, which equal F1 for equal lengths.
     """
     assert compute_rouge_l(["police kill the gunman"], [REFERENCE]) == pytest.approx(75)
     assert compute_rouge_l(["the gunman kill police"], [REFERENCE]) == pytest.approx(50)

@@ -1,5 +1,5 @@
-"""Metrics are those of the libraries, over the rows that count, and what cannot be measured is
-refused before anything is computed.
+"""Metrics equal those of the libraries over the rows with weight, and unknown ones are refused
+before anything is computed.
 """
 
 import importlib.util
@@ -19,14 +19,16 @@ NEEDS_SKLEARN = pytest.mark.skipif(
 
 
 def make_predictions(predicted, right):
-    """As `Loss.row_predictions` gives them, with a row at the end that only fills a batch."""
+    """Return predictions in the form of `Loss.row_predictions`, with a row at the end that only
+    pads a batch.
+    """
     return np.array([*([p, r, 1] for p, r in zip(predicted, right)), (1, 0, 0)], np.float32)
 
 
 RIGHT, PREDICTED = (
     [1, 1, 1, 0, 0, 0, 0, 1],
     [1, 1, 0, 0, 0, 1, 0, 1],
-)  # 3 of 4 ones found, 3 of 4 told are ones
+)  # 3 of 4 ones are found, 3 of 4 predicted ones are right
 
 
 @NEEDS_SKLEARN
@@ -54,7 +56,7 @@ def test_of_scores():
     right = rng.integers(0, 6, 200).astype(np.float32)
     predicted = (np.exp(right) + rng.normal(0, 5, 200)).astype(np.float32)
 
-    def rank_values(values):  # the mean place of those that are equal
+    def rank_values(values):  # the mean rank of ties
         return np.array(
             [(values < value).sum() + ((values == value).sum() + 1) / 2 for value in values]
         )

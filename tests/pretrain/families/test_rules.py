@@ -1,4 +1,4 @@
-"""Layouts of tensors: fused, cut and numbered as other projects do it, each against loops in NumPy.
+"""Tensor layouts of other projects, fused, split and numbered, each against loops in NumPy.
 
 D width   H heads   K head width   F width of an MLP
 """
@@ -85,8 +85,8 @@ def test_grouped_keys_and_values_are_narrower_than_queries():
 
 
 def test_one_leaf_split_into_several_tensors():
-    """A stack of experts [3, D, F] in equal tensors; a table in tensors of stated sizes; heads
-    dealt out in turns.
+    """A stack of experts [3, D, F] as equal tensors; a table as tensors of given sizes; heads
+    assigned in turns.
     """
     experts = np.arange(3.0 * D * F).reshape(3, D, F)
     parts = SplitLayout(SAME, 3).export_tensors((experts,))
@@ -94,7 +94,7 @@ def test_one_leaf_split_into_several_tensors():
     table = np.arange(20.0).reshape(10, 2)
     head, tail = SplitLayout(SAME, (7, 3)).export_tensors((table,))
     assert head.tolist() == table[:7].tolist() and tail.tolist() == table[7:].tolist()
-    fused = np.stack([QKV[0], QKV[1]], axis=2)  # [D, H, 2, K], ours; theirs are two [H K, D]
+    fused = np.stack([QKV[0], QKV[1]], axis=2)  # [D, H, 2, K] is ours; theirs are two [H K, D]
     query, key = SplitLayout(KERNEL, 2, interleave=1).export_tensors((fused,))
     np.testing.assert_array_equal(query, KERNEL.theirs(QKV[0]))
     np.testing.assert_array_equal(key, KERNEL.theirs(QKV[1]))
@@ -112,8 +112,8 @@ LAYOUTS = {"linear": (KERNEL, 0), "conv1d": (STRAIGHT, 1), "out": (KERNEL_OUT, 1
     seed=st.integers(0, 99),
 )
 def test_a_join_comes_back(name, heads, rest, interleaved, seed):
-    """To the bit, from leaves of any shape; interleaved ones have equally many heads, and heads of
-    any width.
+    """Round trips are bit-exact for leaves of any shape; interleaved ones have equally many heads,
+    of any width.
     """
     (layout, axis), rng = LAYOUTS[name], np.random.default_rng(seed)
     is_out = layout is KERNEL_OUT  # [H, K, D]

@@ -1,4 +1,4 @@
-"""A BERT that was never trained, as what others are fine-tuned from."""
+"""An untrained BERT, from which the tests fine-tune."""
 
 import jax
 import numpy as np
@@ -18,7 +18,7 @@ WORDS = "the a fox dog river stone runs sees near old".split()
 
 @pytest.fixture(scope="session")
 def untrained(tmp_path_factory):
-    """Its workdir; WORDS are pieces of its vocabulary."""
+    """Return its workdir; WORDS are tokens of its vocabulary."""
     workdir, rng = tmp_path_factory.mktemp("untrained") / "bert", np.random.default_rng(0)
     params = jax.jit(make_initializer(make_starting_run(UNTRAINED)))()
     texts = [" ".join(rng.choice(WORDS, 2 + int(rng.integers(3)))) for _ in range(300)]
@@ -30,5 +30,5 @@ def untrained(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def vocabularies():
-    """{name of an encoder of encoders.py: its vocabulary}"""
+    """Return {name of an encoder of encoders.py: its vocabulary}."""
     return trained_vocabularies()

@@ -1,4 +1,4 @@
-"""Small encoders of every family with a vocabulary for each, which heads are put on beside those of
+"""Small encoders of every family, each with a vocabulary, for comparisons of heads with those of
 `transformers`.
 """
 
@@ -21,7 +21,7 @@ TEXT = [
 
 
 def make_encoders(length=24):
-    """{name: configuration}"""
+    """Return {name: configuration}."""
     sizes = dict(length=length, width=16, depth=2, num_heads=2, mlp=24)
     return {
         "bert": BertConfig(vocab=72, **sizes),
@@ -40,7 +40,7 @@ def make_encoders(length=24):
 
 
 def trained_vocabularies():
-    """{name: vocabulary}, of TEXT."""
+    """Return {name: vocabulary}, trained on TEXT."""
     bert = train_vocabulary(TEXT * 20, 72, algorithm="bpe")
     return dict.fromkeys(make_encoders(), bert) | {
         "roberta": train_vocabulary(TEXT * 20, 290, layout="roberta", algorithm="byte_bpe")
@@ -48,7 +48,7 @@ def trained_vocabularies():
 
 
 def draw_params(run):
-    """Parameters of a run's model, with values everywhere."""
+    """Return random parameters of a run's model, none of them 0."""
     rng = np.random.default_rng(0)
 
     def draw_leaf(keys, leaf):

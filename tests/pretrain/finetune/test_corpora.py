@@ -1,6 +1,4 @@
-"""GLUE's files as they lie beside the project are read under their names; skipped where they are
-not there.
-"""
+"""GLUE's files of ../shared are read under their names; skipped where they do not exist."""
 
 import pytest
 

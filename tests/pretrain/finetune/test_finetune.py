@@ -1,5 +1,5 @@
-"""From a pretrained workdir and a labelled file to a model that tells labels, on the command line;
-and each way in which a file is wrong.
+"""From a pretrained workdir and a labelled file to a classifier, on the command line; and every
+error in a file.
 """
 
 import json
@@ -44,7 +44,7 @@ FAST = [
 
 
 def make_sentences(count, seed=0):
-    """Of two to four words."""
+    """Return a sentence of two to four words."""
     rng = np.random.default_rng(seed)
     return [" ".join(rng.choice(WORDS, 2 + int(rng.integers(3)))) for _ in range(count)]
 
@@ -56,7 +56,7 @@ def write_json_lines(path, rows):
 
 @pytest.fixture(scope="module")
 def pretrained(tmp_path_factory):
-    """A workdir of a BERT that was never trained."""
+    """Return a workdir of an untrained BERT."""
     workdir = tmp_path_factory.mktemp("pretrained") / "bert"
     params = jax.jit(make_initializer(make_starting_run(BERT)))()
     start_workdir(
@@ -70,8 +70,8 @@ def pretrained(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tuned(pretrained, tmp_path_factory):
-    """(workdir, command, held-out file): whether a pair of texts speaks of a fox, as GLUE's MNLI
-    would have it told.
+    """Return (workdir, command, held-out file): does a pair of texts mention a fox, in MNLI's
+    format.
     """
     folder = tmp_path_factory.mktemp("tuned")
     pairs = list(zip(make_sentences(320, 1), make_sentences(320, 2)))
@@ -267,8 +267,8 @@ def test_other_examples_must_be_of_the_same_labels(tuned, pretrained, tmp_path, 
 
 
 def test_its_place_in_the_table_of_glue_and_what_is_submitted(tuned, tmp_path, capsys):
-    """The second held-out part, with some labels wrong, by what `predict` tells of it, and the file
-    of a submission the same, by the best step.
+    """The second held-out part, with some wrong labels, is scored as `predict` labels it, and so is
+    the file of a submission, by the best step.
     """
     workdir, _, dev = tuned
     step, scores = find_best_checkpoint(workdir, "accuracy")
@@ -332,7 +332,7 @@ def test_a_workdir_keeps_its_examples(tuned, pretrained, tmp_path, capsys):
     for folder, more in (
         ("mine", []),
         ("several", ["--seeds", "2"]),
-    ):  # before anything is begun, of any seed
+    ):  # before anything starts, for any seed
         assert main([*replace_word(command, workdir, tmp_path / folder), *more]) == 2
         assert (
             "is no run's folder (it has no config.json) and holds file" in capsys.readouterr().err
@@ -352,7 +352,7 @@ def test_a_workdir_keeps_its_examples(tuned, pretrained, tmp_path, capsys):
     )
     assert main(replace_word(command, pretrained, tmp_path / "later")) == 2
     assert "holds other examples or has another vocabulary" in capsys.readouterr().err
-    # A store of other labels than the model's is refused before anything is computed.
+    # A store with other labels than the model's is refused before anything is computed.
     one = {"heldout": [Example(("a fox", "the dog"), "neutral", "here")]}
     write_labelled(
         tmp_path / "store", open_trained(workdir).vocabulary, one, ("neutral", "entailment")
@@ -365,8 +365,8 @@ def test_a_workdir_keeps_its_examples(tuned, pretrained, tmp_path, capsys):
 
 
 def test_a_digest_is_of_all_that_is_learned():
-    """Of texts, labels and their names; of tags and their scheme; of choices; of answers and
-    whether there may be none; of what is written.
+    """The card describes texts, labels and their names; tags and their scheme; choices; answers and
+    whether there may be none; generated text.
     """
     one, none = Example(("a fox",), "x", "here"), ()
     sentence, question = (
@@ -433,7 +433,7 @@ def test_a_digest_is_of_all_that_is_learned():
 
 
 def test_scores_of_several_seeds(pretrained, tmp_path, capsys):
-    """How many foxes there are in a text; part of it is held out."""
+    """The label is the number of foxes in a text; part of the examples is held out."""
     rows = [
         {"text": text, "label": float(text.split().count("fox"))}
         for text in (

@@ -1,5 +1,5 @@
-"""What is to stay stays, to the bit, and what is to learn learns: no layer, the upper ones, or
-all.
+"""`train.trainable_layers`: frozen parameters stay bit-identical, and the others train: no layer,
+the upper ones, or all.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ from pretrain.training.program import make_program
 
 @pytest.mark.parametrize(("free", "scan"), [(0, True), (1, True), (1, False), (-1, True)])
 def test_what_stays(free, scan):
-    """On updates alone."""
+    """Checked on updates alone."""
     layers = {"mlp": {"up": {"kernel": np.ones((2, 3, 4) if scan else (3, 4))}}}
     tree = {
         "encoder": {
@@ -56,7 +56,7 @@ def test_what_stays(free, scan):
 
 
 def test_what_stays_counts_for_nothing(runs):
-    """Neither for the norm that gradients are clipped to: the head's updates are those beside an
+    """Frozen gradients do not count in the clipped norm: the head's updates equal those beside an
     encoder without gradients.
     """
     run = override_run(
@@ -74,7 +74,7 @@ def test_what_stays_counts_for_nothing(runs):
         )
         optimizer = make_run_optimizer(run)
         state = optimizer.init(tree)
-        for scale in (0.1, 5.0):  # of one gradient alone Adam does not know how large it is
+        for scale in (0.1, 5.0):  # Adam's first update does not depend on the size of the gradient
             updates, state = optimizer.update(
                 jax.tree.map(lambda leaf, scale=scale: leaf * scale, gradients), state, tree
             )
@@ -113,7 +113,7 @@ def test_a_frozen_encoder_is_what_it_was(runs, random_batch):
             assert not differs[0].any(), path
             assert path.endswith("key/bias") or differs[1].any(), (
                 path
-            )  # a key's bias has no gradient but what rounding leaves
+            )  # a key's bias has no gradient except rounding
         else:
             assert differs.any() == (path.startswith("classifier/") or "/pooler/" in path), path
 

@@ -1,5 +1,5 @@
-"""A fine-tuned folder of `transformers` becomes a run that tells the same, and from which
-fine-tuning goes on.
+"""A fine-tuned folder of `transformers` becomes a run with the same predictions, which fine-tuning
+continues.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ LABELS = ("no", "maybe", "yes")
 
 @pytest.fixture(params=ENCODERS)
 def exported(request, vocabularies, tmp_path):
-    """(the name of a family, configuration, parameters, vocabulary, their folder)."""
+    """Return (name of a family, configuration, parameters, vocabulary, their folder)."""
     model = ClassifierConfig(encoder=ENCODERS[request.param], labels=LABELS, dropout=0.25)
     params, vocabulary = draw_head_params(model), vocabularies[request.param]
     write_model(tmp_path / "theirs", model, params, vocabulary)
@@ -36,7 +36,7 @@ def exported(request, vocabularies, tmp_path):
 
 
 def draw_head_params(model):
-    """Values everywhere."""
+    """Return random parameters, none of them 0."""
     objective = Classification if model.labels else Regression
     return draw_params(Run(model=model, data=Data(objective=objective(length=16))))
 
@@ -53,7 +53,7 @@ def test_import_is_the_inverse_of_export(exported):
     assert (
         (missing, unused) == ((), ()) and run.model.labels == LABELS and run.model.dropout == 0.25
     )
-    if name == "electra":  # whose generator is no part of it
+    if name == "electra":  # the generator is not part of it
         assert all(
             getattr(run.model.encoder, field) == getattr(model.encoder, field)
             for field in ("embedding", "length", "width", "depth", "num_heads", "mlp")
@@ -144,7 +144,7 @@ def test_it_tells_what_transformers_tells_and_goes_on_learning(vocabularies, tmp
         run=dataclasses.replace(
             trained.run, model=ChoiceConfig(encoder=find_encoder_config(trained))
         ),
-    )  # whose head is of another kind
+    )  # a head of another kind
     assert make_initial_params(trained.run, chooser, "head")[1] == [
         "classifier/out/bias",
         "classifier/out/kernel",
@@ -171,8 +171,8 @@ def test_it_tells_what_transformers_tells_and_goes_on_learning(vocabularies, tmp
 
 
 def change_folder(folder, tensors, **settings):
-    """The folder with other tensors (a function of {name: array}) and other settings in its
-    config.json, None to leave one out.
+    """Save the folder with changed tensors (a function of {name: array}) and changed settings in
+    config.json, None to remove one.
     """
     from safetensors.numpy import load_file, save_file
 
@@ -189,9 +189,7 @@ def change_folder(folder, tensors, **settings):
 
 
 def test_a_folder_of_older_versions_is_read(vocabularies, tmp_path):
-    """Names of 2018, a buffer that is none today, and settings that say nothing of labels and of
-    the head's dropout.
-    """
+    """Names of 2018, an obsolete buffer, and settings without labels and the head's dropout."""
     model = ClassifierConfig(
         encoder=dataclasses.replace(ENCODERS["bert"], dropout=0.3),
         labels=("LABEL_0", "LABEL_1"),

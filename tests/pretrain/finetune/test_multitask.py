@@ -1,5 +1,5 @@
-"""T5 answers questions in writing, compared with all answers that are right, counted where a row
-cuts them away; one learns several tasks.
+"""T5 answers questions as text, scored against all right answers and counted where a row truncates
+them; one model learns several tasks.
 """
 
 import dataclasses
@@ -57,9 +57,7 @@ SPEC = Text2Text(
 
 
 def make_questions(count, seed):
-    """Who sleeps? One of three contexts says so; of the answers that are right the second is
-    longer.
-    """
+    """Who sleeps? One of three contexts contains the answer; the second right answer is longer."""
     rng = np.random.default_rng(seed)
     for number in range(count):
         words = list(rng.choice(WORDS, 3 + int(rng.integers(6))))
@@ -91,7 +89,7 @@ def vocabulary():
 
 @pytest.fixture(scope="module")
 def pretrained(vocabulary, tmp_path_factory):
-    """A workdir of a T5 that was never trained."""
+    """Return a workdir of an untrained T5."""
     workdir = tmp_path_factory.mktemp("pretrained") / "t5"
     start_workdir(
         workdir,
@@ -199,7 +197,7 @@ def test_all_answers_count_and_those_that_are_cut_away_are_reported(vocabulary, 
     written = write_pairs(
         tmp_path / "store", vocabulary, SPEC, {"train": pairs[:2], "heldout": pairs}
     )
-    for length, lost in ((room, 2), (room + 1, 1)):  # </s> takes a place
+    for length, lost in ((room, 2), (room + 1, 1)):  # </s> occupies a position
         table = Stream(
             written, Data(objective=dataclasses.replace(SPEC, length=length)), split="heldout"
         ).table
@@ -319,8 +317,8 @@ def test_one_model_learns_several_tasks(pretrained, tmp_path, capsys):
 
 
 def held_out_and_submitted(workdir, file, rows, capsys):
-    """GLUE's table has the task of several that is GLUE's, and a submission what `predict` says of
-    it; other examples are scored by its name.
+    """GLUE's table shows the GLUE tasks of a multi-task run, and a submission has the labels of
+    `predict`; other examples are scored by task name.
     """
     step, scores = find_best_checkpoint(workdir, "mean")
     glue_scores = {"SST-2": {"accuracy": 100 * scores["sst2/accuracy"]}}

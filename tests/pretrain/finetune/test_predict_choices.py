@@ -1,4 +1,4 @@
-"""From a pretrained workdir and questions with choices to a model that takes one, on the command
+"""From a pretrained workdir and multiple-choice questions to a model that chooses, on the command
 line.
 """
 
@@ -21,7 +21,7 @@ FAST = [
 
 
 def make_questions(count, seed):
-    """Of three endings, the one that speaks of a fox is right."""
+    """The right ending of three is the one that mentions a fox."""
     rng, found = np.random.default_rng(seed), []
     others = [word for word in WORDS if word != "fox"]
     for _ in range(count):
@@ -47,7 +47,7 @@ def write_json_lines(path, rows):
 
 @pytest.fixture(scope="module")
 def tuned(untrained, tmp_path_factory):
-    """(workdir, held-out file)"""
+    """Return (workdir, held-out file)."""
     folder = tmp_path_factory.mktemp("tuned")
     files = (
         write_json_lines(folder / "train.jsonl", make_questions(192, 0)),
@@ -97,7 +97,7 @@ def test_it_learns_and_tells(tuned, tmp_path, capsys):
         assert result["probability"] == max(result["probabilities"]) and sum(
             result["probabilities"]
         ) == pytest.approx(1, abs=1e-5)
-    # Another form, and another number of choices.
+    # Another format, and another number of choices.
     capsys.readouterr()
     other = {"context": "a river", "question": "the", "choices": ["old dog", "fox runs"]}
     assert (

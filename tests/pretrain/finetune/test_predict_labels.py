@@ -1,5 +1,5 @@
-"""A fine-tuned model reads what it learned from, row for row, and is in `transformers` what it is
-here.
+"""`predict` builds the rows of training, and the exported model gives the same result in
+`transformers`.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ ALONE = [(text,) for text in TEXT]
 
 
 def make_tuned(name, vocabularies, labels=("no", "maybe", "yes"), length=16):
-    """A model with values everywhere."""
+    """Return a model with random parameters, none of them 0."""
     encoder, objective = ENCODERS[name], Classification if labels else Regression
     run = Run(
         model=ClassifierConfig(encoder=encoder, labels=labels),

@@ -1,4 +1,4 @@
-"""Taggers and choosers are in `transformers` what they are here, on every encoder."""
+"""Taggers and choosers give the same results in `transformers`, on every encoder."""
 
 import dataclasses
 import json
@@ -26,13 +26,13 @@ QUESTIONS = [ChoiceQuestion((first, *TEXT), tuple(TEXT)) for first in TEXT]
 
 
 def make_tuned(name, model, objective, vocabularies):
-    """A model with values everywhere."""
+    """Return a model with random parameters, none of them 0."""
     run = Run(model=model, data=Data(objective=objective, batch_size=4))
     return Trained("w", run, 7, draw_params(run), vocabularies[name])
 
 
 def load_peer(trained, folder, auto):
-    """(their model, their tokenizer) of an export."""
+    """Return (their model, their tokenizer) of an export."""
     transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")
     transformers.utils.logging.disable_progress_bar()
     write_model(folder, trained.run.model, trained.params, trained.vocabulary)

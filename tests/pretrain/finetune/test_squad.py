@@ -1,5 +1,5 @@
-"""From a pretrained workdir and questions to a model that answers them, on the command line; the
-rows and the scores are those of `transformers`.
+"""From a pretrained workdir and questions to a model that answers them, on the command line; rows
+and scores equal those of `transformers`.
 """
 
 import dataclasses
@@ -54,8 +54,8 @@ FAST += ["data.objective.length=24", "data.objective.stride=4", "data.objective.
 
 
 def make_questions(count, seed, longest=20):
-    """Who sleeps? The one name of a context, or nobody, where it has none. Some contexts take
-    several rows.
+    """Who sleeps? The one name of a context, or nobody, if it has none. Some contexts take several
+    rows.
     """
     rng = np.random.default_rng(seed)
     for number in range(count):
@@ -80,7 +80,7 @@ def write_json_lines(path, rows):
 
 @pytest.fixture(scope="module")
 def pretrained(tmp_path_factory):
-    """A workdir of a BERT that was never trained."""
+    """Return a workdir of an untrained BERT."""
     workdir = tmp_path_factory.mktemp("pretrained") / "bert"
     vocabulary = train_vocabulary(
         [
@@ -101,7 +101,7 @@ def pretrained(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tuned(pretrained, tmp_path_factory):
-    """(workdir, command, held-out file)."""
+    """Return (workdir, command, held-out file)."""
     folder = tmp_path_factory.mktemp("tuned")
     paragraphs = [{"context": row["context"], "qas": [row]} for row in make_questions(256, 1)]
     (folder / "train.json").write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
@@ -149,7 +149,7 @@ def test_it_learns_and_predicts_where_the_answer_is(tuned, capsys):
         and scored[0]["step"] == -(-rows // 32)
         and run.train.steps == 3 * scored[0]["step"]
     )  # an epoch is all windows
-    # Another file is judged at the threshold that the checkpoint has from its held-out part.
+    # Another file is scored at the threshold that the held-out part determined and the checkpoint records.
     with Checkpoints(workdir, read_only=True) as checkpoints:
         recorded_scores = checkpoints.load_scores(max(checkpoints.list_steps()))
     few = write_json_lines(
@@ -212,7 +212,7 @@ def test_the_n_best_answers(tuned, tmp_path, capsys):
     workdir, _, dev = tuned
     path = write_json_lines(
         tmp_path / "a.jsonl", list(make_questions(12, 2))
-    )  # of which some take several rows
+    )  # some take several rows
     results = []
     for more in ([], ["--n-best", "4"]):
         assert main(["predict", "--workdir", str(workdir), "--input", path, "--json", *more]) == 0
@@ -250,7 +250,9 @@ def test_the_n_best_answers(tuned, tmp_path, capsys):
 
 
 def test_the_answers_as_squads_script_reads_them(tuned, tmp_path, capsys):
-    """By id, of SQuAD's own form, as the lines tell them; a question that is cut is told."""
+    """The `.json` output has SQuAD's form, by id, with the answers of the lines; a truncated
+    question is marked.
+    """
     predict = ["predict", "--workdir", str(tuned[0]), "--input"]
     rows = [
         row | {"question": "Who sleeps?" + " sleeps" * 5 * (n == 4)}
@@ -349,8 +351,8 @@ def test_errors_are_reported(tuned, pretrained, tmp_path, capsys):
         main([*begin, path]) == 2
         and "b.jsonl:27: the answer 'dog' is not at character 0" in capsys.readouterr().err
     )
-    # Settings that leave no room are refused before anything is written; the bad question was
-    # counted by then.
+    # Settings that leave no room are refused before anything is written; the bad question was counted by
+    # then.
     assert (
         main(
             [
@@ -383,14 +385,14 @@ def test_errors_are_reported(tuned, pretrained, tmp_path, capsys):
     assert "its documents are not contexts with questions" in capsys.readouterr().err
 
 
-# ---- beside transformers -----------------------------------------------------
+# ---- with transformers -----------------------------------------------------
 
 ENCODERS = make_encoders(length=40)
 PAIRS = [(a, b) for a in ("What is left out?", "And who?") for b in (*TEXT, " ".join(TEXT * 2))]
 
 
 def make_reader(name, vocabularies):
-    """A model with values everywhere."""
+    """Return a model with random parameters, none of them 0."""
     objective = AnswerSpan(
         length=36, stride=5, question=14, separators=2 if name == "roberta" else 1
     )
@@ -402,7 +404,7 @@ def make_reader(name, vocabularies):
     for keys, leaf in jax.tree_util.tree_leaves_with_path(params):
         find_dimension_names(
             format_path(keys), leaf.shape
-        )  # raises unless one row of the table fits
+        )  # raises unless exactly one row of the table matches
     return Trained("w", run, 7, params, vocabularies[name])
 
 
@@ -414,8 +416,8 @@ def with_questions(trained, tokens):
 
 
 def test_it_is_silent_above_the_threshold_alone(vocabularies):
-    """Where no answer scores above the best one by more than the threshold; a model whose questions
-    all have answers never is.
+    """No answer is predicted if the null score exceeds the best answer's by more than the
+    threshold; a model without unanswerable questions always answers.
     """
     trained = make_reader("bert", vocabularies)
 
@@ -425,7 +427,7 @@ def test_it_is_silent_above_the_threshold_alone(vocabularies):
 
     always = answer_questions(threshold=1e9)
     doubts = np.array([one["null_score"] - one["score"] for one in always])
-    middle = float(np.sort(doubts)[3])  # one that is a question's own doubt
+    middle = float(np.sort(doubts)[3])  # one that equals a question's difference
     for threshold, expected in (
         (1e9, doubts > np.inf),
         (middle, doubts > middle),

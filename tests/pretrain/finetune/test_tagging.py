@@ -1,6 +1,4 @@
-"""From a pretrained workdir and a file of columns to a model that tags words, on the command
-line.
-"""
+"""From a pretrained workdir and a CoNLL file to a tagger, on the command line."""
 
 import json
 import pathlib
@@ -23,7 +21,7 @@ FAST = [
 
 
 def make_sentences(count, seed):
-    """[(words, tags)]: animals are entities, with an `old` in front of them."""
+    """Return [(words, tags)]: animals are entities, including a preceding `old`."""
     rng, found = np.random.default_rng(seed), []
     for _ in range(count):
         words = rng.choice(WORDS, 3 + int(rng.integers(3))).tolist()
@@ -44,7 +42,7 @@ def write_columns(path, rows):
 
 @pytest.fixture(scope="module")
 def tuned(untrained, tmp_path_factory):
-    """(workdir, the held-out sentences, their file)"""
+    """Return (workdir, the held-out sentences, their file)."""
     folder = tmp_path_factory.mktemp("tuned")
     held_out = [*make_sentences(60, 1), (["fox"] * 20, ["B-animal"] * 20)]
     files = (
@@ -80,9 +78,7 @@ def test_it_learns_and_tells(tuned, capsys):
         if "heldout_entity_f1" in row
     ]
     assert len(scored) == 3 and max(scored) > 0.7
-    other = (
-        workdir.parent / "other.conll"
-    )  # the same, and a word of which the vocabulary makes no token
+    other = workdir.parent / "other.conll"  # the same, and a word without a token in the vocabulary
     other.write_text(pathlib.Path(dev).read_text() + "\u200b\tO\n")
     assert main(["evaluate", "--workdir", str(workdir), "--labelled", str(other), "--json"]) == 0
     predictions = capsys.readouterr()
@@ -110,8 +106,8 @@ def test_it_learns_and_tells(tuned, capsys):
     )
     results = [json.loads(line) for line in output.read_text().splitlines()]
     assert [(result["words"], result["given_tags"]) for result in results] == held_out
-    # What predict tells, counted by hand, is what evaluate measured; of the long sentence what
-    # stands behind its row is missed.
+    # Scores of the output of `predict`, computed by hand, equal those of `evaluate`; entities beyond the
+    # end of a truncated sentence are missed.
     there = [set(find_entities(result["given_tags"])) for result in results]
     predictions = [
         {(one["type"], one["start"], one["end"]) for one in result["entities"]}

@@ -1,5 +1,5 @@
-"""A T5 writes the entities of a sentence: learned, measured and told as those of a tagger, and by
-the same files.
+"""A T5 generates the entities of a sentence: trained, scored and predicted as by a tagger, from the
+same files.
 """
 
 import json
@@ -43,7 +43,7 @@ FAST = [
 
 
 def make_sentences(count, seed):
-    """[(words, tags)]: a name is a person; one in four sentences has none."""
+    """Return [(words, tags)]: a name is a person; one in four sentences has none."""
     rng, found = np.random.default_rng(seed), []
     for number in range(count):
         words = list(map(str, rng.choice(WORDS, 2 + int(rng.integers(4)))))
@@ -203,8 +203,8 @@ def test_what_is_read_and_written(vocabulary, tmp_path):
 
 
 def test_scores_by_hand(vocabulary):
-    """Of three entities one is told wholly, one is told too short, one is told twice; another is
-    told twice that is not there.
+    """Of three entities one is generated correctly, one too short, one twice; a fourth, not in the
+    sentence, is generated twice.
     """
     spec = Text2Text(
         columns=("words", "tags"), names=("sentence",), scheme="bio", kinds=("person",)

@@ -1,6 +1,4 @@
-"""The tasks by name know their columns and their labels: whatever is not theirs is told with its
-file and line.
-"""
+"""The named tasks define their columns and labels; errors name the file and the line."""
 
 import json
 from types import SimpleNamespace

@@ -1,5 +1,5 @@
-"""T5 writes the answers: labelled tasks and pairs by the same command, measured by what it writes,
-told by `predict` and by `transformers`.
+"""T5 generates the answers: labelled tasks and pairs by the same command, scored by the generated
+text, by `predict` and by `transformers`.
 """
 
 import json
@@ -44,7 +44,7 @@ FAST = [
 
 
 def make_sentences(count, seed=0):
-    """Of two to four words."""
+    """Return a sentence of two to four words."""
     rng = np.random.default_rng(seed)
     return [" ".join(rng.choice(WORDS[:10], 2 + int(rng.integers(3)))) for _ in range(count)]
 
@@ -66,7 +66,7 @@ def vocabulary():
 
 @pytest.fixture(scope="module")
 def pretrained(vocabulary, tmp_path_factory):
-    """A workdir of a T5 that was never trained."""
+    """Return a workdir of an untrained T5."""
     workdir = tmp_path_factory.mktemp("pretrained") / "t5"
     start_workdir(
         workdir,
@@ -79,8 +79,8 @@ def pretrained(vocabulary, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tuned(pretrained, tmp_path_factory):
-    """(workdir, held-out rows, their file): whether two texts both speak of a fox, as MRPC's files
-    say whether they mean the same.
+    """Return (workdir, held-out rows, their file): do two texts both mention a fox, in MRPC's
+    format.
     """
     folder = tmp_path_factory.mktemp("tuned")
     pairs = list(zip(make_sentences(330, 1), make_sentences(330, 2)))
@@ -245,7 +245,7 @@ def test_pairs_of_texts(pretrained, tuned, tmp_path, capsys):
     ]
     same = read_run(
         tuned[0]
-    ).data.objective.target_length  # and steps: what is compiled is the same
+    ).data.objective.target_length  # and steps: the compiled program is the same
     assert (
         main(
             [
@@ -262,7 +262,7 @@ def test_pairs_of_texts(pretrained, tuned, tmp_path, capsys):
     assert main(["predict", "--workdir", str(tmp_path / "w"), "a fox runs"]) == 0
     assert capsys.readouterr().out.startswith("a fox runs\n  ")
     store = tmp_path / "w" / "store"
-    # What the held-out part is scored by is what `predict` writes.
+    # The held-out score is that of the output of `predict`.
     answers = [
         json.loads(line)
         for line in (generation_folder(store) / "heldout" / "answers.jsonl")
@@ -289,7 +289,9 @@ def test_pairs_of_texts(pretrained, tuned, tmp_path, capsys):
 
 @pytest.fixture(scope="module")
 def score_answers(vocabulary):
-    """judge(spec, metrics, written, answers) as the held-out part is judged, without a model."""
+    """Return judge(spec, metrics, written, answers): the scores of the held-out part, without a
+    model.
+    """
 
     def score_texts(spec, names, written, answers, path):
         path.mkdir(exist_ok=True)
@@ -309,7 +311,7 @@ def test_a_text_that_is_no_label_is_wrong_and_counted(score_answers, vocabulary,
     written = ["equivalent", "not_equivalent", "fox", "", "equivalent"]
     answers = ["equivalent", "equivalent", "equivalent", "not_equivalent", "not_equivalent"]
     # The third counts as class 0 and the fourth as class 1: one of three ones is found, of three
-    # that are told.
+    # predictions.
     assert score_answers(spec, ("accuracy",), written, answers, tmp_path / "a") == {
         "accuracy": 0.2,
         "no_label": 2,
@@ -329,11 +331,11 @@ def test_scores_that_are_written(score_answers, tmp_path):
     found = score_answers(spec, ("pearson",), ["0.2", "nan", "4.0", "a fox"], right, tmp_path / "a")
     expected = np.corrcoef([0.2, 5.0, 4.0, 0.0], [0.0, 1.2, 4.8, 5.0])[
         0, 1
-    ]  # what is no number is at the far end
+    ]  # a text that is no number counts as the farthest score
     assert found == {"pearson": pytest.approx(expected), "no_label": 2}
     found = score_answers(
         spec, ("pearson",), ["0.2", "1.2", "4.0"], [0.27, 1.13, 4.0], tmp_path / "b"
-    )  # as they stood in the file
+    )  # as they were in the file
     assert found == {
         "pearson": pytest.approx(np.corrcoef([0.2, 1.2, 4.0], [0.27, 1.13, 4.0])[0, 1], abs=1e-12),
         "no_label": 0,
@@ -429,7 +431,7 @@ def test_the_words_of_a_task(vocabulary, tmp_path):
     )
     unspelt = Text2Text(
         columns=("t", "l"), labels=("a", "b"), words=("fox#dog", "fox")
-    )  # no piece for #
+    )  # no token for #
     ids = [*vocabulary.encode("fox#dog"), vocabulary.eos, *vocabulary.encode("river")]
     assert (
         vocabulary.unk in ids

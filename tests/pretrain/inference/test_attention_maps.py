@@ -1,5 +1,5 @@
-"""`attention`: the page and the pictures hold the model's weights, nothing of a text is run, and
-nothing is fetched.
+"""`attention`: the page and the images show the model's weights, no text is executed, and nothing
+is fetched.
 """
 
 import base64
@@ -85,7 +85,7 @@ def compute_maps(trained, texts, **kw):
 
 
 def read_page_data(text):
-    """The data of a page."""
+    """Return the data of a page."""
     return json.loads(
         re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)[1]
     )
@@ -97,7 +97,7 @@ def read_weights(panel):
 
 
 def test_an_encoder_decoder_has_three_kinds(t5):
-    """With a target, and with what the model writes; the page says the same numbers."""
+    """With a target, and with generated text; the page has the same numbers."""
     texts = [("text 1", "the quick fox", "a lazy dog"), ("text 2", "the quick fox", None)]
     found = compute_maps(t5, texts, length=8)
     data = read_page_data(render_html("attention", make_page_data("T5", texts, found, layers=[2])))
@@ -208,7 +208,7 @@ def test_a_page_runs_nothing_of_a_text_and_fetches_nothing(workdir, tmp_path, ca
 
 
 def make_panel(*texts):
-    """An encoder's three layers of two heads, who read all alike."""
+    """Return weights of an encoder with three layers of two heads, all uniform."""
     tokens = [Token(text, False) for text in texts]
     return Panel(
         "encoder",
@@ -224,7 +224,7 @@ def test_pictures(tmp_path, spied):
     weights_NHLM = np.random.default_rng(0).dirichlet(np.ones(2), size=(3, 2, 2)).astype(np.float32)
     panels = [
         [make_panel("the", "$\\nothing{$")._replace(weights_NHLM=weights_NHLM)]
-    ]  # which is no formula
+    ]  # not a formula
     (picture,) = write_images(args, panels)
     assert (
         picture == tmp_path / "png" / "text_1_encoder_layer_2.png"
@@ -271,7 +271,7 @@ def test_pictures(tmp_path, spied):
         (
             ("the \udcff fox",),
             "text 1: the field text has half of a character in it, '\\udcff'",
-        ),  # a byte of the command line that is no UTF-8
+        ),  # a byte of the command line that is not UTF-8
     ],
 )
 def test_bad_input(workdir, tmp_path, monkeypatch, capsys, words, message):

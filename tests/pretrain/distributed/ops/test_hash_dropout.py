@@ -1,4 +1,4 @@
-"""The bits of hash dropout: as likely as asked for, and without a pattern that a network could
+"""The bits of hash dropout have the requested probability, and no pattern that a network could
 learn.
 """
 
@@ -19,13 +19,15 @@ SHAPE = (8, 4, 96, 128)  # as attention's weights
 
 
 def count_deviations(share, chance, count):
-    """How many standard deviations a share of `count` independent coins lies from their chance."""
+    """Return by how many standard deviations a share of `count` independent coins differs from its
+    probability.
+    """
     return abs(share - chance) / math.sqrt(chance * (1 - chance) / count)
 
 
 def test_mix_is_a_bijection_that_spreads_each_bit():
-    """It has an inverse; each output bit turns with probability 1/2, whichever input bit does
-    (avalanche); inputs are counters, as in use.
+    """The hash is invertible, and each input bit flips each output bit with probability 1/2
+    (avalanche), for counters as inputs.
     """
     x = np.arange(1 << 16, dtype=np.uint32)
     for inputs in (x, x << np.uint32(16)):
@@ -73,7 +75,7 @@ def test_neighbours_are_independent(shift):
 
 
 def test_keys_are_independent():
-    """Keys that differ in one bit of either word, and in order."""
+    """Keys that differ in one bit of either word, and consecutive keys."""
     mask = np.asarray(make_keep_mask(KEY, 0.5, SHAPE))
     others = [
         KEY ^ np.array(flip, np.uint32)
@@ -85,7 +87,7 @@ def test_keys_are_independent():
 
 
 def test_bits_are_uniform():
-    """The counts of the upper and the lower byte: chi-square with 255 degrees of freedom."""
+    """Count the upper and the lower byte: chi-square with 255 degrees of freedom."""
     drawn = np.asarray(make_bits(KEY, (512, 1024)))
     for byte in (drawn >> 24, drawn & 255):
         counts = np.bincount(byte.ravel(), minlength=256)
@@ -94,8 +96,8 @@ def test_bits_are_uniform():
 
 
 def test_a_rectangle_of_rank_two_is_not_dropped():
-    """A mask that were an outer pattern of rows and columns would have few large singular values; a
-    random one has sqrt(m) + sqrt(n).
+    """A mask that is an outer pattern of rows and columns has few large singular values; a random
+    one has sqrt(m) + sqrt(n).
     """
     mask = np.asarray(make_keep_mask(KEY, 0.5, (512, 512))).astype(np.float64) - 0.5
     largest = np.linalg.svd(mask * 2, compute_uv=False)[0]
@@ -111,11 +113,9 @@ def test_the_mean_stays_and_the_gradient_falls_in_the_same_places():
 
 
 def test_drop_is_the_plain_one_given_its_mask():
-    """Forwards and backwards, bit by bit: x / (1 - rate) where the mask is True, and 0
-    elsewhere.
-    """
+    """Forward and backward, bit by bit: x / (1 - rate) where the mask is True, and 0 elsewhere."""
     x, g = (jax.random.normal(jax.random.key(seed), (6, 40)) for seed in range(2))
-    for rate in (0.25, 0.5):  # 1 / (1 - rate) is rounded alike in both
+    for rate in (0.25, 0.5):  # 1 / (1 - rate) is rounded the same way in both
 
         def drop_by_mask(x, rate=rate):
             return jnp.where(

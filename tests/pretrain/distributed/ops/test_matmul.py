@@ -1,6 +1,4 @@
-"""bfloat16 products: on a CPU those of float32, rounded once; elsewhere what XLA makes of them by
-itself.
-"""
+"""bfloat16 matmuls: on a CPU those of float32, rounded once; elsewhere XLA's own."""
 
 import re
 from functools import partial
@@ -21,7 +19,7 @@ B, L, D, H, K = 2, 5, 12, 3, 7
 
 
 def draw_values(*shape, seed=0):
-    """Numbers of bfloat16, as float32."""
+    """Draw bfloat16 numbers, as float32."""
     return (
         np.random.default_rng(seed)
         .standard_normal(shape)
@@ -40,9 +38,7 @@ CASES = {
 @pytest.mark.parametrize("result", [None, jnp.float32], ids=["same", "float32"])
 @pytest.mark.parametrize("case", CASES)
 def test_a_narrow_product_is_the_wide_one_rounded_once(case, result):
-    """And its gradients are those of NumPy's float32 products, rounded once; the gradient that
-    comes in is rounded first.
-    """
+    """Gradients are NumPy's float32 products, rounded once; the incoming gradient is rounded first."""
     left, right, contract, letters = CASES[case]
     x, w = draw_values(*left), draw_values(*right, seed=1)
     y, back = jax.vjp(
@@ -70,8 +66,8 @@ def test_a_narrow_product_is_the_wide_one_rounded_once(case, result):
 
 @pytest.mark.parametrize("case", CASES)
 def test_float32_is_multiplied_as_matrices_on_a_cpu(case):
-    """All three products, of rows and kernels of any dimensions; and they are what NumPy makes of
-    the dimensions as they are.
+    """All three products, of inputs and kernels of any dimensions, equal NumPy's of the unreshaped
+    arrays.
     """
     left, right, contract, letters = CASES[case]
     x, w = draw_values(*left), draw_values(*right, seed=1)
@@ -96,7 +92,7 @@ def test_float32_is_multiplied_as_matrices_on_a_cpu(case):
 
 
 def list_product_types(platform, dtype):
-    """The types of all products of a value and its gradients, as compiled for a platform."""
+    """Return the dtypes of all products of a value and its gradients, as compiled for a platform."""
 
     def compute_value(x, w):
         return matmul(x, w, 1, None).astype(jnp.float32).sum()
@@ -130,7 +126,7 @@ def test_only_a_cpu_widens():
 
 @pytest.mark.parametrize("made", [D - 1, D + 1])
 def test_the_smaller_of_two_is_transposed_on_a_cpu(made):
-    """For the kernel's gradient, and it is the same gradient."""
+    """The option affects the kernel's gradient, which is the same gradient."""
     x, w = draw_values(B, L, D), draw_values(D, made, seed=1)
     (y, back), (other, other_back) = (
         jax.vjp(matmul, x, w),
@@ -154,8 +150,8 @@ def test_the_smaller_of_two_is_transposed_on_a_cpu(made):
 @pytest.mark.parametrize("made", [(D,), (H, K), (1000,)], ids=str)
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16], ids=lambda dtype: dtype.__name__)
 def test_the_gradient_of_a_bias_is_the_sum_over_rows(made, dtype):
-    """Of 600 rows, which bfloat16 itself could not add up: from 256 on it does not know the next
-    number.
+    """The sum is over 600 rows, which bfloat16 itself could not add up: from 256 on it cannot
+    represent the next integer.
     """
     x, bias, g = (
         jnp.asarray(a, dtype)
@@ -193,8 +189,8 @@ def test_only_a_cpu_multiplies_by_ones_and_only_long_rows():
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32], ids=lambda dtype: dtype.__name__)
 def test_a_value_and_its_gradients_are_three_products(dtype):
-    """None is traced that nobody reads: XLA did not find all of those of BERT-large, whose step had
-    a fifth more FLOPs for it.
+    """Unused gradients are not traced: XLA did not remove all of those of BERT-large, whose step
+    had a fifth more FLOPs.
     """
     arrays = [jax.ShapeDtypeStruct(shape, dtype) for shape in ((L, D), (D, K))]
     traced = jax.make_jaxpr(
@@ -236,7 +232,7 @@ def test_multiply_is_the_plain_product(case):
     ids=["kept", "dropped"],
 )
 def test_multiply_activation_is_the_plain_product(case, drop):
-    """Of one array that is read, and of two."""
+    """The source is one array, or two."""
     left, right, contract, _ = CASES[case]
     gate, x, w = (
         jnp.asarray(draw_values(*shape, seed=i)) for i, shape in enumerate((left, left, right))

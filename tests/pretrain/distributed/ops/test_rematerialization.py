@@ -1,5 +1,5 @@
-"""What the backward pass computes again: the same gradients as those of the plain operations, from
-fewer arrays.
+"""Recomputation in the backward pass: the gradients equal those of the plain operations, from fewer
+saved arrays.
 
 B batch   L length   M length of what is read   H heads   K head width   D width   F mlp width
 """
@@ -40,7 +40,7 @@ def draw_normal(*shape, seed=0, dtype=jnp.float32):
 
 
 def plain_attention(q, k, v, mask, bias, drop):
-    """Section 3.2.1 of the paper as it is written, of which JAX derives the gradient by itself."""
+    """Section 3.2.1 of the paper as it is written; JAX derives the gradient."""
     scores = jnp.where(
         mask,
         jnp.einsum("blhk,bmhk->bhlm", q, k, preferred_element_type=jnp.float32) * K**-0.5 + bias,
@@ -88,9 +88,7 @@ def plain_mlp(params, x, act, drop):
 @pytest.mark.parametrize("rate", [0.0, 0.5])
 @pytest.mark.parametrize("act", [gelu, nn.relu])
 def test_an_mlps_gradients_are_those_of_its_formula(module, rate, act):
-    """With dropout the bits are those that the module's own `Dropout` draws, at the name that it
-    has.
-    """
+    """With dropout the bits are those that the module's own `Dropout` draws, under its name."""
     mlp, x, rngs = (
         module(F, activation=act, dropout=partial(Dropout, rate, ops=OPS), ops=OPS),
         draw_normal(B, L, D),
@@ -123,7 +121,7 @@ def test_an_mlps_gradients_are_those_of_its_formula(module, rate, act):
 
 @pytest.mark.parametrize("module", [LayerNorm, RMSNorm])
 def test_a_norms_gradients_are_differences(module):
-    """Where the input is narrow, so is its gradient; those of the parameters are not."""
+    """If the input is bfloat16, so is its gradient; those of the parameters are float32."""
     norm, x = module(ops=OPS), draw_normal(B, L, D) * 3
     params = {name: draw_normal(D, seed=6) for name in norm.init(jax.random.key(0), x)["params"]}
     weight = draw_normal(*x.shape, seed=7)
@@ -149,7 +147,7 @@ def test_a_norms_gradients_are_differences(module):
 
 
 def count_residuals(function, *arguments):
-    """How many numbers the way back has of its own: what is kept and is no argument."""
+    """Return the number of values that are saved for the backward pass and are not arguments."""
     leaves = jax.tree.leaves(jax.vjp(function, *arguments)[1])
     given = {id(leaf) for leaf in jax.tree.leaves(arguments)}
     return sum(leaf.size for leaf in leaves if id(leaf) not in given)
@@ -194,7 +192,7 @@ def test_a_norm_keeps_what_it_reads(module):
 
 
 def test_the_same_weights_are_dropped_on_both_ways():
-    """Or the gradient would not be the difference; another key drops others."""
+    """Otherwise the gradient would not be the difference; another key drops other values."""
     x = draw_normal(B, 16, 8)
     attention = Attention(2, dropout=partial(Dropout, 0.5, ops=OPS), ops=OPS)
     params = attention.init(jax.random.key(0), x)
@@ -209,8 +207,8 @@ def test_the_same_weights_are_dropped_on_both_ways():
 
 
 def test_an_activation_keeps_what_it_reads_and_nothing_else():
-    """The gradients are those of the formulas, by differences; in bfloat16 they are computed in
-    float32 and rounded once.
+    """The gradients equal finite differences; in bfloat16 they are computed in float32 and rounded
+    once.
     """
     x = draw_normal(4, 8) * 2
     exact = lambda x: 0.5 * x * (1 + math.erf(x / 2**0.5))  # noqa: E731
