@@ -55,7 +55,7 @@ class Elman(nn.Module):
 
     @nn.compact
     def compute_states(self, token_ids, is_continued=None, train=False):
-        """The hidden state behind each token: h_t = tanh(W x_t + U h_(t-1) + b)."""
+        """Return the hidden state after each token: h_t = tanh(W x_t + U h_(t-1) + b)."""
         shape = token_ids.shape[0], self.config.width
         memory = self.variable("memory", "state", jnp.zeros, shape, jnp.float32)
         h_BD = memory.value
@@ -85,7 +85,7 @@ ROWS = (  # of pretrain.distributed.sharding.PARAMETERS
 
 
 def register_model():
-    """Let configurations name the model, `models.build` find it, and meshes split it."""
+    """Register the model with the configurations, `models.build` and the sharding table."""
     from pretrain import config
     from pretrain.distributed import sharding
 

@@ -1,4 +1,4 @@
-"""Where the files of a token store lie."""
+"""Locate the files of a token store."""
 
 import pathlib
 

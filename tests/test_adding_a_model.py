@@ -1,5 +1,5 @@
-"""docs/adding_a_model.md is true: its four files, added to a copy of the program, are a family that
-trains, is fine-tuned, exported and imported.
+"""docs/adding_a_model.md is true: its four files, added to a copy of the program, make a family
+that trains, is fine-tuned, exported and imported.
 """
 
 import json
@@ -35,7 +35,7 @@ np.savez("logits.npz", tokens=tokens, logits=logits)
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A copy of the program with the page's files, in which SCRIPT was run."""
+    """Return a copy of the program with the page's files, in which SCRIPT was run."""
     place = tmp_path_factory.mktemp("family")
     examples = ({"text": text, "label": str("fox" in text)} for text in write_texts(place)[:24])
     lines = [json.dumps(example) + "\n" for example in examples]

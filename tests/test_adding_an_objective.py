@@ -1,5 +1,5 @@
-"""docs/adding_an_objective.md is true: its files, added to a copy of the program, are an objective
-that is inspected, trains, is evaluated and exported.
+"""docs/adding_an_objective.md is true: its files, added to a copy of the program, make an objective
+that is inspected, trained, evaluated and exported.
 """
 
 import json
@@ -27,7 +27,7 @@ run("export", "--workdir", "run", "--output", "hf")
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A copy of the program with the page's files, in which SCRIPT was run, and what it printed."""
+    """Return a copy of the program with the page's files, in which SCRIPT was run, and the output."""
     place = tmp_path_factory.mktemp("objective")
     write_texts(place)
     (place / "printed.txt").write_text(run_commands(place, PAGE, SCRIPT))

@@ -1,4 +1,4 @@
-"""The pages: links lead somewhere, commands are taken, each flag and field is explained."""
+"""The pages: links and anchors exist, commands parse, each flag and field is explained."""
 
 import argparse
 import dataclasses
@@ -26,7 +26,7 @@ from tests.docs_pages import (
 )
 
 PAGES = list_pages()
-ELSEWHERE = ("configuration.md",)  # pages that are generated
+ELSEWHERE = ("configuration.md",)  # generated pages
 
 
 def make_parser(verb):
@@ -40,7 +40,7 @@ def list_commands():
     """Yield (place, arguments) of each command of the pages and the configurations."""
     for page in PAGES:
         if page.startswith("docs/adding_"):
-            continue  # it adds what its commands name; tests/test_adding_*.py run it
+            continue  # its commands use what it adds; tests/test_adding_*.py run it
         for block in read_blocks(page):
             if block.language in ("", "bash"):
                 for command in split_commands(block.text):
@@ -78,7 +78,7 @@ def test_links_lead_somewhere(page):
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_block_is_executed_or_says_why_not(page):
-    """tests/test_docs_run.py executes those that give no reason."""
+    """tests/test_docs_run.py executes those without a reason."""
     for block in read_blocks(page):
         assert block.language in (*RUN, *SHOWN), f"{block.name}: language {block.language!r}"
         assert block.reason is None or len(block.reason) > 10, f"{block.name} gives no reason"

@@ -10,7 +10,7 @@ import pytest
 ROOT = pathlib.Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "troubleshooting.md"
 PLACEHOLDER = re.compile(r"\[?\b[A-Z]+\b\]?|\.\.\.")
-# What argparse prints.
+# Messages of argparse.
 OF_OTHERS = frozenset({"unrecognized arguments"})
 
 

@@ -1,4 +1,4 @@
-"""Every command and every block of Python of the pages is executed, but those that say why not."""
+"""Every command and Python block of the pages is executed, unless the page gives a reason why not."""
 
 import json
 import os
@@ -11,15 +11,15 @@ import pytest
 from tests.docs_pages import ROOT, list_pages
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-FIRST = ["docs/quickstart.md", "docs/training.md"]  # what they make, the other pages use
-# Pages in two processes. The second waits for what the first makes.
+FIRST = ["docs/quickstart.md", "docs/training.md"]  # these make the runs that the other pages use
+# Pages in two processes. The second waits for the runs of the first.
 FINE_TUNING = [f"docs/{name}.md" for name in ("finetune", "tagging", "questions", "text2text")]
 FILES = [f"docs/adding_a{name}.md" for name in ("_model", "n_objective")]  # tests/test_adding_*.py
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    """{page: [{name, seconds, error}]}: the pages, followed once in one folder."""
+    """Return {page: [{name, seconds, error}]} of all pages, executed once in one folder."""
     folder = tmp_path_factory.mktemp("pages")
     flags = re.sub(r"--xla_force_host_platform_device_count=\d+", "", os.environ["XLA_FLAGS"])
     own = {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}

@@ -1,4 +1,4 @@
-"""A fork of what is imported is the process that `subprocess` would have started."""
+"""A fork of an imported process equals the process that `subprocess` would have started."""
 
 import os
 import signal

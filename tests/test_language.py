@@ -1,4 +1,4 @@
-"""The names of the code, counted: verb phrases, one meaning a name, types of public functions.
+"""Counts of the code's names: verb phrases, one meaning a name, types of public functions.
 
 `python tests/test_language.py` prints the counts.
 """
@@ -16,11 +16,11 @@ FOLDERS = ("models", "data", "pretrain", "configs", "benchmarks", "tests")
 MAX_ONE_WORD = 0.30
 MIN_TYPED = 0.90
 MAX_README_LINES = 150
-# Words that are no name of a function, a class, a parameter, a variable or an attribute.
+# Words that may not be in the name of a function, class, parameter, variable or attribute.
 BANNED = frozenset("told said kept lies stands dealt spoken".split())
-# Names that others impose: a configuration's function, flax's setup.
+# Names that others define: a configuration's function, flax's setup.
 IMPOSED = frozenset({"config", "setup", "main"})
-# Stems that two files share on purpose; so do the files of a family, of an objective, of a command.
+# Stems that two files share on purpose, besides the files of a family, an objective or a command.
 SHARED_STEMS = frozenset({"__init__", "__main__", "base", "config", "mixed"})
 BY_RECORD = ("models", "models/config", "pretrain/families", "data/objectives")
 BY_RECORD += ("pretrain/training/losses", "models/heads", "data/examples")
@@ -35,7 +35,7 @@ def parse_files(folder: str) -> dict[str, ast.Module]:
 
 
 def find_functions(tree: ast.AST) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Return all functions of a file, methods and nested ones included, but for those with dunder
+    """Return all functions of a file, methods and nested ones included, except those with dunder
     names.
     """
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -144,7 +144,7 @@ def test_a_file_name_means_one_thing():
 
 
 def find_shared_classes() -> dict[str, list[str]]:
-    """Return {name: paths} of the public classes of production code that stand in two files."""
+    """Return {name: paths} of the public classes of production code that are in two files."""
     classes = collections.defaultdict(list)
     for folder in FOLDERS[:5]:
         for path, tree in parse_files(folder).items():

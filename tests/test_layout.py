@@ -1,5 +1,5 @@
-"""The rules of the house, read off the code: who may import whom, sizes, and tables that must have
-the same keys.
+"""The rules of the code base, checked on its source: imports, sizes, and tables that must have the
+same keys.
 """
 
 import ast
@@ -28,8 +28,8 @@ THEIRS = {
     },
     "configs": set(),
 }
-# Within a room a folder, or a file that stands beside folders, imports only from itself and from
-# what stands before it.
+# Within a part of the code, a folder, or a file next to folders, imports only from itself and from those
+# listed before it.
 ORDER = {
     "data": (
         "data.source",
@@ -59,7 +59,7 @@ NO_TENSORFLOW = (
     *("data/store/reader.py", "data/vocabulary/load.py", "data/batch_spec.py"),
 )
 LINES, FUNCTION_LINES, FOLDER_FILES, CONFIG_FIELDS = 300, 60, 20, 16
-# One file a paper, a family, an objective, a verb, a run or a benchmark: as many as there are.
+# Folders with one file per paper, family, objective, verb, run or benchmark may have any number.
 OPEN_ENDED = {
     *("models", "models/config", "pretrain/convert", "pretrain/families", "pretrain/cli"),
     *("data/objectives", "pretrain/training/losses", "configs", "benchmarks"),
@@ -204,7 +204,7 @@ def test_parts_of_models_know_no_paper(folder, allowed):
             )
 
 
-# Words that a reader of models/ never meets: they are of pretrain/distributed/ops.
+# Words that do not belong in models/: they are of pretrain/distributed/ops.
 MACHINE = (
     r"custom_vjp|custom_jvp|custom_gradient|platform_dependent|optimization_barrier"
     r"|\b(XLA|CPU|TPU|GPU|[Cc]ompiler)s?\b"
@@ -229,11 +229,11 @@ def test_machine_words_are_found():
 
 # ---- a family is declared once -------------------------------------------------
 
-# A generic word is no name; these are of that family alone.
+# Generic words are not names; these names belong to one family alone.
 OTHER_NAMES = {"transformer": {"marian", "transformerconfig"}}
 # The tokenizers library's own names.
 LIBRARY_NAMES = {"BertNormalizer", "BertPreTokenizer", "RobertaProcessing"}
-# Saved stores and scripts call a layout of special tokens by the model that first had it.
+# Saved stores and scripts name a layout of special tokens by the first model that used it.
 NAMED_LAYOUTS = "data/vocabulary/layouts.py"
 
 
@@ -256,7 +256,7 @@ def find_words(text):
 
 
 def find_names(text, names):
-    """Return those of the names that stand in a text; one within a longer one does not count."""
+    """Return the names that occur in a text; one within a longer name does not count."""
     found = set()
     for joined in find_words(text):
         hits = {span: word for span, word in joined.items() if word in names}
@@ -287,7 +287,7 @@ def list_texts(path):
 
 
 def list_family_names():
-    """Return {name: the family that it is of}."""
+    """Return {name: its family}."""
     stems = {path.stem for path in (ROOT / "models/config").glob("*.py")}
     stems -= {"__init__", "base", "heads"}
     return {name: stem for stem in stems for name in OTHER_NAMES.get(stem, {stem})}
@@ -336,8 +336,8 @@ def test_a_run_is_configured_for_one_family():
 
 # ---- an objective is declared once ---------------------------------------------
 
-# What labelled examples are for. A task of fine-tuning is such an objective: to read examples, to
-# compute metrics and to predict is its own.
+# Objectives of labelled examples. A fine-tuning task is such an objective, so its files for reading
+# examples, computing metrics and predicting name it.
 TASKS = {
     *("answer_span", "classification", "regression"),
     *("tagging", "multiple_choice", "text2text"),
@@ -350,22 +350,22 @@ OF_TASKS = (
 # Other files that name an objective, and why.
 NAMING = {
     "pretrain/training/losses": {"masked_lm"},  # a term of several losses
-    "data/objectives/distillation.py": {"masked_lm"},  # whose subclass it is
+    "data/objectives/distillation.py": {"masked_lm"},  # the class that it extends
     "data/config.py": {"masked_lm"},  # the default
     "data/composed.py": {"masked_lm"},  # a remedy that an error names
     "data/rows/sentence_pairs.py": {"sentence_pair"},  # likewise
     "pretrain/cli/distil.py": {"distillation"},  # the record of a family, of the same name
-    "pretrain/cli/evaluate.py": {"masked_lm"},  # of which a head of sentences is no part
+    "pretrain/cli/evaluate.py": {"masked_lm"},  # a sentence head is not part of it
     "pretrain/cli/import_.py": {"seq2seq"},  # the stores of pairs that it reads
     "pretrain/convert/model_card.py": {"masked_lm", "span_corruption"},  # how a gap is written
-    # How a prompt is put to a model that learnt to continue, or to fill gaps.
+    # the form of a prompt for a model that continues texts, or fills gaps.
     "pretrain/inference/in_context_scorers.py": {"causal_lm", "prefix_lm", "span_corruption"},
 }
 
 
 def find_objective_names(path):
-    """Return the names of the objectives that stand in a file's identifiers and strings, docstrings
-    aside, by name or by class.
+    """Return the objectives, by name or class, in a file's identifiers and strings, docstrings
+    excluded.
     """
     from data.objectives import OBJECTIVES
 
@@ -383,7 +383,7 @@ def test_an_objective_is_in_its_own_files_alone():
         found = find_objective_names(path)
         if path.parent.name in ("objectives", "losses"):
             found.discard(path.stem)
-        if path.parent.name == "families":  # which record what their models learn
+        if path.parent.name == "families":  # they record what their models train on
             continue
         if place.startswith(OF_TASKS):
             found -= TASKS

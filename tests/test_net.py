@@ -1,4 +1,4 @@
-"""The comparison of tests/net.py sees every kind of difference."""
+"""tests/net.py detects every kind of difference."""
 
 import numpy as np
 import pytest

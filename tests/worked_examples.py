@@ -33,7 +33,7 @@ def read_blocks(page) -> dict[str, str]:
 
 
 def write_texts(place) -> list[str]:
-    """Write text.txt, a line a text, and return the texts."""
+    """Write text.txt, one text a line, and return the texts."""
     rng = np.random.default_rng(0)
     texts = [" ".join(rng.choice(WORDS, int(rng.integers(4, 9)))) + "." for _ in range(200)]
     (place / "text.txt").write_text("\n".join(texts))
@@ -41,8 +41,8 @@ def write_texts(place) -> list[str]:
 
 
 def run_commands(place, page, script) -> str:
-    """Copy the program to a folder, add the page's files, and run `script` behind HEAD; return what
-    it prints.
+    """Copy the program to a folder, add the page's files, run `script` after HEAD, and return its
+    output.
     """
     for folder in ("models", "data", "pretrain", "configs"):
         shutil.copytree(ROOT / folder, place / folder, ignore=shutil.ignore_patterns("__pycache__"))
@@ -53,7 +53,7 @@ def run_commands(place, page, script) -> str:
         "PYTHONPATH": str(place),
         "JAX_PLATFORMS": "cpu",
         "COLUMNS": "160",
-        # As the tests compile, on one device.
+        # Compile as in the tests, on one device.
         "XLA_FLAGS": re.sub(
             r"--xla_force_host_platform_device_count=\d+", "", os.environ["XLA_FLAGS"]
         ),

@@ -1,4 +1,4 @@
-"""Configurations: words on the command line, errors that name the remedy, JSON that reads back
+"""Configurations: overrides on the command line, errors that name the remedy, JSON that reads back
 equal.
 """
 
@@ -63,7 +63,7 @@ def test_arguments_override():
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
-        ("bert_tiny", ("train.stop_at_step=3000", "train.steps=5000")),  # the end lies behind 1,500
+        ("bert_tiny", ("train.stop_at_step=3000", "train.steps=5000")),  # the end is beyond 1,500
         ("electra_tiny", ("model=bertconfig", "data.objective=maskedlm")),
         ("bert_tiny", ("mesh.fsdp=-1", "mesh.data=2")),  # data is -1
         ("t5_small", ("optimizer=adamw", "optimizer.beta2=0.98")),  # Adafactor has no beta2
@@ -125,7 +125,9 @@ def test_what_is_given_again_or_stays_is_not_dropped():
     assert list_notices(["optimizer=adamw"]) == [
         "optimizer=adamw drops optimizer.learning_rate=0.001 (now 0.0001), optimizer.warmup_steps=100 (now 10000)"
     ]
-    assert list_notices(["optimizer=adafactor"], "t5_small") == []  # all as the class has it
+    assert (
+        list_notices(["optimizer=adafactor"], "t5_small") == []
+    )  # all values are the class's defaults
     assert list_notices(["train.steps=3"]) == []
 
 

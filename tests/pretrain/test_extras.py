@@ -1,5 +1,5 @@
-"""The command that installs an extra, and that no page or message installs the stranger's package
-of the same name.
+"""The command that installs an extra; no page or message installs the unrelated package of the same
+name.
 """
 
 import configparser
@@ -22,8 +22,8 @@ NAME = SETUP["metadata"]["name"]
 
 
 def find_strangers(text):
-    """Commands in a text that would install the distribution by its bare name from the package
-    index.
+    """Return the commands in a text that would install the distribution by its bare name from the
+    package index.
     """
     found = []
     for command in re.finditer(r"\bpip3?\s+(?:install|download|wheel)\b((?:\s+\S+){1,8})", text):

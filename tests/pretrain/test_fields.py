@@ -1,4 +1,4 @@
-"""What is read off the dataclasses of a run: settings, defaults, and the meaning that stands beside
+"""Metadata of the configuration dataclasses: settings, defaults, and the meaning in the comment of
 each field.
 """
 
@@ -97,7 +97,7 @@ def test_every_leaf_of_a_run_is_a_setting_and_a_line():
     lines = format_tree(run)
     marked = [line for line in lines if "* default" in line]
     changed = [setting for setting in settings.values() if setting.is_changed]
-    assert len(marked) == len(changed) + 1  # and the class of the optimizer
+    assert len(marked) == len(changed) + 1  # including the class of the optimizer
     assert any(line.split() == ["optimizer", "Lamb", "*", "default", "AdamW"] for line in lines)
     assert any(line.split() == ["depth", "2", "*", "default", "12"] for line in lines)
     assert len(lines) == len(settings) + sum(map(len, list_nodes(run).values())) - 1

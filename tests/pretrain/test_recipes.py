@@ -1,5 +1,5 @@
-"""The recipes of docs/pods.md and the Dockerfile: they parse, their words are the program's, and
-they agree with the launcher's table.
+"""The recipes of docs/pods.md and the Dockerfile: they parse, their flags exist, and they agree
+with the launcher's table.
 """
 
 import argparse
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def blocks(root):
-    """{language: [text of a block]} of the page."""
+    """Return {language: [text of a block]} of the page."""
     found = {}
     for language, text in re.findall(
         r"^```(\w+)\n(.*?)^```", (root / "docs" / "pods.md").read_text(), re.MULTILINE | re.DOTALL
@@ -49,7 +49,7 @@ def test_the_manifests_run_what_the_launcher_would(blocks):
         assert table.keys() - environment.keys() <= {
             "PYTHONFAULTHANDLER",
             "PYTHONUNBUFFERED",
-        }  # conveniences; the image has them
+        }  # optional tools; the image has them
     check_command(shlex.split(sky["run"].partition("-m pretrain ")[2]))
 
 

@@ -229,7 +229,7 @@ def test_low_precision_parameters_are_exported_as_float32():
 
 
 def test_tensors_are_read_only_when_they_are_wanted():
-    """A folder's mapping reads from disk; unknown names are refused."""
+    """Reading a name loads it from disk, so a head without a place here is not read."""
     tensors = bert.to_hf(BERT, random_params(BERT)) | {"classifier.weight": np.zeros(3, np.float32)}
     read = []
 

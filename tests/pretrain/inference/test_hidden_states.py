@@ -1,4 +1,6 @@
-"""`features` writes what the model makes of each text, word or piece, where docs/inside.md says."""
+"""`features` writes the hidden states of each text, word or token, in the form that docs/inside.md
+describes.
+"""
 
 import dataclasses
 import itertools
@@ -59,7 +61,7 @@ def extract_states(trained, layers=("last",), pooling="mean", mesh=None, texts=T
 
 @pytest.fixture(scope="module")
 def pieces(bert):
-    """Every layer of every piece."""
+    """Every layer of every token is compared."""
     return extract_states(bert, ["all"], "none").arrays
 
 
@@ -106,11 +108,11 @@ def test_combinations_are_table_7s(bert, pieces, spied):
     whole = [call.args[0] for call in made.call_args_list if np.isnan(call.args[1])]
     assert whole == [
         found[name].shape for name in expected
-    ]  # each once: a result is as large as all texts, and there are two batches
+    ]  # each text once: the result holds all texts, and there are two batches
 
 
 def test_poolings_are_means_of_pieces(bert, pieces):
-    """On a mesh of eight devices that split rows, parameters and heads, from pieces of one
+    """A mesh of eight devices that shards rows, parameters and heads gives the same result as one
     device.
     """
     mesh = make_mesh(Mesh(2, 2, 2))

@@ -1,5 +1,5 @@
-"""`evaluate --task`: the likelihoods are those of the model row by row, and what stands in front is
-what was asked for.
+"""`evaluate --task`: likelihoods equal those of the model row by row, and the prompt is as
+requested.
 """
 
 import dataclasses
@@ -70,7 +70,7 @@ def t5():
 
 @pytest.fixture
 def questions(tmp_path):
-    """questions(records): as read from a file of them."""
+    """Return questions(records): the questions of a file with these records."""
 
     def write_and_read(records, name="task.jsonl"):
         path = tmp_path / name
@@ -102,20 +102,22 @@ apply = jax.jit(
 
 
 def pad_ids(ids, length=64):
-    """[1, length]: one shape, compiled once."""
+    """Return ids as [1, length]: one shape, compiled once."""
     return jnp.array([ids + [0] * (length - len(ids))])
 
 
 def logs_of(trained, ids):
-    """Log-probabilities [length, V] of what stands behind each id of one row."""
+    """Return log-probabilities [length, V] of the next token after each id of a row."""
     return log_softmax(apply(trained.run.model, trained.params, pad_ids(ids, GPT2.length))[0])
 
 
 def score_behind(trained, text, choice):
-    """(log p, all likeliest, tokens) of a choice behind a text, by a row of its own."""
+    """Return (log p, whether all tokens are likeliest, number of tokens) of a choice after a text,
+    from its own row.
+    """
     first = trained.vocabulary.encode(text)
     whole = trained.vocabulary.encode(join_texts(text, choice))
-    assert whole[: len(first)] == first  # or the oracle is none
+    assert whole[: len(first)] == first  # otherwise the oracle is wrong
     if not first:
         first, whole = [trained.vocabulary.eos], [trained.vocabulary.eos, *whole]
     logs = logs_of(trained, whole)
@@ -194,7 +196,7 @@ def test_a_last_word_is_right_where_all_its_tokens_are_the_likeliest(gpt2, quest
 
 def test_what_the_model_would_write_itself_is_right(gpt2, questions):
     words = [word.strip(".,") for word in " ".join(TEXT[:3]).split()]
-    for first in words:  # until the likeliest piece behind one is a word
+    for first in words:  # until the likeliest token after one is a word
         ids = gpt2.vocabulary.encode(first)
         piece = int(logs_of(gpt2, ids)[len(ids) - 1].argmax())
         if (
@@ -216,7 +218,7 @@ def test_what_the_model_would_write_itself_is_right(gpt2, questions):
 
 
 def test_white_space_at_the_end_of_a_context_belongs_to_the_choices(questions):
-    """In a vocabulary whose words bring their space along, a space at the end would be a piece that
+    """In a vocabulary whose words include their leading space, a final space would be a token that
     no text has there.
     """
     bytes_ = make_trained(
@@ -249,7 +251,7 @@ def test_scores_are_the_same_on_a_mesh(gpt2, questions):
         np.testing.assert_allclose(one["scores"], other["scores"], rtol=1e-4)
 
 
-# ---- what stands in front ----------------------------------------------------
+# ---- the prompt ----------------------------------------------------------------
 
 
 def test_examples_stand_in_front_answered_and_never_the_question_itself(gpt2, questions):

@@ -1,4 +1,4 @@
-"""Mode tokens before what a trained model reads."""
+"""Mode tokens precede what a trained model reads."""
 
 import pytest
 

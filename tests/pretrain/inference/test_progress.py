@@ -1,4 +1,4 @@
-"""Who waits at a terminal is shown how far it is; nothing of it is left there, or in a file."""
+"""Progress is shown on a terminal only, and no line of it remains there or in a file."""
 
 import io
 import sys

@@ -1,5 +1,5 @@
-"""`predict` reads a file by the end of its name, as `finetune` read what the model learned from,
-and refuses what it would misread.
+"""`predict` reads a file by its extension, as `finetune` read the training file, and refuses what
+it would misread.
 """
 
 import gzip
@@ -109,7 +109,7 @@ def test_what_would_be_misread_is_refused(tmp_path):
 
 
 def test_words_of_columns_need_no_name(tmp_path):
-    """Whatever the lines of training called theirs, which come first."""
+    """The names of the training file's columns come first."""
     (tmp_path / "a.conll").write_text(CONLL)
     objective = Tagging(columns=("toks", "ner"))
     read = predict_tags.make_reader(

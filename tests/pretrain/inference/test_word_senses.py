@@ -1,4 +1,4 @@
-"""`senses` finds a word wherever it stands, and its picture is of that word's vectors."""
+"""`senses` finds every occurrence of a word, and draws its vectors."""
 
 import json
 from functools import partial
@@ -26,7 +26,7 @@ def test_a_word_is_found_whatever_surrounds_it():
     spans = [span for text in TEXTS for span in _find_spans(text)]
     offsets = np.cumsum([0, *(len(text.split()) for text in TEXTS)])
     x_RD = np.ones((len(spans), 2))
-    x_RD[-1] = np.nan  # the last left no piece
+    x_RD[-1] = np.nan  # the last word has no token
     found = word_senses.find_occurrences(
         "bank", TEXTS, {"spans": np.array(spans), "offsets": offsets}, x_RD
     )
@@ -57,9 +57,7 @@ def test_pca_finds_the_directions_that_were_put_in():
 
 
 def test_tsne_keeps_neighbours_where_two_directions_cannot():
-    """Eight groups that lie at right angles to each other: any two of their directions press the
-    others together.
-    """
+    """Eight orthogonal groups: any two of their directions project the others onto each other."""
     pytest.importorskip("sklearn")
     rng = np.random.default_rng(0)
     group_N = rng.permutation(np.repeat(np.arange(8), np.arange(3, 11)))
@@ -93,7 +91,7 @@ def test_a_picture_takes_any_words(tmp_path, spied):
 
 
 def test_the_picture_is_of_the_words_vectors(tmp_path, spied, capsys):
-    """Of a fine-tuned model: a point is the mean of the word's pieces, as the encoder has them."""
+    """With a fine-tuned model: a point is the mean of the encoder's states of the word's tokens."""
     pytest.importorskip("matplotlib"), pytest.importorskip("sklearn")
     run = make_starting_run(ClassifierConfig(encoder=make_encoders()["bert"]))
     params, vocabulary = draw_params(run), train_vocabulary(TEXT * 20, 72, algorithm="bpe")
@@ -146,7 +144,7 @@ def test_the_picture_is_of_the_words_vectors(tmp_path, spied, capsys):
     ]
     ids = (
         tokenizer.build_tokenizer(vocabulary, "bert").encode("bank").ids
-    )  # [CLS], its pieces, [SEP]
+    )  # [CLS], its tokens, [SEP]
     encode = jax.jit(partial(build(run.model.encoder).apply, method="encode"))
     states_BLD, _ = encode(
         {"params": params["encoder"]}, jnp.asarray([ids]), jnp.ones((1, len(ids)), bool)
@@ -178,7 +176,7 @@ def test_the_picture_is_of_the_words_vectors(tmp_path, spied, capsys):
     ],
 )
 def test_bad_input(tmp_path, monkeypatch, capsys, lines, words, message):
-    monkeypatch.setattr("pretrain.cli.senses.NEEDS", {})  # as though the extras were there
+    monkeypatch.setattr("pretrain.cli.senses.NEEDS", {})  # as if the extras were installed
     (tmp_path / "in.jsonl").write_text("".join(line + "\n" for line in lines))
     say = [
         "senses",

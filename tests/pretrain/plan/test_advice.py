@@ -1,4 +1,6 @@
-"""What is tried, in which order, and what of it is shown; the compiler is played by a formula."""
+"""The remedies of `plan`: which are tried, in which order, and which are shown; a formula replaces
+the compiler.
+"""
 
 import pytest
 
@@ -14,7 +16,7 @@ SIXTEEN = Machine("v5p:2x2x4", [None] * 16)
 
 
 def simulate_run(run, machine, evaluation, quick):
-    """Memory falls with micro-batches, remat and split parameters; time rises with the first two,
+    """Memory falls with micro-batches, remat and sharded parameters; time rises with the first two,
     and with `model`.
     """
     m, devices = run.mesh, len(machine.devices)

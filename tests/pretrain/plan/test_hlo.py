@@ -1,6 +1,4 @@
-"""What a program moves, counted by hand on a text small enough for that, and on programs of which
-the answer is known.
-"""
+"""The traffic of a program, counted by hand on a small text, and on programs with a known answer."""
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +14,8 @@ from pretrain.plan.hlo import HloArray, HloModule
 
 pytestmark = pytest.mark.fast
 
-# A loop of 6 whose body reads a row of a table, adds it to what it carries in a memory on the chip,
-# and writes it into a second table.
+# A loop of 6 iterations. Its body reads a row of a table, adds it to a loop variable in on-chip memory,
+# and writes the sum into a second table.
 TEXT = """
 HloModule jit_f, is_scheduled=true
 
@@ -77,7 +75,7 @@ def test_a_loop_counts_as_often_as_it_runs_and_slices_are_not_tables():
     module = HloModule(TEXT)
     assert module.run_counts == {"main": 1, "body": 6}
     line = 128 * 4
-    # In: a copied to the chip. Each turn: a row read, a row written. Out: the result.
+    # In: a copied to the chip. Each iteration: a row read, a row written. Out: the result.
     assert module.count_memory_bytes() == line + 6 * (line + line) + line
 
 
@@ -102,7 +100,7 @@ def test_a_text_that_is_no_program_is_refused():
         HloModule("hello\n")
 
 
-# ---- traffic that is known by hand -------------------------------------------
+# ---- programs with a known answer ------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -127,7 +125,7 @@ ENTRY %main (a: f32[6,128]) -> f32[1,128] {{
 
 
 def count_bytes(function, *arrays):
-    """The bytes that a function moves, compiled for one device of this machine."""
+    """Return the bytes that a function moves, compiled for one device of this machine."""
     return HloModule(jax.jit(function).lower(*arrays).compile().as_text()).count_memory_bytes()
 
 
@@ -152,15 +150,15 @@ def test_a_scan_reads_each_slice_once():
     moved = count_bytes(
         lambda x, ws: jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, ws)[0], x, ws
     )
-    # A weight is read out of the stack, written, and read by the matmul; the states are small.
+    # A weight is sliced from the stack, written, and read by the matmul; the states are small.
     assert ws.nbytes <= moved <= 3 * ws.nbytes + 12 * 8 * x.nbytes
 
 
-# ---- exchanges: compiled for eight fake devices ------------------------------
+# ---- collectives: compiled for eight fake devices --------------------------------
 
 
 def compile_function(function, mesh, *arguments, out=P()):
-    """The exchanges of a function of (array, spec) pairs."""
+    """Return the collectives of a function of (array, spec) pairs."""
     shapes = [
         jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=NamedSharding(mesh, spec))
         for array, spec in arguments

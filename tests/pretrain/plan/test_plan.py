@@ -1,5 +1,5 @@
-"""Plans: the roofline by its formula, machines that are none, and two configurations compiled for
-TPUs that are not here.
+"""Plans: the roofline by its formula, invalid machines, and two configurations compiled for TPUs
+that are not attached.
 """
 
 import importlib.util
@@ -30,8 +30,8 @@ class Device(SimpleNamespace):
 
 
 def slice_of_chips(name, kind, slices=1):
-    """A Machine, and the mesh (all of it `fsdp`, the slices `data`), of made-up devices at their
-    places.
+    """Return a Machine and its mesh (all of it `fsdp`, the slices `data`) of made-up devices at
+    their coordinates.
     """
     sides = [int(side) for side in name.partition(":")[2].split("x")]
     places = [tuple(int(i) for i in place[::-1]) for place in np.ndindex(*sides[::-1])]
@@ -119,7 +119,7 @@ def test_a_machine_without_the_tpus_compiler_is_advised_what_to_install(monkeypa
 
 
 def run_plan(root, *words, **settings):
-    """The JSON of a plan, made by a process of its own: libtpu reads its settings once."""
+    """Return the JSON of a plan, made by a separate process: libtpu reads its settings once."""
     environment = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"} | settings
     done = subprocess.run(
         [sys.executable, "-m", "pretrain", "plan", *words, "--json"],
@@ -202,8 +202,8 @@ def test_a_configuration_is_compiled_for_a_slice(root, tmp_path, config, words, 
         facts["flops_computed"] >= facts["flops_per_step"]
         and 1 < facts["flops_per_step"] / facts["flops_6nd"] < 2
     )
-    # Every parameter is gathered in bf16 at least twice, and its gradient sent back, over half of
-    # the chips.
+    # Every parameter is gathered in bf16 at least twice, and its gradient reduced, over half of the
+    # chips.
     assert facts["interconnect_bytes_per_step"] > 1.5 * sizes["parameters"] / 2
     assert (
         {"fsdp"}
@@ -225,8 +225,8 @@ def test_a_configuration_is_compiled_for_a_slice(root, tmp_path, config, words, 
     reason="libtpu, the TPU's compiler, is not installed (Linux only)",
 )
 def test_two_slices_exchange_gradients_and_nothing_else(root):
-    """Each of a slice's 4 chips sends a quarter of the gradients across, that of the word table
-    twice: as it is read and as it is scored.
+    """Each of a slice's 4 chips sends a quarter of the gradients to the other slice, that of the
+    token table twice: as embedding and as output layer.
     """
     facts = run_plan(
         root,
@@ -250,7 +250,7 @@ def test_two_slices_exchange_gradients_and_nothing_else(root):
 
 
 def test_without_the_tpus_compiler_fake_devices_show_shardings_and_exchanges(root):
-    quickly = {"XLA_FLAGS": "--xla_backend_optimization_level=0"}  # LLVM's, behind all that is told
+    quickly = {"XLA_FLAGS": "--xla_backend_optimization_level=0"}  # LLVM's, after all other output
     facts = run_plan(root, "bert_tiny", "mesh.data=2", "mesh.fsdp=4", "--mesh", "8", **quickly)
     assert (
         facts["fits"]

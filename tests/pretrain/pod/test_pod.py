@@ -1,5 +1,5 @@
-"""The launcher of pods against a stand-in gcloud, whose workers are folders here: what it runs, and
-what it does when something fails.
+"""The pod launcher with a stand-in gcloud whose workers are folders here: what it runs, and what it
+does on failures.
 """
 
 import json
@@ -49,7 +49,7 @@ class Cloud:
         (self.folder / "counts.json").unlink(missing_ok=True)
 
     def calls(self):
-        """The commands since the last time that this was asked."""
+        """Return the commands since the last call of this function."""
         path = self.folder / "calls.jsonl"
         rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
         new, self.skip = rows[self.skip :], len(rows)
@@ -71,7 +71,7 @@ def commit_tree(folder):
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory, root):
-    """What of the project a worker without a Python needs, as a checkout."""
+    """Return the part of the project that a worker without a Python needs, as a checkout."""
     tree = tmp_path_factory.mktemp("tree")
     for name in ("setup.cfg", "pretrain/pod/worker.sh"):
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
@@ -104,7 +104,7 @@ def cloud(tmp_path, monkeypatch, tree):
 
 @pytest.fixture
 def pod(cloud, capfd):
-    """A pod that was created and filled."""
+    """Return a pod that was created and filled."""
     assert main(["pod", "create", *ASK]) == 0
     assert main(["pod", "push", *POD]) == 0
     capfd.readouterr()
@@ -120,7 +120,7 @@ def parse_commands(text):
     ]
 
 
-# ---- all goes well ---------------------------------------------------------------
+# ---- without failures --------------------------------------------------------------
 
 
 def test_a_dry_run_prints_exactly_what_a_run_runs(cloud, capfd):
@@ -194,7 +194,7 @@ def test_logs_and_stop(pod, capfd):
     assert "saved" in pod.worker(0, "cloze/run/log")
 
 
-# ---- twice, and half ---------------------------------------------------------------
+# ---- repeated and partial actions --------------------------------------------------
 
 
 def test_run_refuses_to_start_twice(pod, capfd):
@@ -202,7 +202,7 @@ def test_run_refuses_to_start_twice(pod, capfd):
     assert main(["pod", "run", "--detach", *ASK, *TRAIN]) == 0
     assert main(["pod", "run", *ASK, *TRAIN]) == 2
     assert "a training runs already on w-0, w-1" in capfd.readouterr().err
-    assert main(["pod", "push", *POD]) == 1  # nor is the code exchanged under it
+    assert main(["pod", "push", *POD]) == 1  # nor is the code replaced while it runs
     assert "w-0: a training runs here already (train bert_large" in capfd.readouterr().err
     assert main(["pod", "doctor", *POD]) == 1
     assert len(pod.worker(0, "trained").splitlines()) == 1
@@ -233,7 +233,7 @@ def test_a_preempted_pod_is_asked_for_again_and_goes_on(cloud, capfd, monkeypatc
     assert main(["pod", "create", *spot]) == 0 and main(["pod", "push", *POD]) == 0
     monkeypatch.setattr(
         archive, "ROOT", cloud.folder
-    )  # whatever becomes of the tree here, the new pod gets what the old one had
+    )  # whatever happens to the tree here, the new pod gets the archive of the old one
     cloud.calls()
     cloud.train("wait")
     quota = "ERROR: (gcloud.compute.tpus.queued-resources.create) RESOURCE_EXHAUSTED: Quota limit 'TPUS' exceeded"
@@ -278,7 +278,7 @@ def test_what_is_pushed_is_what_git_tracks_as_in_the_working_tree(tmp_path):
     (tmp_path / "run.sh").touch()
     archive.pack_tree(second, tmp_path)
     assert archive.hash_archive(first) == archive.hash_archive(second)
-    (tmp_path / "run.sh").write_text("two")  # uncommitted work is pushed, and said
+    (tmp_path / "run.sh").write_text("two")  # uncommitted changes are pushed and reported
     assert "with 1 files changed since" in archive.pack_tree(second, tmp_path)
     assert archive.hash_archive(first) != archive.hash_archive(second)
     with tarfile.open(second) as tar:
@@ -288,7 +288,7 @@ def test_what_is_pushed_is_what_git_tracks_as_in_the_working_tree(tmp_path):
         archive.pack_tree(second, tmp_path.parent)
 
 
-# ---- words that cannot be ---------------------------------------------------------------
+# ---- bad arguments -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

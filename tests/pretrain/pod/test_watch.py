@@ -1,4 +1,4 @@
-"""What the watch over a pod does next, look by look, on a pod that is a list of answers."""
+"""What the watch over a pod does next, poll by poll, on a pod that is a list of answers."""
 
 import pytest
 
@@ -9,8 +9,8 @@ from pretrain.pod.watch import PATIENCE_LOOKS, Watch
 
 
 class Scripted:
-    """describe() and reports() give these in turn, the last for ever; an exception is raised. What
-    changes the pod is noted.
+    """describe() and reports() return these in turn, the last repeatedly; exceptions are raised.
+    Changes of the pod are recorded.
     """
 
     name = "bert"
@@ -66,9 +66,7 @@ class Pauses(list):
 
 @pytest.fixture
 def watch_to_end(monkeypatch, capsys):
-    """look(pod) watches it to the end: (status, what was done to the pod, the waits, what was
-    said).
-    """
+    """Return look(pod), which watches it to the end: (status, changes of the pod, waits, output)."""
     monkeypatch.setattr(archive, "hash_archive", lambda path: "tree")
 
     def watch_pod(pod, spot=True, tries=5):
@@ -93,7 +91,9 @@ def test_done(watch_to_end):
         Scripted(reports=[[RUN, RUN]] * 50 + [[DONE, RUN], [DONE, DONE]])
     )
     assert status == 0 and did == [] and set(waits) == {1.0} and len(waits) == 51
-    assert messages.count("2 of 2 workers run") == 1  # weeks of one line would hide the others
+    assert (
+        messages.count("2 of 2 workers run") == 1
+    )  # weeks of one repeated line would hide the others
 
 
 @pytest.mark.parametrize("spot", [True, False])
@@ -102,7 +102,7 @@ def test_an_error_of_the_program_is_not_tried_again(watch_to_end, spot):
     assert status == 1 and did == [] and "failed on w-0 with status 1" in messages
     assert len(waits) == (
         1 + PATIENCE_LOOKS if spot else 1
-    )  # on a spot pod it may be the neighbour's preemption
+    )  # on a spot pod it may be another worker's preemption
 
 
 def test_an_error_before_a_preemption_is_the_preemption(watch_to_end):
@@ -128,7 +128,7 @@ def test_what_ended_by_a_signal_is_started_again_but_not_for_ever(watch_to_end):
     assert watch_to_end(Scripted(reports=[[BUG, ("exited", HUNG)], [DONE, DONE]]), False)[:2] == (
         0,
         ["start train"],
-    )  # the others' errors come of it
+    )  # their errors are a consequence of it
 
 
 def test_failures_are_forgotten_after_a_while(watch_to_end):
@@ -156,7 +156,7 @@ def test_a_pod_that_someone_else_deletes_or_suspends_is_left_alone(watch_to_end)
             and did == []
             and ("someone else" in messages or "a user suspended" in messages)
         )
-    # Also the pod that the watch itself has asked for.
+    # The same for a pod that the watch itself requested.
     status, did, _, _ = watch_to_end(Scripted(["SUSPENDED", None, "PROVISIONING", None], [[RUN]]))
     assert status == 1 and did == ["delete", "create"]
 
@@ -174,7 +174,7 @@ def test_nodes_may_be_gone_before_the_queued_resource_says_so(watch_to_end):
         nodes=["PREEMPTED"],
     )
     assert watch_to_end(pod)[:2] == (0, ["delete", "create", "push", "start train"])
-    # Ssh that fails while the nodes are well deletes nothing.
+    # Ssh that fails while the nodes are healthy deletes nothing.
     status, did, _, messages = watch_to_end(
         Scripted(reports=[[RUN], GcloudError("ssh: timed out")])
     )
@@ -197,5 +197,5 @@ def test_a_watch_that_died_between_create_and_push_is_taken_up(watch_to_end):
     assert (status, did) == (0, ["push", "start train"])
     status, did, _, _ = watch_to_end(
         Scripted(reports=[[("empty", 0)], [RUN], [DONE]])
-    )  # a start that not everyone heard
+    )  # a start that not every worker received
     assert (status, did) == (0, ["stop force", "push", "start train"])

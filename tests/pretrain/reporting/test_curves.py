@@ -1,4 +1,4 @@
-"""Which curves a report draws of a mixture of objectives."""
+"""The curves that a report draws of a mixture of objectives."""
 
 import pytest
 

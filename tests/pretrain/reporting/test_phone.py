@@ -1,5 +1,5 @@
-"""The pages in a browser: they fit a phone's screen, whatever a run or a text is called, and draw
-and tell what they were given.
+"""The pages in a browser: they fit a phone's screen, whatever a run or a text is called, and show
+the data that they were given.
 
 Needs Chromium, by $CHROMIUM or on the path.
 """
@@ -25,17 +25,16 @@ from pretrain.workdir.goodput import PHASES
 pytestmark = pytest.mark.slow
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome", "headless_shell")
-WIDTH, HEIGHT = 390, 2400  # CSS pixels; so high that a picture has all of a page
+WIDTH, HEIGHT = 390, 2400  # CSS pixels, high enough that a screenshot has the whole page
 LONG = "an_argument_without_any_place_to_break_it_" * 3
-# Before the page's own script: what it throws, and what the page would fetch.
+# Before the page's own script: record what it throws and what the page would fetch.
 WATCH = """<script>
 const thrown = [];
 addEventListener("error", event => thrown.push(event.message));
 addEventListener("securitypolicyviolation", event => thrown.push(event.violatedDirective));
 </script>"""
-# What stands beyond the right edge, unless it scrolls by itself, and then what a test asks. The
-# page is made narrow: a window may be wider than
-# was asked for.
+# Find what extends beyond the right edge, unless it scrolls by itself, then evaluate a test's function.
+# The page's width is set because a window may be wider than requested.
 MEASURE = f"""<script>
 addEventListener("load", () => {{
   document.documentElement.style.width = "{WIDTH}px";
@@ -52,8 +51,8 @@ addEventListener("load", () => {{
 
 @pytest.fixture(scope="module")
 def measured_page(tmp_path_factory):
-    """measured(text, asked, picture): what is too wide on a page as wide as a phone, and what a
-    function's body `asked` returns there.
+    """Return measured(text, asked, picture): what is too wide on a phone, and the result of the
+    function body `asked` there. Fails if a script throws. picture: file of a screenshot, as PNG.
 
     Fails where a script throws. picture: a file for a picture of the page, as PNG.
     """
@@ -92,7 +91,7 @@ def measured_page(tmp_path_factory):
 
 
 def write_run(workdir, count):
-    """The files of a run with whatever a page shows."""
+    """Write the files of a run with everything that a page shows."""
     workdir.mkdir(parents=True)
     row = {
         "loss": 9.0,
@@ -153,7 +152,7 @@ def test_the_report_of_two_runs(measured_page, tmp_path):
         len(curves) == len(begin["curves"])
         and {"loss (nats)", "learning rate", "tokens/s"} <= curves.keys()
     )
-    for paths in curves.values():  # of each run its training, and of what is held out too
+    for paths in curves.values():  # of each run its training and its held-out scores
         assert len(paths) in (2, 4) and all(
             path.startswith("M") and "L" in path and "NaN" not in path for path in paths
         )
@@ -167,7 +166,7 @@ def test_the_report_of_two_runs(measured_page, tmp_path):
 
 
 def test_the_attention_of_many_heads(measured_page, tmp_path):
-    """What is drawn and told are the weights, of the layer and the reader that are chosen."""
+    """The weights of the selected layer and query are drawn and listed."""
     image = pytest.importorskip("matplotlib.image")
     tokens = [*(Token(f"word{n}", False) for n in range(60)), Token(LONG, False)]
     x_NHLM = np.random.default_rng(0).gumbel(scale=2, size=(2, 16, 61, 61))
@@ -197,4 +196,4 @@ def test_the_attention_of_many_heads(measured_page, tmp_path):
     colours = image.imread(tmp_path / "p.png")[..., :3]
     assert (
         np.ptp(colours, axis=-1) > 0.1
-    ).mean() > 0.005  # what is read is marked in blue; without the script all is grey
+    ).mean() > 0.005  # attended tokens are blue; without the script all are grey

@@ -1,4 +1,4 @@
-"""The page of a run says what its files say, over however many runs, and fetches nothing."""
+"""The report page shows the contents of a run's files, for any number of runs, and fetches nothing."""
 
 import json
 import re
@@ -114,7 +114,7 @@ def test_two_runs_of_one_name_on_one_page(tmp_path):
     assert second["samples"]["rows"] == [
         {"text": ["The", "barks."], "right": ["dog"], "told": [[["<b>cat</b>", 0.25]]]}
     ]
-    # Nothing of a run's own words is run or fetched.
+    # No text of a run is executed or fetched.
     assert (
         "<script>alert" not in text
         and text.count("<script") == text.count("</script") == 2
@@ -125,7 +125,7 @@ def test_two_runs_of_one_name_on_one_page(tmp_path):
 
 
 def test_the_score_that_chooses_the_step_is_drawn_and_reported_at_its_best(tmp_path):
-    """It has no counterpart in training; the loss has its lowest elsewhere."""
+    """It has no counterpart in training; the loss has its minimum elsewhere."""
     write_rows(tmp_path / "w", 0, checkpoint={"best": "matthews"})
     scored = [
         {
@@ -169,8 +169,7 @@ def test_the_score_that_chooses_the_step_is_drawn_and_reported_at_its_best(tmp_p
         == 20
     )
     assert describe_best_step({10: {"heldout_loss": 0.3}}, "f1") is None
-    # A loss that was guessed right may have several accuracies: one stands for all, the others for
-    # themselves.
+    # A loss may have several accuracies: one is drawn with the loss, the others separately.
     keys = ("masked_lm_accuracy", "next_sentence_accuracy", "heldout_masked_lm_accuracy")
     assert [curve[2:] for curve in list_curves([{"step": 1} | dict.fromkeys(keys, 0.5)])] == [
         (keys[0], keys[2]),
@@ -215,9 +214,7 @@ def test_a_thinned_curve_is_the_means_of_its_parts():
 
 
 def test_the_environment_of_a_run_tells_its_mfu(tmp_path):
-    """Each row by the start that it belongs to; a start's line replaces those of starts that left
-    no step.
-    """
+    """Each row belongs to a start; a start's line replaces those of starts that completed no step."""
     mesh = make_mesh(Mesh(-1))
     for step, peak in ((0, 1.0), (0, 1000.0), (4, None), (2, 500.0)):
         environment_file.add_start(tmp_path, step, mesh, 1, 100.0, peak)

@@ -1,5 +1,5 @@
-"""The page about the input pipeline is true: its code blocks train, on a dataset that TFDS wrote
-here.
+"""The page about the input pipeline is true: its code blocks train on a TFDS dataset that is
+written here.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ STEPS = 4
 
 @pytest.fixture
 def news(tmp_path, monkeypatch):
-    """AG News of 300 sentences, which `tfds.load` reads from the disk."""
+    """Write AG News with 300 sentences, which `tfds.load` reads from the disk."""
     tfds = pytest.importorskip("tensorflow_datasets")
 
     class AgNewsSubset(tfds.core.GeneratorBasedBuilder, skip_registration=True):
@@ -53,9 +53,7 @@ def news(tmp_path, monkeypatch):
 
 @pytest.fixture
 def tiny(stores, monkeypatch):
-    """`pretrain.config.load` gives tiny runs of the family that is asked for, where the words are
-    ones that it takes.
-    """
+    """Replace `pretrain.config.load` by tiny runs of the requested family."""
     real = config.load
 
     def load_tiny(name, overrides):
@@ -112,7 +110,7 @@ def test_a_dataset_that_does_not_fit_is_refused_before_anything_is_written(tiny,
 
 
 def test_the_store_s_own_dataset_trains_to_the_same_bits(tiny, tmp_path):
-    """Through the function of a user and without one, on eight devices."""
+    """With and without the user's function, on eight devices."""
     run = tiny("bert_mini", [])
 
     def of_store(stream, start_step, lo, hi):

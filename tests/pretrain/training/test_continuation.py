@@ -1,5 +1,5 @@
-"""A run that goes on with another batch size, number of steps or warm-up: which rows it reads, and
-what is said of it.
+"""A run that continues with another batch size, number of steps or warm-up: the rows that it reads,
+and what is printed.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ def with_steps(run, steps, **optimizer):
 def test_a_moved_schedule_is_reported_with_both_rates(run):
     before, now = with_steps(run, 10), with_steps(run, 20)
     (line,) = continuation.describe_schedule(now, before, 8)
-    # After the climb of 2 a straight line to 0: (10 - 8) / (10 - 2) and (20 - 8) / (20 - 2) of the
+    # After the warm-up of 2 a straight line to 0: (10 - 8) / (10 - 2) and (20 - 8) / (20 - 2) of the
     # peak.
     assert "train.steps: 10 -> 20" in line and "of update 9 is 0.000667, not 0.00025" in line
     for one, other, start in (
@@ -75,7 +75,7 @@ def test_another_batch_size_goes_on_behind_the_rows_that_were_read(configs, run,
         records = {step: checkpoints.load_record(step) for step in checkpoints.list_steps()}
     assert {step: record["rows"] for step, record in records.items()}[4] == 40
     assert records[4]["step"] == 4
-    # A third start counts on from there, in closed form, and says it again.
+    # A third start continues from there, in closed form, and prints it again.
     assert main([*words, "train.stop_at_step=6", "data.batch_size=16"]) == 0
     captured = capsys.readouterr()
     assert "4 steps have read 40 rows: step 5 continues after them" in captured.out + captured.err
@@ -84,7 +84,7 @@ def test_another_batch_size_goes_on_behind_the_rows_that_were_read(configs, run,
 
 
 def test_the_rows_of_the_step_are_those_that_come_next(configs, run, tmp_path, monkeypatch):
-    """What the second start reads, seen where batches go to the devices."""
+    """The rows of the second start, recorded where batches go to the devices."""
     from pretrain.distributed import device_feed
 
     seen, place = [], device_feed.make_global_arrays
@@ -111,7 +111,7 @@ def test_the_rows_of_the_step_are_those_that_come_next(configs, run, tmp_path, m
 def test_a_start_that_finished_no_step_leaves_a_workdir_for_any_configuration(
     configs, stores, tmp_path, capsys, monkeypatch
 ):
-    """As after memory exhausted in the first step: batch size and vocabulary may be corrected."""
+    """After memory is exhausted in the first step, batch size and vocabulary may be corrected."""
     from pretrain.training import loop
 
     write_workdir = loop.write_workdir
@@ -132,6 +132,6 @@ def test_a_start_that_finished_no_step_leaves_a_workdir_for_any_configuration(
     assert "no step was finished; changed: " in capsys.readouterr().out
     assert json.loads((workdir / "config.json").read_text())["data"]["batch_size"] == 16
     assert (workdir / "vocabulary" / "vocabulary.json").read_bytes() != before
-    # Now a step is finished, and the same change is refused.
+    # Now a step is complete, and the same change is refused.
     assert main(["train", str(configs["bert"]), *rest]) == 2
     assert "data.batch_size: 16 -> 8" in capsys.readouterr().err

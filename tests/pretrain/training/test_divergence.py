@@ -1,5 +1,5 @@
-"""A step that would do harm changes nothing; many in a row are left behind, with the same result
-however often the run is stopped.
+"""A bad step changes nothing; many in a row are skipped over, with the same result however often
+the run is stopped.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ from tests.pretrain.compiling import AS_USERS_DO
 
 @jax.custom_vjp
 def trap_gradient(y, poison):
-    """y; its gradient is NaN where `poison` is set."""
+    """The output y; its gradient is NaN if `poison` is set."""
     return y
 
 
@@ -83,7 +83,7 @@ OPTIMIZERS = {
 
 
 def make_jitted_step(optimizer="adamw", microbatches=1, **guard):
-    """(jitted step, its first state) of y = x W, beside which a teacher may stay as it is."""
+    """Return (jitted step, its initial state) of y = x W, optionally with a constant teacher."""
     run = load(
         "distilbert_base" if optimizer == "teacher" else "bert_tiny",
         [f"guard.{name}={value}" for name, value in guard.items()],
@@ -105,7 +105,7 @@ def make_jitted_step(optimizer="adamw", microbatches=1, **guard):
 
 
 def run_steps(one, state, batches):
-    """(last state, [metrics]) on the host."""
+    """Return (last state, [metrics]) on the host."""
     seen = []
     for each in batches:
         state, metrics = one(state, each)
@@ -132,8 +132,8 @@ CASES += [("teacher", 1, "nan")]
 
 @pytest.mark.parametrize(("optimizer", "microbatches", "kind"), CASES)
 def test_bad_steps_leave_what_the_others_would_have_made(optimizer, microbatches, kind):
-    """In warm-up and later, alone and in a row: parameters, moments and counts are those of a run
-    that never saw them, to the bit.
+    """During warm-up and later, alone and in a row: parameters, moments and counts equal those of a
+    run without the skipped steps, bit for bit.
     """
     one, state = make_jitted_step(optimizer, microbatches)
     good, bad = [make_batch(seed) for seed in range(1, 7)], BAD[kind]
@@ -152,7 +152,7 @@ def test_bad_steps_leave_what_the_others_would_have_made(optimizer, microbatches
 
 
 def test_without_bad_steps_every_bit_is_as_without_a_guard(monkeypatch):
-    """All of it but the choice itself is measured against the program before there was a guard: see
+    """All of it except the selection is compared with the program before there was a guard: see
     LOG.md.
     """
     good = [make_batch(seed) for seed in range(20)]
@@ -165,7 +165,7 @@ def test_without_bad_steps_every_bit_is_as_without_a_guard(monkeypatch):
     harmed, _ = run_steps(*make_jitted_step(), [NAN])
     assert np.isnan(
         np.frombuffer(join_bytes(harmed.params), np.float32)
-    ).all()  # what the choice is for
+    ).all()  # the reason for the selection
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "teacher"])
@@ -186,7 +186,7 @@ def test_a_spike_is_skipped_once_there_is_a_mean_to_hold_it_against(optimizer):
     one, state = make_jitted_step()
     assert [metrics["skipped"] for metrics in run_steps(one, state, [*good, high])[1]] == [
         0
-    ] * 9  # off unless asked for
+    ] * 9  # off by default
 
 
 def test_the_mean_of_norms_is_of_all_and_then_of_about_the_last():
@@ -225,7 +225,7 @@ def check_step(guard, step, skipped):
 
 
 def test_a_window_is_counted_and_left_behind_once():
-    """Metrics come a step late: what was read of the step behind the window is read again."""
+    """Metrics arrive a step late: the batch after the window is read again."""
     guard, seen, rows = DivergenceMonitor(3, {}), [], [None]
     items = RestartableFeed(lambda start: iter_of(start, 20), 0)
     for item in items:
@@ -274,7 +274,7 @@ def iter_of(start, end):
 
 @pytest.fixture
 def poisoned_feed(monkeypatch):
-    """poisoned(steps): those have a NaN among their weights, whichever run reads them."""
+    """Return poisoned(steps): these have a NaN among their weights in every run."""
 
     def poison_steps(steps):
         def feed_poisoned(stream, mesh, start, stop):
@@ -304,8 +304,8 @@ def read_record(workdir, step):
 
 
 def continue_run(run, workdir, step, numbered, stop):
-    """The leaves of the state of `step` that goes on from the number given, by the batches behind
-    it: an independent loop.
+    """Return the leaves of the state that continues from `step` with the batches from a given
+    number on: an independent loop.
     """
     from data.pipeline import Stream
     from data.store.reader import Store
@@ -328,8 +328,8 @@ def continue_run(run, workdir, step, numbered, stop):
 def test_a_window_is_left_behind_and_a_stop_within_it_changes_nothing(
     configs, tmp_path, poisoned_feed, capsys
 ):
-    """Steps 2, and 6 to 8: from step 4 on with the data behind step 8. The same when the run stops
-    at 7, or crashes behind 9.
+    """Steps 2, and 6 to 8: from step 4 on with the data after step 8. The same if the run stops at
+    7, or crashes after 9.
     """
     poisoned_feed({2, 6, 7, 8})
     words = ["guard.patience=3", "evaluate.every=0"]

@@ -1,5 +1,5 @@
-"""Early stopping: which evaluations count, where a run ends, and that a run which was stopped ends
-there too.
+"""Early stopping: which evaluations count, where a run ends, and that an interrupted run ends at
+the same step.
 """
 
 import math
@@ -26,7 +26,12 @@ def note_values(name, values, patience=2):
     ("name", "values", "best", "best_step"),
     [
         ("loss", [3.0, 2.0, 2.5, 2.25], 2.0, 2),
-        ("loss", [3.0, 2.0, 2.5, 2.0], 2.0, 4),  # of equals the newest, which is no better
+        (
+            "loss",
+            [3.0, 2.0, 2.5, 2.0],
+            2.0,
+            4,
+        ),  # of equal scores the newest, which is not an improvement
         ("f1", [0.1, 0.5, 0.4, 0.25], 0.5, 2),
         ("loss", [math.nan, 4.0, math.inf, math.nan], 4.0, 2),
     ],
@@ -95,9 +100,7 @@ def test_a_run_that_learns_nothing_ends_where_it_would_without_a_stop(configs, t
 
 
 def test_skipped_steps_are_no_evaluations_without_a_better_score(configs, tmp_path, capsys):
-    """A run that diverges at once ends as one that diverged, though no evaluation is better than
-    the first.
-    """
+    """A run that diverges at once ends as diverged, though no evaluation is better than the first."""
     words = ["optimizer.learning_rate=1e30", "optimizer.warmup_steps=0", "guard.patience=5"]
     words += [
         "evaluate.every=2",

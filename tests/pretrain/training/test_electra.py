@@ -1,6 +1,4 @@
-"""ELECTRA outside of training: two folders of transformers, there and back, and what `predict`
-tells of a text.
-"""
+"""ELECTRA besides training: round trips of its two transformers folders, and `predict` on a text."""
 
 import dataclasses
 import json
@@ -75,7 +73,7 @@ def exported(vocabulary, params, tmp_path_factory):
 
 @pytest.fixture
 def folder(exported, tmp_path):
-    """A copy of the export, to be spoilt."""
+    """Return a copy of the export, which a test may damage."""
     return shutil.copytree(exported, tmp_path / "folder")
 
 
@@ -163,7 +161,7 @@ def test_what_is_one_in_ours_must_be_one_in_theirs(folder):
 
 
 def test_a_discriminator_without_its_head_gets_a_new_one(folder, params):
-    """As a fine-tuned one is: its own head has no place, the rest is taken."""
+    """A fine-tuned folder: its own head has no place here, the rest is imported."""
     path = folder / "model.safetensors"
     tensors = {
         name: tensor
@@ -185,8 +183,8 @@ def test_a_discriminator_without_its_head_gets_a_new_one(folder, params):
 def test_both_classes_of_transformers_give_the_logits_and_what_they_save_is_imported(
     exported, params, vocabulary, tmp_path, wide
 ):
-    """Nothing is missing in either folder and nothing left over; with the projections from the
-    words' width, and without.
+    """No tensor is missing or left over in either folder, with and without projections of the
+    embeddings.
     """
     torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")
     transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")

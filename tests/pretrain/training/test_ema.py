@@ -1,5 +1,5 @@
-"""The moving average of the parameters is its formula, lies as the parameters do, survives a
-restart, and is taken out by choice.
+"""The moving average of the parameters equals its formula, is sharded like the parameters, survives
+a restart, and is used on request.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ DECAY = 0.25  # from the third update on: (1 + t) / (10 + t) is 2 / 11, then 3 /
 
 
 def expected_mean(mean, params_T, first=1):
-    """The recurrence in float64, of lists of arrays; first: the number of the first update."""
+    """Compute the recurrence in float64 for lists of arrays; first: the number of the first update."""
     for t, params in enumerate(params_T, first):
         share = 1 - min(DECAY, (1 + t) / (10 + t))
         mean = [m + share * (p - m) for m, p in zip(mean, params, strict=True)]
@@ -86,7 +86,7 @@ WORDS = [f"train.ema_decay={DECAY}", "train.steps=4", "checkpoint.every=1", "eva
 
 @pytest.fixture(scope="module")
 def run(configs, tmp_path_factory):
-    """A workdir with the checkpoints of 4 steps."""
+    """Return a workdir with the checkpoints of 4 steps."""
     workdir = tmp_path_factory.mktemp("ema") / "run"
     words = ["train", str(configs["bert"]), "--workdir", str(workdir), *WORDS]
     assert main(words) == 0

@@ -40,11 +40,11 @@ def test_bert_needs_six_flops_a_weight_and_token(scan, remat):
     B, L, P, D = 8, objective.length, objective.max_predictions, c.width
     layers = c.depth * (4 * D * D + 2 * D * c.mlp)
     expected = 6 * B * L * layers  # the encoder's kernels
-    expected += 12 * c.depth * B * L * L * D  # scores and their sum of values
-    expected += 6 * B * P * D * (c.vocab + D)  # the word head
+    expected += 12 * c.depth * B * L * L * D  # scores and weighted sums of values
+    expected += 6 * B * P * D * (c.vocab + D)  # the masked-LM head
     expected += (
         6 * B * L * D * c.segments - 2 * B * L * D * c.segments
-    )  # one-hot segments: no gradient to the ids
+    )  # one-hot token types: no gradient to the ids
     assert flops.count_step_flops(run) == pytest.approx(expected, rel=0.01)
 
 
@@ -59,8 +59,8 @@ def test_an_unknown_accelerator_has_no_peak():
 
 
 def test_scoring_words_in_parts_is_no_work_that_counts(runs):
-    """80,000 words and 29 targets a row are scored in two parts, whose scores are computed twice; a
-    quarter of them in one.
+    """80,000 tokens and 29 targets a row are scored in two chunks, whose logits are computed twice;
+    a quarter of them in one.
     """
     run = runs["t5"]
     run = dataclasses.replace(

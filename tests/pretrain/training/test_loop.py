@@ -1,5 +1,5 @@
-"""A run is a function of its configuration and its store, however often it is stopped, and by
-whatever.
+"""A run is a function of its configuration and its store, however often and however it is
+interrupted.
 """
 
 import json
@@ -41,7 +41,7 @@ def read_record(workdir, step):
 
 
 def kill_after(process, workdir, step):
-    """SIGKILL once the row of `step` is written."""
+    """Send SIGKILL once the row of `step` is written."""
     end = time.monotonic() + 120
     while time.monotonic() < end and process.poll() is None:
         if any(row["step"] >= step for row in metrics_file.read_metrics(workdir / "metrics.jsonl")):
@@ -54,7 +54,7 @@ def kill_after(process, workdir, step):
 
 @pytest.fixture(scope="module", params=("bert", "t5"))
 def undisturbed(request, root, configs, tmp_path_factory):
-    """(name, workdir) of a run from the command line that nobody stopped; T5's for the board
+    """Return (name, workdir) of an uninterrupted run from the command line; T5's for the board
     alone.
     """
     if request.param == "t5":
@@ -95,10 +95,10 @@ def test_a_run_that_was_killed_twice_ends_with_the_same_bits(undisturbed, root, 
     ledger = json.loads((workdir / "goodput.json").read_text())
     assert ledger["starts"] == 3 and all(
         ledger["seconds"].values()
-    )  # something of each, lost and down included
+    )  # some time in each part, lost time and downtime included
     assert (
         ledger["until"] - began > sum(ledger["seconds"].values()) > 0.8 * (ledger["until"] - began)
-    )  # but for the first imports
+    )  # except the first imports
     assert "goodput " in done.stderr and " s in 3 starts: start " in done.stderr
 
 
@@ -145,7 +145,7 @@ def test_evaluate_repeats_the_score_of_the_last_step(undisturbed, capsys):
 
 
 def test_evaluation_sums_are_exact_over_all_rows(undisturbed, stores):
-    """Against a second way: one batch that holds the whole part, and numpy's log-softmax."""
+    """The score equals a second way: one batch with the whole split, and NumPy's log-softmax."""
     import dataclasses
 
     from data.pipeline import Stream
@@ -219,7 +219,7 @@ def test_a_signal_saves_and_leaves(whole, root, configs, tmp_path, number):
     assert f"saved step {step}" in output
 
 
-# ---- what is refused, before anything is computed ----------------------------
+# ---- refused before anything is computed -----------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -287,8 +287,8 @@ def test_a_workdir_belongs_to_one_configuration(undisturbed, configs):
 
 
 def test_a_run_goes_on_with_longer_rows(configs, tmp_path, capsys):
-    """BERT's two phases: most steps on short rows, the rest on long ones, under one schedule. Where
-    it runs and how often it is scored are free.
+    """BERT's two phases: most steps on short rows, the rest on long ones, under one schedule.
+    Devices and evaluation intervals may change.
     """
     command = ["train", str(configs["bert"]), "--workdir", str(tmp_path / "run")]
     first = ["data.objective.length=16", "data.objective.max_predictions=3", "evaluate.every=0"]
@@ -344,7 +344,7 @@ def test_a_value_that_slips_from_the_host_into_the_step_is_an_error(configs, tmp
 
 
 def test_a_model_learns_what_can_be_learned(configs, tmp_path):
-    """The loss of a tiny T5 falls by AdamW, clip and schedule, on text whose words follow a
+    """The loss of a tiny T5 falls with AdamW, clipping and schedule, on a text whose words follow a
     rule.
     """
     train(

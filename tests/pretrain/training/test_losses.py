@@ -1,4 +1,4 @@
-"""Scores of a large vocabulary are never held at once, and what is summed from them is the same."""
+"""The logits of a large vocabulary are never all in memory, and the sums over them are the same."""
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +27,7 @@ def logits_of(table, dtype=jnp.float32):
 @pytest.mark.slow
 @pytest.mark.parametrize("scores", [1, 50, 110, 200, 10_000])
 def test_parts_add_up_to_the_whole_and_so_do_gradients(scores):
-    """13 positions in 13, 13, 7, 4 parts and one: those of 7 and 4 are filled up."""
+    """13 positions in chunks of 13, 13, 7, 4 and all: those of 7 and 4 are padded."""
     y, table, targets, weights = make_problem()
 
     def compute_value(y, table, **how):
@@ -48,7 +48,7 @@ def test_parts_add_up_to_the_whole_and_so_do_gradients(scores):
 @pytest.mark.parametrize("scores", [110, 10_000])
 def test_smoothed_targets(scores):
     """Szegedy et al. 2016, section 7: the cross-entropy with (1 - e) of the target and e / V of
-    every word, by NumPy, and its gradient.
+    every token, by NumPy, and its gradient.
     """
     y, table, targets, weights = make_problem()
 
@@ -72,8 +72,8 @@ def test_smoothed_targets(scores):
 
 
 class Table:
-    """A model of nothing but a table of words: `states` are what is fed, `logits` their products
-    with it.
+    """A model with a token table only: `states` are its input, `logits` their products with the
+    table.
     """
 
     def apply(self, variables, x, method, **kw):
@@ -86,8 +86,8 @@ class Table:
 
 
 def test_gradients_add_up_in_float32():
-    """4,096 parts of one target: each is rounded to bfloat16, their sum is not, which would stop
-    growing at 256 times a part.
+    """4,096 chunks of one target: each is rounded to bfloat16 but not their sum, which would stop
+    growing at 256 times a chunk.
     """
     y, table, _, weights = make_problem(B=1, T=4096, V=4)
     loss = find_loss("span_corruption")._replace(input_keys=("x",))
@@ -107,8 +107,8 @@ def test_gradients_add_up_in_float32():
 
 @pytest.mark.parametrize("name", ["tagging", "classification"])
 def test_class_weights(name):
-    """The sum of w(y) * -log p(y) by the sum of w(y), by NumPy; the share that is right has no
-    weights. Sums of parts of a batch add up.
+    """The sum of w(y) * -log p(y) over the sum of w(y), by NumPy; the accuracy is unweighted. Sums
+    of microbatches add up.
     """
     rng, loss, targets = (
         np.random.default_rng(0),
@@ -179,8 +179,8 @@ def test_memory_is_that_of_a_part():
 
 
 def test_a_hit_is_a_target_that_alone_is_the_likeliest():
-    """As argmax tells it, but that scores which are all equal hit nothing: not even a target that
-    stands first.
+    """As argmax, except that equal scores count as no correct prediction, even if the target is
+    first.
     """
     logits = np.random.default_rng(0).standard_normal((6, 50)).astype(np.float32)
     targets = np.where(np.arange(6) % 2 == 0, logits.argmax(-1), 7).astype(np.int32)
@@ -195,7 +195,7 @@ def test_a_hit_is_a_target_that_alone_is_the_likeliest():
 
 def test_terms_have_the_weights_of_their_papers():
     """ELECTRA: lambda is 50 (Clark et al. 2020, appendix A). DistilBERT: 2, 5 and 1, as its
-    authors' code was run. All else: 1.
+    authors' code was run. All others: 1.
     """
     published = {"replaced_token": 50.0, "distillation": 5.0}
     losses = {name: find_loss(name) for name in OBJECTIVES}

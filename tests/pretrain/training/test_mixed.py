@@ -1,4 +1,4 @@
-"""Mixtures of objectives in training: one loss of several, on any mesh, stopped and continued,
+"""Mixtures of objectives in training: one loss of several, on any mesh, interrupted and resumed,
 scored by part and by source.
 """
 
@@ -53,7 +53,7 @@ HYBRID = Mixed(
 
 @pytest.fixture(scope="module")
 def two_sources(tmp_path_factory):
-    """A store of bytes with RoBERTa's special pieces, from two sources in one folder."""
+    """Return a store of bytes with RoBERTa's special tokens, from two sources in one folder."""
     vocabulary = train_vocabulary(make_texts(600), 300, layout="roberta", algorithm="byte_bpe")
     encoded = iter(vocabulary.encode_batch(make_texts(600)))
     documents = [[next(encoded) for _ in range(1 + i % 9)] for i in range(100)]
@@ -78,7 +78,7 @@ def hybrid(two_sources):
 
 
 def part_streams(run, source):
-    """{part: a stream of its own objective alone}."""
+    """Return {part: a stream of its objective alone}."""
     rows = run.data.objective.count_part_rows(run.data.batch_size)
     return {
         part.name: Stream(
@@ -91,7 +91,7 @@ def part_streams(run, source):
 
 
 def run_steps(run, source, sizes=None, microbatches=1, count=2):
-    """(state on the host, metrics) after so many steps on one device or a mesh."""
+    """Return (state on the host, metrics) after so many steps on one device or a mesh."""
     run = dataclasses.replace(run, train=dataclasses.replace(run.train, microbatches=microbatches))
     mesh = make_mesh(Mesh(*(sizes or (1,))), None if sizes else jax.devices()[:1])
     streams = part_streams(run, source)
@@ -136,7 +136,9 @@ def test_the_loss_is_that_of_each_objective_alone_weighted(hybrid, two_sources):
 
 
 def test_masked_rows_are_read_from_both_sides_and_causal_rows_are_not(hybrid):
-    """Changing the last token changes every state of the one, and only the last of the other."""
+    """Changing the last token changes every state of the bidirectional row, and only the last of
+    the causal one.
+    """
     model = build(hybrid.model)
     params = init_params(model, HYBRID, 0)
     one = np.arange(12)[None] + 5
@@ -176,7 +178,7 @@ def test_parameters_agree_on_a_mesh_and_over_microbatches(hybrid, two_sources):
 
 @pytest.fixture(scope="module")
 def trained(hybrid, tmp_path_factory):
-    """(path of the configuration, workdir of the run that nobody stopped)."""
+    """Return (path of the configuration, workdir of the uninterrupted run)."""
     folder = tmp_path_factory.mktemp("hybrid")
     path = folder / "hybrid.json"
     path.write_text(to_json(hybrid))
@@ -192,7 +194,7 @@ def read_rows(workdir):
 
 
 def drop_scores(found):
-    """The rows without scores: a run is also scored where it stops."""
+    """Return the rows without scores: a run is also scored where it stops."""
     return [
         {name: value for name, value in row.items() if not name.startswith("heldout_")}
         for row in found
@@ -231,7 +233,7 @@ def test_a_checkpoint_records_the_next_unread_row_of_each_part(trained, tmp_path
 
 
 def test_scores_are_reported_by_part_and_by_source(trained, hybrid, two_sources, capsys):
-    """The loss of each source against its rows alone, one by one; and all of them together make the
+    """The loss of each source equals that of its rows alone, one by one; together they give the
     whole.
     """
     path, workdir = trained
@@ -262,7 +264,7 @@ def test_scores_are_reported_by_part_and_by_source(trained, hybrid, two_sources,
     np.testing.assert_allclose(scores["loss"], whole, rtol=1e-5)
     by_source = 0.25 * scores["masked/loss/long"] + 0.75 * scores["causal/loss/long"]
     np.testing.assert_allclose(scores["loss/long"], by_source, rtol=1e-6)
-    # The verb gives the same numbers.
+    # The verb prints the same numbers.
     assert main(["evaluate", "--workdir", str(workdir), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     np.testing.assert_allclose(
@@ -351,8 +353,8 @@ def test_each_part_divides_over_devices_and_microbatches(hybrid):
 
 
 def test_the_denoisers_of_ul2_are_those_of_table_1():
-    """Seven, alike often; R short spans and few, S one at the end, X the others (Tay et al. 2022,
-    section 3.1), a row a quarter as long.
+    """Seven, equally often; R short spans and few, S one at the end, X the others (Tay et al. 2022,
+    section 3.1), in shorter rows.
     """
     run = load("ul2_mini")
     found = {part.name: part.objective for part in run.data.objective.parts}

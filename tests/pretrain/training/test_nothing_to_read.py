@@ -1,5 +1,5 @@
-"""Rows of padding, weights of 0, labels that are no word: no NaN, in the loss or in a gradient, by
-any attention, in either type.
+"""Rows of padding, weights of 0, and labels that are no token give no NaN in the loss or a
+gradient, with any attention and dtype.
 
 B batch   L length of the readers   M length of what is read   H heads   K head width
 """
@@ -23,12 +23,14 @@ from pretrain.training.losses import LossOptions, find_loss
 from pretrain.training.state import init_params
 
 B, L, H, K = 4, 128, 2, 8
-VALID = jnp.asarray(np.arange(L) < np.array([[L], [0], [1], [0]]))  # two rows have nothing to read
+VALID = jnp.asarray(
+    np.arange(L) < np.array([[L], [0], [1], [0]])
+)  # two rows have no key to attend to
 SEGMENTS = jnp.where(VALID, 1, 0)
 ALONE = (
     jnp.ones((B, L), jnp.int32),
     jnp.full((B, L), 2),
-)  # segments of which no reader has one to read
+)  # segment ids of which no query has one to attend to
 
 MASKS = {
     "padding": make_padding_mask(VALID),
@@ -112,7 +114,7 @@ def test_a_label_that_is_no_word_does_no_harm_where_it_does_not_count(label):
 
 
 def empty_rows(batch, rows):
-    """The batch with nothing but padding in the rows given."""
+    """Return the batch with only padding in the given rows."""
     empty = {key: value.copy() for key, value in batch.items()}
     for key in (
         key
@@ -128,8 +130,8 @@ MODELS = [("bert_pairs", "bfloat16"), ("t5", "float32"), ("transformer", "bfloat
 
 @pytest.mark.parametrize(("name", "compute"), MODELS)
 def test_a_batch_of_padding_is_worth_nothing(runs, random_batch, name, compute):
-    """The whole batch, and a row of it; for models that do not read their targets, with labels of
-    -100 and beyond as well.
+    """The whole batch, and a single row; models that do not read their targets also get labels of
+    -100 and below.
     """
     run = dataclasses.replace(runs[name], data=dataclasses.replace(runs[name].data, batch_size=4))
     model, loss = build(run.model), find_loss(run.data.objective.name)

@@ -1,5 +1,5 @@
-"""Optimizers: schedules against hand-made values, what decays, one AdamW step against its
-formula.
+"""Optimizers: schedules against hand-made values, weight decay by parameter, one AdamW step against
+its formula.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ def test_linear_schedule_may_end_above_zero():
 
 
 def test_cosine_schedule():
-    """Half a cosine from the end of the climb to the tenth, where it stays (Brown et al. 2020,
+    """Half a cosine from the end of the warm-up to a tenth, where it stays (Brown et al. 2020,
     appendix B).
     """
     rate = make_learning_rate(
@@ -147,8 +147,8 @@ def test_adamw_is_its_formula(clip, relative):
 
 
 def test_lamb_is_its_formula():
-    """Two updates by numpy, from You et al. 2020, algorithm 2: each scanned layer by itself, a bias
-    as Adam leaves it.
+    """Two updates by NumPy, from You et al. 2020, algorithm 2: each scanned layer by itself, a bias
+    as in Adam.
     """
     config = Lamb(learning_rate=0.1, warmup_steps=0, weight_decay=0.5, max_grad_norm=0.0)
     optimizer, rng = make_optimizer(config, 10), np.random.default_rng(0)
@@ -195,7 +195,9 @@ def test_lamb_is_its_formula():
 
 
 def test_lambs_steps_are_as_long_as_the_rate_says():
-    """And no longer however large the gradient: what lets it take batches of thousands."""
+    """The update's norm is bounded however large the gradient, which is why it works with batches
+    of thousands.
+    """
     optimizer = make_optimizer(Lamb(learning_rate=0.01, warmup_steps=0), 100)
     params = {"a": {"kernel": jnp.full((4, 4), 3.0)}, "b": {"kernel": jnp.full((2, 2), 1e-3)}}
     for size in (1e-4, 1e4):
@@ -226,7 +228,7 @@ def test_an_unknown_optimizer_is_an_error_that_names_it():
 
 
 def test_an_optimizer_is_a_class_and_a_file():
-    """Each that a run may name has a file that builds it, and no other file builds one."""
+    """Each optimizer that a run may name is built in one file, and no other file builds one."""
     kinds = {kind.__name__.lower() for kind in typing.get_args(schema.Optimizer)}
     folder = pathlib.Path(inspect.getfile(optimizers)).parent
     assert kinds == {
@@ -247,6 +249,6 @@ def test_every_decay_is_a_schedule_of_that_name():
 
 
 def test_any_quantity_may_follow_a_schedule():
-    """The share of masked tokens that falls from 0.3 to 0.15, say."""
+    """The mask rate falls from 0.3 to 0.15, for example."""
     rate = make_schedule("linear", peak=0.3, warmup_steps=0, decay_steps=4, end_ratio=0.5)
     np.testing.assert_allclose([rate(n) for n in (0, 2, 4, 9)], [0.3, 0.225, 0.15, 0.15], rtol=1e-6)

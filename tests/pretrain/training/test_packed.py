@@ -1,6 +1,4 @@
-"""Runs on packed rows: they stop and go on, count real tokens, and score held-out text as rows of
-one piece do.
-"""
+"""Runs on packed rows resume, count real tokens, and score held-out text as rows of one text do."""
 
 import dataclasses
 import shutil
@@ -56,7 +54,7 @@ def test_a_packed_run_on_a_mesh_goes_on_where_it_stopped(configs, stores, tmp_pa
     assert whole[3]["loss"] < whole[0]["loss"]
     assert {row["seconds"] for row in whole[2:]}.isdisjoint(
         row["seconds"] for row in again
-    )  # the last two steps were done twice
+    )  # the last two steps were repeated
 
 
 @pytest.mark.parametrize(
@@ -64,7 +62,9 @@ def test_a_packed_run_on_a_mesh_goes_on_where_it_stopped(configs, stores, tmp_pa
     [("documents", 64, True), ("documents", 6, False), ("packed", 64, False)],
 )
 def test_runs_that_pad_much_are_advised_of_packing(configs, stores, rows, length, message):
-    """Documents of some 50 tokens: half of a row of 64 is padding, and little of one of 6."""
+    """Documents of some 50 tokens: a row of 64 is one document and a fifth padding; packed rows
+    have less.
+    """
     words = [
         f"data.objective.rows={rows}",
         f"data.objective.length={length}",
@@ -83,8 +83,8 @@ def test_runs_that_pad_much_are_advised_of_packing(configs, stores, rows, length
 
 
 def test_held_out_text_has_the_loss_of_rows_of_its_own(configs, stores):
-    """The same words of the same pieces masked: the sums of all packed rows are those of all padded
-    ones.
+    """With the same tokens of the same texts masked, the sums of all packed rows equal those of all
+    padded ones.
     """
     run = load(configs["bert"], WORDS)
     packed, alone = (
@@ -99,7 +99,7 @@ def test_held_out_text_has_the_loss_of_rows_of_its_own(configs, stores):
     row_P, start_P, _, at_P = table.locate_segments(np.arange(table.count))
     own_P = np.searchsorted(
         alone.table.locate_spans(np.arange(alone.num_rows))[0], start_P
-    )  # the row that a piece has to itself
+    )  # the padded row of a text
     together, apart = (
         dict(stream.build(np.arange(stream.num_rows), np.arange(stream.num_rows).astype(np.uint64)))
         for stream in (packed, alone)
@@ -108,9 +108,7 @@ def test_held_out_text_has_the_loss_of_rows_of_its_own(configs, stores):
     for key in ("masked_positions", "labels"):
         apart[key][:] = 0
     apart["label_weights"][:] = 0
-    for b, slot in zip(
-        *np.nonzero(together["label_weights"])
-    ):  # what is masked there is masked here
+    for b, slot in zip(*np.nonzero(together["label_weights"])):  # the same tokens are masked
         position = together["masked_positions"][b, slot]
         piece = np.flatnonzero((row_P == b) & (at_P <= position))[-1]
         row = own_P[piece]
@@ -120,14 +118,14 @@ def test_held_out_text_has_the_loss_of_rows_of_its_own(configs, stores):
             together["labels"][b, slot],
         )
         apart["label_weights"][row, free] = 1
-    for piece, row in enumerate(own_P):  # and shown as it is there
+    for piece, row in enumerate(own_P):  # with the same replacements
         here = together["token_ids"][row_P[piece], at_P[piece] :]
         n = int(apart["attention_mask"][row].sum())
         apart["token_ids"][row, :n] = here[:n]
     model, loss = build(run.model), find_loss("masked_lm")
     params = jax.tree.map(
         lambda leaf: 5 * leaf, init_params(model, packed.objective, 0)
-    )  # fresh ones hardly read each other
+    )  # fresh models hardly attend to other texts
     sums = jax.jit(lambda params, batch: loss.sum_batch(model, params, batch))
     one, other = sums(params, together), sums(params, apart)
     assert together["label_weights"].sum() == apart["label_weights"].sum() > 30

@@ -1,5 +1,5 @@
-"""What a model keeps between steps: on lanes, over micro-batches and meshes, skipped steps,
-evaluations, kills and restarts.
+"""Model state between steps: on lanes, with micro-batches and meshes, skipped steps, evaluations,
+kills and restarts.
 """
 
 import dataclasses
@@ -67,8 +67,8 @@ def stream(run, stores):
 
 
 def run_steps(run, stream, mesh=None, microbatches=1, count=3, **changes):
-    """The state after so many steps of a run, on the host, on one device or a mesh; changes: of its
-    model.
+    """Return the state after so many steps of a run, on the host, on one device or a mesh; changes:
+    of its model.
     """
     run = dataclasses.replace(
         run,
@@ -101,7 +101,7 @@ def get_memory(state):
 
 
 def test_segments_on_a_lane_are_one_long_row(run, stream):
-    """Three batches of lanes against the rows that they make together, by a loop in NumPy."""
+    """Three batches of lanes equal the rows that they join to, by a loop in NumPy."""
     state = run_steps(run, stream, count=0)
     program_model, params = build(run.model), state.params
     loss, variables, found = find_loss("causal_lm"), state.variables, []

@@ -1,5 +1,5 @@
-"""One step is the same step on every mesh and in any number of micro-batches: parameters are
-compared, never only losses.
+"""One step is the same on every mesh and in any number of micro-batches: parameters are compared,
+not only losses.
 """
 
 import dataclasses
@@ -39,16 +39,16 @@ MESHES = (
     (1, 1, 1, 8),
     (1, 2, 2, 2),
 )  # data, fsdp, model, sequence
-# Of these in the suite. Other families are on the meshes of several axes, BERT is there with
-# dropout and with its words in parts, T5 with
-# Adafactor; test_micro_batches_weigh_targets_not_rows takes 4 micro-batches on one device.
+# The cases of the suite. Other families run on the meshes of several axes; BERT runs there with dropout
+# and with chunked logits, T5 with Adafactor. test_micro_batches_weigh_targets_not_rows takes 4
+# micro-batches on one device.
 BERTS = ((8, 1, 1), (1, 8, 1), (1, 1, 1, 8))
 T5S = ((1, 1, 8), (1, 2, 2, 2))
 
 
-# With AdamW's usual epsilon, gradients that are all rounding move a parameter by as much as they
-# differ between sums in two orders, divided
-# by 1e-6. With 1e-4 parameters move as far, 0.02 in three steps, and differ by 2.4e-7 at most.
+# With AdamW's usual epsilon of 1e-6, gradients that are rounding noise move a parameter by as much as
+# they differ between two orders of summation, divided by epsilon. With 1e-4 parameters move as far,
+# 0.02 in three steps, and differ by 2.4e-7 at most.
 EPSILON, TOLERANCE = 1e-4, 2e-6
 
 
@@ -60,7 +60,7 @@ def with_epsilon(run):
 
 @functools.cache
 def first_state(run):
-    """The state before the first step, on the host."""
+    """Return the state before the first step, on the host."""
     optimizer = make_optimizer(run.optimizer, run.train.steps)
     init = partial(init_state, build(run.model), run.data.objective, optimizer, run.train.seed)
     return jax.device_get(jax.jit(init)())
@@ -69,7 +69,7 @@ def first_state(run):
 def three_steps(
     run, random_batch, sizes=(1, 1, 1), microbatches=1, compute="float32", same=False, **options
 ):
-    """(state on the host, metrics of the last step) after three updates."""
+    """Return (state on the host, metrics of the last step) after three updates."""
     run = with_epsilon(run)
     mesh = make_mesh(Mesh(*sizes), jax.devices()[: int(np.prod(sizes))])
     model = build(run.model, **make_model_hooks(mesh, []))
@@ -114,8 +114,8 @@ def assert_same_parameters(one, other, tolerance):
         jax.tree_util.tree_leaves_with_path(one.params), jax.tree.leaves(other.params), strict=True
     ):
         if format_path(keys).endswith("key/bias"):
-            # softmax does not see it: its true gradient is 0, and Adam scales the noise that is
-            # there
+            # softmax does not depend on it: its true gradient is 0, and Adam scales the noise
+            # instead
             continue
         np.testing.assert_allclose(a, b, atol=tolerance, err_msg=format_path(keys))
 
@@ -144,7 +144,7 @@ CASES += [
     ("albert", (1, 2, 2, 2), 4),
     ("bert_packed", (1, 2, 2, 2), 4),
 ]
-# CLOZE_BOARD=whole tries these, too.
+# CLOZE_BOARD=whole tries these too.
 MORE = [
     (name, sizes, 1)
     for name in ("bert_pairs", "t5")
@@ -192,8 +192,8 @@ MORE_PARTED = [("t5", (2, 2, 2)), ("transformer", (2, 2, 2))]  # as MORE
 def test_scoring_words_in_parts_changes_nothing(
     request, runs, random_batch, on_one_device, name, sizes
 ):
-    """128 words, and 300 scores a row: three parts of BERT's 6 masked words, six of T5's targets,
-    the last one filled up.
+    """128 tokens and 300 logits a chunk: three chunks of BERT's 6 masked tokens, six of T5's
+    targets, the last one padded.
     """
     if (name, sizes) in MORE_PARTED:
         request.getfixturevalue("whole")
@@ -237,9 +237,7 @@ def test_a_run_begins_alike_on_every_mesh(runs, sizes):
 
 
 def test_state_is_spread_over_fsdp_and_model(runs, random_batch):
-    """What a mesh is for: no device holds a whole large parameter, and the moments lie as their
-    parameters do.
-    """
+    """No device holds a whole large parameter, and the moments are sharded like their parameters."""
     run = runs["bert"]
     mesh = make_mesh(Mesh(1, 4, 2))
     optimizer = make_optimizer(run.optimizer, 10)
@@ -252,7 +250,7 @@ def test_state_is_spread_over_fsdp_and_model(runs, random_batch):
         int(np.prod(sharding.shard_shape(leaf.shape)))
         for leaf, sharding in zip(jax.tree.leaves(abstract), jax.tree.leaves(placed), strict=True)
     )
-    assert held < whole / 5  # of 8: biases, norms and positions are repeated
+    assert held < whole / 5  # of 8: biases, norms and positions are replicated
     moments = [leaf.spec for leaf in jax.tree.leaves(placed.optimizer)]
     for sharding in jax.tree.leaves(placed.params):
         assert moments.count(sharding.spec) >= 2

@@ -1,4 +1,4 @@
-"""What the tests of workdirs share."""
+"""Fixtures of the workdir tests."""
 
 import pytest
 

@@ -1,6 +1,4 @@
-"""Nothing is handed out that is not what was saved: damage is found and stepped over, another model
-is refused.
-"""
+"""A restored checkpoint is what was saved: damage is found and skipped, another model is refused."""
 
 import dataclasses
 import gc
@@ -31,8 +29,8 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module", autouse=True)
 def collected():
-    """What Orbax leaves behind where a read fails is judged here, not in whichever test the
-    collector meets it.
+    """Collect garbage, so that what Orbax leaves after a failed read is reported here and not in a
+    later test.
     """
     yield
     gc.collect()
@@ -64,7 +62,7 @@ def make_state(run, step, sizes=(1, 1, 1)):
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory, request):
-    """(run, workdir with checkpoints 1 and 2, their states on the host), written on a 2x2x2
+    """Return (run, workdir with checkpoints 1 and 2, their states on the host), written on a 2x2x2
     mesh.
     """
     run = request.getfixturevalue("module_run")
@@ -144,7 +142,7 @@ def test_nothing_saved_is_no_state(tmp_path, module_run):
 
 
 def arrays_of(workdir, step):
-    """The files that hold the parameters' values, the largest first."""
+    """Return the files with the parameters' values, largest first."""
     files = [
         path
         for path in (workdir / "checkpoints" / str(step) / "params").rglob("d/*")
@@ -170,7 +168,7 @@ def test_a_flipped_bit_falls_back_to_the_step_before(saved, tmp_path):
 def test_values_that_are_not_what_was_saved_are_found_even_if_the_files_are_sound(
     saved, tmp_path, part
 ):
-    """Orbax's own checksums cannot see this: other values, written well."""
+    """Orbax's own checksums cannot detect this: other values, written consistently."""
     run, workdir, states = copy_workdir(saved, tmp_path)
     shutil.rmtree(workdir / "checkpoints" / "2" / part)
     shutil.copytree(workdir / "checkpoints" / "1" / part, workdir / "checkpoints" / "2" / part)

@@ -1,4 +1,4 @@
-"""What Orbax says besides what it raises is dropped; what anybody else says is not."""
+"""Log messages of Orbax that repeat an exception are dropped; others are not."""
 
 import logging
 import sys
@@ -13,7 +13,7 @@ LONG = "x" * 400
 
 @pytest.fixture
 def hook_calls(monkeypatch):
-    """What the hook that was there before is told, after `hush` came twice."""
+    """Return what the previously installed hook receives after `hush` was installed twice."""
     calls = []
     monkeypatch.setattr(sys, "unraisablehook", calls.append)
     silence_orbax()
@@ -81,7 +81,7 @@ def test_logs_of_orbax_are_dropped(hook_calls, caplog, logger):
     assert is_passed(
         "/lib/asyncio/base_events.py", "Task exception was never retrieved", ValueError("another")
     )
-    # An error that says nothing of where it comes from, but passed through Orbax.
+    # An error without its origin that passed through Orbax.
     for file, is_reported in (("/x/orbax/path.py", False), ("/x/other/path.py", True)):
         fail = FunctionType(full_disk.__code__.replace(co_filename=file), {})
         with pytest.raises(OSError, match="28") as caught:

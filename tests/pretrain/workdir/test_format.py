@@ -1,4 +1,4 @@
-"""The number of a workdir's format: another one is refused in one line that says what to do."""
+"""The format number of a workdir: another one is refused in one line with a remedy."""
 
 import json
 
@@ -54,7 +54,7 @@ def test_it_is_refused_before_jax_is_imported(tmp_path):
 
 
 def test_a_report_only_looks(tmp_path):
-    """It reads the curves of any format, and names the format among the settings."""
+    """It reads the curves of any format, and shows the format with the settings."""
     write_config(tmp_path / "run", FORMAT + 1)
     row = {"step": 1, "loss": 2.0, "tokens_per_second": 5.0}
     (tmp_path / "run" / "metrics.jsonl").write_text(json.dumps(row) + "\n")

@@ -1,4 +1,4 @@
-"""The parts of the ledger are the wall clock, however often and however hard a run was stopped."""
+"""The parts of the ledger add up to the wall clock, however a run was interrupted."""
 
 import shutil
 import time
@@ -10,7 +10,7 @@ from pretrain.workdir.goodput import Ledger, read_ledger
 
 
 class Clock:
-    """Stands in for `time`; moves when it is told to."""
+    """Replaces `time`; moves only when a test moves it."""
 
     def __init__(self):
         self.now = 1000.0
@@ -54,7 +54,7 @@ def test_parts_add_up_over_a_kill_a_stop_and_a_step_back(clock, tmp_path):
         spend_seconds(clock, ledger, compile=7, data=1, step=20, evaluate=4, save=2)
         ledger.mark_checkpoint(4, [4])
         spend_seconds(clock, ledger, data=1, step=5, save=3)
-        ledger._write_file()  # as its thread does, just before the process is killed
+        ledger._write_file()  # as its thread does just before the process is killed
         assert read_ledger(tmp_path / goodput.NAME)["ended"] is False
         killed = (tmp_path / goodput.NAME).read_text()
     (tmp_path / goodput.NAME).write_text(killed)
@@ -67,7 +67,7 @@ def test_parts_add_up_over_a_kill_a_stop_and_a_step_back(clock, tmp_path):
         spend_seconds(clock, ledger, compile=6, step=10)
         with ledger.time_phase("start"):
             clock.now += 1
-            ledger.roll_back(0)  # the guard finds no checkpoint but the first
+            ledger.roll_back(0)  # the guard finds only the first checkpoint
         spend_seconds(clock, ledger, step=30)
         ledger.mark_checkpoint(12, [12])
     ledger_record = read_ledger(tmp_path / goodput.NAME)
@@ -93,7 +93,7 @@ def test_what_is_lost_is_counted_from_the_checkpoint_that_is_left(clock, tmp_pat
     for step in (1, 2, 3):
         spend_seconds(clock, ledger, step=10)
         ledger.mark_checkpoint(step, [1, step])  # 1 is pinned
-    assert sorted(ledger.marks) == [1, 3]  # of the checkpoints that are there
+    assert sorted(ledger.marks) == [1, 3]  # of the existing checkpoints
     ledger.roll_back(2)
     assert (ledger.seconds["step"], ledger.seconds["lost"], sorted(ledger.marks)) == (10, 20, [1])
 
@@ -123,7 +123,7 @@ def raise_disk_full(ended=False):
 
 
 def test_one_that_lives_tells_so_each_second(tmp_path):
-    """What a kill leaves to be guessed is at most the time since."""
+    """After a kill, at most the time since the last write is estimated."""
     ledger = Ledger(tmp_path, goodput.time.time(), 0)
     assert ledger.every == 1.0
     ledger.every = 0.01
@@ -138,7 +138,7 @@ def test_one_that_lives_tells_so_each_second(tmp_path):
 
 
 def test_a_ledger_that_cannot_be_written_names_its_file(tmp_path):
-    """The system's own error of a full disk names none; here the folder is gone."""
+    """The system's own error for a full disk names no file; here the folder is missing."""
     (tmp_path / "run").mkdir()
     with pytest.raises(OSError, match="run/goodput.json"), Ledger(tmp_path / "run", time.time(), 0):
         shutil.rmtree(tmp_path / "run")

@@ -35,7 +35,7 @@ def short_times(monkeypatch):
 
 @pytest.fixture
 def remote_lease(monkeypatch):
-    """elsewhere(workdir): a Lease whose holder is a process of another machine."""
+    """Return elsewhere(workdir): a Lease whose holder is a process of another machine."""
 
     def make_lease(workdir):
         with monkeypatch.context() as patch:
@@ -50,28 +50,28 @@ def remote_lease(monkeypatch):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """The holder's clock, moved by hand: clock[0] in seconds."""
+    """Return the holder's clock, moved by hand: clock[0] in seconds."""
     now = [1000.0]
     monkeypatch.setattr(lease, "read_boottime", lambda: now[0])
     return now
 
 
 def stop_renewing(one):
-    """Let the holder live on without renewals, as a process does that is stopped."""
+    """Keep the holder alive without renewals, like a suspended process."""
     one._released.set()
     one._thread.join()
     one._released.clear()
 
 
 def write_holder(folder, **changes):
-    """Write a lease by hand; returns its path."""
+    """Write a lease by hand and return its path."""
     one = Lease(folder, "train")
     folder.mkdir(exist_ok=True)
     (folder / "lease").write_text(json.dumps(one._me._asdict() | changes))
     return folder / "lease"
 
 
-# ---- taking it ---------------------------------------------------------------
+# ---- acquisition ------------------------------------------------------------------
 
 
 def test_a_second_run_on_the_same_machine_is_refused_at_once_and_names_the_holder(tmp_path):
@@ -109,11 +109,11 @@ def test_a_dead_holder_of_this_machine_is_replaced_at_once(tmp_path, monkeypatch
     ):
         pytest.fail("its holder is alive")
     child.kill()
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # dead, and not reaped
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # dead, but not reaped
     with Lease(tmp_path, "train"):
         pass
     child.wait()
-    write_holder(tmp_path, start=1)  # this process's number, used again
+    write_holder(tmp_path, start=1)  # this process's pid, reused
     with Lease(tmp_path, "train") as mine:
         mine.verify_held()
 
@@ -227,7 +227,7 @@ def test_names_from_the_file_are_printed_short_and_without_control_characters(tm
         "since": "now\x07" * 100,
         "command": "rm\n" * 100,
     }
-    write_holder(tmp_path, **hostile)  # of a live process of this machine: this one
+    write_holder(tmp_path, **hostile)  # a live process of this machine: this one
     with pytest.raises(ConfigError) as refused, Lease(tmp_path, "train"):
         pytest.fail("its holder is alive")
     assert str(refused.value).isprintable() and len(str(refused.value)) < 700
@@ -248,7 +248,7 @@ def test_a_lock_file_that_a_killed_process_left_is_no_obstacle(tmp_path):
         mine.verify_held()
 
 
-# ---- keeping it --------------------------------------------------------------
+# ---- renewal ----------------------------------------------------------------------
 
 
 def test_it_is_renewed_while_it_is_held(tmp_path):
@@ -282,7 +282,7 @@ def test_the_thread_that_renews_notices_a_loss(tmp_path):
 
 
 def test_a_loss_is_reported_once_though_two_threads_notice(tmp_path):
-    """While one thread ends the process, another neither reports the loss again nor goes on."""
+    """While one thread ends the process, another neither reports the loss again nor continues."""
     messages, begun = [], threading.Event()
 
     def end_run(message):
@@ -330,7 +330,7 @@ def test_storage_that_fails_is_forgiven_until_the_lease_is_stale(
             mine._thread.start()
             time.sleep(0.3)
             clock[0] += 2 * lease.STALE
-            mine.verify_held()  # it can be read, and is this run's
+            mine.verify_held()  # it is readable and this run's
             patch.setattr(mine, "_read_file", raise_unreachable)
             with pytest.raises(
                 LeaseLost, match="does not answer, and it was not renewed for 0.6 s"
@@ -366,7 +366,7 @@ def test_a_renewal_whose_answer_was_lost_is_no_loss(tmp_path):
         mine.verify_held()
 
 
-# ---- elsewhere ---------------------------------------------------------------
+# ---- holders elsewhere --------------------------------------------------------------
 
 
 def test_storage_without_conditional_writes_is_named(capsys):
@@ -460,7 +460,7 @@ def assert_child_ends(root, code):
     ) as parent:
         assert (
             parent.stdout.readline() == "False\n"
-        )  # the child is ready, and does not pass the variable on
+        )  # the child is ready and does not pass the variable on
         parent.kill()
         began = time.monotonic()
         assert parent.stdout.read() == ""  # until the child's end has closed it

@@ -1,4 +1,4 @@
-"""metrics.jsonl has one row a step whatever happened, and TensorBoard has the same numbers."""
+"""metrics.jsonl has one row per step after any interruption, and TensorBoard has the same numbers."""
 
 import json
 import time
@@ -143,7 +143,7 @@ def test_progress_tells_loss_rate_speed_mfu_and_time_left(terminal):
 
 
 def test_progress_is_quiet_between_two_looks(monkeypatch):
-    """Every 15 seconds where nobody can see a line redrawn, and always at the last step."""
+    """Every 15 seconds if the output is not a terminal, and always at the last step."""
     clock = iter((100.0, 101.0, 114.9, 115.0, 116.0, 117.0))
     monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
     out = Terminal(False)

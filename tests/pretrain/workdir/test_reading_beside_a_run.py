@@ -1,4 +1,4 @@
-"""A checkpoint that is read beside a running `train` stays until it is read, or a newer one is."""
+"""A checkpoint that is read while `train` runs stays until it is read, or a newer one is read."""
 
 import contextlib
 import os
@@ -81,7 +81,7 @@ def test_without_locks_nothing_is_pinned_and_reading_goes_on(tmp_path, monkeypat
 
 
 class Saver(threading.Thread):
-    """Saves step after step with one checkpoint kept, as a fast run does."""
+    """Save step after step with `checkpoint.keep=1`, as a fast run does."""
 
     def __init__(self, workdir, run, state, pause):
         super().__init__(daemon=True)
@@ -113,7 +113,7 @@ def saver(tmp_path, module_run):
 
 @pytest.mark.parametrize("can_pin", [True, False])
 def test_every_read_beside_saves_succeeds(saver, can_pin, monkeypatch):
-    """30 reads; without pins (a folder that cannot be written) a newer checkpoint is taken."""
+    """30 reads; without pins (a folder that cannot be written) a newer checkpoint is read."""
     if not can_pin:
         monkeypatch.setattr(read_params, "pin_step", lambda *_: contextlib.nullcontext())
     expected = jax.tree.map(np.asarray, saver.state.params)

@@ -1,5 +1,5 @@
-"""What is to stay stays: any rule, any history of saves, damage, pins and restarts, against the
-rule said another way.
+"""Retention of checkpoints: any policy, any history of saves, damage, pins and restarts, against a
+second formulation of the policy.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from pretrain.workdir.retention import NAME, Retention
 
 
 class Pinned:
-    """Stands in for the file."""
+    """Replaces the file."""
 
     def __init__(self):
         self.steps = set()
@@ -52,7 +52,7 @@ EVENTS = some.one_of(
 
 
 def list_reasons(step, there, rule, pinned, losses):
-    """Why a checkpoint must stay, each said for itself."""
+    """Return why a checkpoint must stay, each reason by itself."""
     if sum(other > step for other in there) < rule.keep:
         yield "among the newest"
     if rule.keep_every and step % rule.keep_every == 0:
@@ -84,9 +84,8 @@ def test_no_history_deletes_what_must_stay_or_keeps_what_need_not(rule, events):
             pinned.steps.discard(step + what[0])
         elif (
             kind == "damage"
-            # the newest are found damaged when a start looks for one to go on from, and the run
-            # goes
-            # back
+            # the newest are found damaged when a start looks for one to resume from, and the run
+            # rewinds
         ):
             there = there[: -what[0]]
             step = there[-1] if there else 0

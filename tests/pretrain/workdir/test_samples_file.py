@@ -1,6 +1,4 @@
-"""What a run notes of its gaps is what its model says there, in texts that are the held-out
-part's.
-"""
+"""The samples of a run are its model's predictions at gaps in texts of the held-out part."""
 
 import dataclasses
 import json
@@ -22,8 +20,8 @@ from pretrain.workdir import samples_file
 
 @pytest.fixture
 def open_run_of(runs, stores):
-    """opened(name, store, rows): a tiny run that tells of so many rows of a store, and its held-out
-    part.
+    """Return opened(name, store, rows): a tiny run with samples of so many rows of a store, and its
+    held-out part.
     """
 
     def open_run(name, store, rows):
@@ -41,7 +39,7 @@ def open_run_of(runs, stores):
 
 
 def restore_pieces(name, rows, b, vocabulary):
-    """The pieces of a row before it got its gaps, without those that are no text."""
+    """Return the tokens of a row before its gaps were made, without special tokens."""
     if name == "t5":
         spans, at = {}, None
         for piece in rows["labels"][b].tolist():

@@ -1,5 +1,5 @@
-"""A run goes on from the token store that it learned from, wherever that lies, and from no other
-one unless told to.
+"""A run resumes from the token store that it began with, at any path, and from another one only
+with --allow-changes.
 """
 
 import json
@@ -18,7 +18,9 @@ pytestmark = pytest.mark.fast
 
 @pytest.fixture(scope="module")
 def other(stores, tmp_path_factory):
-    """Another store with the same vocabulary: the documents of the first one without the first."""
+    """Write another store with the same vocabulary: the documents of the first one without the
+    first.
+    """
     store, documents = stores["bert"], []
     split = store.open_split("train")
     for i in range(1, len(split.document_starts) - 1):
@@ -73,10 +75,10 @@ def test_a_record_that_cannot_be_read_is_named(stores, workdir, text):
 
 
 def test_where_no_run_has_begun_any_store_will_do(stores, other, workdir):
-    (workdir / "checkpoints" / "4").rmdir()  # as a start leaves it that finished no step
+    (workdir / "checkpoints" / "4").rmdir()  # as left by a start that completed no step
     check_record(other, workdir, allow_changes=False)
     (workdir / NAME).unlink()
-    (workdir / "checkpoints" / "0").mkdir()  # as an import leaves it
+    (workdir / "checkpoints" / "0").mkdir()  # as left by an import
     check_record(other, workdir, allow_changes=False)
 
 

@@ -1,5 +1,5 @@
-"""A stand-in for gcloud: records each call, keeps one pod of two workers in $STANDIN, and fails
-when $STANDIN/plan.json says so.
+"""A stand-in for gcloud: records each call, keeps one pod of two workers in $STANDIN, and fails as
+$STANDIN/plan.json requests.
 
 Commands for workers are really run, by bash, with a folder of $STANDIN as home and the folder
 worker/ beside this file first on PATH. The plan is a list of {"on": verb, "nth": n} (the n-th call
@@ -23,7 +23,7 @@ def worker_folder(worker):
 
 
 def on_workers(argv, deaf):
-    """Run --command on both workers at once; the exit status of the last that failed."""
+    """Run --command on both workers at once; return the exit status of the last that failed."""
     script = next(word.removeprefix("--command=") for word in argv if word.startswith("--command="))
     chosen = next(word for word in argv if word.startswith("--worker=")).removeprefix("--worker=")
     path = f"{pathlib.Path(__file__).parent / 'worker'}:{os.environ['PATH']}"
@@ -91,7 +91,7 @@ def main(argv):
         POD.unlink()
         for worker in (0, 1):
             pid = worker_folder(worker) / "cloze/run/keeper"
-            if pid.exists():  # with the machine goes what runs on it
+            if pid.exists():  # the machine's processes end with it
                 subprocess.run(
                     ["bash", "-c", f"kill -KILL -- -{pid.read_text().strip()}"],
                     stderr=subprocess.DEVNULL,
