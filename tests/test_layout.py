@@ -28,8 +28,8 @@ THEIRS = {
     },
     "configs": set(),
 }
-# Within a part of the code, a folder, or a file next to folders, imports only from itself and from those
-# listed before it.
+# Within a part of the code, a folder, or a file next to folders, imports only from itself and from
+# those listed before it.
 ORDER = {
     "data": (
         "data.source",

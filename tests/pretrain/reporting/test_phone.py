@@ -52,9 +52,9 @@ addEventListener("load", () => {{
 @pytest.fixture(scope="module")
 def measured_page(tmp_path_factory):
     """Return measured(text, asked, picture): what is too wide on a phone, and the result of the
-    function body `asked` there. Fails if a script throws. picture: file of a screenshot, as PNG.
+    function body `asked` there.
 
-    Fails where a script throws. picture: a file for a picture of the page, as PNG.
+    Fails if a script throws. picture: file of a screenshot, as PNG.
     """
     chromium = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
     if not chromium:

@@ -62,9 +62,7 @@ def test_a_packed_run_on_a_mesh_goes_on_where_it_stopped(configs, stores, tmp_pa
     [("documents", 64, True), ("documents", 6, False), ("packed", 64, False)],
 )
 def test_runs_that_pad_much_are_advised_of_packing(configs, stores, rows, length, message):
-    """Documents of some 50 tokens: a row of 64 is one document and a fifth padding; packed rows
-    have less.
-    """
+    """Documents have some 50 tokens: half of a row of 64 is padding, and little of a row of 6."""
     words = [
         f"data.objective.rows={rows}",
         f"data.objective.length={length}",

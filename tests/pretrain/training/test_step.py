@@ -39,15 +39,15 @@ MESHES = (
     (1, 1, 1, 8),
     (1, 2, 2, 2),
 )  # data, fsdp, model, sequence
-# The cases of the suite. Other families run on the meshes of several axes; BERT runs there with dropout
-# and with chunked logits, T5 with Adafactor. test_micro_batches_weigh_targets_not_rows takes 4
-# micro-batches on one device.
+# The cases of the suite. Other families run on the meshes of several axes; BERT runs there with
+# dropout and with chunked logits, T5 with Adafactor. test_micro_batches_weigh_targets_not_rows takes
+# 4 micro-batches on one device.
 BERTS = ((8, 1, 1), (1, 8, 1), (1, 1, 1, 8))
 T5S = ((1, 1, 8), (1, 2, 2, 2))
 
 
-# With AdamW's usual epsilon of 1e-6, gradients that are rounding noise move a parameter by as much as
-# they differ between two orders of summation, divided by epsilon. With 1e-4 parameters move as far,
+# With AdamW's usual epsilon of 1e-6, gradients that are rounding noise move a parameter by as much
+# as they differ between two orders of summation, divided by epsilon. With 1e-4 parameters move as far,
 # 0.02 in three steps, and differ by 2.4e-7 at most.
 EPSILON, TOLERANCE = 1e-4, 2e-6
 
