@@ -77,7 +77,7 @@ def test_links_lead_somewhere(page):
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_block_is_executed_or_says_why_not(page):
+def test_a_block_is_executed_or_has_a_reason(page):
     """tests/test_docs_run.py executes those without a reason."""
     for block in read_blocks(page):
         assert block.language in (*RUN, *SHOWN), f"{block.name}: language {block.language!r}"

@@ -110,7 +110,7 @@ def test_functions_are_verb_phrases(folder):
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_odd_words_are_no_names(folder):
+def test_names_have_no_banned_words(folder):
     found = [
         f"{path}:{line}: {name}"
         for path, tree in parse_files(folder).items()

@@ -115,7 +115,7 @@ def is_within(name, allowed):
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_rooms_import_only_what_the_house_allows(room):
+def test_folders_import_only_what_is_allowed(room):
     for path in list_files(room):
         for name in find_imports(path):
             top = name.split(".")[0]
@@ -196,7 +196,7 @@ def test_a_paper_imports_another_only_to_extend_it():
         ("models/generation", {"models.generation", "models.layers"}),
     ],
 )
-def test_parts_of_models_know_no_paper(folder, allowed):
+def test_shared_parts_of_models_name_no_family(folder, allowed):
     for path in (ROOT / folder).glob("*.py"):
         for name in find_imports(path):
             assert not name.startswith("models.") or is_within(name, allowed), (

@@ -149,7 +149,7 @@ def test_the_two_starts_differ_in_start_rate_and_place_alone(args):
     }
 
 
-def test_what_another_command_measured_is_not_taken_for_this_ones(tmp_path):
+def test_a_result_of_another_command_is_refused(tmp_path):
     path = tmp_path / "RTE-head.json"
     assert not is_done(path, ["finetune"])
     path.write_text(json.dumps({"command": format_command(["finetune"])}))
@@ -182,7 +182,7 @@ def test_one_answer_for_all():
     assert score_constant(("accuracy",), right, np.float32(0)) == {"accuracy": 0.25}
 
 
-def test_what_the_examples_are_worth_without_a_model(tmp_path):
+def test_the_baseline_predicts_the_most_frequent_class(tmp_path):
     words = "the cat sat on a mat and then it slept all day long".split()
     texts = [" ".join(words[i % 5 : i % 5 + 1 + i % 7]) for i in range(60)]
     vocabulary = train_vocabulary(texts, 29)
@@ -214,7 +214,7 @@ def test_what_the_examples_are_worth_without_a_model(tmp_path):
     )
 
 
-def test_the_other_side_decays_what_this_one_decays_at_the_same_rate():
+def test_both_sides_decay_the_same_parameters_at_the_same_rate():
     torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")
     from benchmarks.downstream_torch import compute_rate_factor, make_parameter_groups
 
@@ -253,7 +253,7 @@ def test_the_object_that_a_verb_printed_is_found_among_its_other_lines():
     assert parse_json('a warning {\n{"accuracy": 0.5}\nsaved\n') == {"accuracy": 0.5}
 
 
-def test_figures_carry_their_spread_and_a_gain_that_shows_nothing_says_so():
+def test_figures_have_their_spread_and_a_gain_within_it_is_marked():
     assert format_mean([0.5, 0.6, 0.7]) == "60.0 ± 10.0" and format_mean([0.123]) == "12.3"
     assert format_gain([0.8, 0.82], [0.5, 0.52]) == "+30.0"
     assert format_gain([0.5, 0.6], [0.55, 0.65]) == "-5.0 (within the spreads)"
@@ -366,7 +366,7 @@ def test_scores_and_seconds_beside_pytorchs():
     assert "| task |" not in "\n".join(format_peer_section([timed | known]))
 
 
-def test_programs_that_do_not_begin_alike_are_not_compared():
+def test_programs_with_different_initial_losses_are_not_compared():
     check_losses({"cloze": 0.70001, "trainer": 0.7})
     with pytest.raises(RuntimeError, match="do not do the same work"):
         check_losses({"cloze": 0.7002, "trainer": 0.7})

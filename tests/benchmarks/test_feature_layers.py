@@ -126,7 +126,7 @@ def test_the_layer_is_flaxs_bidirectional_lstm():
     np.testing.assert_allclose(found[valid_BL], expected[valid_BL], atol=1e-5)
 
 
-def test_a_tag_that_the_word_before_tells_is_learned():
+def test_a_tag_that_depends_on_the_previous_word_is_learned():
     """The words after a mark are entities: their own features do not reveal which."""
     rng = np.random.default_rng(0)
 

@@ -35,7 +35,7 @@ def test_one_number_takes_other_values():
         )
 
 
-def test_the_table_tells_the_powers_and_the_picture_is_drawn(tmp_path):
+def test_the_table_has_the_exponents_and_the_plot_is_drawn(tmp_path):
     pytest.importorskip("matplotlib")
     grown = {at: np.array([0.001 * at[1] ** 2, 3.0]) for at in list_points(3)}
     split = make_curves(grown)

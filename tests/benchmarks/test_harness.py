@@ -58,7 +58,7 @@ def test_a_wrong_argument_is_reported(words, message, capsys):
     assert message in capsys.readouterr().err
 
 
-def test_what_is_wrong_with_a_store_is_reported_in_a_line(monkeypatch, capsys):
+def test_an_error_of_a_store_is_one_line(monkeypatch, capsys):
     monkeypatch.delenv("CLOZE_TRACEBACK", raising=False)
     with pytest.raises(SystemExit, match="2"), report_errors(make_parser()):
         raise FileNotFoundError("no store here")
@@ -113,7 +113,7 @@ def test_a_command_is_spelt_as_it_was_given(tmp_path, monkeypatch):
     assert done.stdout == "python -m shows --cases 'bert mini' model.depth=2\n"
 
 
-def test_a_cell_tells_the_median_the_least_and_the_most():
+def test_a_cell_has_the_median_the_minimum_and_the_maximum():
     assert format_spread(np.array([1010.0, 899.0, 952.0])) == "952 (899 to 1,010)"
     assert format_spread([1.25, 1.5], ".2f") == "1.38 (1.25 to 1.50)"
 

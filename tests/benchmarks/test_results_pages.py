@@ -20,7 +20,7 @@ SECTION = [
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
-def test_every_page_is_what_its_results_say(path):
+def test_every_page_agrees_with_its_results(path):
     page = path.with_suffix(".md").read_text()
     results = json.loads(path.read_text())
     assert page == format_page(results)

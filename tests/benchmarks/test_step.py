@@ -36,7 +36,7 @@ answer_messages(serve)
     ("device", "name"), [(device, name) for device, (cases, _) in DEVICES.items() for name in cases]
 )
 @pytest.mark.parametrize("length", [128, 512])
-def test_the_batch_is_what_the_batch_spec_says(device, name, length):
+def test_the_batch_conforms_to_the_batch_spec(device, name, length):
     family, words, *rows = DEVICES[device][0][name]
     batch = make_batch(family, length, rows[length == 512])
     case = {
@@ -68,7 +68,7 @@ def test_workers_take_turns():
             one.ask_worker(steps=10)
 
 
-def test_what_a_start_held_is_not_the_steps():
+def test_memory_of_the_startup_does_not_count_for_the_steps():
     block = np.ones(64 << 20, np.uint8)
     held = measure_peak_memory()
     del block
@@ -104,7 +104,7 @@ FACTS = {
 }
 
 
-def test_cells_tell_the_median_the_least_and_the_most_and_ratios_are_each_rounds():
+def test_cells_have_median_minimum_and_maximum_and_ratios_are_per_round():
     cells = format_times(FACTS, ["tuned"])
     assert (cells["Cloze, ms"], cells["tuned, ms"]) == ("100 (80 to 160)", "110 (80 to 120)")
     assert cells["tuned / Cloze"] == "1.10 (0.50 to 1.50)"
@@ -149,7 +149,7 @@ def test_a_case_that_fails_leaves_the_rows_before_it(monkeypatch):
     )
 
 
-def test_both_sides_know_the_same_ways():
+def test_both_sides_have_the_same_variants():
     theirs = re.search(
         r"^WAYS = (\(.*\))$", (step.ROOT / "benchmarks" / "step_torch.py").read_text(), re.MULTILINE
     )[1]

@@ -56,7 +56,7 @@ def test_instructions_of_a_program_with_the_operations_that_they_came_from():
     assert all(f"{instruction} = " in text for instruction in names)
 
 
-def test_a_row_tells_shares_of_the_operations_time_and_the_floors_of_the_step():
+def test_a_row_has_shares_of_the_operations_time_and_lower_bounds_of_the_step():
     ready = {"flops": 3e9, "rate": 1e10}
     cells = format_row(
         "small", "float32", ready, {"seconds": 0.5, "kinds": {"norms": 0.15, COPIES: 0.45}}

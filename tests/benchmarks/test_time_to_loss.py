@@ -49,7 +49,7 @@ def test_a_program_runs_in_its_turns_only(make_turn, tmp_path):
     assert all(0 < now <= one.clock for now, _, _ in one.scores)
 
 
-def test_one_that_fails_says_why(make_turn):
+def test_a_failed_program_reports_its_error(make_turn):
     one = make_turn("import sys; print('no such thing', file=sys.stderr); sys.exit(3)")
     with pytest.raises(RuntimeError, match="(?s)status 3.*no such thing"):
         all(one.run_slice(0.5) for _ in range(100))

@@ -84,7 +84,7 @@ def test_ids_that_the_vocabulary_does_not_have_are_refused(make):
 
 
 @pytest.mark.parametrize("bad", [-100, "size"])
-def test_whatever_made_it_a_batch_with_such_an_id_is_refused(make, bad):
+def test_a_batch_with_a_bad_id_is_refused_whatever_built_it(make, bad):
     stream = make()
     batch, spec = stream.build_batch(0), (stream.objective, 4, stream.vocabulary)
     batch_spec.check_batch(batch, *spec)

@@ -29,7 +29,7 @@ def test_shapes():
     assert batch_spec.compute_shapes(SpanCorruption(), 2)["labels"] == (np.dtype("int32"), (2, 114))
 
 
-def test_check_names_what_is_wrong():
+def test_check_names_the_violation():
     objective = MaskedLm(length=16, max_predictions=3, rows="documents")
     good = {
         key: np.zeros(shape, dtype)

@@ -98,7 +98,7 @@ def test_one_error_lists_all_that_differs_from_the_batch_spec(stream):
         ComposedBatches(stream, lambda *_: tf.data.Dataset.range(3))
 
 
-def test_what_only_a_batch_shows_is_refused_when_it_is_read(stream):
+def test_errors_of_single_batches_are_raised_when_they_are_read(stream):
     tf = import_tensorflow()
     ids = next(iter(batch_spec.compute_shapes(MASKED, 8)))
 

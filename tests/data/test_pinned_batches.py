@@ -224,7 +224,7 @@ def hash_batches(made, spec, objective) -> str:
     PINNED,
     ids=[f"{objective.name}-{pinned[:4]}" for pinned, _, objective in PINNED],
 )
-def test_batches_are_what_they_were(corpora, pinned, corpus, objective):
+def test_batches_are_unchanged(corpora, pinned, corpus, objective):
     stream = Stream(corpora[corpus], Data(objective=objective, batch_size=12), seed=77)
     made = [stream.build_batch(step) for step in (0, 1, 1000, 2, 3, 17, 18, 10**9)] + [
         stream.build_batch(40, 5, 8)

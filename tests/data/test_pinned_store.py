@@ -81,7 +81,7 @@ def check_store(case, store):
 
 
 @pytest.mark.parametrize("name", VOCABULARIES)
-def test_a_prepared_corpus_is_what_it_was(corpus, monkeypatch, tmp_path, name):
+def test_a_prepared_corpus_is_unchanged(corpus, monkeypatch, tmp_path, name):
     monkeypatch.chdir(corpus)
     request = PrepareRequest(
         ("blocks.txt", "records.jsonl"),
@@ -93,7 +93,7 @@ def test_a_prepared_corpus_is_what_it_was(corpus, monkeypatch, tmp_path, name):
     check_store(name, prepare_store(request, tmp_path / "store", job_bytes=1000).store)
 
 
-def test_prepared_pairs_are_what_they_were(corpus, monkeypatch, tmp_path):
+def test_prepared_pairs_are_unchanged(corpus, monkeypatch, tmp_path):
     monkeypatch.chdir(corpus)
     request = PrepareRequest(
         ("pairs.jsonl",), vocabulary="t5", held_out=0.1, document="pair", field="source,target"
@@ -101,7 +101,7 @@ def test_prepared_pairs_are_what_they_were(corpus, monkeypatch, tmp_path):
     check_store("pairs", prepare_store(request, tmp_path / "store").store)
 
 
-def test_stores_of_examples_are_what_they_were(wordpiece, tmp_path):
+def test_stores_of_examples_are_unchanged(wordpiece, tmp_path):
     examples = [
         labelled_examples.Example(
             (make_sentence(i), make_sentence(i + 60)),
@@ -129,7 +129,7 @@ def test_stores_of_examples_are_what_they_were(wordpiece, tmp_path):
     )
 
 
-def test_stores_of_answers_are_what_they_were(wordpiece, tmp_path):
+def test_stores_of_answers_are_unchanged(wordpiece, tmp_path):
     questions = []
     for i in range(24):
         context = " ".join(make_sentence(i // 3 + j) for j in range(3))

@@ -415,7 +415,7 @@ def test_an_exception_in_a_row_is_raised_as_it_was(make, how):
     assert caught.value.__suppress_context__ and "tensorflow" not in str(caught.value)
 
 
-def test_no_other_thing_than_an_error_travels_beside_the_dataset(make):
+def test_only_an_error_bypasses_the_dataset(make):
     """A dataset that renames a key yields elements with the new name."""
     stream = make("pieces")
     renamed = stream.make_dataset(3).map(lambda batch: {f"my_{key}": x for key, x in batch.items()})

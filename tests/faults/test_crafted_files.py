@@ -216,5 +216,5 @@ def test_the_source_has_nothing_that_executes_or_unpacks(root, record_property):
         "os.system('ls')",
     ],
 )
-def test_the_reader_of_the_source_sees(code):
+def test_the_scan_of_the_source_finds_forbidden_calls(code):
     assert list(find_harm("x.py", ast.parse(code)))

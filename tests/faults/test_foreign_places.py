@@ -42,9 +42,7 @@ PLACES = (
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
-def test_a_place_that_cannot_be_a_workdir_is_refused(
-    configured, refused, tmp_path, record_property, place
-):
+def test_an_unsuitable_workdir_is_refused(configured, refused, tmp_path, record_property, place):
     workdir, message = place(tmp_path)
     before = sorted(tmp_path.rglob("*"))
     error_message = refused("train", configured("bert")[0], "--workdir", workdir)
@@ -64,7 +62,7 @@ def test_a_place_that_cannot_be_a_workdir_is_refused(
         "run.log",
     ],
 )
-def test_what_a_killed_start_or_a_shell_leaves_does_not_stand_in_the_way(tmp_path, leftover):
+def test_files_of_a_killed_start_or_a_shell_do_not_prevent_a_start(tmp_path, leftover):
     from pretrain.workdir.check import check_workdir_path
 
     (tmp_path / leftover).touch()

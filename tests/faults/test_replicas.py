@@ -110,7 +110,7 @@ def test_one_device_has_nothing_to_compare():
     assert check.shared_leaves == [] and check_tree(check, {"a": None}) is None
 
 
-def test_a_gradient_altered_behind_its_sum_shows_in_the_moments(record_property):
+def test_a_gradient_altered_after_its_sum_shows_in_the_moments(record_property):
     mesh = make_mesh(Mesh(8))
     whole = NamedSharding(mesh, P())
     optimizer = allow_promotion(optax.adamw(1e-3))

@@ -205,7 +205,7 @@ def test_a_full_disk_does_not_lose_the_lease(small_disk, monkeypatch, capsys, re
     record_property("leases kept on a full disk", 1)
 
 
-def test_what_kill_9_leaves_is_taken_over_at_once(
+def test_the_lease_of_a_killed_run_is_taken_over_at_once(
     whole, finished, configured, command, tmp_path, record_property
 ):
     words = ("train", configured("bert")[0], "--workdir", tmp_path / "run")

@@ -73,7 +73,7 @@ def test_both_halves_of_an_encoder_decoder(make, t5_config):
         observe_jitted(model, params, TOKENS, VALID, TOKENS[:, :5], method="compute_states")
 
 
-def test_looking_leaves_nothing_behind(make, bert_config):
+def test_capturing_leaves_no_trace(make, bert_config):
     """The compiled program of a model is identical before and after a capture."""
     model, (_, params) = build(bert_config), make(bert_config)
 

@@ -91,7 +91,7 @@ def test_the_one_layer_is_applied_again_and_again(make, tiny_configs):
 
 
 @pytest.mark.parametrize("scan", [True, False])
-def test_every_use_drops_anew(make, tiny_configs, scan):
+def test_every_use_of_the_layer_draws_its_own_dropout(make, tiny_configs, scan):
     """The layers share weights but not dropout masks: with the same mask, the second layer would
     not change the first one's result.
     """

@@ -165,7 +165,7 @@ def test_no_gradient_crosses_the_draw(case):
     }
 
 
-def test_words_are_drawn_as_likely_as_they_are():
+def test_tokens_are_sampled_with_their_probabilities():
     """10,000 evenly spread uniforms sample each token within one of its expected count, improbable
     ones never, the last one too.
     """
@@ -185,7 +185,7 @@ def test_words_are_drawn_as_likely_as_they_are():
 
 
 @pytest.mark.parametrize("size", [1, 3, 1000])
-def test_the_largest_chance_draws_a_word_that_there_is(size):
+def test_the_largest_uniform_samples_an_existing_token(size):
     """The sum of the probabilities may be rounded to more or less than 1."""
     logits = np.random.default_rng(2).normal(0, 3, (size, 1, 301)).astype(np.float32)
     logits[..., -1] = -np.inf
@@ -193,7 +193,7 @@ def test_the_largest_chance_draws_a_word_that_there_is(size):
     assert drawn.max() <= 299
 
 
-def test_words_drawn_in_parts_are_the_same(case, monkeypatch):
+def test_tokens_sampled_in_chunks_are_the_same(case, monkeypatch):
     """The gathered positions of a row, so that not all logits exist at once."""
     model, params, *_ = case
     x_BPD = np.random.default_rng(3).normal(0, 1, (3, 4, 8)).astype(np.float32)

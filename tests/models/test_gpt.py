@@ -67,7 +67,7 @@ def test_published_sizes():
         ("175b", 175.0e9, 174_600),
     ],
 )
-def test_gpt3_counts_as_both_of_the_papers_tables_say(name, printed, millions):
+def test_gpt3_has_the_sizes_of_both_tables_of_the_paper(name, printed, millions):
     """Table 2.1 names the sizes, to 2 % at the worst (350M); table D.1 gives them in millions, to 3
     or 4 digits.
     """

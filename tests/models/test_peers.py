@@ -272,7 +272,7 @@ def test_a_window_both_ways_is_modernberts_local_attention(local_attention):
     np.testing.assert_array_equal(ours_LM, theirs_LM)
 
 
-def test_goldens_are_what_the_script_writes(goldens, golden):
+def test_goldens_equal_what_the_script_writes(goldens, golden):
     """The committed files can be made again, by this or a later transformers."""
     for name, (kind, shape) in goldens.CASES.items():
         config, weights, batch, outputs = goldens.make_case(kind, shape)

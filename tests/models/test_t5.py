@@ -164,7 +164,7 @@ def encode(make, t5_config):
     return jax.jit(partial(model.apply, {"params": params}, method="encode"))
 
 
-def test_encoder_does_not_know_where_it_is(encode):
+def test_encoder_depends_on_relative_positions_only(encode):
     """Tokens shifted behind masked positions have the same states: only distances matter."""
     states = encode(INPUTS[1:2, :6], VALID[1:2, :6])
     moved, there = np.full((1, 11), 7, np.int32), np.zeros((1, 11), bool)

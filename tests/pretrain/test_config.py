@@ -104,7 +104,7 @@ def list_notices(arguments, name="bert_tiny"):
     return notices
 
 
-def test_a_section_that_is_replaced_says_what_it_drops():
+def test_a_replaced_section_reports_dropped_settings():
     assert list_notices(["optimizer=lamb"]) == [
         "optimizer=lamb drops optimizer.learning_rate=0.001 (now 0.00176), optimizer.warmup_steps=100 (now 3125)"
     ]
@@ -117,7 +117,7 @@ def test_a_section_that_is_replaced_says_what_it_drops():
     assert "model.width=128 (now 768)" in line
 
 
-def test_what_is_given_again_or_stays_is_not_dropped():
+def test_repeated_and_unchanged_settings_are_not_dropped():
     assert (
         list_notices(["optimizer.warmup_steps=7", "optimizer=lamb", "optimizer.learning_rate=1"])
         == []
@@ -131,7 +131,7 @@ def test_what_is_given_again_or_stays_is_not_dropped():
     assert list_notices(["train.steps=3"]) == []
 
 
-def test_what_is_dropped_is_printed_beside_the_output(capsys):
+def test_dropped_settings_are_printed_to_stderr(capsys):
     load("bert_tiny", ["optimizer=lamb"])
     printed = capsys.readouterr()
     assert printed.out == "" and printed.err.startswith(
@@ -187,7 +187,7 @@ def test_what_is_dropped_is_printed_beside_the_output(capsys):
         ),
     ],
 )
-def test_a_wrong_word_is_an_error_that_names_it(word, message):
+def test_a_wrong_override_is_an_error_that_names_it(word, message):
     with pytest.raises(ConfigError) as caught:
         load("bert_tiny", [word])
     assert message in str(caught.value)
@@ -275,13 +275,13 @@ def test_every_class_of_a_run_can_be_loaded():
     assert {Run, Train, Mesh, AdamW, Adafactor} <= set(SECTION_CLASSES.values())
 
 
-def test_every_model_says_what_it_is_trained_by():
+def test_every_model_lists_its_objectives():
     from models.config import find_configs
 
     assert {*find_configs()} < TRAINED_BY.keys() and len(TRAINED_BY) == len(find_configs()) + 4
 
 
-def test_a_misspelt_word_ends_the_command_in_under_a_second(root):
+def test_a_misspelt_override_ends_the_command_in_under_a_second(root):
     times = []
     for _ in range(3):
         start = time.perf_counter()

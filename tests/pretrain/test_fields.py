@@ -77,7 +77,7 @@ def test_the_classes_that_are_complete_are_those_of_a_run():
     }
 
 
-def test_a_section_has_all_the_keys_where_it_may_stand():
+def test_a_section_has_all_keys_wherever_it_is_allowed():
     sections = {kind.__name__: places for kind, places in list_sections(Run).items()}
     assert sections["BertConfig"] == ("model", "model.encoder")
     assert sections["MaskedLm"] == ("data.objective", "data.objective.parts.NAME.objective")

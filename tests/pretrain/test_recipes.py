@@ -59,7 +59,7 @@ def test_the_batch_script_is_a_script(blocks):
     check_command(shlex.split(re.search(r"^srun .*-m pretrain (.*) \|\|", script, re.MULTILINE)[1]))
 
 
-def test_the_image_copies_what_is_there(root):
+def test_the_image_copies_existing_files(root):
     lines = (root / "Dockerfile").read_text().splitlines()
     copied = [name for line in lines if line.startswith("COPY") for name in line.split()[1:-1]]
     assert {"models", "data", "pretrain", "configs"} <= set(copied)

@@ -36,7 +36,7 @@ def test_lines_have_their_places_and_nothing_around_them(tmp_path, name):
         (b'{"a": 1}\n{"a": "\xe9"}\n', "lines.jsonl:2: not UTF-8"),
     ],
 )
-def test_what_is_no_object_is_named_by_its_line(tmp_path, content, error):
+def test_a_line_without_an_object_is_named(tmp_path, content, error):
     (tmp_path / "lines.jsonl").write_bytes(content)
     with pytest.raises(ValueError, match=re.escape(error)):
         list(read_json_lines(tmp_path / "lines.jsonl"))

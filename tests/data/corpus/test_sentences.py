@@ -80,7 +80,7 @@ def test_line_breaks_count_unless_the_document_is_hard_wrapped():
     ]
 
 
-def test_documents_without_punctuation_stay_apart():
+def test_documents_without_punctuation_are_not_joined():
     assert split_documents("one", "two", "three.", "four") == [
         ["one"],
         ["two"],
@@ -89,14 +89,14 @@ def test_documents_without_punctuation_stay_apart():
     ]
 
 
-def test_what_is_too_long_is_cut_at_white_space():
+def test_a_long_sentence_is_split_at_white_space():
     text = "word " * 5000
     (parts,) = split_documents(text.strip())
     assert len(parts) > 1 and all(len(part) <= MAX_SENTENCE_BYTES for part in parts)
     assert " ".join(parts) == text.strip()
 
 
-def test_what_is_too_long_and_has_no_white_space_is_cut_between_characters():
+def test_a_long_sentence_without_white_space_is_split_between_characters():
     text = "数" * 50_000
     (parts,) = split_documents(text)
     assert "".join(parts) == text and all(

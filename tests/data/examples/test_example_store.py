@@ -43,7 +43,7 @@ def test_a_store_of_examples_is_opened_as_one_and_a_corpus_is_not(examples, stor
         open_source(examples.path / "nowhere")
 
 
-def test_what_examples_say_of_themselves(tmp_path, vocabulary):
+def test_an_example_store_describes_itself(tmp_path, vocabulary):
     # The vocabulary has no token for a zero-width space.
     sentence = Sentence(("word", "\u200b"), ("A", "B"), "here", 1, 1)
     tagged = write_tagged(tmp_path / "tags", vocabulary, {"train": [sentence]}, ("A", "B"))

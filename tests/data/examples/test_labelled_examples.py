@@ -271,7 +271,7 @@ def test_a_text_alone_is_a_row(tmp_path, vocabulary, texts):
         Stream(store, Data(objective=Regression()), split="heldout")
 
 
-def test_what_cannot_be_read_so_is_refused(labelled_store, store, vocabulary):
+def test_unreadable_settings_are_refused(labelled_store, store, vocabulary):
     with pytest.raises(ValueError, match="its documents have no labels; `finetune` makes a store"):
         Stream(store, Data(objective=Classification()))
     with pytest.raises(ValueError, match="length=5; a row holds"):

@@ -436,7 +436,7 @@ def test_the_answer_of_a_row_is_the_text_that_was_given(question_store, question
         )
 
 
-def test_what_cannot_be_read_so_is_refused(question_store, store, vocabulary, wordpiece):
+def test_unreadable_settings_are_refused(question_store, store, vocabulary, wordpiece):
     with pytest.raises(
         ValueError, match="not contexts with questions; `finetune --task squad` makes"
     ):

@@ -133,7 +133,7 @@ def test_a_scheme_is_inferred_from_its_tags(sentences, scheme):
     assert detect_scheme([sentence.split() for sentence in sentences]) == scheme
 
 
-def test_what_breaks_a_scheme_is_counted():
+def test_violations_of_a_scheme_are_counted():
     count = {
         scheme: count_violations("I-X O B-X B-X I-Y E-X".split(), scheme)
         for scheme in ("bio", "iob1", "iobes", "plain")

@@ -277,7 +277,7 @@ def test_a_word_weighs_what_its_tag_does(store):
             Stream(store, Data(objective=Tagging(class_weights=(1.0, wrong, 1.0))))
 
 
-def test_what_has_no_tags_is_refused(vocabularies, tmp_path):
+def test_files_without_tags_are_refused(vocabularies, tmp_path):
     from data.store.small_store import write_store
 
     plain = write_store(tmp_path / "plain", vocabularies["wordpiece"], [[[5, 6]]])

@@ -46,7 +46,7 @@ def test_by_hand():
 
 
 @pytest.mark.parametrize("scheme", [*SCHEME_LETTERS, PLAIN])
-def test_what_is_written_is_read_again(scheme):
+def test_generated_tags_are_parsed_to_the_same_tags(scheme):
     """Return sentences in which no word occurs twice."""
     rng, letters = np.random.default_rng(0), SCHEME_LETTERS.get(scheme, "")
     known = (
@@ -88,7 +88,7 @@ def test_what_is_written_is_read_again(scheme):
         ("animal: Ada", []),  # an unknown type
     ],
 )
-def test_what_a_model_may_write(text, expected):
+def test_any_generated_text_is_parsed(text, expected):
     assert make_reading("person", "place")(text, WORDS) == expected
 
 

@@ -125,7 +125,7 @@ def test_rows_are_the_pairs_of_the_store(framed, t5_vocabulary, bytes_store, tex
     assert "sides that are not the store's text in its frame" in broken
 
 
-def test_what_makes_no_rows_is_refused(t5_vocabulary, pair_store, texts, tmp_path):
+def test_settings_without_rows_are_refused(t5_vocabulary, pair_store, texts, tmp_path):
     for settings, message in (
         (dict(length=1), "length=1, target_length=128; each must hold a token"),
         (dict(columns=("a", "b", "c")), "there is a name for each column but the last"),

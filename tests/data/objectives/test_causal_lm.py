@@ -55,7 +55,7 @@ def slow_rows(split, length, separator):
 
 @pytest.mark.parametrize("end_of_text", [True, False])
 @pytest.mark.parametrize("length", [1, 7, 64])
-def test_rows_are_those_of_the_slow_walk(gpt_store, length, end_of_text):
+def test_rows_equal_those_of_the_slow_reference(gpt_store, length, end_of_text):
     stream = Stream(
         gpt_store, Data(objective=CausalLm(length=length, end_of_text=end_of_text), batch_size=4)
     )
@@ -127,7 +127,7 @@ def lane_stream(gpt_store, length, batch_size, rates=(), **options):
 
 
 @pytest.mark.parametrize("batch_size", [2, 3, 8])
-def test_a_lane_reads_on_where_it_ended(gpt_store, batch_size):
+def test_a_lane_continues_where_it_ended(gpt_store, batch_size):
     """The rows of a lane are consecutive in its source, and continue at its start after the last."""
     stream = lane_stream(gpt_store, 7, batch_size)
     expected = slow_rows(stream.split, 7, gpt_store.vocabulary.eos)
@@ -148,7 +148,7 @@ def test_a_lane_reads_on_where_it_ended(gpt_store, batch_size):
     assert closed > 0
 
 
-def test_lanes_read_each_whole_row_equally_often_and_stand_apart(gpt_store):
+def test_lanes_read_each_whole_row_equally_often_and_start_apart(gpt_store):
     stream, rows = lane_stream(gpt_store, 5, 4, rates=(0.5, 0.5)), []
     steps = int(np.lcm.reduce(stream.table.whole_S))
     part, _, row = stream.load_rows(np.arange(4 * steps))

@@ -74,7 +74,7 @@ def test_lengths_are_those_of_poisson_zeros_included():
     )
 
 
-def test_every_gap_is_alike_likely():
+def test_every_gap_is_equally_likely():
     rows, N = 20_000, 6
     text_BN, length_B = np.tile(np.arange(N), (rows, 1)), np.full(rows, N)
     spans_BS, used_BS = np.tile([2], (rows, 1)), np.ones((rows, 1), bool)
@@ -88,7 +88,7 @@ def test_every_gap_is_alike_likely():
     )  # chi-square, 4 degrees, p = 0.001
 
 
-def test_sentences_stay_whole_in_every_order_alike():
+def test_sentences_stay_whole_and_every_order_is_equally_likely():
     rows = 12_000
     text_BN, sentence_BN = (
         np.tile([1, 2, 3, 4, 5, 6, 0, 0], (rows, 1)),

@@ -99,7 +99,7 @@ def test_masks_are_those_of_the_slow_reference(vocabulary, whole_words, rate, pr
 
 
 @pytest.mark.parametrize("special_ids", [(1, 2), range(4), (0, 3, 39), range(0, 40, 5)], ids=str)
-def test_special_ids_stay_wherever_they_stand_in_the_vocabulary(special_ids):
+def test_special_ids_are_never_masked_whatever_their_number(special_ids):
     special = np.isin(np.arange(40), special_ids)
     vocabulary = SimpleNamespace(special=special, starts_word=~special, size=40, mask=3, unk=1)
     rows, keys = (

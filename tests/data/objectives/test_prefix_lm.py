@@ -33,7 +33,7 @@ def test_parts_are_those_of_the_slow_reference(t5_store):
             )
 
 
-def test_all_cuts_are_alike_likely(t5_store):
+def test_all_split_points_are_equally_likely(t5_store):
     stream = Stream(t5_store, Data(objective=PrefixLm(length=6), batch_size=4))
     batch = stream.build(np.zeros(20_000, np.int64), hashing.derive_keys(2, np.arange(20_000)))
     counts = np.bincount(batch["encoder_attention_mask"].sum(axis=1) - 1, minlength=7)

@@ -33,7 +33,7 @@ def test_the_chosen_words_are_those_of_masked_lm_and_all_are_hidden(streams):
     np.testing.assert_array_equal(ours["discriminator_weights"], ours["attention_mask"])
 
 
-def test_chances_are_even_and_change_with_the_epoch(streams):
+def test_uniforms_are_uniform_and_change_with_the_epoch(streams):
     stream, _ = streams
     steps = -(-stream.num_rows // 64)
     epochs = [
@@ -49,7 +49,7 @@ def test_chances_are_even_and_change_with_the_epoch(streams):
     assert len(np.unique(chances)) > 0.99 * chances.size
 
 
-def test_evaluation_draws_the_same_for_every_seed_and_judges_each_row_once(store, streams):
+def test_evaluation_draws_the_same_for_every_seed_and_scores_each_row_once(store, streams):
     stream, _ = streams
     other = Stream(store, stream.data, seed=2)
     last = stream.num_evaluation_batches - 1

@@ -58,7 +58,7 @@ def test_every_length_is_filled_exactly(inputs, rate, mean_span):
     )
 
 
-def test_all_segmentations_are_alike_likely():
+def test_all_segmentations_are_equally_likely():
     drawn = draw_lengths(hashing.derive_keys(1, np.arange(20_000)), 7, 4)
     expected = {tuple(np.diff((0, *cuts, 7)).tolist()) for cuts in combinations(range(1, 7), 3)}
     counts = Counter(map(tuple, drawn.tolist()))

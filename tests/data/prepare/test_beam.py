@@ -268,7 +268,7 @@ def test_an_interruption_here_ends_the_pipeline_there(tmp_path, corpus, words, m
         ),
     ],
 )
-def test_the_verb_says_what_is_wrong(tmp_path, capsys, words, message):
+def test_the_verb_reports_errors(tmp_path, capsys, words, message):
     assert main(["prepare", "builtin", "--output", str(tmp_path / "s"), *words]) == 2
     assert "error: " in (err := capsys.readouterr().err) and message in err
     assert not list_names(tmp_path)

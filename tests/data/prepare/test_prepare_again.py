@@ -103,7 +103,7 @@ def test_two_at_once_do_not_disturb_each_other(corpus, tmp_path, words):
     prepare_store(PrepareRequest((str(corpus),), vocabulary=words), tmp_path / "s")
 
 
-def test_what_a_dead_run_left_is_removed(corpus, tmp_path, words):
+def test_files_of_a_killed_run_are_removed(corpus, tmp_path, words):
     for lock in (True, False):
         left = tmp_path / f".s.part-{lock}"
         (left / "store").mkdir(parents=True)
@@ -312,7 +312,7 @@ def test_the_verb_trains_bytes(corpus, tmp_path, capsys):
         ),
     ],
 )
-def test_the_verb_says_what_is_wrong(tmp_path, capsys, words, message):
+def test_the_verb_reports_errors(tmp_path, capsys, words, message):
     assert run_prepare("--output", tmp_path / "s", *words) == 2
     assert "error: " in (err := capsys.readouterr().err) and message in err
     assert not list(tmp_path.iterdir())

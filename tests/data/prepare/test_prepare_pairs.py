@@ -84,7 +84,7 @@ def test_json_and_columns(tmp_path, size):
         ("a.jsonl", '{"source": "one", "target": "\\u0000 "}\n', "the target is empty"),
     ],
 )
-def test_what_is_no_pair_is_an_error_that_names_file_and_line(tmp_path, name, line, message):
+def test_a_line_without_a_pair_is_an_error_that_names_file_and_line(tmp_path, name, line, message):
     good = "one\ttwo\n" if name == "a.tsv" else format_json_lines([("one", "two")])
     (tmp_path / name).write_text(good * 3 + line + good)
     for size in (16, 1 << 20):

@@ -60,7 +60,7 @@ def test_below_and_chance_have_their_distributions():
     assert hashing.bits_to_bools(bits, 1.0).all() and not hashing.bits_to_bools(bits, 0.0).any()
 
 
-def test_choose_takes_every_subset_alike():
+def test_choose_draws_every_subset_equally_often():
     chosen = hashing.choose_subset(hashing.derive_keys(3, np.arange(20_000)), 6, 3)
     assert (np.diff(chosen, axis=1) > 0).all() and chosen.min() == 0 and chosen.max() == 5
     subsets, counts = np.unique(chosen, axis=0, return_counts=True)

@@ -27,7 +27,7 @@ def test_single_indices_of_several_sizes_at_once():
     assert together.tolist() == alone and (together < sizes).all() and (together >= 0).all()
 
 
-def test_every_index_goes_everywhere_alike():
+def test_every_index_reaches_every_position_equally_often():
     keys = hashing.derive_keys(5, np.arange(20_000))
     sent = np.stack([permute_indices(np.full(20_000, i), 10, keys) for i in range(10)])
     counts = np.stack([np.bincount(row, minlength=10) for row in sent])

@@ -181,7 +181,7 @@ def test_promises():
     assert np.array_equal(covered, np.diff(split.document_starts)[document] > 1)
 
 
-def test_every_other_document_is_drawn_alike():
+def test_every_other_document_is_drawn_equally_often():
     split = SimpleNamespace(
         document_starts=np.arange(0, 60, 10),
         sentence_starts=np.arange(0, 55, 5),
@@ -196,7 +196,7 @@ def test_every_other_document_is_drawn_alike():
     assert ((counts - 1000) ** 2 / 1000).sum() < 24.3  # chi-square, 7 degrees, p = 0.001
 
 
-def test_walks_agree_whatever_their_kind(monkeypatch):
+def test_parallel_and_sequential_chunks_agree(monkeypatch):
     """Chunks are the same in parallel or one by one, in small or large blocks."""
     _, split = make_corpus(3, documents=100)
     expected = SentencePairRows(split, 33)

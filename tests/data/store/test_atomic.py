@@ -264,7 +264,7 @@ def test_an_empty_folder_is_built_and_one_with_a_file_is_refused(tmp_path):
     assert list_names(tmp_path) == ["run"]
 
 
-def test_what_a_killed_builder_left_goes_with_the_next_one(tmp_path, root):
+def test_the_next_builder_removes_files_of_a_killed_one(tmp_path, root):
     writer = start_writer(root, "build_folder", tmp_path / "run")
     with atomic.build_folder(tmp_path / "other"):
         assert len(list_names(tmp_path)) == 2

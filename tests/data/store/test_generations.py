@@ -115,7 +115,7 @@ def test_the_same_contents_again_replace_damaged_files(path, vocabulary, documen
         first.verify_checksums()
 
 
-def test_a_rewrite_between_the_manifest_and_its_files_is_read_anew(
+def test_a_rewrite_between_manifest_and_files_is_read_again(
     path, vocabulary, documents, monkeypatch
 ):
     """The generation of the manifest that was read is removed before its files are opened."""
@@ -171,7 +171,7 @@ def test_a_writer_that_is_killed_leaves_one_whole_store(
     assert list_names(path.parent) == ["s"]
 
 
-def test_only_what_is_a_generation_is_removed(path, vocabulary, documents):
+def test_only_generations_are_removed(path, vocabulary, documents):
     (path / "notes").mkdir()
     (path / "notes" / "thesis.txt").write_text("x")
     (path / "README").write_text("mine")
@@ -243,7 +243,7 @@ def test_a_file_is_not_replaced_by_a_store(tmp_path, vocabulary, documents):
     assert (tmp_path / "notes").read_text() == "mine" and list_names(tmp_path) == ["notes"]
 
 
-def test_a_generation_whose_readers_nobody_knows_stays(path, vocabulary, documents):
+def test_a_generation_with_unknown_readers_stays(path, vocabulary, documents):
     folder = generation_folder(path)
     (folder / "readers").unlink()  # as an incomplete copy may leave it
     store = Store.open(path)

@@ -211,7 +211,7 @@ def test_memory_is_bounded_and_threads_share_it(monkeypatch):
     assert not wrong and len(found.ranges) <= 3 and sum(asked.values()) > 9
 
 
-def test_what_the_way_has_broken_is_read_again(monkeypatch):
+def test_a_range_damaged_in_transit_is_read_again(monkeypatch):
     raw, tries = np.random.default_rng(0).bytes(RANGE_BYTES), []
 
     def read_range(start, end):

@@ -23,7 +23,7 @@ def list_documents(split) -> list[list[list[int]]]:
     return documents
 
 
-def test_what_was_written_is_read(store, documents):
+def test_a_written_store_is_read_back(store, documents):
     train, held = store.open_split("train"), store.open_split("heldout")
     assert list_documents(train) == documents[:36] and list_documents(held) == documents[36:]
     assert train.tokens.dtype == np.uint16 and isinstance(train.tokens, np.memmap)

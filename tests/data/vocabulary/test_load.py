@@ -99,7 +99,7 @@ def test_training_is_repeatable_and_options_matter(texts):
         (9000, "xlnet", r"allowed are bert, t5, ul2, gpt"),
     ],
 )
-def test_training_says_what_is_wrong(texts, size, layout, message):
+def test_training_reports_errors(texts, size, layout, message):
     with pytest.raises(ValueError, match=message):
         train_vocabulary(texts, size, layout=layout)
 
@@ -206,7 +206,7 @@ def test_gpt2s_layout(texts):
     )
 
 
-def test_bytes_are_never_unknown_and_say_the_text_again(texts):
+def test_bytes_are_never_unknown_and_decode_to_the_text(texts):
     """Special names are text in a corpus and are never learned as tokens, however frequent."""
     named = [*texts, *(f"{SPECIALS}{name}" for name in SPECIALS.split() * 20)]
     vocabulary = train_vocabulary(named, 330, layout="roberta", algorithm="byte_bpe")
@@ -233,7 +233,7 @@ def test_byte_training_is_repeatable_saved_and_loaded(texts, tmp_path, monkeypat
     assert load_vocabulary(tmp_path / "saved").encode_batch(NASTY) == first.encode_batch(NASTY)
 
 
-def test_byte_training_says_what_is_wrong(texts):
+def test_byte_training_reports_errors(texts):
     for size, options, message in (
         (300, dict(layout="bert"), "layout 'bert': byte_bpe has roberta, gpt2"),
         (260, dict(layout="roberta"), "needs at least 261 ids, not 260"),
@@ -335,7 +335,7 @@ def test_masks_are_read_only_and_of_the_right_size(any_kind):
             mask[0] = True
 
 
-def test_special_pieces_stand_alone(any_kind):
+def test_special_pieces_are_separate_tokens(any_kind):
     """All tokens begin a word, except that the unknown token may continue one."""
     known = np.arange(any_kind.size) != any_kind.unk
     assert any_kind.starts_word[any_kind.special & known].all()

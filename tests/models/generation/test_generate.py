@@ -66,7 +66,7 @@ def test_rows_end_by_themselves(writer, uncached_tokens):
         assert row.tolist() == written[:stop].tolist() + [49] * (7 - stop)
 
 
-def test_rows_do_not_know_of_each_other(writer, uncached_tokens):
+def test_rows_are_independent(writer, uncached_tokens):
     found = generate(*writer, INPUTS[1:2, :5], VALID[1:2, :5], length=7, end=None)
     np.testing.assert_array_equal(found, uncached_tokens[1:2])
 
@@ -225,7 +225,7 @@ def test_it_begins_with_start_and_stops_when_all_rows_have_ended(strategy):
     assert len(calls) == 3 if strategy == Greedy() else 3 < len(calls) < 10
 
 
-def test_rows_of_different_lengths_go_on_behind_their_own_last_token():
+def test_rows_of_different_lengths_continue_after_their_own_last_token():
     """Padding is overwritten, each row stops at its end token, and all stop when the last row has."""
     calls = []
     tokens, lengths = np.array([[4, 5, 6, 7], [9, 90, 90, 90]], np.int32), np.array([4, 1])
@@ -462,7 +462,7 @@ def test_a_row_draws_by_the_seed_and_its_own_number():
         ),
     ],
 )
-def test_what_cannot_be_meant_is_refused(make, message):
+def test_invalid_settings_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
 
@@ -473,7 +473,7 @@ def generate_counts(tokens=((1, 2), (1, 200)), lengths=(2, 1), **how):
     )
 
 
-def test_what_pads_a_prompt_may_be_any_id():
+def test_padding_of_a_prompt_may_be_any_id():
     assert generate_counts().tolist() == [[3, 4, 5], [2, 3, 4]]
 
 

@@ -90,7 +90,7 @@ def _make_pair(make, folder, config, factor, end):
     ("name", "case"),
     [*((name, case) for name in ("gpt2", "t5") for case in CASES), ("t5_v1_1", [*CASES][-1])],
 )
-def test_every_word_is_theirs(pair, name, case):
+def test_every_token_equals_theirs(pair, name, case):
     """They generate prompt by prompt, we all at once. Some rows end and some do not."""
     (model, params, theirs, end), (strategy, n, how) = pair(name), CASES[case]
     decoder = isinstance(model.config, Gpt2Config)

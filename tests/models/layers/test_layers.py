@@ -73,7 +73,7 @@ def test_attend_softmax_is_float32_under_bfloat16():
     )  # half a unit of 1/8, for values up to 20
 
 
-def test_attend_nothing_to_read_is_finite():
+def test_attention_without_keys_is_finite():
     """A row may be padding only: its loss has weight 0, but 0 times NaN would be NaN."""
     q, k, v = (
         draw_normal(2, 3, 1, 4),

@@ -132,7 +132,7 @@ def test_the_mean_is_evaluated_exported_and_translates(trained, tmp_path, capsys
     )
 
 
-def test_what_cannot_be_averaged(trained, tmp_path, capsys):
+def test_invalid_averages_are_refused(trained, tmp_path, capsys):
     for words, message in (
         (
             ["--last", "5"],

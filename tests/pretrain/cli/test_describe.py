@@ -58,7 +58,7 @@ def test_the_keys_of_one_configuration_are_listed(capsys):
     ("arguments", "message"),
     [([], "name a configuration, or add"), (["bert_tiny", "--page", "x.md"], "add --fields")],
 )
-def test_what_is_missing_is_named(arguments, message, capsys):
+def test_wrong_arguments_are_named(arguments, message, capsys):
     assert main(["describe", *arguments]) == 2
     assert message in capsys.readouterr().err
 

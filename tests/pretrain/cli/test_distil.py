@@ -113,7 +113,7 @@ def test_the_teacher_stays_and_the_lesson_is_learned(runs, random_batch):
     assert lessons[-1] < 0.5 * lessons[0]
 
 
-def test_the_verb_makes_a_workdir_that_train_goes_on_with(tmp_path, capsys):
+def test_the_verb_makes_a_workdir_that_train_continues(tmp_path, capsys):
     vocabulary = train_vocabulary(TEXT, 60, algorithm="bpe")
     start_workdir(tmp_path / "bert", make_starting_run(BERT), make_noisy_params(BERT), vocabulary)
     run = dataclasses.replace(
@@ -169,7 +169,7 @@ def test_the_verb_makes_a_workdir_that_train_goes_on_with(tmp_path, capsys):
         ),
     ],
 )
-def test_what_does_not_fit_is_named(student, teacher, message):
+def test_incompatible_students_are_refused_by_name(student, teacher, message):
     with pytest.raises(ValueError, match=message):
         check_teacher(student, teacher, 7)
 

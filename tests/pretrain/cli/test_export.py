@@ -195,7 +195,7 @@ def workdir(vocabularies, tmp_path_factory):
     return path
 
 
-def test_the_verb_says_what_it_wrote_and_how_to_load_it(workdir, tmp_path, capsys):
+def test_the_verb_prints_what_it_wrote_and_how_to_load_it(workdir, tmp_path, capsys):
     assert main(["export", "--workdir", str(workdir), "--output", str(tmp_path / "out")]) == 0
     output = capsys.readouterr().out
     for path in (tmp_path / "out").iterdir():
@@ -370,7 +370,7 @@ def test_the_other_classes_of_bert(vocabularies, transformers, tmp_path):
     )
 
 
-def test_what_transformers_saves_again_is_imported_again(exported, transformers, tmp_path):
+def test_a_folder_saved_again_by_transformers_is_imported(exported, transformers, tmp_path):
     config, params, vocabulary, folder = exported
     kinds = {
         "bert": transformers.BertForPreTraining,

@@ -66,7 +66,7 @@ def test_the_average_is_of_tasks_and_a_task_the_mean_of_its_metrics(monkeypatch)
         ("stsb", {"score": None}, "0.000"),
     ],
 )
-def test_what_a_submission_says(task, result, line):
+def test_a_submission_has_the_predictions(task, result, line):
     assert format_prediction(task, result) == line
 
 

@@ -174,7 +174,7 @@ def test_probabilities_are_of_the_whole_vocabulary(bert):
     assert all(a["probability"] >= b["probability"] for a, b in itertools.pairwise(answers))
 
 
-def test_words_close_gaps_as_they_are_written(tmp_path):
+def test_tokens_fill_masks_as_they_are_written(tmp_path):
     """WordPiece's "##s" is appended to the word before it; a whole word is not."""
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "##s", "."]
     (tmp_path / "vocab.txt").write_text("\n".join(pieces) + "\n")
@@ -302,7 +302,7 @@ def test_who_waits_is_shown_how_far_it_is(bert, run_predict_verb, tmp_path, monk
     )
 
 
-def test_wrong_words(bert, t5, gpt2, run_predict_verb, tmp_path):
+def test_wrong_arguments(bert, t5, gpt2, run_predict_verb, tmp_path):
     (tmp_path / "latin.txt").write_bytes("caf\xe9 [MASK]".encode("latin-1"))
     for words, message in (
         (["--workdir", bert], "either texts"),

@@ -168,7 +168,7 @@ def test_a_verb_that_is_not_there(capsys):
     assert main([]) == 2
 
 
-def test_what_reads_the_output_may_leave_early(root):
+def test_a_reader_of_the_output_may_close_it_early(root):
     command = f"{sys.executable} -m pretrain describe bert_tiny | head -1"
     done = subprocess.run(["bash", "-c", command], cwd=root, capture_output=True, text=True)
     assert done.stdout.startswith("bert_tiny: BertConfig") and "rror" not in done.stderr

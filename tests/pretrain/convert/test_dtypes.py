@@ -55,7 +55,7 @@ def test_values_are_rounded_to_the_nearest(folders):
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_a_folder_says_its_type_and_is_imported_as_it_is(folders, dtype):
+def test_a_folder_records_its_dtype_and_is_imported_unchanged(folders, dtype):
     assert json.loads((folders[dtype] / "config.json").read_text())["dtype"] == dtype
     sizes = {
         name: (folder / "model.safetensors").stat().st_size for name, folder in folders.items()
@@ -68,7 +68,7 @@ def test_a_folder_says_its_type_and_is_imported_as_it_is(folders, dtype):
     assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {np.dtype("float32")}
 
 
-def test_what_float16_has_no_number_for_is_refused(vocabulary, tmp_path):
+def test_values_beyond_float16_are_refused(vocabulary, tmp_path):
     params = make_noisy_params(BERT)
     params["bert"]["pooler"]["bias"][3] = -65_520.0
     message = "bert.pooler.dense.bias holds 65520, which float16 has no number for.*bfloat16"
@@ -101,7 +101,7 @@ def test_transformers_opens_them_in_their_type(folders):
         assert 0 < error < bound * np.abs(logits["float32"]).max()
 
 
-def test_the_verb_and_its_model_card_say_the_type(vocabulary, folders, tmp_path, capsys):
+def test_the_verb_and_its_model_card_name_the_dtype(vocabulary, folders, tmp_path, capsys):
     start_workdir(tmp_path / "w", make_starting_run(BERT), make_noisy_params(BERT), vocabulary)
     words = ["export", "--workdir", str(tmp_path / "w"), "--output", str(tmp_path / "hf")]
     with pytest.raises(SystemExit) as ending:

@@ -426,7 +426,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("case", REFUSALS)
-def test_refusals_name_the_thing_and_leave_nothing(case, folder, tmp_path, capsys):
+def test_errors_name_the_cause_and_leave_no_workdir(case, folder, tmp_path, capsys):
     spoil, message = REFUSALS[case]
     theirs = folder("hf_bert")
     spoil(theirs)

@@ -281,7 +281,7 @@ def test_a_folder_that_is_no_export_is_never_replaced(tmp_path):
     assert (output / "thesis.txt").read_text() == "years of work"
 
 
-def test_rests_of_a_killed_export_do_not_stand_in_the_way(tmp_path):
+def test_files_of_a_killed_export_do_not_prevent_the_next(tmp_path):
     for rest in (".out.part-0123abcd", ".out.part-4567efgh"):
         (tmp_path / rest).mkdir()
         (tmp_path / rest / "model.safetensors").write_bytes(b"cut")

@@ -112,7 +112,7 @@ def test_sixteen_bits_are_half_the_size(folders):
     assert measure_size("bfloat16") < 0.8 * measure_size("float32")
 
 
-def test_what_is_wrong_is_refused_and_nothing_is_written(folders, tmp_path, vocabularies):
+def test_invalid_folders_are_refused_and_nothing_is_written(folders, tmp_path, vocabularies):
     run = RUNS["bert_packed"]
     model = build(run.model)
     inputs = make_dummy_inputs(model, run.data.objective, 1)

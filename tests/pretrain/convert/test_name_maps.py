@@ -160,7 +160,7 @@ def test_scanned_and_unrolled_have_the_same_tensors(name):
     )
 
 
-def test_what_is_laid_out_anew_is_what_is_asked_for():
+def test_layouts_are_converted_as_requested():
     params = random_params(BERT)
     encoder = {"bert": params["bert"]}
     assert are_equal(match_layout(params | {"head": {"kernel": 1}}, encoder), encoder)
@@ -375,7 +375,7 @@ def test_alberts_without_a_head(left, missing):
     )
 
 
-def test_robertas_positions_begin_behind_the_padding():
+def test_robertas_positions_begin_after_the_padding_id():
     """The released settings: 514 rows of positions, of which a text uses 512."""
     released = {
         "model_type": "roberta",
@@ -440,7 +440,7 @@ def test_gpts_with_and_without_a_head(module, config):
         module.from_hf(config, tensors | {"lm_head.weight": -tensors[table]}, random_params(config))
 
 
-def test_queries_keys_and_values_lie_side_by_side():
+def test_queries_keys_and_values_are_concatenated():
     """One matrix [in, 3 x heads x head width], in this order (OpenAI's released code)."""
     params = random_params(GPT2)
     joint = gpt2.to_hf(GPT2, params)["transformer.h.1.attn.c_attn.weight"]
@@ -456,7 +456,7 @@ def test_queries_keys_and_values_lie_side_by_side():
 
 
 @pytest.mark.parametrize("scan", [True, False])
-def test_gpt3_whose_bands_hold_the_row_is_a_gpt2(scan):
+def test_gpt3_with_a_window_over_the_row_is_a_gpt2(scan):
     """Its pairs become layers 0, 1, 2, 3, dense ones first; with bands it is refused with the
     reason.
     """

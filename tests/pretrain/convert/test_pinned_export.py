@@ -58,14 +58,14 @@ def made_vocabularies(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_tokenizer_files_are_what_they_were(made_vocabularies, tmp_path, name):
+def test_tokenizer_files_are_unchanged(made_vocabularies, tmp_path, name):
     family, vocabulary = made_vocabularies[name]
     tokenizer.write_tokenizer(vocabulary, family, tmp_path, 64)
     check_pinned("tokenizer", name, hash_files(tmp_path))
 
 
 @pytest.mark.parametrize("name", given.MODELS)
-def test_an_export_of_what_was_imported_is_what_it_was(tmp_path, name):
+def test_an_export_of_an_import_is_unchanged(tmp_path, name):
     opened = open_model(given.write_folder(name, tmp_path / "given"))
     run = make_starting_run(opened.config)
     params, missing, unused = opened.load_params(run.model, make_initializer(run))
@@ -94,7 +94,7 @@ def given_params(config, objective):
 
 
 @pytest.mark.parametrize(("encoder", "head"), FINE_TUNED)
-def test_an_export_of_a_fine_tuned_model_is_what_it_was(tmp_path, encoder, head):
+def test_an_export_of_a_fine_tuned_model_is_unchanged(tmp_path, encoder, head):
     opened = open_model(given.write_folder(encoder, tmp_path / "given"))
     configure, objective = HEADS[head]
     config = configure(opened.config)
@@ -107,7 +107,7 @@ def test_an_export_of_a_fine_tuned_model_is_what_it_was(tmp_path, encoder, head)
     check_pinned("export", f"{encoder} {head}", hash_files(tmp_path / "export"))
 
 
-def test_an_export_of_gpt3_is_what_it_was(tmp_path):
+def test_an_export_of_gpt3_is_unchanged(tmp_path):
     vocabulary = open_model(given.write_folder("gpt2", tmp_path / "given")).vocabulary
     config = Gpt3Config(
         vocab=264, length=48, width=16, depth=2, num_heads=2, mlp=24, window=48

@@ -359,7 +359,7 @@ def change_vocabulary(vocabulary, **settings):
     return model
 
 
-def test_what_cannot_be_expressed_is_refused(vocabularies):
+def test_inexpressible_settings_are_refused(vocabularies):
     vocabulary = vocabularies["unigram"][1]
     for settings, word in (
         ({"model_type": 3}, "WORD"),
@@ -437,7 +437,7 @@ def test_auto_tokenizer(exported, lines, tmp_path):
     assert [again(line, add_special_tokens=False)["input_ids"] for line in lines] == ours
 
 
-def test_goldens_are_what_their_script_makes(tmp_path):
+def test_goldens_equal_what_their_script_makes(tmp_path):
     """The committed goldens still agree with the installed transformers."""
     pytest.importorskip("transformers", reason="the extra `peers` is not installed")
     spec = importlib.util.spec_from_file_location("make_tokenizers", GOLDENS / "make_tokenizers.py")

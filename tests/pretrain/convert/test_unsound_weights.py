@@ -147,7 +147,7 @@ def headless(changed_folder, tmp_path, capsys):
     return w
 
 
-def test_a_random_head_is_refused_by_what_uses_it_until_it_is_trained(
+def test_a_random_head_is_refused_until_it_is_trained(
     headless, error_line, tmp_path, capsys, record_property
 ):
     w, flag = headless, "--allow-random-head"
@@ -173,7 +173,7 @@ def test_a_random_head_is_refused_by_what_uses_it_until_it_is_trained(
     record_property("random heads refused", len(verbs))
 
 
-def test_what_uses_the_encoder_alone_needs_no_head(headless, tmp_path):
+def test_verbs_that_use_the_encoder_alone_need_no_head(headless, tmp_path):
     texts = tmp_path / "texts"
     texts.write_text("a b\n")
     assert (
@@ -205,9 +205,7 @@ def test_what_uses_the_encoder_alone_needs_no_head(headless, tmp_path):
     )
 
 
-def test_a_missing_sentence_head_does_not_keep_masks_from_being_filled(
-    changed_folder, error_line, tmp_path
-):
+def test_masks_are_filled_without_a_sentence_head(changed_folder, error_line, tmp_path):
     """transformers saves this of a BertForMaskedLM."""
     folder = changed_folder(
         lambda tensors: {

@@ -104,7 +104,7 @@ def machine(tmp_path):
         ),
     ],
 )
-def test_what_a_machine_shows_and_needs(machine, files, expected, extra):
+def test_accelerators_are_detected_with_the_extra_that_they_need(machine, files, expected, extra):
     found = find_accelerators(machine(files))
     assert [str(one) for one in found] == expected and choose_extra(found) == extra
 
@@ -152,7 +152,7 @@ def test_the_extras_have_the_range_of_jax():
 # ---- train ---------------------------------------------------------------------
 
 
-def test_only_a_cpu_that_nobody_requested_is_a_fault():
+def test_a_requested_cpu_is_no_error():
     found = [Accelerators("TPU", 4, ("/dev/accel0",))]
     assert describe_unused(found, "tpu", {}) == "" and describe_unused([], "cpu", {}) == ""
     assert describe_unused(found, "cpu", {"JAX_PLATFORMS": "cpu"}) == ""

@@ -124,7 +124,7 @@ def test_splash_reads_memory_of_another_length_and_takes_a_scale():
 @pytest.mark.parametrize("name", list(MASKS))
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.usefixtures("promoting")
-def test_what_cudnn_is_asked_for_is_attend(name, biased):
+def test_the_arguments_of_cudnn_compute_attend(name, biased):
     """The same call with XLA's implementation: masks become lengths, flags and windows. cuDNN
     itself needs a GPU.
     """
@@ -238,7 +238,7 @@ def test_on_a_cpu_it_is_xlas_own():
 
 
 @pytest.mark.parametrize("platform", ["tpu", "gpu"])
-def test_the_platform_chooses_and_what_it_lacks_falls_back(platform):
+def test_the_platform_selects_the_kernel_or_falls_back(platform):
     """Make a mesh of devices that do not exist: only the choice is computed."""
     from types import SimpleNamespace
 

@@ -423,7 +423,7 @@ def test_when_one_process_fails_the_others_are_stopped_and_its_status_is_reporte
 
 
 @pytest.mark.parametrize("words", [["0", "train"], ["2"], ["--devices", "0", "2", "train"]])
-def test_local_says_what_is_wrong(capsys, words):
+def test_local_reports_errors(capsys, words):
     assert main(["local", *words]) == 2
     assert "error: local" in capsys.readouterr().err
 

@@ -62,7 +62,7 @@ SLICES = TPU | {
     ],
     ids=lambda value: None if isinstance(value, dict) else value.name,
 )  # fmt: skip
-def test_what_an_environment_tells(environ, expected):
+def test_processes_are_detected_from_the_environment(environ, expected):
     assert detect_cluster(environ) == expected
 
 
@@ -108,7 +108,7 @@ def test_jax_would_find_the_same(kind, environ, monkeypatch):
         },  # the shell of salloc
     ],
 )
-def test_a_job_without_srun_runs_by_itself_and_says_so(environ):
+def test_a_job_without_srun_runs_alone_and_reports_it(environ):
     found = detect_cluster(environ)
     assert (
         found.num_processes == 1
@@ -219,7 +219,7 @@ def test_flags_go_before_the_environment_and_are_three():
         detect_cluster({}, ("node1:7", 3, 3))
 
 
-def test_a_process_says_which_it_is():
+def test_a_process_prints_its_number():
     assert str(detect_cluster(STEP | EIGHT | {"SLURM_STEP_TASKS_PER_NODE": "8(x4)"})) == (
         "Slurm, process 2 of 4 (from 0), coordinator node007:61447, GPU 0 of the visible ones"
     )
@@ -342,7 +342,7 @@ def test_who_joins_the_others(environ, joined, monkeypatch):
     assert calls == joined
 
 
-def test_the_page_tells_of_every_row(root):
+def test_the_page_describes_every_row(root):
     page = (root / "docs" / "pods.md").read_text()
     assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) >= LAUNCHERS.keys() | {"none"}
 

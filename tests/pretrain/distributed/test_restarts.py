@@ -46,11 +46,11 @@ def run_supervised(endings, tries, workdir="nowhere", saves=()):
         KILLED._replace(was_stopped=True),
     ],
 )
-def test_what_ended_by_itself_or_was_asked_to_is_not_started_again(ending):
+def test_a_run_that_ended_or_was_stopped_is_not_restarted(ending):
     assert run_supervised([ending], 3) == (ending, 1, [])
 
 
-def test_what_was_killed_or_hung_is_started_again_after_pauses_that_grow(capsys):
+def test_a_killed_or_hung_run_is_restarted_after_growing_pauses(capsys):
     assert run_supervised([KILLED, HANGS, KILLED, DONE], 3) == (DONE, 4, [1.0, 2.0, 4.0])
     error_lines = capsys.readouterr().err.splitlines()
     assert len(error_lines) == 3
@@ -62,7 +62,7 @@ def test_what_was_killed_or_hung_is_started_again_after_pauses_that_grow(capsys)
     assert KILLED.exit_code == 137 and HANGS.exit_code == 75
 
 
-def test_starts_that_save_nothing_do_not_go_on_for_ever(tmp_path, capsys):
+def test_restarts_end_after_starts_without_a_checkpoint(tmp_path, capsys):
     ending, starts, pauses = run_supervised([KILLED], 2, tmp_path, saves={2: 8, 3: 40})
     assert (ending, starts) == (KILLED, 5)
     assert pauses == [1.0, 1.0, 1.0, 2.0]  # the third start was the last to make progress

@@ -103,7 +103,7 @@ def test_specs():
     assert make_partition_spec("token_embedding/embedding", (127, 32), mesh) == P(None, "fsdp")
 
 
-def test_what_does_not_divide_is_reported():
+def test_indivisible_sizes_are_reported():
     mesh = make_mesh(Mesh(1, 2, 4))
     params = {
         "token_embedding": {"embedding": jnp.zeros((126, 32))},
@@ -131,7 +131,7 @@ def test_a_mesh_covers_all_devices(sizes):
         make_mesh(Mesh(*sizes))
 
 
-def test_activations_lie_over_rows_and_positions_where_they_divide():
+def test_activations_are_sharded_over_rows_and_positions_where_they_divide():
     mesh = make_mesh(Mesh(1, 2, 2, 2))
     place = jax.jit(make_constraint(mesh))
     assert place(jnp.zeros((4, 6, 8))).sharding.shard_shape((4, 6, 8)) == (2, 3, 8)
@@ -145,7 +145,7 @@ def test_the_scores_parameters_are_brought_together_over_fsdp_alone():
     assert leaf.sharding.shard_shape(leaf.shape) == (8, 8)
 
 
-def test_words_for_a_mesh_may_come_in_any_order():
+def test_overrides_of_a_mesh_may_be_in_any_order():
     for words in (["mesh.data=1", "mesh.fsdp=-1"], ["mesh.fsdp=-1", "mesh.data=1"]):
         assert tuple(make_mesh(load("bert_tiny", words).mesh).shape.values()) == (1, 8, 1, 1)
     with pytest.raises(ValueError, match="only one of them may be -1"):

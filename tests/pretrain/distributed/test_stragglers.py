@@ -36,7 +36,7 @@ def key_values(monkeypatch):
     return values
 
 
-def test_one_process_alone_tells_nothing(monkeypatch):
+def test_a_single_process_reports_nothing(monkeypatch):
     monkeypatch.setattr(stragglers, "REPORT_INTERVAL", 0)
     assert StragglerMonitor().report_waits(0.1, 0.2) == {}
 
@@ -65,7 +65,7 @@ def test_the_first_process_names_the_slowest_now_and_then(key_values):
     }
 
 
-def test_the_others_only_tell(key_values, monkeypatch):
+def test_the_other_processes_only_report(key_values, monkeypatch):
     monkeypatch.setattr("jax.process_index", lambda: 7)
     mine = StragglerMonitor()
     key_values["now"] = 100.0 + stragglers.REPORT_INTERVAL
@@ -75,7 +75,7 @@ def test_the_others_only_tell(key_values, monkeypatch):
     ]
 
 
-def test_what_the_loop_waits_for_is_measured(monkeypatch):
+def test_waits_of_the_loop_are_measured(monkeypatch):
     now = [10.0]
     monkeypatch.setattr(stragglers.time, "perf_counter", lambda: now[0])
 

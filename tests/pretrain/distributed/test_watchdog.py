@@ -42,7 +42,7 @@ def wait_until(holds):
     assert holds()
 
 
-def test_what_hangs_is_reported_with_the_stacks_of_all_threads(exit_statuses, tmp_path, capfd):
+def test_a_hang_is_reported_with_the_stacks_of_all_threads(exit_statuses, tmp_path, capfd):
     with Watchdog(Limits(step=0.05), tmp_path / "stacks.txt") as watching:
         watching.enter_part("step")
         wait_until(lambda: exit_statuses)
@@ -61,7 +61,7 @@ def test_what_hangs_is_reported_with_the_stacks_of_all_threads(exit_statuses, tm
     )
 
 
-def test_what_is_begun_again_and_again_and_what_has_no_limit_does_not_last(exit_statuses, tmp_path):
+def test_restarted_parts_and_parts_without_a_limit_do_not_time_out(exit_statuses, tmp_path):
     with Watchdog(Limits(evaluate=0.3), tmp_path / "stacks.txt") as watching:
         with Ledger(
             None, time.time(), 0, watching.enter_part
@@ -104,7 +104,7 @@ def test_a_save_in_the_background_is_watched_while_the_loop_goes_on(exit_statuse
     assert exit_statuses == [HUNG]
 
 
-def test_a_disk_that_hangs_and_neighbours_that_do_not_answer_do_not_keep_it(exit_statuses, capfd):
+def test_a_hung_disk_or_process_does_not_delay_the_exit(exit_statuses, capfd):
     class Hanging:
         write_text = staticmethod(lambda text: threading.Event().wait(5))
 
@@ -117,13 +117,13 @@ def test_a_disk_that_hangs_and_neighbours_that_do_not_answer_do_not_keep_it(exit
     assert time.monotonic() - began < 3 and "error: hung: 'step'" in capfd.readouterr().err
 
 
-def test_limits_are_words_of_a_run():
+def test_limits_are_fields_of_a_run():
     assert load("bert_tiny", ["watchdog.step=60"]).watchdog == Limits(step=60.0)
     with pytest.raises(ConfigError, match="Limits.save is -1.0; it must be at least 0"):
         load("bert_tiny", ["watchdog.save=-1"])
 
 
-def test_a_thread_that_is_left_behind_does_not_keep_the_process():
+def test_a_leftover_thread_does_not_delay_the_exit():
     code = (
         "import sys, threading\nfrom pretrain.distributed import watchdog\nwatchdog.EXIT_LIMIT = 0.2\n"
         "threading.Thread(target=threading.Event().wait).start()\nwatchdog.exit_soon(3)\nsys.exit(3)"

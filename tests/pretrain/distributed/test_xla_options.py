@@ -51,7 +51,7 @@ def lower_step(compute):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("compute", ["float32", "bfloat16"])
-def test_what_can_be_rematerialized_is_not_saved(compute):
+def test_recomputed_values_are_not_saved(compute):
     """XLA respects `optimization_barrier` with its option; without it, XLA merges the recomputation
     and saves everything.
     """
@@ -63,7 +63,7 @@ def test_what_can_be_rematerialized_is_not_saved(compute):
     assert heeded < 0.75 * plain
 
 
-def test_what_draws_the_parameters_is_forgotten():
+def test_the_initialisation_program_is_discarded():
     model = Gpt2Config(vocab=256, length=8, width=16, depth=1, num_heads=2, mlp=32)
     data = Data(objective=CausalLm(length=8), store="none", batch_size=1)
     program = make_program(

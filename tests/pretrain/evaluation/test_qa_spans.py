@@ -57,7 +57,7 @@ def test_an_answer_is_compared_word_by_word(predicted, right, exact, f1):
         ("", ["the", "fox"], (1, 0), (0, 0)),  # 2.0's script cannot score an answer without words
     ],
 )
-def test_nothing_is_right_where_there_is_no_answer(predicted, right, first, second):
+def test_answers_without_words_are_scored(predicted, right, first, second):
     for unanswerable, expected in ((False, first), (True, second)):
         if expected:
             assert (

@@ -74,7 +74,7 @@ def test_of_scores():
     }
 
 
-def test_what_cannot_be_measured_is_refused(monkeypatch):
+def test_invalid_metrics_are_refused(monkeypatch):
     with pytest.raises(
         ConfigError,
         match="pearson is a metric of regression; the metrics of classification are accuracy, f1, macro_f1, matthews",

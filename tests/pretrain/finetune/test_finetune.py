@@ -178,7 +178,7 @@ def test_it_learns_and_every_row_of_the_held_out_part_is_scored(tuned, capsys):
     )
 
 
-def test_what_predict_is_given_must_be_what_the_model_reads(tuned, tmp_path, capsys):
+def test_predict_refuses_input_that_the_model_does_not_read(tuned, tmp_path, capsys):
     workdir, *_ = tuned
     predict = ["predict", "--workdir", str(workdir)]
     assert (
@@ -606,7 +606,7 @@ def test_one_process_begins_it(tmp_path, capsys, monkeypatch):
     )
 
 
-def test_what_is_no_encoder_is_refused(tmp_path, capsys):
+def test_models_without_an_encoder_are_refused(tmp_path, capsys):
     gpt = GptConfig(vocab=64, length=16, width=16, depth=1, num_heads=2, mlp=16)
     vocabulary = train_vocabulary(make_sentences(300), 40, layout="gpt", algorithm="bpe")
     start_workdir(

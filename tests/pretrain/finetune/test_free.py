@@ -20,7 +20,7 @@ from pretrain.training.program import make_program
 
 
 @pytest.mark.parametrize(("free", "scan"), [(0, True), (1, True), (1, False), (-1, True)])
-def test_what_stays(free, scan):
+def test_frozen_parameters_have_no_updates(free, scan):
     """Checked on updates alone."""
     layers = {"mlp": {"up": {"kernel": np.ones((2, 3, 4) if scan else (3, 4))}}}
     tree = {
@@ -55,7 +55,7 @@ def test_what_stays(free, scan):
     assert [bool(layer.all()) for layer in each] == [bool(layer.any()) for layer in each]
 
 
-def test_what_stays_counts_for_nothing(runs):
+def test_frozen_gradients_do_not_count_in_the_norm(runs):
     """Frozen gradients do not count in the clipped norm: the head's updates equal those beside an
     encoder without gradients.
     """
@@ -89,7 +89,7 @@ def test_what_stays_counts_for_nothing(runs):
     )
 
 
-def test_a_frozen_encoder_is_what_it_was(runs, random_batch):
+def test_a_frozen_encoder_is_unchanged(runs, random_batch):
     run = override_run(
         runs["classifier"], ["train.trainable_layers=1", "optimizer.weight_decay=0.1"]
     )
@@ -118,7 +118,7 @@ def test_a_frozen_encoder_is_what_it_was(runs, random_batch):
             assert differs.any() == (path.startswith("classifier/") or "/pooler/" in path), path
 
 
-def test_what_cannot_stay_is_refused(runs):
+def test_invalid_frozen_layers_are_refused(runs):
     with pytest.raises(ConfigError, match="train.trainable_layers=0: only a fine-tuned encoder"):
         validate_run(override_run(runs["bert"], ["train.trainable_layers=0"]))
     with pytest.raises(ConfigError, match="train.trainable_layers=3: the encoder has 2 layers"):

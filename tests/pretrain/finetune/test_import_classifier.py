@@ -66,7 +66,7 @@ def test_import_is_the_inverse_of_export(exported):
     ) and run.evaluate.metrics == ("accuracy",)
 
 
-def test_what_transformers_saved_is_read(exported, tmp_path):
+def test_a_classifier_of_transformers_is_imported(exported, tmp_path):
     pytest.importorskip("torch", reason="the extra `peers` is not installed")
     transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")
     transformers.utils.logging.disable_progress_bar()
@@ -83,7 +83,7 @@ def test_what_transformers_saved_is_read(exported, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, params, again)
 
 
-def test_it_tells_what_transformers_tells_and_goes_on_learning(vocabularies, tmp_path, capsys):
+def test_it_predicts_as_transformers_and_continues_training(vocabularies, tmp_path, capsys):
     model = ClassifierConfig(
         encoder=dataclasses.replace(ENCODERS["bert"], dropout=0.0), labels=LABELS
     )
@@ -249,7 +249,7 @@ def test_one_label_is_a_score(vocabularies, tmp_path):
         ),
     ],
 )
-def test_what_is_no_whole_classifier_is_refused(vocabularies, tmp_path, tensors, message):
+def test_incomplete_classifiers_are_refused(vocabularies, tmp_path, tensors, message):
     model = ClassifierConfig(encoder=ENCODERS["bert"], labels=LABELS)
     write_model(tmp_path / "theirs", model, draw_head_params(model), vocabularies["bert"])
     with pytest.raises(ValueError, match=message):

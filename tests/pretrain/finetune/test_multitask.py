@@ -419,7 +419,7 @@ def test_a_choice_is_written_by_its_number(vocabulary, tmp_path):
     ) == {"accuracy": 0.5, "no_label": 1}
 
 
-def test_what_several_tasks_are_asked_wrongly(pretrained, tmp_path, capsys):
+def test_wrong_arguments_of_several_tasks_are_refused(pretrained, tmp_path, capsys):
     file = write_json_lines(
         tmp_path / "a.jsonl", [{"sentence": "the river", "label": i % 2} for i in range(8)]
     )

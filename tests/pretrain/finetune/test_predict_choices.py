@@ -68,7 +68,7 @@ def tuned(untrained, tmp_path_factory):
     return folder / "w", files[1]
 
 
-def test_it_learns_and_tells(tuned, tmp_path, capsys):
+def test_it_learns_and_predicts(tuned, tmp_path, capsys):
     workdir, dev = tuned
     run = read_run(workdir)
     assert run.data.objective.choices == 3 and run.checkpoint.best == "accuracy"

@@ -67,7 +67,7 @@ def test_rows_are_those_of_the_exported_tokenizer(name, texts, vocabularies, tmp
 
 
 @pytest.mark.parametrize("name", ENCODERS)
-def test_transformers_tells_the_same(name, vocabularies, tmp_path, capsys):
+def test_transformers_predicts_the_same(name, vocabularies, tmp_path, capsys):
     torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")
     transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")
     transformers.utils.logging.disable_progress_bar()
@@ -99,7 +99,7 @@ def test_transformers_tells_the_same(name, vocabularies, tmp_path, capsys):
     assert "texts are longer than a row of 16 tokens and were truncated" in capsys.readouterr().err
 
 
-def test_the_card_says_what_it_tells(vocabularies, tmp_path):
+def test_the_model_card_describes_the_predictions(vocabularies, tmp_path):
     (tmp_path / "origin.json").write_text(
         json.dumps({"folder": "bert_mini", "pretrained_step": 7500})
     )

@@ -104,7 +104,7 @@ def test_choices_are_those_of_transformers(name, vocabularies, tmp_path):
         )
 
 
-def test_the_card_says_what_it_tells(vocabularies, tmp_path):
+def test_the_model_card_describes_the_predictions(vocabularies, tmp_path):
     (tmp_path / "origin.json").write_text(
         json.dumps({"folder": "bert_mini", "pretrained_step": 7500})
     )

@@ -448,7 +448,7 @@ def test_it_is_silent_above_the_threshold_alone(vocabularies):
     assert answer_questions(threshold=-1e9, unanswerable=False) == always
 
 
-def test_what_the_head_drops_is_as_its_authors_have_it():
+def test_dropout_of_the_head_is_as_in_the_authors_code():
     for name, dropout in (("bert", 0.0), ("distilbert", 0.1)):
         found = QuestionExamples(SpanTask(True, ()), {}).make_model_config(
             SimpleNamespace(run=SimpleNamespace(model=ENCODERS[name]))
@@ -495,7 +495,7 @@ def test_windows_are_those_of_the_exported_tokenizer(name, vocabularies, tmp_pat
 
 
 @pytest.mark.parametrize("name", ENCODERS)
-def test_transformers_tells_the_same(name, vocabularies, tmp_path):
+def test_transformers_predicts_the_same(name, vocabularies, tmp_path):
     torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")
     transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")
     transformers.utils.logging.disable_progress_bar()
@@ -527,7 +527,7 @@ def test_transformers_tells_the_same(name, vocabularies, tmp_path):
     )
 
 
-def test_the_model_says_what_it_is(vocabularies, tmp_path):
+def test_the_model_card_describes_the_model(vocabularies, tmp_path):
     (tmp_path / "origin.json").write_text(
         json.dumps({"folder": "bert_mini", "pretrained_step": 7500})
     )

@@ -64,7 +64,7 @@ def tuned(untrained, tmp_path_factory):
     return folder / "w", held_out, files[1]
 
 
-def test_it_learns_and_tells(tuned, capsys):
+def test_it_learns_and_predicts(tuned, capsys):
     workdir, held_out, dev = tuned
     run = read_run(workdir)
     assert (

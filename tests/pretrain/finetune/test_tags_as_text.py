@@ -79,7 +79,7 @@ def read_task(file, scheme=None, columns=None):
     )
 
 
-def test_it_learns_and_tells(vocabulary, tmp_path, capsys):
+def test_it_learns_and_predicts(vocabulary, tmp_path, capsys):
     start_workdir(
         tmp_path / "t5",
         make_starting_run(T5),
@@ -172,7 +172,7 @@ def test_it_learns_and_tells(vocabulary, tmp_path, capsys):
     assert "`tagging sentence: It is a text.`" in card and "`person: ...`, or `none`" in card
 
 
-def test_what_is_read_and_written(vocabulary, tmp_path):
+def test_inputs_and_targets_have_the_documented_form(vocabulary, tmp_path):
     rows = [(["the", "anna", "ben"], ["O", "I-person", "I-person"]), (["the", "river"], ["O", "O"])]
     file = write_columns(tmp_path / "a.conll", rows)
     found = convert_to_text("tagging", read_task(file), SimpleNamespace(vocabulary=vocabulary))

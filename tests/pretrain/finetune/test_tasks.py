@@ -12,7 +12,7 @@ from pretrain.finetune.tasks import TASKS, LabelTask
 pytestmark = pytest.mark.fast
 
 
-def test_the_nine_of_glue_know_their_columns(tmp_path):
+def test_the_nine_glue_tasks_define_their_columns(tmp_path):
     nine = {"cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli"}
     assert nine == {
         name for name, task in TASKS.items() if isinstance(task, LabelTask) and task.tfds
@@ -117,7 +117,9 @@ def make_nli_rows(*labels):
         ),
     ],
 )
-def test_what_a_task_has_not_is_refused(tmp_path, task, train, heldout, options, message):
+def test_unknown_columns_and_labels_of_a_task_are_refused(
+    tmp_path, task, train, heldout, options, message
+):
     files = [tmp_path / "train.jsonl", tmp_path / "dev.jsonl"]
     for file, rows in zip(files, (train, heldout)):
         file.write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -470,7 +470,7 @@ def test_the_words_of_a_task(vocabulary, tmp_path):
         )
 
 
-def test_what_fits_no_text_is_refused(pretrained, tmp_path, capsys):
+def test_invalid_metrics_and_files_of_text_are_refused(pretrained, tmp_path, capsys):
     classes = Text2Text(columns=("t", "l"), labels=("a", "b", "c"), words=("a", "b", "c"))
     with pytest.raises(
         ConfigError,

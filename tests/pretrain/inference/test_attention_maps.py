@@ -180,7 +180,7 @@ def test_a_decoder_alone_reads_only_what_comes_before():
     assert not np.triu(panel.weights_NHLM, 1).any() and panel.weights_NHLM.shape[:2] == (2, 2)
 
 
-def test_a_page_runs_nothing_of_a_text_and_fetches_nothing(workdir, tmp_path, capsys):
+def test_a_page_executes_no_text_and_fetches_nothing(workdir, tmp_path, capsys):
     assert (
         main(["attention", "--workdir", str(workdir), "--output", str(tmp_path / "a.html"), EVIL])
         == 0

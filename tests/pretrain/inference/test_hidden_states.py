@@ -302,7 +302,7 @@ def test_bad_input_is_reported_and_nothing_is_written(
     assert [*tmp_path.iterdir()] == [path]
 
 
-def test_what_a_model_has_not():
+def test_unsupported_layers_and_poolings_are_refused():
     gpt2 = make_trained(
         Gpt2Config(vocab=128, length=40, width=16, depth=2, num_heads=2, mlp=24), layout="gpt"
     )

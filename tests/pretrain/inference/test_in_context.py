@@ -194,7 +194,7 @@ def test_a_last_word_is_right_where_all_its_tokens_are_the_likeliest(gpt2, quest
     )
 
 
-def test_what_the_model_would_write_itself_is_right(gpt2, questions):
+def test_the_models_own_greedy_text_is_right(gpt2, questions):
     words = [word.strip(".,") for word in " ".join(TEXT[:3]).split()]
     for first in words:  # until the likeliest token after one is a word
         ids = gpt2.vocabulary.encode(first)
@@ -254,7 +254,7 @@ def test_scores_are_the_same_on_a_mesh(gpt2, questions):
 # ---- the prompt ----------------------------------------------------------------
 
 
-def test_examples_stand_in_front_answered_and_never_the_question_itself(gpt2, questions):
+def test_answered_examples_precede_the_question_and_exclude_it(gpt2, questions):
     asked = questions(CHOICE)
     for number, question in enumerate(asked):
         drawn = [draw_examples(number, question, asked, 2, seed) for seed in range(20)]

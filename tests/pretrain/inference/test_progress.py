@@ -17,7 +17,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_batches_tell_how_far_they_are():
+def test_batches_report_their_progress():
     shares = []
     with report_progress(shares.append):
         assert (

@@ -73,7 +73,7 @@ def test_a_file_is_read_by_its_name(tmp_path, end, name, text, objectives, recor
         )
 
 
-def test_what_would_be_misread_is_refused(tmp_path):
+def test_unsuitable_files_are_refused(tmp_path):
     (tmp_path / "a.conll").write_text(CONLL)
     (tmp_path / "a.json").write_text(SQUAD)
     (tmp_path / "b.conll").write_text("EU\nrejects O\n")
@@ -108,7 +108,7 @@ def test_what_would_be_misread_is_refused(tmp_path):
         list(read_records(tmp_path / "b.tsv"))
 
 
-def test_words_of_columns_need_no_name(tmp_path):
+def test_conll_columns_need_no_names(tmp_path):
     """The names of the training file's columns come first."""
     (tmp_path / "a.conll").write_text(CONLL)
     objective = Tagging(columns=("toks", "ner"))

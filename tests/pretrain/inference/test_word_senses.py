@@ -56,7 +56,7 @@ def test_pca_finds_the_directions_that_were_put_in():
     assert found_N2[:, 0].var() > found_N2[:, 1].var()
 
 
-def test_tsne_keeps_neighbours_where_two_directions_cannot():
+def test_tsne_preserves_neighbours_that_pca_does_not():
     """Eight orthogonal groups: any two of their directions project the others onto each other."""
     pytest.importorskip("sklearn")
     rng = np.random.default_rng(0)
@@ -75,7 +75,7 @@ def test_tsne_keeps_neighbours_where_two_directions_cannot():
     )
 
 
-def test_a_picture_takes_any_words(tmp_path, spied):
+def test_an_image_may_have_any_labels(tmp_path, spied):
     scatter = spied(pytest.importorskip("matplotlib.axes").Axes, "scatter")
     points = np.random.default_rng(0).normal(size=(4, 2))
     word_senses.draw_points(

@@ -79,7 +79,7 @@ def test_a_loop_counts_as_often_as_it_runs_and_slices_are_not_tables():
     assert module.count_memory_bytes() == line + 6 * (line + line) + line
 
 
-def test_what_the_compiler_says_of_a_loop_is_believed():
+def test_trip_counts_of_the_compiler_are_used():
     text = TEXT.replace("body=%body", 'body=%body, backend_config={"known_trip_count":{"n":"5"}}')
     assert HloModule(text).run_counts["body"] == 5
 

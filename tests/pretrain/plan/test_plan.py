@@ -76,7 +76,7 @@ def test_the_links_of_a_group(name, kind, group, links):
     assert compute_link_rate(devices, machine) == links * CHIPS[kind].link
 
 
-def test_a_roofline_is_the_longest_of_three_and_what_nothing_hides():
+def test_a_roofline_is_the_longest_of_three_plus_exposed_communication():
     machine, mesh = slice_of_chips("v5p:2x2x4", "TPU v5")
     hidden, bare = (
         make_exchange("all-gather", 4e9, range(16), count=3, overlapped=True),
@@ -89,7 +89,7 @@ def test_a_roofline_is_the_longest_of_three_and_what_nothing_hides():
     assert roof.bound_seconds == pytest.approx(0.05 + roof.exposed) and roof.bottleneck == "matmul"
 
 
-def test_what_crosses_slices_goes_over_the_slower_network():
+def test_traffic_between_slices_uses_the_slower_network():
     """2 GB a chip, summed with those of three other slices: a ring sends 3/4 of them twice."""
     machine, mesh = slice_of_chips("v5p:2x2x1", "TPU v5", slices=4)
     one = make_exchange("all-reduce between slices", 2e9, (0, 4, 8, 12), count=3)
@@ -102,7 +102,7 @@ def test_what_crosses_slices_goes_over_the_slower_network():
     "name",
     ["v7x:2x2x2", "v5p", "v5p:4x4", "v5e:4x4x4", "v5p:64x64x64", "v5e:0x4", "v5e:4xx4", "tpu"],
 )
-def test_what_is_no_slice_is_refused(name):
+def test_invalid_slices_are_refused(name):
     with pytest.raises(ConfigError, match="is not the name of a TPU slice: v4:2x2x1"):
         machines.make_tpu_machine(name)
 
@@ -273,7 +273,7 @@ def test_without_the_tpus_compiler_fake_devices_show_shardings_and_exchanges(roo
         (["--mesh", "8", "data.batch_size=12"], "data.batch_size=12 does not divide"),
     ],
 )
-def test_a_wrong_word_is_one_error(capsys, monkeypatch, words, message):
+def test_a_wrong_argument_is_one_error(capsys, monkeypatch, words, message):
     from pretrain.__main__ import main
 
     monkeypatch.setattr(machines, "configure_environment", lambda: None)

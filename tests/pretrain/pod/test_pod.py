@@ -140,7 +140,7 @@ def test_a_dry_run_prints_exactly_what_a_run_runs(cloud, capfd):
     assert not cloud.folder.joinpath("pod.json").exists()
 
 
-def test_run_trains_on_every_worker_with_the_words_as_they_were(pod, capfd):
+def test_run_trains_on_every_worker_with_unchanged_arguments(pod, capfd):
     assert main(["pod", "run", *ASK, "--env", "EXTRA=two words", *TRAIN]) == 0
     assert "the training is done. The pod is still there" in capfd.readouterr().out
     for number in (0, 1):
@@ -228,7 +228,7 @@ def test_a_worker_that_cannot_be_reached_leaves_none_running(pod, capfd):
 
 
 @pytest.mark.slow
-def test_a_preempted_pod_is_asked_for_again_and_goes_on(cloud, capfd, monkeypatch):
+def test_a_preempted_pod_is_requested_again_and_resumes(cloud, capfd, monkeypatch):
     spot = [*ASK, "--spot"]
     assert main(["pod", "create", *spot]) == 0 and main(["pod", "push", *POD]) == 0
     monkeypatch.setattr(
@@ -261,7 +261,7 @@ def test_a_preempted_pod_is_asked_for_again_and_goes_on(cloud, capfd, monkeypatc
     assert shlex.split(cloud.worker(1, "trained")) == TRAIN[1:]
 
 
-def test_what_is_pushed_is_what_git_tracks_as_in_the_working_tree(tmp_path):
+def test_push_copies_tracked_files_of_the_working_tree(tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     tmp_path = tmp_path / "tree"
     tmp_path.mkdir()
@@ -320,7 +320,7 @@ def test_what_is_pushed_is_what_git_tracks_as_in_the_working_tree(tmp_path):
         (["push", *POD], "pod bert does not exist: `pod create` requests it"),
     ],
 )
-def test_words_that_cannot_be_are_refused(words, message, cloud, capfd):
+def test_invalid_arguments_are_refused(words, message, cloud, capfd):
     try:
         status = main(["pod", *words])
     except SystemExit as left:

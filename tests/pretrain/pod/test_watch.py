@@ -113,7 +113,7 @@ def test_an_error_before_a_preemption_is_the_preemption(watch_to_end):
     assert watch_to_end(pod)[:2] == (0, ["delete", "create", "push", "start train"])
 
 
-def test_what_ended_by_a_signal_is_started_again_but_not_for_ever(watch_to_end):
+def test_a_run_killed_by_a_signal_is_restarted_but_not_for_ever(watch_to_end):
     status, did, waits, _ = watch_to_end(
         Scripted(reports=[[ABORT, ("lost", 0)], [RUN, RUN], [DONE, DONE]])
     )
@@ -166,7 +166,7 @@ def test_no_capacity_for_ever(watch_to_end):
     assert status == 1 and did == ["delete", "create"] * 4 and max(waits) == 16.0
 
 
-def test_nodes_may_be_gone_before_the_queued_resource_says_so(watch_to_end):
+def test_nodes_may_be_gone_before_the_queued_resource_reports_it(watch_to_end):
     deaf = [GcloudError("ssh: timed out")] * 3
     pod = Scripted(
         ["ACTIVE"] * 4 + ["DELETING", None, "ACTIVE"],

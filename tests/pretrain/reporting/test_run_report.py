@@ -213,7 +213,7 @@ def test_a_thinned_curve_is_the_means_of_its_parts():
     }
 
 
-def test_the_environment_of_a_run_tells_its_mfu(tmp_path):
+def test_the_environment_of_a_run_gives_its_mfu(tmp_path):
     """Each row belongs to a start; a start's line replaces those of starts that completed no step."""
     mesh = make_mesh(Mesh(-1))
     for step, peak in ((0, 1.0), (0, 1000.0), (4, None), (2, 500.0)):

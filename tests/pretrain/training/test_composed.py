@@ -79,9 +79,7 @@ def read_fingerprints(workdir, step):
     return record["params"], record["optimizer"]
 
 
-def test_what_the_page_shows_trains_and_goes_on_where_it_stopped(
-    root, news, tiny, tmp_path, monkeypatch
-):
+def test_the_code_of_the_page_trains_and_resumes(root, news, tiny, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {}
     for block in re.findall(r"```python\n(.*?)```", (root / "docs" / "data.md").read_text(), re.S):

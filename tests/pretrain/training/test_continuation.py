@@ -61,7 +61,7 @@ def test_a_warmup_as_long_as_the_run_is_reported(run, decay):
     assert not continuation.describe_schedule(with_steps(run, 10, warmup_steps=9), None, 0)
 
 
-def test_another_batch_size_goes_on_behind_the_rows_that_were_read(configs, run, tmp_path, capsys):
+def test_another_batch_size_continues_after_the_rows_that_were_read(configs, run, tmp_path, capsys):
     words = ["train", str(configs["bert"]), "--workdir", str(tmp_path / "run"), "evaluate.every=0"]
     assert main([*words, "train.stop_at_step=3"]) == 0
     capsys.readouterr()

@@ -131,7 +131,7 @@ CASES += [("teacher", 1, "nan")]
 
 
 @pytest.mark.parametrize(("optimizer", "microbatches", "kind"), CASES)
-def test_bad_steps_leave_what_the_others_would_have_made(optimizer, microbatches, kind):
+def test_bad_steps_change_nothing(optimizer, microbatches, kind):
     """During warm-up and later, alone and in a row: parameters, moments and counts equal those of a
     run without the skipped steps, bit for bit.
     """
@@ -207,7 +207,7 @@ def test_a_loss_or_a_norm_that_is_not_finite_is_enough_to_skip_a_step(loss, norm
     assert not is_finite_step(jnp.float32(loss), jnp.float32(norm), None, 0.0, 100)
 
 
-def test_what_makes_no_sense_is_refused():
+def test_invalid_guards_are_refused():
     for word, message in (
         ("guard.norm_factor=0.5", "must be 0 or above 1"),
         ("guard.patience=0", "at least 1"),
@@ -224,7 +224,7 @@ def check_step(guard, step, skipped):
     guard.check({"step": step, "skipped": float(skipped)})
 
 
-def test_a_window_is_counted_and_left_behind_once():
+def test_a_window_is_counted_and_skipped_once():
     """Metrics arrive a step late: the batch after the window is read again."""
     guard, seen, rows = DivergenceMonitor(3, {}), [], [None]
     items = RestartableFeed(lambda start: iter_of(start, 20), 0)
@@ -325,7 +325,7 @@ def continue_run(run, workdir, step, numbered, stop):
         return fingerprint_leaves(state.params), fingerprint_leaves(state.optimizer)
 
 
-def test_a_window_is_left_behind_and_a_stop_within_it_changes_nothing(
+def test_a_window_is_skipped_and_a_stop_within_it_changes_nothing(
     configs, tmp_path, poisoned_feed, capsys
 ):
     """Steps 2, and 6 to 8: from step 4 on with the data after step 8. The same if the run stops at

@@ -44,7 +44,7 @@ def test_a_run_ends_after_evaluations_without_a_better_score(name, values, best,
 
 
 @pytest.mark.fast
-def test_what_is_never_finite_ends_a_run_too():
+def test_scores_that_are_never_finite_end_a_run():
     stopping, exhausted = note_values("loss", [math.nan] * 2)
     assert exhausted == [False, True] and "it was never finite" in stopping.describe_stop()
 

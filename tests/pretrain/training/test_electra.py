@@ -143,7 +143,7 @@ def test_half_of_it_is_refused(folder):
         open_model(folder)
 
 
-def test_what_is_one_in_ours_must_be_one_in_theirs(folder):
+def test_shared_parameters_must_be_equal_in_both_folders(folder):
     path = folder / "generator" / "model.safetensors"
     tensors = load_file(path)
     tensors["electra.embeddings.position_embeddings.weight"] += 1
@@ -227,7 +227,9 @@ def test_both_classes_of_transformers_give_the_logits_and_what_they_save_is_impo
 # ---- predict -----------------------------------------------------------------
 
 
-def test_words_are_judged_as_the_model_judges_their_pieces(workdir, vocabulary, params, capsys):
+def test_words_are_discriminated_as_the_model_discriminates_their_tokens(
+    workdir, vocabulary, params, capsys
+):
     text = "The quick fox reads the words."
     assert (
         main(
@@ -256,7 +258,7 @@ def test_words_are_judged_as_the_model_judges_their_pieces(workdir, vocabulary, 
     assert lines[0] == text and [line.split()[-1] for line in lines[1:]] == text.split()
 
 
-def test_texts_judged_together_are_judged_as_alone(vocabulary, params, tmp_path):
+def test_texts_are_discriminated_in_a_batch_as_alone(vocabulary, params, tmp_path):
     trained = Trained(tmp_path, make_starting_run(CONFIG), 0, params, vocabulary)
     texts = [
         "fox",

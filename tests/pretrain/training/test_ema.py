@@ -145,14 +145,14 @@ def test_it_is_evaluated_and_exported_as_what_it_is(run, tmp_path, capsys):
         (["train.ema_decay=-0.1"], "Train.ema_decay is -0.1; it must be at least 0 and below 1"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(configs, tmp_path, capsys, words, message):
+def test_invalid_settings_are_refused(configs, tmp_path, capsys, words, message):
     workdir = tmp_path / "run"
     assert main(["train", str(configs["bert"]), "--workdir", str(workdir), *words]) == 2
     assert message in capsys.readouterr().err
     assert not workdir.exists()
 
 
-def test_a_run_without_it_has_none_to_give(run, configs, tmp_path, capsys):
+def test_a_run_without_a_moving_average_has_none(run, configs, tmp_path, capsys):
     config, _, params = restore_params(run)
     plain = dataclasses.replace(with_decay(config, 0.0), evaluate=Evaluate())
     start_workdir(tmp_path / "plain", plain, params, load_vocabulary(run / "vocabulary"))

@@ -58,7 +58,7 @@ def test_an_unknown_accelerator_has_no_peak():
     assert flops.measure_matmul_rate("float32", size=64, seconds=0.01) > 1e6
 
 
-def test_scoring_words_in_parts_is_no_work_that_counts(runs):
+def test_recomputed_logits_do_not_count(runs):
     """80,000 tokens and 29 targets a row are scored in two chunks, whose logits are computed twice;
     a quarter of them in one.
     """

@@ -244,7 +244,7 @@ def test_a_signal_saves_and_leaves(whole, root, configs, tmp_path, number):
         (["train.steps=5", "train.stop_at_step=6"], "is above Train.steps=5"),
     ],
 )
-def test_what_does_not_fit_is_refused_and_nothing_is_written(
+def test_incompatible_configurations_are_refused_and_nothing_is_written(
     configs, tmp_path, capsys, words, message
 ):
     assert main(["train", str(configs["bert"]), "--workdir", str(tmp_path / "run"), *words]) == 2
@@ -343,7 +343,7 @@ def test_a_value_that_slips_from_the_host_into_the_step_is_an_error(configs, tmp
         train(load(configs["bert"], ["train.stop_at_step=3", "evaluate.every=0"]), tmp_path / "run")
 
 
-def test_a_model_learns_what_can_be_learned(configs, tmp_path):
+def test_a_model_learns_a_learnable_text(configs, tmp_path):
     """The loss of a tiny T5 falls with AdamW, clipping and schedule, on a text whose words follow a
     rule.
     """

@@ -339,7 +339,7 @@ def test_keys_name_a_part(hybrid):
         (["data.objective.parts.causal.objective.order=lanes"], "causal: order=lanes"),
     ],
 )
-def test_what_a_mixture_cannot_be_is_refused(hybrid, words, message):
+def test_invalid_mixtures_are_refused(hybrid, words, message):
     with pytest.raises(ConfigError, match=message):
         validate_run(override_run(hybrid, words))
 

@@ -79,7 +79,7 @@ CASES += [
 
 @pytest.mark.parametrize(("kernel", "name", "dtype", "biased"), CASES)
 @pytest.mark.usefixtures("promoting")
-def test_who_may_read_nothing_gives_no_nan(mesh, kernel, name, dtype, biased):
+def test_queries_without_keys_give_no_nan(mesh, kernel, name, dtype, biased):
     function = {
         "xla": attend,
         "splash": partial(attend_with_splash, mesh=mesh, interpret=True),
@@ -101,7 +101,7 @@ def test_who_may_read_nothing_gives_no_nan(mesh, kernel, name, dtype, biased):
 
 
 @pytest.mark.parametrize("label", [-100, -1, 7, 2**31 - 1])
-def test_a_label_that_is_no_word_does_no_harm_where_it_does_not_count(label):
+def test_an_invalid_label_with_weight_0_does_no_harm(label):
     logits_BV = jax.random.normal(jax.random.key(0), (3, 7))
     targets, weights = jnp.array([2, label, 5]), jnp.array([1.0, 0.0, 1.0])
     (nats, hits), d = jax.value_and_grad(
@@ -129,7 +129,7 @@ MODELS = [("bert_pairs", "bfloat16"), ("t5", "float32"), ("transformer", "bfloat
 
 
 @pytest.mark.parametrize(("name", "compute"), MODELS)
-def test_a_batch_of_padding_is_worth_nothing(runs, random_batch, name, compute):
+def test_a_batch_of_padding_has_loss_0(runs, random_batch, name, compute):
     """The whole batch, and a single row; models that do not read their targets also get labels of
     -100 and below.
     """

@@ -194,7 +194,7 @@ def test_lamb_is_its_formula():
         np.testing.assert_allclose(params[part][leaf], expected, rtol=1e-4, err_msg=name)
 
 
-def test_lambs_steps_are_as_long_as_the_rate_says():
+def test_lambs_updates_have_the_length_of_the_rate():
     """The update's norm is bounded however large the gradient, which is why it works with batches
     of thousands.
     """

@@ -138,7 +138,7 @@ def test_micro_batches_keep_the_same(run, stream, mesh):
     assert_close(whole, parts)
 
 
-def test_a_skipped_step_keeps_what_was_there(run, stream):
+def test_a_skipped_step_leaves_the_state_unchanged(run, stream):
     model, loss = build(run.model), find_loss("causal_lm")
     step = jax.jit(make_train_step(model, loss, optax.sgd(0.1), lambda n: 0.1, seed=0))
     init = partial(init_state, model, run.data.objective, optax.sgd(0.1), 0, ROWS)
@@ -171,13 +171,13 @@ def test_an_evaluation_begins_from_zero(run, stream):
     assert abs(float(carried.sums["causal_lm"]) - float(sums["causal_lm"])) > 1e-3
 
 
-def test_models_that_keep_nothing_have_nothing_to_carry(runs):
+def test_models_without_state_have_no_variables(runs):
     mesh = make_mesh(Mesh(data=8))
     program = make_program(runs["bert"], mesh)
     assert program.abstract_state.variables == {} and program.state_shardings.variables == {}
 
 
-def test_shuffled_rows_go_on_from_nothing(run, stream):
+def test_shuffled_rows_begin_with_zero_state(run, stream):
     model, loss = build(run.model), find_loss("causal_lm")
     state = run_steps(run, stream)
     batch = {key: value for key, value in stream.build_batch(5).items() if key != "is_continued"}
@@ -258,9 +258,7 @@ def test_saved_state_is_checked_and_fits_or_is_refused(saved, tmp_path):
     assert (tmp_path / "run" / "damaged" / "4").is_dir()
 
 
-def test_a_run_that_goes_back_behind_skipped_steps_begins_its_state_anew(
-    saved, tmp_path, monkeypatch
-):
+def test_a_rewound_run_begins_with_zero_state(saved, tmp_path, monkeypatch):
     from pretrain.__main__ import main
     from pretrain.training import loop
     from pretrain.training.context import TrainContext

@@ -224,7 +224,7 @@ def test_dropout_is_the_same_on_every_mesh(runs, random_batch, on_one_device):
 
 
 @pytest.mark.parametrize("sizes", [(8, 1, 1), (1, 2, 2, 2)], ids=str)
-def test_a_run_begins_alike_on_every_mesh(runs, sizes):
+def test_a_run_has_the_same_initial_parameters_on_every_mesh(runs, sizes):
     run, mesh = with_epsilon(runs["bert_pairs"]), make_mesh(Mesh(*sizes))
     expected = first_state(run)
     optimizer = make_optimizer(run.optimizer, run.train.steps)

@@ -165,9 +165,7 @@ def test_a_flipped_bit_falls_back_to_the_step_before(saved, tmp_path):
 
 
 @pytest.mark.parametrize("part", ["params", "optimizer"])
-def test_values_that_are_not_what_was_saved_are_found_even_if_the_files_are_sound(
-    saved, tmp_path, part
-):
+def test_changed_values_are_found_even_if_the_files_are_sound(saved, tmp_path, part):
     """Orbax's own checksums cannot detect this: other values, written consistently."""
     run, workdir, states = copy_workdir(saved, tmp_path)
     shutil.rmtree(workdir / "checkpoints" / "2" / part)

@@ -63,6 +63,6 @@ def test_a_report_only_looks(tmp_path):
     assert f'"format": {FORMAT + 1}' in page or f'"format":{FORMAT + 1}' in page
 
 
-def test_what_is_no_run_has_no_format():
+def test_a_folder_without_a_run_has_no_format():
     with pytest.raises(ConfigError, match="here: not a saved configuration"):
         from_json('{"type": "Train"}', where="here")

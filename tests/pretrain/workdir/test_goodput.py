@@ -88,7 +88,7 @@ def test_parts_add_up_over_a_kill_a_stop_and_a_step_back(clock, tmp_path):
     )
 
 
-def test_what_is_lost_is_counted_from_the_checkpoint_that_is_left(clock, tmp_path):
+def test_lost_time_is_counted_from_the_remaining_checkpoint(clock, tmp_path):
     ledger = open_ledger(tmp_path, 0, start_time=clock.now)
     for step in (1, 2, 3):
         spend_seconds(clock, ledger, step=10)
@@ -99,7 +99,7 @@ def test_what_is_lost_is_counted_from_the_checkpoint_that_is_left(clock, tmp_pat
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"seconds": {}}', '{"starts": 1'])
-def test_a_ledger_that_cannot_be_read_begins_anew(clock, tmp_path, capsys, text):
+def test_an_unreadable_ledger_starts_again(clock, tmp_path, capsys, text):
     (tmp_path / goodput.NAME).write_text(text)
     with open_ledger(tmp_path, 3, start_time=clock.now - 5):
         pass
@@ -122,7 +122,7 @@ def raise_disk_full(ended=False):
     raise OSError("disk full")
 
 
-def test_one_that_lives_tells_so_each_second(tmp_path):
+def test_a_live_run_writes_its_ledger_each_second(tmp_path):
     """After a kill, at most the time since the last write is estimated."""
     ledger = Ledger(tmp_path, goodput.time.time(), 0)
     assert ledger.every == 1.0

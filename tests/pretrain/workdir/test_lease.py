@@ -87,7 +87,7 @@ def test_a_second_run_on_the_same_machine_is_refused_at_once_and_names_the_holde
     assert os.listdir(tmp_path) == []
 
 
-def test_nothing_is_left_where_nothing_was(tmp_path):
+def test_an_unused_workdir_is_removed(tmp_path):
     with Lease(tmp_path / "new", "train"):
         assert (tmp_path / "new" / "lease").exists()
     assert not (tmp_path / "new").exists()

@@ -21,7 +21,7 @@ def test_rows_read_back(tmp_path):
     assert read_metrics(tmp_path / "metrics.jsonl") == [make_row(1), make_row(2), make_row(3)]
 
 
-def test_what_is_not_finite_is_null_since_nan_is_no_json(tmp_path):
+def test_non_finite_values_are_null_in_json(tmp_path):
     log = MetricsLog(tmp_path, 0)
     log.write_row(make_row(1, gradient_norm=float("nan"), loss_scale=float("inf"), skipped=1.0))
     log.close()
@@ -129,7 +129,7 @@ class Terminal:
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_progress_tells_loss_rate_speed_mfu_and_time_left(terminal):
+def test_progress_has_loss_rate_speed_mfu_and_time_left(terminal):
     out = Terminal(terminal)
     progress = ProgressLine(0, 1000, flops_per_step=2e9, peak=1e10, out=out, seconds=0.0)
     progress.seconds = 0.0

@@ -72,7 +72,7 @@ def list_reasons(step, there, rule, pinned, losses):
 
 @settings(max_examples=200, deadline=None, derandomize=True, database=None)
 @given(rule=RULES, events=some.lists(EVENTS, min_size=5, max_size=40))
-def test_no_history_deletes_what_must_stay_or_keeps_what_need_not(rule, events):
+def test_any_history_keeps_exactly_what_the_policy_requires(rule, events):
     there, losses, step = [], {}, 0
     pinned = Pinned()
     retention = Retention(rule, pathlib.Path("nowhere"))

@@ -179,7 +179,7 @@ def test_reported_predictions_are_the_models_own(open_run_of, name, store, mesh,
     assert used == {*gaps.READERS, ""}
 
 
-def test_the_file_forgets_what_is_done_again_and_does_not_grow_without_end(tmp_path):
+def test_the_file_drops_repeated_steps_and_is_bounded(tmp_path):
     path = tmp_path / samples_file.NAME
 
     def make_line(step, word="fox"):
@@ -204,7 +204,7 @@ def test_the_file_forgets_what_is_done_again_and_does_not_grow_without_end(tmp_p
     )
 
 
-def test_samples_of_different_rows_stand_apart():
+def test_samples_of_different_rows_are_separate():
     gap = lambda right, predicted: {"right": right, "told": predicted, "probability": 0.5}  # noqa: E731
     lines = [
         {

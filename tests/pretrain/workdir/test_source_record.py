@@ -74,7 +74,7 @@ def test_a_record_that_cannot_be_read_is_named(stores, workdir, text):
         check_record(stores["bert"], workdir, allow_changes=True)
 
 
-def test_where_no_run_has_begun_any_store_will_do(stores, other, workdir):
+def test_a_workdir_without_a_run_takes_any_store(stores, other, workdir):
     (workdir / "checkpoints" / "4").rmdir()  # as left by a start that completed no step
     check_record(other, workdir, allow_changes=False)
     (workdir / NAME).unlink()
@@ -83,7 +83,7 @@ def test_where_no_run_has_begun_any_store_will_do(stores, other, workdir):
 
 
 @pytest.mark.slow
-def test_train_goes_on_from_no_other_store(configs, stores, other, tmp_path, capsys):
+def test_train_refuses_another_store(configs, stores, other, tmp_path, capsys):
     words = ["train", str(configs["bert"]), "--workdir", str(tmp_path / "run"), "evaluate.every=0"]
     assert main([*words, "train.stop_at_step=1"]) == 0
     assert json.loads((tmp_path / "run" / NAME).read_text())["path"] == str(stores["bert"].path)

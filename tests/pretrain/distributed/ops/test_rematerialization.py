@@ -153,7 +153,7 @@ def count_residuals(function, *arguments):
     return sum(leaf.size for leaf in leaves if id(leaf) not in given)
 
 
-def test_of_each_pair_attention_keeps_one_number():
+def test_attention_saves_one_number_per_pair():
     q, k, v = (
         draw_normal(B, L, H, K),
         draw_normal(B, M, H, K, seed=1),
@@ -168,7 +168,7 @@ def test_of_each_pair_attention_keeps_one_number():
 
 
 @pytest.mark.parametrize(("module", "arrays"), [(Mlp, 1), (GatedMlp, 2)])
-def test_of_each_place_an_mlp_keeps_what_its_activation_reads(module, arrays):
+def test_an_mlp_saves_its_activations_input(module, arrays):
     x = draw_normal(64, L, D)
     mlp = module(F, activation=gelu, dropout=partial(Dropout, 0.5, ops=OPS), ops=OPS)
     params = mlp.init(jax.random.key(0), x)
@@ -181,7 +181,7 @@ def test_of_each_place_an_mlp_keeps_what_its_activation_reads(module, arrays):
 
 
 @pytest.mark.parametrize("module", [LayerNorm, RMSNorm])
-def test_a_norm_keeps_what_it_reads(module):
+def test_a_norm_saves_only_its_input(module):
     x = draw_normal(64, L, D)
     params = module().init(jax.random.key(0), x)
     assert (
@@ -206,7 +206,7 @@ def test_the_same_weights_are_dropped_on_both_ways():
     assert value(x, jax.random.key(1)) != value(x, jax.random.key(2))
 
 
-def test_an_activation_keeps_what_it_reads_and_nothing_else():
+def test_an_activation_saves_its_input_only():
     """The gradients equal finite differences; in bfloat16 they are computed in float32 and rounded
     once.
     """
@@ -256,7 +256,7 @@ def assert_same(function, plain, arguments, tolerance=2e-6):
         (partial(apply_rms_norm, epsilon=1e-6), [(B, L, F), (F,)]),
     ],
 )
-def test_what_is_recomputed_is_the_plain_function(function, shapes):
+def test_recomputation_equals_the_plain_function(function, shapes):
     arguments = [draw_normal(*shape, seed=seed) for seed, shape in enumerate(shapes)]
     assert_same(OPS.recompute(function), PLAIN.recompute(function), arguments)
 
