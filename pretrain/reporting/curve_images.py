@@ -49,9 +49,11 @@ def draw_curves(
                 axes.plot(
                     steps,
                     smooth_values(values),
+                    "o-" if len(steps) == 1 else "-",  # a line through one point is invisible
                     color=color,
                     label=f"{title}, training",
                     linewidth=1.5,
+                    markersize=4,
                 )
                 axes.plot(steps, values, color=color, alpha=0.2, linewidth=0.6)
             if curve and curve.heldout:

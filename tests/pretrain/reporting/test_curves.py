@@ -2,6 +2,7 @@
 
 import pytest
 
+from pretrain.reporting.curve_images import draw_curves
 from pretrain.reporting.curves import list_curves
 
 pytestmark = pytest.mark.fast
@@ -31,3 +32,12 @@ def test_each_curve_is_drawn_beside_that_of_the_same_name():
 def test_no_picture_overwrites_another():
     files = [curve.file for curve in list_curves([ROW, ROW | {"step": 4}]) if curve.file]
     assert len(set(files)) == len(files) and len([f for f in files if "a_b" in f]) == 2
+
+
+def test_the_image_of_a_single_value_shows_it(tmp_path):
+    image = pytest.importorskip("matplotlib.image")
+    (path,) = draw_curves({"a": [{"step": 1, "loss": 3.0}]}, tmp_path)
+    height, width = (pixels := image.imread(path)[..., :3]).shape[:2]
+    middle = pixels[height * 2 // 5 : height * 3 // 5, width * 2 // 5 : width * 3 // 5]
+    blue = abs(middle - [0x1F / 255, 0x77 / 255, 0xB4 / 255]).max(axis=-1) < 0.02
+    assert blue.sum() > 9  # the legend is in a corner

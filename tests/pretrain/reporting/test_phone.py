@@ -165,6 +165,42 @@ def test_the_report_of_two_runs(measured_page, tmp_path):
     assert begin["samples"] == ["step 20"] * 2 and after["samples"] == ["step 10"] * 2
 
 
+@pytest.mark.parametrize("at_step", [1, 40])
+def test_a_curve_of_a_single_point(measured_page, tmp_path, at_step):
+    """One row in all; or an evaluation at the end alone, of a score that training does not have."""
+    (tmp_path / "w").mkdir()
+    rows = [{"step": n, "loss": 9 / n, "tokens": 64.0, "seconds": 2.0} for n in range(1, at_step)]
+    rows.append(
+        {"step": at_step, "loss": 1.0, "tokens": 64.0, "seconds": 2.0}
+        | {"heldout_loss": 2.0, "heldout_squad_f1": 61.0}
+    )
+    (tmp_path / "w" / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (page,) = write_report([tmp_path / "w"], write_images=False)
+    look = """
+      const look = () => all(".chart").map(chart => [
+        chart.querySelector("h3").textContent,
+        chart.querySelector(".told").textContent,
+        chart.querySelectorAll("circle").length,
+        [...chart.querySelectorAll("path")].filter(path => path.getAttribute("d").includes("L")).length]);
+      const looks = [look()];
+      for (const logarithmic of [false, true]) for (const along of [0, 1, 2]) {
+        change("along", "selectedIndex", along);
+        change("logx", "checked", logarithmic);
+        for (const picture of all(".chart svg")) for (const clientX of [0, 200, 400])
+          picture.dispatchEvent(new PointerEvent("pointermove", { clientX }));
+        looks.push(look());
+      }
+      return looks;"""
+    wide, (first, *others) = measured_page(page.read_text(encoding="utf-8"), look)
+    assert wide == []
+    curves = {label: rest for label, *rest in first}
+    told, circles, lines = curves["loss (nats)"]
+    assert told == f"steps {at_step}: training 1 · held out 2"
+    assert (circles, lines) == ((2, 0) if at_step == 1 else (1, 1))  # each point or line is seen
+    assert curves["squad f1"] == [f"steps {at_step}: held out 61", 1, 0]
+    assert all(len(look) == len(first) and all(told for _, told, *_ in look) for look in others)
+
+
 def test_the_attention_of_many_heads(measured_page, tmp_path):
     """The weights of the selected layer and query are drawn and listed."""
     image = pytest.importorskip("matplotlib.image")
