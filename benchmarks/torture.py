@@ -1,0 +1,281 @@
+"""Torture runs for hours, by random schedules of faults, and compare each with an undisturbed run.
+
+    python -m benchmarks.torture --hours 2
+    python -m benchmarks.torture --seed 17      # one schedule again
+
+A schedule (torture_schedule.py) is a run of a tiny BERT, GPT or T5 with up to 14 faults: signals at
+random moments, a full disk, read-only folders, damaged checkpoints, logs, stores and leases, the
+clock set back, a second writer. Device counts and batch sizes may change with each start. Then one
+undisturbed start ends the run, and must give
+
+- the rows of an undisturbed run, in order, each once, whatever changed;
+- the bits of its parameters and of its optimizer's state and the values of its metrics, where
+  nothing changed;
+- its parameters within a tolerance, where device counts changed.
+
+Each start, besides, may end only as its fault allows: in time, with a known status, one error line
+and no traceback. A schedule that fails prints the command that repeats it, and leaves its workdir
+and outputs. A seed gives the same faults again; the moments of signals are seconds after a start,
+so what they hit depends on the machine.
+
+Needs Linux, the right to mount (root) and libfaketime (Debian: `faketime`). The results go to
+benchmarks/results/torture.json; --seed records nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import contextlib
+import dataclasses
+import functools
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+
+from benchmarks import torture_verdict as verdict
+from benchmarks.harness import duration, format_command, format_title, int_at_least
+from benchmarks.results_pages import add_result
+from benchmarks.torture_faults import befall_run, find_libfaketime
+from benchmarks.torture_run import Failed, TorturedRun, copy_notes, mount_disk
+from benchmarks.torture_schedule import (
+    BATCH_SIZE,
+    CHANGES,
+    DAMAGES,
+    DEVICES,
+    INSIDE,
+    NUM_FAULTS,
+    OUTSIDE,
+    STEPS,
+    Schedule,
+    draw_schedule,
+)
+
+# Tests' settings of XLA, before JAX is imported; then forks of tests/forks.py are possible.
+from tests import conftest as _settings  # noqa: F401
+from tests.faults.conftest import write_config
+from tests.faults.faulty import digest_rows
+
+
+class Stopped(Exception):
+    """A signal asked the campaign to stop."""
+
+
+class References:
+    """Configurations and undisturbed runs of the models, each made once."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        """Keep everything in `folder`."""
+        self.folder = folder
+        self.get_config = functools.cache(self._write_config)
+        self.get_run = functools.cache(self._train)
+        self.get_rows = functools.cache(self._list_rows)
+
+    def _write_config(self, model: str):
+        folder = self.folder / model
+        folder.mkdir(parents=True, exist_ok=True)
+        return write_config(folder, model)
+
+    def _train(self, model: str) -> TorturedRun:
+        """Train a model undisturbed."""
+        path, _, _ = self.get_config(model)
+        run = TorturedRun(path, self.folder / model, self.folder / model / "notes")
+        run.finish_run(DEVICES, BATCH_SIZE)
+        return run
+
+    def _list_rows(self, model: str) -> list[str]:
+        """Return the digests of the rows of a run, in order, one at a time in closed form."""
+        from data.pipeline import Stream
+
+        _, run, store = self.get_config(model)
+        largest = max(size for _, _, sizes in CHANGES.values() for size in sizes)
+        single = dataclasses.replace(run.data, batch_size=1)
+        stream = Stream(store, single, seed=run.train.seed)
+        return [digest_rows(stream.build_batch(i))[0] for i in range(STEPS * largest)]
+
+
+@dataclasses.dataclass
+class Totals:
+    """Counts over the schedules of a campaign."""
+
+    passed: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    failed: list[str] = dataclasses.field(default_factory=list)
+    faults: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    starts: int = 0
+    largest_difference: float = 0.0
+
+
+def judge_end(run: TorturedRun, schedule: Schedule, references: References) -> float:
+    """Compare the end of a run with the undisturbed one; raise Failed where it differs.
+
+    Returns:
+      The largest relative difference of a parameter; 0.0 where it is not compared.
+    """
+    undisturbed = references.get_run(schedule.model)
+    for one in (undisturbed, run):
+        rows, problem = verdict.order_rows(verdict.read_row_records(one.rows_file), STEPS)
+        problem = problem or verdict.compare_rows(rows, references.get_rows(schedule.model))
+        if problem:
+            raise Failed(problem if one is run else f"the undisturbed run: {problem}")
+    recorded = verdict.read_record(run.workdir, STEPS)["rows"]
+    if recorded != len(rows):
+        raise Failed(f"the last checkpoint records {recorded} rows, {len(rows)} were read")
+    is_same = schedule.change == "nothing"
+    problem = verdict.compare_metrics(
+        verdict.read_untimed_rows(run.workdir),
+        verdict.read_untimed_rows(undisturbed.workdir),
+        run.lost_steps,
+        only_steps=not is_same,
+    )
+    if problem:
+        raise Failed(problem)
+    ends = [verdict.read_fingerprints(one.workdir, STEPS) for one in (run, undisturbed)]
+    if is_same and ends[0] != ends[1]:
+        raise Failed("the parameters or the optimizer's state differ from the undisturbed run's")
+    if schedule.change != "devices":
+        return 0.0
+    difference = verdict.measure_difference(
+        *(verdict.read_params(one.workdir, STEPS) for one in (run, undisturbed))
+    )
+    if difference > verdict.TOLERANCE:
+        raise Failed(f"a parameter differs by {difference:.2g} of its tensor's largest value")
+    return difference
+
+
+def torture_run(
+    schedule: Schedule, references: References, folder: pathlib.Path, totals: Totals
+) -> str:
+    """Carry out a schedule and return what failed; "" if nothing did."""
+    path, _, store = references.get_config(schedule.model)
+    references.get_run(schedule.model)
+    with mount_disk(folder / "disk") as disk:
+        run = TorturedRun(path, disk, folder / "notes")
+        run.store = folder / "store"
+        shutil.copytree(store.path, run.store)
+        try:
+            for fault in schedule.faults:
+                befall_run(run, fault)
+                if run.is_finished:
+                    break
+            run.finish_run(DEVICES, BATCH_SIZE)
+            difference = judge_end(run, schedule, references)
+            totals.largest_difference = max(totals.largest_difference, difference)
+            return ""
+        except Failed as failure:
+            (folder / "notes" / "history.txt").write_text("\n".join([*run.history, str(failure)]))
+            copy_notes(run, folder)
+            return str(failure)
+        finally:
+            totals.faults.update(run.counts)
+            totals.starts += run.num_starts
+            print("\n".join(f"  {line}" for line in run.history), flush=True)
+
+
+def run_campaign(
+    seeds: Iterator[int], end: float, references: References, workdir: pathlib.Path
+) -> Totals:
+    """Carry out schedules until `time.monotonic()` is `end`, and return what came of them."""
+    totals = Totals()
+    with contextlib.suppress(Stopped):
+        for seed in seeds:
+            schedule, began = draw_schedule(seed), time.monotonic()
+            if began > end:
+                break
+            folder = workdir / f"seed{seed}"
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            failure = torture_run(schedule, references, folder, totals)
+            name = f"seed {seed}: {schedule.model}, changed: {schedule.change}"
+            print(f"{name}: {failure or 'passed'}, {time.monotonic() - began:.0f} s", flush=True)
+            if failure:
+                print(f"  repeat it: python -m benchmarks.torture --seed {seed}", flush=True)
+                totals.failed.append(f"{name}: {failure}")
+            else:
+                totals.passed[schedule.change] += 1
+                shutil.rmtree(folder)
+    return totals
+
+
+def format_results(totals: Totals, first_seed: int, hours: float, load: float) -> list[str]:
+    """Return the section of the results page."""
+    from importlib import metadata
+
+    versions = [f"{name} {metadata.version(name)}" for name in ("jax", "tensorflow")]
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True
+    ).stdout.strip()
+    passed, faults = sum(totals.passed.values()), sum(totals.faults.values())
+    count = passed + len(totals.failed)
+    lines = [
+        format_title(load, *versions, f"commit {commit or 'unknown'}"),
+        "",
+        f"`{format_command()}`: {hours:.2f} hours, seeds {first_seed} to {first_seed + count - 1}, "
+        f"{count} schedules, {faults} faults, {totals.starts} starts; {passed} schedules passed, "
+        f"{len(totals.failed)} failed. Tiny BERT, GPT and T5, {STEPS} steps, up to {NUM_FAULTS} "
+        "faults each.",
+        "",
+        "| changed over the run | schedules passed | compared with the undisturbed run |",
+        "|---|---|---|",
+        f"| nothing | {totals.passed['nothing']} | rows, metrics, bits |",
+        f"| devices | {totals.passed['devices']} | rows; parameters: they differ by at most "
+        f"{totals.largest_difference:.2g} of their tensor's largest value, {verdict.TOLERANCE:g} is "
+        "allowed |",
+        f"| devices and batch sizes | {totals.passed['devices and batch sizes']} | rows |",
+        "",
+        "| fault | where | times |",
+        "|---|---|---|",
+    ]
+    for kind, (moments, _) in INSIDE.items():
+        lines.append(f"| {kind}, inside | {', '.join(moments)} | {totals.faults[kind]} |")
+    for kind, (where, _) in OUTSIDE.items():
+        lines.append(f"| {kind} | {where} | {totals.faults[kind]} |")
+    for kind in DAMAGES:
+        lines.append(f"| {kind} damaged | between two starts | {totals.faults[kind]} |")
+    lines += ["", *(f"Failed: {line}." for line in totals.failed), ""]
+    return lines
+
+
+def stop_campaign(number: int, frame: object) -> None:
+    raise Stopped
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--hours", type=duration, default=2.0)
+    length.add_argument("--minutes", type=duration)
+    length.add_argument("--seed", type=int_at_least(0), help="carry out this schedule alone")
+    parser.add_argument(
+        "--first-seed", type=int_at_least(0), default=1, help="of the first schedule"
+    )
+    parser.add_argument("--workdir", type=pathlib.Path, help="a temporary folder by default")
+    args = parser.parse_args()
+    if os.geteuid() or not find_libfaketime():
+        parser.error("it needs the right to mount (run it as root) and libfaketime (faketime)")
+    workdir = args.workdir or pathlib.Path(tempfile.mkdtemp(prefix="torture"))
+    workdir.mkdir(parents=True, exist_ok=True)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop_campaign)
+    references = References(workdir / "undisturbed")
+    load, began = os.getloadavg()[0], time.monotonic()
+    if args.seed is not None:
+        totals = run_campaign(iter([args.seed]), float("inf"), references, workdir)
+        return 1 if totals.failed else 0
+    seconds = args.minutes * 60 if args.minutes else args.hours * 3600
+    seeds = iter(range(args.first_seed, sys.maxsize))
+    totals = run_campaign(seeds, began + seconds, references, workdir)
+    hours = (time.monotonic() - began) / 3600
+    add_result("torture", format_results(totals, args.first_seed, hours, load), "Torture")
+    return 1 if totals.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
