@@ -71,7 +71,8 @@ class References:
     """Configurations and undisturbed runs of the models, each made once."""
 
     def __init__(self, folder: pathlib.Path) -> None:
-        """Keep everything in `folder`."""
+        """Keep everything in `folder`, made anew."""
+        shutil.rmtree(folder, ignore_errors=True)
         self.folder = folder
         self.get_config = functools.cache(self._write_config)
         self.get_run = functools.cache(self._train)
@@ -224,8 +225,8 @@ def format_results(totals: Totals, first_seed: int, hours: float, load: float) -
         "|---|---|---|",
         f"| nothing | {totals.passed['nothing']} | rows, metrics, bits |",
         f"| devices | {totals.passed['devices']} | rows; parameters: they differ by at most "
-        f"{totals.largest_difference:.2g} of their tensor's largest value, {verdict.TOLERANCE:g} is "
-        "allowed |",
+        f"{totals.largest_difference:.2g} of their tensor's largest value, "
+        f"{verdict.TOLERANCE:g} is allowed |",
         f"| devices and batch sizes | {totals.passed['devices and batch sizes']} | rows |",
         "",
         "| fault | where | times |",
@@ -252,7 +253,12 @@ def main() -> int:
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--hours", type=duration, default=2.0)
     length.add_argument("--minutes", type=duration)
-    length.add_argument("--seed", type=int_at_least(0), help="carry out this schedule alone")
+    length.add_argument(
+        "--seed",
+        type=int_at_least(0),
+        action="append",
+        help="carry out this schedule alone; may be repeated",
+    )
     parser.add_argument(
         "--first-seed", type=int_at_least(0), default=1, help="of the first schedule"
     )
@@ -266,8 +272,8 @@ def main() -> int:
         signal.signal(number, stop_campaign)
     references = References(workdir / "undisturbed")
     load, began = os.getloadavg()[0], time.monotonic()
-    if args.seed is not None:
-        totals = run_campaign(iter([args.seed]), float("inf"), references, workdir)
+    if args.seed:
+        totals = run_campaign(iter(args.seed), float("inf"), references, workdir)
         return 1 if totals.failed else 0
     seconds = args.minutes * 60 if args.minutes else args.hours * 3600
     seeds = iter(range(args.first_seed, sys.maxsize))
