@@ -15,10 +15,10 @@ undisturbed start ends the run, and must give
 
 Each start, besides, may end only as its fault allows: in time, with a known status, one error line
 and no traceback. A schedule that fails prints the command that repeats it, and leaves its workdir
-and outputs. A seed gives the same faults again; the moments of signals are seconds after a start,
-so what they hit depends on the machine.
+and outputs. A seed gives the same faults again; signals come after a share of the time of an
+undisturbed run, so what they hit depends on the machine.
 
-Needs Linux, the right to mount (root) and libfaketime (Debian: `faketime`). The results go to
+Needs Linux and root, because it mounts small disks. The results go to
 benchmarks/results/torture.json; --seed records nothing.
 """
 
@@ -42,8 +42,8 @@ from collections.abc import Iterator
 from benchmarks import torture_verdict as verdict
 from benchmarks.harness import duration, format_command, format_title, int_at_least
 from benchmarks.results_pages import add_result
-from benchmarks.torture_faults import befall_run, find_libfaketime
-from benchmarks.torture_run import Failed, TorturedRun, copy_notes, mount_disk
+from benchmarks.torture_faults import befall_run
+from benchmarks.torture_run import Failed, TorturedRun, mount_disk
 from benchmarks.torture_schedule import (
     BATCH_SIZE,
     CHANGES,
@@ -154,14 +154,15 @@ def torture_run(
 ) -> str:
     """Carry out a schedule and return what failed; "" if nothing did."""
     path, _, store = references.get_config(schedule.model)
-    references.get_run(schedule.model)
+    pace = references.get_run(schedule.model).pace
     with mount_disk(folder / "disk") as disk:
         run = TorturedRun(path, disk, folder / "notes")
-        run.store = folder / "store"
+        run.store, run.pace = folder / "store", pace
         shutil.copytree(store.path, run.store)
         try:
             for fault in schedule.faults:
                 befall_run(run, fault)
+                print(f"  {run.history[-1]}", flush=True)
                 if run.is_finished:
                     break
             run.finish_run(DEVICES, BATCH_SIZE)
@@ -170,12 +171,12 @@ def torture_run(
             return ""
         except Failed as failure:
             (folder / "notes" / "history.txt").write_text("\n".join([*run.history, str(failure)]))
-            copy_notes(run, folder)
+            # Its disk will be unmounted.
+            shutil.copytree(run.workdir, folder / "run", symlinks=True)
             return str(failure)
         finally:
             totals.faults.update(run.counts)
             totals.starts += run.num_starts
-            print("\n".join(f"  {line}" for line in run.history), flush=True)
 
 
 def run_campaign(
@@ -264,8 +265,8 @@ def main() -> int:
     )
     parser.add_argument("--workdir", type=pathlib.Path, help="a temporary folder by default")
     args = parser.parse_args()
-    if os.geteuid() or not find_libfaketime():
-        parser.error("it needs the right to mount (run it as root) and libfaketime (faketime)")
+    if os.geteuid():
+        parser.error("it mounts small disks, so it must run as root")
     workdir = args.workdir or pathlib.Path(tempfile.mkdtemp(prefix="torture"))
     workdir.mkdir(parents=True, exist_ok=True)
     for number in (signal.SIGTERM, signal.SIGINT):

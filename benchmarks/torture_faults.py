@@ -11,7 +11,6 @@ import time
 from benchmarks import torture_damage as damage
 from benchmarks import torture_schedule as plan
 from benchmarks.torture_run import (
-    TOO_LONG,
     Failed,
     TorturedRun,
     fill_disk,
@@ -22,9 +21,11 @@ from benchmarks.torture_run import (
 from benchmarks.torture_schedule import Fault
 from pretrain.workdir.step_lines import read_step_lines
 
-LIBFAKETIME = ("usr/lib/*/faketime/libfaketimeMT.so.1", "usr/lib/faketime/libfaketimeMT.so.1")
 # Files of a workdir that a start reads.
-READ_FILES = ("config.json", "goodput.json", "environment.json", "vocabulary/vocabulary.json")
+READ_FILES = (
+    *("config.json", "source.json", "goodput.json", "environment.jsonl"),
+    "vocabulary/vocabulary.json",
+)
 
 
 def befall_run(run: TorturedRun, fault: Fault) -> None:
@@ -53,12 +54,6 @@ def befall_run(run: TorturedRun, fault: Fault) -> None:
         run.is_newest_damaged = False
 
 
-def find_libfaketime() -> pathlib.Path | None:
-    """Return the library that shifts a program's clock, or None."""
-    found = (path for pattern in LIBFAKETIME for path in pathlib.Path("/").glob(pattern))
-    return next(found, None)
-
-
 def cause_inside(run: TorturedRun, fault: Fault) -> str:
     step = fault.locate_step(find_newest(run.workdir))
     word = f"{fault.kind}:{fault.moment}:{step}"
@@ -66,10 +61,12 @@ def cause_inside(run: TorturedRun, fault: Fault) -> str:
     return f"step {step}, status {run.await_end(process, fault.kind)}"
 
 
-def start_for(run: TorturedRun, fault: Fault, **environment: str) -> subprocess.Popen[str]:
+def start_for(
+    run: TorturedRun, fault: Fault, word: str = "none", **environment: str
+) -> subprocess.Popen[str]:
     """Start the process of a fault from outside, and wait for the fault's moment or its end."""
-    process = run.start_process("none", fault.devices, fault.batch_size, **environment)
-    wait_at_most(process, fault.seconds)
+    process = run.start_process(word, fault.devices, fault.batch_size, **environment)
+    wait_at_most(process, fault.share * run.pace)
     return process
 
 
@@ -131,41 +128,22 @@ def overwrite_lease(run: TorturedRun, fault: Fault) -> str:
 
 
 def set_clock_back(run: TorturedRun, fault: Fault) -> str:
-    rng, library = random.Random(fault.seed), find_libfaketime()
-    shift = f"-{rng.choice((90, 3_600, 86_400, 30 * 86_400))}s"
-    clock = run.notes / "clock"
-    is_first = rng.random() < 0.5
-    clock.write_text(f"{shift if is_first else '+0s'}\n")
-    step = find_newest(run.workdir) + rng.randint(1, plan.SAVE_EVERY)
-    environment = {
-        "LD_PRELOAD": str(library),
-        "FAKETIME_TIMESTAMP_FILE": str(clock),
-        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-        "FAKETIME_CACHE_DURATION": "1",
-        "FAULTY_CLOCK": shift,
-    }
-    word = "none" if is_first else f"clock:step:{step}"
-    process = run.start_process(word, fault.devices, fault.batch_size, **environment)
-    # It imports everything itself, and then its step follows.
-    end = time.monotonic() + TOO_LONG / 2
-    while process.poll() is None and time.monotonic() < end:
-        if find_newest(run.workdir) > step or run.is_finished:
-            break
-        time.sleep(0.05)
-    wait_at_most(process, fault.seconds / 4)
+    rng, step = random.Random(fault.seed), find_newest(run.workdir) + plan.SAVE_EVERY // 2
+    shift = -rng.choice((90, 3_600, 86_400, 30 * 86_400))
+    moment = rng.choice(("start", f"step:{step}"))
+    process = start_for(run, fault, f"clock:{moment}", FAULTY_CLOCK=str(shift))
     process.kill()
-    when = "from the start" if is_first else f"in step {step}"
-    return f"{shift} {when}, status {run.await_end(process, fault.kind)}"
+    return f"{shift} s at {moment}, status {run.await_end(process, fault.kind)}"
 
 
 def start_two_writers(run: TorturedRun, fault: Fault) -> str:
     rng = random.Random(fault.seed)
     first = run.start_process("none", fault.devices, fault.batch_size)
-    wait_at_most(first, rng.choice((0.0, fault.seconds)))
+    wait_at_most(first, rng.choice((0.0, fault.share * run.pace)))
     second = run.start_process("none", fault.devices, fault.batch_size)
-    wait_at_most(first, rng.uniform(0, plan.LONGEST_DELAY))
+    wait_at_most(first, rng.uniform(0, run.pace))
     first.kill()
-    wait_at_most(second, rng.uniform(0, plan.LONGEST_DELAY))
+    wait_at_most(second, rng.uniform(0, run.pace))
     second.kill()
     return f"statuses {[run.await_end(process, fault.kind) for process in (first, second)]}"
 
@@ -174,9 +152,9 @@ def take_over(run: TorturedRun, fault: Fault) -> str:
     rng, first = random.Random(fault.seed), start_for(run, fault)
     first.send_signal(signal.SIGSTOP)
     second = run.start_process("none", fault.devices, fault.batch_size, FAULTY_MACHINE="another")
-    wait_at_most(second, 3 + rng.uniform(0, plan.LONGEST_DELAY))
+    wait_at_most(second, 3 + rng.uniform(0, run.pace))
     first.send_signal(signal.SIGCONT)
-    wait_at_most(first, plan.LONGEST_DELAY)
+    wait_at_most(first, run.pace)
     for process in (first, second):
         process.kill()
     statuses = [run.await_end(process, fault.kind) for process in (first, second)]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 
 from benchmarks import torture_schedule as plan
@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 FAULTY = ROOT / "tests" / "faults" / "faulty.py"
 DISK_SIZE = "64m"
 LEASE_SECONDS = "0.3,3"  # between renewals, and until another machine takes over
-TOO_LONG = 150.0  # seconds, after which a start counts as hung
+TOO_LONG = 240.0  # seconds, after which a start counts as hung
 
 
 class Failed(Exception):
@@ -67,6 +67,7 @@ class TorturedRun:
       history: a line for each fault: what it was and what came of it.
       num_starts: number of processes that were started.
       counts: {kind: how often it befell the run}.
+      pace: seconds that an undisturbed run takes here.
       lost_steps: steps whose lines in metrics.jsonl were damaged between starts.
     """
 
@@ -78,7 +79,7 @@ class TorturedRun:
         self.store: pathlib.Path | None = None
         self.history: list[str] = []
         self.counts: dict[str, int] = {}
-        self.num_starts = 0
+        self.num_starts, self.pace = 0, 8.0
         self.lost_steps: set[int] = set()
         self.is_newest_damaged = False
 
@@ -142,8 +143,8 @@ class TorturedRun:
 
     def finish_run(self, devices: int, batch_size: int) -> None:
         """Train undisturbed to the last step; raise Failed where that does not succeed."""
+        began = time.monotonic()
         process = self.start_process("none", devices, batch_size)
-        # A kind without any status but 0.
         if status := process.wait(TOO_LONG):
             raise Failed(
                 f"the undisturbed last start ended with {status}: {self.notes}/"
@@ -151,15 +152,10 @@ class TorturedRun:
             )
         if not self.is_finished:
             raise Failed("the undisturbed last start did not save the last step")
+        self.pace = time.monotonic() - began
 
 
 def wait_at_most(process: subprocess.Popen[str], seconds: float) -> None:
     """Wait until a process has ended, but not longer than that."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(seconds)
-
-
-def copy_notes(run: TorturedRun, folder: pathlib.Path) -> None:
-    """Copy what a failed run has left, before its disk is unmounted."""
-    shutil.copytree(run.notes, folder / "notes", dirs_exist_ok=True)
-    shutil.copytree(run.workdir, folder / "run", dirs_exist_ok=True)

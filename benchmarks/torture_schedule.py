@@ -40,7 +40,7 @@ ENDINGS = {
     # KeyboardInterrupt ends Python with 1 or the signal while modules are imported.
     "int": (128 + signal.SIGINT, -signal.SIGINT, 1),
 }
-# Faults from outside, `Fault.seconds` after the process has started. kind: (what a reader of the
+# Faults from outside, `Fault.share` of a run after the start. kind: (what a reader of the
 # results must know, the statuses with which a process may end, besides 0 after the last step)
 OUTSIDE: dict[str, tuple[str, tuple[int, ...]]] = {
     "SIGKILL": ("at a random moment", ENDINGS["kill"]),
@@ -51,7 +51,7 @@ OUTSIDE: dict[str, tuple[str, tuple[int, ...]]] = {
     "folder made read-only": ("workdir or checkpoints/, at a random moment", (2,)),
     "disk read-only": ("before the start", (2,)),
     "lease overwritten": ("at a random moment", (2,)),
-    "clock set back": ("before the start or in a step, then SIGKILL", ENDINGS["kill"]),
+    "clock set back": ("that of Python, before the start or in a step; SIGKILL", ENDINGS["kill"]),
     "two writers": ("at once, or the second later; SIGKILL for the first", (2, -signal.SIGKILL)),
     "taken over": (
         "the holder is stopped until a run of another machine has its lease",
@@ -82,7 +82,6 @@ CHANGES: dict[str, tuple[int, tuple[int, ...], tuple[int, ...]]] = {
 }
 MODELS = ("bert", "gpt", "t5")
 NUM_FAULTS = 14
-LONGEST_DELAY = 9.0  # seconds, about what a start takes to its last step
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +92,7 @@ class Fault:
       kind: a key of `INSIDE` or `OUTSIDE`, or one of `DAMAGES`.
       moment: of tests/faults/faulty.py, for a kind of `INSIDE`.
       ahead: the moment's step, counted from the newest checkpoint.
-      seconds: from the start to a fault from outside.
+      share: of the time of an undisturbed run, after which a fault from outside comes.
       seed: decides the details, such as the damaged byte.
       devices, batch_size: of this start.
     """
@@ -101,7 +100,7 @@ class Fault:
     kind: str
     moment: str = ""
     ahead: int = 0
-    seconds: float = 0.0
+    share: float = 0.0
     seed: int = 0
     devices: int = DEVICES
     batch_size: int = BATCH_SIZE
@@ -109,7 +108,7 @@ class Fault:
     def __str__(self) -> str:
         where = f":{self.moment}+{self.ahead}" if self.moment else ""
         if self.kind in OUTSIDE:
-            where = f"@{self.seconds:.2f}s"
+            where = f"@{self.share:.0%}"
         change = f" on {self.devices}x{self.batch_size}" if self.kind not in DAMAGES else ""
         return f"{self.kind}{where}{change}"
 
@@ -177,8 +176,8 @@ def draw_schedule(seed: int) -> Schedule:
         if kind in INSIDE:
             faults.append(draw_inside_fault(rng, kind, **start))
             continue
-        seconds, details = round(rng.uniform(0, LONGEST_DELAY), 3), rng.randrange(1 << 30)
-        faults.append(Fault(kind, seconds=seconds, seed=details, **start))
+        share, details = round(rng.random(), 3), rng.randrange(1 << 30)
+        faults.append(Fault(kind, share=share, seed=details, **start))
     return Schedule(seed, model, change, tuple(faults))
 
 
