@@ -18,8 +18,8 @@ and no traceback. A schedule that fails prints the command that repeats it, and 
 and outputs. A seed gives the same faults again; signals come after a share of the time of an
 undisturbed run, so what they hit depends on the machine.
 
-Needs Linux and root, because it mounts small disks. The results go to
-benchmarks/results/torture.json; --seed records nothing.
+Needs Linux, a C compiler (`cc`, for the clock) and root, because it mounts small disks. The results
+go to benchmarks/results/torture.json; --seed records nothing.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from collections.abc import Iterator
 from benchmarks import torture_verdict as verdict
 from benchmarks.harness import duration, format_command, format_title, int_at_least
 from benchmarks.results_pages import add_result
+from benchmarks.torture_clock import make_clock, set_clock
 from benchmarks.torture_faults import befall_run
 from benchmarks.torture_run import Failed, TorturedRun, mount_disk
 from benchmarks.torture_schedule import (
@@ -73,14 +74,18 @@ class References:
     def __init__(self, folder: pathlib.Path) -> None:
         """Keep everything in `folder`, made anew."""
         shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
         self.folder = folder
+        # Before the first start: a fork has the variables of libraries that its server began with.
+        self.clock, environment = make_clock(folder)
+        os.environ.update(environment)
         self.get_config = functools.cache(self._write_config)
         self.get_run = functools.cache(self._train)
         self.get_rows = functools.cache(self._list_rows)
 
     def _write_config(self, model: str):
         folder = self.folder / model
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir()
         return write_config(folder, model)
 
     def _train(self, model: str) -> TorturedRun:
@@ -157,7 +162,8 @@ def torture_run(
     pace = references.get_run(schedule.model).pace
     with mount_disk(folder / "disk") as disk:
         run = TorturedRun(path, disk, folder / "notes")
-        run.store, run.pace = folder / "store", pace
+        run.store, run.pace, run.clock = folder / "store", pace, references.clock
+        set_clock(run.clock, 0)
         shutil.copytree(store.path, run.store)
         try:
             for fault in schedule.faults:
@@ -267,8 +273,7 @@ def main() -> int:
     args = parser.parse_args()
     if os.geteuid():
         parser.error("it mounts small disks, so it must run as root")
-    workdir = args.workdir or pathlib.Path(tempfile.mkdtemp(prefix="torture"))
-    workdir.mkdir(parents=True, exist_ok=True)
+    workdir = (args.workdir or pathlib.Path(tempfile.mkdtemp(prefix="torture"))).resolve()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop_campaign)
     references = References(workdir / "undisturbed")

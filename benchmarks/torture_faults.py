@@ -10,6 +10,7 @@ import time
 
 from benchmarks import torture_damage as damage
 from benchmarks import torture_schedule as plan
+from benchmarks.torture_clock import set_clock
 from benchmarks.torture_run import (
     Failed,
     TorturedRun,
@@ -61,11 +62,9 @@ def cause_inside(run: TorturedRun, fault: Fault) -> str:
     return f"step {step}, status {run.await_end(process, fault.kind)}"
 
 
-def start_for(
-    run: TorturedRun, fault: Fault, word: str = "none", **environment: str
-) -> subprocess.Popen[str]:
+def start_for(run: TorturedRun, fault: Fault) -> subprocess.Popen[str]:
     """Start the process of a fault from outside, and wait for the fault's moment or its end."""
-    process = run.start_process(word, fault.devices, fault.batch_size, **environment)
+    process = run.start_process("none", fault.devices, fault.batch_size)
     wait_at_most(process, fault.share * run.pace)
     return process
 
@@ -127,13 +126,16 @@ def overwrite_lease(run: TorturedRun, fault: Fault) -> str:
     return f"status {run.await_end(process, fault.kind)}"
 
 
-def set_clock_back(run: TorturedRun, fault: Fault) -> str:
-    rng, step = random.Random(fault.seed), find_newest(run.workdir) + plan.SAVE_EVERY // 2
-    shift = -rng.choice((90, 3_600, 86_400, 30 * 86_400))
-    moment = rng.choice(("start", f"step:{step}"))
-    process = start_for(run, fault, f"clock:{moment}", FAULTY_CLOCK=str(shift))
+def shift_clock(run: TorturedRun, fault: Fault) -> str:
+    """Set the clock back while the run goes on; the next such fault sets it right again."""
+    assert run.clock
+    rng = random.Random(fault.seed)
+    run.clock_shift = 0 if run.clock_shift else -rng.choice((90, 3_600, 86_400, 30 * 86_400))
+    process = start_for(run, fault)
+    set_clock(run.clock, run.clock_shift)
+    wait_at_most(process, rng.uniform(0, run.pace))
     process.kill()
-    return f"{shift} s at {moment}, status {run.await_end(process, fault.kind)}"
+    return f"by {run.clock_shift:,} s, status {run.await_end(process, fault.kind)}"
 
 
 def start_two_writers(run: TorturedRun, fault: Fault) -> str:
@@ -218,7 +220,7 @@ METHODS = {
     "folder made read-only": make_folder_read_only,
     "disk read-only": start_on_read_only_disk,
     "lease overwritten": overwrite_lease,
-    "clock set back": set_clock_back,
+    "clock set back": shift_clock,
     "two writers": start_two_writers,
     "taken over": take_over,
     "store damaged": start_with_damaged_store,

@@ -67,6 +67,8 @@ class TorturedRun:
       history: a line for each fault: what it was and what came of it.
       num_starts: number of processes that were started.
       counts: {kind: how often it befell the run}.
+      store: replaces the configuration's, and may be damaged.
+      clock, clock_shift: file of the clock's offset (torture_clock.py), and its seconds.
       pace: seconds that an undisturbed run takes here.
       lost_steps: steps whose lines in metrics.jsonl were damaged between starts.
     """
@@ -77,6 +79,8 @@ class TorturedRun:
         self.config, self.disk, self.notes = config, disk, notes
         self.workdir, self.rows_file = disk / "run", notes / "rows.jsonl"
         self.store: pathlib.Path | None = None
+        self.clock: pathlib.Path | None = None
+        self.clock_shift = 0
         self.history: list[str] = []
         self.counts: dict[str, int] = {}
         self.num_starts, self.pace = 0, 8.0

@@ -12,7 +12,7 @@ import signal
 
 from pretrain.distributed.watchdog import HUNG
 
-STEPS, SAVE_EVERY, EVALUATE_EVERY, KEPT = 64, 4, 8, 3
+STEPS, SAVE_EVERY, EVALUATE_EVERY, KEPT = 96, 4, 8, 3
 BATCH_SIZE, DEVICES = 8, 2
 LIMITS = ("watchdog.step=12", "watchdog.data=12", "watchdog.save=12")
 
@@ -51,7 +51,10 @@ OUTSIDE: dict[str, tuple[str, tuple[int, ...]]] = {
     "folder made read-only": ("workdir or checkpoints/, at a random moment", (2,)),
     "disk read-only": ("before the start", (2,)),
     "lease overwritten": ("at a random moment", (2,)),
-    "clock set back": ("that of Python, before the start or in a step; SIGKILL", ENDINGS["kill"]),
+    "clock set back": (
+        "at a random moment, by 90 s to 30 days, and set right by the next; then SIGKILL",
+        ENDINGS["kill"],
+    ),
     "two writers": ("at once, or the second later; SIGKILL for the first", (2, -signal.SIGKILL)),
     "taken over": (
         "the holder is stopped until a run of another machine has its lease",
@@ -176,7 +179,7 @@ def draw_schedule(seed: int) -> Schedule:
         if kind in INSIDE:
             faults.append(draw_inside_fault(rng, kind, **start))
             continue
-        share, details = round(rng.random(), 3), rng.randrange(1 << 30)
+        share, details = round(rng.random() ** 1.5, 3), rng.randrange(1 << 30)
         faults.append(Fault(kind, share=share, seed=details, **start))
     return Schedule(seed, model, change, tuple(faults))
 

@@ -16,7 +16,6 @@ goes on gone:MOMENT:N       then puts a file where the folder $FAULTY_PLACE was,
 wait:MOMENT:N       then waits until the file $FAULTY_GO exists       stop:MOMENT:N    then sends
 itself SIGSTOP term:MOMENT:N       then sends itself SIGTERM                      twice:MOMENT:N
 two of them, 50 ms apart
-clock:MOMENT:N      then shifts Python's clock by $FAULTY_CLOCK seconds, such as -3600
 none                no fault
 
 $FAULTY_ROWS names a file to which a line is added for each finished step: which rows it read.
@@ -85,13 +84,6 @@ def stop():
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
-def set_clock_back():
-    """Shift the clock of Python's `time`, whose readers are this program and its Python libraries."""
-    shift, usual = int(os.environ["FAULTY_CLOCK"]), time.time_ns
-    time.time_ns = lambda: usual() + shift * 10**9
-    time.time = lambda: time.time_ns() / 1e9
-
-
 def record_rows(place):
     """Note which rows each step has read, once its line is in metrics.jsonl."""
     import jax
@@ -146,7 +138,6 @@ KINDS = {
     "gone": put_a_file,
     "term": term,
     "twice": twice,
-    "clock": set_clock_back,
 }
 
 
@@ -267,12 +258,7 @@ def before_deleting(number, befall):
     CheckpointManager._finalize_checkpoint = finalize_then_befall
 
 
-def at_start(_, befall):
-    befall()
-
-
 MOMENTS = {
-    "start": at_start,
     "compile": during_compile,
     "data": in_data,
     "step": in_step,
