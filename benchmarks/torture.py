@@ -25,96 +25,29 @@ go to benchmarks/results/torture.json; --seed records nothing.
 from __future__ import annotations
 
 import argparse
-import collections
 import contextlib
-import dataclasses
-import functools
 import os
 import pathlib
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 
 from benchmarks import torture_verdict as verdict
-from benchmarks.harness import duration, format_command, format_title, int_at_least
+from benchmarks.harness import duration, int_at_least
 from benchmarks.results_pages import add_result
-from benchmarks.torture_clock import make_clock, set_clock
+from benchmarks.torture_clock import set_clock
 from benchmarks.torture_faults import befall_run
+from benchmarks.torture_references import References
+from benchmarks.torture_results import Totals, format_results
 from benchmarks.torture_run import Failed, TorturedRun, mount_disk
-from benchmarks.torture_schedule import (
-    BATCH_SIZE,
-    CHANGES,
-    DAMAGES,
-    DEVICES,
-    INSIDE,
-    NUM_FAULTS,
-    OUTSIDE,
-    STEPS,
-    Schedule,
-    draw_schedule,
-)
-
-# Tests' settings of XLA, before JAX is imported; then forks of tests/forks.py are possible.
-from tests import conftest as _settings  # noqa: F401
-from tests.faults.conftest import write_config
-from tests.faults.faulty import digest_rows
+from benchmarks.torture_schedule import BATCH_SIZE, DEVICES, STEPS, Schedule, draw_schedule
 
 
 class Stopped(Exception):
     """A signal asked the campaign to stop."""
-
-
-class References:
-    """Configurations and undisturbed runs of the models, each made once."""
-
-    def __init__(self, folder: pathlib.Path) -> None:
-        """Keep everything in `folder`, made anew."""
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        self.folder = folder
-        # Before the first start: a fork has the variables of libraries that its server began with.
-        self.clock, environment = make_clock(folder)
-        os.environ.update(environment)
-        self.get_config = functools.cache(self._write_config)
-        self.get_run = functools.cache(self._train)
-        self.get_rows = functools.cache(self._list_rows)
-
-    def _write_config(self, model: str):
-        folder = self.folder / model
-        folder.mkdir()
-        return write_config(folder, model)
-
-    def _train(self, model: str) -> TorturedRun:
-        """Train a model undisturbed."""
-        path, _, _ = self.get_config(model)
-        run = TorturedRun(path, self.folder / model, self.folder / model / "notes")
-        run.finish_run(DEVICES, BATCH_SIZE)
-        return run
-
-    def _list_rows(self, model: str) -> list[str]:
-        """Return the digests of the rows of a run, in order, one at a time in closed form."""
-        from data.pipeline import Stream
-
-        _, run, store = self.get_config(model)
-        largest = max(size for _, _, sizes in CHANGES.values() for size in sizes)
-        single = dataclasses.replace(run.data, batch_size=1)
-        stream = Stream(store, single, seed=run.train.seed)
-        return [digest_rows(stream.build_batch(i))[0] for i in range(STEPS * largest)]
-
-
-@dataclasses.dataclass
-class Totals:
-    """Counts over the schedules of a campaign."""
-
-    passed: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
-    failed: list[str] = dataclasses.field(default_factory=list)
-    faults: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
-    starts: int = 0
-    largest_difference: float = 0.0
 
 
 def judge_end(run: TorturedRun, schedule: Schedule, references: References) -> float:
@@ -186,10 +119,13 @@ def torture_run(
 
 
 def run_campaign(
-    seeds: Iterator[int], end: float, references: References, workdir: pathlib.Path
-) -> Totals:
-    """Carry out schedules until `time.monotonic()` is `end`, and return what came of them."""
-    totals = Totals()
+    seeds: Iterator[int],
+    end: float,
+    references: References,
+    workdir: pathlib.Path,
+    totals: Totals,
+) -> None:
+    """Carry out schedules until `time.monotonic()` is `end`, or a signal comes, and count them."""
     with contextlib.suppress(Stopped):
         for seed in seeds:
             schedule, began = draw_schedule(seed), time.monotonic()
@@ -207,46 +143,6 @@ def run_campaign(
             else:
                 totals.passed[schedule.change] += 1
                 shutil.rmtree(folder)
-    return totals
-
-
-def format_results(totals: Totals, first_seed: int, hours: float, load: float) -> list[str]:
-    """Return the section of the results page."""
-    from importlib import metadata
-
-    versions = [f"{name} {metadata.version(name)}" for name in ("jax", "tensorflow")]
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True
-    ).stdout.strip()
-    passed, faults = sum(totals.passed.values()), sum(totals.faults.values())
-    count = passed + len(totals.failed)
-    lines = [
-        format_title(load, *versions, f"commit {commit or 'unknown'}"),
-        "",
-        f"`{format_command()}`: {hours:.2f} hours, seeds {first_seed} to {first_seed + count - 1}, "
-        f"{count} schedules, {faults} faults, {totals.starts} starts; {passed} schedules passed, "
-        f"{len(totals.failed)} failed. Tiny BERT, GPT and T5, {STEPS} steps, up to {NUM_FAULTS} "
-        "faults each.",
-        "",
-        "| changed over the run | schedules passed | compared with the undisturbed run |",
-        "|---|---|---|",
-        f"| nothing | {totals.passed['nothing']} | rows, metrics, bits |",
-        f"| devices | {totals.passed['devices']} | rows; parameters: they differ by at most "
-        f"{totals.largest_difference:.2g} of their tensor's largest value, "
-        f"{verdict.TOLERANCE:g} is allowed |",
-        f"| devices and batch sizes | {totals.passed['devices and batch sizes']} | rows |",
-        "",
-        "| fault | where | times |",
-        "|---|---|---|",
-    ]
-    for kind, (moments, _) in INSIDE.items():
-        lines.append(f"| {kind}, inside | {', '.join(moments)} | {totals.faults[kind]} |")
-    for kind, (where, _) in OUTSIDE.items():
-        lines.append(f"| {kind} | {where} | {totals.faults[kind]} |")
-    for kind in DAMAGES:
-        lines.append(f"| {kind} damaged | between two starts | {totals.faults[kind]} |")
-    lines += ["", *(f"Failed: {line}." for line in totals.failed), ""]
-    return lines
 
 
 def stop_campaign(number: int, frame: object) -> None:
@@ -278,14 +174,17 @@ def main() -> int:
         signal.signal(number, stop_campaign)
     references = References(workdir / "undisturbed")
     load, began = os.getloadavg()[0], time.monotonic()
+    totals = Totals()
     if args.seed:
-        totals = run_campaign(iter(args.seed), float("inf"), references, workdir)
+        run_campaign(iter(args.seed), float("inf"), references, workdir, totals)
         return 1 if totals.failed else 0
     seconds = args.minutes * 60 if args.minutes else args.hours * 3600
     seeds = iter(range(args.first_seed, sys.maxsize))
-    totals = run_campaign(seeds, began + seconds, references, workdir)
-    hours = (time.monotonic() - began) / 3600
-    add_result("torture", format_results(totals, args.first_seed, hours, load), "Torture")
+    try:
+        run_campaign(seeds, began + seconds, references, workdir, totals)
+    finally:
+        hours = (time.monotonic() - began) / 3600
+        add_result("torture", format_results(totals, args.first_seed, hours, load), "Torture")
     return 1 if totals.failed else 0
 
 
