@@ -59,31 +59,30 @@ def tiny_store():
     return write_tiny_store
 
 
+def write_config(folder, name):
+    """(path of the saved configuration of a run of 12 steps with dropout, its Run, its Store), in a
+    folder.
+    """
+    store = write_tiny_store(folder / f"{name}.store", *LAYOUTS[name])
+    model, objective = MODELS[name]
+    run = Run(
+        model=model,
+        data=Data(objective=objective, store=str(store.path), batch_size=8),
+        optimizer=AdamW(learning_rate=1e-2, warmup_steps=2),
+        train=Train(steps=12, compute_dtype="float32"),
+        evaluate=Evaluate(every=6, samples=0),
+        checkpoint=Checkpoint(every=4, keep=10),
+    )
+    path = folder / f"{name}.json"
+    path.write_text(to_json(run))
+    return path, run, store
+
+
 @pytest.fixture(scope="session")
 def configured(tmp_path_factory):
-    """Return configured(name): (path of the saved configuration of a run of 12 steps with dropout,
-    its Run, its Store).
-    """
-    root, made = tmp_path_factory.mktemp("faults"), {}
-
-    def make_config(name):
-        if name not in made:
-            store = write_tiny_store(root / f"{name}.store", *LAYOUTS[name])
-            model, objective = MODELS[name]
-            run = Run(
-                model=model,
-                data=Data(objective=objective, store=str(store.path), batch_size=8),
-                optimizer=AdamW(learning_rate=1e-2, warmup_steps=2),
-                train=Train(steps=12, compute_dtype="float32"),
-                evaluate=Evaluate(every=6, samples=0),
-                checkpoint=Checkpoint(every=4, keep=10),
-            )
-            path = root / f"{name}.json"
-            path.write_text(to_json(run))
-            made[name] = path, run, store
-        return made[name]
-
-    return make_config
+    """Return configured(name), which is `write_config` above, once for each name."""
+    root = tmp_path_factory.mktemp("faults")
+    return functools.cache(lambda name: write_config(root, name))
 
 
 @pytest.fixture(scope="session")

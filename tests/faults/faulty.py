@@ -16,11 +16,15 @@ goes on gone:MOMENT:N       then puts a file where the folder $FAULTY_PLACE was,
 wait:MOMENT:N       then waits until the file $FAULTY_GO exists       stop:MOMENT:N    then sends
 itself SIGSTOP term:MOMENT:N       then sends itself SIGTERM                      twice:MOMENT:N
 two of them, 50 ms apart
+none                no fault
 
+$FAULTY_ROWS names a file to which a line is added for each finished step: which rows it read.
 $FAULTY_LEASE=HEARTBEAT,STALE shortens the times of the lease, and $FAULTY_MACHINE makes this
 process one of another machine.
 """
 
+import hashlib
+import json
 import os
 import pathlib
 import signal
@@ -78,6 +82,40 @@ def wait():
 
 def stop():
     os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def record_rows(place):
+    """Note which rows each step has read, once its line is in metrics.jsonl."""
+    import jax
+
+    from pretrain.training.context import RestartableFeed
+    from pretrain.workdir.metrics_file import MetricsLog
+
+    read_next, write_row, digests = RestartableFeed.__next__, MetricsLog.write_row, {}
+
+    def read_and_note(self):
+        step, batch = read_next(self)
+        digests[step + 1] = digest_rows(jax.device_get(batch))
+        return step, batch
+
+    def write_and_record(self, row):
+        write_row(self, row)
+        line = {"process": os.getpid(), "step": row["step"], "rows": digests.pop(row["step"])}
+        with open(place, "a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    RestartableFeed.__next__, MetricsLog.write_row = read_and_note, write_and_record
+
+
+def digest_rows(batch):
+    """A digest of each row of a batch {key: [B, ...]}, whatever its dtypes."""
+    import numpy as np
+
+    columns = [np.asarray(batch[key], np.float64) for key in sorted(batch)]
+    return [
+        hashlib.sha256(b"".join(column[i].tobytes() for column in columns)).hexdigest()[:16]
+        for i in range(len(columns[0]))
+    ]
 
 
 def change_lease():
@@ -233,15 +271,24 @@ MOMENTS = {
 }
 
 
-if __name__ == "__main__":
-    kind, moment, *rest = sys.argv[1].split(":")
-    from pretrain.__main__ import main
-
+def cause_fault(word):
+    """Have the fault happen that `KIND:MOMENT[:STEP[:SECONDS]]` names; nothing for "none"."""
+    if word == "none":
+        return
+    kind, moment, *rest = word.split(":")
     fault = KINDS[kind]
-    change_lease()
     if rest[1:]:
         MOMENTS[moment](int(rest[0]), lambda: threading.Timer(float(rest[1]), fault).start())
     else:
         MOMENTS[moment](int(rest[0]) if rest else None, fault)
+
+
+if __name__ == "__main__":
+    from pretrain.__main__ import main
+
+    change_lease()
+    if place := os.environ.get("FAULTY_ROWS"):
+        record_rows(place)
+    cause_fault(sys.argv[1])
     del sys.argv[1]
     sys.exit(main())
