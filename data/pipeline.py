@@ -59,6 +59,7 @@ class Stream:
         found = source.open_rows(split, data.objective)
         self.table, self.build, self.sources = found.table, found.build, found.sources
         self.split, self.vocabulary = found.split, found.vocabulary
+        self.drop_repeats = found.drop_repeats
         self.num_rows, self.tokens_per_row = self.table.count, self.objective.axis_sizes()["L"]
         self.rows_S = np.diff(self.table.offsets)
         self.order = found.order
@@ -197,8 +198,9 @@ class Stream:
     ) -> Batch:
         """Return rows [lo, hi) of evaluation batch `index`, or of `number` batches from there on.
 
-        Evaluation reads the split in its own order, with masks that do not depend on the seed. The
-        last batch of a source is filled up with rows whose weights are 0.
+        Evaluation reads the split in its own order, with masks that do not depend on the seed. A
+        target that two rows share has a weight in one of them. The last batch of a source is filled
+        up with rows whose weights are 0.
         """
         lo, hi = self.slice_share(lo, hi)
         index_N = np.arange(index, index + number)
@@ -207,14 +209,17 @@ class Stream:
         within_N = self.table.offsets[source_N] + (index_N - before_N) * self.data.batch_size
         row_NB = within_N[:, None] + np.arange(lo, hi)
         real_B = (row_NB < self.table.offsets[source_N + 1][:, None]).ravel()
-        batch = self.build_evaluation_rows(np.where(real_B, row_NB.ravel(), 0))
+        row_B = np.where(real_B, row_NB.ravel(), 0)
+        batch = self.build_evaluation_rows(row_B)
+        if self.drop_repeats:
+            self.drop_repeats(batch, row_B, derive_evaluation_keys(row_B))
         for key in (key for key in batch if key.endswith("weights")):
             batch[key][~real_B] = 0
         return batch
 
     def build_evaluation_rows(self, row_B: np.ndarray) -> Batch:
         """Return rows of the split, with masks that do not depend on the seed."""
-        return self.build(row_B, hashing.derive_keys(0, EVALUATION_KEY, row_B))
+        return self.build(row_B, derive_evaluation_keys(row_B))
 
     def slice_share(self, lo: int, hi: int | None) -> tuple[int, int]:
         """Return the range of a host's rows of the batch; raise a ValueError for a wrong one."""
@@ -286,3 +291,8 @@ class Stream:
             prefetch=self.data.prefetch,
         )
         return dataset if grouped else dataset.unbatch()
+
+
+def derive_evaluation_keys(row_B: np.ndarray) -> np.ndarray:
+    """Return the keys of the masks, spans or pairs of rows in evaluation: uint64 [B]."""
+    return hashing.derive_keys(0, EVALUATION_KEY, row_B)

@@ -52,6 +52,8 @@ class RowSet:
                 each source without overlap
     split       the texts of the rows, for code that inspects or scores them
     vocabulary  the vocabulary of the token ids, if the rows hold any
+    drop_repeats  (batch, row_B, key_B) -> None: set the weights of targets that another row has,
+                too, to 0. Evaluation calls it. None: no two rows share a target
     """
 
     table: Any
@@ -60,6 +62,7 @@ class RowSet:
     order: str = "shuffled"
     split: Any = None
     vocabulary: Any = None
+    drop_repeats: Callable[[dict[str, np.ndarray], np.ndarray, np.ndarray], None] | None = None
 
 
 class Source(Protocol):

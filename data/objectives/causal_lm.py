@@ -91,6 +91,12 @@ class CausalLm(Objective):
 
         return table, build_batch
 
+    def drop_repeats(
+        self, table: WindowRows, batch: Batch, row_B: np.ndarray, key_B: np.ndarray
+    ) -> None:
+        """Set the weights of tokens that another row predicts, too, to 0."""
+        batch["label_weights"] *= table.mark_own_tokens(row_B)[:, 1:]
+
     def measure_batches(
         self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
     ) -> list[Check]:

@@ -9,15 +9,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+import numpy as np
+
 from data.batch_spec import MASKED, SEGMENTS, TOKENS, Field
 from data.inspection.checks import Check, InspectedBatch, RowStream
 from data.inspection.masked import check_masks
 from data.inspection.rendering import render_masked_row
 from data.inspection.rows import check_texts
-from data.objectives.masked_rows import check_rows, make_masked_rows
+from data.objectives.masked_rows import check_rows, drop_repeated_masks, make_masked_rows
 from data.objectives.masking import Masker
 from data.objectives.objective import BuildBatch, Objective, TokenId
-from data.rows.tables import RowTable
+from data.rows.tables import Batch, RowTable
 from data.store.split import Split
 from data.vocabulary.base import Vocabulary
 
@@ -60,6 +62,12 @@ class MaskedLm(Objective):
     def make_rows(self, split: Split, vocabulary: Vocabulary) -> tuple[RowTable, BuildBatch]:
         """Return the table of rows and the function that builds batches; keys draw the masks."""
         return make_masked_rows(self, split, vocabulary, Masker(self, vocabulary))
+
+    def drop_repeats(
+        self, table: RowTable, batch: Batch, row_B: np.ndarray, key_B: np.ndarray
+    ) -> None:
+        """Set the weights of tokens that are in another row, too, to 0."""
+        drop_repeated_masks(table, batch, row_B)
 
     def measure_batches(
         self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId

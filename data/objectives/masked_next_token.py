@@ -84,6 +84,15 @@ class MaskedNextToken(Objective):
 
         return table, build_batch
 
+    def drop_repeats(
+        self, table: WindowRows, batch: Batch, row_B: np.ndarray, key_B: np.ndarray
+    ) -> None:
+        """Set the weights of masked tokens that are in another row, too, to 0."""
+        # The position before a masked token, from the end-of-text token on, is the token's number
+        # in the text.
+        own_BN = table.mark_own_tokens(row_B)
+        batch["label_weights"] *= np.take_along_axis(own_BN, batch["masked_positions"], axis=1)
+
     def measure_batches(
         self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
     ) -> list[Check]:

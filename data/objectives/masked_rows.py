@@ -88,6 +88,18 @@ def make_packed_rows(
     return table, lambda row_B: lay_out_rows(table, read, row_B, vocabulary)
 
 
+def drop_repeated_masks(table: Any, batch: Batch, row_B: np.ndarray) -> None:
+    """Set the weights of masked tokens, and of others, that are in another row, too, to 0.
+
+    Windows alone share tokens. [CLS] and [SEP] are each row's own.
+    """
+    if isinstance(table, WindowRows):
+        own_BL = np.pad(table.mark_own_tokens(row_B), ((0, 0), (1, 1)), constant_values=True)
+        batch["label_weights"] *= np.take_along_axis(own_BL, batch["masked_positions"], axis=1)
+        if "discriminator_weights" in batch:
+            batch["discriminator_weights"] *= own_BL
+
+
 def read_document_rows(
     table: DocumentRows,
     read: TokenReader,

@@ -57,6 +57,20 @@ class Objective(abc.ABC):
           build_batch: (row_B, key_B) -> batch of those rows; the uint64 keys decide all draws.
         """
 
+    def drop_repeats(  # noqa: B027 - most rows share no target
+        self, table: Any, batch: Batch, row_B: np.ndarray, key_B: np.ndarray
+    ) -> None:
+        """Set the weights of targets that another row has, too, to 0; evaluation calls this.
+
+        Rows of `WindowRows` share text: `table.mark_own_tokens(row_B)` finds what is a row's alone.
+
+        Args:
+          table: the table of `make_rows`.
+          batch: the batch that `build_batch(row_B, key_B)` has returned; it is changed in place.
+          row_B: numbers of its rows.
+          key_B: the keys of its draws.
+        """
+
     def measure_batches(
         self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
     ) -> list[Check]:

@@ -70,10 +70,7 @@ class PrefixLm(Objective):
 
         def build_batch(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
             start_B = table.locate_starts(row_B)
-            prefix_B = 1 + hashing.bits_to_ints(
-                hashing.draw_uint64(hashing.derive_keys(key_B, hashing.UNMASKED_LENGTHS), 1)[:, 0],
-                self.length - 1,
-            )
+            prefix_B = self.draw_prefix_lengths(key_B)
             input_BL, input_mask_BL = build_part(start_B, prefix_B)
             label_BT, label_mask_BT = build_part(start_B + prefix_B, self.length - prefix_B)
             return {
@@ -84,6 +81,21 @@ class PrefixLm(Objective):
             }
 
         return table, build_batch
+
+    def draw_prefix_lengths(self, key_B: np.ndarray) -> np.ndarray:
+        """Draw the number of tokens before the cut of each row: int64 [B]."""
+        bits_B = hashing.draw_uint64(hashing.derive_keys(key_B, hashing.UNMASKED_LENGTHS), 1)[:, 0]
+        return 1 + hashing.bits_to_ints(bits_B, self.length - 1)
+
+    def drop_repeats(
+        self, table: WindowRows, batch: Batch, row_B: np.ndarray, key_B: np.ndarray
+    ) -> None:
+        """Set the weights of tokens that are in another row, too, to 0; </s> is each row's own."""
+        column_BL = self.draw_prefix_lengths(key_B)[:, None] + np.arange(self.length)
+        own_BL = np.pad(table.mark_own_tokens(row_B), ((0, 0), (0, 1)), constant_values=True)
+        batch["label_weights"] *= np.take_along_axis(
+            own_BL, np.minimum(column_BL, self.length), axis=1
+        )
 
     def measure_batches(
         self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId

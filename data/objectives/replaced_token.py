@@ -18,7 +18,7 @@ from data.inspection.checks import Check, InspectedBatch, RowStream
 from data.inspection.masked import check_masks, check_replacements
 from data.inspection.rendering import render_masked_row
 from data.inspection.rows import check_texts
-from data.objectives.masked_rows import check_rows, make_masked_rows
+from data.objectives.masked_rows import check_rows, drop_repeated_masks, make_masked_rows
 from data.objectives.masking import Masker
 from data.objectives.objective import BuildBatch, Objective, TokenId
 from data.rows import hashing
@@ -85,6 +85,12 @@ class ReplacedToken(Objective):
             }
 
         return table, build_batch
+
+    def drop_repeats(
+        self, table: RowTable, batch: Batch, row_B: np.ndarray, key_B: np.ndarray
+    ) -> None:
+        """Set the weights of tokens that are in another row, too, to 0."""
+        drop_repeated_masks(table, batch, row_B)
 
     def measure_batches(
         self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId

@@ -154,6 +154,24 @@ class SpanCorruption(Objective):
             self.num_spans,
         )
 
+    def drop_repeats(
+        self, table: WindowRows, batch: Batch, row_B: np.ndarray, key_B: np.ndarray
+    ) -> None:
+        """Set the weights of tokens that are in another row, too, to 0.
+
+        A sentinel counts if a token of its span does; </s> is each row's own.
+        """
+        own_BR = table.mark_own_tokens(row_B)
+        if own_BR.all():
+            return
+        unmasked_lengths_BK, removed_BK = self.draw_segment_lengths(key_B)
+        own_BN = own_BR[mark_removed(unmasked_lengths_BK, removed_BK)].reshape(len(row_B), -1)
+        first_BK = np.cumsum(removed_BK, axis=1) - removed_BK
+        flat_BK = first_BK + np.arange(len(row_B))[:, None] * own_BN.shape[1]
+        counts_BK = np.logical_or.reduceat(own_BN.ravel(), flat_BK.ravel()).reshape(flat_BK.shape)
+        heads_BK = first_BK + np.arange(self.num_spans)
+        batch["label_weights"][:] = insert_sentinels(own_BN.ravel(), heads_BK, counts_BK, eos=1)
+
     def measure_batches(
         self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
     ) -> list[Check]:
@@ -189,11 +207,8 @@ def replace_spans(
       inputs: int32 [B, L], kept tokens with a sentinel for each span, then `eos`.
       targets: int32 [B, T], each span after its sentinel, then `eos`.
     """
-    rows, spans = unmasked_lengths_BK.shape
-    lengths_B2K = np.stack([unmasked_lengths_BK, removed_BK], axis=2)
-    removed_BR = np.repeat(np.tile([False, True], rows * spans), lengths_B2K.ravel()).reshape(
-        raw_BR.shape
-    )
+    spans = unmasked_lengths_BK.shape[1]
+    removed_BR = mark_removed(unmasked_lengths_BK, removed_BK)
     inputs = insert_sentinels(
         raw_BR[~removed_BR],
         np.cumsum(unmasked_lengths_BK, axis=1) + np.arange(spans),
@@ -204,16 +219,27 @@ def replace_spans(
     return inputs, insert_sentinels(raw_BR[removed_BR], heads_BK, sentinel_K, eos)
 
 
+def mark_removed(unmasked_lengths_BK: np.ndarray, removed_BK: np.ndarray) -> np.ndarray:
+    """Return which tokens of the text are removed, of segments of these lengths: bool [B, R]."""
+    rows, spans = unmasked_lengths_BK.shape
+    lengths_B2K = np.stack([unmasked_lengths_BK, removed_BK], axis=2)
+    removed = np.repeat(np.tile([False, True], rows * spans), lengths_B2K.ravel())
+    return removed.reshape(rows, -1)
+
+
 def insert_sentinels(
-    tokens: np.ndarray, position_BK: np.ndarray, sentinel_K: np.ndarray, eos: int
+    tokens: np.ndarray, position_BK: np.ndarray, sentinel_BK: np.ndarray, eos: int
 ) -> np.ndarray:
-    """Return int32 rows with sentinels at these positions, tokens at the others, and `eos` last."""
+    """Return int32 rows with sentinels at these positions, tokens at the others, and `eos` last.
+
+    sentinel_BK: [B, K], or [K] for the same in all rows.
+    """
     rows, spans = position_BK.shape
     out = np.full((rows, len(tokens) // rows + spans + 1), eos, np.int32)
     free = np.ones(out.shape, bool)
     free[:, -1] = False
     free[np.arange(rows)[:, None], position_BK] = False
-    out[np.arange(rows)[:, None], position_BK] = sentinel_K
+    out[np.arange(rows)[:, None], position_BK] = sentinel_BK
     out[free] = tokens
     return out
 

@@ -99,9 +99,10 @@ class DocumentRows:
 class WindowRows:
     """Rows of exactly `width` tokens of the stream of a source's documents.
 
-    The last row of a source is moved back to end with it; the tokens that it shares with the row
-    before are read twice an epoch. A source shorter than a row borrows tokens from its neighbours;
-    `short` lists such sources, which training refuses.
+    The last row of a source is moved back to end with it; training reads the tokens that it shares
+    with the row before twice an epoch. A source shorter than a row borrows tokens from its
+    neighbours; `short` lists such sources, which training refuses. Evaluation gives tokens that are
+    read twice or borrowed no weight (`mark_own_tokens`).
     """
 
     def __init__(self, split: Split, width: int, separated: bool = False, shared: int = 0) -> None:
@@ -120,7 +121,7 @@ class WindowRows:
         ends_D = starts_D[1:][np.diff(starts_D) > 0]  # token after each document that has any
         # The same as positions of the stream, which count the separators.
         self.ends_D = ends_D + np.arange(1, len(ends_D) + 1) if separated else None
-        self.width, self.stride = width, width - shared
+        self.width, self.stride, self.shared = width, width - shared, shared
         edges_S = find_source_edges(split)
         begin_S = starts_D[edges_S]  # first token of each source, and the end
         if separated:
@@ -151,6 +152,19 @@ class WindowRows:
     def locate_spans(self, row_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return (first position in the stream, number of tokens) of each row: int64 [B] each."""
         return self.locate_starts(row_B), np.full(len(row_B), self.width)
+
+    def mark_own_tokens(self, row_B: np.ndarray) -> np.ndarray:
+        """Return which positions are the row's alone: bool [B, N].
+
+        Each token of a source is at one such position of one row, except the first `shared` tokens
+        of the source, which are at none.
+        """
+        source_B = np.searchsorted(self.offsets, row_B, side="right") - 1
+        begin_B = self.begin_S[source_B]
+        first_B = begin_B + (row_B - self.offsets[source_B]) * self.stride + self.shared
+        end_B = np.minimum(first_B + self.stride, begin_B + self.length_S[source_B])
+        position_BN = self.locate_starts(row_B)[:, None] + np.arange(self.width)
+        return (first_B[:, None] <= position_BN) & (position_BN < end_B[:, None])
 
     def find_separators(self, start_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return where separated rows hold a separator, and each row's first token.

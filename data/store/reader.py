@@ -168,7 +168,8 @@ class Store:
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
         order = getattr(objective, "order", "shuffled")
-        return RowSet(table, build, part.sources, order, part, self.vocabulary)
+        drop = functools.partial(objective.drop_repeats, table)
+        return RowSet(table, build, part.sources, order, part, self.vocabulary, drop)
 
     def verify_or_salvage(self, on_corrupt: Literal["refuse", "skip"]) -> "Store":
         """Return this store if its bytes are unchanged, else one without the damaged documents.

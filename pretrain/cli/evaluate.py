@@ -11,16 +11,13 @@ import dataclasses
 import functools
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pretrain.distributed import processes
 from pretrain.evaluation.label_checks import open_labelled_store
 from pretrain.inference import random_head
 from pretrain.inference.in_context_tasks import read_questions
 from pretrain.inference.line_files import open_line_writer
-
-if TYPE_CHECKING:
-    from pretrain.run import Run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,6 +40,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="heldout",
         choices=("heldout", "train"),
         help="split of the store (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--dtype",
+        choices=("float32", "bfloat16"),
+        help="dtype of the computation (default: train.compute_dtype of the run, as in its own "
+        "evaluations; predict and exported models compute in float32)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     random_head.add_argument(parser)
@@ -105,12 +108,17 @@ def run(args: argparse.Namespace) -> int:
     processes.join_run(args)
     import jax
 
+    dtype = choose_dtype(args)
     if args.labelled:
         if args.store or args.split != "heldout":
             raise ValueError("--labelled cannot be combined with --store or --split")
         with open_labelled_store(args.workdir, args.labelled) as store:
             step, _, scores = evaluate_checkpoint(
-                args.workdir, step=args.step, store=store, allow_random_head=args.allow_random_head
+                args.workdir,
+                step=args.step,
+                store=store,
+                allow_random_head=args.allow_random_head,
+                dtype=dtype,
             )
         store = args.labelled
     else:
@@ -120,15 +128,17 @@ def run(args: argparse.Namespace) -> int:
             store=args.store,
             split=args.split,
             allow_random_head=args.allow_random_head,
+            dtype=dtype,
         )
     if jax.process_index():
         return 0  # all processes have the same scores; the first prints them
     if args.json:
-        print(json.dumps({"step": step, "store": str(store), "split": args.split, **scores}))
+        facts = {"step": step, "store": str(store), "split": args.split, "dtype": dtype}
+        print(json.dumps({**facts, **scores}))
         return 0
     print(
         f"step {step:,} on the {args.split} split of {store}: {scores['rows']:,} rows, "
-        f"{scores['targets']:,.0f} targets"
+        f"{scores['targets']:,.0f} targets, {describe_dtype(dtype)}"
     )
     for name, value in scores.items():
         if name not in ("rows", "targets"):
@@ -136,34 +146,22 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def open_fitting_store(store: str, workdir: str, run: Run) -> Any:
-    """Open a token store after checking its bytes, its vocabulary and its labels.
+def choose_dtype(args: argparse.Namespace) -> str:
+    """Return the dtype of the computation: that of --dtype, else the one the run trains in.
 
-    Args:
-      store: path of the store.
-      workdir: workdir of the run.
-      run: the run, which has to have the same vocabulary and labels.
-
-    Raises:
-      ConfigError: if the vocabulary or the labels differ.
+    So the scores are those of the run's own evaluations, which early stopping and
+    `checkpoint.best` compare.
     """
-    from data.examples.example_store import open_source
-    from data.store.salvage import describe_omissions
-    from data.vocabulary.load import load_vocabulary
-    from pretrain.evaluation.label_checks import check_labels
-    from pretrain.overrides import ConfigError
+    from pretrain.workdir.checkpoints import read_run
 
-    opened = open_source(store).verify_or_salvage(run.data.on_corrupt)
-    if (lost := describe_omissions(opened)) != describe_omissions(None):
-        print(f"skipped damaged documents of {opened.path}: {lost}", file=sys.stderr)
-    vocabulary = load_vocabulary(f"{workdir}/vocabulary")
-    if opened.vocabulary.fingerprint != vocabulary.fingerprint:
-        raise ConfigError(
-            f"{opened.path} was prepared with a different vocabulary from {workdir}; "
-            f"prepare it with --vocabulary {workdir}/vocabulary"
-        )
-    check_labels(run, opened)
-    return opened
+    return args.dtype or read_run(args.workdir).train.compute_dtype
+
+
+def describe_dtype(dtype: str) -> str:
+    """Return the end of a line that names the dtype, and how to choose the other."""
+    if dtype == "float32":
+        return "computed in float32"
+    return f"computed in {dtype} (as predict and exported models compute: --dtype float32)"
 
 
 def evaluate_checkpoint(
@@ -172,11 +170,13 @@ def evaluate_checkpoint(
     store: str | None = None,
     split: str = "heldout",
     allow_random_head: bool = False,
+    dtype: str | None = None,
 ) -> tuple[int, Any, dict[str, float]]:
     """Score a checkpoint on one split of a token store.
 
     Args:
       allow_random_head: score a head that was not trained, see `random_head.check_head`.
+      dtype: dtype of the computation; None: the run's `train.compute_dtype`.
 
     Returns:
       The step, the path of the store, and the scores by name.
@@ -191,6 +191,7 @@ def evaluate_checkpoint(
     from models import build
     from pretrain.distributed.model_hooks import make_model_hooks
     from pretrain.distributed.sharding import make_mesh, make_param_sharding
+    from pretrain.evaluation.fitting_store import open_fitting_store
     from pretrain.finetune.qa_task import resolve_threshold
     from pretrain.inference.trained import open_trained
     from pretrain.training import truncation_report
@@ -216,7 +217,7 @@ def evaluate_checkpoint(
         model,
         make_loss(run.data.objective),
         mesh,
-        compute_dtype=run.train.compute_dtype,
+        compute_dtype=dtype or run.train.compute_dtype,
         metrics=run.evaluate.metrics,
         objective=run.data.objective,
     )
@@ -264,6 +265,7 @@ def run_task(args: argparse.Namespace) -> int:
         choose_sharding=lambda path, shape: make_param_sharding(path, shape, mesh),
     )
     random_head.check_head(trained, "evaluate", args.allow_random_head)
+    trained = trained.with_compute_dtype(dtype := choose_dtype(args))
     with jax.set_mesh(mesh):
         scores, answers = evaluate_task(
             trained,
@@ -283,9 +285,10 @@ def run_task(args: argparse.Namespace) -> int:
             for question, answer in zip(questions, answers, strict=True):
                 write(json.dumps(question.record | answer, ensure_ascii=False))
     if args.json:
-        print(json.dumps({"step": trained.step, "task": args.task, **scores}))
+        facts = {"step": trained.step, "task": args.task, "dtype": dtype}
+        print(json.dumps({**facts, **scores}))
         return 0
-    print(f"step {trained.step:,} on {args.task}")
+    print(f"step {trained.step:,} on {args.task}, {describe_dtype(dtype)}")
     for name, value in scores.items():
         print(f"  {name:<28}{value:,}" if isinstance(value, int) else f"  {name:<28}{value:.5g}")
     return 0

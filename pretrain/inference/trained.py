@@ -43,6 +43,11 @@ class Trained:
         is_headed = isinstance(model, HeadedConfig)
         return get_body_config(model), self.params["encoder"] if is_headed else self.params
 
+    def with_compute_dtype(self, dtype: str) -> Trained:
+        """Return the model with another `train.compute_dtype`; the parameters stay float32."""
+        train = dataclasses.replace(self.run.train, compute_dtype=dtype)
+        return dataclasses.replace(self, run=dataclasses.replace(self.run, train=train))
+
     def read_metrics(self) -> list[dict[str, Any]]:
         """Return the rows of metrics.jsonl up to this step."""
         from pretrain.workdir.metrics_file import read_metrics

@@ -128,8 +128,11 @@ def sum_totals(totals: Sequence[Mapping[str, float]]) -> dict[str, float]:
 def score_sums(
     loss: Loss, sums: Mapping[str, float], weights: Mapping[str, float]
 ) -> dict[str, float]:
-    """Return {"loss", each sum as a mean, "perplexity" if the objective predicts tokens}."""
-    means = {name: sums[name] / weights[name] for name in sums}
+    """Return {"loss", each sum as a mean, "perplexity" if the objective predicts tokens}.
+
+    The mean of a split without a target, such as one of a few masked tokens, is NaN.
+    """
+    means = {name: sums[name] / weights[name] if weights[name] else math.nan for name in sums}
     scores = {"loss": loss.compute_loss(means), **means}
     if loss.row_predictions is None:
         scores["perplexity"] = math.exp(min(means[loss.loss_terms[0]], 700.0))

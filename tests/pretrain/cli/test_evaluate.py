@@ -1,0 +1,92 @@
+"""`evaluate`: its sums are those of the exported model, its dtype is named and can be chosen."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from data.config import Data
+from data.objectives import CausalLm
+from data.store.small_store import write_store
+from models.config.gpt2 import Gpt2Config
+from pretrain.__main__ import main
+from pretrain.config import Train
+from pretrain.training.new_workdir import start_workdir
+from tests.pretrain.inference.test_in_context import TEXT, make_trained
+
+LENGTH = 12
+CONFIG = Gpt2Config(vocab=128, length=40, width=16, depth=1, num_heads=2, mlp=24)
+
+
+@pytest.fixture(scope="module")
+def workdir(tmp_path_factory):
+    """(folder, held-out documents of a store) of a GPT-2 that was trained in bfloat16."""
+    folder = tmp_path_factory.mktemp("evaluate")
+    trained = make_trained(CONFIG, 3, 110, layout="gpt", algorithm="bpe")
+    documents = [[ids] for ids in trained.vocabulary.encode_batch(TEXT[:6])]
+    write_store(folder / "store", trained.vocabulary, documents, heldout=documents[:4])
+    data = Data(store=str(folder / "store"), objective=CausalLm(length=LENGTH), batch_size=8)
+    run = dataclasses.replace(trained.run, data=data, train=Train(compute_dtype="bfloat16"))
+    start_workdir(folder / "run", run, trained.params, trained.vocabulary)
+    return folder / "run", [sentence for (sentence,) in documents[:4]]
+
+
+def evaluate(workdir, capsys, *words):
+    assert main(["evaluate", "--workdir", str(workdir), "--json", *words]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_scores_are_those_of_the_exported_model_with_each_token_once(workdir, tmp_path, capsys):
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    folder, documents = workdir
+    assert main(["export", "--workdir", str(folder), "--output", str(tmp_path / "hf")]) == 0
+    capsys.readouterr()
+    model = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "hf").eval()
+    tokens = list(documents[0])
+    for document in documents[1:]:
+        tokens += [model.config.eos_token_id, *document]
+    assert (len(tokens) - 1) % LENGTH  # the last row is not full by itself
+    nats = []
+    for first in range(1, len(tokens), LENGTH):  # targets of a row, after those of the row before
+        row = tokens[min(first - 1, len(tokens) - LENGTH - 1) :][: LENGTH + 1]
+        with torch.no_grad():
+            logits = model(torch.tensor([row[:-1]])).logits[0].double()
+        log_probs = torch.log_softmax(logits, -1)[range(LENGTH), row[1:]]
+        nats += (-log_probs[-len(tokens[first : first + LENGTH]) :]).tolist()
+    assert len(nats) == len(tokens) - 1
+    scores = evaluate(folder, capsys, "--dtype", "float32")
+    assert scores["targets"] == len(nats) and scores["dtype"] == "float32"
+    assert scores["causal_lm"] == pytest.approx(np.mean(nats), rel=1e-5)
+
+
+def test_the_dtype_of_the_run_is_the_default_and_is_named(workdir, capsys):
+    folder, _ = workdir
+    default = evaluate(folder, capsys)
+    full = evaluate(folder, capsys, "--dtype", "float32")
+    assert default["dtype"] == "bfloat16" and full["dtype"] == "float32"
+    assert default == evaluate(folder, capsys, "--dtype", "bfloat16")
+    assert default["loss"] != full["loss"] == pytest.approx(default["loss"], rel=0.02)
+    assert main(["evaluate", "--workdir", str(folder)]) == 0
+    assert (
+        " targets, computed in bfloat16 (as predict and exported models compute: --dtype float32)"
+        in capsys.readouterr().out
+    )
+    assert main(["evaluate", "--workdir", str(folder), "--dtype", "float32"]) == 0
+    assert " targets, computed in float32\n" in capsys.readouterr().out
+
+
+def test_questions_are_scored_in_the_chosen_dtype(workdir, tmp_path, capsys):
+    task = tmp_path / "task.jsonl"
+    task.write_text('{"text": "The quick brown fox jumps over the lazy dog"}\n')
+    default = evaluate(workdir[0], capsys, "--task", str(task))
+    full = evaluate(workdir[0], capsys, "--task", str(task), "--dtype", "float32")
+    assert default["dtype"] == "bfloat16" and full["dtype"] == "float32"
+    assert default["perplexity"] != full["perplexity"]
+
+
+def test_an_unknown_dtype_is_refused(workdir, capsys):
+    with pytest.raises(SystemExit):
+        main(["evaluate", "--workdir", str(workdir[0]), "--dtype", "int8"])
+    assert "--dtype: invalid choice: 'int8'" in capsys.readouterr().err
