@@ -167,6 +167,8 @@ class HloModule:
             rf'custom_call_target="({"|".join(MARKER_TARGETS)})"', instruction.attributes
         ):
             return 0
+        if self._is_prefetched_before(instruction, computation):
+            return 0
         known = self._named_instructions[computation]
         operands = [known[name] for name in instruction.operands if name in known]
         # The further arrays of a "-start" repeat its operands.
@@ -187,6 +189,28 @@ class HloModule:
             return _count_hbm_bytes(update) + written
         return sum(_count_hbm_bytes(operand.arrays) for operand in operands) + _count_hbm_bytes(
             outputs
+        )
+
+    def _is_prefetched_before(self, instruction: Instruction, computation: str) -> bool:
+        """Return whether the run before has already copied an argument to a memory on the chip.
+
+        The compiler lets a program end with a copy that only its next run uses, and begin with the
+        same copy, which runs only the first time.
+        """
+        if "cross_program_prefetch_index" not in instruction.attributes:
+            return False
+        instructions = self.computations[computation]
+        used = {name for other in instructions for name in other.operands}
+        unused = {
+            other.operands[0]
+            for other in instructions
+            if other.opcode == "copy-done" and other.name not in used and not other.is_root
+        }
+        return any(
+            other.opcode == "copy-start"
+            and other.name in unused
+            and other.operands == instruction.operands
+            for other in instructions
         )
 
     def _count_read_bytes(self, computation: str, index: int, operand: Instruction) -> float:
