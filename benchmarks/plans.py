@@ -3,10 +3,11 @@
     python -m benchmarks.plans          compile what the recorded run lacks; then write the page
     python -m benchmarks.plans --only bert_large --quick    print rows, record nothing
 
-Each row is one run of `python -m pretrain plan`, compiled by libtpu for a slice on this machine's
-CPU, which takes a minute or more. benchmarks/results/plans/run.json records each plan as it ends:
-a run that was stopped goes on where it was, if code and versions are those that it began with, and
-begins anew otherwise. The page is written when all plans are there, so its rows are of one run.
+Each row is what `python -m pretrain plan` reports of the training step, compiled by libtpu for a
+slice on this machine's CPU, which takes a minute or more. benchmarks/results/plans/run.json records
+each plan as it ends: a run that was stopped goes on where it was, if code and versions are those
+that it began with, and begins anew otherwise. The page is written when all plans are there, so its
+rows are of one run.
 """
 
 from __future__ import annotations
@@ -20,9 +21,6 @@ import os
 import pathlib
 import platform
 import re
-import shlex
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -128,6 +126,9 @@ def main() -> None:
     parser.add_argument("--only", help="print the rows of one configuration and record nothing")
     parser.add_argument("--quick", action="store_true", help="with --only: as `plan --quick`")
     args = parser.parse_args()
+    from pretrain.plan.topology import configure_environment
+
+    configure_environment()
     if args.only:
         for plan in (plan for plan in PLANS if plan.config == args.only):
             print(format_row(plan, compile_plan(plan, args.quick)), flush=True)
@@ -175,24 +176,19 @@ def hash_code() -> str:
 
 
 def compile_plan(plan: Plan, quick: bool = False) -> dict[str, Any]:
-    """Return the JSON of a plan, without its list of exchanges, and the seconds that it took.
+    """Return the JSON of a plan, without its list of exchanges, and the seconds that it took."""
+    import jax
 
-    Raises:
-      SystemExit: if `plan` fails.
-    """
-    arguments = ["plan", *plan.key.split(), *(["--quick"] if quick else []), "--json"]
-    print("python -m pretrain", shlex.join(arguments), flush=True)
+    from pretrain.config import load
+    from pretrain.plan.estimate import plan_run
+    from pretrain.plan.topology import make_tpu_machine
+
+    print(f"compiling {plan.key}", flush=True)
     start = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-m", "pretrain", *arguments],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    if done.returncode:
-        raise SystemExit(f"the plan ended with status {done.returncode}; it is not recorded")
-    facts = json.loads(done.stdout)
+    run, machine = load(plan.config, plan.overrides.split()), make_tpu_machine(plan.topology)
+    facts = plan_run(run, machine, evaluation=False, quick=quick)
     del facts["collectives"]
+    jax.clear_caches()
     return facts | {"seconds": round(time.monotonic() - start, 1)}
 
 

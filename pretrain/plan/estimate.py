@@ -13,6 +13,7 @@ from data.mixed import Mixed, count_positions, split_objective
 from pretrain.distributed.sharding import MESH_AXES, find_dimension_names, format_path, make_mesh
 from pretrain.plan.collectives import Collective, find_collectives
 from pretrain.plan.compile import CompiledProgram, compile_score, compile_update
+from pretrain.plan.hbm_traffic import count_memory_bytes
 from pretrain.plan.hlo import HloModule
 from pretrain.plan.roofline import compute_roofline
 from pretrain.training import flops
@@ -75,7 +76,7 @@ def plan_run(
     if update.text is not None:
         module = HloModule(update.text)
         exchanges = find_collectives(module, mesh)
-        facts["hbm_bytes_per_step"] = module.count_memory_bytes()
+        facts["hbm_bytes_per_step"] = count_memory_bytes(module)
         facts |= describe_exchanges(exchanges, program, mesh)
         facts |= compute_bounds(
             run, machine, mesh, needed, program_flops, module, exchanges, tokens, price
@@ -226,7 +227,7 @@ def compute_bounds(
     if not chip or not chip.link or (machine.num_slices > 1 and not chip.network):
         names = ("step_seconds_bound", "mfu_bound", "visible_mfu_bound", "hfu_bound")
         return dict.fromkeys(names)
-    roof = compute_roofline(program_flops, module.count_memory_bytes(), exchanges, mesh, machine)
+    roof = compute_roofline(program_flops, count_memory_bytes(module), exchanges, mesh, machine)
     seconds = roof.bound_seconds
     hours = seconds * run.train.last_step / 3600
     chip_hours = hours * mesh.size / chip.cores
