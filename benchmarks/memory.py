@@ -65,6 +65,7 @@ def measure_variant(
     from pretrain.plan import topology as machines
     from pretrain.plan.collectives import find_collectives
     from pretrain.plan.compile import compile_update
+    from pretrain.plan.hbm_traffic import count_memory_bytes
     from pretrain.plan.hlo import HloModule
     from pretrain.plan.roofline import compute_roofline
     from pretrain.training import flops
@@ -89,13 +90,13 @@ def measure_variant(
         program.train_step.trace(program.describe_state(), program.batch).jaxpr
     )
     roof = compute_roofline(
-        computed, module.count_memory_bytes(), find_collectives(module, mesh), mesh, machine
+        computed, count_memory_bytes(module), find_collectives(module, mesh), mesh, machine
     )
     return {
         "fits": True,
         "temporary": compiled.memory_sizes["temp"] / 2**30,
         "peak": compiled.memory_sizes["peak"] / 2**30,
-        "moved": module.count_memory_bytes() / 2**30,
+        "moved": count_memory_bytes(module) / 2**30,
         "bound": roof.bound_seconds * 1e3,
         "kernels": kernels,
     }

@@ -1,81 +1,201 @@
 """Make the table of plans of the shipped configurations in docs/pods.md.
 
-    python benchmarks/plans.py [--only bert_large] [--quick]
+    python -m benchmarks.plans          compile what the recorded run lacks; then write the page
+    python -m benchmarks.plans --only bert_large --quick    print rows, record nothing
 
-Each row is one run of `python -m pretrain plan`, compiled by libtpu for a slice on this machine's
-CPU, which takes a minute or more. The rows between the two `plans` marks of docs/pods.md are
-replaced; with --only, those of one configuration.
+Each row is what `python -m pretrain plan` reports of the training step, compiled by libtpu for a
+slice on this machine's CPU, which takes a minute or more. benchmarks/results/plans/run.json records
+each plan as it ends: a run that was stopped goes on where it was, if code and versions are those
+that it began with, and begins anew otherwise. The page is written when all plans are there, so its
+rows are of one run.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import hashlib
 import importlib.metadata
 import json
+import os
 import pathlib
+import platform
 import re
-import shlex
-import subprocess
-import sys
+import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "pods.md"
+RECORD = ROOT / "benchmarks" / "results" / "plans" / "run.json"
 BEGIN, END = "<!-- plans: written by benchmarks/plans.py -->", "<!-- end of plans -->"
+CODE = ("configs", "data", "models", "pretrain")  # folders whose programs a plan depends on
+PACKAGES = ("jax", "jaxlib", "libtpu", "flax", "optax")
 GIB = 2**30
 
-# (configuration, slice, overrides): the paper's number of chips if it has one, else a usual size.
+
+class Plan(NamedTuple):
+    """One row of the table.
+
+    Attributes:
+      config: name of a configuration.
+      topology: TPU slice: the paper's number of chips if it has one, else a usual size.
+      overrides: `path=value` arguments, separated by spaces.
+    """
+
+    config: str
+    topology: str
+    overrides: str = ""
+
+    @property
+    def label(self) -> str:
+        """Return the first cell of the row."""
+        return f"`{self.config}{' ' if self.overrides else ''}{self.overrides}`"
+
+    @property
+    def key(self) -> str:
+        """Return the arguments of `plan`, by which the plan is recorded."""
+        return " ".join([self.config, "--topology", self.topology, *self.overrides.split()])
+
+
 PLANS = (
-    ("bert_base", "v4:4x4x1", ""),
-    ("bert_base", "v4:4x4x4", ""),
-    ("bert_large", "v4:4x4x1", ""),
-    ("bert_large", "v4:4x4x4", ""),
-    ("bert_large", "v4:4x4x4", "mesh.data=1 mesh.fsdp=-1"),
-    ("bert_large_512", "v5p:2x2x4", ""),
-    ("roberta_base", "v5p:4x4x4", ""),
-    ("roberta_large", "v5p:4x4x4", "train.microbatches=4"),
-    ("albert_base", "v5p:4x4x4", ""),
-    ("albert_large", "v5p:4x4x4", ""),
-    ("albert_xlarge", "v5p:4x4x4", ""),
-    ("albert_xxlarge", "v5p:4x4x4", ""),
-    ("electra_small", "v5e:2x2", ""),
-    ("electra_base", "v5e:4x4", ""),
-    ("electra_large", "v5p:4x4x4", "model.remat=false"),
-    ("distilbert_base", "v5p:2x2x4", "train.microbatches=5"),
-    ("t5_small", "v5e:4x4", ""),
-    ("t5_base", "v5e:4x4", ""),
-    ("t5_base", "v5p:2x2x4", ""),
-    ("t5_v1_1_base", "v5e:4x4", ""),
-    ("t5_large", "v5p:2x2x4", ""),
-    ("t5_3b", "v5p:4x4x4", ""),
-    ("t5_11b", "v5p:4x4x8", ""),
-    ("bart_base", "v5p:4x4x4", ""),
-    ("bart_large", "v5p:4x4x4", "train.microbatches=5"),
-    ("transformer_base", "v5e:2x4", ""),
-    ("transformer_big", "v5e:2x4", ""),
-    ("gpt", "v5e:4x4", ""),
-    ("gpt2", "v5p:2x2x4", ""),
-    ("gpt2_medium", "v5p:2x2x4", ""),
-    ("gpt2_large", "v5p:2x2x4", ""),
-    ("gpt2_xl", "v5p:2x2x4", ""),
-    ("gpt3_125m", "v5p:2x2x4", ""),
-    ("gpt3_350m", "v5p:2x2x4", ""),
-    ("gpt3_760m", "v5p:2x2x4", ""),
-    ("gpt3_1_3b", "v5p:2x2x4", ""),
-    ("gpt3_2_7b", "v5p:4x4x4", ""),
-    ("gpt3_6_7b", "v5p:4x4x4", ""),
-    ("gpt3_13b", "v5p:4x4x8", ""),
-    ("gpt3_175b", "v5p:8x8x8", ""),
+    Plan("bert_base", "v4:4x4x1"),
+    Plan("bert_base", "v4:4x4x4"),
+    Plan("bert_large", "v4:4x4x1"),
+    Plan("bert_large", "v4:4x4x4"),
+    Plan("bert_large", "v4:4x4x4", "mesh.data=1 mesh.fsdp=-1"),
+    Plan("bert_large_512", "v5p:2x2x4"),
+    Plan("roberta_base", "v5p:4x4x4"),
+    Plan("roberta_large", "v5p:4x4x4", "train.microbatches=4"),
+    Plan("albert_base", "v5p:4x4x4"),
+    Plan("albert_large", "v5p:4x4x4"),
+    Plan("albert_xlarge", "v5p:4x4x4"),
+    Plan("albert_xxlarge", "v5p:4x4x4"),
+    Plan("electra_small", "v5e:2x2"),
+    Plan("electra_base", "v5e:4x4"),
+    Plan("electra_large", "v5p:4x4x4", "model.remat=false"),
+    Plan("distilbert_base", "v5p:2x2x4", "train.microbatches=5"),
+    Plan("t5_small", "v5e:4x4"),
+    Plan("t5_base", "v5e:4x4"),
+    Plan("t5_base", "v5p:2x2x4"),
+    Plan("t5_v1_1_base", "v5e:4x4"),
+    Plan("t5_large", "v5p:2x2x4"),
+    Plan("t5_3b", "v5p:4x4x4"),
+    Plan("t5_11b", "v5p:4x4x8"),
+    Plan("bart_base", "v5p:4x4x4"),
+    Plan("bart_large", "v5p:4x4x4", "train.microbatches=5"),
+    Plan("transformer_base", "v5e:2x4"),
+    Plan("transformer_big", "v5e:2x4"),
+    Plan("gpt", "v5e:4x4"),
+    Plan("gpt2", "v5p:2x2x4"),
+    Plan("gpt2_medium", "v5p:2x2x4"),
+    Plan("gpt2_large", "v5p:2x2x4"),
+    Plan("gpt2_xl", "v5p:2x2x4"),
+    Plan("gpt3_125m", "v5p:2x2x4"),
+    Plan("gpt3_350m", "v5p:2x2x4"),
+    Plan("gpt3_760m", "v5p:2x2x4"),
+    Plan("gpt3_1_3b", "v5p:2x2x4"),
+    Plan("gpt3_2_7b", "v5p:4x4x4"),
+    Plan("gpt3_6_7b", "v5p:4x4x4"),
+    Plan("gpt3_13b", "v5p:4x4x8"),
+    Plan("gpt3_175b", "v5p:8x8x8"),
+)
+
+COLUMNS = (
+    "configuration",
+    "slice (chips)",
+    "data x fsdp x sequence x model",
+    "GiB a chip at the peak",
+    "FLOPs a step",
+    "ms a step, at least",
+    "matmul / memory / sent behind matmuls / sent and waited for",
+    "MFU at most",
+    "without masked pairs",
+    "HFU at most",
+    "days, at least",
+    "attention",
+    "gathered against the rules",
 )
 
 
-def format_row(config: str, topology: str, overrides: str, facts: Mapping[str, Any]) -> str:
+def main() -> None:
+    """Compile the plans that the record lacks and write the page, or print some rows."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", help="print the rows of one configuration and record nothing")
+    parser.add_argument("--quick", action="store_true", help="with --only: as `plan --quick`")
+    args = parser.parse_args()
+    from pretrain.plan.topology import configure_environment
+
+    configure_environment()
+    if args.only:
+        for plan in (plan for plan in PLANS if plan.config == args.only):
+            print(format_row(plan, compile_plan(plan, args.quick)), flush=True)
+        return
+    if args.quick:
+        parser.error("the page has the figures of the real settings; --quick goes with --only")
+    record = open_record()
+    for plan in PLANS:
+        if plan.key not in record["plans"]:
+            record["plans"][plan.key] = compile_plan(plan)
+            write_record(record)
+        print(format_row(plan, record["plans"][plan.key]), flush=True)
+    write_table(record)
+
+
+def open_record() -> dict[str, Any]:
+    """Return the recorded run if it was begun with this code and these versions, else a new one."""
+    identity = {
+        "code": hash_code(),
+        "python": platform.python_version(),
+        "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
+    }
+    if RECORD.exists():
+        record = json.loads(RECORD.read_text())
+        if all(record.get(name) == value for name, value in identity.items()):
+            return record
+    today = datetime.date.today().isoformat()
+    return {"date": today, **identity, "plans": {}}
+
+
+def write_record(record: Mapping[str, Any]) -> None:
+    """Write the record of a run in place of the old one, whole or not at all."""
+    RECORD.parent.mkdir(parents=True, exist_ok=True)
+    partial = RECORD.with_suffix(".partial")
+    partial.write_text(json.dumps(record, indent=1) + "\n")
+    os.replace(partial, RECORD)
+
+
+def hash_code() -> str:
+    """Return a hash of the Python files from which a plan's program is made."""
+    digest = hashlib.sha256()
+    for path in sorted(path for folder in CODE for path in (ROOT / folder).rglob("*.py")):
+        digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def compile_plan(plan: Plan, quick: bool = False) -> dict[str, Any]:
+    """Return the JSON of a plan, without its list of exchanges, and the seconds that it took."""
+    import jax
+
+    from pretrain.config import load
+    from pretrain.plan.estimate import plan_run
+    from pretrain.plan.topology import make_tpu_machine
+
+    print(f"compiling {plan.key}", flush=True)
+    start = time.monotonic()
+    run, machine = load(plan.config, plan.overrides.split()), make_tpu_machine(plan.topology)
+    facts = plan_run(run, machine, evaluation=False, quick=quick)
+    del facts["collectives"]
+    jax.clear_caches()
+    return facts | {"seconds": round(time.monotonic() - start, 1)}
+
+
+def format_row(plan: Plan, facts: Mapping[str, Any]) -> str:
     """Return a line of the table.
 
     Args:
-      overrides: of the configuration.
       facts: the JSON of the plan.
     """
     sizes, mesh = facts["bytes_per_chip"], " x ".join(str(size) for size in facts["mesh"].values())
@@ -85,8 +205,8 @@ def format_row(config: str, topology: str, overrides: str, facts: Mapping[str, A
         else "does not fit"
     )
     cells = [
-        format_label(config, overrides),
-        f"{topology} ({facts['chips']})",
+        plan.label,
+        f"{plan.topology} ({facts['chips']})",
         mesh,
         peak,
         f"{facts['flops_per_step']:.3g}",
@@ -96,103 +216,44 @@ def format_row(config: str, topology: str, overrides: str, facts: Mapping[str, A
         parts = " / ".join(
             f"{roof[name] * 1e3:.1f}" for name in ("matmul", "memory", "hidden", "exposed")
         )
+        shares = (facts[f"{name}_bound"] for name in ("mfu", "visible_mfu", "hfu"))
         cells += [
             f"{facts['step_seconds_bound'] * 1e3:.1f}",
             parts,
-            f"{facts['mfu_bound']:.0%}",
+            *(f"{share:.0%}" for share in shares),
             f"{facts['days_bound']:.2g}",
         ]
     else:
-        cells += ["", "", "", ""]
+        cells += [""] * 6
     num_warnings = len(facts["warnings"]) + len(facts.get("gathered_against_the_rules", ()))
-    cells += [
-        "; ".join(facts["attention"]["update"]),
-        str(num_warnings),
-        "quickly" if facts["quick"] else "fully",
-    ]
+    cells += ["; ".join(facts["attention"]["update"]), str(num_warnings)]
     return f"| {' | '.join(cells)} |"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--only", help="one configuration; the other rows are kept")
-    parser.add_argument(
-        "--quick", action="store_true", help="as `plan --quick`; the row has a remark"
-    )
-    args = parser.parse_args()
-    text = PAGE.read_text()
-    section = re.search(rf"{re.escape(BEGIN)}(.*){re.escape(END)}", text, re.S)
-    if not section:
-        raise SystemExit(f"{PAGE} has no marks {BEGIN} and {END}")
-    rows = {}  # start of a line -> the line
-    for config, topology, words in PLANS:
-        start = f"| {format_label(config, words)} | {topology} ("
-        for line in section[1].splitlines():
-            if line.startswith(start):
-                rows[start] = line
-    for config, topology, words in PLANS:
-        if args.only and args.only != config:
-            continue
-        arguments = [
-            "plan",
-            config,
-            "--topology",
-            topology,
-            *words.split(),
-            *(["--quick"] if args.quick else []),
-            "--json",
-        ]
-        print("python -m pretrain", shlex.join(arguments), flush=True)
-        done = subprocess.run(
-            [sys.executable, "-m", "pretrain", *arguments],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        if done.returncode:
-            raise SystemExit(f"the plan ended with status {done.returncode}; its row is unchanged")
-        line = format_row(config, topology, words, json.loads(done.stdout))
-        print(line, flush=True)
-        rows[f"| {format_label(config, words)} | {topology} ("] = line
-        write_rows(rows)
+def write_table(record: Mapping[str, Any]) -> None:
+    """Write the rows of a whole run between the marks of the page.
 
-
-def write_rows(rows: Mapping[str, str]) -> None:
-    """Write the rows between the marks of the page, in the order of PLANS.
-
-    Args:
-      rows: {start of a line: the line}.
+    Raises:
+      SystemExit: if the page has no marks.
     """
     text = PAGE.read_text()
+    if BEGIN not in text or END not in text:
+        raise SystemExit(f"{PAGE} has no marks {BEGIN} and {END}")
+    versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
+    minutes = sum(facts["seconds"] for facts in record["plans"].values()) / 60
     lines = [
-        rows[start]
-        for start in (
-            f"| {format_label(config, words)} | {topology} (" for config, topology, words in PLANS
-        )
-        if start in rows
-    ]
-    head = [
-        f"`python benchmarks/plans.py`, last on {datetime.date.today()}; libtpu "
-        f"{importlib.metadata.version('libtpu')} on a CPU. Plans that were compiled quickly "
-        "(`--quick`) have a worse schedule and worse bounds.",
+        f"`python -m benchmarks.plans`, {record['date']}: one run of {len(PLANS)} plans, "
+        f"{minutes:.0f} minutes on a CPU; {versions}, Python {record['python']}. Each program is "
+        "compiled in full, as `train` compiles it.",
         "",
-        "| configuration | slice (chips) | data x fsdp x sequence x model | GiB a chip at the peak "
-        "| FLOPs a step | ms a step, at least | matmul / memory / sent behind matmuls / sent and "
-        "waited for | MFU at most | days, at least | attention | gathered against the rules "
-        "| compiled |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+        f"| {' | '.join(COLUMNS)} |",
+        "|---" * len(COLUMNS) + "|",
+        *(format_row(plan, record["plans"][plan.key]) for plan in PLANS),
     ]
-    inside = "\n".join([BEGIN, "", *head, *lines, "", END])
+    inside = "\n".join([BEGIN, "", *lines, "", END])
     PAGE.write_text(
         re.sub(rf"{re.escape(BEGIN)}.*{re.escape(END)}", lambda _: inside, text, flags=re.S)
     )
-
-
-def format_label(config: str, overrides: str) -> str:
-    """Return the first cell of a row."""
-    return f"`{config}{' ' if overrides else ''}{overrides}`"
 
 
 if __name__ == "__main__":

@@ -178,13 +178,14 @@ def time_ways(run: Run, steps: int, rounds: int) -> dict[str, tuple[float, float
 def plan_ways(run: Run, topology: str) -> dict[str, tuple[float, float]]:
     """Compile the ways for a TPU slice; return {way: (temporary MiB, MiB through HBM)} a chip."""
     from pretrain.plan import topology as machines
+    from pretrain.plan.hbm_traffic import count_memory_bytes
     from pretrain.plan.hlo import HloModule
 
     machines.configure_environment()
     mesh, costs = make_mesh(run.mesh, machines.make_tpu_machine(topology).devices), {}
     for name, way in list_ways().items():
         _, compiled = compile_way(run, mesh, way)
-        moved = HloModule(compiled.as_text()).count_memory_bytes()
+        moved = count_memory_bytes(HloModule(compiled.as_text()))
         costs[name] = compiled.memory_analysis().temp_size_in_bytes / 2**20, moved / 2**20
     return costs
 

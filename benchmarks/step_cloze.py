@@ -103,7 +103,7 @@ def serve_requests() -> dict[str, Any]:
         "loss": loss,
         "compile": compile_seconds,
         "versions": [f"JAX {jax.__version__}"],
-        "flops": flops.count_step_flops(run),
+        "flops": flops.count_step_flops(run).all_pairs,
         "hardware": [] if device.platform == "cpu" else [device.device_kind],
         "memory": measure_device_peak(device),
     }

@@ -142,7 +142,7 @@ def serve_requests() -> dict[str, Any]:
         return {"seconds": float(np.median(times)), "kinds": kinds}
 
     ready = {
-        "flops": flops.count_step_flops(run),
+        "flops": flops.count_step_flops(run).all_pairs,
         "rate": flops.measure_matmul_rate("float32"),
         "versions": [f"JAX {jax.__version__}"],
     }

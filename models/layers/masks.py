@@ -59,6 +59,18 @@ class Mask(flax.struct.PyTreeNode):
             return None if self.window is None else self.window - 1, 0
         return (None, None) if self.window is None else (self.window // 2, self.window // 2)
 
+    def count_visible_pairs(self, L: int, M: int) -> int:
+        """Return how many of the L x M pairs the causal rule and the window leave.
+
+        Padding and segments differ from row to row, so they hide none here. A causal square of 4
+        positions leaves 10 of 16.
+        """
+        num_before, num_after = self.local_window_size
+        positions_L = np.arange(L)
+        starts_L = 0 if num_before is None else np.maximum(positions_L - num_before, 0)
+        ends_L = M if num_after is None else np.minimum(positions_L + num_after + 1, M)
+        return int(np.maximum(np.zeros(L, int) + ends_L - starts_L, 0).sum())
+
     def make_dense(self, L: int, M: int) -> jax.Array | None:
         """Return the mask, bool, broadcastable to [B, H, L, M]; None where nothing is masked.
 

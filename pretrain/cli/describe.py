@@ -72,14 +72,10 @@ def run(args: argparse.Namespace) -> int:
     print(f"  {'parameters':<28}{facts['parameters']:>20,}")
     for module, size in facts["parameters_by_part"].items():
         print(f"    {module:<26}{size:>20,}")
-    for name in (
-        "tokens_per_step",
-        "flops_per_token",
-        "flops_per_step",
-        "steps",
-        "tokens",
-        "flops",
-    ):
+    names = ["tokens_per_step", "flops_per_token", "flops_per_step", "steps", "tokens", "flops"]
+    if facts["visible_flops_per_step"] != facts["flops_per_step"]:
+        names.insert(3, "visible_flops_per_step")
+    for name in names:
         number = f"{facts[name]:>20,.4g}" if facts[name] >= 1e9 else f"{facts[name]:>20,}"
         print(f"  {name.replace('_', ' '):<28}{number}")
     print("\n" + "\n".join(format_tree(run)))
@@ -142,7 +138,8 @@ def describe_run(run: Run) -> dict[str, Any]:
       `parameters`; `parameters_by_part`, by the first two names of a parameter's path;
       `tokens_per_step`, the positions of a batch of full rows; `flops_per_token` and
       `flops_per_step`, those of matmuls in the forward and the backward pass, without
-      rematerialization; `steps`; `tokens` and `flops` of the whole run.
+      rematerialization, as the papers count them; `visible_flops_per_step`, the same without the
+      pairs that causal masks and windows hide; `steps`; `tokens` and `flops` of the whole run.
     """
     from functools import partial
 
@@ -160,13 +157,14 @@ def describe_run(run: Run) -> dict[str, Any]:
         module = "/".join(format_path(keys).split("/")[:2])
         sizes[module] = sizes.get(module, 0) + math.prod(leaf.shape)
     tokens = count_positions(run.data.objective, run.data.batch_size)
-    flops = flop_counts.count_step_flops(run)
+    flops, visible_flops = flop_counts.count_step_flops(run)
     return {
         "parameters": sum(sizes.values()),
         "parameters_by_part": sizes,
         "tokens_per_step": tokens,
         "flops_per_token": round(flops / tokens),
         "flops_per_step": flops,
+        "visible_flops_per_step": visible_flops,
         "steps": run.train.last_step,
         "tokens": tokens * run.train.last_step,
         "flops": flops * run.train.last_step,

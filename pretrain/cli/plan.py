@@ -128,11 +128,16 @@ def format_plan(name: str, run: Run, facts: Mapping[str, Any]) -> Iterator[str]:
             "of the CPU compiler, and there is no roofline"
         )
     yield from format_memory(facts)
-    flops = facts["flops_per_step"]
+    flops, visible = facts["flops_per_step"], facts["visible_flops_per_step"]
     yield (
         f"FLOPs        {flops:.4g} per step ({flops / facts['flops_6nd']:.2f} of 6ND); computed, "
         f"with rematerialization: {facts['flops_computed'] / flops:.2f} times as many"
     )
+    if visible != flops:
+        yield (
+            f"             {visible:.4g} without the pairs that causal masks and windows hide; the "
+            "papers count whole squares"
+        )
     for path, kernels in facts["attention"].items():
         if kernels:
             yield f"attention    {'; '.join(kernels)} ({path})"
@@ -189,9 +194,14 @@ def format_bound(facts: Mapping[str, Any]) -> Iterator[str]:
         f"mostly {roof['by']}"
     )
     cost = f", cost {facts['cost_bound']:,.0f}" if "cost_bound" in facts else ""
+    visible = (
+        f" ({facts['visible_mfu_bound']:.1%} without masked pairs)"
+        if facts["visible_flops_per_step"] != facts["flops_per_step"]
+        else ""
+    )
     yield (
         f"at the bound {facts['tokens_per_second_bound']:,.0f} tokens/s, "
-        f"MFU {facts['mfu_bound']:.1%}"
+        f"MFU {facts['mfu_bound']:.1%}{visible}, HFU {facts['hfu_bound']:.1%}"
     )
     yield (
         f"             {facts['steps']:,} steps in {facts['days_bound']:.3g} days, "

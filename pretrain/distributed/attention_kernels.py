@@ -10,6 +10,7 @@ B batch   L length of queries   M length of keys   H heads   K head width
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -22,6 +23,7 @@ from jax.sharding import PartitionSpec as P
 
 from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask
+from pretrain.distributed.ops.pair_scopes import name_computed_blocks
 from pretrain.distributed.ops.softmax import attend
 from pretrain.distributed.sharding import BATCH
 
@@ -150,7 +152,7 @@ def attend_with_splash(
     segment_ids = _make_segment_ids(mask, q_BLHK.shape[0], L, M)
     id_specs: Any = P(BATCH[0], "sequence"), BATCH  # in place of arrays, as in_specs takes them
     segment_specs = segment_ids and splash.SegmentIds(*id_specs)
-    o_BHLK = jax.shard_map(
+    attend_on_shards = jax.shard_map(
         lambda kernel, q, k, v, segments: jax.vmap(kernel)(q, k, v, segments),
         mesh=mesh,
         in_specs=(
@@ -159,7 +161,9 @@ def attend_with_splash(
         ),
         out_specs=query_spec,
         check_vma=False,  # the kernel does not say how its outputs vary
-    )(kernel, q_BHLK, k_BHMK, v_BHMK, segment_ids)
+    )
+    with name_computed_blocks(kernel, reach, L, M) if is_limited else contextlib.nullcontext():
+        o_BHLK = attend_on_shards(kernel, q_BHLK, k_BHMK, v_BHMK, segment_ids)
     return o_BHLK.swapaxes(1, 2)
 
 

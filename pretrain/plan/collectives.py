@@ -123,9 +123,7 @@ def _parse_collective(
     group = _parse_group(instruction.attributes, mesh.size, kind)
     if len(group) < 2:
         return None
-    arrays = instruction.arrays
-    if instruction.opcode.endswith("-start") and len(arrays) > 1:  # (operands, results, ...)
-        arrays = (max(arrays, key=lambda array: array.num_bytes),)
+    arrays = instruction.outputs
     size = sum(array.num_bytes for array in arrays)
     if kind == "reduce-scatter":
         size *= len(group)

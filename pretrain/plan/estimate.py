@@ -13,6 +13,7 @@ from data.mixed import Mixed, count_positions, split_objective
 from pretrain.distributed.sharding import MESH_AXES, find_dimension_names, format_path, make_mesh
 from pretrain.plan.collectives import Collective, find_collectives
 from pretrain.plan.compile import CompiledProgram, compile_score, compile_update
+from pretrain.plan.hbm_traffic import count_memory_bytes
 from pretrain.plan.hlo import HloModule
 from pretrain.plan.roofline import compute_roofline
 from pretrain.training import flops
@@ -62,22 +63,23 @@ def plan_run(
         "attention": program.attention,
         "warnings": [*update.warnings, *(score.warnings if score else ())],
     }
-    model_flops = flops.count_step_flops(run)
+    needed = flops.count_step_flops(run)
     program_flops = flops.count_flops(
         program.train_step.trace(program.describe_state(), program.batch).jaxpr
     )
     facts |= {
-        "flops_per_step": model_flops,
+        "flops_per_step": needed.all_pairs,
+        "visible_flops_per_step": needed.visible_pairs,
         "flops_computed": program_flops,
         "flops_6nd": estimate_6nd(program, run),
     }
     if update.text is not None:
         module = HloModule(update.text)
         exchanges = find_collectives(module, mesh)
-        facts["hbm_bytes_per_step"] = module.count_memory_bytes()
+        facts["hbm_bytes_per_step"] = count_memory_bytes(module)
         facts |= describe_exchanges(exchanges, program, mesh)
         facts |= compute_bounds(
-            run, machine, mesh, model_flops, program_flops, module, exchanges, tokens, price
+            run, machine, mesh, needed, program_flops, module, exchanges, tokens, price
         )
     return facts
 
@@ -89,7 +91,9 @@ def count_bytes_per_chip(
 
     Returns:
       {parameters, optimizer, batch, temporary, peak, limit, headroom}. The first three follow from
-      the shardings, `temporary` and `peak` are the compiler's.
+      the shardings, `peak` is the compiler's, and `temporary` is the rest of the peak. The
+      compiler's own size of temporary buffers is that of all buffers, used at any time: it exceeds
+      the peak, or is 0.
     """
 
     def count_bytes(tree: Any, shardings: Any) -> int:
@@ -109,14 +113,16 @@ def count_bytes_per_chip(
             program.abstract_state.optimizer, program.state_shardings.optimizer
         ),
         "batch": count_bytes(program.batch, batch_shardings),
-        "temporary": update.memory_sizes["temp"] if update.memory_sizes is not None else None,
-        "peak": update.memory_sizes["peak"]
-        if update.memory_sizes is not None
-        else update.needed_bytes,
-        "limit": machine.family.usable_bytes if machine.family else None,
     }
-    peak, limit = sizes["peak"], sizes["limit"]
-    return sizes | {"headroom": None if peak is None or limit is None else limit - peak}
+    held = sum(sizes.values())
+    peak = update.memory_sizes["peak"] if update.memory_sizes is not None else update.needed_bytes
+    limit = machine.family.usable_bytes if machine.family else None
+    return sizes | {
+        "temporary": None if update.memory_sizes is None or peak is None else peak - held,
+        "peak": peak,
+        "limit": limit,
+        "headroom": None if peak is None or limit is None else limit - peak,
+    }
 
 
 def estimate_6nd(program: Program, run: Run) -> int:
@@ -201,7 +207,7 @@ def compute_bounds(
     run: Run,
     machine: Machine,
     mesh: jax.sharding.Mesh,
-    model_flops: int,
+    needed_flops: flops.StepFlops,
     program_flops: int,
     module: HloModule,
     exchanges: Sequence[Collective],
@@ -211,22 +217,27 @@ def compute_bounds(
     """Return the times and rates at the roofline; None where the chip's figures are unpublished.
 
     Args:
-      model_flops: FLOPs that the model needs in a step; MFU counts these.
-      program_flops: FLOPs that the program computes in a step, including recomputation.
+      needed_flops: FLOPs that the model needs in a step; MFU counts these.
+      program_flops: FLOPs that the program computes in a step, including recomputation; HFU counts
+        these.
       tokens: positions of a batch.
       price: price of a chip hour, for the cost of the whole run.
     """
     chip = machine.chip
     if not chip or not chip.link or (machine.num_slices > 1 and not chip.network):
-        return {"step_seconds_bound": None, "mfu_bound": None}
-    roof = compute_roofline(program_flops, module.count_memory_bytes(), exchanges, mesh, machine)
+        names = ("step_seconds_bound", "mfu_bound", "visible_mfu_bound", "hfu_bound")
+        return dict.fromkeys(names)
+    roof = compute_roofline(program_flops, count_memory_bytes(module), exchanges, mesh, machine)
     seconds = roof.bound_seconds
     hours = seconds * run.train.last_step / 3600
     chip_hours = hours * mesh.size / chip.cores
+    peak_flops = seconds * chip.flops * mesh.size
     facts = {
         "roofline": dataclasses.asdict(roof) | {"by": roof.bottleneck},
         "step_seconds_bound": seconds,
-        "mfu_bound": model_flops / mesh.size / chip.flops / seconds,
+        "mfu_bound": needed_flops.all_pairs / peak_flops,
+        "visible_mfu_bound": needed_flops.visible_pairs / peak_flops,
+        "hfu_bound": program_flops / peak_flops,
         "tokens_per_second_bound": tokens / seconds,
         "steps": run.train.last_step,
         "days_bound": hours / 24,

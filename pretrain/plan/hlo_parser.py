@@ -17,6 +17,8 @@ DTYPE_BYTES = {
     "token": 0,
     "opaque": 0,
 }
+# These read a slice of their first operand, at any offset.
+SLICE_OPCODES = {"dynamic-slice", "slice", "gather"}
 ARRAY_PATTERN = re.compile(r"([a-z]\w*)\[([\d,]*)\](?:\{([^{}]*)\})?")
 NAME_PATTERN = re.compile(r"%([\w.\-]+)")
 
@@ -61,6 +63,22 @@ class Instruction:
     attributes: str
     argument: str
     is_root: bool
+
+    @property
+    def outputs(self) -> tuple[HloArray, ...]:
+        """The arrays that it writes.
+
+        The shape of a "-start" has more: (result, operand, context) of a copy, ((operands),
+        results, contexts) of all others but a reduction.
+        """
+        opcode = self.opcode.removesuffix("-start")
+        if opcode == self.opcode or opcode == "all-reduce":
+            return self.arrays
+        if opcode == "copy":
+            return self.arrays[:1]
+        num_operands = len(self.operands)
+        num_results = 1 if opcode in SLICE_OPCODES else num_operands
+        return self.arrays[num_operands : num_operands + num_results]
 
     def find_called(self, key: str) -> list[str]:
         """Return the names of the computations in the attribute `key`."""

@@ -9,8 +9,9 @@ import dataclasses
 import functools
 import math
 import time
+from fractions import Fraction
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,65 +22,102 @@ from models import build
 from models.config.heads import HeadedConfig
 from pretrain.config import Run
 from pretrain.distributed.model_hooks import make_local_hooks
+from pretrain.distributed.ops.pair_scopes import (
+    name_visible_pairs,
+    read_computed_share,
+    read_visible_share,
+)
 from pretrain.training.accelerators import CHIPS
 from pretrain.training.losses import LossOptions, make_loss
 from pretrain.training.state import init_params
 
 
-def count_flops(jaxpr: Any) -> int:
+def count_flops(jaxpr: Any, visible_only: bool = False) -> int:
     """Return the FLOPs of all matmuls of a (closed) jaxpr, 2 for each multiply-add.
 
     The body of a scan counts as often as it runs, a conditional as its most expensive branch, and a
-    Pallas kernel as all blocks of its grid, even those that it skips, such as half of a causal
-    mask.
+    Pallas kernel as the blocks of its grid that it computes: those that a mask rules out count only
+    where `pair_scopes.name_computed_blocks` does not name the others.
+
+    Args:
+      visible_only: count of the matmuls in `pair_scopes.name_visible_pairs` only the share of the
+        pairs that is visible.
     """
+    return round(_count_jaxpr(jaxpr, visible_only, ""))
+
+
+def _count_jaxpr(jaxpr: Any, visible_only: bool, scope: str) -> Fraction:
+    """Return the FLOPs of a jaxpr inside the name scopes `scope`."""
     jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
-    return sum(_count_equation(equation) for equation in jaxpr.eqns)
+    return sum(
+        (_count_equation(equation, visible_only, scope) for equation in jaxpr.eqns), Fraction(0)
+    )
 
 
-def _count_equation(equation: Any) -> int:
+def _count_equation(equation: Any, visible_only: bool, scope: str) -> Fraction:
     params = equation.params
+    scope = f"{scope}/{equation.source_info.name_stack}"
+    count_inner = partial(_count_jaxpr, visible_only=visible_only, scope=scope)
     match equation.primitive.name:
         case "dot_general":
             (contracted_dims, _), _ = params["dimension_numbers"]
             sizes = equation.invars[0].aval.shape
-            return (
-                2
-                * math.prod(equation.outvars[0].aval.shape)
-                * math.prod(sizes[dim] for dim in contracted_dims)
+            share = read_visible_share(scope) if visible_only else 1
+            num_multiplies = math.prod(equation.outvars[0].aval.shape) * math.prod(
+                sizes[dim] for dim in contracted_dims
             )
+            return Fraction(2 * num_multiplies) * share
         case "scan":
-            return params["length"] * count_flops(params["jaxpr"])
+            return params["length"] * count_inner(params["jaxpr"])
         case "shard_map":
-            return params["mesh"].size * count_flops(params["jaxpr"])
+            return params["mesh"].size * count_inner(params["jaxpr"])
         case "pallas_call":
-            return math.prod(params["grid_mapping"].grid) * count_flops(params["jaxpr"])
+            num_blocks = math.prod(params["grid_mapping"].grid) * read_computed_share(scope)
+            return num_blocks * count_inner(params["jaxpr"])
         case "cond":
-            return max(count_flops(branch) for branch in params["branches"])
+            return max(count_inner(branch) for branch in params["branches"])
     values = [
         item
         for value in params.values()
         for item in (value if isinstance(value, (tuple, list)) else (value,))
     ]
     return sum(
-        count_flops(value)
-        for value in values
-        if hasattr(value, "eqns") or hasattr(getattr(value, "jaxpr", None), "eqns")
+        (
+            count_inner(value)
+            for value in values
+            if hasattr(value, "eqns") or hasattr(getattr(value, "jaxpr", None), "eqns")
+        ),
+        Fraction(0),
     )
 
 
-def count_step_flops(run: Run) -> int:
-    """Return the matmul FLOPs that one training step of a run needs.
+class StepFlops(NamedTuple):
+    """The matmul FLOPs that one training step of a run needs, by two conventions.
 
     What is computed a second time, such as by rematerialisation, does not count.
+
+    Attributes:
+      all_pairs: those of the papers, which count a causal square of attention whole (Chowdhery et
+        al. 2022, appendix B). MFU counts these.
+      visible_pairs: without the pairs that a causal mask or a window hides. No kernel can compute
+        less, so a rate of these never exceeds the peak. Equal to `all_pairs` without such a mask.
     """
+
+    all_pairs: int
+    visible_pairs: int
+
+
+def count_step_flops(run: Run) -> StepFlops:
+    """Return the matmul FLOPs that one training step of a run needs."""
     return _count_gradient(disable_remat(run.model), run.data.objective, run.data.batch_size)
 
 
 @functools.cache  # It traces the whole model.
-def _count_gradient(config: Any, objective: Objective | Mixed, batch_size: int) -> int:
+def _count_gradient(config: Any, objective: Objective | Mixed, batch_size: int) -> StepFlops:
     """Return the matmul FLOPs of the gradient of the loss; no optimizer multiplies matrices."""
-    model, loss = build(config, **make_local_hooks()), make_loss(objective)
+    ops = make_local_hooks()["ops"]
+    model = build(config, ops=ops._replace(attend=name_visible_pairs(ops.attend)))
+    loss = make_loss(objective)
     batch = map_shapes(jax.ShapeDtypeStruct, objective, batch_size)
 
     def compute_loss(params: Any, batch: Any) -> jax.Array:
@@ -94,7 +132,8 @@ def _count_gradient(config: Any, objective: Objective | Mixed, batch_size: int) 
         return loss.compute_loss({name: sums[name] for name in loss.loss_terms})
 
     params = jax.eval_shape(partial(init_params, model, objective, 0))
-    return count_flops(jax.make_jaxpr(jax.grad(compute_loss))(params, batch))
+    jaxpr = jax.make_jaxpr(jax.grad(compute_loss))(params, batch)
+    return StepFlops(count_flops(jaxpr), count_flops(jaxpr, visible_only=True))
 
 
 def disable_remat(model: Any) -> Any:

@@ -57,7 +57,10 @@ class RunLog:
             # CPU devices share the cores of one host.
             num_devices = 1 if device.platform == "cpu" else mesh.size
             self.file = MetricsLog(workdir, start)
-            flops_per_step, peak = flops.count_step_flops(run), peak and peak * num_devices
+            flops_per_step, peak = (
+                flops.count_step_flops(run).all_pairs,
+                peak and peak * num_devices,
+            )
             self.progress = ProgressLine(start, run.train.last_step, flops_per_step, peak)
             environment_file.add_start(
                 workdir, start, mesh, jax.process_count(), flops_per_step, peak
