@@ -66,7 +66,7 @@ class GptEmbeddings(nn.Module):
         c = self.config
         self.token_embedding = Embed(c.vocab, c.width, NORMAL, self.ops)
         self.position_embedding = Embed(c.length, c.width, NORMAL)
-        self.drop = Dropout(c.dropout, ops=self.ops)
+        self.drop = Dropout(c.embedding_dropout_rate, ops=self.ops)
 
     def __call__(
         self, token_ids: jax.Array, train: bool, step: DecodingStep | None = None

@@ -15,3 +15,10 @@ class GptConfig(ModelConfig):
     vocab: int = 40478
     length: int = 512  # [tokens] the longest row, because positions are learned
     attention_dropout: float = 0.1  # rate, of the attention weights
+    # rate, of the embeddings; none: that of `dropout`, as in the paper
+    embedding_dropout: float | None = None
+
+    @property
+    def embedding_dropout_rate(self) -> float:
+        """The dropout rate of the embeddings."""
+        return self.dropout if self.embedding_dropout is None else self.embedding_dropout

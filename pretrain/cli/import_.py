@@ -1,6 +1,6 @@
 """import FOLDER --workdir W: start a run from a Hugging Face model.
 
-A pretrained model becomes step 0 of a run; a fine-tuned classifier is ready for `predict`.
+A pretrained model becomes step 0 of a run; a fine-tuned model is ready for `predict`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from models.config.heads import ClassifierConfig
+from models.config.heads import ClassifierConfig, HeadedConfig, SpanReaderConfig, TaggerConfig
 from pretrain.config import Run, override_run, validate_run
 
 if TYPE_CHECKING:
     from pretrain.convert.read_write import OpenedModel
 
-CLASSIFIER = (  # commands that a classifier can be used with
+FINE_TUNED = (  # commands that a fine-tuned model can be used with
     "predict --workdir {} --input FILE",
     "evaluate --workdir {} --labelled FILE",
     "finetune --from {} --task TASK --train FILE --workdir NEW",
@@ -80,29 +80,37 @@ def make_starting_run(model: Any) -> Run:
     from data.config import Data
     from pretrain.families import find_family
 
-    if isinstance(model, ClassifierConfig):
-        return make_classifier_run(model)
+    if isinstance(model, HeadedConfig):
+        return make_headed_run(model)
     return Run(model=model, data=Data(objective=find_family(model).make_import_objective(model)))
 
 
-def make_classifier_run(model: ClassifierConfig) -> Run:
-    """Return the run of a fine-tuned classifier, for `predict` and `evaluate --labelled`.
+def make_headed_run(model: HeadedConfig) -> Run:
+    """Return the run of a fine-tuned model, for `predict` and `evaluate --labelled`.
 
-    Its examples have one text; overrides can name the columns of pairs.
+    The examples of a classifier have one text; overrides can name the columns of pairs.
     """
     from data.config import Data
-    from data.objectives import Classification, Regression
-    from pretrain.finetune.encoders import count_separators
+    from pretrain.finetune.encoders import make_head_objective
     from pretrain.schema import Evaluate
 
-    objective = (Classification if model.labels else Regression)(
-        length=min(128, model.length), separators=count_separators(model.encoder)
-    )
     return Run(
         model=model,
-        data=Data(objective=objective),
-        evaluate=Evaluate(metrics=("accuracy" if model.labels else "pearson",)),
+        data=Data(objective=make_head_objective(model)),
+        evaluate=Evaluate(metrics=list_head_metrics(model)),
     )
+
+
+def list_head_metrics(model: HeadedConfig) -> tuple[str, ...]:
+    """Return the metrics of a fine-tuned model's task."""
+    from pretrain.finetune.tagging_task import select_tag_metrics
+    from pretrain.finetune.tasks import TASKS
+
+    if isinstance(model, TaggerConfig):
+        return select_tag_metrics(model.scheme)
+    if isinstance(model, ClassifierConfig):
+        return TASKS["classification" if model.labels else "regression"].metrics[:1]
+    return TASKS["squad" if isinstance(model, SpanReaderConfig) else "multiple_choice"].metrics
 
 
 def make_initializer(run: Run) -> Callable[[], Any]:
@@ -138,14 +146,11 @@ def format_summary(
         )
     if unused:
         lines.append(f"  not part of pretraining, ignored: {', '.join(unused)}")
-    if isinstance(model, ClassifierConfig):
-        objective: Any = run.data.objective
+    if isinstance(model, HeadedConfig):
         lines += [
-            f"  predicts {', '.join(model.labels) or 'a score'} from the columns "
-            f"{','.join(objective.columns)}",
-            "  for pairs of texts, add data.objective.columns=text,text2,label",
+            *(f"  {line}" for line in describe_head(model, run.data.objective)),
             "next:",
-            *(f"  python -m pretrain {command.format(args.workdir)}" for command in CLASSIFIER),
+            *(f"  python -m pretrain {command.format(args.workdir)}" for command in FINE_TUNED),
         ]
         return "\n".join(lines)
     vocabulary = opened.vocabulary
@@ -160,3 +165,27 @@ def format_summary(
         "data.store=STORE train.steps=N",
     ]
     return "\n".join(lines)
+
+
+def describe_head(model: Any, objective: Any) -> list[str]:
+    """Return lines on what a fine-tuned model predicts, and on what the folder does not say."""
+    if isinstance(model, ClassifierConfig):
+        return [
+            f"predicts {', '.join(model.labels) or 'a score'} from the columns "
+            f"{','.join(objective.columns)}",
+            "for pairs of texts, add data.objective.columns=text,text2,label",
+        ]
+    if isinstance(model, TaggerConfig):
+        return [
+            f"predicts the tags {', '.join(model.labels)}, of the scheme {model.scheme}",
+            "for another scheme, add model.scheme=bio, iob1, iobes, bilou or plain",
+        ]
+    if isinstance(model, SpanReaderConfig):
+        return [
+            "predicts the span of a context that answers a question",
+            "if a question may have no answer, as in SQuAD 2.0, add model.unanswerable=true",
+        ]
+    return [
+        f"predicts the right one of several texts, {objective.choices} in `evaluate`",
+        "for another number, add data.objective.choices=C",
+    ]

@@ -9,7 +9,11 @@ from pretrain.families.family_record import Fields
 
 
 def read_fields(
-    hf_config: Mapping[str, Any], kind: type[Config], fields: Fields, fixed: Mapping[str, Any]
+    hf_config: Mapping[str, Any],
+    kind: type[Config],
+    fields: Fields,
+    fixed: Mapping[str, Any],
+    same_values: Mapping[str, tuple[str, ...]],
 ) -> dict[str, Any]:
     """Return {our field: value} for a configuration class from the content of a config.json.
 
@@ -18,13 +22,14 @@ def read_fields(
       kind: our configuration class.
       fields: rows of (our field, their key, value of an absent key).
       fixed: {their key: the only supported value}.
+      same_values: {their key: further names of that value}.
 
     Raises:
       ValueError: names the key, the value seen, and what is allowed.
     """
     hf_config = drop_nulls(hf_config)
     for key, only in fixed.items():
-        if (value := hf_config.get(key, only)) != only:
+        if (value := hf_config.get(key, only)) != only and value not in same_values.get(key, ()):
             raise ValueError(f"{key} is {value!r}; {kind.__name__} knows only {only!r}")
     if "quantization_config" in hf_config:
         raise ValueError("quantization_config: quantised weights cannot be imported")

@@ -1,7 +1,6 @@
 """Conversion of fine-tuned encoders to and from classes such as `BertForSequenceClassification`.
 
-The encoder's names are those of its family's map; the head's are in head_maps.py. All kinds of
-heads are exported, and only classifiers are imported.
+The encoder's names are those of its family's map; the head's are in head_maps.py.
 """
 
 from collections.abc import Mapping
@@ -10,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from data.vocabulary.base import Vocabulary
-from models.config.heads import ClassifierConfig, HeadedConfig
+from models.config.heads import HeadedConfig
 from pretrain.convert import find_model_family, name_map, renamed_tensors
-from pretrain.convert.head_maps import HEAD_CONVERSIONS
+from pretrain.convert.head_maps import HEAD_CONVERSIONS, HeadConversion, list_unread_modules
 from pretrain.convert.pretrained import CONVERTERS, Converter, make_renamer
 from pretrain.families import FAMILIES
 from pretrain.families.family_record import HuggingFaceMap
@@ -26,36 +25,35 @@ def to_hf(config: HeadedConfig, params: dict[str, Any]) -> dict[str, np.ndarray]
     head = {name: subtree for name, subtree in params.items() if name != "encoder"}
     rules, depths, hf_map = make_headed_map(config)
     tensors = name_map.export_tensors(params["encoder"] | head, rules, depths)
-    if HEAD_CONVERSIONS[type(config)].reads_rows:
-        return tensors
-    pooler = hf_map.fine_tuned_names.pooler
-    return {name: array for name, array in tensors.items() if name.rpartition(".")[0] != pooler}
+    unread = list_unread_modules(config)
+    return {name: array for name, array in tensors.items() if not name.startswith(unread)}
 
 
 def from_hf(
-    config: ClassifierConfig, tensors: Mapping[str, np.ndarray], init_params: dict[str, Any]
+    config: HeadedConfig, tensors: Mapping[str, np.ndarray], init_params: dict[str, Any]
 ) -> tuple[dict[str, Any], name_map.ImportReport]:
     """Return (parameters, report) from {name: array} of an encoder and its head, which is required.
+
+    A pooler that the head does not read may be missing.
 
     Raises ValueError, which names a tensor that is missing, has no place in the model, or has the
     wrong shape or dtype.
     """
     rules, depths, hf_map = make_headed_map(config)
     tensors = renamed_tensors.rename_tensors(tensors, make_renamer(hf_map, tensors))
-    own = init_params["encoder"] | {"classifier": init_params["classifier"]}
+    head = {name: subtree for name, subtree in init_params.items() if name != "encoder"}
+    own = init_params["encoder"] | head
     flat, report = name_map.fill_params(
         tensors,
         rules,
         depths,
         own,
-        head_prefixes=(),
+        head_prefixes=list_unread_modules(config),
         body_prefixes=(hf_map.prefix,),
         ignored_patterns=hf_map.buffers,
     )
-    return {
-        "encoder": {name: flat[name] for name in init_params["encoder"]},
-        "classifier": flat["classifier"],
-    }, report
+    encoder = {name: flat[name] for name in init_params["encoder"]}
+    return {"encoder": encoder} | {name: flat[name] for name in head}, report
 
 
 def make_headed_map(
@@ -88,12 +86,28 @@ def rename_moved(theirs: str | tuple[str, ...], moved: Mapping[str, str]) -> Any
     return f"{moved.get(stem, stem)}.{leaf}"
 
 
-# {their class that is imported: its model_type}
-CLASSIFIER_TYPES = {
-    hf_map.fine_tuned_names.classes + HEAD_CONVERSIONS[ClassifierConfig].suffix: hf_map.model_type
+# {their class: (its model_type, the conversion of its head)}
+HEADED_CLASSES: dict[str, tuple[str, HeadConversion]] = {
+    hf_map.fine_tuned_names.classes + head.suffix: (hf_map.model_type, head)
     for hf_map in (family.hugging_face for family in FAMILIES.values())
     if hf_map.head_map is not None
+    for head in HEAD_CONVERSIONS.values()
 }
+
+
+def find_head(hf_config: Mapping[str, Any]) -> HeadConversion | None:
+    """Return the conversion of the head that a config.json names; None if it names none."""
+    for name in list_architectures(hf_config):
+        model_type, head = HEADED_CLASSES.get(name, (None, None))
+        if head is not None and model_type == hf_config.get("model_type"):
+            return head
+    return None
+
+
+def list_architectures(hf_config: Mapping[str, Any]) -> list[str]:
+    """Return the names of the classes of transformers in a config.json."""
+    names = hf_config.get("architectures") or []
+    return [str(name) for name in names] if isinstance(names, list) else [str(names)]
 
 
 def to_hf_config(config: HeadedConfig, vocabulary: Vocabulary) -> dict[str, Any]:
@@ -109,24 +123,13 @@ def to_hf_config(config: HeadedConfig, vocabulary: Vocabulary) -> dict[str, Any]
     return described | {"architectures": [name]} | head.settings(config, hf_map.fine_tuned_names)
 
 
-def from_hf_config(hf_config: Mapping[str, Any]) -> ClassifierConfig:
+def from_hf_config(hf_config: Mapping[str, Any]) -> HeadedConfig:
     """Return the configuration in a config.json. Raises ValueError for an unsupported setting."""
-    converter, problem = CONVERTERS[hf_config["model_type"]], hf_config.get("problem_type")
+    converter, head = CONVERTERS[hf_config["model_type"]], find_head(hf_config)
+    if head is None:
+        raise ValueError(f"architectures {list_architectures(hf_config)} name no model with a head")
     hf_map = converter.family.hugging_face
-    if problem not in (None, "single_label_classification", "regression"):
-        raise ValueError(f"problem_type is {problem!r}; a row has one class here, or one score")
     # A fine-tuned model has no second model: the settings of the first stand for both.
     second = dict.fromkeys(hf_map.second_models, hf_config)
     encoder: Any = converter.from_hf_config({**hf_config, **second})
-    named: dict[Any, str] = hf_config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
-    if sorted(map(str, named)) != sorted(map(str, range(len(named)))):
-        raise ValueError(
-            f"id2label has the numbers {', '.join(map(str, named))}; expected 0 to {len(named) - 1}"
-        )
-    labels = tuple(str(named.get(str(number), named.get(number))) for number in range(len(named)))
-    dropout = hf_config.get(hf_map.fine_tuned_names.dropout)
-    return ClassifierConfig(
-        encoder=encoder,
-        labels=() if problem == "regression" or len(labels) == 1 else labels,
-        dropout=encoder.dropout if dropout is None else float(dropout),
-    )
+    return head.read(hf_config, encoder, hf_map.fine_tuned_names)

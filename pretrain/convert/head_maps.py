@@ -3,9 +3,11 @@
 The encoder's names are in the map of its family, and differences between families in its `HeadMap`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from data.examples.tag_schemes import detect_scheme
+from models.config.base import EncoderConfig
 from models.config.heads import (
     ChoiceConfig,
     ClassifierConfig,
@@ -13,6 +15,7 @@ from models.config.heads import (
     SpanReaderConfig,
     TaggerConfig,
 )
+from pretrain.convert import find_model_family
 from pretrain.families.family_record import HeadMap
 from pretrain.families.rules import map_linear
 
@@ -24,6 +27,8 @@ class HeadConversion(NamedTuple):
       suffix: the end of the name of its class in transformers.
       rules: `HeadMap` -> rules of the head's parameters.
       settings: (configuration, `HeadMap`) -> entries of config.json.
+      read: (content of config.json, encoder, `HeadMap`) -> configuration; raises ValueError for an
+        unsupported setting.
       reads_rows: whether it reads the pooled row.
       is_classifier: whether the family's names for a classifier's neighbours are used.
     """
@@ -31,6 +36,7 @@ class HeadConversion(NamedTuple):
     suffix: str
     rules: Callable[[HeadMap], tuple[Any, ...]]
     settings: Callable[[Any, HeadMap], dict[str, Any]]
+    read: Callable[[Mapping[str, Any], EncoderConfig, HeadMap], HeadedConfig]
     reads_rows: bool = True
     is_classifier: bool = False
 
@@ -62,10 +68,13 @@ def describe_tags(config: TaggerConfig, head_map: HeadMap) -> dict[str, Any]:
 
 
 def describe_choices(config: ChoiceConfig, head_map: HeadMap) -> dict[str, Any]:
-    """Return the family's settings of a model that chooses, the dropout by default."""
-    if head_map.choice_settings:
-        return head_map.choice_settings(config)
-    return describe_dropout(config, head_map)
+    """Return the dropout of a model that chooses, and the family's other settings of it."""
+    return {**head_map.choice_settings, find_choice_dropout(head_map): config.dropout}
+
+
+def find_choice_dropout(head_map: HeadMap) -> str:
+    """Return the family's name for the dropout of a model that chooses."""
+    return head_map.choice_dropout or head_map.dropout
 
 
 def describe_spans(config: SpanReaderConfig, head_map: HeadMap) -> dict[str, Any]:
@@ -73,28 +82,110 @@ def describe_spans(config: SpanReaderConfig, head_map: HeadMap) -> dict[str, Any
     return {head_map.span_dropout[0]: config.dropout} if head_map.span_dropout else {}
 
 
+def read_labels(hf_config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the labels in a config.json, in the order of their numbers; two if it names none."""
+    named: Any = hf_config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
+    if not isinstance(named, dict):
+        raise ValueError(f"id2label is {named!r}; expected an object of number: label")
+    if sorted(map(str, named)) != sorted(map(str, range(len(named)))):
+        raise ValueError(
+            f"id2label has the numbers {', '.join(map(str, named))}; expected 0 to {len(named) - 1}"
+        )
+    return tuple(str(named.get(str(number), named.get(number))) for number in range(len(named)))
+
+
+def read_dropout(hf_config: Mapping[str, Any], key: str, default: float) -> float:
+    """Return a dropout rate of a config.json."""
+    if type(rate := hf_config.get(key)) not in (int, float, type(None)):
+        raise ValueError(f"{key} is {rate!r}; expected float")
+    return default if rate is None else float(rate)
+
+
+def read_classes(
+    hf_config: Mapping[str, Any], encoder: EncoderConfig, head_map: HeadMap
+) -> ClassifierConfig:
+    """Return the configuration of a classifier."""
+    problem = hf_config.get("problem_type")
+    if problem not in (None, "single_label_classification", "regression"):
+        raise ValueError(f"problem_type is {problem!r}; a row has one class here, or one score")
+    labels = read_labels(hf_config)
+    return ClassifierConfig(
+        encoder=encoder,
+        labels=() if problem == "regression" or len(labels) == 1 else labels,
+        dropout=read_dropout(hf_config, head_map.dropout, encoder.dropout),
+    )
+
+
+def read_tags(
+    hf_config: Mapping[str, Any], encoder: EncoderConfig, head_map: HeadMap
+) -> TaggerConfig:
+    """Return the configuration of a tagger; its scheme is the one that the names of the tags fit.
+
+    The schemes BIO and IOB1 have the same names. It is IOB1 where some type has only an I-.
+    """
+    labels = read_labels(hf_config)
+    scheme: Any = detect_scheme([[label] for label in labels])
+    dropout = read_dropout(hf_config, head_map.dropout, encoder.dropout)
+    return TaggerConfig(encoder=encoder, labels=labels, dropout=dropout, scheme=scheme)
+
+
+def read_spans(
+    hf_config: Mapping[str, Any], encoder: EncoderConfig, head_map: HeadMap
+) -> SpanReaderConfig:
+    """Return the configuration of a span reader, which answers every question."""
+    rate = read_dropout(hf_config, *head_map.span_dropout) if head_map.span_dropout else 0.0
+    return SpanReaderConfig(encoder=encoder, dropout=rate)
+
+
+def read_choices(
+    hf_config: Mapping[str, Any], encoder: EncoderConfig, head_map: HeadMap
+) -> ChoiceConfig:
+    """Return the configuration of a model that chooses."""
+    for key, only in head_map.choice_settings.items():
+        if (value := hf_config.get(key, only)) != only:
+            raise ValueError(f"{key} is {value!r}; a multiple choice head here has {only!r}")
+    rate = read_dropout(hf_config, find_choice_dropout(head_map), encoder.dropout)
+    return ChoiceConfig(encoder=encoder, dropout=rate)
+
+
 HEAD_CONVERSIONS: dict[type[HeadedConfig], HeadConversion] = {
     ClassifierConfig: HeadConversion(
         "ForSequenceClassification",
         lambda head_map: head_map.classifier,
         describe_classes,
+        read_classes,
         is_classifier=True,
     ),
     TaggerConfig: HeadConversion(
         "ForTokenClassification",
         lambda head_map: map_linear("classifier/out", "classifier"),
         describe_tags,
+        read_tags,
         reads_rows=False,
     ),
     SpanReaderConfig: HeadConversion(
         "ForQuestionAnswering",
         lambda head_map: map_linear("span/out", "qa_outputs"),
         describe_spans,
+        read_spans,
         reads_rows=False,
     ),
     ChoiceConfig: HeadConversion(
         "ForMultipleChoice",
         lambda head_map: head_map.classifier if head_map.choice is None else head_map.choice,
         describe_choices,
+        read_choices,
     ),
 }
+
+
+def list_unread_modules(config: Any) -> tuple[str, ...]:
+    """Return their names of the encoder's modules that a fine-tuned model does not use: the pooler.
+
+    A model that reads every token is saved without it.
+    """
+    head = HEAD_CONVERSIONS.get(type(config))
+    if head is None or head.reads_rows:
+        return ()
+    pooler = find_model_family(config).hugging_face.fine_tuned_names.pooler
+    return (f"{pooler}.",) if pooler else ()

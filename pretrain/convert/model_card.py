@@ -30,6 +30,7 @@ from pretrain.convert.card_texts import (
     format_score_name,
     format_size,
 )
+from pretrain.convert.head_maps import list_unread_modules
 from pretrain.families import Family
 
 
@@ -160,8 +161,9 @@ def _describe_origin(trained: TrainedModel) -> str:
             f"{origin['pretrained_step']:,} of {folder}."
         )
     start = f"Its parameters come from {folder}"
-    if origin.get("missing"):
-        start += f", but for {len(origin['missing'])} missing tensors, which began at random"
+    unread = list_unread_modules(trained.run.model)
+    if missing := [name for name in origin.get("missing", ()) if not name.startswith(unread)]:
+        start += f", but for {len(missing)} missing tensors, which began at random"
     more = (
         f"trained further with Cloze, for {trained.step:,} steps"
         if trained.step

@@ -108,12 +108,15 @@ class Converter:
     def from_hf_config(self, hf_config: Mapping[str, Any]) -> ModelConfig:
         """Return the configuration in a config.json; the subfolders' ones are under their names.
 
+        That of an absent subfolder is derived, as the record of the family says.
+
         Raises ValueError, which names a setting that our model does not have.
         """
         hf_map, kind = self.family.hugging_face, self.family.config
         found = [self._read_fields(hf_config, hf_map.fields)]
         for name, second in hf_map.second_models.items():
-            found.append(self._read_fields(hf_config[name], second.fields))
+            theirs = hf_config[name] if name in hf_config else second.describe_absent(hf_config)
+            found.append(self._read_fields(theirs, second.fields))
             for field, key, _ in hf_map.fields:
                 if found[0][field] != found[-1].get(field, found[0][field]):
                     raise ValueError(
@@ -136,7 +139,9 @@ class Converter:
                     f"{kind.__name__} has one for both"
                 )
         fixed = {**hf_map.fixed, **hf_map.read_only}
-        return config_fields.read_fields({**hf_map.absent_values, **theirs}, kind, fields, fixed)
+        return config_fields.read_fields(
+            {**hf_map.absent_values, **theirs}, kind, fields, fixed, hf_map.same_values
+        )
 
 
 # {model_type: the converter of a family that is imported}

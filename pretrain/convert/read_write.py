@@ -197,7 +197,7 @@ class OpenedModel:
 
 
 def open_model(folder: str | os.PathLike[str], report: Callable[[str], Any] = print) -> OpenedModel:
-    """Open a Hugging Face folder of a model in CONVERTERS or of a classifier, and check its files.
+    """Open a Hugging Face folder of a model in CONVERTERS or of one with a head; check its files.
 
     Configuration, tokenizer and the headers of the tensor files are read.
 
@@ -213,35 +213,22 @@ def open_model(folder: str | os.PathLike[str], report: Callable[[str], Any] = pr
     folder = pathlib.Path(folder)
     hf_config = read_config(folder, report)
     converter = _choose_converter(folder, hf_config)
-    for subfolder in converter.subfolders:
-        if not (folder / subfolder).is_dir():
-            model = ", ".join(_list_architectures(hf_config)) or "This model"
-            raise FolderError(
-                f"{folder}: no folder {subfolder} in it. {model} is trained together with its "
-                f"{subfolder}, a model of its own: put the folder of that one there"
-            )
+    subfolders = [name for name in converter.subfolders if (folder / name).is_dir()]
+    for subfolder in subfolders:
         hf_config[subfolder] = read_config(folder / subfolder, report)
     try:
         config = converter.from_hf_config(hf_config)
     except (KeyError, TypeError, ValueError) as error:
         raise FolderError(f"{folder / CONFIG}: {error}") from error
-    tensors = JoinedTensors(
-        {name: FolderTensors(folder / name) for name in ("", *converter.subfolders)}
-    )
-    architectures = tuple(_list_architectures(hf_config))
+    tensors = JoinedTensors({name: FolderTensors(folder / name) for name in ("", *subfolders)})
+    architectures = tuple(fine_tuned.list_architectures(hf_config))
     vocabulary = _read_own_vocabulary(folder, config)
     return OpenedModel(folder, architectures, converter, config, tensors, vocabulary)
 
 
-def _list_architectures(hf_config: Mapping[str, Any]) -> list[str]:
-    """Return the names of the classes of transformers in a config.json."""
-    names = hf_config.get("architectures") or []
-    return [str(name) for name in names] if isinstance(names, list) else [str(names)]
-
-
 def _choose_converter(folder: pathlib.Path, hf_config: Mapping[str, Any]) -> ModelConverter:
     """Return the converter of a folder. Raises FolderError if its model cannot be imported."""
-    architectures = _list_architectures(hf_config)
+    architectures = fine_tuned.list_architectures(hf_config)
     for name in architectures:
         if name in REFUSED:
             raise FolderError(f"{folder / CONFIG}: {name}: {REFUSED[name]}")
@@ -251,9 +238,7 @@ def _choose_converter(folder: pathlib.Path, hf_config: Mapping[str, Any]) -> Mod
             f"{folder / CONFIG}: model_type {model_type!r} cannot be imported; "
             f"{', '.join(CONVERTERS)} can"
         )
-    if any(fine_tuned.CLASSIFIER_TYPES.get(name) == model_type for name in architectures):
-        return fine_tuned
-    return CONVERTERS[model_type]
+    return CONVERTERS[model_type] if fine_tuned.find_head(hf_config) is None else fine_tuned
 
 
 def _read_own_vocabulary(folder: pathlib.Path, config: Any) -> Vocabulary:

@@ -9,7 +9,7 @@ from data.objectives.sentence_order import SentenceOrder
 from models.config.albert import AlbertConfig
 from pretrain.families import bert
 from pretrain.families.family_record import Family, HeadMap, HuggingFaceMap
-from pretrain.families.rules import map_embeddings, map_layer, map_linear
+from pretrain.families.rules import TANH_GELU, map_embeddings, map_layer, map_linear
 
 if TYPE_CHECKING:
     from data.vocabulary.base import Vocabulary
@@ -105,6 +105,7 @@ FAMILY = Family(
         buffers=bert.list_buffers("albert"),
         fields=FIELDS,
         fixed=FIXED,
+        same_values={"hidden_act": TANH_GELU},
         settings=describe_settings,
         head_map=HeadMap(
             classes="Albert", pooler="albert.pooler", dropout="classifier_dropout_prob"

@@ -8,8 +8,8 @@ from data.objectives.denoising import Denoising
 from data.objectives.text2text import Text2Text
 from models.config.bart import BartConfig
 from pretrain.families.family_record import Family, HuggingFaceMap
-from pretrain.families.rules import SAME, Rules, map_norm
-from pretrain.families.transformer import BIAS, BIAS_REASON, COPIES, map_stack
+from pretrain.families.rules import EXACT_GELU, SAME, Rules, map_norm
+from pretrain.families.transformer import BARE, BIAS, BIAS_REASON, COPIES, map_stack
 
 if TYPE_CHECKING:
     from data.vocabulary.base import Vocabulary
@@ -100,12 +100,15 @@ FAMILY = Family(
         architecture="BartForConditionalGeneration",
         rules=RULES,
         stacks={"encoder": "depth", "decoder": "decoder_depth"},
+        prefix="model.",
+        bare=BARE,
         body=("model.", "lm_head."),
         copies=COPIES,
         zeros=BIAS,
         zeros_reason=BIAS_REASON,
         fields=FIELDS,
         fixed=FIXED,
+        same_values={"activation_function": EXACT_GELU},
         read_only=READ_ONLY,
         equal_keys=TWINS,
         constant_fields=ONLY,

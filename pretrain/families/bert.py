@@ -5,7 +5,15 @@ from data.objectives.sentence_pair import SentencePair
 from models.config.base import EncoderConfig
 from models.config.bert import BertConfig
 from pretrain.families.family_record import Family, HeadMap, HuggingFaceMap
-from pretrain.families.rules import SAME, Rules, map_embeddings, map_layer, map_linear, map_norm
+from pretrain.families.rules import (
+    EXACT_GELU,
+    SAME,
+    Rules,
+    map_embeddings,
+    map_layer,
+    map_linear,
+    map_norm,
+)
 
 TABLES = {
     "token_embedding": "word_embeddings",
@@ -131,6 +139,7 @@ FAMILY = Family(
         buffers=list_buffers("bert"),
         fields=FIELDS,
         fixed=FIXED,
+        same_values={"hidden_act": EXACT_GELU},
         head_map=HeadMap(classes="Bert", pooler="bert.pooler.dense"),
     ),
 )

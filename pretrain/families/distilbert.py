@@ -11,7 +11,7 @@ from models.config.bert import BertConfig
 from models.config.distilbert import DistilBertConfig
 from pretrain.families import bert
 from pretrain.families.family_record import DistillationRecipe, Family, HeadMap, HuggingFaceMap
-from pretrain.families.rules import map_embeddings, map_layer, map_linear
+from pretrain.families.rules import EXACT_GELU, map_embeddings, map_layer, map_linear
 
 RULES = (
     *map_embeddings(
@@ -134,6 +134,7 @@ FAMILY = Family(
         buffers=("distilbert.embeddings.position_ids",),
         fields=FIELDS,
         fixed=FIXED,
+        same_values={"activation": EXACT_GELU},
         constant_fields={"epsilon": 1e-12},
         read=lambda theirs, ours: ours | {"teacher_depth": None},
         head_map=HeadMap(

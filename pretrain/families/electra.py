@@ -4,13 +4,14 @@ Theirs are `ElectraForPreTraining`, the discriminator, and `ElectraForMaskedLM`,
 two folders, each with a copy of the embeddings that are shared in ours.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from data.objectives.replaced_token import ReplacedToken
 from models.config.electra import ElectraConfig
 from pretrain.families import bert
 from pretrain.families.family_record import Family, HeadMap, HuggingFaceMap, SecondModel
-from pretrain.families.rules import Rules, map_embeddings, map_linear
+from pretrain.families.rules import EXACT_GELU, Rules, map_embeddings, map_linear
 
 EMBEDDINGS = map_embeddings("embeddings", "electra.embeddings", **bert.TABLES)
 RULES = (
@@ -37,6 +38,7 @@ HEADS = (
     "discriminator_predictions.",
     "generator/generator_predictions.",
     "generator/generator_lm_head.",
+    "generator/",  # a folder of the discriminator alone
 )  # may be absent
 SHARED = {f"generator/{name}": str(name) for _, name, _ in EMBEDDINGS}
 COPIES = {  # output and input share a table; older files have it twice
@@ -79,6 +81,20 @@ def make_rules(config: ElectraConfig) -> Rules:
     )
 
 
+def describe_absent_generator(discriminator: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config.json of the generator of a discriminator whose folder has none.
+
+    Its sizes are a third of the discriminator's, or a quarter if the number of heads has no third:
+    those of the paper's three models (table 6).
+    """
+    sizes = {key: discriminator.get(key, absent) for _, key, absent in SIZES}
+    if any(type(size) is not int for size in sizes.values()):
+        return dict(discriminator)  # the reader of the discriminator names the wrong size
+    heads = sizes["num_attention_heads"]
+    divisor = 3 if heads % 3 == 0 else 4 if heads % 4 == 0 else heads
+    return {**discriminator, **{key: max(1, size // divisor) for key, size in sizes.items()}}
+
+
 def import_replaced_token(config: ElectraConfig) -> ReplacedToken:
     """Return the objective of an imported model: replaced tokens in rows of 128 tokens."""
     length = min(128, config.length)
@@ -92,16 +108,6 @@ def describe_generator(config: ElectraConfig) -> list[tuple[str, str]]:
         f"{config.generator_num_heads} heads, feed-forward {config.generator_mlp}"
     )
     return [("generator", f"{sizes}, in the folder `generator`; it reads the same embeddings")]
-
-
-def describe_choice(config: Any) -> dict[str, Any]:
-    """Return the entries of config.json about the hidden layer of a multiple choice head."""
-    return {
-        "summary_type": "first",
-        "summary_use_proj": True,
-        "summary_activation": "gelu",
-        "summary_last_dropout": config.dropout,
-    }
 
 
 def map_hidden_head(transform: str, out: str) -> Rules:
@@ -142,9 +148,12 @@ FAMILY = Family(
         ),
         fields=FIELDS + SIZES,
         fixed=FIXED,
+        same_values={"hidden_act": EXACT_GELU},
         second_models={
             "generator": SecondModel(
-                architecture="ElectraForMaskedLM", fields=FIELDS + GENERATOR_SIZES
+                architecture="ElectraForMaskedLM",
+                fields=FIELDS + GENERATOR_SIZES,
+                describe_absent=describe_absent_generator,
             )
         },
         refused={
@@ -155,7 +164,12 @@ FAMILY = Family(
             classes="Electra",
             classifier=map_hidden_head("classifier.dense", "classifier.out_proj"),
             choice=map_hidden_head("sequence_summary.summary", "classifier"),
-            choice_settings=describe_choice,
+            choice_dropout="summary_last_dropout",
+            choice_settings={
+                "summary_type": "first",
+                "summary_use_proj": True,
+                "summary_activation": "gelu",
+            },
         ),
     ),
 )

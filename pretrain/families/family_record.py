@@ -39,8 +39,8 @@ class HeadMap:
     renamed_in_classifier: {their name in a pretrained model: their name in a classifier}.
     dropout: their key of the dropout before the last layer.
     span_dropout: (their key, default rate) where their question answering model has a dropout.
-    choice_settings: (config) -> entries of config.json of a multiple choice model; None: the
-      dropout.
+    choice_dropout: the same of a multiple choice model; None: `dropout`.
+    choice_settings: {their key: the only supported value} of a multiple choice model.
     """
 
     classes: str
@@ -50,7 +50,8 @@ class HeadMap:
     renamed_in_classifier: Mapping[str, str] = dataclasses.field(default_factory=dict)
     dropout: str = "classifier_dropout"
     span_dropout: tuple[str, float] | None = None
-    choice_settings: Callable[[Any], dict[str, Any]] | None = None
+    choice_dropout: str | None = None
+    choice_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,10 +59,16 @@ class SecondModel:
     """Another transformers model that is a part of our model, in a subfolder of the export.
 
     Our rules have its tensors under `NAME/`.
+
+    architecture: its class.
+    fields: (our field, its key, the meaning of an absent key).
+    describe_absent: (configuration of the first model) -> that of this one where the folder lacks
+      it. Its weights are then random, as those of a missing head.
     """
 
     architecture: str
     fields: Fields
+    describe_absent: Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,7 +96,8 @@ class HuggingFaceMap:
     config.json
       fields      (our field, their key, the meaning of an absent key)
       fixed       {their key: the only value that this project supports}
-      read_only   the same, of keys that an export does not write
+      same_values {their key: further names of that value}
+      read_only   the values of `fixed`, of keys that an export does not write
       absent_values  {their key: the meaning of its absence} for keys of `fixed`
       equal_keys  {their key: another key of `fields` that must have the same value}
       constant_fields  {our field: the one value that theirs has, without a key for it}
@@ -126,6 +134,7 @@ class HuggingFaceMap:
 
     fields: Fields = ()
     fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    same_values: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     read_only: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     absent_values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     equal_keys: Mapping[str, str] = dataclasses.field(default_factory=dict)

@@ -84,21 +84,15 @@ BUFFERS = (  # masks, and 0, 1, 2 ...
 
 def describe_settings(config: GptConfig, vocabulary: Vocabulary) -> dict[str, Any]:
     """Return further entries of config.json."""
-    return {"embd_pdrop": config.dropout, "initializer_range": 0.02}
+    return {"embd_pdrop": config.embedding_dropout_rate, "initializer_range": 0.02}
 
 
-def check_dropout(theirs: dict[str, Any]) -> dict[str, Any]:
-    """Return their configuration; raise ValueError unless its two dropout rates are equal.
-
-    Our models have one rate for the embeddings and for the output of each sublayer.
-    """
-    residual = theirs.get("resid_pdrop", 0.1)
-    embedding = theirs.get("embd_pdrop", residual)
-    if embedding != residual:
-        raise ValueError(
-            f"embd_pdrop is {embedding!r} and resid_pdrop {residual!r}; here they must be equal"
-        )
-    return theirs
+def read_dropout(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
+    """Return our fields with the dropout rate of the embeddings, where it is one of its own."""
+    rate = theirs.get("embd_pdrop", 0.1)
+    if type(rate) not in (int, float):
+        raise ValueError(f"embd_pdrop is {rate!r}; expected float")
+    return ours | {"embedding_dropout": None if rate == ours["dropout"] else float(rate)}
 
 
 def check_mlp_width(config: GptConfig, vocabulary: Vocabulary) -> None:
@@ -133,8 +127,7 @@ FAMILY = Family(
         fields=FIELDS,
         fixed=FIXED,
         settings=describe_settings,
-        prepare=check_dropout,
-        read=lambda theirs, ours: ours | {"mlp": 4 * ours["width"]},
+        read=lambda theirs, ours: read_dropout(theirs, ours) | {"mlp": 4 * ours["width"]},
         check=check_mlp_width,
     ),
 )

@@ -9,7 +9,7 @@ from data.objectives.masked_next_token import MaskedNextToken
 from models.config.gpt2 import Gpt2Config
 from pretrain.families import gpt
 from pretrain.families.family_record import Family, HuggingFaceMap
-from pretrain.families.rules import SAME, Rule, Rules, map_norm
+from pretrain.families.rules import SAME, TANH_GELU, Rule, Rules, map_norm
 
 if TYPE_CHECKING:
     from data.vocabulary.base import Vocabulary
@@ -51,7 +51,7 @@ FIXED = {
 def describe_settings(config: Gpt2Config, vocabulary: Vocabulary) -> dict[str, Any]:
     """Return further entries of config.json."""
     return {
-        "embd_pdrop": config.dropout,
+        "embd_pdrop": config.embedding_dropout_rate,
         "initializer_range": 0.02,
         "bos_token_id": vocabulary.eos,
         "eos_token_id": vocabulary.eos,
@@ -60,7 +60,7 @@ def describe_settings(config: Gpt2Config, vocabulary: Vocabulary) -> dict[str, A
 
 def fill_defaults(theirs: dict[str, Any]) -> dict[str, Any]:
     """Return their configuration with the default width of the MLPs."""
-    return {"n_inner": 4 * theirs.get("n_embd", 768)} | gpt.check_dropout(theirs)
+    return {"n_inner": 4 * theirs.get("n_embd", 768)} | theirs
 
 
 MAP = HuggingFaceMap(
@@ -74,8 +74,10 @@ MAP = HuggingFaceMap(
     buffers=gpt.BUFFERS,
     fields=FIELDS,
     fixed=FIXED,
+    same_values={"activation_function": TANH_GELU},
     settings=describe_settings,
     prepare=fill_defaults,
+    read=gpt.read_dropout,
 )
 FAMILY = Family(
     name="gpt2",

@@ -8,7 +8,7 @@ from data.objectives.masked_lm import MaskedLm
 from models.config.roberta import RobertaConfig
 from pretrain.families import bert
 from pretrain.families.family_record import Family, HeadMap, HuggingFaceMap
-from pretrain.families.rules import map_linear
+from pretrain.families.rules import EXACT_GELU, map_linear
 
 if TYPE_CHECKING:
     from data.vocabulary.base import Vocabulary
@@ -88,6 +88,7 @@ FAMILY = Family(
         buffers=bert.list_buffers("roberta"),
         fields=FIELDS,
         fixed=FIXED,
+        same_values={"hidden_act": EXACT_GELU},
         settings=describe_settings,
         read=read_fields,
         check=check_first_position,

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 BIAS = {"final_logits_bias": lambda config: (1, config.vocab)}  # always there, and 0 here
 BIAS_REASON = "this model adds a bias to the logits, which the paper's has not"
 
+BARE = ("shared.", "encoder.", "decoder.")  # names in the file of a model without its output
+
 PROJECTIONS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "out": "out_proj"}
 
 
@@ -121,6 +123,8 @@ FAMILY = Family(
         architecture="MarianMTModel",
         rules=RULES,
         stacks={"encoder": "depth", "decoder": "decoder_depth"},
+        prefix="model.",
+        bare=BARE,
         body=("model.", "lm_head."),
         copies=COPIES,
         zeros=BIAS,

@@ -1,16 +1,30 @@
-"""Which pretrained models a head can be added to."""
+"""Which pretrained models a head can be added to, and which objective trains each kind of head."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from data.objectives.answer_span import AnswerSpan
+from data.objectives.classification import Classification
+from data.objectives.multiple_choice import MultipleChoice
+from data.objectives.regression import Regression
+from data.objectives.tagging import Tagging
 from models.config.base import EncoderConfig
-from models.config.heads import ENCODERS
+from models.config.heads import (
+    ENCODERS,
+    ChoiceConfig,
+    ClassifierConfig,
+    HeadedConfig,
+    SpanReaderConfig,
+    TaggerConfig,
+)
 from pretrain.families import find_family
 
 if TYPE_CHECKING:
+    from data.objectives.objective import Objective
     from pretrain.inference.trained import Trained
 
+LENGTH, QUESTION_LENGTH = 128, 384  # tokens of a row, and of one with a question and its context
 NAMES = ", ".join(kind.__name__ for kind in ENCODERS)
 
 
@@ -32,3 +46,45 @@ def find_encoder_config(pretrained: Trained) -> Any:
 def count_separators(encoder: EncoderConfig) -> int:
     """Return the number of [SEP]s between two texts."""
     return find_family(encoder).num_separators
+
+
+# ---- objectives --------------------------------------------------------------
+
+
+def make_label_objective(kind: type[Any], model: ClassifierConfig, **columns: Any) -> Any:
+    """Return the objective of texts with labels, of class `kind`, for a model."""
+    return kind(
+        length=min(LENGTH, model.length), separators=count_separators(model.encoder), **columns
+    )
+
+
+def make_tag_objective(model: TaggerConfig, columns: tuple[str, ...] = ()) -> Tagging:
+    """Return the objective of words with tags for a model."""
+    return Tagging(length=min(LENGTH, model.length), columns=columns)
+
+
+def make_choice_objective(model: ChoiceConfig, **choices: int) -> MultipleChoice:
+    """Return the objective of questions with choices for a model."""
+    return MultipleChoice(
+        length=min(LENGTH, model.length), separators=count_separators(model.encoder), **choices
+    )
+
+
+def make_span_objective(model: SpanReaderConfig) -> AnswerSpan:
+    """Return the objective of questions about a context for a model."""
+    length = min(QUESTION_LENGTH, model.length)
+    return AnswerSpan(
+        length, min(128, length // 3), min(64, length // 4), count_separators(model.encoder)
+    )
+
+
+def make_head_objective(model: HeadedConfig) -> Objective:
+    """Return the objective of a fine-tuned model of which only its configuration is known."""
+    if isinstance(model, ClassifierConfig):
+        return make_label_objective(Classification if model.labels else Regression, model)
+    makers: dict[type[HeadedConfig], Any] = {
+        TaggerConfig: make_tag_objective,
+        ChoiceConfig: make_choice_objective,
+        SpanReaderConfig: make_span_objective,
+    }
+    return makers[type(model)](model)

@@ -90,14 +90,10 @@ class LabelledExamples:
 
     def make_objective(self, model: ClassifierConfig) -> Any:
         """Return the objective of the task for a model."""
-        from pretrain.finetune.encoders import count_separators
+        from pretrain.finetune.encoders import make_label_objective
 
         columns = (*self.columns.texts, self.columns.label)
-        return self.task.objective(
-            length=min(128, model.length),
-            separators=count_separators(model.encoder),
-            columns=columns,
-        )
+        return make_label_objective(self.task.objective, model, columns=columns)
 
     def write_store(self, path: str, vocabulary: Vocabulary) -> None:
         """Write the store."""

@@ -76,14 +76,9 @@ class ChoiceExamples:
 
     def make_objective(self, model: ChoiceConfig) -> MultipleChoice:
         """Return the objective for a model."""
-        from data.objectives.multiple_choice import MultipleChoice
-        from pretrain.finetune.encoders import count_separators
+        from pretrain.finetune.encoders import make_choice_objective
 
-        return MultipleChoice(
-            length=min(128, model.length),
-            choices=self.num_choices,
-            separators=count_separators(model.encoder),
-        )
+        return make_choice_objective(model, choices=self.num_choices)
 
     def write_store(self, path: str, vocabulary: Vocabulary) -> None:
         """Write the store."""

@@ -10,10 +10,10 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from data.examples import labelled_store, qa
-from data.objectives.answer_span import AnswerSpan
 
 if TYPE_CHECKING:
     from data.examples.qa import Question
+    from data.objectives.answer_span import AnswerSpan
     from data.vocabulary.load import Vocabulary
     from models.config.heads import SpanReaderConfig
     from pretrain.config import Run
@@ -105,12 +105,9 @@ class QuestionExamples:
 
     def make_objective(self, model: SpanReaderConfig) -> AnswerSpan:
         """Return the objective for a model."""
-        from pretrain.finetune.encoders import count_separators
+        from pretrain.finetune.encoders import make_span_objective
 
-        length = min(384, model.length)
-        return AnswerSpan(
-            length, min(128, length // 3), min(64, length // 4), count_separators(model.encoder)
-        )
+        return make_span_objective(model)
 
     def count_rows(self, objective: AnswerSpan, vocabulary: Vocabulary) -> int:
         """Return the number of windows of the training questions."""

@@ -62,6 +62,11 @@ class TagTask(NamedTuple):
         return TaggedExamples(parts, names, scheme, columns)
 
 
+def select_tag_metrics(scheme: str) -> tuple[str, ...]:
+    """Return the metrics of a tagging scheme; plain tags have none of entities."""
+    return TagTask().metrics[-2:] if scheme == tag_schemes.PLAIN else TagTask().metrics
+
+
 def parse_tag_columns(text: str | None) -> tuple[str, ...]:
     """Return the names of --columns WORDS,TAGS, or () without it."""
     names = tuple(text.split(",")) if text else ()
@@ -95,7 +100,7 @@ class TaggedExamples:
     @property
     def metrics(self) -> tuple[str, ...]:
         """The metrics of the task; those of entities are omitted for plain tags."""
-        return TagTask().metrics[-2:] if self.scheme == tag_schemes.PLAIN else TagTask().metrics
+        return select_tag_metrics(self.scheme)
 
     def digest_examples(self) -> str:
         """Return a fingerprint of the sentences and the names of the tags."""
@@ -119,9 +124,9 @@ class TaggedExamples:
 
     def make_objective(self, model: TaggerConfig) -> Tagging:
         """Return the objective for a model."""
-        from data.objectives.tagging import Tagging
+        from pretrain.finetune.encoders import make_tag_objective
 
-        return Tagging(length=min(128, model.length), columns=self.columns)
+        return make_tag_objective(model, self.columns)
 
     def write_store(self, path: str, vocabulary: Vocabulary) -> None:
         """Write the store, and print the scheme and the number of skipped words."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pretrain.convert import find_model_family
 from pretrain.convert.finite import make_printable
+from pretrain.convert.head_maps import list_unread_modules
 
 if TYPE_CHECKING:
     from pretrain.inference.trained import Trained
@@ -36,9 +37,10 @@ def check_head(trained: Trained, verb: str, allowed: bool, sentence_heads: bool 
       sentence_heads: whether the command uses the pooler and the heads of sentence pairs.
     """
     missing = [] if allowed or trained.step else (trained.read_origin() or {}).get("missing", [])
+    unneeded = list_unread_modules(trained.run.model)
     if not sentence_heads:
-        unneeded = find_model_family(trained.run.model).hugging_face.sentence_heads
-        missing = [name for name in missing if not name.startswith(unneeded)]
+        unneeded += find_model_family(trained.run.model).hugging_face.sentence_heads
+    missing = [name for name in missing if not name.startswith(unneeded)]
     if not missing:
         return
     names = ", ".join(make_printable(name) for name in missing[:3])

@@ -326,11 +326,11 @@ def test_missing_tensors_are_reported(folder, tmp_path, capsys):
     change_settings(
         theirs,
         auto_map={"AutoModel": "modeling.Custom"},
-        architectures=["BertForTokenClassification"],
+        architectures=["BertForNextSentencePrediction"],
     )
     assert main(["import", str(theirs), "--workdir", str(tmp_path / "w"), "model.dropout=0"]) == 0
     output = capsys.readouterr().out
-    assert "BertForTokenClassification" in output
+    assert "BertForNextSentencePrediction" in output
     assert "initialized at random (train.seed=0): cls.predictions.bias" in output
     assert "ignored: classifier.bias, classifier.weight" in output
     assert "stored as BF16; converted exactly to float32" in output
