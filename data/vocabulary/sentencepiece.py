@@ -1,6 +1,6 @@
 """SentencePiece (Kudo and Richardson 2018): train models, and read released `.model` files.
 
-There are five layouts of special pieces:
+There are five layouts of special tokens:
   bert: [PAD]=0 [UNK]=1 [CLS]=2 [SEP]=3 [MASK]=4
   t5: <pad>=0 </s>=1 <unk>=2, and 100 sentinels after the V pieces of the model, <extra_id_0> last:
     <extra_id_i> = V + 99 - i, as in the released T5 checkpoints
@@ -161,8 +161,8 @@ def train_sentencepiece(
 
     Args:
       texts: sentences or paragraphs.
-      size: number of ids, special pieces and sentinels included.
-      layout: name of a layout of special pieces.
+      size: number of ids, special tokens and sentinels included.
+      layout: name of a layout of special tokens.
       algorithm: unigram or bpe.
       lowercase: whether the text is case-folded.
 
