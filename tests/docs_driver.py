@@ -176,5 +176,6 @@ if __name__ == "__main__":
             wait_for(NEEDS.get(page, TRAINING))
         results[page] = follow(page)
         open(f"{os.path.basename(page)}.done", "w").close()
+    print(f"{time.process_time():.0f} s of CPU", flush=True)
     with open(output, "w") as file:
         json.dump(results, file)

@@ -34,12 +34,16 @@ def results(tmp_path_factory):
         )
         started.append((process, log))
     found = {}
-    for number, (process, log) in enumerate(started):
-        process.wait()
-        log.close()
-        printed = (folder / f"{number}.log").read_text()
-        assert process.returncode == 0, printed[-3000:]
-        found |= json.loads((folder / f"{number}.json").read_text())
+    try:
+        for number, (process, _) in enumerate(started):
+            process.wait()
+            printed = (folder / f"{number}.log").read_text()
+            assert process.returncode == 0, printed[-3000:]
+            found |= json.loads((folder / f"{number}.json").read_text())
+    finally:  # a failure or a timeout leaves no process
+        for process, log in started:
+            process.kill()
+            log.close()
     return found
 
 

@@ -205,7 +205,7 @@ def _round_scores(model: bytes) -> bytes:
     """Return the model with its scores rounded to multiples of 2^-8.
 
     Their float32 sums are exact in any order, so two libraries that add the scores of the same
-    pieces in different orders find the same ties. Hence the exported tokenizer gives the same ids,
+    pieces in different orders find the same ties. So the exported tokenizer gives the same ids,
     and so does encoding several sentences at once.
     """
     parsed = ModelProto.FromString(model)
