@@ -6,7 +6,7 @@ Also how the compile time grows with depth, with scanned and with unrolled layer
 tiny BERT (2 layers of width 128, 16 rows of 128, 8,192 ids, float32, dropout, AdamW); one number
 at a time takes other values. Each point runs in its own process with the environment variables of
 launch.sh. It compiles the step without a cache, as a first run does, runs it once and then
-`--steps` times, of which the median is reported. With several rounds the points take turns, and
+`--steps` times, and the median is reported. With several rounds the points take turns, and
 the median of the rounds is reported. The devices are fake and share the processor's cores, so that
 at best the time of a step with the same global batch stays equal; the additional time is the cost
 of smaller shards and of collectives. A dated section is appended to benchmarks/results/growth.md,

@@ -161,7 +161,7 @@ def find_peers_python() -> pathlib.Path:
     if own := os.environ.get("CLOZE_PEERS_PYTHON"):
         if not (python := shutil.which(own)):
             raise FileNotFoundError(
-                f"CLOZE_PEERS_PYTHON is {own}, which is no program: "
+                f"CLOZE_PEERS_PYTHON is {own}, which is not a program: "
                 "set it to a Python that has torch, transformers and accelerate"
             )
         # Absolute, because workers start in another folder. Symbolic links are not resolved: the

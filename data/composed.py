@@ -109,7 +109,7 @@ def check_elements(dataset: Any, objective: Objective, rows: int) -> None:
                 f"expected {dtype}{list(shape)} for rows lo to hi"
             )
     if wrong:
-        raise ValueError(f"the dataset's elements are no batches: {'; '.join(wrong)}. {advice}")
+        raise ValueError(f"the dataset's elements are not batches: {'; '.join(wrong)}. {advice}")
 
 
 def encode_texts(texts: Any, vocabulary: Vocabulary, batch_size: int = 64) -> Any:

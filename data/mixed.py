@@ -65,7 +65,7 @@ class Mixed:
             if not PART_NAME.fullmatch(part.name) or part.name in RESERVED_NAMES:
                 raise ValueError(
                     f"the part {part.name!r} of a mixture: a name has small letters, digits and _, "
-                    f"begins with a letter, and is none of {', '.join(RESERVED_NAMES)}"
+                    f"begins with a letter, and is not one of {', '.join(RESERVED_NAMES)}"
                 )
             if not 0 < part.share < float("inf"):
                 raise ValueError(f"{part.name}: share={part.share}; it must be above 0")

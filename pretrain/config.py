@@ -86,7 +86,7 @@ def override_run(
         optimizer=lamb, and drops settings of it.
 
     Raises:
-      ConfigError: an argument is no setting of the run.
+      ConfigError: an argument is not a setting of the run.
     """
     overrides = [parse_override(argument) for argument in arguments]
     changed = apply_overrides(run, overrides)

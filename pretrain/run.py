@@ -169,7 +169,7 @@ def check_trainable_layers(model: Any, trainable_layers: int) -> None:
     if not isinstance(model, HeadedConfig):
         raise ConfigError(
             f"train.trainable_layers={trainable_layers}: only a fine-tuned encoder can be "
-            f"frozen, and a {type(model).__name__} is none"
+            f"frozen, and a {type(model).__name__} is not one"
         )
     if model.encoder.shares_layers and trainable_layers:
         raise ConfigError(

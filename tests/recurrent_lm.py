@@ -1,7 +1,7 @@
 """A small recurrent language model (Elman 1990; Mikolov et al. 2010), which keeps its hidden state
 between steps: for tests of that state.
 
-It is no family of the program. `register` makes it known to this process; `python -m
+It is not a family of the program. `register` makes it known to this process; `python -m
 tests.recurrent_lm VERB ...` is the program with it.
 
 B batch   L length   D width   V vocabulary

@@ -12,8 +12,9 @@ from tests.docs_pages import ROOT, list_pages
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 FIRST = ["docs/quickstart.md", "docs/training.md"]  # these make the runs that the other pages use
-# Pages in two processes. The second waits for the runs of the first.
-FINE_TUNING = [f"docs/{name}.md" for name in ("finetune", "tagging", "questions", "text2text")]
+# Pages in two processes, of about equal time. The second waits for the runs of the first.
+SECOND = ("finetune", "tagging", "questions", "text2text", "mixtures", "inside")
+SECOND = [f"docs/{name}.md" for name in SECOND]
 FILES = [f"docs/adding_a{name}.md" for name in ("_model", "n_objective")]  # tests/test_adding_*.py
 
 
@@ -23,9 +24,9 @@ def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
     flags = re.sub(r"--xla_force_host_platform_device_count=\d+", "", os.environ["XLA_FLAGS"])
     own = {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
-    rest = [page for page in list_pages() if page not in (*FIRST, *FINE_TUNING, *FILES)]
+    rest = [page for page in list_pages() if page not in (*FIRST, *SECOND, *FILES)]
     started = []
-    for number, pages in enumerate(([*FIRST, *rest], FINE_TUNING)):
+    for number, pages in enumerate(([*FIRST, *rest], SECOND)):
         command = [sys.executable, "-m", "tests.docs_driver", folder, folder / f"{number}.json"]
         log = (folder / f"{number}.log").open("w")
         process = subprocess.Popen(
@@ -33,12 +34,16 @@ def results(tmp_path_factory):
         )
         started.append((process, log))
     found = {}
-    for number, (process, log) in enumerate(started):
-        process.wait()
-        log.close()
-        printed = (folder / f"{number}.log").read_text()
-        assert process.returncode == 0, printed[-3000:]
-        found |= json.loads((folder / f"{number}.json").read_text())
+    try:
+        for number, (process, _) in enumerate(started):
+            process.wait()
+            printed = (folder / f"{number}.log").read_text()
+            assert process.returncode == 0, printed[-3000:]
+            found |= json.loads((folder / f"{number}.json").read_text())
+    finally:  # a failure or a timeout leaves no process
+        for process, log in started:
+            process.kill()
+            log.close()
     return found
 
 

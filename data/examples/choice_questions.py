@@ -102,7 +102,7 @@ def parse_label(record: Mapping[str, Any], place: str, choices: int) -> str:
     """Return the number of the right choice, as a text.
 
     Raises:
-      ValueError: it is no number of a choice; the message begins with `place`.
+      ValueError: it is not the number of a choice; the message begins with `place`.
     """
     label = str(record.get("label", "")).strip()
     if isinstance(record.get("label"), bool) or label not in map(str, range(choices)):

@@ -94,7 +94,7 @@ def read_records(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Iterate over (location, record) of the examples of a source.
 
     Raises:
-      ValueError: a line is no record; the message names the line.
+      ValueError: a line is not a record; the message names the line.
     """
     if source.startswith("tfds:"):
         from data.corpus import tfds_source
@@ -175,7 +175,7 @@ def parse_text(value: Any, place: str) -> str:
     """Return a text as the vocabulary reads it.
 
     Raises:
-      ValueError: the value is no text, or empty; the message begins with `place`.
+      ValueError: the value is not text, or is empty; the message begins with `place`.
     """
     if not isinstance(value, str):
         raise ValueError(f"{place} is {type(value).__name__}, not a text")
@@ -203,7 +203,7 @@ def parse_class(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, (str, int)) or not str(value).strip():
         hint = "; test splits of a benchmark have no labels" if value is None else ""
         raise ValueError(
-            f"{value!r} is no name of a class, which is a text or a whole number{hint}"
+            f"{value!r} is not the name of a class, which is a text or a whole number{hint}"
         )
     return str(value).strip()
 
@@ -219,7 +219,7 @@ def parse_score(value: Any) -> float:
     except (ValueError, OverflowError):
         score = math.nan
     if not math.isfinite(score):
-        raise ValueError(f"{value!r} is no score, which is a number")
+        raise ValueError(f"{value!r} is not a score, which is a number")
     return score
 
 

@@ -117,7 +117,7 @@ def _iterate_squad(tree: Any, source: str) -> Iterator[tuple[str, dict[str, Any]
                 raise ValueError(f"{place}: no `context`")
             for q, question in enumerate(_get_list(paragraph, "qas", place), 1):
                 if not isinstance(question, dict):
-                    raise ValueError(f"{place}: question {q} is no object")
+                    raise ValueError(f"{place}: question {q} is not an object")
                 name = question.get("id")
                 yield (
                     f"{place}, question {q}" if name is None else f"{source}: question {name}",

@@ -203,7 +203,7 @@ def choose_scheme(sentences: list[Sentence], given: str | None = None) -> str:
             if tag_schemes.is_foreign_tag(tag, scheme):
                 letters = ", ".join(f"{letter}-" for letter in tag_schemes.SCHEME_LETTERS[scheme])
                 raise ValueError(
-                    f"{sentence.locate_word(i)}: {tag!r} is no tag of {scheme}, "
+                    f"{sentence.locate_word(i)}: {tag!r} is not a tag of {scheme}, "
                     f"which has O and {letters}; --scheme names another"
                 )
         seen.update(sentence.tags)

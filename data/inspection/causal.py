@@ -198,7 +198,7 @@ def compare_to_store(
 
     Args:
       row: ids of the row.
-      first: number of the row's first token that is no separator.
+      first: number of the row's first token that is not a separator.
       tokens: ids of the split.
       starts: first token of each document.
       separator: id between documents; None for none.

@@ -99,7 +99,7 @@ class SpanCorruption(Objective):
             )
         if self.mode and self.mode not in vocabulary.pieces:
             raise ValueError(
-                f"span_corruption: mode={self.mode} is no piece of the {described}: prepare the "
+                f"span_corruption: mode={self.mode} is not a token of the {described}: prepare the "
                 "store with --layout ul2, which has [NLU], [NLG] and [S2S], or name a sentinel "
                 "that no span uses, such as <extra_id_99>"
             )

@@ -13,8 +13,8 @@ class PrepareRequest:
     Attributes:
       sources: SOURCEs of the command line, see data/corpus/sources.py.
       vocabulary: path of a released or saved vocabulary; None: the next five options train one.
-      vocab_size: number of ids, special pieces and sentinels included.
-      layout: layout of the special pieces, see data/vocabulary/layouts.py.
+      vocab_size: number of ids, special tokens and sentinels included.
+      layout: layout of the special tokens, see data/vocabulary/layouts.py.
       algorithm: unigram, bpe or byte_bpe.
       lowercase: whether the text is case-folded.
       sample_size: most bytes of text on which the vocabulary is trained.

@@ -16,7 +16,7 @@ from data.corpus.paths import as_path
 VERSION = 1
 DESCRIPTION_FILE = "vocabulary.json"
 NUM_SENTINELS = 100
-# {role: names of its special piece in released vocabularies}; the first match wins.
+# {role: names of its special token in released vocabularies}; the first match wins.
 ROLE_PIECES = {
     "pad": ("[PAD]", "<pad>"),
     "unk": ("[UNK]", "<unk>"),
@@ -36,17 +36,17 @@ class Vocabulary(abc.ABC):
     """Maps text to token ids and back; the abstract base class of all kinds of vocabulary.
 
     Attributes:
-      size: number of ids, special pieces and sentinels included.
+      size: number of ids, special tokens and sentinels included.
       pieces: tuple of `size` strings; "" for an id without a piece.
-      pad, unk, cls, sep, mask, bos, eos: ids of the special pieces; None if there is no such piece.
+      pad, unk, cls, sep, mask, bos, eos: ids of the special tokens; None if there is no such token.
       sentinels: ids of <extra_id_0>, <extra_id_1>, ...; empty if there are none.
-      starts_word: bool [size], True for pieces that begin a word and for special pieces. The first
+      starts_word: bool [size], True for pieces that begin a word and for special tokens. The first
         piece of a text begins a word, too.
       special: bool [size], True for control, unknown, unused and sentinel pieces, which are never
         masked and never sampled.
       keeps_spaces: whether the space before a word belongs to its piece (byte-level BPE), so that
         " word" and "word" differ.
-      fingerprint: hash of kind, pieces, scores, special pieces and normalization, independent of
+      fingerprint: hash of kind, pieces, scores, special tokens and normalization, independent of
         the file format.
     """
 
@@ -74,7 +74,7 @@ class Vocabulary(abc.ABC):
           options: keyword arguments with which the kind is loaded again; JSON values.
           normalize: the normalization that precedes the segmentation.
           scores: the score of each piece, if the model has scores.
-          roles: {role: special piece}, where the vocabulary's own files name it.
+          roles: {role: special token}, where the vocabulary's own files name it.
         """
         self.kind = kind
         self.size = len(pieces)
@@ -109,7 +109,7 @@ class Vocabulary(abc.ABC):
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text.
 
-        No special id is added, and a special piece in the text ("[MASK]") is encoded as plain text.
+        No special id is added, and a special token in the text ("[MASK]") is encoded as plain text.
         """
         return self.encode_batch([text])[0]
 

@@ -26,8 +26,8 @@ def train_byte_bpe(
 
     Args:
       texts: sentences or paragraphs.
-      size: number of ids, special pieces included.
-      layout: name of a layout of special pieces.
+      size: number of ids, special tokens included.
+      layout: name of a layout of special tokens.
       lowercase: not supported; must be False.
 
     Raises:
@@ -48,7 +48,7 @@ def train_byte_bpe(
             f"a {layout} vocabulary of bytes needs at least {num_specials + len(alphabet)} ids, "
             f"not {size}"
         )
-    # The trainer gets no special pieces, since it might map a learned piece to one of them.
+    # The trainer gets no special tokens, since it might map a learned piece to one of them.
     trainer = trainers.BpeTrainer(
         vocab_size=size - num_specials,
         min_frequency=MIN_PAIR_COUNT,

@@ -1,7 +1,7 @@
-"""Layouts: the special pieces of trained vocabularies and their ids.
+"""Layouts: the special tokens of trained vocabularies and their ids.
 
 A layout has the name of the model that introduced it, which stores and scripts use. Any model can
-read a vocabulary of any layout that has the special pieces it needs.
+read a vocabulary of any layout that has the special tokens it needs.
 """
 
 DEFAULT_LAYOUT = "bert"
@@ -20,7 +20,7 @@ SENTENCEPIECE_LAYOUTS = {
     "gpt": dict(unk_id=0, eos_id=1, eos_piece="<|endoftext|>", bos_id=-1, pad_id=-1),
     "transformer": dict(pad_id=0, unk_id=1, eos_id=2, bos_id=-1),
 }  # fmt: skip
-# {layout: (special pieces before the learned ones, special pieces after them)} of byte-level BPE.
+# {layout: (special tokens before the learned ones, special tokens after them)} of byte-level BPE.
 DEFAULT_BYTE_BPE_LAYOUT = "roberta"
 BYTE_BPE_LAYOUTS = {
     "roberta": (("<s>", "<pad>", "</s>", "<unk>"), ("<mask>",)),
@@ -32,7 +32,7 @@ LAYOUTS = {
     "byte_bpe": tuple(BYTE_BPE_LAYOUTS),
 }
 LAYOUT_HELP = (
-    "special pieces: bert: [PAD] [UNK] [CLS] [SEP] [MASK] (default); t5: <pad> </s> <unk> and "
+    "special tokens: bert: [PAD] [UNK] [CLS] [SEP] [MASK] (default); t5: <pad> </s> <unk> and "
     "100 sentinels; ul2: those of t5 and the mode tokens [NLU] [NLG] [S2S]; gpt: <unk> "
     "<|endoftext|>; transformer: <pad> <unk> </s>; with byte_bpe roberta: <s> <pad> </s> <unk> "
     "<mask>, or gpt2: <|endoftext|>"

@@ -53,8 +53,8 @@ def train_vocabulary(
 
     Args:
       texts: sentences or paragraphs.
-      size: number of ids, special pieces and sentinels included.
-      layout: name of a layout of special pieces, see data/vocabulary/layouts.py.
+      size: number of ids, special tokens and sentinels included.
+      layout: name of a layout of special tokens, see data/vocabulary/layouts.py.
       algorithm: unigram, bpe or byte_bpe.
       lowercase: whether case is folded.
 
@@ -218,7 +218,7 @@ def _read_settings(folder: pathlib.Path) -> dict[str, Any]:
 
 
 def _parse_roles(config: dict[str, Any]) -> dict[str, str]:
-    """Return {role: special piece} of the settings of `transformers`."""
+    """Return {role: special token} of the settings of `transformers`."""
     named = {role: config.get(f"{role}_token") for role in ROLE_PIECES}
     pieces = {
         role: piece["content"] if isinstance(piece, dict) else piece

@@ -47,8 +47,8 @@ class ReleasedVocabulary(Vocabulary):
           decoder: tokenizer with the same ids and the special tokens.
           style: how pieces mark the beginning of a word, a key of the table above.
           files: {file name: contents} of the released form.
-          special_pieces: special pieces in addition to the usual ones.
-          roles: {role: special piece}, where the vocabulary's own files name it.
+          special_pieces: special tokens in addition to the usual ones.
+          roles: {role: special token}, where the vocabulary's own files name it.
           options: keyword arguments with which the vocabulary is read again.
         """
         self._encoder, self._decoder, self._files = encoder, decoder, files
@@ -189,7 +189,7 @@ def read_tokenizer_json(text: str, roles: dict[str, str] | None = None) -> Relea
 
     Args:
       text: the file's text.
-      roles: {role: special piece} of the settings in the same folder.
+      roles: {role: special token} of the settings in the same folder.
 
     Raises:
       ValueError: if the tokenizers library cannot read it.
@@ -216,7 +216,7 @@ def read_tokenizer_json(text: str, roles: dict[str, str] | None = None) -> Relea
 
 
 def _hide_special_pieces(settings: dict[str, Any], special: set[str]) -> dict[str, Any]:
-    """Return the settings with special pieces renamed to strings that no text contains.
+    """Return the settings with special tokens renamed to strings that no text contains.
 
     The ids and the unknown piece stay.
     """

@@ -1,6 +1,6 @@
 """SentencePiece (Kudo and Richardson 2018): train models, and read released `.model` files.
 
-There are five layouts of special pieces:
+There are five layouts of special tokens:
   bert: [PAD]=0 [UNK]=1 [CLS]=2 [SEP]=3 [MASK]=4
   t5: <pad>=0 </s>=1 <unk>=2, and 100 sentinels after the V pieces of the model, <extra_id_0> last:
     <extra_id_i> = V + 99 - i, as in the released T5 checkpoints
@@ -161,8 +161,8 @@ def train_sentencepiece(
 
     Args:
       texts: sentences or paragraphs.
-      size: number of ids, special pieces and sentinels included.
-      layout: name of a layout of special pieces.
+      size: number of ids, special tokens and sentinels included.
+      layout: name of a layout of special tokens.
       algorithm: unigram or bpe.
       lowercase: whether the text is case-folded.
 
@@ -205,7 +205,7 @@ def _round_scores(model: bytes) -> bytes:
     """Return the model with its scores rounded to multiples of 2^-8.
 
     Their float32 sums are exact in any order, so two libraries that add the scores of the same
-    pieces in different orders find the same ties. Hence the exported tokenizer gives the same ids,
+    pieces in different orders find the same ties. So the exported tokenizer gives the same ids,
     and so does encoding several sentences at once.
     """
     parsed = ModelProto.FromString(model)

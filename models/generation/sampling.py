@@ -42,7 +42,7 @@ class DecodingRules:
     no_repeat_ngram: int | None
 
     def mask_unused_ids(self, logits_BV: jax.Array) -> jax.Array:
-        """Return the logits, with -inf for the ids from `size` on, which are no tokens."""
+        """Return the logits, with -inf for the ids from `size` on, which are not tokens."""
         return jnp.where(jnp.arange(logits_BV.shape[-1]) < self.size, logits_BV, -jnp.inf)
 
     def is_end(self, ids: jax.Array) -> jax.Array:

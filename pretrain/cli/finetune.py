@@ -28,6 +28,7 @@ from pretrain.distributed import processes
 from pretrain.finetune.encoders import NAMES
 from pretrain.finetune.multitask import combine_examples, split_task_arguments
 from pretrain.finetune.start import make_run, prepare_workdir
+from pretrain.finetune.text2text_task import GENERATIVE_MODELS
 from pretrain.workdir.check import check_workdir_path
 
 
@@ -38,7 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="pretrained",
         required=True,
         metavar="WORKDIR",
-        help=f"workdir of a pretrained or imported model. Models that can get a head: {NAMES}",
+        help="workdir of a pretrained or imported model. Encoders get a head for the task: "
+        f"{NAMES}. Encoder-decoders generate the answer as text: {', '.join(GENERATIVE_MODELS)}",
     )
     parser.add_argument(
         "--step", type=int, help="step of its checkpoint (default: the newest intact one)"

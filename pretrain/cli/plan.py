@@ -55,7 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--search",
         action="store_true",
-        help="try meshes, microbatches and rematerialization, and rank the results",
+        help="try meshes, microbatches and rematerialization, and rank the results; takes about "
+        "half an hour",
     )
     parser.add_argument(
         "--quick",

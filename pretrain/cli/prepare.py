@@ -30,7 +30,7 @@ HELP = {
     "tokens (default), 0.7 raises the share of small sources, 0 is uniform",
     "vocabulary": "vocab.txt, vocab.json (with merges.txt), *.model, tokenizer.json, or a folder "
     "of them",
-    "vocab_size": "number of ids, special pieces and sentinels included (default: 32768)",
+    "vocab_size": "number of ids, special tokens and sentinels included (default: 32768)",
     "layout": layouts.LAYOUT_HELP,
     "algorithm": "unigram or bpe of SentencePiece, or byte-level BPE (default: unigram)",
     "lowercase": "fold case (nmt_nfkc_cf instead of nmt_nfkc)",

@@ -15,7 +15,7 @@ from pretrain.convert import sentencepiece_pipeline
 from pretrain.convert.export_folder import write_json
 from pretrain.families import find_by_model_type
 
-ROLES = {  # {role of a special piece: its name in transformers}
+ROLES = {  # {role of a special token: its name in transformers}
     "bos": "bos_token",
     "eos": "eos_token",
     "unk": "unk_token",
@@ -29,7 +29,7 @@ ROLES = {  # {role of a special piece: its name in transformers}
 def build_tokenizer(vocabulary: Vocabulary, family: str) -> Tokenizer:
     """Return the tokenizer of a vocabulary for a family of models, given by its model_type.
 
-    Raises ValueError if the vocabulary lacks a special piece that the family needs, or if it has no
+    Raises ValueError if the vocabulary lacks a special token that the family needs, or if it has no
     counterpart in `tokenizers`.
     """
     record = find_by_model_type(family)

@@ -37,9 +37,9 @@ class TagPredictor:
     entities  [{"type", "text", "start", "end"}], the words [start, end) of the sentence; none for
               plain tags
 
-    A word without a token in the vocabulary has the tag O, or None if that is no tag. So has a word
-    whose first token is beyond the end of a row, which is as long as in training; the result then
-    has "cut": true.
+    A word without a token in the vocabulary has the tag O, or None if the scheme has no O. The same
+    holds for a word beyond the end of a row, which is as long as in training; the result then has
+    "cut": true.
     """
 
     def __init__(self, trained: Trained, batch_size: int) -> None:

@@ -115,7 +115,7 @@ class TextExamples:
         self.spec, self.parts, self.metrics = spec, parts, metrics
 
     def digest_examples(self) -> str:
-        """Return a fingerprint of the pairs; of a score only its text counts, as ever."""
+        """Return a fingerprint of the pairs; of a score only its text counts."""
         parts = {
             split: [pair[:2] if isinstance(pair, ScorePair) else pair for pair in part]
             for split, part in self.parts.items()

@@ -159,7 +159,7 @@ def do_delete(args: argparse.Namespace, pod: Pod) -> None:
     if not (args.yes or args.dry_run):
         if not sys.stdin.isatty():
             raise ValueError(
-                "pod delete asks for confirmation, and standard input is no terminal: add --yes"
+                "pod delete asks for confirmation, and standard input is not a terminal: add --yes"
             )
         print(
             f"pod {pod.name}: {found.slices} x {found.type or 'unknown type'}, {found.state}. "

@@ -91,6 +91,6 @@ def run_git(root: pathlib.Path, *arguments: str) -> str:
     except (OSError, subprocess.CalledProcessError) as error:
         reason = getattr(error, "stderr", None) or str(error)
         raise ValueError(
-            f"push copies the files that git tracks, and {root} is no git checkout: "
+            f"push copies the files that git tracks, and {root} is not a git checkout: "
             f"{reason.strip()}"
         ) from None

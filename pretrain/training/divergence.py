@@ -63,7 +63,7 @@ def is_finite_step(
 ) -> jax.Array:
     """Return whether a step is taken, a bool scalar.
 
-    A step is taken if its loss and its gradient norm are finite and the norm is no spike.
+    A step is taken if its loss and its gradient norm are finite and the norm is not a spike.
 
     Args:
       loss: scalar.

@@ -85,7 +85,7 @@ def write_workdir(run: Run, opened: OpenedData, workdir: epath.Path) -> None:
     write_source(opened.source.path, opened.fingerprint, workdir)
     if jax.process_index():
         return
-    is_new = not has_finished_steps(workdir)  # what is there is of a start that finished no step
+    is_new = not has_finished_steps(workdir)  # these files are from a start that completed no step
     write_atomically(workdir / "config.json", to_json(run))
     for name, save in opened.source.encoding.artefacts.items():
         if is_new or not (workdir / name).exists():

@@ -48,7 +48,7 @@ def check_workdir_path(workdir: str | os.PathLike[str]) -> None:
         foreign = sorted(child.name for child in path.iterdir() if not _is_expected(child))
         if foreign:
             raise ConfigError(
-                f"{path} is no run's folder (it has no config.json) and holds "
+                f"{path} is not a run's folder (it has no config.json) and holds "
                 f"{', '.join(foreign[:3])}{' ...' if len(foreign) > 3 else ''}; name another "
                 "--workdir, new or empty"
             )

@@ -102,7 +102,7 @@ def read_record(step_folder: epath.Path) -> dict[str, Any]:
     if str(record.get("step")) != step_folder.name:
         raise DamagedCheckpoint(
             f"its folder is named {step_folder.name}, its record is of step {record.get('step')}; "
-            "a copied or renamed folder is no checkpoint of that step"
+            "a copied or renamed folder is not a checkpoint of that step"
         )
     return record
 

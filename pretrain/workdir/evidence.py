@@ -145,7 +145,7 @@ def find_damage(step_folder: epath.Path, recorded: Mapping[str, Any]) -> str | N
       recorded: {item: {path: [dtype, shape, fingerprint]}} of the items to examine, e.g. params.
 
     Raises:
-      OSError: the system refuses to list or read a file, which is no proof.
+      OSError: the system refuses to list or read a file, which is not proof.
       ValueError: TensorStore fails for another reason than the bytes.
     """
     for item, leaves in recorded.items():

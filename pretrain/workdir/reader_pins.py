@@ -1,4 +1,4 @@
-"""Pins of commands that read a checkpoint beside a running `train`.
+"""Pins of commands that read a checkpoint while `train` runs.
 
 A reader holds a locked file, `.reading.STEP.ID`, in the workdir. The run's retention policy keeps
 the steps of the locked files. The system releases the lock of a reader that is killed, and the

@@ -1,7 +1,7 @@
 """JSON lines with a step each, such as metrics.jsonl: what a crash or a full disk has left of them.
 
 Only reports use these lines, so damage in them must not stop a run. A last line without an end,
-which a killed writer leaves, is no damage.
+which a killed writer leaves, is not damage.
 """
 
 import json

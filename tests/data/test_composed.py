@@ -82,7 +82,7 @@ def test_one_error_lists_all_that_differs_from_the_batch_spec(stream):
 
         return stream.make_dataset(start_step, lo, hi).map(change_batch)
 
-    with pytest.raises(ValueError, match="the dataset's elements are no batches: ") as caught:
+    with pytest.raises(ValueError, match="the dataset's elements are not batches: ") as caught:
         ComposedBatches(stream, make_wrong_dataset)
     message = str(caught.value)
     for part in (

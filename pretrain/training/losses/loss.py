@@ -77,7 +77,7 @@ class Loss(NamedTuple):
       loss_weights: {name of a term: factor of its mean}, if not 1.
       row_predictions: for objectives whose labels belong to rows: (states, batch) -> float32
         [B, K], the prediction and the label of each row (K = 3; `tagging` and `answer_span`
-        differ), and in the last column 1 for a row that counts. Metrics that are no sums, such as
+        differ), and in the last column 1 for a row that counts. Metrics that are not sums, such as
         a correlation, are computed from the predictions of all rows.
     """
 

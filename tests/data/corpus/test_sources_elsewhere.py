@@ -164,7 +164,9 @@ def test_labelled_tensorflow_datasets(dataset):
         labelled_examples.parse_score,
     )
     assert [example.label for example in scores] == numbers
-    with pytest.raises(ValueError, match=r"test\[0\]: column 'mood': None is no name of a class"):
+    with pytest.raises(
+        ValueError, match=r"test\[0\]: column 'mood': None is not the name of a class"
+    ):
         labelled_examples.read_examples(
             f"{dataset}:test",
             labelled_examples.Columns(("verse",), "mood"),

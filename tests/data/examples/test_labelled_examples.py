@@ -104,12 +104,12 @@ def test_three_forms_are_the_same_examples(tmp_path):
         (
             "a.jsonl",
             '{"text": "a", "label": 0.5}\n',
-            r"a.jsonl:1: column 'label': 0.5 is no name of a class",
+            r"a.jsonl:1: column 'label': 0.5 is not the name of a class",
         ),
         (
             "a.jsonl",
             '{"text": "a", "label": true}\n',
-            r"a.jsonl:1: column 'label': True is no name of a class",
+            r"a.jsonl:1: column 'label': True is not the name of a class",
         ),
         ("a.jsonl", "\n \n", "a.jsonl: no examples in it"),
         ("a.tsv", "", "a.tsv: no examples in it"),
@@ -181,7 +181,7 @@ def test_classes_are_put_in_order_and_unknown_ones_refused():
 def test_scores_are_finite_numbers():
     assert [parse_score(value) for value in (3, 2.5, "4.25", " 1 ")] == [3.0, 2.5, 4.25, 1.0]
     for value in ("a", "nan", float("inf"), True, None, "", 10**400):
-        with pytest.raises(ValueError, match="is no score"):
+        with pytest.raises(ValueError, match="is not a score"):
             parse_score(value)
 
 

@@ -219,7 +219,7 @@ def make_question(**changes):
         (
             "a.json",
             {"data": [{"paragraphs": [{"context": "a", "qas": [3]}]}]},
-            "a.json: article 1, paragraph 1: question 1 is no object",
+            "a.json: article 1, paragraph 1: question 1 is not an object",
         ),
         (
             "a.json",

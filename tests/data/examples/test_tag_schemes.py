@@ -106,7 +106,9 @@ def test_tags_of_entities_by_hand():
     assert {scheme: " ".join(make_tags(found, 5, scheme)) for scheme in SCHEME_LETTERS} == expected
 
 
-@pytest.mark.skipif(importlib.util.find_spec("seqeval") is None, reason="seqeval is no dependency")
+@pytest.mark.skipif(
+    importlib.util.find_spec("seqeval") is None, reason="seqeval is not a dependency"
+)
 def test_entities_are_those_of_seqeval():
     from seqeval.metrics.sequence_labeling import get_entities
 

@@ -104,7 +104,7 @@ def test_sentences_are_read(tmp_path, name, text):
         (
             "a.jsonl",
             format_json_lines({"words": ["a"], "tags": [None]}),
-            "a.jsonl:1: None is no name of a class",
+            "a.jsonl:1: None is not the name of a class",
         ),
         (
             "a.jsonl",
@@ -129,7 +129,7 @@ def test_tags_must_be_of_the_scheme_and_known(tmp_path):
     other = read_sentences(write_text(tmp_path, "b.conll", "a O\nb E-X\n"))
     with pytest.raises(
         ValueError,
-        match="b.conll:2: 'E-X' is no tag of bilou, which has O and B-, I-, L-, U-; --scheme names another",
+        match="b.conll:2: 'E-X' is not a tag of bilou, which has O and B-, I-, L-, U-; --scheme names another",
     ):
         choose_scheme(other, "bilou")
     with pytest.raises(

@@ -214,7 +214,7 @@ def test_the_mode_token_comes_first_and_takes_a_place(t5_store):
 @pytest.mark.parametrize(
     ("mode", "message"),
     [
-        ("[NLU]", r"mode=\[NLU\] is no piece of the vocabulary .*--layout ul2"),
+        ("[NLU]", r"mode=\[NLU\] is not a token of the vocabulary .*--layout ul2"),
         ("<extra_id_0>", "is the sentinel of one of the 3 spans"),
     ],
 )

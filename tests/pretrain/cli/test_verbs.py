@@ -162,6 +162,14 @@ def test_every_verb_has_help(verb, capsys):
     assert f"python -m pretrain {verb}" in capsys.readouterr().out
 
 
+def test_help_of_finetune_names_all_models_that_it_takes(capsys):
+    with pytest.raises(SystemExit):
+        main(["finetune", "--help"])
+    printed = capsys.readouterr().out
+    for name in ("Albert", "Bert", "DistilBert", "Electra", "Roberta", "Bart", "T5"):
+        assert f"{name}Config" in printed
+
+
 def test_a_verb_that_is_not_there(capsys):
     assert main(["trian"]) == 2
     assert "no verb 'trian': did you mean train?" in capsys.readouterr().err

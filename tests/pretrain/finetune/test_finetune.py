@@ -335,7 +335,8 @@ def test_a_workdir_keeps_its_examples(tuned, pretrained, tmp_path, capsys):
     ):  # before anything starts, for any seed
         assert main([*replace_word(command, workdir, tmp_path / folder), *more]) == 2
         assert (
-            "is no run's folder (it has no config.json) and holds file" in capsys.readouterr().err
+            "is not a run's folder (it has no config.json) and holds file"
+            in capsys.readouterr().err
         )
     assert sorted(path.name for path in tmp_path.rglob("*")) == [
         "file",
@@ -548,7 +549,7 @@ GOOD = [{"text": "a fox", "label": "x"}, {"text": "a dog", "label": "y"}] * 4
             ["--task", "sst3"],
             "--task sst3: must be one of classification, regression, ",
         ),
-        (GOOD, GOOD, ["--task", "regression"], "train.jsonl:1: column 'label': 'x' is no score"),
+        (GOOD, GOOD, ["--task", "regression"], "train.jsonl:1: column 'label': 'x' is not a score"),
         (
             GOOD,
             GOOD,

@@ -84,7 +84,7 @@ def make_nli_rows(*labels):
             make_nli_rows(0, None),
             GOOD,
             {},
-            "train.jsonl:2: column 'label': None is no name of a class, .*; test splits of a benchmark have no labels",
+            "train.jsonl:2: column 'label': None is not the name of a class, .*; test splits of a benchmark have no labels",
         ),
         (
             "rte",

@@ -331,7 +331,7 @@ def test_scores_that_are_written(score_answers, tmp_path):
     found = score_answers(spec, ("pearson",), ["0.2", "nan", "4.0", "a fox"], right, tmp_path / "a")
     expected = np.corrcoef([0.2, 5.0, 4.0, 0.0], [0.0, 1.2, 4.8, 5.0])[
         0, 1
-    ]  # a text that is no number counts as the farthest score
+    ]  # a text that is not a number counts as the farthest score
     assert found == {"pearson": pytest.approx(expected), "no_label": 2}
     found = score_answers(
         spec, ("pearson",), ["0.2", "1.2", "4.0"], [0.27, 1.13, 4.0], tmp_path / "b"
