@@ -19,6 +19,7 @@ from data.store.writer import (
 )
 
 FILE_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
+CHECKSUM = re.compile(r"[0-9a-f]{8}")
 TOKEN_DTYPES = ("<u2", "<u4")
 # A source takes about 20 values, a file four.
 MAX_BYTES, MAX_VALUES = 64 << 20, 2_000_000
@@ -31,7 +32,7 @@ def is_file_list(files: Any) -> bool:
         FILE_NAME.fullmatch(name)
         and isinstance(entry, dict)
         and _is_count(entry.get("bytes"))
-        and isinstance(entry.get("crc32c"), str)
+        and CHECKSUM.fullmatch(str(entry.get("crc32c")))
         for name, entry in files.items()
     )
 

@@ -23,11 +23,11 @@ def read_status(name):
 
 
 @contextlib.contextmanager
-def bound_resources():
-    """Let the process have MOST_BYTES more of addresses, and MOST_SECONDS more of the processor."""
+def bound_resources(more=MOST_SECONDS):
+    """Let the process have MOST_BYTES more of addresses, and `more` seconds of the processor."""
     size = read_status("VmSize") * 1024 + MOST_BYTES
     used = resource.getrusage(resource.RUSAGE_SELF)
-    seconds = int(used.ru_utime + used.ru_stime) + MOST_SECONDS
+    seconds = int(used.ru_utime + used.ru_stime) + int(more)
     resource.setrlimit(resource.RLIMIT_AS, (size, size))
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     yield

@@ -13,7 +13,7 @@ import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2]))
-from tests.faults.measured import bound_resources, measure
+from tests.faults.measured import MOST_SECONDS, bound_resources, measure
 from tests.faults.mutating import mutate
 
 TEXT = "The quick Fox, 12 [MASK] <mask> Ünïcode 数学 \x1b\n\tend."
@@ -166,7 +166,7 @@ def main(reader, first, count, place):
             if failure:
                 failures.append((seed, failure))
 
-    with bound_resources():
+    with bound_resources(MOST_SECONDS + count / 10):
         _, seconds, megabytes = measure(read_all)
     unlike = {}
     for seed, failure in failures:
