@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from pretrain.distributed import process_identity, processes
 from pretrain.distributed.watchdog import exit_soon
+from pretrain.terminal import escape_output, print_error
 
 # {verb: (module with `add_arguments(parser)` and `run(args) -> exit status`, help text)}. A module
 # is imported when its verb is called, so that `--help` needs neither JAX nor TensorFlow.
@@ -86,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
       0 done, 1 failed or diverged, 2 bad input, 3 replicas disagree, 75 hung (the process exits by
       itself), 128 + n ended by signal n.
     """
-    status = 1
+    status, streams = 1, escape_output()
     process_identity.end_with_parent()
     try:
         status = run_verb(sys.argv[1:] if argv is None else argv)
@@ -98,6 +99,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if argv is None:  # the process has nothing else to do
             processes.shutdown_cluster()
             exit_soon(status)
+        else:  # a traceback of the process comes after this, and is escaped, too
+            sys.stdout, sys.stderr = streams
     return status
 
 
@@ -115,7 +118,7 @@ def run_verb(argv: Sequence[str]) -> int:
 
         close = difflib.get_close_matches(verb, VERBS, n=1)
         hint = f"did you mean {close[0]}? " if close else ""
-        print(f"error: no verb {verb!r}: {hint}There are {', '.join(VERBS)}", file=sys.stderr)
+        print_error(f"no verb {verb!r}: {hint}There are {', '.join(VERBS)}")
         return 2
     # TensorFlow only reads data: silence its messages at import. Variables that are set stay.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -145,7 +148,7 @@ def run_verb(argv: Sequence[str]) -> int:
     except (ValueError, OSError) as error:
         if os.environ.get("CLOZE_TRACEBACK"):
             raise
-        print(f"error: {error}", file=sys.stderr)
+        print_error(error)
         return processes.exit_process(2)
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)

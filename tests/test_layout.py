@@ -40,6 +40,8 @@ ORDER = {
     ),
     "pretrain": (
         *(
+            "pretrain.terminal",
+            "pretrain.console",
             "pretrain.extras",
             "pretrain.overrides",
             "pretrain.fields",

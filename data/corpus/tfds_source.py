@@ -4,7 +4,10 @@ TFDS downloads and prepares a dataset that is not on disk ($TFDS_DATA_DIR, else
 ~/tensorflow_datasets).
 """
 
+import contextlib
+import io
 import os
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -161,5 +164,10 @@ def _open_builder(name: str) -> Any:
             f"tfds:{name}: TFDS knows no such dataset, and none of that name is on disk ({message})"
         ) from error
     if not builder.is_prepared():
-        builder.download_and_prepare()
+        # The bars and the bold notice of TFDS are control sequences, which a command's output
+        # escapes.
+        tfds.disable_progress_bar()
+        print(f"tfds:{name}: is downloaded to {builder.data_dir}", file=sys.stderr, flush=True)
+        with contextlib.redirect_stdout(io.StringIO()):
+            builder.download_and_prepare()
     return builder

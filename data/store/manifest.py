@@ -1,14 +1,29 @@
 """Read and check the manifest of a token store."""
 
-import json
 import pathlib
 import re
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
+from data.corpus.untrusted import parse_bounded_json, read_bounded
 from data.store.generations import GENERATION_NAME
-from data.store.writer import MANIFEST_FILE, STORE_VERSION
+from data.store.writer import (
+    LABEL_DTYPE,
+    MANIFEST_FILE,
+    OFFSET_DTYPE,
+    SPLIT_FILES,
+    SPLITS,
+    STORE_VERSION,
+)
 
 FILE_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
+CHECKSUM = re.compile(r"[0-9a-f]{8}")
+TOKEN_DTYPES = ("<u2", "<u4")
+# A source takes about 20 values, a file four.
+MAX_BYTES, MAX_VALUES = 64 << 20, 2_000_000
+UNITS = ("tokens", "documents", "sentences")
 
 
 def is_file_list(files: Any) -> bool:
@@ -16,8 +31,8 @@ def is_file_list(files: Any) -> bool:
     return isinstance(files, dict) and all(
         FILE_NAME.fullmatch(name)
         and isinstance(entry, dict)
-        and isinstance(entry.get("bytes"), int)
-        and isinstance(entry.get("crc32c"), str)
+        and _is_count(entry.get("bytes"))
+        and CHECKSUM.fullmatch(str(entry.get("crc32c")))
         for name, entry in files.items()
     )
 
@@ -37,16 +52,102 @@ def read_manifest(folder: pathlib.Path) -> dict[str, Any]:
             f"`prepare SOURCE... --output {folder}` writes one"
         )
     try:
-        manifest = json.loads(path.read_text())
-        version = manifest["version"]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ValueError(f"{path} is broken: {error!r}") from error
-    if version != STORE_VERSION:
+        content = read_bounded(path, MAX_BYTES)
+        manifest = parse_bounded_json(content, path, MAX_VALUES, finite=False)
+    except ValueError as error:
+        raise ValueError(f"{path} is broken: {error}") from error
+    if not isinstance(manifest, dict) or "version" not in manifest:
+        raise ValueError(f"{path} is broken: it has no version")
+    if manifest["version"] != STORE_VERSION:
         raise ValueError(
-            f"{path}: version {version} of the store, this program reads {STORE_VERSION}: "
-            "prepare it again (--overwrite)"
+            f"{path}: version {manifest['version']!r:.80} of the store, this program reads "
+            f"{STORE_VERSION}: prepare it again (--overwrite)"
         )
     files = manifest.get("files")
     if not GENERATION_NAME.fullmatch(str(manifest.get("generation"))) or not is_file_list(files):
         raise ValueError(f"{path} is broken: it names no generation, or files outside of it")
+    if problem := find_problem(manifest):
+        raise ValueError(f"{path} is broken: {problem}")
     return manifest
+
+
+def find_problem(manifest: Mapping[str, Any]) -> str | None:
+    """Return the first entry that readers of the store cannot rely on, or None.
+
+    The counts of a split decide how much of its files is mapped, so they must be those of the
+    files' sizes.
+    """
+    if manifest.get("dtype") not in TOKEN_DTYPES:
+        return f"dtype is {manifest.get('dtype')!r:.80}, not one of {', '.join(TOKEN_DTYPES)}"
+    vocabulary = manifest.get("vocabulary")
+    if not isinstance(vocabulary, dict) or not isinstance(vocabulary.get("fingerprint"), str):
+        return f"vocabulary is {vocabulary!r:.80}, which has no fingerprint"
+    splits = manifest.get("splits")
+    if not isinstance(splits, dict) or not set(SPLITS) <= splits.keys():
+        return f"splits is {splits!r:.80}, not an object of {' and '.join(SPLITS)}"
+    for name in SPLITS:
+        if not isinstance(splits[name], dict) or not all(
+            _is_count(splits[name].get(unit)) for unit in UNITS
+        ):
+            return f"splits.{name} is {splits[name]!r:.80}, not the counts of {', '.join(UNITS)}"
+        for file, size in _list_sizes(name, splits[name], manifest["dtype"], manifest["files"]):
+            if file not in manifest["files"] or manifest["files"][file]["bytes"] != size:
+                return (
+                    f"splits.{name} is {splits[name]!r:.120}, so {file} should have {size:,} bytes"
+                )
+    sources = manifest.get("sources")
+    if not isinstance(sources, list) or not sources:
+        return f"sources is {sources!r:.80}, not a list of sources"
+    unlike = next((source for source in sources if not _is_source(source, splits)), None)
+    if unlike is not None:
+        return f"sources has {unlike!r:.200}, not a name, a rate and ranges of documents"
+    for key, kind in (("labels", list), ("silent", dict), ("text", dict)):
+        if not isinstance(manifest.get(key, kind()), kind | None):
+            return f"{key} is {manifest[key]!r:.80}"
+    return None
+
+
+def _list_sizes(
+    split: str, counts: Mapping[str, int], dtype: str, files: Mapping[str, Any]
+) -> list[tuple[str, int]]:
+    """Return (file, bytes that it must have) of the arrays of a split."""
+    widths = {"tokens": np.dtype(dtype).itemsize}
+    sizes = [
+        (
+            f"{split}/{unit}.bin",
+            (counts[unit] + (unit in ("documents", "sentences")))
+            * widths.get(unit, np.dtype(OFFSET_DTYPE).itemsize),
+        )
+        for unit in SPLIT_FILES
+    ]
+    for file, unit in (("labels", "documents"), ("tags", "sentences")):
+        if (name := f"{split}/{file}.bin") in files:
+            sizes.append((name, counts[unit] * np.dtype(LABEL_DTYPE).itemsize))
+    return sizes
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 1 << 60
+
+
+def _is_source(source: Any, splits: Mapping[str, Any]) -> bool:
+    """Return whether a value is a source with ranges of the splits' documents."""
+    if not (
+        isinstance(source, dict)
+        and isinstance(source.get("name"), str)
+        and type(source.get("rate")) in (int, float)
+        and 0 <= source["rate"] <= 1
+    ):
+        return False
+    return all(_is_range(source.get(name), splits[name]["documents"]) for name in SPLITS)
+
+
+def _is_range(units: Any, count: int) -> bool:
+    """Return whether a value is {"documents": [start, stop], ...} of so many documents."""
+    documents = units.get("documents") if isinstance(units, dict) else None
+    return (
+        isinstance(documents, list)
+        and len(documents) == 2
+        and all(map(_is_count, documents))
+        and documents[0] <= documents[1] <= count
+    )

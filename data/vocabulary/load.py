@@ -11,13 +11,20 @@ A saved vocabulary is a folder with these files in their released form, and `voc
 the kind, its options and the fingerprint. data/vocabulary/base.py has the interface.
 """
 
-import json
+import contextlib
 import os
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from data.corpus.paths import as_path
+from data.corpus.paths import as_path, is_remote
+from data.corpus.untrusted import (
+    MAX_VOCABULARY_BYTES,
+    check_own_file,
+    read_bounded,
+    read_bounded_json,
+    read_bounded_text,
+)
 from data.vocabulary.base import DESCRIPTION_FILE, PROBE_TEXT, ROLE_PIECES, VERSION, Vocabulary
 from data.vocabulary.byte_bpe import train_byte_bpe
 from data.vocabulary.layouts import DEFAULT_LAYOUT
@@ -33,6 +40,12 @@ from data.vocabulary.sentencepiece import (
     read_sentencepiece,
     train_sentencepiece,
 )
+
+# Files of a released vocabulary besides those that begin it.
+OTHER_FILES = ("merges.txt", "vocab.bpe", "special_tokens_map.json", "tokenizer_config.json")
+
+# Settings that are true, false or null.
+SWITCHES = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
 
 __all__ = [
     "Vocabulary",
@@ -78,16 +91,39 @@ def load_vocabulary(folder: str | os.PathLike[str]) -> Vocabulary:
         raise FileNotFoundError(
             f"{folder}: no {DESCRIPTION_FILE}; read_vocabulary reads released files"
         )
-    description = json.loads((folder / DESCRIPTION_FILE).read_text())
+    description = _read_description(folder / DESCRIPTION_FILE)
+    with _naming_files(folder):
+        vocabulary = _load_described(folder, description)
+    if vocabulary.fingerprint != description["fingerprint"]:
+        raise ValueError(
+            f"{folder}: its fingerprint is {vocabulary.fingerprint}, but "
+            f"{description['fingerprint'][:80]!r} was saved: its files were changed, or this "
+            "version of a library normalizes text differently"
+        )
+    return vocabulary
+
+
+def _read_description(path: pathlib.Path) -> dict[str, Any]:
+    """Return the content of a `vocabulary.json`; raise ValueError, which names it, if broken."""
+    description = read_bounded_json(path)
+    if not isinstance(description, dict) or "version" not in description:
+        raise ValueError(f"{path} is broken: it has no version")
     if description["version"] != VERSION:
         raise ValueError(
-            f"{folder / DESCRIPTION_FILE}: version {description['version']}, "
-            f"this program reads {VERSION}"
+            f"{path}: version {description['version']!r:.80}, this program reads {VERSION}"
         )
+    for key, kind in (("kind", str), ("options", dict), ("fingerprint", str)):
+        if not isinstance(description.get(key), kind):
+            raise ValueError(f"{path} is broken: {key} is {description.get(key)!r:.80}")
+    return description
+
+
+def _load_described(folder: pathlib.Path, description: dict[str, Any]) -> Vocabulary:
+    """Return the vocabulary of a folder with the kind and the options of its description."""
     options = description["options"]
     kinds = {
         "sentencepiece": lambda: SentencePieceVocabulary(
-            (folder / "spiece.model").read_bytes(), **options
+            read_bounded(folder / "spiece.model", MAX_VOCABULARY_BYTES), **options
         ),
         "wordpiece": lambda: read_wordpiece(_read_text(folder / "vocab.txt"), **options),
         "byte_bpe": lambda: read_byte_bpe(
@@ -102,17 +138,27 @@ def load_vocabulary(folder: str | os.PathLike[str]) -> Vocabulary:
     }
     if description["kind"] not in kinds:
         raise ValueError(
-            f"{folder / DESCRIPTION_FILE}: kind {description['kind']!r}, "
-            f"not one of {', '.join(kinds)}"
+            f"{DESCRIPTION_FILE}: kind {description['kind']!r:.80}, not one of {', '.join(kinds)}"
         )
-    vocabulary = kinds[description["kind"]]()
-    if vocabulary.fingerprint != description["fingerprint"]:
-        raise ValueError(
-            f"{folder}: its fingerprint is {vocabulary.fingerprint}, but "
-            f"{description['fingerprint']} was saved: its files were changed, or this version of a "
-            "library normalizes text differently"
-        )
-    return vocabulary
+    try:
+        return kinds[description["kind"]]()
+    except TypeError:  # an option that the kind does not have
+        raise ValueError(f"{DESCRIPTION_FILE}: options {options!r:.200} do not fit") from None
+
+
+@contextlib.contextmanager
+def _naming_files(path: pathlib.Path) -> Iterator[None]:
+    """Raise errors of the block with the path of the file, or of the folder with it."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except ValueError as error:
+        message, folder = str(error), path if path.is_dir() else path.parent
+        if str(folder) in message:
+            raise
+        is_named = message.split(":")[0] in os.listdir(folder) if not is_remote(path) else False
+        raise ValueError(f"{folder / message}" if is_named else f"{path}: {message}") from error
 
 
 def read_vocabulary(path: str | os.PathLike[str]) -> Vocabulary:
@@ -129,10 +175,7 @@ def read_vocabulary(path: str | os.PathLike[str]) -> Vocabulary:
     path = as_path(path)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such vocabulary")
-    try:
-        return _read_folder(path) if path.is_dir() else _read_file(path)
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path}: not a vocabulary ({error})") from error
+    return _read_folder(path) if path.is_dir() else _read_file(path)
 
 
 def _read_folder(folder: pathlib.Path) -> Vocabulary:
@@ -142,6 +185,9 @@ def _read_folder(folder: pathlib.Path) -> Vocabulary:
     models = [folder / name for name in names if (folder / name).exists()]
     models = models or sorted(folder.glob("*.model"))
     json_file = folder / "tokenizer.json"
+    if not is_remote(folder):
+        for path in (*models, json_file, *(folder / name for name in OTHER_FILES)):
+            check_own_file(path)
     if not json_file.exists():
         if not models:
             raise FileNotFoundError(
@@ -171,8 +217,13 @@ def _build_probe_text(vocabulary: Vocabulary) -> str:
 
 
 def _read_file(path: pathlib.Path) -> Vocabulary:
+    with _naming_files(path):
+        return _read_named_file(path)
+
+
+def _read_named_file(path: pathlib.Path) -> Vocabulary:
     if path.name.endswith(".model"):
-        return read_sentencepiece(path.read_bytes())
+        return read_sentencepiece(read_bounded(path, MAX_VOCABULARY_BYTES))
     merges_names = {"vocab.json": "merges.txt", "encoder.json": "vocab.bpe"}
     if first := next((vocab for vocab, name in merges_names.items() if path.name == name), None):
         path = path.parent / first
@@ -194,7 +245,7 @@ def _read_file(path: pathlib.Path) -> Vocabulary:
             _read_text(path),
             lowercase=config.get("do_lower_case"),
             strip_accents=config.get("strip_accents"),
-            chinese=config.get("tokenize_chinese_chars", True),
+            chinese=config.get("tokenize_chinese_chars") is not False,
         )
     if path.name.endswith(".json"):
         return read_tokenizer_json(_read_text(path), _parse_roles(config))
@@ -213,7 +264,13 @@ def _read_settings(folder: pathlib.Path) -> dict[str, Any]:
     settings = {}
     for file in files:
         if file.exists():
-            settings |= json.loads(_read_text(file))
+            found = read_bounded_json(file)
+            if not isinstance(found, dict):
+                raise ValueError(f"{file}: holds {type(found).__name__}, expected a JSON object")
+            for key in SWITCHES:
+                if not isinstance(found.get(key), bool | None):
+                    raise ValueError(f"{file}: {key} is {found[key]!r:.80}, not true or false")
+            settings |= found
     return settings
 
 
@@ -221,11 +278,15 @@ def _parse_roles(config: dict[str, Any]) -> dict[str, str]:
     """Return {role: special token} of the settings of `transformers`."""
     named = {role: config.get(f"{role}_token") for role in ROLE_PIECES}
     pieces = {
-        role: piece["content"] if isinstance(piece, dict) else piece
+        role: piece.get("content") if isinstance(piece, dict) else piece
         for role, piece in named.items()
     }
+    for role, piece in pieces.items():
+        if not isinstance(piece, str | None):
+            raise ValueError(f"tokenizer_config.json: {role}_token is {piece!r:.80}, not a piece")
     return {role: piece for role, piece in pieces.items() if piece}
 
 
 def _read_text(path: pathlib.Path) -> str:
-    return path.read_text(encoding="utf-8")
+    """Return the text of a file of a vocabulary, which is bounded."""
+    return read_bounded_text(path, MAX_VOCABULARY_BYTES)

@@ -12,7 +12,14 @@ from typing import Any
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
-from data.vocabulary.base import Vocabulary, is_unused
+from data.corpus.untrusted import MAX_VOCABULARY_VALUES, parse_bounded_json
+from data.vocabulary.base import PROBE_TEXT, Vocabulary, is_unused
+from data.vocabulary.tokenizer_checks import (
+    check_id,
+    check_ids,
+    check_tokenizer,
+    naming_library_errors,
+)
 
 END_OF_WORD = "</w>"
 WORD_START_RULES = {
@@ -53,7 +60,12 @@ class ReleasedVocabulary(Vocabulary):
         """
         self._encoder, self._decoder, self._files = encoder, decoder, files
         ids = decoder.get_vocab(with_added_tokens=True)
-        pieces = [""] * (max(ids.values()) + 1)
+        for piece, i in ids.items():
+            check_id(piece, i)
+        with naming_library_errors("the vocabulary"):  # what the library notices only in use
+            encoder.encode_batch_fast([PROBE_TEXT], add_special_tokens=False)
+            decoder.decode(sorted(ids.values())[:1], skip_special_tokens=False)
+        pieces = [""] * (max(ids.values(), default=0) + 1)
         for piece, i in ids.items():
             pieces[i] = piece
         self.keeps_spaces = style == "byte"
@@ -119,6 +131,8 @@ def read_wordpiece(
         raise ValueError("vocab.txt: no piece [UNK], so this is not a WordPiece vocabulary")
     if lowercase is None:
         lowercase = not any(piece != piece.lower() for piece in ids if not piece.startswith("["))
+    if not all(isinstance(option, bool | None) for option in (lowercase, strip_accents, chinese)):
+        raise ValueError(f"vocab.txt: options {(lowercase, strip_accents, chinese)!r:.80}")
     tokenizer = tokenizers.Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(
         clean_text=True,
@@ -140,7 +154,9 @@ def read_wordpiece(
 
 def read_byte_bpe(vocab: str, merges: str) -> ReleasedVocabulary:
     """Read byte-level BPE from the texts of a vocab.json or encoder.json and its merges."""
-    tokenizer = tokenizers.Tokenizer(models.BPE(json.loads(vocab), _parse_merges(merges)))
+    ids, pairs = _parse_ids(vocab), _parse_merges(merges)
+    with naming_library_errors("vocab.json"):
+        tokenizer = tokenizers.Tokenizer(models.BPE(ids, pairs))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     files = {"vocab.json": vocab.encode(), "merges.txt": merges.encode()}
@@ -149,7 +165,7 @@ def read_byte_bpe(vocab: str, merges: str) -> ReleasedVocabulary:
 
 def is_word_bpe(vocab: str) -> bool:
     """Return whether the text of a vocab.json has GPT's pieces, which mark the end of a word."""
-    return any(piece.endswith(END_OF_WORD) for piece in json.loads(vocab))
+    return any(piece.endswith(END_OF_WORD) for piece in _parse_ids(vocab))
 
 
 def read_word_bpe(vocab: str, merges: str) -> ReleasedVocabulary:
@@ -159,18 +175,26 @@ def read_word_bpe(vocab: str, merges: str) -> ReleasedVocabulary:
     and spaCy, so its ids may differ. A piece marks the end of a word and not its beginning, so each
     piece counts as a word.
     """
-    ids = json.loads(vocab)
+    ids, pairs = _parse_ids(vocab), _parse_merges(merges)
     if "<unk>" not in ids:
         raise ValueError(
             "vocab.json: no piece <unk>, which such a vocabulary needs for unknown characters"
         )
-    bpe = models.BPE(ids, _parse_merges(merges), unk_token="<unk>", end_of_word_suffix=END_OF_WORD)
+    with naming_library_errors("vocab.json"):
+        bpe = models.BPE(ids, pairs, unk_token="<unk>", end_of_word_suffix=END_OF_WORD)
     tokenizer = tokenizers.Tokenizer(bpe)
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.BPEDecoder(suffix=END_OF_WORD)
     files = {"vocab.json": vocab.encode(), "merges.txt": merges.encode()}
     return ReleasedVocabulary("word_bpe", tokenizer, tokenizer, "whole", files=files)
+
+
+def _parse_ids(vocab: str) -> dict[str, int]:
+    """Parse the text of a vocab.json; raise ValueError unless it is {piece: id}."""
+    ids = parse_bounded_json(vocab, "vocab.json", MAX_VOCABULARY_VALUES)
+    check_ids(ids, "vocab.json")
+    return ids
 
 
 def _parse_merges(merges: str) -> list[tuple[str, str]]:
@@ -194,15 +218,17 @@ def read_tokenizer_json(text: str, roles: dict[str, str] | None = None) -> Relea
     Raises:
       ValueError: if the tokenizers library cannot read it.
     """
+    settings = parse_bounded_json(text, "tokenizer.json", MAX_VOCABULARY_VALUES)
     try:
+        check_tokenizer(settings)
+    except ValueError as error:
+        raise ValueError(f"tokenizer.json: {error}") from None
+    tokens = settings.get("added_tokens") or ()
+    added = [token["content"] for token in tokens if token["special"]]
+    with naming_library_errors("tokenizer.json"):
         decoder = tokenizers.Tokenizer.from_str(text)
-    except Exception as error:  # the library raises nothing narrower
-        raise ValueError(
-            f"tokenizer.json: the tokenizers library cannot read it: {error}"
-        ) from error
-    settings = json.loads(text)
-    added = [token["content"] for token in settings.get("added_tokens", ()) if token["special"]]
-    encoder = tokenizers.Tokenizer.from_str(json.dumps(_hide_special_pieces(settings, set(added))))
+        hidden = json.dumps(_hide_special_pieces(settings, set(added)))
+        encoder = tokenizers.Tokenizer.from_str(hidden)
     return ReleasedVocabulary(
         "tokenizer_json",
         encoder,
@@ -227,7 +253,7 @@ def _hide_special_pieces(settings: dict[str, Any], special: set[str]) -> dict[st
     names = {piece: f"\ufdd1{i}" for i, piece in enumerate(sorted(special - {unknown}))}
     added = [
         token | {"content": names.get(token["content"], token["content"])}
-        for token in settings["added_tokens"]
+        for token in settings.get("added_tokens") or ()
     ]
     added = [token for token in added if token["content"] != unknown]
     if isinstance(model["vocab"], dict):

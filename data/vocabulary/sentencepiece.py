@@ -247,6 +247,9 @@ def _cut_text(text: str, longest: int) -> list[str]:
 
 def _load_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
     """Load a model; raises ValueError if the bytes are not one."""
+    if not model:  # which the library takes for "no model yet"
+        raise ValueError("not a SentencePiece model (no bytes)")
+    sentencepiece.set_min_log_level(2)  # its errors are raised as well
     try:
         return sentencepiece.SentencePieceProcessor(model_proto=model, num_threads=1)
     except RuntimeError as error:

@@ -90,13 +90,18 @@ def print_report(report: Mapping[str, Any], part: str = "") -> None:
       report: the result of `batch_report.inspect_batches`.
       part: name of the part of a mixed objective, or "".
     """
-    from rich.console import Console
     from rich.panel import Panel
     from rich.table import Table
+    from rich.text import Text
 
-    console = Console(highlight=False, soft_wrap=False)
-    where = f"step {report['step']:,}, {report['split']} split of {report['store']}"
-    console.print(f"{part + ': ' if part else ''}[bold]{report['objective']}[/bold], {where}")
+    from pretrain.console import make_console
+    from pretrain.terminal import escape_strings
+
+    console, report = make_console(), escape_strings(report)
+    where = f", step {report['step']:,}, {report['split']} split of {report['store']}"
+    console.print(
+        Text(f"{part}: " if part else "").append(report["objective"], style="bold").append(where)
+    )
     for row in report["rows"]:
         console.print(
             Panel(format_row(row), title=f"row {row['row']:,} of the split", title_align="left")
@@ -110,13 +115,14 @@ def print_report(report: Mapping[str, Any], part: str = "") -> None:
         title_justify="left",
     )
     for check in report["checks"]:
-        status = "[green]passed[/green]" if check["passed"] else "[bold red]FAILED[/bold red]"
+        status = Text("passed", "green") if check["passed"] else Text("FAILED", "bold red")
         table.add_row(check["name"], check["seen"], check["expected"], status)
     console.print(table)
     failed = sum(not check["passed"] for check in report["checks"])
-    console.print(
-        f"[bold red]{failed} failed[/bold red]" if failed else "[green]all checks passed[/green]"
-    )
+    if failed:
+        console.print(f"{failed} failed", style="bold red")
+    else:
+        console.print("all checks passed", style="green")
 
 
 STYLES = {"as [MASK]": "bold green", "by another word": "bold yellow", "as itself": "bold blue"}

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from typing import Any
 
 from pretrain.pod import actions
 from pretrain.pod.environment import build_environment
 from pretrain.pod.gcloud import RUNTIMES, DryRunPod, GcloudError, Pod, PodRequest
+from pretrain.terminal import print_error
 
 ACTIONS = {
     "create": "request the pod as a queued resource",
@@ -128,7 +128,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         return getattr(actions, f"do_{args.action}")(args, pod) or 0
     except GcloudError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print_error(error)
         return 1
 
 

@@ -90,12 +90,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the store and print a summary; return 0."""
-    from rich.console import Console
-
     from data.corpus.paths import is_remote
     from data.prepare.build import PrepareRequest, prepare_store
     from data.prepare.request import LAYOUTS
     from data.prepare.summary import format_summary
+    from pretrain.console import make_console
 
     if is_remote(args.output):
         raise ValueError(
@@ -119,10 +118,10 @@ def run(args: argparse.Namespace) -> int:
         **training,
     )
     beam_runner = _make_beam_runner(args)
-    console = Console(stderr=True)
+    console = make_console(stderr=True)
 
     def print_progress(line: str) -> None:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        console.print(line, soft_wrap=True)
 
     prepared = prepare_store(
         request,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 
 from pretrain.config import Run, load
 from pretrain.distributed import processes
+from pretrain.terminal import print_error
 from pretrain.workdir.check import check_workdir_path
 
 
@@ -65,9 +65,9 @@ def run_training(
     try:
         signal = train(config, workdir, allow_changes, began)
     except Diverged as error:
-        print(f"error: {error}", file=sys.stderr)
+        print_error(error)
         return processes.exit_process(1)
     except ReplicaMismatch as error:
-        print(f"error: {error}", file=sys.stderr)
+        print_error(error)
         return processes.exit_process(3)
     return 128 + signal if signal else 0

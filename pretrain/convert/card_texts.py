@@ -1,5 +1,6 @@
 """Texts of model cards by task, and the formatting of names and sizes."""
 
+import json
 import re
 
 from models.config.heads import (
@@ -8,6 +9,7 @@ from models.config.heads import (
     SpanReaderConfig,
     TaggerConfig,
 )
+from pretrain.terminal import escape, escape_line
 
 # The task of a fine-tuned model, for any encoder.
 HEAD_TASKS = {
@@ -26,15 +28,16 @@ def make_generation_lines(prompt: str) -> tuple[str, str]:
     )
 
 
-# {task: (what the model does, the class that loads it, lines of Python that use it)}
+# {task: (what the model does, the class that loads it, lines of Python that use it)}. A value is
+# inserted by `format_code` in the first and by `format_literal` in the last.
 USES = {
     "fill-mask": (
-        "It fills gaps (`{gap}`)",
+        "It fills gaps ({gap})",
         "AutoModelForPreTraining",
         ('pipeline("fill-mask", model="{folder}")("It is a {gap}.")',),
     ),
     "feature-extraction": (
-        "It detects words that do not belong in a text, and its generator fills gaps (`{gap}`)",
+        "It detects words that do not belong in a text, and its generator fills gaps ({gap})",
         "AutoModelForPreTraining",
         (
             "# above 0: this token is probably not the original one",
@@ -43,7 +46,7 @@ USES = {
         ),
     ),
     "text2text-generation": (
-        "It fills gaps (`{gap}`)",
+        "It fills gaps ({gap})",
         "AutoModelForSeq2SeqLM",
         make_generation_lines("It is a {gap}."),
     ),
@@ -76,7 +79,7 @@ USES = {
         ),
     ),
     "text2text": (
-        "It writes the answers that it was trained on (`{prompt}`)",
+        "It writes the answers that it was trained on ({prompt})",
         "AutoModelForSeq2SeqLM",
         make_generation_lines("{prompt}"),
     ),
@@ -100,12 +103,22 @@ USES = {
 
 def format_score_name(name: str) -> str:
     """Return the name of a score in words; names with a part or a source are quoted as code."""
-    return format_code_name(name) if "/" in name else name.replace("_", " ")
+    return name.replace("_", " ") if re.fullmatch(r"\w+", name, re.ASCII) else format_code(name)
 
 
-def format_code_name(name: str) -> str:
-    """Return a name as inline code, without characters that Markdown or HTML interpret."""
-    return f"`{re.sub(r'[`|<>]|[^ -~]', '?', name)}`"
+def format_code(text: object) -> str:
+    """Return a foreign text as inline code, in which neither Markdown nor HTML means anything.
+
+    Names of labels, files, pieces and sources come from others. What would end the code or the
+    table around it, and control characters, are escaped as in JSON.
+    """
+    shown = escape_line(text).replace("`", "\\u0060").replace("|", "\\u007c")
+    return f"`{shown}`" if shown else "(empty)"
+
+
+def format_literal(text: str) -> str:
+    """Return a foreign text as the inside of a Python string in double quotes."""
+    return escape(json.dumps(text, ensure_ascii=False)[1:-1])
 
 
 def format_size(count: int) -> str:

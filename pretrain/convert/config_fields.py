@@ -52,8 +52,8 @@ def write_fields(config: Config, fields: Fields, fixed: Mapping[str, Any]) -> di
 
 def _check_type(key: str, value: Any, kind: Any) -> Any:
     """Return a value, an int as float where a float is expected. Raises ValueError otherwise."""
-    if kind is float and type(value) is int:
+    if kind is float and type(value) is int and abs(value) < 1 << 53:
         return float(value)
     if type(value) is not kind:
-        raise ValueError(f"{key} is {value!r}; expected {kind.__name__}")
+        raise ValueError(f"{key} is {value!r:.80}; expected {kind.__name__}")
     return value

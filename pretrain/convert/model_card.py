@@ -26,7 +26,8 @@ from pretrain.convert import find_model_family
 from pretrain.convert.card_texts import (
     HEAD_TASKS,
     USES,
-    format_code_name,
+    format_code,
+    format_literal,
     format_score_name,
     format_size,
 )
@@ -117,14 +118,15 @@ def make_loading_lines(run: Run, vocabulary: Vocabulary, folder: str) -> list[st
         "gap": _find_gap_token(find_model_family(run.model), vocabulary),
         **values,
     }
+    values = {name: format_literal(value) for name, value in values.items()}
     use = [line.format(**values) for line in lines]
     imported = f"{auto_class}, AutoTokenizer"
     if use[-1].startswith("pipeline"):
         imported += ", pipeline"
     return [
         f"from transformers import {imported}",
-        f'model = {auto_class}.from_pretrained("{folder}")',
-        f'tokenizer = AutoTokenizer.from_pretrained("{folder}")',
+        f'model = {auto_class}.from_pretrained("{values["folder"]}")',
+        f'tokenizer = AutoTokenizer.from_pretrained("{values["folder"]}")',
         *use,
     ]
 
@@ -142,7 +144,7 @@ def _describe_origin(trained: TrainedModel) -> str:
     origin = trained.read_origin()
     if origin is None:
         return f"Pretrained from random parameters with Cloze, for {trained.step:,} steps."
-    folder = f"`{origin['folder']}`"
+    folder = format_code(origin["folder"])
     if averaged := origin.get("averaged"):
         source = "the checkpoints"
         if "ema_decay" in origin:
@@ -196,11 +198,11 @@ def _list_facts(
         span = "a span of the context"
         yield "answers", f"{span}, or none" if headed.unanswerable else span
     elif headed is not model:
-        yield "labels", ", ".join(headed.labels) or "none: a score"
+        yield "labels", ", ".join(map(format_code, headed.labels)) or "none: a score"
     else:
         yield from family.describe_card_rows(model)
     for task in (objective.tasks or (objective,)) if isinstance(objective, Text2Text) else ():
-        yield "reads", f"`{make_sample_input(task)}`"
+        yield "reads", format_code(make_sample_input(task))
         yield "writes", _describe_outputs(task)
     if hasattr(model, "length"):
         yield "longest input", f"{model.length} tokens"
@@ -226,12 +228,12 @@ def _list_facts(
 def _describe_outputs(task: Text2Text) -> str:
     """Return what a text-to-text model writes in a task."""
     if task.words:
-        return ", ".join(task.words)
+        return ", ".join(map(format_code, task.words))
     if task.step:
         return f"scores in steps of {task.step:g}"
     if task.scheme:
         return (
-            " ".join(f"`{kind or UNTYPED_NAME}: ...`" for kind in task.kinds)
+            " ".join(format_code(f"{kind or UNTYPED_NAME}: ...") for kind in task.kinds)
             + f", or `{NO_ENTITY}`"
         )
     return f"an answer, or `{UNANSWERABLE}`" if task.questions == "squad2" else "text"
@@ -241,11 +243,11 @@ def _describe_data(trained: TrainedModel) -> str:
     """Return the size and the sources of the training data."""
     manifest = trained.read_manifest()
     if manifest is None:
-        return f"a token store that no longer exists ({trained.run.data.store or 'unnamed'})"
+        name = format_code(trained.run.data.store or "unnamed")
+        return f"a token store that no longer exists ({name})"
     train = manifest["splits"]["train"]
     named = ", ".join(
-        f"{format_code_name(source['name'])} ({source['rate']:.0%})"
-        for source in manifest["sources"]
+        f"{format_code(source['name'])} ({source['rate']:.0%})" for source in manifest["sources"]
     )
     return f"{train['tokens']:,} tokens of {train['documents']:,} documents: {named}"
 
@@ -275,8 +277,9 @@ def _format_scores(trained: TrainedModel) -> str:
 
 def _describe_limits(trained: TrainedModel, family: Family) -> str:
     """Return the paragraphs on what the model cannot do and what was not measured."""
-    gap = _find_gap_token(family, trained.vocabulary)
+    gap = format_code(_find_gap_token(family, trained.vocabulary))
     (does, *_), values = find_use(trained.run)
+    values = {name: format_code(value) for name, value in values.items()}
     use = f"{does.format(gap=gap, **values)}; it follows no instructions"
     use += (
         " and knows no other task."
@@ -293,7 +296,7 @@ def _describe_limits(trained: TrainedModel, family: Family) -> str:
         "above was measured. No licence is stated for the weights; check the licence of the data."
     )
     tokens = (
-        f"A special token written out in a text (`{gap}`) is read as that token. Cloze itself "
+        f"A special token written out in a text ({gap}) is read as that token. Cloze itself "
         "reads it as plain text when it reads a corpus."
     )
     return "\n\n".join([use, text, tokens])

@@ -12,7 +12,7 @@ import numpy as np
 from data.vocabulary.load import Vocabulary, read_vocabulary
 from models.config.base import Config
 from models.config.heads import HeadedConfig
-from pretrain.convert import find_model_type, fine_tuned, tokenizer
+from pretrain.convert import find_model_family, find_model_type, fine_tuned, tokenizer
 from pretrain.convert.dtypes import round_tensors
 from pretrain.convert.export_folder import list_sizes, replace_export, write_json, write_tensors
 from pretrain.convert.finite import FiniteTensors, check_finite
@@ -25,6 +25,7 @@ from pretrain.convert.safe_folder import (
     JoinedTensors,
     read_config,
 )
+from pretrain.convert.size_checks import check_model_sizes
 from pretrain.families import FAMILIES, find_family
 
 REFUSED = {
@@ -158,6 +159,16 @@ class OpenedModel:
     config: Any
     tensors: JoinedTensors
     vocabulary: Vocabulary
+
+    def __post_init__(self) -> None:
+        """Raise FolderError if config.json names sizes that the tensors do not have."""
+        hf_map = find_model_family(self.config).hugging_face
+        tables = (hf_map.fields, *(second.fields for second in hf_map.second_models.values()))
+        keys = {ours: key for fields in reversed(tables) for ours, key, _ in fields}
+        try:
+            check_model_sizes(self.config, keys, self.tensors.shapes)
+        except ValueError as error:
+            raise FolderError(f"{self.folder / CONFIG}: {error}") from None
 
     def load_params(
         self, config: Any, init: Callable[[], Any], allow_nonfinite: bool = False

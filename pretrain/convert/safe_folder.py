@@ -5,7 +5,7 @@ opened.
 """
 
 import contextlib
-import json
+import math
 import os
 import pathlib
 from collections.abc import Callable, Iterator, Mapping
@@ -15,9 +15,15 @@ import ml_dtypes  # noqa: F401  registers bfloat16 with numpy
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
+from data.corpus.untrusted import check_own_file, read_bounded_json
+from pretrain.convert.safetensors_header import TensorEntry, read_header
+from pretrain.convert.size_checks import check_fits_memory
+
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 FRACTIONS = ("F32", "F16", "BF16")  # float32 holds each of their values exactly
 FORMATS = (*FRACTIONS, "I64", "I32", "I16", "I8", "U8", "BOOL")
+MAX_NAMES = 100  # of classes in a config.json
+MAX_FILES = 1000  # of the tensors of a model
 UNSAFE = (
     *("pytorch_model.bin", "pytorch_model.bin.index.json", "model.bin"),
     *("tf_model.h5", "flax_model.msgpack"),
@@ -50,6 +56,16 @@ def read_config(
             f"{folder}: no such folder; import reads a local folder with {CONFIG} and {WEIGHTS}"
         )
     config = read_json(folder / CONFIG, missing="is this a model that transformers saved?")
+    if not isinstance(config.get("model_type"), str | None):
+        raise FolderError(
+            f"{folder / CONFIG}: model_type is {config['model_type']!r:.80}; expected a text"
+        )
+    for key in ("architectures", "auto_map"):
+        if isinstance(config.get(key), list | dict) and len(config[key]) > MAX_NAMES:
+            raise FolderError(
+                f"{folder / CONFIG}: {key} has {len(config[key]):,} entries; at most {MAX_NAMES} "
+                "are read"
+            )
     if config.get("auto_map"):
         names = (
             sorted(config["auto_map"])
@@ -69,11 +85,12 @@ def read_json(path: pathlib.Path, missing: str = "it belongs to the model") -> d
     Raises FolderError, which names the file; `missing` is its explanation of an absent file.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        check_own_file(path)
+        content = read_bounded_json(path)
     except FileNotFoundError:
         raise FolderError(f"{path.parent}: no {path.name}: {missing}") from None
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise FolderError(f"{path}: not JSON ({error}); was it fetched whole?") from error
+    except ValueError as error:
+        raise FolderError(str(error)) from None
     if not isinstance(content, dict):
         raise FolderError(f"{path}: holds {type(content).__name__}, expected a JSON object")
     return content
@@ -83,28 +100,30 @@ class FolderTensors(Mapping[str, np.ndarray]):
     """The tensors of a folder by name; each is read when it is accessed, floats as float32.
 
     The constructor raises FolderError if a file is missing, cut off or damaged, if the index and
-    the files disagree, or if a tensor has a format that float32 does not contain. So later reads do
-    not fail half-way.
+    the files disagree, if a tensor has a format that float32 does not contain, or if the tensors do
+    not fit into memory. So later reads do not fail half-way.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        folder = pathlib.Path(folder)
+        self.folder = folder = pathlib.Path(folder)
         index = folder / INDEX
-        self._files = _locate_indexed(index) if index.exists() else _locate_single(folder)
-        self._formats = {}
-        for path in sorted(set(self._files.values())):
-            with _open_tensors(path) as file:
-                self._formats |= {
-                    name: file.get_slice(name).get_dtype()
-                    for name in file.keys()  # noqa: SIM118 - it has keys, but no __iter__
-                    if self._files.get(name) == path
-                }
+        located = _locate_indexed(index) if os.path.lexists(index) else _locate_single(folder)
+        self._files = {name: path for name, (path, _) in located.items()}
+        self.shapes = {name: entry.shape for name, (_, entry) in located.items()}
+        self._formats = {name: entry.dtype for name, (_, entry) in located.items()}
         for name, stored in self._formats.items():
             if stored not in FORMATS:
                 raise FolderError(
-                    f"{self._files[name]}: {name} is stored as {stored}; Cloze reads "
+                    f"{self._files[name]}: {name[:200]} is stored as {stored[:80]}; Cloze reads "
                     f"{', '.join(FORMATS)}"
                 )
+        try:
+            check_fits_memory(sum(map(math.prod, self.shapes.values())))
+        except ValueError as error:
+            raise FolderError(f"{folder}: {error}") from None
+        for path in set(self._files.values()):
+            with _open_tensors(path):  # the library's own checks
+                pass
 
     def __getitem__(self, name: str) -> np.ndarray:
         path = self._files[name]
@@ -127,8 +146,17 @@ class JoinedTensors(Mapping[str, np.ndarray]):
     """The tensors of a folder and of its subfolders, which are named SUBFOLDER/NAME."""
 
     def __init__(self, folders: Mapping[str, FolderTensors]) -> None:
-        """Join the tensors of {subfolder: Tensors}; the folder itself has the name ""."""
-        self._folders = folders
+        """Join the tensors of {subfolder: Tensors}; the folder itself has the name "".
+
+        Raises FolderError if a subfolder is a link to another place.
+        """
+        self._folders, root = folders, folders[""].folder.resolve()
+        for name, tensors in folders.items():
+            if tensors.folder.resolve() != root / name:
+                raise FolderError(
+                    f"{tensors.folder}: is a link to {tensors.folder.resolve()}; copy the folder "
+                    "itself there if you trust it"
+                )
         self._places = {
             f"{folder}/{name}" if folder else name: (folder, name)
             for folder, tensors in folders.items()
@@ -145,27 +173,38 @@ class JoinedTensors(Mapping[str, np.ndarray]):
     def __len__(self) -> int:
         return len(self._places)
 
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """{name: shape} of all tensors."""
+        return {
+            name: self._folders[folder].shapes[inner]
+            for name, (folder, inner) in self._places.items()
+        }
+
     def list_formats(self) -> tuple[str, ...]:
         """Return the floating-point formats of all tensors, as `FolderTensors.list_formats`."""
         formats = {name for tensors in self._folders.values() for name in tensors.list_formats()}
         return tuple(sorted(formats))
 
 
-def _locate_single(folder: pathlib.Path) -> dict[str, pathlib.Path]:
-    """Return {tensor: path} of a model in one file."""
+Located = dict[str, tuple[pathlib.Path, TensorEntry]]  # {tensor: (its file, its entry there)}
+
+
+def _locate_single(folder: pathlib.Path) -> Located:
+    """Return the tensors of a model in one file."""
     path = folder / WEIGHTS
-    if not path.is_file():
+    if not os.path.lexists(path):
         unsafe = [name for name in UNSAFE if (folder / name).exists()]
         if unsafe:
             raise FolderError(f"{folder}: has {unsafe[0]} but no {WEIGHTS}. {CONVERT_HINT}")
         others = sorted(other.name for other in folder.glob("*.safetensors"))
         hint = f"; it has {', '.join(others[:4])} and no {INDEX}" if others else ""
         raise FolderError(f"{folder}: no {WEIGHTS}{hint}")
-    return dict.fromkeys(_list_names(path), path)
+    return {name: (path, entry) for name, entry in _read_entries(path).items()}
 
 
-def _locate_indexed(index: pathlib.Path) -> dict[str, pathlib.Path]:
-    """Return {tensor: path} of a sharded model; the index may name files of its own folder only."""
+def _locate_indexed(index: pathlib.Path) -> Located:
+    """Return the tensors of a sharded model; the index may name files of its own folder only."""
     places = read_json(index).get("weight_map")
     if (
         not isinstance(places, dict)
@@ -173,8 +212,10 @@ def _locate_indexed(index: pathlib.Path) -> dict[str, pathlib.Path]:
         or not all(isinstance(file, str) for file in places.values())
     ):
         raise FolderError(f"{index}: weight_map is not an object of tensor: file")
-    stored = {}
-    for file in sorted(set(places.values())):
+    files = sorted(set(places.values()))
+    if len(files) > MAX_FILES:
+        raise FolderError(f"{index}: names {len(files):,} files; at most {MAX_FILES:,} are read")
+    for file in files:
         if (
             pathlib.PurePath(file).name != file
             or "\\" in file
@@ -182,26 +223,32 @@ def _locate_indexed(index: pathlib.Path) -> dict[str, pathlib.Path]:
             or not file.endswith(".safetensors")
         ):
             raise FolderError(
-                f"{index}: names {file!r}; only .safetensors files next to the index are read"
+                f"{index}: names {file[:200]!r}; only .safetensors files next to the index are read"
             )
-        path = index.parent / file
-        if not path.is_file():
+        if not os.path.lexists(index.parent / file):
             raise FolderError(
-                f"{path}: missing, though {index.name} names it; fetch the model again"
+                f"{index.parent / file}: missing, though {index.name} names it; fetch the model "
+                "again"
             )
-        stored[file] = _list_names(path)
-    for name, file in places.items():
-        if name not in stored[file]:
+    located: Located = {}
+    for file in files:
+        path, named = index.parent / file, {name for name in places if places[name] == file}
+        entries = _read_entries(path)
+        if lost := sorted(named - entries.keys()):
             raise FolderError(
-                f"{index.parent / file}: has no tensor {name}, though {index.name} says so; fetch "
-                "it again"
+                f"{path}: has no tensor {lost[0][:200]}, though {index.name} says so; fetch it "
+                "again"
             )
-    return {name: index.parent / file for name, file in places.items()}
+        located |= {name: (path, entries[name]) for name in named}
+    return {name: located[name] for name in places}
 
 
-def _list_names(path: pathlib.Path) -> set[str]:
-    with _open_tensors(path) as file:
-        return set(file.keys())
+def _read_entries(path: pathlib.Path) -> dict[str, TensorEntry]:
+    """Return the entries of a file's header. Raises FolderError if it is damaged."""
+    try:
+        return read_header(path)
+    except ValueError as error:
+        raise FolderError(str(error)) from None
 
 
 @contextlib.contextmanager

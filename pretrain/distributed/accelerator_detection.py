@@ -21,6 +21,7 @@ import sys
 from collections.abc import Mapping
 
 from pretrain.extras import how_to_install
+from pretrain.terminal import print_error
 
 GOOGLE = "0x1ae0"  # PCI vendor
 # PCI classes of Google's other devices: disks and network cards.
@@ -195,7 +196,7 @@ def main(argv: list[str] | None = None) -> int:
             "cpu" if is_cpu_requested() else choose_extra(find_accelerators(args.root))
         )
     except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print_error(error)
         return 2
     print("" if extra == "cpu" else extra)
     return 0

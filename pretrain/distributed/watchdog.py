@@ -22,6 +22,8 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO, cast
 
+from pretrain.terminal import escape
+
 if TYPE_CHECKING:
     from etils import epath
 
@@ -149,7 +151,7 @@ def format_stacks() -> str:
 
 def write_unbuffered(descriptor: int, text: str) -> None:
     """Write all of `text` past Python's buffers, whose locks a thread that hangs may hold."""
-    data = text.encode(errors="replace")
+    data = escape(text).encode(errors="replace")
     while data:
         data = data[os.write(descriptor, data) :]
 

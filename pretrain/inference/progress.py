@@ -5,10 +5,10 @@ import time
 from collections.abc import Callable
 from typing import Self
 
+from pretrain.terminal import erase_line
 from pretrain.workdir.metrics_file import format_duration
 
 SECONDS = 0.2  # between two updates
-ERASE = "\r\x1b[K"
 
 
 class Progress:
@@ -41,13 +41,14 @@ class Progress:
             speed = (
                 f"  {rate:,.{digits}f} texts/s  {format_duration((self.total - done) / rate)} left"
             )
-        self.out.write(f"{ERASE}{int(done):,}/{self.total:,} texts{speed}")
+        erase_line(self.out)
+        self.out.write(f"{int(done):,}/{self.total:,} texts{speed}")
         self.out.flush()
         self.shown = True
 
     def hide(self) -> None:
         """Erase the line."""
         if self.shown:
-            self.out.write(ERASE)
+            erase_line(self.out)
             self.out.flush()
         self.shown = False

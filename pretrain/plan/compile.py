@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 
+from pretrain.terminal import escape
 from pretrain.training.program import Program, make_program
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def _capture_warnings() -> Iterator[list[str]]:
             file.seek(0)
             output = file.read()
             if failed:
-                os.write(2, output)
+                os.write(2, escape(output.decode(errors="replace")).encode())
             arrays = (
                 line.partition(REMATERIALIZATION_WARNING)[2].strip(" .:")
                 for line in output.decode(errors="replace").splitlines()

@@ -11,6 +11,7 @@ from typing import Any
 
 from pretrain.extras import how_to_install
 from pretrain.reporting.curves import extract_series, list_curves
+from pretrain.terminal import escape
 
 
 def draw_curves(
@@ -44,6 +45,7 @@ def draw_curves(
         figure, axes = pyplot.subplots(figsize=(7, 4), dpi=120, layout="constrained")
         for number, (title, rows) in enumerate(runs.items()):
             color, curve = f"C{number}", curves[title].get(name)
+            shown = escape(title).replace("$", "\\$")  # $ would begin a formula
             if curve and curve.train:
                 steps, values = extract_series(rows, curve.train)
                 axes.plot(
@@ -51,7 +53,7 @@ def draw_curves(
                     smooth_values(values),
                     "o-" if len(steps) == 1 else "-",  # a line through one point is invisible
                     color=color,
-                    label=f"{title}, training",
+                    label=f"{shown}, training",
                     linewidth=1.5,
                     markersize=4,
                 )
@@ -63,7 +65,7 @@ def draw_curves(
                     values,
                     "o--",
                     color=color,
-                    label=f"{title}, held out",
+                    label=f"{shown}, held out",
                     markersize=4,
                     markerfacecolor="white",
                 )

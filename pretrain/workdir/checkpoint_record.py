@@ -11,6 +11,7 @@ import google_crc32c
 import jax
 from etils import epath
 
+from data.corpus.untrusted import parse_bounded_json, read_bounded
 from pretrain.config import FORMAT, Run, check_format, to_json
 from pretrain.distributed.fingerprints import fingerprint_leaves
 from pretrain.distributed.sharding import format_path
@@ -18,6 +19,22 @@ from pretrain.overrides import ConfigError
 from pretrain.workdir.errors import DamagedCheckpoint
 
 FILE = "metadata"  # in the folder record/
+MAX_RECORD_BYTES, MAX_RECORD_VALUES = 64 << 20, 2_000_000
+MAX_DIMENSION = 1 << 40
+# {key of a record: its types}, besides the trees of arrays
+KINDS: dict[str, type | tuple[type, ...]] = {
+    "step": int,
+    "run": str,
+    "encoding": str,
+    "rows": (int, dict),
+    "scores": dict,
+    "guard": dict,
+    "stopping": dict,
+    "params": dict,
+    "optimizer": dict,
+    "variables": dict,
+}
+OPTIONAL = ("guard", "stopping")
 # The trees of arrays in a state, and the name of their leaves in errors.
 ITEMS = {
     "params": "parameters",
@@ -90,21 +107,44 @@ def read_record(step_folder: epath.Path) -> dict[str, Any]:
     if not step_folder.is_dir():
         raise FileNotFoundError(f"{step_folder}: no such checkpoint")
     try:
-        sealed = json.loads((step_folder / "record" / FILE).read_bytes())
+        content = read_bounded(step_folder / "record" / FILE, MAX_RECORD_BYTES)
+        sealed = parse_bounded_json(content, "its record", MAX_RECORD_VALUES, finite=False)
     except FileNotFoundError as error:
         raise DamagedCheckpoint("its record is missing") from error
-    except (ValueError, RecursionError) as error:  # not UTF-8, or not JSON
-        raise DamagedCheckpoint(f"its record is not JSON ({error})") from error
+    except ValueError as error:
+        raise DamagedCheckpoint(str(error)) from error
     if not is_sealed(sealed):
         raise DamagedCheckpoint("its record does not agree with its own checksum")
     record = sealed["record"]
     check_format(record.get("format"), str(step_folder))
+    _check_structure(record)
     if str(record.get("step")) != step_folder.name:
         raise DamagedCheckpoint(
             f"its folder is named {step_folder.name}, its record is of step {record.get('step')}; "
             "a copied or renamed folder is not a checkpoint of that step"
         )
     return record
+
+
+def _check_structure(record: Mapping[str, Any]) -> None:
+    """Raise DamagedCheckpoint unless a record has what each reader of it relies on.
+
+    A checksum shows that nothing has changed by accident, not who wrote the record.
+    """
+    for key, kinds in KINDS.items():
+        value = record.get(key, {} if key in OPTIONAL else None)
+        if not isinstance(value, kinds) or isinstance(value, bool):
+            raise DamagedCheckpoint(f"its record has no sound {key}: {value!r:.80}")
+    for name in ITEMS:
+        for path, leaf in record[name].items():
+            if not (
+                isinstance(leaf, list)
+                and len(leaf) == 3
+                and isinstance(leaf[0], str)
+                and isinstance(leaf[1], list)
+                and all(type(size) is int and 0 <= size < MAX_DIMENSION for size in leaf[1])
+            ):
+                raise DamagedCheckpoint(f"its record describes {path[:200]!r} as {leaf!r:.80}")
 
 
 def check_items(record: Mapping[str, Any], abstract: SavedState) -> list[str]:

@@ -2,13 +2,13 @@
 
 import contextlib
 import os
-import sys
 from collections.abc import Iterator
 from typing import NoReturn
 
 from etils import epath
 
 from pretrain.overrides import ConfigError
+from pretrain.terminal import print_error
 from pretrain.workdir.lease import STALE, Lease
 
 
@@ -45,5 +45,5 @@ def hold_lease(workdir: epath.PathLike, command: str) -> Iterator[Lease]:
 
 def end_process(message: str) -> NoReturn:
     """End this process with status 2 and one error message, without cleaning up."""
-    print(f"error: {message}", file=sys.stderr, flush=True)
+    print_error(message)
     os._exit(2)

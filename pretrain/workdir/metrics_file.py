@@ -12,6 +12,7 @@ from etils import epath
 
 from data.corpus.json_lines import format_json_lines
 from data.store.atomic import name_in_disk_errors, write_atomically
+from pretrain.terminal import erase_line
 from pretrain.workdir.step_lines import mend_step_lines, report_step_lines
 
 
@@ -156,7 +157,7 @@ class ProgressLine:
     def print_line(self, text: str) -> None:
         """Print a line of its own between two progress lines."""
         if self.terminal and self.shown:
-            self.out.write("\r\x1b[K")
+            erase_line(self.out)
             self.shown = False
         self.out.write(text + "\n")
         self.out.flush()
@@ -168,7 +169,11 @@ class ProgressLine:
             self.out.flush()
 
     def _draw_line(self, line: str) -> None:
-        self.out.write(f"\r\x1b[K{line}" if self.terminal else f"{line}\n")
+        if self.terminal:
+            erase_line(self.out)
+            self.out.write(line)
+        else:
+            self.out.write(f"{line}\n")
         self.out.flush()
         self.shown = True
 

@@ -210,10 +210,10 @@ def test_refusals(tmp_path, wordpiece, byte_bpe, vocabulary):
     expect_refusal(ValueError, "not a SentencePiece model", tmp_path / "a.model")
     expect_refusal(ValueError, r"no piece \[UNK\]", tmp_path / "a.txt")
     expect_refusal(ValueError, "appear twice", tmp_path / "b.txt")
-    expect_refusal(ValueError, "not a vocabulary", tmp_path / "c.txt")
+    expect_refusal(ValueError, "c.txt: not UTF-8", tmp_path / "c.txt")
     expect_refusal(ValueError, "a vocabulary is a", tmp_path / "a.bin")
     expect_refusal(ValueError, "tokenizer.json", tmp_path / "a.json")
-    expect_refusal(ValueError, "cannot read it", tmp_path / "b.json")
+    expect_refusal(ValueError, "b.json: tokenizer.json: model.type is 3", tmp_path / "b.json")
     expect_refusal(
         FileNotFoundError, "BPE needs merges.txt in the same folder", tmp_path / "vocab.json"
     )

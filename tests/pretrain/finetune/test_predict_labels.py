@@ -105,7 +105,8 @@ def test_the_model_card_describes_the_predictions(vocabularies, tmp_path):
     )
     trained = dataclasses.replace(make_tuned("bert", vocabularies), workdir=tmp_path)
     card = make_card(trained)
-    assert "pipeline_tag: text-classification\n" in card and "| labels | no, maybe, yes |" in card
+    assert "pipeline_tag: text-classification\n" in card
+    assert "| labels | `no`, `maybe`, `yes` |" in card
     assert (
         "Fine-tuned with Cloze, for 7 steps, from step 7,500 of `bert_mini`." in card
         and "the labels of examples, rows of 16" in card

@@ -1,0 +1,180 @@
+"""Read files that come from others within bounds of time and memory.
+
+A file of a downloaded folder may be a pipe that never ends, a device, a link to a secret, larger
+than the memory, or JSON whose values take a hundred times the memory of its text. Each is refused
+with the file, the value and the bound before it is read.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import stat
+from collections.abc import Iterator
+from typing import Any
+
+from data.corpus.paths import is_remote
+
+# Bytes of a file. The largest of released models: 34 MB of a tokenizer.json (Gemma, which is not
+# read here), 2 MB of settings.
+MAX_SETTINGS_BYTES = 8 << 20
+MAX_VOCABULARY_BYTES = 32 << 20
+# Values in a file of JSON: a vocabulary of 256k pieces with their merges has about 1.3 million. One
+# takes up to 100 bytes in Python.
+MAX_SETTINGS_VALUES = 500_000
+MAX_VOCABULARY_VALUES = 2_000_000
+MARKS = (b",", b"[", b"{", b":")  # there is one before or after each value
+KINDS = {
+    stat.S_ISFIFO: "a named pipe",
+    stat.S_ISCHR: "a device",
+    stat.S_ISBLK: "a device",
+    stat.S_ISSOCK: "a socket",
+    stat.S_ISDIR: "a folder",
+}
+
+
+def read_bounded(path: Any, limit: int = MAX_SETTINGS_BYTES) -> bytes:
+    """Return the bytes of a regular file, local or remote, which must be at most `limit`.
+
+    Raises:
+      FileNotFoundError: if there is no such file.
+      ValueError: if it is larger, or not a regular file.
+    """
+    if is_remote(path):
+        check_size(path, path.stat().length, limit)
+        return path.read_bytes()
+    # Without O_NONBLOCK, a pipe is opened only when somebody writes to it.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        check_regular(path, status)
+        check_size(path, status.st_size, limit)
+        content = file.read(limit + 1)  # it may grow meanwhile
+    check_size(path, len(content), limit)
+    return content
+
+
+def read_bounded_text(path: Any, limit: int = MAX_SETTINGS_BYTES) -> str:
+    """Return the text of a UTF-8 file; raises as `read_bounded`, and ValueError for other bytes."""
+    content = read_bounded(path, limit)
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path}: not UTF-8 ({error.reason}, byte {error.start:,}); was it fetched whole?"
+        ) from None
+
+
+def read_bounded_json(
+    path: Any,
+    limit: int = MAX_SETTINGS_BYTES,
+    max_values: int = MAX_SETTINGS_VALUES,
+    finite: bool = True,
+) -> Any:
+    """Return the JSON value in a file; raises as `read_bounded` and `parse_bounded_json`."""
+    return parse_bounded_json(read_bounded(path, limit), path, max_values, finite)
+
+
+def parse_bounded_json(
+    content: bytes | str, place: Any, max_values: int = MAX_SETTINGS_VALUES, finite: bool = True
+) -> Any:
+    """Return the JSON value in a text.
+
+    Args:
+      content: the text.
+      place: what the errors begin with, such as its path.
+      max_values: the largest number of values in it.
+      finite: whether NaN and infinite numbers are refused. Python writes and reads them.
+
+    Raises:
+      ValueError: if the text is not JSON, nested too deeply, has more values, a key twice in one
+        object, or a number that is not finite; the message begins with `place`.
+    """
+    content = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
+    if (count := sum(map(content.count, MARKS))) > max_values:
+        raise ValueError(
+            f"{place}: has about {count:,} values of JSON; at most {max_values:,} are read"
+        )
+    with naming_json_errors(place):
+        numbers = {"parse_constant": _refuse, "parse_float": _to_float} if finite else {}
+        return json.loads(content, object_pairs_hook=_make_object, **numbers)
+
+
+@contextlib.contextmanager
+def naming_json_errors(place: Any) -> Iterator[None]:
+    """Raise ValueError that begins with `place` for what `json.loads` raises within the block."""
+    try:
+        yield
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"{place}: not JSON ({error.msg}, line {error.lineno} column {error.colno}); was it "
+            "fetched whole?"
+        ) from None
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{place}: not JSON (not UTF-8, byte {error.start:,}); was it fetched whole?"
+        ) from None
+    except RecursionError:
+        raise ValueError(f"{place}: not JSON that can be read: nested too deeply") from None
+    except ValueError as error:
+        raise ValueError(f"{place}: not JSON that can be read: {error}") from None
+
+
+def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON; of two values of one key, other programs might read the other."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))
+        raise ValueError(f"the key {twice[:80]!r} occurs twice in one object")
+    return made
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(f"{constant} is not a number of JSON")
+
+
+def _to_float(text: str) -> float:
+    value = float(text)
+    if value in (float("inf"), float("-inf")):
+        raise ValueError(f"{text[:80]} is too large for a number")
+    return value
+
+
+def check_size(path: Any, size: int, limit: int) -> None:
+    """Raise ValueError if a file has more than `limit` bytes."""
+    if size > limit:
+        raise ValueError(f"{path}: has {size:,} bytes; at most {limit:,} are read")
+
+
+def check_regular(path: Any, status: os.stat_result) -> None:
+    """Raise ValueError unless a status is that of a regular file."""
+    if not stat.S_ISREG(status.st_mode):
+        kind = next((name for check, name in KINDS.items() if check(status.st_mode)), "no file")
+        raise ValueError(f"{path}: is {kind}; expected a regular file")
+
+
+def check_own_file(path: pathlib.Path) -> None:
+    """Raise ValueError if a file of a folder is a link out of that folder, or not a regular file.
+
+    Nothing is raised for a file that does not exist. A snapshot of the Hugging Face hub's cache
+    (models--NAME/snapshots/REVISION) may link to the blobs beside it (models--NAME/blobs).
+    """
+    if not os.path.lexists(path):
+        return
+    folder = path.parent.resolve()
+    try:
+        target = path.resolve(strict=True)
+    except (OSError, RuntimeError) as error:  # Python 3.11 and 3.12 say RuntimeError of a circle
+        reason = error.strerror if isinstance(error, OSError) else "a circle of links"
+        raise ValueError(f"{path}: is a link that leads to no file ({reason})") from None
+    allowed = [folder]
+    for snapshot in (folder, folder.parent):  # the second for a file of a subfolder
+        if snapshot.parent.name == "snapshots":
+            allowed.append(snapshot.parent.parent / "blobs")
+    if not any(target.is_relative_to(each) for each in allowed):
+        raise ValueError(
+            f"{path}: is a link to {target}, outside of the folder; copy the file itself there if "
+            "you trust it"
+        )
+    check_regular(path, target.stat())
