@@ -35,9 +35,9 @@ COLUMNS = (
     "pretrained",
     "random weights",
     "gain",
-    "commonest class",
-    "learned from",
-    "measured on",
+    "most frequent class",
+    "trained on",
+    "scored on",
     "row",
     "best epochs",
 )
@@ -221,7 +221,7 @@ def format_peer_section(peers: Sequence[Result]) -> list[str]:
             "tuned, s",
             "Trainer / Cloze",
             "tuned / Cloze",
-            "step 0: loss apart by",
+            "step 0: difference of the losses",
             "load",
         ]
         layers = " or ".join(sorted({peer["layers"] for peer in timed}))

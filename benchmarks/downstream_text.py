@@ -12,7 +12,7 @@ deviation. The dtype is float32 unless a command below has bfloat16.
 
 **The reported epoch of each run is the best one on the held-out file itself**: with several
 epochs this is optimistic, equally for both starts. If there is a further file, a second row has
-the scores of the same checkpoint on it. "Commonest class" predicts the most frequent class of
+the scores of the same checkpoint on it. "Most frequent class" predicts the most frequent class of
 the training examples; there is none for scores. A gain "within the spreads" is not larger than
 the sum of the two standard deviations: it is no evidence of a difference.
 

@@ -164,8 +164,8 @@ def find_peers_python() -> pathlib.Path:
                 f"CLOZE_PEERS_PYTHON is {own}, which is not a program: "
                 "set it to a Python that has torch, transformers and accelerate"
             )
-        # Absolute, because workers start in another folder. Symbolic links are not resolved: the
-        # link's folder determines the virtual environment.
+        # Absolute, because workers start in another folder. Symbolic links are not resolved,
+        # because the link's folder determines the virtual environment.
         return pathlib.Path(python).absolute()
     folder = CACHE / "peers"
     mark = folder / "installed.json"

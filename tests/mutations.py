@@ -4,7 +4,7 @@
 
 Each mutation replaces one piece of text in a copy of the working tree and runs the tests that guard
 it there. The exit status is 1 where a mutation survives, or where its text is no longer in the file
-exactly once. It is a check of the tests: whoever moves or speeds up tests runs it before and after.
+exactly once. Run it before and after a change that moves tests or makes them faster.
 """
 
 import argparse

@@ -6,9 +6,9 @@ tests/net.py that speaks this tree's names.
 JOB.json: {"cases": names of CASES, [] for all, "folders": {model: its Hugging Face folder},
 "sentences": texts, "output": folder, "hlo": bool}. For each case, output/CASE.npz holds "batch/N",
 the arrays of the first step's batch in the order of the batch spec; "gradient/NAME", of that step;
-"params/NAME", after 3 steps; "loss". NAME is a Hugging Face name. Whoever renames what is used here
-renames it here; the job, the cases and the names in the output stay, for an older tree reads the
-same job.
+"params/NAME", after 3 steps; "loss". NAME is a Hugging Face name. After a
+rename, use the new names here; the job, the cases and the names in the output stay, because an older
+tree reads the same job.
 """
 
 import dataclasses

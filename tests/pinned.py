@@ -1,8 +1,8 @@
 """Files that must stay byte-identical, and the vocabularies from which they are written.
 
-Digests are in tests/goldens/pinned.json. They were taken before the code was reorganised. Whoever
-changes what a file holds on purpose puts the digest that the failing test prints there, and says in
-LOG.md what changes for those who hold such files.
+Digests are in tests/goldens/pinned.json. They were taken before the code was reorganised. After an
+intended change of a file, put the digest that the failing test prints there, and describe in LOG.md
+what changes for users of such files.
 """
 
 import hashlib

@@ -6,8 +6,10 @@
 import ast
 import collections
 import functools
+import io
 import pathlib
 import re
+import tokenize
 
 import pytest
 
@@ -18,6 +20,10 @@ MIN_TYPED = 0.90
 MAX_README_LINES = 150
 # Words that may not be in the name of a function, class, parameter, variable or attribute.
 BANNED = frozenset("told said kept lies stands dealt spoken".split())
+# Words that are not in docstrings and comments either.
+ODD_WORDS = re.compile(
+    r'(?<!")\b(told|tells|dealt|spoken|lies|whoever|anew|way (back|forth))\b', re.IGNORECASE
+)
 # Names that others define: a configuration's function, flax's setup.
 IMPOSED = frozenset({"config", "setup", "main"})
 # Stems that two files share on purpose, besides the files of a family, an objective or a command.
@@ -118,6 +124,32 @@ def test_names_have_no_banned_words(folder):
         if BANNED & set(name.lower().strip("_").split("_"))
     ]
     assert not found, "\n".join(found)
+
+
+def find_prose(source: str) -> list[tuple[int, str]]:
+    """Return (line, text) of the docstrings and comments of a file."""
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, kinds)]
+    found = [(node.body[0].lineno, ast.get_docstring(node) or "") for node in nodes if node.body]
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    found += [(token.start[0], token.string) for token in tokens if token.type == tokenize.COMMENT]
+    return found
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_docstrings_and_comments_have_no_odd_words(folder):
+    found = [
+        f"{path}:{line}: {text}"
+        for path in parse_files(folder)
+        for line, text in find_prose((ROOT / path).read_text())
+        if ODD_WORDS.search(text) and path != "tests/test_language.py"
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_odd_prose_is_found():
+    source = '"""What is told."""\ntold = "told"  # lies here\ndef f():\n    """Return told."""\n'
+    assert [line for line, text in find_prose(source) if ODD_WORDS.search(text)] == [1, 4, 2]
 
 
 @pytest.mark.parametrize("folder", ["models", "data", "pretrain", "benchmarks"])

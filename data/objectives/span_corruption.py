@@ -2,8 +2,8 @@
 
 Raffel et al. (2019), section 3.1.4. Tay et al. (2022, section 3.1) mix several versions of it:
 short spans (R), long or many spans (X), and one span at the end of the text (S), which follows from
-a `mean_span` of at least the number of removed tokens. A mode token in front of the row tells the
-model which version it reads (section 3.2).
+a `mean_span` of at least the number of removed tokens. The mode token before a row names its
+version (section 3.2).
 
 B rows   R raw tokens   L input length   T target length   K spans
 """

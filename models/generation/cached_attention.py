@@ -22,8 +22,8 @@ from models.layers.ops import mask_scores
 def apply_cached(model: Any, variables: Any, *arguments: Any, **settings: Any) -> Any:
     """Return `model.apply(variables, *arguments, **settings)`, whose attentions use the cache.
 
-    Keys and values are in the collections `CACHE` and `MEMORY`, and are written where these are
-    mutable. Rows with the same memory, as the hypotheses of a beam search have, follow each other.
+    Keys and values are in the collections `CACHE` and `MEMORY`, and are written if these are
+    mutable. Rows with the same memory, such as the hypotheses of a beam search, are adjacent.
 
     Raises:
       ValueError: a decoding step without the cache of a prompt.

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 
-# The environment variable by which a parent tells its child to end with it.
+# The environment variable with which a parent makes its child end when the parent ends.
 PARENT_VARIABLE = "CLOZE_PARENT_PID"
 PR_SET_PDEATHSIG = 1  # of <sys/prctl.h>
 
@@ -58,7 +58,7 @@ def _read_stat(pid: int) -> tuple[str, int] | tuple[None, None]:
 
 
 def end_with_parent() -> None:
-    """End this process by SIGKILL when its parent dies, if the variable PARENT is set."""
+    """End this process by SIGKILL when its parent dies, if PARENT_VARIABLE is set."""
     parent = os.environ.pop(
         PARENT_VARIABLE, None
     )  # this process's own children have another parent

@@ -40,7 +40,7 @@ class EarlyStopping:
         best_cost = math.inf if self.best is None else find_cost(self.name, self.best)
         cost = find_cost(self.name, scores[self.name])
         self.evaluations = 0 if cost < best_cost else self.evaluations + 1
-        if cost <= best_cost and cost < math.inf:  # of equal scores the newest, as checkpoint.best
+        if cost <= best_cost and cost < math.inf:  # ties: the newest, as checkpoint.best
             self.best, self.best_step = scores[self.name], step
 
     @property

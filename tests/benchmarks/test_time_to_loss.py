@@ -18,7 +18,7 @@ for step in range(1, 400):
 
 @pytest.fixture
 def make_turn(tmp_path):
-    """Return turn(program), whose metrics are in tmp_path/told.jsonl."""
+    """Return turn(program), which logs to a file in tmp_path."""
     begun = []
 
     def start_turn(program):

@@ -1,7 +1,7 @@
 """Every file of a token store is byte-identical across versions, for each vocabulary and kind of
 document.
 
-A manifest holds no version of a library. It tells a source by the names, sizes and times of its
+A manifest holds no version of a library. It identifies a source by the names, sizes and times of its
 files, so these have a fixed time here and are named from within their folder.
 """
 

@@ -2,7 +2,7 @@
 KIND:MOMENT[:STEP[:SECONDS]] VERB ...`. The product knows nothing of this.
 
 kill:compile        while the first step is being compiled         kill:step:N      in step N, after
-it was started, before it is told kill:evaluate:N     after the first batch of the evaluation at N
+it was started, before it is logged kill:evaluate:N     after the first batch of the evaluation at N
 kill:saved:N     as soon as checkpoint N is committed kill:last:N         as kill:step, at the last
 step                 kill:data:N      in a thread that builds the batch of step N + 1 kill:save:N
 as checkpoint N begins to be saved             kill:finish:N    in Orbax's thread, before N has its

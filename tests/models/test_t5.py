@@ -125,7 +125,7 @@ def test_buckets_near_are_exact_and_far_are_shared():
 
 
 @pytest.mark.parametrize("setting", [dict(num_buckets=2), dict(num_buckets=32, max_distance=8)])
-def test_buckets_that_cannot_be_are_refused(setting):
+def test_invalid_buckets_are_refused(setting):
     with pytest.raises(ValueError, match="buckets"):
         bucket_distances(np.arange(4), bidirectional=True, **setting)
 
@@ -195,7 +195,7 @@ def test_logits_of_tied_and_untied_words(make, t5_config, tied, gated):
 # ---- options of the computation --------------------------------------------------
 
 
-def test_dropout_falls_where_the_papers_code_drops(t5_config, dropouts):
+def test_dropout_is_where_the_papers_code_has_it(t5_config, dropouts):
     """Dropout is on the embeddings, the attention weights, the output of each sub-layer, inside the
     MLP, and after the last norm.
     """
@@ -218,7 +218,7 @@ def test_dropout_drops_a_feature_of_a_row_everywhere(make, t5_config):
     assert not (dropped[0] == dropped[1]).all()
 
 
-def test_scores_are_not_scaled(make, t5_config):
+def test_attention_scores_are_not_scaled(make, t5_config):
     """The paper's code has the root of K in the initialisation, not in the computation."""
     read = []
     ops = PLAIN._replace(attend=lambda q, k, v, **kw: read.append(kw) or attend(q, k, v, **kw))

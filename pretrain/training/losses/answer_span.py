@@ -36,7 +36,7 @@ def predict_spans(states_BL2: jax.Array, batch: Batch) -> jax.Array:
     the log of the normaliser of span probabilities; and 1 for a row that counts, else 0. Integers
     are exact up to 2^24.
 
-    A span lies in the context and has at most LONGEST tokens. All such spans are tried, where
+    A span is within the context and has at most LONGEST tokens. All such spans are tried, where
     run_qa of transformers tries the 20 best starts and ends of each row.
     """
     states_BL2 = states_BL2.astype(jnp.float32)

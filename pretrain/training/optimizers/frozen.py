@@ -43,7 +43,7 @@ def freeze_lower_layers(
 
 
 def zero_frozen(updates: optax.Updates, depth: int, trainable_layers: int) -> optax.Updates:
-    """Return the updates with zeros for what `freeze_lower_layers` freezes."""
+    """Return the updates with zeros for the parameters that `freeze_lower_layers` freezes."""
 
     def zero_leaf(keys: tuple[Any, ...], update: jax.Array) -> jax.Array:
         path = format_path(keys)

@@ -27,7 +27,7 @@ def find_entities_slowly(tags):
     pairs = [(alike.get(tag[0], tag[0]), tag[2:]) for tag in tags] + [("O", "")]
     joined = {("B", "I"), ("B", "E"), ("I", "I"), ("I", "E")}
 
-    def goes_on(i):
+    def continues(i):
         return i > 0 and pairs[i - 1][1] == pairs[i][1] and (pairs[i - 1][0], pairs[i][0]) in joined
 
     borders = [(s, e) for s in range(len(tags)) for e in range(s + 1, len(tags) + 1)]
@@ -35,9 +35,9 @@ def find_entities_slowly(tags):
         (s, e)
         for s, e in borders
         if pairs[s][0] != "O"
-        and not goes_on(s)
-        and not goes_on(e)
-        and all(map(goes_on, range(s + 1, e)))
+        and not continues(s)
+        and not continues(e)
+        and all(map(continues, range(s + 1, e)))
     ]
     return [Entity(pairs[s][1], s, e) for s, e in fits]
 
@@ -81,15 +81,15 @@ def test_entities_by_hand(tags, expected):
 
 
 @pytest.mark.parametrize("scheme", SCHEME_LETTERS)
-def test_tags_of_entities_spell_these_again_and_break_no_rule(scheme):
+def test_entities_survive_a_round_trip_through_tags(scheme):
     several = 0
     for tags in draw_tags(SCHEME_LETTERS[scheme]):
         found = find_entities(tags)
-        spelt = make_tags(found, len(tags), scheme)
+        tagged = make_tags(found, len(tags), scheme)
         assert (
-            find_entities(spelt) == found
-            and count_violations(spelt, scheme) == 0
-            and not any(is_foreign_tag(tag, scheme) for tag in spelt)
+            find_entities(tagged) == found
+            and count_violations(tagged, scheme) == 0
+            and not any(is_foreign_tag(tag, scheme) for tag in tagged)
         )
         several += len(found) > 1
     assert several > 100

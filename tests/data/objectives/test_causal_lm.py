@@ -92,7 +92,7 @@ def test_a_batch_is_a_function_of_seed_and_step(gpt_store):
     assert not np.array_equal(batch["token_ids"], other["token_ids"])
 
 
-def test_evaluation_sees_each_row_once_and_fills_the_last_batch_with_nothing(gpt_store):
+def test_evaluation_reads_each_row_once_and_pads_the_last_batch(gpt_store):
     stream = Stream(gpt_store, Data(objective=CausalLm(length=9), batch_size=4), split="heldout")
     seen = [stream.build_evaluation_batch(i) for i in range(stream.num_evaluation_batches)]
     weights = np.concatenate([batch["label_weights"] for batch in seen])

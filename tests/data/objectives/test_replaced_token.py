@@ -42,11 +42,11 @@ def test_uniforms_are_uniform_and_change_with_the_epoch(streams):
         )
         for n in (0, 1)
     ]
-    chances = np.concatenate(epochs).ravel()
-    assert chances.min() >= 0 and chances.max() < 1
-    shares, _ = np.histogram(chances, 10, (0, 1))
-    assert np.abs(shares / chances.size - 0.1).max() < 5 * np.sqrt(0.09 / chances.size)
-    assert len(np.unique(chances)) > 0.99 * chances.size
+    uniforms = np.concatenate(epochs).ravel()
+    assert uniforms.min() >= 0 and uniforms.max() < 1
+    shares, _ = np.histogram(uniforms, 10, (0, 1))
+    assert np.abs(shares / uniforms.size - 0.1).max() < 5 * np.sqrt(0.09 / uniforms.size)
+    assert len(np.unique(uniforms)) > 0.99 * uniforms.size
 
 
 def test_evaluation_draws_the_same_for_every_seed_and_scores_each_row_once(store, streams):
@@ -55,14 +55,14 @@ def test_evaluation_draws_the_same_for_every_seed_and_scores_each_row_once(store
     last = stream.num_evaluation_batches - 1
     for key, value in stream.build_evaluation_batch(last).items():
         np.testing.assert_array_equal(value, other.build_evaluation_batch(last)[key])
-    judged = sum(
+    scored = sum(
         (stream.build_evaluation_batch(i)["discriminator_weights"] > 0).any(axis=1).sum()
         for i in range(last + 1)
     )
-    assert judged == stream.num_rows and stream.num_rows % 64
+    assert scored == stream.num_rows and stream.num_rows % 64
 
 
-def test_it_refuses_by_its_own_name(vocabulary):
+def test_errors_name_this_objective(vocabulary):
     for objective, message in (
         (ReplacedToken(length=2), "replaced_token: length=2"),
         (ReplacedToken(mask_rate=0.25), "replaced_token: max_predictions=77 is"),

@@ -42,10 +42,10 @@ def test_a_single_process_reports_nothing(monkeypatch):
 
 
 def test_the_first_process_names_the_slowest_now_and_then(key_values):
-    mine = StragglerMonitor()
-    assert mine.report_waits(0.0, 0.4) == {} and "cloze/waits/0" not in key_values
+    monitor = StragglerMonitor()
+    assert monitor.report_waits(0.0, 0.4) == {} and "cloze/waits/0" not in key_values
     key_values["now"] = 100.0 + stragglers.REPORT_INTERVAL
-    assert mine.report_waits(0.2, 0.6) == {
+    assert monitor.report_waits(0.2, 0.6) == {
         "input_seconds_max": 0.3,
         "device_seconds_min": 0.1,
         "slowest_host": 1,
@@ -53,12 +53,12 @@ def test_the_first_process_names_the_slowest_now_and_then(key_values):
     assert json.loads(key_values["cloze/waits/0"]) == pytest.approx(
         [0.1, 0.5]
     )  # the mean of two steps
-    assert mine.report_waits(9.0, 9.0) == {}  # just reported
+    assert monitor.report_waits(9.0, 9.0) == {}  # just reported
     key_values |= {
         "now": key_values["now"] + stragglers.REPORT_INTERVAL,
         "cloze/waits/1": json.dumps([0.0, 99.0]),
     }
-    assert mine.report_waits(1.0, 0.2) == {
+    assert monitor.report_waits(1.0, 0.2) == {
         "input_seconds_max": 5.0,
         "device_seconds_min": 0.5,
         "slowest_host": 10,
@@ -67,9 +67,9 @@ def test_the_first_process_names_the_slowest_now_and_then(key_values):
 
 def test_the_other_processes_only_report(key_values, monkeypatch):
     monkeypatch.setattr("jax.process_index", lambda: 7)
-    mine = StragglerMonitor()
+    monitor = StragglerMonitor()
     key_values["now"] = 100.0 + stragglers.REPORT_INTERVAL
-    assert mine.report_waits(0.1, 0.2) == {} and json.loads(key_values["cloze/waits/7"]) == [
+    assert monitor.report_waits(0.1, 0.2) == {} and json.loads(key_values["cloze/waits/7"]) == [
         0.1,
         0.2,
     ]

@@ -41,7 +41,7 @@ def _find_spans(text):
         begin += len(word)
 
 
-def test_pca_finds_the_directions_that_were_put_in():
+def test_pca_finds_the_directions_of_the_data():
     rng = np.random.default_rng(0)
     plane_N2 = rng.normal(size=(40, 2)) * (5.0, 2.0)
     axes_2D = np.linalg.qr(rng.normal(size=(9, 2)))[0].T
@@ -90,7 +90,7 @@ def test_an_image_may_have_any_labels(tmp_path, spied):
         np.testing.assert_array_equal(call.args[1:], points[mine].T)
 
 
-def test_the_picture_is_of_the_words_vectors(tmp_path, spied, capsys):
+def test_the_image_shows_the_words_vectors(tmp_path, spied, capsys):
     """With a fine-tuned model: a point is the mean of the encoder's states of the word's tokens."""
     pytest.importorskip("matplotlib"), pytest.importorskip("sklearn")
     run = make_starting_run(ClassifierConfig(encoder=make_encoders()["bert"]))
@@ -178,7 +178,7 @@ def test_the_picture_is_of_the_words_vectors(tmp_path, spied, capsys):
 def test_bad_input(tmp_path, monkeypatch, capsys, lines, words, message):
     monkeypatch.setattr("pretrain.cli.senses.NEEDS", {})  # as if the extras were installed
     (tmp_path / "in.jsonl").write_text("".join(line + "\n" for line in lines))
-    say = [
+    argv = [
         "senses",
         "--workdir",
         str(tmp_path / "w"),
@@ -189,7 +189,7 @@ def test_bad_input(tmp_path, monkeypatch, capsys, lines, words, message):
         "--output",
         str(tmp_path / "p.png"),
     ]
-    assert main([*say, *words]) == 2
+    assert main([*argv, *words]) == 2
     assert message in capsys.readouterr().err and not (tmp_path / "p.png").exists()
     monkeypatch.setattr("pretrain.cli.senses.NEEDS", {"no_such_module": "metrics"})
-    assert main(say) == 2 and how_to_install("metrics") in capsys.readouterr().err
+    assert main(argv) == 2 and how_to_install("metrics") in capsys.readouterr().err

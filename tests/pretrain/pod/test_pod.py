@@ -284,7 +284,7 @@ def test_push_copies_tracked_files_of_the_working_tree(tmp_path):
     with tarfile.open(second) as tar:
         assert [(member.name, member.mode) for member in tar] == [("run.sh", 0o755)]
         assert tar.extractfile("run.sh").read() == b"two"
-    with pytest.raises(ValueError, match="no git checkout"):
+    with pytest.raises(ValueError, match="not a git checkout"):
         archive.pack_tree(second, tmp_path.parent)
 
 

@@ -50,7 +50,7 @@ def test_scores_that_are_never_finite_end_a_run():
 
 
 @pytest.mark.fast
-def test_without_patience_no_run_ends_and_with_another_score_counts_begin_anew():
+def test_patience_0_never_stops_and_another_score_resets_the_counts():
     assert not any(note_values("loss", [1.0, 2.0, 3.0, 4.0], patience=0)[1])
     stopping, _ = note_values("loss", [1.0, 2.0, 3.0])
     assert EarlyStopping(3, "loss", stopping.make_record()).evaluations == 2
@@ -71,15 +71,15 @@ def test_patience_needs_a_score(configs):
         validate_run(override_run(run, between))
 
 
-def test_a_run_that_learns_nothing_ends_where_it_would_without_a_stop(configs, tmp_path, capsys):
+def test_an_interrupted_run_stops_early_at_the_same_step(configs, tmp_path, capsys):
     """With a learning rate of 0 no evaluation is better than the first, at step 2: the run ends at
     step 6.
     """
-    words = ["optimizer.learning_rate=0", "evaluate.every=2", "evaluate.patience=2"]
-    words += ["checkpoint.best=loss", "checkpoint.every=2", "checkpoint.keep=1"]
+    overrides = ["optimizer.learning_rate=0", "evaluate.every=2", "evaluate.patience=2"]
+    overrides += ["checkpoint.best=loss", "checkpoint.every=2", "checkpoint.keep=1"]
     records = {}
     for name, stops in (("whole", []), ("stopped", [3])):
-        train = ["train", str(configs["bert"]), "--workdir", str(tmp_path / name), *words]
+        train = ["train", str(configs["bert"]), "--workdir", str(tmp_path / name), *overrides]
         for stop in stops:  # an evaluation there does not count
             assert main([*train, f"train.stop_at_step={stop}"]) == 0
         capsys.readouterr()
@@ -99,15 +99,15 @@ def test_a_run_that_learns_nothing_ends_where_it_would_without_a_stop(configs, t
         assert checkpoints.list_steps()[0] == 8
 
 
-def test_skipped_steps_are_no_evaluations_without_a_better_score(configs, tmp_path, capsys):
+def test_skipped_steps_do_not_count_as_evaluations(configs, tmp_path, capsys):
     """A run that diverges at once ends as diverged, though no evaluation is better than the first."""
-    words = ["optimizer.learning_rate=1e30", "optimizer.warmup_steps=0", "guard.patience=5"]
-    words += [
+    overrides = ["optimizer.learning_rate=1e30", "optimizer.warmup_steps=0", "guard.patience=5"]
+    overrides += [
         "evaluate.every=2",
         "evaluate.patience=1",
         "checkpoint.every=2",
         "checkpoint.best=loss",
     ]
-    status = main(["train", str(configs["bert"]), "--workdir", str(tmp_path / "run"), *words])
+    status = main(["train", str(configs["bert"]), "--workdir", str(tmp_path / "run"), *overrides])
     errors = capsys.readouterr().err
     assert status == 1 and "were skipped" in errors and "stopped early" not in errors
