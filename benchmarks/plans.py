@@ -6,7 +6,7 @@
 Each row is what `python -m pretrain plan` reports of the training step, compiled by libtpu for a
 slice on this machine's CPU, which takes a minute or more. benchmarks/results/plans/run.json records
 each plan as it ends: a run that was stopped goes on where it was, if code and versions are those
-that it began with, and begins anew otherwise. The page is written when all plans are there, so its
+that it began with, and begins again otherwise. The page is written when all plans are there, so its
 rows are of one run.
 """
 

@@ -181,7 +181,7 @@ def start_with_damaged_file(run: TorturedRun, fault: Fault) -> str:
 def start_with_damage(
     run: TorturedRun, fault: Fault, path: pathlib.Path, rng: random.Random
 ) -> str:
-    """Start with a damaged file; restore it unless the start has written it anew."""
+    """Start with a damaged file; restore it unless the start has replaced it."""
     whole = path.read_bytes()
     what = damage.damage_file(path, rng)
     damaged = path.read_bytes() if path.exists() else None

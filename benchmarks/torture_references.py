@@ -23,7 +23,7 @@ class References:
     """Configurations and undisturbed runs of the models, each made once."""
 
     def __init__(self, folder: pathlib.Path) -> None:
-        """Keep everything in `folder`, made anew."""
+        """Keep everything in `folder`, which is emptied first."""
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         self.folder = folder

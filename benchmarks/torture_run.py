@@ -98,7 +98,7 @@ class TorturedRun:
         words = [
             *("train", str(self.config), "--workdir", str(self.workdir), "--allow-changes"),
             *(f"train.steps={plan.STEPS}", f"checkpoint.every={plan.SAVE_EVERY}"),
-            *(f"checkpoint.keep={plan.KEPT}", f"evaluate.every={plan.EVALUATE_EVERY}"),
+            *(f"checkpoint.keep={plan.KEEP}", f"evaluate.every={plan.EVALUATE_EVERY}"),
             "evaluate.samples=2",
             *(f"data.batch_size={batch_size}", *plan.LIMITS),
             *([f"data.store={self.store}"] if self.store else []),

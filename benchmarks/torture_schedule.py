@@ -12,7 +12,7 @@ import signal
 
 from pretrain.distributed.watchdog import HUNG
 
-STEPS, SAVE_EVERY, EVALUATE_EVERY, KEPT = 96, 4, 8, 3
+STEPS, SAVE_EVERY, EVALUATE_EVERY, KEEP = 96, 4, 8, 3
 BATCH_SIZE, DEVICES = 8, 2
 LIMITS = ("watchdog.step=12", "watchdog.data=12", "watchdog.save=12")
 

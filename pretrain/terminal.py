@@ -91,14 +91,15 @@ def escape_output() -> tuple[TextIO, TextIO]:
       The two streams as they were, with which a caller may restore them.
     """
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (_make_escaping(stream) for stream in before)
+    sys.stdout, sys.stderr = _make_escaping(sys.stdout), _make_escaping(sys.stderr)
     return before
 
 
 def _make_escaping(stream: Any) -> Any:
     """Return a stream that escapes. A process may have none, and one may escape already."""
-    is_ready = stream is None or isinstance(stream, EscapingStream)
-    return stream if is_ready else EscapingStream(stream)
+    if stream is None or isinstance(stream, EscapingStream):
+        return stream
+    return EscapingStream(stream)
 
 
 def get_raw_stream(stream: TextIO) -> TextIO:

@@ -87,7 +87,7 @@ def check_sizes(config: Config) -> None:
         value = getattr(config, field.name)
         if field.type is int and value < 1:
             raise ValueError(f"{field.name} is {value}; it must be at least 1")
-        if field.name.endswith("dropout") and value is not None and not 0 <= value < 1:
-            raise ValueError(f"{field.name} is {value}; it must be at least 0 and below 1")
         if field.name == "epsilon" and not value > 0:
             raise ValueError(f"{field.name} is {value}; it must be positive")
+        if field.name.endswith("dropout") and value is not None and not 0 <= value < 1:
+            raise ValueError(f"{field.name} is {value}; it must be at least 0 and below 1")

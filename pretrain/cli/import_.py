@@ -8,13 +8,15 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from models.config.heads import ClassifierConfig, HeadedConfig, SpanReaderConfig, TaggerConfig
 from pretrain.config import Run, override_run, validate_run
 
 if TYPE_CHECKING:
     from pretrain.convert.read_write import OpenedModel
+    from pretrain.run import Model
+    from pretrain.schema.sections import Metric
 
 FINE_TUNED = (  # commands that a fine-tuned model can be used with
     "predict --workdir {} --input FILE",
@@ -95,9 +97,9 @@ def make_headed_run(model: HeadedConfig) -> Run:
     from pretrain.schema import Evaluate
 
     return Run(
-        model=model,
+        model=cast("Model", model),  # each HeadedConfig in use is one of them
         data=Data(objective=make_head_objective(model)),
-        evaluate=Evaluate(metrics=list_head_metrics(model)),
+        evaluate=Evaluate(metrics=cast("tuple[Metric, ...]", list_head_metrics(model))),
     )
 
 

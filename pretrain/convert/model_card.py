@@ -16,11 +16,7 @@ from data.objectives.span_corruption import SpanCorruption
 from data.objectives.text2text import Text2Text
 from data.vocabulary.base import Vocabulary
 from models.config.base import Config
-from models.config.heads import (
-    ChoiceConfig,
-    HeadedConfig,
-    SpanReaderConfig,
-)
+from models.config.heads import ChoiceConfig, HeadedConfig, SpanReaderConfig
 from pretrain.config import Run
 from pretrain.convert import find_model_family
 from pretrain.convert.card_texts import (

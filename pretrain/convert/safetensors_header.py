@@ -1,14 +1,14 @@
 """Read the header of a .safetensors file, and check it against the size of the file.
 
 The file is 8 bytes with the length of the header, the header {name: {"dtype", "shape",
-"data_offsets"}} as JSON, and the data of all tensors, one behind the other. Names and sizes come
-from whoever wrote the file, so they are compared with what is there before anything is allocated.
+"data_offsets"}} as JSON, and the data of all tensors, one behind the other. Names and sizes are
+those of strangers, so they are compared with what is there before anything is allocated.
 """
 
 import math
 import os
 import pathlib
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from data.corpus.untrusted import check_own_file, parse_bounded_json
 
@@ -85,13 +85,8 @@ def _check_entry(name: str, entry: Any) -> tuple[int, int]:
     if not isinstance(entry, dict) or not isinstance(entry.get("dtype"), str):
         raise ValueError(f"{where} has no dtype")
     shape, offsets = entry.get("shape"), entry.get("data_offsets")
-    for value, most in ((shape, 64), (offsets, 2)):
-        if (
-            not isinstance(value, list)
-            or len(value) > most
-            or any(type(number) is not int or number < 0 for number in value)
-        ):
-            raise ValueError(f"{where} has shape {shape!r:.80} and data_offsets {offsets!r:.80}")
+    if not _is_counts(shape, 64) or not _is_counts(offsets, 2):
+        raise ValueError(f"{where} has shape {shape!r:.80} and data_offsets {offsets!r:.80}")
     if len(offsets) != 2 or offsets[0] > offsets[1]:
         raise ValueError(f"{where} has data_offsets {offsets!r:.80}")
     if any(number > MAX_DIMENSION for number in shape):
@@ -102,3 +97,12 @@ def _check_entry(name: str, entry: Any) -> tuple[int, int]:
             f"{where} is {entry['dtype']} {shape!r:.80}, and has {offsets[1] - offsets[0]:,} bytes"
         )
     return offsets[0], offsets[1]
+
+
+def _is_counts(value: Any, most: int) -> TypeGuard[list[int]]:
+    """Return whether a value of JSON is a list of at most `most` integers from 0 on."""
+    return (
+        isinstance(value, list)
+        and len(value) <= most
+        and all(type(number) is int and number >= 0 for number in value)
+    )

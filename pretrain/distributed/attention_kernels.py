@@ -120,7 +120,6 @@ def attend_with_splash(
     or a window rules out are skipped.
 
     Args:
-      mesh: of the devices.
       interpret: run the kernel on a CPU, slowly.
     """
     assert bias is None
@@ -128,9 +127,8 @@ def attend_with_splash(
     sequence_shards = mesh.shape["sequence"]
     heads_axis = "model" if H % mesh.shape["model"] == 0 else None
     reach = (None, None) if mask is None else mask.local_window_size
-    # Without a window or a causal mask all queries have the same keys, so a kernel for the queries
-    # of one device serves all of them.
-    is_limited = reach != (None, None)
+    # With neither, all queries have the same keys, and a kernel for those of one device serves all.
+    is_limited = reach != (None, None)  # by a causal mask or a window
     head_mask = (
         _make_splash_mask(reach, L, M)
         if is_limited
@@ -163,8 +161,7 @@ def attend_with_splash(
         check_vma=False,  # the kernel does not say how its outputs vary
     )
     with name_computed_blocks(kernel, reach, L, M) if is_limited else contextlib.nullcontext():
-        o_BHLK = attend_on_shards(kernel, q_BHLK, k_BHMK, v_BHMK, segment_ids)
-    return o_BHLK.swapaxes(1, 2)
+        return attend_on_shards(kernel, q_BHLK, k_BHMK, v_BHMK, segment_ids).swapaxes(1, 2)
 
 
 def _make_splash_mask(reach: tuple[int | None, int | None], L: int, M: int) -> splash_masks.Mask:

@@ -107,14 +107,14 @@ def count_bytes_per_chip(
         return sum(jax.tree.leaves(shards))
 
     batch_shardings = jax.tree.map(lambda leaf: leaf.sharding, program.batch)
-    sizes = {
+    sizes: dict[str, float | None] = {
         "parameters": count_bytes(program.abstract_state.params, program.state_shardings.params),
         "optimizer": count_bytes(
             program.abstract_state.optimizer, program.state_shardings.optimizer
         ),
         "batch": count_bytes(program.batch, batch_shardings),
     }
-    held = sum(sizes.values())
+    held = sum(size for size in sizes.values() if size is not None)
     peak = update.memory_sizes["peak"] if update.memory_sizes is not None else update.needed_bytes
     limit = machine.family.usable_bytes if machine.family else None
     return sizes | {

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pretrain.extras import how_to_install
-from pretrain.reporting.curves import extract_series, list_curves
+from pretrain.reporting.curves import Curve, extract_series, list_curves
 from pretrain.terminal import escape
 
 
@@ -44,31 +44,9 @@ def draw_curves(
     for name, label in labels.items():
         figure, axes = pyplot.subplots(figsize=(7, 4), dpi=120, layout="constrained")
         for number, (title, rows) in enumerate(runs.items()):
-            color, curve = f"C{number}", curves[title].get(name)
-            shown = escape(title).replace("$", "\\$")  # $ would begin a formula
-            if curve and curve.train:
-                steps, values = extract_series(rows, curve.train)
-                axes.plot(
-                    steps,
-                    smooth_values(values),
-                    "o-" if len(steps) == 1 else "-",  # a line through one point is invisible
-                    color=color,
-                    label=f"{shown}, training",
-                    linewidth=1.5,
-                    markersize=4,
-                )
-                axes.plot(steps, values, color=color, alpha=0.2, linewidth=0.6)
-            if curve and curve.heldout:
-                steps, values = extract_series(rows, curve.heldout)
-                axes.plot(
-                    steps,
-                    values,
-                    "o--",
-                    color=color,
-                    label=f"{shown}, held out",
-                    markersize=4,
-                    markerfacecolor="white",
-                )
+            if curve := curves[title].get(name):
+                shown = escape(title).replace("$", "\\$")  # $ would begin a formula
+                _draw_run(axes, curve, rows, shown, f"C{number}")
         axes.set(xlabel="step", ylabel=label)
         axes.grid(alpha=0.3)
         axes.legend()
@@ -76,6 +54,35 @@ def draw_curves(
         pyplot.close(figure)
         paths.append(folder / name)
     return paths
+
+
+def _draw_run(
+    axes: Any, curve: Curve, rows: Sequence[dict[str, Any]], title: str, color: str
+) -> None:
+    """Draw a curve of one run: its training smoothed and as it is, and its held-out part."""
+    if curve.train:
+        steps, values = extract_series(rows, curve.train)
+        axes.plot(
+            steps,
+            smooth_values(values),
+            "o-" if len(steps) == 1 else "-",  # a line through one point is invisible
+            color=color,
+            label=f"{title}, training",
+            linewidth=1.5,
+            markersize=4,
+        )
+        axes.plot(steps, values, color=color, alpha=0.2, linewidth=0.6)
+    if curve.heldout:
+        steps, values = extract_series(rows, curve.heldout)
+        axes.plot(
+            steps,
+            values,
+            "o--",
+            color=color,
+            label=f"{title}, held out",
+            markersize=4,
+            markerfacecolor="white",
+        )
 
 
 def smooth_values(values: Sequence[float], share: float = 0.02) -> list[float]:

@@ -1,8 +1,8 @@
 """Read mutations of real files: `python tests/faults/mutated.py READER FIRST COUNT PLACE` prints one
 line of JSON with what was accepted, refused, and how it failed.
 
-PLACE holds the real folders. The seed that is read now is in PLACE/seed, so that whoever finds this
-process dead knows it.
+PLACE holds the real folders. PLACE/READER.seed holds the seed that is read now, for an error that
+ends the process.
 """
 
 import json

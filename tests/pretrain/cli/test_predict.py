@@ -24,6 +24,7 @@ from pretrain.convert.read_write import write_model
 from pretrain.finetune.answering import make_answerer
 from pretrain.inference import fill_mask, progress, text_generation
 from pretrain.inference.trained import Trained, open_trained
+from pretrain.terminal import ERASE_LINE
 from pretrain.training.new_workdir import start_workdir
 from tests.pretrain.inference.test_progress import Terminal
 
@@ -294,7 +295,7 @@ def test_who_waits_is_shown_how_far_it_is(bert, run_predict_verb, tmp_path, monk
     monkeypatch.setattr(sys, "stderr", Terminal())
     monkeypatch.setattr(predict, "CHUNK", 3)
     assert run_predict_verb(*words)[0] == 0
-    shown = sys.stderr.getvalue().split(progress.ERASE)
+    shown = sys.stderr.getvalue().split(ERASE_LINE)
     assert (
         [line.split("/")[0] for line in shown[1:]] == ["0", "1", "2", "", "3", "4", ""]
         and shown[3].startswith("2/5 texts  ")

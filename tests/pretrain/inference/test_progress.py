@@ -7,7 +7,8 @@ import pytest
 
 from pretrain.inference import progress
 from pretrain.inference.batching import make_batches, report_progress
-from pretrain.inference.progress import ERASE, Progress
+from pretrain.inference.progress import Progress
+from pretrain.terminal import ERASE_LINE as ERASE
 
 pytestmark = pytest.mark.fast
 

@@ -194,11 +194,13 @@ def test_a_curve_of_a_single_point(measured_page, tmp_path, at_step):
     wide, (first, *others) = measured_page(page.read_text(encoding="utf-8"), look)
     assert wide == []
     curves = {label: rest for label, *rest in first}
-    told, circles, lines = curves["loss (nats)"]
-    assert told == f"steps {at_step}: training 1 · held out 2"
+    caption, circles, lines = curves["loss (nats)"]
+    assert caption == f"steps {at_step}: training 1 · held out 2"
     assert (circles, lines) == ((2, 0) if at_step == 1 else (1, 1))  # each point or line is seen
     assert curves["squad f1"] == [f"steps {at_step}: held out 61", 1, 0]
-    assert all(len(look) == len(first) and all(told for _, told, *_ in look) for look in others)
+    assert all(
+        len(look) == len(first) and all(caption for _, caption, *_ in look) for look in others
+    )
 
 
 def test_the_attention_of_many_heads(measured_page, tmp_path):
