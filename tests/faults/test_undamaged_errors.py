@@ -11,6 +11,7 @@ import jax
 import orbax.checkpoint as ocp
 import pytest
 
+from pretrain.workdir import checkpoint_record
 from pretrain.workdir.checkpoints import Checkpoints
 from pretrain.workdir.errors import DamagedCheckpoint, NotRestored
 from pretrain.workdir.evidence import INVENTORY, find_damage
@@ -95,18 +96,14 @@ def test_a_record_that_the_system_refuses_to_read_is_not_damage(
     copied, restorable, monkeypatch, code
 ):
     run, workdir = copied
-    before, usual = (
-        read_contents(workdir),
-        type(Checkpoints(workdir, read_only=True).workdir).read_bytes,
-    )
+    before = read_contents(workdir)
 
-    def read_bytes(path):
-        if path.name == "metadata":
-            raise OSError(code, os.strerror(code), str(path))
-        return usual(path)
+    def refuse_record(path, limit):
+        assert path.name == "metadata"
+        raise OSError(code, os.strerror(code), str(path))
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(Checkpoints(workdir, read_only=True).workdir), "read_bytes", read_bytes)
+        patch.setattr(checkpoint_record, "read_bounded", refuse_record)
         with Checkpoints(workdir) as checkpoints:
             for read in (
                 lambda: checkpoints.restore_state(*restorable(run)),

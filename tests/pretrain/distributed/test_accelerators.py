@@ -256,6 +256,7 @@ def checkout(tmp_path):
         "pretrain/__init__.py",
         "pretrain/distributed/accelerator_detection.py",
         "pretrain/extras.py",
+        "pretrain/terminal.py",
     ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, folder / name)

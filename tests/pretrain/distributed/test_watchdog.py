@@ -51,7 +51,7 @@ def test_a_hang_is_reported_with_the_stacks_of_all_threads(exit_statuses, tmp_pa
     assert (
         "thread MainThread:" in stacks
         and "thread watchdog:" in stacks
-        and "in test_what_hangs_is_reported" in stacks
+        and "in test_a_hang_is_reported" in stacks
     )
     errors = capfd.readouterr().err
     assert (
