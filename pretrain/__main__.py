@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from pretrain.distributed import process_identity, processes
 from pretrain.distributed.watchdog import exit_soon
+from pretrain.hiding import find_hiding_file
 from pretrain.terminal import escape_output, print_error
 
 # {verb: (module with `add_arguments(parser)` and `run(args) -> exit status`, help text)}. A module
@@ -119,6 +120,9 @@ def run_verb(argv: Sequence[str]) -> int:
         close = difflib.get_close_matches(verb, VERBS, n=1)
         hint = f"did you mean {close[0]}? " if close else ""
         print_error(f"no verb {verb!r}: {hint}There are {', '.join(VERBS)}")
+        return 2
+    if line := find_hiding_file():
+        print_error(line)
         return 2
     # TensorFlow only reads data: silence its messages at import. Variables that are set stay.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")

@@ -40,6 +40,7 @@ ORDER = {
     ),
     "pretrain": (
         *(
+            "pretrain.hiding",
             "pretrain.terminal",
             "pretrain.console",
             "pretrain.extras",

@@ -14,6 +14,7 @@ Each adds entries to the manifest:
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 from data.corpus.paths import as_path
@@ -78,7 +79,12 @@ class ExampleStore(Store):
 def open_source(path: Any) -> Store:
     """Open the token store in a folder, as an `ExampleStore` if its documents are examples.
 
-    Raises the exceptions of `Store.open`.
+    Raises the exceptions of `Store.open`, and ValueError for an empty path.
     """
+    if not os.fspath(path):
+        raise ValueError(
+            "data.store is empty; data.store=STORE names a token store, which "
+            "`prepare SOURCE... --output STORE` writes"
+        )
     has_examples = EXAMPLE_ENTRIES & read_manifest(as_path(path)).keys()
     return (ExampleStore if has_examples else Store).open(path)

@@ -19,6 +19,8 @@ import numpy as np
 if TYPE_CHECKING:
     from pretrain.inference.trained import Trained
 
+DEFAULT_LAST = 5  # newest checkpoints in an average, of those that the run has kept
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `average` to a parser."""
@@ -31,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--last",
         type=int,
         metavar="N",
-        help="average the newest N checkpoints (default: 5; with --ema 1)",
+        help="average the newest N checkpoints (default: up to 5; with --ema 1)",
     )
     which.add_argument(
         "--steps",
@@ -50,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the workdir of the mean and print what it holds; return 0."""
-    count = (1 if args.ema else 5) if args.last is None else args.last
+    count = 1 if args.last is None and args.ema else args.last
     steps = args.steps or list_last_steps(args.workdir, count)
     average_checkpoints(args.workdir, args.output, steps, ema=args.ema)
     kind = "mean of the moving averages" if args.ema else "mean"
@@ -59,25 +61,32 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def list_last_steps(workdir: str, number: int) -> list[int]:
-    """Return the newest `number` steps of a workdir, oldest first.
+def list_last_steps(workdir: str, number: int | None = None) -> list[int]:
+    """Return the newest steps of a workdir, oldest first.
+
+    Args:
+      workdir: workdir of a run.
+      number: how many; None: as many as there are, from 2 to DEFAULT_LAST.
 
     Raises:
       ValueError: if the workdir has fewer checkpoints, or `number` is below 1.
     """
     from pretrain.workdir.checkpoints import Checkpoints, read_run
 
-    if number < 1:
+    if number is not None and number < 1:
         raise ValueError(f"--last {number}: must be at least 1")
     keep = read_run(workdir).checkpoint.keep
     with Checkpoints(workdir, read_only=True) as checkpoints:
         steps = checkpoints.list_steps()
-    if len(steps) < number:
+    if len(steps) < (number or 2):
+        count = "1 checkpoint" if len(steps) == 1 else f"{len(steps)} checkpoints"
         raise ValueError(
-            f"{workdir} has {len(steps)} checkpoints (steps {sorted(steps)}), not {number}; "
-            f"checkpoint.keep={keep}. Lower --last, or train with a larger checkpoint.keep"
+            f"{workdir} has {count} (steps {sorted(steps)}), not {number or 2}, "
+            f"which an average needs; checkpoint.keep={keep}. "
+            + ("Lower --last, or train" if number else "Train")
+            + " with a larger checkpoint.keep"
         )
-    return sorted(steps[:number])
+    return sorted(steps[: number or DEFAULT_LAST])
 
 
 def average_checkpoints(workdir: str, output: str, steps: Sequence[int], ema: bool = False) -> None:

@@ -67,7 +67,8 @@ class Train:
         if self.stop_at_step > self.steps:
             raise ConfigError(
                 f"Train.stop_at_step={self.stop_at_step} is above Train.steps={self.steps}, where "
-                "the learning rate ends"
+                "the learning rate ends; set train.stop_at_step to at most that, or to 0 to stop "
+                "there"
             )
 
     @property

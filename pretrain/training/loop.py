@@ -170,9 +170,16 @@ def make_run_evaluator(
 def describe_end(run: Run, start: int, stopping: EarlyStopping) -> str:
     """Return why a run that has finished `start` steps does not continue; "" if it does."""
     if start >= run.train.last_step:
+        reached = f"step {start:,} of {run.train.last_step:,} has already been reached. "
+        if start >= run.train.steps:
+            return (
+                reached
+                + "To train further, set train.steps=N to a larger number"
+                + (" and train.stop_at_step=0" if run.train.stop_at_step else "")
+            )
         return (
-            f"step {start:,} of {run.train.last_step:,} has already been reached. "
-            "To train further, set train.steps=N to a larger number"
+            f"{reached}To train on to train.steps={run.train.steps:,}, set train.stop_at_step=0 or "
+            "to a larger number"
         )
     return (
         f"step {start:,} is the last: {stopping.describe_stop()}" if stopping.is_exhausted else ""

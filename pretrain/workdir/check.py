@@ -1,8 +1,10 @@
-"""An early check of the path of a workdir. Imports neither JAX nor TensorFlow."""
+"""Early checks of the path of a workdir. Imports neither JAX nor TensorFlow."""
 
+import json
 import os
 import pathlib
 import tempfile
+from typing import Any
 
 from etils import epath
 
@@ -18,6 +20,8 @@ LEFTOVERS = {
 # Files that other programs may put into an empty folder.
 HARMLESS = {"lost+found"}
 HARMLESS_SUFFIXES = {".log", ".out", ".err", ".txt"}
+HUGGING_FACE_KEYS = ("model_type", "architectures", "transformers_version")
+MAX_NAMED = 5  # workdirs that a message names
 
 
 def check_workdir_path(workdir: str | os.PathLike[str]) -> None:
@@ -42,6 +46,11 @@ def check_workdir_path(workdir: str | os.PathLike[str]) -> None:
             f"{existing} cannot be written ({error.strerror}); name another --workdir, or change "
             "its permissions"
         ) from error
+    if is_hugging_face_folder(epath.Path(path)):
+        raise ConfigError(
+            f"{describe_hugging_face(epath.Path(path))}; to train a new model, name another "
+            "--workdir"
+        )
     if (path / "config.json").exists():
         read_json(path / "config.json")
     elif existing == path:
@@ -74,3 +83,83 @@ def _is_expected(path: pathlib.Path) -> bool:
         or path.name in LEFTOVERS | HARMLESS
         or path.suffix in HARMLESS_SUFFIXES
     )
+
+
+# ---- folders that are not workdirs -------------------------------------------
+
+
+def explain_no_workdir(workdir: str | os.PathLike[str], lacks: str) -> str:
+    """Return the message of an error for a folder that is not a workdir.
+
+    Args:
+      workdir: the folder.
+      lacks: the file or the folder in it that is missing.
+    """
+    folder = epath.Path(workdir)
+    if not folder.exists():
+        problem = "no such folder"
+    elif not folder.is_dir():
+        problem = "a file"
+    elif is_hugging_face_folder(folder):
+        return f"{folder}: not a workdir; {describe_hugging_face(folder)}"
+    elif inner := list_inner_workdirs(folder):
+        names = [f"{folder}/{name}" for name in inner]
+        more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+        best = _find_best_seed(folder)
+        return (
+            f"{folder}: not a workdir, but a folder of {len(names)}: "
+            f"{', '.join(names[:MAX_NAMED])}{more}. Name one of them"
+            + (f", such as the best: --workdir {best}" if best else "")
+        )
+    else:
+        problem = f"it has no {lacks}"
+    return f"{folder}: not a workdir ({problem}); `train --workdir` and `import --workdir` make one"
+
+
+def is_hugging_face_folder(folder: epath.Path) -> bool:
+    """Return whether a folder has a config.json of `transformers`."""
+    settings = _read_object(folder / "config.json")
+    return "type" not in settings and any(key in settings for key in HUGGING_FACE_KEYS)
+
+
+def describe_hugging_face(folder: epath.Path) -> str:
+    """Return what to do with a folder of `transformers` that was named as a workdir."""
+    return (
+        f"{folder} holds a model of Hugging Face (its config.json is of `transformers`). "
+        f"`import {folder} --workdir W` makes a workdir W of it, which every command accepts"
+    )
+
+
+def list_inner_workdirs(folder: epath.Path) -> list[str]:
+    """Return the names of the folders in a folder that are workdirs, such as those of seeds."""
+    return sorted(
+        child.name
+        for child in folder.iterdir()
+        if child.is_dir() and (child / "config.json").exists() and (child / "checkpoints").is_dir()
+    )
+
+
+def _find_best_seed(folder: epath.Path) -> str | None:
+    """Return the workdir with the best first score in the scores.json of `finetune --seeds`."""
+    scores = _read_object(folder / "scores.json")
+    metric, runs = scores.get("metric"), scores.get("runs")
+    if not isinstance(metric, str) or not isinstance(runs, dict):
+        return None
+    values = {
+        str(name): run[metric]
+        for name, run in runs.items()
+        if isinstance(run, dict) and isinstance(run.get(metric), int | float)
+    }
+    choose = min if metric == "loss" else max
+    name = choose(values, key=lambda name: values[name], default=None)
+    # The folder may have been moved after the scores were written.
+    return None if name is None else f"{folder}/{os.path.basename(name.rstrip('/'))}"
+
+
+def _read_object(path: epath.Path) -> dict[str, Any]:
+    """Return the JSON object in a file; {} if the file is absent or holds something else."""
+    try:
+        value = json.loads(path.read_text())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -25,6 +25,7 @@ from pretrain.distributed.fingerprints import fingerprint_leaves
 from pretrain.overrides import ConfigError
 from pretrain.schema import Checkpoint
 from pretrain.workdir import orbax_manager
+from pretrain.workdir.check import explain_no_workdir, is_hugging_face_folder
 from pretrain.workdir.checkpoint_record import (
     ITEMS,
     SavedState,
@@ -245,9 +246,6 @@ class Checkpoints:
 def read_run(workdir: epath.PathLike) -> Run:
     """Return the configuration of a workdir. Raises FileNotFoundError if it is not a workdir."""
     path = epath.Path(workdir) / "config.json"
-    if not path.exists():
-        raise FileNotFoundError(
-            f"{workdir}: not a workdir (it has no config.json); `train --workdir` and "
-            "`import --workdir` make one"
-        )
+    if not path.exists() or is_hugging_face_folder(epath.Path(workdir)):
+        raise FileNotFoundError(explain_no_workdir(workdir, "config.json"))
     return read_json(path)

@@ -8,6 +8,7 @@ from etils import epath
 
 from pretrain.config import Run, from_json
 from pretrain.workdir import orbax_manager
+from pretrain.workdir.check import explain_no_workdir
 from pretrain.workdir.checkpoints import Checkpoints
 from pretrain.workdir.errors import DamagedCheckpoint, NotRestored
 from pretrain.workdir.reader_pins import pin_step
@@ -55,10 +56,7 @@ def restore_recorded_params(
     """
     workdir = epath.Path(workdir)
     if not (workdir / "checkpoints").is_dir():
-        raise FileNotFoundError(
-            f"{workdir}: not a workdir (it has no checkpoints/); `train --workdir` and "
-            "`import --workdir` make one"
-        )
+        raise FileNotFoundError(explain_no_workdir(workdir, "checkpoints/"))
     choose_sharding = choose_sharding or orbax_manager.place_on_first_device
     for _ in range(ATTEMPTS):
         try:

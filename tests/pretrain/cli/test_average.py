@@ -136,7 +136,7 @@ def test_invalid_averages_are_refused(trained, tmp_path, capsys):
     for words, message in (
         (
             ["--last", "5"],
-            "has 4 checkpoints (steps [2, 4, 6, 8]), not 5; checkpoint.keep=10. Lower --last",
+            "has 4 checkpoints (steps [2, 4, 6, 8]), not 5, which an average needs; checkpoint.keep=10. Lower --last",
         ),
         (["--last", "0"], "--last 0: must be at least 1"),
         (["--steps", "2", "3"], "no checkpoint of step 3; there are [2, 4, 6, 8]"),

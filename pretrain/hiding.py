@@ -1,0 +1,28 @@
+"""Find a file that hides one of this program's packages. Imports nothing but the standard library.
+
+`python -m pretrain` puts the folder of the caller first on the path of modules, so that a file
+data.py there would be imported as `data`.
+"""
+
+import importlib.util
+import pathlib
+
+PACKAGES = ("data", "models", "configs")
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+def find_hiding_file(root: pathlib.Path = ROOT) -> str:
+    """Return a line on the first file that hides a package of the program; "" if none does.
+
+    Args:
+      root: the folder that has the packages.
+    """
+    for package in PACKAGES:
+        spec = importlib.util.find_spec(package)
+        origin = spec.origin if spec else None
+        if origin and pathlib.Path(origin).resolve().parent != root / package:
+            return (
+                f"{origin} hides the package {package!r} of Cloze (in {root}), because Python "
+                "searches that folder first; run the command in another folder, or rename that file"
+            )
+    return ""
