@@ -117,7 +117,8 @@ def count_bytes_per_chip(
     held = sum(size for size in sizes.values() if size is not None)
     peak = update.memory_sizes["peak"] if update.memory_sizes is not None else update.needed_bytes
     limit = machine.family.usable_bytes if machine.family else None
-    return sizes | {
+    return {
+        **sizes,
         "temporary": None if update.memory_sizes is None or peak is None else peak - held,
         "peak": peak,
         "limit": limit,

@@ -11,7 +11,8 @@ from pretrain.config import Mesh
 from pretrain.distributed.sharding import make_mesh
 from pretrain.plan.collectives import find_collectives
 from pretrain.plan.hbm_traffic import count_memory_bytes
-from pretrain.plan.hlo import HloArray, HloModule
+from pretrain.plan.hlo import HloModule
+from pretrain.plan.hlo_parser import HloArray
 
 pytestmark = pytest.mark.fast
 
