@@ -10,13 +10,12 @@ import dataclasses
 import math
 import re
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import numpy as np
 
 from pretrain.distributed.sharding import get_slice_index
-from pretrain.plan.hlo import HloModule
+from pretrain.plan.hlo import ExchangePart, HloModule
 from pretrain.plan.hlo_parser import Instruction
 
 COLLECTIVE_KINDS = (
@@ -77,39 +76,28 @@ class Collective:
 def find_collectives(module: HloModule, mesh: jax.sharding.Mesh) -> list[Collective]:
     """Return the exchanges of a module compiled for a mesh, the one that sends most first.
 
-    One exchange can be in several fused computations, each of which does a part of it: these share
-    a channel and a shape and are counted once. A channel alone does not identify an exchange: all
-    gathers of one `shard_map` share theirs.
+    An exchange that is spread over a chain of fusions is that of its start. A channel does not
+    identify an exchange: all gathers of one `shard_map` share theirs.
     """
-    found = {}
+    found = []
     for name, instructions in module.computations.items():
+        part = module.find_exchange_part(name)
         for instruction in instructions:
             if (
                 instruction.opcode == "send"
                 and "_xla_megascale_target" in instruction.attributes
                 and module.count_runs(name)
             ):
-                found["send", name, instruction.name] = _parse_slice_exchange(
-                    module, name, instruction, mesh
-                )
+                found.append(_parse_slice_exchange(module, name, instruction, mesh))
             kind = instruction.opcode.removesuffix("-start")
-            if kind not in COLLECTIVE_KINDS or not module.count_runs(name):
-                continue
-            channel = re.search(r"channel_id=(\d+)", instruction.attributes)
-            key: tuple[Any, ...] = (kind, name, instruction.name)
-            if channel is not None and name not in module.run_counts:  # a part, in a fusion
-                key = (kind, channel[1], instruction.arrays)
-            exchange = _parse_collective(module, name, instruction, kind, mesh)
-            if exchange is None:
-                continue
-            if key in found:
-                exchange = dataclasses.replace(
-                    exchange,
-                    count=max(exchange.count, found[key].count),
-                    overlapped=exchange.overlapped or found[key].overlapped,
-                )
-            found[key] = exchange
-    return sorted(found.values(), key=lambda exchange: -exchange.sent_bytes * exchange.count)
+            if (
+                kind in COLLECTIVE_KINDS
+                and module.count_runs(name)
+                and not (instruction.chain and part is ExchangePart.REST)
+                and (exchange := _parse_collective(module, name, instruction, kind, mesh))
+            ):
+                found.append(exchange)
+    return sorted(found, key=lambda exchange: -exchange.sent_bytes * exchange.count)
 
 
 def _parse_collective(
@@ -239,7 +227,7 @@ def _is_overlapped(module: HloModule, computation: str, instruction: Instruction
     """Return whether matmuls run between the start and the end of an exchange."""
     if computation not in module.run_counts:
         # In a fused computation: one that starts the exchange, or that computes and continues it.
-        return "chain_id=" in instruction.attributes or _has_matmul(module, computation)
+        return bool(instruction.chain) or _has_matmul(module, computation)
     if not instruction.opcode.endswith("-start"):
         return False
     instructions = module.computations[computation]

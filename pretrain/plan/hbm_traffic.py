@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from pretrain.plan.hlo import HloModule
+from pretrain.plan.hlo import ExchangePart, HloModule
 from pretrain.plan.hlo_parser import SLICE_OPCODES, HloArray, Instruction
 
 # Instructions that move nothing through memory.
@@ -102,22 +102,33 @@ def _is_prefetched_before(module: HloModule, instruction: Instruction, computati
     )
 
 
+def _is_handed_on(instruction: Instruction, part: ExchangePart) -> bool:
+    """Return whether an instruction of a part of an exchange only hands its operands on."""
+    if part is ExchangePart.NONE:
+        return False
+    return instruction.opcode in ("tuple", "custom-call") or (
+        part is ExchangePart.REST and bool(instruction.chain)
+    )
+
+
 def _count_read_bytes(
     module: HloModule, computation: str, index: int, operand: Instruction
 ) -> float:
     """Return the bytes that a fused computation reads of an operand.
 
-    The whole operand, or only the slices that the computation takes of it.
+    The whole operand, or only the slices that the computation takes of it. An exchange reads its
+    operand in the part that starts it.
 
     Args:
       index: the position of the operand among the computation's parameters.
     """
     whole = _count_hbm_bytes(operand.arrays)
     views, total = set(), 0
+    part = module.find_exchange_part(computation)
     for instruction in module.computations.get(computation, ()):
         if instruction.opcode == "parameter" and instruction.argument == str(index):
             views.add(instruction.name)
-        elif views.isdisjoint(instruction.operands):
+        elif views.isdisjoint(instruction.operands) or _is_handed_on(instruction, part):
             continue
         elif _is_view(module, instruction):
             views.add(instruction.name)
@@ -149,8 +160,16 @@ def _is_view(module: HloModule, instruction: Instruction) -> bool:
 def _count_written_bytes(module: HloModule, computation: str, outputs: Sequence[HloArray]) -> float:
     """Return the bytes that a fused computation writes.
 
-    Its outputs, or for an output that is updated in place only the updated slice.
+    Its outputs, or for an output that is updated in place only the updated slice. The result of an
+    exchange is written in the part that starts it.
     """
+    part = module.find_exchange_part(computation)
+    if part is ExchangePart.START:
+        # The outputs are the operands of the exchange, its results and flags.
+        exchanges = [one for one in module.computations[computation] if one.chain]
+        num_operands = sum(len(one.operands) for one in exchanges)
+        num_results = sum(len(one.arrays) for one in exchanges)
+        return _count_hbm_bytes(outputs[num_operands : num_operands + num_results])
     known = module.named_instructions.get(computation, {})
     roots: list[Instruction | None] = [node for node in known.values() if node.is_root]
     if roots and roots[0] is not None and roots[0].opcode == "tuple":
@@ -162,6 +181,12 @@ def _count_written_bytes(module: HloModule, computation: str, outputs: Sequence[
         while root is not None and _is_view(module, root):
             root = known.get(root.operands[0])
         if array.memory_space:
+            continue
+        if (
+            part is ExchangePart.REST
+            and root is not None
+            and (root.chain or root.opcode in ("parameter", "custom-call"))
+        ):
             continue
         if (
             root is not None

@@ -7,10 +7,26 @@ which they run.
 
 from __future__ import annotations
 
+import enum
 import re
+from collections.abc import Iterator
 from functools import cached_property
 
-from pretrain.plan.hlo_parser import Instruction, parse_instruction
+from pretrain.plan.hlo_parser import INSTRUCTION_PATTERN, Instruction, parse_instruction
+
+HEADER_PATTERN = re.compile(r"(ENTRY )?%?([\w.\-]+) \(")
+END_PATTERN = re.compile(r"\}(, execution_thread=.*)?\s*")
+
+
+class ExchangePart(enum.Enum):
+    """Which part of an exchange between devices a fused computation has.
+
+    The compiler hides an exchange by a chain of fusions: one starts it, some continue it beside
+    their own work, one ends it. The text of each has the whole exchange, and all hand on the same
+    buffers, so the exchange counts in its start alone.
+    """
+
+    NONE, START, REST = range(3)
 
 
 class HloModule:
@@ -24,12 +40,11 @@ class HloModule:
         self.computations: dict[str, list[Instruction]] = {}
         entry: str | None = None
         instructions: list[Instruction] | None = None
-        for line in text.splitlines():
-            if line.startswith("}"):
+        for line in _join_lines(text):
+            if END_PATTERN.fullmatch(line):
                 instructions = None
             elif instructions is None:
-                header = re.match(r"(ENTRY )?%?([\w.\-]+) \(", line)
-                if header and line.rstrip().endswith("{"):
+                if header := _match_header(line):
                     instructions = self.computations.setdefault(header[2], [])
                     entry = header[2] if header[1] else entry
             elif parsed := parse_instruction(line):
@@ -108,6 +123,16 @@ class HloModule:
             computation = self.fusion_callers[computation][0]
         return self.run_counts.get(computation, 0)
 
+    def find_exchange_part(self, computation: str) -> ExchangePart:
+        """Return which part of an exchange a fused computation has."""
+        instructions = self.computations.get(computation, ())
+        if not any(instruction.chain for instruction in instructions):
+            return ExchangePart.NONE
+        is_start = any(
+            '"AsyncCollectiveStart"' in instruction.attributes for instruction in instructions
+        )
+        return ExchangePart.START if is_start else ExchangePart.REST
+
     @cached_property
     def named_instructions(self) -> dict[str, dict[str, Instruction]]:
         """Return {computation: {name: instruction}}."""
@@ -115,3 +140,24 @@ class HloModule:
             name: {instruction.name: instruction for instruction in instructions}
             for name, instructions in self.computations.items()
         }
+
+
+def _match_header(line: str) -> re.Match[str] | None:
+    """Return the match of a computation's first line: whether it is the entry, and its name."""
+    return HEADER_PATTERN.match(line) if line.rstrip().endswith("{") else None
+
+
+def _join_lines(text: str) -> Iterator[str]:
+    """Yield the lines of a program, each instruction as one.
+
+    The attributes of a Pallas kernel may have line breaks, and a brace at the start of a line.
+    """
+    statement, is_inside = "", False
+    for line in text.splitlines():
+        is_end = END_PATTERN.fullmatch(line) is not None
+        if is_inside and not is_end and not INSTRUCTION_PATTERN.match(line):
+            statement += line
+            continue
+        yield statement
+        statement, is_inside = line, not is_end and (is_inside or bool(_match_header(line)))
+    yield statement

@@ -20,6 +20,7 @@ DTYPE_BYTES = {
 # These read a slice of their first operand, at any offset.
 SLICE_OPCODES = {"dynamic-slice", "slice", "gather"}
 ARRAY_PATTERN = re.compile(r"([a-z]\w*)\[([\d,]*)\](?:\{([^{}]*)\})?")
+INSTRUCTION_PATTERN = re.compile(r"\s+(ROOT )?%?([\w.\-]+) = ")
 NAME_PATTERN = re.compile(r"%([\w.\-]+)")
 
 
@@ -80,6 +81,12 @@ class Instruction:
         num_results = 1 if opcode in SLICE_OPCODES else num_operands
         return self.arrays[num_operands : num_operands + num_results]
 
+    @property
+    def chain(self) -> str:
+        """The name of the chain of fusions that an exchange is spread over, or ""."""
+        found = re.search(r'\bchain_id="(\w+)"', self.attributes)
+        return found[1] if found else ""
+
     def find_called(self, key: str) -> list[str]:
         """Return the names of the computations in the attribute `key`."""
         found = re.search(rf"\b{key}=(?:\{{([^}}]*)\}}|%([\w.\-]+))", self.attributes)
@@ -88,7 +95,7 @@ class Instruction:
 
 def parse_instruction(line: str) -> Instruction | None:
     """Return the instruction of a line, or None if the line has none."""
-    start = re.match(r"\s+(ROOT )?%?([\w.\-]+) = ", line)
+    start = INSTRUCTION_PATTERN.match(line)
     if not start:
         return None
     rest = line[start.end() :]
