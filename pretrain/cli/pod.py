@@ -9,16 +9,17 @@ import argparse
 import re
 from typing import Any
 
+from pretrain.cli.verb_check import check_verb
 from pretrain.pod import actions
 from pretrain.pod.environment import build_environment
 from pretrain.pod.gcloud import RUNTIMES, DryRunPod, GcloudError, Pod, PodRequest
 from pretrain.terminal import print_error
 
 ACTIONS = {
-    "create": "request the pod as a queued resource",
+    "create": "request the pod as a queued resource; `-- VERB ...` is checked first, and not run",
     "push": "copy the files that git tracks to all workers, and install the dependencies",
-    "run": "start `-- VERB ...` on all workers, detached, and watch it; a preempted pod is "
-    "requested again and the run resumes",
+    "run": "check `-- VERB ...`, start it on all workers, detached, and watch it; a preempted pod "
+    "is requested again and the run resumes",
     "watch": "resume watching what `run` started (with the same arguments)",
     "logs": "print the end of one worker's log (--worker all: of each)",
     "doctor": "run `-- doctor ...` or another short verb on all workers at once, and wait",
@@ -158,6 +159,10 @@ def check_arguments(args: argparse.Namespace) -> None:
                 "--workdir gs://bucket/run"
             )
         args.variables = build_environment(find_workdir(args), args.env)
+        check_verb(args.argv)
+    elif args.action == "create" and args.argv:
+        find_workdir(args)
+        check_verb(args.argv)
     elif args.argv:
         raise ValueError(f"pod {args.action} takes no verb to run: {' '.join(args.argv)}")
 
@@ -202,7 +207,7 @@ def find_workdir(args: argparse.Namespace) -> str | None:
     """
     found = [argument.partition("=")[2] for argument in args.argv if is_workdir(argument)]
     found += [after for flag, after in zip(args.argv, args.argv[1:]) if flag == "--workdir"]
-    if args.action in ("run", "watch") and (not found or not found[-1].startswith("gs://")):
+    if args.action != "doctor" and (not found or not found[-1].startswith("gs://")):
         seen = f"--workdir {found[-1]}" if found else "no --workdir"
         raise ValueError(
             f"pod {args.action}: {seen}; it must be gs://BUCKET/FOLDER, because the disks of a pod "

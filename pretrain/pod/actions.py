@@ -30,7 +30,8 @@ def do_create(args: argparse.Namespace, pod: Pod) -> None:
     pod.create_pod(args.request)
     if args.wait:
         wait_until_active(args, pod)
-    print(f"# requested {args.slices} x {args.type} as {pod.name}; next: pod push --wait")
+    requested = "would request" if args.dry_run else "requested"
+    print(f"# {requested} {args.slices} x {args.type} as {pod.name}; next: pod push --wait")
 
 
 def do_push(args: argparse.Namespace, pod: Pod) -> None:
@@ -83,7 +84,10 @@ def do_run(args: argparse.Namespace, pod: Pod) -> int:
     """Start the training and watch it; return the exit status."""
     start_training(args, pod)
     if args.detach:
-        print(f"# started; `pod watch` watches it, `pod logs --follow --name {pod.name}` shows it")
+        started = "would start" if args.dry_run else "started"
+        print(
+            f"# {started}; `pod watch` watches it, `pod logs --follow --name {pod.name}` shows it"
+        )
         return 0
     return do_watch(args, pod)
 
@@ -168,7 +172,7 @@ def do_delete(args: argparse.Namespace, pod: Pod) -> None:
         if input(f"Type {pod.name} to delete it: ").strip() != pod.name:
             raise ValueError("not deleted")
     pod.delete_pod()
-    print(f"# deleted {pod.name}")
+    print(f"# {'would delete' if args.dry_run else 'deleted'} {pod.name}")
 
 
 # ---- shared by the actions -----------------------------------------------------

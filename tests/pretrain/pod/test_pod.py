@@ -26,7 +26,7 @@ TRAIN = [
     "--workdir",
     "gs://bucket/a run",
     "data.store=gs://bucket/it's",
-    "train.steps=7",
+    "train.stop_at_step=7",
 ]
 pytestmark = pytest.mark.skipif(
     not shutil.which("flock"), reason="workers are Linux machines, and need flock"
@@ -138,6 +138,17 @@ def test_a_dry_run_prints_exactly_what_a_run_runs(cloud, capfd):
         assert cloud.calls() == printed_commands and printed_commands, words
         capfd.readouterr()
     assert not cloud.folder.joinpath("pod.json").exists()
+
+
+def test_a_dry_run_says_what_it_would_do(cloud, capfd):
+    for words, line in (
+        (["create", *ASK], "# would request 1 x v5p-16 as bert; next: pod push --wait"),
+        (["run", *ASK, "--detach", *TRAIN], "# would start; `pod watch` watches it"),
+        (["delete", *POD], "# would delete bert"),
+    ):
+        assert main(["pod", words[0], "--dry-run", *words[1:]]) == 0
+        assert line in capfd.readouterr().out
+    assert cloud.calls() == []
 
 
 def test_run_trains_on_every_worker_with_unchanged_arguments(pod, capfd):
@@ -376,3 +387,67 @@ def test_the_launcher_needs_neither_the_environment_nor_jax(root):
     assert line == "".join(f"{line}\n" for line in done.stdout.splitlines()[:-1])
     for script in ("launch.sh", "pretrain/pod/worker.sh"):
         subprocess.run(["bash", "-n", script], cwd=root, check=True)
+
+
+# ---- the verb is checked before there is a pod -----------------------------------------
+
+BUCKET = ["--workdir", "gs://bucket/run", "data.store=gs://bucket/books"]
+
+
+@pytest.mark.parametrize("action", ["create", "run", "watch"])
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["trian", "bert_large", *BUCKET], "no verb 'trian': did you mean train?"),
+        (["train", "bert_lage", *BUCKET], "bert_large"),
+        (["train", "bert_large", *BUCKET, "model.depht=3"], "did you mean 'depth'"),
+        (["train", "bert_large", *BUCKET, "train.steps=many"], "train.steps"),
+        (["train", "bert_large", *BUCKET, "model.heads=7"], "heads"),
+        (["train", "bert_large", *BUCKET, "--alow-changes"], "--alow-changes"),
+        (["train", "bert_large", "--workdir", "gs:///run"], "--workdir gs:///run: expected gs://"),
+        (["train", "bert_large", *BUCKET, "data.store=runs/books"], "data.store=runs/books: exp"),
+        (["train", "bert_large", *BUCKET, "data.store=gs:/bucket/books"], "gs:/bucket/books: exp"),
+        (["train", "bert_large", *BUCKET[:2]], "data.store=: expected gs://BUCKET/FOLDER"),
+    ],
+)
+def test_a_verb_that_would_fail_on_the_workers_is_refused_first(
+    action, words, message, cloud, capfd
+):
+    try:
+        status = main(["pod", action, *ASK, "--", *words])
+    except SystemExit as left:
+        status = left.code
+    assert status == 2 and message in capfd.readouterr().err
+    assert cloud.calls() == []
+
+
+def test_a_pod_is_requested_once_its_verb_is_checked(cloud, capfd):
+    assert main(["pod", "create", *ASK, *TRAIN]) == 0
+    assert cloud.verbs() == ["describe", "create"]
+
+
+def run_bare(root, environment_python, *words):
+    """Run `pod run` with a Python that has no packages; `environment_python` is that of .venv."""
+    code = (
+        "import pathlib, sys; from pretrain.cli import verb_check; "
+        "verb_check.ENVIRONMENT_PYTHON = pathlib.Path(sys.argv[1]); "
+        "from pretrain.__main__ import main; sys.exit(main(sys.argv[2:]))"
+    )
+    words = ["pod", "run", *ASK, "--dry-run", "--detach", "--", "train", "bert_large", *words]
+    return subprocess.run(
+        [sys.executable, "-S", "-c", code, str(environment_python), *words],
+        cwd=root,
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.slow
+def test_a_laptop_without_packages_checks_by_the_environment_or_says_that_it_does_not(root):
+    done = run_bare(root, sys.executable, *BUCKET, "model.depht=3")
+    assert done.returncode == 2 and "did you mean 'depth'" in done.stderr and done.stdout == ""
+    assert run_bare(root, sys.executable, *BUCKET).returncode == 0
+    done = run_bare(root, "/nowhere/python", *BUCKET, "model.depht=3")
+    assert done.returncode == 0 and "would start" in done.stdout
+    assert "not checked here: train bert_large" in done.stderr
+    assert "This Python has no numpy and no etils" in done.stderr

@@ -1,0 +1,90 @@
+"""Check the verb that a pod is to run, before there is a pod."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import pathlib
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from pretrain.cli.verbs import VERBS, describe_unknown, parse_arguments
+from pretrain.terminal import print_error
+
+# Packages that a configuration needs. A laptop that only runs `pod` lacks them.
+PACKAGES = ("numpy", "etils")
+# The Python of ./launch.sh, which has them as soon as any other verb has run.
+ENVIRONMENT_PYTHON = pathlib.Path(__file__).parents[2] / ".venv" / "bin" / "python"
+REMOTE_FOLDER = re.compile(r"(gs|s3)://[a-z0-9][a-z0-9._-]+[a-z0-9]/+[^/].*")
+
+
+def check_verb(argv: Sequence[str]) -> None:
+    """Check a verb and its arguments as a worker does when it starts, without running it.
+
+    Where this Python lacks the packages that a configuration needs, that of .venv checks; if there
+    is none, a notice says that nothing is checked.
+
+    Args:
+      argv: the verb and its arguments.
+
+    Raises:
+      ValueError: if the verb does not exist, or its configuration is invalid.
+      SystemExit: if the arguments are invalid, after printing why.
+    """
+    if all(importlib.util.find_spec(name) for name in PACKAGES):
+        check_here(argv)
+    elif ENVIRONMENT_PYTHON.exists():
+        done = subprocess.run([ENVIRONMENT_PYTHON, "-m", "pretrain.cli.verb_check", *argv])
+        if done.returncode:
+            raise SystemExit(done.returncode)
+    else:
+        print(
+            f"# not checked here: {' '.join(argv)}. This Python has no {' and no '.join(PACKAGES)}"
+            f"; `./launch.sh describe CONFIG path=value ...` installs them and checks a "
+            "configuration",
+            file=sys.stderr,
+        )
+
+
+def check_here(argv: Sequence[str]) -> None:
+    """Check a verb and its arguments by this process; see `check_verb`."""
+    verb, *rest = argv
+    if verb not in VERBS:
+        raise ValueError(describe_unknown(verb))
+    args = parse_arguments(verb, rest)
+    if verb == "train":
+        check_training(args)
+
+
+def check_training(args: argparse.Namespace) -> None:
+    """Check the arguments of `train`.
+
+    Raises:
+      ValueError: if the configuration, the workdir or the store is invalid on a pod.
+    """
+    from pretrain.config import load
+
+    store = load(args.config, args.overrides).data.store
+    if not is_remote_folder(args.workdir):
+        raise ValueError(f"--workdir {args.workdir}: expected gs://BUCKET/FOLDER")
+    if not (is_remote_folder(store) or re.fullmatch(r"/[^:]*", store)):
+        raise ValueError(
+            f"data.store={store}: expected gs://BUCKET/FOLDER, or the absolute path of a folder "
+            "that every worker has. A store on this machine goes to the bucket by `gcloud storage "
+            "cp -r STORE gs://BUCKET/FOLDER`"
+        )
+
+
+def is_remote_folder(path: str) -> bool:
+    """Return whether a path is that of a folder in a bucket, such as gs://BUCKET/FOLDER."""
+    return REMOTE_FOLDER.fullmatch(path) is not None
+
+
+if __name__ == "__main__":
+    try:
+        check_here(sys.argv[1:])
+    except (ValueError, OSError) as error:
+        print_error(error)
+        sys.exit(2)

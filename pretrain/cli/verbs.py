@@ -1,0 +1,94 @@
+"""The table of verbs, and how the arguments of each are parsed."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import importlib
+from collections.abc import Sequence
+
+# {verb: (module with `add_arguments(parser)` and `run(args) -> exit status`, help text)}. A module
+# is imported when its verb is called, so that `--help` needs neither JAX nor TensorFlow.
+VERBS = {
+    "prepare": ("pretrain.cli.prepare", "tokenize text into a store"),
+    "inspect": (
+        "pretrain.cli.inspect",
+        "show a batch as text, and check it against its specification",
+    ),
+    "describe": (
+        "pretrain.cli.describe",
+        "show a resolved configuration, its parameters, FLOPs and tokens, or all keys",
+    ),
+    "plan": (
+        "pretrain.cli.plan",
+        "compile for a TPU slice without having it: memory and bounds on speed",
+    ),
+    "train": ("pretrain.cli.train", "start or continue training in a workdir"),
+    "evaluate": ("pretrain.cli.evaluate", "evaluate a checkpoint on the whole held-out part"),
+    "average": (
+        "pretrain.cli.average",
+        "average the last checkpoints of a run into a new workdir",
+    ),
+    "predict": (
+        "pretrain.cli.predict",
+        "fill masks, generate text or predict labels with a checkpoint",
+    ),
+    "features": (
+        "pretrain.cli.features",
+        "write the hidden states of any layers for a file of texts",
+    ),
+    "attention": (
+        "pretrain.cli.attention",
+        "draw the attention weights of every layer and head for a text",
+    ),
+    "senses": (
+        "pretrain.cli.senses",
+        "draw one word of many sentences by PCA and t-SNE of its states",
+    ),
+    "finetune": (
+        "pretrain.cli.finetune",
+        "fine-tune a pretrained model on GLUE or your own data",
+    ),
+    "glue": (
+        "pretrain.cli.glue",
+        "make the GLUE table of fine-tuned runs, and the files of a submission",
+    ),
+    "distil": (
+        "pretrain.cli.distil",
+        "start a run that distils a trained model into a smaller one",
+    ),
+    "export": ("pretrain.cli.export", "write a checkpoint as a Hugging Face folder"),
+    "import": ("pretrain.cli.import_", "start a workdir from a Hugging Face folder"),
+    "report": ("pretrain.cli.report", "draw the curves of a run"),
+    "pod": (
+        "pretrain.cli.pod",
+        "create a TPU pod, run on all its workers, and restart it when it is lost",
+    ),
+    "local": (
+        "pretrain.cli.local",
+        "run another verb in N processes on this machine, as on a pod's hosts",
+    ),
+    "doctor": ("pretrain.cli.doctor", "show versions, devices and missing libraries"),
+}
+
+
+def describe_unknown(verb: str) -> str:
+    """Return the text of the error about a verb that does not exist."""
+    close = difflib.get_close_matches(verb, VERBS, n=1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    return f"no verb {verb!r}: {hint}There are {', '.join(VERBS)}"
+
+
+def parse_arguments(verb: str, argv: Sequence[str]) -> argparse.Namespace:
+    """Return the parsed arguments of a verb.
+
+    Raises:
+      SystemExit: with status 2 for invalid arguments, and 0 for --help, both after printing.
+    """
+    parser = argparse.ArgumentParser(
+        prog=f"python -m pretrain {verb}", description=VERBS[verb][1], allow_abbrev=False
+    )
+    importlib.import_module(VERBS[verb][0]).add_arguments(parser)
+    # After `local N` all arguments belong to another verb. Elsewhere path=value may follow options.
+    parse = parser.parse_args if verb == "local" else parser.parse_intermixed_args
+    return parse(argv)
