@@ -25,6 +25,8 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from pretrain.plan.roofline import format_share
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "pods.md"
 RECORD = ROOT / "benchmarks" / "results" / "plans" / "run.json"
@@ -220,7 +222,7 @@ def format_row(plan: Plan, facts: Mapping[str, Any]) -> str:
         cells += [
             f"{facts['step_seconds_bound'] * 1e3:.1f}",
             parts,
-            *(f"{share:.0%}" for share in shares),
+            *(format_share(share) for share in shares),
             f"{facts['days_bound']:.2g}",
         ]
     else:

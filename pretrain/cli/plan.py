@@ -186,6 +186,8 @@ def format_exchanges(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 def format_bound(facts: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines about the lower bound of the step time."""
+    from pretrain.plan.roofline import format_share
+
     roof = facts["roofline"]
     terms = ", ".join(
         f"{name} {roof[name] * 1e3:.2f}" for name in ("matmul", "memory", "hidden", "exposed")
@@ -202,7 +204,7 @@ def format_bound(facts: Mapping[str, Any]) -> Iterator[str]:
     )
     yield (
         f"at the bound {facts['tokens_per_second_bound']:,.0f} tokens/s, "
-        f"MFU {facts['mfu_bound']:.1%}{visible}, HFU {facts['hfu_bound']:.1%}"
+        f"MFU {format_share(facts['mfu_bound'], 1)}{visible}, HFU {facts['hfu_bound']:.1%}"
     )
     yield (
         f"             {facts['steps']:,} steps in {facts['days_bound']:.3g} days, "

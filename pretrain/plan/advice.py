@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pretrain.config import Mesh, override_run
 from pretrain.overrides import ConfigError
 from pretrain.plan.estimate import plan_run
+from pretrain.plan.roofline import format_share
 
 if TYPE_CHECKING:
     from pretrain.config import Run
@@ -134,5 +135,5 @@ def summarize_plan(facts: dict[str, Any]) -> str:
         return f"fits ({peak})"
     return (
         f"fits ({peak}), at least {facts['step_seconds_bound'] * 1e3:.1f} ms a step, "
-        f"MFU at most {facts['mfu_bound']:.0%}"
+        f"MFU at most {format_share(facts['mfu_bound'])}"
     )

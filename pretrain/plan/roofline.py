@@ -50,6 +50,14 @@ class Roofline:
         return max(seconds, key=seconds.__getitem__)
 
 
+def format_share(share: float, digits: int = 0) -> str:
+    """Return a share of the peak as text, without a figure above all of it.
+
+    The papers' FLOPs exceed the peak where a kernel skips many of the masked pairs that they count.
+    """
+    return f"{share:.{digits}%}" if share <= 1 else "over 100%"
+
+
 def compute_roofline(
     flops: float,
     memory_bytes: float,

@@ -89,14 +89,14 @@ def add_mfu(
 
     Args:
       starts: the records of the run's starts; the last one before a row has its figures. A row
-        without figures gets no MFU.
+        without figures gets no MFU, and one that exceeds the peak gets None.
     """
     result = []
     for row in rows:
         start = next((start for start in reversed(starts) if start["step"] < row["step"]), {})
         if start.get("flops_per_step") and start.get("peak_flops") and row.get("seconds"):
-            mfu = start["flops_per_step"] / row["seconds"] / start["peak_flops"]
-            result.append(row | {"mfu": mfu})
+            figures = (start["flops_per_step"], row["seconds"], start["peak_flops"])
+            result.append(row | {"mfu": environment_file.compute_mfu(*figures)})
         else:
             result.append(row | {})
     return result
@@ -225,7 +225,9 @@ def summarize_rows(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
         summary["skipped steps"] = skipped
     if seconds:
         summary["tokens/s, mean"] = summary["tokens"] / seconds
-    mfus = [(row["mfu"], row["seconds"]) for row in rows if "mfu" in row]
+    mfus = [(row["mfu"], row["seconds"]) for row in rows if row.get("mfu") is not None]
+    if over := sum("mfu" in row for row in rows) - len(mfus):
+        summary["steps over the peak, without MFU"] = over
     if mfus:
         summary["MFU, mean"] = sum(mfu * seconds for mfu, seconds in mfus) / sum(
             seconds for _, seconds in mfus

@@ -13,6 +13,7 @@ from etils import epath
 from data.corpus.json_lines import format_json_lines
 from data.store.atomic import name_in_disk_errors, write_atomically
 from pretrain.terminal import erase_line
+from pretrain.workdir.environment_file import compute_mfu
 from pretrain.workdir.step_lines import mend_step_lines, report_step_lines
 
 
@@ -149,7 +150,8 @@ class ProgressLine:
             f"{_format_count(row['tokens_per_second'])} tokens/s",
         ]
         if self.peak and row["seconds"]:
-            columns.append(f"MFU {self.flops / row['seconds'] / self.peak:.1%}")
+            mfu = compute_mfu(self.flops, row["seconds"], self.peak)
+            columns.append("MFU unknown" if mfu is None else f"MFU {mfu:.1%}")
         seconds_per_step = (now - self.began) / (row["step"] - self.start)
         columns.append(f"{format_duration(seconds_per_step * (self.stop - row['step']))} left")
         self._draw_line("  ".join(columns))

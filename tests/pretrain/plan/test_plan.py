@@ -20,7 +20,12 @@ from pretrain.extras import how_to_install
 from pretrain.overrides import ConfigError
 from pretrain.plan import topology as machines
 from pretrain.plan.collectives import Collective
-from pretrain.plan.roofline import compute_exchange_seconds, compute_link_rate, compute_roofline
+from pretrain.plan.roofline import (
+    compute_exchange_seconds,
+    compute_link_rate,
+    compute_roofline,
+    format_share,
+)
 from pretrain.plan.topology import Machine
 from pretrain.training.accelerators import CHIPS
 
@@ -87,6 +92,14 @@ def test_a_roofline_is_the_longest_of_three_plus_exposed_communication():
     assert roof.hidden == pytest.approx(3 * 4e9 * 15 / 16 / 400e9)
     assert roof.exposed == pytest.approx(2 * 1e9 * 15 / 16 / 400e9)
     assert roof.bound_seconds == pytest.approx(0.05 + roof.exposed) and roof.bottleneck == "matmul"
+
+
+def test_no_share_of_the_peak_is_shown_above_all_of_it():
+    assert [format_share(share, 1) for share in (0.5, 1.0, 1.001)] == [
+        "50.0%",
+        "100.0%",
+        "over 100%",
+    ]
 
 
 def test_traffic_between_slices_uses_the_slower_network():
@@ -191,6 +204,8 @@ def test_a_configuration_is_compiled_for_a_slice(root, tmp_path, config, words, 
     assert sizes["optimizer"] == pytest.approx(
         2 * sizes["parameters"], rel=1e-3
     )  # Adam's two moments
+    parts = [sizes[name] for name in ("parameters", "optimizer", "batch", "temporary")]
+    assert sum(parts) == sizes["peak"] and min(parts) > 0
     assert (
         sizes["parameters"] + sizes["optimizer"]
         < sizes["peak"]
@@ -214,6 +229,7 @@ def test_a_configuration_is_compiled_for_a_slice(root, tmp_path, config, words, 
     assert facts["step_seconds_bound"] == pytest.approx(
         max(roof["matmul"], roof["memory"], roof["hidden"]) + roof["exposed"]
     )
+    assert facts["visible_mfu_bound"] <= facts["hfu_bound"] <= 1
     assert facts["mfu_bound"] == pytest.approx(
         facts["flops_per_step"] / (4 * 197e12 * facts["step_seconds_bound"])
     )

@@ -15,6 +15,7 @@ from pretrain.reporting.run_report import (
     describe_best_step,
     flatten_config,
     make_curves,
+    summarize_rows,
     thin_series,
     write_report,
 )
@@ -231,6 +232,10 @@ def test_the_environment_of_a_run_gives_its_mfu(tmp_path):
         lines,
     )
     assert [row.get("mfu") for row in found] == [0.2, 0.2, 0.4, None]
+    fast = add_mfu([{"step": 1, "seconds": 0.5}, {"step": 2, "seconds": 0.05}], lines)
+    assert [row["mfu"] for row in fast] == [0.2, None]
+    summary = summarize_rows([row | {"tokens": 1} for row in fast])
+    assert summary["MFU, mean"] == 0.2 and summary["steps over the peak, without MFU"] == 1
     assert make_curves(found)[-1]["label"] == "MFU"
     assert not any("mfu" in row for row in add_mfu([{"step": 1, "seconds": 1.0}], []))
     (tmp_path / environment_file.NAME).write_text("{}\n")

@@ -142,6 +142,16 @@ def test_progress_has_loss_rate_speed_mfu_and_time_left(terminal):
     assert "held out\n" in out.text and out.text.endswith("\n")
 
 
+def test_a_step_above_the_peak_has_no_mfu():
+    """The peak was measured while something else ran on the machine."""
+    out = Terminal(False)
+    progress = ProgressLine(0, 2, flops_per_step=2e9, peak=1e9, out=out, seconds=0.0)
+    for step, seconds in ((1, 2.0), (2, 1.9)):
+        progress.show_row(make_row(step, learning_rate=0.0, seconds=seconds))
+    first, second = out.text.splitlines()
+    assert "MFU 100.0%" in first and "MFU unknown" in second and "%" not in second
+
+
 def test_progress_is_quiet_between_two_looks(monkeypatch):
     """Every 15 seconds if the output is not a terminal, and always at the last step."""
     clock = iter((100.0, 101.0, 114.9, 115.0, 116.0, 117.0))
