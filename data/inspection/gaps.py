@@ -130,7 +130,7 @@ def describe_gaps(
     """
     ids, text, gaps, last_end = gapped.ids, [], [], 0
     for start, begin, end in gapped.gaps:
-        text.append(decode_continuation(vocabulary, ids[:last_end], ids[last_end:start]))
+        text.append(decode_stretch(vocabulary, ids[:last_end], ids[last_end:start]))
         last_end = start + end - begin
         pieces = {"right": ids[start:last_end], "told": id_T[begin:end].tolist()}
         texts = {
@@ -138,17 +138,24 @@ def describe_gaps(
         }
         gaps.append(texts | {"probability": round(math.prod(probability_T[begin:end].tolist()), 4)})
     return {
-        "text": [*text, decode_continuation(vocabulary, ids[:last_end], ids[last_end:])],
+        "text": [*text, decode_stretch(vocabulary, ids[:last_end], ids[last_end:])],
         "gaps": gaps,
     }
+
+
+def decode_stretch(vocabulary: Vocabulary, before: Sequence[int], ids: Sequence[int]) -> str:
+    """Return the text between two gaps; blanks alone become one blank."""
+    if ids and all(map(vocabulary.is_blank, ids)):
+        return " "
+    return decode_continuation(vocabulary, before, ids)
 
 
 def decode_continuation(vocabulary: Vocabulary, before: Sequence[int], ids: Sequence[int]) -> str:
     """Return the text that pieces add to the text of the pieces before them, blanks included.
 
-    Where that is nothing, return the names of the pieces.
+    Where that is nothing, return the tokens as `Vocabulary.format_token` shows them.
     """
     known, whole = vocabulary.decode(before), vocabulary.decode([*before, *ids])
     shared = os.path.commonprefix([known, whole])  # noqa: RUF071 - characters, not folders
     text = whole[len(shared) :]
-    return text if text.strip() or not ids else " ".join(vocabulary.pieces[i] for i in ids)
+    return text if text.strip() or not ids else " ".join(map(vocabulary.format_token, ids))

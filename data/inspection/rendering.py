@@ -41,8 +41,8 @@ def render_masked_row(
                 else "by another word"
             )
             texts = {
-                "target": decode_token(vocabulary, target),
-                "shown": decode_token(vocabulary, shown),
+                "target": vocabulary.format_token(target),
+                "shown": vocabulary.format_token(shown),
             }
             masked.append({"position": position, **texts, "how": how})
     row = {
@@ -93,19 +93,11 @@ def render_span_row(stream: RowStream, seen: InspectedBatch, i: int) -> dict[str
     }
 
 
-def decode_token(vocabulary: Vocabulary, token: int) -> str:
-    """Return the text of an id, or its piece if its bytes alone are not valid UTF-8."""
-    text = vocabulary.decode([token]).strip()
-    return (
-        vocabulary.id_to_piece(token) if not text or "\ufffd" in text else text.removeprefix("##")
-    )
-
-
 def decode_spaced_token(vocabulary: Vocabulary, token: int) -> str:
     """Return the text of an id, with a blank before it where a word or a special token begins.
 
-    A piece that is a blank becomes one blank.
+    A token of blanks becomes one blank.
     """
-    text = decode_token(vocabulary, token)
+    text = "" if vocabulary.is_blank(token) else vocabulary.format_token(token)
     blank = " " if vocabulary.starts_word[token] or vocabulary.special[token] else ""
-    return blank + ("" if text in ("▁", "Ġ") else text)
+    return blank + text

@@ -28,6 +28,8 @@ ROLE_PIECES = {
 }
 SENTINEL_PIECE = re.compile(r"<extra_id_(\d+)>\Z")
 UNUSED_PIECE = re.compile(r"\[unused\d+\]\Z|madeupword\d+\Z")
+WORD_MARKS = "▁Ġ"  # how pieces of SentencePiece and of byte-level BPE write a blank
+BLANK_SIGN = "␣"  # how a token of blanks is shown
 # A text whose normalized form is part of the fingerprint.
 PROBE_TEXT = "Ａ probe — of Çase, ACCENTS,\taﬁx  and №½ 数学 …"
 
@@ -153,6 +155,22 @@ class Vocabulary(abc.ABC):
     def id_to_piece(self, token_id: int) -> str:
         """Return the piece of an id."""
         return self.pieces[token_id]
+
+    def is_blank(self, token_id: int) -> bool:
+        """Return whether an id stands for blanks alone."""
+        piece = self.pieces[token_id]
+        return bool(piece) and not piece.strip(WORD_MARKS) and not self.decode([token_id]).strip()
+
+    def format_token(self, token_id: int) -> str:
+        """Return the text of one id as a reader sees it: `␣` for each blank of a token of blanks.
+
+        A token without a text of its own, such as a part of a character, is shown by its piece.
+        """
+        piece = self.pieces[token_id]
+        if self.is_blank(token_id):
+            return BLANK_SIGN * len(piece)
+        text = self.decode([token_id]).strip()
+        return piece if not text or "\ufffd" in text else text.removeprefix("##")
 
     @abc.abstractmethod
     def export_files(self) -> dict[str, bytes]:

@@ -69,6 +69,8 @@ class ReleasedVocabulary(Vocabulary):
         for piece, i in ids.items():
             pieces[i] = piece
         self.keeps_spaces = style == "byte"
+        # Without a decoder the library would show the marks of blanks in a text.
+        self._joiner = decoders.Metaspace() if style == "space" and not decoder.decoder else None
         super().__init__(
             kind=kind,
             pieces=pieces,
@@ -94,6 +96,8 @@ class ReleasedVocabulary(Vocabulary):
         ]
 
     def decode(self, ids: Sequence[int]) -> str:
+        if self._joiner:
+            return self._joiner.decode([self.pieces[int(i)] for i in ids])
         return self._decoder.decode([int(i) for i in ids], skip_special_tokens=False)
 
     def to_json(self) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import pathlib
+import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from data.store.atomic import write_atomically
 from pretrain.distributed import processes
 from pretrain.extras import how_to_install
 from pretrain.inference.text_records import check_records, read_texts
+from pretrain.reporting.fonts import describe_missing
 
 if TYPE_CHECKING:
     from models.config import ModelConfig
@@ -96,8 +98,12 @@ def run(args: argparse.Namespace) -> int:
     text = render_html("attention", make_page_data(title, texts, panels, args.layers))
     write_atomically(output, text)
     print(f"{output}: {len(texts):,} texts, {len(text.encode()) / 1e6:,.1f} MB")
-    for path in write_images(args, panels):
+    missing: set[str] = set()
+    for path, letters in write_images(args, panels):
         print(f"wrote {path}")
+        missing.update(letters)
+    if missing:
+        print(describe_missing(sorted(missing)), file=sys.stderr)
     return 0
 
 
@@ -143,15 +149,15 @@ def check_layers_and_heads(args: argparse.Namespace, model: ModelConfig) -> None
 
 def write_images(
     args: argparse.Namespace, panels: Sequence[Sequence[Panel]]
-) -> Iterator[pathlib.Path]:
-    """Write one image per text, panel and layer; yield the path of each.
+) -> Iterator[tuple[pathlib.Path, list[str]]]:
+    """Write one image per text, panel and layer; yield its path and its letters without a font.
 
     Raises:
       FileExistsError: if an image exists and --overwrite is not given.
     """
     if not args.images:
         return
-    from pretrain.inference.attention_maps import draw_panel
+    from pretrain.inference.attention_pictures import draw_panel
 
     folder = pathlib.Path(args.images)
     folder.mkdir(parents=True, exist_ok=True)
@@ -163,7 +169,5 @@ def write_images(
                     raise FileExistsError(
                         f"{path} exists; name another --images, or add --overwrite"
                     )
-                draw_panel(
-                    panel, layer, args.heads or range(1, panel.weights_NHLM.shape[1] + 1), path
-                )
-                yield path
+                heads = args.heads or range(1, panel.weights_NHLM.shape[1] + 1)
+                yield path, draw_panel(panel, layer, heads, path)

@@ -48,7 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--pooling",
         choices=POOLINGS,
         default="mean",
-        help="one vector per text (cls, mean), per word (word: of its first token, word_mean), or "
+        help="one vector per text (cls; mean: of its tokens; mean_all: of these and the special "
+        "ones), per word (word: of its first token, word_mean), or "
         "per token (none) (default: %(default)s)",
     )
     parser.add_argument(

@@ -8,11 +8,13 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import pathlib
+import sys
 
 from data.store.atomic import replace_file
 from pretrain.distributed import processes
 from pretrain.extras import how_to_install
 from pretrain.inference.text_records import read_texts
+from pretrain.reporting.fonts import describe_missing
 
 LEAST = 5  # occurrences that a projection needs
 NEEDS = {"matplotlib": "report", "sklearn": "metrics"}  # {module: extra}
@@ -88,7 +90,13 @@ def run(args: argparse.Namespace) -> int:
     title = f"{args.word!r}, {name} of {pathlib.Path(args.workdir).name}, step {trained.step:,}"
     labels = [records[each.text][1].get("sense") for each in found]
     with replace_file(output) as new:
-        word_senses.draw_points(projected, labels, [each.around for each in found], title, new)
+        left_out, missing = word_senses.draw_points(
+            projected, labels, [each.around for each in found], title, new
+        )
+    if left_out:
+        print(f"{left_out} labels found no room beside the others and are left out")
+    if missing:
+        print(describe_missing(missing), file=sys.stderr)
     print(f"{output}: {len(found):,} occurrences of {args.word!r} in {len(records):,} texts")
     return 0
 

@@ -1,7 +1,6 @@
 """Texts of model cards by task, and the formatting of names and sizes."""
 
 import json
-import re
 
 from models.config.heads import (
     ChoiceConfig,
@@ -99,11 +98,6 @@ USES = {
         make_generation_lines("It is a"),
     ),
 }
-
-
-def format_score_name(name: str) -> str:
-    """Return the name of a score in words; names with a part or a source are quoted as code."""
-    return name.replace("_", " ") if re.fullmatch(r"\w+", name, re.ASCII) else format_code(name)
 
 
 def format_code(text: object) -> str:

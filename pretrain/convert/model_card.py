@@ -19,12 +19,12 @@ from models.config.base import Config
 from models.config.heads import ChoiceConfig, HeadedConfig, SpanReaderConfig
 from pretrain.config import Run
 from pretrain.convert import find_model_family
+from pretrain.convert.card_data import describe_data, format_scores
 from pretrain.convert.card_texts import (
     HEAD_TASKS,
     USES,
     format_code,
     format_literal,
-    format_score_name,
     format_size,
 )
 from pretrain.convert.head_maps import list_unread_modules
@@ -74,7 +74,7 @@ def make_card(trained: TrainedModel, dtype: str = "float32") -> str:
                 ),
             ]
         ),
-        "## Evaluation\n\n" + _format_scores(trained),
+        "## Evaluation\n\n" + format_scores(trained.read_metrics(), trained.step),
         "## Use\n\n```python\n"
         + "\n".join(make_loading_lines(run, trained.vocabulary, "FOLDER"))
         + "\n```",
@@ -212,7 +212,7 @@ def _list_facts(
     if not (step := trained.step or max((trained.read_origin() or {}).get("averaged", [0]))):
         return
     yield "objective", describe_objective(objective)
-    yield "data", _describe_data(trained)
+    yield "data", describe_data(trained.read_manifest(), run.data.store)
     yield "steps", f"{step:,} of {run.data.batch_size} rows each"
     yield (
         "optimizer",
@@ -233,42 +233,6 @@ def _describe_outputs(task: Text2Text) -> str:
             + f", or `{NO_ENTITY}`"
         )
     return f"an answer, or `{UNANSWERABLE}`" if task.questions == "squad2" else "text"
-
-
-def _describe_data(trained: TrainedModel) -> str:
-    """Return the size and the sources of the training data."""
-    manifest = trained.read_manifest()
-    if manifest is None:
-        name = format_code(trained.run.data.store or "unnamed")
-        return f"a token store that no longer exists ({name})"
-    train = manifest["splits"]["train"]
-    named = ", ".join(
-        f"{format_code(source['name'])} ({source['rate']:.0%})" for source in manifest["sources"]
-    )
-    return f"{train['tokens']:,} tokens of {train['documents']:,} documents: {named}"
-
-
-def _format_scores(trained: TrainedModel) -> str:
-    """Return a table of the last evaluation on the held-out part up to this step."""
-    rows = [row for row in trained.read_metrics() if "heldout_loss" in row]
-    if not rows:
-        return "None was made during training."
-    row = rows[-1]
-    scores = [
-        (name.removeprefix("heldout_"), value)
-        for name, value in row.items()
-        if name.startswith("heldout_")
-    ]
-    later = "" if row["step"] == trained.step else f" (these weights are of step {trained.step:,})"
-    lines = [
-        f"On the held-out part of the data, at step {row['step']:,}{later}:",
-        "",
-        "| measure | value |",
-        "|-|-|",
-    ]
-    return "\n".join(
-        [*lines, *(f"| {format_score_name(name)} | {value:.5g} |" for name, value in scores)]
-    )
 
 
 def _describe_limits(trained: TrainedModel, family: Family) -> str:

@@ -1,14 +1,10 @@
-"""Attention weights of a text, in every head of every layer, for an HTML page and for pictures.
+"""Attention weights of a text, in every head of every layer, and their HTML page.
 
 L queries   M keys   H heads   N layers
 """
 
-# matplotlib is optional.
-# pyright: reportMissingImports=false
-
 import base64
 import math
-import os
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -91,15 +87,15 @@ def compute_attention_maps(
     if is_pair:
         writer = TextWriter(trained, min(length, aligned.max_length or length) - 1, 1)
     for row, target in zip(rows, targets):
-        tokens = {"encoder": _list_tokens(row)}
+        tokens = {"encoder": _list_tokens(vocabulary, row)}
         arrays = _pad_row([row.ids], aligned.max_length, vocabulary.pad)
         if writer is not None:
             ids = target.ids[:-1] if target else writer.generate_ids([row.ids], 0)[0]
             decoder_ids = [getattr(trained.run.model, "start", 0), *ids]
-            tokens["decoder"] = [
-                Token("(start)", False),
-                *(_list_tokens(target)[:-1] if target else _list_generated(vocabulary, ids)),
-            ]
+            written = _list_generated(vocabulary, ids)
+            if target:
+                written = _list_tokens(vocabulary, target)[:-1]
+            tokens["decoder"] = [Token("(start)", False), *written]
             arrays += _pad_row([decoder_ids], aligned.max_length, vocabulary.pad)[:1]
         elif not hasattr(model, "encode"):
             tokens = {"decoder": tokens["encoder"]}
@@ -183,23 +179,21 @@ def _stack_weights(observed: Any, name: str) -> jax.Array:
     return jnp.stack([weights_BHLM[0] for weights_BHLM in observed.attention_weights[name]])
 
 
-def _list_tokens(row: AlignedRow) -> list[Token]:
-    """Return the tokens of a row: pieces as the text has them, special ones by their name."""
+def _list_tokens(vocabulary: Vocabulary, row: AlignedRow) -> list[Token]:
+    """Return the tokens of a row: as the text has them, special ones and blanks by their sign."""
     return [
-        Token(row.text[slice(*span)] or piece, word >= 0 and word == previous)
-        for span, piece, word, previous in zip(
-            row.spans, row.pieces, row.word_of, (-1, *row.word_of)
+        Token(
+            (not vocabulary.is_blank(i) and row.text[slice(*span)]) or vocabulary.format_token(i),
+            word >= 0 and word == previous,
         )
+        for span, i, word, previous in zip(row.spans, row.ids, row.word_of, (-1, *row.word_of))
     ]
 
 
 def _list_generated(vocabulary: Vocabulary, ids: Sequence[int]) -> list[Token]:
     """Return the tokens of generated ids; an id beyond the vocabulary is shown as unknown."""
     known: list[Any] = [i if i < vocabulary.size else vocabulary.unk for i in ids]
-    return [
-        Token(vocabulary.decode([i]).strip() or vocabulary.pieces[i], not vocabulary.starts_word[i])
-        for i in known
-    ]
+    return [Token(vocabulary.format_token(i), not vocabulary.starts_word[i]) for i in known]
 
 
 # ---- as a page ---------------------------------------------------------------
@@ -256,44 +250,3 @@ def _encode_panel(panel: Panel, layers: Sequence[int] | None) -> dict[str, Any]:
         "heads": weights_NHLM.shape[1],
         "weights": base64.b64encode(shares.tobytes()).decode(),
     }
-
-
-# ---- as pictures -------------------------------------------------------------
-
-
-def draw_panel(
-    panel: Panel, layer: int, heads: Sequence[int], path: str | os.PathLike[str] | Any
-) -> None:
-    """Draw heads of one layer side by side, as a PNG; layer, heads: numbers from 1."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    columns = min(len(heads), 4)
-    L, M = panel.weights_NHLM.shape[2:]
-    figure = Figure(
-        figsize=(columns * (1.2 + 0.16 * M), math.ceil(len(heads) / columns) * (1.2 + 0.16 * L)),
-        dpi=120,
-        layout="constrained",
-    )
-    FigureCanvasAgg(figure)
-    for axes, head in zip(
-        figure.subplots(math.ceil(len(heads) / columns), columns, squeeze=False).flat, heads
-    ):
-        axes.imshow(
-            panel.weights_NHLM[layer - 1, head - 1], cmap="Blues", vmin=0, vmax=1, aspect="auto"
-        )
-        # Dollar signs of a text are not math.
-        axes.set_xticks(
-            range(M),
-            [token.text for token in panel.key_tokens],
-            rotation=90,
-            fontsize=7,
-            parse_math=False,
-        )
-        axes.set_yticks(
-            range(L), [token.text for token in panel.query_tokens], fontsize=7, parse_math=False
-        )
-        axes.set_title(f"{panel.name}, layer {layer}, head {head}", fontsize=8)
-    for axes in figure.axes[len(heads) :]:
-        axes.remove()
-    figure.savefig(path)

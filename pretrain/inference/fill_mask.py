@@ -112,7 +112,7 @@ class MaskFiller:
             best = ranked[0][1]
             if not self._starts_word(best):
                 filled = filled.rstrip(" ")
-            filled += self._format_piece(best) + text_after
+            filled += self.vocabulary.decode([best]).strip().removeprefix("##") + text_after
         masks = [
             [self._make_answer(probability, i) for probability, i in ranked] for ranked in answer
         ]
@@ -120,7 +120,8 @@ class MaskFiller:
 
     def _make_answer(self, probability: float, i: int) -> dict[str, Any]:
         """Return the JSON value of an answer."""
-        word = self._format_piece(i) if self._starts_word(i) else f"…{self._format_piece(i)}"
+        word = self.vocabulary.format_token(i)
+        word = word if self._starts_word(i) else f"…{word}"
         return {
             "word": word,
             "probability": probability,
@@ -131,10 +132,6 @@ class MaskFiller:
     def _starts_word(self, i: int) -> bool:
         """Return whether a piece begins a word."""
         return bool(self.vocabulary.starts_word[i])
-
-    def _format_piece(self, i: int) -> str:
-        """Return the text of a piece, without the mark that it begins or continues a word."""
-        return self.vocabulary.decode([i]).strip().removeprefix("##") or self.vocabulary.pieces[i]
 
 
 @partial(jax.jit, static_argnames=("model", "top", "size"))

@@ -36,6 +36,11 @@ def _weigh_cls(row: AlignedRow) -> np.ndarray:
     return np.eye(1, len(row.ids), dtype=np.float32)
 
 
+def _weigh_mean_all(row: AlignedRow) -> np.ndarray:
+    """Return the weights of the mean of all pieces, special ones included."""
+    return np.full((1, len(row.ids)), 1 / len(row.ids), np.float32)
+
+
 def _weigh_mean(row: AlignedRow) -> np.ndarray:
     """Return the weights of the mean of all pieces that are not special."""
     own_L = np.array(row.word_of) >= 0
@@ -98,6 +103,7 @@ def _align_pieces(rows: Sequence[AlignedRow], ends: np.ndarray) -> dict[str, np.
 POOLINGS = {
     "cls": Pooling(lambda row: 1, lambda L: 1, _weigh_cls, _align_texts),
     "mean": Pooling(lambda row: 1, lambda L: 1, _weigh_mean, _align_texts),
+    "mean_all": Pooling(lambda row: 1, lambda L: 1, _weigh_mean_all, _align_texts),
     "word": Pooling(lambda row: len(row.words), lambda L: L, _weigh_first, _align_words),
     "word_mean": Pooling(lambda row: len(row.words), lambda L: L, _weigh_word_mean, _align_words),
     "none": Pooling(lambda row: len(row.ids), lambda L: L, _weigh_pieces, _align_pieces),

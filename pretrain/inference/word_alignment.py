@@ -16,7 +16,6 @@ class AlignedRow(NamedTuple):
       place: "file:line" of the text, for errors.
       text: the text.
       ids: its ids, with the special tokens that the model puts around a text.
-      pieces: the piece of each id.
       spans: the characters [begin, end) of each piece in the text, without white space.
       words: the characters [begin, end) of each word.
       word_of: the number of each piece's word; -1 for special tokens.
@@ -26,7 +25,6 @@ class AlignedRow(NamedTuple):
     place: str
     text: str
     ids: list[int]
-    pieces: list[str]
     spans: list[tuple[int, int]]
     words: list[tuple[int, int]]
     word_of: list[int]
@@ -75,9 +73,7 @@ class WordAligner:
             word_of.append(word if mine else -1)
         is_cut = bool(encoding.overflowing)
         read_words = words[: word + 1] if is_cut else words
-        return AlignedRow(
-            place, text, encoding.ids, encoding.tokens, spans, read_words, word_of, is_cut
-        )
+        return AlignedRow(place, text, encoding.ids, spans, read_words, word_of, is_cut)
 
 
 def _trim_span(text: str, begin: int, end: int) -> tuple[int, int]:

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pretrain.extras import how_to_install
+from pretrain.reporting.fonts import choose_fonts, using_fonts
+from pretrain.reporting.label_places import draw_labels
 
 EDGES = re.compile(r"^\W+|\W+$")  # marks around a word
 MAX_ANNOTATED = 60  # largest number of points that are annotated with their words
@@ -100,25 +102,43 @@ def draw_points(
     around: Sequence[str],
     title: str,
     path: str | os.PathLike[str] | Any,
-) -> None:
+) -> tuple[int, list[str]]:
     """Draw projections side by side as a PNG, with a colour for each label.
 
     Args:
       projected: {title: points [N, 2]}.
       labels: the label of each point; None for no label.
-      around: the words around each point, drawn if there are at most MAX_ANNOTATED points.
+      around: the words around each point, drawn if there are at most MAX_ANNOTATED points, where
+        they cover no point and no other words.
       title: the title of the picture.
       path: a path or a binary file.
+
+    Returns:
+      How many words around points found no room, and the letters that no installed font has.
     """
+
+    kinds = [kind or "no sense given" for kind in dict.fromkeys(labels)]
+    families, missing = choose_fonts([*around, *kinds, *projected, title])
+    with using_fonts(families):
+        return _draw_figure(projected, labels, around, title, path), missing
+
+
+def _draw_figure(
+    projected: Mapping[str, np.ndarray],
+    labels: Sequence[str | None],
+    around: Sequence[str],
+    title: str,
+    path: str | os.PathLike[str] | Any,
+) -> int:
+    """Draw the picture of `draw_points` and return how many words found no room."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7 * len(projected), 6), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     kinds = list(dict.fromkeys(labels))
-    for axes, (name, points_N2) in zip(
-        figure.subplots(1, len(projected), squeeze=False).flat, projected.items()
-    ):
+    panels = list(figure.subplots(1, len(projected), squeeze=False).flat)
+    for axes, (name, points_N2) in zip(panels, projected.items()):
         for number, kind in enumerate(kinds):
             mine = [n for n, label in enumerate(labels) if label == kind]
             axes.scatter(
@@ -127,19 +147,20 @@ def draw_points(
                 color=f"C{number % 10}",
                 label=f" {kind or 'no sense given'}",
             )
-        for point, words in zip(points_N2, around if len(around) <= MAX_ANNOTATED else ()):
-            axes.annotate(
-                words,
-                point,
-                xytext=(3, 3),
-                textcoords="offset points",
-                fontsize=6,
-                parse_math=False,
-            )
         axes.set(title=name, xticks=[], yticks=[])
         axes.margins(0.15)
-        if kinds != [None]:
-            for text in axes.legend().get_texts():
-                text.set_parse_math(False)
+    if kinds != [None]:
+        handles, names = panels[0].get_legend_handles_labels()
+        # Outside of the axes, where it covers no words.
+        legend = figure.legend(handles, names, loc="outside lower center", ncols=min(len(kinds), 6))
+        for text in legend.get_texts():
+            text.set_parse_math(False)
     figure.suptitle(title, parse_math=False)
+    left_out = 0
+    if len(around) <= MAX_ANNOTATED:
+        figure.draw_without_rendering()  # the layout that the places of the words depend on
+        figure.set_layout_engine("none")
+        for axes, points_N2 in zip(panels, projected.values()):
+            left_out += draw_labels(axes, points_N2, around, fontsize=6)
     figure.savefig(path, format="png")
+    return left_out

@@ -6,22 +6,26 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pretrain.extras import how_to_install
 from pretrain.reporting.curves import Curve, extract_series, list_curves
+from pretrain.reporting.fonts import choose_fonts, describe_missing, using_fonts
 from pretrain.terminal import escape
 
 
 def draw_curves(
-    runs: Mapping[str, Sequence[dict[str, Any]]], folder: pathlib.Path
+    runs: Mapping[str, Sequence[dict[str, Any]]],
+    folder: pathlib.Path,
+    report: Callable[[str], Any] = print,
 ) -> list[pathlib.Path]:
     """Draw each curve that has an image file, for all runs together, and return the paths.
 
     Args:
       runs: {title: rows of the metrics}.
       folder: where to write the PNG files.
+      report: receives the warning of letters that no installed font has.
 
     Raises:
       ValueError: if matplotlib is not installed.
@@ -31,6 +35,18 @@ def draw_curves(
     except ModuleNotFoundError as error:
         raise ValueError(f"images need matplotlib: {how_to_install('report')}") from error
     matplotlib.use("Agg")
+    families, missing = choose_fonts(map(escape, runs))
+    with using_fonts(families):
+        paths = _draw_files(runs, folder)
+    if missing:
+        report(describe_missing(missing))
+    return paths
+
+
+def _draw_files(
+    runs: Mapping[str, Sequence[dict[str, Any]]], folder: pathlib.Path
+) -> list[pathlib.Path]:
+    """Draw the files of `draw_curves` and return their paths."""
     from matplotlib import pyplot
 
     paths = []

@@ -86,6 +86,31 @@ def test_foreign_names_change_nothing_in_a_card_but_texts(hostile, pretrained):
     assert not any(isinstance(node, ast.Import) for node in ast.walk(ast.parse(code)))
 
 
+def test_a_card_names_data_without_paths_of_the_machine():
+    trained = make_trained("a")
+    names = [
+        "/home/me/news/a.txt",
+        "/home/me/books/a.txt",
+        "C:\\corpora\\web.jsonl",
+        "tfds:wiki/en:train",
+    ]
+    splits = {"train": {"tokens": 1, "documents": 1}}
+    sources = [{"name": name, "rate": 0.25} for name in names]
+    scores = {f"heldout_loss/{name}": 2.0 for name in names}
+    trained.read_metrics = lambda: [{"step": 3, "heldout_loss": 1.0, **scores}]
+    trained.run = dataclasses.replace(
+        trained.run, data=dataclasses.replace(trained.run.data, store="/home/me/stores/news")
+    )
+    for manifest in ({"sources": sources, "splits": splits}, None):
+        trained.read_manifest = lambda manifest=manifest: manifest
+        card = make_card(trained)
+        assert "/home" not in card and "corpora" not in card
+        for name in ("news/a.txt", "books/a.txt", "web.jsonl", "tfds:wiki/en:train"):
+            assert f"| `loss/{name}` | 2 |" in card
+            assert (f"`{name}` (25%)" in card) == (manifest is not None)
+    assert "a token store that no longer exists (`news`)" in card
+
+
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_the_lines_that_load_an_export_keep_its_name(hostile):
     trained = make_trained(hostile)

@@ -225,11 +225,11 @@ def test_pictures(tmp_path, spied):
     panels = [
         [make_panel("the", "$\\nothing{$")._replace(weights_NHLM=weights_NHLM)]
     ]  # not a formula
-    (picture,) = write_images(args, panels)
-    assert (
-        picture == tmp_path / "png" / "text_1_encoder_layer_2.png"
-        and picture.read_bytes().startswith(b"\x89PNG")
-    )
+    ((picture, missing),) = write_images(args, panels)
+    assert (picture, missing) == (
+        tmp_path / "png" / "text_1_encoder_layer_2.png",
+        [],
+    ) and picture.read_bytes().startswith(b"\x89PNG")
     for call, head, on in zip(imshow.call_args_list, (1, 0), "21", strict=True):
         np.testing.assert_array_equal(call.args[1], weights_NHLM[1, head])
         assert call.args[0].get_title() == f"encoder, layer 2, head {on}" and (

@@ -127,6 +127,10 @@ def test_poolings_are_means_of_pieces(bert, pieces):
     texts = list(itertools.pairwise(offsets))
     means = [x[begin:end][word[begin:end] >= 0].mean(axis=0) for begin, end in texts]
     np.testing.assert_allclose(extract_states(split, mesh=mesh).arrays["last"], means, atol=1e-5)
+    every = [x[begin:end].mean(axis=0) for begin, end in texts]  # [CLS] and [SEP] count, too
+    np.testing.assert_allclose(
+        extract_states(split, pooling="mean_all", mesh=mesh).arrays["last"], every, atol=1e-5
+    )
     np.testing.assert_allclose(
         extract_states(split, pooling="cls", mesh=mesh).arrays["last"], x[offsets[:-1]], atol=1e-5
     )

@@ -90,6 +90,32 @@ def test_an_image_may_have_any_labels(tmp_path, spied):
         np.testing.assert_array_equal(call.args[1:], points[mine].T)
 
 
+def test_no_two_labels_overlap(tmp_path, spied):
+    """Of points in a crowd; what finds no room is counted."""
+    saved = spied(pytest.importorskip("matplotlib.figure").Figure, "savefig")
+    rng, around = np.random.default_rng(0), [f"the words around bank {n}" for n in range(60)]
+    points = {"crowd": rng.normal(size=(60, 2)) * 0.1, "wide": rng.normal(size=(60, 2))}
+    points["crowd"][0] = 5, 5  # so that the rest is small
+    senses = ["river", "money"] * 30
+    left_out, missing = word_senses.draw_points(points, senses, around, "bank", tmp_path / "p.png")
+    (figure,) = saved.call_args.args[:1]
+    shown = 0
+    for axes in figure.axes:
+        boxes = [text.get_window_extent() for text in axes.texts]
+        shown += len(boxes)
+        assert not any(
+            one.overlaps(other) for n, one in enumerate(boxes) for other in boxes[:n]
+        ) and all(axes.bbox.fully_contains(*corner) for box in boxes for corner in box.corners())
+        dots = axes.transData.transform(points[axes.get_title()])
+        assert not any(box.contains(*dot) for box in boxes for dot in dots)
+    assert shown + left_out == 120 and shown > 100 and not missing
+    wordy = [words * 5 for words in around]
+    left_out, _ = word_senses.draw_points(
+        {"one": np.zeros((60, 2))}, senses, wordy, "bank", tmp_path / "p.png"
+    )
+    assert 0 < left_out == 60 - len(saved.call_args.args[0].axes[0].texts) < 60
+
+
 def test_the_image_shows_the_words_vectors(tmp_path, spied, capsys):
     """With a fine-tuned model: a point is the mean of the encoder's states of the word's tokens."""
     pytest.importorskip("matplotlib"), pytest.importorskip("sklearn")

@@ -86,7 +86,7 @@ def test_closed_gaps_give_the_held_out_text(open_run_of, name, store):
                 found["text"], [*(gap["right"] for gap in found["gaps"]), ""], strict=True
             )
         )
-        assert closed.replace("\u2581", " ").split() == vocabulary.decode(gapped.ids).split()
+        assert closed.replace("␣", " ").split() == vocabulary.decode(gapped.ids).split()
         assert all(gap["told"] == gap["right"] for gap in found["gaps"])
         assert [gap["probability"] for gap in found["gaps"]] == [
             round(0.5 ** (end - begin), 4) for _, begin, end in gapped.gaps
