@@ -7,6 +7,7 @@ error, within WAIT seconds even if one of them publishes nothing.
 
 from __future__ import annotations
 
+import collections
 import hashlib
 import json
 import os
@@ -22,16 +23,16 @@ from etils import epath
 from data.corpus.paths import is_remote
 from data.source import Source
 from data.store.salvage import describe_omissions
-from pretrain.config import Run, to_json
+from pretrain.config import Run
 from pretrain.distributed import processes
 from pretrain.distributed.accelerator_detection import describe_unused, find_accelerators
-from pretrain.overrides import ConfigError
+from pretrain.overrides import ConfigError, to_plain
 
 TIMEOUT = 25  # seconds for the slowest process to publish; all processes have just joined
 # The same if each host first copies the token store from a bucket, or reads all of it. JAX notices
 # a process that dies meanwhile.
 COPY_TIMEOUT = 3600
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT, PACKAGES = pathlib.Path(__file__).resolve().parents[2], ("data", "models", "pretrain")
 
 Facts = dict[str, Any]
 
@@ -125,11 +126,14 @@ def _raise_complaints(complaints: Sequence[str]) -> None:
 
 
 def collect_run_facts(run: Run, step: int | None) -> Facts:
-    """Return {name: text or number} on this process, equal in all processes except for `host`."""
+    """Return {name: value} on this process, equal in all processes except for `host`.
+
+    A value is a text or a number, or {key: text or number} whose keys are compared one by one.
+    """
     return {
         "host": _describe_host(),
-        "configuration": _hash_bytes(to_json(run).encode()),
-        "code": compute_code_version(),
+        "configuration": flatten_tree(to_plain(run)),
+        "code": compute_code_versions(),
         "jax": jax.__version__,
         "local devices": jax.local_device_count(),
         "step": step,
@@ -137,11 +141,13 @@ def collect_run_facts(run: Run, step: int | None) -> Facts:
 
 
 def collect_source_facts(source: Source) -> Facts:
-    """Return {name: text} on the source of this process, equal in all except for `host`."""
+    """Return facts as `collect_run_facts` on the source; of a token store, also its files."""
+    manifest = getattr(source, "manifest", {})
+    described = {key: manifest[key] for key in ("splits", "sources", "files") if key in manifest}
     return {
         "host": _describe_host(),
         "encoding": source.encoding.fingerprint,
-        "data": source.fingerprint,
+        "data": flatten_tree(described) | {"fingerprint": source.fingerprint},
     }
 
 
@@ -154,31 +160,58 @@ def find_newest_step(workdir: epath.PathLike) -> int | None:
     return max(steps, default=None)
 
 
-def compute_code_version() -> str:
-    """Return a digest of the program's own files."""
-    digest = hashlib.sha256()
-    for folder in ("data", "models", "pretrain"):
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            digest.update(f"{path.relative_to(ROOT)}\\0".encode() + path.read_bytes())
-    return digest.hexdigest()[:16]
+def compute_code_versions() -> dict[str, str]:
+    """Return {folder: digest of the files in it} of the program."""
+    digests: dict[str, Any] = collections.defaultdict(hashlib.sha256)
+    for path in sorted(path for folder in PACKAGES for path in (ROOT / folder).rglob("*.py")):
+        name = str(path.parent.relative_to(ROOT))
+        digests[name].update(f"{path.name}\0".encode() + path.read_bytes())
+    return {name: digest.hexdigest()[:16] for name, digest in digests.items()}
+
+
+def flatten_tree(tree: Any, prefix: str = "") -> dict[str, Any]:
+    """Return {path of keys: value} of the leaves of a tree of dictionaries and lists."""
+    if not isinstance(tree, (dict, list)):
+        return {prefix: tree}
+    items = tree.items() if isinstance(tree, dict) else enumerate(tree)
+    return {
+        path: leaf
+        for key, value in items
+        for path, leaf in flatten_tree(value, f"{prefix}.{key}".lstrip(".")).items()
+    }
 
 
 def find_differences(facts_by_process: Sequence[Facts]) -> list[str]:
     """Return a sentence for each fact that differs: which hosts deviate from the majority."""
     sentences = []
     for name in facts_by_process[0].keys() - {"host", "note"}:
-        values = [process[name] for process in facts_by_process]
+        label, values, others = _select_key(name, [process[name] for process in facts_by_process])
         usual = max(values, key=lambda value: (values.count(value), -values.index(value)))
         outliers = [
-            f"{process['host']} has {name} {process[name]}"
-            for process in facts_by_process
-            if process[name] != usual
+            f"{process['host']} has {label} {value}"
+            for process, value in zip(facts_by_process, values)
+            if value != usual
         ]
         if outliers:
+            having = [str(i) for i, value in enumerate(values) if value == usual]
+            usual += f" (process {', '.join(having[:4])}{', ...' if having[4:] else ''})"
             sentences.append(
-                f"{', '.join(outliers)}, {values.count(usual)} of {len(values)} have {usual}"
+                f"{', '.join(outliers)}, {len(having)} of {len(values)} have {usual}{others}"
             )
     return sorted(sentences)
+
+
+def _select_key(name: str, values: list[Any]) -> tuple[str, list[str], str]:
+    """Return a fact's name with its first key that differs, the values, and a note on others."""
+    if not all(isinstance(value, dict) for value in values):
+        return name, [f"{value!s:.80}" for value in values], ""
+    keys = dict.fromkeys(key for value in values for key in value)
+    differing = [key for key in keys if any(v.get(key) != values[0].get(key) for v in values)]
+    if not differing:
+        return name, ["the same"] * len(values), ""
+    others = f" ({len(differing) - 1} more keys of it differ)" if len(differing) > 1 else ""
+    shown = [f"{value.get(differing[0], 'nothing')!s:.80}" for value in values]
+    return f"{name} {differing[0]}", shown, others
 
 
 def _write_probe(workdir: epath.PathLike) -> str | None:
@@ -263,7 +296,3 @@ def _describe_timeout(timeout: float) -> str:
 
 def _describe_host() -> str:
     return f"{socket.gethostname()} (process {jax.process_index()})"
-
-
-def _hash_bytes(raw: bytes) -> str:
-    return hashlib.sha256(raw).hexdigest()[:16]

@@ -203,7 +203,9 @@ def test_hosts_that_do_not_agree_are_named_before_anything_is_compiled(root, con
     assert [process.returncode for process in processes] == [2, 2], outputs
     for text in outputs:
         assert (
-            "the hosts of this run do not agree" in text and "(process 1) has configuration" in text
+            "the hosts of this run do not agree" in text
+            and "(process 1) has configuration optimizer.learning_rate 0.5, 1 of 2 have 0.01 (process 0)"
+            in text
         )
         assert "is another folder" in text and "step 1" not in text
     assert not (tmp_path / "run" / "config.json").exists() and not list(
@@ -274,8 +276,42 @@ def test_differences_are_reported_against_the_majority():
     assert preflight.find_differences(host_facts) == []
     host_facts[2] |= {"local devices": 3, "note": "m"}
     assert preflight.find_differences(host_facts) == [
-        "host2 (process 2) has local devices 3, 3 of 4 have 4"
+        "host2 (process 2) has local devices 3, 3 of 4 have 4 (process 0, 1, 3)"
     ]
+
+
+def test_of_a_configuration_and_of_the_code_the_key_that_differs_is_named():
+    plain = {"train": {"steps": 10, "seed": 0}, "mix": [{"rate": 1}, {"rate": 2}]}
+    other = {"train": {"steps": 20, "seed": 1}, "mix": [{"rate": 1}]}
+    facts = [
+        {"host": f"host{i}", "configuration": preflight.flatten_tree(tree), "code": {"data": code}}
+        for i, (tree, code) in enumerate(
+            [(plain, "a"), (plain, "a"), (other, "b")] + [(plain, "a")] * 3
+        )
+    ]
+    assert preflight.find_differences(facts) == [
+        "host2 has code data b, 5 of 6 have a (process 0, 1, 3, 4, ...)",
+        "host2 has configuration train.steps 20, 5 of 6 have 10 (process 0, 1, 3, 4, ...) "
+        "(2 more keys of it differ)",
+    ]
+    del facts[2]["configuration"]["train.steps"], facts[2]["code"]
+    facts[2]["code"] = {"data": "a", "data/new": "c"}
+    assert preflight.find_differences(facts)[0].startswith(
+        "host2 has code data/new c, 5 of 6 have nothing"
+    )
+    assert "host2 has configuration train.steps nothing" in preflight.find_differences(facts)[1]
+
+
+def test_the_program_is_compared_folder_by_folder(monkeypatch, tmp_path):
+    for name in ("data/store/reader.py", "data/config.py", "models/bert.py", "pretrain/run.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    monkeypatch.setattr(preflight, "ROOT", tmp_path)
+    before = preflight.compute_code_versions()
+    assert list(before) == ["data", "data/store", "models", "pretrain"]
+    (tmp_path / "data/store/reader.py").rename(tmp_path / "data/store/other.py")
+    after = preflight.compute_code_versions()
+    assert [name for name in before if before[name] != after[name]] == ["data/store"]
 
 
 class Client:
@@ -325,7 +361,10 @@ def test_hosts_with_different_stores_are_named(monkeypatch, stores):
         },
     )
     assert preflight.preflight_source(run, mine) is mine
-    with pytest.raises(ConfigError, match="do not agree: .* has data .*; .* has encoding"):
+    with pytest.raises(
+        ConfigError,
+        match="do not agree: .* has data files.train/tokens.bin.crc32c [0-9a-f]{8}, 1 of 2 have [0-9a-f]{8} .*; .* has encoding",
+    ):
         preflight.preflight_source(run, other)
 
 
