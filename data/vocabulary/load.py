@@ -44,6 +44,9 @@ from data.vocabulary.sentencepiece import (
 # Files of a released vocabulary besides those that begin it.
 OTHER_FILES = ("merges.txt", "vocab.bpe", "special_tokens_map.json", "tokenizer_config.json")
 
+# Characters of a piece with which two forms are compared: some patterns take quadratic time.
+MAX_PROBED = 100
+
 # Settings that are true, false or null.
 SWITCHES = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
 
@@ -210,7 +213,7 @@ def _build_probe_text(vocabulary: Vocabulary) -> str:
     plain = [
         piece.strip("▁Ġ#")
         for piece, hidden in zip(vocabulary.pieces, vocabulary.special)
-        if not hidden
+        if not hidden and len(piece) <= MAX_PROBED
     ]
     sample = plain[:: len(plain) // 1000 + 1]
     return " ".join([PROBE_TEXT, *sample, *(piece.upper() for piece in sample)])

@@ -1,12 +1,14 @@
-"""Refuse regular expressions of a tokenizer.json that may take exponential time.
+"""Refuse regular expressions of a tokenizer.json that may take exponential or cubic time.
 
 The engine of the tokenizers library backtracks: on "xxxx...", `(x+x+)+y` tries each way to divide
-the text, and the library ends the thread after ten million attempts. The patterns of released
-tokenizers need nothing of the kind: their repetitions are of single characters, one behind the
-other. What is allowed here is a little more than that:
+the text, and `x*x*[yz]` takes minutes for 5,000 letters. The patterns of released tokenizers need
+nothing of the kind: their repetitions are of single characters, and what follows one seldom fails.
+What is allowed here is a little more than that:
 
 - what repeats is a character, a class, or a group that can match in one way only;
-- a branch has at most MAX_REPEATED repetitions and MAX_VARIABLE parts that may match or not;
+- a part that may fail follows at most MAX_LOOPS repetitions in its branch, which are then tried
+  shorter: a match takes time in proportion to the text, and all matches to its square;
+- a branch can match in at most MAX_WAYS ways that do not differ in the lengths of repetitions;
 - nothing refers back to a group or calls one.
 """
 
@@ -15,7 +17,7 @@ from typing import NamedTuple
 
 MAX_LENGTH = 2000  # characters of a pattern; the longest released ones have about 600
 MAX_DEPTH = 20  # of groups
-MAX_REPEATED, MAX_VARIABLE = 3, 12
+MAX_LOOPS, MAX_WAYS = 1, 50
 FEW = 8  # repetitions up to this number are no loop: \p{N}{1,3}
 QUANTIFIER = re.compile(r"([*+?]|\{(\d+)?(,)?(\d+)?\})[?+]*")
 ESCAPE = re.compile(r"\\(?:[pP]\{[^}]*\}|x\{[^}]*\}|x[0-9a-fA-F]{1,2}|u[0-9a-fA-F]{4}|.)", re.S)
@@ -23,18 +25,23 @@ GROUP_HEAD = re.compile(r"\?(?::|=|!|>|<=|<!|<\w+>|'\w+'|[imxsa-]+[:)])")
 REFERENCES = "123456789kgKRX"  # \1, \k<name>, \g<name>, and what matches several characters
 
 
-class Branches(NamedTuple):
-    """The largest counts among the branches of a group.
+class Cost(NamedTuple):
+    """What a part of a pattern may cost, for the most costly of its branches.
 
     Attributes:
-      repeated: number of repetitions of a branch, those of inner groups included.
-      variable: number of its parts that may match or not.
-      is_fixed: whether there is one branch that matches in one way only.
+      loops: number of its repetitions, those of inner groups included.
+      tried: number of repetitions that are tried shorter where a later part fails.
+      ways: number of ways to match, where each repetition counts as one.
+      is_fixed: whether it has one branch, which matches in one way only.
     """
 
-    repeated: int
-    variable: int
+    loops: int
+    tried: int
+    ways: int
     is_fixed: bool
+
+
+ONE = Cost(0, 0, 1, True)  # of a character
 
 
 def check_pattern(pattern: str) -> None:
@@ -49,7 +56,7 @@ def check_pattern(pattern: str) -> None:
         _Parser(pattern).parse_all()
     except ValueError as error:
         raise ValueError(
-            f"the regular expression {shown} is refused, as it may take exponential time: {error}"
+            f"the regular expression {shown} is refused, as it may take too long: {error}"
         ) from None
 
 
@@ -65,47 +72,52 @@ class _Parser:
         if self.at < len(self.pattern):
             raise ValueError(f"a ) without ( at character {self.at + 1}")
 
-    def _parse_branches(self, depth: int) -> Branches:
-        """Read up to the ) of a group, or the end; return the counts."""
+    def _parse_branches(self, depth: int) -> Cost:
+        """Read up to the ) of a group, or the end; return the cost."""
         if depth > MAX_DEPTH:
             raise ValueError(f"it nests groups more than {MAX_DEPTH} deep")
-        worst, count, is_fixed = Branches(0, 0, True), 1, True
-        repeated = variable = 0
+        branches = [ONE]
         while self.at < len(self.pattern) and self.pattern[self.at] != ")":
             if self.pattern[self.at] == "|":
-                self.at, count, repeated, variable = self.at + 1, count + 1, 0, 0
+                self.at += 1
+                branches.append(ONE)
                 continue
-            part = self._parse_part(depth)
-            repeated, variable = repeated + part.repeated, variable + part.variable
-            is_fixed = is_fixed and part.is_fixed
-            if repeated > MAX_REPEATED or variable > MAX_VARIABLE:
-                raise ValueError(
-                    f"it repeats {repeated} parts one behind the other, and {variable} may be "
-                    f"absent; at most {MAX_REPEATED} and {MAX_VARIABLE} are read"
-                )
-            worst = Branches(max(worst.repeated, repeated), max(worst.variable, variable), False)
-        return worst._replace(is_fixed=is_fixed and count == 1)
+            branches[-1] = _join(branches[-1], *self._parse_part(depth))
+        return Cost(
+            loops=max(branch.loops for branch in branches),
+            tried=max(branch.tried for branch in branches),
+            ways=sum(branch.ways for branch in branches),
+            is_fixed=len(branches) == 1 and branches[0].is_fixed,
+        )
 
-    def _parse_part(self, depth: int) -> Branches:
-        """Read one character, class or group with its quantifier; return the counts."""
+    def _parse_part(self, depth: int) -> tuple[Cost, bool]:
+        """Read one character, class or group with its quantifier.
+
+        Returns:
+          its cost, and whether it may fail.
+        """
         start, is_group = self.at, self.pattern[self.at] == "("
-        inner = self._parse_group(depth) if is_group else self._parse_character()
-        repeated, variable, is_fixed = inner
+        cost = self._parse_group(depth) if is_group else self._parse_character()
+        may_fail = True
         while quantifier := QUANTIFIER.match(self.pattern, self.at):
             self.at = quantifier.end()
             least, most = _read_quantifier(quantifier)
             is_loop = most is None or most > FEW
-            if most != 0 and (most is None or most > 1) and not inner.is_fixed:
+            if most != 0 and (most is None or most > 1) and not cost.is_fixed:
                 raise ValueError(
                     f"it repeats {self.pattern[start : self.at]!r}, which matches in several ways"
                 )
-            # \d{3} may repeat, and not what contains it: nested counts multiply.
-            is_fixed = is_fixed and least == most and not is_loop and not is_group
-            inner = inner._replace(is_fixed=is_fixed)
-            repeated, variable = repeated + is_loop, variable + (least != most)
-        return Branches(repeated, variable, is_fixed)
+            may_fail = may_fail and least > 0
+            cost = Cost(
+                loops=cost.loops + is_loop,
+                tried=cost.tried,
+                ways=cost.ways + (0 if is_loop or most is None else max(most - least, 0)),
+                # \d{3} may repeat, and not what contains it: nested counts multiply.
+                is_fixed=cost.is_fixed and least == most and not is_loop and not is_group,
+            )
+        return cost, may_fail
 
-    def _parse_group(self, depth: int) -> Branches:
+    def _parse_group(self, depth: int) -> Cost:
         start, self.at = self.at, self.at + 1
         if self.pattern.startswith(("?", "*"), self.at):
             head = GROUP_HEAD.match(self.pattern, self.at)
@@ -113,14 +125,14 @@ class _Parser:
                 raise ValueError(f"{self.pattern[start : start + 8]!r} is no plain group")
             self.at = head.end()
             if head[0].endswith(")"):  # flags for what follows, such as (?i)
-                return Branches(0, 0, True)
+                return ONE
         counts = self._parse_branches(depth + 1)
         if self.at >= len(self.pattern):
             raise ValueError(f"a ( without ) at character {start + 1}")
         self.at += 1
         return counts
 
-    def _parse_character(self) -> Branches:
+    def _parse_character(self) -> Cost:
         sign = self.pattern[self.at]
         if sign == "[":
             self._skip_class()
@@ -131,7 +143,7 @@ class _Parser:
             self.at = match.end()
         else:
             self.at += 1
-        return Branches(0, 0, True)
+        return ONE
 
     def _skip_class(self) -> None:
         """Read a class, which may contain others: [^\\s[a-z]&&[b]]."""
@@ -150,6 +162,22 @@ class _Parser:
             if depth == 0:
                 return
         raise ValueError(f"a [ without ] at character {start + 1}")
+
+
+def _join(before: Cost, part: Cost, may_fail: bool) -> Cost:
+    """Return the cost of a branch with one more part; raise ValueError if it is too high.
+
+    Where the part fails, each repetition before it is tried shorter.
+    """
+    tried = max(before.tried, part.tried + (before.loops if may_fail else 0))
+    ways = before.ways * part.ways
+    if tried > MAX_LOOPS:
+        raise ValueError(
+            f"a part of it that may fail follows {tried} repetitions; at most {MAX_LOOPS} is read"
+        )
+    if ways > MAX_WAYS:
+        raise ValueError(f"a branch of it may match in {ways:,} ways; at most {MAX_WAYS} are read")
+    return Cost(before.loops + part.loops, tried, ways, before.is_fixed and part.is_fixed)
 
 
 def _read_quantifier(match: re.Match[str]) -> tuple[int, int | None]:

@@ -5,6 +5,7 @@ and RoBERTa (Liu et al. 2019), BPE within words that of GPT (Radford et al. 2018
 no special tokens, so "[MASK]" in a text is plain text.
 """
 
+import contextlib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -82,18 +83,16 @@ class ReleasedVocabulary(Vocabulary):
         )
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        return [
-            encoding.ids
-            for encoding in self._encoder.encode_batch_fast(list(texts), add_special_tokens=False)
-        ]
+        with _naming_texts(texts):
+            found = self._encoder.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [encoding.ids for encoding in found]
 
     def encode_with_offsets(
         self, texts: Sequence[str]
     ) -> list[tuple[list[int], list[tuple[int, int]]]]:
-        return [
-            (encoding.ids, encoding.offsets)
-            for encoding in self._encoder.encode_batch(list(texts), add_special_tokens=False)
-        ]
+        with _naming_texts(texts):
+            found = self._encoder.encode_batch(list(texts), add_special_tokens=False)
+        return [(encoding.ids, encoding.offsets) for encoding in found]
 
     def decode(self, ids: Sequence[int]) -> str:
         if self._joiner:
@@ -106,6 +105,12 @@ class ReleasedVocabulary(Vocabulary):
 
     def export_files(self) -> dict[str, bytes]:
         return dict(self._files)
+
+
+def _naming_texts(texts: Sequence[str]) -> contextlib.AbstractContextManager[None]:
+    """Raise ValueError for errors of the library: its regular expressions give up at a limit."""
+    longest = max(map(len, texts), default=0)
+    return naming_library_errors(f"{len(texts):,} text(s) of up to {longest:,} characters")
 
 
 def read_wordpiece(

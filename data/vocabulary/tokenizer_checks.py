@@ -15,6 +15,8 @@ MAX_IDS = 1 << 20
 # Characters that the normalizers may make of one, at most: NFKC makes 18 of one.
 MAX_GROWTH = 1000
 MAX_ADDED_TEXT = 100  # characters of a text that is put before another
+# Characters of a word that WordPiece divides, for which it takes cubic time. Released models: 100.
+MAX_WORD = 1000
 MODELS = ("WordPiece", "BPE", "Unigram", "WordLevel")
 
 
@@ -65,6 +67,11 @@ def check_tokenizer(settings: Any) -> None:
     if model.get("dropout"):
         raise ValueError(
             f"model.dropout is {_show(model['dropout'])}: a text would have other ids each time"
+        )
+    longest = model.get("max_input_chars_per_word", 0)
+    if type(longest) is not int or not 0 <= longest <= MAX_WORD:
+        raise ValueError(
+            f"model.max_input_chars_per_word is {_show(longest)}; 0 to {MAX_WORD:,} are read"
         )
     _check_added(settings.get("added_tokens"))
     for step in _iterate_objects(settings):

@@ -1,0 +1,46 @@
+"""A vocabulary whose regular expression gives up, or takes quadratic time, on a long text."""
+
+import json
+import time
+
+import pytest
+
+from data.vocabulary.load import read_vocabulary
+
+
+@pytest.fixture
+def folder(root, tmp_path):
+    """Return folder(pattern, *pieces): GPT-2's golden vocabulary in both forms, split by a pattern
+    and with more pieces.
+    """
+
+    def write_folder(pattern, *pieces):
+        settings = json.loads((root / "tests/goldens/hf_gpt2/tokenizer.json").read_text())
+        step = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated"}
+        settings["pre_tokenizer"] = step | {"invert": False}
+        vocab = settings["model"]["vocab"]
+        vocab |= {piece: len(vocab) + i for i, piece in enumerate(pieces)}
+        (tmp_path / "tokenizer.json").write_text(json.dumps(settings))
+        (tmp_path / "vocab.json").write_text(json.dumps(vocab))
+        merges = settings["model"]["merges"]
+        lines = [pair if isinstance(pair, str) else " ".join(pair) for pair in merges]
+        (tmp_path / "merges.txt").write_text("\n".join(["#version: 0.2", *lines, ""]))
+        return tmp_path
+
+    return write_folder
+
+
+def test_a_text_on_which_the_library_gives_up_is_an_error(folder):
+    vocabulary = read_vocabulary(folder("(?:x|x)" * 5 + "x*x[yz]w"))
+    assert vocabulary.encode("xyz")
+    text = "x" * 400_000 + "yz"  # the library's limit is ten million attempts
+    for encode in (vocabulary.encode, lambda text: vocabulary.encode_with_offsets([text])):
+        with pytest.raises(ValueError, match=r"1 text\(s\) of up to 400,002 characters: .*retry"):
+            encode(text)
+
+
+def test_two_forms_are_compared_without_long_pieces(folder):
+    long = "x" * 30_000
+    began = time.process_time()
+    vocabulary = read_vocabulary(folder("x*x[yz]", long))
+    assert vocabulary.pieces[-1] == long and time.process_time() - began < 2
