@@ -31,6 +31,27 @@ LAYOUTS = {
     **dict.fromkeys(("unigram", "bpe"), tuple(SENTENCEPIECE_LAYOUTS)),
     "byte_bpe": tuple(BYTE_BPE_LAYOUTS),
 }
+# {class of a tokenizer of `transformers`, without a final "Fast": what it reads}. SentencePiece's
+# unigram models are read in two ways: as they are, or after quotes, accents and case are folded.
+TOKENIZERS = {
+    **dict.fromkeys(("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer"), "wordpiece"),
+    **dict.fromkeys(("RobertaTokenizer", "BartTokenizer", "GPT2Tokenizer"), "byte_bpe"),
+    "OpenAIGPTTokenizer": "word_bpe",
+    "T5Tokenizer": "unigram",
+    "AlbertTokenizer": "folded_unigram",
+    "MarianTokenizer": "other",
+    # These read a tokenizer.json as it is.
+    **dict.fromkeys(("PreTrainedTokenizer", "PreTrainedTokenizerFast", "TokenizersBackend"), ""),
+}
+# {model_type of `transformers`: what the tokenizer reads if its class is not named}.
+MODEL_TOKENIZERS = {
+    **dict.fromkeys(("bert", "distilbert", "electra"), "wordpiece"),
+    **dict.fromkeys(("roberta", "bart", "gpt2"), "byte_bpe"),
+    "openai-gpt": "word_bpe",
+    "t5": "unigram",
+    "albert": "folded_unigram",
+    "marian": "other",
+}
 LAYOUT_HELP = (
     "special tokens: bert: [PAD] [UNK] [CLS] [SEP] [MASK] (default); t5: <pad> </s> <unk> and "
     "100 sentinels; ul2: those of t5 and the mode tokens [NLU] [NLG] [S2S]; gpt: <unk> "

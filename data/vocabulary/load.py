@@ -11,44 +11,54 @@ A saved vocabulary is a folder with these files in their released form, and `voc
 the kind, its options and the fingerprint. data/vocabulary/base.py has the interface.
 """
 
-import contextlib
+import json
 import os
 import pathlib
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable
 
 from data.corpus.paths import as_path, is_remote
-from data.corpus.untrusted import (
-    MAX_VOCABULARY_BYTES,
-    check_own_file,
-    read_bounded,
-    read_bounded_json,
-    read_bounded_text,
+from data.corpus.untrusted import MAX_VOCABULARY_BYTES, check_own_file, read_bounded
+from data.vocabulary.added_tokens import (
+    FOLDED,
+    add_tokens,
+    apply_settings,
+    build_unigram,
+    has_roles,
+    is_expressed,
+    list_special_tokens,
 )
-from data.vocabulary.base import DESCRIPTION_FILE, PROBE_TEXT, ROLE_PIECES, VERSION, Vocabulary
+from data.vocabulary.base import DESCRIPTION_FILE, PROBE_TEXT, ROLE_PIECES, Vocabulary
 from data.vocabulary.byte_bpe import train_byte_bpe
-from data.vocabulary.layouts import DEFAULT_LAYOUT
+from data.vocabulary.folder_settings import (
+    SETTINGS_FILES,
+    TOKENIZER_CONFIG,
+    FolderSettings,
+    read_folder_settings,
+)
+from data.vocabulary.layouts import DEFAULT_LAYOUT, TOKENIZERS
 from data.vocabulary.released import (
+    ReleasedVocabulary,
     is_word_bpe,
     read_byte_bpe,
-    read_tokenizer_json,
     read_word_bpe,
     read_wordpiece,
 )
+from data.vocabulary.saved import load_vocabulary, naming_files, read_vocabulary_text
 from data.vocabulary.sentencepiece import (
     SentencePieceVocabulary,
     read_sentencepiece,
     train_sentencepiece,
 )
+from data.vocabulary.tokenizer_json import read_tokenizer_json
 
 # Files of a released vocabulary besides those that begin it.
-OTHER_FILES = ("merges.txt", "vocab.bpe", "special_tokens_map.json", "tokenizer_config.json")
+OTHER_FILES = ("merges.txt", "vocab.bpe", *SETTINGS_FILES)
 
 # Characters of a piece with which two forms are compared: some patterns take quadratic time.
 MAX_PROBED = 100
 
-# Settings that are true, false or null.
-SWITCHES = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
+# {what the class of a tokenizer reads: the class}, for SentencePiece models.
+UNIGRAMS = {kind: name for name, kind in TOKENIZERS.items() if kind in ("unigram", FOLDED)}
 
 __all__ = [
     "Vocabulary",
@@ -82,103 +92,25 @@ def train_vocabulary(
     return train_sentencepiece(texts, size, layout, algorithm, lowercase)
 
 
-def load_vocabulary(folder: str | os.PathLike[str]) -> Vocabulary:
-    """Load a vocabulary from a folder that its `save` wrote.
-
-    Raises:
-      FileNotFoundError: if the folder has no saved vocabulary.
-      ValueError: if its version or kind is unknown, or its files are not the ones that were saved.
-    """
-    folder = as_path(folder)
-    if not (folder / DESCRIPTION_FILE).exists():
-        raise FileNotFoundError(
-            f"{folder}: no {DESCRIPTION_FILE}; read_vocabulary reads released files"
-        )
-    description = _read_description(folder / DESCRIPTION_FILE)
-    with _naming_files(folder):
-        vocabulary = _load_described(folder, description)
-    if vocabulary.fingerprint != description["fingerprint"]:
-        raise ValueError(
-            f"{folder}: its fingerprint is {vocabulary.fingerprint}, but "
-            f"{description['fingerprint'][:80]!r} was saved: its files were changed, or this "
-            "version of a library normalizes text differently"
-        )
-    return vocabulary
-
-
-def _read_description(path: pathlib.Path) -> dict[str, Any]:
-    """Return the content of a `vocabulary.json`; raise ValueError, which names it, if broken."""
-    description = read_bounded_json(path)
-    if not isinstance(description, dict) or "version" not in description:
-        raise ValueError(f"{path} is broken: it has no version")
-    if description["version"] != VERSION:
-        raise ValueError(
-            f"{path}: version {description['version']!r:.80}, this program reads {VERSION}"
-        )
-    for key, kind in (("kind", str), ("options", dict), ("fingerprint", str)):
-        if not isinstance(description.get(key), kind):
-            raise ValueError(f"{path} is broken: {key} is {description.get(key)!r:.80}")
-    return description
-
-
-def _load_described(folder: pathlib.Path, description: dict[str, Any]) -> Vocabulary:
-    """Return the vocabulary of a folder with the kind and the options of its description."""
-    options = description["options"]
-    kinds = {
-        "sentencepiece": lambda: SentencePieceVocabulary(
-            read_bounded(folder / "spiece.model", MAX_VOCABULARY_BYTES), **options
-        ),
-        "wordpiece": lambda: read_wordpiece(_read_text(folder / "vocab.txt"), **options),
-        "byte_bpe": lambda: read_byte_bpe(
-            _read_text(folder / "vocab.json"), _read_text(folder / "merges.txt")
-        ),
-        "word_bpe": lambda: read_word_bpe(
-            _read_text(folder / "vocab.json"), _read_text(folder / "merges.txt")
-        ),
-        "tokenizer_json": lambda: read_tokenizer_json(
-            _read_text(folder / "tokenizer.json"), **options
-        ),
-    }
-    if description["kind"] not in kinds:
-        raise ValueError(
-            f"{DESCRIPTION_FILE}: kind {description['kind']!r:.80}, not one of {', '.join(kinds)}"
-        )
-    try:
-        return kinds[description["kind"]]()
-    except TypeError:  # an option that the kind does not have
-        raise ValueError(f"{DESCRIPTION_FILE}: options {options!r:.200} do not fit") from None
-
-
-@contextlib.contextmanager
-def _naming_files(path: pathlib.Path) -> Iterator[None]:
-    """Raise errors of the block with the path of the file, or of the folder with it."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise
-    except ValueError as error:
-        message, folder = str(error), path if path.is_dir() else path.parent
-        if str(folder) in message:
-            raise
-        is_named = message.split(":")[0] in os.listdir(folder) if not is_remote(path) else False
-        raise ValueError(f"{folder / message}" if is_named else f"{path}: {message}") from error
-
-
 def read_vocabulary(path: str | os.PathLike[str]) -> Vocabulary:
     """Read a released vocabulary: one of the files above, or a folder with them.
 
-    GPT-2's encoder.json and vocab.bpe are read, too. If a folder has a tokenizer.json and another
-    form, the other form is used if both have the same pieces and encode a text of many pieces to
-    the same ids. Otherwise tokenizer.json is used, as `transformers` does.
+    GPT-2's encoder.json and vocab.bpe are read, too. In a folder, the settings of `transformers`
+    apply: data/vocabulary/folder_settings.py. The form of the files is kept where it can express
+    them, and so it is if a tokenizer.json beside it has the same pieces and encodes a text of many
+    pieces to the same ids. Otherwise the vocabulary is a tokenizer.json, as for `transformers`.
 
     Raises:
       FileNotFoundError: if there is no vocabulary at this path.
-      ValueError: if a file is not a vocabulary.
+      ValueError: if a file is not a vocabulary, or its settings are not valid.
     """
     path = as_path(path)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such vocabulary")
-    return _read_folder(path) if path.is_dir() else _read_file(path)
+    if path.is_dir():
+        return _read_folder(path)
+    with naming_files(path):
+        return _read_named_file(path, _read_settings(path.parent))
 
 
 def _read_folder(folder: pathlib.Path) -> Vocabulary:
@@ -191,21 +123,77 @@ def _read_folder(folder: pathlib.Path) -> Vocabulary:
     if not is_remote(folder):
         for path in (*models, json_file, *(folder / name for name in OTHER_FILES)):
             check_own_file(path)
+    settings = _read_settings(folder)
     if not json_file.exists():
         if not models:
             raise FileNotFoundError(
                 f"{folder}: no vocabulary here; expected spiece.model, vocab.txt, "
                 "vocab.json with merges.txt, or tokenizer.json"
             )
-        return _read_file(models[0])
-    from_json = _read_file(json_file)
+        with naming_files(models[0]):
+            return _extend_vocabulary(_read_named_file(models[0], settings), settings)
+    with naming_files(json_file):
+        text = read_vocabulary_text(json_file)
+        plain_json = read_tokenizer_json(text, settings.roles)
+        changed = apply_settings(text, settings)
+        from_json = plain_json if changed == text else read_tokenizer_json(changed, settings.roles)
+    tokens = [*json.loads(changed).get("added_tokens", ())]
     for model in models:
-        vocabulary = _read_file(model)
-        if vocabulary.pieces == from_json.pieces:
+        with naming_files(model):
+            vocabulary = _read_named_file(model, settings)
+        if vocabulary.pieces == from_json.pieces and is_expressed(tokens, vocabulary):
             probe = _build_probe_text(vocabulary)
             if vocabulary.encode(probe) == from_json.encode(probe):
                 return vocabulary
     return from_json
+
+
+def _read_settings(folder: pathlib.Path) -> FolderSettings:
+    """Return the settings of a folder. Raises ValueError, which names the folder, for bad ones."""
+    with naming_files(folder):
+        return read_folder_settings(folder)
+
+
+def _extend_vocabulary(
+    plain: SentencePieceVocabulary | ReleasedVocabulary, settings: FolderSettings
+) -> Vocabulary:
+    """Return the vocabulary of a folder without tokenizer.json, with the tokens of its settings."""
+    if settings.unknown_class:
+        raise ValueError(
+            f"{TOKENIZER_CONFIG}: tokenizer_class is {settings.unknown_class[:80]!r}; "
+            f"{', '.join(TOKENIZERS)} are read, and any class with a tokenizer.json: write one "
+            "with save_pretrained of the tokenizer"
+        )
+    is_folded = settings.tokenizer == FOLDED and isinstance(plain, SentencePieceVocabulary)
+    if not is_folded and is_expressed(settings.tokens, plain) and has_roles(plain, settings.roles):
+        return plain
+    if isinstance(plain, SentencePieceVocabulary):
+        if settings.tokenizer not in UNIGRAMS:
+            raise ValueError(
+                f"{settings.tokens[0]['content'][:60]!r} is an added token, and how it is found "
+                f"in a text depends on the tokenizer's class: name it in {TOKENIZER_CONFIG} "
+                f"(tokenizer_class: {' or '.join(UNIGRAMS.values())}), or add a tokenizer.json"
+            )
+        text = build_unigram(plain, settings)
+    else:
+        text = plain.to_json()
+    known = {token["content"] for token in settings.tokens}
+    usual = [
+        token
+        for token in list_special_tokens(plain, settings.roles)
+        if token["content"] not in known
+    ]
+    roles = {
+        role: plain.pieces[i] for role in ROLE_PIECES if (i := getattr(plain, role)) is not None
+    }
+    composed = read_tokenizer_json(
+        add_tokens(text, [*usual, *settings.tokens]), roles | settings.roles
+    )
+    if is_folded and composed.pieces == plain.pieces and is_expressed(settings.tokens, plain):
+        probe = _build_probe_text(plain)
+        if plain.encode(probe) == composed.encode(probe):
+            return plain
+    return composed
 
 
 def _build_probe_text(vocabulary: Vocabulary) -> str:
@@ -219,14 +207,13 @@ def _build_probe_text(vocabulary: Vocabulary) -> str:
     return " ".join([PROBE_TEXT, *sample, *(piece.upper() for piece in sample)])
 
 
-def _read_file(path: pathlib.Path) -> Vocabulary:
-    with _naming_files(path):
-        return _read_named_file(path)
-
-
-def _read_named_file(path: pathlib.Path) -> Vocabulary:
+def _read_named_file(
+    path: pathlib.Path, settings: FolderSettings
+) -> SentencePieceVocabulary | ReleasedVocabulary:
+    """Return the vocabulary in a file, with the switches that the files beside it name."""
+    switches = settings.switches
     if path.name.endswith(".model"):
-        return read_sentencepiece(read_bounded(path, MAX_VOCABULARY_BYTES))
+        return read_sentencepiece(read_bounded(path, MAX_VOCABULARY_BYTES), settings.sentinels)
     merges_names = {"vocab.json": "merges.txt", "encoder.json": "vocab.bpe"}
     if first := next((vocab for vocab, name in merges_names.items() if path.name == name), None):
         path = path.parent / first
@@ -240,56 +227,21 @@ def _read_named_file(path: pathlib.Path) -> Vocabulary:
             raise FileNotFoundError(
                 f"{path}: BPE needs {merges_names[path.name]} in the same folder"
             )
-        read = read_word_bpe if is_word_bpe(_read_text(path)) else read_byte_bpe
-        return read(_read_text(path), _read_text(merges[0]))
-    config = _read_settings(path.parent)
+        texts = read_vocabulary_text(path), read_vocabulary_text(merges[0])
+        if is_word_bpe(texts[0]):
+            return read_word_bpe(*texts)
+        return read_byte_bpe(*texts, prefix_space=bool(switches.get("add_prefix_space")))
     if path.name.endswith(".txt"):
         return read_wordpiece(
-            _read_text(path),
-            lowercase=config.get("do_lower_case"),
-            strip_accents=config.get("strip_accents"),
-            chinese=config.get("tokenize_chinese_chars") is not False,
+            read_vocabulary_text(path),
+            lowercase=switches.get("do_lower_case"),
+            strip_accents=switches.get("strip_accents"),
+            chinese=switches.get("tokenize_chinese_chars") is not False,
+            unknown=settings.roles.get("unk", "[UNK]"),
         )
     if path.name.endswith(".json"):
-        return read_tokenizer_json(_read_text(path), _parse_roles(config))
+        return read_tokenizer_json(read_vocabulary_text(path), settings.roles)
     raise ValueError(
         f"{path}: a vocabulary is a *.model, vocab.txt, vocab.json with merges.txt, "
         "or tokenizer.json"
     )
-
-
-def _read_settings(folder: pathlib.Path) -> dict[str, Any]:
-    """Return the settings of `transformers`; {} if its files are absent.
-
-    They are in special_tokens_map.json and tokenizer_config.json.
-    """
-    files = [folder / name for name in ("special_tokens_map.json", "tokenizer_config.json")]
-    settings = {}
-    for file in files:
-        if file.exists():
-            found = read_bounded_json(file)
-            if not isinstance(found, dict):
-                raise ValueError(f"{file}: holds {type(found).__name__}, expected a JSON object")
-            for key in SWITCHES:
-                if not isinstance(found.get(key), bool | None):
-                    raise ValueError(f"{file}: {key} is {found[key]!r:.80}, not true or false")
-            settings |= found
-    return settings
-
-
-def _parse_roles(config: dict[str, Any]) -> dict[str, str]:
-    """Return {role: special token} of the settings of `transformers`."""
-    named = {role: config.get(f"{role}_token") for role in ROLE_PIECES}
-    pieces = {
-        role: piece.get("content") if isinstance(piece, dict) else piece
-        for role, piece in named.items()
-    }
-    for role, piece in pieces.items():
-        if not isinstance(piece, str | None):
-            raise ValueError(f"tokenizer_config.json: {role}_token is {piece!r:.80}, not a piece")
-    return {role: piece for role, piece in pieces.items() if piece}
-
-
-def _read_text(path: pathlib.Path) -> str:
-    """Return the text of a file of a vocabulary, which is bounded."""
-    return read_bounded_text(path, MAX_VOCABULARY_BYTES)

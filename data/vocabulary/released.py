@@ -1,4 +1,4 @@
-"""Read released vocabularies with the `tokenizers` library: WordPiece, BPE, tokenizer.json.
+"""Read released vocabularies with the `tokenizers` library: WordPiece and BPE.
 
 WordPiece is that of BERT (Devlin et al. 2018), byte-level BPE that of GPT-2 (Radford et al. 2019)
 and RoBERTa (Liu et al. 2019), BPE within words that of GPT (Radford et al. 2018). The encoders have
@@ -6,10 +6,12 @@ no special tokens, so "[MASK]" in a text is plain text.
 """
 
 import contextlib
+import itertools
 import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
@@ -18,11 +20,11 @@ from data.vocabulary.base import PROBE_TEXT, Vocabulary, is_unused
 from data.vocabulary.tokenizer_checks import (
     check_id,
     check_ids,
-    check_tokenizer,
+    iterate_steps,
     naming_library_errors,
 )
 
-END_OF_WORD = "</w>"
+END_OF_WORD, UNKNOWN = "</w>", "[UNK]"
 WORD_START_RULES = {
     "wordpiece": lambda piece: not piece.startswith("##"),
     # Byte-level BPE writes space, line feed, tab and carriage return so.
@@ -72,13 +74,17 @@ class ReleasedVocabulary(Vocabulary):
         self.keeps_spaces = style == "byte"
         # Without a decoder the library would show the marks of blanks in a text.
         self._joiner = decoders.Metaspace() if style == "space" and not decoder.decoder else None
+        self._continuing = _make_continuing(encoder) if self.keeps_spaces else None
+        normalize = encoder.normalizer.normalize_str if encoder.normalizer else lambda text: text
+        if (options or {}).get("prefix_space"):
+            normalize = " {}".format
         super().__init__(
             kind=kind,
             pieces=pieces,
             special=[not p or p in special_pieces or is_unused(p) for p in pieces],
             starts_word=list(map(WORD_START_RULES[style], pieces)),
             options=options or {},
-            normalize=encoder.normalizer.normalize_str if encoder.normalizer else lambda text: text,
+            normalize=normalize,
             roles=roles,
         )
 
@@ -86,6 +92,25 @@ class ReleasedVocabulary(Vocabulary):
         with _naming_texts(texts):
             found = self._encoder.encode_batch_fast(list(texts), add_special_tokens=False)
         return [encoding.ids for encoding in found]
+
+    def encode_spans(
+        self, text: bytes, starts: np.ndarray, ends: np.ndarray, first: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Encode the sentences text[starts[i]:ends[i]]; see the base class.
+
+        Only the first sentence of a document gets the space that may begin a text.
+        """
+        if self._continuing is None:
+            return super().encode_spans(text, starts, ends, first)
+        sentences = [text[i:j].decode() for i, j in zip(starts.tolist(), ends.tolist())]
+        with _naming_texts(sentences):
+            found = self._continuing.encode_batch_fast(sentences, add_special_tokens=False)
+        ids = [encoding.ids for encoding in found]
+        begins = first.tolist()
+        for i, begin in zip(begins, self.encode_batch([sentences[i] for i in begins])):
+            ids[i] = begin
+        lengths = np.array([len(sentence) for sentence in ids], np.int64)
+        return np.fromiter(itertools.chain.from_iterable(ids), np.int32, lengths.sum()), lengths
 
     def encode_with_offsets(
         self, texts: Sequence[str]
@@ -119,6 +144,7 @@ def read_wordpiece(
     lowercase: bool | None = None,
     strip_accents: bool | None = None,
     chinese: bool = True,
+    unknown: str = UNKNOWN,
 ) -> ReleasedVocabulary:
     """Read a WordPiece vocabulary.
 
@@ -127,22 +153,27 @@ def read_wordpiece(
       lowercase: whether case is folded; None: if no piece except [...] has an upper-case letter.
       strip_accents: whether accents are removed; None: if case is folded, as in BERT.
       chinese: whether each ideograph is a word.
+      unknown: the piece of unknown words.
 
     Raises:
-      ValueError: if a piece appears twice or [UNK] is missing.
+      ValueError: if a piece appears twice or the one of unknown words is missing.
     """
     pieces = vocab.split("\n")
     pieces = pieces[:-1] if pieces and pieces[-1] == "" else pieces
     ids = {piece.rstrip("\r"): i for i, piece in enumerate(pieces)}
     if len(ids) != len(pieces):
         raise ValueError(f"vocab.txt: {len(pieces) - len(ids)} pieces appear twice")
-    if "[UNK]" not in ids:
-        raise ValueError("vocab.txt: no piece [UNK], so this is not a WordPiece vocabulary")
+    if not isinstance(unknown, str) or unknown not in ids:
+        raise ValueError(
+            f"vocab.txt: no piece {unknown!s:.60}, so this is not a WordPiece vocabulary; if the "
+            "piece of unknown words has another name, give it as unk_token in "
+            "tokenizer_config.json"
+        )
     if lowercase is None:
         lowercase = not any(piece != piece.lower() for piece in ids if not piece.startswith("["))
     if not all(isinstance(option, bool | None) for option in (lowercase, strip_accents, chinese)):
         raise ValueError(f"vocab.txt: options {(lowercase, strip_accents, chinese)!r:.80}")
-    tokenizer = tokenizers.Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
+    tokenizer = tokenizers.Tokenizer(models.WordPiece(ids, unk_token=unknown))
     tokenizer.normalizer = normalizers.BertNormalizer(
         clean_text=True,
         handle_chinese_chars=chinese,
@@ -157,19 +188,29 @@ def read_wordpiece(
         tokenizer,
         "wordpiece",
         files={"vocab.txt": vocab.encode()},
-        options={"lowercase": lowercase, "strip_accents": strip_accents, "chinese": chinese},
+        roles={} if unknown == UNKNOWN else {"unk": unknown},
+        options={"lowercase": lowercase, "strip_accents": strip_accents, "chinese": chinese}
+        | ({} if unknown == UNKNOWN else {"unknown": unknown}),
     )
 
 
-def read_byte_bpe(vocab: str, merges: str) -> ReleasedVocabulary:
-    """Read byte-level BPE from the texts of a vocab.json or encoder.json and its merges."""
+def read_byte_bpe(vocab: str, merges: str, *, prefix_space: bool = False) -> ReleasedVocabulary:
+    """Read byte-level BPE from the texts of a vocab.json or encoder.json and its merges.
+
+    With `prefix_space`, a text that begins without a space is read as if it began with one.
+    """
+    if not isinstance(prefix_space, bool):
+        raise ValueError(f"vocab.json: prefix_space is {prefix_space!r:.80}, not true or false")
     ids, pairs = _parse_ids(vocab), _parse_merges(merges)
     with naming_library_errors("vocab.json"):
         tokenizer = tokenizers.Tokenizer(models.BPE(ids, pairs))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)
     tokenizer.decoder = decoders.ByteLevel()
     files = {"vocab.json": vocab.encode(), "merges.txt": merges.encode()}
-    return ReleasedVocabulary("byte_bpe", tokenizer, tokenizer, "byte", files=files)
+    options = {"prefix_space": True} if prefix_space else {}
+    return ReleasedVocabulary(
+        "byte_bpe", tokenizer, tokenizer, "byte", files=files, options=options
+    )
 
 
 def is_word_bpe(vocab: str) -> bool:
@@ -217,70 +258,15 @@ def _parse_merges(merges: str) -> list[tuple[str, str]]:
     return [(first, second) for first, second in pairs]
 
 
-def read_tokenizer_json(text: str, roles: dict[str, str] | None = None) -> ReleasedVocabulary:
-    """Read a vocabulary from the text of a tokenizer.json.
+def _make_continuing(encoder: tokenizers.Tokenizer) -> tokenizers.Tokenizer | None:
+    """Return the tokenizer of a text that continues another; None if it is the same.
 
-    Args:
-      text: the file's text.
-      roles: {role: special token} of the settings in the same folder.
-
-    Raises:
-      ValueError: if the tokenizers library cannot read it.
+    They differ if byte-level BPE puts a space before a text that begins without one.
     """
-    settings = parse_bounded_json(text, "tokenizer.json", MAX_VOCABULARY_VALUES)
-    try:
-        check_tokenizer(settings)
-    except ValueError as error:
-        raise ValueError(f"tokenizer.json: {error}") from None
-    tokens = settings.get("added_tokens") or ()
-    added = [token["content"] for token in tokens if token["special"]]
-    with naming_library_errors("tokenizer.json"):
-        decoder = tokenizers.Tokenizer.from_str(text)
-        hidden = json.dumps(_hide_special_pieces(settings, set(added)))
-        encoder = tokenizers.Tokenizer.from_str(hidden)
-    return ReleasedVocabulary(
-        "tokenizer_json",
-        encoder,
-        decoder,
-        _detect_style(settings),
-        files={"tokenizer.json": text.encode()},
-        special_pieces=frozenset(added),
-        roles=roles,
-        options={"roles": roles or {}},
-    )
-
-
-def _hide_special_pieces(settings: dict[str, Any], special: set[str]) -> dict[str, Any]:
-    """Return the settings with special tokens renamed to strings that no text contains.
-
-    The ids and the unknown piece stay.
-    """
-    model = settings["model"]
-    unknown = model.get("unk_token")
-    if model.get("unk_id") is not None:
-        unknown = model["vocab"][model["unk_id"]][0]
-    names = {piece: f"\ufdd1{i}" for i, piece in enumerate(sorted(special - {unknown}))}
-    added = [
-        token | {"content": names.get(token["content"], token["content"])}
-        for token in settings.get("added_tokens") or ()
-    ]
-    added = [token for token in added if token["content"] != unknown]
-    if isinstance(model["vocab"], dict):
-        vocab = {names.get(piece, piece): i for piece, i in model["vocab"].items()}
-    else:
-        vocab = [[names.get(piece, piece), score] for piece, score in model["vocab"]]
-    changed = {"model": model | {"vocab": vocab}, "added_tokens": added, "post_processor": None}
-    return settings | changed | {"truncation": None, "padding": None}
-
-
-def _detect_style(settings: dict[str, Any]) -> str:
-    """Return how the pieces of a tokenizer.json mark the beginning of a word."""
-    steps = json.dumps(
-        [settings.get(key) for key in ("pre_tokenizer", "normalizer", "decoder")],
-        ensure_ascii=False,
-    )
-    if settings["model"]["type"] == "WordPiece":
-        return "wordpiece"
-    if '"ByteLevel"' in steps:
-        return "byte"
-    return "space" if '"Metaspace"' in steps or "▁" in steps else "whole"
+    if "add_prefix_space=True" not in repr(encoder.pre_tokenizer):
+        return None
+    settings = json.loads(encoder.to_str())
+    for step in iterate_steps(settings["pre_tokenizer"]):
+        if step.get("type") == "ByteLevel":
+            step["add_prefix_space"] = False
+    return tokenizers.Tokenizer.from_str(json.dumps(settings))

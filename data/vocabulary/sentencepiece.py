@@ -134,17 +134,18 @@ class SentencePieceVocabulary(Vocabulary):
         return {"spiece.model": self._model}
 
 
-def read_sentencepiece(model: bytes) -> SentencePieceVocabulary:
+def read_sentencepiece(model: bytes, sentinels: int | None = None) -> SentencePieceVocabulary:
     """Read a released model from the bytes of its `.model` file.
 
-    A model with T5's layout (<pad>=0 </s>=1 <unk>=2, no bos) and no sentinels gets 100 of them.
-    Raises ValueError if it is not a SentencePiece model.
+    A model with T5's layout (<pad>=0 </s>=1 <unk>=2, no bos) and no sentinels gets as many as
+    `sentinels` says, or 100. Raises ValueError if it is not a SentencePiece model.
     """
     processor = _load_processor(model)
     special_ids = processor.pad_id(), processor.eos_id(), processor.unk_id(), processor.bos_id()
     has_sentinels = processor.piece_to_id("<extra_id_0>") != processor.unk_id()
     needs_sentinels = special_ids == (0, 1, 2, -1) and not has_sentinels
-    return SentencePieceVocabulary(model, appended=NUM_SENTINELS if needs_sentinels else 0)
+    appended = NUM_SENTINELS if sentinels is None else sentinels
+    return SentencePieceVocabulary(model, appended=appended if needs_sentinels else 0)
 
 
 def train_sentencepiece(

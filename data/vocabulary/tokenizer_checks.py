@@ -138,6 +138,15 @@ def _check_growth(key: str, steps: Any) -> None:
         )
 
 
+def iterate_steps(step: Any) -> Iterator[dict[str, Any]]:
+    """Yield a step of a tokenizer.json and, of a sequence, its steps."""
+    if isinstance(step, dict):
+        yield step
+        for key in ("normalizers", "pretokenizers"):
+            for inner in step.get(key) or ():
+                yield from iterate_steps(inner)
+
+
 def _iterate_objects(value: Any) -> Iterator[dict[str, Any]]:
     """Yield the objects within a JSON value, but for the vocabulary and the merges."""
     waiting = [value]

@@ -94,6 +94,8 @@ def write_tokenizer(
             "tokenize_chinese_chars": "chinese",
         }
         config |= {theirs: vocabulary.options[ours] for theirs, ours in option_names.items()}
+    if vocabulary.options.get("prefix_space"):
+        config["add_prefix_space"] = True
     if length is not None:
         config["model_max_length"] = length
     write_json(folder / "tokenizer_config.json", config)
