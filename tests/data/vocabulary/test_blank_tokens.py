@@ -7,7 +7,7 @@ import pytest
 
 from data.inspection import gaps, rendering
 from data.vocabulary.load import train_vocabulary
-from data.vocabulary.released import read_tokenizer_json
+from data.vocabulary.tokenizer_json import read_tokenizer_json
 from pretrain.convert.tokenizer import build_tokenizer
 
 pytestmark = pytest.mark.fast
