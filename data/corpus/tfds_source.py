@@ -6,13 +6,18 @@ TFDS downloads and prepares a dataset that is not on disk ($TFDS_DATA_DIR, else
 
 import contextlib
 import io
+import logging
 import os
 import sys
 from collections.abc import Iterator
 from typing import Any
 
+from data.corpus.network import find_unreachable
 from data.corpus.paths import TFDS_NAME
 from data.corpus.readers import NOT_UTF8, RawDocument, join_pair
+
+# Hosts of which one answers where there is a network: of TFDS, of GLUE, of SQuAD.
+DOWNLOAD_HOSTS = ("storage.googleapis.com", "dl.fbaipublicfiles.com", "github.com")
 
 
 def list_shards(name: str, split: str, fields: list[str]) -> list[tuple[str, str, int, int, int]]:
@@ -153,9 +158,12 @@ def _import_tfds() -> Any:
 def _open_builder(name: str) -> Any:
     """Return the builder of a dataset, which is downloaded and prepared if it is not on disk.
 
-    Raises ValueError if TFDS does not know the dataset.
+    Raises:
+      ValueError: if TFDS does not know the dataset.
+      OSError: if it is not on disk and cannot be downloaded.
     """
     tfds = _import_tfds()
+    logging.getLogger("absl").setLevel(logging.ERROR)  # it warns of what a stopped download left
     try:
         builder = tfds.builder(name)
     except (tfds.core.DatasetNotFoundError, ValueError, AssertionError) as error:
@@ -164,10 +172,32 @@ def _open_builder(name: str) -> Any:
             f"tfds:{name}: TFDS knows no such dataset, and none of that name is on disk ({message})"
         ) from error
     if not builder.is_prepared():
-        # The bars and the bold notice of TFDS are control sequences, which a command's output
-        # escapes.
-        tfds.disable_progress_bar()
-        print(f"tfds:{name}: is downloaded to {builder.data_dir}", file=sys.stderr, flush=True)
+        _download(builder, name)
+    return builder
+
+
+def _download(builder: Any, name: str) -> None:
+    """Download and prepare a dataset; raise OSError, which says what to do, if that fails.
+
+    Without a network TFDS would retry for minutes.
+    """
+    if reason := find_unreachable(DOWNLOAD_HOSTS):
+        raise _make_download_error(builder, name, f"there is no network ({reason})")
+    # The bars and the bold notice of TFDS are control sequences, which a command's output escapes.
+    _import_tfds().disable_progress_bar()
+    print(f"tfds:{name}: is downloaded to {builder.data_dir}", file=sys.stderr, flush=True)
+    logging.getLogger("urllib3").setLevel(logging.ERROR)  # it logs each retry
+    try:
         with contextlib.redirect_stdout(io.StringIO()):
             builder.download_and_prepare()
-    return builder
+    except Exception as error:  # of requests, of TFDS and of the dataset's own reader
+        line = next(iter(str(error).strip().splitlines()), "")
+        raise _make_download_error(builder, name, f"{type(error).__name__}: {line:.300}") from error
+
+
+def _make_download_error(builder: Any, name: str, reason: str) -> OSError:
+    return OSError(
+        f"tfds:{name} is not on disk ({builder.data_dir}) and cannot be downloaded: {reason}. "
+        "Name files in its place (finetune: --train FILE --heldout FILE), or copy the folder from "
+        "a machine that has it and set TFDS_DATA_DIR to the folder of all datasets"
+    )
