@@ -66,6 +66,7 @@ def place(tmp_path_factory, root):
     return place
 
 
+@pytest.mark.timeout(1800 if WHOLE else 300)
 @pytest.mark.parametrize("reader", mutated.READERS)
 def test_mutations_of_real_files(reader, place, root, record_property):
     forks.prepare_server()

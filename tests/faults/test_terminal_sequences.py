@@ -4,6 +4,7 @@ terminal, whichever command shows them.
 
 import json
 import re
+import shutil
 
 import pytest
 
@@ -63,7 +64,8 @@ def test_the_verbs_that_show_text(corpus, run, tmp_path, record_property):
     config = ("roberta_base", f"data.store={store}", "model.vocab=304", *MODEL, *TRAIN)
     shown = run(0, "inspect", *config, "--rows", 3, "--step", 3)
     assert "\\u001b" in shown and "[red]" in shown
-    run(0, "inspect", *config, "--json")
+    report = json.loads(run(0, "inspect", *config, "--json"))
+    assert report["store"] == str(store)
     run(0, "describe", *config)
     run(0, "train", *config, *STEPS, "--workdir", trained)
     run(0, "evaluate", "--workdir", trained)
@@ -73,6 +75,7 @@ def test_the_verbs_that_show_text(corpus, run, tmp_path, record_property):
     run(0, "features", "--workdir", trained, "--input", corpus, "--output", tmp_path / "x\x1b.npz")
     run(0, "attention", "--workdir", trained, text, "--output", tmp_path / "a\x1b[2J.html")
     run(0, "export", "--workdir", trained, "--output", tmp_path / "ex\x1b[31mport")
+    assert not FORBIDDEN.search((tmp_path / "ex\x1b[31mport" / "README.md").read_text())
     run(0, "import", tmp_path / "ex\x1b[31mport", "--workdir", tmp_path / "im\x9bported")
     run(0, "report", "--workdir", trained)
     labels = place / "labels\x1b[2J.jsonl"
@@ -88,6 +91,29 @@ def test_the_verbs_that_show_text(corpus, run, tmp_path, record_property):
 
 
 TUNING = ("--task", "classification", "--held-out", "0.25", "data.batch_size=8", "train.steps=2")
+
+
+def test_pieces_and_tensors_of_an_imported_folder(root, run, tmp_path):
+    folder, workdir = tmp_path / "model\x1b[31m", tmp_path / "run\x9b"
+    shutil.copytree(root / "tests" / "goldens" / "hf_bert", folder)
+    settings = json.loads((folder / "tokenizer.json").read_text())
+    plain = [piece for piece in settings["model"]["vocab"] if not piece.startswith("[")]
+    names = {piece: f"{piece}{SEQUENCES[i % len(SEQUENCES)]}" for i, piece in enumerate(plain)}
+    vocab = {names.get(piece, piece): i for piece, i in settings["model"]["vocab"].items()}
+    settings["model"]["vocab"] = vocab
+    (folder / "tokenizer.json").write_text(json.dumps(settings))
+    run(0, "import", folder, "--workdir", workdir)
+    assert "\\u" in run(0, "predict", "--workdir", workdir, "[MASK] [MASK]", "--top", 9)
+    shown = run(0, "predict", "--workdir", workdir, "--json", "[MASK] [MASK]", "--top", 9)
+    found = str(json.loads(shown.splitlines()[0]))
+    assert any(repr(name)[1:-1] in found for name in names.values()), found
+    content = (folder / "model.safetensors").read_bytes()
+    changed = content.replace(
+        b"bert.embeddings.word_embeddings", b"\\u001b[2J.embeddings.word_emb12"
+    )
+    assert len(changed) == len(content) and changed != content
+    (folder / "model.safetensors").write_bytes(changed)
+    run(2, "import", folder, "--workdir", tmp_path / "none")
 
 
 def test_errors(corpus, run, record_property):
