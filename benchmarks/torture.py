@@ -54,7 +54,7 @@ def judge_end(run: TorturedRun, schedule: Schedule, references: References) -> f
     """Compare the end of a run with the undisturbed one; raise Failed where it differs.
 
     Returns:
-      The largest relative difference of a parameter; 0.0 where it is not compared.
+      The largest absolute difference of a parameter; 0.0 where it is not compared.
     """
     undisturbed = references.get_run(schedule.model)
     for one in (undisturbed, run):
@@ -83,7 +83,7 @@ def judge_end(run: TorturedRun, schedule: Schedule, references: References) -> f
         *(verdict.read_params(one.workdir, STEPS) for one in (run, undisturbed))
     )
     if difference > verdict.TOLERANCE:
-        raise Failed(f"a parameter differs by {difference:.2g} of its tensor's largest value")
+        raise Failed(f"a parameter differs by {difference:.2g}")
     return difference
 
 

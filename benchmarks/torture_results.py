@@ -44,8 +44,7 @@ def format_results(totals: Totals, first_seed: int, hours: float, load: float) -
         "|---|---|---|",
         f"| nothing | {totals.passed['nothing']} | rows, metrics, bits |",
         f"| devices | {totals.passed['devices']} | rows; parameters: they differ by at most "
-        f"{totals.largest_difference:.2g} of their tensor's largest value, "
-        f"{verdict.TOLERANCE:g} is allowed |",
+        f"{totals.largest_difference:.2g}, {verdict.TOLERANCE:g} is allowed |",
         f"| devices and batch sizes | {totals.passed['devices and batch sizes']} | rows |",
         "",
         "| fault | where | times |",
