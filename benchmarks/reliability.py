@@ -3,7 +3,8 @@
     python -m benchmarks.reliability [--row 3 --row 15]
 
 Runs the tests of `reliability_rows.ROWS`, one process a row, with CLOZE_BOARD=whole (the test
-suite tries only a few of each fault), and writes benchmarks/reliability.md. A row with a failed
+suite tries only a few of each fault), and records the results in
+benchmarks/results/reliability.json and writes benchmarks/reliability.md. A row with a failed
 test is written as failed, a row without tests as open. A row that does not run keeps its line with
 its date.
 """
@@ -13,28 +14,39 @@ from __future__ import annotations
 import argparse
 import collections
 import datetime
+import json
 import os
 import pathlib
 import platform
-import re
 import subprocess
 import sys
 import tempfile
 import time
 import xml.etree.ElementTree
 from collections.abc import Mapping, Sequence
+from typing import TypedDict
 
 from benchmarks.reliability_rows import ROWS
 from data.store.atomic import write_atomically
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BOARD = ROOT / "benchmarks" / "reliability.md"
+RESULTS = ROOT / "benchmarks" / "results" / "reliability.json"
+FIRST_RESULTS = ROOT / "benchmarks" / "results" / "reliability_0.1.0.json"
 
 NOT_SHOWN = """## What cannot be shown on a CPU
 
 Hangs of the interconnect between chips, corruption of data inside a TPU or GPU, and the
 permissions and failures of a real bucket. None of them is tested on this page.
 """
+
+
+class Result(TypedDict):
+    """What the last run of a row gave."""
+
+    verdict: str
+    figures: str
+    date: str
 
 
 def run_tests(tests: Sequence[str]) -> tuple[str, str]:
@@ -96,40 +108,44 @@ def summarize_cases(
     return ("shown" if passed else "**not run**"), "; ".join(parts)
 
 
-def format_line(number: int, verdict: str, figures: str, date: str) -> str:
-    """Return the line of a row of the board."""
+def format_line(number: int, result: Result, first: Result | None) -> str:
+    """Return the line of a row of the board.
+
+    Args:
+      first: the result of the row in version 0.1.0; None if the row is newer.
+    """
     fault, promise, tests = ROWS[number]
     files = dict.fromkeys(test.split("::")[0] for test in tests)
     links = ", ".join(f"[{pathlib.Path(name).stem}](../{name})" for name in files)
-    return f"| {number} | {fault} | {promise} | {verdict} | {figures} | {links} | {date} |"
+    cells = [result["verdict"], result["figures"], first["figures"] if first else "no such row"]
+    return f"| {number} | {fault} | {promise} | {' | '.join(cells)} | {links} | {result['date']} |"
 
 
-def read_lines() -> dict[int, str]:
-    """Return {row: its line} of the existing board."""
-    text = BOARD.read_text() if BOARD.exists() else ""
-    return {
-        int(found[1]): found[0] for found in re.finditer(r"^\| (\d+) \|.*$", text, re.MULTILINE)
-    }
+def read_results(path: pathlib.Path = RESULTS) -> dict[int, Result]:
+    """Return {row: its last result}."""
+    return {int(number): result for number, result in json.loads(path.read_text()).items()}
 
 
-def write_board(lines: Mapping[int, str]) -> None:
-    """Write the board.
+def write_board(results: Mapping[int, Result]) -> None:
+    """Record the results and write the board.
 
     Args:
-      lines: {row: its line}.
+      results: {row: its last result}.
     """
     head = [
         "# The reliability board",
         "",
         "Injected faults and their outcomes. Written by `python -m benchmarks.reliability`; each "
         f"line has the date of its run, on {platform.machine()}, {os.cpu_count()} CPU cores shared "
-        "with other work, and eight devices simulated by XLA. The promises are in "
-        "[guarantees](../docs/guarantees.md).",
+        "with other work, and eight devices simulated by XLA. The figures of version 0.1.0 are of "
+        "2026-11-21. The promises are in [guarantees](../docs/guarantees.md).",
         "",
-        "| row | fault | must show | verdict | figures | tests | date |",
-        "|---|---|---|---|---|---|---|",
+        "| row | fault | must show | verdict | figures | figures of 0.1.0 | tests | date |",
+        "|---|---|---|---|---|---|---|---|",
     ]
-    rows = [lines[number] for number in sorted(lines)]
+    first = read_results(FIRST_RESULTS)
+    rows = [format_line(number, results[number], first.get(number)) for number in sorted(results)]
+    write_atomically(RESULTS, json.dumps(dict(sorted(results.items())), indent=1) + "\n")
     write_atomically(BOARD, "\n".join([*head, *rows, "", NOT_SHOWN]))
 
 
@@ -145,21 +161,20 @@ def main() -> int:
         help="run only this row; may be repeated",
     )
     args = parser.parse_args()
-    lines, failed = read_lines(), False
+    results, failed = read_results(), False
     for number, (_, _, tests) in ROWS.items():
         if not tests:
-            lines[number] = format_line(number, "open", "", "")
+            results[number] = Result(verdict="open", figures="", date="")
         elif args.row is None or number in args.row:
             verdict, figures = run_tests(tests)
             failed |= verdict != "shown"
-            lines[number] = format_line(
-                number, verdict, figures, f"{datetime.date.today():%Y-%m-%d}"
-            )
+            today = f"{datetime.date.today():%Y-%m-%d}"
+            results[number] = Result(verdict=verdict, figures=figures, date=today)
             print(f"row {number}: {verdict}: {figures}", flush=True)
-            write_board(lines)
-        elif number not in lines:
-            lines[number] = format_line(number, "not run yet", "", "")
-    write_board(lines)
+            write_board(results)
+        elif number not in results:
+            results[number] = Result(verdict="not run yet", figures="", date="")
+    write_board(results)
     return 1 if failed else 0
 
 

@@ -202,4 +202,65 @@ ROWS: dict[int, tuple[str, str, list[str]]] = {
             "tests/pretrain/convert/test_unsound_weights.py",
         ],
     ),
+    26: (
+        "export, predict, evaluate and average beside a run that deletes checkpoints; a "
+        "checkpoint's folder renamed or copied from another step",
+        "the checkpoint that is read stays, or the newest is read; a renamed one is damaged",
+        [
+            "tests/pretrain/workdir/test_reading_beside_a_run.py",
+        ],
+    ),
+    27: (
+        "lines of metrics.jsonl, samples.jsonl and environment.jsonl damaged",
+        "the run continues; damaged lines are counted, dropped and copied to damaged/",
+        [
+            "tests/pretrain/workdir/test_metrics_file.py",
+        ],
+    ),
+    28: (
+        "a model, batch or optimizer that does not fit; memory exhausted at the first start",
+        "refused before compiling, in one line with what fits; the corrected run starts",
+        [
+            "tests/pretrain/training/test_memory_check.py",
+            "tests/pretrain/training/test_continuation.py",
+        ],
+    ),
+    29: (
+        "held-out rows that overlap, repeat or are borrowed to fill the last batch",
+        "each held-out token is scored once",
+        [
+            "tests/data/test_scored_once.py",
+        ],
+    ),
+    30: (
+        "terminal control sequences in texts, labels, tokens and file names",
+        "none reaches stdout or stderr; JSON stays exact",
+        [
+            "tests/faults/test_terminal_sequences.py",
+            "tests/pretrain/test_terminal.py",
+        ],
+    ),
+    31: (
+        "hostile Hugging Face folders: numbers of layers, ids, nested JSON, patterns that "
+        "backtrack, sizes that overflow, links out of the folder",
+        "refused within 2 s and 500 MB, in one line with the file and the value",
+        [
+            "tests/faults/test_hostile_folders.py",
+        ],
+    ),
+    32: (
+        "10,000 mutations each of a config, a tokenizer, a safetensors file, a store's "
+        "manifest and a checkpoint's record",
+        "read, or refused in one line; no traceback, no hang, bounded memory",
+        [
+            "tests/faults/test_mutated_files.py",
+        ],
+    ),
+    33: (
+        "folders, files, buckets and commands mistaken for others",
+        "one line that names the thing and the remedy, in seconds",
+        [
+            "tests/faults/test_wrong_folders.py",
+        ],
+    ),
 }

@@ -161,7 +161,10 @@ def test_shares_become_whole_rows_or_are_refused():
             "b: loss_weight=-1",
         ),
         (tuple(MixedPart(name, CausalLm(), loss_weight=0.0) for name in "ab"), "above 0"),
-        ((MixedPart("a", CausalLm()), MixedPart("loss", CausalLm())), "none of loss, perplexity"),
+        (
+            (MixedPart("a", CausalLm()), MixedPart("loss", CausalLm())),
+            "not one of loss, perplexity",
+        ),
         ((MixedPart("a", CausalLm()), "b"), "are MixedParts, not"),
         ((MixedPart("a", CausalLm()), MixedPart("b", Classification())), "b learns from labelled"),
         ((MixedPart("a", CausalLm()), MixedPart("b", Text2Text())), "b learns from labelled"),

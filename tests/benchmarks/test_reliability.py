@@ -1,0 +1,45 @@
+"""The reliability board: its rows name tests that exist, and its page shows what was recorded."""
+
+import pytest
+
+from benchmarks import reliability
+from benchmarks.reliability_rows import ROWS
+
+pytestmark = pytest.mark.fast
+
+
+def test_each_row_names_tests_that_exist():
+    root = reliability.ROOT
+    for _, _, tests in ROWS.values():
+        for name in tests:
+            file, _, test = name.partition("::")
+            assert (root / file).is_file(), file
+            assert f"def {test}(" in (root / file).read_text() or not test, name
+
+
+def test_the_page_shows_each_result_beside_that_of_the_first_version(tmp_path, monkeypatch):
+    monkeypatch.setattr(reliability, "BOARD", tmp_path / "board.md")
+    monkeypatch.setattr(reliability, "RESULTS", tmp_path / "results.json")
+    result = reliability.Result(verdict="**failed**", figures="kills: 7", date="2026-11-25")
+    reliability.write_board({1: result, 22: result})
+    assert reliability.read_results(tmp_path / "results.json") == {1: result, 22: result}
+    first, second = [
+        line.split(" | ")
+        for line in (tmp_path / "board.md").read_text().splitlines()
+        if "kills: 7" in line
+    ]
+    recorded = reliability.read_results(reliability.FIRST_RESULTS)
+    assert first[3:6] == ["**failed**", "kills: 7", recorded[1]["figures"]]
+    assert second[3:6] == ["**failed**", "kills: 7", "no such row"]
+
+
+def test_the_committed_page_is_made_from_the_recorded_results():
+    results, page = reliability.read_results(), reliability.BOARD.read_text()
+    assert set(results) == set(ROWS)
+    for number, result in results.items():
+        assert (
+            reliability.format_line(
+                number, result, reliability.read_results(reliability.FIRST_RESULTS).get(number)
+            )
+            in page.splitlines()
+        )
