@@ -6,9 +6,9 @@ import dataclasses
 import itertools
 import json
 import pathlib
+import resource
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -281,15 +281,22 @@ def test_every_model_lists_its_objectives():
     assert {*find_configs()} < TRAINED_BY.keys() and len(TRAINED_BY) == len(find_configs()) + 4
 
 
+def measure_children():
+    """Return the processor time of child processes that ended, in seconds."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def test_a_misspelt_override_ends_the_command_in_under_a_second(root):
+    """A second of processor time, so that other programs on the machine do not count."""
     times = []
     for _ in range(3):
-        start = time.perf_counter()
+        start = measure_children()
         done = subprocess.run(
             [sys.executable, "-m", "pretrain", "train", "bert_tiny", "--workdir", "never", "model.detph=3"],
             cwd=root, capture_output=True, text=True,
         )  # fmt: skip
-        times.append(time.perf_counter() - start)
+        times.append(measure_children() - start)
         assert (
             done.returncode == 2
             and "did you mean 'depth'" in done.stderr
