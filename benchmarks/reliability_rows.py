@@ -218,10 +218,9 @@ ROWS: dict[int, tuple[str, str, list[str]]] = {
         ],
     ),
     28: (
-        "a model, batch or optimizer that does not fit; memory exhausted at the first start",
-        "refused before compiling, in one line with what fits; the corrected run starts",
+        "memory exhausted at the first start",
+        "the corrected run starts in the same workdir",
         [
-            "tests/pretrain/training/test_memory_check.py",
             "tests/pretrain/training/test_continuation.py",
         ],
     ),
