@@ -82,11 +82,23 @@ def run_verb(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return processes.exit_process(130)
-    except Exception:
+    except Exception as error:
+        if (line := explain_bucket_error(error)) and not os.environ.get("CLOZE_TRACEBACK"):
+            print_error(line)
+            return processes.exit_process(2)
         if processes.get_client():
             traceback.print_exc()
             processes.exit_process(1)
         raise
+
+
+def explain_bucket_error(error: Exception) -> str:
+    """Return a line for an error of TensorFlow's access to a bucket; "" for any other."""
+    if "tensorflow" not in sys.modules:
+        return ""
+    from data.corpus.buckets import explain_error, is_bucket_error
+
+    return explain_error(error) if is_bucket_error(error) else ""
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
+from data.corpus.paths import is_remote
+
 BYTE_ORDER_MARK = "\ufeff"
 
 
@@ -34,7 +36,8 @@ def open_text(source: str | os.PathLike[str], newline: str = "") -> Iterator[Tex
     """
     path = pathlib.Path(source)
     if not path.is_file():
-        raise FileNotFoundError(f"{source}: no such file")
+        where = "; it is read from this machine only: copy it here" if is_remote(source) else ""
+        raise FileNotFoundError(f"{source}: no such file{where}")
     read = gzip.open if path.suffix == ".gz" else open
     try:
         try:

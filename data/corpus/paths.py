@@ -1,4 +1,4 @@
-"""Local and remote paths: pathlib for local ones, etils.epath for gs:// and s3://."""
+"""Local and remote paths: pathlib for local ones, etils.epath for gs://."""
 
 import os
 import pathlib
@@ -14,9 +14,32 @@ def is_remote(path: str | os.PathLike[str]) -> bool:
     return "://" in str(path)
 
 
+def check_scheme(url: str) -> None:
+    """Raise ValueError for a URL of another scheme than gs://, with what to do instead."""
+    scheme = url.partition("://")[0].lower()
+    if scheme == "gs":
+        return
+    if scheme in ("http", "https"):
+        remedy = f"download it (curl -LO {url}) and name the file"
+    elif scheme == "s3":
+        remedy = (
+            f"copy it (aws s3 cp --recursive {url} FOLDER) or mount the bucket, and name the folder"
+        )
+    else:
+        remedy = "copy it to this machine"
+    raise ValueError(
+        f"{url}: {scheme}:// is not read; expected a path on this machine or gs://BUCKET/PATH: "
+        f"{remedy}"
+    )
+
+
 def as_path(path: str | os.PathLike[str]) -> pathlib.Path:
-    """Return a pathlib.Path for a local path, an epath.Path (with the same methods) for a URL."""
+    """Return a pathlib.Path for a local path, an epath.Path (with the same methods) for a URL.
+
+    Raises ValueError for a URL that is not gs://.
+    """
     if is_remote(path):
+        check_scheme(str(path))
         from etils import epath  # slow to import, and only URLs need it
 
         return cast(pathlib.Path, epath.Path(path))

@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from data.corpus import builtin, readers
+from data.corpus.buckets import check_bucket
 from data.corpus.paths import TFDS_NAME, as_path, is_remote
 
 TEXT_SUFFIXES = (".txt", ".jsonl", ".txt.gz", ".jsonl.gz")
@@ -214,6 +215,7 @@ def _resolve_tfds(name: str, dataset: str, split: str, document: str, field: str
 
 def _list_files(name: str, suffixes: tuple[str, ...]) -> tuple[list[pathlib.Path], tuple[str, ...]]:
     """Return the files of a file name, folder or pattern, in order, and the files ignored there."""
+    check_bucket(name)
     path = as_path(name)
     if glob.has_magic(name) and not path.exists():
         matches = sorted(_glob_files(name), key=str)

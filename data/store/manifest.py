@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from data.corpus.buckets import check_bucket
 from data.corpus.untrusted import parse_bounded_json, read_bounded
 from data.store.generations import GENERATION_NAME
 from data.store.writer import (
@@ -44,6 +45,7 @@ def read_manifest(folder: pathlib.Path) -> dict[str, Any]:
       FileNotFoundError: if the folder has no manifest.
       ValueError: if the manifest is broken or of another version.
     """
+    check_bucket(folder)
     path = folder / MANIFEST_FILE
     if not path.exists():
         reason = "no such folder" if not folder.exists() else f"no {MANIFEST_FILE} in it"

@@ -16,6 +16,7 @@ import os
 import pathlib
 from collections.abc import Iterable
 
+from data.corpus.buckets import check_bucket
 from data.corpus.paths import as_path, is_remote
 from data.corpus.untrusted import MAX_VOCABULARY_BYTES, check_own_file, read_bounded
 from data.vocabulary.added_tokens import (
@@ -104,6 +105,7 @@ def read_vocabulary(path: str | os.PathLike[str]) -> Vocabulary:
       FileNotFoundError: if there is no vocabulary at this path.
       ValueError: if a file is not a vocabulary, or its settings are not valid.
     """
+    check_bucket(path)
     path = as_path(path)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such vocabulary")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from etils import epath
 
+from data.corpus.buckets import check_bucket
 from data.vocabulary.load import Vocabulary, load_vocabulary
 from models.config.heads import HeadedConfig
 from pretrain.config import Run, from_json
@@ -96,6 +97,7 @@ def open_trained(
     """
     from pretrain.workdir.read_params import restore_recorded_params
 
+    check_bucket(workdir)
     workdir = epath.Path(workdir)
     record, params = restore_recorded_params(workdir, step, choose_sharding, report)
     step, recorded = int(record["step"]), record["encoding"]

@@ -10,6 +10,7 @@ from typing import Any
 
 from etils import epath
 
+from data.corpus.buckets import check_bucket
 from pretrain.reporting.curve_images import draw_curves
 from pretrain.reporting.curves import HELDOUT_PREFIX, extract_series, list_curves
 from pretrain.reporting.html import render_html
@@ -60,6 +61,8 @@ def read_runs(
       {title: (workdir, rows)}. A title is the name of the workdir, or its path if several have the
       same name. A row has `mfu` if the run recorded the peak FLOP/s of its devices.
     """
+    for workdir in workdirs:
+        check_bucket(workdir)
     folders = [epath.Path(workdir) for workdir in workdirs]
     paths = [
         str(folder) if "://" in str(workdir) else os.path.realpath(folder)

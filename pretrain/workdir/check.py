@@ -8,6 +8,7 @@ from typing import Any
 
 from etils import epath
 
+from data.corpus.buckets import check_bucket
 from data.corpus.paths import is_remote
 from pretrain.config import read_json
 from pretrain.overrides import ConfigError
@@ -28,10 +29,11 @@ def check_workdir_path(workdir: str | os.PathLike[str]) -> None:
     """Raise ConfigError for a path that cannot be a workdir, before a run does anything costly.
 
     The path must be writable. A folder that exists must be empty, or hold a workdir with a readable
-    config.json. Nothing is left behind. Remote paths are not checked: an object store reports what
-    it forbids when it is written to.
+    config.json. Nothing is left behind. Of a remote path, network, rights of reading and bucket are
+    checked.
     """
     if is_remote(workdir):
+        check_bucket(workdir)
         return
     path = pathlib.Path(os.path.abspath(workdir))
     existing = next(parent for parent in (path, *path.parents) if parent.exists())

@@ -20,6 +20,7 @@ import jax
 import numpy as np
 from etils import epath
 
+from data.corpus.buckets import check_bucket
 from pretrain.config import Run, read_json
 from pretrain.distributed.fingerprints import fingerprint_leaves
 from pretrain.overrides import ConfigError
@@ -245,6 +246,7 @@ class Checkpoints:
 
 def read_run(workdir: epath.PathLike) -> Run:
     """Return the configuration of a workdir. Raises FileNotFoundError if it is not a workdir."""
+    check_bucket(workdir)
     path = epath.Path(workdir) / "config.json"
     if not path.exists() or is_hugging_face_folder(epath.Path(workdir)):
         raise FileNotFoundError(explain_no_workdir(workdir, "config.json"))

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorstore
 
+from data.corpus.buckets import explain_reason
 from data.corpus.paths import is_remote
 from pretrain.distributed import process_identity as process
 from pretrain.overrides import ConfigError
@@ -130,5 +131,5 @@ def await_result(future: Any, workdir: str) -> Any:
 def make_unreachable(workdir: str, error: Exception) -> LeaseUnreachable:
     """Return a LeaseUnreachable with the first line of an error of TensorStore."""
     first_line = next(iter(str(error).splitlines()), "") or f"no answer within {TIMEOUT:g} s"
-    reason = first_line.split(" [source locations")[0]
+    reason = explain_reason(first_line.split(" [source locations")[0])
     return LeaseUnreachable(f"the lease of {workdir} could not be read or written ({reason})")

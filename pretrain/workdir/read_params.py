@@ -6,6 +6,7 @@ from typing import Any
 
 from etils import epath
 
+from data.corpus.buckets import check_bucket
 from pretrain.config import Run, from_json
 from pretrain.workdir import orbax_manager
 from pretrain.workdir.check import explain_no_workdir
@@ -54,6 +55,7 @@ def restore_recorded_params(
       DamagedCheckpoint: there is no sound one.
       NotRestored: one cannot be read, and nothing proves that it is damaged.
     """
+    check_bucket(workdir)
     workdir = epath.Path(workdir)
     if not (workdir / "checkpoints").is_dir():
         raise FileNotFoundError(explain_no_workdir(workdir, "checkpoints/"))
