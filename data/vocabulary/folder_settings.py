@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from data.corpus.untrusted import read_bounded_json
 from data.vocabulary.base import ROLE_PIECES
 from data.vocabulary.layouts import MODEL_TOKENIZERS, TOKENIZERS
-from data.vocabulary.tokenizer_checks import check_id
+from data.vocabulary.tokenizer_checks import MAX_SENTINELS, check_added_count, check_id
 
 TOKENIZER_CONFIG, SPECIAL_TOKENS, ADDED_TOKENS, MODEL_CONFIG = SETTINGS_FILES = (
     "tokenizer_config.json",
@@ -33,6 +33,7 @@ SWITCHES = (
 )
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")  # of an added token
 MAX_TOKEN = 1000  # characters of an added token
+DECODER = "added_tokens_decoder"
 EXTRA_KEYS = ("additional_special_tokens", "extra_special_tokens")
 
 
@@ -90,15 +91,22 @@ def read_folder_settings(folder: pathlib.Path) -> FolderSettings:
             _parse_token(content, ADDED_TOKENS, special=content in names) | {"id": token_id}
             for content, token_id in added.items()
         ]
+    file, key = (ADDED_TOKENS, "it") if decoder is None else (TOKENIZER_CONFIG, DECODER)
+    check_added_count(f"{file}: {key}", len(tokens))
     for token in tokens:
         check_id(token["content"], token["id"])
     tokens.sort(key=lambda token: token["id"])
     known = {token["content"] for token in tokens}
+    check_added_count(f"{TOKENIZER_CONFIG}: {EXTRA_KEYS[0]}", len(extra))
     tokens += [token for token in (*special_tokens, *extra) if token["content"] not in known]
     tokenizer, unknown_class = _find_class(config, model)
     sentinels = config.get("extra_ids")
-    if sentinels is not None and (type(sentinels) is not int or not 0 <= sentinels <= 1000):
-        raise ValueError(f"{TOKENIZER_CONFIG}: extra_ids is {sentinels!r:.80}, not 0 to 1000")
+    if sentinels is not None and (
+        type(sentinels) is not int or not 0 <= sentinels <= MAX_SENTINELS
+    ):
+        raise ValueError(
+            f"{TOKENIZER_CONFIG}: extra_ids is {sentinels!r:.80}, not 0 to {MAX_SENTINELS}"
+        )
     return FolderSettings(
         tokenizer=tokenizer,
         unknown_class=unknown_class,

@@ -165,7 +165,7 @@ def read_wordpiece(
         raise ValueError(f"vocab.txt: {len(pieces) - len(ids)} pieces appear twice")
     if not isinstance(unknown, str) or unknown not in ids:
         raise ValueError(
-            f"vocab.txt: no piece {unknown!s:.60}, so this is not a WordPiece vocabulary; if the "
+            f"vocab.txt: no piece {unknown!r:.60}, so this is not a WordPiece vocabulary; if the "
             "piece of unknown words has another name, give it as unk_token in "
             "tokenizer_config.json"
         )

@@ -20,6 +20,7 @@ from data.vocabulary.released import (
     read_wordpiece,
 )
 from data.vocabulary.sentencepiece import SentencePieceVocabulary
+from data.vocabulary.tokenizer_checks import MAX_SENTINELS
 from data.vocabulary.tokenizer_json import read_tokenizer_json
 
 
@@ -65,6 +66,11 @@ def _read_description(path: pathlib.Path) -> dict[str, Any]:
 def _load_described(folder: pathlib.Path, description: dict[str, Any]) -> Vocabulary:
     """Return the vocabulary of a folder with the kind and the options of its description."""
     options = description["options"]
+    appended = options.get("appended", 0)
+    if type(appended) is not int or not 0 <= appended <= MAX_SENTINELS:
+        raise ValueError(
+            f"{DESCRIPTION_FILE}: appended is {appended!r:.80}, not 0 to {MAX_SENTINELS}"
+        )
     kinds = {
         "sentencepiece": lambda: SentencePieceVocabulary(
             read_bounded(folder / "spiece.model", MAX_VOCABULARY_BYTES), **options

@@ -17,6 +17,8 @@ MAX_GROWTH = 1000
 MAX_ADDED_TEXT = 100  # characters of a text that is put before another
 # Characters of a word that WordPiece divides, for which it takes cubic time. Released models: 100.
 MAX_WORD = 1000
+MAX_ADDED = 50_000  # tokens besides the pieces
+MAX_SENTINELS = 1000  # after the pieces; T5 has 100
 MODELS = ("WordPiece", "BPE", "Unigram", "WordLevel")
 
 
@@ -50,6 +52,12 @@ def check_ids(vocab: Any, place: str = "vocab") -> None:
         raise ValueError(f"{place}: expected an object of piece: id, not {_show(vocab)}")
     for piece, token_id in vocab.items():
         check_id(piece, token_id)
+
+
+def check_added_count(key: str, count: int) -> None:
+    """Raise ValueError, which names the key, for more added tokens than are read."""
+    if count > MAX_ADDED:
+        raise ValueError(f"{key} has {count:,} tokens; at most {MAX_ADDED:,} are read")
 
 
 def check_tokenizer(settings: Any) -> None:
@@ -108,6 +116,7 @@ def _check_added(added: Any) -> None:
         return
     if not isinstance(added, list):
         raise ValueError(f"added_tokens: expected a list, not {_show(added)}")
+    check_added_count("added_tokens", len(added))
     for token in added:
         if not (
             isinstance(token, dict)

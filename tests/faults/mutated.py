@@ -96,6 +96,7 @@ def keep(content):
 # {reader: (function, [(a folder within PLACE, the file that is mutated)], what follows a mutation)}
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json")
 TOKENIZER_FILES += ("merges.txt", "spiece.model", "vocabulary.json")
+TOKENIZER_FILES += ("added_tokens.json", "special_tokens_map.json")
 READERS = {
     "config": (read_model, ("config.json",), keep),
     "tokenizer": (read_tokenizer, TOKENIZER_FILES, keep),

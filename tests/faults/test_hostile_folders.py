@@ -142,6 +142,8 @@ FOLDERS = {
     "an id of vocab.json": ("gpt2", lambda folder: ((folder / "tokenizer.json").unlink(), (folder / "vocab.json").write_text('{"a": 4000000000}'), (folder / "merges.txt").write_text("")), "vocab.json", "'a' has id 4000000000"),
     "a split that backtracks": ("gpt2", split_by("(x+x+)+y"), "tokenizer.json", "(x+x+)+y"),
     "a replacement that backtracks": ("t5", set_tokenizer(["normalizer"], {"type": "Replace", "pattern": {"Regex": "(a|aa)+$"}, "content": ""}), "tokenizer.json", "(a|aa)+$"),
+    "many added tokens": ("bert", write_text("tokenizer_config.json", json.dumps({"added_tokens_decoder": {str(47 + i): {"content": f"<{i}>"} for i in range(60_000)}})), "tokenizer_config.json", "added_tokens_decoder has 60,000 tokens"),
+    "many tokens of tokenizer.json": ("bert", set_tokenizer(["added_tokens"], [{}] * 60_000), "tokenizer.json", "added_tokens has 60,000 tokens"),
     "a cubic split": ("gpt2", split_by("x*x*[yz]"), "tokenizer.json", "x*x*[yz]", "follows 2 repetitions"),
     "a split of many ways": ("gpt2", split_by("(?:x|x)" * 30 + "[yz]"), "tokenizer.json", "may match in 64 ways"),
     "long words": ("bert", set_tokenizer(["model", "max_input_chars_per_word"], 10**9), "tokenizer.json", "max_input_chars_per_word is 1000000000"),

@@ -34,6 +34,16 @@ EXAMPLES = 1000 if WHOLE else 50
 often = settings(max_examples=EXAMPLES, deadline=None, derandomize=True, database=None)
 WORDPIECE = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "##e", "f", "##o", "##x", "."]
 
+UNIGRAM = {"tokenizer_class": "AlbertTokenizer", "keep_accents": True}
+SETTINGS = (  # (folder, file of transformers, its content)
+    ("wordpiece", "tokenizer_config.json", {"do_lower_case": True, "tokenizer_class": "BertTokenizer"}),
+    ("wordpiece", "special_tokens_map.json", {"unk_token": "[UNK]", "mask_token": {"content": "[MASK]"}}),
+    ("wordpiece", "added_tokens.json", {"<new>": 11, "<two>": 12}),
+    ("released_gpt2", "added_tokens.json", {"<new>": 300}),
+    ("released_gpt2", "tokenizer_config.json", {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": True}),
+    ("released_bert", "tokenizer_config.json", UNIGRAM | {"added_tokens_decoder": {"40": {"content": "<new>", "special": True, "lstrip": True}}, "additional_special_tokens": ["<new>"]}),
+)  # fmt: skip
+
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory, root):
@@ -54,10 +64,10 @@ def place(tmp_path_factory, root):
         for form in ("saved", "released"):
             vocabulary.save(place / "tokenizer" / f"{form}_{layout}")
         (place / "tokenizer" / f"released_{layout}" / "vocabulary.json").unlink()
-    folder = place / "tokenizer" / "wordpiece"
-    folder.mkdir()
-    (folder / "vocab.txt").write_text("\n".join([*WORDPIECE, ""]))
-    (folder / "tokenizer_config.json").write_text('{"do_lower_case": true}')
+    (place / "tokenizer" / "wordpiece").mkdir()
+    (place / "tokenizer" / "wordpiece" / "vocab.txt").write_text("\n".join([*WORDPIECE, ""]))
+    for name, file, content in SETTINGS:
+        (place / "tokenizer" / name / file).write_text(json.dumps(content))
     (place / "manifest").mkdir()
     write_tiny_store(place / "manifest" / "bert", "bert", 40)
     golden = str(root / "tests" / "goldens" / "hf_bert")

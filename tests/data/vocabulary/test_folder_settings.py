@@ -294,7 +294,7 @@ REFUSALS = {
     "no piece of unknown words": (
         "bert",
         {"tokenizer_config": {"unk_token": "<none>"}},
-        "no piece <none>.*give it as unk_token",
+        "no piece '<none>'.*give it as unk_token",
     ),
     "a switch": ("roberta", {"tokenizer_config": {"add_prefix_space": 3}}, "add_prefix_space is 3"),
     "a class": (

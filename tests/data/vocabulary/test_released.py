@@ -208,7 +208,7 @@ def test_refusals(tmp_path, wordpiece, byte_bpe, vocabulary):
     for name, contents in files.items():
         (tmp_path / name).write_bytes(contents)
     expect_refusal(ValueError, "not a SentencePiece model", tmp_path / "a.model")
-    expect_refusal(ValueError, r"no piece \[UNK\]", tmp_path / "a.txt")
+    expect_refusal(ValueError, r"no piece '\[UNK\]'", tmp_path / "a.txt")
     expect_refusal(ValueError, "appear twice", tmp_path / "b.txt")
     expect_refusal(ValueError, "c.txt: not UTF-8", tmp_path / "c.txt")
     expect_refusal(ValueError, "a vocabulary is a", tmp_path / "a.bin")

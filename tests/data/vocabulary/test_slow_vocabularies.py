@@ -1,11 +1,12 @@
-"""A vocabulary whose regular expression gives up, or takes quadratic time, on a long text."""
+"""Vocabularies whose reading or encoding takes more than linear time, or has no end."""
 
 import json
+import shutil
 import time
 
 import pytest
 
-from data.vocabulary.load import read_vocabulary
+from data.vocabulary.load import load_vocabulary, read_vocabulary, train_vocabulary
 
 
 @pytest.fixture
@@ -44,3 +45,28 @@ def test_two_forms_are_compared_without_long_pieces(folder):
     began = time.process_time()
     vocabulary = read_vocabulary(folder("x*x[yz]", long))
     assert vocabulary.pieces[-1] == long and time.process_time() - began < 2
+
+
+def test_many_added_tokens_take_linear_time(root, tmp_path):
+    shutil.copytree(root / "tests/goldens/hf_bert", tmp_path / "folder")
+    tokens = {str(47 + i): {"content": f"<t{i}>", "special": i % 2 == 0} for i in range(10_000)}
+    (tmp_path / "folder" / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "BertTokenizer", "added_tokens_decoder": tokens})
+    )
+    began = time.process_time()
+    vocabulary = read_vocabulary(tmp_path / "folder")
+    assert time.process_time() - began < 2
+    assert vocabulary.size == 10_047 and vocabulary.special[[47, 48]].tolist() == [True, False]
+
+
+@pytest.mark.parametrize("appended", [4_000_000_000, -1, "100", None, True])
+def test_a_number_of_sentinels_out_of_bounds_is_refused(appended, tmp_path):
+    texts = [f"the fox {i} sees a dog" for i in range(300)]
+    train_vocabulary(texts, 137, "t5", "unigram").save(tmp_path)
+    path = tmp_path / "vocabulary.json"
+    description = json.loads(path.read_text())
+    assert description["options"]["appended"] == 100
+    description["options"]["appended"] = appended
+    path.write_text(json.dumps(description))
+    with pytest.raises(ValueError, match=f"vocabulary.json: appended is {appended!r}, not 0 to"):
+        load_vocabulary(tmp_path)
