@@ -190,7 +190,8 @@ def build_unigram(plain: SentencePieceVocabulary, settings: FolderSettings) -> s
         if settings.switches.get("do_lower_case") is not False:
             steps.append(normalizers.Lowercase())
     if parsed.normalizer_spec.precompiled_charsmap:
-        steps.append(normalizers.Precompiled(parsed.normalizer_spec.precompiled_charsmap))
+        with naming_library_errors("spiece.model"):
+            steps.append(normalizers.Precompiled(parsed.normalizer_spec.precompiled_charsmap))
     tokenizer.normalizer = normalizers.Sequence(steps)
     never = settings.tokenizer == FOLDED and settings.switches.get("add_prefix_space") is False
     scheme = "never" if never else "always"

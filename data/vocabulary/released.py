@@ -74,7 +74,8 @@ class ReleasedVocabulary(Vocabulary):
         self.keeps_spaces = style == "byte"
         # Without a decoder the library would show the marks of blanks in a text.
         self._joiner = decoders.Metaspace() if style == "space" and not decoder.decoder else None
-        self._continuing = _make_continuing(encoder) if self.keeps_spaces else None
+        with naming_library_errors("the vocabulary"):  # such as two pieces with one id
+            self._continuing = _make_continuing(encoder) if self.keeps_spaces else None
         normalize = encoder.normalizer.normalize_str if encoder.normalizer else lambda text: text
         if (options or {}).get("prefix_space"):
             normalize = " {}".format

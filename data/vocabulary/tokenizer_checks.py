@@ -33,7 +33,7 @@ def naming_library_errors(what: str) -> Iterator[None]:
     except (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError):
         raise
     except BaseException as error:
-        reason = str(error).strip().split("\n")[0]
+        reason = " ".join(str(error).strip().split("\n")[0].splitlines())  # \r of a piece
         raise ValueError(f"{what}: the tokenizers library cannot read it: {reason}") from error
 
 
