@@ -4,17 +4,16 @@
     python -m benchmarks.plans --only bert_large --quick    print rows, record nothing
 
 Each row is what `python -m pretrain plan` reports of the training step, compiled by libtpu for a
-slice on this machine's CPU, which takes a minute or more. benchmarks/results/plans/run.json records
-each plan as it ends: a run that was stopped goes on where it was, if code and versions are those
-that it began with, and begins again otherwise. The page is written when all plans are there, so its
-rows are of one run.
+slice on this machine's CPU, which takes minutes. benchmarks/results/plans/run.json records each
+plan as it ends, with a hash of the program that was compiled. A run keeps a recorded plan if the
+program, the versions and the code that counts are still the same, and compiles the others. The page
+is written when all plans are there, so each of its rows is that of the present program.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
-import hashlib
 import importlib.metadata
 import json
 import os
@@ -25,13 +24,13 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from benchmarks.plan_hashes import hash_counting, hash_program
 from pretrain.plan.roofline import format_share
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "pods.md"
 RECORD = ROOT / "benchmarks" / "results" / "plans" / "run.json"
 BEGIN, END = "<!-- plans: written by benchmarks/plans.py -->", "<!-- end of plans -->"
-CODE = ("configs", "data", "models", "pretrain")  # folders whose programs a plan depends on
 PACKAGES = ("jax", "jaxlib", "libtpu", "flax", "optax")
 GIB = 2**30
 
@@ -131,6 +130,10 @@ def main() -> None:
     from pretrain.plan.topology import configure_environment
 
     configure_environment()
+    import jax
+
+    # Without the places in the code: they do not change what runs, but are in the text of kernels.
+    jax.config.update("jax_traceback_in_locations_limit", 0)
     if args.only:
         for plan in (plan for plan in PLANS if plan.config == args.only):
             print(format_row(plan, compile_plan(plan, args.quick)), flush=True)
@@ -139,17 +142,18 @@ def main() -> None:
         parser.error("the page has the figures of the real settings; --quick goes with --only")
     record = open_record()
     for plan in PLANS:
-        if plan.key not in record["plans"]:
-            record["plans"][plan.key] = compile_plan(plan)
+        program = hash_program(plan.config, plan.topology, plan.overrides.split())
+        if record["plans"].get(plan.key, {}).get("program") != program:
+            record["plans"][plan.key] = compile_plan(plan) | {"program": program}
             write_record(record)
         print(format_row(plan, record["plans"][plan.key]), flush=True)
     write_table(record)
 
 
 def open_record() -> dict[str, Any]:
-    """Return the recorded run if it was begun with this code and these versions, else a new one."""
+    """Return the recorded plans if this code has counted them, by these versions, else none."""
     identity = {
-        "code": hash_code(),
+        "counting": hash_counting(),
         "python": platform.python_version(),
         "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
     }
@@ -157,8 +161,7 @@ def open_record() -> dict[str, Any]:
         record = json.loads(RECORD.read_text())
         if all(record.get(name) == value for name, value in identity.items()):
             return record
-    today = datetime.date.today().isoformat()
-    return {"date": today, **identity, "plans": {}}
+    return {**identity, "plans": {}}
 
 
 def write_record(record: Mapping[str, Any]) -> None:
@@ -169,16 +172,8 @@ def write_record(record: Mapping[str, Any]) -> None:
     os.replace(partial, RECORD)
 
 
-def hash_code() -> str:
-    """Return a hash of the Python files from which a plan's program is made."""
-    digest = hashlib.sha256()
-    for path in sorted(path for folder in CODE for path in (ROOT / folder).rglob("*.py")):
-        digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes())
-    return digest.hexdigest()[:16]
-
-
 def compile_plan(plan: Plan, quick: bool = False) -> dict[str, Any]:
-    """Return the JSON of a plan, without its list of exchanges, and the seconds that it took."""
+    """Return the JSON of a plan without its list of exchanges, its date and the seconds it took."""
     import jax
 
     from pretrain.config import load
@@ -191,7 +186,10 @@ def compile_plan(plan: Plan, quick: bool = False) -> dict[str, Any]:
     facts = plan_run(run, machine, evaluation=False, quick=quick)
     del facts["collectives"]
     jax.clear_caches()
-    return facts | {"seconds": round(time.monotonic() - start, 1)}
+    return facts | {
+        "seconds": round(time.monotonic() - start, 1),
+        "date": datetime.date.today().isoformat(),
+    }
 
 
 def format_row(plan: Plan, facts: Mapping[str, Any]) -> str:
@@ -242,11 +240,14 @@ def write_table(record: Mapping[str, Any]) -> None:
     if BEGIN not in text or END not in text:
         raise SystemExit(f"{PAGE} has no marks {BEGIN} and {END}")
     versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
-    minutes = sum(facts["seconds"] for facts in record["plans"].values()) / 60
+    plans = [record["plans"][plan.key] for plan in PLANS]
+    minutes = sum(facts["seconds"] for facts in plans) / 60
+    days = sorted({facts["date"] for facts in plans})
+    dates = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
     lines = [
-        f"`python -m benchmarks.plans`, {record['date']}: one run of {len(PLANS)} plans, "
-        f"{minutes:.0f} minutes on a CPU; {versions}, Python {record['python']}. Each program is "
-        "compiled in full, as `train` compiles it.",
+        f"`python -m benchmarks.plans`, {dates}: {len(PLANS)} plans, compiled in {minutes:.0f} "
+        f"minutes on a CPU; {versions}, Python {record['python']}. Each program is compiled in "
+        "full, as `train` compiles it.",
         "",
         f"| {' | '.join(COLUMNS)} |",
         "|---" * len(COLUMNS) + "|",

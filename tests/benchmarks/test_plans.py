@@ -4,6 +4,7 @@ import pathlib
 
 import pytest
 
+from benchmarks import plan_hashes, plans
 from benchmarks.plans import BEGIN, END, PAGE, PLANS
 
 CONFIGS = pathlib.Path(__file__).parents[2] / "configs"
@@ -37,3 +38,42 @@ def test_bert_large_keeps_a_bound_above_55_percent(rows):
     """The configuration has 256 rows of 512 tokens on 16 chips of v5p."""
     (mfu,) = [row[7] for row in rows if "bert_large_512" in row[0]]
     assert float(mfu.strip(" %")) > 55
+
+
+def test_a_run_compiles_what_the_record_lacks_and_what_has_changed(monkeypatch, tmp_path):
+    """A recorded plan counts while its program, the versions and the code that counts are the same."""
+    programs, compiled = {}, []
+
+    def compile_plan(plan):
+        compiled.append(plan.config)
+        return {"seconds": 1.0, "date": "2026-11-25"}
+
+    def run_it():
+        compiled.clear()
+        monkeypatch.setattr("sys.argv", ["plans"])
+        plans.main()
+        return list(compiled)
+
+    monkeypatch.setattr(plans, "RECORD", tmp_path / "run.json")
+    monkeypatch.setattr(plans, "PLANS", [plans.Plan("a", "v4:2x2x1"), plans.Plan("b", "v4:2x2x1")])
+    monkeypatch.setattr(plans, "compile_plan", compile_plan)
+    monkeypatch.setattr(plans, "hash_program", lambda config, *_: programs.get(config, "first"))
+    for name in ("format_row", "write_table"):
+        monkeypatch.setattr(plans, name, lambda *_: "")
+    monkeypatch.setattr("pretrain.plan.topology.configure_environment", lambda: None)
+    monkeypatch.setattr("jax.config.update", lambda *_: None)
+    assert run_it() == ["a", "b"]
+    assert run_it() == []
+    programs["b"] = "second"
+    assert run_it() == ["b"]
+    monkeypatch.setattr(plans, "hash_counting", lambda: "other code")
+    assert run_it() == ["a", "b"]
+
+
+def test_the_hash_of_the_counting_code_changes_with_it(monkeypatch):
+    first = plan_hashes.hash_counting()
+    assert plan_hashes.hash_counting() == first
+    monkeypatch.setattr("pretrain.plan.estimate.compute_bounds", lambda: None)
+    second = plan_hashes.hash_counting()
+    monkeypatch.setattr(plan_hashes, "COUNTING", plan_hashes.COUNTING[1:])
+    assert len({first, second, plan_hashes.hash_counting()}) == 3
