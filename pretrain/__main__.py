@@ -12,6 +12,7 @@ from pretrain.distributed import process_identity, processes
 from pretrain.distributed.watchdog import exit_soon
 from pretrain.hiding import find_hiding_file
 from pretrain.terminal import escape_output, print_error
+from pretrain.training.memory.exhaustion import explain_exhausted_command
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -83,7 +84,8 @@ def run_verb(argv: Sequence[str]) -> int:
         print("stopped", file=sys.stderr)
         return processes.exit_process(130)
     except Exception as error:
-        if (line := explain_bucket_error(error)) and not os.environ.get("CLOZE_TRACEBACK"):
+        line = explain_bucket_error(error) or explain_exhausted_command(error, args)
+        if line and not os.environ.get("CLOZE_TRACEBACK"):
             print_error(line)
             return processes.exit_process(2)
         if processes.get_client():

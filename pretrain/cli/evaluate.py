@@ -7,17 +7,21 @@ With --task FILE it scores answers to questions by log-likelihood
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import functools
 import json
 import sys
 from typing import Any
 
+from data.mixed import split_objective
 from pretrain.distributed import processes
 from pretrain.evaluation.label_checks import open_labelled_store
 from pretrain.inference import random_head
 from pretrain.inference.in_context_tasks import read_questions
 from pretrain.inference.line_files import open_line_writer
+
+TASK_BATCH = 32  # choices
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,6 +50,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("float32", "bfloat16"),
         help="dtype of the computation (default: train.compute_dtype of the run, as in its own "
         "evaluations; predict and exported models compute in float32)",
+    )
+    parser.add_argument(
+        "--batch-size",
+        type=int,
+        metavar="B",
+        help="rows per batch, or choices of --task (default: data.batch_size of the run; for "
+        f"--task {TASK_BATCH})",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     random_head.add_argument(parser)
@@ -88,13 +99,6 @@ def _add_task_arguments(task: argparse._ArgumentGroup) -> None:
         "--seed", type=int, default=0, help="seed of the drawn examples (default: %(default)s)"
     )
     task.add_argument(
-        "--batch-size",
-        type=int,
-        default=32,
-        metavar="B",
-        help="choices per batch (default: %(default)s)",
-    )
-    task.add_argument(
         "--output", metavar="FILE", help="write each question with its scores as JSON lines"
     )
 
@@ -102,6 +106,7 @@ def _add_task_arguments(task: argparse._ArgumentGroup) -> None:
 def run(args: argparse.Namespace) -> int:
     """Score a checkpoint and print the scores; return 0."""
     if args.task:
+        args.batch_size = TASK_BATCH if args.batch_size is None else args.batch_size
         return run_task(args)
     if args.examples or args.output or args.shots or args.answer_context:
         raise ValueError("--shots, --examples, --answer-context and --output need --task FILE")
@@ -109,27 +114,22 @@ def run(args: argparse.Namespace) -> int:
     import jax
 
     dtype = choose_dtype(args)
-    if args.labelled:
-        if args.store or args.split != "heldout":
-            raise ValueError("--labelled cannot be combined with --store or --split")
-        with open_labelled_store(args.workdir, args.labelled) as store:
-            step, _, scores = evaluate_checkpoint(
-                args.workdir,
-                step=args.step,
-                store=store,
-                allow_random_head=args.allow_random_head,
-                dtype=dtype,
-            )
-        store = args.labelled
-    else:
-        step, store, scores = evaluate_checkpoint(
+    with contextlib.ExitStack() as stack:
+        store = args.store
+        if args.labelled:
+            if args.store or args.split != "heldout":
+                raise ValueError("--labelled cannot be combined with --store or --split")
+            store = stack.enter_context(open_labelled_store(args.workdir, args.labelled))
+        step, path, scores = evaluate_checkpoint(
             args.workdir,
             step=args.step,
-            store=args.store,
+            store=store,
             split=args.split,
             allow_random_head=args.allow_random_head,
             dtype=dtype,
+            batch_size=args.batch_size,
         )
+    store = args.labelled or path
     if jax.process_index():
         return 0  # all processes have the same scores; the first prints them
     if args.json:
@@ -159,9 +159,8 @@ def choose_dtype(args: argparse.Namespace) -> str:
 
 def describe_dtype(dtype: str) -> str:
     """Return the end of a line that names the dtype, and how to choose the other."""
-    if dtype == "float32":
-        return "computed in float32"
-    return f"computed in {dtype} (as predict and exported models compute: --dtype float32)"
+    hint = " (as predict and exported models compute: --dtype float32)"
+    return f"computed in {dtype}{'' if dtype == 'float32' else hint}"
 
 
 def evaluate_checkpoint(
@@ -171,15 +170,14 @@ def evaluate_checkpoint(
     split: str = "heldout",
     allow_random_head: bool = False,
     dtype: str | None = None,
+    batch_size: int | None = None,
 ) -> tuple[int, Any, dict[str, float]]:
-    """Score a checkpoint on one split of a token store.
+    """Return the step, the path of the store and {name: score} of a checkpoint on one split of it.
 
     Args:
       allow_random_head: score a head that was not trained, see `random_head.check_head`.
       dtype: dtype of the computation; None: the run's `train.compute_dtype`.
-
-    Returns:
-      The step, the path of the store, and the scores by name.
+      batch_size: rows computed at once; None: the run's `data.batch_size`.
 
     Raises:
       ConfigError: if the store has another vocabulary or other labels than the run.
@@ -201,9 +199,9 @@ def evaluate_checkpoint(
 
     run = read_run(workdir)
     opened = open_fitting_store(store or run.data.store, workdir, run)
-    data = dataclasses.replace(run.data, rates=()) if store else run.data
-    stream = open_stream(opened, data, split=split, seed=run.train.seed, for_evaluation=True)
     mesh = make_mesh(run.mesh)
+    data = choose_data(run, store, batch_size, mesh)
+    stream = open_stream(opened, data, split=split, seed=run.train.seed, for_evaluation=True)
     report = functools.partial(print, file=sys.stderr)
     place = functools.partial(make_param_sharding, mesh=mesh)
     trained = open_trained(workdir, step, report, place)
@@ -225,10 +223,18 @@ def evaluate_checkpoint(
         return step, opened.path, evaluator(trained.params, stream)
 
 
+def choose_data(run: Any, store: str | None, batch_size: int | None, mesh: Any) -> Any:
+    """Return the data section of an evaluation: of the run, or another store or batch size."""
+    from pretrain.training.program import check_rows
+
+    data = dataclasses.replace(run.data, rates=()) if store else run.data
+    if batch_size is not None:
+        check_rows(data.objective, batch_size, mesh)
+    return dataclasses.replace(data, batch_size=batch_size or data.batch_size)
+
+
 def needs_sentence_heads(objective: Any) -> bool:
     """Return whether an objective, or a part of a mixed one, scores more than masked tokens."""
-    from data.mixed import split_objective
-
     return any(each.name != "masked_lm" for each in split_objective(objective).values())
 
 

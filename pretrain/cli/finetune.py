@@ -164,9 +164,11 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError(f"--seeds {args.seeds}: must be at least 1")
     from pretrain.cli.train import run_training
     from pretrain.distributed.preflight import preflight_accelerators
+    from pretrain.distributed.sharding import make_mesh
     from pretrain.evaluation.task_metrics import check_run_metrics
     from pretrain.finetune.seed_summary import format_seed_summary
     from pretrain.inference.trained import open_trained
+    from pretrain.training.loop import check_run_memory
 
     preflight_accelerators()
     pretrained = open_trained(
@@ -183,6 +185,7 @@ def run(args: argparse.Namespace) -> int:
         workdirs = [os.path.join(args.workdir, f"seed-{seed}") for seed in seeds]
     for workdir in workdirs:
         check_workdir_path(workdir)
+    check_run_memory(base, make_mesh(base.mesh))
     for number, workdir in enumerate(workdirs):
         seed_run = override_run(base, [f"train.seed={base.train.seed + number}"])
         prepare_workdir(workdir, seed_run, pretrained, args, examples)

@@ -6,9 +6,10 @@ share them; so tensors bound the sizes, and the size of their files bounds the t
 """
 
 import dataclasses
-import os
 from collections.abc import Mapping
 from typing import Any
+
+from pretrain.distributed.host_memory import count_physical_bytes
 
 MAX_SIZE = 1 << 24  # of any dimension
 MAX_LAYERS = 1000
@@ -57,7 +58,7 @@ def _check_depth(key: str, depth: int, num_tensors: int, is_shared: bool) -> Non
 
 def check_fits_memory(num_values: int) -> None:
     """Raise ValueError if this machine has no memory for so many float32 values."""
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    memory = count_physical_bytes()
     if 4 * num_values > memory:
         raise ValueError(
             f"its tensors have {num_values:,} values, which take {4 * num_values:,} bytes as "

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax.experimental import mesh_utils
-from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from pretrain import schema
@@ -110,12 +110,12 @@ def get_slice_index(device: Any) -> int:
     return getattr(device, "slice_index", 0) if device.platform == "tpu" else 0
 
 
-def make_batch_sharding(mesh: Mesh) -> NamedSharding:
+def make_batch_sharding(mesh: Mesh | AbstractMesh) -> NamedSharding:
     """Return the sharding of a batch: rows over fsdp and data, other dimensions unsharded."""
     return NamedSharding(mesh, BATCH)
 
 
-def make_replicated_sharding(mesh: Mesh) -> NamedSharding:
+def make_replicated_sharding(mesh: Mesh | AbstractMesh) -> NamedSharding:
     """Return the sharding of an array that every device holds whole."""
     return NamedSharding(mesh, P())
 
@@ -177,7 +177,7 @@ def find_dimension_names(path: str, shape: Sequence[int]) -> tuple[str | None, .
     return dims
 
 
-def make_partition_spec(path: str, shape: Sequence[int], mesh: Mesh) -> P:
+def make_partition_spec(path: str, shape: Sequence[int], mesh: Mesh | AbstractMesh) -> P:
     """Return the PartitionSpec of a parameter.
 
     A dimension that does not divide by its axis is not sharded; see `find_undivided_dims`.
@@ -207,7 +207,7 @@ def find_undivided_dims(params: Any, mesh: Mesh) -> list[tuple[str, int, str]]:
     ]
 
 
-def make_state_shardings(state: Any, mesh: Mesh) -> Any:
+def make_state_shardings(state: Any, mesh: Mesh | AbstractMesh) -> Any:
     """Return a NamedSharding for every leaf of a `TrainState` of arrays or shapes.
 
     Variables of the model are sharded as the rows of a batch. A leaf of the optimizer with the

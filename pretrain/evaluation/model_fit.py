@@ -19,14 +19,20 @@ def check_fit(run: Run, source: Source) -> None:
     objectives = split_objective(run.data.objective).values()
     for vocabulary in find_vocabularies(source, objectives):
         check_vocabulary(run, vocabulary)
+    check_row_length(run)
+    check_labels(run, source)
+
+
+def check_row_length(run: Run) -> None:
+    """Raise ConfigError unless a model has the positions of a run's rows."""
     length = getattr(run.model, "length", None)
+    objectives = split_objective(run.data.objective).values()
     row_length = max(objective.axis_sizes()["L"] for objective in objectives)
     if length is not None and row_length > length:
         raise ConfigError(
             f"rows of {row_length} tokens are longer than the model's {length} positions; set "
             f"model.length={row_length}, or use shorter rows"
         )
-    check_labels(run, source)
 
 
 def find_vocabularies(source: Source, objectives: Iterable[AnyObjective]) -> list[Vocabulary]:

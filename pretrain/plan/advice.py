@@ -12,6 +12,7 @@ from pretrain.config import Mesh, override_run
 from pretrain.overrides import ConfigError
 from pretrain.plan.estimate import plan_run
 from pretrain.plan.roofline import format_share
+from pretrain.training.memory.remedies import SHARD_STATE
 
 if TYPE_CHECKING:
     from pretrain.config import Run
@@ -47,7 +48,7 @@ def iterate_remedies(run: Run, num_devices: int) -> Iterator[list[str]]:
     """Yield lists of `path=value` overrides that need less memory than the run, cheapest first."""
     overrides = []
     if run.mesh.fsdp not in (-1, num_devices) and run.mesh.model == 1:
-        overrides = ["mesh.data=1", "mesh.fsdp=-1"]  # adds exchanges, most of them overlapped
+        overrides = [*SHARD_STATE]
         yield list(overrides)
     if not run.model.remat:
         overrides = overrides + ["model.remat=true"]  # adds a second forward pass
@@ -57,8 +58,7 @@ def iterate_remedies(run: Run, num_devices: int) -> Iterator[list[str]]:
     for model in (2, 4, 8):
         if num_devices % model == 0:
             yield [item for item in overrides if not item.startswith("mesh")] + [
-                "mesh.data=1",
-                "mesh.fsdp=-1",
+                *SHARD_STATE,
                 f"mesh.model={model}",
             ]
 

@@ -17,6 +17,7 @@ from pretrain.plan.hbm_traffic import count_memory_bytes
 from pretrain.plan.hlo import HloModule
 from pretrain.plan.roofline import compute_roofline
 from pretrain.training import flops
+from pretrain.training.memory.byte_counts import count_held_bytes
 from pretrain.training.program import Program, check_batch, make_program
 
 if TYPE_CHECKING:
@@ -95,26 +96,8 @@ def count_bytes_per_chip(
       compiler's own size of temporary buffers is that of all buffers, used at any time: it exceeds
       the peak, or is 0.
     """
-
-    def count_bytes(tree: Any, shardings: Any) -> int:
-        shards = jax.tree.map(
-            lambda leaf, sharding: (
-                math.prod(sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
-            ),
-            tree,
-            shardings,
-        )
-        return sum(jax.tree.leaves(shards))
-
-    batch_shardings = jax.tree.map(lambda leaf: leaf.sharding, program.batch)
-    sizes: dict[str, float | None] = {
-        "parameters": count_bytes(program.abstract_state.params, program.state_shardings.params),
-        "optimizer": count_bytes(
-            program.abstract_state.optimizer, program.state_shardings.optimizer
-        ),
-        "batch": count_bytes(program.batch, batch_shardings),
-    }
-    held = sum(size for size in sizes.values() if size is not None)
+    sizes = count_held_bytes(program.abstract_state, program.state_shardings, program.batch)
+    held = sum(sizes.values())
     peak = update.memory_sizes["peak"] if update.memory_sizes is not None else update.needed_bytes
     limit = machine.family.usable_bytes if machine.family else None
     return {

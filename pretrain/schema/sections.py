@@ -102,6 +102,9 @@ class Guard:
     # [steps] Interval of the check that replicas on different devices have equal bits, which is
     # also made before each save; 0: never.
     replicas: int = 1_000
+    # What to do with a run that cannot fit in the devices' memory: refuse it before anything is
+    # compiled, warn and start, or start without an estimate. What only may not fit is a warning.
+    memory_check: Literal["refuse", "warn", "off"] = "refuse"
 
     def __post_init__(self) -> None:
         check_at_least(self, 1, "patience", "norm_window")

@@ -13,7 +13,8 @@ from pretrain.workdir.check import has_finished_steps
 # A run may be continued with other values of these keys: they decide where and how often something
 # is computed, not what. `describe_schedule` reports the effect of another train.steps.
 CHANGEABLE_KEYS = (
-    *("mesh.", "evaluate.", "checkpoint.", "watchdog.", "guard.replicas"),
+    *("mesh.", "evaluate.", "checkpoint.", "watchdog."),
+    *("guard.replicas", "guard.memory_check"),
     *("train.steps", "train.stop_at_step"),
     *("data.store", "data.threads", "data.prefetch", "model.remat", "model.encoder.remat"),
 )

@@ -20,6 +20,7 @@ from pretrain.distributed.replica_check import ReplicaCheck
 from pretrain.distributed.sharding import make_mesh
 from pretrain.distributed.stragglers import StragglerMonitor
 from pretrain.distributed.watchdog import Watchdog
+from pretrain.evaluation.model_fit import check_row_length
 from pretrain.training.context import TrainContext
 from pretrain.training.continuation import resume_rows
 from pretrain.training.divergence import DivergenceMonitor, update_count
@@ -27,6 +28,8 @@ from pretrain.training.early_stopping import EarlyStopping
 from pretrain.training.evaluation import make_evaluator
 from pretrain.training.gap_samples import make_sampler
 from pretrain.training.logger import RunLog
+from pretrain.training.memory.exhaustion import explain_exhaustion
+from pretrain.training.memory.memory_check import check_memory, describe_exhausted_run
 from pretrain.training.preemption import Preemption
 from pretrain.training.program import Program, check_batch, make_program
 from pretrain.training.startup import OpenedData, describe_start, open_data, write_workdir
@@ -63,7 +66,9 @@ def train(
       killed and resumed on the same devices ends with the same bits.
 
     Raises:
-      ConfigError: configuration, source, mesh and workdir do not fit each other.
+      ConfigError: configuration, source, mesh and workdir do not fit each other, or the run does
+        not fit in the memory of the devices.
+      MemoryExhausted: memory is exhausted all the same.
       divergence.Diverged: every step is skipped.
       replica_check.Altered: devices disagree about replicated values.
     """
@@ -72,10 +77,18 @@ def train(
     preflight_accelerators()
     mesh = make_mesh(run.mesh)
     check_batch(run, mesh)
-    preflight_run(run, workdir)
-    with hold_lease(workdir, "train") as lease:
-        opened = open_data(run, workdir, allow_changes, source)
-        return train_with_lease(run, workdir, mesh, lease, opened, began, dataset)
+    with explain_exhaustion(lambda: describe_exhausted_run(run, mesh)):
+        check_run_memory(run, mesh)
+        preflight_run(run, workdir)
+        with hold_lease(workdir, "train") as lease:
+            opened = open_data(run, workdir, allow_changes, source)
+            return train_with_lease(run, workdir, mesh, lease, opened, began, dataset)
+
+
+def check_run_memory(run: Run, mesh: jax.sharding.Mesh) -> None:
+    """Check a run's memory as `check_memory` before its workdir is touched."""
+    check_row_length(run)  # Longer rows than a model has positions cannot be traced.
+    check_memory(run, mesh, make_program(run, mesh))
 
 
 def train_with_lease(

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 
 from data.mixed import Mixed, map_shapes
+from data.objectives.objective import Objective
 from models import build
 from pretrain.config import Run
 from pretrain.distributed.model_hooks import make_model_hooks
@@ -145,20 +146,26 @@ def jit_and_discard(function: Callable[[], Any], **options: Any) -> Any:
 
 def check_batch(run: Run, mesh: jax.sharding.Mesh) -> None:
     """Raise ConfigError unless the rows of a batch divide among microbatches and devices."""
+    check_rows(run.data.objective, run.data.batch_size, mesh, run.train.microbatches)
+
+
+def check_rows(
+    objective: Objective | Mixed, batch_size: int, mesh: jax.sharding.Mesh, microbatches: int = 1
+) -> None:
+    """Raise ConfigError unless `batch_size` rows divide among microbatches and devices."""
     shards = mesh.shape["data"] * mesh.shape["fsdp"]
-    divisor, objective = run.train.microbatches * shards, run.data.objective
-    divisor_terms = f"train.microbatches={run.train.microbatches} on data x fsdp = {shards} devices"
+    divisor = microbatches * shards
+    divisor_terms = f"train.microbatches={microbatches} on data x fsdp = {shards} devices"
     if not isinstance(objective, Mixed):
-        if run.data.batch_size % divisor:
+        if batch_size % divisor or batch_size < 1:
             raise ConfigError(
-                f"data.batch_size={run.data.batch_size} does not divide into {divisor_terms}; "
-                f"it must be a multiple of {divisor}"
+                f"data.batch_size={batch_size} does not divide into {divisor_terms}; it must be a "
+                f"multiple of {divisor}"
             )
         return
-    for name, rows in objective.count_part_rows(run.data.batch_size).items():
+    for name, rows in objective.count_part_rows(batch_size).items():
         if rows % divisor:
             raise ConfigError(
-                f"data.batch_size={run.data.batch_size} gives the part {name} {rows} rows, which "
-                f"do not divide into {divisor_terms}: each part's rows must be a multiple of "
-                f"{divisor}"
+                f"data.batch_size={batch_size} gives the part {name} {rows} rows, which do not "
+                f"divide into {divisor_terms}: each part's rows must be a multiple of {divisor}"
             )

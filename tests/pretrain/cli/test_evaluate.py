@@ -77,6 +77,18 @@ def test_the_dtype_of_the_run_is_the_default_and_is_named(workdir, capsys):
     assert " targets, computed in float32\n" in capsys.readouterr().out
 
 
+def test_another_batch_size_has_the_same_scores(workdir, capsys):
+    """Such as a smaller one where the memory for that of the run is missing."""
+    folder, _ = workdir
+    default = evaluate(folder, capsys, "--dtype", "float32")
+    larger = evaluate(folder, capsys, "--dtype", "float32", "--batch-size", "16")
+    assert larger["rows"] == default["rows"] and larger["targets"] == default["targets"]
+    assert larger["loss"] == pytest.approx(default["loss"], rel=1e-6)
+    for size in ("7", "0"):  # does not divide over the eight devices
+        assert main(["evaluate", "--workdir", str(folder), "--batch-size", size]) == 2
+        assert f"data.batch_size={size} does not divide into" in capsys.readouterr().err
+
+
 def test_questions_are_scored_in_the_chosen_dtype(workdir, tmp_path, capsys):
     task = tmp_path / "task.jsonl"
     task.write_text('{"text": "The quick brown fox jumps over the lazy dog"}\n')

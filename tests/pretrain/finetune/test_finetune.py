@@ -27,6 +27,8 @@ from pretrain.finetune.seed_summary import find_best_checkpoint
 from pretrain.finetune.tagging_task import TaggedExamples
 from pretrain.finetune.text2text_task import TextExamples
 from pretrain.inference.trained import open_trained
+from pretrain.training.memory import memory_check
+from pretrain.training.memory.device_memory import DeviceMemory
 from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir import metrics_file
 from pretrain.workdir.checkpoints import read_run
@@ -590,6 +592,19 @@ def test_errors_are_reported_before_there_is_a_workdir(
     )
     assert main([*command, "--workdir", str(tmp_path / "w"), *words]) == 2
     assert message in capsys.readouterr().err and not (tmp_path / "w").exists()
+
+
+def test_a_run_that_cannot_fit_in_memory_is_refused_before_there_is_a_workdir(
+    pretrained, tmp_path, capsys, monkeypatch
+):
+    memory = DeviceMemory(1000, 1000, "host (cpu)")
+    monkeypatch.setattr(memory_check, "find_smallest_memory", lambda mesh: memory)
+    rows = [{"text": text, "label": str(i % 2)} for i, text in enumerate(make_sentences(40))]
+    command = ["finetune", "--from", str(pretrained), "--task", "classification", *FAST]
+    command += ["--train", write_json_lines(tmp_path / "train.jsonl", rows)]
+    assert main([*command, "--workdir", str(tmp_path / "w")]) == 2
+    assert "and host (cpu) has 1,000 bytes. No smaller batch" in capsys.readouterr().err
+    assert not (tmp_path / "w").exists()
 
 
 def test_one_process_begins_it(tmp_path, capsys, monkeypatch):
