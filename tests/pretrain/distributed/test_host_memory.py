@@ -2,7 +2,7 @@
 the process itself.
 """
 
-import resource
+import shlex
 import subprocess
 import sys
 
@@ -65,13 +65,8 @@ def test_this_machine_has_memory_and_a_process_may_have_less():
     memory = find_host_memory()
     assert memory is not None and 0 < memory.available <= memory.total
     code = "from pretrain.distributed.host_memory import *; print(find_host_memory().total)"
-    soft = 3 * GIB
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (soft, soft)),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert int(done.stdout) == min(soft, memory.total)
+    kib, path = 3 * GIB // 1024, shlex.quote(sys.executable)
+    command = f"ulimit -v {kib}; exec {path} -c {shlex.quote(code)}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == min(3 * GIB, memory.total)
     assert count_physical_bytes() > 0
