@@ -31,10 +31,12 @@ class ModelConfig(Config):
     keeps_state: whether the model carries a state from each row to the same row of the next batch.
       Its module lists the Flax collections of that state as `collections`. They are initialised
       with zeros, and are valid for the rows where the batch's `is_continued` is True.
+    not_in_tensors: sizes that are no dimension of a parameter, such as a longest distance.
     """
 
     vocabulary_ids: ClassVar[dict[str, tuple[str, int]]] = {}
     keeps_state: ClassVar[bool] = False
+    not_in_tensors: ClassVar[tuple[str, ...]] = ()
 
     vocab: int  # [ids] rows of the token embeddings, at least the number of ids in the vocabulary
     width: int = 768  # of the hidden states

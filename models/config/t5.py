@@ -14,6 +14,7 @@ class T5Config(ModelConfig):
     """
 
     module: ClassVar[str] = "t5:T5"
+    not_in_tensors: ClassVar[tuple[str, ...]] = ("max_distance",)
 
     vocab: int = 32128
     decoder_depth: int = 12  # [layers] of the decoder

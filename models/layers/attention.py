@@ -4,6 +4,7 @@ B batch   L query length   M key length   D width   H heads   K head width
 """
 
 from functools import partial
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -38,6 +39,7 @@ class Attention(nn.Module):
         train: bool = False,
         mask: Mask | jax.Array | None = None,
         bias: jax.Array | None = None,
+        relative: Any = None,
     ) -> jax.Array:
         """Return what each position of x gathers from the positions that it attends to.
 
@@ -47,6 +49,7 @@ class Attention(nn.Module):
           train: whether the attention weights are dropped out.
           mask: a `Mask`, or bool broadcastable to [B, H, L, M], True where a query may attend.
           bias: float broadcastable to [B, H, L, M], added to the scores.
+          relative: what `add_terms` of a subclass needs, such as embeddings of distances.
 
         Returns:
           Activations [B, L, D].
@@ -64,13 +67,31 @@ class Attention(nn.Module):
             project, num_contracting_dims=2, kernel_init=self.out_init or self.kernel_init
         )
 
-        source_BMD = x_BLD if memory_BMD is None else memory_BMD
+        source_BMD = self.join_memory(x_BLD) if memory_BMD is None else memory_BMD
         q_BLHK = query(x_BLD)
         k_BMHK = project(shape_HK, name="key")(source_BMD)
         v_BMHK = project(shape_HK, name="value")(source_BMD)
+        q_BLHK, bias = self.add_terms(q_BLHK, mask, bias, relative)
         # None without dropout: some attention kernels have no dropout.
         drop = self.dropout(deterministic=not train).bind_key()
         out_BLHK = self.ops.attend(
             q_BLHK, k_BMHK, v_BMHK, mask=mask, bias=bias, scale=self.scale, drop=drop
         )
         return out(D, name="out")(out_BLHK)
+
+    def join_memory(self, x_BLD: jax.Array) -> jax.Array:
+        """Return the activations of which keys and values are computed: those of x.
+
+        A subclass may prepend a memory.
+        """
+        return x_BLD
+
+    def add_terms(
+        self,
+        q_BLHK: jax.Array,
+        mask: Mask | jax.Array | None,
+        bias: jax.Array | None,
+        relative: Any,
+    ) -> tuple[jax.Array, jax.Array | None]:
+        """Return the queries and the bias of the scores, to which a subclass may add terms."""
+        return q_BLHK, bias

@@ -5,6 +5,9 @@ and reads. `CACHE` has the keys and values of a decoder's self-attention, one sl
 prompt fills the first slots, and each decoding step one more. `MEMORY` has those of its
 cross-attention, which the prompt fills once. Training has neither.
 
+`SEGMENT_MEMORY` is not a part of it: the activations of the previous segment that a Transformer-XL
+reads again (`models.layers.relative_attention`), in training too.
+
 B batch   N slots   L length   D width   H heads   K head width   P positions of a table
 """
 
@@ -15,6 +18,7 @@ import jax
 import jax.numpy as jnp
 
 CACHE, MEMORY = "cache", "memory"  # leaves [..., B, H, N, K]; a scanned stack's layers come first
+SEGMENT_MEMORY = "segment_memory"  # leaves [B, ...]; a scanned stack's layers come second
 
 
 class DecodingStep(flax.struct.PyTreeNode):

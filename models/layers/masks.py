@@ -23,6 +23,8 @@ class Mask(flax.struct.PyTreeNode):
     segment_ids: int32 (of the queries [B, L], of the keys [B, M]); a query attends to keys of its
       own segment.
     causal: query l attends to keys m <= l.
+    offset: the number of keys before the first query, such as those of a memory: query l is at
+      position `offset` + l of the keys. The rules of `causal` and `window` compare positions.
     window: with `causal`, query l attends to the last `window` of these, l - window < m <= l
       (Child et al. 2019, "locally banded"). Without `causal`, it attends to |l - m| <= window // 2:
       128 means 64 keys before, itself and 64 after, as `local_attention` of ModernBERT (Warner et
@@ -31,7 +33,8 @@ class Mask(flax.struct.PyTreeNode):
       there is a window.
 
     Raises:
-      ValueError: the window is below 1, or a step has a window without `causal`.
+      ValueError: the window is below 1, a step has a window without `causal` or an offset, or the
+        offset is negative.
     """
 
     attention_mask_BM: jax.Array | None = None
@@ -39,8 +42,14 @@ class Mask(flax.struct.PyTreeNode):
     causal: bool = flax.struct.field(pytree_node=False, default=False)
     window: int | None = flax.struct.field(pytree_node=False, default=None)
     step: DecodingStep | None = None
+    offset: int = flax.struct.field(pytree_node=False, default=0)
 
     def __post_init__(self) -> None:
+        if self.offset < 0 or (self.offset and self.step is not None):
+            raise ValueError(
+                f"an offset of {self.offset} keys before the first query: it must be at least 0, "
+                "and 0 in a decoding step, whose position counts all keys"
+            )
         if self.window is None:
             return
         if self.window < 1:
@@ -66,7 +75,7 @@ class Mask(flax.struct.PyTreeNode):
         positions leaves 10 of 16.
         """
         num_before, num_after = self.local_window_size
-        positions_L = np.arange(L)
+        positions_L = self.offset + np.arange(L)
         starts_L = 0 if num_before is None else np.maximum(positions_L - num_before, 0)
         ends_L = M if num_after is None else np.minimum(positions_L + num_after + 1, M)
         return int(np.maximum(np.zeros(L, int) + ends_L - starts_L, 0).sum())
@@ -89,12 +98,14 @@ class Mask(flax.struct.PyTreeNode):
             query_segments_BL, key_segments_BM = self.segment_ids
             masks.append(query_segments_BL[:, None, :, None] == key_segments_BM[:, None, None, :])
         if self.causal:
-            query_positions = np.arange(L) if self.step is None else self.step.position_B
+            query_positions = (
+                self.offset + np.arange(L) if self.step is None else self.step.position_B
+            )
             distance = query_positions[:, None] - np.arange(M)  # [L, M], or [B, M] in a step
             is_visible = jnp.asarray((distance >= 0) & (distance < (self.window or M)))
             masks.append(is_visible[None, None] if self.step is None else is_visible[:, None, None])
         elif self.window is not None:
-            distance_LM = np.abs(np.arange(L)[:, None] - np.arange(M))
+            distance_LM = np.abs(self.offset + np.arange(L)[:, None] - np.arange(M))
             masks.append(jnp.asarray(distance_LM <= self.window // 2)[None, None])
         return reduce(jnp.logical_and, masks) if masks else None
 

@@ -4,6 +4,7 @@ B batch   L length   M memory length   D width
 """
 
 from functools import partial
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -36,6 +37,7 @@ class PostNormLayer(nn.Module):
         bias: jax.Array | None = None,
         memory_BMD: jax.Array | None = None,
         memory_mask: Mask | jax.Array | None = None,
+        relative: Any = None,
     ) -> jax.Array:
         """Return activations [B, L, D].
 
@@ -46,11 +48,13 @@ class PostNormLayer(nn.Module):
           bias: of the self-attention, as in `models.layers.ops.attend`.
           memory_BMD: what the cross-attention attends to.
           memory_mask: of the cross-attention.
+          relative: of the self-attention, as in `models.layers.attention.Attention`.
         """
         drop = self.dropout(deterministic=not train)
         x = x_BLD
+        attend = self.attention(name="attention")
         x = self.norm(name="attention_norm")(
-            x + drop(self.attention(name="attention")(x, train=train, mask=mask, bias=bias))
+            x + drop(attend(x, train=train, mask=mask, bias=bias, relative=relative))
         )
         if self.cross is not None:
             y = self.cross(name="cross")(x, memory_BMD, train=train, mask=memory_mask)
@@ -81,12 +85,14 @@ class PreNormLayer(nn.Module):
         bias: jax.Array | None = None,
         memory_BMD: jax.Array | None = None,
         memory_mask: Mask | jax.Array | None = None,
+        relative: Any = None,
     ) -> jax.Array:
         """Return activations [B, L, D]. Arguments: as of `PostNormLayer`."""
         drop = self.dropout(deterministic=not train)
         x = x_BLD
         y = self.norm(name="attention_norm")(x)
-        x = x + drop(self.attention(name="attention")(y, train=train, mask=mask, bias=bias))
+        attend = self.attention(name="attention")
+        x = x + drop(attend(y, train=train, mask=mask, bias=bias, relative=relative))
         if self.cross is not None:
             y = self.norm(name="cross_norm")(x)
             x = x + drop(self.cross(name="cross")(y, memory_BMD, train=train, mask=memory_mask))

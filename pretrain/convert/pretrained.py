@@ -40,7 +40,9 @@ class Converter:
         tensors = name_map.export_tensors(
             params, hf_map.make_rules(config), hf_map.find_depths(config)
         )
-        tensors |= {copy: tensors[name] for copy, name in hf_map.duplicates.items()}
+        duplicates = hf_map.find_duplicates(config)
+        tensors |= {copy: tensors[name] for copy, name in duplicates.items()}
+        tensors |= {name: make(config) for name, make in hf_map.constants.items()}
         zeros = {name: np.zeros(shape(config), np.float32) for name, shape in hf_map.zeros.items()}
         return tensors | zeros
 
@@ -59,9 +61,9 @@ class Converter:
         rules, depths = hf_map.make_rules(config), hf_map.find_depths(config)
         tensors = renamed_tensors.rename_tensors(tensors, make_renamer(hf_map, tensors))
         tensors = renamed_tensors.merge_copies(
-            tensors, {**hf_map.duplicates, **hf_map.find_copies(config)}
+            tensors, {**hf_map.find_duplicates(config), **hf_map.find_copies(config)}
         )
-        tensors = drop_zeros(hf_map, tensors)
+        tensors = drop_constants(hf_map, config, drop_zeros(hf_map, tensors))
         needed = {name for match in name_map.expand_rules(rules, depths) for name in match.theirs}
         stand_ins = {name: other for name, other in hf_map.stand_ins.items() if name in needed}
         if stand_ins.keys() - set(tensors):
@@ -177,6 +179,24 @@ def drop_zeros(
     for name in found:
         if np.any(tensors[name]):
             raise ValueError(f"{name} is not 0: {hf_map.zeros_reason}")
+    return renamed_tensors.RenamedTensors(
+        tensors, {name: name for name in tensors if name not in found}
+    )
+
+
+def drop_constants(
+    hf_map: HuggingFaceMap, config: ModelConfig, tensors: Mapping[str, np.ndarray]
+) -> Mapping[str, np.ndarray]:
+    """Return the tensors without the constants. Raises ValueError if one has other values."""
+    found = hf_map.constants.keys() & set(tensors)
+    for name in found:
+        expected, seen = hf_map.constants[name](config), np.asarray(tensors[name], np.float32)
+        if seen.shape != expected.shape or not np.allclose(seen, expected, rtol=1e-2, atol=0):
+            raise ValueError(
+                f"{name} is {list(seen.shape)} from {seen.flat[0] if seen.size else 'nothing'}; "
+                f"{type(config).__name__} has the constant {list(expected.shape)} from "
+                f"{expected.flat[0]:g} to {expected.flat[-1]:g}, and no other"
+            )
     return renamed_tensors.RenamedTensors(
         tensors, {name: name for name in tensors if name not in found}
     )

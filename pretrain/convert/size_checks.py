@@ -13,8 +13,6 @@ from pretrain.distributed.host_memory import count_physical_bytes
 
 MAX_SIZE = 1 << 24  # of any dimension
 MAX_LAYERS = 1000
-# Sizes that are no dimension: a distance beyond which all positions count as equally far.
-NO_DIMENSION = ("max_distance",)
 
 
 def check_model_sizes(
@@ -38,7 +36,7 @@ def check_model_sizes(
             raise ValueError(f"{key} is {value:,}; at most {MAX_SIZE:,} is read")
         if field.name.endswith("depth"):
             _check_depth(key, value, len(shapes), getattr(model, "shares_layers", False))
-        elif field.name not in NO_DIMENSION and value > largest:
+        elif field.name not in model.not_in_tensors and value > largest:
             raise ValueError(
                 f"{key} is {value:,}, and no dimension of the tensors is larger than {largest:,}; "
                 "does config.json belong to these weights?"

@@ -61,7 +61,9 @@ def make_attend(
         scale: float | None = None,
         drop: KeyedDropout | None = None,
     ) -> jax.Array:
+        has_memory = isinstance(mask, Mask) and mask.offset > 0
         reason = why_not(q_BLHK, k_BMHK, mask, bias, drop, mesh)
+        reason = "takes no memory before the queries" if has_memory else reason
         report_kernel("XLA" if reason else name, reason and f"{name} {reason}")
         if reason:
             return attend(q_BLHK, k_BMHK, v_BMHK, mask=mask, bias=bias, scale=scale, drop=drop)
@@ -97,7 +99,7 @@ def find_splash_obstacle(
                 f"takes multiples of {LANES} positions on each device, "
                 f"not {length} positions on {shards} devices"
             )
-    num_shards = _count_row_shards(mesh)
+    num_shards = mesh.shape["data"] * mesh.shape["fsdp"]
     if q_BLHK.shape[0] % num_shards:
         return f"needs rows on every device; {q_BLHK.shape[0]} do not divide among {num_shards}"
     return None
@@ -206,11 +208,6 @@ def _choose_block_sizes(L: int, M: int) -> splash.BlockSizes:
         block_q_dq=q,
         block_kv_dq=kv,
     )
-
-
-def _count_row_shards(mesh: Mesh) -> int:
-    """Return the number of shards of a batch's rows."""
-    return mesh.shape["data"] * mesh.shape["fsdp"]
 
 
 # ---- cuDNN, on GPU -----------------------------------------------------------

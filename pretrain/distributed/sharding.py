@@ -57,6 +57,12 @@ PARAMETER_DIMENSIONS = (
     (r"(classifier|scores|span)/(transform|out)/bias", (None,)),
     (r"mlm_head/bias", ("vocab",)),
     (r"lm_head/kernel", ("embed", "vocab")),
+    # of relative attention and of adaptive softmax
+    (r"attention/position/kernel", ("embed", "heads", None)),
+    (r"(content|position)_bias", ("heads", None)),
+    (r"lm_head/(clusters|projection)/kernel", ("embed", None)),
+    (r"lm_head/clusters/bias", (None,)),
+    (r"lm_head/bias", ("vocab",)),
 )
 
 

@@ -88,10 +88,13 @@ class HuggingFaceMap:
       sentence_heads  those of `heads` that the prediction of tokens does not use
       copies      {name: original} of one weight under two names; a function of the configuration
                   may return them
-      duplicates  the same, of weights that an export writes twice
+      duplicates  the same, of weights that an export writes twice; a function of the configuration
+                  may return them
       stand_ins   {name: the tensor that replaces it where it is missing}
       zeros       {name: configuration -> shape} of tensors that are 0 in this model
       zeros_reason  the error where they are not 0
+      constants   {name: configuration -> array} of tensors that are no parameters; an export writes
+                  them, an import checks them
       buffers     patterns (fnmatch) of names that hold no weights
     config.json
       fields      (our field, their key, the meaning of an absent key)
@@ -126,10 +129,13 @@ class HuggingFaceMap:
     copies: Mapping[str, str] | Callable[[Any], Mapping[str, str]] = dataclasses.field(
         default_factory=dict
     )
-    duplicates: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    duplicates: Mapping[str, str] | Callable[[Any], Mapping[str, str]] = dataclasses.field(
+        default_factory=dict
+    )
     stand_ins: Mapping[str, str] = dataclasses.field(default_factory=dict)
     zeros: Mapping[str, Callable[[Any], tuple[int, ...]]] = dataclasses.field(default_factory=dict)
     zeros_reason: str = ""
+    constants: Mapping[str, Callable[[Any], Any]] = dataclasses.field(default_factory=dict)
     buffers: tuple[str, ...] = ()
 
     fields: Fields = ()
@@ -156,6 +162,10 @@ class HuggingFaceMap:
     def find_copies(self, config: ModelConfig) -> Mapping[str, str]:
         """Return {name: original} of the weights with two names in a configuration."""
         return self.copies(config) if callable(self.copies) else self.copies
+
+    def find_duplicates(self, config: ModelConfig) -> Mapping[str, str]:
+        """Return {name: original} of the weights that an export writes twice."""
+        return self.duplicates(config) if callable(self.duplicates) else self.duplicates
 
     def find_depths(self, config: ModelConfig) -> dict[str, int]:
         """Return {path of a stack of layers: its depth}."""

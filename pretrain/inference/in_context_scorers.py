@@ -139,7 +139,7 @@ class DecoderScorer(Scorer):
                 )
             whole, shared = [[self.vocabulary.eos, *row] for row in whole], 1
         longest = max(map(len, whole))
-        surplus = max(longest - 1 - self.longest, 0)
+        surplus = max(longest - 1 - (self.longest or longest), 0)
         if surplus >= shared:
             raise ValueError(
                 f"{place}: a choice of {longest - shared} tokens leaves no room for a context "
@@ -150,9 +150,8 @@ class DecoderScorer(Scorer):
     def get_shape(self, row: ScoredRow) -> tuple[int, int]:
         """Return the padded lengths (L, T) of a row."""
         read, scored = row
-        return min(batching.pad_length(len(read)), self.longest), batching.round_up_to_power(
-            len(scored)
-        )
+        L = batching.pad_length(len(read))
+        return min(L, self.longest or L), batching.round_up_to_power(len(scored))
 
     def make_arrays(self, rows: Sequence[ScoredRow], L: int, T: int) -> tuple[np.ndarray, ...]:
         """Return ids [B, L], the positions [B, T] that predict, targets [B, T], weights [B, T]."""

@@ -206,9 +206,9 @@ class ContinuationWriter(TextWriter):
     """
 
     @property
-    def max_length(self) -> int:
-        """The largest number of tokens that the model reads."""
-        return self.model.config.length
+    def max_length(self) -> int | None:
+        """The largest number of tokens that the model reads; None: no limit."""
+        return getattr(self.model.config, "length", None)
 
     def __call__(
         self, texts: Sequence[str], places: Places, first: int = 0
@@ -227,7 +227,7 @@ class ContinuationWriter(TextWriter):
                     f"{place}: there is nothing to continue in {quote_text(text)}, and the "
                     "vocabulary has no token that begins a text"
                 )
-            if len(row) + self.length > self.max_length:
+            if self.max_length is not None and len(row) + self.length > self.max_length:
                 raise ValueError(
                     f"{place}: {len(row)} tokens and {self.length} more (--length), the model "
                     f"reads at most {self.max_length}: {quote_text(text)}"
@@ -242,7 +242,9 @@ class ContinuationWriter(TextWriter):
 
     def generate_batch(self, rows: Sequence[list[int]], rows_B: np.ndarray) -> jax.Array:
         """Return the ids that a decoder generates, int32 [B, T]; rows_B: row numbers."""
-        M = min(pad_length(max(map(len, rows))), self.max_length - self.length)
+        M = pad_length(max(map(len, rows)))
+        if self.max_length is not None:
+            M = min(M, self.max_length - self.length)
         tokens_BM, valid_BM = pad_rows(rows, len(rows), M, 0)
         return continue_prompts(
             self.model,

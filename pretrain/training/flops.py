@@ -29,7 +29,7 @@ from pretrain.distributed.ops.pair_scopes import (
 )
 from pretrain.training.accelerators import CHIPS
 from pretrain.training.losses import LossOptions, make_loss
-from pretrain.training.state import init_params
+from pretrain.training.state import init_params, init_variables
 
 
 def count_flops(jaxpr: Any, visible_only: bool = False) -> int:
@@ -120,19 +120,22 @@ def _count_gradient(config: Any, objective: Objective | Mixed, batch_size: int) 
     loss = make_loss(objective)
     batch = map_shapes(jax.ShapeDtypeStruct, objective, batch_size)
 
-    def compute_loss(params: Any, batch: Any) -> jax.Array:
-        sums = loss.sum_batch(
+    def compute_loss(params: Any, batch: Any, variables: Any) -> jax.Array:
+        output = loss.compute_batch(
             model,
             params,
             batch,
             train=True,
             dropout_key=jax.random.key(0),
             options=LossOptions(scores_at_once=math.inf),
+            variables=variables,
         )
-        return loss.compute_loss({name: sums[name] for name in loss.loss_terms})
+        return loss.compute_loss({name: output.sums[name] for name in loss.loss_terms})
 
     params = jax.eval_shape(partial(init_params, model, objective, 0))
-    jaxpr = jax.make_jaxpr(jax.grad(compute_loss))(params, batch)
+    # What a model keeps between batches, such as a memory, is attended to as well.
+    variables = jax.eval_shape(partial(init_variables, model, objective, batch_size))
+    jaxpr = jax.make_jaxpr(jax.grad(compute_loss))(params, batch, variables)
     return StepFlops(count_flops(jaxpr), count_flops(jaxpr, visible_only=True))
 
 

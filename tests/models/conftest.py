@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from models import build
+from models.config.transformer_xl import Clusters
 from models.layers.layer_layout import unflatten_params
 from pretrain.convert import name_map
 from pretrain.families import FAMILIES
@@ -34,6 +35,8 @@ SIZES = {
     "generator_num_heads": 2,
     "generator_mlp": 12,
     "teacher_depth": None,
+    "memory": 5,
+    "clusters": Clusters((12, 30), 2),
 }
 
 

@@ -31,6 +31,7 @@ from models.config.heads import ClassifierConfig
 from models.config.roberta import RobertaConfig
 from models.config.t5 import T5Config
 from models.config.transformer import TransformerConfig
+from models.config.transformer_xl import Clusters, TransformerXLConfig
 from pretrain.config import AdamW, Lamb, Run, Train
 
 BERT = BertConfig(
@@ -86,6 +87,17 @@ ELECTRA = ElectraConfig(
 TRANSFORMER = TransformerConfig(
     vocab=128, width=32, depth=2, decoder_depth=2, num_heads=8, mlp=64, dropout=0.0
 )
+TRANSFORMER_XL = TransformerXLConfig(
+    vocab=128,
+    width=32,
+    depth=2,
+    num_heads=8,
+    head_width=4,
+    mlp=64,
+    dropout=0.0,
+    memory=16,
+    clusters=Clusters((32, 64), 2),
+)
 GPT = dict(vocab=128, length=32, width=32, num_heads=8, mlp=64, dropout=0.0, attention_dropout=0.0)
 
 
@@ -129,6 +141,7 @@ RUNS = {
         TRANSFORMER, Seq2Seq(length=32, target_length=24), label_smoothing=0.1
     ),
     "gpt": make_tiny_run(GptConfig(**GPT, depth=2), CausalLm(length=32, end_of_text=False)),
+    "transformer_xl": make_tiny_run(TRANSFORMER_XL, CausalLm(length=32)),
     "gpt3": make_tiny_run(Gpt3Config(**GPT, depth=4, window=5, remat=True), CausalLm(length=32)),
 }
 

@@ -49,6 +49,29 @@ def test_each_pair_is_allowed_for_its_reasons(mask, allowed):
     assert dense.tolist() == expected
 
 
+@pytest.mark.parametrize(
+    ("mask", "allowed"),
+    [
+        (Mask(causal=True, offset=2), lambda l, m: m <= l + 2),
+        (Mask(causal=True, offset=2, window=3), lambda l, m: l - 1 < m <= l + 2),
+        (Mask(offset=2, window=2), lambda l, m: abs(l + 2 - m) <= 1),
+    ],
+    ids=str,
+)
+def test_queries_stand_behind_a_memory(mask, allowed):
+    dense = np.asarray(mask.make_dense(4, 6))[0, 0]
+    expected = [[bool(allowed(l, m)) for m in range(6)] for l in range(4)]
+    assert dense.tolist() == expected
+    assert mask.count_visible_pairs(4, 6) == dense.sum()
+
+
+def test_an_offset_that_cannot_be_is_refused():
+    step = DecodingStep(jnp.zeros(1, jnp.int32), 6)
+    for settings in ({"offset": -1}, {"offset": 2, "step": step}):
+        with pytest.raises(ValueError, match="keys before the first query: it must be at least 0"):
+            Mask(causal=True, **settings)
+
+
 def test_no_reason_is_no_mask():
     assert Mask().make_dense(3, 4) is None
 

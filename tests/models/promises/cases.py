@@ -18,7 +18,11 @@ SIZES = {"B": 3, "L": 12, "T": 6, "P": 3}
 LENGTHS = np.array([12, 7, 4])
 MASKED_POSITIONS = np.array([[1, 5, 11], [0, 2, 6], [1, 2, 3]], np.int32)
 DEEPER = {"gpt3": {"depth": 4}}  # their layers are scanned in pairs
-VARIANTS = {"t5_v1_1": ("t5", {"gated": True, "tied": False})}
+VARIANTS = {
+    "t5_v1_1": ("t5", {"gated": True, "tied": False}),
+    # one softmax, and biases that all layers share
+    "transformer_xl_characters": ("transformer_xl", {"clusters": None, "untie_r": False}),
+}
 CASES = {name: (name, DEEPER.get(name, {})) for name in FAMILIES} | VARIANTS
 
 

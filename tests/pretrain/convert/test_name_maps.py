@@ -23,6 +23,7 @@ from models.config.gpt3 import Gpt3Config
 from models.config.roberta import RobertaConfig
 from models.config.t5 import T5Config
 from models.config.transformer import TransformerConfig
+from models.config.transformer_xl import Clusters, TransformerXLConfig
 from models.layers.layer_layout import flatten_params, match_layout
 from pretrain.convert import find_model_type, fine_tuned, name_map
 from pretrain.convert.head_maps import HEAD_CONVERSIONS
@@ -31,7 +32,7 @@ from pretrain.convert.read_write import find_converter
 from pretrain.families import FAMILIES, find_family
 from pretrain.families.rules import JOINED, KERNEL, KERNEL_OUT, SAME
 
-albert, bart, bert, distilbert, electra, gpt, gpt2, gpt3, roberta, t5, transformer = (
+albert, bart, bert, distilbert, electra, gpt, gpt2, gpt3, roberta, t5, transformer, xl = (
     Converter(FAMILIES[name]) for name in sorted(FAMILIES)
 )
 
@@ -71,7 +72,24 @@ DISTILBERT = DistilBertConfig(
 GPT = GptConfig(vocab=19, length=7, width=6, depth=2, num_heads=3, mlp=24)
 GPT2 = Gpt2Config(vocab=19, length=7, width=6, depth=2, num_heads=3, mlp=5)
 GPT3 = Gpt3Config(vocab=19, length=7, width=6, depth=4, num_heads=3, mlp=5, window=7)
+XL = TransformerXLConfig(
+    vocab=19,
+    width=8,
+    depth=2,
+    num_heads=3,
+    head_width=4,
+    mlp=5,
+    memory=6,
+    clamp_len=3,
+    clusters=Clusters((5, 11), 2),
+)
 CASES = {
+    "transformer_xl": XL,
+    "transformer_xl unrolled": dataclasses.replace(XL, scan=False, same_length=True),
+    "transformer_xl one table": dataclasses.replace(XL, clusters=Clusters((5, 11))),
+    "transformer_xl characters": dataclasses.replace(
+        XL, clusters=None, untie_r=False, clamp_len=None
+    ),
     "gpt": GPT,
     "bart": BART,
     "distilbert": DISTILBERT,
@@ -134,9 +152,9 @@ def test_a_round_trip_is_the_identity(config):
     assert all(
         tensor.dtype == np.float32 and tensor.flags.c_contiguous for tensor in tensors.values()
     )
-    twice = sum(
-        tensors[name].size for name in module.family.hugging_face.duplicates
-    )  # in two folders
+    hf_map = module.family.hugging_face
+    # in two folders, or of no parameter
+    twice = sum(tensors[name].size for name in (*hf_map.find_duplicates(config), *hf_map.constants))
     assert not tensors.pop("final_logits_bias", np.zeros(1)).any()  # ours does not have it
     assert (
         sum(tensor.size for tensor in tensors.values())
@@ -181,7 +199,9 @@ def test_families_are_those_of_the_folder():
     names = {path.stem for path in folder.glob("*.py")} - {"__init__", "family_record", "rules"}
     assert FAMILIES.keys() == names and FAMILIES["gpt3"].config is Gpt3Config
     assert {
-        name for name, each in FAMILIES.items() if each.config.__name__[:-6].lower() != name
+        name
+        for name, each in FAMILIES.items()
+        if each.config.__name__[:-6].lower() != name.replace("_", "")
     } == set()
     imported = {
         each.hugging_face.model_type: name for name, each in FAMILIES.items() if name != "gpt3"
@@ -755,3 +775,27 @@ def test_a_transformers_bias_and_sinusoids():
 def test_t5_needs_padding_to_be_id_0():
     with pytest.raises(ValueError, match="this vocabulary's is 3"):
         t5.to_hf_config(T5, types.SimpleNamespace(pad=3, eos=1))
+
+
+def test_other_frequencies_of_sinusoids_are_refused():
+    tensors = xl.to_hf(XL, random_params(XL))
+    name = "transformer.pos_emb.inv_freq"
+    for wrong in (tensors[name] * 2, tensors[name][1:]):
+        with pytest.raises(ValueError, match=rf"{name} is \[\d\] from .* constant \[4\] from 1 to"):
+            xl.from_hf(XL, tensors | {name: wrong}, random_params(XL))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("cutoffs", 5, "cutoffs is 5; expected a list of int"),
+        ("cutoffs", [], "div_val is 2 without cutoffs; it must be 1"),
+        ("clamp_len", "9", "clamp_len is '9'; expected int"),
+        ("d_embed", 4, "d_embed is 4 and d_model 8"),
+        ("attn_type", 1, "attn_type is 1; TransformerXLConfig knows only 0"),
+    ],
+)
+def test_settings_of_another_transformer_xl_are_refused(key, value, message):
+    described = xl.to_hf_config(XL, VOCABULARY) | {key: value}
+    with pytest.raises(ValueError, match=message):
+        xl.from_hf_config(described)

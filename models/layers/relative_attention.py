@@ -1,0 +1,156 @@
+"""Attention by relative position, with a memory of the previous segment (Dai et al. 2019).
+
+The score of query i and key j is (q_i + u) k_j + (q_i + v) r_(i - j): u and v are learned, r is a
+projection of sinusoids of the distance (section 3.3). The position term is computed once for each
+query and distance, [L, N], and shifted, so that no array has an axis of pairs and one of features
+(appendix B).
+
+B batch   L query length   N = memory + L keys, and distances   D width   H heads   K head width
+"""
+
+from functools import partial
+from typing import Any
+
+import flax.linen as nn
+import flax.struct
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from models.layers.attention import Attention
+from models.layers.cache import SEGMENT_MEMORY
+from models.layers.linear import Dense, Initializer
+from models.layers.masks import Mask
+
+__all__ = [
+    "SEGMENT_MEMORY",
+    "RelativeAttention",
+    "RelativePositions",
+    "embed_distances",
+    "score_distances",
+    "shift_scores",
+]
+
+
+class RelativePositions(flax.struct.PyTreeNode):
+    """What all layers share of the relative positions.
+
+    embedding_ND: embeddings of the distances N - 1, ..., 0.
+    content_bias_HK: u; None where each layer has its own.
+    position_bias_HK: v; None where each layer has its own.
+    """
+
+    embedding_ND: jax.Array
+    content_bias_HK: jax.Array | None = None
+    position_bias_HK: jax.Array | None = None
+
+
+def embed_distances(N: int, D: int, clamp_len: int | None = None) -> np.ndarray:
+    """Return sinusoids of the distances N - 1, ..., 0, float32 [N, D]: sines, then cosines.
+
+    clamp_len: longer distances are embedded as this one; None: no limit.
+
+    Raises:
+      ValueError: D is odd.
+    """
+    if D % 2:
+        raise ValueError(f"sinusoids of a width of {D}: it must be even, for sines and cosines")
+    distance_N = np.arange(N - 1, -1, -1, dtype=np.float64)
+    if clamp_len is not None:
+        distance_N = np.minimum(distance_N, clamp_len)
+    angles = distance_N[:, None] * 10_000.0 ** -(np.arange(0, D, 2) / D)
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
+
+
+def score_distances(q_BLHK: jax.Array, r_NHK: jax.Array) -> jax.Array:
+    """Return the score of each query and distance, q r^T, float32 [B, H, L, N]."""
+    return jnp.einsum("blhk,nhk->bhln", q_BLHK, r_NHK, preferred_element_type=jnp.float32)
+
+
+def shift_scores(scores_BHLN: jax.Array) -> jax.Array:
+    """Return scores by distance as scores by key: row l moves L - 1 - l places to the left.
+
+    Column n of the input is the distance N - 1 - n. Column j of the output is key j, whose distance
+    from query l, at position N - L + l, is N - L + l - j. Keys behind the query get scores of other
+    rows, which a causal mask hides.
+    """
+    *leading, L, N = scores_BHLN.shape
+    padded = jnp.pad(scores_BHLN, [(0, 0)] * (len(leading) + 1) + [(1, 0)])
+    return padded.reshape(*leading, N + 1, L)[..., 1:, :].reshape(*leading, L, N)
+
+
+def shift_step_scores(scores_BH1N: jax.Array, position_B: jax.Array) -> jax.Array:
+    """Return the scores by distance of a decoding step as scores by slot of the cache.
+
+    position_B: the position of each row's query.
+    """
+    N = scores_BH1N.shape[-1]
+    column_BN = jnp.clip(N - 1 - position_B[:, None] + jnp.arange(N), 0, N - 1)
+    return jnp.take_along_axis(scores_BH1N, column_BN[:, None, None], axis=-1)
+
+
+class RelativeAttention(Attention):
+    """Causal attention whose scores depend on the distance, over a memory and x.
+
+    The memory is the variable `states` [B, memory, D] of the collection `SEGMENT_MEMORY`: the last
+    activations that this layer has read, without a gradient. It is read where the collection has
+    it and written where the collection is mutable. The mask's offset is its length.
+
+    memory: the number of positions that are kept.
+    bias_init: the initializer of u and v, where each layer has its own.
+    """
+
+    memory: int = 1
+    bias_init: Initializer = nn.initializers.normal(0.02)
+
+    def join_memory(self, x_BLD: jax.Array) -> jax.Array:
+        """Return the memory and x, and write the new memory.
+
+        Raises:
+          ValueError: the memory has another batch size or width than x.
+        """
+        B, L, D = x_BLD.shape
+        joined = x_BLD
+        if self.has_variable(SEGMENT_MEMORY, "states"):
+            memory = self.get_variable(SEGMENT_MEMORY, "states")
+            if memory.shape != (B, self.memory, D):
+                raise ValueError(
+                    f"a segment memory of shape {list(memory.shape)} for rows of {[B, L, D]}: it "
+                    f"must be {[B, self.memory, D]}. Begin with zeros where the batch size changes"
+                )
+            memory = jax.lax.stop_gradient(memory).astype(x_BLD.dtype)
+            joined = jnp.concatenate([memory, x_BLD], axis=1)
+        if self.is_mutable_collection(SEGMENT_MEMORY):
+            last = jax.lax.stop_gradient(joined)[:, -self.memory :].astype(jnp.float32)
+            missing = self.memory - last.shape[1]
+            last = jnp.pad(last, ((0, 0), (missing, 0), (0, 0)))
+            if self.is_initializing():
+                last = jnp.zeros_like(last)
+            self.put_variable(SEGMENT_MEMORY, "states", last)
+        return joined
+
+    def add_terms(
+        self,
+        q_BLHK: jax.Array,
+        mask: Mask | jax.Array | None,
+        bias: jax.Array | None,
+        relative: Any,
+    ) -> tuple[jax.Array, jax.Array | None]:
+        """Return q + u, and the position term added to the bias."""
+        shape_HK = q_BLHK.shape[2:]
+        content_HK, position_HK = relative.content_bias_HK, relative.position_bias_HK
+        if content_HK is None:
+            content_HK = self.param("content_bias", self.bias_init, shape_HK)
+            position_HK = self.param("position_bias", self.bias_init, shape_HK)
+        project = partial(Dense, use_bias=False, kernel_init=self.kernel_init, ops=self.ops)
+        r_NHK = project(shape_HK, name="position")(relative.embedding_ND.astype(q_BLHK.dtype))
+        scores_BHLN = score_distances(q_BLHK + position_HK.astype(q_BLHK.dtype), r_NHK)
+        step = mask.step if isinstance(mask, Mask) else None
+        if step is None:
+            term_BHLN = shift_scores(scores_BHLN)
+        else:
+            term_BHLN = shift_step_scores(scores_BHLN, step.position_B)
+        term_BHLN *= shape_HK[-1] ** -0.5 if self.scale is None else self.scale
+        if bias is not None:
+            term_BHLN += bias.astype(jnp.float32)
+        return q_BLHK + content_HK.astype(q_BLHK.dtype), term_BHLN
