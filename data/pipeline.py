@@ -24,7 +24,7 @@ from data import batch_spec
 from data.config import Data, check_data, check_step
 from data.rows import hashing
 from data.rows.mixture import Mixture, check_rates, strip_common_folders
-from data.rows.order import Lanes
+from data.rows.order import Lanes, locate_evaluation_rows
 from data.rows.permutation import permute_indices
 from data.rows.tables import Batch
 from data.source import Source
@@ -159,7 +159,7 @@ class Stream:
         # Negative positions come before the row that `start_at_row` began with.
         position_NB = np.maximum(position_N[:, None] + np.arange(lo, hi), 0)
         row_B, key_B = self.draw_keys(position_NB.ravel())
-        row_NB, key_NB = row_B.reshape(position_NB.shape), key_B.reshape(position_NB.shape)
+        row_NB, key_NB = (array.reshape(position_NB.shape) for array in (row_B, key_B))
         row_NB.flags.writeable = key_NB.flags.writeable = False  # they are cached
         return row_NB, key_NB
 
@@ -183,34 +183,36 @@ class Stream:
     @property
     def num_evaluation_batches(self) -> int:
         """Number of batches that hold each row of the split once, with one source in each."""
-        return int(self.evaluation_ends_S[-1]) if len(self.evaluation_ends_S) else 0
+        return int(max(self.evaluation_ends_S, default=0))
 
     def describe_evaluation_batch(self, index: int) -> tuple[str, int]:
         """Return (name of the source of evaluation batch `index`, number of its rows in it)."""
-        source = int(np.searchsorted(self.evaluation_ends_S, index, side="right"))
-        last = int(self.evaluation_ends_S[source]) - 1
-        full, rows = self.data.batch_size, int(self.rows_S[source])
-        own = full if index < last else rows - (rows - 1) // full * full
-        return strip_common_folders([part.name for part in self.sources])[source], own
+        source_N, _, row_NB = self.find_evaluation_rows(np.array([index]), 0, self.data.batch_size)
+        names = strip_common_folders([part.name for part in self.sources])
+        return names[source_N[0]], int((row_NB < self.rows_S[source_N[0]]).sum())
+
+    def find_evaluation_rows(self, index_N: np.ndarray, lo: int, hi: int) -> tuple[Any, Any, Any]:
+        """Return (source [N], batch of the source [N], row of the source [N, B]) of batches."""
+        source_N = np.searchsorted(self.evaluation_ends_S, index_N, side="right")
+        step_N = index_N - np.append(0, self.evaluation_ends_S)[source_N]
+        arguments = step_N, self.rows_S[source_N], np.arange(lo, hi), self.data.batch_size
+        return source_N, step_N, locate_evaluation_rows(*arguments, self.order)
 
     def build_evaluation_batch(
         self, index: int, lo: int = 0, hi: int | None = None, number: int = 1
     ) -> Batch:
         """Return rows [lo, hi) of evaluation batch `index`, or of `number` batches from there on.
 
-        Evaluation reads the split in its own order, with masks that do not depend on the seed. A
-        target that two rows share has a weight in one of them. The last batch of a source is filled
-        up with rows whose weights are 0.
+        The split is read in its own order or lane by lane, with masks that the seed does not alter.
+        A target that two rows share has a weight in one of them. Rows of weight 0 fill up batches.
         """
         lo, hi = self.slice_share(lo, hi)
-        index_N = np.arange(index, index + number)
-        source_N = np.searchsorted(self.evaluation_ends_S, index_N, side="right")
-        before_N = np.append(0, self.evaluation_ends_S)[source_N]
-        within_N = self.table.offsets[source_N] + (index_N - before_N) * self.data.batch_size
-        row_NB = within_N[:, None] + np.arange(lo, hi)
-        real_B = (row_NB < self.table.offsets[source_N + 1][:, None]).ravel()
-        row_B = np.where(real_B, row_NB.ravel(), 0)
+        source_N, step_N, row_NB = self.find_evaluation_rows(index + np.arange(number), lo, hi)
+        real_B = (row_NB < self.rows_S[source_N][:, None]).ravel()
+        row_B = np.where(real_B, (self.table.offsets[source_N][:, None] + row_NB).ravel(), 0)
         batch = self.build_evaluation_rows(row_B)
+        if "is_continued" in batch:  # each lane begins with a state of its own
+            batch["is_continued"] &= np.repeat(step_N > 0, hi - lo)
         if self.drop_repeats:
             self.drop_repeats(batch, row_B, derive_evaluation_keys(row_B))
         for key in (key for key in batch if key.endswith("weights")):

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from data.batch_spec import CONTINUED, TOKEN_ID, Field
+from data.batch_spec import CONTINUED, SEGMENTS, TOKEN_ID, Field
 from data.inspection.causal import check_next_tokens
 from data.inspection.checks import Check, InspectedBatch, RowStream
 from data.inspection.rendering import render_next_token_row
@@ -29,7 +29,7 @@ class CausalLm(Objective):
 
     A row reads across its documents: "sequences with multiple documents are not masked in any
     special way", the end-of-text token shows the model that they are unrelated (Brown et al. 2020,
-    appendix B). So there are no segment ids.
+    appendix B). So there are no segment ids, unless `separate_documents` asks for them.
     """
 
     name: ClassVar[str] = "causal_lm"
@@ -43,6 +43,9 @@ class CausalLm(Objective):
     # "shuffled" rows, or "lanes": row i of a batch continues row i of the batch before, for a model
     # that carries a state. Training then skips the end of a source that does not fill a row.
     order: Literal["shuffled", "lanes"] = "shuffled"
+    # On lanes: a token attends to its own document alone, and the state begins at zero with each
+    # document. The end-of-text token belongs to the document that it begins.
+    separate_documents: bool = False
 
     def axis_sizes(self) -> dict[str, int]:
         """Return {"L": the row length}."""
@@ -55,12 +58,21 @@ class CausalLm(Objective):
             "labels": Field("int32", "BL", TOKEN_ID),  # the next token at each position
             "label_weights": Field("float32", "BL"),
         }
-        return keys | (CONTINUED if self.order == "lanes" else {})
+        if self.order != "lanes":
+            return keys
+        return keys | (SEGMENTS if self.separate_documents else {}) | CONTINUED
 
     def check_vocabulary(self, vocabulary: Vocabulary) -> None:
         """Raise a ValueError unless these settings are valid with this vocabulary."""
         if self.length < 1:
             raise ValueError(f"causal_lm: length={self.length}; a row has at least 1 token")
+        if self.separate_documents and not (self.order == "lanes" and self.end_of_text):
+            raise ValueError(
+                f"causal_lm: separate_documents=true with order={self.order} and end_of_text="
+                f"{str(self.end_of_text).lower()}; it needs rows that follow each other, and a "
+                "token between documents: set data.objective.order=lanes "
+                "data.objective.end_of_text=true"
+            )
         if self.end_of_text:
             check_special_tokens(self.name, vocabulary, "eos")
 
@@ -86,10 +98,21 @@ class CausalLm(Objective):
                 "label_weights": weights_BL,
             }
             if self.order == "lanes":
-                batch["is_continued"] = ~np.isin(row_B, table.offsets)
+                batch |= self.mark_documents(table, row_B)
             return batch
 
         return table, build_batch
+
+    def mark_documents(self, table: WindowRows, row_B: np.ndarray) -> Batch:
+        """Return which rows continue those before and, of separate documents, the segment ids."""
+        is_continued = table.find_continued_rows(row_B)
+        if not self.separate_documents:
+            return {"is_continued": is_continued}
+        separator_BN, _ = table.find_separators(table.locate_starts(row_B))
+        begins_BL = separator_BN[:, :-1]  # a document
+        later_BL = np.pad(begins_BL[:, 1:], ((0, 0), (1, 0)))
+        segment_ids = 1 + np.cumsum(later_BL, axis=1, dtype=np.int32)
+        return {"segment_ids": segment_ids, "is_continued": is_continued & ~begins_BL[:, 0]}
 
     def drop_repeats(
         self, table: WindowRows, batch: Batch, row_B: np.ndarray, key_B: np.ndarray

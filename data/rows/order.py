@@ -4,7 +4,10 @@ The whole rows of a source form a ring, on which its lanes start at equal distan
 on row by row and never stops, so that B lanes read all n rows once in n / B steps, and each lane
 reads the text in its order. The row at step t is a function of t: (lane * n // B + t) mod n.
 
-B rows of the batch   S sources of the mixture
+In evaluation each lane has consecutive rows of a source, once: those of lane b begin at row b * T,
+where T is the number of batches that the source takes.
+
+B rows of the batch   S sources of the mixture   N batches
 """
 
 from collections.abc import Sequence
@@ -60,3 +63,23 @@ class Lanes:
         source = self.source_B[lane]
         round_, row = np.divmod(self.first_B[lane] + step, self.rows_S[source])
         return source, round_, row
+
+
+def locate_evaluation_rows(
+    step_N: np.ndarray, rows_N: np.ndarray, place_B: np.ndarray, batch_size: int, order: str
+) -> np.ndarray:
+    """Return the row of its source at each place of evaluation batches: int64 [N, B].
+
+    A number from `rows_N` on is no row: the place is only filled up.
+
+    Args:
+      step_N: number of batches of the source before each batch.
+      rows_N: number of rows of the source of each batch.
+      place_B: numbers of the places.
+      batch_size: number of all places.
+      order: "lanes", or "shuffled", which evaluation reads in the order of the source.
+    """
+    if order != "lanes":
+        return step_N[:, None] * batch_size + place_B
+    num_steps_N = -(-rows_N // batch_size)
+    return num_steps_N[:, None] * place_B + step_N[:, None]

@@ -166,6 +166,16 @@ class WindowRows:
         position_BN = self.locate_starts(row_B)[:, None] + np.arange(self.width)
         return (first_B[:, None] <= position_BN) & (position_BN < end_B[:, None])
 
+    def find_continued_rows(self, row_B: np.ndarray) -> np.ndarray:
+        """Return which rows begin where the row before them ended: bool [B].
+
+        The first row of a source does not, nor one that was moved back.
+        """
+        source_B = np.searchsorted(self.offsets, row_B, side="right") - 1
+        within_B = row_B - self.offsets[source_B]
+        start_B = self.begin_S[source_B] + within_B * self.stride
+        return (within_B > 0) & (self.locate_starts(row_B) == start_B)
+
     def find_separators(self, start_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return where separated rows hold a separator, and each row's first token.
 

@@ -66,8 +66,9 @@ def compile_score(
 ) -> CompiledProgram:
     """Compile the evaluation of one batch."""
     program = program or make_program(run, mesh)
-    params, batch, score = program.describe_state().params, program.batch, program.evaluation_step
-    return _compile_program(mesh, lambda: score.lower(params, batch), quick)
+    state, batch, score = program.describe_state(), program.batch, program.evaluation_step
+    arguments = state.params, batch, state.variables
+    return _compile_program(mesh, lambda: score.lower(*arguments), quick)
 
 
 def _compile_program(

@@ -15,11 +15,16 @@ from data.mixed_stream import MixedStream
 from data.objectives.objective import Objective
 from data.pipeline import Stream
 from pretrain.distributed.device_feed import place_evaluation_batches
-from pretrain.distributed.sharding import make_gather, make_replicated_sharding
+from pretrain.distributed.sharding import (
+    make_batch_sharding,
+    make_gather,
+    make_replicated_sharding,
+)
 from pretrain.distributed.xla_options import get_compiler_options
 from pretrain.evaluation.generated_answers import GeneratedAnswerEvaluator
 from pretrain.evaluation.task_metrics import check_run_metrics, compute_metrics
 from pretrain.training.losses import Loss, LossOptions, MixedLoss
+from pretrain.training.state import init_variables
 from pretrain.training.step import make_evaluation_fn
 
 # {name: sum}, {name: weight}
@@ -32,11 +37,23 @@ def make_evaluation_step(
     """Return `step.make_evaluation_fn(...)`, jitted for a mesh."""
     options = LossOptions(compute_dtype=compute_dtype, gather=make_gather(mesh))
     score = make_evaluation_fn(model, loss, options)
+    whole = make_replicated_sharding(mesh)
     return jax.jit(
         score,
-        out_shardings=make_replicated_sharding(mesh),
+        out_shardings=(whole, whole, whole, make_batch_sharding(mesh)),
         compiler_options=get_compiler_options(mesh),
     )
+
+
+def make_zero_variables(model: Any, stream: Stream, mesh: jax.sharding.Mesh) -> dict[str, Any]:
+    """Return the model's variables before the first batch of a stream, on the mesh.
+
+    {} where the rows of a batch do not continue those of the batch before.
+    """
+    if stream.order != "lanes":
+        return {}
+    init = functools.partial(init_variables, model, stream.objective, stream.data.batch_size)
+    return jax.jit(init, out_shardings=make_batch_sharding(mesh))()
 
 
 def make_evaluator(
@@ -50,7 +67,7 @@ def make_evaluator(
 ) -> Callable[..., dict[str, Any]]:
     """Return `(params, stream, begin) -> {name: score}` over all rows of the stream's split.
 
-    Masks are fixed and nothing is dropped. The scores are `loss`, every sum of the objective as a
+    Masks are fixed and nothing is dropped; a state passes along each lane. The scores are `loss`, every sum of the objective as a
     mean, `perplexity` (of objectives that predict tokens), `targets` (their number), `rows`, each
     of `metrics`, and `loss/SOURCE` for each source of a split with several. A mixture of objectives
     has all of these for each part, as `PART/...`, and the loss that is trained. If the loss has no
@@ -79,11 +96,13 @@ def make_evaluator(
         params: Any, stream: Stream, begin: Callable[[], None] = lambda: None
     ) -> dict[str, Any]:
         totals, predictions, texts = {}, [], []
+        variables = make_zero_variables(model, stream, mesh)
         generate = make_generator(stream) if generates else None
         for index, batch in enumerate(place_evaluation_batches(stream, mesh)):
             begin()
             source, num_rows = stream.describe_evaluation_batch(index)
-            sums, weights, rows = jax.device_get(score(params, batch))
+            *scored, variables = score(params, batch, variables)
+            sums, weights, rows = jax.device_get(scored)
             add_to_totals(totals.setdefault(source, ({}, {})), (sums, weights))
             predictions.append(rows)
             if generate:

@@ -45,8 +45,8 @@ class Program(NamedTuple):
       batch: the shapes of a global batch, with their shardings.
       init: () -> TrainState.
       train_step: (state, batch) -> (state, metrics).
-      evaluation_step: (params, batch) -> sums, weights and row predictions; see
-        `step.make_evaluation_fn`.
+      evaluation_step: (params, batch, variables) -> sums, weights, row predictions and new
+        variables; see `step.make_evaluation_fn`.
       attention: {"update": lines, "score": lines} on the attention kernels in use and on the
         reasons against faster ones; tracing adds the lines.
     """

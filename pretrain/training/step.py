@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -145,17 +146,20 @@ def accumulate_gradients(
 
 def make_evaluation_fn(
     model: Any, loss: Loss | MixedLoss, options: LossOptions = DEFAULT_OPTIONS
-) -> Callable[[Any, Any], tuple[dict[str, jax.Array], dict[str, jax.Array], jax.Array | None]]:
-    """Return a pure (params, batch) -> ({name: sum}, {name: weight}, row predictions or None).
+) -> Callable[..., tuple[dict[str, jax.Array], dict[str, jax.Array], jax.Array | None, Any]]:
+    """Return a pure (params, batch, variables={}) -> sums, weights, predictions, new variables.
 
-    There is no dropout, and the model's variables begin at zero. The predictions are those of
-    `Loss.row_predictions`.
+    The sums and weights are {name: float32 scalar}, the predictions those of
+    `Loss.row_predictions`, or None. There is no dropout. The model's variables are those of the
+    batch before; {}: they begin at zero.
     """
 
     def evaluate_batch(
-        params: Any, batch: Any
-    ) -> tuple[dict[str, jax.Array], dict[str, jax.Array], jax.Array | None]:
-        output = loss.compute_batch(model, params, batch, options=options)
-        return output.sums, loss.sum_weights(batch), output.predictions
+        params: Any, batch: Any, variables: Any = MappingProxyType({})
+    ) -> tuple[dict[str, jax.Array], dict[str, jax.Array], jax.Array | None, Any]:
+        output = loss.compute_batch(
+            model, params, batch, options=options, variables=dict(variables)
+        )
+        return output.sums, loss.sum_weights(batch), output.predictions, output.variables
 
     return evaluate_batch

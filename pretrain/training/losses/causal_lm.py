@@ -7,7 +7,7 @@ from pretrain.training.losses.terms import compute_token_sums
 
 LOSS = Loss(
     input_keys=("token_ids",),
-    optional_keys=("is_continued",),
+    optional_keys=("is_continued", "segment_ids"),
     compute_sums=partial(compute_token_sums, "causal_lm"),
     weight_keys={"causal_lm": "label_weights", "causal_lm_accuracy": "label_weights"},
     loss_terms=("causal_lm",),

@@ -185,4 +185,62 @@ def test_lanes_that_do_not_fit_are_refused(gpt_store):
     held = Stream(
         gpt_store, Data(objective=CausalLm(7, order="lanes"), batch_size=50), split="heldout"
     )
-    assert len(list(held.iterate_evaluation_batches())) == 1  # an evaluation does not use lanes
+    assert len(list(held.iterate_evaluation_batches())) == 1  # an evaluation may have empty lanes
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 3, 50])
+def test_an_evaluation_reads_lane_by_lane(gpt_store, batch_size):
+    """Each row once, and each lane its rows in order; a lane begins with a state of its own."""
+    data = Data(objective=CausalLm(7, order="lanes"), batch_size=batch_size)
+    held = Stream(gpt_store, data, split="heldout")
+    plain = Stream(gpt_store, Data(objective=CausalLm(7), batch_size=1), split="heldout")
+    rows = {
+        tuple(plain.build_evaluation_batch(i)["token_ids"][0]): i for i in range(plain.num_rows)
+    }
+    assert len(rows) == plain.num_rows > 3
+    before, seen, counts = None, [], []
+    for index in range(held.num_evaluation_batches):
+        batch = held.build_evaluation_batch(index)
+        real = batch["label_weights"].any(axis=1)
+        counts.append(held.describe_evaluation_batch(index)[1])
+        assert counts[-1] == real.sum() and not real[counts[-1] :].any()
+        read = [rows[tuple(ids)] for ids in batch["token_ids"]]
+        seen += [row for row, is_real in zip(read, real) if is_real]
+        for lane in np.flatnonzero(real):
+            follows = index > 0 and read[lane] == before[lane] + 1
+            assert follows == (index > 0)
+            # The last row may be moved back to end with the split.
+            moved = read[lane] >= held.table.whole_S[0]
+            assert batch["is_continued"][lane] == (follows and not moved)
+        half = held.build_evaluation_batch(index, batch_size // 2, batch_size)
+        assert all((half[key] == batch[key][batch_size // 2 :]).all() for key in batch)
+        before = read
+    assert sorted(seen) == list(range(held.num_rows)) and sum(counts) == held.num_rows
+
+
+@pytest.mark.parametrize("length", [3, 7, 20])
+def test_separate_documents_are_marked_and_begin_anew(gpt_store, length):
+    """By a slow count of separators in each row; a row that begins with one continues nothing."""
+    stream = lane_stream(gpt_store, length, 2, separate_documents=True)
+    batch = stream.build(np.arange(stream.num_rows), None)
+    batch_spec.check_batch(batch, stream.objective, stream.num_rows, gpt_store.vocabulary)
+    eos, begun = gpt_store.vocabulary.eos, 0
+    plain = lane_stream(gpt_store, length, 2).build(np.arange(stream.num_rows), None)
+    for row, ids in enumerate(batch["token_ids"]):
+        number, expected = 1, []
+        for place, token in enumerate(ids):
+            number += token == eos and place > 0
+            expected.append(number)
+        assert batch["segment_ids"][row].tolist() == expected
+        begins = ids[0] == eos
+        assert batch["is_continued"][row] == (plain["is_continued"][row] and not begins)
+        begun += begins
+    assert begun and batch["segment_ids"].max() > 1 and batch["is_continued"].any()
+    assert not lane_stream(gpt_store, length, 2).build(np.arange(1), None).keys() & {"segment_ids"}
+
+
+@pytest.mark.parametrize("settings", [{}, {"order": "lanes", "end_of_text": False}], ids=str)
+def test_separate_documents_need_lanes_and_separators(gpt_store, settings):
+    objective = CausalLm(7, separate_documents=True, **settings)
+    with pytest.raises(ValueError, match="separate_documents=true with order=.* it needs rows"):
+        Stream(gpt_store, Data(objective=objective, batch_size=2))

@@ -162,12 +162,14 @@ def test_an_evaluation_begins_from_zero(run, stream):
     state = run_steps(run, stream)
     score = jax.jit(make_evaluation_fn(model, loss))
     batch = stream.build_batch(5)
-    sums, _, _ = score(state.params, batch)
-    again, _, _ = score(state.params, batch | {"is_continued": np.zeros(ROWS, bool)})
+    sums, *_ = score(state.params, batch)
+    again, *_ = score(state.params, batch | {"is_continued": np.zeros(ROWS, bool)})
+    passed_on, *_ = score(state.params, batch, state.variables)
     carried = loss.compute_batch(
         model, state.params, batch, options=LossOptions(), variables=state.variables
     )
     assert sums["causal_lm"] == again["causal_lm"]
+    np.testing.assert_allclose(passed_on["causal_lm"], carried.sums["causal_lm"], rtol=1e-6)
     assert abs(float(carried.sums["causal_lm"]) - float(sums["causal_lm"])) > 1e-3
 
 

@@ -324,7 +324,7 @@ def test_evaluation_is_the_loss_without_dropout(runs, random_batch):
     run = dataclasses.replace(run, model=dataclasses.replace(run.model, dropout=0.5))
     model, loss, batch = build(run.model), find_loss("sentence_pair"), random_batch(run)
     params = jax.jit(partial(init_state, model, run.data.objective, optax.sgd(0.0), 0))().params
-    sums, weights, _ = jax.jit(make_evaluation_fn(model, loss))(params, batch)
+    sums, weights, *_ = jax.jit(make_evaluation_fn(model, loss))(params, batch)
     again, *_ = jax.jit(make_evaluation_fn(model, loss))(params, batch)
     assert sums.keys() == weights.keys() == loss.weight_keys.keys()
     assert sums["masked_lm"] == again["masked_lm"]

@@ -1,0 +1,162 @@
+"""Transformer-XL in training: its memory on meshes, with micro-batches, after a kill, and in
+evaluation.
+"""
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+import pytest
+
+from data.config import Data
+from data.objectives import CausalLm
+from data.pipeline import Stream
+from models import build
+from models.config.transformer_xl import Clusters, TransformerXLConfig
+from pretrain.config import AdamW, Checkpoint, Evaluate, Mesh, Run, Train, to_json
+from pretrain.distributed.sharding import BATCH, make_mesh
+from pretrain.training.evaluation import make_evaluator
+from pretrain.training.losses import find_loss
+from pretrain.training.program import make_program
+from pretrain.workdir import metrics_file
+from pretrain.workdir.checkpoints import Checkpoints
+from tests import forks
+
+LENGTH, ROWS, STEPS = 6, 8, 12
+
+
+@pytest.fixture(scope="module")
+def run(stores):
+    objective = CausalLm(length=LENGTH, order="lanes", separate_documents=True)
+    return Run(
+        model=TransformerXLConfig(
+            vocab=256,
+            width=16,
+            depth=2,
+            num_heads=2,
+            head_width=4,
+            mlp=32,
+            dropout=0.1,
+            memory=9,
+            clusters=Clusters((32, 64), 2),
+        ),
+        data=Data(objective=objective, store=str(stores["t5"].path), batch_size=ROWS),
+        optimizer=AdamW(learning_rate=1e-2, warmup_steps=2, epsilon=1e-4),
+        train=Train(steps=STEPS, compute_dtype="float32"),
+        evaluate=Evaluate(every=6, samples=0),
+        checkpoint=Checkpoint(every=4, keep=10),
+    )
+
+
+@pytest.fixture(scope="module")
+def stream(run, stores):
+    return Stream(stores["t5"], run.data, seed=0)
+
+
+def run_steps(run, stream, mesh=None, microbatches=1, count=3):
+    """Return the state after so many steps without dropout, on one device or on a mesh."""
+    run = dataclasses.replace(
+        run,
+        model=dataclasses.replace(run.model, dropout=0.0),
+        train=dataclasses.replace(run.train, microbatches=microbatches),
+    )
+    mesh = make_mesh(Mesh(**(mesh or {"data": 1})), None if mesh else jax.devices()[:1])
+    with jax.set_mesh(mesh):
+        program = make_program(run, mesh)
+        state = program.init()
+        for step in range(count):
+            batch = jax.device_put(stream.build_batch(step), program.batch["token_ids"].sharding)
+            state, metrics = program.train_step(state, batch)
+            assert not int(metrics["skipped"])
+        places = {str(leaf.sharding.spec) for leaf in jax.tree.leaves(state.variables)}
+        assert places == {str(BATCH)}
+        return jax.device_get(state)
+
+
+@pytest.fixture(scope="module")
+def alone(run, stream):
+    state = run_steps(run, stream)
+    memory = state.variables["segment_memory"]
+    assert memory["is_readable"].any() and not memory["is_readable"].all()
+    states = memory["decoder"]["layers"]["attention"]["states"]
+    assert states.shape == (ROWS, 2, 9, 16) and np.abs(states).max() > 0.1
+    return state
+
+
+@pytest.mark.parametrize(
+    ("mesh", "microbatches"),
+    [({"data": 8}, 1), ({"data": 2, "fsdp": 2, "model": 2}, 1), (None, 4)],
+    ids=str,
+)
+def test_meshes_and_micro_batches_keep_the_same(run, stream, alone, mesh, microbatches):
+    found = run_steps(run, stream, mesh, microbatches)
+    leaves = jax.tree.leaves((alone.params, alone.variables))
+    for a, b in zip(leaves, jax.tree.leaves((found.params, found.variables)), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5, rtol=0)
+
+
+def test_an_evaluation_with_memory_is_that_of_long_rows(run, stores, alone):
+    """One lane of segments scores as one row of the whole text, document by document."""
+    model = dataclasses.replace(run.model, memory=2_000)
+    data = dataclasses.replace(run.data, batch_size=1)
+    held = Stream(stores["t5"], data, split="heldout")
+    mesh, rng = make_mesh(Mesh(data=1), jax.devices()[:1]), np.random.default_rng(0)
+    params = jax.tree.map(
+        lambda leaf: 0.3 * rng.standard_normal(leaf.shape, np.float32), alone.params
+    )
+    loss = find_loss("causal_lm")
+    with jax.set_mesh(mesh):
+        module = build(model)
+        evaluate = make_evaluator(module, loss, mesh, compute_dtype="float32")
+        found = evaluate(params, held)
+        shuffled = dataclasses.replace(data, objective=CausalLm(length=LENGTH))
+        cut = evaluate(params, Stream(stores["t5"], shuffled, split="heldout"))
+    whole = held.table.whole_S[0] * LENGTH
+    objective = CausalLm(length=int(whole), order="lanes", separate_documents=True)
+    rows = Stream(stores["t5"], Data(objective=objective, batch_size=1), split="heldout")
+    batch = rows.build(np.zeros(1, int), None)
+    sums = loss.sum_batch(module, params, batch)
+    short = held.build(np.array([held.num_rows - 1]), None)
+    own = held.table.mark_own_tokens(np.array([held.num_rows - 1]))[:, 1:]
+    rest = 0.0
+    if held.num_rows > held.table.whole_S[0]:  # it was moved back, and reads no memory
+        short["label_weights"] = own.astype(np.float32)
+        rest = float(loss.sum_batch(module, params, short)["causal_lm"])
+    expected = (float(sums["causal_lm"]) + rest) / found["targets"]
+    assert abs(found["loss"] - expected) < 1e-4 < 1e-3 < abs(found["loss"] - cut["loss"])
+
+
+def train_run(path, workdir, popen=False):
+    command = [sys.executable, "-m", "pretrain", "train", str(path), "--workdir", str(workdir)]
+    options = {"env": os.environ | {"JAX_NUM_CPU_DEVICES": "1"}}
+    if popen:
+        return forks.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options)
+    done = forks.run(command, capture_output=True, text=True, **options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def test_a_run_that_is_killed_ends_with_the_same_bits(run, tmp_path):
+    path = tmp_path / "xl.json"
+    path.write_text(to_json(run))
+    train_run(path, tmp_path / "whole")
+    process = train_run(path, tmp_path / "killed", popen=True)
+    end, metrics = time.monotonic() + 120, tmp_path / "killed" / "metrics.jsonl"
+    while not any(row["step"] >= 6 for row in metrics_file.read_metrics(metrics)):
+        assert time.monotonic() < end and process.poll() is None
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert "continuing after step " in train_run(path, tmp_path / "killed")
+    records = []
+    for name in ("whole", "killed"):
+        with Checkpoints(tmp_path / name, read_only=True) as checkpoints:
+            records.append(checkpoints.load_record(STEPS))
+    for part in ("params", "optimizer", "variables"):
+        assert records[0][part] == records[1][part]
+    assert "segment_memory/is_readable" in records[0]["variables"]
