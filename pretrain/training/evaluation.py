@@ -67,12 +67,12 @@ def make_evaluator(
 ) -> Callable[..., dict[str, Any]]:
     """Return `(params, stream, begin) -> {name: score}` over all rows of the stream's split.
 
-    Masks are fixed and nothing is dropped; a state passes along each lane. The scores are `loss`, every sum of the objective as a
-    mean, `perplexity` (of objectives that predict tokens), `targets` (their number), `rows`, each
-    of `metrics`, and `loss/SOURCE` for each source of a split with several. A mixture of objectives
-    has all of these for each part, as `PART/...`, and the loss that is trained. If the loss has no
-    row predictions, metrics compare texts that the model generates for each row. The argument
-    `begin` of the result is called before each batch is scored.
+    Masks are fixed, nothing is dropped, and a model's state passes along the lanes. The scores are
+    `loss`, every sum of the objective as a mean, `perplexity` (of objectives that predict tokens),
+    `targets` (their number), `rows`, each of `metrics`, and `loss/SOURCE` for each of several
+    sources. A mixture of objectives has all of these for each part, as `PART/...`, and the loss
+    that is trained. If the loss has no row predictions, metrics compare texts that the model
+    generates for each row. The result calls `begin` before each batch is scored.
 
     Args:
       metrics: names in `task_metrics.METRICS`.
