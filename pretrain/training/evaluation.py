@@ -70,15 +70,14 @@ def make_evaluator(
     Masks are fixed, nothing is dropped, and a model's state passes along the lanes. The scores are
     `loss`, every sum of the objective as a mean, `perplexity` (of objectives that predict tokens),
     `targets` (their number), `rows`, each of `metrics`, and `loss/SOURCE` for each of several
-    sources. A mixture of objectives has all of these for each part, as `PART/...`, and the loss
-    that is trained. If the loss has no row predictions, metrics compare texts that the model
-    generates for each row. The result calls `begin` before each batch is scored.
+    sources. A mixture of objectives has these for each part, `PART/...`, and the loss that is
+    trained. If the loss has no row predictions, metrics compare texts that the model generates for
+    each row. The result calls `begin` before each batch.
 
     Args:
-      metrics: names in `task_metrics.METRICS`.
-      objective: the objective of the split; needed with `metrics`.
+      metrics: names in `task_metrics.METRICS`, which need `objective`, that of the split.
 
-    Raises ConfigError where a metric is of another objective or its library is not installed.
+    Raises ConfigError where a metric is of another objective or its library is absent.
     """
     if metrics:
         check_run_metrics(metrics, objective, model.config)
@@ -96,14 +95,14 @@ def make_evaluator(
         params: Any, stream: Stream, begin: Callable[[], None] = lambda: None
     ) -> dict[str, Any]:
         totals, predictions, texts = {}, [], []
-        variables = make_zero_variables(model, stream, mesh)
         generate = make_generator(stream) if generates else None
+        variables = make_zero_variables(model, stream, mesh)
         for index, batch in enumerate(place_evaluation_batches(stream, mesh)):
             begin()
             source, num_rows = stream.describe_evaluation_batch(index)
             *scored, variables = score(params, batch, variables)
-            sums, weights, rows = jax.device_get(scored)
-            add_to_totals(totals.setdefault(source, ({}, {})), (sums, weights))
+            *batch_totals, rows = jax.device_get(scored)
+            add_to_totals(totals.setdefault(source, ({}, {})), batch_totals)
             predictions.append(rows)
             if generate:
                 begin()
@@ -112,8 +111,8 @@ def make_evaluator(
         if generate:
             scores = generate.score_texts(metrics, texts, stream.split)
         elif metrics:
-            rows = np.concatenate(predictions)
-            scores = compute_metrics(metrics, rows, model.config, stream.split)
+            all_rows = np.concatenate(predictions)
+            scores = compute_metrics(metrics, all_rows, model.config, stream.split)
         return summarize_totals(loss, totals, scores) | {"rows": stream.num_rows}
 
     return evaluate_split
