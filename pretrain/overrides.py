@@ -142,15 +142,15 @@ def _make_unknown_key_error(
 def _parse_value(text: str, kind: Any, key: str) -> Any:
     """Return `text` as a value of the annotated type `kind`."""
     kinds = list_alternatives(kind)
-    sections: list[Any] = [section for section in kinds if dataclasses.is_dataclass(section)]
-    if sections:
-        names = {section.__name__.lower(): section for section in sections}
+    if any(map(dataclasses.is_dataclass, kinds)):
+        sections: dict[str, Any] = {one.__name__.removesuffix("Type"): one for one in kinds}
+        names = {name.lower(): section for name, section in sections.items()}
         if text.lower() in names:
             try:
                 return names[text.lower()]()
             except (TypeError, ValueError) as error:
                 raise ConfigError(f"{key}={text}: {error}") from error
-        known = ", ".join(section.__name__ for section in sections)
+        known = ", ".join(sections)
         raise ConfigError(f"{key}: {text!r} is not one of {known}")
     try:
         is_constant = text.lower() in ("true", "false", "none")

@@ -34,7 +34,7 @@ BY_CONFIG = {  # {prefix of a configuration's name: further overrides}
     "t5": (*DECODER, "model.head_width=16"),
     "ul2": (*DECODER, "model.head_width=16", "data.batch_size=14"),
     "bart": DECODER,
-    "transformer": DECODER,
+    "transformer_multi30k": DECODER,
     "electra": ("model.embedding=32", *GENERATOR),
 }
 BY_VERB = {

@@ -60,6 +60,15 @@ def test_arguments_override():
     ).optimizer == Adafactor(decay="linear")
 
 
+def test_a_section_that_may_be_absent_is_set_to_none_and_back():
+    run = load("transformer_xl_tiny", ["model.clusters=none", "model.clamp_len=9"])
+    assert run.model.clusters is None and from_json(to_json(run)) == run
+    arguments = ["model.clusters=clusters", "model.clusters.cutoffs=5,9", "model.clamp_len=none"]
+    assert override_run(run, arguments).model.clusters.cutoffs == (5, 9)
+    with pytest.raises(ConfigError, match="model.clusters: 'no' is not one of Clusters, None"):
+        load("transformer_xl_tiny", ["model.clusters=no"])
+
+
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
