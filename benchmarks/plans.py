@@ -101,6 +101,7 @@ PLANS = (
     Plan("gpt3_13b", "v5p:4x4x8"),
     Plan("gpt3_175b", "v5p:8x8x8"),
     Plan("transformer_xl_base", "v5e:4x4"),
+    Plan("transformer_xl_large", "v5p:2x2x4", "model.attention_dropout=0"),
 )
 
 COLUMNS = (
