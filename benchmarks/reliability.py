@@ -4,7 +4,7 @@
 
 Runs the tests of `reliability_rows.ROWS`, one process a row, with CLOZE_BOARD=whole (the test
 suite tries only a few of each fault), and records the results in
-benchmarks/results/reliability.json and writes benchmarks/reliability.md. A row with a failed
+benchmarks/reliability.json and writes benchmarks/reliability.md. A row with a failed
 test is written as failed, a row without tests as open. A row that does not run keeps its line with
 its date.
 """
@@ -31,8 +31,8 @@ from data.store.atomic import write_atomically
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BOARD = ROOT / "benchmarks" / "reliability.md"
-RESULTS = ROOT / "benchmarks" / "results" / "reliability.json"
-FIRST_RESULTS = ROOT / "benchmarks" / "results" / "reliability_0.1.0.json"
+RESULTS = ROOT / "benchmarks" / "reliability.json"
+FIRST_RESULTS = ROOT / "benchmarks" / "reliability_0.1.0.json"
 
 NOT_SHOWN = """## What cannot be shown on a CPU
 
