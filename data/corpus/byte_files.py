@@ -9,6 +9,17 @@ from typing import IO, Any, cast
 from data.corpus.paths import as_path, is_remote
 
 BUFFER_BYTES = 1 << 20
+# {first bytes of a file: what it is}, of files that are no text.
+BINARY_BEGINNINGS = {
+    b"\x1f\x8b": "a gzip file; its name has to end in .gz",
+    b"\x28\xb5\x2f\xfd": "a zstd file; unpack it (zstd -d)",
+    b"\xfd7zXZ": "an xz file; unpack it (xz -d)",
+    b"BZh": "a bzip2 file; unpack it (bzip2 -d)",
+    b"PK\x03\x04": "a zip file; unpack it",
+    b"PAR1": "a Parquet file; write its texts as .jsonl",
+    b"ARROW1": "an Arrow file; write its texts as .jsonl",
+    b"%PDF-": "a PDF file; extract its text",
+}
 
 
 def open_bytes(path: str, stack: contextlib.ExitStack) -> tuple[IO[bytes], Callable[[], int]]:
@@ -27,6 +38,14 @@ def open_bytes(path: str, stack: contextlib.ExitStack) -> tuple[IO[bytes], Calla
     if path.endswith(".gz"):
         return cast(IO[bytes], stack.enter_context(gzip.GzipFile(fileobj=raw))), raw.tell
     return raw, raw.tell
+
+
+def refuse_binary(file: IO[bytes], path: str) -> None:
+    """Raise ValueError if a file, which is at its beginning, is of a kind that is no text."""
+    head = cast(Any, file).peek(8)[:8]
+    for beginning, kind in BINARY_BEGINNINGS.items():
+        if head.startswith(beginning):
+            raise ValueError(f"{path}: is no text but {kind}")
 
 
 class RemoteFile(io.RawIOBase):

@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import IO, NamedTuple
 
-from data.corpus.byte_files import BUFFER_BYTES, open_bytes
+from data.corpus.byte_files import BUFFER_BYTES, open_bytes, refuse_binary
 from data.corpus.sentences import WHITESPACE
 
 MAX_DOCUMENT_BYTES = 1 << 28  # bytes of the largest document
@@ -59,6 +59,8 @@ def read_file(
     with contextlib.ExitStack() as stack:
         file, consumed = open_bytes(path, stack)
         try:
+            if not start:
+                refuse_binary(file, path)
             yield from FORMAT_READERS[file_format](
                 _LineReader(file, path, start, stop), consumed, field
             )
@@ -284,8 +286,8 @@ FORMAT_READERS = {
     "record": _read_line_documents,
     "block": _read_blocks,
     "jsonl": _read_json_records,
-    "pair_jsonl": _read_json_pairs,
     "pair_tsv": _read_tsv_pairs,
+    "pair_jsonl": _read_json_pairs,
 }
 
 

@@ -7,6 +7,7 @@ FILE.txt[.gz]                 `--document file` (default): the whole file; `bloc
 FILE.jsonl[.gz]               one a line: a JSON object with the text in `--field`
 FILE.tsv[.gz]                 with `--document pair` (which .jsonl files have too): a source and its
                               target in each line
+any file with `--as FORMAT`   as the files of that format: txt, jsonl or tsv; FILE.gz is unpacked
 FOLDER, "GLOB*"               all such files below the folder, or that match, ordered by path
 tfds:NAME[/CONFIG][:SPLIT]    the examples of a TensorFlow dataset; SPLIT is `train` or a slice:
                               train[:10%]
@@ -17,7 +18,6 @@ documents and their order do not depend on where a source is cut.
 """
 
 import dataclasses
-import glob
 import hashlib
 import json
 import pathlib
@@ -25,12 +25,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from data.corpus import builtin, readers
-from data.corpus.buckets import check_bucket
-from data.corpus.paths import TFDS_NAME, as_path, is_remote
+from data.corpus.file_lists import get_file_size, get_stat_mtime, get_stat_size, list_files
+from data.corpus.paths import TFDS_NAME
 
-TEXT_SUFFIXES = (".txt", ".jsonl", ".txt.gz", ".jsonl.gz")
-PAIR_SUFFIXES = (".tsv", ".jsonl", ".tsv.gz", ".jsonl.gz")
 DOCUMENT_KINDS = ("file", "block", "record", "pair")
+PAIR_READER = "pair_"  # begins the keys of `FORMAT_READERS` for pairs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +64,7 @@ class ResolvedSource:
       files: (path, bytes, modification time in ns) of each file, in order.
       document: value of --document.
       field: value of --field.
+      file_format: value of --as; None: the end of a file's name decides.
       ignored: paths of the files of other kinds in the folder.
     """
 
@@ -72,6 +72,7 @@ class ResolvedSource:
     files: tuple[tuple[str, int, int], ...]
     document: str
     field: str
+    file_format: str | None = None
     ignored: tuple[str, ...] = ()
 
     @property
@@ -87,13 +88,50 @@ class ResolvedSource:
         return {"name": self.name, "files": len(self.files), "bytes": self.size, "digest": digest}
 
 
-def resolve_source(name: str, document: str = "file", field: str = "text") -> ResolvedSource:
+def list_formats(document: str) -> tuple[str, ...]:
+    """Return the formats of files that have documents of a kind, as `FORMAT_READERS` has them."""
+    if document == "pair":
+        names = (key for key in readers.FORMAT_READERS if key.startswith(PAIR_READER))
+        return tuple(name.removeprefix(PAIR_READER) for name in names)
+    # The readers of txt files have the names of the kinds.
+    others = (
+        key
+        for key in readers.FORMAT_READERS
+        if not key.startswith(PAIR_READER) and key not in DOCUMENT_KINDS
+    )
+    return ("txt", *others)
+
+
+def choose_reader(path: str, document: str, file_format: str | None) -> str:
+    """Return the key of `FORMAT_READERS` for a file.
+
+    file_format: its format; None: the one that the end of its name says.
+    """
+    suffix = path.removesuffix(".gz").rpartition(".")[2]
+    name = file_format or suffix
+    if document == "pair":
+        return PAIR_READER + name
+    return document if name == "txt" else name
+
+
+def check_format(file_format: str, document: str) -> None:
+    """Raise ValueError unless files of a format have documents of a kind."""
+    if file_format not in (formats := list_formats(document)):
+        raise ValueError(
+            f"--as {file_format}: with --document {document} a file is {' or '.join(formats)}"
+        )
+
+
+def resolve_source(
+    name: str, document: str = "file", field: str = "text", file_format: str | None = None
+) -> ResolvedSource:
     """Resolve a SOURCE of the command line to its files.
 
     Args:
       name: the source.
       document: how a file is divided into documents, a value of --document.
       field: name of the field with the text, or two names, separated by a comma, for pairs.
+      file_format: the format of all files, whatever their names; None: their names' ends decide.
 
     Raises:
       FileNotFoundError: if there are no such files.
@@ -101,6 +139,10 @@ def resolve_source(name: str, document: str = "file", field: str = "text") -> Re
     """
     if document not in DOCUMENT_KINDS:
         raise ValueError(f"--document {document}: one of {', '.join(DOCUMENT_KINDS)}")
+    if file_format is not None:
+        check_format(file_format, document)
+        if name == "builtin" or name.startswith("tfds:"):
+            raise ValueError(f"--as {file_format} is for files; {name} has a format of its own")
     if name == "builtin" and document == "pair":
         raise ValueError(
             "builtin has no pairs; "
@@ -114,20 +156,23 @@ def resolve_source(name: str, document: str = "file", field: str = "text") -> Re
                 f"{name}: a TensorFlow dataset is named tfds:NAME[/CONFIG][:VERSION][:SPLIT]"
             )
         return _resolve_tfds(name, match["name"], match["split"] or "train", document, field)
-    suffixes = PAIR_SUFFIXES if document == "pair" else TEXT_SUFFIXES
-    paths, ignored = _list_files(name, suffixes)
+    formats = list_formats(document)
+    suffixes = tuple(f".{one}{packed}" for packed in ("", ".gz") for one in formats)
+    remedy = f"--as {formats[0]} reads any file as .{formats[0]} (--as: {', '.join(formats)})"
+    paths, ignored = list_files(name, None if file_format else suffixes, remedy)
     if not paths:
         others = (
-            f"; it has {len(ignored)} other files ({', '.join(ignored[:3])}, ...)"
+            f"; it has {len(ignored)} other files ({', '.join(ignored[:3])}, ...); {remedy}"
             if ignored
             else ""
         )
-        raise FileNotFoundError(f"{name}: no {', '.join(suffixes)} file there{others}")
+        wanted = "" if file_format else f" {', '.join(suffixes)}"
+        raise FileNotFoundError(f"{name}: no{wanted} file there{others}")
     stats = [(str(path), path.stat()) for path in paths]
     files = tuple(
-        (path, int(_get_stat_size(stat)), int(_get_stat_mtime(stat))) for path, stat in stats
+        (path, int(get_stat_size(stat)), int(get_stat_mtime(stat))) for path, stat in stats
     )
-    return ResolvedSource(name, files, document, field, ignored)
+    return ResolvedSource(name, files, document, field, file_format, ignored)
 
 
 def split_source(
@@ -155,11 +200,7 @@ def split_source(
                 f"tfds:{split}", directory, start, stop, file_bytes, source.field, pairs
             )
             continue
-        is_jsonl = ".jsonl" in path[-len(".jsonl.gz") :]
-        if pairs:
-            file_format = "pair_jsonl" if is_jsonl else "pair_tsv"
-        else:
-            file_format = "jsonl" if is_jsonl else source.document
+        file_format = choose_reader(path, source.document, source.file_format)
         chunk = InputChunk(file_format, path, 0, None, file_bytes, source.field, pairs)
         if path.endswith(".gz") or file_format == "file":
             yield chunk
@@ -189,11 +230,6 @@ def split_field_names(field: str, pairs: bool) -> list[str]:
     return field.split(",") if pairs else [field]
 
 
-def get_file_size(path: pathlib.Path) -> int:
-    """Return the number of bytes of a local or remote file."""
-    return int(_get_stat_size(path.stat()))
-
-
 def _cut_chunk(piece: InputChunk, file_bytes: int, size: int) -> Iterator[InputChunk]:
     """Cut a chunk that is a whole file into chunks of `size` bytes."""
     for start in range(0, max(file_bytes, 1), size):
@@ -211,60 +247,3 @@ def _resolve_tfds(name: str, dataset: str, split: str, document: str, field: str
         for folder, stored_split, start, stop, size in shards
     )
     return ResolvedSource(name, files, "pair" if pairs else "record", field)
-
-
-def _list_files(name: str, suffixes: tuple[str, ...]) -> tuple[list[pathlib.Path], tuple[str, ...]]:
-    """Return the files of a file name, folder or pattern, in order, and the files ignored there."""
-    check_bucket(name)
-    path = as_path(name)
-    if glob.has_magic(name) and not path.exists():
-        matches = sorted(_glob_files(name), key=str)
-        files = [match for match in matches if str(match).endswith(suffixes)]
-        return files, tuple(str(match) for match in matches if match not in files)
-    if not path.exists():
-        raise FileNotFoundError(f"{name}: no such file or folder")
-    if path.is_dir():
-        entries = sorted(_walk_files(path), key=str)
-        files = [file for file in entries if file.name.endswith(suffixes)]
-        return files, tuple(str(file) for file in entries if not file.name.endswith(suffixes))
-    if not path.name.endswith(suffixes):
-        raise ValueError(
-            f"{name}: a source ends in {', '.join(suffixes)}, or is a folder, builtin or tfds:NAME"
-        )
-    return [path], ()
-
-
-def _glob_files(pattern: str) -> Iterator[pathlib.Path]:
-    """Yield the files that match a pattern and are not hidden.
-
-    `**` does not follow links, which may form circles.
-    """
-    parts = pattern.split("/")
-    first = next(i for i, part in enumerate(parts) if glob.has_magic(part))
-    folder = as_path("/".join(parts[:first]) or ("/" if first else "."))
-    for match in folder.glob("/".join(parts[first:])):
-        if not match.is_dir() and not any(
-            part.startswith(".") for part in match.relative_to(folder).parts
-        ):
-            yield match
-
-
-def _walk_files(folder: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yield all files below a folder that are not hidden; links to folders are not followed."""
-    for path in folder.iterdir():
-        if path.name.startswith("."):
-            continue
-        if not path.is_dir():
-            yield path
-        elif is_remote(path) or not path.is_symlink():
-            yield from _walk_files(path)
-
-
-def _get_stat_size(stat: Any) -> int:
-    """Return the bytes in a stat result of os or epath."""
-    return stat.st_size if hasattr(stat, "st_size") else stat.length
-
-
-def _get_stat_mtime(stat: Any) -> int:
-    """Return the modification time in a stat result of os or epath."""
-    return stat.st_mtime_ns if hasattr(stat, "st_mtime_ns") else int(stat.mtime)

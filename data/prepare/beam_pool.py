@@ -75,12 +75,12 @@ class BeamPool(contextlib.AbstractContextManager):
         jobs: Jobs,
         total: int,
         vocabulary: pathlib.Path,
-        threshold: int,
+        thresholds: Sequence[int],
         parts: pathlib.Path,
     ) -> Iterator[tuple[Job, JobReport]]:
         """Yield (job, its report) in order, after its files are written, as the local pool does."""
         dtype = choose_token_dtype(load_vocabulary(vocabulary).size)
-        task = _EncodeTask(vocabulary, threshold, dtype, parts)
+        task = _EncodeTask(vocabulary, tuple(thresholds), dtype, parts)
         return self._run_task(task, jobs, total, "encoding")
 
     def _run_task(
@@ -231,13 +231,13 @@ class _EncodeTask:
 
     Attributes:
       vocabulary: folder of a saved vocabulary.
-      threshold: hash below which a document is held out.
+      thresholds: for each source, the hash below which a document is held out.
       dtype: dtype of the ids in a store.
       parts: local folder for the job's files.
     """
 
     vocabulary: pathlib.Path
-    threshold: int
+    thresholds: tuple[int, ...]
     dtype: np.dtype
     parts: pathlib.Path
 
@@ -262,7 +262,7 @@ class _EncodeTask:
     def make_examples(self, job: Job) -> Iterator[dict[str, Any]]:
         """Run a job on a worker and yield its examples."""
         report = JobReport()
-        for split, *arrays in encode_batches(job, self.vocabulary, self.threshold, report):
+        for split, *arrays in encode_batches(job, self.vocabulary, self.thresholds, report):
             yield self._make_example(split, arrays, "")
         yield self._make_example("", [()] * len(SPLIT_FILES), report.to_json())
 

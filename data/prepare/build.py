@@ -9,7 +9,8 @@ the training sample of the vocabulary have to fit.
 
 A document is held out if its hash is in the lowest `held_out` share of all values. This depends on
 its text alone, so copies of a document are in the same split. If one split would be empty, it gets
-the document with the lowest (held-out) or highest (train) hash.
+the document with the lowest (held-out) or highest (train) hash. With validation sources, the
+held-out split is all of their documents and nothing else.
 """
 
 import collections
@@ -17,6 +18,7 @@ import contextlib
 import dataclasses
 import functools
 import json
+import operator
 import pathlib
 import time
 from collections.abc import Callable, Iterator
@@ -90,8 +92,10 @@ def prepare_store(
     request.check()
     output = generations.resolve_output(pathlib.Path(output).absolute())
     resolved = [
-        sources.resolve_source(name, request.document, request.field) for name in request.sources
+        sources.resolve_source(name, request.document, request.field, request.file_format)
+        for name in request.list_sources()
     ]
+    _check_separate(resolved, len(request.sources))
     released = None if request.vocabulary is None else read_vocabulary(request.vocabulary)
     origin = _describe_origin(request, resolved, released)
     if (existing := _open_existing(output, origin, overwrite)) is not None:
@@ -111,6 +115,18 @@ def prepare_store(
         seconds = _write_store(builder, released, origin)
         generations.publish_generation(folder / "store", output, folder)
     return PreparedStore(Store.open(output), existed=False, seconds=seconds)
+
+
+def _check_separate(resolved: list[sources.ResolvedSource], num_training: int) -> None:
+    """Raise ValueError if a file is both in a source for training and in one for validation."""
+    trained = {path: source.name for source in resolved[:num_training] for path, *_ in source.files}
+    for source in resolved[num_training:]:
+        for path, *_ in source.files:
+            if path in trained:
+                raise ValueError(
+                    f"{path} is in the source {trained[path]} and in --validation {source.name}: "
+                    "a model must not train on text that it is evaluated on; move the file"
+                )
 
 
 def _describe_origin(
@@ -138,10 +154,13 @@ def _write_store(
     writer, report, threshold = builder.encode_documents(vocabulary)
     seconds = time.monotonic() - start
     writer.finish(
-        builder.request.compute_rates(_count_training_tokens(builder.request, writer)),
+        # Sources for validation have no rate.
+        builder.request.compute_rates(_count_training_tokens(builder.request, writer))
+        + [0.0] * len(builder.request.validation or ()),
         **origin,
         sampled_bytes=sampled_bytes,
-        held_out={"below": threshold, "of": NUM_HASHES},
+        held_out={"below": threshold, "of": NUM_HASHES}
+        | ({"files": list(validation)} if (validation := builder.request.validation) else {}),
         totals=dict(report.totals),
         noted=_format_notes(report, noted),
     )
@@ -203,10 +222,13 @@ def _pair_descriptions(
 def _count_training_tokens(request: PrepareRequest, writer: StoreWriter) -> list[int]:
     """Return the number of training tokens of each source.
 
-    Raises ValueError if a source with a rate has none.
+    Raises ValueError if a source with a rate has none, or a source for validation has no text.
     """
     sizes = []
-    for source in writer.sources:
+    for source in writer.sources[len(request.sources) :]:
+        if not operator.sub(*source["heldout"]["tokens"]):
+            raise ValueError(f"--validation {source['name']}: there is no text in it")
+    for source in writer.sources[: len(request.sources)]:
         train, heldout = (high - low for low, high in (source[split]["tokens"] for split in SPLITS))
         sizes.append(train)
         if not train and (request.rates or not heldout):

@@ -134,27 +134,27 @@ def sample_job(job: Job, thresholds: Sequence[int]) -> tuple[list[tuple[int, str
 
 
 def encode_job(
-    job: Job, vocabulary: pathlib.Path, threshold: int, folder: pathlib.Path
+    job: Job, vocabulary: pathlib.Path, thresholds: Sequence[int], folder: pathlib.Path
 ) -> JobReport:
     """Encode the documents of a job and write their ids to files.
 
     Args:
       job: the job.
       vocabulary: folder of a saved vocabulary.
-      threshold: hash below which a document is held out.
+      thresholds: for each source, the hash below which a document is held out.
       folder: where the files are written.
     """
     report = JobReport()
     with JobFiles(
         folder, job.index, choose_token_dtype(_load_vocabulary_once(vocabulary).size)
     ) as files:
-        for batch in encode_batches(job, vocabulary, threshold, report):
+        for batch in encode_batches(job, vocabulary, thresholds, report):
             files.write_documents(*batch)
     return report
 
 
 def encode_batches(
-    job: Job, vocabulary: pathlib.Path, threshold: int, report: JobReport
+    job: Job, vocabulary: pathlib.Path, thresholds: Sequence[int], report: JobReport
 ) -> Iterator[tuple[str, np.ndarray, np.ndarray, np.ndarray]]:
     """Encode the documents of a job in batches, and fill `report`.
 
@@ -162,7 +162,7 @@ def encode_batches(
       (split, ids, tokens of each document, tokens of each sentence) of some documents.
     """
     loaded, batch, size = _load_vocabulary_once(vocabulary), [], 0
-    has_pairs = job.chunks[0].has_pairs
+    has_pairs, threshold = job.chunks[0].has_pairs, thresholds[job.source]
     for document in _read_documents(job, report):
         batch.append(document)
         size += len(document[0])

@@ -83,7 +83,7 @@ class LocalPool(contextlib.AbstractContextManager):
         jobs: Jobs,
         total: int,
         vocabulary: pathlib.Path,
-        threshold: int,
+        thresholds: Sequence[int],
         parts: pathlib.Path,
     ) -> Iterator[tuple[Job, JobReport]]:
         """Yield (job, result of `encode_job`) in order, after the job's files are written.
@@ -92,11 +92,11 @@ class LocalPool(contextlib.AbstractContextManager):
           jobs: (number of the source, chunks) of each job.
           total: bytes of all jobs.
           vocabulary: folder of a saved vocabulary.
-          threshold: hash below which a document is held out.
+          thresholds: for each source, the hash below which a document is held out.
           parts: folder for the files.
         """
         function = functools.partial(
-            encode_job, vocabulary=vocabulary, threshold=threshold, folder=parts
+            encode_job, vocabulary=vocabulary, thresholds=thresholds, folder=parts
         )
         return self.run_jobs(function, jobs, "encoding", total)
 

@@ -19,8 +19,11 @@ class PrepareRequest:
       lowercase: whether the text is case-folded.
       sample_size: most bytes of text on which the vocabulary is trained.
       held_out: share of the documents in the held-out split; 0 for none.
+      validation: SOURCEs whose documents are the held-out split, instead of a share of `sources`;
+        None: there are none.
       document: how a file is divided into documents; see data/corpus/sources.py.
       field: name of the field with the text, or two names, separated by a comma, for pairs.
+      file_format: format of all files of the sources; None: the ends of their names decide.
       rates: mixture rate of each source; None: by `temperature`.
       temperature: a source is sampled in proportion to its training tokens to this power: 1 is in
         proportion to the tokens, 0 is uniform. Multilingual BERT used 0.7 (Devlin et al. 2018,
@@ -35,8 +38,10 @@ class PrepareRequest:
     lowercase: bool = False
     sample_size: int = 10_000_000
     held_out: float = 0.01
+    validation: tuple[str, ...] | None = None
     document: str = "file"
     field: str = "text"
+    file_format: str | None = None
     rates: tuple[float, ...] | None = None
     temperature: float = 1.0
 
@@ -44,8 +49,14 @@ class PrepareRequest:
         """Raise ValueError for an option that is not valid, or options that exclude each other."""
         if not self.sources:
             raise ValueError("no source given")
-        if len(set(self.sources)) < len(self.sources):
-            raise ValueError(f"a source is given twice: {' '.join(self.sources)}")
+        names = self.list_sources()
+        if len(set(names)) < len(names):
+            raise ValueError(f"a source is given twice: {' '.join(names)}")
+        if self.validation is not None and self.held_out:
+            raise ValueError(
+                f"--held-out {self.held_out} with --validation {' '.join(self.validation)}: the "
+                "held-out split is either a share of the sources or these files; give one of them"
+            )
         if not 0 <= self.held_out < 1:
             raise ValueError(
                 f"--held-out {self.held_out}: a share of the documents, from 0 up to but not 1"
@@ -74,6 +85,10 @@ class PrepareRequest:
             )
         if self.sample_size < 1:
             raise ValueError(f"--sample-size {self.sample_size}: a number of bytes")
+
+    def list_sources(self) -> tuple[str, ...]:
+        """Return all sources: those for training, then those for validation."""
+        return (*self.sources, *(self.validation or ()))
 
     def compute_rates(self, sizes: list[int]) -> list[float]:
         """Return the mixture rates of the sources, which sum to 1, given their sizes in tokens."""

@@ -25,7 +25,7 @@ class StoreBuilder:
 
     Attributes:
       request: the options of the store.
-      resolved: the resolved sources.
+      resolved: the resolved sources, those for validation after those for training.
       folder: the scratch folder.
       pool: the pool of local processes or Beam workers.
       stack: closes open files at the end.
@@ -67,7 +67,8 @@ class StoreBuilder:
         """Write the files of the store, in a second pass if the first one left a split empty.
 
         Returns:
-          The open writer, the report of all jobs, and the hash below which documents are held out.
+          The open writer, the report of all jobs, and the hash below which documents of a source
+          for training are held out.
         """
         threshold = round(self.request.held_out * NUM_HASHES)
         while True:
@@ -79,7 +80,8 @@ class StoreBuilder:
                     f"all {report.totals['documents']} documents are empty"
                 )
             num_heldout = writer.totals["heldout"]["documents"]
-            if (num_heldout or not threshold) and num_heldout < num_documents:
+            is_split = (num_heldout or not threshold) and num_heldout < num_documents
+            if is_split or self.request.validation:
                 return writer, report, threshold
             if report.least == report.most:
                 raise ValueError(
@@ -97,15 +99,17 @@ class StoreBuilder:
         units with the lowest hashes remain.
         """
         size = self.request.sample_size
-        estimates = [max(self._estimate_bytes(source), 1) for source in self.resolved]
+        training = self.resolved[: len(self.request.sources)]
+        estimates = [max(self._estimate_bytes(source), 1) for source in training]
         shares = self.request.compute_rates(estimates)
         thresholds = [
             min(NUM_HASHES, int(1.5 * size * share / estimate * NUM_HASHES))
             for share, estimate in zip(shares, estimates)
         ]
-        samples, sizes = [[] for _ in self.resolved], [0] * len(self.resolved)
+        samples, sizes = [[] for _ in training], [0] * len(training)
+        total = self.total_bytes - sum(source.size for source in self.resolved[len(training) :])
         for job, (sample, report) in self.pool.sample_jobs(
-            self._group_chunks(), self.total_bytes, thresholds
+            self._group_chunks(training), total, thresholds
         ):
             samples[job.source] += sample
             sizes[job.source] += report.totals["bytes"]
@@ -130,9 +134,12 @@ class StoreBuilder:
         job_folder.mkdir(exist_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
         report = JobReport()
+        # All documents of the sources for validation are held out.
+        num_validation = len(self.request.validation or ())
+        thresholds = [threshold] * len(self.request.sources) + [NUM_HASHES] * num_validation
         writer = self.stack.enter_context(StoreWriter(folder, vocabulary))
         results = self.pool.encode_jobs(
-            self._group_chunks(), self.total_bytes, saved, threshold, job_folder
+            self._group_chunks(self.resolved), self.total_bytes, saved, thresholds, job_folder
         )
         for job, job_report in results:
             if job.source == len(writer.sources):
@@ -146,9 +153,11 @@ class StoreBuilder:
             report.merge_report(job_report)
         return writer, report
 
-    def _group_chunks(self) -> Iterator[tuple[int, tuple[sources.InputChunk, ...]]]:
+    def _group_chunks(
+        self, resolved: list[sources.ResolvedSource]
+    ) -> Iterator[tuple[int, tuple[sources.InputChunk, ...]]]:
         """Yield (number of the source, chunks) of each job."""
-        for index, source in enumerate(self.resolved):
+        for index, source in enumerate(resolved):
             group, size = [], 0
             for chunk in sources.split_source(source, self.job_bytes, self.pool.scratch):
                 if group and size + chunk.size > self.job_bytes:

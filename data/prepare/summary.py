@@ -24,10 +24,12 @@ def format_summary(prepared: PreparedStore) -> list[str]:
     )
     if len(manifest["sources"]) > 1:
         for source in manifest["sources"]:
-            low, high = source["train"]["documents"]
+            trained, heldout = (
+                high - low for low, high in (source[name]["documents"] for name in splits)
+            )
             lines.append(
-                f"source   {source['name']}: {high - low:,} training documents, "
-                f"rate {source['rate']:.4f}"
+                f"source   {source['name']}: {trained:,} training documents, "
+                f"{heldout:,} held out, rate {source['rate']:.4f}"
             )
     for reason, noted in manifest["noted"].items():
         first = f" (first: {noted['first']})" if "first" in noted else ""

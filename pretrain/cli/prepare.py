@@ -7,6 +7,7 @@ import importlib.util
 import logging
 from typing import TYPE_CHECKING, Any
 
+from data.corpus.sources import list_formats
 from data.vocabulary import layouts
 from pretrain.extras import how_to_install
 
@@ -21,10 +22,14 @@ HELP = {
     "document": "what is a document in .txt files: the file, a block between blank lines, or a "
     "line (record); pair: each line of a .tsv file, JSON record or TFDS example is a source and "
     "its target (default: %(default)s)",
+    "as": "format of all files, whatever their names: txt or jsonl, and tsv or jsonl for pairs; a "
+    "name that ends in .gz is unpacked (default: the end of a name decides)",
     "field": "field of JSON records and TFDS examples that holds the text, or two fields for pairs "
     "(default: text; for pairs source,target)",
     "held_out": "share of the documents in the held-out split, chosen by hash "
-    "(default: %(default)s)",
+    "(default: 0.01; with --validation 0)",
+    "validation": "sources whose documents are the held-out split; the other sources are then for "
+    "training alone",
     "rates": "relative sampling rate of each source",
     "temperature": "sample a source in proportion to (its tokens)^S: 1 is in proportion to the "
     "tokens (default), 0.7 raises the share of small sources, 0 is uniform",
@@ -60,8 +65,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_option(parser, "output", required=True, metavar="STORE")
     text = parser.add_argument_group("text")
     add_option(text, "document", choices=("file", "block", "record", "pair"), default="file")
+    formats = dict.fromkeys((*list_formats("file"), *list_formats("pair")))
+    add_option(text, "as", choices=tuple(formats), dest="file_format")
     add_option(text, "field", metavar="NAME[,NAME]")
-    add_option(text, "held_out", type=float, default=0.01, metavar="SHARE")
+    add_option(text, "held_out", type=float, metavar="SHARE")
+    add_option(text, "validation", nargs="+", metavar="SOURCE")
     mixture = parser.add_argument_group("mixture").add_mutually_exclusive_group()
     add_option(mixture, "rates", type=_parse_rates, metavar="R,R,...")
     add_option(mixture, "temperature", type=float, metavar="S")
@@ -108,11 +116,15 @@ def run(args: argparse.Namespace) -> int:
         training.setdefault("algorithm", "byte_bpe")
     if args.temperature is not None:
         training["temperature"] = args.temperature
+    if args.held_out is None:
+        args.held_out = 0.0 if args.validation else PrepareRequest.held_out
     request = PrepareRequest(
         sources=tuple(args.sources),
         vocabulary=args.vocabulary,
         held_out=args.held_out,
+        validation=tuple(args.validation) if args.validation else None,
         document=args.document,
+        file_format=args.file_format,
         field=args.field or ("source,target" if args.document == "pair" else "text"),
         rates=args.rates,
         **training,

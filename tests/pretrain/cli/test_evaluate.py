@@ -11,8 +11,11 @@ from data.objectives import CausalLm
 from data.store.small_store import write_store
 from models.config.gpt2 import Gpt2Config
 from pretrain.__main__ import main
-from pretrain.config import Train
+from pretrain.config import Evaluate, Train
+from pretrain.training.loop import train
 from pretrain.training.new_workdir import start_workdir
+from pretrain.workdir.checkpoints import read_run
+from pretrain.workdir.metrics_file import read_metrics
 from tests.pretrain.inference.test_in_context import TEXT, make_trained
 
 LENGTH = 12
@@ -87,6 +90,44 @@ def test_another_batch_size_has_the_same_scores(workdir, capsys):
     for size in ("7", "0"):  # does not divide over the eight devices
         assert main(["evaluate", "--workdir", str(folder), "--batch-size", size]) == 2
         assert f"data.batch_size={size} does not divide into" in capsys.readouterr().err
+
+
+def test_the_held_out_split_is_the_files_of_validation(workdir, tmp_path, capsys):
+    """Whatever the text for training is; `train` scores the same rows."""
+    trained = make_trained(CONFIG, 3, 110, layout="gpt", algorithm="bpe")
+    (tmp_path / "valid.txt").write_text("\n".join(TEXT[:3]))
+    trained.vocabulary.save(tmp_path / "vocabulary")
+    scores = []
+    for number in range(2):
+        (tmp_path / f"{number}.txt").write_text(" ".join(TEXT[3 + number : 6]))
+        argv = [
+            "prepare",
+            str(tmp_path / f"{number}.txt"),
+            "--output",
+            str(tmp_path / f"s{number}"),
+        ]
+        argv += ["--validation", str(tmp_path / "valid.txt"), "--document", "record"]
+        assert main([*argv, "--vocabulary", str(tmp_path / "vocabulary")]) == 0
+        data = Data(
+            store=str(tmp_path / f"s{number}"), objective=CausalLm(length=LENGTH), batch_size=8
+        )
+        run = dataclasses.replace(
+            trained.run,
+            data=data,
+            train=Train(steps=1, compute_dtype="float32"),
+            evaluate=Evaluate(every=1, samples=0),
+        )
+        start_workdir(tmp_path / f"w{number}", run, trained.params, trained.vocabulary)
+        capsys.readouterr()
+        scores.append(evaluate(tmp_path / f"w{number}", capsys))
+    assert scores[0]["loss"] == scores[1]["loss"]
+    ids = trained.vocabulary.encode_batch(TEXT[:3])
+    assert scores[0]["targets"] == sum(map(len, ids)) + len(ids) - 2  # with the ends between texts
+    train(read_run(tmp_path / "w0"), tmp_path / "w0")
+    (row,) = [
+        row for row in read_metrics(tmp_path / "w0" / "metrics.jsonl") if "heldout_loss" in row
+    ]
+    assert row["heldout_targets"] == scores[0]["targets"]
 
 
 def test_questions_are_scored_in_the_chosen_dtype(workdir, tmp_path, capsys):
