@@ -15,6 +15,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from data.examples.bad_examples import BadExamples, guarding, raise_if_empty
 from data.examples.labelled_examples import Example, parse_text, read_records
 
 ENDING = re.compile(r"ending(\d+)")
@@ -32,12 +33,15 @@ class ChoiceQuestion(NamedTuple):
     choices: tuple[str, ...]
 
 
-def read_questions(source: str, choices: int | None = None) -> list[Example]:
+def read_questions(
+    source: str, choices: int | None = None, bad: BadExamples | None = None
+) -> list[Example]:
     """Return the questions of a source.
 
     Args:
       source: a file or a TensorFlow dataset.
       choices: number of choices of each question; by default that of the first.
+      bad: what becomes of bad questions; None: their errors are raised.
 
     Raises:
       FileNotFoundError: there is no such file.
@@ -45,17 +49,18 @@ def read_questions(source: str, choices: int | None = None) -> list[Example]:
         label, or a source without questions; the message names file and line.
     """
     examples = []
-    for place, record in read_records(source):
-        question = parse_question(record, place)
-        choices = choices or len(question.choices)
-        if len(question.choices) != choices:
-            raise ValueError(
-                f"{place}: {len(question.choices)} choices; "
-                f"{choices} are expected, for each question"
-            )
-        examples.append(Example(question.texts, parse_label(record, place, choices), place))
-    if not examples:
-        raise ValueError(f"{source}: no questions in it")
+    for place, record in read_records(source, bad):
+        with guarding(bad):
+            question = parse_question(record, place)
+            expected = choices or len(question.choices)
+            if len(question.choices) != expected:
+                raise ValueError(
+                    f"{place}: {len(question.choices)} choices; "
+                    f"{expected} are expected, for each question"
+                )
+            examples.append(Example(question.texts, parse_label(record, place, expected), place))
+            choices = expected
+    raise_if_empty(source, "questions", examples, bad)
     return examples
 
 

@@ -15,25 +15,22 @@ manifest's `labels`, or a score where that is [].
 D examples
 """
 
-import csv
 import math
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from data.corpus.json_lines import open_text, read_json_lines
-from data.corpus.readers import BOM
+from data.corpus.json_lines import open_text, parse_object, read_lines
 from data.corpus.sentences import WHITESPACE
+from data.examples.bad_examples import BadExamples, guarding, raise_if_empty
+from data.examples.tables import read_table
 
 SUFFIXES = (".jsonl", ".tsv", ".csv")
 # As in `prepare`: control characters become blanks, and the code point that no text may hold is
 # replaced.
 TO_BLANK = dict.fromkeys(WHITESPACE, " ") | {0xFDD0: "\ufffd"}
-MAX_COLUMN_CHARACTERS = 1 << 28  # largest number of characters of a column
-# The columns of CoLA's own files (Warstadt et al. 2019), which have no line of names.
-COLA_COLUMNS = ("source", "label", "mark", "sentence")
 
 
 class Columns(NamedTuple):
@@ -62,6 +59,7 @@ def read_examples(
     columns: Columns,
     label: Callable[[Any], str | float],
     extra_columns: frozenset[str] = frozenset(),
+    bad: BadExamples | None = None,
 ) -> list[Example]:
     """Return the examples of a source.
 
@@ -70,6 +68,7 @@ def read_examples(
       columns: names of the columns that are read.
       label: value of the label column -> label; raises ValueError for a wrong value.
       extra_columns: names of columns that no record may have, since they would be ignored silently.
+      bad: what becomes of bad examples; None: their errors are raised.
 
     Raises:
       FileNotFoundError: there is no such file.
@@ -77,21 +76,27 @@ def read_examples(
         a wrong label, or a source without examples; the message names file and line.
     """
     examples = []
-    for place, record in read_records(source):
-        if more := sorted(extra_columns & record.keys()):
-            names = ",".join((*columns.texts, columns.label))
-            raise ValueError(
-                f"{place}: a column {more[0]!r}, where the first example has only {names}: "
-                f"give it to all, or leave it out by --columns {names}"
-            )
-        examples.append(_make_example(record, place, columns, label))
-    if not examples:
-        raise ValueError(f"{source}: no examples in it")
+    for place, record in read_records(source, bad):
+        with guarding(bad):
+            if more := sorted(extra_columns & record.keys()):
+                names = ",".join((*columns.texts, columns.label))
+                raise ValueError(
+                    f"{place}: a column {more[0]!r}, where the first example has only {names}: "
+                    f"give it to all, or leave it out by --columns {names}"
+                )
+            examples.append(_make_example(record, place, columns, label))
+    raise_if_empty(source, "examples", examples, bad)
     return examples
 
 
-def read_records(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def read_records(
+    source: str, bad: BadExamples | None = None
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """Iterate over (location, record) of the examples of a source.
+
+    Args:
+      source: a file or a TensorFlow dataset.
+      bad: what becomes of lines that are no record; None: their errors are raised.
 
     Raises:
       ValueError: a line is not a record; the message names the line.
@@ -108,49 +113,15 @@ def read_records(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
             "or one of these and .gz, or tfds:NAME"
         )
     if suffix == ".jsonl":
-        yield from read_json_lines(source)
+        for place, line in read_lines(source):
+            record = None
+            with guarding(bad):
+                record = parse_object(line, place)
+            if record is not None:
+                yield place, record
         return
     with open_text(source) as file:
-        yield from _read_table(file, source, suffix)
-
-
-def _read_table(
-    file: Iterable[str], source: str, suffix: str
-) -> Iterator[tuple[str, dict[str, str]]]:
-    """Iterate over (location, record) of the lines of a table."""
-    csv.field_size_limit(MAX_COLUMN_CHARACTERS)
-    tabs = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
-    options: dict[str, Any] = tabs if suffix == ".tsv" else {"strict": True}
-    reader, names = csv.reader(file, **options), None
-    while True:
-        place = f"{source}:{reader.line_num + 1}"
-        try:
-            row = next(reader, None)
-        except csv.Error as error:
-            raise ValueError(
-                f"{place}: {error}; in a .csv a column that holds quotes is itself in quotes, "
-                "and each of its quotes is doubled"
-            ) from error
-        if row is None:
-            return
-        if not any(row):
-            continue
-        if names is None:
-            row[0] = row[0].removeprefix(BOM.decode())
-            nameless = (
-                suffix == ".tsv" and len(row) == 4 and row[1] in ("0", "1") and row[2] in ("", "*")
-            )
-            names = COLA_COLUMNS if nameless else row
-            if len(set(names)) < len(names):
-                raise ValueError(f"{place}: the line of names has one twice: {', '.join(names)}")
-            if not nameless:
-                continue
-        if len(row) != len(names):
-            raise ValueError(
-                f"{place}: {len(row)} columns, "
-                f"the first line names {len(names)} ({', '.join(names)})"
-            )
-        yield place, dict(zip(names, row))
+        yield from read_table(file, source, suffix, bad)
 
 
 def _make_example(

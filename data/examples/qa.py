@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from data.corpus.json_lines import open_text
 from data.corpus.readers import BOM
 from data.examples import labelled_examples
+from data.examples.bad_examples import BadExamples, guarding, raise_if_empty
 
 # Replaces one character by one, so that the starts of answers stay right.
 TO_READABLE = labelled_examples.TO_BLANK | dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
@@ -51,19 +52,15 @@ class Question(NamedTuple):
         return self.context.translate(TO_READABLE)
 
 
-class BadAnswer(ValueError):
-    """An answer that is not in its context at its start."""
-
-
 def read_questions(
-    source: str, unanswerable: bool, skip: bool = False
-) -> tuple[list[Question], int]:
-    """Return (questions of a source, number of skipped questions).
+    source: str, unanswerable: bool, bad: BadExamples | None = None
+) -> list[Question]:
+    """Return the questions of a source.
 
     Args:
       source: a file or a TensorFlow dataset.
       unanswerable: whether a question may have no answer.
-      skip: whether to skip questions with an answer that is not at its start.
+      bad: what becomes of bad questions; None: their errors are raised.
 
     Raises:
       FileNotFoundError: there is no such file.
@@ -71,28 +68,20 @@ def read_questions(
         context, a missing answer, or a source without questions; the message names the file and the
         line, or the question.
     """
-    found, bad = [], 0
-    for place, record in read_records(source):
-        try:
+    found = []
+    for place, record in read_records(source, bad):
+        with guarding(bad):
             found.append(_make_question(record, place, unanswerable))
-        except BadAnswer as error:
-            if not skip:
-                raise ValueError(
-                    f"{error}; --on-bad-answer skip leaves such questions out"
-                ) from None
-            bad += 1
-    if not found:
-        raise ValueError(
-            f"{source}: no questions in it"
-            + (f" but {bad:,} whose answer is not in its context" if bad else "")
-        )
-    return found, bad
+    raise_if_empty(source, "questions", found, bad)
+    return found
 
 
-def read_records(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def read_records(
+    source: str, bad: BadExamples | None = None
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """Iterate over (location, record) of the questions of a source."""
     if not source.removesuffix(".gz").endswith(".json"):
-        yield from labelled_examples.read_records(source)
+        yield from labelled_examples.read_records(source, bad)
         return
     with open_text(source) as file:
         text = file.read().removeprefix(BOM.decode())
@@ -221,15 +210,15 @@ def _parse_answer_start(value: Any, place: str) -> int:
 
 
 def _check_answer(text: str, start: int | None, context: str, place: str) -> None:
-    """Raise a BadAnswer unless the answer is at its start."""
+    """Raise ValueError unless the answer is at its start."""
     if start is None:
         return
     if not text.strip():
-        raise BadAnswer(f"{place}: an answer is empty")
+        raise ValueError(f"{place}: an answer is empty")
     if (found := context[start : start + len(text)]) != text:
         first = context.find(text)
         hint = f"it is at {first}" if first >= 0 else "it is nowhere in the context"
-        raise BadAnswer(
+        raise ValueError(
             f"{place}: the answer {text[:60]!r} is not at character {start} of its context, "
             f"which has {found[:60]!r} there; {hint}"
         )

@@ -14,58 +14,37 @@ number of each word's tag in the manifest's `labels`.
 
 import os
 import pathlib
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from data.corpus.json_lines import open_text
-from data.corpus.readers import BOM
 from data.examples import tag_schemes
+from data.examples.bad_examples import BadExamples, guarding, raise_if_empty
 from data.examples.example_store import ExampleStore
 from data.examples.labelled_examples import clean_text, parse_class, read_records
+from data.examples.tag_columns import Sentence, read_columns
 from data.store.generations import replace_store
 from data.store.writer import SPLITS, StoreWriter
 from data.vocabulary.load import Vocabulary
 
 COLUMN_SUFFIXES = (".conll", ".txt", ".tsv")  # of files of columns; other files have records
 USUAL_KEYS = (("words", "tags"), ("tokens", "tags"), ("tokens", "ner_tags"), ("words", "ner_tags"))
-DOCUMENT_MARK = "-DOCSTART-"
-
-
-class Sentence(NamedTuple):
-    """A sentence of tagged words.
-
-    source, line: location of its first word.
-    step: number of lines from a word to the next.
-    """
-
-    words: tuple[str, ...]
-    tags: tuple[str, ...]
-    source: str
-    line: int
-    step: int
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """The texts that decide the sentence's split, as of an `Example`."""
-        return self.words
-
-    def locate_word(self, word: int) -> str:
-        """Return the location of a word of the sentence, as "file:line"."""
-        return f"{self.source}:{self.line + word * self.step}"
 
 
 # ---- reading -----------------------------------------------------------------
 
 
-def read_sentences(source: str, columns: tuple[str, ...] = ()) -> list[Sentence]:
+def read_sentences(
+    source: str, columns: tuple[str, ...] = (), bad: BadExamples | None = None
+) -> list[Sentence]:
     """Return the sentences of a source.
 
     Args:
       source: a file of columns or of JSON lines.
       columns: names of the words and of the tags in JSON lines; () for the usual names.
+      bad: what becomes of sentences with a bad line; None: their errors are raised.
 
     Raises:
       FileNotFoundError: there is no such file.
@@ -86,13 +65,13 @@ def read_sentences(source: str, columns: tuple[str, ...] = ()) -> list[Sentence]
                 "the word, the last its tag (`cut -f1,4`)"
             )
         with open_text(source) as file:
-            sentences = list(_read_columns(file, source))
+            sentences = list(read_columns(file, source, bad=bad))
     else:
-        sentences = [
-            _make_sentence(record, place, columns) for place, record in read_records(source)
-        ]
-    if not sentences:
-        raise ValueError(f"{source}: no sentences in it")
+        sentences = []
+        for place, record in read_records(source, bad):
+            with guarding(bad):
+                sentences.append(_make_sentence(record, place, columns))
+    raise_if_empty(source, "sentences", sentences, bad)
     return sentences
 
 
@@ -102,52 +81,9 @@ def read_column_records(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
     Records of a file with a single column have no "tags".
     """
     with open_text(source) as file:
-        for sentence in _read_columns(file, source, least=1):
+        for sentence in read_columns(file, source, least=1):
             record = {"words": list(sentence.words), "tags": list(sentence.tags)}
             yield sentence.locate_word(0), {name: value for name, value in record.items() if value}
-
-
-def _read_columns(file: Iterable[str], source: str, least: int = 2) -> Iterator[Sentence]:
-    """Iterate over the sentences of an open file of at least `least` columns."""
-    words, tags, width, number = [], [], 0, 0
-    for number, line in enumerate(file, 1):
-        line = line.removeprefix(BOM.decode()) if number == 1 else line
-        if line.startswith(DOCUMENT_MARK) or not line.strip():
-            if words:
-                yield Sentence(tuple(words), tuple(tags), source, number - len(words), 1)
-            words, tags = [], []
-            continue
-        cells = split_columns(line)
-        width = width or len(cells)
-        if len(cells) < least or len(cells) != width:
-            expected = (
-                f"{width}, as the first word's line has"
-                if width >= least
-                else "a word and its tag, with a tab or blanks between them"
-            )
-            raise ValueError(
-                f"{source}:{number}: columns: {len(cells)} ({line.strip()[:60]!r}); "
-                f"expected {expected}"
-            )
-        if not (cells[0] and cells[-1]):
-            raise ValueError(
-                f"{source}:{number}: the {'tag' if cells[0] else 'word'} is empty "
-                f"({line.strip()[:60]!r})"
-            )
-        words.append(clean_text(cells[0]))
-        tags += cells[1:][-1:]
-    if words:
-        yield Sentence(tuple(words), tuple(tags), source, number + 1 - len(words), 1)
-
-
-def split_columns(line: str) -> list[str]:
-    """Return the columns of a line; in a line with a tab, a word may contain blanks."""
-    line = line.rstrip("\r\n")
-    return (
-        [cell.strip(" ") for cell in line.split("\t")]
-        if "\t" in line
-        else re.split(" +", line.strip(" "))
-    )
 
 
 def _make_sentence(record: Mapping[str, Any], place: str, columns: tuple[str, ...]) -> Sentence:

@@ -145,11 +145,14 @@ def _add_example_arguments(group: argparse._ArgumentGroup) -> None:
         help="for tagging: scheme by which tags spell entities (default: detected)",
     )
     group.add_argument(
+        "--on-bad-example",
         "--on-bad-answer",
+        dest="on_bad_example",
         choices=("refuse", "skip"),
         default="refuse",
-        help="for squad and squad2: what to do with a question whose answer is not in the context "
-        "at its given position: stop with an error, or skip and count it (default: %(default)s)",
+        help="what to do with a bad example, such as a line with a column too few, or a question "
+        "whose answer is not in the context at its given position: stop with an error, or skip "
+        "and count it (default: %(default)s)",
     )
 
 

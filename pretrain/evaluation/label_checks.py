@@ -126,7 +126,7 @@ def read_pairs(objective: Text2Text, source: str) -> list[Any]:
 
     if objective.questions:
         return make_question_pairs(
-            objective, qa.read_questions(source, objective.questions == "squad2")[0]
+            objective, qa.read_questions(source, objective.questions == "squad2")
         )
     if objective.choices:
         return make_pairs(objective, choices.read_questions(source, objective.choices))
@@ -173,7 +173,7 @@ def make_answer_io(run: Any) -> ExampleIo:
     from data.examples.qa import read_questions
     from data.examples.qa_store import write_heldout
 
-    return lambda source: read_questions(source, run.model.unanswerable)[0], write_heldout
+    return lambda source: read_questions(source, run.model.unanswerable), write_heldout
 
 
 def list_label_names(run: Any) -> tuple[str, ...]:

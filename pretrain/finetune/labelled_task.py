@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from data.examples import labelled_examples, labelled_store
+from data.examples.bad_examples import BadExamples, keep_good, raise_if_empty
 from data.examples.labelled_examples import read_records
 
 if TYPE_CHECKING:
@@ -117,11 +118,12 @@ def gather_labelled_examples(
     Raises:
       ValueError: for a bad example; names the line.
     """
-    columns = parse_columns(args.columns) if args.columns else find_columns(task, train)
+    bad, bad_heldout = make_bad_examples(args, train), make_bad_examples(args, heldout or "")
+    columns = parse_columns(args.columns) if args.columns else find_columns(task, train, bad.skip)
     unread = frozenset() if args.columns else list_unread_columns(task, columns)
-    examples = labelled_examples.read_examples(train, columns, task.label, unread)
+    examples = labelled_examples.read_examples(train, columns, task.label, unread, bad)
     if task.words and not args.labels:
-        check_known_labels(args.task, task.words, examples)
+        examples = keep_known_labels(args.task, task.words, examples, bad)
     labelled_examples.check_label_variety(examples)
     names = ()
     if task.label is labelled_examples.parse_class:
@@ -132,17 +134,34 @@ def gather_labelled_examples(
         )
     elif args.labels:
         raise ValueError(f"--labels names classes; {args.task} has scores")
-    labelled_examples.encode_labels(examples, names)
-    splits = (
-        (examples, labelled_examples.read_examples(heldout, columns, task.label, unread))
-        if heldout
-        else labelled_store.split_examples(examples, share)
-    )
+    examples = keep_labelled(examples, names, bad)
+    if heldout:
+        read = labelled_examples.read_examples(heldout, columns, task.label, unread, bad_heldout)
+        splits = examples, keep_labelled(read, names, bad_heldout)
+    else:
+        splits = labelled_store.split_examples(examples, share)
     parts: dict[str, Any] = dict(zip(("train", "heldout"), splits))
-    labelled_examples.encode_labels(parts["heldout"], names)
+    bad.report()
+    bad_heldout.report()
     if warning := labelled_examples.describe_single_label(parts["heldout"]):
         print(f"held out: {warning}, so its scores are not informative", file=sys.stderr)
     return LabelledExamples(task, parts, names, columns)
+
+
+def make_bad_examples(args: argparse.Namespace, source: str) -> BadExamples:
+    """Return what becomes of the bad examples of a source by --on-bad-example."""
+    return BadExamples(source, args.on_bad_example == "skip")
+
+
+def keep_labelled(
+    examples: list[Example], names: tuple[str, ...], bad: BadExamples
+) -> list[Example]:
+    """Return the examples with a label among `names`; the others are bad."""
+    good = keep_good(
+        examples, lambda example: labelled_examples.encode_labels([example], names), bad
+    )
+    raise_if_empty(bad.source, "examples", good, bad)
+    return good
 
 
 def parse_columns(text: str) -> Columns:
@@ -156,18 +175,26 @@ def parse_columns(text: str) -> Columns:
     return labelled_examples.Columns(tuple(texts), label)
 
 
-def find_columns(task: Any, source: str) -> Columns:
+def find_columns(task: Any, source: str, skip: bool = False) -> Columns:
     """Return those columns of a task that the first record of a source has.
+
+    skip: whether records before it that have none of them are skipped.
 
     Raises:
       ValueError: if it has none of them; names all that are allowed.
     """
-    place, record = next(iter(read_records(source)), (source, None))
-    if record is None:
+    first = None
+    # What is skipped is counted when the examples are read.
+    for found in read_records(source, BadExamples(source, skip)):
+        first = first or found
+        for columns in task.columns:
+            if {*columns.texts, columns.label} <= found[1].keys():
+                return columns
+        if not skip:
+            break
+    if first is None:
         raise ValueError(f"{source}: contains no examples")
-    for columns in task.columns:
-        if {*columns.texts, columns.label} <= record.keys():
-            return columns
+    place, record = first
     expected = " or ".join(",".join((*columns.texts, columns.label)) for columns in task.columns)
     raise ValueError(
         f"{place}: has the columns {', '.join(map(repr, record))}; expected {expected}. To name "
@@ -188,17 +215,21 @@ def order_labels(task: Any, names: tuple[str, ...]) -> tuple[str, ...]:
     return next((order for order in task.orders if set(order) == set(names)), names)
 
 
-def check_known_labels(name: str, label_names: Sequence[str], examples: Sequence[Example]) -> None:
-    """Raise ValueError for a label that a task does not have; names the line.
+def keep_known_labels(
+    name: str, label_names: Sequence[str], examples: Sequence[Example], bad: BadExamples
+) -> list[Example]:
+    """Return the examples with a label that a task has; the others are bad.
 
     Args:
       name: the name of the task.
       label_names: its labels. All examples may have their numbers instead.
       examples: the examples.
+      bad: what becomes of the others.
     """
     numbers = tuple(map(str, range(len(label_names))))
     allowed = numbers if examples[0].label in numbers else label_names
-    for example in examples:
+
+    def check_label(example: Example) -> None:
         if example.label not in allowed:
             raise ValueError(
                 f"{example.location}: the label {example.label!r} is not one of {name}, whose "
@@ -206,3 +237,7 @@ def check_known_labels(name: str, label_names: Sequence[str], examples: Sequence
                 f"{', '.join(numbers)}: remove such lines, name other classes with --labels, or "
                 "use --task classification"
             )
+
+    good = keep_good(examples, check_label, bad)
+    raise_if_empty(bad.source, "examples", good, bad)
+    return good

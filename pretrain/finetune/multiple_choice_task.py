@@ -8,6 +8,7 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from data.examples import choice_questions, labelled_store
+from pretrain.finetune.labelled_task import make_bad_examples
 
 if TYPE_CHECKING:
     from data.objectives.multiple_choice import MultipleChoice
@@ -31,7 +32,8 @@ class ChoiceTask(NamedTuple):
                 "--columns and --labels are not for multiple_choice; its records have "
                 f"{choice_questions.FORMS}, and label, the number of the correct choice"
             )
-        examples = choice_questions.read_questions(train)
+        bad, bad_heldout = make_bad_examples(args, train), make_bad_examples(args, heldout or "")
+        examples = choice_questions.read_questions(train, bad=bad)
         count = len(examples[0].texts) - 1
         if len({example.label for example in examples}) < 2:
             raise ValueError(
@@ -39,10 +41,12 @@ class ChoiceTask(NamedTuple):
                 f"{examples[0].label}; shuffle the choices"
             )
         splits = (
-            (examples, choice_questions.read_questions(heldout, count))
+            (examples, choice_questions.read_questions(heldout, count, bad_heldout))
             if heldout
             else labelled_store.split_examples(examples, share)
         )
+        bad.report()
+        bad_heldout.report()
         return ChoiceExamples(dict(zip(("train", "heldout"), splits)), count)
 
 

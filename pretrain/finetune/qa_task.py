@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from data.examples import labelled_store, qa
+from pretrain.finetune.labelled_task import make_bad_examples
 
 if TYPE_CHECKING:
     from data.examples.qa import Question
@@ -41,25 +42,19 @@ class SpanTask(NamedTuple):
                 f"--columns and --labels are for texts with labels; --task {args.task} reads "
                 "context, question and answers"
             )
-        skip = args.on_bad_answer == "skip"
-        splits = [self._read_questions(source, skip) for source in (train, heldout) if source]
+        splits = []
+        for source in (train, heldout) if heldout else (train,):
+            bad = make_bad_examples(args, source)
+            splits.append(qa.read_questions(source, self.unanswerable, bad))
+            bad.report()
         if not any(question.answers for question in splits[0]):
             raise ValueError(
                 f"{train}: none of its {len(splits[0]):,} questions has an answer; training needs "
                 "some"
             )
         parts = splits if heldout else labelled_store.split_examples(splits[0], share)
+        skip = args.on_bad_example == "skip"
         return QuestionExamples(self, dict(zip(("train", "heldout"), parts)), skip)
-
-    def _read_questions(self, source: str, skip: bool) -> list[Question]:
-        """Return the questions of a source, and print how many were skipped."""
-        questions, num_bad = qa.read_questions(source, self.unanswerable, skip)
-        if num_bad:
-            print(
-                f"{source}: skipped {num_bad:,} questions whose answer is not in their context",
-                file=sys.stderr,
-            )
-        return questions
 
 
 class QuestionExamples:
@@ -134,7 +129,7 @@ class QuestionExamples:
             return encode_questions(vocabulary, self.parts[split])
         except UnencodableAnswers as error:
             if not self.skip_bad_answers:
-                raise ValueError(f"{error}; --on-bad-answer skip skips such questions") from None
+                raise ValueError(f"{error}; --on-bad-example skip skips such questions") from None
             unseen = set(error.questions)
             self.parts[split] = [
                 question for question in self.parts[split] if question not in unseen

@@ -9,9 +9,12 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from data.examples import tag_schemes, tagged_sentences
+from data.examples.bad_examples import keep_good, raise_if_empty
 from data.examples.labelled_store import split_examples
+from pretrain.finetune.labelled_task import make_bad_examples
 
 if TYPE_CHECKING:
+    from data.examples.bad_examples import BadExamples
     from data.examples.tagged_sentences import Sentence
     from data.objectives.tagging import Tagging
     from data.vocabulary.load import Vocabulary
@@ -36,7 +39,8 @@ class TagTask(NamedTuple):
     ) -> TaggedExamples:
         """Return the examples; see `gather_labelled_examples` for the arguments."""
         columns = parse_tag_columns(args.columns)
-        sentences = tagged_sentences.read_sentences(train, columns)
+        bad, bad_heldout = make_bad_examples(args, train), make_bad_examples(args, heldout or "")
+        sentences = tagged_sentences.read_sentences(train, columns, bad)
         scheme = tagged_sentences.choose_scheme(sentences, args.scheme)
         names = (
             tuple(args.labels.split(","))
@@ -45,14 +49,15 @@ class TagTask(NamedTuple):
                 {tag for sentence in sentences for tag in sentence.tags}, scheme
             )
         )
-        splits = (
-            (sentences, tagged_sentences.read_sentences(heldout, columns))
-            if heldout
-            else split_examples(sentences, share)
-        )
+        sentences = keep_tagged(sentences, names, bad)
+        if heldout:
+            read = tagged_sentences.read_sentences(heldout, columns, bad_heldout)
+            splits = sentences, keep_tagged(read, names, bad_heldout)
+        else:
+            splits = split_examples(sentences, share)
         parts: dict[str, Any] = dict(zip(("train", "heldout"), splits))
-        for split in parts.values():
-            tagged_sentences.encode_tags(split, names)
+        bad.report()
+        bad_heldout.report()
         if len(found := {tag for sentence in parts["heldout"] for tag in sentence.tags}) < 2:
             print(
                 f"held out: all words have the tag {found.pop()!r}, so its scores are not "
@@ -60,6 +65,17 @@ class TagTask(NamedTuple):
                 file=sys.stderr,
             )
         return TaggedExamples(parts, names, scheme, columns)
+
+
+def keep_tagged(
+    sentences: list[Sentence], names: tuple[str, ...], bad: BadExamples
+) -> list[Sentence]:
+    """Return the sentences whose tags are among `names`; the others are bad."""
+    good = keep_good(
+        sentences, lambda sentence: tagged_sentences.encode_tags([sentence], names), bad
+    )
+    raise_if_empty(bad.source, "sentences", good, bad)
+    return good
 
 
 def select_tag_metrics(scheme: str) -> tuple[str, ...]:

@@ -30,6 +30,7 @@ from data.examples.text_pairs import (
 )
 from data.objectives.text2text import Text2Text
 from pretrain.families import FAMILIES, find_family
+from pretrain.finetune.labelled_task import make_bad_examples
 from pretrain.finetune.multiple_choice_task import ChoiceExamples
 from pretrain.finetune.qa_task import QuestionExamples
 from pretrain.finetune.tagging_task import TaggedExamples
@@ -89,13 +90,19 @@ class PairTask(NamedTuple):
             raise ValueError("--labels names classes; the targets of text2text are any text")
         spec = Text2Text(columns=tuple(names), prefix=args.prefix or "")
         columns = Columns((names[0],), names[1])
-        examples = labelled_examples.read_examples(train, columns, parse_answer)
+        bad, bad_heldout = make_bad_examples(args, train), make_bad_examples(args, heldout or "")
+        examples = labelled_examples.read_examples(train, columns, parse_answer, bad=bad)
         labelled_examples.check_label_variety(examples)
         splits = (
-            (examples, labelled_examples.read_examples(heldout, columns, parse_answer))
+            (
+                examples,
+                labelled_examples.read_examples(heldout, columns, parse_answer, bad=bad_heldout),
+            )
             if heldout
             else labelled_store.split_examples(examples, share)
         )
+        bad.report()
+        bad_heldout.report()
         parts = {split: make_pairs(spec, part) for split, part in zip(("train", "heldout"), splits)}
         return TextExamples(spec, parts, self.metrics)
 

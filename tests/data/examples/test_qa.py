@@ -12,6 +12,7 @@ from data.config import Data
 from data.corpus import tfds_source
 from data.examples import labelled_store
 from data.examples import qa as questions
+from data.examples.bad_examples import BadExamples
 from data.examples.qa import read_questions
 from data.examples.qa_store import encode_questions
 from data.inspection.batch_report import inspect_batches
@@ -75,13 +76,12 @@ def test_forms_are_the_same_questions(tmp_path, monkeypatch):
     listed = [FLAT[0] | {"answers": PAIRS}, FLAT[1] | {"answers": []}]
     files = {"a.json": NESTED, "b.json.gz": NESTED, "c.jsonl": FLAT, "d.jsonl.gz": listed}
     for name, content in files.items():
-        found, bad = read_questions(
-            path := write_content(tmp_path / name, content), unanswerable=True
-        )
+        path = write_content(tmp_path / name, content)
+        found = read_questions(path, unanswerable=True)
         assert [one[:4] for one in found] == [
             ("a", "Who ran?", CONTEXT, tuple(ANSWERS)),
             ("b", "Who sat?", CONTEXT, ()),
-        ] and not bad
+        ]
         assert [one.location for one in found] == (
             [f"{path}:1", f"{path}:2"]
             if content is not NESTED
@@ -96,7 +96,7 @@ def test_forms_are_the_same_questions(tmp_path, monkeypatch):
         "answer": "fox",
         "answer_start": ANSWERS[1][1],
     }
-    (qamr,), _ = read_questions(
+    (qamr,) = read_questions(
         write_content(tmp_path / "e.jsonl", [one | {"validators": ["the fox", "fox"]}]),
         unanswerable=False,
     )
@@ -104,7 +104,7 @@ def test_forms_are_the_same_questions(tmp_path, monkeypatch):
         qamr.answers == (ANSWERS[1], ("the fox", None), ("fox", None))
         and qamr.id == f"{tmp_path}/e.jsonl:1"
     )
-    (table,), _ = read_questions(
+    (table,) = read_questions(
         write_content(
             tmp_path / "f.tsv", "question\tcontext\tanswer\tanswer_start\nWho?\tThe fox.\tfox\t4\n"
         ),
@@ -120,7 +120,7 @@ def test_forms_are_the_same_questions(tmp_path, monkeypatch):
         "is_impossible": np.False_,
     }
     monkeypatch.setattr(tfds_source, "read_records", lambda source: [("there[0]", record)])
-    assert read_questions("tfds:squad", unanswerable=False)[0][0][:4] == (
+    assert read_questions("tfds:squad", unanswerable=False)[0][:4] == (
         "x",
         "Who?",
         "The fox.",
@@ -259,24 +259,23 @@ def make_question(**changes):
     ],
 )
 def test_errors_are_reported_with_its_place(tmp_path, name, content, message):
+    path = write_content(tmp_path / name, content)
     with pytest.raises(ValueError, match=message):
-        read_questions(write_content(tmp_path / name, content), unanswerable=False)
+        read_questions(path, False, BadExamples(path))
 
 
 def test_bad_answers_can_be_left_out(tmp_path):
     path = write_content(
         tmp_path / "a.jsonl", [make_question(), make_question(answer="dog"), make_question(id="c")]
     )
-    found, bad = read_questions(path, unanswerable=False, skip=True)
-    assert [one.id for one in found] == [f"{path}:1", "c"] and bad == 1
+    bad = BadExamples(path, skip=True)
+    found = read_questions(path, False, bad)
+    assert [one.id for one in found] == [f"{path}:1", "c"] and bad.count == 1
+    path = write_content(tmp_path / "b.jsonl", [make_question(answer="dog")])
     with pytest.raises(
-        ValueError, match="no questions in it but 1 whose answer is not in its context"
+        ValueError, match="no questions in it; skipped 1 bad examples, the first: .*b.jsonl:1: the"
     ):
-        read_questions(
-            write_content(tmp_path / "b.jsonl", [make_question(answer="dog")]),
-            unanswerable=False,
-            skip=True,
-        )
+        read_questions(path, False, BadExamples(path, skip=True))
     with pytest.raises(FileNotFoundError, match="c.json: no such file"):
         read_questions(str(tmp_path / "c.json"), unanswerable=False)
     for name, content, message in (

@@ -364,7 +364,7 @@ def test_rows_are_as_long_as_the_model_can_read(vocabulary, tmp_path):
     found = convert_to_text(
         "squad2",
         TASKS["squad2"].read_examples(
-            SimpleNamespace(columns=None, labels=None, on_bad_answer="stop"), file, file, 0.5
+            SimpleNamespace(columns=None, labels=None, on_bad_example="refuse"), file, file, 0.5
         ),
         SimpleNamespace(vocabulary=vocabulary),
     )

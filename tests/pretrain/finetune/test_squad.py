@@ -369,7 +369,7 @@ def test_errors_are_reported(tuned, pretrained, tmp_path, capsys):
     )
     err = capsys.readouterr().err
     assert (
-        "b.jsonl: skipped 2 questions whose answer is not in their context" in err
+        "b.jsonl: skipped 2 bad examples, the first: " in err
         and "length=32 leaves 21 tokens" in err
     )
     assert not (tmp_path / "w").exists()
@@ -557,7 +557,7 @@ def test_an_answer_that_the_vocabulary_does_not_see_can_be_left_out(vocabularies
     task, vocabulary, args = (
         SpanTask(False, ()),
         vocabularies["bert"],
-        SimpleNamespace(columns=None, labels=None, on_bad_answer="skip"),
+        SimpleNamespace(columns=None, labels=None, on_bad_example="skip"),
     )
     found = task.read_examples(args, mixed, whole, 0.1)
     assert (
@@ -575,9 +575,9 @@ def test_an_answer_that_the_vocabulary_does_not_see_can_be_left_out(vocabularies
         match=r"c.jsonl:1: the vocabulary has no piece for the answer .*, nor for that of any other question there \(heldout\)",
     ):
         task.read_examples(args, whole, none, 0.1).encode_questions(vocabulary)
-    args.on_bad_answer = "refuse"
+    args.on_bad_example = "refuse"
     with pytest.raises(
         ValueError,
-        match="b.jsonl:1: the vocabulary has no piece for the answer .*; --on-bad-answer skip skips such",
+        match="b.jsonl:1: the vocabulary has no piece for the answer .*; --on-bad-example skip skips such",
     ):
         task.read_examples(args, mixed, whole, 0.1).encode_questions(vocabulary)

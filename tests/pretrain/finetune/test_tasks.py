@@ -29,7 +29,7 @@ def test_the_nine_glue_tasks_define_their_columns(tmp_path):
 
 
 def test_colas_own_files_have_no_line_of_names(tmp_path):
-    path, args = tmp_path / "train.tsv", SimpleNamespace(task="cola", columns=None, labels=None)
+    path, args = tmp_path / "train.tsv", make_arguments("cola")
     path.write_text(
         'gj04\t1\t\t"Our friends won\'t buy it.\nbc01\t0\t*\tThey said "so.\ngj04\t1\t\tThe fox, he sleeps.\n'
     )
@@ -123,6 +123,55 @@ def test_unknown_columns_and_labels_of_a_task_are_refused(
     files = [tmp_path / "train.jsonl", tmp_path / "dev.jsonl"]
     for file, rows in zip(files, (train, heldout)):
         file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    args = SimpleNamespace(**{"task": task, "columns": None, "labels": None} | options)
+    args = make_arguments(task, **options)
     with pytest.raises(ValueError, match=message):
         TASKS[task].read_examples(args, *map(str, files), 0.1)
+
+
+def make_arguments(task, **options):
+    defaults = dict.fromkeys(("columns", "labels", "prefix", "scheme"))
+    return SimpleNamespace(**{"task": task, "on_bad_example": "refuse"} | defaults | options)
+
+
+def make_choice(label):
+    return {"context": "a", "choices": ["b", "c"], "label": label}
+
+
+@pytest.mark.parametrize(
+    ("task", "train", "heldout", "options", "counts"),
+    [
+        ("mnli", ["entailment", "-", "neutral", 3], ["-", "neutral"], {}, (2, 1)),
+        ("rte", [0, "entailment", 1], [1, "?", 0], {}, (1, 1)),
+        ("rte", ["x", "y", "z"], ["z", "x"], {"labels": "x,y"}, (1, 1)),
+        ("rte", [0, 1], [0], {}, (0, 0)),
+        ("tagging", [["O", "B-a"], ["O", 3.5]], [["O", "B-b"], ["B-a", "O"]], {}, (1, 1)),
+        ("multiple_choice", [0, 1, 2], [2, 1], {}, (1, 1)),
+        ("text2text", ["x", "y", ""], [None, "x"], {}, (1, 1)),
+        ("stsb", [0, 5, -1], [2, "x", 6], {}, (1, 2)),
+    ],
+)
+def test_bad_examples_are_left_out_and_counted(
+    tmp_path, capsys, task, train, heldout, options, counts
+):
+    """In the file for training and in the held-out one; without the flag the first is refused."""
+    make_row = {
+        "tagging": lambda tags: {"words": ["a", "b"], "tags": tags},
+        "multiple_choice": make_choice,
+        "text2text": lambda target: {"source": "a", "target": target},
+        "stsb": lambda label: {"sentence1": "a", "sentence2": "b", "label": label},
+    }.get(task, lambda label: make_nli_rows(label)[0])
+    files = [tmp_path / "train.jsonl", tmp_path / "dev.jsonl"]
+    for file, values in zip(files, (train, heldout)):
+        file.write_text("".join(json.dumps(make_row(value)) + "\n" for value in values))
+    if any(counts):
+        with pytest.raises(ValueError, match="--on-bad-example skip leaves such examples out"):
+            TASKS[task].read_examples(make_arguments(task, **options), *map(str, files), 0.1)
+    args = make_arguments(task, on_bad_example="skip", **options)
+    examples = TASKS[task].read_examples(args, *map(str, files), 0.1)
+    lines = capsys.readouterr().err.splitlines()
+    for file, values, part, count in zip(files, (train, heldout), ("train", "heldout"), counts):
+        assert len(examples.parts[part]) == len(values) - count
+        lines_of_file = [
+            line for line in lines if line.startswith(f"{file}: skipped {count} bad examples")
+        ]
+        assert len(lines_of_file) == bool(count)

@@ -1,0 +1,84 @@
+"""Read tables of examples: lines of columns after a line of their names."""
+
+import csv
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from data.corpus.readers import BOM
+from data.examples.bad_examples import BadExamples, guarding
+
+MAX_COLUMN_CHARACTERS = 1 << 28  # largest number of characters of a column
+# The columns of CoLA's own files (Warstadt et al. 2019), which have no line of names.
+COLA_COLUMNS: tuple[str, ...] = ("source", "label", "mark", "sentence")
+OPEN_QUOTE = "unexpected end of data"  # csv's error for a quote that no later one closes
+
+
+def read_table(
+    file: Iterable[str], source: str, suffix: str, bad: BadExamples | None = None
+) -> Iterator[tuple[str, dict[str, str]]]:
+    """Iterate over (location, record) of the lines of a table.
+
+    Args:
+      file: the lines.
+      source: name of the file, for locations.
+      suffix: ".tsv", in which quotes are text, or ".csv".
+      bad: what becomes of bad lines; None: their errors are raised.
+
+    Raises:
+      ValueError: a bad line, a bad line of names, or a quote that is not closed, which leaves
+        nothing of the file to go on with; the message names the line.
+    """
+    csv.field_size_limit(MAX_COLUMN_CHARACTERS)
+    tabs = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
+    options: dict[str, Any] = tabs if suffix == ".tsv" else {"strict": True}
+    reader, names = csv.reader(file, **options), None
+    while True:
+        place = f"{source}:{reader.line_num + 1}"
+        try:
+            row = next(reader, None)
+        except csv.Error as error:
+            problem = (
+                f"{place}: {error}; in a .csv a column that holds quotes is itself in quotes, "
+                "and each of its quotes is doubled"
+            )
+            is_end = names is None or OPEN_QUOTE in str(error)
+            with guarding(None if is_end else bad):
+                raise ValueError(problem) from error
+            continue
+        if row is None:
+            return
+        if not any(row):
+            continue
+        if names is None:
+            names, is_data = find_names(row, place, suffix)
+            if not is_data:
+                continue
+        record = None
+        with guarding(bad):
+            record = make_record(row, names, place)
+        if record is not None:
+            yield place, record
+
+
+def find_names(row: list[str], place: str, suffix: str) -> tuple[list[str], bool]:
+    """Return the names of the columns from the first line, and whether it is an example itself.
+
+    Raises ValueError if a name appears twice.
+    """
+    row[0] = row[0].removeprefix(BOM.decode())
+    is_nameless = (
+        suffix == ".tsv" and len(row) == 4 and row[1] in ("0", "1") and row[2] in ("", "*")
+    )
+    names = [*COLA_COLUMNS] if is_nameless else row
+    if len(set(names)) < len(names):
+        raise ValueError(f"{place}: the line of names has one twice: {', '.join(names)}")
+    return names, is_nameless
+
+
+def make_record(row: list[str], names: list[str], place: str) -> dict[str, str]:
+    """Return a line as a record; raise ValueError if it has another number of columns."""
+    if len(row) != len(names):
+        raise ValueError(
+            f"{place}: {len(row)} columns, the first line names {len(names)} ({', '.join(names)})"
+        )
+    return dict(zip(names, row))
