@@ -359,6 +359,7 @@ NAMING = {
     "data/rows/sentence_pairs.py": {"sentence_pair"},  # likewise
     "pretrain/cli/distil.py": {"distillation"},  # the record of a family, of the same name
     "pretrain/cli/evaluate.py": {"masked_lm"},  # a sentence head is not part of it
+    "pretrain/evaluation/task_metrics.py": {"seq2seq"},  # its pairs have BLEU
     "pretrain/cli/import_.py": {"seq2seq"},  # the stores of pairs that it reads
     "pretrain/convert/model_card.py": {"masked_lm", "span_corruption"},  # how a gap is written
     # the form of a prompt for a model that continues texts, or fills gaps.

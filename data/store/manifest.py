@@ -1,5 +1,6 @@
 """Read and check the manifest of a token store."""
 
+import math
 import pathlib
 import re
 from collections.abc import Mapping
@@ -138,7 +139,7 @@ def _is_source(source: Any, splits: Mapping[str, Any]) -> bool:
         isinstance(source, dict)
         and isinstance(source.get("name"), str)
         and type(source.get("rate")) in (int, float)
-        and 0 <= source["rate"] <= 1
+        and 0 <= source["rate"] < math.inf
     ):
         return False
     return all(_is_range(source.get(name), splits[name]["documents"]) for name in SPLITS)

@@ -34,6 +34,37 @@ if TYPE_CHECKING:
 PERCENT = ("bleu", "rouge1", "rouge2", "rougeL")  # out of 100; the others are shares of 1
 
 
+def make_generation_fn(
+    model: Any, mesh: jax.sharding.Mesh, data: Any, vocabulary: Vocabulary
+) -> Callable[..., jax.Array]:
+    """Return the jitted (params, inputs [B, L], mask of real ids) -> written ids [B, T], greedily.
+
+    B is the batch size, T the `target_length` of the objective.
+
+    Args:
+      model: the Flax module.
+      mesh: the mesh of the parameters and of the inputs.
+      data: the `data.config.Data` of the run.
+      vocabulary: the vocabulary.
+    """
+    unstacked_model, _ = unstack_model(model, {})
+    ids: Any = vocabulary  # every model that writes texts has the two
+
+    def generate_tokens(params: Any, inputs_BL: jax.Array, valid_BL: jax.Array) -> jax.Array:
+        _, params = unstack_model(model, make_gather(mesh)(params))
+        generate = make_generator(
+            unstacked_model,
+            data.batch_size,
+            length=data.objective.target_length,
+            start=getattr(model.config, "start", 0),
+            end=ids.eos,
+            pad=ids.pad,
+        )
+        return generate(params, inputs_BL, valid_BL)
+
+    return jax.jit(generate_tokens, out_shardings=make_replicated_sharding(mesh))
+
+
 class GeneratedAnswerEvaluator:
     """Generates the answers to the rows of a split, greedily, and scores them.
 
@@ -49,25 +80,8 @@ class GeneratedAnswerEvaluator:
           mesh: the mesh of the parameters and batches.
           stream: the `data.pipeline.Stream` of the split.
         """
-        data, vocabulary = stream.data, stream.vocabulary
-        self.objective, self.vocabulary = data.objective, vocabulary
-        unstacked_model, _ = unstack_model(model, {})
-
-        def generate_tokens(params: Any, inputs_BL: jax.Array, valid_BL: jax.Array) -> jax.Array:
-            _, params = unstack_model(model, make_gather(mesh)(params))
-            generate = make_generator(
-                unstacked_model,
-                data.batch_size,
-                length=data.objective.target_length,
-                start=getattr(model.config, "start", 0),
-                end=vocabulary.eos,
-                pad=vocabulary.pad,
-            )
-            return generate(params, inputs_BL, valid_BL)
-
-        self.generate_tokens = jax.jit(
-            generate_tokens, out_shardings=make_replicated_sharding(mesh)
-        )
+        self.objective, self.vocabulary = stream.data.objective, stream.vocabulary
+        self.generate_tokens = make_generation_fn(model, mesh, stream.data, stream.vocabulary)
 
     def __call__(self, params: Any, batch: Mapping[str, jax.Array]) -> list[str]:
         """Return the generated texts of the rows of a batch on the mesh."""

@@ -23,6 +23,7 @@ from pretrain.overrides import ConfigError
 # What text2text generates, in the place of an objective's name in `Metric.objectives`.
 GENERATED_ANSWERS = "generated answers"  # to questions: compared by generated_answers.py
 GENERATED_TAGS = "generated tags"  # entities as text: parsed by generated_answers.py
+WRITTEN_TEXTS = ("text2text", "seq2seq")  # the objectives of models that write any text
 SEVERAL_TASKS = "several tasks"  # each of which has metrics of its own
 
 # (labels of the rows [N], predictions of the rows [N]) -> a number
@@ -116,9 +117,9 @@ METRICS = {
     "spearman": Metric(
         ("regression",), "scipy", _make_label_metric(_make_correlation("spearmanr"))
     ),
-    "bleu": Metric(("text2text",), "sacrebleu", _compute_bleu),
-    **{f"rouge{n}": Metric(("text2text",), "numpy", make_rouge_n(n)) for n in (1, 2)},
-    "rougeL": Metric(("text2text",), "numpy", compute_rouge_l),
+    "bleu": Metric(WRITTEN_TEXTS, "sacrebleu", _compute_bleu),
+    **{f"rouge{n}": Metric(WRITTEN_TEXTS, "numpy", make_rouge_n(n)) for n in (1, 2)},
+    "rougeL": Metric(WRITTEN_TEXTS, "numpy", compute_rouge_l),
     "exact_match": Metric(
         ("answer_span", GENERATED_ANSWERS), "numpy", qa_spans.compute_span_metrics
     ),

@@ -21,7 +21,7 @@ from pretrain.distributed.sharding import (
     make_replicated_sharding,
 )
 from pretrain.distributed.xla_options import get_compiler_options
-from pretrain.evaluation.generated_answers import GeneratedAnswerEvaluator
+from pretrain.evaluation.pair_translations import make_text_writers
 from pretrain.evaluation.task_metrics import check_run_metrics, compute_metrics
 from pretrain.training.losses import Loss, LossOptions, MixedLoss
 from pretrain.training.state import init_variables
@@ -72,7 +72,7 @@ def make_evaluator(
     `targets` (their number), `rows`, each of `metrics`, and `loss/SOURCE` for each of several
     sources. A mixture of objectives has these for each part, `PART/...`, and the loss that is
     trained. If the loss has no row predictions, metrics compare texts that the model generates for
-    each row. The result calls `begin` before each batch.
+    each row or pair. The result calls `begin` before each batch.
 
     Args:
       metrics: names in `task_metrics.METRICS`, which need `objective`, that of the split.
@@ -82,20 +82,19 @@ def make_evaluator(
     if metrics:
         check_run_metrics(metrics, objective, model.config)
     if isinstance(loss, MixedLoss):
-        parts = {
-            name: make_evaluator(model, part, mesh, compute_dtype=compute_dtype)
-            for name, part in loss.parts.items()
-        }
-        return functools.partial(evaluate_parts, loss, parts)
+        make = functools.partial(make_evaluator, model, mesh=mesh, compute_dtype=compute_dtype)
+        return functools.partial(
+            evaluate_parts, loss, {name: make(part) for name, part in loss.parts.items()}
+        )
     generates = metrics and loss.row_predictions is None
-    make_generator = functools.cache(functools.partial(GeneratedAnswerEvaluator, model, mesh))
+    make_writers = functools.cache(functools.partial(make_text_writers, model, mesh))
     score = make_evaluation_step(model, loss, mesh, compute_dtype=compute_dtype)
 
     def evaluate_split(
         params: Any, stream: Stream, begin: Callable[[], None] = lambda: None
     ) -> dict[str, Any]:
         totals, predictions, texts = {}, [], []
-        generate = make_generator(stream) if generates else None
+        translator, generate = make_writers(stream) if generates else (None, None)
         variables = make_zero_variables(model, stream, mesh)
         for index, batch in enumerate(place_evaluation_batches(stream, mesh)):
             begin()
@@ -110,6 +109,8 @@ def make_evaluator(
         scores = {}
         if generate:
             scores = generate.score_texts(metrics, texts, stream.split)
+        elif translator:
+            scores = translator.score_pairs(metrics, params, begin)
         elif metrics:
             all_rows = np.concatenate(predictions)
             scores = compute_metrics(metrics, all_rows, model.config, stream.split)

@@ -383,7 +383,7 @@ def test_a_choice_is_written_by_its_number(vocabulary, tmp_path):
     found = convert_choices(
         "multiple_choice",
         TASKS["multiple_choice"].read_examples(
-            SimpleNamespace(columns=None, labels=None), file, file, 0.5
+            SimpleNamespace(columns=None, labels=None, on_bad_example="refuse"), file, file, 0.5
         ),
         vocabulary,
     )
@@ -438,11 +438,13 @@ def test_wrong_arguments_of_several_tasks_are_refused(pretrained, tmp_path, caps
     ):
         assert main([*command, *words]) == 2 and message in capsys.readouterr().err
     with pytest.raises(
-        ConfigError, match="bleu is a metric of text2text; the metrics of several tasks are mean"
+        ConfigError,
+        match="bleu is a metric of text2text and seq2seq; the metrics of several tasks are mean",
     ):
         check_run_metrics(("bleu",), Text2Text(tasks=(Text2Text(task="a"),)), T5)
     with pytest.raises(
-        ConfigError, match="bleu is a metric of text2text; the metrics of generated answers are"
+        ConfigError,
+        match="bleu is a metric of text2text and seq2seq; the metrics of generated answers are",
     ):
         check_run_metrics(
             ("mean",),

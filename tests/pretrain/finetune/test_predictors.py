@@ -117,7 +117,7 @@ def test_the_model_card_describes_the_predictions(vocabularies, tmp_path):
     card = make_card(dataclasses.replace(tagger, workdir=tmp_path))
     assert (
         "pipeline_tag: token-classification\n" in card
-        and "| labels | O, B-X, I-X, B-Y, I-Y |" in card
+        and "| labels | `O`, `B-X`, `I-X`, `B-Y`, `I-Y` |" in card
     )
     assert (
         "AutoModelForTokenClassification.from_pretrained" in card

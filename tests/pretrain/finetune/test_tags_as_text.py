@@ -75,7 +75,10 @@ def vocabulary():
 
 def read_task(file, scheme=None, columns=None):
     return TASKS["tagging"].read_examples(
-        SimpleNamespace(columns=columns, labels=None, scheme=scheme), file, file, 0.5
+        SimpleNamespace(columns=columns, labels=None, scheme=scheme, on_bad_example="refuse"),
+        file,
+        file,
+        0.5,
     )
 
 

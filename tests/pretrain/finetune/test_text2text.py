@@ -201,7 +201,7 @@ def test_transformers_writes_the_same(tuned, tmp_path, capsys):
     assert "mrpc sentence1: It is a text. sentence2: This is another." in capsys.readouterr().out
     card = (tmp_path / "t5" / "README.md").read_text()
     assert (
-        "| writes | not_equivalent, equivalent |" in card
+        "| writes | `not_equivalent`, `equivalent` |" in card
         and "from step 0 of `t5`" in card
         and "knows no other task" in card
     )
@@ -474,7 +474,7 @@ def test_invalid_metrics_and_files_of_text_are_refused(pretrained, tmp_path, cap
     classes = Text2Text(columns=("t", "l"), labels=("a", "b", "c"), words=("a", "b", "c"))
     with pytest.raises(
         ConfigError,
-        match="bleu is a metric of text2text; the metrics of classification are accuracy",
+        match="bleu is a metric of text2text and seq2seq; the metrics of classification are accuracy",
     ):
         check_metrics(("bleu",), *find_metric_kind(classes, T5))
     with pytest.raises(ConfigError, match="f1 needs two classes, there are 3"):
@@ -495,7 +495,10 @@ def test_invalid_metrics_and_files_of_text_are_refused(pretrained, tmp_path, cap
     ):
         with pytest.raises(ValueError, match=message):
             task.read_examples(
-                Namespace(**dict(columns=None, labels=None, prefix=None) | changed),
+                Namespace(
+                    **dict(columns=None, labels=None, prefix=None, on_bad_example="refuse")
+                    | changed
+                ),
                 train,
                 None,
                 0.5,
@@ -506,7 +509,12 @@ def test_invalid_metrics_and_files_of_text_are_refused(pretrained, tmp_path, cap
     with pytest.raises(
         ValueError, match="alike.jsonl: all 2 examples have the label 'b'; nothing can be learned"
     ):
-        task.read_examples(Namespace(columns=None, labels=None, prefix=None), alike, None, 0.5)
+        task.read_examples(
+            Namespace(columns=None, labels=None, prefix=None, on_bad_example="refuse"),
+            alike,
+            None,
+            0.5,
+        )
     command = [
         "finetune",
         "--from",
