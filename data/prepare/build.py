@@ -28,6 +28,7 @@ from rich.console import Console
 
 from data.corpus import builtin, sources
 from data.corpus.readers import find_line_number
+from data.prepare.full_disk import explain_full_disk
 from data.prepare.jobs import NUM_HASHES, JobReport
 from data.prepare.local_pool import LocalPool, count_cores
 from data.prepare.request import PrepareRequest
@@ -88,6 +89,7 @@ def prepare_store(
     Raises:
       ValueError: if the request or the text is not valid.
       FileExistsError: if there is something else at `output`.
+      OSError: if the disk is full.
     """
     request.check()
     output = generations.resolve_output(pathlib.Path(output).absolute())
@@ -105,6 +107,7 @@ def prepare_store(
     output.parent.mkdir(parents=True, exist_ok=True)
     make_pool = beam_runner or functools.partial(LocalPool, workers)
     with (
+        explain_full_disk(output, total),
         atomic.open_scratch_folder(output) as folder,
         make_pool(folder, console) as pool,
         contextlib.ExitStack() as stack,

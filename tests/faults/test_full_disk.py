@@ -3,13 +3,16 @@ never printed wrongly, and the previous step stays.
 """
 
 import os
+import re
 import shutil
 import subprocess
 
 import pytest
 
+from pretrain.__main__ import main
 from pretrain.workdir import metrics_file
 from pretrain.workdir.checkpoints import Checkpoints
+from tests.faults.conftest import make_texts
 
 
 def assert_sound(workdir, restorable, run):
@@ -98,3 +101,40 @@ def test_a_disk_that_is_read_only_is_refused_and_left_as_it_is(
     assert str(disk / "run") in line and "writ" in line
     assert assert_sound(disk / "run", restorable, run) == [12, 8, 4]
     record_property("read-only disks told", 1)
+
+
+# ---- prepare ------------------------------------------------------------------
+
+
+def list_tree(folder):
+    """Return {path: bytes} of a folder's files."""
+    return {
+        path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
+
+
+@pytest.mark.parametrize("workers", [None, 1])
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("free", [2_000, 60_000, 140_000])
+def test_prepare_on_a_full_disk_names_the_folder_and_the_free_bytes(
+    small_disk, refused, tmp_path, record_property, workers, overwrite, free
+):
+    """The disk fills before the first file, while the documents are encoded, and at the end."""
+    disk, text = small_disk("4m"), tmp_path / "text.txt"
+    options = ("--document", "record", "--vocab-size", "60", "--algorithm", "bpe")
+    if overwrite:
+        text.write_text("\n".join(make_texts(200)))
+        assert main(["prepare", str(text), "--output", str(disk / "store"), *options]) == 0
+    text.write_text("\n".join(make_texts(3000)))
+    fill_disk(disk, leave=free)
+    before = list_tree(disk)
+    words = [*options, *(["--workers", workers] if workers else []), *(["--overwrite"] * overwrite)]
+    line = refused("prepare", text, "--output", disk / "store", *words)
+    assert f"error: {disk / 'store'}: No space left on device" in line and "--output" in line, line
+    shown = int(re.search(r"more than the ([0-9,]+) bytes that are free", line)[1].replace(",", ""))
+    assert abs(shown - free) < 20_000 and f"{text.stat().st_size:,} bytes of text" in line
+    assert list_tree(disk) == before
+    (disk / "ballast").unlink()
+    command = ["prepare", text, "--output", disk / "store", *words]
+    assert main([str(word) for word in command]) == 0
+    record_property("full disks told", 1)
