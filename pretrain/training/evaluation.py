@@ -70,9 +70,9 @@ def make_evaluator(
     Masks are fixed, nothing is dropped, and a model's state passes along the lanes. The scores are
     `loss`, every sum of the objective as a mean, `perplexity` (of objectives that predict tokens),
     `targets` (their number), `rows`, each of `metrics`, and `loss/SOURCE` for each of several
-    sources. A mixture of objectives has these for each part, `PART/...`, and the loss that is
-    trained. If the loss has no row predictions, metrics compare texts that the model generates for
-    each row or pair. The result calls `begin` before each batch.
+    sources. A mixture has these for each part, `PART/...`, and the trained loss. If the loss has no
+    row predictions, metrics compare texts that the model generates for each row or pair. The result
+    calls `begin` before each batch.
 
     Args:
       metrics: names in `task_metrics.METRICS`, which need `objective`, that of the split.

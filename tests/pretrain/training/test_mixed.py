@@ -249,7 +249,8 @@ def test_scores_are_reported_by_part_and_by_source(trained, hybrid, two_sources,
         loss, total, targets = find_loss(objective.name), {}, {}
         bounds = stream.table.offsets.tolist()
         for source, (lo, hi) in zip(("long", "short"), itertools.pairwise(bounds), strict=True):
-            batch = stream.build_evaluation_rows(np.arange(lo, hi))
+            rows = [stream.build_evaluation_batch(i) for i in range(lo, hi)]
+            batch = {key: np.concatenate([row[key] for row in rows]) for key in rows[0]}
             total[source] = float(loss.sum_batch(model, params, batch)[objective.name])
             targets[source] = float(batch["label_weights"].sum())
             np.testing.assert_allclose(
