@@ -93,7 +93,7 @@ def make_evaluator(
     def evaluate_split(
         params: Any, stream: Stream, begin: Callable[[], None] = lambda: None
     ) -> dict[str, Any]:
-        totals, predictions, texts = {}, [], []
+        totals, scores, predictions, texts = {}, {}, [], []
         translator, generate = make_writers(stream) if generates else (None, None)
         variables = make_zero_variables(model, stream, mesh)
         for index, batch in enumerate(place_evaluation_batches(stream, mesh)):
@@ -106,7 +106,6 @@ def make_evaluator(
             if generate:
                 begin()
                 texts += generate(params, batch)[:num_rows]
-        scores = {}
         if generate:
             scores = generate.score_texts(metrics, texts, stream.split)
         elif translator:
