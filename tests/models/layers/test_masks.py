@@ -56,7 +56,7 @@ def test_each_pair_is_allowed_for_its_reasons(mask, allowed):
         (Mask(causal=True, offset=2, window=3), lambda l, m: l - 1 < m <= l + 2),
         (Mask(offset=2, window=2), lambda l, m: abs(l + 2 - m) <= 1),
     ],
-    ids=str,
+    ids=["causal", "causal window", "window both ways"],
 )
 def test_queries_stand_behind_a_memory(mask, allowed):
     dense = np.asarray(mask.make_dense(4, 6))[0, 0]
