@@ -31,7 +31,7 @@ from data.corpus.readers import find_line_number
 from data.prepare.full_disk import explain_full_disk
 from data.prepare.jobs import NUM_HASHES, JobReport
 from data.prepare.local_pool import LocalPool, count_cores
-from data.prepare.request import PrepareRequest
+from data.prepare.request import SPARSE_OPTIONS, PrepareRequest
 from data.prepare.store_builder import StoreBuilder
 from data.store import atomic, generations
 from data.store.reader import Store
@@ -139,7 +139,11 @@ def _describe_origin(
     inputs = [source.identify_source() for source in resolved]
     if released:
         inputs.append({"name": "--vocabulary", "fingerprint": released.fingerprint})
-    return json.loads(json.dumps({"request": dataclasses.asdict(request), "inputs": inputs}))
+    options = dataclasses.asdict(request)
+    for name in SPARSE_OPTIONS:
+        if options[name] is None:
+            del options[name]
+    return json.loads(json.dumps({"request": options, "inputs": inputs}))
 
 
 def _write_store(
@@ -202,8 +206,8 @@ def _open_existing(output: pathlib.Path, origin: dict[str, Any], overwrite: bool
     differ = [
         f"{key}: {recorded.get(key)!r} in the store, {requested.get(key)!r} requested"
         for recorded, requested in _pair_descriptions(store.manifest, origin)
-        for key in requested
-        if recorded.get(key) != requested[key]
+        for key in (*requested, *(SPARSE_OPTIONS - requested.keys()))
+        if recorded.get(key) != requested.get(key)
     ]
     if differ:
         raise FileExistsError(

@@ -5,6 +5,9 @@ import math
 
 from data.vocabulary.layouts import DEFAULT_LAYOUT, LAYOUTS
 
+# Options that a manifest has only if they are set: older manifests lack them.
+SPARSE_OPTIONS = frozenset({"validation", "file_format"})
+
 
 @dataclasses.dataclass(frozen=True)
 class PrepareRequest:

@@ -143,3 +143,14 @@ def test_errors(files, request_of, tmp_path, monkeypatch, options, message):
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         prepare_store(dataclasses.replace(request, **options), tmp_path / "store")
     assert not (tmp_path / "store").exists()
+
+
+def test_a_store_with_other_held_out_files_is_not_taken_for_the_one_requested(request_of, tmp_path):
+    store = tmp_path / "store"
+    prepare_store(request_of(), store)
+    without = dataclasses.replace(request_of(), validation=None)
+    with pytest.raises(FileExistsError, match=r"validation: \[.*in the store, None requested"):
+        prepare_store(without, store)
+    prepare_store(without, tmp_path / "other")
+    with pytest.raises(FileExistsError, match="validation: None in the store"):
+        prepare_store(request_of(), tmp_path / "other")
