@@ -218,9 +218,11 @@ ROWS: dict[int, tuple[str, str, list[str]]] = {
         ],
     ),
     28: (
-        "memory exhausted at the first start",
-        "the corrected run starts in the same workdir",
+        "a model, batch or optimizer that does not fit; memory exhausted at the first start",
+        "refused before compiling, in one line with what fits; the corrected run starts in the "
+        "same workdir",
         [
+            "tests/pretrain/training/test_memory_check.py",
             "tests/pretrain/training/test_continuation.py",
         ],
     ),
@@ -260,6 +262,7 @@ ROWS: dict[int, tuple[str, str, list[str]]] = {
         "one line that names the thing and the remedy, in seconds",
         [
             "tests/faults/test_wrong_folders.py",
+            "tests/faults/test_unreachable.py",
         ],
     ),
 }
