@@ -159,7 +159,7 @@ class Stream:
         # Negative positions come before the row that `start_at_row` began with.
         position_NB = np.maximum(position_N[:, None] + np.arange(lo, hi), 0)
         row_B, key_B = self.draw_keys(position_NB.ravel())
-        row_NB, key_NB = (array.reshape(position_NB.shape) for array in (row_B, key_B))
+        row_NB, key_NB = row_B.reshape(position_NB.shape), key_B.reshape(position_NB.shape)
         row_NB.flags.writeable = key_NB.flags.writeable = False  # they are cached
         return row_NB, key_NB
 
@@ -183,7 +183,7 @@ class Stream:
     @property
     def num_evaluation_batches(self) -> int:
         """Number of batches that hold each row of the split once, with one source in each."""
-        return int(max(self.evaluation_ends_S, default=0))
+        return int(self.evaluation_ends_S[-1]) if len(self.evaluation_ends_S) else 0
 
     def describe_evaluation_batch(self, index: int) -> tuple[str, int]:
         """Return (name of the source of evaluation batch `index`, number of its rows in it)."""

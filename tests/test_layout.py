@@ -41,6 +41,7 @@ ORDER = {
     "pretrain": (
         *(
             "pretrain.hiding",
+            "pretrain.host_memory",
             "pretrain.terminal",
             "pretrain.console",
             "pretrain.extras",

@@ -9,7 +9,7 @@ from typing import IO, Any, cast
 from data.corpus.paths import as_path, is_remote
 
 BUFFER_BYTES = 1 << 20
-# {first bytes of a file: what it is}, of files that are no text.
+# {first bytes of a file: what it is}, of files that are not text.
 BINARY_BEGINNINGS = {
     b"\x1f\x8b": "a gzip file; its name has to end in .gz",
     b"\x28\xb5\x2f\xfd": "a zstd file; unpack it (zstd -d)",
@@ -41,11 +41,11 @@ def open_bytes(path: str, stack: contextlib.ExitStack) -> tuple[IO[bytes], Calla
 
 
 def refuse_binary(file: IO[bytes], path: str) -> None:
-    """Raise ValueError if a file, which is at its beginning, is of a kind that is no text."""
+    """Raise ValueError if a file, which is at its beginning, is of a kind that is not text."""
     head = cast(Any, file).peek(8)[:8]
     for beginning, kind in BINARY_BEGINNINGS.items():
         if head.startswith(beginning):
-            raise ValueError(f"{path}: is no text but {kind}")
+            raise ValueError(f"{path}: is not text but {kind}")
 
 
 class RemoteFile(io.RawIOBase):

@@ -50,7 +50,7 @@ class BadExamples:
 
 
 @contextlib.contextmanager
-def guarding(bad: BadExamples | None) -> Iterator[None]:
+def guard_example(bad: BadExamples | None) -> Iterator[None]:
     """Guard the reading of an example; without `bad`, its error is raised as it is."""
     with bad.guard() if bad else contextlib.nullcontext():
         yield
@@ -66,10 +66,10 @@ def raise_if_empty(source: str, what: str, found: list, bad: BadExamples | None)
 def keep_good(
     examples: Sequence[Any], check: Callable[[Any], Any], bad: BadExamples | None
 ) -> list[Any]:
-    """Return the examples for which `check` raises no ValueError; see `guarding`."""
+    """Return the examples for which `check` raises no ValueError; see `guard_example`."""
     good = []
     for example in examples:
-        with guarding(bad):
+        with guard_example(bad):
             check(example)
             good.append(example)
     return good

@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from data.examples.bad_examples import BadExamples, guarding, raise_if_empty
+from data.examples.bad_examples import BadExamples, guard_example, raise_if_empty
 from data.examples.labelled_examples import Example, parse_text, read_records
 
 ENDING = re.compile(r"ending(\d+)")
@@ -50,7 +50,7 @@ def read_questions(
     """
     examples = []
     for place, record in read_records(source, bad):
-        with guarding(bad):
+        with guard_example(bad):
             question = parse_question(record, place)
             expected = choices or len(question.choices)
             if len(question.choices) != expected:

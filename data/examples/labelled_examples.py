@@ -24,7 +24,7 @@ import numpy as np
 
 from data.corpus.json_lines import open_text, parse_object, read_lines
 from data.corpus.sentences import WHITESPACE
-from data.examples.bad_examples import BadExamples, guarding, raise_if_empty
+from data.examples.bad_examples import BadExamples, guard_example, raise_if_empty
 from data.examples.tables import read_table
 
 SUFFIXES = (".jsonl", ".tsv", ".csv")
@@ -77,7 +77,7 @@ def read_examples(
     """
     examples = []
     for place, record in read_records(source, bad):
-        with guarding(bad):
+        with guard_example(bad):
             if more := sorted(extra_columns & record.keys()):
                 names = ",".join((*columns.texts, columns.label))
                 raise ValueError(
@@ -96,7 +96,7 @@ def read_records(
 
     Args:
       source: a file or a TensorFlow dataset.
-      bad: what becomes of lines that are no record; None: their errors are raised.
+      bad: what becomes of lines that are not records; None: their errors are raised.
 
     Raises:
       ValueError: a line is not a record; the message names the line.
@@ -115,7 +115,7 @@ def read_records(
     if suffix == ".jsonl":
         for place, line in read_lines(source):
             record = None
-            with guarding(bad):
+            with guard_example(bad):
                 record = parse_object(line, place)
             if record is not None:
                 yield place, record

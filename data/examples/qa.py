@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from data.corpus.json_lines import open_text
 from data.corpus.readers import BOM
 from data.examples import labelled_examples
-from data.examples.bad_examples import BadExamples, guarding, raise_if_empty
+from data.examples.bad_examples import BadExamples, guard_example, raise_if_empty
 
 # Replaces one character by one, so that the starts of answers stay right.
 TO_READABLE = labelled_examples.TO_BLANK | dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
@@ -70,7 +70,7 @@ def read_questions(
     """
     found = []
     for place, record in read_records(source, bad):
-        with guarding(bad):
+        with guard_example(bad):
             found.append(_make_question(record, place, unanswerable))
     raise_if_empty(source, "questions", found, bad)
     return found

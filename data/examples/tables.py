@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from data.corpus.readers import BOM
-from data.examples.bad_examples import BadExamples, guarding
+from data.examples.bad_examples import BadExamples, guard_example
 
 MAX_COLUMN_CHARACTERS = 1 << 28  # largest number of characters of a column
 # The columns of CoLA's own files (Warstadt et al. 2019), which have no line of names.
@@ -42,7 +42,7 @@ def read_table(
                 "and each of its quotes is doubled"
             )
             is_end = names is None or OPEN_QUOTE in str(error)
-            with guarding(None if is_end else bad):
+            with guard_example(None if is_end else bad):
                 raise ValueError(problem) from error
             continue
         if row is None:
@@ -54,7 +54,7 @@ def read_table(
             if not is_data:
                 continue
         record = None
-        with guarding(bad):
+        with guard_example(bad):
             record = make_record(row, names, place)
         if record is not None:
             yield place, record

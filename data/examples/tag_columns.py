@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from data.corpus.readers import BOM
-from data.examples.bad_examples import BadExamples, guarding
+from data.examples.bad_examples import BadExamples, guard_example
 from data.examples.labelled_examples import clean_text
 
 DOCUMENT_MARK = "-DOCSTART-"
@@ -41,7 +41,7 @@ def read_columns(
     width = 0
     for lines in _group_lines(file):
         sentence = None
-        with guarding(bad):
+        with guard_example(bad):
             sentence, width = _parse_lines(lines, source, least, width)
         if sentence:
             yield sentence

@@ -21,7 +21,7 @@ import numpy as np
 
 from data.corpus.json_lines import open_text
 from data.examples import tag_schemes
-from data.examples.bad_examples import BadExamples, guarding, raise_if_empty
+from data.examples.bad_examples import BadExamples, guard_example, raise_if_empty
 from data.examples.example_store import ExampleStore
 from data.examples.labelled_examples import clean_text, parse_class, read_records
 from data.examples.tag_columns import Sentence, read_columns
@@ -69,7 +69,7 @@ def read_sentences(
     else:
         sentences = []
         for place, record in read_records(source, bad):
-            with guarding(bad):
+            with guard_example(bad):
                 sentences.append(_make_sentence(record, place, columns))
     raise_if_empty(source, "sentences", sentences, bad)
     return sentences

@@ -17,7 +17,7 @@ from pretrain.terminal import print_error
 PACKAGES = ("numpy", "etils")
 # The Python of ./launch.sh, which has them as soon as any other verb has run.
 ENVIRONMENT_PYTHON = pathlib.Path(__file__).parents[2] / ".venv" / "bin" / "python"
-REMOTE_FOLDER = re.compile(r"(gs|s3)://[a-z0-9][a-z0-9._-]+[a-z0-9]/+[^/].*")
+REMOTE_FOLDER = re.compile(r"gs://[a-z0-9][a-z0-9._-]+[a-z0-9]/+[^/].*")
 
 
 def check_verb(argv: Sequence[str]) -> None:

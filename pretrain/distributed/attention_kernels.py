@@ -61,9 +61,10 @@ def make_attend(
         scale: float | None = None,
         drop: KeyedDropout | None = None,
     ) -> jax.Array:
-        has_memory = isinstance(mask, Mask) and mask.offset > 0
-        reason = why_not(q_BLHK, k_BMHK, mask, bias, drop, mesh)
-        reason = "takes no memory before the queries" if has_memory else reason
+        if isinstance(mask, Mask) and mask.offset:
+            reason = "takes no memory before the queries"
+        else:
+            reason = why_not(q_BLHK, k_BMHK, mask, bias, drop, mesh)
         report_kernel("XLA" if reason else name, reason and f"{name} {reason}")
         if reason:
             return attend(q_BLHK, k_BMHK, v_BMHK, mask=mask, bias=bias, scale=scale, drop=drop)
@@ -129,8 +130,8 @@ def attend_with_splash(
     sequence_shards = mesh.shape["sequence"]
     heads_axis = "model" if H % mesh.shape["model"] == 0 else None
     reach = (None, None) if mask is None else mask.local_window_size
-    # With neither, all queries have the same keys, and a kernel for those of one device serves all.
-    is_limited = reach != (None, None)  # by a causal mask or a window
+    # Without a causal mask or a window, all queries have the same keys: one kernel serves them all.
+    is_limited = reach != (None, None)
     head_mask = (
         _make_splash_mask(reach, L, M)
         if is_limited

@@ -26,6 +26,7 @@ from data.store.salvage import describe_omissions
 from pretrain.config import Run
 from pretrain.distributed import processes
 from pretrain.distributed.accelerator_detection import describe_unused, find_accelerators
+from pretrain.distributed.fact_comparison import Facts, find_differences, flatten_tree
 from pretrain.overrides import ConfigError, to_plain
 
 TIMEOUT = 25  # seconds for the slowest process to publish; all processes have just joined
@@ -33,8 +34,6 @@ TIMEOUT = 25  # seconds for the slowest process to publish; all processes have j
 # a process that dies meanwhile.
 COPY_TIMEOUT = 3600
 ROOT, PACKAGES = pathlib.Path(__file__).resolve().parents[2], ("data", "models", "pretrain")
-
-Facts = dict[str, Any]
 
 
 def preflight_accelerators() -> None:
@@ -167,51 +166,6 @@ def compute_code_versions() -> dict[str, str]:
         name = str(path.parent.relative_to(ROOT))
         digests[name].update(f"{path.name}\0".encode() + path.read_bytes())
     return {name: digest.hexdigest()[:16] for name, digest in digests.items()}
-
-
-def flatten_tree(tree: Any, prefix: str = "") -> dict[str, Any]:
-    """Return {path of keys: value} of the leaves of a tree of dictionaries and lists."""
-    if not isinstance(tree, (dict, list)):
-        return {prefix: tree}
-    items = tree.items() if isinstance(tree, dict) else enumerate(tree)
-    return {
-        path: leaf
-        for key, value in items
-        for path, leaf in flatten_tree(value, f"{prefix}.{key}".lstrip(".")).items()
-    }
-
-
-def find_differences(facts_by_process: Sequence[Facts]) -> list[str]:
-    """Return a sentence for each fact that differs: which hosts deviate from the majority."""
-    sentences = []
-    for name in facts_by_process[0].keys() - {"host", "note"}:
-        label, values, others = _select_key(name, [process[name] for process in facts_by_process])
-        usual = max(values, key=lambda value: (values.count(value), -values.index(value)))
-        outliers = [
-            f"{process['host']} has {label} {value}"
-            for process, value in zip(facts_by_process, values)
-            if value != usual
-        ]
-        if outliers:
-            having = [str(i) for i, value in enumerate(values) if value == usual]
-            usual += f" (process {', '.join(having[:4])}{', ...' if having[4:] else ''})"
-            sentences.append(
-                f"{', '.join(outliers)}, {len(having)} of {len(values)} have {usual}{others}"
-            )
-    return sorted(sentences)
-
-
-def _select_key(name: str, values: list[Any]) -> tuple[str, list[str], str]:
-    """Return a fact's name with its first key that differs, the values, and a note on others."""
-    if not all(isinstance(value, dict) for value in values):
-        return name, [f"{value!s:.80}" for value in values], ""
-    keys = dict.fromkeys(key for value in values for key in value)
-    differing = [key for key in keys if any(v.get(key) != values[0].get(key) for v in values)]
-    if not differing:
-        return name, ["the same"] * len(values), ""
-    others = f" ({len(differing) - 1} more keys of it differ)" if len(differing) > 1 else ""
-    shown = [f"{value.get(differing[0], 'nothing')!s:.80}" for value in values]
-    return f"{name} {differing[0]}", shown, others
 
 
 def _write_probe(workdir: epath.PathLike) -> str | None:

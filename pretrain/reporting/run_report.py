@@ -99,7 +99,7 @@ def add_mfu(
         start = next((start for start in reversed(starts) if start["step"] < row["step"]), {})
         if start.get("flops_per_step") and start.get("peak_flops") and row.get("seconds"):
             figures = (start["flops_per_step"], row["seconds"], start["peak_flops"])
-            result.append(row | {"mfu": environment_file.compute_mfu(*figures)})
+            result.append(row | {"mfu": metrics_file.compute_mfu(*figures)})
         else:
             result.append(row | {})
     return result

@@ -83,19 +83,3 @@ def _find_version(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
-
-
-def compute_mfu(flops: float, seconds: float, peak: float) -> float | None:
-    """Return the share of the peak that a step reaches; None if that is more than all of it.
-
-    The peak of a CPU is measured when a run starts: on a machine that is busy at that moment it is
-    less than what the run reaches later. On an accelerator, a kernel that skips the masked pairs of
-    attention may compute less than the FLOPs that the papers count.
-
-    Args:
-      flops: matmul FLOPs of a step.
-      seconds: of the step.
-      peak: peak FLOP/s of all devices.
-    """
-    share = flops / seconds / peak
-    return share if share <= 1 else None

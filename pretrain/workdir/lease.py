@@ -77,7 +77,8 @@ class Lease:
             uuid.uuid4().hex, socket.gethostname(), boot, namespace, pid, start, since, 0, command
         )
         self._on_loss = on_loss
-        self._store: Any = None  # a tensorstore.KvStore, while the lease is held
+        # A tensorstore.KvStore. Processes other than the first never enter their lease.
+        self._store: Any = None
         self._generation = self._lost = None
         self._has_trouble = self._made_folder = False
         self._renewed = 0.0
@@ -87,19 +88,11 @@ class Lease:
     def __enter__(self) -> Self:
         self._made_folder = not (is_remote(self._workdir) or os.path.exists(self._workdir))
         self._store = open_store(self._workdir, NAME)
-        if self._store is None:
-            _print_notice(
-                f"{self._workdir} is not protected against a second run: leases work on file "
-                "systems and on gs:// only"
-            )
-            return self
         self._acquire_lease()
         self._thread.start()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        if self._store is None:
-            return
         self._released.set()
         self._thread.join(2 * TIMEOUT)
         try:

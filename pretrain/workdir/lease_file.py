@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import tensorstore
 
 from data.corpus.buckets import explain_reason
-from data.corpus.paths import is_remote
+from data.corpus.paths import check_scheme, is_remote
 from pretrain.distributed import process_identity as process
 from pretrain.overrides import ConfigError
 
@@ -101,8 +101,12 @@ def _make_printable(text: str) -> str:
 def open_store(workdir: str, name: str) -> Any:
     """Return the tensorstore.KvStore whose key `name` is the lease file of a workdir.
 
-    Returns None for storage without atomic conditional writes, which is all but file systems and
-    gs://. Raises ConfigError if the file is not a regular one, because a pipe would block reads.
+    File systems and gs:// have atomic conditional writes, which a lease needs.
+
+    Raises:
+      ConfigError: the file is not a regular one, because a pipe would block reads; or the URL names
+        no bucket.
+      ValueError: the URL is not gs://.
     """
     if not is_remote(workdir):
         folder = os.path.abspath(workdir)
@@ -110,10 +114,12 @@ def open_store(workdir: str, name: str) -> Any:
         if os.path.lexists(path) and not os.path.isfile(path):
             raise ConfigError(f"{path} is not a regular file. Remove it, or name another --workdir")
         spec = {"driver": "file", "path": f"{folder}/", "file_io_locking": {"mode": "os"}}
-    elif found := re.fullmatch(r"gs://([^/]+)/*(.*?)/*", workdir):
-        spec = {"driver": "gcs", "bucket": found[1], "path": found[2] and f"{found[2]}/"}
     else:
-        return None
+        check_scheme(workdir)
+        found = re.fullmatch(r"gs://([^/]+)/*(.*?)/*", workdir)
+        if found is None:
+            raise ConfigError(f"{workdir} names no bucket; expected gs://BUCKET/FOLDER")
+        spec = {"driver": "gcs", "bucket": found[1], "path": found[2] and f"{found[2]}/"}
     return await_result(tensorstore.KvStore.open(spec), workdir)
 
 

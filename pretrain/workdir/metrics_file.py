@@ -13,7 +13,6 @@ from etils import epath
 from data.corpus.json_lines import format_json_lines
 from data.store.atomic import name_in_disk_errors, write_atomically
 from pretrain.terminal import erase_line
-from pretrain.workdir.environment_file import compute_mfu
 from pretrain.workdir.step_lines import mend_step_lines, report_step_lines
 
 
@@ -105,6 +104,22 @@ class MetricsLog:
 def read_metrics(path: epath.PathLike) -> list[dict[str, Any]]:
     """Return the sound rows of a metrics file; [] if there is no file. See `report_step_lines`."""
     return report_step_lines(path)
+
+
+def compute_mfu(flops: float, seconds: float, peak: float) -> float | None:
+    """Return the share of the peak that a step reaches; None if that is more than all of it.
+
+    The peak of a CPU is measured when a run starts: on a machine that is busy at that moment it is
+    less than what the run reaches later. On an accelerator, a kernel that skips the masked pairs of
+    attention may compute less than the FLOPs that the papers count.
+
+    Args:
+      flops: matmul FLOPs of a step.
+      seconds: of the step.
+      peak: peak FLOP/s of all devices.
+    """
+    share = flops / seconds / peak
+    return share if share <= 1 else None
 
 
 class ProgressLine:

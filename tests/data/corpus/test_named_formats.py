@@ -58,9 +58,17 @@ def test_the_formats_are_those_of_the_readers():
         ("*.none", {"file_format": "txt"}, "no file there"),
         ("a.md", {"file_format": "jsonl"}, "a.md, line 1: not a JSON record"),
         ("a.md", {"file_format": "tsv", "document": "pair"}, "a.md, line 1: 0 tabs; a pair is"),
-        ("packed", {"file_format": "txt"}, "packed: is no text but a gzip file; its name has to"),
-        ("p.md", {"file_format": "txt"}, "p.md: is no text but a Parquet file; write its texts as"),
-        ("p.gz", {"file_format": "txt"}, "p.gz: is no text but a Parquet file; write its texts as"),
+        ("packed", {"file_format": "txt"}, "packed: is not text but a gzip file; its name has to"),
+        (
+            "p.md",
+            {"file_format": "txt"},
+            "p.md: is not text but a Parquet file; write its texts as",
+        ),
+        (
+            "p.gz",
+            {"file_format": "txt"},
+            "p.gz: is not text but a Parquet file; write its texts as",
+        ),
     ],
 )
 def test_errors(tmp_path, name, options, message):

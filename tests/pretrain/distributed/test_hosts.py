@@ -14,7 +14,7 @@ import pytest
 
 from pretrain.__main__ import main
 from pretrain.cli import local
-from pretrain.distributed import cluster_detection, preflight
+from pretrain.distributed import cluster_detection, fact_comparison, preflight
 from pretrain.distributed import processes as cluster
 from pretrain.overrides import ConfigError
 from pretrain.workdir import metrics_file, samples_file
@@ -273,9 +273,9 @@ def test_a_host_that_hangs_is_named_and_the_others_leave(root, configs, tmp_path
 def test_differences_are_reported_against_the_majority():
     same = {"configuration": "a", "local devices": 4, "note": "n"}
     host_facts = [same | {"host": f"host{i} (process {i})"} for i in range(4)]
-    assert preflight.find_differences(host_facts) == []
+    assert fact_comparison.find_differences(host_facts) == []
     host_facts[2] |= {"local devices": 3, "note": "m"}
-    assert preflight.find_differences(host_facts) == [
+    assert fact_comparison.find_differences(host_facts) == [
         "host2 (process 2) has local devices 3, 3 of 4 have 4 (process 0, 1, 3)"
     ]
 
@@ -284,22 +284,61 @@ def test_of_a_configuration_and_of_the_code_the_key_that_differs_is_named():
     plain = {"train": {"steps": 10, "seed": 0}, "mix": [{"rate": 1}, {"rate": 2}]}
     other = {"train": {"steps": 20, "seed": 1}, "mix": [{"rate": 1}]}
     facts = [
-        {"host": f"host{i}", "configuration": preflight.flatten_tree(tree), "code": {"data": code}}
+        {
+            "host": f"host{i}",
+            "configuration": fact_comparison.flatten_tree(tree),
+            "code": {"data": code},
+        }
         for i, (tree, code) in enumerate(
             [(plain, "a"), (plain, "a"), (other, "b")] + [(plain, "a")] * 3
         )
     ]
-    assert preflight.find_differences(facts) == [
+    assert fact_comparison.find_differences(facts) == [
         "host2 has code data b, 5 of 6 have a (process 0, 1, 3, 4, ...)",
         "host2 has configuration train.steps 20, 5 of 6 have 10 (process 0, 1, 3, 4, ...) "
         "(2 more keys of it differ)",
     ]
     del facts[2]["configuration"]["train.steps"], facts[2]["code"]
     facts[2]["code"] = {"data": "a", "data/new": "c"}
-    assert preflight.find_differences(facts)[0].startswith(
+    assert fact_comparison.find_differences(facts)[0].startswith(
         "host2 has code data/new c, 5 of 6 have nothing"
     )
-    assert "host2 has configuration train.steps nothing" in preflight.find_differences(facts)[1]
+    assert (
+        "host2 has configuration train.steps nothing" in fact_comparison.find_differences(facts)[1]
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        (("/data/" + "x" * 90 + "/a", "/data/" + "x" * 90 + "/b"), "xx/b"),  # alike at first
+        ((1, "1"), '"1"'),
+        ((None, []), "[]"),
+        ((None, "nothing"), "nothing"),
+        ((None, "null"), '"null"'),
+        ((0, False), "false"),
+    ],
+)
+def test_any_two_values_that_differ_are_a_difference(values, shown):
+    facts = [
+        {
+            "host": f"host{i}",
+            "configuration": fact_comparison.flatten_tree({"data": {"store": value}}),
+        }
+        for i, value in enumerate(values)
+    ]
+    (found,) = fact_comparison.find_differences([facts[0], facts[0], facts[1]])
+    assert found.startswith("host1 has configuration data.store") and f"{shown}," in found
+    whole = [{"host": fact["host"], "jax": value} for fact, value in zip(facts, values)]
+    assert len(fact_comparison.find_differences(whole)) == 1
+
+
+def test_a_key_that_only_one_host_has_is_a_difference():
+    facts = [
+        {"host": f"host{i}", "configuration": fact_comparison.flatten_tree(tree)}
+        for i, tree in enumerate(({"model": {"clusters": None}}, {"model": {}}))
+    ]
+    assert len(fact_comparison.find_differences(facts)) == 1
 
 
 def test_the_program_is_compared_folder_by_folder(monkeypatch, tmp_path):

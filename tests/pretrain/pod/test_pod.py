@@ -407,6 +407,10 @@ BUCKET = ["--workdir", "gs://bucket/run", "data.store=gs://bucket/books"]
         (["train", "bert_large", "--workdir", "gs:///run"], "--workdir gs:///run: expected gs://"),
         (["train", "bert_large", *BUCKET, "data.store=runs/books"], "data.store=runs/books: exp"),
         (["train", "bert_large", *BUCKET, "data.store=gs:/bucket/books"], "gs:/bucket/books: exp"),
+        (
+            ["train", "bert_large", *BUCKET, "data.store=s3://bucket/books"],
+            "s3://bucket/books: exp",
+        ),
         (["train", "bert_large", *BUCKET[:2]], "data.store=: expected gs://BUCKET/FOLDER"),
     ],
 )

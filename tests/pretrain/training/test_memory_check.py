@@ -13,8 +13,8 @@ import pytest
 from pretrain import schema
 from pretrain.__main__ import main
 from pretrain.config import Adafactor, Guard, load
-from pretrain.distributed.host_memory import HostMemory
 from pretrain.distributed.sharding import make_mesh
+from pretrain.host_memory import HostMemory
 from pretrain.overrides import ConfigError
 from pretrain.plan.compile import compile_update
 from pretrain.training import loop

@@ -369,10 +369,13 @@ def test_a_renewal_whose_answer_was_lost_is_no_loss(tmp_path):
 # ---- holders elsewhere --------------------------------------------------------------
 
 
-def test_storage_without_conditional_writes_is_named(capsys):
-    with Lease("s3://bucket/run", "train") as mine:
-        mine.verify_held()
-    assert "s3://bucket/run is not protected against a second run" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("workdir", "message"),
+    [("s3://bucket/run", "s3:// is not read; expected"), ("gs://", "names no bucket")],
+)
+def test_storage_without_conditional_writes_is_refused(workdir, message):
+    with pytest.raises(ValueError, match=message), Lease(workdir, "train"):
+        raise AssertionError("it must not be held")
 
 
 IN_A_BUCKET = """

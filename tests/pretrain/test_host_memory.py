@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from pretrain.distributed import host_memory
-from pretrain.distributed.host_memory import count_physical_bytes, find_host_memory
+from pretrain import host_memory
+from pretrain.host_memory import count_physical_bytes, find_host_memory
 
 GIB = 2**30
 MEMINFO = "MemTotal: {} kB\nMemFree: 1 kB\nMemAvailable: {} kB\nSwapTotal: {} kB\nSwapFree: {} kB\n"
@@ -64,7 +64,7 @@ def test_a_machine_without_meminfo_has_no_known_limit(machine, monkeypatch, tmp_
 def test_this_machine_has_memory_and_a_process_may_have_less():
     memory = find_host_memory()
     assert memory is not None and 0 < memory.available <= memory.total
-    code = "from pretrain.distributed.host_memory import *; print(find_host_memory().total)"
+    code = "from pretrain.host_memory import *; print(find_host_memory().total)"
     kib, path = 3 * GIB // 1024, shlex.quote(sys.executable)
     command = f"ulimit -v {kib}; exec {path} -c {shlex.quote(code)}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
