@@ -49,13 +49,14 @@ def run(args: argparse.Namespace) -> int:
     """Write the folder and print its files; return 0."""
     if args.format == "jax":
         return run_jax(args)
-    from pretrain.convert import model_card
+    from pretrain.convert import find_model_family, model_card
     from pretrain.convert.export_folder import check_output
     from pretrain.convert.read_write import write_model
     from pretrain.inference.trained import open_trained
 
     check_output(args.output, args.overwrite)  # before the parameters are read, which takes minutes
     trained = open_trained(args.workdir, args.step)
+    find_model_family(trained.run.model).require_hugging_face()
     random_head.check_head(trained, "export", args.allow_random_head)
     files = write_model(
         args.output,

@@ -84,7 +84,9 @@ def make_starting_run(model: Any) -> Run:
 
     if isinstance(model, HeadedConfig):
         return make_headed_run(model)
-    return Run(model=model, data=Data(objective=find_family(model).make_import_objective(model)))
+    make_objective = find_family(model).make_import_objective
+    assert make_objective is not None  # only a family of transformers is imported
+    return Run(model=model, data=Data(objective=make_objective(model)))
 
 
 def make_headed_run(model: HeadedConfig) -> Run:

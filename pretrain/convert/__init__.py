@@ -14,5 +14,9 @@ def find_model_family(config: Config) -> Family:
 
 
 def find_model_type(config: Config) -> str:
-    """Return the model_type that a model has in config.json. Raises as `find_model_family`."""
-    return find_model_family(config).hugging_face.model_type
+    """Return the model_type that a model has in config.json, by which its tokenizer is found.
+
+    It is the name of the family where transformers has no such model. Raises as
+    `find_model_family`.
+    """
+    return find_model_family(config).tokenizer_name

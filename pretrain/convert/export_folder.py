@@ -26,7 +26,12 @@ EXPORT_FILES = {
 }
 # The files that pretrain/convert/jax_folder.py writes in addition.
 JAX_FILES = {"params", "models", "load.py", "program.bin", "example.npz"}
-SUBFOLDERS = {name for family in FAMILIES.values() for name in family.hugging_face.second_models}
+SUBFOLDERS = {
+    name
+    for family in FAMILIES.values()
+    if family.hugging_face
+    for name in family.hugging_face.second_models
+}
 
 
 @contextlib.contextmanager

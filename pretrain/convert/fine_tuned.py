@@ -60,7 +60,8 @@ def make_headed_map(
     config: HeadedConfig,
 ) -> tuple[tuple[Any, ...], dict[str, int], HuggingFaceMap]:
     """Return (rules, depths of the stacks, the family's map) of an encoder with a head."""
-    hf_map, head = find_model_family(config).hugging_face, HEAD_CONVERSIONS[type(config)]
+    hf_map = find_model_family(config).require_hugging_face()
+    head = HEAD_CONVERSIONS[type(config)]
     moved = hf_map.fine_tuned_names.renamed_in_classifier if head.is_classifier else {}
     own = [
         (ours, rename_moved(theirs, moved), layout)
@@ -90,7 +91,7 @@ def rename_moved(theirs: str | tuple[str, ...], moved: Mapping[str, str]) -> Any
 HEADED_CLASSES: dict[str, tuple[str, HeadConversion]] = {
     hf_map.fine_tuned_names.classes + head.suffix: (hf_map.model_type, head)
     for hf_map in (family.hugging_face for family in FAMILIES.values())
-    if hf_map.head_map is not None
+    if hf_map and hf_map.head_map
     for head in HEAD_CONVERSIONS.values()
 }
 
@@ -112,7 +113,8 @@ def list_architectures(hf_config: Mapping[str, Any]) -> list[str]:
 
 def to_hf_config(config: HeadedConfig, vocabulary: Vocabulary) -> dict[str, Any]:
     """Return the content of config.json."""
-    hf_map, head = find_model_family(config).hugging_face, HEAD_CONVERSIONS[type(config)]
+    hf_map = find_model_family(config).require_hugging_face()
+    head = HEAD_CONVERSIONS[type(config)]
     converter = Converter(find_model_family(config))
     described = {
         key: value
@@ -128,7 +130,7 @@ def from_hf_config(hf_config: Mapping[str, Any]) -> HeadedConfig:
     converter, head = CONVERTERS[hf_config["model_type"]], find_head(hf_config)
     if head is None:
         raise ValueError(f"architectures {list_architectures(hf_config)} name no model with a head")
-    hf_map = converter.family.hugging_face
+    hf_map = converter.family.require_hugging_face()
     # A fine-tuned model has no second model: the settings of the first stand for both.
     second = dict.fromkeys(hf_map.second_models, hf_config)
     encoder: Any = converter.from_hf_config({**hf_config, **second})

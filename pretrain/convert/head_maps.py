@@ -185,7 +185,8 @@ def list_unread_modules(config: Any) -> tuple[str, ...]:
     A model that reads every token is saved without it.
     """
     head = HEAD_CONVERSIONS.get(type(config))
-    if head is None or head.reads_rows:
+    hf_map = None if head is None or head.reads_rows else find_model_family(config).hugging_face
+    if hf_map is None:
         return ()
-    pooler = find_model_family(config).hugging_face.fine_tuned_names.pooler
+    pooler = hf_map.fine_tuned_names.pooler
     return (f"{pooler}.",) if pooler else ()

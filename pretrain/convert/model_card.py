@@ -62,7 +62,7 @@ def make_card(trained: TrainedModel, dtype: str = "float32") -> str:
     size = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(trained.params))
     sections = [
         "---\nlibrary_name: transformers\n"
-        f"pipeline_tag: {find_task(run.model)}\ntags: [{family.hugging_face.model_type}]\n---",
+        f"pipeline_tag: {find_task(run.model)}\ntags: [{family.tokenizer_name}]\n---",
         f"# A {format_size(size)} {family.title}\n\n{_describe_origin(trained)}",
         "\n".join(
             [

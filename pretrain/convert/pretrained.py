@@ -27,14 +27,14 @@ class Converter:
     @property
     def subfolders(self) -> tuple[str, ...]:
         """The names of the subfolders."""
-        return tuple(self.family.hugging_face.second_models)
+        return tuple(self.family.require_hugging_face().second_models)
 
     def to_hf(self, config: ModelConfig, params: dict[str, Any]) -> dict[str, np.ndarray]:
         """Return {name: float32 array}, the content of `model.safetensors`.
 
         Raises ValueError if transformers has no such model.
         """
-        hf_map = self.family.hugging_face
+        hf_map = self.family.require_hugging_face()
         if hf_map.subtree is not None:
             params = {name: params[name] for name in hf_map.subtree}
         tensors = name_map.export_tensors(
@@ -57,7 +57,7 @@ class Converter:
         Raises ValueError, which names a tensor that is missing otherwise, has no place in the
         model, has the wrong shape or dtype, or differs from a copy that must be equal.
         """
-        hf_map = self.family.hugging_face
+        hf_map = self.family.require_hugging_face()
         rules, depths = hf_map.make_rules(config), hf_map.find_depths(config)
         tensors = renamed_tensors.rename_tensors(tensors, make_renamer(hf_map, tensors))
         tensors = renamed_tensors.merge_copies(
@@ -82,7 +82,7 @@ class Converter:
 
     def to_hf_config(self, config: ModelConfig, vocabulary: Vocabulary) -> dict[str, Any]:
         """Return the content of config.json. Raises ValueError as `to_hf`."""
-        hf_map, known = self.family.hugging_face, {}
+        hf_map, known = self.family.require_hugging_face(), {}
         for name, value in hf_map.constant_fields.items():
             if getattr(config, name) != value:
                 raise ValueError(
@@ -114,7 +114,7 @@ class Converter:
 
         Raises ValueError, which names a setting that our model does not have.
         """
-        hf_map, kind = self.family.hugging_face, self.family.config
+        hf_map, kind = self.family.require_hugging_face(), self.family.config
         found = [self._read_fields(hf_config, hf_map.fields)]
         for name, second in hf_map.second_models.items():
             theirs = hf_config[name] if name in hf_config else second.describe_absent(hf_config)
@@ -132,7 +132,7 @@ class Converter:
 
     def _read_fields(self, hf_config: Mapping[str, Any], fields: Fields) -> dict[str, Any]:
         """Return {our field: value} of one config.json."""
-        hf_map, kind = self.family.hugging_face, self.family.config
+        hf_map, kind = self.family.require_hugging_face(), self.family.config
         theirs = hf_map.prepare(config_fields.drop_nulls(hf_config))
         for twin, key in hf_map.equal_keys.items():
             if twin in theirs and theirs[twin] != theirs.get(key):
@@ -150,7 +150,7 @@ class Converter:
 CONVERTERS = {
     family.hugging_face.model_type: Converter(family)
     for family in FAMILIES.values()
-    if family.hugging_face.imported
+    if family.hugging_face and family.hugging_face.imported
 }
 
 

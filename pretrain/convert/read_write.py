@@ -29,7 +29,10 @@ from pretrain.convert.size_checks import check_model_sizes
 from pretrain.families import FAMILIES, find_family
 
 REFUSED = {
-    name: why for family in FAMILIES.values() for name, why in family.hugging_face.refused.items()
+    name: why
+    for family in FAMILIES.values()
+    if family.hugging_face
+    for name, why in family.hugging_face.refused.items()
 }
 
 
@@ -162,7 +165,7 @@ class OpenedModel:
 
     def __post_init__(self) -> None:
         """Raise FolderError if config.json names sizes that the tensors do not have."""
-        hf_map = find_model_family(self.config).hugging_face
+        hf_map = find_model_family(self.config).require_hugging_face()
         tables = (hf_map.fields, *(second.fields for second in hf_map.second_models.values()))
         keys = {ours: key for fields in reversed(tables) for ours, key, _ in fields}
         try:
@@ -244,6 +247,11 @@ def _choose_converter(folder: pathlib.Path, hf_config: Mapping[str, Any]) -> Mod
         if name in REFUSED:
             raise FolderError(f"{folder / CONFIG}: {name}: {REFUSED[name]}")
     model_type = hf_config.get("model_type")
+    if model_type in FAMILIES and not FAMILIES[model_type].hugging_face:
+        raise FolderError(
+            f"{folder / CONFIG}: model_type {model_type!r}: transformers has no such model, so "
+            "there are no names by which its tensors could be imported"
+        )
     if model_type not in CONVERTERS:
         raise FolderError(
             f"{folder / CONFIG}: model_type {model_type!r} cannot be imported; "

@@ -48,18 +48,20 @@ def find_family(config: Config) -> Family:
 
 
 def find_by_model_type(model_type: str) -> Family:
-    """Return the family as which a Hugging Face folder of this `model_type` is imported.
+    """Return the family of a tokenizer: that as which a folder of this `model_type` is imported.
+
+    A family that transformers does not have is found by its own name.
 
     Raises:
       ValueError: there is none.
     """
-    imported = {
-        family.hugging_face.model_type: family
+    found = {
+        family.tokenizer_name: family
         for family in FAMILIES.values()
-        if family.hugging_face.imported
+        if family.hugging_face is None or family.hugging_face.imported
     }
-    if model_type not in imported:
+    if model_type not in found:
         raise ValueError(
-            f"no family has the model_type {model_type!r}; there are {', '.join(imported)}"
+            f"no family has the model_type {model_type!r}; there are {', '.join(found)}"
         )
-    return imported[model_type]
+    return found[model_type]

@@ -206,8 +206,9 @@ class Family:
     name          that of the file
     config        the class of its configurations, in models/config/NAME.py
     objectives    the objectives that can train it, the paper's own first
-    hugging_face  its names in Hugging Face transformers
-    make_import_objective  (config) -> the objective that trains an imported model further
+    hugging_face  its names in Hugging Face transformers; None: transformers has no such model
+    make_import_objective  (config) -> the objective that trains an imported model further; None
+                  where transformers has no such model
     predictor     the class that predicts with it: `module:Class` in pretrain/inference
     title, task   of a model card: what it is, and its task by the hub's name
     token_roles   special tokens that its tokenizer needs
@@ -223,8 +224,8 @@ class Family:
     name: str
     config: type[ModelConfig]
     objectives: tuple[type, ...]
-    hugging_face: HuggingFaceMap
-    make_import_objective: Callable[[Any], Any]
+    hugging_face: HuggingFaceMap | None = None
+    make_import_objective: Callable[[Any], Any] | None = None
     predictor: str
     title: str
     task: str
@@ -241,3 +242,18 @@ class Family:
     def num_separators(self) -> int:
         """The number of separator tokens that its tokenizer puts between two texts."""
         return 2 if self.template == "cls_sep_sep" else 1
+
+    @property
+    def tokenizer_name(self) -> str:
+        """The name of its tokenizer: the model_type in transformers, or its own without one."""
+        return self.hugging_face.model_type if self.hugging_face else self.name
+
+    def require_hugging_face(self) -> HuggingFaceMap:
+        """Return its names in transformers. Raises ValueError if transformers has no such model."""
+        if self.hugging_face is None:
+            raise ValueError(
+                f"transformers has no {self.title}: a {self.config.__name__} can neither be "
+                "exported to a Hugging Face folder nor imported from one. `export --format jax` "
+                "writes a folder that JAX opens without Cloze"
+            )
+        return self.hugging_face

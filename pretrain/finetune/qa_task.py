@@ -90,8 +90,9 @@ class QuestionExamples:
         from pretrain.finetune.encoders import find_encoder_config
 
         encoder = find_encoder_config(pretrained)
-        head_map = find_family(encoder).hugging_face.fine_tuned_names
-        span_dropout = head_map.span_dropout  # as in the paper of the family
+        hf_map = find_family(encoder).hugging_face
+        # as in the paper of the family
+        span_dropout = hf_map and hf_map.fine_tuned_names.span_dropout
         return SpanReaderConfig(
             encoder=encoder,
             dropout=span_dropout[1] if span_dropout else 0.0,

@@ -38,8 +38,9 @@ def check_head(trained: Trained, verb: str, allowed: bool, sentence_heads: bool 
     """
     missing = [] if allowed or trained.step else (trained.read_origin() or {}).get("missing", [])
     unneeded = list_unread_modules(trained.run.model)
-    if not sentence_heads:
-        unneeded += find_model_family(trained.run.model).hugging_face.sentence_heads
+    hf_map = find_model_family(trained.run.model).hugging_face
+    if hf_map and not sentence_heads:
+        unneeded += hf_map.sentence_heads
     missing = [name for name in missing if not name.startswith(unneeded)]
     if not missing:
         return

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from models import build
+from models.layers.layer_layout import flatten_params
 from pretrain.families import FAMILIES, find_family
 
 SIZES = {"B": 3, "L": 12, "T": 6, "P": 3}
@@ -74,6 +75,14 @@ class Case:
     def mask(self) -> np.ndarray | None:
         """Return where there are tokens, bool [B, L]; None if no row has padding."""
         return next((a for key, a in self.batch.items() if key.endswith("attention_mask")), None)
+
+    @property
+    def depths(self) -> dict[str, int]:
+        """Return {path of a stack of layers: its depth}."""
+        stacks = (
+            (path.partition("/layers/"), leaf) for path, leaf in flatten_params(self.params).items()
+        )
+        return {stack: len(leaf) for (stack, is_stacked, _), leaf in stacks if is_stacked}
 
     @property
     def has_encoder(self) -> bool:

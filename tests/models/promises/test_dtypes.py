@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pretrain.families import find_family
 from tests.models.promises.cases import for_cases, has_encoder
 from tests.models.promises.test_scan_and_remat import compute_score
 
@@ -20,7 +19,7 @@ def cast_bfloat16(params):
 @for_cases()
 def test_states_are_bfloat16_and_scores_float32(case, unroll):
     """Layers are unrolled; the other tests scan."""
-    depths = find_family(case.config).hugging_face.find_depths(case.config)
+    depths = case.depths
     params, model = cast_bfloat16(unroll(case.params, depths)), case.replace(scan=False)
     states, outputs = (
         jax.eval_shape(functools.partial(model.apply, **how), {"params": params}, **case.batch)
@@ -36,7 +35,7 @@ def test_states_are_bfloat16_and_scores_float32(case, unroll):
 @pytest.mark.parametrize("scan", [True, False])
 def test_what_an_encoder_returns_is_bfloat16(case, unroll, scan):
     """The pooler is included if there is one."""
-    depths = find_family(case.config).hugging_face.find_depths(case.config)
+    depths = case.depths
     params = cast_bfloat16(case.params if scan else unroll(case.params, depths))
     found = jax.eval_shape(
         functools.partial(case.replace(scan=scan).apply, method="encode"),

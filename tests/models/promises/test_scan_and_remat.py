@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pretrain.families import find_family
 from tests.models.promises.cases import for_cases
 
 
@@ -51,7 +50,7 @@ def test_scan_and_remat_change_nothing(case, unroll, scan, remat):
     and an encoder that a decoder reads.
     """
     value, grads = score_by_default(case)
-    depths = find_family(case.config).hugging_face.find_depths(case.config)
+    depths = case.depths
     arrange = (lambda tree: tree) if scan else partial(unroll, depths=depths)
     other = case.replace(scan=scan, remat=remat)
     found, found_grads = compute_score(other, arrange(case.params), case.batch)

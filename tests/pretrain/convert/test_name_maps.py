@@ -20,20 +20,21 @@ from models.config.electra import ElectraConfig
 from models.config.gpt import GptConfig
 from models.config.gpt2 import Gpt2Config
 from models.config.gpt3 import Gpt3Config
+from models.config.heads import TaggerConfig
 from models.config.roberta import RobertaConfig
 from models.config.t5 import T5Config
 from models.config.transformer import TransformerConfig
 from models.config.transformer_xl import Clusters, TransformerXLConfig
 from models.layers.layer_layout import flatten_params, match_layout
 from pretrain.convert import find_model_type, fine_tuned, name_map
-from pretrain.convert.head_maps import HEAD_CONVERSIONS
+from pretrain.convert.head_maps import HEAD_CONVERSIONS, list_unread_modules
 from pretrain.convert.pretrained import CONVERTERS, Converter
-from pretrain.convert.read_write import find_converter
-from pretrain.families import FAMILIES, find_family
+from pretrain.convert.read_write import find_converter, open_model
+from pretrain.families import FAMILIES, find_by_model_type, find_family
 from pretrain.families.rules import JOINED, KERNEL, KERNEL_OUT, SAME
 
 albert, bart, bert, distilbert, electra, gpt, gpt2, gpt3, roberta, t5, transformer, xl = (
-    Converter(FAMILIES[name]) for name in sorted(FAMILIES)
+    Converter(FAMILIES[name]) for name in sorted(FAMILIES) if FAMILIES[name].hugging_face
 )
 
 BERT = BertConfig(vocab=19, length=7, width=6, depth=2, num_heads=3, mlp=5)
@@ -204,7 +205,9 @@ def test_families_are_those_of_the_folder():
         if each.config.__name__[:-6].lower() != name.replace("_", "")
     } == set()
     imported = {
-        each.hugging_face.model_type: name for name, each in FAMILIES.items() if name != "gpt3"
+        each.hugging_face.model_type: name
+        for name, each in FAMILIES.items()
+        if each.hugging_face and name != "gpt3"
     }
     assert imported == {kind: each.family.name for kind, each in CONVERTERS.items()}
     assert imported["openai-gpt"] == "gpt" and imported["marian"] == "transformer"
@@ -216,6 +219,20 @@ def test_families_are_those_of_the_folder():
         ValueError, match="no family has a SimpleNamespace; .* BertConfig, DistilBertConfig"
     ):
         find_family(VOCABULARY)
+
+
+def test_a_family_that_transformers_lacks_is_neither_exported_nor_imported(monkeypatch, tmp_path):
+    family = dataclasses.replace(FAMILIES["bert"], hugging_face=None)
+    monkeypatch.setitem(FAMILIES, "bert", family)
+    refusal = "transformers has no BERT encoder: a BertConfig can neither .* `export --format jax`"
+    for config in (BERT, TaggerConfig(encoder=BERT)):
+        with pytest.raises(ValueError, match=refusal):
+            find_converter(config).to_hf_config(config, VOCABULARY)
+        assert find_model_type(config) == "bert" and find_by_model_type("bert") is family
+        assert list_unread_modules(config) == ()  # nothing is left out of a model's card
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(ValueError, match="'bert': transformers has no such model"):
+        open_model(tmp_path)
 
 
 def test_layouts():
