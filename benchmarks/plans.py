@@ -59,6 +59,10 @@ class Plan(NamedTuple):
         return " ".join([self.config, "--topology", self.topology, *self.overrides.split()])
 
 
+LONG_ROWS = (
+    "model.length=8192 data.objective.length=8192 data.objective.max_predictions=1229 "
+    "data.batch_size=16"
+)
 PLANS = (
     Plan("bert_base", "v4:4x4x1"),
     Plan("bert_base", "v4:4x4x4"),
@@ -100,6 +104,9 @@ PLANS = (
     Plan("gpt3_6_7b", "v5p:4x4x4"),
     Plan("gpt3_13b", "v5p:4x4x8"),
     Plan("gpt3_175b", "v5p:8x8x8"),
+    Plan("linformer_base", "v5e:4x4"),
+    Plan("linformer_base", "v5e:4x4", LONG_ROWS),
+    Plan("linformer_base", "v5p:2x2x4", LONG_ROWS),
     Plan("transformer_xl_base", "v5e:4x4"),
     Plan("transformer_xl_large", "v5p:2x2x4", "model.attention_dropout=0"),
 )

@@ -101,13 +101,7 @@ def validate_run(run: Run) -> None:
             f"{run.checkpoint.every}"
         )
     for objective in split_objective(run.data.objective).values():
-        fitting = TRAINED_BY.get(type(run.model), (type(objective),))
-        if not isinstance(objective, fitting):
-            names = " or ".join(kind.__name__ for kind in fitting)
-            raise ConfigError(
-                f"data.objective: a {type(run.model).__name__} is trained by {names}, not by "
-                f"{type(objective).__name__}"
-            )
+        check_objective(run.model, objective)
     if isinstance(run.data.objective, Mixed):
         check_mixture(run)
     if getattr(run.data.objective, "order", "shuffled") == "lanes" and not getattr(
@@ -130,6 +124,33 @@ def validate_run(run: Run) -> None:
         )
     if run.train.trainable_layers is not None:
         check_trainable_layers(run.model, run.train.trainable_layers)
+
+
+def check_objective(model: Any, objective: Any) -> None:
+    """Raise ConfigError unless an objective can train a model."""
+    fitting, name = TRAINED_BY.get(type(model), (type(objective),)), type(model).__name__
+    mixing = is_mixing(model)
+    if not isinstance(objective, fitting):
+        names = " or ".join(kind.__name__ for kind in fitting)
+        reason = (
+            ", because it mixes all positions of a row and cannot hide the later ones. Set "
+            f"data.objective={fitting[0].__name__}"
+        )
+        raise ConfigError(
+            f"data.objective: a {name} is trained by {names}, not by {type(objective).__name__}"
+            f"{reason if mixing else ''}"
+        )
+    if mixing and any("segment_ids" in key for key in objective.describe_batch()):
+        raise ConfigError(
+            "data.objective.rows=packed: texts that are packed into a row must not read each "
+            f"other, and a {name} mixes all positions of a row. Set data.objective.rows to "
+            "documents, sentences or windows"
+        )
+
+
+def is_mixing(model: Any) -> bool:
+    """Return whether a model, or the encoder of a fine-tuned one, mixes the positions of a row."""
+    return getattr(getattr(model, "encoder", model), "mixes_positions", False)
 
 
 def check_mixture(run: Run) -> None:

@@ -32,11 +32,14 @@ class ModelConfig(Config):
       Its module lists the Flax collections of that state as `collections`. They are initialised
       with zeros, and are valid for the rows where the batch's `is_continued` is True.
     not_in_tensors: sizes that are no dimension of a parameter, such as a longest distance.
+    mixes_positions: whether keys are mixtures of all positions of a row. Then no position can be
+      hidden from another, as in causal models and packed rows.
     """
 
     vocabulary_ids: ClassVar[dict[str, tuple[str, int]]] = {}
     keeps_state: ClassVar[bool] = False
     not_in_tensors: ClassVar[tuple[str, ...]] = ()
+    mixes_positions: ClassVar[bool] = False
 
     vocab: int  # [ids] rows of the token embeddings, at least the number of ids in the vocabulary
     width: int = 768  # of the hidden states

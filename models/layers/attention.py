@@ -40,6 +40,7 @@ class Attention(nn.Module):
         mask: Mask | jax.Array | None = None,
         bias: jax.Array | None = None,
         relative: Any = None,
+        projection: Any = None,
     ) -> jax.Array:
         """Return what each position of x gathers from the positions that it attends to.
 
@@ -50,6 +51,7 @@ class Attention(nn.Module):
           mask: a `Mask`, or bool broadcastable to [B, H, L, M], True where a query may attend.
           bias: float broadcastable to [B, H, L, M], added to the scores.
           relative: what `add_terms` of a subclass needs, such as embeddings of distances.
+          projection: what `project_source` of a subclass needs and all layers share.
 
         Returns:
           Activations [B, L, D].
@@ -69,8 +71,9 @@ class Attention(nn.Module):
 
         source_BMD = self.join_memory(x_BLD) if memory_BMD is None else memory_BMD
         q_BLHK = query(x_BLD)
-        k_BMHK = project(shape_HK, name="key")(source_BMD)
-        v_BMHK = project(shape_HK, name="value")(source_BMD)
+        k_BMHK, v_BMHK, mask = self.project_source(
+            partial(project, shape_HK), source_BMD, mask, projection
+        )
         q_BLHK, bias = self.add_terms(q_BLHK, mask, bias, relative)
         # None without dropout: some attention kernels have no dropout.
         drop = self.dropout(deterministic=not train).bind_key()
@@ -85,6 +88,21 @@ class Attention(nn.Module):
         A subclass may prepend a memory.
         """
         return x_BLD
+
+    def project_source(
+        self,
+        project: ModuleFactory,
+        source_BMD: jax.Array,
+        mask: Mask | jax.Array | None,
+        projection: Any,
+    ) -> tuple[jax.Array, jax.Array, Mask | jax.Array | None]:
+        """Return the keys and values [B, M, H, K] of a source, and their mask.
+
+        A subclass may return fewer of them than the source has positions.
+
+        project: the constructor of a linear map from D to (H, K); its parameters get its `name`.
+        """
+        return project(name="key")(source_BMD), project(name="value")(source_BMD), mask
 
     def add_terms(
         self,

@@ -18,7 +18,7 @@ from models.layers.attention import Attention
 from models.layers.dropout import Dropout
 from models.layers.embeddings import Embeddings
 from models.layers.heads import gather_positions
-from models.layers.linear import Dense
+from models.layers.linear import Dense, ModuleFactory
 from models.layers.masks import make_padding_mask
 from models.layers.mlp import Mlp, gelu
 from models.layers.norms import LayerNorm
@@ -61,6 +61,7 @@ def make_stack(
     *,
     ops: Ops,
     activation: Callable[[jax.Array], jax.Array] = gelu,
+    attention: ModuleFactory = Attention,
     share: bool = False,
     name: str | None = None,
 ) -> Stack:
@@ -73,13 +74,14 @@ def make_stack(
       mlp: the width of the feed-forward network's hidden layer.
       ops: the operations.
       activation: of the feed-forward network.
+      attention: the constructor of an `Attention`.
       share: whether all layers have the same parameters.
       name: the Flax name of the stack, where it is made in a compact module.
     """
     layer = partial(
         PostNormLayer,
         attention=partial(
-            Attention,
+            attention,
             num_heads,
             dropout=partial(Dropout, config.attention_dropout, ops=ops),
             ops=ops,
@@ -104,6 +106,7 @@ class PooledEncoder(nn.Module):
 
     config: an `EncoderConfig`.
     activation: of the feed-forward networks.
+    attention: the constructor of an `Attention`.
     embedding_width: the width E of the token embeddings where it differs from D; a linear map
       [E, D] follows them.
     share: whether all layers have the same parameters.
@@ -113,6 +116,7 @@ class PooledEncoder(nn.Module):
     config: Any
     ops: Ops = PLAIN
     activation: Callable[[jax.Array], jax.Array] = gelu
+    attention: ModuleFactory = Attention
     embedding_width: int | None = None
     share: bool = False
     first_position: int = 0
@@ -136,6 +140,7 @@ class PooledEncoder(nn.Module):
             c.mlp,
             ops=self.ops,
             activation=self.activation,
+            attention=self.attention,
             share=self.share,
         )
         self.pooler = Dense(c.width, ops=self.ops)
@@ -153,8 +158,13 @@ class PooledEncoder(nn.Module):
         x_BLD = self.embeddings(token_ids, token_type_ids, train, segment_ids)
         if self.embedding_width is not None:
             x_BLD = self.embedding_projection(x_BLD)
-        x_BLD = self.encoder(x_BLD, train, mask=make_padding_mask(attention_mask, segment_ids))
+        mask = make_padding_mask(attention_mask, segment_ids)
+        x_BLD = self.encoder(x_BLD, train, mask=mask, **self.list_shared())
         return x_BLD, nn.tanh(self.pooler(x_BLD[:, 0]))
+
+    def list_shared(self) -> dict[str, Any]:
+        """Return {argument of `Attention`: what all layers share}; a subclass may have some."""
+        return {}
 
 
 class MaskedLanguageModel(nn.Module):

@@ -37,7 +37,7 @@ class PostNormLayer(nn.Module):
         bias: jax.Array | None = None,
         memory_BMD: jax.Array | None = None,
         memory_mask: Mask | jax.Array | None = None,
-        relative: Any = None,
+        **shared: Any,
     ) -> jax.Array:
         """Return activations [B, L, D].
 
@@ -48,13 +48,14 @@ class PostNormLayer(nn.Module):
           bias: of the self-attention, as in `models.layers.ops.attend`.
           memory_BMD: what the cross-attention attends to.
           memory_mask: of the cross-attention.
-          relative: of the self-attention, as in `models.layers.attention.Attention`.
+          **shared: what the self-attentions of all layers read, such as `relative` of
+            `models.layers.attention.Attention`.
         """
         drop = self.dropout(deterministic=not train)
         x = x_BLD
         attend = self.attention(name="attention")
         x = self.norm(name="attention_norm")(
-            x + drop(attend(x, train=train, mask=mask, bias=bias, relative=relative))
+            x + drop(attend(x, train=train, mask=mask, bias=bias, **shared))
         )
         if self.cross is not None:
             y = self.cross(name="cross")(x, memory_BMD, train=train, mask=memory_mask)
@@ -85,14 +86,14 @@ class PreNormLayer(nn.Module):
         bias: jax.Array | None = None,
         memory_BMD: jax.Array | None = None,
         memory_mask: Mask | jax.Array | None = None,
-        relative: Any = None,
+        **shared: Any,
     ) -> jax.Array:
         """Return activations [B, L, D]. Arguments: as of `PostNormLayer`."""
         drop = self.dropout(deterministic=not train)
         x = x_BLD
         y = self.norm(name="attention_norm")(x)
         attend = self.attention(name="attention")
-        x = x + drop(attend(y, train=train, mask=mask, bias=bias, relative=relative))
+        x = x + drop(attend(y, train=train, mask=mask, bias=bias, **shared))
         if self.cross is not None:
             y = self.norm(name="cross_norm")(x)
             x = x + drop(self.cross(name="cross")(y, memory_BMD, train=train, mask=memory_mask))

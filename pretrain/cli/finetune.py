@@ -166,6 +166,7 @@ def run(args: argparse.Namespace) -> int:
     if args.seeds is not None and args.seeds < 1:
         raise ValueError(f"--seeds {args.seeds}: must be at least 1")
     from pretrain.cli.train import run_training
+    from pretrain.convert import find_model_family
     from pretrain.distributed.preflight import preflight_accelerators
     from pretrain.distributed.sharding import make_mesh
     from pretrain.evaluation.task_metrics import check_run_metrics
@@ -208,7 +209,8 @@ def run(args: argparse.Namespace) -> int:
             sep="\n",
         )
         return 0
-    print(format_seed_summary(args.workdir, workdirs, base.evaluate.metrics))
+    in_transformers = find_model_family(base.model).hugging_face is not None
+    print(format_seed_summary(args.workdir, workdirs, base.evaluate.metrics, in_transformers))
     return 0
 
 

@@ -29,7 +29,14 @@ ACTIVATIONS = P(("fsdp", "data"), "sequence")
 
 KeyPath = tuple[Any, ...]  # of jax.tree_util
 
-MESH_AXES = {"vocab": "model", "heads": "model", "mlp": "model", "embed": "fsdp", None: None}
+MESH_AXES = {
+    "vocab": "model",
+    "heads": "model",
+    "mlp": "model",
+    "embed": "fsdp",
+    "rank": "fsdp",
+    None: None,
+}
 
 # (end of the path, name of each dimension). A parameter matches exactly one row. The input of a
 # norm is never sharded over `model`: with one row per shard the gradient would be wrong, by the
@@ -57,6 +64,9 @@ PARAMETER_DIMENSIONS = (
     (r"(classifier|scores|span)/(transform|out)/bias", (None,)),
     (r"mlm_head/bias", ("vocab",)),
     (r"lm_head/kernel", ("embed", "vocab")),
+    # of positions, to a rank: of all heads, and of each head
+    (r"(key_|value_)?projection", (None, "rank")),
+    (r"head_(key|value)_projection", ("heads", None, "rank")),
     # of relative attention and of adaptive softmax
     (r"attention/position/kernel", ("embed", "heads", None)),
     (r"(content|position)_bias", ("heads", None)),

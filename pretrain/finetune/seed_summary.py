@@ -26,7 +26,9 @@ def find_best_checkpoint(workdir: str, name: str) -> tuple[int, dict[str, float]
     return step, scores[step]
 
 
-def format_seed_summary(folder: str, workdirs: Sequence[str], metrics: Sequence[str]) -> str:
+def format_seed_summary(
+    folder: str, workdirs: Sequence[str], metrics: Sequence[str], in_transformers: bool = True
+) -> str:
     """Return the best scores of runs and the commands to run next, as text.
 
     For several runs it also writes FOLDER/scores.json: {"metric", "runs": {workdir: {"step", name:
@@ -36,6 +38,7 @@ def format_seed_summary(folder: str, workdirs: Sequence[str], metrics: Sequence[
       folder: the folder of the runs.
       workdirs: their workdirs.
       metrics: the names of the scores, of which the first selects the best checkpoint.
+      in_transformers: whether Hugging Face transformers has such a model.
     """
     names = tuple(metrics) or ("loss",)
     outcomes = {workdir: find_best_checkpoint(workdir, names[0]) for workdir in workdirs}
@@ -73,6 +76,7 @@ def format_seed_summary(folder: str, workdirs: Sequence[str], metrics: Sequence[
             *lines,
             "next:",
             f"  python -m pretrain predict {arguments} --input FILE",
-            f"  python -m pretrain export {arguments} --output FOLDER",
+            f"  python -m pretrain export {arguments} --output FOLDER"
+            + ("" if in_transformers else " --format jax"),
         ]
     )

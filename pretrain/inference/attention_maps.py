@@ -66,11 +66,10 @@ def compute_attention_maps(
       length: the largest number of tokens that are generated.
 
     Raises:
-      ValueError: a text is longer than the model or has no token, or there is a target and the
-        model has no decoder that reads another text.
+      ValueError: a text is longer than the model or has no token, the model does not attend to
+        tokens, or there is a target and it has no decoder that reads another text.
     """
-    config, params = trained.body
-    model = build(config, **make_model_hooks(mesh, []))
+    model, params = _build_model(trained, mesh)
     is_pair = hasattr(model, "decode")
     if not is_pair:
         _check_targets(trained, texts)
@@ -112,6 +111,17 @@ def compute_attention_maps(
             ]
         )
     return found
+
+
+def _build_model(trained: Trained, mesh: Mesh) -> tuple[Any, Any]:
+    """Return (module, parameters). Raises ValueError for a model that attends to no tokens."""
+    config, params = trained.body
+    if config.mixes_positions:
+        raise ValueError(
+            f"a {type(config).__name__} attends to mixtures of all positions of a row, so there "
+            "are no weights between tokens to show. `features` writes its states"
+        )
+    return build(config, **make_model_hooks(mesh, [])), params
 
 
 def _check_targets(trained: Trained, texts: Sequence[Text]) -> None:

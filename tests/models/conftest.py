@@ -36,6 +36,7 @@ SIZES = {
     "generator_mlp": 12,
     "teacher_depth": None,
     "memory": 5,
+    "rank": 4,
     "clusters": Clusters((12, 30), 2),
 }
 

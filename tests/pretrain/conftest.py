@@ -28,6 +28,7 @@ from models.config.electra import ElectraConfig
 from models.config.gpt import GptConfig
 from models.config.gpt3 import Gpt3Config
 from models.config.heads import ClassifierConfig
+from models.config.linformer import LinformerConfig
 from models.config.roberta import RobertaConfig
 from models.config.t5 import T5Config
 from models.config.transformer import TransformerConfig
@@ -67,6 +68,11 @@ DISTILBERT = DistilBertConfig(
 )
 ROBERTA = RobertaConfig(
     vocab=128, length=32, width=32, depth=2, num_heads=8, mlp=64, dropout=0.0, attention_dropout=0.0
+)
+LINFORMER = LinformerConfig(
+    **dict(vocab=128, length=32, rank=8, width=32, depth=2, num_heads=8, mlp=64),
+    dropout=0.0,
+    attention_dropout=0.0,
 )
 
 ELECTRA = ElectraConfig(
@@ -134,6 +140,11 @@ RUNS = {
         optimizer=Lamb(learning_rate=1e-2, warmup_steps=2),
     ),
     "roberta": make_tiny_run(ROBERTA, MaskedLm(length=32, max_predictions=6, rows="sentences")),
+    "linformer": make_tiny_run(LINFORMER, MaskedLm(length=32, max_predictions=6, rows="documents")),
+    "linformer_unshared": make_tiny_run(
+        dataclasses.replace(LINFORMER, sharing="none"),
+        MaskedLm(length=32, max_predictions=6, rows="documents"),
+    ),
     "electra": make_tiny_run(
         ELECTRA, ReplacedToken(length=32, max_predictions=6, rows="documents")
     ),

@@ -23,6 +23,7 @@ VARIANTS = {
     "t5_v1_1": ("t5", {"gated": True, "tied": False}),
     # one softmax, and biases that all layers share
     "transformer_xl_characters": ("transformer_xl", {"clusters": None, "untie_r": False}),
+    "linformer_unshared": ("linformer", {"sharing": "none"}),
 }
 CASES = {name: (name, DEEPER.get(name, {})) for name in FAMILIES} | VARIANTS
 

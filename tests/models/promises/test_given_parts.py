@@ -35,6 +35,5 @@ def test_a_trainers_parts_reach_every_layer(case):
 @for_cases(of=lambda name: has_field(name, "length"))
 def test_a_row_longer_than_the_positions_is_refused(case):
     model = case.replace(length=11)
-    variables = {"params": case.params}
     with pytest.raises(ValueError, match="a row of 12 tokens is longer than the 11 positions"):
-        jax.eval_shape(model.apply, variables, **case.batch)
+        jax.eval_shape(model.init, jax.random.key(0), **case.batch)

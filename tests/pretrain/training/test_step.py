@@ -148,6 +148,7 @@ CASES += [
     ("roberta", (2, 2, 2), 4),
     ("albert", (1, 2, 2, 2), 4),
     ("bert_packed", (1, 2, 2, 2), 4),
+    ("linformer", (2, 2, 2), 4),
 ]
 # CLOZE_BOARD=whole tries these too.
 MORE = [
@@ -162,6 +163,7 @@ MORE += [
     ("gpt3", (2, 2, 2), 1),
     ("roberta", (1, 2, 2, 2), 4),
     ("albert", (2, 2, 2), 4),
+    ("linformer_unshared", (1, 2, 2, 2), 4),
 ]
 MORE += [
     ("classifier", (2, 2, 2), 4),
