@@ -234,7 +234,10 @@ def test_machine_words_are_found():
 # ---- a family is declared once -------------------------------------------------
 
 # Generic words are not names; these names belong to one family alone.
-OTHER_NAMES = {"transformer": {"marian", "transformerconfig"}}
+OTHER_NAMES = {
+    "transformer": {"marian", "transformerconfig"},
+    "sparse_transformer": {"sparsetransformer", "sparsetransformerconfig"},
+}
 # The tokenizers library's own names.
 LIBRARY_NAMES = {"BertNormalizer", "BertPreTokenizer", "RobertaProcessing"}
 # Saved stores and scripts name a layout of special tokens by the first model that used it.

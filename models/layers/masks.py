@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from models.layers.block_sparse import SparsePattern
 from models.layers.cache import DecodingStep
 
 
@@ -31,10 +32,11 @@ class Mask(flax.struct.PyTreeNode):
       al. 2024) and `attention_window` of Longformer (Beltagy et al. 2020).
     step: a decoding step: the queries are one token a row, at its positions. Needs `causal` where
       there is a window.
+    pattern: with `causal`, query l attends to the keys of a sparse pattern (Child et al. 2019).
 
     Raises:
-      ValueError: the window is below 1, a step has a window without `causal` or an offset, or the
-        offset is negative.
+      ValueError: the window is below 1, a step has a window without `causal` or an offset, the
+        offset is negative, or there is a pattern without `causal`, or with a window or an offset.
     """
 
     attention_mask_BM: jax.Array | None = None
@@ -43,8 +45,14 @@ class Mask(flax.struct.PyTreeNode):
     window: int | None = flax.struct.field(pytree_node=False, default=None)
     step: DecodingStep | None = None
     offset: int = flax.struct.field(pytree_node=False, default=0)
+    pattern: SparsePattern | None = flax.struct.field(pytree_node=False, default=None)
 
     def __post_init__(self) -> None:
+        if self.pattern and (not self.causal or self.window is not None or self.offset):
+            raise ValueError(
+                f"a sparse pattern with causal={self.causal}, window={self.window} and "
+                f"offset={self.offset}: it needs causal=True, and neither of the others"
+            )
         if self.offset < 0 or (self.offset and self.step is not None):
             raise ValueError(
                 f"an offset of {self.offset} keys before the first query: it must be at least 0, "
@@ -72,16 +80,39 @@ class Mask(flax.struct.PyTreeNode):
         """Return how many of the L x M pairs the causal rule and the window leave.
 
         Padding and segments differ from row to row, so they hide none here. A causal square of 4
-        positions leaves 10 of 16.
+        positions leaves 10 of 16. A pattern's are those of the first head.
         """
+        if self.pattern:
+            return int(self.pattern.count_visible_keys(L).sum())
         num_before, num_after = self.local_window_size
         positions_L = self.offset + np.arange(L)
         starts_L = 0 if num_before is None else np.maximum(positions_L - num_before, 0)
         ends_L = M if num_after is None else np.minimum(positions_L + num_after + 1, M)
         return int(np.maximum(np.zeros(L, int) + ends_L - starts_L, 0).sum())
 
-    def make_dense(self, L: int, M: int) -> jax.Array | None:
+    def count_scored_pairs(self, L: int, M: int) -> int:
+        """Return how many pairs `attend` scores: all, or those of the blocks of a pattern."""
+        return self.pattern.count_scored_pairs(L) if self.pattern else L * M
+
+    def combine_segment_ids(self, B: int, L: int) -> tuple[jax.Array, jax.Array] | None:
+        """Return ids (of the queries [B, L], of the keys [B, M]) for the padding and the segments.
+
+        A query attends only to keys of the same id. None without padding and segments.
+        """
+        if self.attention_mask_BM is None:
+            return self.segment_ids
+        if self.segment_ids is None:
+            query_ids_BL = jnp.ones((B, L), jnp.int32)
+            key_ids_BM = jnp.ones(self.attention_mask_BM.shape, jnp.int32)
+        else:
+            query_ids_BL, key_ids_BM = self.segment_ids
+        # No query has the id -1.
+        return query_ids_BL, jnp.where(self.attention_mask_BM, key_ids_BM, -1)
+
+    def make_dense(self, L: int, M: int, num_heads: int = 1) -> jax.Array | None:
         """Return the mask, bool, broadcastable to [B, H, L, M]; None where nothing is masked.
+
+        num_heads: H, which a pattern may distinguish.
 
         Raises:
           ValueError: a decoding step's cache has a number of slots other than M.
@@ -104,6 +135,11 @@ class Mask(flax.struct.PyTreeNode):
             distance = query_positions[:, None] - np.arange(M)  # [L, M], or [B, M] in a step
             is_visible = jnp.asarray((distance >= 0) & (distance < (self.window or M)))
             masks.append(is_visible[None, None] if self.step is None else is_visible[:, None, None])
+            if self.pattern:
+                queries = query_positions[:, None]
+                queries = queries[None, None] if self.step is None else queries[:, None, None]
+                heads_H11 = np.arange(num_heads if self.pattern.subblocks > 1 else 1)[:, None, None]
+                masks.append(jnp.asarray(self.pattern.is_visible(queries, np.arange(M), heads_H11)))
         elif self.window is not None:
             distance_LM = np.abs(self.offset + np.arange(L)[:, None] - np.arange(M))
             masks.append(jnp.asarray(distance_LM <= self.window // 2)[None, None])

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from models.layers.block_sparse import attend_in_blocks
 from models.layers.masks import Mask
 
 
@@ -109,7 +110,8 @@ def mask_scores(
     if bias is not None:
         scores_BHLM += bias.astype(jnp.float32)
     if isinstance(mask, Mask):
-        mask = mask.make_dense(*scores_BHLM.shape[-2:])
+        _, H, L, M = scores_BHLM.shape
+        mask = mask.make_dense(L, M, H)
     if mask is not None:
         scores_BHLM = jnp.where(mask, scores_BHLM, jnp.finfo(jnp.float32).min)
     return scores_BHLM
@@ -128,6 +130,8 @@ def attend(
 ) -> jax.Array:
     """Return softmax(scale * q k^T + bias) v (Vaswani et al. 2017, section 3.2.1).
 
+    A mask with a sparse pattern is computed in blocks (`models.layers.block_sparse`).
+
     Args:
       q_BLHK: the queries.
       k_BMHK: the keys.
@@ -144,6 +148,11 @@ def attend(
     Scores and softmax are float32. A query that may attend to nothing gets the mean of all values,
     which is finite; its loss has weight 0.
     """
+    if isinstance(mask, Mask) and mask.pattern and mask.step is None and bias is None:
+        ids, pattern = mask.combine_segment_ids(*q_BLHK.shape[:2]), mask.pattern
+        return attend_in_blocks(
+            q_BLHK, k_BMHK, v_BMHK, pattern=pattern, segment_ids=ids, scale=scale, drop=drop
+        )
     factor: float = q_BLHK.shape[-1] ** -0.5 if scale is None else scale
     scores_BHLM = jnp.einsum("blhk,bmhk->bhlm", q_BLHK, k_BMHK, preferred_element_type=jnp.float32)
     return average(mask_scores(scores_BHLM * factor, mask, bias), v_BMHK, drop)

@@ -63,6 +63,8 @@ def make_attend(
     ) -> jax.Array:
         if isinstance(mask, Mask) and mask.offset:
             reason = "takes no memory before the queries"
+        elif isinstance(mask, Mask) and mask.pattern:
+            reason = "has no sparse patterns"
         else:
             reason = why_not(q_BLHK, k_BMHK, mask, bias, drop, mesh)
         report_kernel("XLA" if reason else name, reason and f"{name} {reason}")
@@ -150,7 +152,8 @@ def attend_with_splash(
         x.swapaxes(1, 2) for x in (q_BLHK * jnp.asarray(scale, q_BLHK.dtype), k_BMHK, v_BMHK)
     )
     query_spec, key_spec = P(BATCH[0], heads_axis, "sequence"), P(BATCH[0], heads_axis)
-    segment_ids = _make_segment_ids(mask, q_BLHK.shape[0], L, M)
+    ids = mask and mask.combine_segment_ids(q_BLHK.shape[0], L)
+    segment_ids = ids and splash.SegmentIds(*ids)
     id_specs: Any = P(BATCH[0], "sequence"), BATCH  # in place of arrays, as in_specs takes them
     segment_specs = segment_ids and splash.SegmentIds(*id_specs)
     attend_on_shards = jax.shard_map(
@@ -175,22 +178,6 @@ def _make_splash_mask(reach: tuple[int | None, int | None], L: int, M: int) -> s
     if reach == (None, 0):
         return splash_masks.CausalMask((L, M))
     return splash_masks.LocalMask((L, M), reach, 0)
-
-
-def _make_segment_ids(mask: Mask | None, B: int, L: int, M: int) -> splash.SegmentIds | None:
-    """Return segment ids for the padding and the segments of a mask; None without either.
-
-    A query attends only to keys of the same id.
-    """
-    if mask is None or (mask.attention_mask_BM is None and mask.segment_ids is None):
-        return None
-    if mask.segment_ids is None:
-        query_ids_BL, key_ids_BM = jnp.ones((B, L), jnp.int32), jnp.ones((B, M), jnp.int32)
-    else:
-        query_ids_BL, key_ids_BM = mask.segment_ids
-    if mask.attention_mask_BM is not None:
-        key_ids_BM = jnp.where(mask.attention_mask_BM, key_ids_BM, -1)  # no query has the id -1
-    return splash.SegmentIds(query_ids_BL, key_ids_BM)
 
 
 def _choose_block_sizes(L: int, M: int) -> splash.BlockSizes:

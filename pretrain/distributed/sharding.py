@@ -43,7 +43,7 @@ MESH_AXES = {
 # same kind of bug as above.
 PARAMETER_DIMENSIONS = (
     (r"token_embedding/embedding", ("vocab", "embed")),
-    (r"(position|token_type)_embedding/embedding", (None, "embed")),
+    (r"(position|token_type|row|column)_embedding/embedding", (None, "embed")),
     (r"(attention|cross)/(query|key|value)/kernel", ("embed", "heads", None)),
     (r"(attention|cross)/(query|key|value)/bias", ("heads", None)),
     (r"(attention|cross)/out/kernel", ("heads", None, "embed")),

@@ -38,6 +38,9 @@ SIZES = {
     "memory": 5,
     "rank": 4,
     "clusters": Clusters((12, 30), 2),
+    "stride": 4,
+    "summary": 1,
+    "subblocks": 2,
 }
 
 

@@ -30,6 +30,7 @@ from models.config.gpt3 import Gpt3Config
 from models.config.heads import ClassifierConfig
 from models.config.linformer import LinformerConfig
 from models.config.roberta import RobertaConfig
+from models.config.sparse_transformer import SparseTransformerConfig
 from models.config.t5 import T5Config
 from models.config.transformer import TransformerConfig
 from models.config.transformer_xl import Clusters, TransformerXLConfig
@@ -104,6 +105,19 @@ TRANSFORMER_XL = TransformerXLConfig(
     memory=16,
     clusters=Clusters((32, 64), 2),
 )
+SPARSE_TRANSFORMER = SparseTransformerConfig(
+    vocab=128,
+    length=32,
+    width=32,
+    depth=2,
+    num_heads=8,
+    mlp=64,
+    dropout=0.0,
+    stride=8,
+    summary=2,
+    subblocks=2,
+    merged=False,
+)
 GPT = dict(vocab=128, length=32, width=32, num_heads=8, mlp=64, dropout=0.0, attention_dropout=0.0)
 
 
@@ -153,6 +167,7 @@ RUNS = {
     ),
     "gpt": make_tiny_run(GptConfig(**GPT, depth=2), CausalLm(length=32, end_of_text=False)),
     "transformer_xl": make_tiny_run(TRANSFORMER_XL, CausalLm(length=32)),
+    "sparse_transformer": make_tiny_run(SPARSE_TRANSFORMER, CausalLm(length=32)),
     "gpt3": make_tiny_run(Gpt3Config(**GPT, depth=4, window=5, remat=True), CausalLm(length=32)),
 }
 

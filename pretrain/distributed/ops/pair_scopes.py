@@ -25,7 +25,7 @@ KERNEL = re.compile(r"splash_m[hq]a_(fwd|dq|dkv)_")
 
 
 def name_visible_pairs(attend: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
-    """Return `attend` inside a scope that states how many of its pairs are visible."""
+    """Return `attend` inside a scope that states how many of the pairs it scores are visible."""
 
     @functools.wraps(attend)
     def attend_in_scope(q_BLHK: jax.Array, k_BMHK: jax.Array, *args: Any, **options: Any) -> Any:
@@ -33,7 +33,8 @@ def name_visible_pairs(attend: Callable[..., jax.Array]) -> Callable[..., jax.Ar
         if not isinstance(mask, Mask) or mask.local_window_size == (None, None):
             return attend(q_BLHK, k_BMHK, *args, **options)
         L, M = q_BLHK.shape[1], k_BMHK.shape[1]
-        with jax.named_scope(f"visible_{mask.count_visible_pairs(L, M)}_of_{L * M}"):
+        visible, scored = mask.count_visible_pairs(L, M), mask.count_scored_pairs(L, M)
+        with jax.named_scope(f"visible_{visible}_of_{scored}"):
             return attend(q_BLHK, k_BMHK, *args, **options)
 
     return attend_in_scope

@@ -9,7 +9,11 @@ import jax.numpy as jnp
 import pytest
 
 from data.objectives import SpanCorruption
+from models.layers.block_sparse import SparsePattern
+from models.layers.masks import make_causal_mask
+from models.layers.ops import attend
 from pretrain.config import load
+from pretrain.distributed.ops.pair_scopes import name_visible_pairs
 from pretrain.training import flops
 
 
@@ -46,6 +50,20 @@ def test_bert_needs_six_flops_a_weight_and_token(scan, remat):
         6 * B * L * D * c.segments - 2 * B * L * D * c.segments
     )  # one-hot token types: no gradient to the ids
     assert flops.count_step_flops(run).all_pairs == pytest.approx(expected, rel=0.01)
+
+
+@pytest.mark.parametrize("kind", ["strided", "fixed"])
+@pytest.mark.parametrize("part", ["first", "second", "both"])
+def test_a_sparse_pattern_counts_the_pairs_of_its_blocks(kind, part):
+    """21 positions in blocks of 4; 2 products of 2 FLOPs for each pair, head and feature."""
+    mask = make_causal_mask().replace(pattern=SparsePattern(kind, 4, 2, part=part))
+    x = jnp.ones((1, 21, 3, 5))
+    jaxpr = jax.make_jaxpr(lambda x: name_visible_pairs(attend)(x, x, x, mask=mask))(x)
+    near, far = {"strided": (8, 6), "fixed": (4, 12)}[kind]
+    keys = {"first": near, "both": near + far, "second": far if kind == "strided" else near + far}
+    assert flops.count_flops(jaxpr) == 24 * keys[part] * 2 * 2 * 3 * 5
+    visible = int(mask.make_dense(21, 21).sum())
+    assert flops.count_flops(jaxpr, visible_only=True) == visible * 2 * 2 * 3 * 5
 
 
 def test_an_unknown_accelerator_has_no_peak():
