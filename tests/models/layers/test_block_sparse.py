@@ -146,6 +146,16 @@ def test_memory_grows_with_the_root_of_the_length(kind):
     assert long < 4_096**2 * 2 * 4  # the scores of all pairs
 
 
+def test_a_locally_banded_layer_is_a_first_pattern():
+    """A window of GPT-3 of 5 positions is the strided pattern's last 4 and the position itself."""
+    q, k, v, _ = draw_vectors(18)
+    mask = make_causal_mask(window=5)
+    banded = SparsePattern("strided", 4, part="first")
+    np.testing.assert_array_equal(mask.make_dense(18, 18)[0, 0], make_square(banded, 18))
+    found = attend_in_blocks(q, k, v, pattern=banded)
+    np.testing.assert_allclose(found, attend(q, k, v, mask=mask), atol=2e-6)
+
+
 @pytest.mark.fast
 @pytest.mark.parametrize(
     ("settings", "message"),

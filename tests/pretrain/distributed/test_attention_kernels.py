@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from models.layers.block_sparse import SparsePattern
 from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask, make_causal_mask, make_padding_mask
 from pretrain.config import Mesh
@@ -21,6 +22,7 @@ from pretrain.distributed.attention_kernels import (
     make_attend,
 )
 from pretrain.distributed.ops.softmax import attend
+from pretrain.distributed.ops.splash_patterns import count_pattern_blocks, order_keys
 from pretrain.distributed.sharding import make_mesh
 from pretrain.training import flops
 
@@ -111,6 +113,43 @@ def test_splash_leaves_out_the_blocks_outside_a_window_both_ways(monkeypatch, se
     jax.tree.map(partial(np.testing.assert_allclose, atol=3e-5), splash, run_function(attend))
 
 
+@pytest.mark.parametrize(
+    ("pattern", "sizes", "packed"),
+    [
+        (SparsePattern("fixed", 32, 8, 2), (1, 2, 2, 2), False),
+        (SparsePattern("fixed", 32, 8, 1), (1, 2, 2, 2), True),
+        (SparsePattern("fixed", 32, 8, 2, "second"), (1, 1, 1, 1), False),
+        (SparsePattern("fixed", 32, part="first"), (1, 1, 1, 1), True),
+        (SparsePattern("strided", 32, part="first"), (1, 2, 2, 2), True),
+    ],
+    ids=str,
+)
+@pytest.mark.usefixtures("promoting")
+def test_splash_takes_a_sparse_pattern(pattern, sizes, packed):
+    """The same as in blocks; on a mesh the heads with different orders of keys are divided."""
+    mesh = make_mesh(Mesh(*sizes), jax.devices()[: int(np.prod(sizes))])
+    own = (VALID, SEGMENTS) if packed else ()
+    mask = make_causal_mask(*own).replace(pattern=pattern)
+    with jax.set_mesh(mesh):
+        one, other = run_both(partial(attend_with_splash, mesh=mesh, interpret=True), mask)
+    jax.tree.map(partial(np.testing.assert_allclose, atol=3e-5), one, other)
+
+
+def test_splash_skips_blocks_of_a_sparse_pattern():
+    """At 2,048 positions in blocks of 128, a head with its summaries first computes fewer than 80
+    blocks; in the order of the row it would compute all 136 of the causal triangle.
+    """
+    pattern = SparsePattern("fixed", 128, 32, 4)
+    found = count_pattern_blocks(pattern, 2_048, 128, 128)
+    squares = [
+        pattern.is_visible(np.arange(2_048)[:, None], order_keys(pattern, 2_048, head), head)
+        for head in range(4)
+    ]
+    blocks = [square.reshape(16, 128, 16, 128).any((1, 3)).sum() for square in squares]
+    assert found == round(np.mean(blocks)) < 80
+    assert sorted(order_keys(pattern, 2_048, 3).tolist()) == list(range(2_048))
+
+
 @pytest.mark.usefixtures("promoting")
 def test_splash_reads_memory_of_another_length_and_takes_a_scale():
     mesh = make_mesh(Mesh(1, 1, 1), jax.devices()[:1])
@@ -180,6 +219,12 @@ def test_reasons_against_splash_are_reported():
     assert "equal numbers of queries and keys, not for 256 and 128" in find_reason(
         find_splash_obstacle, Mask(window=7), M=128
     )
+    fixed = make_causal_mask().replace(pattern=SparsePattern("fixed", 128, 32, 4))
+    strided = fixed.replace(pattern=SparsePattern("strided", 128))
+    assert find_reason(find_splash_obstacle, fixed) is None
+    assert "no block of a strided pattern" in find_reason(find_splash_obstacle, strided)
+    packed = fixed.replace(segment_ids=(SEGMENTS, SEGMENTS))
+    assert "an order of keys that all heads share" in find_reason(find_splash_obstacle, packed)
     assert "an array of pairs" in find_reason(
         find_splash_obstacle, make_causal_mask().make_dense(256, 256)
     )
@@ -192,6 +237,8 @@ def test_reasons_against_splash_are_reported():
 def test_reasons_against_cudnn_are_reported():
     segments = jnp.zeros((8, 255), jnp.int32)
     packed, odd = Mask(segment_ids=(segments, segments)), dict(L=255, M=255)
+    sparse = make_causal_mask().replace(pattern=SparsePattern("fixed", 128))
+    assert find_reason(find_cudnn_obstacle, sparse) == "has no sparse patterns"
     assert (
         find_reason(find_cudnn_obstacle)
         is find_reason(find_cudnn_obstacle, make_padding_mask(VALID), draw_vectors(1, 4, 256, 256))

@@ -164,6 +164,18 @@ def run_plan(root, *words, **settings):
             ],
             ["Splash"],
         ),
+        (  # its fixed pattern is a static mask of the kernel, another in each head
+            "sparse_transformer_tiny",
+            [
+                "mesh.data=1",
+                "mesh.fsdp=2",
+                "mesh.model=2",
+                "model.depth=1",
+                "data.objective.length=256",
+                "model.length=256",
+            ],
+            ["Splash"],
+        ),
         (
             "t5_mini",
             [
