@@ -250,4 +250,5 @@ def _gather_summaries(pattern: SparsePattern, H: int, x_BNSHK: jax.Array) -> jax
         end = pattern.stride - group * pattern.summary
         block = x_BNSHK[:, :, end - pattern.summary : end]
         summaries = block if group == 0 else jnp.where(groups_H == group, block, summaries)
-    return summaries.reshape(len(x_BNSHK), -1, *summaries.shape[3:])
+    B, _, _, *rest = summaries.shape
+    return summaries.reshape(B, -1, *rest)

@@ -170,3 +170,13 @@ def test_sizes_that_do_not_fit_are_refused():
         build_row(8, depth=3, merged=False)
     with pytest.raises(ValueError, match=r"5 subblocks of 1 positions do not fit into a block of"):
         build_row(8, subblocks=5)
+
+
+@for_configs
+def test_the_number_of_rows_may_be_open(make, config):
+    """`export --format jax` writes a program for any number of rows."""
+    model, params = make(config)
+    (rows,) = jax.export.symbolic_shape("B")
+    tokens = jax.ShapeDtypeStruct((rows, 18), jnp.int32)
+    logits = jax.eval_shape(model.apply, {"params": params}, tokens, tokens)
+    assert str(logits.shape) == "(B, 18, 50)"
