@@ -99,8 +99,7 @@ def run_attention(function, q_BLHK, k_BLHK, v_BLHK, weights_BLHK):
 
 
 @for_patterns
-@pytest.mark.parametrize("L", [3, 16, 18])
-@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(("L", "packed"), [(3, False), (16, False), (18, True)])
 def test_blocks_compute_what_the_mask_does(pattern, L, packed):
     """Outputs and gradients, of rows shorter than a block and of no multiple of it, too."""
     segments = jnp.asarray(np.sort(np.random.default_rng(L).integers(0, 3, (B, L)), axis=1))
