@@ -8,12 +8,14 @@ C choices of a question
 `token_ids`, `encoder_token_ids`  token ids, padded on the right
 `attention_mask`    True at real tokens; `encoder_attention_mask` in encoder-decoder models
 `masked_positions`  indices into the row, ascending
+`permutation_ranks` place of each token in the factorization order, from 1; 0 for the context, which
+                    all tokens see
 `labels`            what the model predicts: token ids, the number of a class, or a score
 `label_weights`     1.0 where a label counts, 0.0 on padding and in rows that only fill up a batch
 `segment_ids`       the number of the packed text that a token belongs to, from 1; 0 on padding
 `is_continued`      False where a row does not continue the previous row of its lane, so that the
                     recurrent state starts at zero
-`token_type_ids`    the text of a pair that a token belongs to, 0 or 1
+`token_type_ids`    the text of a pair that a token belongs to, 0 or 1; 2 for a [CLS] at the end
 """
 
 from typing import ClassVar, NamedTuple, Protocol

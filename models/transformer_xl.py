@@ -15,13 +15,14 @@ import jax.numpy as jnp
 
 from models.config.transformer_xl import TransformerXLConfig
 from models.layers.adaptive_softmax import AdaptiveEmbedding
-from models.layers.cache import SEGMENT_MEMORY, DecodingStep
+from models.layers.cache import DecodingStep
 from models.layers.dropout import Dropout
 from models.layers.masks import Mask
 from models.layers.mlp import Mlp
 from models.layers.norms import LayerNorm
 from models.layers.ops import PLAIN, Ops
 from models.layers.relative_attention import RelativeAttention, RelativePositions, embed_distances
+from models.layers.segment_recurrence import SegmentRecurrence
 from models.layers.stack import Stack
 from models.layers.wiring import PostNormLayer
 
@@ -51,15 +52,12 @@ def make_layer(config: TransformerXLConfig, ops: Ops) -> partial[PostNormLayer]:
     )
 
 
-class TransformerXL(nn.Module):
+class TransformerXL(SegmentRecurrence):
     """The language model.
 
-    The collection `SEGMENT_MEMORY` has what the next segment of each row reads: each layer's
-    states, and at the top `is_readable` [B, M], False where no text is yet, or another document's.
-    Without it a segment is read alone.
+    The collection `SEGMENT_MEMORY` has what the next segment of each row reads. Without it a
+    segment is read alone.
     """
-
-    collections = (SEGMENT_MEMORY,)
 
     config: TransformerXLConfig
     ops: Ops = PLAIN
@@ -141,35 +139,6 @@ class TransformerXL(nn.Module):
         x_BLD = self.drop(x_BLD, deterministic=deterministic)
         x_BLD = self.decoder(x_BLD, train, mask=mask, relative=relative)
         return self.drop(x_BLD, deterministic=deterministic)
-
-    def update_readable(
-        self, segments_BL: jax.Array, is_continued: jax.Array | None
-    ) -> jax.Array | None:
-        """Return which positions of the memory the rows may read, bool [B, M]; None without one.
-
-        Also writes that of the next rows, which continue the last document.
-        """
-        B, L = segments_BL.shape
-        M, readable_BM = self.config.memory, None
-        if self.has_variable(SEGMENT_MEMORY, "is_readable"):
-            readable_BM = self.get_variable(SEGMENT_MEMORY, "is_readable")
-            if readable_BM.shape != (B, M):
-                raise ValueError(
-                    f"a segment memory of {len(readable_BM)} rows and {readable_BM.shape[1]} "
-                    f"positions for {B} rows and model.memory={M}: begin with zeros, of as many "
-                    "rows as the batch has, where the batch size changes"
-                )
-            if is_continued is not None:
-                readable_BM = readable_BM & is_continued[:, None]
-        if self.is_mutable_collection(SEGMENT_MEMORY):
-            last_BL = segments_BL == segments_BL[:, -1:]
-            before_BM = jnp.zeros((B, M), bool) if readable_BM is None else readable_BM
-            # The memory is of the row's first document.
-            next_BN = jnp.concatenate([before_BM & last_BL[:, :1], last_BL], axis=1)[:, -M:]
-            if self.is_initializing():
-                next_BN = jnp.zeros_like(next_BN)
-            self.put_variable(SEGMENT_MEMORY, "is_readable", next_BN)
-        return readable_BM
 
     def compute_logits(self, x_BLD: jax.Array) -> jax.Array:
         """Return the log-probabilities of all ids, float32 [B, L, V]."""

@@ -24,6 +24,7 @@ TOKENIZERS = {  # the golden folder with the model's tokenizer
     "bart": "hf_roberta",
     "t5": "hf_t5",
     "marian": "hf_t5",
+    "xlnet": "hf_albert",
     "gpt": "hf_gpt",
     "gpt2": "hf_gpt2",
     "transformer_xl": "hf_gpt2",

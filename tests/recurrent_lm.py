@@ -27,9 +27,12 @@ class ElmanConfig(ModelConfig):
     """One hidden layer."""
 
     module: ClassVar[str] = "elman:Elman"
-    keeps_state: ClassVar[bool] = True
     vocab: int = 256
     width: int = 16
+
+    @property
+    def keeps_state(self) -> bool:
+        return True
 
 
 class Elman(nn.Module):

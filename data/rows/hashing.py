@@ -25,7 +25,10 @@ import numpy as np
     SWAP,
     FILL,
     SENTENCES,
-) = range(1, 12)
+    SPAN_LENGTHS,
+    SPAN_STARTS,
+    FACTORIZATION,
+) = range(1, 15)
 
 # SplitMix64's step between the draws of a key: 2^64 divided by the golden ratio.
 GAMMA = np.uint64(0x9E3779B97F4A7C15)

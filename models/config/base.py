@@ -28,16 +28,12 @@ class ModelConfig(Config):
 
     vocabulary_ids: fields that depend on the vocabulary: {field: (role of a token, number to add to
       that token's id)}.
-    keeps_state: whether the model carries a state from each row to the same row of the next batch.
-      Its module lists the Flax collections of that state as `collections`. They are initialised
-      with zeros, and are valid for the rows where the batch's `is_continued` is True.
     not_in_tensors: sizes that are no dimension of a parameter, such as a longest distance.
     mixes_positions: whether keys are mixtures of all positions of a row. Then no position can be
       hidden from another, as in causal models and packed rows.
     """
 
     vocabulary_ids: ClassVar[dict[str, tuple[str, int]]] = {}
-    keeps_state: ClassVar[bool] = False
     not_in_tensors: ClassVar[tuple[str, ...]] = ()
     mixes_positions: ClassVar[bool] = False
 
@@ -50,6 +46,15 @@ class ModelConfig(Config):
     epsilon: float = 1e-5  # added to the variance in each norm
     scan: bool = True  # compile one layer and scan over the stack, instead of compiling each layer
     remat: bool = False  # recompute activations in the backward pass, which saves memory
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether the model carries a state from each row to the same row of the next batch.
+
+        Its module lists the Flax collections of that state as `collections`. They are initialised
+        with zeros, and are valid for the rows where the batch's `is_continued` is True.
+        """
+        return False
 
     @property
     def frozen_params(self) -> tuple[str, ...]:

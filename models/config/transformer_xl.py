@@ -35,7 +35,6 @@ class TransformerXLConfig(ModelConfig):
     """The standard model of WikiText-103, 151.1 M parameters."""
 
     module: ClassVar[str] = "transformer_xl:TransformerXL"
-    keeps_state: ClassVar[bool] = True
     # Each cluster may have a table of its own.
     not_in_tensors: ClassVar[tuple[str, ...]] = ("memory", "vocab")
 
@@ -57,3 +56,8 @@ class TransformerXLConfig(ModelConfig):
         super().__post_init__()
         if self.clamp_len is not None and self.clamp_len < 1:
             raise ValueError(f"clamp_len is {self.clamp_len}; it must be at least 1, or none")
+
+    @property
+    def keeps_state(self) -> bool:
+        """True: each segment reads the memory of those before it."""
+        return True

@@ -50,7 +50,7 @@ class Attention(nn.Module):
           train: whether the attention weights are dropped out.
           mask: a `Mask`, or bool broadcastable to [B, H, L, M], True where a query may attend.
           bias: float broadcastable to [B, H, L, M], added to the scores.
-          relative: what `add_terms` of a subclass needs, such as embeddings of distances.
+          relative: what the methods of a subclass need, such as embeddings of distances.
           projection: what `project_source` of a subclass needs and all layers share.
 
         Returns:
@@ -69,7 +69,7 @@ class Attention(nn.Module):
             project, num_contracting_dims=2, kernel_init=self.out_init or self.kernel_init
         )
 
-        source_BMD = self.join_memory(x_BLD) if memory_BMD is None else memory_BMD
+        source_BMD = self.join_memory(x_BLD, relative) if memory_BMD is None else memory_BMD
         q_BLHK = query(x_BLD)
         k_BMHK, v_BMHK, mask = self.project_source(
             partial(project, shape_HK), source_BMD, mask, projection
@@ -82,7 +82,7 @@ class Attention(nn.Module):
         )
         return out(D, name="out")(out_BLHK)
 
-    def join_memory(self, x_BLD: jax.Array) -> jax.Array:
+    def join_memory(self, x_BLD: jax.Array, relative: Any) -> jax.Array:
         """Return the activations of which keys and values are computed: those of x.
 
         A subclass may prepend a memory.

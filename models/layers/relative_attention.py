@@ -1,11 +1,13 @@
 """Attention by relative position, with a memory of the previous segment (Dai et al. 2019).
 
-The score of query i and key j is (q_i + u) k_j + (q_i + v) r_(i - j): u and v are learned, r is a
-projection of sinusoids of the distance (section 3.3). The position term is computed once for each
-query and distance, [L, N], and shifted, so that no array has an axis of pairs and one of features
-(appendix B).
+Transformer-XL is causal; XLNet (Yang et al. 2019) attends in both directions. The score of query i
+and key j is (q_i + u) k_j + (q_i + v) r_(i - j): u and v are learned, r is a projection of
+sinusoids of the distance (section 3.3). The position term is computed once for each query and
+distance, [L, R], and shifted, so that no array has an axis of pairs and one of features (appendix
+B).
 
-B batch   L query length   N = memory + L keys, and distances   D width   H heads   K head width
+B batch   L query length   N = memory + L keys   R distances: N, or N + L - 1 in both directions
+D width   H heads   K head width
 """
 
 from functools import partial
@@ -35,48 +37,53 @@ __all__ = [
 class RelativePositions(flax.struct.PyTreeNode):
     """What all layers share of the relative positions.
 
-    embedding_ND: embeddings of the distances N - 1, ..., 0.
+    embedding_RD: embeddings of the distances, the largest first.
     content_bias_HK: u; None where each layer has its own.
     position_bias_HK: v; None where each layer has its own.
     """
 
-    embedding_ND: jax.Array
+    embedding_RD: jax.Array
     content_bias_HK: jax.Array | None = None
     position_bias_HK: jax.Array | None = None
 
 
-def embed_distances(N: int, D: int, clamp_len: int | None = None) -> np.ndarray:
-    """Return sinusoids of the distances N - 1, ..., 0, float32 [N, D]: sines, then cosines.
+def embed_distances(N: int, D: int, clamp_len: int | None = None, num_after: int = 0) -> np.ndarray:
+    """Return sinusoids of the distances N - 1 to -num_after, float32 [R, D]: sines, then cosines.
 
-    clamp_len: longer distances are embedded as this one; None: no limit.
+    Args:
+      N: the number of keys.
+      D: the width.
+      clamp_len: longer distances are embedded as this one; None: no limit.
+      num_after: the number of keys after its own position that a query attends to; 0 if causal.
 
     Raises:
       ValueError: D is odd.
     """
     if D % 2:
         raise ValueError(f"sinusoids of a width of {D}: it must be even, for sines and cosines")
-    distance_N = np.arange(N - 1, -1, -1, dtype=np.float64)
+    distance_R = np.arange(N - 1, -num_after - 1, -1, dtype=np.float64)
     if clamp_len is not None:
-        distance_N = np.minimum(distance_N, clamp_len)
-    angles = distance_N[:, None] * 10_000.0 ** -(np.arange(0, D, 2) / D)
+        distance_R = np.clip(distance_R, -clamp_len, clamp_len)
+    angles = distance_R[:, None] * 10_000.0 ** -(np.arange(0, D, 2) / D)
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
 
 
-def score_distances(q_BLHK: jax.Array, r_NHK: jax.Array) -> jax.Array:
-    """Return the score of each query and distance, q r^T, float32 [B, H, L, N]."""
-    return jnp.einsum("blhk,nhk->bhln", q_BLHK, r_NHK, preferred_element_type=jnp.float32)
+def score_distances(q_BLHK: jax.Array, r_RHK: jax.Array) -> jax.Array:
+    """Return the score of each query and distance, q r^T, float32 [B, H, L, R]."""
+    return jnp.einsum("blhk,rhk->bhlr", q_BLHK, r_RHK, preferred_element_type=jnp.float32)
 
 
-def shift_scores(scores_BHLN: jax.Array) -> jax.Array:
+def shift_scores(scores_BHLR: jax.Array) -> jax.Array:
     """Return scores by distance as scores by key: row l moves L - 1 - l places to the left.
 
-    Column n of the input is the distance N - 1 - n. Column j of the output is key j, whose distance
-    from query l, at position N - L + l, is N - L + l - j. Keys behind the query get scores of other
-    rows, which a causal mask hides.
+    Column r of the input is the distance N - 1 - r. Column j of the output is key j, whose distance
+    from query l, at position N - L + l, is N - L + l - j. There are R columns: with R = N, keys
+    behind the query get scores of other rows, which a causal mask hides; with R = N + L - 1 the
+    first N columns are right for all queries.
     """
-    *leading, L, N = scores_BHLN.shape
-    padded = jnp.pad(scores_BHLN, [(0, 0)] * (len(leading) + 1) + [(1, 0)])
-    return padded.reshape(*leading, N + 1, L)[..., 1:, :].reshape(*leading, L, N)
+    *leading, L, R = scores_BHLR.shape
+    padded = jnp.pad(scores_BHLR, [(0, 0)] * (len(leading) + 1) + [(1, 0)])
+    return padded.reshape(*leading, R + 1, L)[..., 1:, :].reshape(*leading, L, R)
 
 
 def shift_step_scores(scores_BH1N: jax.Array, position_B: jax.Array) -> jax.Array:
@@ -90,32 +97,34 @@ def shift_step_scores(scores_BH1N: jax.Array, position_B: jax.Array) -> jax.Arra
 
 
 class RelativeAttention(Attention):
-    """Causal attention whose scores depend on the distance, over a memory and x.
+    """Attention whose scores depend on the distance, over a memory and x.
 
     The memory is the variable `states` [B, memory, D] of the collection `SEGMENT_MEMORY`: the last
     activations that this layer has read, without a gradient. It is read where the collection has
     it and written where the collection is mutable. The mask's offset is its length.
 
-    memory: the number of positions that are kept.
+    memory: the number of positions that are kept; None: no memory.
     bias_init: the initializer of u and v, where each layer has its own.
     """
 
-    memory: int = 1
+    memory: int | None = None
     bias_init: Initializer = nn.initializers.normal(0.02)
 
-    def join_memory(self, x_BLD: jax.Array) -> jax.Array:
+    def join_memory(self, x_BLD: jax.Array, relative: Any) -> jax.Array:
         """Return the memory and x, and write the new memory.
 
         Raises:
           ValueError: the memory has another batch size or width than x.
         """
-        B, L, D = x_BLD.shape
-        joined = x_BLD
+        if self.memory is None:
+            return x_BLD
+        shape, joined = list(x_BLD.shape), x_BLD
+        B, _, D = shape
         if self.has_variable(SEGMENT_MEMORY, "states"):
             memory = self.get_variable(SEGMENT_MEMORY, "states")
             if memory.shape != (B, self.memory, D):
                 raise ValueError(
-                    f"a segment memory of shape {list(memory.shape)} for rows of {[B, L, D]}: it "
+                    f"a segment memory of shape {list(memory.shape)} for rows of {shape}: it "
                     f"must be {[B, self.memory, D]}. Begin with zeros where the batch size changes"
                 )
             memory = jax.lax.stop_gradient(memory).astype(x_BLD.dtype)
@@ -143,14 +152,19 @@ class RelativeAttention(Attention):
             content_HK = self.param("content_bias", self.bias_init, shape_HK)
             position_HK = self.param("position_bias", self.bias_init, shape_HK)
         project = partial(Dense, use_bias=False, kernel_init=self.kernel_init, ops=self.ops)
-        r_NHK = project(shape_HK, name="position")(relative.embedding_ND.astype(q_BLHK.dtype))
-        scores_BHLN = score_distances(q_BLHK + position_HK.astype(q_BLHK.dtype), r_NHK)
-        step = mask.step if isinstance(mask, Mask) else None
-        if step is None:
-            term_BHLN = shift_scores(scores_BHLN)
-        else:
-            term_BHLN = shift_step_scores(scores_BHLN, step.position_B)
+        r_RHK = project(shape_HK, name="position")(relative.embedding_RD.astype(q_BLHK.dtype))
+        scores_BHLR = score_distances(q_BLHK + position_HK.astype(q_BLHK.dtype), r_RHK)
+        term_BHLN = self.align_scores(scores_BHLR, mask, relative)
         term_BHLN *= shape_HK[-1] ** -0.5 if self.scale is None else self.scale
         if bias is not None:
             term_BHLN += bias.astype(jnp.float32)
         return q_BLHK + content_HK.astype(q_BLHK.dtype), term_BHLN
+
+    def align_scores(
+        self, scores_BHLR: jax.Array, mask: Mask | jax.Array | None, relative: Any
+    ) -> jax.Array:
+        """Return scores by distance as scores by key, float32 [B, H, L, N]."""
+        step = mask.step if isinstance(mask, Mask) else None
+        if step is None:
+            return shift_scores(scores_BHLR)
+        return shift_step_scores(scores_BHLR, step.position_B)

@@ -10,6 +10,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, processors
 
+from data.rows.frames import CLS_TYPE
 from data.vocabulary.base import Vocabulary
 from pretrain.convert import sentencepiece_pipeline
 from pretrain.convert.export_folder import write_json
@@ -167,9 +168,21 @@ def _make_cls_sep_sep_template(vocabulary: Any) -> processors.PostProcessor:
     return processors.RobertaProcessing(sep, cls, add_prefix_space=False)
 
 
+def _make_cls_last_template(vocabulary: Any) -> processors.PostProcessor:
+    """Return the template A <sep> <cls>, or A <sep> B <sep> <cls>."""
+    cls, sep = vocabulary.pieces[vocabulary.cls], vocabulary.pieces[vocabulary.sep]
+    last = f"{cls}:{CLS_TYPE}"
+    return processors.TemplateProcessing(
+        single=["$A", sep, last],
+        pair=["$A", sep, "$B:1", f"{sep}:1", last],
+        special_tokens=[(cls, vocabulary.cls), (sep, vocabulary.sep)],
+    )
+
+
 # {`Family.template`: its template}; "none" has none
 TEMPLATES = {
     "eos": _make_eos_template,
     "cls_sep": _make_cls_template,
     "cls_sep_sep": _make_cls_sep_sep_template,
+    "cls_last": _make_cls_last_template,
 }

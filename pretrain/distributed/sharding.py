@@ -67,9 +67,12 @@ PARAMETER_DIMENSIONS = (
     # of positions, to a rank: of all heads, and of each head
     (r"(key_|value_)?projection", (None, "rank")),
     (r"head_(key|value)_projection", ("heads", None, "rank")),
-    # of relative attention and of adaptive softmax
+    # of relative attention, of two streams and of adaptive softmax
     (r"attention/position/kernel", ("embed", "heads", None)),
-    (r"(content|position)_bias", ("heads", None)),
+    (r"(content|position|text)_bias", ("heads", None)),
+    (r"text_embedding", (None, "heads", None)),
+    (r"query_embedding", (None,)),
+    (r"output_bias", ("vocab",)),
     (r"lm_head/(clusters|projection)/kernel", ("embed", None)),
     (r"lm_head/clusters/bias", (None,)),
     (r"lm_head/bias", ("vocab",)),

@@ -230,7 +230,7 @@ class Family:
     title: str
     task: str
     token_roles: tuple[str, ...]
-    template: Literal["none", "eos", "cls_sep", "cls_sep_sep"]
+    template: Literal["none", "eos", "cls_sep", "cls_sep_sep", "cls_last"]
     token_types: bool = False
     extends: tuple[str, ...] = ()
     untrained_parts: str = ""

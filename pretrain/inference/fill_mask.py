@@ -80,7 +80,9 @@ class MaskFiller:
         B, P = round_up_to_power(len(rows)), round_up_to_power(max(map(len, masks)))
         L = min(pad_length(max(map(len, rows))), self.length)
         tokens_BL, valid_BL = pad_rows(rows, B, L, self.pad)
-        positions_BP, _ = pad_rows(masks, B, P, 0)
+        # A slot that is not used has a mask of its row, so that no other token counts as one.
+        masks_P = [[*mask, *[mask[0]] * (P - len(mask))] for mask in masks]
+        positions_BP, _ = pad_rows(masks_P, B, P, 0)
         likeliest = _find_likeliest(
             self.model,
             self.params,

@@ -67,6 +67,9 @@ MARIAN = WRITER | dict(
     vocab_size=160, activation_function="relu", scale_embedding=True, pad_token_id=0, eos_token_id=1, forced_eos_token_id=1,
     decoder_start_token_id=0, share_encoder_decoder_embeddings=True, max_position_embeddings=1024,
 )  # fmt: skip
+XLNET = dict(
+    vocab_size=64, d_model=16, n_layer=2, n_head=2, d_inner=24, mem_len=None, dropout=0.0, pad_token_id=0
+)  # fmt: skip
 LABELS = dict(num_labels=3, classifier_dropout=0.0, problem_type="single_label_classification")
 ELECTRA = BERT | dict(embedding_size=12)
 
@@ -99,6 +102,7 @@ def make_models():
         "t5_v1_1": {"": untied},
         "bart": {"": hf.BartForConditionalGeneration(hf.BartConfig(**BART))},
         "marian": {"": hf.MarianMTModel(hf.MarianConfig(**MARIAN))},
+        "xlnet": {"": hf.XLNetLMHeadModel(hf.XLNetConfig(**XLNET))},
         "gpt": {"": hf.OpenAIGPTLMHeadModel(hf.OpenAIGPTConfig(**GPT, vocab_size=64))},
         "gpt2": {
             "": hf.GPT2LMHeadModel(
@@ -148,7 +152,10 @@ def describe_model(model) -> dict:
 def main():
     hf.logging.set_verbosity_error()
     hf.utils.logging.disable_progress_bar()
-    given = {
+    given = json.loads(
+        (HERE / "given_models.json").read_text()
+    )  # make_transformer_xl.py adds to it
+    given |= {
         name: {part: describe_model(model) for part, model in parts.items()}
         for name, parts in make_models().items()
     }

@@ -43,6 +43,9 @@ def make_batch(model, objective) -> dict[str, np.ndarray]:
         shape = tuple(SIZES[letter] for letter in field.dims)
         if key == "masked_positions":
             batch[key] = MASKED_POSITIONS
+        elif key == "permutation_ranks":  # the first predicted position is the last in the order
+            batch[key] = np.zeros(shape, np.int32)
+            np.put_along_axis(batch[key], MASKED_POSITIONS, [[3, 1, 2]], axis=1)
         elif key.endswith("segment_ids"):
             continue  # packed rows are tested in tests/models/layers/test_packing.py
         elif key.endswith("attention_mask"):
@@ -127,6 +130,11 @@ def has_decoder(name) -> bool:
 
 def has_field(name, field) -> bool:
     return field in {one.name for one in dataclasses.fields(FAMILIES[CASES[name][0]].config)}
+
+
+def has_relative_positions(name) -> bool:
+    """Return whether no parameter depends on the length of a row."""
+    return "length" in FAMILIES[CASES[name][0]].config.not_in_tensors
 
 
 def for_cases(*, of=lambda name: True):

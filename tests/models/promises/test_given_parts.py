@@ -9,7 +9,7 @@ import pytest
 
 from models import build
 from models.layers.ops import PLAIN, attend
-from tests.models.promises.cases import for_cases, has_field
+from tests.models.promises.cases import for_cases, has_field, has_relative_positions
 
 
 @for_cases()
@@ -23,16 +23,18 @@ def test_a_trainers_parts_reach_every_layer(case):
     model = build(config, ops=ops)
     jax.eval_shape(model.init, jax.random.key(0), **case.batch)
     c = case.config
-    own = [(3, 12, c.width)] * c.depth
+    # Of two streams, the second has the predicted positions.
+    length = 15 if "permutation_ranks" in case.batch else 12
+    own = [(3, length, c.width)] * c.depth
     if hasattr(c, "generator_width"):
         own = [(3, 12, c.generator_width)] * c.depth + own
     across = [(3, 6, c.width)] * getattr(c, "decoder_depth", 0)
     assert seen == own + across
     is_causal = not case.has_encoder
-    assert [mask.causal for mask in read] == [is_causal] * len(own) + [True, False] * len(across)
+    assert [getattr(mask, "causal", False) for mask in read] == [is_causal] * len(own) + [True, False] * len(across)
 
 
-@for_cases(of=lambda name: has_field(name, "length"))
+@for_cases(of=lambda name: has_field(name, "length") and not has_relative_positions(name))
 def test_a_row_longer_than_the_positions_is_refused(case):
     model = case.replace(length=11)
     with pytest.raises(ValueError, match="a row of 12 tokens is longer than the 11 positions"):

@@ -25,6 +25,7 @@ from models.config.roberta import RobertaConfig
 from models.config.t5 import T5Config
 from models.config.transformer import TransformerConfig
 from models.config.transformer_xl import Clusters, TransformerXLConfig
+from models.config.xlnet import XLNetConfig
 from models.layers.layer_layout import flatten_params, match_layout
 from pretrain.convert import find_model_type, fine_tuned, name_map
 from pretrain.convert.head_maps import HEAD_CONVERSIONS, list_unread_modules
@@ -34,7 +35,11 @@ from pretrain.families import FAMILIES, find_by_model_type, find_family
 from pretrain.families.rules import JOINED, KERNEL, KERNEL_OUT, SAME
 
 albert, bart, bert, distilbert, electra, gpt, gpt2, gpt3, roberta, t5, transformer, xl = (
-    Converter(FAMILIES[name]) for name in sorted(FAMILIES) if FAMILIES[name].hugging_face
+    Converter(FAMILIES[name])
+    for name in (
+        *("albert", "bart", "bert", "distilbert", "electra", "gpt", "gpt2", "gpt3", "roberta"),
+        *("t5", "transformer", "transformer_xl"),
+    )
 )
 
 BERT = BertConfig(vocab=19, length=7, width=6, depth=2, num_heads=3, mlp=5)
@@ -84,7 +89,10 @@ XL = TransformerXLConfig(
     clamp_len=3,
     clusters=Clusters((5, 11), 2),
 )
+XLNET = XLNetConfig(vocab=19, width=6, depth=2, num_heads=3, mlp=5)
 CASES = {
+    "xlnet": XLNET,
+    "xlnet unrolled": dataclasses.replace(XLNET, scan=False, memory=7, clamp_len=4),
     "transformer_xl": XL,
     "transformer_xl unrolled": dataclasses.replace(XL, scan=False, same_length=True),
     "transformer_xl one table": dataclasses.replace(XL, clusters=Clusters((5, 11))),
@@ -119,7 +127,8 @@ VOCABULARY = types.SimpleNamespace(pad=0, bos=2, eos=1, cls=2, sep=3)
 def random_params(config, seed=0):
     ids = jnp.ones((1, 3), jnp.int32)
     encoders = dict.fromkeys(
-        (BertConfig, RobertaConfig, AlbertConfig, ElectraConfig, DistilBertConfig), (ids, ids > 0)
+        (BertConfig, RobertaConfig, AlbertConfig, ElectraConfig, DistilBertConfig, XLNetConfig),
+        (ids, ids > 0),
     )
     read = (
         encoders | dict.fromkeys((T5Config, TransformerConfig, BartConfig), (ids, ids > 0, ids))

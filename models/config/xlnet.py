@@ -1,0 +1,35 @@
+"""The sizes of XLNet."""
+
+import dataclasses
+from typing import ClassVar
+
+from models.config.base import EncoderConfig
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class XLNetConfig(EncoderConfig):
+    """XLNet-base, 116.7 M parameters."""
+
+    module: ClassVar[str] = "xlnet:XLNet"
+    # The hidden layer of a head reads the [CLS] at the end of a row.
+    head_activation: ClassVar[str | None] = "tanh"
+    # Positions and texts are relative.
+    not_in_tensors: ClassVar[tuple[str, ...]] = ("length", "segments", "memory")
+
+    vocab: int = 32_000
+    length: int = 512  # [tokens] the longest row that a fine-tuned model reads
+    segments: int = 3  # number of token types: text A, text B, and that of a [CLS] at the end
+    memory: int | None = None  # [tokens] states of the rows before that each layer reads; none: 0
+    clamp_len: int | None = None  # [tokens] longer distances count as this one; none: no limit
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("memory", "clamp_len"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} is {value}; it must be at least 1, or none")
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether rows read the memory of those before them."""
+        return self.memory is not None

@@ -1,0 +1,294 @@
+"""XLNet (Yang et al. 2019): autoregressive over all orders of a row, by Transformer-XL's attention.
+
+The content stream reads each token, and the tokens up to it in the factorization order. The query
+stream has the position of a predicted token, but not the token, and reads what is before it in the
+order (section 2.3). Both streams pass through the same layers, one behind the other in one array.
+
+B batch   L row length   P predicted positions   X = L + P, or L without predicted positions
+M memory length   N = M + L keys   R = N + L - 1 distances   D width   V vocabulary   H heads
+K head width
+"""
+
+from functools import partial
+from typing import Any
+
+import flax.linen as nn
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from models.config.xlnet import XLNetConfig
+from models.layers.dropout import Dropout
+from models.layers.linear import Embed
+from models.layers.masks import Mask
+from models.layers.mlp import Mlp, gelu
+from models.layers.norms import LayerNorm
+from models.layers.ops import PLAIN, Ops
+from models.layers.relative_attention import (
+    RelativeAttention,
+    RelativePositions,
+    embed_distances,
+    shift_scores,
+)
+from models.layers.segment_recurrence import SegmentRecurrence
+from models.layers.stack import Stack
+from models.layers.wiring import PostNormLayer
+
+NORMAL = nn.initializers.normal(0.02)  # of the authors' code; the paper gives none
+
+
+class TwoStreamPositions(RelativePositions):
+    """The relative positions and texts of both streams.
+
+    num_content: L.
+    query_positions_BP: the positions of the query stream; None: there is no query stream.
+    is_other_text_BXN: whether query and key are of different texts; None: all are of one.
+    """
+
+    num_content: int = flax.struct.field(pytree_node=False, default=0)
+    query_positions_BP: jax.Array | None = None
+    is_other_text_BXN: jax.Array | None = None
+
+
+class TwoStreamAttention(RelativeAttention):
+    """The attention of both streams to the content stream (section 2.3, equations 3 and 4).
+
+    It has a term for whether query and key are of the same text, (q + s_bias) s (section 2.5).
+    """
+
+    def join_memory(self, x_BLD: jax.Array, relative: Any) -> jax.Array:
+        """Return the memory and the content stream, and write the new memory."""
+        return super().join_memory(x_BLD[:, : relative.num_content], relative)
+
+    def align_scores(
+        self, scores_BHLR: jax.Array, mask: Mask | jax.Array | None, relative: Any
+    ) -> jax.Array:
+        """Return scores by distance as scores by key, float32 [B, H, X, N]."""
+        L, R = relative.num_content, scores_BHLR.shape[-1]
+        N = R - L + 1
+        content_BHLN = shift_scores(scores_BHLR[:, :, :L])[..., :N]
+        if relative.query_positions_BP is None:
+            return content_BHLN
+        column_BPN = L - 1 - relative.query_positions_BP[..., None] + jnp.arange(N)
+        query_BHPN = jnp.take_along_axis(scores_BHLR[:, :, L:], column_BPN[:, None], axis=-1)
+        return jnp.concatenate([content_BHLN, query_BHPN], axis=2)
+
+    def add_terms(
+        self,
+        q_BLHK: jax.Array,
+        mask: Mask | jax.Array | None,
+        bias: jax.Array | None,
+        relative: Any,
+    ) -> tuple[jax.Array, jax.Array | None]:
+        """Return q + u, and the terms of position and text added to the bias."""
+        shape_HK = q_BLHK.shape[2:]
+        text_bias_HK = self.param("text_bias", self.bias_init, shape_HK)
+        text_2HK = self.param("text_embedding", self.bias_init, (2, *shape_HK))
+        content_BLHK, bias = super().add_terms(q_BLHK, mask, bias, relative)
+        if relative.is_other_text_BXN is None:
+            return content_BLHK, bias
+        same_BHX, other_BHX = jnp.einsum(
+            "bxhk,shk->sbhx",
+            q_BLHK + text_bias_HK.astype(q_BLHK.dtype),
+            text_2HK.astype(q_BLHK.dtype),
+            preferred_element_type=jnp.float32,
+        )
+        term_BHXN = jnp.where(
+            relative.is_other_text_BXN[:, None], other_BHX[..., None], same_BHX[..., None]
+        )
+        return content_BLHK, bias + term_BHXN * shape_HK[-1] ** -0.5
+
+
+def make_layer(config: XLNetConfig, ops: Ops) -> partial[PostNormLayer]:
+    """Return the constructor of a layer."""
+    c = config
+    drop = partial(Dropout, c.dropout, ops=ops)
+    return partial(
+        PostNormLayer,
+        attention=partial(
+            TwoStreamAttention,
+            c.num_heads,
+            use_bias=False,
+            kernel_init=NORMAL,
+            bias_init=NORMAL,
+            dropout=partial(Dropout, c.attention_dropout, ops=ops),
+            memory=c.memory,
+            ops=ops,
+        ),
+        mlp=partial(Mlp, c.mlp, activation=gelu, kernel_init=NORMAL, dropout=drop, ops=ops),
+        norm=partial(LayerNorm, c.epsilon, ops=ops),
+        dropout=drop,
+    )
+
+
+class XLNet(SegmentRecurrence):
+    """Permutation language modelling; without predicted positions, an encoder in both directions.
+
+    The collection `SEGMENT_MEMORY` has what the next row of each lane reads.
+    """
+
+    config: XLNetConfig
+    ops: Ops = PLAIN
+
+    def setup(self) -> None:
+        """Make embeddings, layers and the bias of the output, whose matrix is the embeddings'."""
+        c = self.config
+        self.token_embedding = Embed(c.vocab, c.width, NORMAL, self.ops)
+        self.query_embedding = self.param("query_embedding", NORMAL, (c.width,))
+        self.encoder = Stack(
+            make_layer(c, self.ops), c.depth, scan=c.scan, remat=c.remat, ops=self.ops
+        )
+        self.drop = Dropout(c.dropout, ops=self.ops)
+        self.output_bias = self.param("output_bias", nn.initializers.zeros, (c.vocab,))
+
+    def __call__(
+        self,
+        token_ids: jax.Array,
+        attention_mask: jax.Array,
+        token_type_ids: jax.Array | None = None,
+        masked_positions: jax.Array | None = None,
+        permutation_ranks: jax.Array | None = None,
+        is_continued: jax.Array | None = None,
+        train: bool = False,
+    ) -> tuple[jax.Array, jax.Array]:
+        """Return logits, float32 [B, P, V], and the content stream's last state [B, D].
+
+        Arguments: see `compute_states`.
+        """
+        x_BPD, last_BD = self.compute_states(
+            token_ids,
+            attention_mask,
+            token_type_ids,
+            masked_positions,
+            permutation_ranks,
+            is_continued,
+            train,
+        )
+        return self.compute_logits(x_BPD), last_BD
+
+    def compute_states(
+        self,
+        token_ids: jax.Array,
+        attention_mask: jax.Array,
+        token_type_ids: jax.Array | None = None,
+        masked_positions: jax.Array | None = None,
+        permutation_ranks: jax.Array | None = None,
+        is_continued: jax.Array | None = None,
+        train: bool = False,
+    ) -> tuple[jax.Array, jax.Array]:
+        """Return the states [B, P, D] for `compute_logits`, and that of the last token [B, D].
+
+        Args:
+          token_ids: int32 [B, L].
+          attention_mask: bool [B, L], False on padding.
+          token_type_ids: int32 [B, L], the text of each token; None: all are of one text.
+          masked_positions: int32 [B, P], the predicted positions. Their states are those of the
+            query stream. None: those of the content stream at all positions, [B, L, D].
+          permutation_ranks: int32 [B, L], from 1, the place of each token in the factorization
+            order; the tokens of rank 0 come first, and see each other. None: that is all tokens but
+            the predicted ones, which do not see each other.
+          is_continued: bool [B], False where a row does not continue that of the memory, which it
+            then does not read; None: all rows continue.
+          train: whether dropout is applied.
+
+        Raises:
+          ValueError: the memory has another number of rows.
+        """
+        c, (B, L) = self.config, token_ids.shape
+        readable_BM = self.update_readable(jnp.ones((B, L), jnp.int32), is_continued)
+        M = 0 if readable_BM is None else readable_BM.shape[1]
+        x_BXD = self.token_embedding(token_ids)
+        if masked_positions is not None:
+            query_BPD = jnp.broadcast_to(
+                self.query_embedding.astype(x_BXD.dtype), (*masked_positions.shape, c.width)
+            )
+            x_BXD = jnp.concatenate([x_BXD, query_BPD], axis=1)
+        deterministic = not train
+        visible_BXN = find_visible_keys(
+            attention_mask, permutation_ranks, masked_positions, readable_BM
+        )
+        distances_RD = jnp.asarray(
+            embed_distances(M + L, c.width, c.clamp_len, num_after=L - 1), x_BXD.dtype
+        )
+        relative = TwoStreamPositions(
+            self.drop(distances_RD, deterministic=deterministic),
+            num_content=L,
+            query_positions_BP=masked_positions,
+            is_other_text_BXN=compare_texts(token_type_ids, masked_positions, M),
+        )
+        x_BXD = self.drop(x_BXD, deterministic=deterministic)
+        x_BXD = self.encoder(x_BXD, train, mask=visible_BXN[:, None], relative=relative)
+        x_BXD = self.drop(x_BXD, deterministic=deterministic)
+        last_B = jnp.maximum(attention_mask.sum(axis=1, dtype=jnp.int32) - 1, 0)
+        last_BD = jnp.take_along_axis(x_BXD, last_B[:, None, None], axis=1)[:, 0]
+        return (x_BXD if masked_positions is None else x_BXD[:, L:]), last_BD
+
+    def compute_logits(self, x_BPD: jax.Array) -> jax.Array:
+        """Return the logits of the vocabulary, float32 [B, P, V]."""
+        logits_BPV = self.token_embedding.attend(x_BPD)
+        return self.ops.add_bias(logits_BPV, self.output_bias.astype(jnp.float32))
+
+    def encode(
+        self,
+        token_ids: jax.Array,
+        attention_mask: jax.Array,
+        token_type_ids: jax.Array | None = None,
+        train: bool = False,
+        segment_ids: jax.Array | None = None,
+    ) -> tuple[jax.Array, jax.Array]:
+        """Return the last hidden states [B, L, D] and that of each row's last token [B, D].
+
+        Raises:
+          ValueError: the rows are packed.
+        """
+        if segment_ids is not None:
+            raise ValueError("XLNet reads one text, or a pair of texts, a row; set rows=documents")
+        return self.compute_states(token_ids, attention_mask, token_type_ids, train=train)
+
+
+def find_visible_keys(
+    attention_mask: jax.Array,
+    permutation_ranks: jax.Array | None,
+    masked_positions: jax.Array | None,
+    readable_BM: jax.Array | None,
+) -> jax.Array:
+    """Return which keys each query of both streams attends to, bool [B, X, N].
+
+    Arguments: as of `XLNet.compute_states`; readable_BM: which of the memory a row may read.
+    """
+    B, L = attention_mask.shape
+    ranks_BL = permutation_ranks
+    if ranks_BL is None:
+        ranks_BL = jnp.zeros((B, L), jnp.int32)
+        if masked_positions is not None:
+            ranks_BL = ranks_BL.at[jnp.arange(B)[:, None], masked_positions].set(1)
+    is_self_LL = jnp.eye(L, dtype=bool)
+    visible_BXL = (ranks_BL[:, None, :] < ranks_BL[:, :, None]) | is_self_LL
+    visible_BXL |= ranks_BL[:, None, :] == 0  # all tokens see the context
+    if masked_positions is not None:
+        query_ranks_BP = jnp.take_along_axis(ranks_BL, masked_positions, axis=1)
+        query_BPL = ranks_BL[:, None, :] < query_ranks_BP[:, :, None]
+        visible_BXL = jnp.concatenate([visible_BXL, query_BPL], axis=1)
+    visible_BXL &= attention_mask[:, None, :]
+    if readable_BM is None:
+        return visible_BXL
+    X, M = visible_BXL.shape[1], readable_BM.shape[1]
+    memory_BXM = jnp.broadcast_to(readable_BM[:, None], (B, X, M))
+    return jnp.concatenate([memory_BXM, visible_BXL], axis=2)
+
+
+def compare_texts(
+    token_type_ids: jax.Array | None, masked_positions: jax.Array | None, M: int
+) -> jax.Array | None:
+    """Return whether each query and key are of different texts, bool [B, X, N]; None if of one.
+
+    The memory is of text 0.
+    """
+    if token_type_ids is None:
+        return None
+    query_types_BX = token_type_ids
+    if masked_positions is not None:
+        types_BP = jnp.take_along_axis(token_type_ids, masked_positions, axis=1)
+        query_types_BX = jnp.concatenate([token_type_ids, types_BP], axis=1)
+    key_types_BN = jnp.pad(token_type_ids, ((0, 0), (M, 0)))
+    return query_types_BX[:, :, None] != key_types_BN[:, None, :]
