@@ -106,11 +106,12 @@ def render_permuted_row(stream: RowStream, seen: InspectedBatch, i: int) -> dict
             for token in batch["token_ids"][i, :length].tolist()
         ],
         "padding": int(batch["attention_mask"].shape[1] - length),
-        "predicted": [
+        "masked": [
             {
                 "position": position,
                 "rank": int(ranks_L[position]),
                 "target": vocabulary.format_token(int(batch["token_ids"][i, position])),
+                "how": "in order",
             }
             for position in positions
         ],

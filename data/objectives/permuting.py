@@ -33,9 +33,9 @@ class Permuter:
     def __call__(self, tokens_BL: np.ndarray, valid_BL: np.ndarray, key_B: np.ndarray) -> Batch:
         """Return the predicted positions, their labels and weights, and the ranks of all tokens.
 
-        A row of n tokens of text has n // K predicted ones, at least one, and at most n - 1, because
-        a prediction without any context would be the mean of all values. The predicted tokens and
-        the special ones take the ranks 1, 2, ... in a random order, as in the authors' code; the
+        A row of n tokens of text has n // K predicted ones, at least one and at most n - 1: a
+        prediction without any context would be the mean of all values. The predicted tokens and the
+        special ones take the ranks 1, 2, ... in a random order, as in the authors' code; the
         other tokens are the context, of rank 0.
 
         Returns:

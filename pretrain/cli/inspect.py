@@ -126,6 +126,7 @@ def print_report(report: Mapping[str, Any], part: str = "") -> None:
 
 
 STYLES = {"as [MASK]": "bold green", "by another word": "bold yellow", "as itself": "bold blue"}
+STYLES["in order"] = "bold blue"  # of permutation_lm
 
 
 def format_row(row: Mapping[str, Any]) -> Text:
@@ -154,7 +155,9 @@ def format_row(row: Mapping[str, Any]) -> Text:
     text.append("\npredict ", style="dim")
     for mask in row["masked"]:
         text.append(f" {mask['position']}:").append(mask["target"], style=STYLES[mask["how"]])
-        if mask["how"] != "as [MASK]":
+        if mask["how"] == "in order":
+            text.append(f" (rank {mask['rank']})", style="dim")
+        elif mask["how"] != "as [MASK]":
             shown = f", {mask['shown']}" if mask["shown"] != mask["target"] else ""
             text.append(f" (shown {mask['how']}{shown})", style="dim")
     return text

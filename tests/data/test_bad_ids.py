@@ -21,6 +21,7 @@ OBJECTIVES = {
     "replaced_token": objectives.ReplacedToken(length=22, max_predictions=4, rows="documents"),
     "causal_lm": objectives.CausalLm(length=16, end_of_text=False),
     "masked_next_token": objectives.MaskedNextToken(length=20, max_predictions=3),
+    "permutation_lm": objectives.PermutationLm(length=22, rows="windows"),
     "span_corruption": objectives.SpanCorruption(inputs=40),
     "prefix_lm": objectives.PrefixLm(length=16),
     "denoising": objectives.Denoising(length=24),

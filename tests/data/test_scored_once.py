@@ -19,6 +19,7 @@ from data.objectives import (
     Distillation,
     MaskedLm,
     MaskedNextToken,
+    PermutationLm,
     PrefixLm,
     ReplacedToken,
     SpanCorruption,
@@ -91,6 +92,17 @@ def test_each_token_of_windows_is_scored_once(objective, batch_size):
     scored, num_targets = count_scored(batches)
     assert scored == Counter(id_ for own in list_own_ids() for id_ in own)
     assert num_targets == sum(sum(documents) for _, documents in SOURCES)
+
+
+def test_predicted_tokens_of_windows_are_scored_at_most_once():
+    """Half of each row is predicted; what two rows have is scored in the one whose own it is."""
+    objective = PermutationLm(length=14, partial=2, rows="windows")
+    stream, batches = read_heldout(objective)
+    scored, num_targets = count_scored(batches)
+    assert max(scored.values()) == 1 and len(scored) == num_targets
+    repeated = stream.build_evaluation_rows(np.arange(stream.num_rows))
+    assert max(count_scored([repeated])[0].values()) == 2
+    assert num_targets < repeated["label_weights"].sum()
 
 
 def test_each_token_is_classified_once():
@@ -172,7 +184,7 @@ def test_training_counts_every_target_of_its_rows(objective):
 def test_every_objective_of_one_stream_of_text_is_tested():
     """An objective is tested above unless its rows are labelled examples or drawn pairs."""
     tested = {objective.name for objective in WINDOWS} | {"causal_lm", "prefix_lm"}
-    tested |= {"span_corruption", "denoising"}
+    tested |= {"span_corruption", "denoising", "permutation_lm"}
     examples = {"classification", "regression", "tagging", "multiple_choice", "answer_span"}
     examples |= {"seq2seq", "text2text"}
     assert tested | examples | {"sentence_pair", "sentence_order"} == OBJECTIVES.keys()

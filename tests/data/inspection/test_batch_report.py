@@ -15,6 +15,7 @@ from data.objectives import (
     Denoising,
     MaskedLm,
     MaskedNextToken,
+    PermutationLm,
     PrefixLm,
     ReplacedToken,
     SentenceOrder,
@@ -37,6 +38,8 @@ OBJECTIVES = {
     "spans in a mode": SpanCorruption(inputs=40, mode="<extra_id_99>"),
     "masked ahead": MaskedNextToken(length=24, max_predictions=8, mask_rate=0.3),
     "parts": PrefixLm(length=22),
+    "permuted": PermutationLm(length=22, rows="documents"),
+    "permuted pairs": PermutationLm(length=40),
     "next": CausalLm(length=22),
     "next unseparated": CausalLm(length=22, end_of_text=False),
     "orders": SentenceOrder(length=30, max_predictions=5),
@@ -367,6 +370,7 @@ def config(tmp_path, store_of):
             "orders": "Albert",
             "replaced": "Electra",
         }
+        others |= {"permuted": "XLNet", "permuted pairs": "XLNet"}
         others |= dict.fromkeys(BYTES, "Bart") | {"masked ahead": "Gpt2"}
         model = f"{others.get(name, 'Bert')}Config"
         kind = type(objective).__name__
@@ -395,6 +399,8 @@ def test_the_verb_shows_and_checks(config, capsys, name):
         "masked ahead": ["</s>", "<mask>", "predict"],
         "pairs": ["[SEP]", "label", "predict"],
         "orders": ["[SEP]", "label", "A is"],
+        "permuted": ["[SEP]", "[CLS]", "predict"],
+        "permuted pairs": ["[SEP]", "[CLS]", "predict"],
     }
     marks |= {kind: ["inputs", "targets"] for kind in ("parts", *BYTES[:2])} | {
         "next": ["row"],

@@ -31,7 +31,10 @@ def test_a_trainers_parts_reach_every_layer(case):
     across = [(3, 6, c.width)] * getattr(c, "decoder_depth", 0)
     assert seen == own + across
     is_causal = not case.has_encoder
-    assert [getattr(mask, "causal", False) for mask in read] == [is_causal] * len(own) + [True, False] * len(across)
+    assert [getattr(mask, "causal", False) for mask in read] == [is_causal] * len(own) + [
+        True,
+        False,
+    ] * len(across)
 
 
 @for_cases(of=lambda name: has_field(name, "length") and not has_relative_positions(name))
