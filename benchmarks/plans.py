@@ -109,6 +109,8 @@ PLANS = (
     Plan("linformer_base", "v5p:2x2x4", LONG_ROWS),
     Plan("transformer_xl_base", "v5e:4x4"),
     Plan("transformer_xl_large", "v5p:2x2x4", "model.attention_dropout=0"),
+    Plan("xlnet_base", "v5e:4x4"),
+    Plan("xlnet_large", "v5p:4x4x4"),
     Plan("sparse_transformer_enwik8", "v5e:4x4"),
 )
 

@@ -3,22 +3,21 @@
 import dataclasses
 from typing import ClassVar
 
-from models.config.base import EncoderConfig
+from models.config.base import ModelConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class XLNetConfig(EncoderConfig):
+class XLNetConfig(ModelConfig):
     """XLNet-base, 116.7 M parameters."""
 
     module: ClassVar[str] = "xlnet:XLNet"
-    # The hidden layer of a head reads the [CLS] at the end of a row.
-    head_activation: ClassVar[str | None] = "tanh"
-    # Positions and texts are relative.
-    not_in_tensors: ClassVar[tuple[str, ...]] = ("length", "segments", "memory")
+    # Positions are relative.
+    not_in_tensors: ClassVar[tuple[str, ...]] = ("length", "memory")
 
     vocab: int = 32_000
-    length: int = 512  # [tokens] the longest row that a fine-tuned model reads
-    segments: int = 3  # number of token types: text A, text B, and that of a [CLS] at the end
+    length: int = 512  # [tokens] the longest text in which masks are filled
+    attention_dropout: float = 0.1  # rate, of the attention weights
+    epsilon: float = 1e-12
     memory: int | None = None  # [tokens] states of the rows before that each layer reads; none: 0
     clamp_len: int | None = None  # [tokens] longer distances count as this one; none: no limit
 
