@@ -110,7 +110,7 @@ PLANS = (
     Plan("transformer_xl_base", "v5e:4x4"),
     Plan("transformer_xl_large", "v5p:2x2x4", "model.attention_dropout=0"),
     Plan("xlnet_base", "v5e:4x4"),
-    Plan("xlnet_large", "v5p:4x4x4"),
+    Plan("xlnet_large", "v5p:4x4x4", "train.microbatches=8"),
     Plan("sparse_transformer_enwik8", "v5e:4x4"),
 )
 
@@ -196,7 +196,7 @@ def compile_plan(plan: Plan, quick: bool = False) -> dict[str, Any]:
     start = time.monotonic()
     run, machine = load(plan.config, plan.overrides.split()), make_tpu_machine(plan.topology)
     facts = plan_run(run, machine, evaluation=False, quick=quick)
-    del facts["collectives"]
+    facts.pop("collectives", None)  # a plan that does not fit has none
     jax.clear_caches()
     return facts | {
         "seconds": round(time.monotonic() - start, 1),

@@ -27,8 +27,8 @@ def config() -> Run:
             objective=PermutationLm(length=32, rows="windows"),
             batch_size=64,
         ),
-        optimizer=AdamW(learning_rate=1e-3, warmup_steps=100),
-        train=Train(steps=1500, compute_dtype="float32"),
-        evaluate=Evaluate(every=500),
-        checkpoint=Checkpoint(every=500),
+        optimizer=AdamW(learning_rate=2e-3, warmup_steps=60),
+        train=Train(steps=600, compute_dtype="float32"),
+        evaluate=Evaluate(every=300),
+        checkpoint=Checkpoint(every=300),
     )

@@ -262,14 +262,14 @@ def find_visible_keys(
         ranks_BL = jnp.zeros((B, L), jnp.int32)
         if masked_positions is not None:
             ranks_BL = ranks_BL.at[jnp.arange(B)[:, None], masked_positions].set(1)
-    is_self_LL = jnp.eye(L, dtype=bool)
-    visible_BXL = (ranks_BL[:, None, :] < ranks_BL[:, :, None]) | is_self_LL
-    visible_BXL |= ranks_BL[:, None, :] == 0  # all tokens see the context
+    before_BXL = ranks_BL[:, None, :] < ranks_BL[:, :, None]
+    is_context_B1L = ranks_BL[:, None, :] == 0  # which all tokens see
+    is_token_B1L = attention_mask[:, None, :]
+    visible_BXL = ((before_BXL | is_context_B1L) & is_token_B1L) | jnp.eye(L, dtype=bool)
     if masked_positions is not None:
         query_ranks_BP = jnp.take_along_axis(ranks_BL, masked_positions, axis=1)
-        query_BPL = ranks_BL[:, None, :] < query_ranks_BP[:, :, None]
+        query_BPL = (ranks_BL[:, None, :] < query_ranks_BP[:, :, None]) & is_token_B1L
         visible_BXL = jnp.concatenate([visible_BXL, query_BPL], axis=1)
-    visible_BXL &= attention_mask[:, None, :]
     if readable_BM is None:
         return visible_BXL
     X, M = visible_BXL.shape[1], readable_BM.shape[1]

@@ -15,7 +15,7 @@ import numpy as np
 
 from data.batch_spec import CONTINUED, MASKED, PAIR, TOKENS, Field
 from data.inspection.checks import Check, InspectedBatch, RowStream
-from data.inspection.permutation import check_permutations, render_permuted_row
+from data.inspection.factorization import check_permutations, render_permuted_row
 from data.objectives.masked_rows import ROW_KINDS
 from data.objectives.objective import BuildBatch, Objective, TokenId
 from data.objectives.permuting import Permuter

@@ -100,7 +100,6 @@ def make_answerer(
 
     Raises ValueError for an option that the model does not support.
     """
-    from models.config.base import EncoderConfig
     from models.config.heads import HeadedConfig
     from pretrain.families import find_family
 
@@ -117,7 +116,7 @@ def make_answerer(
         raise ValueError(NOT_SEVERAL)
     module, name = find_family(trained.run.model).predictor.split(":")
     kind = getattr(importlib.import_module(f"pretrain.inference.{module}"), name)
-    if isinstance(trained.run.model, EncoderConfig):
+    if module == "fill_mask":
         return _fill_masks(kind, trained, top, length, batch_size, decoding)
     if top is not None:
         raise ValueError(
