@@ -14,6 +14,7 @@ from data.objectives import (
     Denoising,
     Distillation,
     MaskedLm,
+    PermutationLm,
     ReplacedToken,
     SentenceOrder,
     SentencePair,
@@ -34,6 +35,7 @@ from models.config.sparse_transformer import SparseTransformerConfig
 from models.config.t5 import T5Config
 from models.config.transformer import TransformerConfig
 from models.config.transformer_xl import Clusters, TransformerXLConfig
+from models.config.xlnet import XLNetConfig
 from pretrain.config import AdamW, Lamb, Run, Train
 
 BERT = BertConfig(
@@ -118,6 +120,9 @@ SPARSE_TRANSFORMER = SparseTransformerConfig(
     subblocks=2,
     merged=False,
 )
+XLNET = XLNetConfig(
+    vocab=128, length=32, width=32, depth=2, num_heads=8, mlp=64, dropout=0.0, attention_dropout=0.0
+)
 GPT = dict(vocab=128, length=32, width=32, num_heads=8, mlp=64, dropout=0.0, attention_dropout=0.0)
 
 
@@ -167,6 +172,7 @@ RUNS = {
     ),
     "gpt": make_tiny_run(GptConfig(**GPT, depth=2), CausalLm(length=32, end_of_text=False)),
     "transformer_xl": make_tiny_run(TRANSFORMER_XL, CausalLm(length=32)),
+    "xlnet": make_tiny_run(XLNET, PermutationLm(length=32, partial=4, rows="documents")),
     "sparse_transformer": make_tiny_run(SPARSE_TRANSFORMER, CausalLm(length=32)),
     "gpt3": make_tiny_run(Gpt3Config(**GPT, depth=4, window=5, remat=True), CausalLm(length=32)),
 }

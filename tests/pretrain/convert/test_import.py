@@ -386,8 +386,8 @@ REFUSALS = {
         "config.json: not JSON",
     ),
     "another family": (
-        lambda folder: change_settings(folder, model_type="xlnet"),
-        "model_type 'xlnet'.*bart, bert",
+        lambda folder: change_settings(folder, model_type="funnel"),
+        "model_type 'funnel'.*bart, bert",
     ),
     "no family": (lambda folder: change_settings(folder, model_type=None), "model_type None"),
     "encoder of T5": (
