@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from pretrain.cli.verbs import VERBS, describe_unknown, parse_arguments
 from pretrain.distributed import process_identity, processes
+from pretrain.distributed.hang_notice import exit_after_error
 from pretrain.distributed.watchdog import exit_soon
 from pretrain.hiding import find_hiding_file
 from pretrain.terminal import escape_output, print_error
@@ -79,7 +80,7 @@ def run_verb(argv: Sequence[str]) -> int:
         if os.environ.get("CLOZE_TRACEBACK"):
             raise
         print_error(error)
-        return processes.exit_process(2)
+        return exit_after_error(2)
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return processes.exit_process(130)
@@ -87,10 +88,10 @@ def run_verb(argv: Sequence[str]) -> int:
         line = explain_bucket_error(error) or explain_exhausted_command(error, args)
         if line and not os.environ.get("CLOZE_TRACEBACK"):
             print_error(line)
-            return processes.exit_process(2)
+            return exit_after_error(2)
         if processes.get_client():
             traceback.print_exc()
-            processes.exit_process(1)
+            exit_after_error(1)
         raise
 
 

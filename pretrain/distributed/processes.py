@@ -86,7 +86,7 @@ def join_cluster(cluster: Cluster, seconds: int) -> None:
         call_with_timeout(
             seconds,
             get_client().key_value_set,
-            f"cloze/host/{_get_jax_state().process_id}",
+            f"cloze/host/{get_jax_state().process_id}",
             socket.gethostname(),
         )
     except TimeoutError as error:
@@ -101,10 +101,10 @@ def get_client() -> Any:
 
     It needs neither collectives nor equal numbers of devices.
     """
-    return _get_jax_state().client if "jax" in sys.modules else None
+    return get_jax_state().client if "jax" in sys.modules else None
 
 
-def _get_jax_state() -> Any:
+def get_jax_state() -> Any:
     # The store has no public name (jax 0.10 to 0.12); Orbax and JAX's own multihost_utils use the
     # same one. jax.process_index() would open the devices, which waits for all processes.
     from jax._src.distributed import global_state
@@ -170,7 +170,7 @@ def wait_at_exit_barrier() -> None:
         call_with_timeout(
             EXIT_TIMEOUT + 1, get_client().wait_at_barrier, "cloze/leave", EXIT_TIMEOUT * 1000
         )
-        if _get_jax_state().process_id == 0:
+        if get_jax_state().process_id == 0:
             time.sleep(0.5)
     except (TimeoutError, jax.errors.JaxRuntimeError):
         print(

@@ -7,6 +7,9 @@ the devices asynchronously, but the loop waits for the metrics of the previous o
 Orbax finishes checkpoints, and the watchdog checks it as well. Only time in which the watchdog
 itself runs counts: a stopped process (Ctrl-Z) or a sleeping laptop does not hang.
 
+In a run of several processes the one that hangs announces it, and the others end with it, with
+their own stacks: they wait for it in vain.
+
 Code that holds Python's global interpreter lock stops the watchdog, too, and is not detected.
 """
 
@@ -19,8 +22,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO, cast
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TextIO, cast
 
 from pretrain.terminal import escape
 
@@ -35,30 +38,48 @@ HUNG = 75
 TICK = 0.5  # seconds between two checks
 EXIT_LIMIT = 15.0  # seconds that a process has to end after its work
 REPORT_LIMIT = 4.0  # most seconds for the report, since a terminal or a disk may be what hangs
+PEER_TICK = 1.0  # seconds between two looks for another process that hangs
 SAVE_THREAD = "save_finalize"  # the thread in which Orbax (0.12) finishes a save
+
+
+class Peers(NamedTuple):
+    """How a process and the others of its run learn of a hang.
+
+    Attributes:
+      announce: publishes what exceeds its limit here.
+      find_hung: returns what another process has announced, "" if none has. It may block.
+      leave: called before the process ends.
+    """
+
+    announce: Callable[[str], None]
+    find_hung: Callable[[], str]
+    leave: Callable[[], None]
 
 
 class Watchdog:
     """A context manager that ends the process if one phase of the loop exceeds its limit."""
 
-    def __init__(
-        self, limits: Limits, path: epath.Path, on_exit: Callable[[], None] = lambda: None
-    ) -> None:
-        """Prepare to watch; entering the context starts the thread.
+    def __init__(self, limits: Limits, path: epath.Path, peers: Peers | None = None) -> None:
+        """Prepare to watch; entering the context starts the threads.
 
         Args:
           limits: seconds for each phase.
           path: file for the stacks, which are also written to stderr.
-          on_exit: called before the process ends. It and the writing have REPORT_LIMIT seconds.
+          peers: the other processes; None for a single process. The announcement, the report and
+            the leaving have REPORT_LIMIT seconds together.
         """
-        self.limits, self.path, self.farewell = limits, path, on_exit
+        self.limits, self.path, self.peers = limits, path, peers
         self.count = itertools.count()
         self.enter_part("start")
         self.over = threading.Event()
+        self.ending = threading.Lock()
         self.thread = threading.Thread(target=self._check_limits, name="watchdog", daemon=True)
 
     def __enter__(self) -> Watchdog:
         self.thread.start()
+        if self.peers:
+            # A thread of its own, as the coordinator may not answer. Nothing waits for it.
+            threading.Thread(target=self._check_peers, args=(self.peers,), daemon=True).start()
         return self
 
     def __exit__(self, *_: Any) -> None:
@@ -83,36 +104,54 @@ class Watchdog:
             for activity, part in parts.items():
                 limit = getattr(self.limits, part)
                 if limit and ages[activity] > limit:
-                    self._end_process(part, ages[activity], limit)
+                    cause = (
+                        f"'{part}' has lasted {ages[activity]:,.0f} s; its limit is "
+                        f"watchdog.{part}={limit:g}"
+                    )
+                    advice = (
+                        "if the run was only slow, raise the limit, or set it to 0 for no limit"
+                    )
+                    self._end_process(cause, advice, self.peers and self.peers.announce)
 
-    def _end_process(self, part: str, seconds: float, limit: float) -> NoReturn:
+    def _check_peers(self, peers: Peers) -> None:
+        while not self.over.wait(PEER_TICK):
+            if cause := peers.find_hung():
+                self._end_process(cause, "the stacks of that process tell what hangs")
+
+    def _end_process(
+        self, cause: str, advice: str, announce: Callable[[str], None] | None = None
+    ) -> NoReturn:
         """Report the stacks and end the process, even if parts of the report hang."""
-        try:
-            stack_text = format_stacks()
-            message = (
-                f"error: hung: '{part}' has lasted {seconds:,.0f} s; its limit is "
-                f"watchdog.{part}={limit:g}. The stacks of all threads are above and in "
-                f"{self.path}. This process ends with status {HUNG}. Repeat the same command to "
-                "continue from the last checkpoint; if the run was only slow, raise the limit, or "
-                "set it to 0 for no limit\n"
-            )
-            tasks = (
-                lambda: write_unbuffered(
-                    cast(TextIO, sys.__stderr__).fileno(), stack_text + message
-                ),
-                lambda: self.path.write_text(stack_text),
-                self.farewell,
-            )
-            threads = [
-                threading.Thread(target=call_quietly, args=(task,), daemon=True) for task in tasks
-            ]
-            for thread in threads:
-                thread.start()
-            end = time.monotonic() + REPORT_LIMIT
-            for thread in threads:
-                thread.join(max(0.0, end - time.monotonic()))
-        finally:
-            os._exit(HUNG)
+        with self.ending:  # never released: the process ends
+            try:
+                stack_text = format_stacks()
+                message = (
+                    f"error: hung: {cause}. The stacks of all threads are above and in "
+                    f"{self.path}. This process ends with status {HUNG}. Repeat the same command "
+                    f"to continue from the last checkpoint; {advice}\n"
+                )
+                stderr = cast(TextIO, sys.__stderr__).fileno()
+                tasks = [
+                    lambda: write_unbuffered(stderr, stack_text + message),
+                    lambda: self.path.write_text(stack_text),
+                ]
+                if announce:
+                    tasks.insert(0, lambda: announce(cause))
+                if self.peers:
+                    tasks.append(self.peers.leave)
+                run_within(REPORT_LIMIT, tasks)
+            finally:
+                os._exit(HUNG)
+
+
+def run_within(seconds: float, tasks: Sequence[Callable[[], Any]]) -> None:
+    """Call all `tasks` at once, each in a thread, and return after `seconds` at the latest."""
+    threads = [threading.Thread(target=call_quietly, args=(task,), daemon=True) for task in tasks]
+    for thread in threads:
+        thread.start()
+    end = time.monotonic() + seconds
+    for thread in threads:
+        thread.join(max(0.0, end - time.monotonic()))
 
 
 def exit_soon(status: int) -> None:

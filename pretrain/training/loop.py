@@ -13,8 +13,8 @@ from etils import epath
 from data.composed import ComposedBatches
 from data.source import Source
 from pretrain.config import Run
-from pretrain.distributed import processes
 from pretrain.distributed.device_feed import prefetch_to_devices
+from pretrain.distributed.hang_notice import make_peers
 from pretrain.distributed.preflight import preflight_accelerators, preflight_run
 from pretrain.distributed.replica_check import ReplicaCheck
 from pretrain.distributed.sharding import make_mesh
@@ -109,7 +109,7 @@ def train_with_lease(
     with contextlib.ExitStack() as stack:
         stack.enter_context(jax.set_mesh(mesh))
         hang_report = workdir / f"hung-{jax.process_index()}.txt"
-        watchdog = Watchdog(run.watchdog, hang_report, processes.wait_at_exit_barrier)
+        watchdog = Watchdog(run.watchdog, hang_report, make_peers())
         stack.enter_context(watchdog)
         checkpoints = stack.enter_context(Checkpoints(workdir, run.checkpoint))
         preemption = stack.enter_context(Preemption())

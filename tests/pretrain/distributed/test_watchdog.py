@@ -9,7 +9,7 @@ import pytest
 
 from pretrain.config import load
 from pretrain.distributed import watchdog
-from pretrain.distributed.watchdog import HUNG, Watchdog
+from pretrain.distributed.watchdog import HUNG, Peers, Watchdog
 from pretrain.overrides import ConfigError
 from pretrain.schema import Limits
 from pretrain.workdir.goodput import Ledger
@@ -33,6 +33,10 @@ def exit_statuses(monkeypatch):
     monkeypatch.setattr(watchdog, "REPORT_LIMIT", 0.3)
     monkeypatch.setattr(threading, "excepthook", lambda args: None)
     return statuses
+
+
+def make_peers(announce=lambda cause: None, find_hung=lambda: "", leave=lambda: None):
+    return Peers(announce, find_hung, leave)
 
 
 def wait_until(holds):
@@ -109,12 +113,58 @@ def test_a_hung_disk_or_process_does_not_delay_the_exit(exit_statuses, capfd):
         write_text = staticmethod(lambda text: threading.Event().wait(5))
 
     began = time.monotonic()
-    with Watchdog(
-        Limits(step=0.01), Hanging(), on_exit=lambda: threading.Event().wait(5)
-    ) as watching:
+    peers = make_peers(leave=lambda: threading.Event().wait(5))
+    with Watchdog(Limits(step=0.01), Hanging(), peers) as watching:
         watching.enter_part("step")
         wait_until(lambda: exit_statuses)
     assert time.monotonic() - began < 3 and "error: hung: 'step'" in capfd.readouterr().err
+
+
+def test_a_hang_is_announced_to_the_other_processes(exit_statuses, tmp_path):
+    announced = []
+    peers = make_peers(announce=announced.append)
+    with Watchdog(Limits(step=0.05), tmp_path / "stacks.txt", peers) as watching:
+        watching.enter_part("step")
+        wait_until(lambda: exit_statuses)
+    assert announced == ["'step' has lasted 0 s; its limit is watchdog.step=0.05"]
+
+
+def test_the_hang_of_another_process_ends_this_one_with_its_stacks(
+    exit_statuses, tmp_path, capfd, monkeypatch
+):
+    monkeypatch.setattr(watchdog, "PEER_TICK", 0.01)
+    announced = []
+    peers = make_peers(announced.append, find_hung=lambda: "'data' has lasted 9 s, in process 1")
+    with Watchdog(Limits(), tmp_path / "stacks.txt", peers):
+        wait_until(lambda: exit_statuses)
+    assert exit_statuses == [HUNG] and not announced
+    errors = capfd.readouterr().err
+    assert "error: hung: 'data' has lasted 9 s, in process 1. The stacks" in errors
+    assert "thread MainThread:" in (tmp_path / "stacks.txt").read_text()
+
+
+def test_a_coordinator_that_does_not_answer_neither_ends_nor_delays_a_process(
+    exit_statuses, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(watchdog, "PEER_TICK", 0.01)
+    asked, answer = threading.Event(), threading.Event()
+
+    def find_hung():
+        asked.set()
+        answer.wait(20)
+        return ""
+
+    began = time.monotonic()
+    with Watchdog(Limits(step=0.05), tmp_path / "stacks.txt", make_peers(find_hung=find_hung)):
+        assert asked.wait(10)
+    assert time.monotonic() - began < 5 and not exit_statuses
+    with Watchdog(
+        Limits(step=0.05), tmp_path / "stacks.txt", make_peers(find_hung=find_hung)
+    ) as watching:
+        watching.enter_part("step")
+        wait_until(lambda: exit_statuses)
+    answer.set()
+    assert exit_statuses == [HUNG]
 
 
 def test_limits_are_fields_of_a_run():
