@@ -17,6 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 
 Part = Literal["first", "second", "both"]
+KINDS_AND_PARTS = (
+    *((kind, part) for kind in ("strided", "fixed") for part in ("first", "second", "both")),
+    ("banded", "first"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,13 +31,15 @@ class SparsePattern:
     |---------|---------------------|--------------------------------------------------------------|
     | strided | i - S <= j <= i     | (i - j) mod S = 0                                            |
     | fixed   | j div S = i div S   | j is one of `summary` positions at the end of its block of S |
+    | banded  | i - S < j <= i      | none                                                         |
 
     Any j <= i reaches i through the first pattern and then the second one. The second fixed pattern
     also has j = i: the paper leaves open what a query reads before the end of the first block.
 
-    kind: "strided" suits rows that have a period, such as images, "fixed" suits text.
+    kind: "strided" suits rows that have a period, such as images, "fixed" suits text. "banded", the
+      locally banded attention of GPT-3, is not a factorization: it has the first pattern alone.
     stride: S.
-    summary: c of the paper; not used by "strided".
+    summary: c of the paper; used by "fixed" alone.
     subblocks: head h reads the summary that is h mod `subblocks` times `summary` before the end of
       the block, because distinct subblocks were "preferable" (section 4.3). One: all heads alike.
     part: the first pattern, the second, or their union, a merged head (section 5.1).
@@ -42,17 +48,17 @@ class SparsePattern:
       ValueError: an unknown kind or part, a size below 1, or subblocks that exceed the stride.
     """
 
-    kind: Literal["strided", "fixed"]
+    kind: Literal["strided", "fixed", "banded"]
     stride: int
     summary: int = 1
     subblocks: int = 1
     part: Part = "both"
 
     def __post_init__(self) -> None:
-        if self.kind not in ("strided", "fixed") or self.part not in ("first", "second", "both"):
+        if (self.kind, self.part) not in KINDS_AND_PARTS:
             raise ValueError(
                 f"a sparse pattern {self.kind!r}, {self.part!r}: the pattern is strided or fixed, "
-                "its part first, second or both"
+                "its part first, second or both, or it is banded, with the first part alone"
             )
         if min(self.stride, self.summary, self.subblocks) < 1:
             raise ValueError(
@@ -74,6 +80,8 @@ class SparsePattern:
     def _is_in_first(self, i: Any, j: Any) -> Any:
         if self.kind == "strided":
             return i - j <= self.stride
+        if self.kind == "banded":
+            return i - j < self.stride
         return i // self.stride == j // self.stride
 
     def _is_in_second(self, i: Any, j: Any, head: Any) -> Any:
@@ -86,6 +94,8 @@ class SparsePattern:
         """Return how many keys each query of a row of L attends to in the first head, int [L]."""
         i = np.arange(L)
         block, place = np.divmod(i, self.stride)
+        if self.kind == "banded":
+            return np.minimum(i, self.stride - 1) + 1
         if self.kind == "strided":
             first, second = np.minimum(i, self.stride) + 1, block + 1
             shared = 1 + np.minimum(block, 1)  # i and i - S
@@ -97,7 +107,7 @@ class SparsePattern:
     def count_scored_pairs(self, L: int) -> int:
         """Return how many pairs of queries and keys `attend_in_blocks` scores in a row of L."""
         num_blocks = -(-L // self.stride)
-        if self.kind == "strided":
+        if self.kind != "fixed":
             near, far = 2 * self.stride, num_blocks
             keys = {"first": near, "second": far, "both": near + far}[self.part]
         else:
@@ -193,9 +203,9 @@ def _align(x: jax.Array, letters: str) -> jax.Array:
 def _list_key_groups(pattern: SparsePattern, N: int, H: int) -> list[KeyGroup]:
     """Return the near keys and the far keys that the queries of N blocks attend to."""
     near, far = (
-        (_make_strided_near, _make_strided_far)
-        if pattern.kind == "strided"
-        else (_make_fixed_near, _make_fixed_far)
+        (_make_fixed_near, _make_fixed_far)
+        if pattern.kind == "fixed"
+        else (_make_strided_near, _make_strided_far)
     )
     if pattern.part == "first":
         return [near(pattern, N, H)]

@@ -90,9 +90,22 @@ class Mask(flax.struct.PyTreeNode):
         ends_L = M if num_after is None else np.minimum(positions_L + num_after + 1, M)
         return int(np.maximum(np.zeros(L, int) + ends_L - starts_L, 0).sum())
 
+    def find_block_pattern(self, L: int, M: int) -> SparsePattern | None:
+        """Return the pattern that `attend` computes in blocks; None to score all pairs.
+
+        It is that of the mask, or a causal window in which a block and the one before are shorter
+        than the row. A decoding step has one query, and no blocks.
+        """
+        if self.step is not None or L != M:
+            return None
+        if self.causal and self.window is not None and 2 * self.window < L and not self.offset:
+            return SparsePattern("banded", self.window, part="first")
+        return self.pattern
+
     def count_scored_pairs(self, L: int, M: int) -> int:
         """Return how many pairs `attend` scores: all, or those of the blocks of a pattern."""
-        return self.pattern.count_scored_pairs(L) if self.pattern else L * M
+        pattern = self.find_block_pattern(L, M)
+        return pattern.count_scored_pairs(L) if pattern else L * M
 
     def combine_segment_ids(self, B: int, L: int) -> tuple[jax.Array, jax.Array] | None:
         """Return ids (of the queries [B, L], of the keys [B, M]) for the padding and the segments.

@@ -130,7 +130,7 @@ def attend(
 ) -> jax.Array:
     """Return softmax(scale * q k^T + bias) v (Vaswani et al. 2017, section 3.2.1).
 
-    A mask with a sparse pattern is computed in blocks (`models.layers.block_sparse`).
+    A sparse pattern or a causal window is computed in blocks (`models.layers.block_sparse`).
 
     Args:
       q_BLHK: the queries.
@@ -148,8 +148,9 @@ def attend(
     Scores and softmax are float32. A query that may attend to nothing gets the mean of all values,
     which is finite; its loss has weight 0.
     """
-    if isinstance(mask, Mask) and mask.pattern and mask.step is None and bias is None:
-        ids, pattern = mask.combine_segment_ids(*q_BLHK.shape[:2]), mask.pattern
+    L, M = q_BLHK.shape[1], k_BMHK.shape[1]
+    if isinstance(mask, Mask) and bias is None and (pattern := mask.find_block_pattern(L, M)):
+        ids = mask.combine_segment_ids(*q_BLHK.shape[:2])
         return attend_in_blocks(
             q_BLHK, k_BMHK, v_BMHK, pattern=pattern, segment_ids=ids, scale=scale, drop=drop
         )

@@ -33,7 +33,8 @@ def name_visible_pairs(attend: Callable[..., jax.Array]) -> Callable[..., jax.Ar
         if not isinstance(mask, Mask) or mask.local_window_size == (None, None):
             return attend(q_BLHK, k_BMHK, *args, **options)
         L, M = q_BLHK.shape[1], k_BMHK.shape[1]
-        visible, scored = mask.count_visible_pairs(L, M), mask.count_scored_pairs(L, M)
+        visible = mask.count_visible_pairs(L, M)
+        scored = L * M if options.get("bias") is not None else mask.count_scored_pairs(L, M)
         with jax.named_scope(f"visible_{visible}_of_{scored}"):
             return attend(q_BLHK, k_BMHK, *args, **options)
 

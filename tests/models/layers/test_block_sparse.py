@@ -20,7 +20,7 @@ PATTERNS = [
     SparsePattern(kind, 4, 2, subblocks, part)
     for kind, subblocks in (("strided", 1), ("fixed", 1), ("fixed", 2))
     for part in PARTS
-]
+] + [SparsePattern("banded", 4, part="first")]
 
 
 def name_pattern(pattern):
@@ -33,6 +33,8 @@ for_patterns = pytest.mark.parametrize("pattern", PATTERNS, ids=name_pattern)
 def list_positions(pattern, i, head):
     """Return the set of j that query i attends to, as sections 4.2 and 4.3 write it."""
     S, c = pattern.stride, pattern.summary
+    if pattern.kind == "banded":
+        return set(range(max(0, i - S + 1), i + 1))
     if pattern.kind == "strided":
         first = set(range(max(0, i - S), i + 1))
         second = {j for j in range(i + 1) if (i - j) % S == 0}
@@ -145,14 +147,19 @@ def test_memory_grows_with_the_root_of_the_length(kind):
     assert long < 4_096**2 * 2 * 4  # the scores of all pairs
 
 
-def test_a_locally_banded_layer_is_a_first_pattern():
-    """A window of GPT-3 of 5 positions is the strided pattern's last 4 and the position itself."""
-    q, k, v, _ = draw_vectors(18)
-    mask = make_causal_mask(window=5)
-    banded = SparsePattern("strided", 4, part="first")
-    np.testing.assert_array_equal(mask.make_dense(18, 18)[0, 0], make_square(banded, 18))
-    found = attend_in_blocks(q, k, v, pattern=banded)
-    np.testing.assert_allclose(found, attend(q, k, v, mask=mask), atol=2e-6)
+@pytest.mark.parametrize(("L", "window", "blocks"), [(18, 5, True), (18, 9, False)])
+def test_a_causal_window_is_computed_in_blocks_where_they_save_pairs(L, window, blocks):
+    q, k, v, _ = draw_vectors(L)
+    segments = jnp.asarray(np.broadcast_to(np.arange(L) >= 7, (B, L)).astype(np.int32))
+    mask = make_causal_mask(segment_ids_BL=segments, window=window)
+    banded = SparsePattern("banded", window, part="first")
+    np.testing.assert_array_equal(
+        make_causal_mask(window=window).make_dense(L, L)[0, 0], make_square(banded, L)
+    )
+    assert mask.find_block_pattern(L, L) == (banded if blocks else None)
+    assert mask.count_scored_pairs(L, L) == (20 * 10 if blocks else L * L)
+    found = attend(q, k, v, mask=mask)
+    np.testing.assert_allclose(found, attend(q, k, v, mask=mask.make_dense(L, L)), atol=2e-6)
 
 
 @pytest.mark.fast
