@@ -4,7 +4,7 @@
 
 Each row compiles the whole step of a configuration for a TPU slice, with libtpu on this machine's
 CPU: with the logits of all tokens at once or in parts (`pretrain/training/cross_entropy.py`), and
-with XLA's attention or Splash attention (`pretrain/distributed/attention_kernels.py`). Nothing
+with XLA's attention or Splash attention (`pretrain/distributed/ops/attention_kernels.py`). Nothing
 runs: bytes are the compiler's, times are the bounds of `plan`. Writes
 benchmarks/results/memory.md.
 """

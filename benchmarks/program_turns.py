@@ -7,8 +7,9 @@ import os
 import pathlib
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks.harness import ROOT
 
@@ -99,3 +100,56 @@ class ProgramTurn:
         """Kill the program."""
         self.process.kill()
         self.process.wait()
+
+
+def run_to_end(argv: Sequence[object], environment: Mapping[str, str] | None = None) -> None:
+    """Run a command with additional environment variables.
+
+    Raises:
+      RuntimeError: if it has failed, with the end of its output.
+    """
+    done = subprocess.run(
+        [str(word) for word in argv],
+        cwd=ROOT,
+        env=os.environ | (environment or {}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    if done.returncode:
+        raise RuntimeError(f"{done.args[:5]} ended with {done.returncode}:\n{done.stdout[-2000:]}")
+
+
+def take_turns(
+    starts: Mapping[str, Callable[[], ProgramTurn]], limit: float, seconds: float
+) -> dict[str, list[HeldoutLoss]]:
+    """Start the programs and run them in turns, each until its own clock has reached `limit`.
+
+    Args:
+      starts: {name: function that starts the program}.
+      limit: seconds of each program's clock.
+      seconds: of a turn.
+
+    Returns:
+      {name: its losses}.
+
+    Raises:
+      RuntimeError: a program has failed.
+    """
+    turns: dict[str, ProgramTurn] = {}
+    try:
+        turns.update((name, start()) for name, start in starts.items())
+        running = dict(turns)
+        while running:
+            for name, turn in list(running.items()):
+                is_running = turn.run_slice(min(seconds, limit - turn.clock))
+                if not is_running or turn.clock >= limit - 0.1:
+                    del running[name]
+                    turn.end_process()
+                print(
+                    f"{name}: {turn.clock:.0f} s, {turn.scores[-1:]}", file=sys.stderr, flush=True
+                )
+    finally:
+        for turn in turns.values():
+            turn.end_process()
+    return {name: turn.scores for name, turn in turns.items()}

@@ -25,6 +25,7 @@ import pathlib
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,7 @@ from benchmarks.harness import (
     report_errors,
     some_of,
 )
-from benchmarks.program_turns import HeldoutLoss, ProgramTurn
+from benchmarks.program_turns import HeldoutLoss, ProgramTurn, take_turns
 from benchmarks.results_pages import add_result
 from data.pipeline import Stream
 from data.store.reader import Store
@@ -185,27 +186,12 @@ def start_program(
     )
 
 
-def take_turns(
+def run_programs(
     args: argparse.Namespace, folder: pathlib.Path, overrides: Sequence[str]
 ) -> dict[str, list[HeldoutLoss]]:
     """Run the programs in turns until the limit and return {program: its losses}."""
-    turns = {}
-    try:
-        for way in args.ways:
-            turns[way] = start_program(way, folder, overrides, args.every)
-        running = dict(turns)
-        while running:
-            for name, turn in list(running.items()):
-                seconds = min(args.slice, args.limit - turn.clock)
-                if not turn.go(seconds) or turn.clock >= args.limit - 0.1:
-                    del running[name]
-                print(
-                    f"{name}: {turn.clock:.0f} s, {turn.scores[-1:]}", file=sys.stderr, flush=True
-                )
-    finally:
-        for turn in turns.values():
-            turn.end()
-    return {name: turn.scores for name, turn in turns.items()}
+    starts = {way: partial(start_program, way, folder, overrides, args.every) for way in args.ways}
+    return take_turns(starts, args.limit, args.slice)
 
 
 def main() -> None:
@@ -235,7 +221,7 @@ def main() -> None:
             write_inputs(folder, args.store, overrides)
             if not all(WAYS[way][0] for way in args.ways):
                 find_peers_python()
-        scores = take_turns(args, folder, overrides)
+        scores = run_programs(args, folder, overrides)
     last = ", ".join(
         f"{name} {now:.0f} s, step {step}, {loss:.3f}"
         for name, program_scores in scores.items()

@@ -7,7 +7,7 @@ constraints.
 from jax.sharding import Mesh
 
 from models.layers.ops import Ops
-from pretrain.distributed.attention_kernels import make_attend
+from pretrain.distributed.ops.attention_kernels import make_attend
 from pretrain.distributed.ops.hash_dropout import drop_by_hash
 from pretrain.distributed.ops.matmul import activation_matmul, add_bias, matmul
 from pretrain.distributed.ops.rematerialization import recompute_in_backward

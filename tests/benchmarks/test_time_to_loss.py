@@ -5,7 +5,8 @@ import time
 
 import pytest
 
-from benchmarks.time_to_loss import ProgramTurn, find_first, format_columns, format_rows
+from benchmarks.program_turns import ProgramTurn, take_turns
+from benchmarks.time_to_loss import find_first, format_columns, format_rows
 
 REPORTING_PROGRAM = """
 import json, sys, time
@@ -47,6 +48,14 @@ def test_a_program_runs_in_its_turns_only(make_turn, tmp_path):
     assert one.run_slice(0.3) and 0.3 <= one.clock - clock <= time.monotonic() - began
     assert [step for _, step, _ in one.scores] == list(range(5, 5 * len(one.scores) + 1, 5))
     assert all(0 < now <= one.clock for now, _, _ in one.scores)
+
+
+def test_programs_take_turns_until_their_own_limit(make_turn, capfd):
+    starts = {name: lambda: make_turn(REPORTING_PROGRAM) for name in ("one", "two")}
+    scores = take_turns(starts, limit=0.6, seconds=0.25)
+    assert all(losses and losses[-1][0] <= 0.75 for losses in scores.values())
+    turns = [line.split(":")[0] for line in capfd.readouterr().err.splitlines()]
+    assert turns[:4] == ["one", "two", "one", "two"]
 
 
 def test_a_failed_program_reports_its_error(make_turn):

@@ -13,8 +13,8 @@ from models.layers.block_sparse import SparsePattern
 from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask, make_causal_mask, make_padding_mask
 from pretrain.config import Mesh
-from pretrain.distributed import attention_kernels
-from pretrain.distributed.attention_kernels import (
+from pretrain.distributed.ops import attention_kernels
+from pretrain.distributed.ops.attention_kernels import (
     attend_with_cudnn,
     attend_with_splash,
     find_cudnn_obstacle,
