@@ -2,6 +2,8 @@
 once, the same in any process.
 """
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -161,11 +163,13 @@ def test_lanes_read_each_whole_row_equally_often_and_start_apart(gpt_store):
         assert first.tolist() == [0, stream.table.whole_S[s] // 2]
 
 
-def test_lanes_are_the_same_on_any_hosts_and_from_any_step(gpt_store):
-    stream = lane_stream(gpt_store, 6, 4)
-    whole = stream.build_batch(9)
+@pytest.mark.parametrize("separate", [False, True])
+def test_lanes_are_the_same_on_any_hosts_and_from_any_step(gpt_store, separate):
+    make = partial(lane_stream, gpt_store, 6, 4, separate_documents=separate)
+    whole = make().build_batch(9)
+    assert ("segment_ids" in whole) == separate
     for lo, hi in ((0, 1), (1, 4)):
-        part = next(lane_stream(gpt_store, 6, 4).iterate_batches(9, lo, hi))
+        part = next(make().iterate_batches(9, lo, hi))
         assert all((part[key] == whole[key][lo:hi]).all() for key in whole)
 
 
