@@ -237,6 +237,7 @@ def test_machine_words_are_found():
 OTHER_NAMES = {
     "transformer": {"marian", "transformerconfig"},
     "sparse_transformer": {"sparsetransformer", "sparsetransformerconfig"},
+    "music_transformer": {"musictransformer", "musictransformerconfig"},
 }
 # The tokenizers library's own names.
 LIBRARY_NAMES = {"BertNormalizer", "BertPreTokenizer", "RobertaProcessing"}

@@ -70,7 +70,7 @@ PARAMETER_DIMENSIONS = (
     # of relative attention, of two streams and of adaptive softmax
     (r"attention/position/kernel", ("embed", "heads", None)),
     (r"(content|position|text)_bias", ("heads", None)),
-    (r"text_embedding", (None, "heads", None)),
+    (r"(text|relative)_embedding", (None, "heads", None)),
     (r"query_embedding", (None,)),
     (r"output_bias", ("vocab",)),
     (r"lm_head/(clusters|projection)/kernel", ("embed", None)),

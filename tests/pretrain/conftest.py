@@ -30,6 +30,7 @@ from models.config.gpt import GptConfig
 from models.config.gpt3 import Gpt3Config
 from models.config.heads import ClassifierConfig
 from models.config.linformer import LinformerConfig
+from models.config.music_transformer import MusicTransformerConfig
 from models.config.roberta import RobertaConfig
 from models.config.sparse_transformer import SparseTransformerConfig
 from models.config.t5 import T5Config
@@ -120,6 +121,11 @@ SPARSE_TRANSFORMER = SparseTransformerConfig(
     subblocks=2,
     merged=False,
 )
+MUSIC_TRANSFORMER = MusicTransformerConfig(
+    **dict(vocab=128, width=32, depth=2, num_heads=8, head_width=4, mlp=64, max_distance=20),
+    dropout=0.0,
+    attention_dropout=0.0,
+)
 XLNET = XLNetConfig(
     vocab=128, length=32, width=32, depth=2, num_heads=8, mlp=64, dropout=0.0, attention_dropout=0.0
 )
@@ -174,6 +180,7 @@ RUNS = {
     "transformer_xl": make_tiny_run(TRANSFORMER_XL, CausalLm(length=32)),
     "xlnet": make_tiny_run(XLNET, PermutationLm(length=32, partial=4, rows="documents")),
     "sparse_transformer": make_tiny_run(SPARSE_TRANSFORMER, CausalLm(length=32)),
+    "music_transformer": make_tiny_run(MUSIC_TRANSFORMER, CausalLm(length=32)),
     "gpt3": make_tiny_run(Gpt3Config(**GPT, depth=4, window=5, remat=True), CausalLm(length=32)),
 }
 

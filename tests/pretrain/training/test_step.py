@@ -146,6 +146,7 @@ CASES += [
     ("gpt", (2, 2, 2), 4),
     ("gpt3", (1, 2, 2, 2), 4),
     ("sparse_transformer", (1, 2, 2, 2), 4),
+    ("music_transformer", (1, 2, 2, 2), 4),
     ("roberta", (2, 2, 2), 4),
     ("albert", (1, 2, 2, 2), 4),
     ("bert_packed", (1, 2, 2, 2), 4),

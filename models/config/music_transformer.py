@@ -1,0 +1,26 @@
+"""The sizes of the Music Transformer."""
+
+import dataclasses
+from typing import ClassVar
+
+from models.config.base import ModelConfig
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MusicTransformerConfig(ModelConfig):
+    """The model of piano performances: 6 layers of width 256 (Huang et al. 2018, section 4.2)."""
+
+    module: ClassVar[str] = "music_transformer:MusicTransformer"
+
+    vocab: int = 390  # 388 events, and the end of a piece
+    width: int = 256
+    depth: int = 6
+    num_heads: int = 8
+    head_width: int = 64  # of each attention head
+    mlp: int = 1024
+    attention_dropout: float = 0.1  # rate, of the attention weights
+    # Whether the scores have a term for the distance of query and key. Without it the model is the
+    # paper's baseline, which knows positions by their sinusoids alone.
+    relative: bool = True
+    # [tokens] the number of distances that have an embedding; longer ones have that of the last
+    max_distance: int = 1024
