@@ -1,6 +1,9 @@
 """Music Transformer of 3 layers and width 128 on Bach's chorales: rows of 64 sixteenths.
 
+    pip install -e .[music]
+    python -m pretrain prepare-music chorales --output runs/chorales --transpose 5
     python -m pretrain train music_transformer_tiny --workdir runs/music
+    python -m pretrain compose --workdir runs/music --output runs/chorale
 
 A row is 256 tokens, four voices of each sixteenth.
 """
@@ -31,7 +34,7 @@ def config() -> Run:
         optimizer=AdamW(
             learning_rate=2e-3, warmup_steps=100, decay="cosine", end_lr_ratio=0.1, beta2=0.98
         ),
-        train=Train(steps=3_000, compute_dtype="float32"),
-        evaluate=Evaluate(every=500),
-        checkpoint=Checkpoint(every=500),
+        train=Train(steps=1_000, compute_dtype="float32"),
+        evaluate=Evaluate(every=250),
+        checkpoint=Checkpoint(every=250),
     )

@@ -59,7 +59,7 @@ class Stream:
         found = source.open_rows(split, data.objective)
         self.table, self.build, self.sources = found.table, found.build, found.sources
         self.split, self.vocabulary = found.split, found.vocabulary
-        self.drop_repeats = found.drop_repeats
+        self.drop_repeats, self.restore = found.drop_repeats, found.restore
         self.num_rows, self.tokens_per_row = self.table.count, self.objective.axis_sizes()["L"]
         self.rows_S = np.diff(self.table.offsets)
         self.order = found.order

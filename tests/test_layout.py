@@ -24,7 +24,7 @@ THEIRS = {
     "models": {"jax", "flax", "numpy"},
     "data": {
         *("numpy", "tensorflow", "tensorflow_datasets", "apache_beam", "sentencepiece"),
-        *("tokenizers", "google", "google_crc32c", "etils", "rich"),
+        *("tokenizers", "google", "google_crc32c", "etils", "rich", "mido", "music21"),
     },
     "configs": set(),
 }
@@ -35,7 +35,7 @@ ORDER = {
         "data.source",
         *("data.corpus", "data.vocabulary", "data.store", "data.prepare", "data.rows"),
         *("data.batch_spec", "data.inspection"),
-        *("data.objectives", "data.mixed", "data.examples", "data.config"),
+        *("data.objectives", "data.mixed", "data.music", "data.examples", "data.config"),
         *("data.tf_dataset", "data.pipeline", "data.mixed_stream", "data.composed"),
     ),
     "pretrain": (

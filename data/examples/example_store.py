@@ -18,6 +18,7 @@ import os
 from typing import Any
 
 from data.corpus.paths import as_path
+from data.music.music_store import MusicStore
 from data.source import RowSet
 from data.store.reader import Store, read_manifest
 from data.store.writer import EXAMPLE_ENTRIES
@@ -77,7 +78,8 @@ class ExampleStore(Store):
 
 
 def open_source(path: Any) -> Store:
-    """Open the token store in a folder, as an `ExampleStore` if its documents are examples.
+    """Open the token store in a folder, as an `ExampleStore` if its documents are examples, or as
+    a `MusicStore` if they are pieces of music.
 
     Raises the exceptions of `Store.open`, and ValueError for an empty path.
     """
@@ -86,5 +88,7 @@ def open_source(path: Any) -> Store:
             "data.store is empty; data.store=STORE names a token store, which "
             "`prepare SOURCE... --output STORE` writes"
         )
-    has_examples = EXAMPLE_ENTRIES & read_manifest(as_path(path)).keys()
-    return (ExampleStore if has_examples else Store).open(path)
+    entries = read_manifest(as_path(path)).keys()
+    if "music" in entries:
+        return MusicStore.open(path)
+    return (ExampleStore if EXAMPLE_ENTRIES & entries else Store).open(path)

@@ -42,7 +42,8 @@ def inspect_batches(
     seen = [read_batch(stream, step + i) for i in range(batches)]
     checks, rendered = check_spec(stream, seen, step), []
     if checks[0].passed and checks[1].passed:
-        checks += objective.measure_batches(stream, seen, token_id)
+        restored = [restore_batch(stream, inspected) for inspected in seen]
+        checks += objective.measure_batches(stream, restored, token_id)
         rendered = [
             objective.render_row(stream, seen[0], i) for i in range(min(rows, len(seen[0].row_B)))
         ]
@@ -62,6 +63,13 @@ def read_batch(stream: RowStream, step: int) -> InspectedBatch:
     return InspectedBatch(
         stream.build_batch(step), *stream.draw_keys(step * size + np.arange(size))
     )
+
+
+def restore_batch(stream: RowStream, inspected: InspectedBatch) -> InspectedBatch:
+    """Return a batch with the token ids of the split, where its source changes them."""
+    if stream.restore is None:
+        return inspected
+    return inspected._replace(batch=stream.restore(*inspected))
 
 
 def check_spec(stream: RowStream, seen: Sequence[InspectedBatch], step: int) -> list[Check]:

@@ -39,6 +39,7 @@ class RowStream(Protocol):
     objective: the objective of the batches.
     table: the objective's table of rows.
     data: the `data.config.Data` of the run.
+    restore: see `data.source.RowSet`.
     """
 
     objective: Any
@@ -46,6 +47,7 @@ class RowStream(Protocol):
     data: Any
     split: Split
     vocabulary: Vocabulary
+    restore: Callable[[Batch, np.ndarray, np.ndarray], Batch] | None
 
     def build_batch(self, step: int, lo: int = 0, hi: int | None = None) -> Batch: ...
     def draw_keys(self, position_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...

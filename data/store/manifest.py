@@ -104,7 +104,7 @@ def find_problem(manifest: Mapping[str, Any]) -> str | None:
     unlike = next((source for source in sources if not _is_source(source, splits)), None)
     if unlike is not None:
         return f"sources has {unlike!r:.200}, not a name, a rate and ranges of documents"
-    for key, kind in (("labels", list), ("silent", dict), ("text", dict)):
+    for key, kind in (("labels", list), ("silent", dict), ("text", dict), ("music", dict)):
         if not isinstance(manifest.get(key, kind()), kind | None):
             return f"{key} is {manifest[key]!r:.80}"
     return None

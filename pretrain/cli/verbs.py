@@ -11,6 +11,10 @@ from collections.abc import Sequence
 # is imported when its verb is called, so that `--help` needs neither JAX nor TensorFlow.
 VERBS = {
     "prepare": ("pretrain.cli.prepare", "tokenize text into a store"),
+    "prepare-music": (
+        "pretrain.cli.prepare_music",
+        "turn chorales or MIDI files into a store",
+    ),
     "inspect": (
         "pretrain.cli.inspect",
         "show a batch as text, and check it against its specification",
@@ -32,6 +36,10 @@ VERBS = {
     "predict": (
         "pretrain.cli.predict",
         "fill masks, generate text or predict labels with a checkpoint",
+    ),
+    "compose": (
+        "pretrain.cli.compose",
+        "continue a piece of music, as MIDI and as a piano roll",
     ),
     "features": (
         "pretrain.cli.features",

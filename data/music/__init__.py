@@ -1,0 +1,1 @@
+"""Music as tokens: MIDI files and Bach's chorales, their encodings, and stores of them."""

@@ -1,0 +1,228 @@
+"""Token stores of music: each document is a piece, and training rows are transposed.
+
+`write_music_store` writes one. It adds to the manifest
+
+    music      {"encoding": name, "transpose": semitones, "sources": ..., "held_out": share}
+    noted      {reason: {"count": pieces, "first": the first one}} of pieces that are left out
+
+and to the files of each split `pieces.txt`, the names of its pieces.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import hashlib
+import json
+import pathlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal
+
+import numpy as np
+
+from data.batch_spec import TOKEN_ID
+from data.music.chorales import list_chorales, read_chorales
+from data.music.encodings import ENCODINGS, MusicEncoding, make_vocabulary
+from data.music.midi_files import read_midi
+from data.music.notes import Piece
+from data.music.transposition import find_pitches, transpose_rows
+from data.rows.tables import Batch
+from data.source import RowSet
+from data.store.generations import replace_store
+from data.store.reader import SalvagedStore, Store
+from data.store.writer import MANIFEST_FILE, SPLITS, StoreWriter
+
+CHORALES = "chorales"
+MAX_TRANSPOSE = 24
+ENDINGS = (".mid", ".midi")
+NUM_BUCKETS = 1 << 32
+
+
+@dataclasses.dataclass(frozen=True)
+class MusicRequest:
+    """The options of a store of music.
+
+    sources: "chorales", MIDI files, or folders of MIDI files.
+    encoding: a key of `data.music.encodings.ENCODINGS`.
+    transpose: training rows are transposed by up to so many semitones, up or down.
+    held_out: the share of the pieces in the held-out split, chosen by a hash of their notes.
+    """
+
+    sources: tuple[str, ...]
+    encoding: str = "voices"
+    transpose: int = 5
+    held_out: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.transpose <= MAX_TRANSPOSE:
+            raise ValueError(f"--transpose {self.transpose}: from 0 to {MAX_TRANSPOSE} semitones")
+        if not 0 < self.held_out < 1:
+            raise ValueError(f"--held-out {self.held_out}: a share between 0 and 1")
+
+
+class MusicStore(Store):
+    """A token store of music."""
+
+    @property
+    def music(self) -> dict[str, Any]:
+        """The manifest's entry."""
+        return self.manifest["music"]
+
+    @property
+    def music_encoding(self) -> MusicEncoding:
+        """The encoding of the pieces. Raises ValueError for one that is not known."""
+        name = self.music.get("encoding")
+        if name not in ENCODINGS or self.vocabulary != make_vocabulary(name):
+            raise ValueError(
+                f"{self.path}: music encoded as {name!r:.60}, which is not the vocabulary of this "
+                "version; prepare the store again"
+            )
+        return ENCODINGS[name]
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the store's fingerprint and of the transposition."""
+        description = json.dumps([super().fingerprint, self.music.get("transpose")])
+        return hashlib.sha256(description.encode()).hexdigest()[:32]
+
+    def open_rows(self, split: str, objective: Any) -> RowSet:
+        """Return the rows of a split; those of the training split are transposed.
+
+        Each row is transposed as a whole, in all fields of token ids, by a draw of its key.
+
+        Raises:
+          ValueError: as `Store.open_rows`, or the encoding is not known.
+        """
+        rows, semitones = super().open_rows(split, objective), self.music.get("transpose")
+        if split != "train" or not semitones:
+            return rows
+        pitches_V = find_pitches(self.music_encoding)
+        keys = [key for key, field in objective.describe_batch().items() if field.role == TOKEN_ID]
+        build = rows.build
+
+        def build_transposed(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
+            return transpose_rows(build(row_B, key_B), keys, pitches_V, semitones, key_B)
+
+        def restore(batch: Batch, row_B: np.ndarray, key_B: np.ndarray) -> Batch:
+            """Return the rows before they were transposed, if they are those of these keys."""
+            expected = build_transposed(row_B, key_B)
+            is_same = all(np.array_equal(batch[key], expected[key]) for key in keys)
+            return batch | {key: build(row_B, key_B)[key] for key in keys} if is_same else batch
+
+        return dataclasses.replace(rows, build=build_transposed, restore=restore)
+
+    def verify_or_salvage(self, on_corrupt: Literal["refuse", "skip"]) -> MusicStore:
+        """Return this store, or one without the damaged pieces, as `Store.verify_or_salvage`."""
+        found = super().verify_or_salvage(on_corrupt)
+        return found if isinstance(found, MusicStore) else SalvagedMusicStore(found)
+
+    def read_pieces(self, split: str) -> Iterator[tuple[str, np.ndarray]]:
+        """Yield (name, ids) of the pieces of a split."""
+        names = (self.folder / split / "pieces.txt").read_text().splitlines()
+        part = self.open_split(split)
+        starts = np.asarray(part.document_starts)
+        for name, start, end in zip(names, starts[:-1], starts[1:]):
+            yield name, np.asarray(part.tokens[start:end])
+
+
+class SalvagedMusicStore(MusicStore, SalvagedStore):
+    """A store of music without its damaged pieces."""
+
+
+def write_music_store(
+    request: MusicRequest,
+    output: pathlib.Path,
+    overwrite: bool = False,
+    report: Callable[[str], None] = lambda line: None,
+) -> MusicStore:
+    """Write a store of music, and open it.
+
+    Pieces with the same notes, transposed or not, are in the same split. A piece that the encoding
+    cannot express is left out, and counted.
+
+    Args:
+      request: what is written.
+      output: the folder of the store.
+      overwrite: whether a store there is replaced.
+      report: receives a line for each source.
+
+    Raises:
+      FileExistsError: there is something at `output`.
+      FileNotFoundError: a source does not exist, or has no MIDI files.
+      ValueError: a file is not MIDI, or a split has no piece.
+    """
+    if output.exists() and not (overwrite and (output / MANIFEST_FILE).exists()):
+        raise FileExistsError(f"{output} exists; name another --output, or add --overwrite")
+    encoding, noted = ENCODINGS[request.encoding], collections.Counter()
+    vocabulary, first = make_vocabulary(request.encoding), {}
+    with replace_store(output) as folder, StoreWriter(folder, vocabulary) as writer:
+        for name in request.sources:
+            count = 0
+            writer.begin_source(name)
+            for piece in _read_source(name, encoding):
+                try:
+                    ids = encoding.encode(piece)
+                except ValueError as error:
+                    reason = str(error).removeprefix(f"{piece.name}: ")
+                    noted[reason] += 1
+                    first.setdefault(reason, piece.name)
+                    continue
+                split = "heldout" if _is_held_out(ids, encoding, request.held_out) else "train"
+                length = np.array([len(ids)])
+                writer.add_documents(split, ids, length, length)
+                writer.add_lines(split, "pieces.txt", [" ".join(piece.name.split())])
+                count += 1
+            report(f"{name}: {count:,} pieces")
+        _check_splits(writer, request)
+        tokens = [np.diff(source["train"]["tokens"])[0] for source in writer.sources]
+        writer.finish(
+            [float(count / sum(tokens)) for count in tokens],
+            music=dataclasses.asdict(request),
+            noted={key: {"count": noted[key], "first": first[key]} for key in sorted(noted)},
+        )
+    return MusicStore.open(output)
+
+
+def _check_splits(writer: StoreWriter, request: MusicRequest) -> None:
+    """Raise ValueError unless both splits have pieces."""
+    for split in SPLITS:
+        if not writer.totals[split]["documents"]:
+            count = sum(total["documents"] for total in writer.totals.values())
+            raise ValueError(
+                f"of {count:,} pieces of {', '.join(request.sources)} none is in the {split} "
+                f"split: take more pieces, or another share than --held-out {request.held_out:g}"
+            )
+
+
+def _read_source(name: str, encoding: MusicEncoding) -> Iterator[Piece]:
+    """Yield the pieces of a source."""
+    if name == CHORALES:
+        yield from read_chorales(list_chorales(), encoding.unit)
+        return
+    for path in list_midi_files(pathlib.Path(name)):
+        yield read_midi(path, encoding.unit)
+
+
+def list_midi_files(path: pathlib.Path) -> list[pathlib.Path]:
+    """Return a MIDI file, or those below a folder, ordered by path.
+
+    Raises FileNotFoundError if there are none.
+    """
+    if path.is_file():
+        return [path]
+    found: Iterable[pathlib.Path] = path.rglob("*") if path.is_dir() else ()
+    files = sorted(one for one in found if one.suffix.lower() in ENDINGS and one.is_file())
+    if not files:
+        raise FileNotFoundError(
+            f"{path}: no MIDI file there ({', '.join(ENDINGS)}); a source is {CHORALES!r}, a MIDI "
+            "file, or a folder of them"
+        )
+    return files
+
+
+def _is_held_out(ids: np.ndarray, encoding: MusicEncoding, share: float) -> bool:
+    """Return whether a piece is held out, by a hash of its tokens relative to its lowest pitch."""
+    pitch = find_pitches(encoding)[ids]
+    relative = np.where(pitch >= 0, ids - pitch[pitch >= 0].min(initial=127), ids)
+    digest = hashlib.sha256(relative.astype("<i4").tobytes()).digest()
+    return int.from_bytes(digest[:4], "little") < share * NUM_BUCKETS
