@@ -19,6 +19,7 @@ import jax.numpy as jnp
 
 from models.config.xlnet import XLNetConfig
 from models.layers.dropout import Dropout
+from models.layers.heads import TiedHead
 from models.layers.linear import Embed
 from models.layers.masks import Mask
 from models.layers.mlp import Mlp, gelu
@@ -131,7 +132,7 @@ class XLNet(SegmentRecurrence):
     ops: Ops = PLAIN
 
     def setup(self) -> None:
-        """Make embeddings, layers and the bias of the output, whose matrix is the embeddings'."""
+        """Make embeddings, layers, and the output, whose matrix is the embeddings'."""
         c = self.config
         self.token_embedding = Embed(c.vocab, c.width, NORMAL, self.ops)
         self.query_embedding = self.param("query_embedding", NORMAL, (c.width,))
@@ -139,7 +140,7 @@ class XLNet(SegmentRecurrence):
             make_layer(c, self.ops), c.depth, scan=c.scan, remat=c.remat, ops=self.ops
         )
         self.drop = Dropout(c.dropout, ops=self.ops)
-        self.output_bias = self.param("output_bias", nn.initializers.zeros, (c.vocab,))
+        self.lm_head = TiedHead(self.ops)
 
     def __call__(
         self,
@@ -225,8 +226,7 @@ class XLNet(SegmentRecurrence):
 
     def compute_logits(self, x_BPD: jax.Array) -> jax.Array:
         """Return the logits of the vocabulary, float32 [B, P, V]."""
-        logits_BPV = self.token_embedding.attend(x_BPD)
-        return self.ops.add_bias(logits_BPV, self.output_bias.astype(jnp.float32))
+        return self.lm_head(x_BPD, self.token_embedding)
 
     def encode(
         self,

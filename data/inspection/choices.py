@@ -11,6 +11,7 @@ from data.inspection.checks import (
     check_special_ids,
 )
 from data.inspection.labelled_texts import render_labelled_row
+from data.rows.frames import unframe_batch
 
 
 def check_choices(
@@ -26,7 +27,7 @@ def check_choices(
     )
     unbounded = other_text = other_label = padding = segments = shorter = 0
     for inspected in seen:
-        batch = inspected.batch
+        batch = unframe_batch(objective, inspected.batch)
         other_label += (batch["labels"] != split.labels[inspected.row_B]).sum()
         padding += (batch["token_ids"][~batch["attention_mask"]] != vocabulary.pad).sum()
         for row, question in enumerate(inspected.row_B.tolist()):

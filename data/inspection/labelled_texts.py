@@ -11,6 +11,7 @@ from data.inspection.checks import (
     check_special_ids,
 )
 from data.inspection.rendering import decode_spaced_token
+from data.rows.frames import unframe_batch
 
 
 def check_labels(
@@ -23,7 +24,7 @@ def check_labels(
     num_texts = (len(edges) - 1) // count
     unbounded = other_text = other_label = padding = segments = shorter = 0
     for inspected in seen:
-        batch = inspected.batch
+        batch = unframe_batch(objective, inspected.batch)
         other_label += (batch["labels"] != split.labels[inspected.row_B]).sum()
         padding += (batch["token_ids"][~batch["attention_mask"]] != vocabulary.pad).sum()
         for row, number in enumerate(inspected.row_B.tolist()):

@@ -11,6 +11,7 @@ from data.inspection.checks import (
     check_special_ids,
 )
 from data.inspection.rendering import decode_spaced_token
+from data.rows.frames import unframe_batch
 from data.store.qa_reader import open_questions
 
 
@@ -22,7 +23,7 @@ def check_windows(
     spans_Q6 = open_questions(split).spans_Q6
     other_text = targets = segments = padding = misplaced = 0
     for inspected in seen:
-        batch = inspected.batch
+        batch = unframe_batch(objective, inspected.batch)
         padding += (batch["token_ids"][~batch["attention_mask"]] != vocabulary.pad).sum()
         for row, number in enumerate(batch["question_ids"].tolist()):
             begin, end, first, last, answer, answer_end = spans_Q6[number].tolist()
@@ -67,6 +68,6 @@ def render_window(stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, 
         "padding": int(batch["attention_mask"].shape[1] - length),
         "segments": batch["token_type_ids"][i, :length].tolist(),
         "answer": stream.vocabulary.decode(tokens[start : end + 1])
-        if start
+        if tokens[start : end + 1] != [stream.vocabulary.cls]
         else "not in this part of the context",
     }

@@ -13,6 +13,7 @@ from data.inspection.checks import (
     check_special_ids,
 )
 from data.inspection.rendering import decode_spaced_token
+from data.rows.frames import unframe_batch
 
 
 def check_tags(
@@ -25,7 +26,7 @@ def check_tags(
     tag_of = dict(zip(split.sentence_starts[:-1].tolist(), split.tags.astype(int).tolist()))
     unbounded = other_text = other_tags = padding = shorter = 0
     for inspected in seen:
-        batch = inspected.batch
+        batch = unframe_batch(objective, inspected.batch)
         padding += (batch["token_ids"][~batch["attention_mask"]] != vocabulary.pad).sum()
         for row, number in enumerate(inspected.row_B.tolist()):
             ids = batch["token_ids"][row, batch["attention_mask"][row]].tolist()

@@ -7,7 +7,7 @@ B rows   L row length
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -36,6 +36,7 @@ class AnswerSpan(Objective):
     stride: int = 128  # tokens of the context that two rows of a question share
     question: int = 64  # most tokens of a question; longer questions are truncated and counted
     separators: int = 1  # [SEP]s between question and context; RoBERTa has 2
+    cls_position: Literal["first", "last"] = "first"  # of the [CLS] in a row; XLNet has it last
 
     def axis_sizes(self) -> dict[str, int]:
         """Return {"L": the row length}."""
@@ -44,7 +45,7 @@ class AnswerSpan(Objective):
     def describe_batch(self) -> dict[str, Field]:
         """Return the fields of a batch."""
         return PAIR | {
-            # First and last token of the answer; 0, which is [CLS], where this window lacks it.
+            # First and last token of the answer; those of the [CLS] where this window lacks it.
             "start_positions": Field("int32", "B"),
             "end_positions": Field("int32", "B"),
             "question_ids": Field("int32", "B"),  # number of the question in its split

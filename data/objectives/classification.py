@@ -7,7 +7,7 @@ B rows   C classes   D examples   L row length
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -32,6 +32,7 @@ class Classification(Objective):
     # L: tokens of a row, [CLS] and [SEP]s included; longer examples are truncated and counted.
     length: int = 128
     separators: int = 1  # [SEP]s between the texts of a pair; RoBERTa has 2
+    cls_position: Literal["first", "last"] = "first"  # of the [CLS] in a row; XLNet has it last
     # Names of the columns in the files of examples: the text, or the two texts, and the label.
     columns: tuple[str, ...] = ("text", "label")
     # Weight of the examples of each class in the loss; () weighs all classes equally.

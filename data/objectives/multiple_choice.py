@@ -7,7 +7,7 @@ B questions   C choices of a question   D questions of the split   L row length 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -33,6 +33,7 @@ class MultipleChoice(Objective):
     length: int = 128
     choices: int = 4  # C: choices of a question
     separators: int = 1  # [SEP]s between the texts of a pair; RoBERTa has 2
+    cls_position: Literal["first", "last"] = "first"  # of the [CLS] in a row; XLNet has it last
 
     def axis_sizes(self) -> dict[str, int]:
         """Return {"L": the row length, "C": the number of choices}."""

@@ -7,7 +7,7 @@ B rows   L row length
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -31,6 +31,7 @@ class Regression(Objective):
     # L: tokens of a row, [CLS] and [SEP]s included; longer examples are truncated and counted.
     length: int = 128
     separators: int = 1  # [SEP]s between the texts of a pair; RoBERTa has 2
+    cls_position: Literal["first", "last"] = "first"  # of the [CLS] in a row; XLNet has it last
     # Names of the columns in the files of examples: the text, or the two texts, and the label.
     columns: tuple[str, ...] = ("text", "label")
 

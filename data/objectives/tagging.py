@@ -7,11 +7,11 @@ B rows   C tags   L row length
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from data.batch_spec import TOKENS, Field
+from data.batch_spec import PAIR, TOKENS, Field
 from data.inspection.checks import Check, InspectedBatch, RowStream
 from data.inspection.word_tags import check_tags, render_tagged_row
 from data.objectives.objective import BuildBatch, Objective, TokenId
@@ -31,6 +31,7 @@ class Tagging(Objective):
     description: ClassVar[str] = "the tags of words, rows of {length}"
     # L: tokens of a row, [CLS] and [SEP] included; longer sentences are truncated and counted.
     length: int = 128
+    cls_position: Literal["first", "last"] = "first"  # of the [CLS] in a row; XLNet has it last
     # Names of the fields with the words and with the tags in JSON lines; () for the default names.
     columns: tuple[str, ...] = ()
     # Weight of each tag's words in the loss; () weighs all tags equally.
@@ -42,7 +43,7 @@ class Tagging(Objective):
 
     def describe_batch(self) -> dict[str, Field]:
         """Return the fields of a batch."""
-        return TOKENS | {
+        return (PAIR if self.cls_position == "last" else TOKENS) | {
             # The index of a word's tag at the word's first token, 0 at the other tokens.
             "labels": Field("int32", "BL"),
             # The class weight of that tag at a word's first token, else 0.0.

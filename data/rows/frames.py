@@ -3,44 +3,67 @@
 B rows   L row length
 """
 
+from typing import Any
+
 import numpy as np
 
 from data.rows.tables import Batch
 
 CLS_TYPE = 2  # token type of the [CLS]: that of no text
+# What belongs to a token moves with it; a position becomes that to which its token has moved.
+BY_TOKEN = ("token_ids", "token_type_ids", "labels", "label_weights", "word_weights")
+POSITIONS = ("start_positions", "end_positions", "context_starts", "masked_positions")
 
 
 def move_cls_last(rows: Batch) -> Batch:
     """Return rows of `[CLS] A [SEP] ...` with the [CLS] behind the other tokens.
 
-    rows: has "token_ids" and "attention_mask" [B, L], padded on the right, and perhaps
-      "token_type_ids".
+    rows: has "attention_mask" [..., L], padded on the right, and keys of `BY_TOKEN` and
+      `POSITIONS`.
     """
-    last_B = rows["attention_mask"].sum(axis=1) - 1
-    row_B = np.arange(len(last_B))
-    moved = dict(rows)
-    for key in rows.keys() & {"token_ids", "token_type_ids"}:
-        ids_BL = rows[key]
-        moved[key] = np.concatenate([ids_BL[:, 1:], ids_BL[:, -1:]], axis=1)
-        moved[key][row_B, last_B] = ids_BL[:, 0] if key == "token_ids" else CLS_TYPE
+    last = rows["attention_mask"].sum(axis=-1, keepdims=True) - 1
+    column_L = np.arange(rows["attention_mask"].shape[-1])
+    source = np.where(column_L < last, column_L + 1, np.where(column_L == last, 0, column_L))
+    moved = move_tokens(rows, source)
+    for key in rows.keys() & {*POSITIONS}:
+        position = rows[key]
+        end = last.reshape(-1, *[1] * (position.ndim - 1))
+        moved[key] = np.where(position == 0, end, position - 1).astype(position.dtype)
+    if "token_type_ids" in rows:
+        moved["token_type_ids"] = np.where(column_L == last, CLS_TYPE, moved["token_type_ids"])
     return moved
 
 
 def move_cls_first(batch: Batch) -> Batch:
-    """Return what `move_cls_last` has changed as it was, and the masked positions with it."""
-    last_B = batch["attention_mask"].sum(axis=1) - 1
-    row_B = np.arange(len(last_B))
-    moved = dict(batch)
-    for key in batch.keys() & {"token_ids", "token_type_ids"}:
-        ids_BL = batch[key]
-        moved[key] = np.concatenate([ids_BL[:, :1], ids_BL[:, :-1]], axis=1)
-        moved[key][:, 0] = ids_BL[row_B, last_B] if key == "token_ids" else 0
-        # Behind a text that is not full there is padding again.
-        full_B = last_B + 1 == ids_BL.shape[1]
-        after_B = np.minimum(last_B + 1, ids_BL.shape[1] - 1)
-        moved[key][row_B, after_B] = np.where(
-            full_B, moved[key][row_B, after_B], ids_BL[row_B, after_B]
-        )
-    if "masked_positions" in batch:
-        moved["masked_positions"] = batch["masked_positions"] + 1
+    """Return what `move_cls_last` has changed as it was."""
+    last = batch["attention_mask"].sum(axis=-1, keepdims=True) - 1
+    column_L = np.arange(batch["attention_mask"].shape[-1])
+    source = np.where(column_L > last, column_L, np.where(column_L == 0, last, column_L - 1))
+    moved = move_tokens(batch, source)
+    for key in batch.keys() & {*POSITIONS}:
+        position = batch[key]
+        end = last.reshape(-1, *[1] * (position.ndim - 1))
+        moved[key] = np.where(position == end, 0, position + 1).astype(position.dtype)
+    if "token_type_ids" in batch:
+        moved["token_type_ids"][..., 0] -= CLS_TYPE
     return moved
+
+
+def move_tokens(batch: Batch, source: np.ndarray) -> Batch:
+    """Return a batch in which each position [..., L] has what belongs to the token at `source`."""
+    return {
+        key: np.take_along_axis(array, source, axis=-1)
+        if key in BY_TOKEN and array.shape == source.shape
+        else array
+        for key, array in batch.items()
+    }
+
+
+def frame_rows(objective: Any, rows: Batch) -> Batch:
+    """Return rows of `[CLS] A [SEP] ...` with the [CLS] where the objective has it."""
+    return move_cls_last(rows) if objective.cls_position == "last" else rows
+
+
+def unframe_batch(objective: Any, batch: Batch) -> Batch:
+    """Return a batch as it is before `frame_rows`."""
+    return move_cls_first(batch) if objective.cls_position == "last" else batch

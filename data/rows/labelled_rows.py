@@ -1,4 +1,5 @@
-"""Rows of labelled examples: one each, `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`.
+"""Rows of labelled examples: one each, `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`, or with the
+[CLS] last.
 
 A single text that is too long loses its end. Of a pair, the longer text loses its end until both
 have the same length or the pair fits, exactly as in BERT's own code and the tokenizers of Hugging
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from data.rows.frames import frame_rows
 from data.rows.tables import Batch, TokenReader, find_source_edges, require_id
 from data.store.split import Split
 from data.vocabulary.base import Vocabulary
@@ -107,10 +109,11 @@ def make_pair_builder(
         tokens_BL = np.where(in_a_BL | in_b_BL, read(np.where(in_a_BL | in_b_BL, index_BL, 0)), sep)
         tokens_BL[:, 0] = cls
         tokens_BL = np.where(mask_BL, tokens_BL, pad).astype(np.int32)
-        return {
+        rows = {
             "token_ids": tokens_BL,
             "attention_mask": mask_BL,
             "token_type_ids": ((column_L >= second_B1) & mask_BL).astype(np.int32),
         }
+        return frame_rows(objective, rows)
 
     return build_rows

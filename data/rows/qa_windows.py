@@ -4,6 +4,7 @@ A question has as many rows as its context needs. Windows of a context overlap b
 the first begins with the context, and the last ends with it (Devlin et al. 2018, section 4.2, as
 their code and the tokenizers of Hugging Face cut it). A row has its answer where the window
 contains all of it, else the target is [CLS]. The windows are decided when the store is opened.
+Positions are those of rows whose [CLS] is first; the last step moves it and them.
 
 B rows   L row length   Q questions   R windows of all questions
 """
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from data.rows.frames import frame_rows
 from data.rows.tables import Batch, TokenReader, require_id
 from data.vocabulary.base import Vocabulary
 
@@ -103,11 +105,12 @@ def make_window_rows(
             "context_starts": table.context_position_R,
             "context_offsets": table.skipped_R,
         }
-        return {
+        rows = {
             "token_ids": tokens_BL,
             "attention_mask": mask_BL,
             "token_type_ids": ((column_L >= context_B1) & mask_BL).astype(np.int32),
             **{key: array[row_B].astype(np.int32) for key, array in named.items()},
         }
+        return frame_rows(objective, rows)
 
     return table, build_rows

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from data.rows.frames import frame_rows
 from data.rows.tables import Batch, TokenReader, find_source_edges, require_id
 from data.store.split import Split
 from data.vocabulary.base import Vocabulary
@@ -53,7 +54,7 @@ def make_tagged_rows(
     """Return the table of sentences and a function that lays out the rows row_B of it.
 
     The function returns {"token_ids", "attention_mask", "labels", "word_weights"} [B, L]; word
-    weights are 1 at a word's first token, else 0.
+    weights are 1 at a word's first token, else 0. With the [CLS] last there are "token_type_ids".
     """
     table, read = TaggedRows(split, objective.length), TokenReader(split.tokens, vocabulary.size)
     column_L = np.arange(objective.length)
@@ -67,11 +68,14 @@ def make_tagged_rows(
         tokens_BL = np.where(text_BL, read(index_BL), sep)
         tokens_BL[:, 0] = cls
         tag_BL = np.where(text_BL, table.tag_T[index_BL], NO_TAG)
-        return {
+        rows = {
             "token_ids": np.where(mask_BL, tokens_BL, pad).astype(np.int32),
             "attention_mask": mask_BL,
             "labels": np.maximum(tag_BL, 0).astype(np.int32),
             "word_weights": (tag_BL != NO_TAG).astype(np.float32),
         }
+        if objective.cls_position == "last":  # whose type is another than that of the text
+            rows["token_type_ids"] = np.zeros(mask_BL.shape, np.int32)
+        return frame_rows(objective, rows)
 
     return table, build_rows

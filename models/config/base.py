@@ -64,7 +64,7 @@ class ModelConfig(Config):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EncoderConfig(ModelConfig):
-    """A bidirectional encoder with learned positions, on which a fine-tuning head can be put.
+    """A bidirectional encoder, on which a fine-tuning head can be put.
 
     head_activation: of the hidden layer of a head that scores whole rows; None where the encoder
       has a pooler.

@@ -3,21 +3,21 @@
 import dataclasses
 from typing import ClassVar
 
-from models.config.base import ModelConfig
+from models.config.base import EncoderConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class XLNetConfig(ModelConfig):
+class XLNetConfig(EncoderConfig):
     """XLNet-base, 116.7 M parameters."""
 
     module: ClassVar[str] = "xlnet:XLNet"
+    head_activation: ClassVar[str | None] = "tanh"
+    segments: ClassVar[int] = 3  # token types: the texts of a pair, and the [CLS]
     # Positions are relative.
     not_in_tensors: ClassVar[tuple[str, ...]] = ("length", "memory")
 
     vocab: int = 32_000
     length: int = 512  # [tokens] the longest text in which masks are filled
-    attention_dropout: float = 0.1  # rate, of the attention weights
-    epsilon: float = 1e-12
     memory: int | None = None  # [tokens] states of the rows before that each layer reads; none: 0
     clamp_len: int | None = None  # [tokens] longer distances count as this one; none: no limit
 
@@ -32,3 +32,7 @@ class XLNetConfig(ModelConfig):
     def keeps_state(self) -> bool:
         """Whether rows read the memory of those before them."""
         return self.memory is not None
+
+    def as_encoder(self) -> "XLNetConfig":
+        """Return the configuration without a memory: labelled rows do not continue each other."""
+        return dataclasses.replace(self, memory=None)

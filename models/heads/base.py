@@ -60,7 +60,7 @@ class HeadedModel(nn.Module):
         token_type_ids: jax.Array | None,
         train: bool,
     ) -> tuple[jax.Array, jax.Array]:
-        """Return the last hidden states [B, L, D] and the pooled first position [B, D].
+        """Return the last hidden states [B, L, D] and the pooled [CLS] [B, D].
 
         In an encoder of one token type the texts of a pair differ by their separators alone.
         """

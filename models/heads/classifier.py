@@ -1,7 +1,7 @@
 """Classification or regression of a text or a pair of texts (Devlin et al. 2018, section 4.1).
 
-The head reads the first position: through the encoder's pooler, or, where it has none, through a
-new hidden layer, as in Hugging Face transformers.
+The head reads the [CLS], which is the first token, or XLNet's last: through the encoder's pooler,
+or, where it has none, through a new hidden layer, as in Hugging Face transformers.
 
 B batch   L length   C classes
 """
@@ -18,7 +18,7 @@ from models.layers.heads import ClassHead, HiddenClassHead
 from models.layers.mlp import gelu
 from models.layers.ops import Ops
 
-ACTIVATIONS = {"gelu": gelu, "relu": nn.relu}
+ACTIVATIONS = {"gelu": gelu, "relu": nn.relu, "tanh": nn.tanh}
 
 
 def make_row_head(config: HeadedConfig, num_outputs: int, ops: Ops) -> ClassHead | HiddenClassHead:

@@ -46,6 +46,19 @@ class MaskedLMHead(nn.Module):
         return self.ops.add_bias(logits_BPV, bias_V.astype(jnp.float32))
 
 
+class TiedHead(nn.Module):
+    """Logits of the vocabulary: the similarity of a state to each embedding, and a bias."""
+
+    ops: Ops = PLAIN
+
+    @nn.compact
+    def __call__(self, x_BPD: jax.Array, token_embedding: Embed) -> jax.Array:
+        """Return logits, float32 [B, P, V]; token_embedding: the model's input table [V, D]."""
+        logits_BPV = token_embedding.attend(x_BPD)
+        bias_V = self.param("bias", nn.initializers.zeros, (token_embedding.size,))
+        return self.ops.add_bias(logits_BPV, bias_V.astype(jnp.float32))
+
+
 class ClassHead(nn.Module):
     """Logits of the classes: one linear map of the state (Devlin et al. 2018, section 4.1)."""
 
@@ -70,8 +83,8 @@ class HiddenClassHead(nn.Module):
     ops: Ops = PLAIN
 
     @nn.compact
-    def __call__(self, first_BD: jax.Array, train: bool = False) -> jax.Array:
-        """Return logits, float32 [B, C], of the states [B, D] at the first position."""
-        hidden_BD = Dense(first_BD.shape[-1], ops=self.ops, name="transform")(first_BD)
+    def __call__(self, cls_BD: jax.Array, train: bool = False) -> jax.Array:
+        """Return logits, float32 [B, C], of the states [B, D] of the [CLS]."""
+        hidden_BD = Dense(cls_BD.shape[-1], ops=self.ops, name="transform")(cls_BD)
         hidden_BD = self.ops.recompute(self.activation)(hidden_BD)
         return ClassHead(self.num_classes, self.dropout, self.ops, name="scores")(hidden_BD, train)

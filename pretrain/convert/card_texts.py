@@ -27,13 +27,24 @@ def make_generation_lines(prompt: str) -> tuple[str, str]:
     )
 
 
-# {task: (what the model does, the class that loads it, lines of Python that use it)}. A value is
-# inserted by `format_code` in the first and by `format_literal` in the last.
+# {task, or `Family.use`: (what the model does, the class that loads it, lines of Python that use
+# it)}. A value is inserted by `format_code` in the first and by `format_literal` in the last.
 USES = {
     "fill-mask": (
         "It fills gaps ({gap})",
         "AutoModelForPreTraining",
         ('pipeline("fill-mask", model="{folder}")("It is a {gap}.")',),
+    ),
+    "fill-mask by a query": (
+        "It fills gaps ({gap})",
+        "AutoModelForCausalLM",
+        (
+            'ids = tokenizer("It is a {gap}.", return_tensors="pt", return_token_type_ids=False)',
+            "is_gap = (ids.input_ids == tokenizer.mask_token_id).float()[:, None]",
+            "hidden = is_gap.repeat(1, ids.input_ids.shape[1], 1)  # no token sees the gap",
+            "scores = model(**ids, perm_mask=hidden, target_mapping=is_gap).logits",
+            "print(tokenizer.decode(scores[0].argmax(-1)))",
+        ),
     ),
     "feature-extraction": (
         "It detects words that do not belong in a text, and its generator fills gaps ({gap})",

@@ -89,7 +89,7 @@ def rename_moved(theirs: str | tuple[str, ...], moved: Mapping[str, str]) -> Any
 
 # {their class: (its model_type, the conversion of its head)}
 HEADED_CLASSES: dict[str, tuple[str, HeadConversion]] = {
-    hf_map.fine_tuned_names.classes + head.suffix: (hf_map.model_type, head)
+    hf_map.fine_tuned_names.name_class(head.suffix): (hf_map.model_type, head)
     for hf_map in (family.hugging_face for family in FAMILIES.values())
     if hf_map and hf_map.head_map
     for head in HEAD_CONVERSIONS.values()
@@ -121,7 +121,7 @@ def to_hf_config(config: HeadedConfig, vocabulary: Vocabulary) -> dict[str, Any]
         for key, value in converter.to_hf_config(config.encoder, vocabulary).items()
         if key not in hf_map.second_models
     }
-    name = hf_map.fine_tuned_names.classes + head.suffix
+    name = hf_map.fine_tuned_names.name_class(head.suffix)
     return described | {"architectures": [name]} | head.settings(config, hf_map.fine_tuned_names)
 
 
@@ -134,4 +134,5 @@ def from_hf_config(hf_config: Mapping[str, Any]) -> HeadedConfig:
     # A fine-tuned model has no second model: the settings of the first stand for both.
     second = dict.fromkeys(hf_map.second_models, hf_config)
     encoder: Any = converter.from_hf_config({**hf_config, **second})
+    encoder = encoder.as_encoder()
     return head.read(hf_config, encoder, hf_map.fine_tuned_names)

@@ -24,7 +24,7 @@ class HeadConversion(NamedTuple):
     """A kind of head.
 
     Attributes:
-      suffix: the end of the name of its class in transformers.
+      suffix: the usual end of the name of its class in transformers.
       rules: `HeadMap` -> rules of the head's parameters.
       settings: (configuration, `HeadMap`) -> entries of config.json.
       read: (content of config.json, encoder, `HeadMap`) -> configuration; raises ValueError for an

@@ -91,9 +91,11 @@ def is_fine_tuned(run: Run) -> bool:
 def find_use(run: Run) -> tuple[tuple[str, str, Sequence[str]], dict[str, str]]:
     """Return the entry of USES for a run, and the values of its placeholders."""
     objective, prompt = run.data.objective, ""
+    family = find_model_family(run.model)
+    key = HEAD_TASKS.get(type(run.model)) or family.use or family.task
     if isinstance(objective, Text2Text):
         prompt = make_sample_input((*objective.tasks, objective)[0])
-    return USES[objective.name if prompt else find_task(run.model)], {"prompt": prompt}
+    return USES[objective.name if prompt else key], {"prompt": prompt}
 
 
 def make_sample_input(objective: Text2Text) -> str:

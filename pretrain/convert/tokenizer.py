@@ -95,6 +95,8 @@ def write_tokenizer(
             "tokenize_chinese_chars": "chinese",
         }
         config |= {theirs: vocabulary.options[ours] for theirs, ours in option_names.items()}
+    if find_by_model_type(family).cls_position == "last":
+        config["padding_side"] = "left"  # transformers reads the last position
     if vocabulary.options.get("prefix_space"):
         config["add_prefix_space"] = True
     if length is not None:

@@ -72,7 +72,6 @@ PARAMETER_DIMENSIONS = (
     (r"(content|position|text)_bias", ("heads", None)),
     (r"(text|relative)_embedding", (None, "heads", None)),
     (r"query_embedding", (None,)),
-    (r"output_bias", ("vocab",)),
     (r"lm_head/(clusters|projection)/kernel", ("embed", None)),
     (r"lm_head/clusters/bias", (None,)),
     (r"lm_head/bias", ("vocab",)),

@@ -33,6 +33,7 @@ class HeadMap:
     `pretrain.convert.head_maps` has what is common to all families.
 
     classes: the prefix of the class names: `Bert` of `BertForSequenceClassification`.
+    renamed_classes: {the usual end of a class name: this family's}.
     classifier: rules of the head that classifies a row.
     choice: rules of the head for multiple choice; None: those of `classifier`.
     pooler: their name of the linear map that heads of every token do not have.
@@ -44,6 +45,7 @@ class HeadMap:
     """
 
     classes: str
+    renamed_classes: Mapping[str, str] = dataclasses.field(default_factory=dict)
     classifier: Rules = CLASSIFIER
     choice: Rules | None = None
     pooler: str | None = None
@@ -52,6 +54,10 @@ class HeadMap:
     span_dropout: tuple[str, float] | None = None
     choice_dropout: str | None = None
     choice_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def name_class(self, suffix: str) -> str:
+        """Return the name of a class, whose usual end is `suffix`."""
+        return self.classes + self.renamed_classes.get(suffix, suffix)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -211,6 +217,7 @@ class Family:
                   where transformers has no such model
     predictor     the class that predicts with it: `module:Class` in pretrain/inference
     title, task   of a model card: what it is, and its task by the hub's name
+    use           what it does, a key of pretrain.convert.card_texts.USES; "": what `task` says
     token_roles   special tokens that its tokenizer needs
     template      the special tokens around texts, a key of pretrain.convert.tokenizer.TEMPLATES
     token_types   whether its tokenizer distinguishes two texts by token_type_ids
@@ -229,6 +236,7 @@ class Family:
     predictor: str
     title: str
     task: str
+    use: str = ""
     token_roles: tuple[str, ...]
     template: Literal["none", "eos", "cls_sep", "cls_sep_sep", "cls_last"]
     token_types: bool = False
@@ -242,6 +250,11 @@ class Family:
     def num_separators(self) -> int:
         """The number of separator tokens that its tokenizer puts between two texts."""
         return 2 if self.template == "cls_sep_sep" else 1
+
+    @property
+    def cls_position(self) -> Literal["first", "last"]:
+        """Where its tokenizer puts the [CLS] of a row."""
+        return "last" if self.template == "cls_last" else "first"
 
     @property
     def tokenizer_name(self) -> str:

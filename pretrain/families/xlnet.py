@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from data.objectives.permutation_lm import PermutationLm
 from models.config.xlnet import XLNetConfig
-from pretrain.families.family_record import Family, HuggingFaceMap
+from pretrain.families.family_record import Family, HeadMap, HuggingFaceMap
 from pretrain.families.rules import EXACT_GELU, SAME, Layout, map_linear, map_norm
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ RULES = (
     *map_linear(f"{OURS}/mlp/up", f"{THEIRS}.ff.layer_1"),
     *map_linear(f"{OURS}/mlp/down", f"{THEIRS}.ff.layer_2"),
     *map_norm(f"{OURS}/mlp_norm", f"{THEIRS}.ff.layer_norm"),
-    ("output_bias", "lm_loss.bias", SAME),
+    ("lm_head/bias", "lm_loss.bias", SAME),
 )
 FIELDS = (  # our field, their key, the meaning of an absent key: large
     ("vocab", "vocab_size", 32_000),
@@ -62,7 +62,14 @@ FIXED = {
     "same_length": False,
     "reuse_len": None,
     "tie_word_embeddings": True,
+    "summary_type": "last",
+    "summary_use_proj": True,
+    "summary_activation": "tanh",
 }
+CLASSIFIER = (
+    *map_linear("classifier/transform", "sequence_summary.summary"),
+    *map_linear("classifier/scores/out", "logits_proj"),
+)
 
 
 def describe_settings(config: XLNetConfig, vocabulary: Vocabulary) -> dict[str, Any]:
@@ -115,6 +122,7 @@ FAMILY = Family(
     predictor="fill_mask:MaskFiller",
     title="XLNet",
     task="text-generation",
+    use="fill-mask by a query",
     token_roles=("pad", "unk", "cls", "sep", "mask"),
     template="cls_last",
     token_types=True,
@@ -132,5 +140,15 @@ FAMILY = Family(
         same_values={"ff_activation": EXACT_GELU},
         settings=describe_settings,
         read=read_settings,
+        head_map=HeadMap(
+            classes="XLNet",
+            renamed_classes={"ForQuestionAnswering": "ForQuestionAnsweringSimple"},
+            classifier=CLASSIFIER,
+            dropout="summary_last_dropout",
+        ),
+        refused={
+            "XLNetForQuestionAnswering": "it searches an answer's end for each start, with a beam; "
+            "XLNetForQuestionAnsweringSimple is imported"
+        },
     ),
 )

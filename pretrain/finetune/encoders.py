@@ -43,9 +43,10 @@ def find_encoder_config(pretrained: Trained) -> Any:
     return model.as_encoder()
 
 
-def count_separators(encoder: EncoderConfig) -> int:
-    """Return the number of [SEP]s between two texts."""
-    return find_family(encoder).num_separators
+def describe_pair(encoder: EncoderConfig) -> dict[str, Any]:
+    """Return the fields of objectives on pairs: the [SEP]s between two texts, and [CLS]'s place."""
+    family = find_family(encoder)
+    return {"separators": family.num_separators, "cls_position": family.cls_position}
 
 
 # ---- objectives --------------------------------------------------------------
@@ -53,28 +54,26 @@ def count_separators(encoder: EncoderConfig) -> int:
 
 def make_label_objective(kind: type[Any], model: ClassifierConfig, **columns: Any) -> Any:
     """Return the objective of texts with labels, of class `kind`, for a model."""
-    return kind(
-        length=min(LENGTH, model.length), separators=count_separators(model.encoder), **columns
-    )
+    return kind(length=min(LENGTH, model.length), **describe_pair(model.encoder), **columns)
 
 
 def make_tag_objective(model: TaggerConfig, columns: tuple[str, ...] = ()) -> Tagging:
     """Return the objective of words with tags for a model."""
-    return Tagging(length=min(LENGTH, model.length), columns=columns)
+    cls_position = find_family(model.encoder).cls_position
+    return Tagging(length=min(LENGTH, model.length), cls_position=cls_position, columns=columns)
 
 
 def make_choice_objective(model: ChoiceConfig, **choices: int) -> MultipleChoice:
     """Return the objective of questions with choices for a model."""
-    return MultipleChoice(
-        length=min(LENGTH, model.length), separators=count_separators(model.encoder), **choices
-    )
+    fields: dict[str, Any] = {**describe_pair(model.encoder), **choices}
+    return MultipleChoice(length=min(LENGTH, model.length), **fields)
 
 
 def make_span_objective(model: SpanReaderConfig) -> AnswerSpan:
     """Return the objective of questions about a context for a model."""
     length = min(QUESTION_LENGTH, model.length)
     return AnswerSpan(
-        length, min(128, length // 3), min(64, length // 4), count_separators(model.encoder)
+        length, min(128, length // 3), min(64, length // 4), **describe_pair(model.encoder)
     )
 
 

@@ -162,7 +162,7 @@ class AnswerPredictor:
                 end = int(encoded.ends_T[offset + last])
                 return text[start:end], start, end
 
-            length = int(batch["attention_mask"][row].sum()) - 1 - context
+            length = int((batch["token_type_ids"][row] == 1).sum()) - 1  # without its [SEP]
             candidates[question] += n_best.find_row_candidates(
                 logits_L2, context, length, float(row_7[5]), extract_text, self.n_best
             )

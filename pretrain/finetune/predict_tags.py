@@ -15,6 +15,7 @@ import jax
 from data.examples.records import read_words
 from data.examples.tag_schemes import OUTSIDE, PLAIN, find_entities
 from data.examples.tagged_sentences import USUAL_KEYS, encode_words
+from data.rows.frames import CLS_TYPE
 from models import build
 from pretrain.distributed.model_hooks import make_local_hooks
 from pretrain.inference.batching import (
@@ -53,7 +54,7 @@ class TagPredictor:
         )
         self.vocabulary, self.batch_size = trained.vocabulary, batch_size
         self.pad: Any = trained.vocabulary.pad
-        self.length = objective.length
+        self.length, self.cls_position = objective.length, objective.cls_position
         self.unread_tag = OUTSIDE if OUTSIDE in config.labels else None
 
     def __call__(
@@ -61,7 +62,7 @@ class TagPredictor:
     ) -> list[dict[str, Any]]:
         """Return the result of each sentence; `places` name them in errors (None: their number)."""
         rows = [
-            TagRow(self.vocabulary, words, self.length)
+            TagRow(self.vocabulary, words, self.length, self.cls_position)
             for words in encode_words(self.vocabulary, sentences)
         ]
         if empty := next(
@@ -78,7 +79,12 @@ class TagPredictor:
             B = round_up_to_power(len(batch))
             L = min(pad_length(max(len(rows[i].ids) for i in batch)), self.length)
             tokens_BL, valid_BL = pad_rows([rows[i].ids for i in batch], B, L, self.pad)
-            numbers_BL = jax.device_get(_predict_tags(self.model, self.params, tokens_BL, valid_BL))
+            types_BL = None
+            if self.cls_position == "last":
+                types_BL, _ = pad_rows([rows[i].token_types for i in batch], B, L, 0)
+            numbers_BL = jax.device_get(
+                _predict_tags(self.model, self.params, tokens_BL, valid_BL, types_BL)
+            )
             for i, numbers_L in zip(batch, numbers_BL.tolist()):
                 results[i] = self._make_result(sentences[i], rows[i], numbers_L)
         if num_cut := sum(row.is_cut for row in rows):
@@ -111,11 +117,18 @@ class TagRow:
 
     Attributes:
       ids: the token ids, with [CLS] and [SEP].
+      token_types: their types, in rows whose [CLS] is last.
       first_piece_positions: {number of a word: position of its first token}.
       is_cut: whether the sentence is longer than the row.
     """
 
-    def __init__(self, vocabulary: Vocabulary, words: Sequence[Sequence[int]], length: int) -> None:
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        words: Sequence[Sequence[int]],
+        length: int,
+        cls_position: str,
+    ) -> None:
         tokens = [
             (i, token, position == 0)
             for i, word in enumerate(words)
@@ -123,16 +136,24 @@ class TagRow:
         ]
         fitting = tokens[: length - 2]
         self.is_cut = len(fitting) < len(tokens)
-        self.ids: list[Any] = [vocabulary.cls, *(token for _, token, _ in fitting), vocabulary.sep]
+        before, after = [vocabulary.cls], [vocabulary.sep]
+        if cls_position == "last":
+            before, after = [], [*after, *before]
+        self.ids: list[Any] = [*before, *(token for _, token, _ in fitting), *after]
+        self.token_types = [0] * (len(self.ids) - 1) + [CLS_TYPE]
         self.first_piece_positions = {
-            i: position for position, (i, _, is_first) in enumerate(fitting, 1) if is_first
+            i: position
+            for position, (i, _, is_first) in enumerate(fitting, len(before))
+            if is_first
         }
 
 
 @partial(jax.jit, static_argnames=("model",))
-def _predict_tags(model: Any, params: Any, tokens_BL: jax.Array, valid_BL: jax.Array) -> jax.Array:
+def _predict_tags(
+    model: Any, params: Any, tokens_BL: jax.Array, valid_BL: jax.Array, types_BL: jax.Array | None
+) -> jax.Array:
     """Return the number of the most probable tag at each token, int32 [B, L]."""
-    return model.apply({"params": params}, tokens_BL, valid_BL).argmax(-1)
+    return model.apply({"params": params}, tokens_BL, valid_BL, types_BL).argmax(-1)
 
 
 def make_reader(trained: Trained) -> Callable[[dict[str, Any], str | None], tuple[str, ...]]:

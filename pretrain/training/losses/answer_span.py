@@ -6,6 +6,7 @@ B batch   L row length   M longest span   N candidate spans of a row
 import jax
 import jax.numpy as jnp
 
+from data.rows.frames import CLS_TYPE
 from pretrain.evaluation.qa_spans import LONGEST
 from pretrain.training.cross_entropy import cross_entropy
 from pretrain.training.losses.loss import Batch, Loss, ScoreTokens
@@ -41,9 +42,11 @@ def predict_spans(states_BL2: jax.Array, batch: Batch) -> jax.Array:
     """
     states_BL2 = states_BL2.astype(jnp.float32)
     column_L, context_B1 = jnp.arange(states_BL2.shape[1]), batch["context_starts"][:, None]
-    in_context_BL = (column_L >= context_B1) & (
-        column_L < batch["attention_mask"].sum(axis=1, keepdims=True) - 1
-    )
+    # The position of the [CLS]: its type is another than that of the texts where it is last.
+    cls_B1 = (batch["token_type_ids"] == CLS_TYPE).argmax(axis=1, keepdims=True)
+    num_after_B1 = jnp.where(cls_B1 > 0, 2, 1)  # [SEP], and perhaps the [CLS]
+    end_B1 = batch["attention_mask"].sum(axis=1, keepdims=True) - num_after_B1
+    in_context_BL = (column_L >= context_B1) & (column_L < end_B1)
     start_BL, end_BL = (
         jnp.where(in_context_BL, states_BL2[..., i], MASKED_SCORE) for i in range(2)
     )
@@ -61,7 +64,7 @@ def predict_spans(states_BL2: jax.Array, batch: Batch) -> jax.Array:
         first_B,
         first_B + length_B,
         spans_BN.max(axis=1),
-        states_BL2[:, 0].sum(-1),
+        jnp.take_along_axis(states_BL2, cls_B1[..., None], axis=1).sum((1, 2)),
         log_normalizer_B,
         batch["label_weights"],
     )

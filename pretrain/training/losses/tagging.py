@@ -35,5 +35,6 @@ LOSS = Loss(
     weight_keys={"tagging": "label_weights", "tagging_accuracy": "word_weights"},
     loss_terms=("tagging",),
     token_keys=("attention_mask",),
+    optional_keys=("token_type_ids",),
     row_predictions=predict_rows,
 )

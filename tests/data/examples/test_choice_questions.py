@@ -97,12 +97,14 @@ def test_rows_are_those_of_the_exported_tokenizer(name, vocabularies, tmp_path):
     assert stream.build_evaluation_batch(1)["label_weights"].tolist() == [1, 0]
 
 
-def test_inspection_holds_rows_against_the_store(vocabularies, tmp_path):
+@pytest.mark.parametrize("place", ["first", "last"])
+def test_inspection_holds_rows_against_the_store(vocabularies, tmp_path, place):
     examples = [Example((first, *TEXT), str(i % 3), "here") for i, first in enumerate(TEXT)]
     store = write_labelled(
         tmp_path / "store", vocabularies["bert"], {"train": examples}, ("0", "1", "2")
     )
-    data = Data(objective=MultipleChoice(length=24, choices=3), batch_size=4)
+    objective = MultipleChoice(length=24, choices=3, cls_position=place)
+    data = Data(objective=objective, batch_size=4)
     stream = Stream(store, data)
     report = inspect_batches(stream, batches=2)
     assert report["passed"] and report["rows"][0]["label"].startswith("choice "), report

@@ -320,6 +320,8 @@ def test_a_damaged_label_is_noticed_and_names_belong_to_the_store(tmp_path, voca
 
 
 def test_inspection_holds_rows_against_the_store(labelled_store, vocabulary):
+    last = Classification(length=24, cls_position="last")
+    assert inspect_batches(Stream(labelled_store, Data(objective=last), seed=1))["passed"]
     for objective in (Classification(length=24), Regression(length=24, separators=2)):
         stream = Stream(labelled_store, Data(objective=objective, batch_size=8), seed=1)
         report = inspect_batches(stream, batches=4, rows=2)

@@ -481,12 +481,10 @@ def test_damage_is_noticed(tmp_path, vocabulary, questions):
             Store.open(tmp_path / "store").verify_or_salvage(how)
 
 
-def test_inspection_holds_rows_against_the_store(question_store):
-    stream = Stream(
-        question_store,
-        Data(objective=AnswerSpan(length=24, stride=4, question=8), batch_size=8),
-        seed=1,
-    )
+@pytest.mark.parametrize("place", ["first", "last"])
+def test_inspection_holds_rows_against_the_store(question_store, place):
+    objective = AnswerSpan(length=24, stride=4, question=8, cls_position=place)
+    stream = Stream(question_store, Data(objective=objective, batch_size=8), seed=1)
     report = inspect_batches(stream, batches=4, rows=8)
     assert report["passed"] and any("not in this part" in row["answer"] for row in report["rows"])
     sound_batch = Stream.build_batch
@@ -501,9 +499,8 @@ def test_inspection_holds_rows_against_the_store(question_store):
         def build_damaged(step, lo=0, hi=None, change=change):
             batch = sound_batch(stream, step, lo, hi)
             batch[change] = batch[change].copy()
-            batch[change].flat[1] = {"token_ids": 7, "attention_mask": False}.get(
-                change, batch[change].flat[1] + 1
-            )
+            was = batch[change].flat[1]
+            batch[change].flat[1] = False if change == "attention_mask" else was + 1
             return batch
 
         stream.build_batch = build_damaged

@@ -289,15 +289,16 @@ def test_files_without_tags_are_refused(vocabularies, tmp_path):
         Tagging(length=2).check_vocabulary(vocabularies["wordpiece"])
 
 
-def test_inspection_holds_rows_against_the_store(store):
-    stream = Stream(store, Data(objective=Tagging(length=9), batch_size=3))
+@pytest.mark.parametrize("place", ["first", "last"])
+def test_inspection_holds_rows_against_the_store(store, place):
+    stream = Stream(store, Data(objective=Tagging(length=9, cls_position=place), batch_size=3))
     report = inspect_batches(stream, batches=2)
     assert report["passed"], report
-    assert sorted(row["label"] for row in report["rows"]) == [
-        "1:0 2:1 3:0 4:0 6:0 7:1",
-        "1:0 2:1 5:2",
-        "1:1",
-    ]
+    labels = sorted(row["label"] for row in report["rows"])
+    if place == "first":
+        assert labels == ["1:0 2:1 3:0 4:0 6:0 7:1", "1:0 2:1 5:2", "1:1"]
+    else:
+        assert labels == ["0:0 1:1 2:0 3:0 5:0 6:1", "0:0 1:1 4:2", "0:1"]
     build = stream.build
 
     def roll_tensor(key):

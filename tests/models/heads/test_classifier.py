@@ -16,6 +16,7 @@ from models.config.distilbert import DistilBertConfig
 from models.config.electra import ElectraConfig
 from models.config.heads import ClassifierConfig
 from models.config.roberta import RobertaConfig
+from models.config.xlnet import XLNetConfig
 from models.layers.dropout import Dropout
 from models.layers.heads import ClassHead
 from models.layers.layer_layout import match_layout
@@ -32,6 +33,12 @@ ENCODERS = {
         **SIZES, embedding=8, generator_width=8, generator_num_heads=2, generator_mlp=8
     ),
     "distilbert": DistilBertConfig(**SIZES, teacher_depth=None),
+    "xlnet": XLNetConfig(**SIZES),
+}
+ACTIVATIONS = {
+    "electra": lambda x: x * (0.5 + 0.5 * np.vectorize(math.erf)(x / 2**0.5)),
+    "distilbert": lambda x: x * (x > 0),
+    "xlnet": np.tanh,
 }
 IDS = np.random.default_rng(0).integers(5, 64, (3, 9)).astype(np.int32)
 VALID = np.arange(9) < np.array([[9], [7], [4]])
@@ -73,15 +80,9 @@ def test_an_encoder_is_read_as_it_was_pretrained(name):
 
     logits_BC, x_BD = jax.device_get(apply_both(params, pretrained))
     head = params["classifier"]
-    if name in ("electra", "distilbert"):
+    if name in ACTIVATIONS:
         h_BD = x_BD @ head["transform"]["kernel"] + head["transform"]["bias"]
-        x_BD, head = (
-            h_BD
-            * (
-                0.5 + 0.5 * np.vectorize(math.erf)(h_BD / 2**0.5) if name == "electra" else h_BD > 0
-            ),
-            head["scores"],
-        )
+        x_BD, head = ACTIVATIONS[name](h_BD), head["scores"]
     np.testing.assert_allclose(
         logits_BC, x_BD @ head["out"]["kernel"] + head["out"]["bias"], atol=1e-5
     )

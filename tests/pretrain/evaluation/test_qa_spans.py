@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 
+from data.rows.frames import move_cls_last
 from models.config.heads import SpanReaderConfig
 from pretrain.evaluation import qa_spans
 from pretrain.evaluation.task_metrics import METRICS, compute_metrics
@@ -105,6 +106,7 @@ def draw_windows(rng, count=9, length=48):
     }
     batch = {key: value.astype(np.int32) for key, value in numbers.items()} | {
         "attention_mask": valid,
+        "token_type_ids": (valid & (np.arange(length) >= context[:, None])).astype(np.int32),
         "label_weights": np.ones(count, np.float32),
     }
     logits = rng.normal(0, 3, (count, length, 2)).astype(np.float32)
@@ -117,11 +119,17 @@ def draw_windows(rng, count=9, length=48):
     return logits, batch
 
 
-def test_the_best_span_is_the_best_of_all():
+@pytest.mark.parametrize("place", ["first", "last"])
+def test_the_best_span_is_the_best_of_all(place):
     rng = np.random.default_rng(1)
     for _ in range(4):
         logits, batch = draw_windows(rng)
-        rows = np.asarray(jax.jit(answer_span.predict_spans)(logits, batch))
+        if place == "first":
+            rows = np.asarray(jax.jit(answer_span.predict_spans)(logits, batch))
+        else:
+            moved = move_cls_last(batch | {"labels": np.arange(48) + 0 * batch["token_type_ids"]})
+            moved_logits = np.take_along_axis(logits, moved["labels"][..., None], axis=1)
+            rows = np.asarray(jax.jit(answer_span.predict_spans)(moved_logits, moved))
         found = qa_spans.select_best_spans(rows, 3)
         for question in range(3):
             best, nulls = [], []

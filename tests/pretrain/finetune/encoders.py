@@ -11,6 +11,7 @@ from models.config.bert import BertConfig
 from models.config.distilbert import DistilBertConfig
 from models.config.electra import ElectraConfig
 from models.config.roberta import RobertaConfig
+from models.config.xlnet import XLNetConfig
 from pretrain.cli.import_ import make_initializer
 
 TEXT = [
@@ -18,6 +19,9 @@ TEXT = [
     "Gaps are left out of a text, and the reader fills them.",
     "No.",
 ]
+
+
+FRAMES = {"roberta": {"separators": 2}, "xlnet": {"cls_position": "last"}}  # of labelled rows
 
 
 def make_encoders(length=24):
@@ -36,6 +40,7 @@ def make_encoders(length=24):
             generator_mlp=8,
         ),
         "distilbert": DistilBertConfig(vocab=72, **sizes, teacher_depth=None),
+        "xlnet": XLNetConfig(vocab=72, **sizes | {"length": 512}),  # a config.json has no length
     }
 
 

@@ -20,7 +20,7 @@ from pretrain.convert.read_write import open_model, write_model
 from pretrain.finetune.encoders import find_encoder_config
 from pretrain.finetune.start import make_initial_params
 from pretrain.inference.trained import open_trained
-from tests.pretrain.finetune.encoders import TEXT, draw_params, make_encoders
+from tests.pretrain.finetune.encoders import FRAMES, TEXT, draw_params, make_encoders
 
 ENCODERS = make_encoders()
 LABELS = ("no", "maybe", "yes")
@@ -61,9 +61,9 @@ def test_import_is_the_inverse_of_export(exported):
     else:
         assert run.model == model
     jax.tree.map(np.testing.assert_array_equal, params, again)
-    assert run.data.objective == Classification(
-        length=24, separators=2 if name == "roberta" else 1
-    ) and run.evaluate.metrics == ("accuracy",)
+    length = 128 if name == "xlnet" else 24
+    assert run.data.objective == Classification(length=length, **FRAMES.get(name, {}))
+    assert run.evaluate.metrics == ("accuracy",)
 
 
 def test_a_classifier_of_transformers_is_imported(exported, tmp_path):

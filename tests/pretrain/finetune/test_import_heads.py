@@ -5,6 +5,7 @@ their heads.
 import dataclasses
 import json
 import shutil
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -18,7 +19,7 @@ from pretrain.__main__ import main
 from pretrain.cli.import_ import make_initializer, make_starting_run
 from pretrain.config import Run
 from pretrain.convert.read_write import open_model, write_model
-from pretrain.finetune.encoders import make_head_objective
+from pretrain.finetune.encoders import find_encoder_config, make_head_objective
 from pretrain.inference.trained import open_trained
 from tests.pretrain.finetune.encoders import draw_params, make_encoders
 
@@ -80,6 +81,7 @@ def test_import_is_the_inverse_of_export(exported, tmp_path):
             encoder=dataclasses.replace(run.model.encoder, width=16, depth=2, num_heads=2, mlp=24),
         )
     assert run.model == model and run.data.objective.name == OBJECTIVES[kind]
+    assert run.data.objective.cls_position == ("last" if name == "xlnet" else "first")
     leaves = zip(jax.tree_util.tree_leaves_with_path(params), jax.tree.leaves(again), strict=True)
     for (keys, before), after in leaves:
         path = jax.tree_util.keystr(keys)
@@ -120,7 +122,11 @@ def test_what_transformers_saved_computes_the_same_and_is_given_back(exported, t
     if name == "roberta":
         ids = np.where(valid, ids, 1)  # its padding, before which its positions begin
         types = types * 0
-    inputs = {"input_ids": ids, "attention_mask": valid, "token_type_ids": types}
+    arrays = (ids, valid, types)
+    if name == "xlnet":  # of which transformers reads the last position: padded on the left
+        order = np.argsort(valid, axis=-1, kind="stable")
+        arrays = [np.take_along_axis(array, order, axis=-1) for array in arrays]
+    inputs = dict(zip(("input_ids", "attention_mask", "token_type_ids"), arrays, strict=True))
     if name == "distilbert":
         del inputs["token_type_ids"]
     with torch.no_grad():
@@ -134,13 +140,25 @@ def test_what_transformers_saved_computes_the_same_and_is_given_back(exported, t
     ).numpy()
     found = np.asarray(build(run.model).apply({"params": params}, ids, valid, types))
     if kind != "choices":
-        found, expected = found[valid], expected[valid]
+        found, expected = found[valid], expected[arrays[1]]
     assert np.abs(expected).max() > 0.1
     np.testing.assert_allclose(found, expected, atol=1e-4)
     write_model(tmp_path / "again", run.model, params, opened.vocabulary)
     before, after = (load_file(path / "model.safetensors") for path in (saved, tmp_path / "again"))
     assert before.keys() == after.keys()
     assert all(before[key].tobytes() == after[key].tobytes() for key in before)
+
+
+def test_a_fine_tuned_xlnet_has_no_memory(vocabularies, tmp_path):
+    model, params = make_model("xlnet", "tags")
+    write_model(tmp_path / "theirs", model, params, vocabularies["xlnet"])
+    path = tmp_path / "theirs" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"mem_len": 512}))
+    _, run, *_ = import_params(tmp_path / "theirs")
+    assert run.model == model and model.encoder.memory is None
+    with_memory = dataclasses.replace(ENCODERS["xlnet"], memory=9)
+    pretrained = SimpleNamespace(run=SimpleNamespace(model=with_memory))
+    assert find_encoder_config(pretrained) == ENCODERS["xlnet"]
 
 
 # ---- as a user -----------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from pretrain.convert.model_card import make_card
 from pretrain.convert.read_write import write_model
 from pretrain.finetune.predict_labels import LabelPredictor
 from pretrain.inference.trained import Trained
-from tests.pretrain.finetune.encoders import TEXT, draw_params, make_encoders
+from tests.pretrain.finetune.encoders import FRAMES, TEXT, draw_params, make_encoders
 
 ENCODERS = make_encoders()
 ENCODERS |= {"bert_unrolled": dataclasses.replace(ENCODERS["bert"], scan=False)}
@@ -34,14 +34,14 @@ def make_tuned(name, vocabularies, labels=("no", "maybe", "yes"), length=16):
     run = Run(
         model=ClassifierConfig(encoder=encoder, labels=labels),
         data=Data(
-            objective=objective(length=length, separators=2 if name == "roberta" else 1),
+            objective=objective(length=length, **FRAMES.get(name, {})),
             batch_size=4,
         ),
     )
     return Trained("w", run, 7, draw_params(run), vocabularies.get(name, vocabularies["bert"]))
 
 
-@pytest.mark.parametrize("name", ["bert", "roberta"])
+@pytest.mark.parametrize("name", ["bert", "roberta", "xlnet"])
 @pytest.mark.parametrize("texts", [PAIRS, ALONE], ids=["pairs", "alone"])
 def test_rows_are_those_of_the_exported_tokenizer(name, texts, vocabularies, tmp_path):
     trained = make_tuned(name, vocabularies)
@@ -59,7 +59,7 @@ def test_rows_are_those_of_the_exported_tokenizer(name, texts, vocabularies, tmp
     for i, encoding in enumerate(encodings):
         count = int(batch["attention_mask"][i].sum())
         assert batch["token_ids"][i, :count].tolist() == encoding.ids
-        if name == "bert":
+        if name != "roberta":
             assert batch["token_type_ids"][i, :count].tolist() == encoding.type_ids
     assert (
         stream.table.num_truncated == sum(bool(encoding.overflowing) for encoding in encodings) > 0

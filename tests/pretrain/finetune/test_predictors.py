@@ -17,7 +17,8 @@ from pretrain.convert.read_write import write_model
 from pretrain.finetune.predict_choices import ChoicePredictor
 from pretrain.finetune.predict_tags import TagPredictor
 from pretrain.inference.trained import Trained
-from tests.pretrain.finetune.encoders import TEXT, draw_params, make_encoders
+from pretrain.training.losses import find_loss
+from tests.pretrain.finetune.encoders import FRAMES, TEXT, draw_params, make_encoders
 
 ENCODERS = make_encoders()
 TAGS = ("O", "B-X", "I-X", "B-Y", "I-Y")
@@ -44,8 +45,10 @@ def load_peer(trained, folder, auto):
 @pytest.mark.parametrize("name", ENCODERS)
 def test_tags_are_those_of_transformers(name, vocabularies, tmp_path, capsys, monkeypatch):
     torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")
+    place = FRAMES[name] if name == "xlnet" else {}
+    objective = Tagging(length=16, **place)
     trained = make_tuned(
-        name, TaggerConfig(encoder=ENCODERS[name], labels=TAGS), Tagging(length=16), vocabularies
+        name, TaggerConfig(encoder=ENCODERS[name], labels=TAGS), objective, vocabularies
     )
     model, tokenizer = load_peer(trained, tmp_path / "w", "AutoModelForTokenClassification")
     assert model.config.id2label == dict(enumerate(TAGS))
@@ -65,8 +68,9 @@ def test_tags_are_those_of_transformers(name, vocabularies, tmp_path, capsys, mo
         logits = model(**ids).logits.numpy()
     tags = TagPredictor(trained, 4)
     valid = ids["attention_mask"].bool().numpy()
+    types = ids["token_type_ids"].numpy() if place else None
     ours = jax.jit(tags.model.apply)(
-        {"params": trained.params}, ids["input_ids"].numpy().astype(np.int32), valid
+        {"params": trained.params}, ids["input_ids"].numpy().astype(np.int32), valid, types
     )
     np.testing.assert_allclose(np.asarray(ours)[valid], logits[valid], atol=1e-4)
     for row, result in enumerate(tags(WORDS, [None] * len(WORDS))):
@@ -82,10 +86,18 @@ def test_tags_are_those_of_transformers(name, vocabularies, tmp_path, capsys, mo
     )
 
 
+def test_a_tagger_learns_with_the_token_types_of_its_batches():
+    batch = dict.fromkeys(("token_ids", "attention_mask", "token_type_ids", "labels"))
+    select = find_loss("tagging").select_inputs
+    assert set(select(batch)) == batch.keys() - {"labels"}
+    del batch["token_type_ids"]
+    assert set(select(batch)) == {"token_ids", "attention_mask"}
+
+
 @pytest.mark.parametrize("name", ENCODERS)
 def test_choices_are_those_of_transformers(name, vocabularies, tmp_path):
     torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")
-    objective = MultipleChoice(length=24, choices=3, separators=2 if name == "roberta" else 1)
+    objective = MultipleChoice(length=24, choices=3, **FRAMES.get(name, {}))
     trained = make_tuned(name, ChoiceConfig(encoder=ENCODERS[name]), objective, vocabularies)
     model, tokenizer = load_peer(trained, tmp_path / "w", "AutoModelForMultipleChoice")
     results = ChoicePredictor(trained, 4)(QUESTIONS, [None] * 3)

@@ -17,6 +17,7 @@ from models import build
 from models.config.bert import BertConfig
 from models.config.gpt2 import Gpt2Config
 from models.config.heads import ClassifierConfig
+from models.config.xlnet import XLNetConfig
 from pretrain.__main__ import main
 from pretrain.cli.import_ import make_initializer, make_starting_run
 from pretrain.config import Mesh
@@ -304,6 +305,14 @@ def test_bad_input_is_reported_and_nothing_is_written(
     )
     assert message in capsys.readouterr().err
     assert [*tmp_path.iterdir()] == [path]
+
+
+def test_the_cls_of_xlnet_is_its_last_piece():
+    trained = make_trained(XLNetConfig(vocab=128, width=16, depth=2, num_heads=2, mlp=24))
+    pieces, found = (extract_states(trained, pooling=name).arrays for name in ("none", "cls"))
+    last = pieces["offsets"][1:] - 1
+    assert (pieces["ids"][last] == trained.vocabulary.cls).all()
+    np.testing.assert_allclose(found["last"], pieces["last"][last], atol=1e-5)
 
 
 def test_unsupported_layers_and_poolings_are_refused():

@@ -3,11 +3,6 @@ evaluation.
 """
 
 import dataclasses
-import os
-import signal
-import subprocess
-import sys
-import time
 
 import jax
 import numpy as np
@@ -18,14 +13,11 @@ from data.objectives import CausalLm
 from data.pipeline import Stream
 from models import build
 from models.config.transformer_xl import Clusters, TransformerXLConfig
-from pretrain.config import AdamW, Checkpoint, Evaluate, Mesh, Run, Train, to_json
-from pretrain.distributed.sharding import BATCH, make_mesh
+from pretrain.config import AdamW, Checkpoint, Evaluate, Mesh, Run, Train
+from pretrain.distributed.sharding import make_mesh
 from pretrain.training.evaluation import make_evaluator
 from pretrain.training.losses import find_loss
-from pretrain.training.program import make_program
-from pretrain.workdir import metrics_file
-from pretrain.workdir.checkpoints import Checkpoints
-from tests import forks
+from tests.pretrain.training.recurrent_runs import check_killed_run, run_steps
 
 LENGTH, ROWS, STEPS = 6, 8, 12
 
@@ -56,26 +48,6 @@ def run(stores):
 @pytest.fixture(scope="module")
 def stream(run, stores):
     return Stream(stores["t5"], run.data, seed=0)
-
-
-def run_steps(run, stream, mesh=None, microbatches=1, count=3):
-    """Return the state after so many steps without dropout, on one device or on a mesh."""
-    run = dataclasses.replace(
-        run,
-        model=dataclasses.replace(run.model, dropout=0.0),
-        train=dataclasses.replace(run.train, microbatches=microbatches),
-    )
-    mesh = make_mesh(Mesh(**(mesh or {"data": 1})), None if mesh else jax.devices()[:1])
-    with jax.set_mesh(mesh):
-        program = make_program(run, mesh)
-        state = program.init()
-        for step in range(count):
-            batch = jax.device_put(stream.build_batch(step), program.batch["token_ids"].sharding)
-            state, metrics = program.train_step(state, batch)
-            assert not int(metrics["skipped"])
-        places = {str(leaf.sharding.spec) for leaf in jax.tree.leaves(state.variables)}
-        assert places == {str(BATCH)}
-        return jax.device_get(state)
 
 
 @pytest.fixture(scope="module")
@@ -131,32 +103,5 @@ def test_an_evaluation_with_memory_is_that_of_long_rows(run, stores, alone):
     assert abs(found["loss"] - expected) < 1e-4 < 1e-3 < abs(found["loss"] - cut["loss"])
 
 
-def train_run(path, workdir, popen=False):
-    command = [sys.executable, "-m", "pretrain", "train", str(path), "--workdir", str(workdir)]
-    options = {"env": os.environ | {"JAX_NUM_CPU_DEVICES": "1"}}
-    if popen:
-        return forks.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options)
-    done = forks.run(command, capture_output=True, text=True, **options)
-    assert done.returncode == 0, done.stderr
-    return done.stdout + done.stderr
-
-
 def test_a_run_that_is_killed_ends_with_the_same_bits(run, tmp_path):
-    path = tmp_path / "xl.json"
-    path.write_text(to_json(run))
-    train_run(path, tmp_path / "whole")
-    process = train_run(path, tmp_path / "killed", popen=True)
-    end, metrics = time.monotonic() + 120, tmp_path / "killed" / "metrics.jsonl"
-    while not any(row["step"] >= 6 for row in metrics_file.read_metrics(metrics)):
-        assert time.monotonic() < end and process.poll() is None
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert "continuing after step " in train_run(path, tmp_path / "killed")
-    records = []
-    for name in ("whole", "killed"):
-        with Checkpoints(tmp_path / name, read_only=True) as checkpoints:
-            records.append(checkpoints.load_record(STEPS))
-    for part in ("params", "optimizer", "variables"):
-        assert records[0][part] == records[1][part]
-    assert "segment_memory/is_readable" in records[0]["variables"]
+    check_killed_run(run, tmp_path)

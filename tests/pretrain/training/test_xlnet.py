@@ -1,8 +1,6 @@
 """XLNet in training: both streams and the memory on meshes, with micro-batches, and after a kill."""
 
 import dataclasses
-import signal
-import time
 
 import jax
 import numpy as np
@@ -12,10 +10,8 @@ from data.config import Data
 from data.objectives import PermutationLm
 from data.pipeline import Stream
 from models.config.xlnet import XLNetConfig
-from pretrain.config import AdamW, Checkpoint, ConfigError, Evaluate, Run, Train, load, to_json
-from pretrain.workdir import metrics_file
-from pretrain.workdir.checkpoints import Checkpoints
-from tests.pretrain.training.test_transformer_xl import run_steps, train_run
+from pretrain.config import AdamW, Checkpoint, ConfigError, Evaluate, Run, Train, load
+from tests.pretrain.training.recurrent_runs import check_killed_run, run_steps
 
 ROWS, STEPS = 8, 12
 
@@ -71,24 +67,7 @@ def test_meshes_and_micro_batches_keep_the_same(run, stream, alone, mesh, microb
 
 
 def test_a_run_that_is_killed_ends_with_the_same_bits(run, tmp_path):
-    path = tmp_path / "xlnet.json"
-    path.write_text(to_json(run))
-    train_run(path, tmp_path / "whole")
-    process = train_run(path, tmp_path / "killed", popen=True)
-    end, metrics = time.monotonic() + 120, tmp_path / "killed" / "metrics.jsonl"
-    while not any(row["step"] >= 6 for row in metrics_file.read_metrics(metrics)):
-        assert time.monotonic() < end and process.poll() is None
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert "continuing after step " in train_run(path, tmp_path / "killed")
-    records = []
-    for name in ("whole", "killed"):
-        with Checkpoints(tmp_path / name, read_only=True) as checkpoints:
-            records.append(checkpoints.load_record(STEPS))
-    for part in ("params", "optimizer", "variables"):
-        assert records[0][part] == records[1][part]
-    assert "segment_memory/is_readable" in records[0]["variables"]
+    check_killed_run(run, tmp_path)
 
 
 def test_lanes_need_a_memory():

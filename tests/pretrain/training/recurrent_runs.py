@@ -1,0 +1,72 @@
+"""Runs of models with a memory: a few steps in this process, and a run that is killed."""
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+
+from pretrain.config import Mesh, to_json
+from pretrain.distributed.sharding import BATCH, make_mesh
+from pretrain.training.program import make_program
+from pretrain.workdir import metrics_file
+from pretrain.workdir.checkpoints import Checkpoints
+from tests import forks
+
+
+def run_steps(run, stream, mesh=None, microbatches=1, count=3):
+    """Return the state after so many steps without dropout, on one device or on a mesh."""
+    run = dataclasses.replace(
+        run,
+        model=dataclasses.replace(run.model, dropout=0.0),
+        train=dataclasses.replace(run.train, microbatches=microbatches),
+    )
+    mesh = make_mesh(Mesh(**(mesh or {"data": 1})), None if mesh else jax.devices()[:1])
+    with jax.set_mesh(mesh):
+        program = make_program(run, mesh)
+        state = program.init()
+        for step in range(count):
+            batch = jax.device_put(stream.build_batch(step), program.batch["token_ids"].sharding)
+            state, metrics = program.train_step(state, batch)
+            assert not int(metrics["skipped"])
+        places = {str(leaf.sharding.spec) for leaf in jax.tree.leaves(state.variables)}
+        assert places == {str(BATCH)}
+        return jax.device_get(state)
+
+
+def train_run(path, workdir, popen=False):
+    command = [sys.executable, "-m", "pretrain", "train", str(path), "--workdir", str(workdir)]
+    options = {"env": os.environ | {"JAX_NUM_CPU_DEVICES": "1"}}
+    if popen:
+        return forks.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options)
+    done = forks.run(command, capture_output=True, text=True, **options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def check_killed_run(run, folder):
+    """Kill a run after its sixth step, continue it, and compare its end with that of another.
+
+    The run evaluates after six steps, and its model has a memory.
+    """
+    path = folder / "run.json"
+    path.write_text(to_json(run))
+    train_run(path, folder / "whole")
+    process = train_run(path, folder / "killed", popen=True)
+    end, metrics = time.monotonic() + 120, folder / "killed" / "metrics.jsonl"
+    while not any(row["step"] >= 6 for row in metrics_file.read_metrics(metrics)):
+        assert time.monotonic() < end and process.poll() is None
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert "continuing after step " in train_run(path, folder / "killed")
+    records = []
+    for name in ("whole", "killed"):
+        with Checkpoints(folder / name, read_only=True) as checkpoints:
+            records.append(checkpoints.load_record(run.train.steps))
+    for part in ("params", "optimizer", "variables"):
+        assert records[0][part] == records[1][part]
+    assert "segment_memory/is_readable" in records[0]["variables"]
