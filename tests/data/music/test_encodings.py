@@ -69,12 +69,13 @@ def test_what_is_decoded_is_encoded_to_the_same(name):
     """Random notes of four voices that do not overlap."""
     rng = np.random.default_rng(0)
     pitches = {voice: rng.permutation(np.arange(30 * voice, 30 * voice + 30)) for voice in range(4)}
-    starts = np.cumsum(rng.integers(1, 4, (4, 30)), axis=1) * 0.25
-    starts -= starts.min()
+    lengths, rests = rng.integers(1, 4, (4, 30)) * 0.25, rng.integers(0, 3, (4, 30)) * 0.25
+    ends = np.cumsum(lengths + rests, axis=1)
+    ends -= (ends - lengths).min()
     found = [
-        Note(float(start), float(start + 0.25), int(pitch), 64, voice)
+        Note(float(end - length), float(end), int(pitch), 64, voice)
         for voice in range(4)
-        for start, pitch in zip(starts[voice], pitches[voice], strict=True)
+        for end, length, pitch in zip(ends[voice], lengths[voice], pitches[voice], strict=True)
     ]
     encoding = ENCODINGS[name]
     piece = Piece("random", encoding.unit, tuple(sorted(found)))
@@ -93,6 +94,21 @@ def test_any_ids_are_a_piece(name):
     assert len(piece.notes) > 500
     assert all(0 <= note.start < note.end and 0 <= note.pitch < 128 for note in piece.notes)
     assert all(1 <= note.velocity <= 127 for note in piece.notes)
+
+
+def test_a_note_that_is_not_ended_ends_with_the_events():
+    vocabulary = make_vocabulary("events")
+    ids = vocabulary.encode("velocity:64 on:C4 wait:250ms on:E4 wait:500ms off:G4")
+    notes = ENCODINGS["events"].decode(ids, "open").notes
+    assert notes == (Note(0, 0.75, 60, 64), Note(0.25, 0.75, 64, 64))
+
+
+def test_a_composition_begins_as_a_piece_behind_another():
+    for piece in (CHORALE, PERFORMANCE):
+        encoding = next(one for one in ENCODINGS.values() if one.unit == piece.unit)
+        both = [*encoding.encode(piece).tolist(), make_vocabulary(encoding.name).eos]
+        assert len(encoding.opening) == (4 if piece is CHORALE else 1)  # a whole sixteenth
+        assert tuple(both[-len(encoding.opening) :]) == encoding.opening
 
 
 def test_a_piece_that_does_not_fit_is_refused(monkeypatch):

@@ -56,11 +56,13 @@ def test_seconds_follow_the_tempo(read):
 def test_the_pedal_holds_notes_of_a_performance(read):
     """Until it is lifted, or the note begins again; a note that is still down goes on."""
     track = [
-        *(set_pedal(0, 100), on(0, 60), on(0, 64), on(QUARTER, 60, 0), on(QUARTER, 60)),
-        *(on(0, 67), set_pedal(QUARTER, 0), on(QUARTER, 60, 0), on(0, 64, 0), on(0, 67, 0)),
+        *(set_pedal(0, 100), on(0, 60), on(0, 64), on(0, 72), on(QUARTER, 60, 0), on(0, 72, 0)),
+        *(on(QUARTER, 60), on(0, 67), set_pedal(QUARTER, 0)),
+        *(on(QUARTER, 60, 0), on(0, 64, 0), on(0, 67, 0)),
     ]
     ends = {(n.start, n.pitch): n.end for n in read(make_midi(track), "seconds")}
-    assert ends == pytest.approx({(0, 60): 1, (0, 64): 2, (1, 60): 2, (1, 67): 2})
+    expected = {(0, 60): 1, (0, 64): 2, (0, 72): 1.5, (1, 60): 2, (1, 67): 2}
+    assert ends == pytest.approx(expected)
     plain = {(n.start, n.pitch): n.end for n in read(make_midi(track))}
     assert plain[0, 60] == 1 and plain[0, 64] == 4
 
