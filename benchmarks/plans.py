@@ -113,6 +113,7 @@ PLANS = (
     Plan("xlnet_large", "v5p:4x4x4", "train.microbatches=8"),
     Plan("sparse_transformer_enwik8", "v5e:4x4"),
     Plan("music_transformer", "v5e:2x2"),
+    Plan("reformer_enwik8", "v5p:2x2x2"),
 )
 
 COLUMNS = (

@@ -28,6 +28,7 @@ TOKENIZERS = {  # the golden folder with the model's tokenizer
     "gpt": "hf_gpt",
     "gpt2": "hf_gpt2",
     "transformer_xl": "hf_gpt2",
+    "reformer": "hf_gpt2",
 }
 SCALE = 0.15  # seed of the weights
 
@@ -54,6 +55,8 @@ def make_values(name: str, shape) -> np.ndarray:
         return np.zeros(shape, np.float32)
     if ".embeddings." in name:  # ELECTRA's two networks share their embeddings
         name = name.removeprefix("generator/")
+    if name == "lm_head.decoder.bias":  # as its copy, which a Reformer does not use
+        name = "lm_head.bias"
     if name.endswith("inv_freq"):  # frequencies of sinusoids, which are no parameters
         return (10_000.0 ** -(np.arange(shape[0]) / shape[0])).astype(np.float32)
     norm = len(shape) == 1 and name.endswith(".weight")

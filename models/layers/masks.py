@@ -14,6 +14,7 @@ import numpy as np
 
 from models.layers.block_sparse import SparsePattern
 from models.layers.cache import DecodingStep
+from models.layers.long_rows.key_chunks import KeyChunks
 
 
 class Mask(flax.struct.PyTreeNode):
@@ -33,10 +34,13 @@ class Mask(flax.struct.PyTreeNode):
     step: a decoding step: the queries are one token a row, at its positions. Needs `causal` where
       there is a window.
     pattern: with `causal`, query l attends to the keys of a sparse pattern (Child et al. 2019).
+    chunks: with `causal`, query l attends to the keys of two chunks of an order of the positions
+      (Kitaev et al. 2020).
 
     Raises:
       ValueError: the window is below 1, a step has a window without `causal` or an offset, the
-        offset is negative, or there is a pattern without `causal`, or with a window or an offset.
+        offset is negative, or there is a pattern or there are chunks without `causal`, or with a
+        window or an offset.
     """
 
     attention_mask_BM: jax.Array | None = None
@@ -46,11 +50,14 @@ class Mask(flax.struct.PyTreeNode):
     step: DecodingStep | None = None
     offset: int = flax.struct.field(pytree_node=False, default=0)
     pattern: SparsePattern | None = flax.struct.field(pytree_node=False, default=None)
+    chunks: KeyChunks | None = None
 
     def __post_init__(self) -> None:
-        if self.pattern and (not self.causal or self.window is not None or self.offset):
+        is_plain = self.causal and self.window is None and not self.offset
+        if not is_plain and (self.pattern or self.chunks is not None):
+            name = "a sparse pattern" if self.pattern else "chunks of keys"
             raise ValueError(
-                f"a sparse pattern with causal={self.causal}, window={self.window} and "
+                f"{name} with causal={self.causal}, window={self.window} and "
                 f"offset={self.offset}: it needs causal=True, and neither of the others"
             )
         if self.offset < 0 or (self.offset and self.step is not None):
@@ -80,8 +87,11 @@ class Mask(flax.struct.PyTreeNode):
         """Return how many of the L x M pairs the causal rule and the window leave.
 
         Padding and segments differ from row to row, so they hide none here. A causal square of 4
-        positions leaves 10 of 16. A pattern's are those of the first head.
+        positions leaves 10 of 16. A pattern's are those of the first head. What chunks leave
+        depends on the buckets, so all that are scored count.
         """
+        if self.chunks is not None and self.step is None:
+            return self.count_scored_pairs(L, M)
         if self.pattern:
             return int(self.pattern.count_visible_keys(L).sum())
         num_before, num_after = self.local_window_size
@@ -104,6 +114,8 @@ class Mask(flax.struct.PyTreeNode):
 
     def count_scored_pairs(self, L: int, M: int) -> int:
         """Return how many pairs `attend` scores: all, or those of the blocks of a pattern."""
+        if self.chunks is not None and self.step is None:
+            return self.chunks.count_scored_pairs(L)
         pattern = self.find_block_pattern(L, M)
         return pattern.count_scored_pairs(L) if pattern else L * M
 
@@ -148,9 +160,11 @@ class Mask(flax.struct.PyTreeNode):
             distance = query_positions[:, None] - np.arange(M)  # [L, M], or [B, M] in a step
             is_visible = jnp.asarray((distance >= 0) & (distance < (self.window or M)))
             masks.append(is_visible[None, None] if self.step is None else is_visible[:, None, None])
+            queries = query_positions[:, None]
+            queries = queries[None, None] if self.step is None else queries[:, None, None]
+            if self.chunks is not None and self.chunks.buckets_BHRL is None:
+                masks.append(jnp.asarray(self.chunks.is_near(queries, np.arange(M))))
             if self.pattern:
-                queries = query_positions[:, None]
-                queries = queries[None, None] if self.step is None else queries[:, None, None]
                 heads_H11 = np.arange(num_heads if self.pattern.subblocks > 1 else 1)[:, None, None]
                 masks.append(jnp.asarray(self.pattern.is_visible(queries, np.arange(M), heads_H11)))
         elif self.window is not None:

@@ -7,13 +7,14 @@ B batch   L query length   M key length   H heads   K head width   I input featu
 features, each may be several dimensions   ... any leading axes
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from models.layers.block_sparse import attend_in_blocks
+from models.layers.long_rows.key_chunks import attend_in_chunks
 from models.layers.masks import Mask
 
 
@@ -130,7 +131,8 @@ def attend(
 ) -> jax.Array:
     """Return softmax(scale * q k^T + bias) v (Vaswani et al. 2017, section 3.2.1).
 
-    A sparse pattern or a causal window is computed in blocks (`models.layers.block_sparse`).
+    A sparse pattern or a causal window is computed in blocks (`models.layers.block_sparse`), chunks
+    of sorted keys in these (`models.layers.long_rows.key_chunks`).
 
     Args:
       q_BLHK: the queries.
@@ -154,9 +156,52 @@ def attend(
         return attend_in_blocks(
             q_BLHK, k_BMHK, v_BMHK, pattern=pattern, segment_ids=ids, scale=scale, drop=drop
         )
+    if isinstance(mask, Mask) and mask.chunks is not None and mask.step is None and bias is None:
+        ids = mask.combine_segment_ids(*q_BLHK.shape[:2])
+        return attend_in_chunks(
+            q_BLHK, k_BMHK, v_BMHK, chunks=mask.chunks, segment_ids=ids, scale=scale, drop=drop
+        )
     factor: float = q_BLHK.shape[-1] ** -0.5 if scale is None else scale
     scores_BHLM = jnp.einsum("blhk,bmhk->bhlm", q_BLHK, k_BMHK, preferred_element_type=jnp.float32)
     return average(mask_scores(scores_BHLM * factor, mask, bias), v_BMHK, drop)
+
+
+# (a layer of the stacked arrays, arrays of all layers, x [B, L, D], choices) -> (y, choices)
+Residual = Callable[..., tuple[jax.Array, Any]]
+
+
+def apply_reversible(
+    residuals: Sequence[Residual],
+    layers: Any,
+    shared: Any,
+    x1_BLD: jax.Array,
+    x2_BLD: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+    """Return the outputs of a reversible stack (Gomez et al. 2017; Kitaev et al. 2020, section 3).
+
+    For the residuals F, G of each layer: y1 = x1 + F(x2), y2 = x2 + G(y1). The inputs follow from
+    the outputs, x2 = y2 - G(y1), x1 = y1 - F(x2): a backward pass needs no others.
+
+    Args:
+      residuals: an even number of functions, F, G and so on, of which each takes the other stream
+        than the one before. They also return their discrete choices, such as buckets, and take
+        those of an earlier call in place of None.
+      layers: the parameters of each layer and its random key as data, with a leading axis of
+        layers, as {"params": floats, "key": integers}.
+      shared: integers or booleans that all layers read; a pytree.
+      x1_BLD: the first stream.
+      x2_BLD: the second stream.
+    """
+
+    def apply_layer(
+        streams: tuple[jax.Array, jax.Array], layer: Any
+    ) -> tuple[tuple[jax.Array, jax.Array], None]:
+        for residual in residuals:
+            x, y = streams
+            streams = y, x + residual(layer, shared, y, None)[0]
+        return streams, None
+
+    return jax.lax.scan(apply_layer, (x1_BLD, x2_BLD), layers)[0]
 
 
 class Ops(NamedTuple):
@@ -172,6 +217,7 @@ class Ops(NamedTuple):
     drop: dropout.
     attend: attention.
     constrain: applied to the activations [B, L, D] at the top of each layer, to set their sharding.
+    apply_reversible: a reversible stack.
     """
 
     linear: Callable[..., jax.Array] = apply_linear
@@ -181,6 +227,7 @@ class Ops(NamedTuple):
     drop: Callable[..., jax.Array] = drop_values
     attend: Callable[..., jax.Array] = attend
     constrain: Callable[[jax.Array], jax.Array] = leave_unchanged
+    apply_reversible: Callable[..., tuple[jax.Array, jax.Array]] = apply_reversible
 
 
 PLAIN = Ops()

@@ -40,7 +40,7 @@ class Converter:
         tensors = name_map.export_tensors(
             params, hf_map.make_rules(config), hf_map.find_depths(config)
         )
-        duplicates = hf_map.find_duplicates(config)
+        duplicates = {**hf_map.find_duplicates(config), **hf_map.unread_copies}
         tensors |= {copy: tensors[name] for copy, name in duplicates.items()}
         tensors |= {name: make(config) for name, make in hf_map.constants.items()}
         zeros = {name: np.zeros(shape(config), np.float32) for name, shape in hf_map.zeros.items()}
@@ -60,6 +60,9 @@ class Converter:
         hf_map = self.family.require_hugging_face()
         rules, depths = hf_map.make_rules(config), hf_map.find_depths(config)
         tensors = renamed_tensors.rename_tensors(tensors, make_renamer(hf_map, tensors))
+        tensors = renamed_tensors.RenamedTensors(
+            tensors, {name: name for name in tensors if name not in hf_map.unread_copies}
+        )
         tensors = renamed_tensors.merge_copies(
             tensors, {**hf_map.find_duplicates(config), **hf_map.find_copies(config)}
         )

@@ -9,6 +9,7 @@ from jax.sharding import Mesh
 from models.layers.ops import Ops
 from pretrain.distributed.ops.attention_kernels import make_attend
 from pretrain.distributed.ops.hash_dropout import drop_by_hash
+from pretrain.distributed.ops.inversion import apply_reversible
 from pretrain.distributed.ops.matmul import activation_matmul, add_bias, matmul
 from pretrain.distributed.ops.rematerialization import recompute_in_backward
 from pretrain.distributed.ops.softmax import attend
@@ -22,6 +23,7 @@ OPS = Ops(
     recompute=recompute_in_backward,
     drop=drop_by_hash,  # pyright: ignore[reportArgumentType]
     attend=attend,
+    apply_reversible=apply_reversible,
 )
 
 

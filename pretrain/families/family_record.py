@@ -96,6 +96,8 @@ class HuggingFaceMap:
                   may return them
       duplicates  the same, of weights that an export writes twice; a function of the configuration
                   may return them
+      unread_copies  {name: original} of what an export writes twice, because transformers saves a
+                  tensor that its model does not use; an import does not read it
       stand_ins   {name: the tensor that replaces it where it is missing}
       zeros       {name: configuration -> shape} of tensors that are 0 in this model
       zeros_reason  the error where they are not 0
@@ -138,6 +140,7 @@ class HuggingFaceMap:
     duplicates: Mapping[str, str] | Callable[[Any], Mapping[str, str]] = dataclasses.field(
         default_factory=dict
     )
+    unread_copies: Mapping[str, str] = dataclasses.field(default_factory=dict)
     stand_ins: Mapping[str, str] = dataclasses.field(default_factory=dict)
     zeros: Mapping[str, Callable[[Any], tuple[int, ...]]] = dataclasses.field(default_factory=dict)
     zeros_reason: str = ""

@@ -70,6 +70,12 @@ MARIAN = WRITER | dict(
 XLNET = dict(
     vocab_size=64, d_model=16, n_layer=2, n_head=2, d_inner=24, mem_len=None, dropout=0.0, pad_token_id=0
 )  # fmt: skip
+REFORMER = dict(
+    vocab_size=264, hidden_size=16, num_attention_heads=2, attention_head_size=6, feed_forward_size=24, is_decoder=True,
+    attn_layers=["local", "lsh"], axial_pos_shape=[4, 8], axial_pos_embds_dim=[4, 12], max_position_embeddings=32,
+    lsh_attn_chunk_length=32, local_attn_chunk_length=8, hidden_dropout_prob=0.0, eos_token_id=260, pad_token_id=260,
+    local_attention_probs_dropout_prob=0.0,
+)  # fmt: skip
 LABELS = dict(num_labels=3, classifier_dropout=0.0, problem_type="single_label_classification")
 ELECTRA = BERT | dict(embedding_size=12)
 
@@ -103,6 +109,7 @@ def make_models():
         "bart": {"": hf.BartForConditionalGeneration(hf.BartConfig(**BART))},
         "marian": {"": hf.MarianMTModel(hf.MarianConfig(**MARIAN))},
         "xlnet": {"": hf.XLNetLMHeadModel(hf.XLNetConfig(**XLNET))},
+        "reformer": {"": hf.ReformerModelWithLMHead(hf.ReformerConfig(**REFORMER))},
         "gpt": {"": hf.OpenAIGPTLMHeadModel(hf.OpenAIGPTConfig(**GPT, vocab_size=64))},
         "gpt2": {
             "": hf.GPT2LMHeadModel(

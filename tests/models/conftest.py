@@ -41,6 +41,9 @@ SIZES = {
     "stride": 4,
     "summary": 1,
     "subblocks": 2,
+    "layers": ("local", "lsh"),
+    "axial_shape": (4, 8),
+    "axial_widths": (10, 14),
 }
 
 

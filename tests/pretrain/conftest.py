@@ -31,6 +31,7 @@ from models.config.gpt3 import Gpt3Config
 from models.config.heads import ClassifierConfig
 from models.config.linformer import LinformerConfig
 from models.config.music_transformer import MusicTransformerConfig
+from models.config.reformer import Hashing, LocalChunks, ReformerConfig
 from models.config.roberta import RobertaConfig
 from models.config.sparse_transformer import SparseTransformerConfig
 from models.config.t5 import T5Config
@@ -126,6 +127,21 @@ MUSIC_TRANSFORMER = MusicTransformerConfig(
     dropout=0.0,
     attention_dropout=0.0,
 )
+REFORMER = ReformerConfig(
+    vocab=128,
+    width=32,
+    depth=4,
+    num_heads=8,
+    head_width=4,
+    mlp=64,
+    mlp_chunk=16,
+    dropout=0.0,
+    layers=("local", "lsh"),
+    hashing=Hashing(chunk=8, rounds=2, dropout=0.0),
+    local=LocalChunks(chunk=8, dropout=0.0),
+    axial_shape=(4, 8),
+    axial_widths=(8, 24),
+)
 XLNET = XLNetConfig(
     vocab=128, length=32, width=32, depth=2, num_heads=8, mlp=64, dropout=0.0, attention_dropout=0.0
 )
@@ -179,6 +195,8 @@ RUNS = {
     "gpt": make_tiny_run(GptConfig(**GPT, depth=2), CausalLm(length=32, end_of_text=False)),
     "transformer_xl": make_tiny_run(TRANSFORMER_XL, CausalLm(length=32)),
     "xlnet": make_tiny_run(XLNET, PermutationLm(length=32, partial=4, rows="documents")),
+    "reformer": make_tiny_run(REFORMER, CausalLm(length=32)),
+    "reformer_kept": make_tiny_run(dataclasses.replace(REFORMER, remat=False), CausalLm(length=32)),
     "sparse_transformer": make_tiny_run(SPARSE_TRANSFORMER, CausalLm(length=32)),
     "music_transformer": make_tiny_run(MUSIC_TRANSFORMER, CausalLm(length=32)),
     "gpt3": make_tiny_run(Gpt3Config(**GPT, depth=4, window=5, remat=True), CausalLm(length=32)),

@@ -101,6 +101,8 @@ def find_splash_obstacle(
         return "does not take a mask as an array of pairs"
     if mask is not None and (reason := find_pattern_obstacle(mask)):
         return reason
+    if mask is not None and mask.chunks is not None:
+        return "takes no chunks of sorted keys"
     if mask is not None and mask.window is not None and L != M:
         return f"takes a window only for equal numbers of queries and keys, not for {L} and {M}"
     for length, shards in ((L, mesh.shape["sequence"]), (M, 1)):
@@ -221,6 +223,8 @@ def find_cudnn_obstacle(
     M = k_BMHK.shape[1]
     if isinstance(mask, Mask) and mask.pattern:
         return "has no sparse patterns"
+    if isinstance(mask, Mask) and mask.chunks is not None:
+        return "takes no chunks of sorted keys"
     if drop is not None:
         return "drops weights by a seed that no step can change"
     if q_BLHK.dtype not in (jnp.bfloat16, jnp.float16):

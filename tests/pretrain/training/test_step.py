@@ -55,6 +55,9 @@ T5S = ((1, 1, 8), (1, 2, 2, 2))
 # as they differ between two orders of summation, divided by epsilon. With 1e-4 parameters move as far,
 # 0.02 in three steps, and differ by 2.4e-7 at most.
 EPSILON, TOLERANCE = 1e-4, 2e-6
+# Streams that are computed from those behind them are rounded: 7e-6 on each of three meshes, and
+# 1e-7 if they are kept.
+INVERTED = 2e-5
 
 
 def with_epsilon(run):
@@ -147,6 +150,9 @@ CASES += [
     ("gpt3", (1, 2, 2, 2), 4),
     ("sparse_transformer", (1, 2, 2, 2), 4),
     ("music_transformer", (1, 2, 2, 2), 4),
+    # its rotations are drawn for each micro-batch
+    ("reformer", (2, 2, 2), 1),
+    ("reformer_kept", (8, 1, 1), 1),
     ("roberta", (2, 2, 2), 4),
     ("albert", (1, 2, 2, 2), 4),
     ("bert_packed", (1, 2, 2, 2), 4),
@@ -188,7 +194,7 @@ def test_parameters_agree_on_every_mesh(
         assert_same_parameters(expected, state, 0.0)
     else:
         state, seen = three_steps(runs[name], random_batch, sizes, microbatches)
-        assert_same_parameters(expected, state, TOLERANCE)
+        assert_same_parameters(expected, state, INVERTED if name == "reformer" else TOLERANCE)
     np.testing.assert_allclose(seen["loss"], metrics["loss"], rtol=1e-5)
     assert state.step == 3
 

@@ -1,0 +1,1 @@
+"""Parts of models for long rows: attention in chunks, hashing, reversible layers."""

@@ -1,0 +1,201 @@
+"""The Reformer as in its paper: what `transformers` computed, sizes, rows, decoding, bad input."""
+
+import dataclasses
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from models import build
+from models.config.reformer import Hashing, LocalChunks, ReformerConfig
+from models.generation.decoding import continue_prompts, unstack_model
+from pretrain.config import load
+from pretrain.convert.pretrained import CONVERTERS
+
+TINY = ReformerConfig(
+    vocab=50,
+    width=24,
+    depth=4,
+    num_heads=3,
+    head_width=5,
+    mlp=40,
+    dropout=0.0,
+    layers=("local", "lsh"),
+    hashing=Hashing(chunk=4, rounds=2, dropout=0.0),
+    local=LocalChunks(chunk=4, dropout=0.0),
+    axial_shape=(4, 8),
+    axial_widths=(10, 14),
+)
+TOKENS = np.random.default_rng(0).integers(0, 50, (2, 18)).astype(np.int32)
+
+
+# ---- transformers ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scan", [True, False])
+def test_logits_are_those_of_transformers(golden, scan):
+    """With the same rotations: rows shorter than a chunk, padded to chunks, and of whole chunks."""
+    found, convert = golden("reformer"), CONVERTERS["reformer"]
+    config = dataclasses.replace(convert.from_hf_config(found.config), scan=scan)
+    assert config.layers == ("local", "lsh", "lsh") and config.hashing.buckets == (2, 4)
+    model = build(config)
+    fresh = jax.tree.map(
+        lambda leaf: np.full(leaf.shape, np.nan, leaf.dtype),
+        jax.eval_shape(model.init, jax.random.key(0), TOKENS)["params"],
+    )
+    params, report = convert.from_hf(config, found.weights, fresh)
+    assert report.missing == report.unused == () and len(found.inputs) == 4
+    for length, ids in found.inputs.items():
+        logits = jax.jit(model.apply)({"params": params}, ids)
+        np.testing.assert_allclose(logits, found.outputs[length], atol=3e-5, err_msg=length)
+    exported = convert.to_hf(config, params)
+    copy = exported.pop("lm_head.bias"), found.weights.pop("lm_head.bias")
+    np.testing.assert_array_equal(copy[0], exported["lm_head.decoder.bias"])
+    assert exported.keys() == found.weights.keys()
+    for name, tensor in found.weights.items():
+        np.testing.assert_array_equal(exported[name], tensor, err_msg=name)
+    found.weights["lm_head.bias"] = copy[1]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("is_decoder", None, "is_decoder is False; ReformerConfig knows only True"),
+        (
+            "attn_layers",
+            ["local", "full"],
+            "attn_layers is .*; expected 1 to 1,000 of local and ls",
+        ),
+        ("attn_layers", [], "attn_layers is"),
+        ("num_buckets", [4, "x"], "num_buckets is .*; expected a list of int"),
+        ("num_buckets", 1 << 30, "num_buckets is .*; each must be from 2 to"),
+        ("axial_pos_shape", [4, 4], "must multiply to it"),
+        ("num_hashes", "two", "num_hashes is 'two'; expected int"),
+        ("lsh_num_chunks_before", 2, "lsh_num_chunks_before is 2; ReformerConfig knows only 1"),
+    ],
+)
+def test_settings_of_another_model_are_refused(golden, key, value, message):
+    with pytest.raises(ValueError, match=message):
+        CONVERTERS["reformer"].from_hf_config(golden("reformer").config | {key: value})
+
+
+# ---- sizes -----------------------------------------------------------------------
+
+
+def test_the_model_of_enwik8_has_the_published_size():
+    """google/reformer-enwik8 is said to have 149 M parameters; it has 258 ids."""
+    model = build(dataclasses.replace(load("reformer_enwik8").model, vocab=258))
+    shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), TOKENS[:, :1]))["params"]
+    assert sum(leaf.size for leaf in jax.tree.leaves(shapes)) == 149_182_722
+
+
+# ---- rows ------------------------------------------------------------------------
+
+
+def test_a_packed_text_reads_itself_alone(make):
+    """Exactly: other tokens of the first text change no logit of the second."""
+    model, params = make(TINY)
+    segment_ids = jnp.asarray(np.broadcast_to(1 + (np.arange(18) >= 7), (2, 18)).astype(np.int32))
+    run = jax.jit(lambda tokens: model.apply({"params": params}, tokens, segment_ids))
+    found, other = run(TOKENS), run(np.where(np.arange(18) < 7, 49 - TOKENS, TOKENS))
+    np.testing.assert_array_equal(found[:, 7:], other[:, 7:])
+    assert (np.abs(found - other)[:, :7].max(-1) > 1e-3).all()
+    alone = jax.jit(model.apply)({"params": params}, TOKENS)
+    assert (np.abs(found - alone)[:, 8:].max(-1) > 1e-4).any()
+
+
+def test_rows_are_hashed_alike_in_evaluation_and_anew_in_training(make):
+    """Without dropout, only rotations are drawn; a layer of local attention draws nothing."""
+    score = jax.jit(
+        lambda model, params, seed: model.apply(
+            {"params": params}, TOKENS, train=True, rngs={"dropout": jax.random.key(seed)}
+        ),
+        static_argnums=0,
+    )
+    for layers, differs in ((("local", "lsh"), True), (("local",), False)):
+        model, params = make(dataclasses.replace(TINY, layers=layers))
+        one, again, other = (score(model, params, seed) for seed in (0, 0, 1))
+        np.testing.assert_array_equal(one, again)
+        assert bool(np.abs(one - other).max() > 1e-3) == differs
+        calm = jax.jit(model.apply)({"params": params}, TOKENS)
+        assert bool(np.abs(one - calm).max() > 1e-3) == differs
+
+
+def test_a_feed_forward_network_in_chunks_is_the_same(make):
+    """With its gradients, for rows of 18 tokens in chunks of 5."""
+
+    def compute_loss(params, model):
+        return jnp.square(model.apply({"params": params}, TOKENS)).mean()
+
+    model, params = make(TINY)
+    chunked = build(dataclasses.replace(TINY, mlp_chunk=5))
+    run = jax.jit(jax.value_and_grad(compute_loss), static_argnums=1)
+    for found, expected in zip(
+        *(jax.tree.leaves(run(params, each)) for each in (chunked, model)), strict=True
+    ):
+        np.testing.assert_allclose(found, expected, atol=2e-6 * max(1, np.abs(expected).max()))
+
+
+# ---- decoding --------------------------------------------------------------------
+
+WIDE = dataclasses.replace(TINY, hashing=Hashing(chunk=32), local=LocalChunks(32, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("config", "oracle", "prompt"),
+    [
+        (WIDE, WIDE, 9),
+        (dataclasses.replace(TINY, layers=("local",)), None, 9),
+        (dataclasses.replace(TINY, local=LocalChunks(32, 0.0)), WIDE, 4),
+    ],
+    ids=["one chunk", "local", "hashed"],
+)
+def test_a_continuation_is_the_plain_loop(make, config, oracle, prompt):
+    """Each token is the likeliest of a call on the whole row, as far as a chunk holds the row or
+    attention is local. A step of a hashed layer attends to all tokens before, as full attention.
+    """
+    model, params = make(config)
+    params = jax.tree.map(lambda leaf: 3 * leaf, params)
+    lengths, row = np.array([prompt, prompt - 1]), np.arange(2)
+    prompts = TOKENS[:, :prompt]
+    found = continue_prompts(*unstack_model(model, params), prompts, lengths, length=15)
+    score = jax.jit(partial(build(oracle or config).apply, {"params": params}))
+    tokens = np.pad(prompts, ((0, 0), (0, 15)))
+    for t in range(15):
+        logits = np.asarray(score(tokens))
+        tokens[row, lengths + t] = logits[row, lengths + t - 1].argmax(-1)
+    for b, written in enumerate(found.tolist()):
+        assert written == tokens[b, lengths[b] : lengths[b] + 15].tolist()
+    assert len(np.unique(found)) > 3
+
+
+# ---- bad input -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"axial_shape": (4, 4)}, r"a row of 18 tokens is longer than the 4 x 4 = 16 positions"),
+        ({"axial_shape": (32,)}, r"axial positions of shape \(32,\) .*both must be two numbers"),
+        ({"axial_widths": (10, 10)}, r"do not add up to the 24 of the model \(model.width\)"),
+        ({"depth": 3}, r"a depth of 3 \(model.depth\) is not a multiple of the 2 layers local,lsh"),
+        ({"layers": ()}, r"is not a multiple of the 0 layers"),
+        ({"hashing": Hashing(chunk=6)}, r"chunks of 4 and of 6 tokens: one must be a multiple of"),
+        ({"hashing": Hashing(chunk=4, buckets=(3,))}, r"\(3,\) buckets: each factor must be even"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused(settings, message):
+    model = build(dataclasses.replace(TINY, **settings))
+    with pytest.raises(ValueError, match=message):
+        jax.eval_shape(model.init, jax.random.key(0), TOKENS)
+
+
+def test_the_number_of_rows_may_be_open(make):
+    """`export --format jax` writes a program for any number of rows."""
+    model, params = make(TINY)
+    (rows,) = jax.export.symbolic_shape("B")
+    tokens = jax.ShapeDtypeStruct((rows, 18), jnp.int32)
+    logits = jax.eval_shape(model.apply, {"params": params}, tokens, tokens)
+    assert str(logits.shape) == "(B, 18, 50)"
