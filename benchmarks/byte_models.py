@@ -94,7 +94,7 @@ MODELS = {
         2_048,
         ("model.pattern=strided", "model.stride=64"),
     ),
-    "reformer": Model("Reformer", "reformer_tiny", "its row", 2_048),
+    "reformer": Model("Reformer", "reformer_tiny", "its row", 2_048, ("model.axial_shape=32,64",)),
     "bert": Model("BERT", "bert_tiny", "all but 15 % of its row", 2_048, WINDOWS, "roberta"),
     "linformer": Model(
         "Linformer, k = 128",
@@ -117,7 +117,7 @@ def list_overrides(model: Model, folder: pathlib.Path, every: int) -> list[str]:
       folder: in which `prepare_texts` has written the stores.
       every: steps between two evaluations.
     """
-    has_length = model.config != "transformer_xl_tiny"
+    has_length = model.config not in ("transformer_xl_tiny", "reformer_tiny")
     return [
         *SIZES,
         "model.num_heads=4",
