@@ -25,11 +25,13 @@ import jax.numpy as jnp
 
 from models.layers.attention import Attention
 from models.layers.layer_layout import unstack_layers
+from models.layers.long_rows.reversible import ReversibleLayer, ReversibleStack
 from models.layers.ops import attend
 from models.layers.stack import Stack
 from models.layers.wiring import PostNormLayer, PreNormLayer
 
-LAYERS = (PostNormLayer, PreNormLayer)
+LAYERS = (PostNormLayer, PreNormLayer, ReversibleLayer)
+STACKS = (Stack, ReversibleStack)
 
 
 class LayerActivations(NamedTuple):
@@ -38,7 +40,8 @@ class LayerActivations(NamedTuple):
     output: what the call returned.
     hidden_states: depth + 1 arrays [B, L, D]: the input of the first layer, then the output of
       each layer. The last one is after the model's final norm where it has one (GPT-2, T5), and is
-      therefore what the model's head reads.
+      therefore what the model's head reads. Of reversible layers they are the second stream, and
+      the last one is both, [B, L, 2 D].
     attention_weights: {"attention": depth arrays [B, H, L, M]}, float32, and the same under "cross"
       for a decoder with cross-attention. The weights of a query sum to 1.
     """
@@ -65,15 +68,18 @@ def capture_activations(model: Any, params: Any, *arguments: Any, method: str) -
         call: Callable[..., Any], args: Any, kwargs: Any, context: nn.module.InterceptorContext
     ) -> Any:
         module = context.module
-        if context.method_name != "__call__" or not isinstance(module, (Stack, Attention, *LAYERS)):
+        if context.method_name != "__call__" or not isinstance(
+            module, (Attention, *LAYERS, *STACKS)
+        ):
             return call(*args, **kwargs)
-        if isinstance(module, Stack):
+        if isinstance(module, STACKS):
             hidden_states.append([args[0]])
         if isinstance(module, Attention):
             attention_names.append(module.name)
         result = call(*args, **kwargs)
         if isinstance(module, LAYERS):
-            hidden_states[-1].append(result)
+            # of a reversible layer, the stream that the next one reads first
+            hidden_states[-1].append(result[1] if isinstance(result, tuple) else result)
         return result
 
     def record_weights(

@@ -105,7 +105,9 @@ def make_layers(config: ReformerConfig, ops: Ops) -> tuple[partial[ReversibleLay
         chunk=c.mlp_chunk,
     )
     norm = partial(LayerNorm, c.epsilon, ops)
-    return tuple(partial(ReversibleLayer, attentions[kind], mlp, norm, drop) for kind in c.layers)
+    return tuple(
+        partial(ReversibleLayer, attentions[kind], mlp, norm, drop, ops) for kind in c.layers
+    )
 
 
 class AxialEmbeddings(nn.Module):

@@ -23,7 +23,7 @@ class Hashing(Config):
 class LocalChunks(Config):
     """Layers of "local": attention to the own chunk of positions and the one before."""
 
-    chunk: int = 64  # [tokens]
+    chunk: int = 64  # [tokens] of the row; a token attends to its own chunk and the one before
     dropout: float = 0.05  # rate, of the attention weights
 
 
@@ -48,12 +48,11 @@ class ReformerConfig(ModelConfig):
     remat: bool = True
     # The attention of each layer; the layers are repetitions of these.
     layers: tuple[Literal["local", "lsh"], ...] = ("local", "local", "lsh", "local")
-    hashing: Hashing = Hashing(256, 4, (512,), 0.1)
-    local: LocalChunks = LocalChunks(128, 0.2)
-    # Position p is in row p div C and column p mod C of a table of R x C positions; its embedding
-    # is that of its row beside that of its column.
-    axial_shape: tuple[int, ...] = (128, 512)
-    axial_widths: tuple[int, ...] = (256, 768)
+    hashing: Hashing = Hashing(256, 4, (512,), 0.1)  # of the layers of "lsh"
+    local: LocalChunks = LocalChunks(128, 0.2)  # of the layers of "local"
+    # Position p has the embedding of row p div C beside that of column p mod C.
+    axial_shape: tuple[int, ...] = (128, 512)  # R and C
+    axial_widths: tuple[int, ...] = (256, 768)  # of both parts, which add up to the width
 
     @property
     def length(self) -> int:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from models import build
+from models.activations import capture_activations
 from models.config.reformer import Hashing, LocalChunks, ReformerConfig
 from models.generation.decoding import continue_prompts, unstack_model
 from pretrain.config import load
@@ -106,7 +107,7 @@ def test_a_packed_text_reads_itself_alone(make):
     assert (np.abs(found - alone)[:, 8:].max(-1) > 1e-4).any()
 
 
-def test_rows_are_hashed_alike_in_evaluation_and_anew_in_training(make):
+def test_rows_are_hashed_alike_in_evaluation_and_newly_in_training(make):
     """Without dropout, only rotations are drawn; a layer of local attention draws nothing."""
     score = jax.jit(
         lambda model, params, seed: model.apply(
@@ -136,6 +137,24 @@ def test_a_feed_forward_network_in_chunks_is_the_same(make):
         *(jax.tree.leaves(run(params, each)) for each in (chunked, model)), strict=True
     ):
         np.testing.assert_allclose(found, expected, atol=2e-6 * max(1, np.abs(expected).max()))
+
+
+def test_states_and_weights_of_layers_are_captured(make):
+    """Of chunks: each query's weights sum to 1, and are 0 for later tokens and far chunks."""
+    model, params = make(TINY)
+    seen = jax.jit(
+        lambda params: capture_activations(model, params, TOKENS, method="compute_states")
+    )(params)
+    assert [leaf.shape for leaf in seen.hidden_states] == [(2, 18, 24)] * 4 + [(2, 18, 48)]
+    weights, i = seen.attention_weights["attention"], np.arange(18)
+    assert len(weights) == 4
+    for layer in weights:
+        np.testing.assert_allclose(layer.sum(-1), 1, atol=5e-3)
+        assert not layer[..., i[:, None] < i].any()
+    far = i // 4 < i[:, None] // 4 - 1
+    assert not weights[0][..., far].any() and weights[1][..., far].any()
+    own = np.diagonal(weights[1], axis1=-2, axis2=-1)  # a hashed layer avoids it
+    assert (own[..., 0] > 0.99).all() and own.mean() < 0.5
 
 
 # ---- decoding --------------------------------------------------------------------

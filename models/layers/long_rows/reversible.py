@@ -35,6 +35,7 @@ class ReversibleLayer(nn.Module):
     make_mlp: ModuleFactory
     make_norm: ModuleFactory = LayerNorm
     make_dropout: ModuleFactory = partial(Dropout, 0.0)
+    ops: Ops = PLAIN
 
     def setup(self) -> None:
         """Make both residual functions."""
@@ -42,19 +43,27 @@ class ReversibleLayer(nn.Module):
         self.attention, self.mlp = self.make_attention(), self.make_mlp()
         self.attention_drop, self.mlp_drop = self.make_dropout(), self.make_dropout()
 
-    def compute_attention(
-        self, x_BLD: jax.Array, train: bool, mask: Mask, choices: Any = None
-    ) -> tuple[jax.Array, Any]:
-        """Return F(x) [B, L, D] and the choices of its attention."""
-        y_BLD, choices = self.attention(
-            self.attention_norm(x_BLD), train=train, mask=mask, choices=choices
-        )
-        return self.attention_drop(y_BLD, deterministic=not train), choices
+    def __call__(self, streams: Streams, train: bool, mask: Mask, dtype: Any) -> Streams:
+        """Return y1 and y2; dtype: in which F and G are computed."""
+        x1_BLD, x2_BLD = streams
+        y1_BLD = x1_BLD + self.compute_attention(x2_BLD, train, mask, dtype)[0]
+        return y1_BLD, x2_BLD + self.compute_mlp(y1_BLD, train, dtype)
 
-    def compute_mlp(self, x_BLD: jax.Array, train: bool) -> jax.Array:
-        """Return G(x) [B, L, D]."""
-        y_BLD = self.mlp(self.mlp_norm(x_BLD), train)
-        return self.mlp_drop(y_BLD, deterministic=not train)
+    def compute_attention(
+        self, x_BLD: jax.Array, train: bool, mask: Mask, dtype: Any, choices: Any = None
+    ) -> tuple[jax.Array, Any]:
+        """Return F(x) in the dtype of x, and the choices of its attention.
+
+        choices: of an earlier call, which are not made again.
+        """
+        z_BLD = self.attention_norm(self.ops.constrain(x_BLD).astype(dtype))
+        y_BLD, choices = self.attention(z_BLD, train=train, mask=mask, choices=choices)
+        return self.attention_drop(y_BLD, deterministic=not train).astype(x_BLD.dtype), choices
+
+    def compute_mlp(self, x_BLD: jax.Array, train: bool, dtype: Any) -> jax.Array:
+        """Return G(x) in the dtype of x."""
+        y_BLD = self.mlp(self.mlp_norm(x_BLD.astype(dtype)), train)
+        return self.mlp_drop(y_BLD, deterministic=not train).astype(x_BLD.dtype)
 
 
 class ReversibleGroup(nn.Module):
@@ -64,40 +73,28 @@ class ReversibleGroup(nn.Module):
     """
 
     layers: tuple[ModuleFactory, ...]
-    ops: Ops = PLAIN
 
     def setup(self) -> None:
         """Make the layers."""
         self.block = [layer() for layer in self.layers]
 
     def __call__(self, streams: Streams, train: bool, mask: Mask, dtype: Any) -> Streams:
-        """Return both streams after all layers; dtype: in which the layers compute."""
-        for index in range(2 * len(self.layers)):
-            x, y = streams
-            streams = y, x + self.compute_residual(index, y, train, mask, dtype)[0]
+        """Return both streams after all layers. Arguments: as of `ReversibleLayer`."""
+        for layer in self.block:
+            streams = layer(streams, train, mask, dtype)
         return streams
 
     def compute_residual(
         self, index: int, x_BLD: jax.Array, train: bool, mask: Mask, dtype: Any, choices: Any = None
     ) -> tuple[jax.Array, Any]:
-        """Return one of the functions F, G, F, ... of x [B, L, D], in its dtype, and its choices.
+        """Return one of the functions F, G, F, ... of x [B, L, D], and its choices.
 
-        Args:
-          index: its number in the group.
-          x_BLD: the stream that it reads.
-          train: whether dropout is applied.
-          mask: of the attention.
-          dtype: in which it is computed.
-          choices: of an earlier call, as of `models.layers.long_rows.hashed_attention`.
+        index: its number in the group. The other arguments are as of `ReversibleLayer`.
         """
-        block = self.block[index // 2]
+        layer = self.block[index // 2]
         if index % 2:
-            y_BLD, choices = block.compute_mlp(x_BLD.astype(dtype), train), None
-        else:
-            y_BLD, choices = block.compute_attention(
-                self.ops.constrain(x_BLD).astype(dtype), train, mask, choices
-            )
-        return y_BLD.astype(x_BLD.dtype), choices
+            return layer.compute_mlp(x_BLD, train, dtype), None
+        return layer.compute_attention(x_BLD, train, mask, dtype, choices)
 
 
 class ReversibleStack(nn.Module):
@@ -118,7 +115,7 @@ class ReversibleStack(nn.Module):
     @nn.compact
     def __call__(self, x_BLD: jax.Array, train: bool, mask: Mask) -> jax.Array:
         """Return both streams side by side, [B, L, 2 D], of which either begins as x."""
-        make_group = partial(ReversibleGroup, self.layers, self.ops)
+        make_group = partial(ReversibleGroup, self.layers)
         x1_BLD = x2_BLD = x_BLD.astype(jnp.float32)
         if train and not self.is_initializing():
             streams = self.train_layers(make_group(parent=None), x1_BLD, x2_BLD, mask, x_BLD.dtype)
