@@ -32,6 +32,7 @@ from models.layers.wiring import PostNormLayer, PreNormLayer
 
 LAYERS = (PostNormLayer, PreNormLayer, ReversibleLayer)
 STACKS = (Stack, ReversibleStack)
+RECORDED = (Attention, *LAYERS, *STACKS)
 
 
 class LayerActivations(NamedTuple):
@@ -68,9 +69,7 @@ def capture_activations(model: Any, params: Any, *arguments: Any, method: str) -
         call: Callable[..., Any], args: Any, kwargs: Any, context: nn.module.InterceptorContext
     ) -> Any:
         module = context.module
-        if context.method_name != "__call__" or not isinstance(
-            module, (Attention, *LAYERS, *STACKS)
-        ):
+        if context.method_name != "__call__" or not isinstance(module, RECORDED):
             return call(*args, **kwargs)
         if isinstance(module, STACKS):
             hidden_states.append([args[0]])
