@@ -5,7 +5,9 @@
     python -m pretrain train music_transformer_tiny --workdir runs/music
     python -m pretrain compose --workdir runs/music --output runs/chorale
 
-A row is 256 tokens, four voices of each sixteenth.
+A row is 256 tokens, four voices of each sixteenth. On two cores of a Xeon beside other programs,
+2026-11-25: 1,000 steps, 4.1 million tokens, in 2,681 seconds; held-out loss 0.574 nats a token,
+accuracy 82.6 %. Without `model.relative`: 0.854. One seed; the rate of learning was not tuned.
 """
 
 from data.config import Data

@@ -144,7 +144,7 @@ def write_music_store(
       request: what is written.
       output: the folder of the store.
       overwrite: whether a store there is replaced.
-      report: receives a line for each source.
+      report: receives lines about each source.
 
     Raises:
       FileExistsError: there is something at `output`.
@@ -159,6 +159,7 @@ def write_music_store(
         for name in request.sources:
             count = 0
             writer.begin_source(name)
+            report(f"reading {name}")
             for piece in _read_source(name, encoding):
                 try:
                     ids = encoding.encode(piece)
