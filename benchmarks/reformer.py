@@ -1,6 +1,6 @@
 """Measure a Reformer's hashing: the task of duplicating symbols, and the error by rounds.
 
-    python -m benchmarks.reformer [--half 64] [--steps 1000]
+    python -m benchmarks.reformer [--half 64] [--steps 400]
 
 Kitaev et al. 2020, section 2, "analysis on a synthetic task": rows are 0 w 0 w, where w are random
 symbols from 1 to 127; a model of one layer predicts the second w. Models are trained with full
@@ -175,7 +175,7 @@ def main() -> None:
     """Measure the task and the error, and add the section to the page."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--half", type=int_at_least(16), default=64, help="of a row, in symbols")
-    parser.add_argument("--steps", type=int_at_least(20), default=1_000)
+    parser.add_argument("--steps", type=int_at_least(20), default=400)
     args = parser.parse_args()
     load_at_start = os.getloadavg()[0]
     errors = []

@@ -87,23 +87,29 @@ def test_local_chunks_are_a_mask_of_pairs():
     near = (i[:, None] >= i) & (i // 4 >= i[:, None] // 4 - 1)
     mask = make_causal_mask(segment_ids_BL=jnp.asarray(SEGMENTS)).replace(chunks=KeyChunks(4, 4))
     pairs = near & (SEGMENTS[:, None, :, None] == SEGMENTS[:, None, None])
-    found, expected = attend(Q, KEYS, V, mask=mask), attend(Q, KEYS, V, mask=pairs)
+    run = jax.jit(attend)
+    found, expected = run(Q, KEYS, V, mask=mask), run(Q, KEYS, V, mask=pairs)
     np.testing.assert_allclose(found, expected, atol=1e-6)
     step = DecodingStep(jnp.asarray([6, 9]), L)
     stepwise = make_causal_mask(step=step).replace(chunks=KeyChunks(4, 4))
     np.testing.assert_array_equal(stepwise.make_dense(1, L)[:, 0, 0], near[[6, 9]])
 
 
-def test_no_gradient_comes_from_later_tokens_or_other_texts():
+def test_nothing_comes_from_later_tokens_or_other_texts():
+    """Exactly: a change of such a token, in the same bucket, changes no bit."""
     chunks = KeyChunks(2, 2, BUCKETS, avoids_self=True)
 
+    @jax.jit
     def run(x):
         return attend_in_chunks(x, x, x, chunks=chunks, segment_ids=(SEGMENTS, SEGMENTS))[0, :, 0]
 
-    slopes = np.abs(jax.jacrev(run)(Q)[:, :, 0, :, 0]).sum((1, 3))
-    i = np.arange(L)
+    i, before = np.arange(L), run(Q)
+    changes = [
+        np.abs(run(Q + (i == j)[:, None, None].astype(np.float32)) - before).max(-1) for j in i
+    ]
+    changes = np.stack(changes, axis=1)
     hidden = (i[:, None] < i) | (SEGMENTS[0][:, None] != SEGMENTS[0])
-    assert not slopes[hidden].any() and (np.diag(slopes) > 0).all()
+    assert not changes[hidden].any() and (changes[~hidden] > 1e-3).sum() > 2 * L
 
 
 def test_near_vectors_share_buckets():
