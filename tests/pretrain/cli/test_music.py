@@ -1,7 +1,5 @@
 """Music from end to end: a store of MIDI files, a run that is killed, and a continued piece."""
 
-import signal
-import time
 from xml.etree import ElementTree
 
 import pytest
@@ -12,13 +10,9 @@ from data.music.music_store import MusicStore
 from data.objectives import CausalLm
 from models.config.music_transformer import MusicTransformerConfig
 from pretrain.__main__ import main
-from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train, to_json
-from pretrain.workdir import metrics_file
-from pretrain.workdir.checkpoints import Checkpoints
+from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
 from tests.data.music.midi import make_chorale, write_chorales
-from tests.pretrain.training.test_transformer_xl import train_run
-
-STEPS = 12
+from tests.pretrain.training.recurrent_runs import check_killed_run
 
 
 @pytest.fixture(scope="module")
@@ -32,44 +26,22 @@ def store(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def config(store):
-    """Return the path of a run on the store."""
+def workdir(store):
+    """Return the workdir of a run that has ended; one that was killed ends with the same bits."""
     run = Run(
         model=MusicTransformerConfig(
             **dict(vocab=132, width=16, depth=2, num_heads=2, head_width=4, mlp=32, max_distance=9)
         ),
         data=Data(objective=CausalLm(length=24), store=str(store), batch_size=8),
         optimizer=AdamW(learning_rate=1e-2, warmup_steps=2),
-        train=Train(steps=STEPS, compute_dtype="float32"),
+        train=Train(steps=12, compute_dtype="float32"),
         evaluate=Evaluate(every=6, samples=0),
         checkpoint=Checkpoint(every=4, keep=10),
     )
-    path = store.parent / "music.json"
-    path.write_text(to_json(run))
-    return path
-
-
-@pytest.fixture(scope="module")
-def workdir(config):
-    train_run(config, config.parent / "whole")
-    return config.parent / "whole"
-
-
-def test_a_run_that_is_killed_ends_with_the_same_bits(config, workdir, tmp_path):
-    process = train_run(config, tmp_path / "killed", popen=True)
-    end, metrics = time.monotonic() + 120, tmp_path / "killed" / "metrics.jsonl"
-    while not any(row["step"] >= 6 for row in metrics_file.read_metrics(metrics)):
-        assert time.monotonic() < end and process.poll() is None
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert "continuing after step " in train_run(config, tmp_path / "killed")
-    records = []
-    for folder in (workdir, tmp_path / "killed"):
-        with Checkpoints(folder, read_only=True) as checkpoints:
-            records.append(checkpoints.load_record(STEPS))
-    for part in ("params", "optimizer"):
-        assert records[0][part] == records[1][part]
+    folder = store.parent / "runs"
+    folder.mkdir()
+    check_killed_run(run, folder)
+    return folder / "whole"
 
 
 def compose(workdir, output, *options):
