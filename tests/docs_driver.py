@@ -35,6 +35,7 @@ BY_CONFIG = {  # {prefix of a configuration's name: further overrides}
     "ul2": (*DECODER, "model.head_width=16", "data.batch_size=14"),
     "bart": DECODER,
     "transformer_multi30k": DECODER,
+    "reformer": ("model.axial_widths=8,24", "model.head_width=16"),
     "electra": ("model.embedding=32", *GENERATOR),
 }
 BY_VERB = {
