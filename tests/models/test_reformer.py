@@ -1,6 +1,7 @@
 """The Reformer as in its paper: what `transformers` computed, sizes, rows, decoding, bad input."""
 
 import dataclasses
+import math
 from functools import partial
 
 import jax
@@ -14,6 +15,7 @@ from models.config.reformer import Hashing, LocalChunks, ReformerConfig
 from models.generation.decoding import continue_prompts, unstack_model
 from pretrain.config import load
 from pretrain.convert.pretrained import CONVERTERS
+from pretrain.training.flops import count_flops
 
 TINY = ReformerConfig(
     vocab=50,
@@ -90,6 +92,40 @@ def test_the_model_of_enwik8_has_the_published_size():
     model = build(dataclasses.replace(load("reformer_enwik8").model, vocab=258))
     shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), TOKENS[:, :1]))["params"]
     assert sum(leaf.size for leaf in jax.tree.leaves(shapes)) == 149_182_722
+
+
+def count_largest(jaxpr):
+    """Return the number of elements of the largest array of a program, inner programs included."""
+    inner = (part for one in jaxpr.eqns for part in jax.tree.leaves(one.params, is_leaf=is_program))
+    own = (math.prod(out.aval.shape) for one in jaxpr.eqns for out in one.outvars)
+    programs = (getattr(part, "jaxpr", part) for part in inner if is_program(part))
+    return max([0, *own, *(count_largest(program) for program in programs)])
+
+
+def is_program(leaf):
+    return hasattr(leaf, "jaxpr") or hasattr(leaf, "eqns")
+
+
+def test_a_gradient_grows_with_the_length_alone():
+    """4 times the length: 4 times the FLOPs and the largest array; both 16 times for all pairs."""
+
+    def trace(length, chunk):
+        config = dataclasses.replace(
+            TINY,
+            axial_shape=(length // 8, 8),
+            hashing=Hashing(chunk, rounds=2, buckets=(8,), dropout=0.0),
+            local=LocalChunks(chunk, 0.0),
+        )
+        model, ids = build(config), jnp.zeros((1, length), jnp.int32)
+        shapes = jax.eval_shape(model.init, jax.random.key(0), ids)["params"]
+        how = {"train": True, "rngs": {"dropout": jax.random.key(0)}, "method": "compute_states"}
+        program = jax.make_jaxpr(
+            jax.grad(lambda params: model.apply({"params": params}, ids, **how).sum())
+        )(shapes)
+        return np.array([count_flops(program), count_largest(program.jaxpr)])
+
+    np.testing.assert_allclose(trace(2048, 16) / trace(512, 16), 4, rtol=0.02)
+    assert (trace(2048, 2048) / trace(512, 512) > (10, 15.9)).all()
 
 
 # ---- rows ------------------------------------------------------------------------
