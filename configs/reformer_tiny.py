@@ -4,9 +4,9 @@
     python -m pretrain train reformer_tiny --workdir runs/reformer_tiny
 
 The first layer is local, the second hashes in 2 rounds, both with chunks of 64 bytes: of 1,024, a
-query is scored with 128, and with 256. On two cores of a Xeon beside other programs, 2026-11-25: 500
-steps, 4.1 million bytes, took 842 seconds; held-out loss 2.422 nats a byte, accuracy 30.4 %. The rate
-of learning was not tuned.
+query is scored with 128, and with 256. On two cores of a Xeon beside other programs, 2026-11-25:
+500 steps, 4.1 million bytes, took 842 seconds; held-out loss 2.42 nats a byte, accuracy 30.4 %. The
+rate of learning was not tuned.
 """
 
 from data.config import Data
