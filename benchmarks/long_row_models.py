@@ -41,8 +41,8 @@ class LongRowModel(NamedTuple):
 
 
 def find_stride(length: int) -> int:
-    """Return the power of two that is nearest below the square root of n."""
-    return 1 << (length.bit_length() - 1) // 2
+    """Return the multiple of 8 that is nearest to the square root of n."""
+    return 8 * round(length**0.5 / 8)
 
 
 def describe_encoder(length: int) -> dict[str, Any]:

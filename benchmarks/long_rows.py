@@ -1,15 +1,16 @@
 """Measure how the time and memory of models of long rows grow with the length n of a row.
 
-    python -m benchmarks.long_rows [--longest 16384] [--rounds 5] [--gib 6] [--seconds 20] [--quick]
+    python -m benchmarks.long_rows [--longest 16384] [--rounds 5] [--gib 6] [--seconds 40] [--quick]
 
 One layer of each family, of width 128 with heads of width 64, on one row of n random tokens in
 float32, without dropout and without the prediction of tokens. Time is that of the forward pass, and
-of the gradient with it; the models take turns, and figures are the median of the rounds. Memory is
-the bytes of temporaries that XLA has compiled. What needs more than --gib, or longer than --seconds
-for a row, is not timed. The exponents are those of least squares of the logarithms over the lengths
-from 2,048. A dated section is added to benchmarks/results/long_rows.md, and the pictures
-long_rows_time.svg and long_rows_memory.svg beside it are drawn. --quick prints a small run and
-writes nothing.
+of the gradient with it, in seconds of all processor cores, which other programs change less than
+the clock's. All models at all lengths take turns, and figures are the median of the rounds. Memory
+is the bytes of temporaries that XLA has compiled. What needs more than --gib, or longer than
+--seconds for a row, is not timed. The exponents are those of least squares of the logarithms over
+the lengths from 2,048. A dated section is added to benchmarks/results/long_rows.md, and beside it
+long_rows_time.svg and long_rows_memory.svg are drawn. --quick prints a small run and writes
+nothing.
 """
 
 # matplotlib is optional.
@@ -18,7 +19,7 @@ writes nothing.
 from __future__ import annotations
 
 import argparse
-import gc
+import itertools
 import os
 import pathlib
 import time
@@ -45,7 +46,7 @@ QUANTITIES = {"time": ("ms", 1e3, ",.1f"), "memory": ("MiB", 2.0**-20, ",.1f")} 
 Measures = dict[tuple[str, str], dict[str, dict[int, float]]]
 
 
-class Program(NamedTuple):
+class CompiledPass(NamedTuple):
     """A compiled pass of a model, called as often as a row of n tokens needs it.
 
     Attributes:
@@ -53,6 +54,7 @@ class Program(NamedTuple):
       params: shapes of the parameters.
       variables: the variables before the first call.
       shape: of the token ids.
+      reads_mask: whether the call takes an attention mask, too.
       num_calls: the number of segments of the row.
     """
 
@@ -60,6 +62,7 @@ class Program(NamedTuple):
     params: Any
     variables: Any
     shape: tuple[int, int]
+    reads_mask: bool
     num_calls: int
 
     @property
@@ -68,25 +71,26 @@ class Program(NamedTuple):
         return self.call.memory_analysis().temp_size_in_bytes
 
     def make_timer(self) -> Callable[[], float]:
-        """Return a function that runs the program on a row and returns its seconds."""
+        """Return a function that runs the program on a row and returns the processor's seconds."""
         rng = np.random.default_rng(0)
-        ids = rng.integers(0, 100, self.shape, np.int32)
+        inputs = [rng.integers(0, 100, self.shape, np.int32)]
+        inputs += [np.ones(self.shape, bool)] * self.reads_mask
         params = jax.tree.map(
             lambda leaf: jnp.asarray(0.05 * rng.standard_normal(leaf.shape, np.float32)),
             self.params,
         )
 
         def time_row() -> float:
-            start, variables, result = time.perf_counter(), self.variables, None
+            start, variables, result = time.process_time(), self.variables, None
             for _ in range(self.num_calls):
-                result, variables = self.call(params, variables, ids)
+                result, variables = self.call(params, variables, *inputs)
             jax.block_until_ready(result)
-            return time.perf_counter() - start
+            return time.process_time() - start
 
         return time_row
 
 
-def compile_program(spec: LongRowModel, length: int, kind: str) -> Program:
+def compile_program(spec: LongRowModel, length: int, kind: str) -> CompiledPass:
     """Return the forward pass, or the gradient, of a model on a row of so many tokens.
 
     kind: one of PASSES.
@@ -94,7 +98,7 @@ def compile_program(spec: LongRowModel, length: int, kind: str) -> Program:
     shape = (1, SEGMENT if spec.in_segments else length)
     model = make_model(spec, length)
     ids = jax.ShapeDtypeStruct(shape, jnp.int32)
-    mask = (np.ones(shape, bool),) if spec.reads_mask else ()
+    mask = (jax.ShapeDtypeStruct(shape, bool),) if spec.reads_mask else ()
     init = partial(model.init, jax.random.key(0), method=spec.method)
     shapes = dict(jax.eval_shape(init, ids, *mask))
     params = shapes.pop("params")
@@ -104,49 +108,59 @@ def compile_program(spec: LongRowModel, length: int, kind: str) -> Program:
         else {}
     )
 
-    def encode(params: Any, variables: Any, ids: jax.Array) -> tuple[jax.Array, Any]:
+    def encode(
+        params: Any, variables: Any, ids: jax.Array, *mask: jax.Array
+    ) -> tuple[jax.Array, Any]:
         apply = partial(model.apply, {"params": params, **variables}, ids, *mask)
         if spec.in_segments:
             return apply(method=spec.method, mutable=[SEGMENT_MEMORY])
         states = apply(method=spec.method)
         return (states[0] if isinstance(states, tuple) else states), {}
 
-    def compute_loss(params: Any, variables: Any, ids: jax.Array) -> tuple[jax.Array, Any]:
-        x_BLD, variables = encode(params, variables, ids)
+    def compute_loss(params: Any, variables: Any, *inputs: jax.Array) -> tuple[jax.Array, Any]:
+        x_BLD, variables = encode(params, variables, *inputs)
         return jnp.square(x_BLD).mean(), variables
 
-    def differentiate(params: Any, variables: Any, ids: jax.Array) -> tuple[Any, Any]:
+    def differentiate(params: Any, variables: Any, *inputs: jax.Array) -> tuple[Any, Any]:
         (_, variables), gradient = jax.value_and_grad(compute_loss, has_aux=True)(
-            params, variables, ids
+            params, variables, *inputs
         )
         return gradient, variables
 
     call = jax.jit(encode if kind == "forward" else differentiate)
-    compiled = call.lower(params, variables, ids).compile()
-    return Program(compiled, params, variables, shape, length // shape[1])
+    compiled = call.lower(params, variables, ids, *mask).compile()
+    return CompiledPass(compiled, params, variables, shape, bool(mask), length // shape[1])
 
 
-def measure_length(
-    length: int, rounds: int, most_bytes: float, most_seconds: float, measures: Measures
-) -> None:
-    """Add the figures of all models at one length to the measures.
+def measure_lengths(
+    lengths: Sequence[int], rounds: int, most_bytes: float, most_seconds: float
+) -> Measures:
+    """Return the figures of all models.
 
-    Memory is measured of all, time of those that need at most so many bytes and seconds.
+    Memory is measured up to the first length that needs more than so many bytes, time of those that
+    need at most so many bytes and seconds. All models at all lengths take turns, so that what else
+    the machine does slows all of them.
     """
-    for kind in PASSES:
-        timers = {}
-        for spec in MODELS:
+    measures: Measures = {(quantity, kind): {} for quantity in QUANTITIES for kind in PASSES}
+    timers = {}
+    for length in lengths:
+        for kind, spec in itertools.product(PASSES, MODELS):
+            sizes = measures["memory", kind].setdefault(spec.name, {})
+            if max(sizes.values(), default=0) > most_bytes:
+                continue
             program = compile_program(spec, length, kind)
-            measures["memory", kind].setdefault(spec.name, {})[length] = program.temporary_bytes
+            sizes[length] = program.temporary_bytes
             if program.temporary_bytes <= most_bytes:
-                timers[spec.name] = program.make_timer()
-        timers = {name: row for name, row in timers.items() if row() <= most_seconds}
-        seconds = [{name: time_row() for name, time_row in timers.items()} for _ in range(rounds)]
-        for name in timers:
-            median = float(np.median([found[name] for found in seconds]))
-            measures["time", kind].setdefault(name, {})[length] = median
-        del timers
-        gc.collect()
+                time_row = program.make_timer()
+                if time_row() <= most_seconds:
+                    timers[kind, spec.name, length] = time_row
+        print(f"n = {length:,} is compiled, load {os.getloadavg()[0]:.1f}", flush=True)
+    seconds = [{key: time_row() for key, time_row in timers.items()} for _ in range(rounds)]
+    for key in timers:
+        kind, name, length = key
+        median = float(np.median([found[key] for found in seconds]))
+        measures["time", kind].setdefault(name, {})[length] = median
+    return measures
 
 
 def fit_exponent(found: Mapping[int, float]) -> float | None:
@@ -233,7 +247,8 @@ def make_section(measures: Measures, rounds: int, limits: str, load: float) -> l
         f"`{format_command()}`: one layer of width 128 with heads of width 64, one row of n "
         f"tokens, float32. {models}.",
         "",
-        f"Time: the median of {rounds} rounds, in which the models take turns; not timed above "
+        f"Time: seconds of all processor cores, the median of {rounds} rounds, in which all models "
+        "at all lengths take turns; not timed above "
         f"{limits}. Memory: temporaries as compiled. Exponents: least squares of the logarithms "
         f"from n = {FIRST_FITTED:,}. A load above the number of cores: other programs ran.",
         "",
@@ -255,15 +270,12 @@ def main() -> None:
     parser.add_argument("--longest", type=int_at_least(512), default=16_384, help="row in tokens")
     parser.add_argument("--rounds", type=int_at_least(1), default=5)
     parser.add_argument("--gib", type=int_at_least(1), default=6, help="of temporaries, at most")
-    parser.add_argument("--seconds", type=duration, default=20.0, help="of a row, at most")
+    parser.add_argument("--seconds", type=duration, default=40.0, help="of a row, at most")
     parser.add_argument("--quick", action="store_true", help="2 rounds of 1,024; write nothing")
     args = parser.parse_args()
     load = os.getloadavg()[0]
     rounds, longest = (2, min(args.longest, 1_024)) if args.quick else (args.rounds, args.longest)
-    measures: Measures = {(quantity, kind): {} for quantity in QUANTITIES for kind in PASSES}
-    for length in list_lengths(longest):
-        measure_length(length, rounds, args.gib * 2.0**30, args.seconds, measures)
-        print(f"n = {length:,} is measured, load {os.getloadavg()[0]:.1f}", flush=True)
+    measures = measure_lengths(list_lengths(longest), rounds, args.gib * 2.0**30, args.seconds)
     limits = f"{args.gib} GiB or {args.seconds:g} s"
     lines = make_section(measures, rounds, limits, load)
     if args.quick:
