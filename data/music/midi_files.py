@@ -2,6 +2,7 @@
 
 A file may come from anywhere, so its size, its numbers and its times are bounded.
 """
+# pyright: reportMissingImports=false
 
 import io
 import os
