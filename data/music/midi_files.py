@@ -7,6 +7,7 @@ A file may come from anywhere, so its size, its numbers and its times are bounde
 import io
 import os
 import pathlib
+from bisect import bisect_right
 from collections import defaultdict
 from typing import Any
 
@@ -86,8 +87,6 @@ class _TempoMap:
 
     def to_seconds(self, tick: float) -> float:
         """Return the time of a tick."""
-        from bisect import bisect_right
-
         i = bisect_right(self.ticks, tick) - 1
         return (self.begins[i] + (tick - self.ticks[i]) * self.rates[i]) / self.per_quarter
 

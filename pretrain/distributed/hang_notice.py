@@ -29,12 +29,16 @@ def announce_hang(cause: str) -> None:
 def find_hung_peer() -> str:
     """Return what another process has announced and which process it is; "" if none has.
 
-    It is "" as well if the coordinator does not answer: JAX ends the process then.
+    It is "" as well if the coordinator does not answer, as JAX ends the process then, and after the
+    end of the run, when there is no client.
     """
     import jax
 
+    client = processes.get_client()
+    if client is None:
+        return ""
     try:
-        announced = processes.get_client().key_value_dir_get(PREFIX)
+        announced = client.key_value_dir_get(PREFIX)
     except jax.errors.JaxRuntimeError:
         return ""
     own = processes.get_jax_state().process_id

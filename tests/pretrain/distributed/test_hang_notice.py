@@ -64,3 +64,4 @@ def test_a_coordinator_that_is_gone_has_no_announcement(monkeypatch):
 def test_a_single_process_has_no_peers(monkeypatch):
     monkeypatch.setattr(processes, "get_client", lambda: None)
     assert hang_notice.make_peers() is None and hang_notice.exit_after_error(2) == 2
+    assert hang_notice.find_hung_peer() == ""  # a watchdog may look once more after the end
