@@ -1,5 +1,6 @@
 """The Orbax checkpoint manager of a workdir, and the saving and restoring of its items."""
 
+import contextlib
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -15,12 +16,16 @@ from pretrain.workdir.evidence import make_arrays_handler
 from pretrain.workdir.retention import Retention
 
 Place = Callable[[str, tuple[int, ...]], Any]  # (path, shape) -> sharding; None: the default one
+LISTINGS = 20  # attempts at a folder from which a run deletes steps while they are listed
 
 
 def open_manager(
     folder: epath.Path, retention: Retention | None, read_only: bool
 ) -> ocp.CheckpointManager:
     """Return the manager of the checkpoints in a folder.
+
+    Orbax lists the steps, then reads the metadata of each. A step that a run deletes in between is
+    an error of several types; a reader lists the steps again.
 
     Args:
       folder: an absolute path; Orbax accepts no other.
@@ -36,6 +41,9 @@ def open_manager(
     )
     handlers: dict[str, Any] = {name: make_arrays_handler() for name in ITEMS}
     handlers["record"] = ocp.JsonCheckpointHandler(filename=FILE)
+    for _ in range(LISTINGS - 1 if read_only else 0):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            return ocp.CheckpointManager(folder, options=options, item_handlers=handlers)
     return ocp.CheckpointManager(folder, options=options, item_handlers=handlers)
 
 

@@ -78,11 +78,7 @@ def _restore_listed(
     report: Callable[[str], Any],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return (record, parameters) of a step, or of the newest sound one of those listed now."""
-    try:
-        opened = Checkpoints(workdir, read_only=True)
-    except FileNotFoundError as error:  # the run deletes a folder that Orbax has listed
-        raise _Deleted from error
-    with opened as checkpoints:
+    with Checkpoints(workdir, read_only=True) as checkpoints:
         steps = checkpoints.list_steps()
         if step is not None and step not in steps:
             raise FileNotFoundError(
@@ -92,7 +88,9 @@ def _restore_listed(
             try:
                 with pin_step(workdir, candidate):
                     return checkpoints.restore_params(candidate, choose_sharding)
-            except (DamagedCheckpoint, NotRestored, FileNotFoundError) as error:
+            except (
+                OSError
+            ) as error:  # DamagedCheckpoint, NotRestored, and those of a deleted folder
                 if _is_deleted(workdir / "checkpoints" / str(candidate)):
                     raise _Deleted from error
                 if not isinstance(error, DamagedCheckpoint):

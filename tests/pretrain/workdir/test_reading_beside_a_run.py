@@ -13,6 +13,7 @@ import jax
 import numpy as np
 import pytest
 from etils import epath
+from orbax.checkpoint._src.path.step import Metadata as StepMetadata
 
 from pretrain.schema import Checkpoint
 from pretrain.workdir import read_params, reader_pins
@@ -125,6 +126,23 @@ def test_every_read_beside_saves_succeeds(saver, can_pin, monkeypatch):
     assert not lines
     assert saver.saved > before + 3
     assert not list_dotfiles(saver.workdir)
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError, NotADirectoryError])
+def test_a_step_that_vanishes_while_steps_are_listed_is_no_error(saver, error, monkeypatch):
+    saver.stopped.set()
+    saver.join(60)
+    read, failures = StepMetadata._checkpoint_metadata.func, iter(range(3))
+
+    def read_or_fail(metadata):
+        if next(failures, None) is not None:
+            raise error(metadata.path)
+        return read(metadata)
+
+    monkeypatch.setattr(StepMetadata, "_checkpoint_metadata", property(read_or_fail))
+    with Checkpoints(saver.workdir, read_only=True) as checkpoints:
+        assert len(checkpoints.list_steps()) == 1
+    assert next(failures, None) is None
 
 
 def test_a_damaged_checkpoint_is_still_called_so(saver):
