@@ -1,0 +1,138 @@
+"""Long short-term memory (Hochreiter and Schmidhuber 1997), with forget gates (Gers et al. 2000).
+
+    i, f, g, o = W x_t + U h_(t-1) + b        three gates and the candidate, each of C numbers
+    c_t = sigmoid(f) c_(t-1) + sigmoid(i) tanh(g)
+    h_t = sigmoid(o) tanh(c_t)                or P times it, with a projection (Sak et al. 2014)
+
+B batch   L length   D input width   C cells   H output width: C, or the projection's   G = 4 C
+"""
+
+from functools import partial
+from typing import Self
+
+import flax.linen as nn
+import flax.struct
+import jax
+import jax.numpy as jnp
+
+from models.layers.linear import Dense, Initializer
+from models.layers.ops import PLAIN, Ops
+
+# Uniform between -1 / sqrt(C) and 1 / sqrt(C), as in `torch.nn.LSTM`: of kernels [..., 4 C], and of
+# the projection [C, H].
+UNIFORM = nn.initializers.variance_scaling(4 / 3, "fan_out", "uniform")
+UNIFORM_PROJECTION = nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
+
+
+@flax.struct.dataclass
+class LstmState:
+    """What a layer keeps of the positions that it has read, float32.
+
+    Attributes:
+      cells_BC: c, [B, C].
+      output_BH: h, [B, H].
+    """
+
+    cells_BC: jax.Array
+    output_BH: jax.Array
+
+
+class Lstm(nn.Module):
+    """One layer that reads rows in one direction.
+
+    num_cells: C.
+    projection: H, the width of the output; None: that of the cells, C.
+    clip: cells and projected outputs are clipped to [-clip, clip]; None: they are not.
+    forget_bias: is added to the bias of the forget gate.
+    reverse: whether rows are read from their ends.
+    """
+
+    num_cells: int
+    projection: int | None = None
+    clip: float | None = None
+    forget_bias: float = 0.0
+    reverse: bool = False
+    kernel_init: Initializer = UNIFORM
+    projection_init: Initializer = UNIFORM_PROJECTION
+    ops: Ops = PLAIN
+
+    def setup(self) -> None:
+        """Make the maps of the input and of the output before."""
+        linear = partial(Dense, kernel_init=self.kernel_init, ops=self.ops)
+        self.input = linear(4 * self.num_cells)
+        self.recurrent = linear(4 * self.num_cells, use_bias=False)
+        if self.projection is not None:
+            self.project = Dense(
+                self.projection, use_bias=False, kernel_init=self.projection_init, ops=self.ops
+            )
+
+    def make_state(self, num_rows: int) -> LstmState:
+        """Return the state before any position: zeros."""
+        width = self.num_cells if self.projection is None else self.projection
+        return LstmState(
+            jnp.zeros((num_rows, self.num_cells), jnp.float32),
+            jnp.zeros((num_rows, width), jnp.float32),
+        )
+
+    def __call__(
+        self,
+        x_BLD: jax.Array,
+        state: LstmState | None = None,
+        attention_mask: jax.Array | None = None,
+    ) -> tuple[jax.Array, LstmState]:
+        """Return the outputs [B, L, H] and the state behind the last position that is read.
+
+        Args:
+          x_BLD: the inputs.
+          state: before the first position that is read; None: zeros.
+          attention_mask: [B, L], 0 where a position is padding. Padding leaves the state as it is
+            and has the output 0. None: there is none.
+        """
+        if state is None:
+            state = self.make_state(len(x_BLD))
+        gates_BLG = self.input(x_BLD)
+        is_read_BL = None if attention_mask is None else attention_mask > 0
+        read_row = nn.scan(
+            Lstm.read_position,
+            variable_broadcast="params",
+            split_rngs={"params": False},
+            in_axes=1,
+            out_axes=1,
+            reverse=self.reverse,
+        )
+        state, h_BLH = read_row(self, state, (gates_BLG, is_read_BL))
+        return self.ops.constrain(h_BLH.astype(x_BLD.dtype)), state
+
+    def read_position(
+        self: Self, state: LstmState, inputs: tuple[jax.Array, jax.Array | None]
+    ) -> tuple[LstmState, jax.Array]:
+        """Return the state behind a position, and its output.
+
+        Args:
+          state: before the position.
+          inputs: the input as gates [B, G], and bool [B], whether the position is read.
+        """
+        gates_BG, is_read_B = inputs
+        following = self.step(gates_BG, state)
+        if is_read_B is None:
+            return following, following.output_BH
+        is_read_B1 = is_read_B[:, None]
+        kept = jax.tree.map(partial(jnp.where, is_read_B1), following, state)
+        return kept, jnp.where(is_read_B1, following.output_BH, 0.0)
+
+    def step(self, gates_BG: jax.Array, state: LstmState) -> LstmState:
+        """Return the state behind a position whose input is mapped to the gates [B, G]."""
+        h_BH = state.output_BH.astype(gates_BG.dtype)
+        gates_BG = (gates_BG + self.recurrent(h_BH)).astype(jnp.float32)
+        i_BC, f_BC, g_BC, o_BC = jnp.split(gates_BG, 4, axis=-1)
+        forgotten_BC = jax.nn.sigmoid(f_BC + self.forget_bias) * state.cells_BC
+        c_BC = self.limit(forgotten_BC + jax.nn.sigmoid(i_BC) * jnp.tanh(g_BC))
+        h_BC = jax.nn.sigmoid(o_BC) * jnp.tanh(c_BC)
+        if self.projection is None:
+            return LstmState(c_BC, h_BC)
+        h_BH = self.project(h_BC.astype(h_BH.dtype)).astype(jnp.float32)
+        return LstmState(c_BC, self.limit(h_BH))
+
+    def limit(self, x: jax.Array) -> jax.Array:
+        """Return x clipped to [-clip, clip]."""
+        return x if self.clip is None else jnp.clip(x, -self.clip, self.clip)
