@@ -117,8 +117,8 @@ class Lstm(nn.Module):
         if is_read_B is None:
             return following, following.output_BH
         is_read_B1 = is_read_B[:, None]
-        kept = jax.tree.map(partial(jnp.where, is_read_B1), following, state)
-        return kept, jnp.where(is_read_B1, following.output_BH, 0.0)
+        behind = jax.tree.map(partial(jnp.where, is_read_B1), following, state)
+        return behind, jnp.where(is_read_B1, following.output_BH, 0.0)
 
     def step(self, gates_BG: jax.Array, state: LstmState) -> LstmState:
         """Return the state behind a position whose input is mapped to the gates [B, G]."""
