@@ -7,14 +7,20 @@ symbols from 1 to 127; a model of one layer predicts the second w. Models are tr
 attention and with hashing, and each is evaluated with full attention and with several numbers of
 rounds. Rows here have 128 symbols, the paper's 1,024. Then the error: attention by hashing against
 full attention, as a share of its norm, of rows of 1,024 vectors. A dated section is added to
-benchmarks/results/reformer.md.
+benchmarks/results/reformer.md, and beside it the error is drawn, reformer_error.svg. --steps 0
+measures and draws the error alone and writes no section.
 """
+
+# matplotlib is optional.
+# pyright: reportMissingImports=false
 
 from __future__ import annotations
 
 import argparse
 import os
+import pathlib
 import time
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -25,7 +31,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from benchmarks.harness import format_command, format_title, int_at_least
+from benchmarks.harness import RESULTS, format_command, format_title, int_at_least
 from benchmarks.results_pages import add_result
 from models import build
 from models.config.reformer import Hashing, LocalChunks, ReformerConfig
@@ -147,6 +153,30 @@ def draw_vectors(length: int, spread: float) -> tuple[jax.Array, jax.Array]:
     return jnp.asarray(q_LHK[None], jnp.float32), jnp.asarray(v_LHK[None], jnp.float32)
 
 
+def draw_errors(errors: Mapping[float, Sequence[float]], path: pathlib.Path) -> None:
+    """Draw the errors by the number of rounds, {length added: [error]}, as SVG."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    style = {"svg.fonttype": "none", "svg.hashsalt": NAME, "font.size": 9}
+    with matplotlib.rc_context(style):
+        figure, ax = pyplot.subplots(figsize=(5.6, 3.8), layout="constrained")
+        for (spread, found), marker in zip(errors.items(), "osD", strict=True):
+            ax.plot(ERROR_ROUNDS, found, f"{marker}-", label=f"{spread:g}", ms=4)
+        ax.set(xscale="log", yscale="log", xlabel="rounds of hashing")
+        ax.set_ylabel("|hashed - full| / |full|")
+        ax.set_xticks(ERROR_ROUNDS, [str(rounds) for rounds in ERROR_ROUNDS])
+        ticks = (0.1, 0.2, 0.5, 1.0)
+        ax.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+        ax.minorticks_off()
+        ax.grid(alpha=0.3)
+        ax.legend(title="length added to a direction of length 8")
+        figure.savefig(path, metadata={"Date": None})
+        pyplot.close(figure)
+
+
 def name_rounds(rounds: int | None) -> str:
     """Return the name of an attention."""
     return "full" if rounds is None else f"{rounds} round{'s' if rounds > 1 else ''}"
@@ -175,14 +205,16 @@ def main() -> None:
     """Measure the task and the error, and add the section to the page."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--half", type=int_at_least(16), default=64, help="of a row, in symbols")
-    parser.add_argument("--steps", type=int_at_least(20), default=400)
+    parser.add_argument("--steps", type=int_at_least(0), default=400)
     args = parser.parse_args()
     load_at_start = os.getloadavg()[0]
-    errors = []
+    errors = {}
     for spread in SPREADS:
-        found = measure_errors(*draw_vectors(1_024, spread), chunk=64, draws=5)
-        errors.append([f"{spread:g}", *(f"{error:.2f}" for error in found)])
-        print(errors[-1], flush=True)
+        errors[spread] = measure_errors(*draw_vectors(1_024, spread), chunk=64, draws=5)
+        print(spread, errors[spread], flush=True)
+    draw_errors(errors, RESULTS / f"{NAME}_error.svg")
+    if not args.steps:
+        return
     accuracies = measure_task(args.half, args.steps)
     lines = [
         format_title(load_at_start, f"JAX {jax.__version__}"),
@@ -200,7 +232,12 @@ def main() -> None:
         "rotations: 1,024 positions, 4 heads of 32, chunks of 64, 32 buckets. A query is one of 64 "
         "directions of length 8, and a random vector of the given length is added.",
         "",
-        *format_table(["length added", *(name_rounds(rounds) for rounds in ERROR_ROUNDS)], errors),
+        *format_table(
+            ["length added", *(name_rounds(rounds) for rounds in ERROR_ROUNDS)],
+            [[f"{one:g}", *(f"{error:.2f}" for error in row)] for one, row in errors.items()],
+        ),
+        "",
+        f"![error by rounds]({NAME}_error.svg)",
     ]
     add_result(NAME, lines, "Reformer: hashing against full attention")
 
