@@ -63,7 +63,7 @@ LONG_ROWS = (
     "model.length=8192 data.objective.length=8192 data.objective.max_predictions=1229 "
     "data.batch_size=16"
 )
-XL_8192 = "data.objective.length=8192 data.batch_size=16"
+ROWS_8192 = "data.objective.length=8192 data.batch_size=16"
 XLNET_8192 = "model.length=8192 data.objective.length=8192 data.batch_size=16"
 BYTES_8192 = "model.length=8192 data.objective.length=8192"
 PLANS = (
@@ -111,8 +111,8 @@ PLANS = (
     Plan("linformer_base", "v5e:4x4", LONG_ROWS),
     Plan("linformer_base", "v5p:2x2x4", LONG_ROWS),
     Plan("transformer_xl_base", "v5e:4x4"),
-    Plan("transformer_xl_base", "v5e:4x4", XL_8192),
-    Plan("transformer_xl_base", "v5p:2x2x4", XL_8192),
+    Plan("transformer_xl_base", "v5e:4x4", ROWS_8192),
+    Plan("transformer_xl_base", "v5p:2x2x4", ROWS_8192),
     Plan("transformer_xl_large", "v5p:2x2x4", "model.attention_dropout=0"),
     Plan("xlnet_base", "v5e:4x4"),
     Plan("xlnet_base", "v5e:4x4", XLNET_8192),
@@ -122,7 +122,11 @@ PLANS = (
     Plan("sparse_transformer_enwik8", "v5e:4x4", BYTES_8192),
     Plan("sparse_transformer_enwik8", "v5p:2x2x4", BYTES_8192),
     Plan("music_transformer", "v5e:2x2"),
+    Plan("music_transformer", "v5e:4x4", ROWS_8192),
+    Plan("music_transformer", "v5p:2x2x4", ROWS_8192),
     Plan("reformer_enwik8", "v5p:2x2x2"),
+    Plan("reformer_enwik8", "v5e:4x4", ROWS_8192),
+    Plan("reformer_enwik8", "v5p:2x2x4", ROWS_8192),
 )
 
 COLUMNS = (
