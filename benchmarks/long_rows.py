@@ -12,7 +12,7 @@ the lengths from 2,048. A dated section is added to benchmarks/results/long_rows
 long_rows_time.svg and long_rows_memory.svg are drawn. --quick prints a small run and writes
 nothing.
 
-The program starts itself again with pages of 2 MiB. Temporaries of more than 32 MiB are mapped again
+The program starts itself again with pages of 2 MiB. Temporaries above 32 MiB are mapped again
 at each call. In pages of 4 KiB that took two fifths of the time, and nothing in shorter rows.
 """
 
