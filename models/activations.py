@@ -9,8 +9,10 @@
     seen = capture_activations(model, params, *arguments, method="decode")
 
 The model is called through Linen's method interceptors, with an `attend` that also records weights.
-No model file contains code for this, and a training step is unaffected. Layers are unrolled,
-because a scanned stack does not expose its intermediates.
+A training step is unaffected. Layers are unrolled, because a scanned stack does not expose its
+intermediates. No model file of layers of attention contains code for this. Recurrent layers run
+within a scan over positions, and cannot be observed there: their modules sow `hidden_states` and
+`attention_weights` into the collection `intermediates`.
 
 B batch   L query length   M key length   D width   H heads   K head width
 """
@@ -99,7 +101,11 @@ def capture_activations(model: Any, params: Any, *arguments: Any, method: str) -
     )
     params = unstack_layers(params) if model.config.scan else params
     with nn.intercept_methods(record_call):
-        output = plain.apply({"params": params}, *arguments, method=method)
+        output, sown = plain.apply(
+            {"params": params}, *arguments, method=method, mutable=["intermediates"]
+        )
+    if sown:
+        return _read_sown(output, sown["intermediates"])
     if len(hidden_states) != 1:
         raise ValueError(
             f"{type(model).__name__}.{method} goes through {len(hidden_states)} stacks of layers; "
@@ -111,3 +117,10 @@ def capture_activations(model: Any, params: Any, *arguments: Any, method: str) -
         (*hidden_states[0][:-1], last),
         {name: tuple(layers) for name, layers in weights.items()},
     )
+
+
+def _read_sown(output: Any, sown: Any) -> LayerActivations:
+    """Return the activations that one module of recurrent layers sowed."""
+    ((_, module),) = sown.items()
+    weights = module.get("attention_weights", ({},))
+    return LayerActivations(output, module["hidden_states"][0], weights[0])

@@ -22,11 +22,10 @@ from models.layers.masks import Mask, make_causal_mask
 from models.layers.mlp import Mlp
 from models.layers.norms import LayerNorm
 from models.layers.ops import PLAIN, Ops
-from models.layers.packing import find_segment_starts, make_position_ids
+from models.layers.packing import make_position_ids, shift_right
 from models.layers.stack import Stack
 from models.layers.wiring import PostNormLayer
 
-START = 0  # the id that a decoder reads before the first label
 # The paper names no initialisation; this is that of its code.
 GLOROT = nn.initializers.variance_scaling(1.0, "fan_avg", "uniform")
 
@@ -198,13 +197,3 @@ class Transformer(nn.Module):
             else table_PD[make_position_ids(segment_ids)]
         )
         return self.drop(x_BLD, deterministic=not train)
-
-
-def shift_right(labels: jax.Array, segment_ids: jax.Array | None = None) -> jax.Array:
-    """Return the decoder's input [B, L]: START, then all but the last label, in each segment."""
-    shifted_BL = jnp.pad(labels, ((0, 0), (1, 0)), constant_values=START)[:, :-1]
-    return (
-        shifted_BL
-        if segment_ids is None
-        else jnp.where(find_segment_starts(segment_ids), START, shifted_BL)
-    )

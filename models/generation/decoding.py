@@ -23,7 +23,7 @@ from jax.typing import ArrayLike
 from models.generation.beam_search import BeamSearch
 from models.generation.cached_attention import apply_cached
 from models.generation.sampling import DecodingRules, Greedy, PrefilledPrompt, Sample, make_rules
-from models.layers.cache import CACHE, MEMORY, DecodingStep, pad_cache
+from models.layers.cache import CACHE, CARRY, MEMORY, DecodingStep, pad_cache
 from models.layers.layer_layout import unstack_layers
 
 __all__ = ["BeamSearch", "Greedy", "Sample", "continue_prompts", "generate", "unstack_model"]
@@ -258,14 +258,17 @@ def _write_tokens(
 
     def decode_step(cache: Any, token_B: jax.Array, position_B: jax.Array) -> tuple[jax.Array, Any]:
         x_B1D, changed = compute_states(
-            variables | memory | {CACHE: cache},
+            variables | memory | cache,
             token_B[:, None],
             step=DecodingStep(position_B, slots),
-            mutable=[CACHE],
+            mutable=[CACHE, CARRY],
         )
-        return compute_logits(x_B1D[:, 0]), changed.get(CACHE, {})
+        return compute_logits(x_B1D[:, 0]), take_cache(changed)
 
-    x_BMD, cached = compute_states(variables, tokens_BM, mutable=[CACHE, MEMORY])
+    def take_cache(collections: Any) -> dict[str, Any]:
+        return {name: collections.get(name, {}) for name in (CACHE, CARRY)}
+
+    x_BMD, cached = compute_states(variables, tokens_BM, mutable=[CACHE, CARRY, MEMORY])
     memory = {MEMORY: cached.get(MEMORY, {})}
     tokens_BN = jnp.where(
         jnp.arange(slots) < length_B[:, None],
@@ -277,7 +280,7 @@ def _write_tokens(
     )
     return strategy.generate_tokens(
         PrefilledPrompt(
-            tokens_BN, length_B, logits_BV, pad_cache(cached.get(CACHE, {}), slots), decode_step
+            tokens_BN, length_B, logits_BV, pad_cache(take_cache(cached), slots), decode_step
         ),
         rules,
         key_B,

@@ -1,9 +1,10 @@
-"""The key-value cache of incremental decoding: each token passes through the model once.
+"""The cache of incremental decoding: each token passes through the model once.
 
-It consists of two collections of Linen variables, which `models.generation.cached_attention` writes
+It consists of three collections of Linen variables. Keys and values are in two of them, which `models.generation.cached_attention` writes
 and reads. `CACHE` has the keys and values of a decoder's self-attention, one slot a position: the
 prompt fills the first slots, and each decoding step one more. `MEMORY` has those of its
-cross-attention, which the prompt fills once. Training has neither.
+cross-attention, which the prompt fills once. `CARRY` has the state that a recurrent decoder carries
+from a position to the next. Training has none of them.
 
 `SEGMENT_MEMORY` is not a part of it: the activations of the previous segment that a Transformer-XL
 reads again (`models.layers.relative_attention`), in training too.
@@ -18,6 +19,7 @@ import jax
 import jax.numpy as jnp
 
 CACHE, MEMORY = "cache", "memory"  # leaves [..., B, H, N, K]; a scanned stack's layers come first
+CARRY = "carry"  # leaves [B, ...]
 SEGMENT_MEMORY = "segment_memory"  # leaves [B, ...]; a scanned stack's layers come second
 
 
@@ -56,16 +58,23 @@ def look_up_positions(table_PD: jax.Array, L: int, step: DecodingStep | None = N
     return table_PD[step.position_B][:, None]
 
 
-def pad_cache(cache: Any, slots: int) -> Any:
-    """Return a cache [..., B, H, N, K] padded with zeros to `slots` slots in place of N."""
-    return jax.tree.map(
+def pad_cache(cache: dict[str, Any], slots: int) -> dict[str, Any]:
+    """Return {collection: variables}, with `slots` slots in place of N, padded with zeros."""
+    padded = jax.tree.map(
         lambda x: jnp.pad(
             x, [(0, slots - n if axis == x.ndim - 2 else 0) for axis, n in enumerate(x.shape)]
         ),
-        cache,
+        cache.get(CACHE, {}),
     )
+    return cache | {CACHE: padded}
 
 
-def gather_cache_rows(cache: Any, row_B: jax.Array) -> Any:
-    """Return the rows `row_B` of a cache along its batch axis; a row may be taken several times."""
-    return jax.tree.map(lambda x: jnp.take(x, row_B, axis=x.ndim - 4), cache)
+def gather_cache_rows(cache: dict[str, Any], row_B: jax.Array) -> dict[str, Any]:
+    """Return {collection: variables} of the rows `row_B`; a row may be taken several times."""
+    return {
+        name: jax.tree.map(
+            lambda x: jnp.take(x, row_B, axis=0 if name == CARRY else x.ndim - 4),  # noqa: B023
+            variables,
+        )
+        for name, variables in cache.items()
+    }

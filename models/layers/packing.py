@@ -6,6 +6,8 @@ B batch   L length
 import jax
 import jax.numpy as jnp
 
+START = 0  # the id that a decoder reads before the first label
+
 
 def find_segment_starts(segment_ids: jax.Array) -> jax.Array:
     """Return where a text begins, bool [B, L], of the segment ids int32 [B, L] of a packed row."""
@@ -17,4 +19,14 @@ def make_position_ids(segment_ids: jax.Array) -> jax.Array:
     position_L = jnp.arange(segment_ids.shape[1], dtype=jnp.int32)
     return position_L - jax.lax.cummax(
         jnp.where(find_segment_starts(segment_ids), position_L, 0), axis=1
+    )
+
+
+def shift_right(labels: jax.Array, segment_ids: jax.Array | None = None) -> jax.Array:
+    """Return the decoder's input [B, L]: START, then all but the last label, in each segment."""
+    shifted_BL = jnp.pad(labels, ((0, 0), (1, 0)), constant_values=START)[:, :-1]
+    return (
+        shifted_BL
+        if segment_ids is None
+        else jnp.where(find_segment_starts(segment_ids), START, shifted_BL)
     )

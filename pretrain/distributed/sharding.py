@@ -42,7 +42,7 @@ MESH_AXES = {
 # norm is never sharded over `model`: with one row per shard the gradient would be wrong, by the
 # same kind of bug as above.
 PARAMETER_DIMENSIONS = (
-    (r"token_embedding/embedding", ("vocab", "embed")),
+    (r"(token|source|target)_embedding/embedding", ("vocab", "embed")),
     (r"(position|token_type|row|column)_embedding/embedding", (None, "embed")),
     (r"(attention|cross)/(query|key|value)/kernel", ("embed", "heads", None)),
     (r"(attention|cross)/(query|key|value)/bias", ("heads", None)),
@@ -75,6 +75,11 @@ PARAMETER_DIMENSIONS = (
     (r"lm_head/(clusters|projection)/kernel", ("embed", None)),
     (r"lm_head/clusters/bias", (None,)),
     (r"lm_head/bias", ("vocab",)),
+    # of LSTMs, whose gates are not split; and of a decoder that attends
+    (r"(input|recurrent|project)/kernel", ("embed", None)),
+    (r"input/bias", (None,)),
+    (r"decoder/(start_\d+|out|align/(query|key|out))/kernel", ("embed", None)),
+    (r"decoder/(start_\d+|out)/bias", (None,)),
 )
 
 

@@ -101,7 +101,7 @@ def compute_attention_maps(
         weights = jax.device_get(
             compute(params, *(place_shared_rows(mesh, array) for array in arrays))
         )
-        sides = {name: (tokens[name], tokens[name]) for name in tokens}
+        sides = {name: (tokens[name], tokens[name]) for name in tokens if name in weights}
         if is_pair:
             sides["cross"] = tokens["decoder"], tokens["encoder"]
         found.append(
@@ -172,16 +172,30 @@ def _compute_single(
 def _compute_pair(
     model: Any, params: Any, inputs_BM: jax.Array, valid_BM: jax.Array, tokens_BL: jax.Array
 ) -> dict[str, jax.Array]:
-    """Return {name: weights [N, H, L, M]} of the first row, of an encoder-decoder."""
+    """Return {name: weights [N, H, L, M]} of the first row, of an encoder-decoder.
+
+    Recurrent layers have no attention of their own. Raises ValueError if there is none at all.
+    """
     encoded = capture_activations(model, params, inputs_BM, valid_BM, method="encode")
     decoded = capture_activations(
         model, params, encoded.output, valid_BM, tokens_BL, method="decode"
     )
-    return {
-        "encoder": _stack_weights(encoded, "attention"),
-        "decoder": _stack_weights(decoded, "attention"),
-        "cross": _stack_weights(decoded, "cross"),
+    kinds = {
+        "encoder": (encoded, "attention"),
+        "decoder": (decoded, "attention"),
+        "cross": (decoded, "cross"),
     }
+    found = {
+        name: _stack_weights(observed, kind)
+        for name, (observed, kind) in kinds.items()
+        if kind in observed.attention_weights
+    }
+    if not found:
+        raise ValueError(
+            f"a {type(model.config).__name__} of these settings has no attention to show: its "
+            "decoder reads the last state of the encoder alone"
+        )
+    return found
 
 
 def _stack_weights(observed: Any, name: str) -> jax.Array:

@@ -12,8 +12,8 @@ import pytest
 
 from models import build
 from models.config.transformer import TransformerConfig
-from models.layers.packing import make_position_ids
-from models.transformer import make_sinusoids, shift_right
+from models.layers.packing import make_position_ids, shift_right
+from models.transformer import make_sinusoids
 
 LENGTHS = np.array([9, 6, 3])
 VALID = np.arange(9) < LENGTHS[:, None]

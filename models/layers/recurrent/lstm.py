@@ -17,6 +17,7 @@ import jax.numpy as jnp
 
 from models.layers.linear import Dense, Initializer
 from models.layers.ops import PLAIN, Ops
+from models.layers.packing import find_segment_starts
 
 # Uniform between -1 / sqrt(C) and 1 / sqrt(C), as in `torch.nn.LSTM`: of kernels [..., 4 C], and of
 # the projection [C, H].
@@ -35,6 +36,11 @@ class LstmState:
 
     cells_BC: jax.Array
     output_BH: jax.Array
+
+
+def select_rows(is_chosen_B: jax.Array, chosen: LstmState, other: LstmState) -> LstmState:
+    """Return the states of `chosen` in the rows where `is_chosen_B` is True, else of `other`."""
+    return jax.tree.map(partial(jnp.where, is_chosen_B[:, None]), chosen, other)
 
 
 class Lstm(nn.Module):
@@ -88,10 +94,34 @@ class Lstm(nn.Module):
           attention_mask: [B, L], 0 where a position is padding. Padding leaves the state as it is
             and has the output 0. None: there is none.
         """
+        states, last = self.compute_states(x_BLD, state, attention_mask)
+        h_BLH = states.output_BH
+        if attention_mask is not None:
+            h_BLH = jnp.where(attention_mask.astype(bool)[..., None], h_BLH, 0.0)
+        return self.ops.constrain(h_BLH.astype(x_BLD.dtype)), last
+
+    def compute_states(
+        self,
+        x_BLD: jax.Array,
+        state: LstmState | None = None,
+        attention_mask: jax.Array | None = None,
+        segment_ids: jax.Array | None = None,
+    ) -> tuple[LstmState, LstmState]:
+        """Return the states behind each position, leaves [B, L, ...], and behind the last one.
+
+        Args:
+          x_BLD, state, attention_mask: as of a call.
+          segment_ids: int32 [B, L], of the texts of packed rows. The state before each text is
+            zeros, and `state` is not used. None: a row is one text.
+        """
         if state is None:
             state = self.make_state(len(x_BLD))
         gates_BLG = self.input(x_BLD)
-        is_read_BL = None if attention_mask is None else attention_mask > 0
+        is_read_BL = None if attention_mask is None else attention_mask.astype(bool)
+        is_first_BL = None
+        if segment_ids is not None:
+            order = slice(None, None, -1 if self.reverse else 1)
+            is_first_BL = find_segment_starts(segment_ids[:, order])[:, order]
         read_row = nn.scan(
             Lstm.read_position,
             variable_broadcast="params",
@@ -100,25 +130,26 @@ class Lstm(nn.Module):
             out_axes=1,
             reverse=self.reverse,
         )
-        state, h_BLH = read_row(self, state, (gates_BLG, is_read_BL))
-        return self.ops.constrain(h_BLH.astype(x_BLD.dtype)), state
+        last, states = read_row(self, state, (gates_BLG, is_read_BL, is_first_BL))
+        return states, last
 
     def read_position(
-        self: Self, state: LstmState, inputs: tuple[jax.Array, jax.Array | None]
-    ) -> tuple[LstmState, jax.Array]:
-        """Return the state behind a position, and its output.
+        self: Self, state: LstmState, inputs: tuple[jax.Array, jax.Array | None, jax.Array | None]
+    ) -> tuple[LstmState, LstmState]:
+        """Return the state behind a position, twice: to be carried on, and to be collected.
 
         Args:
           state: before the position.
-          inputs: the input as gates [B, G], and bool [B], whether the position is read.
+          inputs: the input as gates [B, G], bool [B], whether the position is read, and bool [B],
+            whether it is the first of a text.
         """
-        gates_BG, is_read_B = inputs
-        following = self.step(gates_BG, state)
-        if is_read_B is None:
-            return following, following.output_BH
-        is_read_B1 = is_read_B[:, None]
-        behind = jax.tree.map(partial(jnp.where, is_read_B1), following, state)
-        return behind, jnp.where(is_read_B1, following.output_BH, 0.0)
+        gates_BG, is_read_B, is_first_B = inputs
+        if is_first_B is not None:
+            state = select_rows(is_first_B, self.make_state(len(is_first_B)), state)
+        behind = self.step(gates_BG, state)
+        if is_read_B is not None:
+            behind = select_rows(is_read_B, behind, state)
+        return behind, behind
 
     def step(self, gates_BG: jax.Array, state: LstmState) -> LstmState:
         """Return the state behind a position whose input is mapped to the gates [B, G]."""

@@ -125,7 +125,7 @@ def test_steps_compute_what_a_row_does(make, t5_config):
     def decode_first():
         read, cache_names = (memory, VALID, tokens[:, :4]), ["cache", "memory"]
         found, left = apply_cached(model, variables, *read, method="decode", mutable=cache_names)
-        return found, pad_cache(left["cache"], N), left["memory"]
+        return found, pad_cache({"cache": left["cache"]}, N)["cache"], left["memory"]
 
     @jax.jit
     def decode_step(cache, memory_cache, token_B, position_B):

@@ -1,0 +1,34 @@
+"""The sizes of the LSTM encoder-decoder."""
+
+import dataclasses
+from typing import ClassVar, Literal
+
+from models.config.base import ModelConfig
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Seq2SeqLstmConfig(ModelConfig):
+    """RNNsearch (Bahdanau et al. 2015, appendix A.2.3), whose gated units are LSTM cells here."""
+
+    module: ClassVar[str] = "seq2seq_lstm:Seq2SeqLstm"
+    not_in_tensors: ClassVar[tuple[str, ...]] = ("depth", "mlp")
+    num_heads: ClassVar[int] = 1  # alignments of a step
+    epsilon: ClassVar[float] = 0.0  # there is no norm
+
+    vocab: int = 30_000
+    width: int = 1000  # cells of each layer, and of each direction of a bidirectional encoder
+    embedding: int = 620  # width of the embeddings, of the sources and of the targets
+    depth: int = 1  # [layers] of the encoder, and of the decoder
+    # in which order the encoder reads a source; backward: from its end, the reversed sources of
+    # Sutskever et al. (2014)
+    direction: Literal["forward", "backward", "bidirectional"] = "bidirectional"
+    # of a decoder state against an encoder state; additive: Bahdanau's decoder, which attends
+    # before each step; dot, general, concat: Luong's, which attends after it; none: no attention
+    score: Literal["additive", "dot", "general", "concat"] | None = "additive"
+    # Luong's decoder reads the attentional vector of the step before, too
+    input_feeding: bool = True
+    mlp: int = 1000  # hidden units of the additive and concat scores
+    dropout: float = 0.0  # rate, of the embeddings, between layers, and before the logits
+    scan: bool = False  # has no effect: positions are scanned, layers are not
+    # recompute each decoder position in the backward pass, instead of its hidden scores being held
+    remat: bool = False

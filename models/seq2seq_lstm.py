@@ -1,0 +1,151 @@
+"""Sequence to sequence by LSTMs: plain, and with Bahdanau's and Luong's attention.
+
+An encoder reads the source, a decoder starts from its last state and writes the target.
+
+    plain      s_t = LSTM(y_(t-1), s_(t-1)), logits W s_t              Sutskever et al. 2014
+    Bahdanau   c_t = attend(s_(t-1)), s_t = LSTM([y_(t-1); c_t], s_(t-1)),
+               logits W maxout(U [s_t; y_(t-1); c_t])                  Bahdanau et al. 2015
+    Luong      s_t = LSTM([y_(t-1); a_(t-1)], s_(t-1)), c_t = attend(s_t),
+               a_t = tanh(U [c_t; s_t]), logits W a_t                  Luong et al. 2015
+
+Reversed sources are an encoder that reads from the end (`direction="backward"`): its states stay in
+the order of the tokens. Several packed pairs may share a row; the states of each start anew.
+
+B batch   L target length   M source length   D embedding width   C cells   V vocabulary   R rows of
+a decoding step: B, or so many times the beams of each
+"""
+
+from functools import partial
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from models.config.seq2seq_lstm import Seq2SeqLstmConfig
+from models.layers.cache import DecodingStep
+from models.layers.dropout import Dropout
+from models.layers.linear import Dense, Embed, Initializer
+from models.layers.ops import PLAIN, Ops
+from models.layers.packing import shift_right
+from models.layers.recurrent.decoder import LstmDecoder
+from models.layers.recurrent.encoder import EncodedSource, LstmEncoder
+
+
+def draw_uniform(key: jax.Array, shape: Any, dtype: Any = jnp.float32) -> jax.Array:
+    """Return numbers between -0.1 and 0.1 (Luong et al. 2015, section 4.1)."""
+    return jax.random.uniform(key, shape, dtype, -0.1, 0.1)
+
+
+INIT: Initializer = draw_uniform  # of all weights but biases, which are 0
+
+
+class Seq2SeqLstm(nn.Module):
+    """The encoder, the decoder, and the logits."""
+
+    config: Seq2SeqLstmConfig
+    ops: Ops = PLAIN
+
+    def setup(self) -> None:
+        """Make encoder, decoder and output."""
+        c, ops = self.config, self.ops
+        parts = partial(dict, dropout=c.dropout, kernel_init=INIT, ops=ops)
+        embedding = partial(Embed, c.vocab, c.embedding, INIT, ops)
+        self.source_embedding, self.target_embedding = embedding(), embedding()
+        self.encoder = LstmEncoder(c.width, c.depth, c.direction, **parts())
+        self.decoder = LstmDecoder(
+            c.width, c.depth, c.direction, c.score, c.mlp, c.input_feeding, remat=c.remat, **parts()
+        )
+        self.drop = Dropout(c.dropout, ops=ops)
+        self.lm_head = Dense(c.vocab, kernel_init=INIT, out_dtype=jnp.float32, ops=ops)
+
+    def __call__(
+        self,
+        encoder_token_ids: jax.Array,
+        encoder_attention_mask: jax.Array,
+        labels: jax.Array,
+        encoder_segment_ids: jax.Array | None = None,
+        decoder_segment_ids: jax.Array | None = None,
+        train: bool = False,
+    ) -> jax.Array:
+        """Return the logits of the labels, float32 [B, L, V].
+
+        Args:
+          encoder_token_ids: int32 [B, M].
+          encoder_attention_mask: bool [B, M], False on padding.
+          labels: int32 [B, L]; the decoder reads them shifted right by one.
+          encoder_segment_ids: int32 [B, M], the packed pair that a token belongs to. None: one
+            pair a row.
+          decoder_segment_ids: int32 [B, L], the same of the labels.
+          train: whether dropout is applied.
+        """
+        return self.compute_logits(
+            self.compute_states(
+                encoder_token_ids,
+                encoder_attention_mask,
+                labels,
+                encoder_segment_ids,
+                decoder_segment_ids,
+                train,
+            )
+        )
+
+    def compute_states(
+        self,
+        encoder_token_ids: jax.Array,
+        encoder_attention_mask: jax.Array,
+        labels: jax.Array,
+        encoder_segment_ids: jax.Array | None = None,
+        decoder_segment_ids: jax.Array | None = None,
+        train: bool = False,
+    ) -> jax.Array:
+        """Return the decoder's states, from which `compute_logits` predicts labels."""
+        source = self.encode(encoder_token_ids, encoder_attention_mask, encoder_segment_ids, train)
+        segments = None
+        if decoder_segment_ids is not None:
+            assert encoder_segment_ids is not None  # packed pairs have both
+            segments = (decoder_segment_ids, encoder_segment_ids)
+        inputs_BL = shift_right(labels, decoder_segment_ids)
+        return self.decode(source, encoder_attention_mask, inputs_BL, segments, train)
+
+    def encode(
+        self,
+        encoder_token_ids: jax.Array,
+        encoder_attention_mask: jax.Array,
+        encoder_segment_ids: jax.Array | None = None,
+        train: bool = False,
+    ) -> EncodedSource:
+        """Return the encoded source."""
+        x_BMD = self.source_embedding(encoder_token_ids)
+        return self.encoder(x_BMD, encoder_attention_mask, encoder_segment_ids, train)
+
+    def decode(
+        self,
+        source: EncodedSource,
+        encoder_attention_mask: jax.Array,
+        decoder_token_ids: jax.Array,
+        segments: tuple[jax.Array, jax.Array] | None = None,
+        train: bool = False,
+        step: DecodingStep | None = None,
+    ) -> jax.Array:
+        """Return the decoder's states [B, L, C]; that at position l depends on tokens up to l.
+
+        Args:
+          source: the encoded source.
+          encoder_attention_mask: bool [B, M], False on padding.
+          decoder_token_ids: int32 [B, L]; [R, 1] with `step`.
+          segments: segment ids int32 of the decoder's tokens [B, L] and of the source [B, M].
+          train: whether dropout is applied.
+          step: a decoding step, whose token is behind those of the carried state.
+        """
+        if segments is None:
+            ones = jnp.ones(encoder_attention_mask.shape, jnp.int32)
+            segments = jnp.ones_like(decoder_token_ids), ones
+        source_ids_BM = jnp.where(encoder_attention_mask, segments[1], -1)
+        x_BLD = self.drop(self.target_embedding(decoder_token_ids), deterministic=not train)
+        y_BLC = self.decoder(source, source_ids_BM, x_BLD, segments[0], train, step)
+        return self.drop(y_BLC, deterministic=not train)
+
+    def compute_logits(self, y_BLC: jax.Array) -> jax.Array:
+        """Return the logits of the vocabulary, float32 [B, L, V]."""
+        return self.lm_head(y_BLC)
