@@ -101,9 +101,8 @@ def capture_activations(model: Any, params: Any, *arguments: Any, method: str) -
     )
     params = unstack_layers(params) if model.config.scan else params
     with nn.intercept_methods(record_call):
-        output, sown = plain.apply(
-            {"params": params}, *arguments, method=method, mutable=["intermediates"]
-        )
+        variables, sowing = {"params": params}, ["intermediates"]
+        output, sown = plain.apply(variables, *arguments, method=method, mutable=sowing)
     if sown:
         return _read_sown(output, sown["intermediates"])
     if len(hidden_states) != 1:
@@ -112,11 +111,8 @@ def capture_activations(model: Any, params: Any, *arguments: Any, method: str) -
             "one can be observed at a time"
         )
     last = output[0] if isinstance(output, tuple) else output
-    return LayerActivations(
-        output,
-        (*hidden_states[0][:-1], last),
-        {name: tuple(layers) for name, layers in weights.items()},
-    )
+    tuples = {name: tuple(layers) for name, layers in weights.items()}
+    return LayerActivations(output, (*hidden_states[0][:-1], last), tuples)
 
 
 def _read_sown(output: Any, sown: Any) -> LayerActivations:

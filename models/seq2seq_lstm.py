@@ -1,15 +1,11 @@
 """Sequence to sequence by LSTMs: plain, and with Bahdanau's and Luong's attention.
 
-An encoder reads the source, a decoder starts from its last state and writes the target.
-
-    plain      s_t = LSTM(y_(t-1), s_(t-1)), logits W s_t              Sutskever et al. 2014
-    Bahdanau   c_t = attend(s_(t-1)), s_t = LSTM([y_(t-1); c_t], s_(t-1)),
-               logits W maxout(U [s_t; y_(t-1); c_t])                  Bahdanau et al. 2015
-    Luong      s_t = LSTM([y_(t-1); a_(t-1)], s_(t-1)), c_t = attend(s_t),
-               a_t = tanh(U [c_t; s_t]), logits W a_t                  Luong et al. 2015
+An encoder reads the source (`models.layers.recurrent.lstm_encoder`), a decoder starts from its last
+state and writes the target (`models.layers.recurrent.lstm_decoder`, with the equations of the
+papers: Sutskever et al. 2014, Bahdanau et al. 2015, Luong et al. 2015).
 
 Reversed sources are an encoder that reads from the end (`direction="backward"`): its states stay in
-the order of the tokens. Several packed pairs may share a row; the states of each start anew.
+the order of the tokens. Several packed pairs may share a row, each with states of its own.
 
 B batch   L target length   M source length   D embedding width   C cells   V vocabulary   R rows of
 a decoding step: B, or so many times the beams of each
@@ -28,8 +24,8 @@ from models.layers.dropout import Dropout
 from models.layers.linear import Dense, Embed, Initializer
 from models.layers.ops import PLAIN, Ops
 from models.layers.packing import shift_right
-from models.layers.recurrent.decoder import LstmDecoder
-from models.layers.recurrent.encoder import EncodedSource, LstmEncoder
+from models.layers.recurrent.lstm_decoder import LstmDecoder
+from models.layers.recurrent.lstm_encoder import EncodedSource, LstmEncoder
 
 
 def draw_uniform(key: jax.Array, shape: Any, dtype: Any = jnp.float32) -> jax.Array:

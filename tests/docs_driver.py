@@ -38,6 +38,7 @@ BY_CONFIG = {  # {prefix of a configuration's name: further overrides}
     "reformer": ("model.axial_widths=8,24", "model.head_width=16"),
     "electra": ("model.embedding=32", *GENERATOR),
 }
+HEADLESS = ("seq2seq",)  # models without heads of attention
 BY_VERB = {
     "prepare": ("--workers", "1", "--held-out", "0.1"),
     "inspect": ("--batches", "2", "data.batch_size=8"),
@@ -54,7 +55,8 @@ def list_small(config: str) -> tuple[str, ...]:
         return ()
     name = os.path.basename(config)
     more = [words for start, words in BY_CONFIG.items() if name.startswith(start)]
-    return (*SHORT, *SIZES, *(word for words in more for word in words))
+    sizes = [size for size in SIZES if "num_heads" not in size or not name.startswith(HEADLESS)]
+    return (*SHORT, *sizes, *(word for words in more for word in words))
 
 
 def shrink(verb: str, words: list[str]) -> list[str]:

@@ -1,10 +1,10 @@
 """The cache of incremental decoding: each token passes through the model once.
 
-It consists of three collections of Linen variables. Keys and values are in two of them, which `models.generation.cached_attention` writes
-and reads. `CACHE` has the keys and values of a decoder's self-attention, one slot a position: the
-prompt fills the first slots, and each decoding step one more. `MEMORY` has those of its
-cross-attention, which the prompt fills once. `CARRY` has the state that a recurrent decoder carries
-from a position to the next. Training has none of them.
+It consists of three collections of Linen variables. Keys and values are in two of them, which
+`models.generation.cached_attention` writes and reads. `CACHE` has the keys and values of a
+decoder's self-attention, one slot a position: the prompt fills the first slots, and each decoding
+step one more. `MEMORY` has those of its cross-attention, which the prompt fills once. `CARRY` has
+the state that a recurrent decoder carries from a position to the next. Training has none of them.
 
 `SEGMENT_MEMORY` is not a part of it: the activations of the previous segment that a Transformer-XL
 reads again (`models.layers.relative_attention`), in training too.

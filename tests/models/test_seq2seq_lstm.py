@@ -16,6 +16,7 @@ from models.config.seq2seq_lstm import Seq2SeqLstmConfig
 from models.generation.cached_attention import apply_cached
 from models.generation.decoding import BeamSearch, generate
 from models.layers.cache import DecodingStep
+from models.layers.ops import PLAIN, apply_linear
 
 LENGTHS = np.array([9, 6, 3])
 VALID = np.arange(9) < LENGTHS[:, None]
@@ -248,7 +249,9 @@ def test_a_step_without_a_prompt_is_refused(case):
     variables = {"params": params}
     source = jax.eval_shape(partial(model.apply, method="encode"), variables, INPUTS, VALID)
     step = DecodingStep(jnp.zeros(3, jnp.int32), 7)
-    with pytest.raises(ValueError, match="needs the state behind a prompt in the collection 'carry'"):
+    with pytest.raises(
+        ValueError, match="needs the state behind a prompt in the collection 'carry'"
+    ):
         jax.eval_shape(
             lambda source: model.apply(
                 variables, source, VALID, INPUTS[:, :1], step=step, method="decode"
@@ -346,7 +349,10 @@ def test_the_encoder_is_torchs(make, direction):
         weights[f"bias_ih_{end}"] = p["input"]["bias"]
         weights[f"bias_hh_{end}"] = np.zeros(4 * C)
     theirs.load_state_dict(
-        {name: torch.tensor(np.array(value), dtype=torch.float32) for name, value in weights.items()}
+        {
+            name: torch.tensor(np.array(value), dtype=torch.float32)
+            for name, value in weights.items()
+        }
     )
     x = np.array(params["source_embedding"]["embedding"])[INPUTS]
     if direction == "backward":
@@ -375,7 +381,10 @@ def test_the_encoder_is_torchs(make, direction):
             dict(direction="bidirectional", score="dot"),
             "dot score of states of width 6 and of encoder states of width 12: .*model.score=general",
         ),
-        (dict(score="additive", width=7), r"a width of 7 is odd; it must be even, .*\(model.width\)"),
+        (
+            dict(score="additive", width=7),
+            r"a width of 7 is odd; it must be even, .*\(model.width\)",
+        ),
     ],
     ids=["dot", "odd"],
 )
@@ -392,3 +401,27 @@ def test_dropout_is_between_layers_and_at_both_ends(make, dropouts):
     run = partial(model.apply, {"params": params}, INPUTS, VALID, TARGETS, train=True)
     key = {"dropout": jax.random.key(0)}
     assert dropouts(partial(run, rngs=key)) == 5
+
+
+def test_a_trainers_parts_reach_every_layer():
+    """The encoder's outputs are constrained; linear maps are those of the trainer."""
+    config = Seq2SeqLstmConfig(**SIZES, depth=2)
+    shapes, kernels = [], []
+    ops = PLAIN._replace(
+        constrain=lambda x: shapes.append(x.shape) or x,
+        linear=lambda x, kernel, *how: (
+            kernels.append(kernel.shape) or apply_linear(x, kernel, *how)
+        ),
+    )
+    model = build(config, ops=ops)
+    jax.eval_shape(model.init, jax.random.key(0), INPUTS, VALID, TARGETS)
+    assert shapes == [(3, 9, 2 * C)] * 2
+    gates = {(width, 4 * C) for width in (D, 2 * C, C, D + 2 * C)}
+    assert set(kernels) == gates | {
+        (C, A),
+        (2 * C, A),
+        (A, 1),
+        (C, C),
+        (C + D + 2 * C, C),
+        (C // 2, 50),
+    }

@@ -33,6 +33,7 @@ from models.config.linformer import LinformerConfig
 from models.config.music_transformer import MusicTransformerConfig
 from models.config.reformer import Hashing, LocalChunks, ReformerConfig
 from models.config.roberta import RobertaConfig
+from models.config.seq2seq_lstm import Seq2SeqLstmConfig
 from models.config.sparse_transformer import SparseTransformerConfig
 from models.config.t5 import T5Config
 from models.config.transformer import TransformerConfig
@@ -98,6 +99,7 @@ ELECTRA = ElectraConfig(
 TRANSFORMER = TransformerConfig(
     vocab=128, width=32, depth=2, decoder_depth=2, num_heads=8, mlp=64, dropout=0.0
 )
+SEQ2SEQ_LSTM = Seq2SeqLstmConfig(vocab=128, width=32, embedding=16, depth=2, mlp=24)
 TRANSFORMER_XL = TransformerXLConfig(
     vocab=128,
     width=32,
@@ -191,6 +193,11 @@ RUNS = {
     ),
     "transformer": make_tiny_run(
         TRANSFORMER, Seq2Seq(length=32, target_length=24), label_smoothing=0.1
+    ),
+    "seq2seq_lstm": make_tiny_run(SEQ2SEQ_LSTM, Seq2Seq(length=32, target_length=24)),
+    "seq2seq_lstm_fed": make_tiny_run(
+        dataclasses.replace(SEQ2SEQ_LSTM, direction="backward", score="general", remat=True),
+        Seq2Seq(length=32, target_length=24),
     ),
     "gpt": make_tiny_run(GptConfig(**GPT, depth=2), CausalLm(length=32, end_of_text=False)),
     "transformer_xl": make_tiny_run(TRANSFORMER_XL, CausalLm(length=32)),

@@ -115,7 +115,7 @@ class Lstm(nn.Module):
             zeros, and `state` is not used. None: a row is one text.
         """
         if state is None:
-            state = self.make_state(len(x_BLD))
+            state = self.make_state(x_BLD.shape[0])
         gates_BLG = self.input(x_BLD)
         is_read_BL = None if attention_mask is None else attention_mask.astype(bool)
         is_first_BL = None
@@ -145,7 +145,7 @@ class Lstm(nn.Module):
         """
         gates_BG, is_read_B, is_first_B = inputs
         if is_first_B is not None:
-            state = select_rows(is_first_B, self.make_state(len(is_first_B)), state)
+            state = select_rows(is_first_B, self.make_state(is_first_B.shape[0]), state)
         behind = self.step(gates_BG, state)
         if is_read_B is not None:
             behind = select_rows(is_read_B, behind, state)

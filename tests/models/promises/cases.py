@@ -126,7 +126,8 @@ def has_encoder(name) -> bool:
 
 
 def has_decoder(name) -> bool:
-    return not has_encoder(name) or has_field(name, "decoder_depth")
+    spec = FAMILIES[CASES[name][0]].objectives[0]().describe_batch()
+    return not has_encoder(name) or ("labels" in spec and "T" in spec["labels"].dims)
 
 
 def has_field(name, field) -> bool:

@@ -12,7 +12,7 @@ from models.layers.ops import PLAIN, attend
 from tests.models.promises.cases import for_cases, has_field, has_relative_positions
 
 
-@for_cases()
+@for_cases(of=lambda name: has_field(name, "num_heads"))  # else it has no layer of attention
 def test_a_trainers_parts_reach_every_layer(case):
     config = dataclasses.replace(case.config, scan=False)
     seen, read = [], []

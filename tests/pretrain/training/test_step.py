@@ -142,6 +142,8 @@ CASES += [
 CASES += [
     ("bart", (1, 2, 2, 2), 4),
     ("transformer", (1, 2, 2, 2), 4),
+    ("seq2seq_lstm", (1, 2, 2, 2), 4),
+    ("seq2seq_lstm_fed", (8, 1, 1), 1),
     ("distilbert", (2, 2, 2), 4),
     ("electra", (2, 2, 2), 4),
 ]

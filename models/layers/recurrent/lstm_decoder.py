@@ -30,8 +30,8 @@ from models.layers.recurrent.attention_scores import (
     GeneralScore,
     average_states,
 )
-from models.layers.recurrent.encoder import Direction, EncodedSource
 from models.layers.recurrent.lstm import UNIFORM, Lstm, LstmState, select_rows
+from models.layers.recurrent.lstm_encoder import Direction, EncodedSource
 
 Score = Literal["additive", "dot", "general", "concat"]
 
@@ -120,14 +120,14 @@ class LstmDecoder(nn.Module):
         """
         keys_BMA = self.map_keys(source.states_BME)
 
-        def read_position(decoder: LstmDecoder, state: DecoderState, inputs: Any) -> tuple[Any, Any]:
+        def read_position(decoder: LstmDecoder, state: DecoderState, inputs: Any) -> Any:
             return decoder.read_position(state, inputs, source, source_ids_BM, keys_BMA, train)
 
         if step is None:
             starts = self.make_starts(source, source_ids_BM, segment_ids)
             is_first_BL = find_segment_starts(segment_ids)
-            fed_BC = jnp.zeros((len(x_BLD), self.num_cells), x_BLD.dtype)
-            none = tuple(lstm.make_state(len(x_BLD)) for lstm in self.layer)
+            fed_BC = jnp.zeros((x_BLD.shape[0], self.num_cells), x_BLD.dtype)
+            none = tuple(lstm.make_state(x_BLD.shape[0]) for lstm in self.layer)
             read_row = nn.scan(
                 nn.remat(read_position, prevent_cse=False) if self.remat else read_position,
                 variable_broadcast="params",
@@ -171,9 +171,9 @@ class LstmDecoder(nn.Module):
     ) -> tuple[LstmState, ...]:
         """Return the states from which each position's target starts, leaves [B, L, C].
 
-        They are those of the encoder's layers behind the last token that it reads of the source: of
-        a backward encoder the first. Of both directions, h = tanh(c), where c is a linear map of the
-        backward output (Bahdanau et al. 2015, appendix A.2.2).
+        They are those of the encoder's layers behind the last token that it reads of the source:
+        the first one, if it reads backward. Of both directions, h = tanh(c), where c is a linear
+        map of the backward output (Bahdanau et al. 2015, appendix A.2.2).
         """
         is_own_BLM = segment_ids_BL[..., None] == source_ids_BM[:, None]
         if self.direction == "forward":
@@ -214,14 +214,14 @@ class LstmDecoder(nn.Module):
             layers = tuple(map(partial(select_rows, is_first_R), starts, state.layers))
             fed_RC = jnp.where(is_first_R[:, None], 0, state.fed_BC)
             state = DecoderState(layers, fed_RC)
-        is_visible_BWM = segment_R.reshape(len(source_ids_BM), -1, 1) == source_ids_BM[:, None]
+        is_visible_BWM = segment_R.reshape(source_ids_BM.shape[0], -1, 1) == source_ids_BM[:, None]
 
         def attend(query_RC: jax.Array) -> tuple[jax.Array, jax.Array]:
             assert keys_BMA is not None
             queries_BWC = query_RC.reshape(*is_visible_BWM.shape[:2], -1).astype(x_RD.dtype)
             scores_BWM = self.align(queries_BWC, keys_BMA)
             found = average_states(scores_BWM, is_visible_BWM, source.states_BME)
-            context_RE, weights_RM = (x.reshape(len(x_RD), -1) for x in found)
+            context_RE, weights_RM = (x.reshape(x_RD.shape[0], -1) for x in found)
             return context_RE, weights_RM
 
         if self.score is None:
