@@ -42,7 +42,8 @@ MESH_AXES = {
 # norm is never sharded over `model`: with one row per shard the gradient would be wrong, by the
 # same kind of bug as above.
 PARAMETER_DIMENSIONS = (
-    (r"(token|source|target)_embedding/embedding", ("vocab", "embed")),
+    (r"token_embedding/embedding", ("vocab", "embed")),
+    (r"(source|target)_embedding/embedding", ("vocab", "embed")),
     (r"(position|token_type|row|column)_embedding/embedding", (None, "embed")),
     (r"(attention|cross)/(query|key|value)/kernel", ("embed", "heads", None)),
     (r"(attention|cross)/(query|key|value)/bias", ("heads", None)),
