@@ -127,6 +127,7 @@ PLANS = (
     Plan("reformer_enwik8", "v5p:2x2x2"),
     Plan("reformer_enwik8", "v5e:4x4", ROWS_8192),
     Plan("reformer_enwik8", "v5p:2x2x4", ROWS_8192),
+    Plan("lstm_lm", "v5e:2x2"),
 )
 
 COLUMNS = (

@@ -29,10 +29,11 @@ from models.layers.attention import Attention
 from models.layers.layer_layout import unstack_layers
 from models.layers.long_rows.reversible import ReversibleLayer, ReversibleStack
 from models.layers.ops import attend
+from models.layers.recurrent.layer import RecurrentLayer
 from models.layers.stack import Stack
 from models.layers.wiring import PostNormLayer, PreNormLayer
 
-LAYERS = (PostNormLayer, PreNormLayer, ReversibleLayer)
+LAYERS = (PostNormLayer, PreNormLayer, ReversibleLayer, RecurrentLayer)
 STACKS = (Stack, ReversibleStack)
 RECORDED = (Attention, *LAYERS, *STACKS)
 

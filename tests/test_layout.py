@@ -238,6 +238,7 @@ OTHER_NAMES = {
     "transformer": {"marian", "transformerconfig"},
     "sparse_transformer": {"sparsetransformer", "sparsetransformerconfig"},
     "music_transformer": {"musictransformer", "musictransformerconfig"},
+    "lstm_lm": {"lstmlm", "lstmlmconfig"},
 }
 # The tokenizers library's own names.
 LIBRARY_NAMES = {"BertNormalizer", "BertPreTokenizer", "RobertaProcessing"}

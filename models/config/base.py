@@ -31,11 +31,13 @@ class ModelConfig(Config):
     not_in_tensors: sizes that are no dimension of a parameter, such as a longest distance.
     mixes_positions: whether keys are mixtures of all positions of a row. Then no position can be
       hidden from another, as in causal models and packed rows.
+    has_attention: whether the layers attend. A model that does not has no heads.
     """
 
     vocabulary_ids: ClassVar[dict[str, tuple[str, int]]] = {}
     not_in_tensors: ClassVar[tuple[str, ...]] = ()
     mixes_positions: ClassVar[bool] = False
+    has_attention: ClassVar[bool] = True
 
     vocab: int  # [ids] rows of the token embeddings, at least the number of ids in the vocabulary
     width: int = 768  # of the hidden states

@@ -233,7 +233,13 @@ def _continue_jitted(
     strategy: Greedy | BeamSearch,
 ) -> jax.Array:
     compute_states = partial(apply_cached, model, method="compute_states")
-    return _write_tokens(model, params, compute_states, tokens_BM, length_B, key_B, rules, strategy)
+    prompt_inputs = {}
+    if CARRY in getattr(model, "collections", ()):
+        # What follows a prompt in its row would change the state; attention does not read it.
+        is_prompt_BM = jnp.arange(tokens_BM.shape[1]) < length_B[:, None]
+        prompt_inputs["segment_ids"] = is_prompt_BM.astype(jnp.int32)
+    inputs = (tokens_BM, length_B, key_B, rules, strategy)
+    return _write_tokens(model, params, compute_states, *inputs, **prompt_inputs)
 
 
 def _write_tokens(
@@ -245,11 +251,13 @@ def _write_tokens(
     key_B: jax.Array,
     rules: DecodingRules,
     strategy: Greedy | BeamSearch,
+    **prompt_inputs: jax.Array,
 ) -> jax.Array:
     """Return the generated tokens, int32 [B, T].
 
     compute_states: a function (variables, tokens_BL, *, mutable, step) -> (states [B, L, D],
       changed collections).
+    prompt_inputs: its further arguments for the prompt.
     """
     variables, slots = {"params": params}, tokens_BM.shape[1] + rules.length
 
@@ -268,7 +276,8 @@ def _write_tokens(
     def take_cache(collections: Any) -> dict[str, Any]:
         return {name: collections.get(name, {}) for name in (CACHE, CARRY)}
 
-    x_BMD, cached = compute_states(variables, tokens_BM, mutable=[CACHE, CARRY, MEMORY])
+    mutable = [CACHE, CARRY, MEMORY]
+    x_BMD, cached = compute_states(variables, tokens_BM, mutable=mutable, **prompt_inputs)
     memory = {MEMORY: cached.get(MEMORY, {})}
     tokens_BN = jnp.where(
         jnp.arange(slots) < length_B[:, None],

@@ -4,7 +4,8 @@ It consists of three collections of Linen variables. Keys and values are in two 
 `models.generation.cached_attention` writes and reads. `CACHE` has the keys and values of a
 decoder's self-attention, one slot a position: the prompt fills the first slots, and each decoding
 step one more. `MEMORY` has those of its cross-attention, which the prompt fills once. `CARRY` has
-the state that a recurrent decoder carries from a position to the next. Training has none of them.
+the state that a recurrent decoder carries from a position to the next; a language model carries it
+from a row to the next as well, in training too. Training has neither of the others.
 
 `SEGMENT_MEMORY` is not a part of it: the activations of the previous segment that a Transformer-XL
 reads again (`models.layers.relative_attention`), in training too.
@@ -19,7 +20,7 @@ import jax
 import jax.numpy as jnp
 
 CACHE, MEMORY = "cache", "memory"  # leaves [..., B, H, N, K]; a scanned stack's layers come first
-CARRY = "carry"  # leaves [B, ...]
+CARRY = "carry"  # leaves [B, ...]; a scanned stack's layers come second
 SEGMENT_MEMORY = "segment_memory"  # leaves [B, ...]; a scanned stack's layers come second
 
 

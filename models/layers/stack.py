@@ -8,7 +8,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 
-from models.layers.cache import CACHE, MEMORY, SEGMENT_MEMORY
+from models.layers.cache import CACHE, CARRY, MEMORY, SEGMENT_MEMORY
 from models.layers.linear import ModuleFactory
 from models.layers.ops import PLAIN, Ops
 
@@ -55,7 +55,7 @@ class Stack(nn.Module):
         if self.scan:
             broadcast: dict[str, Any] = {"variable_broadcast": "params"} if self.share else {}
             # The rows of a batch are the first axis of what a model keeps between batches.
-            stacked: dict[Any, Any] = {CACHE: 0, MEMORY: 0, SEGMENT_MEMORY: 1}
+            stacked: dict[Any, Any] = {CACHE: 0, MEMORY: 0, SEGMENT_MEMORY: 1, CARRY: 1}
             if not self.share:
                 stacked["params"] = 0
             apply_layer = nn.scan(

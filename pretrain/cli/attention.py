@@ -138,6 +138,11 @@ def check_arguments(args: argparse.Namespace) -> pathlib.Path:
 
 def check_layers_and_heads(args: argparse.Namespace, model: ModelConfig) -> None:
     """Raise ValueError unless the model has the layers of --layers and the heads of --heads."""
+    if not model.has_attention:
+        raise ValueError(
+            f"a {type(model).__name__} has no attention. `features` has the hidden states of its "
+            "layers"
+        )
     depth = min(model.depth, getattr(model, "decoder_depth", model.depth))
     for name, numbers, most in (
         ("layers", args.layers, depth),

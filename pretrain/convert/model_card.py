@@ -185,11 +185,10 @@ def _list_facts(
     if hasattr(model, "decoder_depth"):
         depth += f" + {model.decoder_depth}"
     yield "parameters", f"{size:,}"
-    yield (
-        "shape",
-        f"{depth} layers, hidden size {model.width}, {model.num_heads} heads, "
-        f"feed-forward {model.mlp}",
-    )
+    sizes = f"{depth} layers, hidden size {model.width}"
+    if model.has_attention:
+        sizes += f", {model.num_heads} heads, feed-forward {model.mlp}"
+    yield "shape", sizes
     if isinstance(headed, ChoiceConfig):
         yield "choices", f"{objective.choices} in training, any number in use"
     elif isinstance(headed, SpanReaderConfig):

@@ -8,7 +8,7 @@ from benchmarks import plan_hashes, plans
 from benchmarks.plans import BEGIN, END, PAGE, PLANS
 
 CONFIGS = pathlib.Path(__file__).parents[2] / "configs"
-FOR_A_CPU = ("_tiny", "_mini", "_mini_64", "_multi30k")
+FOR_A_CPU = ("_tiny", "_mini", "_mini_64", "_multi30k", "char_lstm")
 FOR_A_CPU += ("seq2seq_bahdanau", "seq2seq_luong", "seq2seq_plain")
 
 

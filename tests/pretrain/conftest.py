@@ -30,6 +30,7 @@ from models.config.gpt import GptConfig
 from models.config.gpt3 import Gpt3Config
 from models.config.heads import ClassifierConfig
 from models.config.linformer import LinformerConfig
+from models.config.lstm_lm import LstmLmConfig
 from models.config.music_transformer import MusicTransformerConfig
 from models.config.reformer import Hashing, LocalChunks, ReformerConfig
 from models.config.roberta import RobertaConfig
@@ -206,6 +207,9 @@ RUNS = {
     "reformer_kept": make_tiny_run(dataclasses.replace(REFORMER, remat=False), CausalLm(length=32)),
     "sparse_transformer": make_tiny_run(SPARSE_TRANSFORMER, CausalLm(length=32)),
     "music_transformer": make_tiny_run(MUSIC_TRANSFORMER, CausalLm(length=32)),
+    "lstm_lm": make_tiny_run(
+        LstmLmConfig(vocab=128, width=32, depth=2, dropout=0.0), CausalLm(length=32)
+    ),
     "gpt3": make_tiny_run(Gpt3Config(**GPT, depth=4, window=5, remat=True), CausalLm(length=32)),
 }
 

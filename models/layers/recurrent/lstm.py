@@ -106,6 +106,7 @@ class Lstm(nn.Module):
         state: LstmState | None = None,
         attention_mask: jax.Array | None = None,
         segment_ids: jax.Array | None = None,
+        continues: bool = False,
     ) -> tuple[LstmState, LstmState]:
         """Return the states behind each position, leaves [B, L, ...], and behind the last one.
 
@@ -113,6 +114,7 @@ class Lstm(nn.Module):
           x_BLD, state, attention_mask: as of a call.
           segment_ids: int32 [B, L], of the texts of packed rows. The state before each text is
             zeros, and `state` is not used. None: a row is one text.
+          continues: whether `state` is used, before the first text of each row.
         """
         if state is None:
             state = self.make_state(x_BLD.shape[0])
@@ -121,7 +123,10 @@ class Lstm(nn.Module):
         is_first_BL = None
         if segment_ids is not None:
             order = slice(None, None, -1 if self.reverse else 1)
-            is_first_BL = find_segment_starts(segment_ids[:, order])[:, order]
+            is_first_BL = find_segment_starts(segment_ids[:, order])
+            if continues:
+                is_first_BL = is_first_BL.at[:, 0].set(False)
+            is_first_BL = is_first_BL[:, order]
         read_row = nn.scan(
             Lstm.read_position,
             variable_broadcast="params",

@@ -24,6 +24,7 @@ VARIANTS = {
     # one softmax, and biases that all layers share
     "transformer_xl_characters": ("transformer_xl", {"clusters": None, "untie_r": False}),
     "linformer_unshared": ("linformer", {"sharing": "none"}),
+    "lstm_lm_tied": ("lstm_lm", {"tied": True}),
     "music_transformer_absolute": ("music_transformer", {"relative": False}),
     # layers of both patterns in turn; all positions are connected, as of merged heads
     "sparse_transformer_strided": ("sparse_transformer", {"pattern": "strided", "merged": False}),

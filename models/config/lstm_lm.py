@@ -1,0 +1,30 @@
+"""The sizes of LSTM language models."""
+
+import dataclasses
+from typing import ClassVar
+
+from models.config.base import ModelConfig
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LstmLmConfig(ModelConfig):
+    """The medium model of Zaremba et al. 2014, 19.8 M parameters."""
+
+    module: ClassVar[str] = "lstm_lm:LstmLanguageModel"
+    has_attention: ClassVar[bool] = False
+    # Of attention, feed-forward networks and norms, which an LSTM does not have.
+    num_heads: ClassVar[int] = 1
+    mlp: ClassVar[int] = 0
+    epsilon: ClassVar[float] = 0.0
+
+    vocab: int = 10_000
+    width: int = 650  # of the embeddings and of each layer's cells
+    depth: int = 2
+    dropout: float = 0.5  # rate, of the input of each layer and of the last one's output
+    tied: bool = False  # the output's table is that of the embeddings (Press and Wolf 2016)
+    forget_bias: float = 0.0  # added to the bias of the forget gates
+
+    @property
+    def keeps_state(self) -> bool:
+        """True: each row begins with the state behind the row before it."""
+        return True
