@@ -53,6 +53,10 @@ VERBS = {
         "pretrain.cli.senses",
         "draw one word of many sentences by PCA and t-SNE of its states",
     ),
+    "cells": (
+        "pretrain.cli.cells",
+        "colour a text by the cells of an LSTM that know most of its properties",
+    ),
     "finetune": (
         "pretrain.cli.finetune",
         "fine-tune a pretrained model on GLUE or your own data",
