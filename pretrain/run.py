@@ -130,6 +130,11 @@ def check_objective(model: Any, objective: Any) -> None:
     """Raise ConfigError unless an objective can train a model."""
     fitting, name = TRAINED_BY.get(type(model), (type(objective),)), type(model).__name__
     mixing = is_mixing(model)
+    if not fitting:
+        raise ConfigError(
+            f"model: a {name} is trained with a head, by `finetune --config` on labelled texts, or "
+            "as model.encoder of a ClassifierConfig"
+        )
     if not isinstance(objective, fitting):
         names = " or ".join(kind.__name__ for kind in fitting)
         reason = (

@@ -239,6 +239,8 @@ OTHER_NAMES = {
     "sparse_transformer": {"sparsetransformer", "sparsetransformerconfig"},
     "music_transformer": {"musictransformer", "musictransformerconfig"},
     "lstm_lm": {"lstmlm", "lstmlmconfig"},
+    "deep_averaging": {"deepaveraging", "deepaveragingconfig"},
+    "recurrent_encoder": {"recurrentencoder", "recurrentencoderconfig"},
 }
 # The tokenizers library's own names.
 LIBRARY_NAMES = {"BertNormalizer", "BertPreTokenizer", "RobertaProcessing"}

@@ -5,13 +5,13 @@ import importlib
 import inspect
 import pkgutil
 
-from models.config.base import Config, EncoderConfig, ModelConfig
+from models.config.base import Config, EncoderConfig, ModelConfig, WordEncoderConfig
 
-__all__ = ["Config", "EncoderConfig", "ModelConfig", "find_configs"]
+__all__ = ["Config", "EncoderConfig", "ModelConfig", "WordEncoderConfig", "find_configs"]
 
 
 @functools.cache
-def find_configs() -> tuple[type[ModelConfig], ...]:
+def find_configs() -> tuple[type[Config], ...]:
     """Return the configuration class of each family with a file in this folder, by file name."""
     configs = []
     for name in sorted(module.name for module in pkgutil.iter_modules(__path__)):
@@ -21,7 +21,7 @@ def find_configs() -> tuple[type[ModelConfig], ...]:
                 kind
                 for kind in vars(module).values()
                 if inspect.isclass(kind)
-                and issubclass(kind, ModelConfig)
+                and issubclass(kind, ModelConfig | WordEncoderConfig)
                 and kind.__module__ == module.__name__
             ]
     return tuple(configs)

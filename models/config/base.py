@@ -5,7 +5,7 @@ own in this folder: one frozen dataclass, with the paper's numbers.
 """
 
 import dataclasses
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -14,9 +14,11 @@ class Config:
 
     module: its Linen module relative to `models`, as `file:Class`. It is a name, because importing
       the module would import JAX.
+    zero_fields: fields of whole numbers that may be 0.
     """
 
     module: ClassVar[str]
+    zero_fields: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         check_sizes(self)
@@ -97,9 +99,52 @@ def check_sizes(config: Config) -> None:
     """
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
-        if field.type is int and value < 1:
-            raise ValueError(f"{field.name} is {value}; it must be at least 1")
+        least = 0 if field.name in config.zero_fields else 1
+        if field.type is int and value < least:
+            raise ValueError(f"{field.name} is {value}; it must be at least {least}")
         if field.name == "epsilon" and not value > 0:
             raise ValueError(f"{field.name} is {value}; it must be positive")
         if field.name.endswith("dropout") and value is not None and not 0 <= value < 1:
             raise ValueError(f"{field.name} is {value}; it must be at least 0 and below 1")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WordEncoderConfig(Config):
+    """An encoder of words that no objective pretrains: it is trained with its head.
+
+    It reads the words of a row alone: the special tokens around texts are left out, as padding is.
+    Its class has what a head reads of any encoder. No position is learned, so that rows may have
+    any length.
+    """
+
+    vocabulary_ids: ClassVar[dict[str, tuple[str, int]]] = {
+        "cls_id": ("cls", 0),
+        "sep_id": ("sep", 0),
+    }
+    zero_fields: ClassVar[tuple[str, ...]] = ("cls_id", "sep_id")
+    mixes_positions: ClassVar[bool] = False
+    head_activation: ClassVar[str | None] = None
+    shares_layers: ClassVar[bool] = False
+    is_default: ClassVar[bool] = False
+    length: ClassVar[int] = 1 << 20
+    num_heads: ClassVar[int] = 1
+    segments: ClassVar[int] = 1
+    remat: ClassVar[bool] = False
+
+    vocab: int = 30522  # [ids] rows of the word embeddings
+    width: int = 300  # of the word embeddings
+    dropout: float = 0.0  # rate, of the word embeddings
+    # which word embeddings are trained: all; none, as vectors that one brings; the sum of a
+    # trained and a static one
+    channels: Literal["non-static", "static", "multichannel"] = "non-static"
+    cls_id: int = 2  # id of the [CLS], which is not read
+    sep_id: int = 3  # id of the [SEP], which is not read
+
+    @property
+    def frozen_params(self) -> tuple[str, ...]:
+        """Path prefixes of the parameters that no optimizer updates."""
+        return ("embeddings/static_embedding/",) if self.channels != "non-static" else ()
+
+    def as_encoder(self) -> "WordEncoderConfig":
+        """Return the configuration of this encoder in a fine-tuned model."""
+        return self

@@ -3,16 +3,18 @@
 import dataclasses
 import functools
 import operator
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from models.config import find_configs
-from models.config.base import Config, EncoderConfig
+from models.config.base import Config, EncoderConfig, WordEncoderConfig
 
-ENCODERS = tuple(kind for kind in find_configs() if issubclass(kind, EncoderConfig))
+ENCODERS = tuple(
+    kind for kind in find_configs() if issubclass(kind, EncoderConfig | WordEncoderConfig)
+)
 
 # The union of all encoders with a file in this folder, for the checks that read annotations.
 if TYPE_CHECKING:
-    Encoder = EncoderConfig
+    Encoder = Any  # of the fields and properties that both kinds have
 else:
     Encoder = functools.reduce(operator.or_, ENCODERS)
 
@@ -31,7 +33,9 @@ class HeadedConfig(Config):
     length = property(lambda self: self.encoder.length)
     num_heads = property(lambda self: self.encoder.num_heads)
     remat = property(lambda self: self.encoder.remat)
-    frozen_params = property(lambda self: self.encoder.frozen_params)
+    frozen_params = property(
+        lambda self: tuple(f"encoder/{prefix}" for prefix in self.encoder.frozen_params)
+    )
     vocabulary_ids = property(lambda self: self.encoder.vocabulary_ids)
 
 

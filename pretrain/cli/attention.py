@@ -81,12 +81,12 @@ def run(args: argparse.Namespace) -> int:
     import jax
 
     from pretrain.inference.attention_maps import compute_attention_maps, make_page_data
-    from pretrain.inference.trained import get_body_config, open_placed
+    from pretrain.inference.trained import get_attention_config, open_placed
     from pretrain.reporting.html import render_html
     from pretrain.workdir.checkpoints import read_run
 
     check_layers_and_heads(
-        args, get_body_config(read_run(args.workdir).model)
+        args, get_attention_config(read_run(args.workdir).model)
     )  # before parameters are read
     trained, mesh = open_placed(args.workdir, args.step)
     with jax.set_mesh(mesh):

@@ -71,11 +71,11 @@ def run(args: argparse.Namespace) -> int:
     import jax
 
     from pretrain.inference.hidden_states import extract_features, select_combinations
-    from pretrain.inference.trained import get_body_config, open_placed
+    from pretrain.inference.trained import get_attention_config, open_placed
     from pretrain.workdir.checkpoints import read_run
 
     select_combinations(
-        layers, get_body_config(read_run(args.workdir).model).depth
+        layers, get_attention_config(read_run(args.workdir).model).depth
     )  # before parameters are read
     trained, mesh = open_placed(args.workdir, args.step)
     with jax.set_mesh(mesh):

@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import sys
 import time
 from typing import Any
 
@@ -25,23 +24,16 @@ from data.corpus.paths import is_remote
 from data.examples.tag_schemes import SCHEMES
 from pretrain.config import override_run
 from pretrain.distributed import processes
-from pretrain.finetune.encoders import NAMES
+from pretrain.finetune.encoders import NAMES, check_start
 from pretrain.finetune.multitask import combine_examples, split_task_arguments
-from pretrain.finetune.start import make_run, prepare_workdir
+from pretrain.finetune.start import EPOCHS, EPOCHS_OF_NEW, make_run, open_start, prepare_workdir
 from pretrain.finetune.text2text_task import GENERATIVE_MODELS
 from pretrain.workdir.check import check_workdir_path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `finetune` to a parser."""
-    parser.add_argument(
-        "--from",
-        dest="pretrained",
-        required=True,
-        metavar="WORKDIR",
-        help="workdir of a pretrained or imported model. Encoders get a head for the task: "
-        f"{NAMES}. Encoder-decoders generate the answer as text: {', '.join(GENERATIVE_MODELS)}",
-    )
+    _add_start_arguments(parser)
     parser.add_argument(
         "--step", type=int, help="step of its checkpoint (default: the newest intact one)"
     )
@@ -68,9 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--epochs",
         type=float,
-        default=3.0,
         metavar="E",
-        help="passes over all examples, unless train.steps is set (default: %(default)g)",
+        help="passes over all examples, unless train.steps is set (default: "
+        f"{EPOCHS:g}; {EPOCHS_OF_NEW:g} with --config)",
     )
     parser.add_argument(
         "--seeds",
@@ -91,6 +83,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         metavar="path=value",
         help="changed fields, e.g. optimizer.learning_rate=3e-4 data.objective.length=64",
+    )
+
+
+def _add_start_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments about the model to begin with."""
+    start = parser.add_mutually_exclusive_group(required=True)
+    start.add_argument(
+        "--from",
+        dest="pretrained",
+        metavar="WORKDIR",
+        help="workdir of a pretrained or imported model. Encoders get a head for the task: "
+        f"{NAMES}. Encoder-decoders generate the answer as text: {', '.join(GENERATIVE_MODELS)}",
+    )
+    start.add_argument(
+        "--config",
+        metavar="NAME",
+        help="configuration of a new encoder with random parameters, which learns from labelled "
+        "texts alone. Its vocabulary is the words of the training texts",
+    )
+    parser.add_argument(
+        "--min-count",
+        type=int,
+        metavar="N",
+        help="with --config: words that occur less often are unknown (default: 1)",
+    )
+    parser.add_argument(
+        "--vectors",
+        metavar="FILE",
+        help="with --config: word vectors to begin with, one word and its numbers a line "
+        "(also .gz)",
     )
 
 
@@ -160,6 +182,7 @@ def run(args: argparse.Namespace) -> int:
     """Read the examples, then train one run per seed and print their scores; return the status."""
     began = time.time()
     check_single_process(args)
+    check_start(args)
     task_arguments = split_task_arguments(args)
     # Errors in the examples are reported before JAX is imported.
     gathered = [gather_examples(arguments) for arguments in task_arguments]
@@ -171,13 +194,10 @@ def run(args: argparse.Namespace) -> int:
     from pretrain.distributed.sharding import make_mesh
     from pretrain.evaluation.task_metrics import check_run_metrics
     from pretrain.finetune.seed_summary import format_seed_summary
-    from pretrain.inference.trained import open_trained
     from pretrain.training.loop import check_run_memory
 
     preflight_accelerators()
-    pretrained = open_trained(
-        args.pretrained, args.step, report=lambda text: print(text, file=sys.stderr)
-    )
+    pretrained = open_start(args, gathered)
     names = [arguments.task for arguments in task_arguments]
     args.task = ", ".join(names)
     task, examples = combine_examples(args, names, gathered, pretrained)
@@ -248,7 +268,7 @@ def gather_examples(args: argparse.Namespace) -> tuple[Any, Any]:
         raise ValueError(
             "--prefix needs --task text2text; other tasks have their name as the prefix"
         )
-    if not 0 < args.epochs < math.inf:
+    if args.epochs is not None and not 0 < args.epochs < math.inf:
         raise ValueError(f"--epochs {args.epochs:g}: must be above 0")
     train, heldout = args.train, args.heldout
     if train is None:

@@ -67,10 +67,12 @@ def run(args: argparse.Namespace) -> int:
     import jax
 
     from pretrain.inference.hidden_states import extract_features, select_combinations
-    from pretrain.inference.trained import get_body_config, open_placed
+    from pretrain.inference.trained import get_attention_config, open_placed
     from pretrain.workdir.checkpoints import read_run
 
-    layers = select_combinations([args.layer], get_body_config(read_run(args.workdir).model).depth)
+    layers = select_combinations(
+        [args.layer], get_attention_config(read_run(args.workdir).model).depth
+    )
     if len(layers) != 1:
         raise ValueError(f"--layer {args.layer}: expected one layer, or one combination of layers")
     trained, mesh = open_placed(args.workdir, args.step)

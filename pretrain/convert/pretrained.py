@@ -7,7 +7,7 @@ tensors have names that begin with `SUBFOLDER/`.
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -117,7 +117,7 @@ class Converter:
 
         Raises ValueError, which names a setting that our model does not have.
         """
-        hf_map, kind = self.family.require_hugging_face(), self.family.config
+        hf_map, kind = self.family.require_hugging_face(), cast(Any, self.family.config)
         found = [self._read_fields(hf_config, hf_map.fields)]
         for name, second in hf_map.second_models.items():
             theirs = hf_config[name] if name in hf_config else second.describe_absent(hf_config)

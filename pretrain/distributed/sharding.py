@@ -43,6 +43,7 @@ MESH_AXES = {
 # same kind of bug as above.
 PARAMETER_DIMENSIONS = (
     (r"token_embedding/embedding", ("vocab", "embed")),
+    (r"(static|ngram)_embedding/embedding", ("vocab", "embed")),
     (r"(source|target)_embedding/embedding", ("vocab", "embed")),
     (r"(position|token_type|row|column)_embedding/embedding", (None, "embed")),
     (r"(attention|cross)/(query|key|value)/kernel", ("embed", "heads", None)),
@@ -81,6 +82,10 @@ PARAMETER_DIMENSIONS = (
     (r"input/bias", (None,)),
     (r"decoder/(start_\d+|out|align/(query|key|out))/kernel", ("embed", None)),
     (r"decoder/(start_\d+|out)/bias", (None,)),
+    # of encoders of words: hidden layers, filters of windows
+    (r"layer_\d+/kernel", ("embed", None)),
+    (r"window_\d+/kernel", (None, "embed", None)),
+    (r"(layer|window)_\d+/bias", (None,)),
 )
 
 

@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from models.config.base import ModelConfig
+from models.config.base import Config, ModelConfig
 from pretrain.families.rules import Rules, map_linear
 from pretrain.schema import Adafactor, AdamW
 
@@ -214,11 +214,13 @@ class Family:
 
     name          that of the file
     config        the class of its configurations, in models/config/NAME.py
-    objectives    the objectives that can train it, the paper's own first
+    objectives    the objectives that can train it, the paper's own first; () for an encoder that is
+                  trained with a head alone
     hugging_face  its names in Hugging Face transformers; None: transformers has no such model
     make_import_objective  (config) -> the objective that trains an imported model further; None
                   where transformers has no such model
-    predictor     the class that predicts with it: `module:Class` in pretrain/inference
+    predictor     the class that predicts with it: `module:Class` in pretrain/inference; "" where
+                  a head predicts
     title, task   of a model card: what it is, and its task by the hub's name
     use           what it does, a key of pretrain.convert.card_texts.USES; "": what `task` says
     token_roles   special tokens that its tokenizer needs
@@ -232,7 +234,7 @@ class Family:
     """
 
     name: str
-    config: type[ModelConfig]
+    config: type[Config]
     objectives: tuple[type, ...]
     hugging_face: HuggingFaceMap | None = None
     make_import_objective: Callable[[Any], Any] | None = None

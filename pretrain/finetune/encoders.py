@@ -1,7 +1,8 @@
-"""Which pretrained models a head can be added to, and which objective trains each kind of head."""
+"""Which models a head can be added to, pretrained or new, and which objective trains each head."""
 
 from __future__ import annotations
 
+import argparse
 from typing import TYPE_CHECKING, Any
 
 from data.objectives.answer_span import AnswerSpan
@@ -28,6 +29,22 @@ LENGTH, QUESTION_LENGTH = 128, 384  # tokens of a row, and of one with a questio
 NAMES = ", ".join(kind.__name__ for kind in ENCODERS)
 
 
+def check_start(args: argparse.Namespace) -> None:
+    """Raise ValueError for options that do not belong to --from or to --config."""
+    if not args.config:
+        for name, value in (("--vectors", args.vectors), ("--min-count", args.min_count)):
+            if value is not None:
+                raise ValueError(
+                    f"{name} {value} is for a new model: give --config NAME instead of --from"
+                )
+        return
+    if args.step is not None:
+        raise ValueError(f"--step {args.step} is a checkpoint of --from; a new model has none")
+    if args.min_count is not None and args.min_count < 1:
+        raise ValueError(f"--min-count {args.min_count}: must be at least 1")
+    args.fresh = "all"
+
+
 def find_encoder_config(pretrained: Trained) -> Any:
     """Return the configuration of the encoder of a pretrained or a fine-tuned run.
 
@@ -35,7 +52,7 @@ def find_encoder_config(pretrained: Trained) -> Any:
       ValueError: if it has none; names the models that have one.
     """
     model = getattr(pretrained.run.model, "encoder", pretrained.run.model)
-    if not isinstance(model, EncoderConfig):
+    if not isinstance(model, ENCODERS):
         raise ValueError(
             f"{pretrained.workdir} is a run of a {type(model).__name__}; a head needs one of "
             f"{NAMES}"

@@ -5,16 +5,95 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
+import sys
+from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from data.config import Data
-from pretrain.config import Run, override_run, validate_run
+from pretrain.config import Run, load, override_run, validate_run
 from pretrain.convert import find_model_family
-from pretrain.finetune.labelled_task import CountsRows
+from pretrain.finetune.labelled_task import CountsRows, LabelledExamples
 from pretrain.schema import Checkpoint, Evaluate, Train
 
 if TYPE_CHECKING:
+    from data.vocabulary.base import Vocabulary
     from pretrain.inference.trained import Trained
+
+# The ends of the paths of the tables of word embeddings.
+WORD_TABLES = ("token_embedding/embedding", "static_embedding/embedding")
+EPOCHS, EPOCHS_OF_NEW = 3.0, 10.0  # of a pretrained model, and of one with random parameters
+
+
+@dataclasses.dataclass(frozen=True)
+class NewModel:
+    """A model before any training, with what `finetune` reads of a `Trained`.
+
+    Attributes:
+      workdir: the name of its configuration.
+      run: the configuration, for the vocabulary.
+      vocabulary: the words of the training texts.
+      vectors: {word: float32 [D]}, with which the word embeddings begin.
+    """
+
+    workdir: str
+    run: Run
+    vocabulary: Vocabulary
+    vectors: dict[str, Any]
+    step: int = 0
+    params: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def open_start(args: argparse.Namespace, gathered: Sequence[tuple[Any, Any]]) -> Any:
+    """Return the `Trained` of --from, or the `NewModel` of --config."""
+    from pretrain.inference.trained import open_trained
+
+    if args.config:
+        return make_new_model(args, gathered)
+    return open_trained(
+        args.pretrained, args.step, report=lambda text: print(text, file=sys.stderr)
+    )
+
+
+def make_new_model(args: argparse.Namespace, gathered: Sequence[tuple[Any, Any]]) -> NewModel:
+    """Return the model of --config, whose vocabulary is the words of the training texts.
+
+    Args:
+      args: the command line.
+      gathered: (task, examples) of each task.
+
+    Raises:
+      ValueError: the task has no labelled texts, or a file of vectors is damaged.
+    """
+    from data.vocabulary.word_level import make_word_vocabulary
+    from data.vocabulary.word_vectors import read_word_vectors
+    from models.config.heads import HeadedConfig
+    from pretrain.finetune.encoders import find_encoder_config
+
+    (task, examples), *others = gathered
+    if others or not isinstance(examples, LabelledExamples):
+        raise ValueError(
+            f"--config {args.config}: a new model learns one task of labelled texts: "
+            "classification, regression, or one of GLUE's"
+        )
+    run = load(args.config)
+    start: Any = SimpleNamespace(workdir=args.config, run=run)
+    encoder = find_encoder_config(start)
+    vectors = {}
+    if args.vectors:
+        base = make_base_run(args, task, examples, start)
+        requested: Any = override_run(base, args.overrides, report=lambda line: None).model
+        vectors = read_word_vectors(args.vectors, requested.encoder.width)
+    texts = (text for example in examples.parts["train"] for text in example.texts)
+    vocabulary = make_word_vocabulary(texts, args.min_count or 1, vectors)
+    ids = {
+        field: getattr(vocabulary, role) + offset
+        for field, (role, offset) in encoder.vocabulary_ids.items()
+    }
+    encoder = dataclasses.replace(encoder, vocab=vocabulary.size, **ids)
+    is_headed = isinstance(run.model, HeadedConfig)
+    model: Any = dataclasses.replace(run.model, encoder=encoder) if is_headed else encoder
+    return NewModel(args.config, dataclasses.replace(run, model=model), vocabulary, vectors)
 
 
 def make_run(args: argparse.Namespace, task: Any, examples: Any, pretrained: Trained) -> Run:
@@ -29,19 +108,7 @@ def make_run(args: argparse.Namespace, task: Any, examples: Any, pretrained: Tra
       examples: the examples, see `labelled_task.TaskExamples`.
       pretrained: the pretrained model.
     """
-    model = examples.make_model_config(pretrained)
-    store = os.path.join(args.workdir, "store")
-    requested = override_run(
-        Run(
-            model=model,
-            data=Data(store=store, objective=examples.make_objective(model)),
-            optimizer=find_model_family(model).optimizer,
-            train=Train(compute_dtype=pretrained.run.train.compute_dtype),
-            evaluate=Evaluate(metrics=getattr(examples, "metrics", task.metrics)),
-            checkpoint=Checkpoint(keep=1),
-        ),
-        args.overrides,
-    )
+    requested = override_run(make_base_run(args, task, examples, pretrained), args.overrides)
     validate_run(requested)
     if not requested.evaluate.every:
         raise ValueError(
@@ -55,11 +122,12 @@ def make_run(args: argparse.Namespace, task: Any, examples: Any, pretrained: Tra
         else len(examples.parts["train"])
     )
     epoch = -(-rows // requested.data.batch_size)
-    steps = requested.train.steps if "train.steps" in given else max(1, round(args.epochs * epoch))
+    epochs = args.epochs or (EPOCHS_OF_NEW if args.config else EPOCHS)
+    steps = requested.train.steps if "train.steps" in given else max(1, round(epochs * epoch))
     every = requested.evaluate.every if "evaluate.every" in given else epoch
     defaults = {
         "train.steps": steps,
-        "optimizer.warmup_steps": steps // 10,
+        **({} if args.config else {"optimizer.warmup_steps": steps // 10}),
         "evaluate.every": every,
         "checkpoint.every": every,
         "checkpoint.best": (*requested.evaluate.metrics, "loss")[0],
@@ -69,6 +137,37 @@ def make_run(args: argparse.Namespace, task: Any, examples: Any, pretrained: Tra
     )
     validate_run(run)
     return run
+
+
+def make_base_run(args: argparse.Namespace, task: Any, examples: Any, pretrained: Trained) -> Run:
+    """Return the configuration of a fine-tuning without what the command line changes.
+
+    Arguments: as of `make_run`. A new model is trained as its configuration has it.
+    """
+    model = examples.make_model_config(pretrained)
+    objective = examples.make_objective(model)
+    given, metrics = pretrained.run, getattr(examples, "metrics", task.metrics)
+    if not args.config:
+        return Run(
+            model=model,
+            data=Data(store=os.path.join(args.workdir, "store"), objective=objective),
+            optimizer=find_model_family(model).optimizer,
+            train=Train(compute_dtype=given.train.compute_dtype),
+            evaluate=Evaluate(metrics=metrics),
+            checkpoint=Checkpoint(keep=1),
+        )
+    if type(given.model) is type(model):
+        model = dataclasses.replace(model, dropout=given.model.dropout)
+        given_objective: Any = given.data.objective
+        objective = dataclasses.replace(objective, length=given_objective.length)
+    data = dataclasses.replace(
+        given.data, store=os.path.join(args.workdir, "store"), objective=objective
+    )
+    evaluate = dataclasses.replace(given.evaluate, metrics=metrics)
+    checkpoint = dataclasses.replace(given.checkpoint, keep=1)
+    return dataclasses.replace(
+        given, model=model, data=data, evaluate=evaluate, checkpoint=checkpoint
+    )
 
 
 def prepare_workdir(
@@ -93,7 +192,7 @@ def prepare_workdir(
         }
         start_workdir(workdir, run, params, pretrained.vocabulary, origin)
         source = (
-            "all parameters are initialized at random"
+            f"all parameters are initialized at random{describe_vectors(pretrained)}"
             if args.fresh == "all"
             else f"parameters are those of {pretrained.workdir} at step {pretrained.step:,}; "
             f"initialized at random: {', '.join(new) or 'none'}"
@@ -118,6 +217,8 @@ def make_initial_params(
 ) -> tuple[dict[str, Any], list[str]]:
     """Return the initial parameters of a run, and the paths of those initialized at random.
 
+    The tables of word vectors that one brings are among these paths.
+
     Args:
       run: the configuration of the fine-tuning.
       pretrained: the pretrained model.
@@ -138,6 +239,8 @@ def make_initial_params(
         jax.jit(partial(init_params, build(run.model), run.data.objective, run.train.seed))()
     )
     paths = [format_path(keys) for keys, _ in jax.tree_util.tree_leaves_with_path(initial)]
+    if isinstance(pretrained, NewModel) and pretrained.vectors:
+        return fill_word_embeddings(initial, pretrained), paths
     if fresh == "all":
         return initial, paths
     source, before = jax.device_get(pretrained.params), pretrained.run.model
@@ -152,6 +255,29 @@ def make_initial_params(
     # The heads of the pretraining are dropped.
     params = initial | {"encoder": match_layout(source, initial["encoder"])}
     return params, [path for path in paths if not path.startswith("encoder/")]
+
+
+def describe_vectors(model: Any) -> str:
+    """Return how many words of a new model have vectors, as the end of a sentence."""
+    if not getattr(model, "vectors", None):
+        return ""
+    number = sum(word in model.vectors for word in model.vocabulary.pieces)
+    return f", but for the vectors of {number:,} of {model.vocabulary.size:,} words"
+
+
+def fill_word_embeddings(params: Any, model: NewModel) -> Any:
+    """Return parameters in which the tables of word embeddings have the vectors of a new model."""
+    import jax
+
+    from data.vocabulary.word_vectors import fill_embeddings
+    from pretrain.distributed.sharding import format_path
+
+    def fill_leaf(keys: tuple[Any, ...], leaf: Any) -> Any:
+        if not format_path(keys).endswith(WORD_TABLES):
+            return leaf
+        return fill_embeddings(leaf, model.vocabulary, model.vectors)
+
+    return jax.tree_util.tree_map_with_path(fill_leaf, params)
 
 
 def list_own_fields(model: Any) -> list[str]:

@@ -11,6 +11,7 @@ from etils import epath
 
 from data.corpus.buckets import check_bucket
 from data.vocabulary.load import Vocabulary, load_vocabulary
+from models.config.base import WordEncoderConfig
 from models.config.heads import HeadedConfig
 from pretrain.config import Run, from_json
 from pretrain.overrides import ConfigError
@@ -74,6 +75,20 @@ class Trained:
 def get_body_config(model: Any) -> Any:
     """Return the configuration of a fine-tuned model's encoder, or of any other model itself."""
     return model.encoder if isinstance(model, HeadedConfig) else model
+
+
+def get_attention_config(model: Any) -> Any:
+    """Return the result of `get_body_config`.
+
+    Raises ValueError if it has no layers of attention.
+    """
+    body = get_body_config(model)
+    if isinstance(body, WordEncoderConfig):
+        raise ValueError(
+            f"a {type(body).__name__} has no layers of attention, whose states and weights could "
+            "be shown; `predict` gives its labels"
+        )
+    return body
 
 
 def open_trained(

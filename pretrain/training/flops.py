@@ -143,7 +143,7 @@ def disable_remat(model: Any) -> Any:
     """Return the configuration of a model, or of its encoder, without rematerialisation."""
     if isinstance(model, HeadedConfig):
         return dataclasses.replace(model, encoder=disable_remat(model.encoder))
-    return dataclasses.replace(model, remat=False)
+    return dataclasses.replace(model, remat=False) if model.remat else model
 
 
 def get_peak_flops(device: Any, compute_dtype: str) -> float | None:

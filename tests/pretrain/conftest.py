@@ -24,6 +24,7 @@ from data.objectives import (
 from models.config.albert import AlbertConfig
 from models.config.bart import BartConfig
 from models.config.bert import BertConfig
+from models.config.deep_averaging import DeepAveragingConfig
 from models.config.distilbert import DistilBertConfig
 from models.config.electra import ElectraConfig
 from models.config.gpt import GptConfig
@@ -32,11 +33,13 @@ from models.config.heads import ClassifierConfig
 from models.config.linformer import LinformerConfig
 from models.config.lstm_lm import LstmLmConfig
 from models.config.music_transformer import MusicTransformerConfig
+from models.config.recurrent_encoder import RecurrentEncoderConfig
 from models.config.reformer import Hashing, LocalChunks, ReformerConfig
 from models.config.roberta import RobertaConfig
 from models.config.seq2seq_lstm import Seq2SeqLstmConfig
 from models.config.sparse_transformer import SparseTransformerConfig
 from models.config.t5 import T5Config
+from models.config.textcnn import TextCnnConfig
 from models.config.transformer import TransformerConfig
 from models.config.transformer_xl import Clusters, TransformerXLConfig
 from models.config.xlnet import XLNetConfig
@@ -151,6 +154,18 @@ XLNET = XLNetConfig(
 GPT = dict(vocab=128, length=32, width=32, num_heads=8, mlp=64, dropout=0.0, attention_dropout=0.0)
 
 
+WORD_ENCODERS = {
+    "deep_averaging": DeepAveragingConfig(
+        vocab=128, width=16, depth=2, hidden=32, ngrams=2, buckets=64, channels="multichannel"
+    ),
+    "textcnn": TextCnnConfig(vocab=128, width=16, depth=2, windows=(2, 3), filters=8),
+    "recurrent_encoder": RecurrentEncoderConfig(
+        vocab=128, width=16, depth=2, cells=8, bidirectional=True
+    ),
+    "elman": RecurrentEncoderConfig(vocab=128, width=16, cell="elman", cells=8, pooling="mean"),
+}
+
+
 def make_tiny_run(model, objective, **train):
     return Run(
         model=model,
@@ -175,6 +190,13 @@ RUNS = {
     "classifier": make_tiny_run(
         ClassifierConfig(encoder=BERT, labels=("a", "b"), dropout=0.0), Classification(length=32)
     ),
+    **{
+        name: make_tiny_run(
+            ClassifierConfig(encoder=encoder, labels=("a", "b"), dropout=0.0),
+            Classification(length=32),
+        )
+        for name, encoder in WORD_ENCODERS.items()
+    },
     "t5": make_tiny_run(T5, SpanCorruption(inputs=32)),
     "t5_gated": make_tiny_run(
         dataclasses.replace(T5, gated=True, tied=False, remat=True), SpanCorruption(inputs=32)

@@ -244,7 +244,7 @@ def test_families_are_those_of_the_folder():
         config = head(encoder=RobertaConfig())
         assert find_model_type(config) == "roberta" and find_converter(config) is fine_tuned
     with pytest.raises(
-        ValueError, match="no family has a SimpleNamespace; .* BertConfig, DistilBertConfig"
+        ValueError, match="no family has a SimpleNamespace; .* BertConfig, DeepAveragingConfig"
     ):
         find_family(VOCABULARY)
 

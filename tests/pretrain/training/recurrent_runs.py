@@ -69,4 +69,4 @@ def check_killed_run(run, folder):
             records.append(checkpoints.load_record(run.train.steps))
     for part in ("params", "optimizer", "variables"):
         assert records[0][part] == records[1][part]
-    assert bool(records[0]["variables"]) == run.model.keeps_state
+    assert bool(records[0]["variables"]) == getattr(run.model, "keeps_state", False)

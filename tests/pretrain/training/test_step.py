@@ -159,6 +159,10 @@ CASES += [
     ("albert", (1, 2, 2, 2), 4),
     ("bert_packed", (1, 2, 2, 2), 4),
     ("linformer", (2, 2, 2), 4),
+    # words are drawn for each micro-batch
+    ("deep_averaging", (2, 2, 2), 1),
+    ("textcnn", (1, 2, 2, 2), 4),
+    ("recurrent_encoder", (2, 2, 2), 4),
 ]
 # CLOZE_BOARD=whole tries these too.
 MORE = [
@@ -177,6 +181,7 @@ MORE += [
 ]
 MORE += [
     ("classifier", (2, 2, 2), 4),
+    ("elman", (1, 2, 2, 2), 4),
     *(("bert_pairs", sizes, 4) for sizes in MESHES if sizes not in BERTS),
     *(("t5", sizes, 4) for sizes in MESHES if sizes not in T5S),
 ]

@@ -1,0 +1,22 @@
+"""A layer of LSTM cells in each direction (Graves and Schmidhuber 2005; Tai et al. 2015).
+
+python -m pretrain finetune --config bilstm_classifier --task sst2 --workdir runs/bilstm_classifier
+"""
+
+from data.config import Data
+from data.objectives.classification import Classification
+from models.config.heads import ClassifierConfig
+from models.config.recurrent_encoder import RecurrentEncoderConfig
+from pretrain.config import AdamW, Run, Train
+
+
+def config() -> Run:
+    return Run(
+        model=ClassifierConfig(
+            encoder=RecurrentEncoderConfig(bidirectional=True),
+            dropout=0.5,
+        ),
+        data=Data(objective=Classification(length=64), batch_size=50),
+        optimizer=AdamW(learning_rate=1e-3, warmup_steps=0),
+        train=Train(compute_dtype="float32"),
+    )

@@ -1,0 +1,22 @@
+"""A continuous bag of words (Mikolov et al. 2013): a linear map of the sum of the embeddings.
+
+python -m pretrain finetune --config cbow --task sst2 --workdir runs/cbow
+"""
+
+from data.config import Data
+from data.objectives.classification import Classification
+from models.config.deep_averaging import DeepAveragingConfig
+from models.config.heads import ClassifierConfig
+from pretrain.config import AdamW, Run, Train
+
+
+def config() -> Run:
+    return Run(
+        model=ClassifierConfig(
+            encoder=DeepAveragingConfig(width=64, depth=0, combine="sum", word_dropout=0.0),
+            dropout=0.0,
+        ),
+        data=Data(objective=Classification(length=64), batch_size=50),
+        optimizer=AdamW(learning_rate=1e-3, warmup_steps=0),
+        train=Train(compute_dtype="float32"),
+    )

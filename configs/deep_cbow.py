@@ -1,0 +1,24 @@
+"""Two hidden layers above the sum of the embeddings.
+
+python -m pretrain finetune --config deep_cbow --task sst2 --workdir runs/deep_cbow
+"""
+
+from data.config import Data
+from data.objectives.classification import Classification
+from models.config.deep_averaging import DeepAveragingConfig
+from models.config.heads import ClassifierConfig
+from pretrain.config import AdamW, Run, Train
+
+
+def config() -> Run:
+    return Run(
+        model=ClassifierConfig(
+            encoder=DeepAveragingConfig(
+                width=64, depth=2, hidden=64, activation="tanh", combine="sum", word_dropout=0.0
+            ),
+            dropout=0.0,
+        ),
+        data=Data(objective=Classification(length=64), batch_size=50),
+        optimizer=AdamW(learning_rate=1e-3, warmup_steps=0),
+        train=Train(compute_dtype="float32"),
+    )

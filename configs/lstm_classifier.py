@@ -1,0 +1,22 @@
+"""A layer of LSTM cells, of which the last output is classified (Tai et al. 2015).
+
+python -m pretrain finetune --config lstm_classifier --task sst2 --workdir runs/lstm_classifier
+"""
+
+from data.config import Data
+from data.objectives.classification import Classification
+from models.config.heads import ClassifierConfig
+from models.config.recurrent_encoder import RecurrentEncoderConfig
+from pretrain.config import AdamW, Run, Train
+
+
+def config() -> Run:
+    return Run(
+        model=ClassifierConfig(
+            encoder=RecurrentEncoderConfig(),
+            dropout=0.5,
+        ),
+        data=Data(objective=Classification(length=64), batch_size=50),
+        optimizer=AdamW(learning_rate=1e-3, warmup_steps=0),
+        train=Train(compute_dtype="float32"),
+    )

@@ -1,0 +1,54 @@
+"""A vocabulary of whole words: those between blanks in the texts that it is made of.
+
+It is saved as a tokenizer.json, whose model is the `WordLevel` of the tokenizers library.
+"""
+
+import collections
+from collections.abc import Collection, Iterable
+
+import tokenizers
+from tokenizers import AddedToken, models, pre_tokenizers
+
+from data.vocabulary.base import Vocabulary
+from data.vocabulary.tokenizer_checks import MAX_IDS
+from data.vocabulary.tokenizer_json import read_tokenizer_json
+
+PAD, UNK, CLS, SEP = WORD_LEVEL_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
+
+
+def make_word_vocabulary(
+    texts: Iterable[str], min_count: int = 1, wanted: Collection[str] = ()
+) -> Vocabulary:
+    """Return the vocabulary of the words of texts, the most frequent first.
+
+    Args:
+      texts: the texts. Words are what blanks separate, punctuation and case included.
+      min_count: the number of times that a word occurs at least; others are [UNK].
+      wanted: words that may occur less often, such as those that have vectors.
+
+    Raises:
+      ValueError: no word occurs so often, or there are more than a vocabulary may have.
+    """
+    if min_count < 1:
+        raise ValueError(f"a minimum count of {min_count}: must be at least 1")
+    counts = collections.Counter(word for text in texts for word in text.split())
+    for special in WORD_LEVEL_SPECIAL:
+        counts.pop(special, None)
+    words = sorted(
+        (word for word, count in counts.items() if count >= min_count or word in wanted),
+        key=lambda word: (-counts[word], word),
+    )
+    if not words:
+        raise ValueError(
+            f"none of the {len(counts):,} words occurs {min_count:,} times: lower the minimum count"
+        )
+    if len(words) + len(WORD_LEVEL_SPECIAL) > MAX_IDS:
+        raise ValueError(
+            f"{len(words):,} words are more than the {MAX_IDS:,} of a vocabulary: raise the "
+            "minimum count"
+        )
+    ids = {word: i for i, word in enumerate((*WORD_LEVEL_SPECIAL, *words))}
+    tokenizer = tokenizers.Tokenizer(models.WordLevel(ids, unk_token=UNK))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.add_special_tokens([AddedToken(name, special=True) for name in WORD_LEVEL_SPECIAL])
+    return read_tokenizer_json(tokenizer.to_str())

@@ -1,0 +1,79 @@
+"""Read word vectors that one brings: the text format of word2vec, GloVe and fastText.
+
+A line is a word and its numbers, with blanks between. A first line of two whole numbers, the
+numbers of words and of dimensions, is skipped. A name that ends in .gz is decompressed.
+
+V ids   D width
+"""
+
+import math
+import os
+
+import numpy as np
+
+from data.corpus.json_lines import read_lines
+from data.vocabulary.base import Vocabulary
+
+
+def read_word_vectors(source: str | os.PathLike[str], width: int) -> dict[str, np.ndarray]:
+    """Return {word: float32 [D]}; of a word that occurs twice, the first.
+
+    Args:
+      source: the file.
+      width: D.
+
+    Raises:
+      FileNotFoundError: there is no such file.
+      ValueError: the file is damaged, or its vectors have another width; names file and line.
+    """
+    vectors: dict[str, np.ndarray] = {}
+    for number, (place, line) in enumerate(read_lines(source)):
+        # Words of some released vectors have blanks in them.
+        word, *numbers = line.rstrip(" ").rsplit(" ", width)
+        fields = line.split()
+        if number == 0 and len(fields) == 2 and all(field.isdigit() for field in fields):
+            if int(fields[1]) != width:
+                raise ValueError(describe_width(place, int(fields[1]), width))
+            continue
+        if number <= 1 and not vectors and len(fields) - 1 != width:
+            raise ValueError(describe_width(place, len(fields) - 1, width))
+        try:
+            vector = np.array([float(text) for text in numbers], np.float32)
+        except ValueError as error:
+            raise ValueError(
+                f"{place}: a word and {width} numbers are expected ({error})"
+            ) from None
+        if len(vector) != width or not word:
+            raise ValueError(
+                f"{place}: a word and {width} numbers are expected: the line is cut off"
+            )
+        if not math.isfinite(float(vector.sum())):
+            raise ValueError(
+                f"{place}: the vector of {word[:60]!r} has a number that is not finite"
+            )
+        vectors.setdefault(word, vector)
+    if not vectors:
+        raise ValueError(f"{source}: has no word vectors")
+    return vectors
+
+
+def describe_width(place: str, found: int, width: int) -> str:
+    """Return the error of vectors of another width than the model's."""
+    return (
+        f"{place}: vectors of {found} numbers, and the model's words have {width}: set "
+        f"model.encoder.width={found}"
+    )
+
+
+def fill_embeddings(
+    embedding_VD: np.ndarray, vocabulary: Vocabulary, vectors: dict[str, np.ndarray]
+) -> np.ndarray:
+    """Return an embedding table with the vectors of the words that have one.
+
+    The others are scaled to the variance of the vectors (Kim 2014, section 3.2).
+    """
+    ids = [i for i, word in enumerate(vocabulary.pieces) if word in vectors]
+    found = np.stack([vectors[vocabulary.pieces[i]] for i in ids])
+    filled = embedding_VD * (found.std() / max(float(embedding_VD.std()), 1e-30))
+    filled[ids] = found
+    return filled.astype(embedding_VD.dtype)
