@@ -4,9 +4,9 @@
 
 MR and CR have no split: ten folds, each of which is scored once (Kim 2014; Iyyer et al. 2015). SST
 is trained on whole sentences, of which its own parts are scored; SST-phrases is GLUE's SST-2, whose
-phrases are the training set of both papers. A run trains for a number of epochs that was chosen on
-a tenth of the training part of MR's first fold, and its last step is scored: no score selects a
-step. Finished runs are kept in --kept, so that a second command adds the others.
+phrases are the training set of both papers. A run trains for a fixed number of epochs, and its last
+step is scored: no score selects a step. Finished runs are in a file, so that a second command adds
+the others.
 
 The floor is scikit-learn's logistic regression on the counts of words.
 """
@@ -28,14 +28,19 @@ NAME = "classifiers"
 
 
 class Protocol(NamedTuple):
-    """A set: its training file, and its test file or None for ten folds; text and label columns."""
+    """A set: its training file, and its test file or None for ten folds.
+
+    text: the column of the text.
+    epochs: of every model; None: the model's own.
+    """
 
     train: str
     test: str | None = None
     text: str = "text"
+    epochs: int | None = None
 
 
-class Model(NamedTuple):
+class Contender(NamedTuple):
     """A configuration, its overrides, its epochs, and the papers' figures in percent by set."""
 
     config: str
@@ -49,33 +54,33 @@ SETS = {
     "CR": Protocol("cls_sentconv/cr.jsonl"),
     "SST-fine": Protocol("cls_sentconv/sst5_train.jsonl", "cls_sentconv/sst5_test.jsonl"),
     "SST-binary": Protocol("cls_sentconv/sst2_train_sents.jsonl", "cls_sentconv/sst2_test.jsonl"),
-    "SST-phrases": Protocol("glue_sst2/train.jsonl", "cls_sentconv/sst2_test.jsonl", "sentence"),
+    "SST-phrases": Protocol("glue_sst2/train.jsonl", "cls_sentconv/sst2_test.jsonl", "sentence", 2),
 }
 # Iyyer et al. 2015, table 1 (NBOW-RAND, DAN-RAND); Kim 2014, table 2 (CNN-rand). Their SST models
 # are trained on phrases too.
 MODELS = {
-    "nbow": Model(
+    "nbow": Contender(
         "dan",
         ("model.encoder.depth=0", "model.encoder.word_dropout=0"),
         8,
         {"MR": 76.2, "SST-fine": 42.3, "SST-binary": 81.4, "SST-phrases": 81.4},
     ),
-    "dan": Model(
+    "dan": Contender(
         "dan", (), 5, {"MR": 77.3, "SST-fine": 45.4, "SST-binary": 83.2, "SST-phrases": 83.2}
     ),
-    "textcnn": Model(
+    "textcnn": Contender(
         "textcnn",
         (),
         4,
         {"MR": 76.1, "CR": 79.8, "SST-fine": 45.0, "SST-binary": 82.7, "SST-phrases": 82.7},
     ),
-    "cbow": Model("cbow", (), 8),
-    "deep_cbow": Model("deep_cbow", (), 5),
-    "fasttext": Model("fasttext", (), 5),
-    "tdnn": Model("tdnn", (), 5),
-    "elman_rnn": Model("elman_rnn", (), 5),
-    "lstm_classifier": Model("lstm_classifier", (), 5),
-    "bilstm_classifier": Model("bilstm_classifier", (), 5),
+    "cbow": Contender("cbow", (), 8),
+    "deep_cbow": Contender("deep_cbow", (), 5),
+    "fasttext": Contender("fasttext", (), 5),
+    "tdnn": Contender("tdnn", (), 5),
+    "elman_rnn": Contender("elman_rnn", (), 5),
+    "lstm_classifier": Contender("lstm_classifier", (), 5),
+    "bilstm_classifier": Contender("bilstm_classifier", (), 5),
 }
 FLOOR = "counts"  # scikit-learn's logistic regression
 
@@ -115,8 +120,8 @@ def train_floor(train: Rows, test: Rows) -> dict[str, float]:
     return {"accuracy": model.score(counts, [r["label"] for r in test]), "seconds": seconds}
 
 
-def train_model(model: Model, train: Rows, test: Rows) -> dict[str, float]:
-    """Return the accuracy of the last step by `finetune`, and the seconds of its steps."""
+def train_model(model: Contender, epochs: int, train: Rows, test: Rows) -> dict[str, float]:
+    """Return the accuracy of the last step by `finetune`, and the seconds of the command."""
     from pretrain.__main__ import main as run_verb
     from pretrain.workdir.metrics_file import read_metrics
 
@@ -125,7 +130,7 @@ def train_model(model: Model, train: Rows, test: Rows) -> dict[str, float]:
         for name, rows in (("train", train), ("test", test)):
             lines = "".join(json.dumps(row) + "\n" for row in rows)
             (root / f"{name}.jsonl").write_text(lines)
-        steps = model.epochs * -(-len(train) // 50)
+        steps = epochs * -(-len(train) // 50)
         command = ["finetune", "--config", model.config, "--task", "classification"]
         command += ["--train", str(root / "train.jsonl"), "--heldout", str(root / "test.jsonl")]
         command += ["--workdir", str(root / "w"), *model.overrides, "data.batch_size=50"]
@@ -139,14 +144,14 @@ def train_model(model: Model, train: Rows, test: Rows) -> dict[str, float]:
         return {"accuracy": scores[-1], "seconds": seconds}
 
 
-def format_rows(kept: list[dict[str, Any]], names: list[str], sets: list[str]) -> list[str]:
+def format_rows(finished: list[dict[str, Any]], names: list[str], sets: list[str]) -> list[str]:
     """Return the table of accuracies in percent, with the papers', and the seconds of one run."""
     head = [f"{name} | paper | s" for name in sets]
     lines = [f"| | {' | '.join(head)} |", "|---" * (1 + 3 * len(sets)) + "|"]
     for name in names:
         cells = []
         for one in sets:
-            runs = [run for run in kept if (run["model"], run["set"]) == (name, one)]
+            runs = [run for run in finished if (run["model"], run["set"]) == (name, one)]
             values = [100 * run["accuracy"] for run in runs]
             mean = f"{statistics.fmean(values):.1f}" if values else ""
             if len(values) > 1:
@@ -165,33 +170,33 @@ def main() -> None:
     parser.add_argument("--sets", type=some_of(SETS), default=["MR"])
     parser.add_argument("--models", type=some_of([FLOOR, *MODELS]), default=[FLOOR, "nbow", "dan"])
     parser.add_argument("--folds", type=int_at_least(1), default=10, help="of MR and CR, to 10")
-    parser.add_argument("--kept", type=pathlib.Path, required=True, help="file of finished runs")
+    parser.add_argument("--runs", type=pathlib.Path, required=True, help="file of finished runs")
     parser.add_argument("--page", action="store_true", help="add the table of all finished runs")
     args = parser.parse_args()
     load_at_start = os.getloadavg()[0]
-    kept = (
-        [json.loads(line) for line in args.kept.read_text().splitlines()]
-        if args.kept.exists()
+    finished = (
+        [json.loads(line) for line in args.runs.read_text().splitlines()]
+        if args.runs.exists()
         else []
     )
-    done = {(run["set"], run["model"], run["fold"]) for run in kept}
+    done = {(run["set"], run["model"], run["fold"]) for run in finished}
     for one in args.sets:
         for fold, (train, test) in enumerate(list_splits(args.corpora, SETS[one], args.folds)):
             for name in args.models:
                 if (one, name, fold) in done:
                     continue
-                found = (
-                    train_floor(train, test)
-                    if name == FLOOR
-                    else train_model(MODELS[name], train, test)
-                )
-                kept.append({"set": one, "model": name, "fold": fold, **found})
-                with args.kept.open("a") as file:
-                    file.write(json.dumps(kept[-1]) + "\n")
-                print(kept[-1], flush=True)
+                if name == FLOOR:
+                    found = train_floor(train, test)
+                else:
+                    model = MODELS[name]
+                    found = train_model(model, SETS[one].epochs or model.epochs, train, test)
+                finished.append({"set": one, "model": name, "fold": fold, **found})
+                with args.runs.open("a") as file:
+                    file.write(json.dumps(finished[-1]) + "\n")
+                print(finished[-1], flush=True)
     if args.page:
-        sets = [one for one in SETS if any(run["set"] == one for run in kept)]
-        names = [name for name in (FLOOR, *MODELS) if any(run["model"] == name for run in kept)]
+        sets = [one for one in SETS if any(run["set"] == one for run in finished)]
+        names = [name for name in (FLOOR, *MODELS) if any(run["model"] == name for run in finished)]
         lines = [
             format_title(load_at_start),
             "",
@@ -199,7 +204,7 @@ def main() -> None:
             "standard deviation (folds); the papers' figures; seconds of a whole `finetune`, its "
             "start and compilation included, beside other programs.",
             "",
-            *format_rows(kept, names, sets),
+            *format_rows(finished, names, sets),
         ]
         add_result(NAME, lines, "Classifiers of words")
 
