@@ -66,7 +66,7 @@ class Elman(nn.Module):
         return jnp.where(is_read_B1, following_BC, h_BC), jnp.where(is_read_B1, following_BC, 0.0)
 
 
-class DirectedLayers(nn.Module):
+class DirectionalLayer(nn.Module):
     """One layer in one direction or in both.
 
     cell: "lstm" or "elman".
@@ -104,7 +104,7 @@ class RecurrentEncoder(WordEncoder):
         """Make the embeddings and the layers."""
         super().setup()
         c = self.config
-        layer = partial(DirectedLayers, c.cell, c.cells, c.bidirectional, self.ops)
+        layer = partial(DirectionalLayer, c.cell, c.cells, c.bidirectional, self.ops)
         self.layer = [layer() for _ in range(c.depth)]
 
     def encode(
