@@ -59,7 +59,9 @@ def run_verb(*arguments: object) -> None:
         sys.exit(status)
 
 
-def prepare_store(corpus: pathlib.Path, work: pathlib.Path, languages: Sequence[str]) -> None:
+def prepare_store(
+    corpus: pathlib.Path, work: pathlib.Path, languages: Sequence[str], vocab_size: int = 6000
+) -> None:
     """Prepare the store of the training pairs."""
     pairs = work / "train.jsonl"
     if not pairs.exists():
@@ -77,7 +79,7 @@ def prepare_store(corpus: pathlib.Path, work: pathlib.Path, languages: Sequence[
         "--algorithm",
         "bpe",
         "--vocab-size",
-        "6000",
+        str(vocab_size),
         "--held-out",
         "0.01",
     ]

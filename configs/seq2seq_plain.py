@@ -35,7 +35,7 @@ def config() -> Run:
         optimizer=AdamW(
             learning_rate=4e-3, warmup_steps=100, weight_decay=0.0, beta2=0.98, max_grad_norm=1.0
         ),
-        train=Train(steps=1_200, compute_dtype="float32", label_smoothing=0.1),
+        train=Train(steps=900, compute_dtype="float32", label_smoothing=0.1),
         evaluate=Evaluate(every=300),
         checkpoint=Checkpoint(every=300),
     )
