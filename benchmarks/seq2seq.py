@@ -47,7 +47,7 @@ SMALL_TRANSFORMER = (
 )
 
 
-class Model(NamedTuple):
+class TranslationModel(NamedTuple):
     """A row of the table: its title, its configuration, and the overrides of that."""
 
     title: str
@@ -56,23 +56,25 @@ class Model(NamedTuple):
 
 
 MODELS = {
-    "plain": Model("LSTM, no attention", "seq2seq_plain"),
-    "additive": Model("LSTM, additive (Bahdanau)", "seq2seq_bahdanau"),
-    "dot": Model("LSTM, dot (Luong)", "seq2seq_luong", ("model.score=dot",)),
-    "general": Model("LSTM, general (Luong)", "seq2seq_luong"),
-    "general_both": Model(
+    "plain": TranslationModel("LSTM, no attention", "seq2seq_plain"),
+    "additive": TranslationModel("LSTM, additive (Bahdanau)", "seq2seq_bahdanau"),
+    "dot": TranslationModel("LSTM, dot (Luong)", "seq2seq_luong", ("model.score=dot",)),
+    "general": TranslationModel("LSTM, general (Luong)", "seq2seq_luong"),
+    "general_both": TranslationModel(
         "LSTM, general (Luong), bidirectional encoder",
         "seq2seq_luong",
         ("model.direction=bidirectional",),
     ),
-    "concat": Model(
+    "concat": TranslationModel(
         "LSTM, concat (Luong)", "seq2seq_luong", ("model.score=concat", "model.mlp=128")
     ),
-    "transformer": Model("Transformer", "transformer_multi30k", SMALL_TRANSFORMER),
+    "transformer": TranslationModel("Transformer", "transformer_multi30k", SMALL_TRANSFORMER),
 }
 
 
-def train_model(model: Model, work: pathlib.Path, workdir: pathlib.Path, steps: int) -> None:
+def train_model(
+    model: TranslationModel, work: pathlib.Path, workdir: pathlib.Path, steps: int
+) -> None:
     """Train a model for so many steps."""
     every = max(1, steps // 3)
     run_verb(
