@@ -185,10 +185,11 @@ def _list_facts(
     if hasattr(model, "decoder_depth"):
         depth += f" + {model.decoder_depth}"
     yield "parameters", f"{size:,}"
-    sizes = f"{depth} layers, hidden size {model.width}"
-    if model.has_attention:
-        sizes += f", {model.num_heads} heads, feed-forward {model.mlp}"
-    yield "shape", sizes
+    yield (
+        "shape",
+        f"{depth} layers, hidden size {model.width}, {model.num_heads} heads, "
+        f"feed-forward {model.mlp}",
+    )
     if isinstance(headed, ChoiceConfig):
         yield "choices", f"{objective.choices} in training, any number in use"
     elif isinstance(headed, SpanReaderConfig):

@@ -13,7 +13,4 @@ FAMILY = Family(
     task="text-generation",
     token_roles=("eos",),
     template="none",
-    describe_card_rows=lambda config: [
-        ("output", "the table of the embeddings" if config.tied else "a table of its own")
-    ],
 )
