@@ -8,6 +8,7 @@ V ids   D width
 
 import math
 import os
+from collections.abc import Collection
 
 import numpy as np
 
@@ -15,18 +16,23 @@ from data.corpus.json_lines import read_lines
 from data.vocabulary.base import Vocabulary
 
 
-def read_word_vectors(source: str | os.PathLike[str], width: int) -> dict[str, np.ndarray]:
-    """Return {word: float32 [D]}; of a word that occurs twice, the first.
+def read_word_vectors(
+    source: str | os.PathLike[str], width: int, words: Collection[str]
+) -> dict[str, np.ndarray]:
+    """Return {word: float32 [D]} of the words with a vector; of one that occurs twice, the first.
 
     Args:
       source: the file.
       width: D.
+      words: the words that are wanted; the vectors of others are checked and dropped.
 
     Raises:
       FileNotFoundError: there is no such file.
-      ValueError: the file is damaged, or its vectors have another width; names file and line.
+      ValueError: the file is damaged, its vectors have another width, or none is of a wanted word;
+        names file and line.
     """
     vectors: dict[str, np.ndarray] = {}
+    num_read = 0
     for number, (place, line) in enumerate(read_lines(source)):
         # Words of some released vectors have blanks in them.
         word, *numbers = line.rstrip(" ").rsplit(" ", width)
@@ -35,7 +41,7 @@ def read_word_vectors(source: str | os.PathLike[str], width: int) -> dict[str, n
             if int(fields[1]) != width:
                 raise ValueError(describe_width(place, int(fields[1]), width))
             continue
-        if number <= 1 and not vectors and len(fields) - 1 != width:
+        if number <= 1 and not num_read and len(fields) - 1 != width:
             raise ValueError(describe_width(place, len(fields) - 1, width))
         try:
             vector = np.array([float(text) for text in numbers], np.float32)
@@ -51,9 +57,16 @@ def read_word_vectors(source: str | os.PathLike[str], width: int) -> dict[str, n
             raise ValueError(
                 f"{place}: the vector of {word[:60]!r} has a number that is not finite"
             )
-        vectors.setdefault(word, vector)
-    if not vectors:
+        num_read += 1
+        if word in words:
+            vectors.setdefault(word, vector)
+    if not num_read:
         raise ValueError(f"{source}: has no word vectors")
+    if not vectors:
+        raise ValueError(
+            f"{source}: none of its {num_read:,} words is one of the {len(words):,} of the texts: "
+            "give vectors of the same language, written with the same capitals"
+        )
     return vectors
 
 

@@ -79,12 +79,13 @@ def make_new_model(args: argparse.Namespace, gathered: Sequence[tuple[Any, Any]]
     run = load(args.config)
     start: Any = SimpleNamespace(workdir=args.config, run=run)
     encoder = find_encoder_config(start)
+    texts = [text for example in examples.parts["train"] for text in example.texts]
     vectors = {}
     if args.vectors:
         base = make_base_run(args, task, examples, start)
         requested: Any = override_run(base, args.overrides, report=lambda line: None).model
-        vectors = read_word_vectors(args.vectors, requested.encoder.width)
-    texts = (text for example in examples.parts["train"] for text in example.texts)
+        words = {word for text in texts for word in text.split()}
+        vectors = read_word_vectors(args.vectors, requested.encoder.width, words)
     vocabulary = make_word_vocabulary(texts, args.min_count or 1, vectors)
     ids = {
         field: getattr(vocabulary, role) + offset

@@ -174,13 +174,17 @@ def test_forms_of_vector_files(tmp_path):
     expected = {word: np.array(vector, np.float32) for word, vector in VECTORS.items()}
     for name, header in (("a.txt", True), ("b.txt", False), ("c.txt.gz", True)):
         path = write_vectors(tmp_path / name, VECTORS, header)
-        found = read_word_vectors(path, 4)
+        found = read_word_vectors(path, 4, (*WORDS, "unused"))
         assert found.keys() == expected.keys()
         assert all(np.array_equal(found[word], expected[word]) for word in found)
     other = tmp_path / "other.txt"  # a word with blanks; of a word that occurs twice, the first
     other.write_text("x 0 0\na b c 1 2\nx 3 4\n")
-    found = {word: vector.tolist() for word, vector in read_word_vectors(other, 2).items()}
-    assert found == {"x": [0, 0], "a b c": [1, 2]}
+    found = read_word_vectors(other, 2, {"x", "a b c"})
+    assert {word: vector.tolist() for word, vector in found.items()} == {
+        "x": [0, 0],
+        "a b c": [1, 2],
+    }
+    assert read_word_vectors(other, 2, {"x"}).keys() == {"x"}
 
 
 # ---- errors --------------------------------------------------------------------
@@ -203,6 +207,7 @@ def refuse(capsys, workdir, status):
         ("the 1 2 3 4\nfox 1 2 x 4\n", ":2: a word and 4 numbers are expected .*'x'"),
         ("the 1 2 3 4\nfox 1 2 nan 4\n", ":2: the vector of 'fox' has a number that is not finite"),
         ("", ": has no word vectors"),
+        ("THE 1 2 3 4\n", ": none of its 1 words is one of the 10 of the texts"),
         (b"\xff\xfe\x00binary", ":1: not UTF-8"),
     ],
 )  # fmt: skip
