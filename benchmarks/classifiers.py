@@ -88,10 +88,14 @@ Rows = list[dict[str, str]]
 
 
 def read_rows(path: pathlib.Path, text: str) -> Rows:
-    """Return the texts and labels of a file."""
+    """Return the texts and labels of a file; texts without a word are left out."""
     with path.open(encoding="utf-8") as file:  # texts may hold other line breaks
         records = [json.loads(line) for line in file]
-    return [{"text": record[text], "label": str(record["label"])} for record in records]
+    return [
+        {"text": record[text], "label": str(record["label"])}
+        for record in records
+        if record[text].strip()
+    ]
 
 
 def list_splits(corpora: pathlib.Path, protocol: Protocol, folds: int) -> list[tuple[Rows, Rows]]:
