@@ -159,7 +159,9 @@ def format_rows(finished: list[dict[str, Any]], names: list[str], sets: list[str
             values = [100 * run["accuracy"] for run in runs]
             mean = f"{statistics.fmean(values):.1f}" if values else ""
             if len(values) > 1:
-                mean += f" ± {statistics.stdev(values):.1f} ({len(values)})"
+                mean += f" ± {statistics.stdev(values):.1f}"
+            if values and not SETS[one].test:
+                mean += f" ({len(values)})"
             paper = MODELS[name].paper.get(one, "") if name in MODELS else ""
             seconds = f"{statistics.fmean(run['seconds'] for run in runs):.0f}" if runs else ""
             cells += [mean, str(paper), seconds]
@@ -205,8 +207,8 @@ def main() -> None:
             format_title(load_at_start),
             "",
             f"`{format_command()}`: accuracy in percent on the held-out texts, mean ± sample "
-            "standard deviation (folds); the papers' figures; seconds of a whole `finetune`, its "
-            "start and compilation included, beside other programs.",
+            "standard deviation (number of folds); the papers' figures; seconds of a whole "
+            "`finetune`, its start and compilation included, beside other programs.",
             "",
             *format_rows(finished, names, sets),
         ]
