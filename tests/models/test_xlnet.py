@@ -41,6 +41,11 @@ def load_golden(golden, scan=True):
 # ---- transformers ----------------------------------------------------------------
 
 
+def compare_logits(found, expected):
+    """Compare sums of float32 relative to the largest: 1.9e-6 on an EPYC, with layers unrolled."""
+    np.testing.assert_allclose(found, expected, rtol=0, atol=4e-6 * np.abs(expected).max())
+
+
 @pytest.mark.parametrize("scan", [True, False])
 def test_both_streams_equal_those_of_transformers(golden, scan):
     """With an order, predicted positions, texts and, in the second segment, a memory."""
@@ -62,11 +67,9 @@ def test_both_streams_equal_those_of_transformers(golden, scan):
         valid = shared["attention_mask"]
         (plain, _), _ = run(memory, inputs, False)
         expected = found.outputs[f"{segment}.plain"]
-        np.testing.assert_allclose(plain[valid], expected[valid], rtol=1e-5, atol=1e-5)
+        compare_logits(plain[valid], expected[valid])
         (predicted, _), memory = run(memory, inputs, True)
-        np.testing.assert_allclose(
-            predicted, found.outputs[f"{segment}.predicted"], rtol=1e-5, atol=1e-5
-        )
+        compare_logits(predicted, found.outputs[f"{segment}.predicted"])
     exported = CONVERTERS["xlnet"].to_hf(config, params)
     assert exported.keys() >= found.weights.keys()
     for key, tensor in found.weights.items():
