@@ -37,6 +37,24 @@ def test_a_trainers_parts_reach_every_layer(case):
     ] * len(across)
 
 
+@for_cases(of=lambda name: not has_field(name, "num_heads"))
+def test_a_trainers_parts_reach_every_recurrent_layer(case):
+    """The constraint reaches each layer that reads whole rows, the linear map each kernel."""
+    config = dataclasses.replace(case.config, scan=False)
+    seen, multiplied = [], set()
+
+    def apply_linear(x, kernel, *rest):
+        multiplied.add(kernel.shape)
+        return PLAIN.linear(x, kernel, *rest)
+
+    ops = PLAIN._replace(constrain=lambda x: seen.append(x.shape) or x, linear=apply_linear)
+    init = jax.eval_shape(build(config, ops=ops).init, jax.random.key(0), **case.batch)
+    assert [shape[:2] for shape in seen] == [(3, 12)] * case.config.depth
+    leaves = jax.tree_util.tree_leaves_with_path(init["params"])
+    kernels = {leaf.shape for path, leaf in leaves if path[-1].key == "kernel"}
+    assert kernels <= multiplied
+
+
 @for_cases(of=lambda name: has_field(name, "length") and not has_relative_positions(name))
 def test_a_row_longer_than_the_positions_is_refused(case):
     model = case.replace(length=11)

@@ -65,6 +65,8 @@ def folders(tmp_path_factory, vocabularies):
         run = RUNS[name]
         model = build(run.model)
         params = jax.jit(lambda: init_params(model, run.data.objective, 1))()  # noqa: B023
+        if name == "seq2seq_lstm":  # whose weights begin so small that its logits are near 0
+            params = jax.tree.map(lambda leaf: 5 * leaf, params)
         inputs = make_dummy_inputs(model, run.data.objective, 1)
         kind = (
             "t5"
@@ -92,7 +94,7 @@ def test_a_process_without_cloze_computes_the_same(folders, tmp_path):
     assert len(found) == len(folders)
     for name, far in found.items():
         bound = 0.05 if "bfloat16" in name else 1e-5
-        assert far["size"] > 0.005, name
+        assert far["size"] > 0.01, name
         assert max(far["program"], far["code"], far["rows"]) <= bound * max(far["size"], 1), name
 
 

@@ -9,6 +9,7 @@ import time
 
 import jax
 
+from models import build
 from pretrain.config import Mesh, to_json
 from pretrain.distributed.sharding import BATCH, make_mesh
 from pretrain.training.program import make_program
@@ -69,4 +70,6 @@ def check_killed_run(run, folder):
             records.append(checkpoints.load_record(run.train.steps))
     for part in ("params", "optimizer", "variables"):
         assert records[0][part] == records[1][part]
-    assert bool(records[0]["variables"]) == getattr(run.model, "keeps_state", False)
+    carried = {path.split("/")[0] for path in records[0]["variables"]}
+    assert carried == {*getattr(build(run.model), "collections", ())}
+    assert bool(carried) == getattr(run.model, "keeps_state", False)
