@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 from models.config.xlnet import XLNetConfig
 from models.layers.dropout import Dropout
-from models.layers.heads import TiedHead
+from models.layers.heads import TiedHead, gather_last
 from models.layers.linear import Embed
 from models.layers.masks import Mask
 from models.layers.mlp import Mlp, gelu
@@ -220,8 +220,7 @@ class XLNet(SegmentRecurrence):
         x_BXD = self.drop(x_BXD, deterministic=deterministic)
         x_BXD = self.encoder(x_BXD, train, mask=visible_BXN[:, None], relative=relative)
         x_BXD = self.drop(x_BXD, deterministic=deterministic)
-        last_B = jnp.maximum(attention_mask.sum(axis=1, dtype=jnp.int32) - 1, 0)
-        last_BD = jnp.take_along_axis(x_BXD, last_B[:, None, None], axis=1)[:, 0]
+        last_BD = gather_last(x_BXD[:, :L], attention_mask)
         return (x_BXD if masked_positions is None else x_BXD[:, L:]), last_BD
 
     def compute_logits(self, x_BPD: jax.Array) -> jax.Array:

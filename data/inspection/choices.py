@@ -10,8 +10,8 @@ from data.inspection.checks import (
     check_absence,
     check_special_ids,
 )
-from data.inspection.labelled_texts import render_labelled_row
-from data.rows.frames import unframe_batch
+from data.inspection.labelled_texts import list_roles, render_labelled_row, split_row
+from data.rows.frames import find_padding, unframe_batch
 
 
 def check_choices(
@@ -20,16 +20,12 @@ def check_choices(
     """Check batches of multiple_choice."""
     objective, vocabulary, split = stream.objective, stream.vocabulary, stream.split
     assert split.labels is not None
-    edges, num_choices, separators = (
-        split.sentence_starts,
-        objective.choices,
-        objective.separators,
-    )
+    edges, num_choices = split.sentence_starts, objective.choices
     unbounded = other_text = other_label = padding = segments = shorter = 0
     for inspected in seen:
         batch = unframe_batch(objective, inspected.batch)
         other_label += (batch["labels"] != split.labels[inspected.row_B]).sum()
-        padding += (batch["token_ids"][~batch["attention_mask"]] != vocabulary.pad).sum()
+        padding += (batch["token_ids"][~batch["attention_mask"]] != find_padding(vocabulary)).sum()
         for row, question in enumerate(inspected.row_B.tolist()):
             first = question * (num_choices + 1)
             texts = [
@@ -38,9 +34,8 @@ def check_choices(
             ]
             for choice in range(num_choices):
                 ids = batch["token_ids"][row, choice, batch["attention_mask"][row, choice]].tolist()
-                second = ids.index(vocabulary.sep) + separators
-                a, b = ids[1 : second - separators], ids[second:-1]
-                unbounded += ids[0] != vocabulary.cls or ids[-1] != vocabulary.sep
+                (a, b), second, is_bounded = split_row(objective, vocabulary, ids, 2)
+                unbounded += not is_bounded
                 other_text += a != texts[0][: len(a)] or b != texts[choice + 1][: len(b)]
                 shorter += (
                     len(a) + len(b) < len(texts[0]) + len(texts[choice + 1])
@@ -50,7 +45,7 @@ def check_choices(
                     int(second <= i < len(ids)) for i in range(objective.length)
                 ]
     return [
-        check_special_ids(vocabulary, token_id, "pad", "cls", "sep"),
+        check_special_ids(vocabulary, token_id, *list_roles(objective, vocabulary)),
         check_absence("labels that are not the question's", other_label),
         check_absence("rows that do not begin and end with special tokens", unbounded),
         check_absence("rows with other text than the question's and the choice's", other_text),

@@ -32,7 +32,8 @@ class Classification(Objective):
     # L: tokens of a row, [CLS] and [SEP]s included; longer examples are truncated and counted.
     length: int = 128
     separators: int = 1  # [SEP]s between the texts of a pair; RoBERTa has 2
-    cls_position: Literal["first", "last"] = "first"  # of the [CLS] in a row; XLNet has it last
+    # of the [CLS] in a row; XLNet has it last, and causal decoders have the texts alone
+    cls_position: Literal["first", "last", "none"] = "first"
     # Names of the columns in the files of examples: the text, or the two texts, and the label.
     columns: tuple[str, ...] = ("text", "label")
     # Weight of the examples of each class in the loss; () weighs all classes equally.

@@ -18,4 +18,5 @@ def check_labelled(objective: Any, vocabulary: Vocabulary) -> None:
             f"{objective.name}: length={objective.length}; "
             "a row holds [CLS] A [SEP] B [SEP], so at least 6 tokens"
         )
-    check_special_tokens(objective.name, vocabulary, "cls", "sep", "pad")
+    if objective.cls_position != "none":
+        check_special_tokens(objective.name, vocabulary, "cls", "sep", "pad")

@@ -16,7 +16,8 @@ from data.inspection.checks import Check, InspectedBatch, RowStream
 from data.inspection.choices import check_choices, render_question
 from data.objectives.labelled_checks import check_labelled
 from data.objectives.objective import BuildBatch, Objective, TokenId
-from data.rows.labelled_rows import make_pair_builder, truncate_lengths
+from data.rows.frames import count_around
+from data.rows.labelled_rows import check_separator, make_pair_builder, truncate_lengths
 from data.rows.tables import Batch, find_source_edges
 from data.store.split import Split
 from data.vocabulary.base import Vocabulary
@@ -33,7 +34,8 @@ class MultipleChoice(Objective):
     length: int = 128
     choices: int = 4  # C: choices of a question
     separators: int = 1  # [SEP]s between the texts of a pair; RoBERTa has 2
-    cls_position: Literal["first", "last"] = "first"  # of the [CLS] in a row; XLNet has it last
+    # of the [CLS] in a row; XLNet has it last, and causal decoders have the texts alone
+    cls_position: Literal["first", "last", "none"] = "first"
 
     def axis_sizes(self) -> dict[str, int]:
         """Return {"L": the row length, "C": the number of choices}."""
@@ -62,6 +64,7 @@ class MultipleChoice(Objective):
 
         The keys are not used.
         """
+        check_separator(self, vocabulary)
         table, rows = ChoiceRows(split, self), make_pair_builder(self, split, vocabulary)
         assert split.labels is not None  # `ChoiceRows` refuses a split without labels
         labels_D = split.labels.astype(np.int32)
@@ -116,7 +119,7 @@ class ChoiceRows:
             )
         start_DT = starts[:-1].reshape(self.count, texts)
         length_DT = np.diff(starts).reshape(self.count, texts)
-        width = objective.length - 2 - objective.separators
+        width = objective.length - count_around(objective) - objective.separators
         self.start_DC2, whole_DC2 = (
             np.stack(np.broadcast_arrays(array[:, :1], array[:, 1:]), axis=2)
             for array in (start_DT, length_DT)

@@ -1,4 +1,8 @@
-"""Rows whose [CLS] is their last token, `A [SEP] B [SEP] [CLS]`, as in XLNet (Yang et al. 2019).
+"""The special tokens around texts: `[CLS] A [SEP] B [SEP]`, and two other frames.
+
+The [CLS] is the last token, `A [SEP] B [SEP] [CLS]`, in XLNet (Yang et al. 2019). A causal decoder
+has the end of text between two texts and no other special token, `A <eos> B`, as the classifiers of
+Hugging Face transformers.
 
 B rows   L row length
 """
@@ -8,11 +12,31 @@ from typing import Any
 import numpy as np
 
 from data.rows.tables import Batch
+from data.vocabulary.base import Vocabulary
 
 CLS_TYPE = 2  # token type of the [CLS]: that of no text
 # What belongs to a token moves with it; a position becomes that to which its token has moved.
 BY_TOKEN = ("token_ids", "token_type_ids", "labels", "label_weights", "word_weights")
 POSITIONS = ("start_positions", "end_positions", "context_starts", "masked_positions")
+
+
+def count_around(objective: Any) -> int:
+    """Return the number of special tokens before and behind the texts of a row."""
+    return 0 if objective.cls_position == "none" else 2
+
+
+def find_separator(objective: Any, vocabulary: Vocabulary) -> int | None:
+    """Return the id of the token between two texts; None if the vocabulary has none."""
+    return vocabulary.eos if objective.cls_position == "none" else vocabulary.sep
+
+
+def find_padding(vocabulary: Vocabulary) -> int:
+    """Return the id of the padding, which is not read.
+
+    It is the end of text in a vocabulary without one, or 0.
+    """
+    ids = vocabulary.pad, vocabulary.eos, 0
+    return next(token_id for token_id in ids if token_id is not None)
 
 
 def move_cls_last(rows: Batch) -> Batch:

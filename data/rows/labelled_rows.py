@@ -1,5 +1,5 @@
-"""Rows of labelled examples: one each, `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`, or with the
-[CLS] last.
+"""Rows of labelled examples, one each: `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`, or in another
+frame of data/rows/frames.py.
 
 A single text that is too long loses its end. Of a pair, the longer text loses its end until both
 have the same length or the pair fits, exactly as in BERT's own code and the tokenizers of Hugging
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from data.rows.frames import frame_rows
+from data.rows.frames import count_around, find_padding, find_separator, frame_rows
 from data.rows.tables import Batch, TokenReader, find_source_edges, require_id
 from data.store.split import Split
 from data.vocabulary.base import Vocabulary
@@ -27,13 +27,16 @@ class LabelledRows:
     num_truncated: number of examples that do not fit into a row.
     """
 
-    def __init__(self, split: Split, length: int, separators: int) -> None:
+    def __init__(self, split: Split, objective: Any, vocabulary: Vocabulary) -> None:
         """Find the texts of each example.
 
         Args:
           split: the split that is read.
-          length: tokens of a row.
-          separators: number of [SEP] between the texts of a pair.
+          objective: with the length, the frame and the separators of its rows.
+          vocabulary: the vocabulary.
+
+        Raises:
+          ValueError: the split has no labels, or the vocabulary has no token between two texts.
         """
         if split.labels is None:
             raise ValueError(
@@ -42,19 +45,32 @@ class LabelledRows:
         self.count, self.labels = len(split.labels), split.labels
         starts = np.asarray(split.sentence_starts)
         texts = (len(starts) - 1) // self.count
+        if texts == 2:
+            check_separator(objective, vocabulary)
+        width, separators = objective.length - count_around(objective), objective.separators
         self.start_D2 = np.repeat(starts[:-1].reshape(self.count, texts), 3 - texts, axis=1)
         length_D2 = np.diff(starts).reshape(self.count, texts)
         if texts == 1:  # a pair whose second length takes back the separators
             self.length_D2 = np.stack(
-                [np.minimum(length_D2[:, 0], length - 2), np.full(self.count, -separators)], axis=1
+                [np.minimum(length_D2[:, 0], width), np.full(self.count, -separators)], axis=1
             )
-            self.num_truncated = int((length_D2[:, 0] > length - 2).sum())
+            self.num_truncated = int((length_D2[:, 0] > width).sum())
         else:
             self.length_D2 = np.stack(
-                truncate_lengths(length_D2[:, 0], length_D2[:, 1], length - 2 - separators), axis=1
+                truncate_lengths(length_D2[:, 0], length_D2[:, 1], width - separators), axis=1
             )
-            self.num_truncated = int((length_D2.sum(axis=1) > length - 2 - separators).sum())
+            self.num_truncated = int((length_D2.sum(axis=1) > width - separators).sum())
         self.offsets = find_source_edges(split)
+
+
+def check_separator(objective: Any, vocabulary: Vocabulary) -> None:
+    """Raise a ValueError unless the vocabulary has the token between two texts."""
+    if find_separator(objective, vocabulary) is None:
+        raise ValueError(
+            f"{objective.name}: a pair of texts needs a token between them, and this "
+            f"{vocabulary.kind} vocabulary of {vocabulary.size} ids has none: use single texts or "
+            "another model"
+        )
 
 
 def truncate_lengths(a_D: np.ndarray, b_D: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
@@ -81,7 +97,7 @@ def make_labelled_rows(
     The function returns {"token_ids", "attention_mask", "token_type_ids"} [B, L]; token type ids
     are 1 for B and its [SEP].
     """
-    table = LabelledRows(split, objective.length, objective.separators)
+    table = LabelledRows(split, objective, vocabulary)
     build = make_pair_builder(objective, split, vocabulary)
     return table, lambda row_B: build(table.start_D2[row_B], table.length_D2[row_B])
 
@@ -95,19 +111,23 @@ def make_pair_builder(
     """
     separators, column_L = objective.separators, np.arange(objective.length)
     read = TokenReader(split.tokens, vocabulary.size)
-    cls, sep, pad = map(require_id, (vocabulary.cls, vocabulary.sep, vocabulary.pad))
+    pad, is_framed = find_padding(vocabulary), count_around(objective) > 0
+    first, last = (1, 1) if is_framed else (0, 0)  # numbers of tokens before and behind the texts
+    sep = find_separator(objective, vocabulary)
+    sep = pad if sep is None else sep  # single texts have none
 
     def build_rows(start_B2: np.ndarray, length_B2: np.ndarray) -> Batch:
         (a_start_B1, b_start_B1), (a_B1, b_B1) = (
             np.expand_dims(array.T, 2) for array in (start_B2, length_B2)
         )
-        second_B1 = a_B1 + 1 + separators  # where B begins
-        mask_BL = column_L <= second_B1 + b_B1
-        in_a_BL = (column_L > 0) & (column_L <= a_B1)
+        second_B1 = first + a_B1 + separators  # where B begins
+        mask_BL = column_L < second_B1 + b_B1 + last
+        in_a_BL = (column_L >= first) & (column_L < first + a_B1)
         in_b_BL = (column_L >= second_B1) & (column_L < second_B1 + b_B1)
-        index_BL = column_L + np.where(in_b_BL, b_start_B1 - second_B1, a_start_B1 - 1)
+        index_BL = column_L + np.where(in_b_BL, b_start_B1 - second_B1, a_start_B1 - first)
         tokens_BL = np.where(in_a_BL | in_b_BL, read(np.where(in_a_BL | in_b_BL, index_BL, 0)), sep)
-        tokens_BL[:, 0] = cls
+        if is_framed:
+            tokens_BL[:, 0] = require_id(vocabulary.cls)
         tokens_BL = np.where(mask_BL, tokens_BL, pad).astype(np.int32)
         rows = {
             "token_ids": tokens_BL,

@@ -5,7 +5,7 @@ own in this folder: one frozen dataclass, with the paper's numbers.
 """
 
 import dataclasses
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,29 +66,44 @@ class ModelConfig(Config):
         return ()
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class EncoderConfig(ModelConfig):
-    """A bidirectional encoder, on which a fine-tuning head can be put.
+class TakesHead:
+    """A model on which a fine-tuning head can be put.
 
-    head_activation: of the hidden layer of a head that scores whole rows; None where the encoder
-      has a pooler.
+    head_activation: of the hidden layer of a head that scores whole rows; None where the head has
+      none.
+    is_causal: whether each token reads those before it alone. A head that scores whole rows then
+      reads the last token, and has no bias.
     shares_layers: whether all layers have the same parameters.
     is_default: whether it is the encoder of a fine-tuned model by default.
     """
 
     head_activation: ClassVar[str | None] = None
+    is_causal: ClassVar[bool] = False
     shares_layers: ClassVar[bool] = False
     is_default: ClassVar[bool] = False
+
+    def as_encoder(self) -> Self:
+        """Return the configuration of this model in a fine-tuned one."""
+        return self
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DecoderConfig(TakesHead, ModelConfig):
+    """A causal decoder, which predicts the next token."""
+
+    is_causal: ClassVar[bool] = True
+    segments: ClassVar[int] = 1  # number of token types
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EncoderConfig(TakesHead, ModelConfig):
+    """A bidirectional encoder. Its `head_activation` is None where it has a pooler."""
 
     vocab: int = 30522
     length: int = 512  # [tokens] the longest row, because positions are learned
     segments: int = 2  # number of token types
     attention_dropout: float = 0.1  # rate, of the attention weights
     epsilon: float = 1e-12
-
-    def as_encoder(self) -> "EncoderConfig":
-        """Return the configuration of this encoder in a fine-tuned model."""
-        return self
 
 
 def check_sizes(config: Config) -> None:
@@ -109,7 +124,7 @@ def check_sizes(config: Config) -> None:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class WordEncoderConfig(Config):
+class WordEncoderConfig(TakesHead, Config):
     """An encoder of words that no objective pretrains: it is trained with its head.
 
     It reads the words of a row alone: the special tokens around texts are left out, as padding is.
@@ -123,10 +138,7 @@ class WordEncoderConfig(Config):
     }
     zero_fields: ClassVar[tuple[str, ...]] = ("cls_id", "sep_id")
     mixes_positions: ClassVar[bool] = False
-    head_activation: ClassVar[str | None] = None
-    shares_layers: ClassVar[bool] = False
-    is_default: ClassVar[bool] = False
-    length: ClassVar[int] = 1 << 20
+    has_attention: ClassVar[bool] = False
     num_heads: ClassVar[int] = 1
     segments: ClassVar[int] = 1
     remat: ClassVar[bool] = False
@@ -144,7 +156,3 @@ class WordEncoderConfig(Config):
     def frozen_params(self) -> tuple[str, ...]:
         """Path prefixes of the parameters that no optimizer updates."""
         return ("embeddings/static_embedding/",) if self.channels != "non-static" else ()
-
-    def as_encoder(self) -> "WordEncoderConfig":
-        """Return the configuration of this encoder in a fine-tuned model."""
-        return self

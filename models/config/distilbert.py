@@ -1,7 +1,7 @@
 """The sizes of DistilBERT."""
 
 import dataclasses
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from models.config.base import EncoderConfig
 
@@ -31,6 +31,6 @@ class DistilBertConfig(EncoderConfig):
         """Path prefixes of the teacher's parameters."""
         return ("teacher/",) if self.teacher_depth else ()
 
-    def as_encoder(self) -> "DistilBertConfig":
+    def as_encoder(self) -> Self:
         """Return the configuration of the student alone."""
         return dataclasses.replace(self, teacher_depth=None)

@@ -3,11 +3,11 @@
 import dataclasses
 from typing import ClassVar
 
-from models.config.base import ModelConfig
+from models.config.base import DecoderConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class GptConfig(ModelConfig):
+class GptConfig(DecoderConfig):
     """GPT's one size, 116.5 M parameters."""
 
     module: ClassVar[str] = "gpt:Gpt"

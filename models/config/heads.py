@@ -6,15 +6,14 @@ import operator
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from models.config import find_configs
-from models.config.base import Config, EncoderConfig, WordEncoderConfig
+from models.config.base import Config, TakesHead
 
-ENCODERS = tuple(
-    kind for kind in find_configs() if issubclass(kind, EncoderConfig | WordEncoderConfig)
-)
+ENCODERS = tuple(kind for kind in find_configs() if issubclass(kind, TakesHead))
+LIMITLESS = 1 << 20  # [tokens] the longest row of a model whose positions are not learned
 
 # The union of all encoders with a file in this folder, for the checks that read annotations.
 if TYPE_CHECKING:
-    Encoder = Any  # of the fields and properties that both kinds have
+    Encoder = Any  # of the fields and properties that all kinds have
 else:
     Encoder = functools.reduce(operator.or_, ENCODERS)
 
@@ -30,7 +29,7 @@ class HeadedConfig(Config):
     dropout: float = 0.1  # rate, of the head's input
 
     vocab = property(lambda self: self.encoder.vocab)
-    length = property(lambda self: self.encoder.length)
+    length = property(lambda self: getattr(self.encoder, "length", LIMITLESS))
     num_heads = property(lambda self: self.encoder.num_heads)
     remat = property(lambda self: self.encoder.remat)
     frozen_params = property(
@@ -73,6 +72,7 @@ class TaggerConfig(HeadedConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_two_directions(self.encoder, "a tag")
         if len(set(self.labels)) < max(len(self.labels), 2):
             raise ValueError(
                 f"labels are {self.labels}; there must be at least two tags, all different"
@@ -105,3 +105,19 @@ class SpanReaderConfig(HeadedConfig):
     # "No answer" is predicted where its score exceeds that of the best answer by more than this;
     # none: the threshold that gives the best F1 on the held-out part.
     threshold: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_two_directions(self.encoder, "an answer")
+
+
+def check_two_directions(encoder: TakesHead, score: str) -> None:
+    """Raise ValueError unless each state depends on the tokens behind it too.
+
+    score: what the head scores at each token, for the message.
+    """
+    if encoder.is_causal:
+        raise ValueError(
+            f"a {type(encoder).__name__} reads from left to right: {score} at a token would not "
+            "depend on the tokens behind it. Use an encoder, or a task that scores whole texts"
+        )

@@ -3,11 +3,11 @@
 import dataclasses
 from typing import ClassVar
 
-from models.config.base import ModelConfig
+from models.config.base import DecoderConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LstmLmConfig(ModelConfig):
+class LstmLmConfig(DecoderConfig):
     """The medium model of Zaremba et al. 2014, 19.8 M parameters."""
 
     module: ClassVar[str] = "lstm_lm:LstmLanguageModel"

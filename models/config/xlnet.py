@@ -1,7 +1,7 @@
 """The sizes of XLNet."""
 
 import dataclasses
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from models.config.base import EncoderConfig
 
@@ -33,6 +33,6 @@ class XLNetConfig(EncoderConfig):
         """Whether rows read the memory of those before them."""
         return self.memory is not None
 
-    def as_encoder(self) -> "XLNetConfig":
+    def as_encoder(self) -> Self:
         """Return the configuration without a memory: labelled rows do not continue each other."""
         return dataclasses.replace(self, memory=None)

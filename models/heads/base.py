@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from models import build
 from models.config.heads import HeadedConfig
+from models.layers.heads import gather_last
 from models.layers.ops import PLAIN, Ops
 
 
@@ -60,10 +61,14 @@ class HeadedModel(nn.Module):
         token_type_ids: jax.Array | None,
         train: bool,
     ) -> tuple[jax.Array, jax.Array]:
-        """Return the last hidden states [B, L, D] and the pooled [CLS] [B, D].
+        """Return the last hidden states [B, L, D], and the state of each row [B, D].
 
-        In an encoder of one token type the texts of a pair differ by their separators alone.
+        The latter is the pooled [CLS], or that of the last token of a causal decoder. In a model of
+        one token type the texts of a pair differ by their separators alone.
         """
+        if self.config.encoder.is_causal:  # whose tokens do not read the padding behind them
+            x_BLD = self.encoder.compute_states(token_ids, train=train)
+            return x_BLD, gather_last(x_BLD, attention_mask)
         if token_type_ids is not None:
             token_type_ids = jnp.minimum(token_type_ids, self.config.encoder.segments - 1)
         return self.encoder.encode(token_ids, attention_mask, token_type_ids, train=train)

@@ -1,7 +1,8 @@
 """Classification or regression of a text or a pair of texts (Devlin et al. 2018, section 4.1).
 
 The head reads the [CLS], which is the first token, or XLNet's last: through the encoder's pooler,
-or, where it has none, through a new hidden layer, as in Hugging Face transformers.
+or, where it has none, through a new hidden layer, as in Hugging Face transformers. That of a causal
+decoder reads the last token (Radford et al. 2018, section 3.2), without a bias.
 
 B batch   L length   C classes
 """
@@ -34,7 +35,7 @@ def make_row_head(config: HeadedConfig, num_outputs: int, ops: Ops) -> ClassHead
     """
     dropout, activation = partial(Dropout, config.dropout, ops=ops), config.encoder.head_activation
     if activation is None:
-        return ClassHead(num_outputs, dropout, ops)
+        return ClassHead(num_outputs, dropout, ops, use_bias=not config.encoder.is_causal)
     return HiddenClassHead(num_outputs, dropout, ACTIVATIONS[activation], ops)
 
 

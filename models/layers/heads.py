@@ -25,6 +25,15 @@ def gather_positions(x_BLD: jax.Array, masked_positions: jax.Array | None) -> ja
     return jnp.take_along_axis(x_BLD, masked_positions[..., None], axis=1)
 
 
+def gather_last(x_BLD: jax.Array, attention_mask: jax.Array) -> jax.Array:
+    """Return the state of each row's last token [B, D].
+
+    attention_mask: bool [B, L], False on padding, which is behind all tokens.
+    """
+    last_B = jnp.maximum(attention_mask.sum(axis=1, dtype=jnp.int32) - 1, 0)
+    return jnp.take_along_axis(x_BLD, last_B[:, None, None], axis=1)[:, 0]
+
+
 class MaskedLMHead(nn.Module):
     """Logits of the vocabulary, from the similarity of a transformed state to each embedding.
 
@@ -65,12 +74,19 @@ class ClassHead(nn.Module):
     num_classes: int
     dropout: ModuleFactory
     ops: Ops = PLAIN
+    use_bias: bool = True
 
     @nn.compact
     def __call__(self, x_BD: jax.Array, train: bool = False) -> jax.Array:
         """Return logits, float32 [B, C], of states [B, D]; [..., C] of states [..., D]."""
         x_BD = self.dropout(name="dropout")(x_BD, deterministic=not train)
-        out = Dense(self.num_classes, out_dtype=jnp.float32, ops=self.ops, name="out")
+        out = Dense(
+            self.num_classes,
+            use_bias=self.use_bias,
+            out_dtype=jnp.float32,
+            ops=self.ops,
+            name="out",
+        )
         return out(x_BD).astype(jnp.float32)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from data.rows.frames import find_padding
 from data.vocabulary.base import Vocabulary
 from models.config.heads import HeadedConfig
 from pretrain.convert import find_model_family, name_map, renamed_tensors
@@ -93,6 +94,7 @@ HEADED_CLASSES: dict[str, tuple[str, HeadConversion]] = {
     for hf_map in (family.hugging_face for family in FAMILIES.values())
     if hf_map and hf_map.head_map
     for head in HEAD_CONVERSIONS.values()
+    if head.suffix not in hf_map.head_map.lacking
 }
 
 
@@ -112,17 +114,30 @@ def list_architectures(hf_config: Mapping[str, Any]) -> list[str]:
 
 
 def to_hf_config(config: HeadedConfig, vocabulary: Vocabulary) -> dict[str, Any]:
-    """Return the content of config.json."""
+    """Return the content of config.json.
+
+    Raises:
+      ValueError: transformers has no such class.
+    """
     hf_map = find_model_family(config).require_hugging_face()
     head = HEAD_CONVERSIONS[type(config)]
+    head_map = hf_map.fine_tuned_names
+    name = head_map.name_class(head.suffix)
+    if head.suffix in head_map.lacking:
+        raise ValueError(
+            f"transformers has no {name}: this model cannot be exported to a Hugging Face folder. "
+            "`export --format jax` writes a folder that JAX opens without Cloze"
+        )
     converter = Converter(find_model_family(config))
     described = {
         key: value
         for key, value in converter.to_hf_config(config.encoder, vocabulary).items()
         if key not in hf_map.second_models
     }
-    name = hf_map.fine_tuned_names.name_class(head.suffix)
-    return described | {"architectures": [name]} | head.settings(config, hf_map.fine_tuned_names)
+    has_padding = vocabulary.pad is not None or vocabulary.eos is not None
+    if config.encoder.is_causal and has_padding:  # theirs reads the last token that is no padding
+        described["pad_token_id"] = find_padding(vocabulary)
+    return described | {"architectures": [name]} | head.settings(config, head_map)
 
 
 def from_hf_config(hf_config: Mapping[str, Any]) -> HeadedConfig:

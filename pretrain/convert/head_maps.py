@@ -51,8 +51,8 @@ def name_labels(labels: Sequence[str]) -> dict[str, Any]:
 
 
 def describe_dropout(config: HeadedConfig, head_map: HeadMap) -> dict[str, Any]:
-    """Return the dropout before the last layer, under the family's name for it."""
-    return {head_map.dropout: config.dropout}
+    """Return the dropout before the last layer, under the family's name for it, if it has one."""
+    return {head_map.dropout: config.dropout} if head_map.dropout else {}
 
 
 def describe_classes(config: ClassifierConfig, head_map: HeadMap) -> dict[str, Any]:
@@ -69,10 +69,11 @@ def describe_tags(config: TaggerConfig, head_map: HeadMap) -> dict[str, Any]:
 
 def describe_choices(config: ChoiceConfig, head_map: HeadMap) -> dict[str, Any]:
     """Return the dropout of a model that chooses, and the family's other settings of it."""
-    return {**head_map.choice_settings, find_choice_dropout(head_map): config.dropout}
+    key = find_choice_dropout(head_map)
+    return {**head_map.choice_settings, **({key: config.dropout} if key else {})}
 
 
-def find_choice_dropout(head_map: HeadMap) -> str:
+def find_choice_dropout(head_map: HeadMap) -> str | None:
     """Return the family's name for the dropout of a model that chooses."""
     return head_map.choice_dropout or head_map.dropout
 
@@ -94,8 +95,10 @@ def read_labels(hf_config: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(str(named.get(str(number), named.get(number))) for number in range(len(named)))
 
 
-def read_dropout(hf_config: Mapping[str, Any], key: str, default: float) -> float:
-    """Return a dropout rate of a config.json."""
+def read_dropout(hf_config: Mapping[str, Any], key: str | None, default: float) -> float:
+    """Return a dropout rate of a config.json; key: None for a family without one."""
+    if key is None:
+        return default
     if type(rate := hf_config.get(key)) not in (int, float, type(None)):
         raise ValueError(f"{key} is {rate!r}; expected float")
     return default if rate is None else float(rate)

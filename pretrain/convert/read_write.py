@@ -115,7 +115,14 @@ def write_model(
             write_tensors(path, {name.removeprefix(prefix): tensors.pop(name) for name in own})
             settings = (hf_config.pop(subfolder) if subfolder else hf_config) | {"dtype": dtype}
             _write_settings(path, settings, vocabulary)
-            tokenizer.write_tokenizer(vocabulary, family, path, getattr(config, "length", None))
+            pad: Any = settings.get("pad_token_id") if isinstance(config, HeadedConfig) else None
+            tokenizer.write_tokenizer(
+                vocabulary,
+                family,
+                path,
+                getattr(config, "length", None),
+                pad,
+            )
         if card is not None:
             (folder / "README.md").write_text(card, encoding="utf-8")
         return list_sizes(folder)

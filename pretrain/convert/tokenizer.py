@@ -53,12 +53,18 @@ def build_tokenizer(vocabulary: Vocabulary, family: str) -> Tokenizer:
     pipeline.no_truncation()
     pipeline.no_padding()
     if pipeline.post_processor is None and record.template in TEMPLATES:
-        pipeline.post_processor = TEMPLATES[record.template](vocabulary)
+        template = TEMPLATES[record.template](vocabulary)
+        if template is not None:
+            pipeline.post_processor = template
     return pipeline
 
 
 def write_tokenizer(
-    vocabulary: Vocabulary, family: str, folder: pathlib.Path, length: int | None = None
+    vocabulary: Vocabulary,
+    family: str,
+    folder: pathlib.Path,
+    length: int | None = None,
+    pad: int | None = None,
 ) -> None:
     """Write tokenizer.json, its two configuration files, and the vocabulary's own files.
 
@@ -67,6 +73,7 @@ def write_tokenizer(
       family: the model_type of the model.
       folder: the folder of the files.
       length: the largest number of tokens that the model reads; None for no limit.
+      pad: the id of the padding of a vocabulary without one.
     """
     build_tokenizer(vocabulary, family).save(str(folder / "tokenizer.json"))
     names = {
@@ -74,6 +81,8 @@ def write_tokenizer(
         for role in ROLES
         if (i := getattr(vocabulary, role)) is not None
     }
+    if pad is not None:
+        names.setdefault(ROLES["pad"], vocabulary.pieces[pad])
     if vocabulary.sentinels:
         names["additional_special_tokens"] = [vocabulary.pieces[i] for i in vocabulary.sentinels]
     config = {
@@ -154,6 +163,16 @@ def _make_eos_template(vocabulary: Any) -> processors.PostProcessor:
     )
 
 
+def _make_eos_between_template(vocabulary: Any) -> processors.PostProcessor | None:
+    """Return the template A, or A <eos> B; None for a vocabulary without an end of text."""
+    if vocabulary.eos is None:
+        return None
+    eos = vocabulary.pieces[vocabulary.eos]
+    return processors.TemplateProcessing(
+        single=["$A"], pair=["$A", eos, "$B"], special_tokens=[(eos, vocabulary.eos)]
+    )
+
+
 def _make_cls_template(vocabulary: Any) -> processors.PostProcessor:
     """Return the template [CLS] A [SEP], or [CLS] A [SEP] B [SEP]."""
     cls, sep = vocabulary.pieces[vocabulary.cls], vocabulary.pieces[vocabulary.sep]
@@ -184,6 +203,7 @@ def _make_cls_last_template(vocabulary: Any) -> processors.PostProcessor:
 # {`Family.template`: its template}; "none" has none
 TEMPLATES = {
     "eos": _make_eos_template,
+    "eos_between": _make_eos_between_template,
     "cls_sep": _make_cls_template,
     "cls_sep_sep": _make_cls_sep_sep_template,
     "cls_last": _make_cls_last_template,

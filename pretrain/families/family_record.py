@@ -38,10 +38,11 @@ class HeadMap:
     choice: rules of the head for multiple choice; None: those of `classifier`.
     pooler: their name of the linear map that heads of every token do not have.
     renamed_in_classifier: {their name in a pretrained model: their name in a classifier}.
-    dropout: their key of the dropout before the last layer.
+    dropout: their key of the dropout before the last layer; None: they have none.
     span_dropout: (their key, default rate) where their question answering model has a dropout.
     choice_dropout: the same of a multiple choice model; None: `dropout`.
     choice_settings: {their key: the only supported value} of a multiple choice model.
+    lacking: the usual ends of the names of classes that transformers does not have.
     """
 
     classes: str
@@ -50,10 +51,11 @@ class HeadMap:
     choice: Rules | None = None
     pooler: str | None = None
     renamed_in_classifier: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    dropout: str = "classifier_dropout"
+    dropout: str | None = "classifier_dropout"
     span_dropout: tuple[str, float] | None = None
     choice_dropout: str | None = None
     choice_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    lacking: tuple[str, ...] = ()
 
     def name_class(self, suffix: str) -> str:
         """Return the name of a class, whose usual end is `suffix`."""
@@ -243,7 +245,7 @@ class Family:
     task: str
     use: str = ""
     token_roles: tuple[str, ...]
-    template: Literal["none", "eos", "cls_sep", "cls_sep_sep", "cls_last"]
+    template: Literal["none", "eos", "eos_between", "cls_sep", "cls_sep_sep", "cls_last"]
     token_types: bool = False
     extends: tuple[str, ...] = ()
     untrained_parts: str = ""
@@ -257,9 +259,10 @@ class Family:
         return 2 if self.template == "cls_sep_sep" else 1
 
     @property
-    def cls_position(self) -> Literal["first", "last"]:
+    def cls_position(self) -> Literal["first", "last", "none"]:
         """Where its tokenizer puts the [CLS] of a row."""
-        return "last" if self.template == "cls_last" else "first"
+        places: dict[str, Any] = {"cls_last": "last", "eos_between": "none"}
+        return places.get(self.template, "first")
 
     @property
     def tokenizer_name(self) -> str:

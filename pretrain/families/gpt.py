@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from data.objectives.causal_lm import CausalLm
 from models.config.gpt import GptConfig
-from pretrain.families.family_record import Family, HuggingFaceMap
-from pretrain.families.rules import JOINED, SAME, JoinLayout, Layout, Rules, map_norm
+from pretrain.families.family_record import Family, HeadMap, HuggingFaceMap
+from pretrain.families.rules import (
+    JOINED,
+    SAME,
+    JoinLayout,
+    Layout,
+    Rules,
+    map_norm,
+    map_scores,
+)
 
 if TYPE_CHECKING:
     from data.vocabulary.base import Vocabulary
@@ -82,6 +90,9 @@ BUFFERS = (  # masks, and 0, 1, 2 ...
 )
 
 
+LACKING = ("ForTokenClassification", "ForQuestionAnswering", "ForMultipleChoice")
+
+
 def describe_settings(config: GptConfig, vocabulary: Vocabulary) -> dict[str, Any]:
     """Return further entries of config.json."""
     return {"embd_pdrop": config.embedding_dropout_rate, "initializer_range": 0.02}
@@ -114,7 +125,7 @@ FAMILY = Family(
     title="GPT decoder",
     task="text-generation",
     token_roles=("unk",),
-    template="none",
+    template="eos_between",
     hugging_face=HuggingFaceMap(
         model_type="openai-gpt",
         architecture="OpenAIGPTLMHeadModel",
@@ -129,5 +140,11 @@ FAMILY = Family(
         settings=describe_settings,
         read=lambda theirs, ours: read_dropout(theirs, ours) | {"mlp": 4 * ours["width"]},
         check=check_mlp_width,
+        head_map=HeadMap(
+            classes="OpenAIGPT",
+            classifier=map_scores("classifier/out", "score"),
+            dropout=None,
+            lacking=LACKING,
+        ),
     ),
 )

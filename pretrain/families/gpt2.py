@@ -8,8 +8,8 @@ from data.objectives.causal_lm import CausalLm
 from data.objectives.masked_next_token import MaskedNextToken
 from models.config.gpt2 import Gpt2Config
 from pretrain.families import gpt
-from pretrain.families.family_record import Family, HuggingFaceMap
-from pretrain.families.rules import SAME, TANH_GELU, Rule, Rules, map_norm
+from pretrain.families.family_record import Family, HeadMap, HuggingFaceMap
+from pretrain.families.rules import SAME, TANH_GELU, Rule, Rules, map_norm, map_scores
 
 if TYPE_CHECKING:
     from data.vocabulary.base import Vocabulary
@@ -78,6 +78,12 @@ MAP = HuggingFaceMap(
     settings=describe_settings,
     prepare=fill_defaults,
     read=gpt.read_dropout,
+    head_map=HeadMap(
+        classes="GPT2",
+        classifier=map_scores("classifier/out", "score"),
+        dropout=None,
+        lacking=gpt.LACKING,
+    ),
 )
 FAMILY = Family(
     name="gpt2",
@@ -89,6 +95,6 @@ FAMILY = Family(
     title="GPT-2 decoder",
     task="text-generation",
     token_roles=("eos",),
-    template="none",
+    template="eos_between",
     hugging_face=MAP,
 )

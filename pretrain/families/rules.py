@@ -234,6 +234,11 @@ def map_linear(ours: str, theirs: str, layout: Layout = KERNEL) -> Rules:
     )
 
 
+def map_scores(ours: str, theirs: str) -> Rules:
+    """Return the rule of a linear map without a bias."""
+    return (map_linear(ours, theirs)[0],)
+
+
 def map_norm(ours: str, theirs: str) -> Rules:
     """Return the two rules of a layer norm."""
     return (f"{ours}/scale", f"{theirs}.weight", SAME), (f"{ours}/bias", f"{theirs}.bias", SAME)

@@ -76,7 +76,7 @@ def make_label_objective(kind: type[Any], model: ClassifierConfig, **columns: An
 
 def make_tag_objective(model: TaggerConfig, columns: tuple[str, ...] = ()) -> Tagging:
     """Return the objective of words with tags for a model."""
-    cls_position = find_family(model.encoder).cls_position
+    cls_position: Any = find_family(model.encoder).cls_position  # a tagger has no causal decoder
     return Tagging(length=min(LENGTH, model.length), cls_position=cls_position, columns=columns)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from data.examples.choice_questions import ChoiceQuestion, parse_question
+from data.rows.frames import find_padding
 from models import build
 from pretrain.convert import find_model_type, tokenizer
 from pretrain.distributed.model_hooks import make_local_hooks
@@ -31,7 +32,7 @@ class ChoicePredictor:
     def __init__(self, trained: Trained, batch_size: int) -> None:
         objective: Any = trained.run.data.objective
         self.params, self.batch_size = trained.params, batch_size
-        self.pad: Any = trained.vocabulary.pad
+        self.pad = find_padding(trained.vocabulary)
         self.tokenizer = tokenizer.build_tokenizer(
             trained.vocabulary, find_model_type(trained.run.model)
         )

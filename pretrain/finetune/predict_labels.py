@@ -16,6 +16,7 @@ import jax
 
 from data.examples.labelled_examples import parse_text
 from data.examples.records import read_texts
+from data.rows.frames import find_padding
 from models import build
 from pretrain.convert import find_model_type, tokenizer
 from pretrain.distributed.model_hooks import make_local_hooks
@@ -43,7 +44,7 @@ class LabelPredictor:
         objective: Any = trained.run.data.objective
         self.model = build(config, **make_local_hooks())
         self.params, self.labels = trained.params, config.labels
-        self.pad: Any = trained.vocabulary.pad
+        self.pad = find_padding(trained.vocabulary)
         self.batch_size = batch_size
         self.tokenizer = tokenizer.build_tokenizer(trained.vocabulary, find_model_type(config))
         self.length = objective.length

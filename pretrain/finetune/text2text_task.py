@@ -29,6 +29,7 @@ from data.examples.text_pairs import (
     write_pairs,
 )
 from data.objectives.text2text import Text2Text
+from models.config.heads import LIMITLESS
 from pretrain.families import FAMILIES, find_family
 from pretrain.finetune.labelled_task import make_bad_examples
 from pretrain.finetune.multiple_choice_task import ChoiceExamples
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from pretrain.finetune.labelled_task import LabelledExamples
     from pretrain.inference.trained import Trained
 
-LIMITLESS = 1 << 20  # maximal tokens of a row for a model with relative positions
 # The models that learn to generate answers.
 GENERATIVE_MODELS = [
     family.config.__name__ for family in FAMILIES.values() if Text2Text in family.objectives

@@ -1,6 +1,8 @@
-"""Labelled rows whose [CLS] is last are those whose [CLS] is first, moved token by token."""
+"""Frames of labelled rows against those with the [CLS] first, token by token."""
 
+import copy
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 
@@ -59,3 +61,34 @@ def test_the_cls_is_moved_alone(corpora, corpus):  # noqa: F811
     assert {key: found[key].dtype for key in first} == {key: first[key].dtype for key in first}
     if corpus == "questions":
         assert 0 < (first["start_positions"] == 0).sum() < len(lengths)
+
+
+@pytest.mark.parametrize("corpus", ["labels", "labelled pairs", "scores", "choices"])
+def test_a_decoders_rows_are_the_texts_alone(corpora, corpus):  # noqa: F811
+    """Two texts have the end of text between them. Rows without a [CLS] have room for more."""
+    objective = dataclasses.replace(OBJECTIVES[corpus], separators=1)
+    around = dataclasses.replace(objective, length=objective.length + 2)
+    alone = dataclasses.replace(objective, cls_position="none")
+    framed, found = (
+        Stream(corpora[corpus], Data(objective=each, batch_size=40), seed=1).build_batch(3)
+        for each in (around, alone)
+    )
+    vocabulary = corpora[corpus].vocabulary
+    rows = framed["token_ids"].reshape(-1, around.length)
+    lengths = framed["attention_mask"].reshape(rows.shape).sum(axis=1)
+    assert lengths.min() < around.length
+    for i, length in enumerate(lengths):
+        texts = [vocabulary.eos if t == vocabulary.sep else t for t in rows[i, 1 : length - 1]]
+        padding = [vocabulary.pad] * (objective.length - len(texts))
+        assert found["token_ids"].reshape(-1, objective.length)[i].tolist() == texts + padding, i
+        mask = found["attention_mask"].reshape(-1, objective.length)[i]
+        assert mask.sum() == len(texts) and mask[: len(texts)].all()
+
+
+@pytest.mark.parametrize("corpus", ["labelled pairs", "choices"])
+def test_a_pair_needs_a_token_between_its_texts(corpora, corpus):  # noqa: F811
+    without = copy.copy(corpora[corpus])
+    without.vocabulary = SimpleNamespace(**vars(without.vocabulary) | {"eos": None})
+    objective = dataclasses.replace(OBJECTIVES[corpus], separators=1, cls_position="none")
+    with pytest.raises(ValueError, match="a pair of texts needs a token between them, and this"):
+        Stream(without, Data(objective=objective, batch_size=4))

@@ -14,7 +14,11 @@ from models.config.albert import AlbertConfig
 from models.config.bert import BertConfig
 from models.config.distilbert import DistilBertConfig
 from models.config.electra import ElectraConfig
-from models.config.heads import ClassifierConfig
+from models.config.gpt import GptConfig
+from models.config.gpt2 import Gpt2Config
+from models.config.gpt3 import Gpt3Config
+from models.config.heads import ClassifierConfig, SpanReaderConfig, TaggerConfig
+from models.config.lstm_lm import LstmLmConfig
 from models.config.roberta import RobertaConfig
 from models.config.xlnet import XLNetConfig
 from models.layers.dropout import Dropout
@@ -87,6 +91,45 @@ def test_an_encoder_is_read_as_it_was_pretrained(name):
         logits_BC, x_BD @ head["out"]["kernel"] + head["out"]["bias"], atol=1e-5
     )
     assert logits_BC.shape == (3, 3) and logits_BC.dtype == np.float32
+
+
+DECODERS = {
+    "gpt": GptConfig(**SIZES),
+    "gpt2": Gpt2Config(**SIZES),
+    "gpt3": Gpt3Config(**SIZES, window=4),
+    "lstm": LstmLmConfig(vocab=64, width=16, depth=2, dropout=0.0),
+}
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_a_decoder_is_read_at_its_last_token(name):
+    """The head has no bias, and neither padding nor its ids change the score."""
+    decoder = DECODERS[name]
+    config = ClassifierConfig(encoder=decoder, labels=("a", "b", "c"), dropout=0.5)
+    whole, model = build(decoder), build(config)
+    pretrained = draw_params(whole, IDS)
+    params = draw_params(model, IDS, VALID)
+    params = params | {"encoder": match_layout(pretrained, params["encoder"])}
+    assert params["classifier"]["out"].keys() == {"kernel"}
+    for keys, leaf in jax.tree_util.tree_leaves_with_path(params):
+        find_dimension_names(format_path(keys), leaf.shape)
+    score = jax.jit(lambda ids: model.apply({"params": params}, ids, VALID, SEGMENTS))
+    found_BC = jax.device_get(score(IDS))
+    for row, length in enumerate(VALID.sum(axis=1)):
+        alone = whole.apply(
+            {"params": pretrained}, IDS[row : row + 1, :length], method="compute_states"
+        )
+        expected_C = alone[0, -1] @ params["classifier"]["out"]["kernel"]
+        np.testing.assert_allclose(found_BC[row], expected_C, atol=1e-5)
+    np.testing.assert_array_equal(found_BC, score(np.where(VALID, IDS, 7)))
+
+
+def test_a_decoder_scores_no_single_token():
+    for kind, what in ((TaggerConfig, "a tag"), (SpanReaderConfig, "an answer")):
+        with pytest.raises(
+            ValueError, match=f"a Gpt2Config reads from left to right: {what} at a token would not"
+        ):
+            kind(encoder=Gpt2Config(**SIZES))
 
 
 def test_the_head_drops_what_it_reads():

@@ -1,4 +1,4 @@
-"""Small encoders of every family, each with a vocabulary, for comparisons of heads with those of
+"""Small encoders and decoders of every family, each with a vocabulary, for comparisons of heads with those of
 `transformers`.
 """
 
@@ -10,6 +10,8 @@ from models.config.albert import AlbertConfig
 from models.config.bert import BertConfig
 from models.config.distilbert import DistilBertConfig
 from models.config.electra import ElectraConfig
+from models.config.gpt import GptConfig
+from models.config.gpt2 import Gpt2Config
 from models.config.roberta import RobertaConfig
 from models.config.xlnet import XLNetConfig
 from pretrain.cli.import_ import make_initializer
@@ -21,7 +23,12 @@ TEXT = [
 ]
 
 
-FRAMES = {"roberta": {"separators": 2}, "xlnet": {"cls_position": "last"}}  # of labelled rows
+FRAMES = {  # of labelled rows
+    "roberta": {"separators": 2},
+    "xlnet": {"cls_position": "last"},
+    "gpt": {"cls_position": "none"},
+    "gpt2": {"cls_position": "none"},
+}
 
 
 def make_encoders(length=24):
@@ -44,11 +51,19 @@ def make_encoders(length=24):
     }
 
 
+def make_decoders(length=24):
+    """Return {name: configuration} of causal decoders."""
+    sizes = dict(length=length, width=16, depth=2, num_heads=2, mlp=64)
+    return {"gpt": GptConfig(vocab=72, **sizes), "gpt2": Gpt2Config(vocab=290, **sizes)}
+
+
 def trained_vocabularies():
     """Return {name: vocabulary}, trained on TEXT."""
     bert = train_vocabulary(TEXT * 20, 72, algorithm="bpe")
     return dict.fromkeys(make_encoders(), bert) | {
-        "roberta": train_vocabulary(TEXT * 20, 290, layout="roberta", algorithm="byte_bpe")
+        "roberta": train_vocabulary(TEXT * 20, 290, layout="roberta", algorithm="byte_bpe"),
+        "gpt": train_vocabulary(TEXT * 20, 70, layout="gpt", algorithm="bpe"),
+        "gpt2": train_vocabulary(TEXT * 20, 285, layout="gpt2", algorithm="byte_bpe"),
     }
 
 

@@ -10,16 +10,18 @@ import jax
 import numpy as np
 import pytest
 
+from data.config import Data
 from data.examples.labelled_examples import Example
 from data.examples.labelled_store import write_labelled
 from data.examples.qa import Question
 from data.examples.tagged_sentences import Sentence
-from data.objectives import Text2Text
+from data.objectives import CausalLm, Text2Text
 from data.vocabulary.load import train_vocabulary
 from models.config.bert import BertConfig
-from models.config.gpt import GptConfig
+from models.config.sparse_transformer import SparseTransformerConfig
 from pretrain.__main__ import main
 from pretrain.cli.import_ import make_initializer, make_starting_run
+from pretrain.config import Run
 from pretrain.finetune.labelled_task import LabelledExamples
 from pretrain.finetune.multiple_choice_task import ChoiceExamples
 from pretrain.finetune.qa_task import QuestionExamples, SpanTask
@@ -622,22 +624,20 @@ def test_one_process_begins_it(tmp_path, capsys, monkeypatch):
     )
 
 
-def test_models_without_an_encoder_are_refused(tmp_path, capsys):
-    gpt = GptConfig(vocab=64, length=16, width=16, depth=1, num_heads=2, mlp=16)
-    vocabulary = train_vocabulary(make_sentences(300), 40, layout="gpt", algorithm="bpe")
-    start_workdir(
-        tmp_path / "gpt",
-        make_starting_run(gpt),
-        jax.jit(make_initializer(make_starting_run(gpt)))(),
-        vocabulary,
+def test_models_without_a_head_are_refused(tmp_path, capsys):
+    model = SparseTransformerConfig(
+        vocab=64, length=16, width=16, depth=1, num_heads=2, mlp=16, pattern="strided", stride=4
     )
+    run = Run(model=model, data=Data(objective=CausalLm(length=16)))
+    vocabulary = train_vocabulary(make_sentences(300), 40, layout="gpt", algorithm="bpe")
+    start_workdir(tmp_path / "sparse", run, jax.jit(make_initializer(run))(), vocabulary)
     train = write_json_lines(tmp_path / "train.jsonl", GOOD)
     assert (
         main(
             [
                 "finetune",
                 "--from",
-                str(tmp_path / "gpt"),
+                str(tmp_path / "sparse"),
                 "--task",
                 "classification",
                 "--train",
@@ -649,6 +649,6 @@ def test_models_without_an_encoder_are_refused(tmp_path, capsys):
         == 2
     )
     assert (
-        "a run of a GptConfig; a head needs one of AlbertConfig, BertConfig"
+        "a run of a SparseTransformerConfig; a head needs one of AlbertConfig, BertConfig"
         in capsys.readouterr().err
     )

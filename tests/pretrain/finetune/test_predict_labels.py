@@ -20,9 +20,9 @@ from pretrain.convert.model_card import make_card
 from pretrain.convert.read_write import write_model
 from pretrain.finetune.predict_labels import LabelPredictor
 from pretrain.inference.trained import Trained
-from tests.pretrain.finetune.encoders import FRAMES, TEXT, draw_params, make_encoders
+from tests.pretrain.finetune.encoders import FRAMES, TEXT, draw_params, make_decoders, make_encoders
 
-ENCODERS = make_encoders()
+ENCODERS = make_encoders() | make_decoders()
 ENCODERS |= {"bert_unrolled": dataclasses.replace(ENCODERS["bert"], scan=False)}
 PAIRS = [(a, b) for a in TEXT for b in TEXT]
 ALONE = [(text,) for text in TEXT]
@@ -41,7 +41,7 @@ def make_tuned(name, vocabularies, labels=("no", "maybe", "yes"), length=16):
     return Trained("w", run, 7, draw_params(run), vocabularies.get(name, vocabularies["bert"]))
 
 
-@pytest.mark.parametrize("name", ["bert", "roberta", "xlnet"])
+@pytest.mark.parametrize("name", ["bert", "roberta", "xlnet", "gpt2"])
 @pytest.mark.parametrize("texts", [PAIRS, ALONE], ids=["pairs", "alone"])
 def test_rows_are_those_of_the_exported_tokenizer(name, texts, vocabularies, tmp_path):
     trained = make_tuned(name, vocabularies)
@@ -59,7 +59,7 @@ def test_rows_are_those_of_the_exported_tokenizer(name, texts, vocabularies, tmp
     for i, encoding in enumerate(encodings):
         count = int(batch["attention_mask"][i].sum())
         assert batch["token_ids"][i, :count].tolist() == encoding.ids
-        if name != "roberta":
+        if name not in ("roberta", "gpt2"):
             assert batch["token_type_ids"][i, :count].tolist() == encoding.type_ids
     assert (
         stream.table.num_truncated == sum(bool(encoding.overflowing) for encoding in encodings) > 0

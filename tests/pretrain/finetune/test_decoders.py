@@ -1,0 +1,109 @@
+"""Causal decoders learn to classify and to choose, from a pretrained workdir."""
+
+import json
+import pathlib
+
+import jax
+import numpy as np
+import pytest
+
+from data.config import Data
+from data.examples.choice_questions import ChoiceQuestion
+from data.objectives import CausalLm
+from data.vocabulary.load import train_vocabulary
+from models import build
+from models.config.gpt2 import Gpt2Config
+from models.config.heads import ChoiceConfig
+from models.config.lstm_lm import LstmLmConfig
+from pretrain.__main__ import main
+from pretrain.cli.import_ import make_initializer
+from pretrain.config import Run
+from pretrain.convert.read_write import write_model
+from pretrain.finetune.encoders import make_head_objective
+from pretrain.finetune.predict_choices import ChoicePredictor
+from pretrain.inference.trained import Trained
+from pretrain.training.new_workdir import start_workdir
+from pretrain.workdir.checkpoints import read_run
+from tests.pretrain.finetune.encoders import draw_params, make_decoders
+
+WORDS = "the a fox dog river stone runs sees near old".split()
+DECODERS = {
+    "gpt2": Gpt2Config(vocab=280, length=16, width=32, depth=2, num_heads=2, mlp=64, dropout=0.0),
+    "lstm_lm": LstmLmConfig(vocab=280, width=32, depth=1, dropout=0.0),
+}
+
+
+def write_json_lines(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def make_examples(count, seed):
+    """Return pairs of texts, with whether the first one mentions a fox."""
+    rng = np.random.default_rng(seed)
+    texts = [[" ".join(rng.choice(WORDS, 2)) for _ in range(2)] for _ in range(count)]
+    return [
+        {"text": a, "text2": b, "label": "fox" if "fox" in a.split() else "none"} for a, b in texts
+    ]
+
+
+@pytest.fixture(scope="module", params=DECODERS)
+def tuned(request, tmp_path_factory):
+    """Return (workdir of a classifier of pairs, held-out file)."""
+    folder, model = tmp_path_factory.mktemp("decoder"), DECODERS[request.param]
+    run = Run(model=model, data=Data(objective=CausalLm(length=16)))
+    texts = [f"{each['text']} {each['text2']}" for each in make_examples(100, 2)]
+    vocabulary = train_vocabulary(texts, 275, layout="gpt2", algorithm="byte_bpe")
+    start_workdir(folder / "w", run, jax.jit(make_initializer(run))(), vocabulary)
+    train = write_json_lines(folder / "train.jsonl", make_examples(256, 0))
+    dev = write_json_lines(folder / "dev.jsonl", make_examples(64, 1))
+    task = ["--task", "classification", "--train", train, "--heldout", dev]
+    settings = ["data.batch_size=32", "data.objective.length=14", "data.threads=1"]
+    settings += ["optimizer.learning_rate=1e-2", "train.compute_dtype=float32"]
+    command = ["finetune", "--from", str(folder / "w"), *task, "--workdir", str(folder / "c")]
+    assert main([*command, "--epochs", "8", *settings]) == 0
+    return folder / "c", dev
+
+
+def test_a_decoder_learns_to_classify(tuned, tmp_path, capsys):
+    workdir, dev = tuned
+    objective = read_run(workdir).data.objective
+    assert (objective.name, objective.cls_position) == ("classification", "none")
+    assert main(["evaluate", "--workdir", str(workdir), "--labelled", dev, "--json"]) == 0
+    accuracy = json.loads(capsys.readouterr().out)["accuracy"]
+    assert accuracy > 0.95
+    assert main(["predict", "--workdir", str(workdir), "--input", dev, "--json"]) == 0
+    results = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    labels = [json.loads(line)["label"] for line in pathlib.Path(dev).read_text().splitlines()]
+    assert np.mean([one["label"] == each for one, each in zip(results, labels)]) == accuracy
+    assert main(["inspect", str(workdir / "config.json"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["passed"]
+    command = ["export", "--workdir", str(workdir), "--format", "jax"]
+    assert main([*command, "--output", str(tmp_path / "jax")]) == 0
+
+
+def test_a_decoder_that_chooses_has_no_class_in_transformers(vocabularies, tmp_path):
+    model = ChoiceConfig(encoder=make_decoders()["gpt2"])
+    params = draw_params(Run(model=model, data=Data(objective=make_head_objective(model))))
+    with pytest.raises(ValueError, match="transformers has no GPT2ForMultipleChoice"):
+        write_model(tmp_path / "out", model, params, vocabularies["gpt2"])
+    assert not (tmp_path / "out").exists()
+
+
+def test_choices_are_scored_at_their_last_token(vocabularies, tmp_path):
+    """The rows of a question, and the probabilities of `predict`, by the model itself."""
+    model = ChoiceConfig(encoder=make_decoders()["gpt2"])
+    run = Run(model=model, data=Data(objective=make_head_objective(model)))
+    trained = Trained("w", run, 1, draw_params(run), vocabularies["gpt2"])
+    texts = ("The fox", "and the dog.", "A word and another word")
+    question = ChoiceQuestion(texts, texts[1:])
+    (found,) = ChoicePredictor(trained, 2)([question], [None])
+    ids = [trained.vocabulary.encode(text) for text in texts]
+    rows = [[*ids[0], trained.vocabulary.eos, *choice] for choice in ids[1:]]
+    body = trained.params["encoder"]
+    states = [
+        build(model.encoder).apply({"params": body}, np.array([row]), method="compute_states")
+        for row in rows
+    ]
+    scores = [x[0, -1] @ trained.params["classifier"]["out"]["kernel"][:, 0] for x in states]
+    np.testing.assert_allclose(found["probabilities"], jax.nn.softmax(np.array(scores)), atol=1e-5)
