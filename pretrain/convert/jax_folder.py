@@ -25,6 +25,7 @@ import orbax.checkpoint as ocp
 import models
 from data.vocabulary.base import Vocabulary
 from models import build
+from models.config.heads import HeadedConfig
 from pretrain.convert import find_model_type, tokenizer
 from pretrain.convert.dtypes import round_tensors
 from pretrain.convert.export_folder import check_output, list_sizes, replace_export
@@ -111,9 +112,9 @@ def write_jax_folder(
         (folder / "config.json").write_text(json.dumps(describe_config(config), indent=1) + "\n")
         (folder / "load.py").write_text(LOADER)
         copy_modules(config, folder)
-        tokenizer.write_tokenizer(
-            vocabulary, find_model_type(config), folder, getattr(config, "length", None)
-        )
+        family, length = find_model_type(config), getattr(config, "length", None)
+        is_labelled = isinstance(config, HeadedConfig)
+        tokenizer.write_tokenizer(vocabulary, family, folder, length, is_labelled)
         (folder / "README.md").write_text(describe_folder(config, inputs, dtype))
         return list_sizes(folder)
 

@@ -115,14 +115,8 @@ def write_model(
             write_tensors(path, {name.removeprefix(prefix): tensors.pop(name) for name in own})
             settings = (hf_config.pop(subfolder) if subfolder else hf_config) | {"dtype": dtype}
             _write_settings(path, settings, vocabulary)
-            pad: Any = settings.get("pad_token_id") if isinstance(config, HeadedConfig) else None
-            tokenizer.write_tokenizer(
-                vocabulary,
-                family,
-                path,
-                getattr(config, "length", None),
-                pad,
-            )
+            length, is_labelled = getattr(config, "length", None), isinstance(config, HeadedConfig)
+            tokenizer.write_tokenizer(vocabulary, family, path, length, is_labelled)
         if card is not None:
             (folder / "README.md").write_text(card, encoding="utf-8")
         return list_sizes(folder)

@@ -27,8 +27,10 @@ ROLES = {  # {role of a special token: its name in transformers}
 }
 
 
-def build_tokenizer(vocabulary: Vocabulary, family: str) -> Tokenizer:
+def build_tokenizer(vocabulary: Vocabulary, family: str, is_labelled: bool = False) -> Tokenizer:
     """Return the tokenizer of a vocabulary for a family of models, given by its model_type.
+
+    With `is_labelled` it encodes rows of labelled texts, as a model with a head reads them.
 
     Raises ValueError if the vocabulary lacks a special token that the family needs, or if it has no
     counterpart in `tokenizers`.
@@ -52,8 +54,9 @@ def build_tokenizer(vocabulary: Vocabulary, family: str) -> Tokenizer:
     _check_ids(pipeline, vocabulary)
     pipeline.no_truncation()
     pipeline.no_padding()
-    if pipeline.post_processor is None and record.template in TEMPLATES:
-        template = TEMPLATES[record.template](vocabulary)
+    name = record.labelled_template if is_labelled else record.template
+    if pipeline.post_processor is None and name in TEMPLATES:
+        template = TEMPLATES[name](vocabulary)
         if template is not None:
             pipeline.post_processor = template
     return pipeline
@@ -64,7 +67,7 @@ def write_tokenizer(
     family: str,
     folder: pathlib.Path,
     length: int | None = None,
-    pad: int | None = None,
+    is_labelled: bool = False,
 ) -> None:
     """Write tokenizer.json, its two configuration files, and the vocabulary's own files.
 
@@ -73,16 +76,17 @@ def write_tokenizer(
       family: the model_type of the model.
       folder: the folder of the files.
       length: the largest number of tokens that the model reads; None for no limit.
-      pad: the id of the padding of a vocabulary without one.
+      is_labelled: whether the model reads labelled texts. A vocabulary without padding then pads
+        with the end of text, if it has one.
     """
-    build_tokenizer(vocabulary, family).save(str(folder / "tokenizer.json"))
+    build_tokenizer(vocabulary, family, is_labelled).save(str(folder / "tokenizer.json"))
     names = {
         ROLES[role]: vocabulary.pieces[i]
         for role in ROLES
         if (i := getattr(vocabulary, role)) is not None
     }
-    if pad is not None:
-        names.setdefault(ROLES["pad"], vocabulary.pieces[pad])
+    if is_labelled and "eos_token" in names:
+        names.setdefault("pad_token", names["eos_token"])
     if vocabulary.sentinels:
         names["additional_special_tokens"] = [vocabulary.pieces[i] for i in vocabulary.sentinels]
     config = {

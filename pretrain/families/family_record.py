@@ -245,7 +245,7 @@ class Family:
     task: str
     use: str = ""
     token_roles: tuple[str, ...]
-    template: Literal["none", "eos", "eos_between", "cls_sep", "cls_sep_sep", "cls_last"]
+    template: Literal["none", "eos", "cls_sep", "cls_sep_sep", "cls_last"]
     token_types: bool = False
     extends: tuple[str, ...] = ()
     untrained_parts: str = ""
@@ -260,9 +260,15 @@ class Family:
 
     @property
     def cls_position(self) -> Literal["first", "last", "none"]:
-        """Where its tokenizer puts the [CLS] of a row."""
-        places: dict[str, Any] = {"cls_last": "last", "eos_between": "none"}
-        return places.get(self.template, "first")
+        """Where the [CLS] of a row of labelled texts is."""
+        if self.template == "cls_last":
+            return "last"
+        return "none" if getattr(self.config, "is_causal", False) else "first"
+
+    @property
+    def labelled_template(self) -> str:
+        """The special tokens around labelled texts, as `template`."""
+        return "eos_between" if self.cls_position == "none" else self.template
 
     @property
     def tokenizer_name(self) -> str:

@@ -95,6 +95,6 @@ FAMILY = Family(
     title="GPT-2 decoder",
     task="text-generation",
     token_roles=("eos",),
-    template="eos_between",
+    template="none",
     hugging_face=MAP,
 )

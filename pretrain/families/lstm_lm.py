@@ -12,5 +12,5 @@ FAMILY = Family(
     title="LSTM language model",
     task="text-generation",
     token_roles=("eos",),
-    template="eos_between",
+    template="none",
 )

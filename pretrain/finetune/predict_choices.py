@@ -34,7 +34,7 @@ class ChoicePredictor:
         self.params, self.batch_size = trained.params, batch_size
         self.pad = find_padding(trained.vocabulary)
         self.tokenizer = tokenizer.build_tokenizer(
-            trained.vocabulary, find_model_type(trained.run.model)
+            trained.vocabulary, find_model_type(trained.run.model), is_labelled=True
         )
         self.length = objective.length
         self.tokenizer.enable_truncation(self.length, strategy="longest_first")

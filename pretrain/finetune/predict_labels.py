@@ -46,7 +46,9 @@ class LabelPredictor:
         self.params, self.labels = trained.params, config.labels
         self.pad = find_padding(trained.vocabulary)
         self.batch_size = batch_size
-        self.tokenizer = tokenizer.build_tokenizer(trained.vocabulary, find_model_type(config))
+        self.tokenizer = tokenizer.build_tokenizer(
+            trained.vocabulary, find_model_type(config), is_labelled=True
+        )
         self.length = objective.length
         self.tokenizer.enable_truncation(self.length, strategy="longest_first")
 

@@ -53,7 +53,7 @@ def test_rows_are_those_of_the_exported_tokenizer(name, texts, vocabularies, tmp
     )
     stream = Stream(store, dataclasses.replace(trained.run.data, batch_size=len(texts)))
     batch = stream.build_evaluation_batch(0)
-    theirs = tokenizer.build_tokenizer(trained.vocabulary, find_model_type(trained.run.model))
+    theirs = tokenizer.build_tokenizer(trained.vocabulary, find_model_type(trained.run.model), True)
     theirs.enable_truncation(16, strategy="longest_first")
     encodings = theirs.encode_batch([text if len(text) == 2 else text[0] for text in texts])
     for i, encoding in enumerate(encodings):
