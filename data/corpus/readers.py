@@ -2,7 +2,8 @@
 
 A document is a whole file, a block between blank lines, a line, or a field of a JSON record. It may
 also be a pair of a source and a target: two columns of a line, or two fields of a JSON record. A
-pair becomes a document of two lines.
+pair becomes a document of two lines. An article of a JSON record becomes a document of its fields
+with a NUL between them (data/corpus/record_texts.py).
 
 Unreadable input raises a ValueError that names the file and the line. Invalid UTF-8 is repaired,
 and `RawDocument.repair` says why, so that the caller can count the repairs. Files are read in
@@ -14,15 +15,13 @@ import gzip
 import json
 import zlib
 from collections.abc import Callable, Iterator
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from data.corpus.byte_files import BUFFER_BYTES, open_bytes, refuse_binary
-from data.corpus.sentences import WHITESPACE
+from data.corpus.record_texts import NOT_UTF8, extract_texts, join_article, join_pair
 
 MAX_DOCUMENT_BYTES = 1 << 28  # bytes of the largest document
 BOM = b"\xef\xbb\xbf"
-NOT_UTF8 = "documents with bytes that are not UTF-8 (replaced by U+FFFD)"
-SURROGATES = "documents with an unpaired surrogate (replaced by U+FFFD)"
 
 
 class RawDocument(NamedTuple):
@@ -51,7 +50,8 @@ def read_file(
       file_format: a key of `FORMAT_READERS`.
       start: first byte.
       stop: byte after the last one.
-      field: name of the JSON field with the text, or two names, separated by a comma, for pairs.
+      field: name of the JSON field with the text, or the names, separated by commas, of the two
+        fields of a pair or of those of an article.
 
     Raises:
       ValueError: if a document cannot be read; the message names the file and the line.
@@ -230,22 +230,33 @@ def _read_tsv_pairs(
             raise lines.make_error(str(error)) from None
 
 
-def join_pair(source: bytes, target: bytes) -> bytes:
-    """Join a source and its target to a document of two lines.
-
-    Raises ValueError if one of them has no text.
-    """
-    sides = [side.strip(WHITESPACE).replace(b"\n", b" ") for side in (source, target)]
-    for name, side in zip(("source", "target"), sides):
-        if not side:
-            raise ValueError(f"the {name} is empty")
-    return b"\n".join(sides)
+def _read_json_articles(
+    lines: _LineReader, consumed: Callable[[], int], field: str
+) -> Iterator[RawDocument]:
+    for record, number, bytes_read, repair in _parse_records(lines, consumed):
+        try:
+            raw, reason = join_article(record, field.split(","))
+        except ValueError as error:
+            raise lines.make_error(str(error)) from None
+        yield RawDocument(raw, number, bytes_read, reason or repair)
 
 
 def _parse_fields(
     lines: _LineReader, consumed: Callable[[], int], names: list[str]
 ) -> Iterator[tuple[list[bytes], int, int, str | None]]:
     """Yield (texts of the fields in UTF-8, line, bytes read, repair) of each JSON record."""
+    for record, number, bytes_read, repair in _parse_records(lines, consumed):
+        try:
+            texts, reason = extract_texts(record, names)
+        except ValueError as error:
+            raise lines.make_error(str(error)) from None
+        yield texts, number, bytes_read, reason or repair
+
+
+def _parse_records(
+    lines: _LineReader, consumed: Callable[[], int]
+) -> Iterator[tuple[Any, int, int, str | None]]:
+    """Yield (JSON value, line, bytes read, repair) of each line that is not blank."""
     for line, _ in lines:
         if line.isspace():
             continue
@@ -258,27 +269,7 @@ def _parse_fields(
             record = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise lines.make_error(f"not a JSON record ({error})") from error
-        texts = []
-        for field in names:
-            if not isinstance(record, dict) or field not in record:
-                description = type(record).__name__
-                if isinstance(record, dict):
-                    description = f"an object with {', '.join(map(repr, record))}"
-                raise lines.make_error(
-                    f"no field {field!r} in the record, which is {description[:200]}; "
-                    "--field names the text"
-                )
-            text = record[field]
-            if not isinstance(text, str):
-                raise lines.make_error(f"field {field!r} is {type(text).__name__}, not a text")
-            try:
-                texts.append(text.encode())
-            except UnicodeEncodeError:
-                texts.append(
-                    text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
-                )
-                repair = SURROGATES
-        yield texts, number, bytes_read, repair
+        yield record, number, bytes_read, repair
 
 
 FORMAT_READERS = {
@@ -288,6 +279,7 @@ FORMAT_READERS = {
     "jsonl": _read_json_records,
     "pair_tsv": _read_tsv_pairs,
     "pair_jsonl": _read_json_pairs,
+    "fields_jsonl": _read_json_articles,
 }
 
 

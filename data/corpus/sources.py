@@ -7,6 +7,8 @@ FILE.txt[.gz]                 `--document file` (default): the whole file; `bloc
 FILE.jsonl[.gz]               one a line: a JSON object with the text in `--field`
 FILE.tsv[.gz]                 with `--document pair` (which .jsonl files have too): a source and its
                               target in each line
+FILE.jsonl[.gz]               with `--document fields`: an article a line, with the fields of
+                              `--field`
 any file with `--as FORMAT`   as the files of that format: txt, jsonl or tsv; FILE.gz is unpacked
 FOLDER, "GLOB*"               all such files below the folder, or that match, ordered by path
 tfds:NAME[/CONFIG][:SPLIT]    the examples of a TensorFlow dataset; SPLIT is `train` or a slice:
@@ -28,8 +30,10 @@ from data.corpus import builtin, readers
 from data.corpus.file_lists import get_file_size, get_stat_mtime, get_stat_size, list_files
 from data.corpus.paths import TFDS_NAME
 
-DOCUMENT_KINDS = ("file", "block", "record", "pair")
+DOCUMENT_KINDS = ("file", "block", "record", "pair", "fields")
 PAIR_READER = "pair_"  # begins the keys of `FORMAT_READERS` for pairs
+FIELDS_READER = "fields_"  # begins those for articles of several fields
+PREFIXES = {"pair": PAIR_READER, "fields": FIELDS_READER}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +46,8 @@ class InputChunk:
       start: first byte or example. A document belongs to the chunk in which it begins.
       stop: byte or example after the last one; None: the end of the file.
       size: bytes, the chunk's weight in the progress.
-      field: name of the field with the text, or two names, separated by a comma, for pairs.
+      field: name of the field with the text, or the names, separated by commas, of the two fields
+        of a pair or of those of an article.
       has_pairs: whether each document is a pair.
     """
 
@@ -53,6 +58,12 @@ class InputChunk:
     size: int
     field: str = "text"
     has_pairs: bool = False
+
+    @property
+    def article_fields(self) -> tuple[str, ...]:
+        """Names of the fields of documents that are articles; () for other documents."""
+        is_article = self.file_format.startswith(FIELDS_READER)
+        return tuple(self.field.split(",")) if is_article else ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,14 +101,14 @@ class ResolvedSource:
 
 def list_formats(document: str) -> tuple[str, ...]:
     """Return the formats of files that have documents of a kind, as `FORMAT_READERS` has them."""
-    if document == "pair":
-        names = (key for key in readers.FORMAT_READERS if key.startswith(PAIR_READER))
-        return tuple(name.removeprefix(PAIR_READER) for name in names)
+    if prefix := PREFIXES.get(document):
+        names = (key for key in readers.FORMAT_READERS if key.startswith(prefix))
+        return tuple(name.removeprefix(prefix) for name in names)
     # The readers of txt files have the names of the kinds.
     others = (
         key
         for key in readers.FORMAT_READERS
-        if not key.startswith(PAIR_READER) and key not in DOCUMENT_KINDS
+        if not key.startswith(tuple(PREFIXES.values())) and key not in DOCUMENT_KINDS
     )
     return ("txt", *others)
 
@@ -109,8 +120,8 @@ def choose_reader(path: str, document: str, file_format: str | None) -> str:
     """
     suffix = path.removesuffix(".gz").rpartition(".")[2]
     name = file_format or suffix
-    if document == "pair":
-        return PAIR_READER + name
+    if prefix := PREFIXES.get(document):
+        return prefix + name
     return document if name == "txt" else name
 
 
@@ -130,7 +141,8 @@ def resolve_source(
     Args:
       name: the source.
       document: how a file is divided into documents, a value of --document.
-      field: name of the field with the text, or two names, separated by a comma, for pairs.
+      field: name of the field with the text, or the names, separated by commas, of the two fields
+        of a pair or of those of an article.
       file_format: the format of all files, whatever their names; None: their names' ends decide.
 
     Raises:
@@ -143,6 +155,10 @@ def resolve_source(
         check_format(file_format, document)
         if name == "builtin" or name.startswith("tfds:"):
             raise ValueError(f"--as {file_format} is for files; {name} has a format of its own")
+    if document == "fields" and (name == "builtin" or name.startswith("tfds:")):
+        raise ValueError(
+            f"{name} has no articles; --document fields needs .jsonl files, an article a line"
+        )
     if name == "builtin" and document == "pair":
         raise ValueError(
             "builtin has no pairs; "

@@ -14,7 +14,8 @@ from typing import Any
 
 from data.corpus.network import find_unreachable
 from data.corpus.paths import TFDS_NAME
-from data.corpus.readers import NOT_UTF8, RawDocument, join_pair
+from data.corpus.readers import RawDocument
+from data.corpus.record_texts import NOT_UTF8, join_pair
 
 # Hosts of which one answers where there is a network: of TFDS, of GLUE, of SQuAD.
 DOWNLOAD_HOSTS = ("storage.googleapis.com", "dl.fbaipublicfiles.com", "github.com")

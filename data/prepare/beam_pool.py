@@ -11,7 +11,6 @@ samples, and a shard (below 1 GiB) while it sorts. DirectRunner, which Beam offe
 all ids in memory.
 """
 
-# apache-beam is optional.
 # pyright: reportMissingImports=false
 
 import contextlib
@@ -25,7 +24,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import apache_beam as beam
+import apache_beam as beam  # optional
 import numpy as np
 import tensorflow_datasets as tfds
 from apache_beam.runners.runner import PipelineState
@@ -35,7 +34,8 @@ from rich.console import Console
 from data.corpus.paths import as_path, is_remote
 from data.corpus.sources import InputChunk
 from data.prepare.job_files import JobFiles
-from data.prepare.jobs import Job, JobReport, Jobs, encode_batches, hash_text, sample_job
+from data.prepare.job_report import JobReport
+from data.prepare.jobs import Job, Jobs, encode_batches, hash_text, sample_job
 from data.store.writer import OFFSET_DTYPE, SPLIT_FILES, choose_token_dtype
 from data.vocabulary.load import load_vocabulary
 

@@ -29,7 +29,7 @@ from rich.console import Console
 from data.corpus import builtin, sources
 from data.corpus.readers import find_line_number
 from data.prepare.full_disk import explain_full_disk
-from data.prepare.jobs import NUM_HASHES, JobReport
+from data.prepare.job_report import NUM_HASHES, JobReport
 from data.prepare.local_pool import LocalPool, count_cores
 from data.prepare.request import SPARSE_OPTIONS, PrepareRequest
 from data.prepare.store_builder import StoreBuilder

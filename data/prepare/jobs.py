@@ -10,13 +10,13 @@ import collections
 import dataclasses
 import functools
 import hashlib
-import json
 import pathlib
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
 from data.corpus import sources
+from data.corpus.record_texts import FIELD_SEPARATOR, NUL_BYTES
 from data.corpus.sentences import (
     DOCUMENT_SEPARATOR,
     WHITESPACE,
@@ -24,7 +24,9 @@ from data.corpus.sentences import (
     find_pair_spans,
     find_sentence_spans,
 )
+from data.prepare.articles import WITHOUT_FIELD, encode_articles
 from data.prepare.job_files import JobFiles
+from data.prepare.job_report import NUM_HASHES, JobReport
 from data.store.writer import SPLITS, choose_token_dtype
 from data.vocabulary.load import Vocabulary, load_vocabulary
 from data.vocabulary.sentencepiece import SENTENCE_BREAK
@@ -35,12 +37,10 @@ Jobs = Iterable[
 
 BATCH_BYTES = 1 << 20  # bytes of text that are split and encoded at once
 SAMPLE_BYTES = 2048  # bytes of a unit of text that is sampled to train a vocabulary
-NUM_HASHES = 1 << 64  # number of different hashes of a text
 
 EMPTY_DOCUMENTS = "empty documents"
 TOKENLESS_DOCUMENTS = "documents of which the vocabulary makes no token"
 TOKENLESS_PAIRS = "pairs of which the vocabulary makes no token on one side"
-NUL_BYTES = "documents with NUL bytes (replaced by blanks)"
 RESERVED_CHARACTER = "documents with U+FDD0, which no text may hold (replaced by U+FFFD)"
 CUT_SENTENCES = "sentences cut because they were longer than 8192 bytes"
 TOKENLESS_SENTENCES = "sentences of which the vocabulary makes no token"
@@ -70,50 +70,6 @@ class Job:
         return sum(piece.size for piece in self.chunks)
 
 
-@dataclasses.dataclass
-class JobReport:
-    """Counts of a job.
-
-    Attributes:
-      totals: number of documents and bytes; after encoding, also of sentences, tokens, unknown
-        tokens and documents kept.
-      noted: {reason: number of documents or sentences that were skipped or repaired for it}.
-      first: {reason: (path, start, line) of the first such document}.
-      least: the lowest hash of a document.
-      most: the highest hash of a document.
-    """
-
-    totals: collections.Counter = dataclasses.field(default_factory=collections.Counter)
-    noted: collections.Counter = dataclasses.field(default_factory=collections.Counter)
-    first: dict[str, tuple[str, int, int]] = dataclasses.field(default_factory=dict)
-    least: int = NUM_HASHES
-    most: int = -1
-
-    def add_note(self, reason: str, piece: sources.InputChunk, line: int) -> None:
-        """Count a document that was skipped or repaired."""
-        self.noted[reason] += 1
-        self.first.setdefault(reason, (piece.path, piece.start or 0, line))
-
-    def merge_report(self, other: "JobReport") -> None:
-        """Add the counts of a later job."""
-        self.totals += other.totals
-        self.noted += other.noted
-        self.first = other.first | self.first
-        self.least, self.most = min(self.least, other.least), max(self.most, other.most)
-
-    def to_json(self) -> str:
-        """Return the report as JSON."""
-        return json.dumps(vars(self))
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> "JobReport":
-        """Return the report that `to_json` wrote."""
-        fields = json.loads(text)
-        counted = {name: collections.Counter(fields.pop(name)) for name in ("totals", "noted")}
-        first = {reason: tuple(place) for reason, place in fields.pop("first").items()}
-        return cls(**counted, first=first, **fields)
-
-
 def sample_job(job: Job, thresholds: Sequence[int]) -> tuple[list[tuple[int, str]], JobReport]:
     """Sample units of text by their hashes.
 
@@ -125,7 +81,9 @@ def sample_job(job: Job, thresholds: Sequence[int]) -> tuple[list[tuple[int, str
       [(hash, text)] of the sampled units, and the job's report.
     """
     report, sample, threshold = JobReport(), [], thresholds[job.source]
-    for raw, _, _ in _read_documents(job, report):
+    for raw, piece, _ in _read_documents(job, report):
+        if piece.article_fields:
+            raw = raw.replace(FIELD_SEPARATOR, b"\n")
         for start, end in cut_span(raw, 0, len(raw), SAMPLE_BYTES):
             unit = raw[start:end]
             if (value := hash_text(unit)) < threshold:
@@ -162,15 +120,15 @@ def encode_batches(
       (split, ids, tokens of each document, tokens of each sentence) of some documents.
     """
     loaded, batch, size = _load_vocabulary_once(vocabulary), [], 0
-    has_pairs, threshold = job.chunks[0].has_pairs, thresholds[job.source]
+    threshold = thresholds[job.source]
     for document in _read_documents(job, report):
         batch.append(document)
         size += len(document[0])
         if size >= BATCH_BYTES:
-            yield from _encode_batch(batch, loaded, threshold, report, has_pairs)
+            yield from _encode_batch(batch, loaded, threshold, report)
             batch, size = [], 0
     if batch:
-        yield from _encode_batch(batch, loaded, threshold, report, has_pairs)
+        yield from _encode_batch(batch, loaded, threshold, report)
 
 
 def hash_text(raw: bytes) -> int:
@@ -202,15 +160,19 @@ def _read_documents(job: Job, report: JobReport) -> Iterator[tuple[bytes, source
 
 
 def _clean_text(raw: bytes, piece: sources.InputChunk, line: int, report: JobReport) -> bytes:
-    """Return a text without NUL, the sentence break and surrounding white space."""
-    if b"\0" in raw:
+    """Return a text without NUL, the sentence break and surrounding white space.
+
+    The NULs of an article separate its fields, and remain.
+    """
+    fields = piece.article_fields
+    if b"\0" in raw and not fields:
         report.add_note(NUL_BYTES, piece, line)
         raw = raw.replace(b"\0", b" ")
     reserved = SENTENCE_BREAK.encode()
     if reserved[:1] in raw and reserved in raw:  # the search for one byte is much faster
         report.add_note(RESERVED_CHARACTER, piece, line)
         raw = raw.replace(reserved, "\ufffd".encode())
-    return raw.strip(WHITESPACE)
+    return raw if fields else raw.strip(WHITESPACE)
 
 
 def _encode_batch(
@@ -218,25 +180,26 @@ def _encode_batch(
     vocabulary: Vocabulary,
     threshold: int,
     report: JobReport,
-    pairs: bool,
 ) -> Iterator[tuple[str, np.ndarray, np.ndarray, np.ndarray]]:
     """Encode a batch of documents; yields what `encode_batches` does.
 
-    The sentences of a pair are its two sides; a pair with a side without tokens is skipped.
+    The sentences of a pair are its two sides; a pair with a side without tokens is skipped. Those
+    of an article are its fields.
     """
+    pairs, fields = batch[0][1].has_pairs, batch[0][1].article_fields
     raws = [raw for raw, _, _ in batch]
     sizes = np.fromiter(map(len, raws), np.int64, len(raws))
     text, begins = (
         DOCUMENT_SEPARATOR.join(raws),
         np.cumsum(sizes + len(DOCUMENT_SEPARATOR)) - sizes - len(DOCUMENT_SEPARATOR),
     )
-    starts, ends, cut_starts = (find_pair_spans if pairs else find_sentence_spans)(text, begins)
-    first = np.searchsorted(starts, begins)
-    if vocabulary.keeps_spaces and not pairs:
-        # The spaces between two sentences belong to the second one.
-        inner = np.delete(np.arange(len(starts)), first)
-        starts[inner] = ends[inner - 1]
-    ids, lengths = vocabulary.encode_spans(text, starts, ends, first)
+    if fields:
+        ids, lengths, first, missing_DF = encode_articles(text, begins, vocabulary, fields)
+        cut_starts = np.zeros(0, np.int64)
+        for i, field in np.argwhere(missing_DF):
+            report.add_note(WITHOUT_FIELD.format(fields[field]), *batch[i][1:])
+    else:
+        ids, lengths, first, cut_starts = _encode_sentences(text, begins, vocabulary, pairs)
     documents = np.add.reduceat(lengths, first)
     hashes = np.array([hash_text(raw) for raw in raws], np.uint64)
     has_tokens = (np.minimum if pairs else np.add).reduceat(lengths, first) > 0
@@ -260,7 +223,7 @@ def _encode_batch(
     heldout = np.ones(len(hashes), np.bool_)
     if threshold < NUM_HASHES:
         heldout = hashes < np.uint64(threshold)
-    owner = np.repeat(np.arange(len(raws)), np.diff(first, append=len(starts)))
+    owner = np.repeat(np.arange(len(raws)), np.diff(first, append=len(lengths)))
     for split, in_split in zip(SPLITS, (~heldout & has_tokens, heldout & has_tokens)):
         if in_split.all():
             yield split, ids, documents, lengths[lengths > 0]
@@ -272,6 +235,24 @@ def _encode_batch(
                 documents[in_split],
                 lengths[mask & (lengths > 0)],
             )
+
+
+def _encode_sentences(
+    text: bytes, begins: np.ndarray, vocabulary: Vocabulary, pairs: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Encode the sentences or sides of documents that begin at the offsets `begins`.
+
+    Returns:
+      The ids, the ids of each sentence, the first sentence of each document, and the offsets at
+      which sentences are cut for their length.
+    """
+    starts, ends, cut_starts = (find_pair_spans if pairs else find_sentence_spans)(text, begins)
+    first = np.searchsorted(starts, begins)
+    if vocabulary.keeps_spaces and not pairs:
+        # The spaces between two sentences belong to the second one.
+        inner = np.delete(np.arange(len(starts)), first)
+        starts[inner] = ends[inner - 1]
+    return *vocabulary.encode_spans(text, starts, ends, first), first, cut_starts
 
 
 def _note_tokenless_sentences(

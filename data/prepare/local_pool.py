@@ -24,7 +24,8 @@ import numpy as np
 from rich import progress
 from rich.console import Console
 
-from data.prepare.jobs import Job, JobReport, Jobs, encode_job, sample_job
+from data.prepare.job_report import JobReport
+from data.prepare.jobs import Job, Jobs, encode_job, sample_job
 from data.prepare.worker_process import init_worker
 
 PROGRESS_SECONDS = 0.1  # seconds between two updates of the progress bar

@@ -2,9 +2,15 @@
 
 import dataclasses
 import math
+import re
 
 from data.vocabulary.layouts import DEFAULT_LAYOUT, LAYOUTS
 
+# The fields of an article in their order (Zellers et al. 2019, section 3.1).
+ARTICLE_FIELDS = ("domain", "date", "authors", "headline", "body")
+# {kind of document: names of its fields, unless --field names others}.
+DEFAULT_FIELDS = {"pair": "source,target", "fields": ",".join(ARTICLE_FIELDS)}
+FIELD_NAME = re.compile(r"\w+")
 # Options that a manifest has only if they are set: older manifests lack them.
 SPARSE_OPTIONS = frozenset({"validation", "file_format"})
 
@@ -25,7 +31,8 @@ class PrepareRequest:
       validation: SOURCEs whose documents are the held-out split, instead of a share of `sources`;
         None: there are none.
       document: how a file is divided into documents; see data/corpus/sources.py.
-      field: name of the field with the text, or two names, separated by a comma, for pairs.
+      field: name of the field with the text, or the names, separated by commas, of the two fields
+        of a pair or of those of an article.
       file_format: format of all files of the sources; None: the ends of their names decide.
       rates: mixture rate of each source; None: by `temperature`.
       temperature: a source is sampled in proportion to its training tokens to this power: 1 is in
@@ -86,8 +93,21 @@ class PrepareRequest:
                 f"--field {self.field}: pairs have two fields, source and target: "
                 "--field source,target"
             )
+        if self.document == "fields":
+            _check_field_names(self.field)
+            if self.vocabulary is None and self.algorithm != "byte_bpe":
+                raise ValueError(
+                    f"--document fields with --algorithm {self.algorithm}: the tokens of fields "
+                    "are added to a vocabulary of bytes; add --layout "
+                    f"{' or '.join(LAYOUTS['byte_bpe'])}, or name a --vocabulary"
+                )
         if self.sample_size < 1:
             raise ValueError(f"--sample-size {self.sample_size}: a number of bytes")
+
+    @property
+    def article_fields(self) -> tuple[str, ...]:
+        """Names of the fields of an article, in order; () if documents are not articles."""
+        return tuple(self.field.split(",")) if self.document == "fields" else ()
 
     def list_sources(self) -> tuple[str, ...]:
         """Return all sources: those for training, then those for validation."""
@@ -97,3 +117,15 @@ class PrepareRequest:
         """Return the mixture rates of the sources, which sum to 1, given their sizes in tokens."""
         weights = self.rates or [size**self.temperature if size else 0.0 for size in sizes]
         return [weight / (sum(weights) or 1) for weight in weights]
+
+
+def _check_field_names(field: str) -> None:
+    """Raise ValueError unless a --field names at least two fields of an article, each once."""
+    names = field.split(",")
+    bad = [name for name in names if not FIELD_NAME.fullmatch(name)]
+    if bad or len(set(names)) != len(names) or len(names) < 2:
+        reason = f"{bad[0]!r} is no name" if bad else "these are not"
+        raise ValueError(
+            f"--field {field}: {reason}; articles have two or more fields, each named once by "
+            f"letters, digits and _: --field {','.join(ARTICLE_FIELDS)}"
+        )

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 
 from data.corpus import sources
+from data.prepare.articles import WITHOUT_FIELD
 from data.prepare.job_files import get_job_path
-from data.prepare.jobs import NUM_HASHES, JobReport
+from data.prepare.job_report import NUM_HASHES, JobReport
 from data.prepare.request import PrepareRequest
 from data.store.writer import SPLIT_FILES, SPLITS, StoreWriter
+from data.vocabulary.field_tokens import add_field_tokens
 from data.vocabulary.load import Vocabulary, train_vocabulary
 
 GZIP_RATIO = 4  # estimated bytes of text of a byte of a gzipped file
@@ -46,6 +48,8 @@ class StoreBuilder:
     def make_vocabulary(self, released: Vocabulary | None) -> tuple[Vocabulary, int]:
         """Save the vocabulary for the workers, and train it unless one is given.
 
+        The tokens of an article's fields are added to it. They count in the size of a trained one.
+
         Returns:
           The vocabulary, and the bytes of text on which it was trained here.
         """
@@ -58,8 +62,15 @@ class StoreBuilder:
                 f"on {size:,} bytes"
             )
             vocabulary = train_vocabulary(
-                texts, request.vocab_size, request.layout, request.algorithm, request.lowercase
+                texts,
+                request.vocab_size,
+                request.layout,
+                request.algorithm,
+                request.lowercase,
+                reserved=2 * len(request.article_fields),
             )
+        if request.article_fields:
+            vocabulary = add_field_tokens(vocabulary, request.article_fields)
         vocabulary.save(self.pool.scratch / "vocabulary")
         return vocabulary, size
 
@@ -79,6 +90,7 @@ class StoreBuilder:
                     f"no text in {' '.join(self.request.sources)}: "
                     f"all {report.totals['documents']} documents are empty"
                 )
+            self._check_fields(report)
             num_heldout = writer.totals["heldout"]["documents"]
             is_split = (num_heldout or not threshold) and num_heldout < num_documents
             if is_split or self.request.validation:
@@ -91,6 +103,15 @@ class StoreBuilder:
                 )
             threshold = report.least + 1 if not num_heldout else report.most
             self.report_step("too few documents for the held-out share: taking one by its hash")
+
+    def _check_fields(self, report: JobReport) -> None:
+        """Raise ValueError for a field of articles that none of them has, such as a wrong name."""
+        for field in self.request.article_fields:
+            if report.noted[WITHOUT_FIELD.format(field)] >= report.totals["kept"]:
+                raise ValueError(
+                    f"no article in {' '.join(self.request.sources)} has a text in its field "
+                    f"`{field}`; --field names the fields that the articles have"
+                )
 
     def _draw_sample(self) -> list[str]:
         """Return a sample of the text that is spread evenly, in an order that depends on it alone.

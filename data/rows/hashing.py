@@ -28,7 +28,8 @@ import numpy as np
     SPAN_LENGTHS,
     SPAN_STARTS,
     FACTORIZATION,
-) = range(1, 15)
+    FIELDS,
+) = range(1, 16)
 
 # SplitMix64's step between the draws of a key: 2^64 divided by the golden ratio.
 GAMMA = np.uint64(0x9E3779B97F4A7C15)

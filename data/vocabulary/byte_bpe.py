@@ -20,7 +20,11 @@ MIN_PAIR_COUNT = 2  # occurrences of a pair that becomes a piece
 
 
 def train_byte_bpe(
-    texts: Iterable[str], size: int, layout: str = DEFAULT, lowercase: bool = False
+    texts: Iterable[str],
+    size: int,
+    layout: str = DEFAULT,
+    lowercase: bool = False,
+    reserved: int = 0,
 ) -> ReleasedVocabulary:
     """Train a vocabulary, which depends on the texts alone and not on the machine.
 
@@ -29,6 +33,7 @@ def train_byte_bpe(
       size: number of ids, special tokens included.
       layout: name of a layout of special tokens.
       lowercase: not supported; must be False.
+      reserved: number of these ids that are left for tokens which are added later.
 
     Raises:
       ValueError: if an option is not valid, or there is too little text for the size; the message
@@ -42,7 +47,8 @@ def train_byte_bpe(
             "leave out --lowercase"
         )
     before, after = LAYOUTS[layout]
-    num_specials, alphabet = len(before) + len(after), sorted(pre_tokenizers.ByteLevel.alphabet())
+    num_specials = len(before) + len(after) + reserved
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     if size < num_specials + len(alphabet):
         raise ValueError(
             f"a {layout} vocabulary of bytes needs at least {num_specials + len(alphabet)} ids, "
@@ -61,10 +67,10 @@ def train_byte_bpe(
         tokenizer.train_from_iterator(texts, trainer)
     learned = json.loads(tokenizer.to_str())["model"]
     pieces = [*before, *sorted(learned["vocab"], key=learned["vocab"].get), *after]
-    if len(pieces) < size:
+    if (largest := len(pieces) + reserved) < size:
         raise ValueError(
             f"the text is too small for {size} ids; "
-            f"it makes at most {len(pieces)}: --vocab-size {len(pieces)}"
+            f"it makes at most {largest}: --vocab-size {largest}"
         )
     merges = "".join(f"{left} {right}\n" for left, right in learned["merges"])
     return read_byte_bpe(

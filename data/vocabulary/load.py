@@ -75,6 +75,7 @@ def train_vocabulary(
     layout: str = DEFAULT_LAYOUT,
     algorithm: str = "unigram",
     lowercase: bool = False,
+    reserved: int = 0,
 ) -> Vocabulary:
     """Train a vocabulary.
 
@@ -84,12 +85,13 @@ def train_vocabulary(
       layout: name of a layout of special tokens, see data/vocabulary/layouts.py.
       algorithm: unigram, bpe or byte_bpe.
       lowercase: whether case is folded.
+      reserved: number of these ids that are left for tokens which are added later, to byte_bpe.
 
     Raises:
       ValueError: if an option is not valid, or there is too little text for the size.
     """
     if algorithm == "byte_bpe":
-        return train_byte_bpe(texts, size, layout, lowercase)
+        return train_byte_bpe(texts, size, layout, lowercase, reserved)
     return train_sentencepiece(texts, size, layout, algorithm, lowercase)
 
 

@@ -19,7 +19,7 @@ from pretrain.distributed import processes
 from pretrain.evaluation.label_checks import open_labelled_store
 from pretrain.inference import random_head
 from pretrain.inference.in_context_tasks import read_questions
-from pretrain.inference.line_files import open_line_writer
+from pretrain.inference.record_files import open_line_writer
 
 TASK_BATCH = 32  # choices
 

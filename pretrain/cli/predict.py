@@ -3,9 +3,10 @@
 The answer depends on the model. BERT predicts the tokens of each [MASK], T5 the text of each
 <extra_id_i>, GPT a continuation, the Transformer a translation, BART the repaired text. ELECTRA
 predicts each [MASK] with its generator and, in a text without one, the probability that each word
-was replaced. A fine-tuned model predicts the label of a text or pair, the tags of words, one of
-several choices, or the answer to a question; a generative one writes it as text. Texts are
-tokenized by the tokenizer that `export` writes, so the answers are those of the exported model.
+was replaced. A model of articles reads fields as a JSON object and generates another one. A
+fine-tuned model predicts the label of a text or pair, the tags of words, one of several choices, or
+the answer to a question; a generative one writes it as text. Texts are tokenized by the tokenizer
+that `export` writes, so the answers are those of the exported model.
 
 B batch   L row length   P masks of a row   K answers   M input length   T output length
 """
@@ -20,9 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pretrain.finetune.answering import make_answerer, make_formatter, make_reader
-from pretrain.inference import random_head
-from pretrain.inference.line_files import open_line_writer
-from pretrain.inference.record_files import is_question_answering, iterate_records, make_readers
+from pretrain.inference import random_head, record_files
 
 if TYPE_CHECKING:
     from pretrain.inference.trained import Trained
@@ -70,6 +69,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="T",
         help="maximum number of tokens to generate (default: 64; for a model fine-tuned to "
         "generate, that of its training)",
+    )
+    parser.add_argument(
+        "--field",
+        metavar="NAME",
+        help="for a model of articles, whose texts are JSON objects: the field to generate from "
+        "the others (default: the body)",
     )
     _add_decoding_arguments(
         parser.add_argument_group("decoding, for models that generate (default: greedy)")
@@ -132,22 +137,23 @@ def run(args: argparse.Namespace) -> int:
         args.workdir, args.step, report=lambda text: print(text, file=sys.stderr)
     )
     random_head.check_head(trained, "predict", args.allow_random_head, sentence_heads=False)
-    read, readers = make_reader(trained), make_readers(trained.run)
+    read, readers = make_reader(trained), record_files.make_readers(trained.run)
     answer = make_answerer(
         trained,
         top=args.top,
         n_best=args.n_best,
         length=args.length,
         batch_size=args.batch_size,
+        field=args.field,
         **decoding_options,
     )
 
     def read_records() -> Iterable[tuple[str | None, dict[str, Any]]]:
         if args.texts:
             return ((None, {"text": text}) for text in args.texts)
-        return iterate_records(args.input, readers)
+        return record_files.iterate_records(args.input, readers)
 
-    by_id = str(args.output or "").endswith(".json") and is_question_answering(
+    by_id = str(args.output or "").endswith(".json") and record_files.is_question_answering(
         trained.run.data.objective
     )
     if by_id:
@@ -234,7 +240,7 @@ def open_result_writer(
       by_id: write one JSON object {id: answer}, as the evaluation scripts of SQuAD read it.
     """
     show, answers = make_formatter(trained), {}
-    with open_line_writer(output) as write:
+    with record_files.open_line_writer(output) as write:
 
         def write_result(record: dict[str, Any], text: Any, result: dict[str, Any]) -> None:
             record = {

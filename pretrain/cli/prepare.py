@@ -7,7 +7,7 @@ import importlib.util
 import logging
 from typing import TYPE_CHECKING, Any
 
-from data.corpus.sources import list_formats
+from data.corpus.sources import DOCUMENT_KINDS, list_formats
 from data.vocabulary import layouts
 from pretrain.extras import how_to_install
 
@@ -21,11 +21,12 @@ HELP = {
     "output": "folder for the store, on this machine",
     "document": "what is a document in .txt files: the file, a block between blank lines, or a "
     "line (record); pair: each line of a .tsv file, JSON record or TFDS example is a source and "
-    "its target (default: %(default)s)",
+    "its target; fields: each JSON record is an article of several fields (default: %(default)s)",
     "as": "format of all files, whatever their names: txt or jsonl, and tsv or jsonl for pairs; a "
     "name that ends in .gz is unpacked (default: the end of a name decides)",
-    "field": "field of JSON records and TFDS examples that holds the text, or two fields for pairs "
-    "(default: text; for pairs source,target)",
+    "field": "field of JSON records and TFDS examples that holds the text, or two fields for "
+    "pairs, or all fields of articles in order (default: text; for pairs source,target; for "
+    "articles domain,date,authors,headline,body)",
     "held_out": "share of the documents in the held-out split, chosen by hash "
     "(default: 0.01; with --validation 0)",
     "validation": "sources whose documents are the held-out split; the other sources are then for "
@@ -64,10 +65,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_option(parser, "sources", nargs="+", metavar="SOURCE")
     add_option(parser, "output", required=True, metavar="STORE")
     text = parser.add_argument_group("text")
-    add_option(text, "document", choices=("file", "block", "record", "pair"), default="file")
-    formats = dict.fromkeys((*list_formats("file"), *list_formats("pair")))
+    add_option(text, "document", choices=DOCUMENT_KINDS, default="file")
+    formats = dict.fromkeys(name for kind in DOCUMENT_KINDS for name in list_formats(kind))
     add_option(text, "as", choices=tuple(formats), dest="file_format")
-    add_option(text, "field", metavar="NAME[,NAME]")
+    add_option(text, "field", metavar="NAME[,NAME...]")
     add_option(text, "held_out", type=float, metavar="SHARE")
     add_option(text, "validation", nargs="+", metavar="SOURCE")
     mixture = parser.add_argument_group("mixture").add_mutually_exclusive_group()
@@ -100,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
     """Write the store and print a summary; return 0."""
     from data.corpus.paths import is_remote
     from data.prepare.build import PrepareRequest, prepare_store
-    from data.prepare.request import LAYOUTS
+    from data.prepare.request import DEFAULT_FIELDS, LAYOUTS
     from data.prepare.summary import format_summary
     from pretrain.console import make_console
 
@@ -125,7 +126,7 @@ def run(args: argparse.Namespace) -> int:
         validation=tuple(args.validation) if args.validation else None,
         document=args.document,
         file_format=args.file_format,
-        field=args.field or ("source,target" if args.document == "pair" else "text"),
+        field=args.field or DEFAULT_FIELDS.get(args.document, "text"),
         rates=args.rates,
         **training,
     )

@@ -36,8 +36,9 @@ def make_reader(trained: Trained) -> Callable[..., Any]:
         from pretrain.finetune.predict_generated import make_reader
 
         return make_reader(trained)
+    from pretrain.inference.field_generation import ArticleReader, writes_fields
 
-    return get_text
+    return ArticleReader(trained) if writes_fields(trained) else get_text
 
 
 def make_formatter(trained: Trained) -> Callable[[Any, dict[str, Any]], str]:
@@ -45,7 +46,9 @@ def make_formatter(trained: Trained) -> Callable[[Any, dict[str, Any]], str]:
     from models.config.heads import HeadedConfig
 
     if not isinstance(trained.run.model, HeadedConfig):
-        return format_result
+        from pretrain.inference.field_generation import format_article, writes_fields
+
+        return format_article if writes_fields(trained) else format_result
     from pretrain.finetune.predictors import find_predictor
 
     format_texts = find_predictor(trained.run.model).format_result
@@ -78,6 +81,7 @@ def make_answerer(
     strategy: Any = None,
     no_repeat_ngram: int | None = None,
     seed: int | None = None,
+    field: str | None = None,
 ) -> Answerer:
     """Return a function (texts, places, first) that returns the result of each text.
 
@@ -97,14 +101,16 @@ def make_answerer(
       n_best: number of answers to each question; None for one.
       strategy: how tokens are chosen, see `models.generation.decoding`; None for greedy.
       no_repeat_ngram: n-grams of this length are generated at most once.
+      field: the field of an article to generate; None: the body.
 
     Raises ValueError for an option that the model does not support.
     """
     from models.config.heads import HeadedConfig
     from pretrain.families import find_family
 
-    options = {"strategy": strategy, "no_repeat_ngram": no_repeat_ngram, "seed": seed}
+    options = dict(strategy=strategy, no_repeat_ngram=no_repeat_ngram, seed=seed, field=field)
     decoding = {name: value for name, value in options.items() if value is not None}
+    _check_field(trained, field)
     if isinstance(trained.run.model, HeadedConfig):
         if top is not None or length is not None or decoding:
             raise ValueError(
@@ -126,6 +132,16 @@ def make_answerer(
     return _generate_answers(kind, trained, length, batch_size, decoding)
 
 
+def _check_field(trained: Trained, field: str | None) -> None:
+    """Raise ValueError for a field of articles, if the model was not trained on them."""
+    from pretrain.inference.field_generation import writes_fields
+
+    if field is not None and not writes_fields(trained):
+        raise ValueError(
+            f"--field {field}: this model was not trained on articles of several fields"
+        )
+
+
 def _generate_answers(
     kind: Any, trained: Trained, length: int | None, batch_size: int, decoding: dict[str, Any]
 ) -> Answerer:
@@ -134,6 +150,9 @@ def _generate_answers(
         from pretrain.finetune.predict_generated import AnswerGenerator
 
         return AnswerGenerator(trained, length, batch_size, **decoding)
+    from pretrain.inference.field_generation import FieldWriter, writes_fields
+
+    kind = FieldWriter if writes_fields(trained) else kind
     return kind(trained, 64 if length is None else length, batch_size, **decoding)
 
 

@@ -1,4 +1,4 @@
-"""Readers of the files that `predict` reads; the suffix of a name decides.
+"""Read the files of `predict`, by the suffixes of their names, and write lines.
 
 FILE.jsonl       an object a line
 FILE.tsv, .csv   a table with a line of column names (data/examples/labelled_examples.py)
@@ -10,6 +10,7 @@ any other        a text a line
 Each of them may be gzipped, with .gz after its name. `finetune` reads these files in the same way.
 """
 
+import contextlib
 import os
 import pathlib
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +19,7 @@ from typing import Any
 from data.corpus.json_lines import read_json_lines, read_lines
 from data.mixed import Mixed
 from data.objectives.objective import Objective
+from data.store.atomic import replace_file
 from pretrain.config import Run
 
 Reader = Callable[[str], Iterator[tuple[str, dict[str, Any]]]]  # path -> (place, record) pairs
@@ -107,3 +109,16 @@ def is_tagging(objective: Objective | Mixed) -> bool:
 def is_question_answering(objective: Objective | Mixed) -> bool:
     """Return whether an objective trains a model to answer questions about a context."""
     return objective.name == "answer_span" or bool(getattr(objective, "questions", ""))
+
+
+@contextlib.contextmanager
+def open_line_writer(path: str | os.PathLike[str] | None) -> Iterator[Callable[[str], Any]]:
+    """Yield a function that writes a line: to the standard output, or to a file.
+
+    The file appears when all lines are written.
+    """
+    if path is None:
+        yield print
+        return
+    with replace_file(path) as new, open(new, "w", encoding="utf-8") as file:
+        yield lambda line: file.write(line + "\n")

@@ -15,6 +15,7 @@ from data.examples.text_pairs import write_pairs
 from data.objectives import Text2Text
 from data.store.small_store import write_store
 from data.vocabulary.load import train_vocabulary
+from tests.article_store import make_articles, prepare_articles
 
 CORPORA = pathlib.Path(__file__).parents[2].parent / "shared" / "corpora"
 
@@ -103,6 +104,18 @@ def bytes_store(tmp_path_factory, texts):
         documents[:28],
         heldout=documents[28:],
     )
+
+
+@pytest.fixture(scope="session")
+def articles():
+    """Return 120 articles, some of whose fields are missing."""
+    return make_articles()
+
+
+@pytest.fixture(scope="session")
+def article_store(tmp_path_factory, articles):
+    """Return a store of these articles with the tokens of five fields."""
+    return prepare_articles(tmp_path_factory.mktemp("store"), articles)
 
 
 @pytest.fixture(scope="session")

@@ -32,6 +32,7 @@ OBJECTIVES = {
     "multiple_choice": objectives.MultipleChoice(length=24, choices=2),
     "text2text": objectives.Text2Text(length=24, target_length=24),
     "answer_span": objectives.AnswerSpan(length=24, stride=4, question=8),
+    "partitioned_fields": objectives.PartitionedFields(length=24),
 }
 STORES = {
     "span_corruption": "t5_store",
@@ -47,6 +48,7 @@ STORES |= {
     "regression": "labelled_store",
 }
 STORES |= {"text2text": "answered_store", "masked_next_token": "bytes_store"}
+STORES |= {"partitioned_fields": "article_store"}
 
 
 @pytest.fixture(params=OBJECTIVES)

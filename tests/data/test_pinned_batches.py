@@ -28,6 +28,7 @@ from data.objectives import (
     MaskedLm,
     MaskedNextToken,
     MultipleChoice,
+    PartitionedFields,
     PermutationLm,
     PrefixLm,
     Regression,
@@ -192,7 +193,9 @@ PINNED = (  # (digest of training batches, of evaluation batches, corpus, object
         "questions",
         AnswerSpan(length=40, stride=4, question=10, separators=2),
     ),
+    ("f620533e64b011a2", "1b5eb0f7930f33c3", "articles", PartitionedFields(length=50)),
 )
+ARTICLE_PIECES = ("<|beginhead|>", "<|endhead|>", "<|beginbody|>", "<|endbody|>")  # ids 690 to 693
 
 
 def arithmetic_split(sentences_D, sources, **more) -> Split:
@@ -207,6 +210,20 @@ def arithmetic_split(sentences_D, sources, **more) -> Split:
     ids = (number * number * 31 + number * 17 + number // 5) % 690 + 10
     ids[ids % 61 == 0] = 1
     return Split(ids.astype(np.uint16), starts_D, starts_S, sources, **more)
+
+
+def article_split(sources) -> Split:
+    """Return a split of 60 articles of a head, a body or both, of 1 to 70 tokens each."""
+    texts, sentences = [], []
+    for d in range(60):
+        begins = [690] * (d % 5 > 0) + [692] * (d % 7 > 0 or d % 5 == 0)
+        for begin in begins:
+            size = 1 + (5 * d * d + begin) % (10 if begin == 690 else 70)
+            texts.append([begin, *((np.arange(size) ** 2 * 31 + d) % 680 + 10), begin + 1])
+        sentences.append(len(begins))
+    starts_S = np.concatenate([[0], np.cumsum([len(text) for text in texts])])
+    starts_D = starts_S[np.concatenate([[0], np.cumsum(sentences)])]
+    return Split(np.concatenate(texts).astype(np.uint16), starts_D, starts_S, sources)
 
 
 def question_split(folder) -> Split:
@@ -268,12 +285,13 @@ def corpora(tmp_path_factory):
         ),
         "pairs": arithmetic_split([2] * 60, two, folder=folder),
         "questions": question_split(folder),
+        "articles": article_split(two),
     }
     special = np.arange(800) < 10
     special[700:] = True
     vocabulary = SimpleNamespace(
         kind="arithmetic", size=800, special=special, starts_word=(np.arange(800) % 3 != 0) | special, sentinels=tuple(range(799, 699, -1)),
-        pieces=tuple(map(str, range(800))),
+        pieces=(*map(str, range(690)), *ARTICLE_PIECES, *map(str, range(694, 800))),
         **{role: i for i, role in enumerate(("pad", "unk", "cls", "sep", "mask", "bos", "eos"))},
     )  # fmt: skip
     return {name: GivenStore(vocabulary, split) for name, split in splits.items()}

@@ -186,5 +186,5 @@ def test_every_objective_of_one_stream_of_text_is_tested():
     tested = {objective.name for objective in WINDOWS} | {"causal_lm", "prefix_lm"}
     tested |= {"span_corruption", "denoising", "permutation_lm"}
     examples = {"classification", "regression", "tagging", "multiple_choice", "answer_span"}
-    examples |= {"seq2seq", "text2text"}
+    examples |= {"seq2seq", "text2text", "partitioned_fields"}
     assert tested | examples | {"sentence_pair", "sentence_order"} == OBJECTIVES.keys()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from data.corpus import readers, sources
-from data.corpus.readers import NOT_UTF8, SURROGATES
+from data.corpus.record_texts import NOT_UTF8, SURROGATES
 
 BOM = "\ufeff"
 

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 from data.config import Data
+from data.inspection.article_checks import split_at_ids
 from data.inspection.batch_report import inspect_batches
 from data.objectives import (
     CausalLm,
     Denoising,
     MaskedLm,
     MaskedNextToken,
+    PartitionedFields,
     PermutationLm,
     PrefixLm,
     ReplacedToken,
@@ -25,6 +27,7 @@ from data.objectives import (
 from data.objectives.masking import Masker
 from data.pipeline import Stream
 from data.rows.full_sentences import SentenceRows
+from data.vocabulary.field_tokens import find_fields
 from pretrain.__main__ import main
 
 OBJECTIVES = {
@@ -46,6 +49,7 @@ OBJECTIVES = {
     "replaced": ReplacedToken(length=22, max_predictions=4, rows="documents"),
     "damaged": Denoising(length=66),
     "infilled": Denoising(length=66, shuffled=False),
+    "fields": PartitionedFields(length=60),
 }
 T5 = (
     "spans",
@@ -59,9 +63,11 @@ BYTES = ("damaged", "infilled", "masked ahead")  # those that need RoBERTa's voc
 
 
 @pytest.fixture
-def store_of(store, t5_store, bytes_store):
+def store_of(store, t5_store, bytes_store, article_store):
     """Return store_of(name of an objective): a store that it can read."""
-    return lambda name: t5_store if name in T5 else bytes_store if name in BYTES else store
+    stores = dict.fromkeys(T5, t5_store) | dict.fromkeys(BYTES, bytes_store)
+    stores["fields"] = article_store
+    return lambda name: stores.get(name, store)
 
 
 @pytest.fixture
@@ -183,6 +189,26 @@ def leave_tokens(batch, stream):
     batch["labels"][:] = batch["token_ids"]
 
 
+def leave_gap(batch, stream):
+    batch["label_weights"][:, 3] = 0
+
+
+def turn_fields(batch, stream):
+    """Write the fields of each row that is an article backwards."""
+    tokens = find_fields(stream.vocabulary).values()
+    for ids, labels, weights in zip(*batch.values()):
+        row = np.concatenate([ids[:1], labels[weights > 0]])
+        parts = split_at_ids(row, [field.begin for field in tokens])
+        row = np.array([i for part in reversed(parts) for i in part])
+        ids[: len(row)], labels[: len(row) - 1] = row[: len(ids)], row[1:]
+
+
+def always_whole(batch, stream):
+    """Repeat the row with the most tokens."""
+    for key in batch:
+        batch[key][:] = batch[key][batch["label_weights"].sum(axis=1).argmax()]
+
+
 def shrink_uniforms(batch, stream):
     batch["uniforms"] *= 0.9
 
@@ -266,6 +292,11 @@ def pad_last(batch, stream):
         ("next unseparated", other_text, "rows whose text is not the store's"),
         ("next", leave_tokens, "targets that are not the next token"),
         ("next", leave_out, "tokens without loss"),
+        ("fields", leave_tokens, "targets that are not the next token"),
+        ("fields", leave_gap, "losses behind padding"),
+        ("fields", swap_tokens, "rows with a field that is not the store's"),
+        ("fields", turn_fields, "rows that are not two sets of fields, each in order"),
+        ("fields", always_whole, "bodies alone"),
     ],
 )
 def test_a_broken_promise_is_named(make, name, tamper, promise):
@@ -371,7 +402,7 @@ def config(tmp_path, store_of):
             "replaced": "Electra",
         }
         others |= {"permuted": "XLNet", "permuted pairs": "XLNet"}
-        others |= dict.fromkeys(BYTES, "Bart") | {"masked ahead": "Gpt2"}
+        others |= dict.fromkeys(BYTES, "Bart") | {"masked ahead": "Gpt2", "fields": "Gpt2"}
         model = f"{others.get(name, 'Bert')}Config"
         kind = type(objective).__name__
         path.write_text(
@@ -401,6 +432,7 @@ def test_the_verb_shows_and_checks(config, capsys, name):
         "orders": ["[SEP]", "label", "A is"],
         "permuted": ["[SEP]", "[CLS]", "predict"],
         "permuted pairs": ["[SEP]", "[CLS]", "predict"],
+        "fields": ["<|begin", "<|end"],
     }
     marks |= {kind: ["inputs", "targets"] for kind in ("parts", *BYTES[:2])} | {
         "next": ["row"],

@@ -34,7 +34,7 @@ def run_steps(run, stream, mesh=None, microbatches=1, count=3):
             state, metrics = program.train_step(state, batch)
             assert not int(metrics["skipped"])
         places = {str(leaf.sharding.spec) for leaf in jax.tree.leaves(state.variables)}
-        assert places == {str(BATCH)}
+        assert places == ({str(BATCH)} if state.variables else set())
         return jax.device_get(state)
 
 

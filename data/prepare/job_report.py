@@ -1,0 +1,53 @@
+"""The counts of a job of `prepare`."""
+
+import collections
+import dataclasses
+import json
+
+from data.corpus import sources
+
+NUM_HASHES = 1 << 64  # number of different hashes of a text
+
+
+@dataclasses.dataclass
+class JobReport:
+    """Counts of a job.
+
+    Attributes:
+      totals: number of documents and bytes; after encoding, also of sentences, tokens, unknown
+        tokens and documents kept.
+      noted: {reason: number of documents or sentences that were skipped or repaired for it}.
+      first: {reason: (path, start, line) of the first such document}.
+      least: the lowest hash of a document.
+      most: the highest hash of a document.
+    """
+
+    totals: collections.Counter = dataclasses.field(default_factory=collections.Counter)
+    noted: collections.Counter = dataclasses.field(default_factory=collections.Counter)
+    first: dict[str, tuple[str, int, int]] = dataclasses.field(default_factory=dict)
+    least: int = NUM_HASHES
+    most: int = -1
+
+    def add_note(self, reason: str, piece: sources.InputChunk, line: int) -> None:
+        """Count a document that was skipped or repaired."""
+        self.noted[reason] += 1
+        self.first.setdefault(reason, (piece.path, piece.start or 0, line))
+
+    def merge_report(self, other: "JobReport") -> None:
+        """Add the counts of a later job."""
+        self.totals += other.totals
+        self.noted += other.noted
+        self.first = other.first | self.first
+        self.least, self.most = min(self.least, other.least), max(self.most, other.most)
+
+    def to_json(self) -> str:
+        """Return the report as JSON."""
+        return json.dumps(vars(self))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "JobReport":
+        """Return the report that `to_json` wrote."""
+        fields = json.loads(text)
+        counted = {name: collections.Counter(fields.pop(name)) for name in ("totals", "noted")}
+        first = {reason: tuple(place) for reason, place in fields.pop("first").items()}
+        return cls(**counted, first=first, **fields)
