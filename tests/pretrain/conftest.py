@@ -28,6 +28,7 @@ from models.config.deep_averaging import DeepAveragingConfig
 from models.config.distilbert import DistilBertConfig
 from models.config.electra import ElectraConfig
 from models.config.gpt import GptConfig
+from models.config.gpt2 import Gpt2Config
 from models.config.gpt3 import Gpt3Config
 from models.config.heads import ClassifierConfig
 from models.config.linformer import LinformerConfig
@@ -197,6 +198,10 @@ RUNS = {
         )
         for name, encoder in WORD_ENCODERS.items()
     },
+    "decoder_classifier": make_tiny_run(
+        ClassifierConfig(encoder=Gpt2Config(**GPT, depth=2), labels=("a", "b"), dropout=0.0),
+        Classification(length=32, cls_position="none"),
+    ),
     "t5": make_tiny_run(T5, SpanCorruption(inputs=32)),
     "t5_gated": make_tiny_run(
         dataclasses.replace(T5, gated=True, tied=False, remat=True), SpanCorruption(inputs=32)

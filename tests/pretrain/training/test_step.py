@@ -163,6 +163,7 @@ CASES += [
     ("deep_averaging", (2, 2, 2), 1),
     ("textcnn", (1, 2, 2, 2), 4),
     ("recurrent_encoder", (2, 2, 2), 4),
+    ("decoder_classifier", (1, 2, 2, 2), 4),
 ]
 # CLOZE_BOARD=whole tries these too.
 MORE = [
