@@ -177,11 +177,14 @@ def prepare_workdir(
     """Make the workdir and its store unless they exist.
 
     Raises:
-      ValueError: if an existing store has other examples or another vocabulary.
+      ValueError: if the vocabulary has not all that the rows need, or an existing store has other
+        examples or another vocabulary.
     """
     from data.examples.example_store import ExampleStore
     from pretrain.training.new_workdir import start_workdir
 
+    objective: Any = run.data.objective
+    objective.check_vocabulary(pretrained.vocabulary)
     if not os.path.exists(os.path.join(workdir, "config.json")):
         params, new = make_initial_params(run, pretrained, args.fresh)
         folder = os.path.basename(os.path.abspath(pretrained.workdir))

@@ -82,6 +82,16 @@ def test_a_decoder_learns_to_classify(tuned, tmp_path, capsys):
     assert main([*command, "--output", str(tmp_path / "jax")]) == 0
 
 
+def test_rows_that_the_vocabulary_lacks_leave_nothing_behind(tuned, tmp_path, capsys):
+    """With a [CLS], which a GPT's vocabulary does not have."""
+    workdir, dev = tuned
+    start = ["finetune", "--from", str(workdir.parent / "w"), "--workdir", str(tmp_path / "c")]
+    task = ["--task", "classification", "--train", dev, "data.objective.cls_position=first"]
+    assert main([*start, *task]) == 2
+    assert "needs the special token(s) cls, sep, pad" in capsys.readouterr().err
+    assert not (tmp_path / "c").exists()
+
+
 def test_a_decoder_that_chooses_has_no_class_in_transformers(vocabularies, tmp_path):
     model = ChoiceConfig(encoder=make_decoders()["gpt2"])
     params = draw_params(Run(model=model, data=Data(objective=make_head_objective(model))))
