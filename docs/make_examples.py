@@ -61,6 +61,21 @@ def write_texts(folder, rng):
     write_lines(folder / "sentences.jsonl", senses)
 
 
+def write_articles(folder, rng):
+    """Write articles of four fields: pieces of the texts of Python's help, some without authors."""
+    articles = []
+    for name in sorted(topics):
+        words = topics[name].split()
+        for number, start in enumerate(range(0, min(len(words), 120) - 15, 30)):
+            article = {
+                "domain": "docs.python.org",
+                "headline": f"{name.lower()}, part {number + 1}",
+            }
+            article |= {"authors": ["The Python developers"]} if number % 2 == 0 else {}
+            articles.append(article | {"body": " ".join(words[start : start + 30])})
+    write_lines(folder / "articles.jsonl", articles)
+
+
 def write_labelled(folder, rng):
     """Write texts with a class or a score, and pairs of texts."""
     reviews = []
@@ -159,6 +174,7 @@ def main(folder="examples"):
     folder.mkdir(parents=True, exist_ok=True)
     for write in (write_texts, write_labelled, write_tags, write_choices, write_questions):
         write(folder, rng)
+    write_articles(folder, rng)
     print(f"{len(list(folder.iterdir()))} files in {folder}/")
 
 

@@ -22,6 +22,7 @@ def read_articles(store, split="train"):
     """Return the [(field, text)] of each document, from the arrays of the store alone."""
     read, vocabulary = store.open_split(split), store.vocabulary
     pieces, found = vocabulary.pieces, []
+    marks = {i for tokens in find_fields(vocabulary).values() for i in tokens}
     for low, high in itertools.pairwise(read.document_starts.tolist()):
         edges = [s for s in read.sentence_starts.tolist() if low <= s < high] + [high]
         article = []
@@ -29,6 +30,7 @@ def read_articles(store, split="train"):
             ids = read.tokens[begin:end].tolist()
             name = pieces[ids[0]].removeprefix("<|begin").removesuffix("|>")
             assert (pieces[ids[0]], pieces[ids[-1]]) == (f"<|begin{name}|>", f"<|end{name}|>")
+            assert marks.isdisjoint(ids[1:-1])
             article.append((name, vocabulary.decode(ids[1:-1])))
         found.append(article)
     return found
@@ -78,8 +80,10 @@ def test_a_vocabulary_is_used_again_and_counts_the_tokens_in_its_size(tmp_path, 
     article_store.vocabulary.save(folder)
     again = prepare_articles(tmp_path, vocabulary=str(folder), vocab_size=32768)
     assert again.vocabulary == article_store.vocabulary == load_vocabulary(folder)
-    with pytest.raises(ValueError, match="the fields domain, date, .* --field names body, domain"):
-        add_field_tokens(again.vocabulary, ("body", "domain"))
+    for fields in (FIELDS[::-1], FIELDS[:2], (*FIELDS, "summary")):
+        names = ", ".join(fields)
+        with pytest.raises(ValueError, match=f"the fields domain, date, .* --field names {names}:"):
+            add_field_tokens(again.vocabulary, fields)
 
 
 def test_a_released_vocabulary_keeps_its_ids(texts):

@@ -154,3 +154,14 @@ def test_another_model_has_no_fields(vocabulary, tmp_path, capsys):
     start_workdir(tmp_path / "w", run, make_initializer(run)(), vocabulary)
     assert main(["predict", "--workdir", str(tmp_path / "w"), "A", "--field", "body"]) == 2
     assert "--field body: this model was not trained on articles" in capsys.readouterr().err
+
+
+def test_the_exported_tokenizer_has_the_tokens_of_the_fields(workdir, vocabulary, tmp_path):
+    """A prompt that is written with their names has the ids with which the model was trained."""
+    import tokenizers
+
+    assert main(["export", "--workdir", workdir, "--output", str(tmp_path / "hf")]) == 0
+    exported = tokenizers.Tokenizer.from_file(str(tmp_path / "hf" / "tokenizer.json"))
+    text = "<|beginheadline|>Winter river<|endheadline|><|beginbody|>"
+    expected = write_prompt(vocabulary, "body", headline="Winter river")
+    assert exported.encode(text, add_special_tokens=False).ids == expected
