@@ -44,9 +44,9 @@ SIZES = {"base": (192, 4, 4), "small": (96, 2, 2)}  # width, depth, heads
 
 
 class Detector(NamedTuple):
-    """A detector: what it is, and the size and start of its parameters, if it is a Grover.
+    """A detector: what it is, and the size of a Grover.
 
-    fresh: the parameters that are drawn anew, a value of `finetune --fresh`.
+    fresh: its parameters that are random at first, a value of `finetune --fresh`.
     """
 
     title: str
