@@ -129,6 +129,8 @@ PLANS = (
     Plan("reformer_enwik8", "v5e:4x4", ROWS_8192),
     Plan("reformer_enwik8", "v5p:2x2x4", ROWS_8192),
     Plan("lstm_lm", "v5e:2x2"),
+    Plan("elmo", "v5e:2x4"),
+    Plan("elmo_small", "v5e:2x4"),
 )
 
 COLUMNS = (

@@ -3,9 +3,12 @@
 An objective's `describe_batch()` returns it.
 
 B rows of the batch   L row length   P masked positions of a row   T target length
-C choices of a question
+C choices of a question, or characters of a word
 
 `token_ids`, `encoder_token_ids`  token ids, padded on the right
+                    Of a model of characters they are those of each word, see
+                    data/vocabulary/spelling.py, and so are `backward_ids`, which are read from
+                    the end of a row
 `attention_mask`    True at real tokens; `encoder_attention_mask` in encoder-decoder models
 `masked_positions`  indices into the row, ascending
 `permutation_ranks` place of each token in the factorization order, from 1; 0 for the context, which
@@ -24,6 +27,7 @@ import numpy as np
 
 from data.rows.tables import Batch
 from data.vocabulary.base import Vocabulary
+from data.vocabulary.spelling import SPELLED
 
 
 class Field(NamedTuple):
@@ -50,6 +54,8 @@ class SpecifiedObjective(Protocol):
 
 TOKEN_ID = "token id"  # role of a field; the vocabulary must have all its numbers
 
+CHARACTER = "character"  # role of a field: data/vocabulary/spelling.py
+
 # Keys that several objectives have.
 TOKENS = {"token_ids": Field("int32", "BL", TOKEN_ID), "attention_mask": Field("bool", "BL")}
 PAIR = TOKENS | {"token_type_ids": Field("int32", "BL")}  # 1 for the second text and its [SEP]
@@ -66,6 +72,21 @@ SEQ2SEQ = {
     "labels": Field("int32", "BT", TOKEN_ID),
     "label_weights": Field("float32", "BT"),
 }
+
+
+def spell_fields(fields: dict[str, Field], characters: int) -> dict[str, Field]:
+    """Return the fields of a batch in which words are read by so many characters; 0: by ids."""
+    if not characters:
+        return fields
+    return {
+        key: Field("uint16", f"{field.dims}C", CHARACTER) if key in SPELLED else field
+        for key, field in fields.items()
+    }
+
+
+def add_characters(sizes: dict[str, int], characters: int) -> dict[str, int]:
+    """Return the sizes of the axes with that of the characters of a word, if there are any."""
+    return sizes | {"C": characters} if characters else sizes
 
 
 def compute_shapes(

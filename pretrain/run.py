@@ -145,12 +145,31 @@ def check_objective(model: Any, objective: Any) -> None:
             f"data.objective: a {name} is trained by {names}, not by {type(objective).__name__}"
             f"{reason if mixing else ''}"
         )
+    check_characters(model, objective)
     if mixing and any("segment_ids" in key for key in objective.describe_batch()):
         raise ConfigError(
             "data.objective.rows=packed: texts that are packed into a row must not read each "
             f"other, and a {name} mixes all positions of a row. Set data.objective.rows to "
             "documents, sentences or windows"
         )
+
+
+def check_characters(model: Any, objective: Any) -> None:
+    """Raise ConfigError unless rows have what a model reads: characters of words, or ids."""
+    expected, found = model.characters, getattr(objective, "characters", 0)
+    if expected == found:
+        return
+    name = type(getattr(model, "encoder", model)).__name__
+    if not hasattr(objective, "characters"):
+        raise ConfigError(
+            f"data.objective: a {name} reads words by their characters, and the rows of "
+            f"{type(objective).__name__} have none"
+        )
+    raise ConfigError(
+        f"data.objective.characters={found}: a {name} reads "
+        f"{f'{expected} characters of a word' if expected else 'ids'}; set "
+        f"data.objective.characters={expected}"
+    )
 
 
 def is_mixing(model: Any) -> bool:

@@ -44,8 +44,9 @@ def inspect_batches(
     if checks[0].passed and checks[1].passed:
         restored = [restore_batch(stream, inspected) for inspected in seen]
         checks += objective.measure_batches(stream, restored, token_id)
+        shown = restored[0] if getattr(objective, "characters", 0) else seen[0]
         rendered = [
-            objective.render_row(stream, seen[0], i) for i in range(min(rows, len(seen[0].row_B)))
+            objective.render_row(stream, shown, i) for i in range(min(rows, len(shown.row_B)))
         ]
     return {
         "objective": objective.name,
@@ -82,11 +83,12 @@ def check_spec(stream: RowStream, seen: Sequence[InspectedBatch], step: int) -> 
             batch_spec.check_batch(inspected.batch, objective, size)
     except ValueError as error:
         found = str(error)
+    roles = (batch_spec.TOKEN_ID, batch_spec.CHARACTER)
     ids = [
         inspected.batch[key]
-        for inspected in seen
+        for inspected in (restore_batch(stream, each) for each in seen)
         for key, field in objective.describe_batch().items()
-        if field.role == batch_spec.TOKEN_ID and key in inspected.batch
+        if field.role in roles and key in inspected.batch
     ]
     low, high = min(int(i.min()) for i in ids), max(int(i.max()) for i in ids)
     halves = [

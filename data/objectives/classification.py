@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from data.batch_spec import PAIR, Field
+from data.batch_spec import PAIR, Field, add_characters, spell_fields
 from data.inspection.checks import Check, InspectedBatch, RowStream
 from data.inspection.labelled_texts import check_labels, render_labelled_row
 from data.objectives.labelled_checks import check_labelled
@@ -21,6 +21,7 @@ from data.rows.labelled_rows import LabelledRows, make_labelled_rows
 from data.rows.tables import Batch
 from data.store.split import Split
 from data.vocabulary.base import Vocabulary
+from data.vocabulary.spelling import spell_batches
 
 
 @dataclass(frozen=True)
@@ -38,18 +39,21 @@ class Classification(Objective):
     columns: tuple[str, ...] = ("text", "label")
     # Weight of the examples of each class in the loss; () weighs all classes equally.
     class_weights: tuple[float, ...] = ()
+    # Characters of a word, which a model of characters reads in place of its id; 0: the id.
+    characters: int = 0
 
     def axis_sizes(self) -> dict[str, int]:
-        """Return {"L": the row length}."""
-        return {"L": self.length}
+        """Return {"L": the row length}, and {"C"} of characters."""
+        return add_characters({"L": self.length}, self.characters)
 
     def describe_batch(self) -> dict[str, Field]:
         """Return the fields of a batch."""
-        return PAIR | {
+        fields = PAIR | {
             "labels": Field("int32", "B"),  # the number of a class
             "label_weights": Field("float32", "B"),  # the weight of that class
             "row_weights": Field("float32", "B"),  # 1.0 for a row
         }
+        return spell_fields(fields, self.characters)
 
     def check_vocabulary(self, vocabulary: Vocabulary) -> None:
         """Raise a ValueError unless these settings are valid with this vocabulary."""
@@ -71,7 +75,7 @@ class Classification(Objective):
                 "row_weights": ones_B,
             }
 
-        return table, build_batch
+        return table, spell_batches(build_batch, vocabulary, self.characters)
 
     def measure_batches(
         self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId

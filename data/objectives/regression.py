@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from data.batch_spec import PAIR, Field
+from data.batch_spec import PAIR, Field, add_characters, spell_fields
 from data.inspection.checks import Check, InspectedBatch, RowStream
 from data.inspection.labelled_texts import check_labels, render_labelled_row
 from data.objectives.labelled_checks import check_labelled
@@ -20,6 +20,7 @@ from data.rows.labelled_rows import LabelledRows, make_labelled_rows
 from data.rows.tables import Batch
 from data.store.split import Split
 from data.vocabulary.base import Vocabulary
+from data.vocabulary.spelling import spell_batches
 
 
 @dataclass(frozen=True)
@@ -35,17 +36,20 @@ class Regression(Objective):
     cls_position: Literal["first", "last", "none"] = "first"
     # Names of the columns in the files of examples: the text, or the two texts, and the label.
     columns: tuple[str, ...] = ("text", "label")
+    # Characters of a word, which a model of characters reads in place of its id; 0: the id.
+    characters: int = 0
 
     def axis_sizes(self) -> dict[str, int]:
-        """Return {"L": the row length}."""
-        return {"L": self.length}
+        """Return {"L": the row length}, and {"C"} of characters."""
+        return add_characters({"L": self.length}, self.characters)
 
     def describe_batch(self) -> dict[str, Field]:
         """Return the fields of a batch."""
-        return PAIR | {
+        fields = PAIR | {
             "labels": Field("float32", "B"),  # the score
             "label_weights": Field("float32", "B"),
         }
+        return spell_fields(fields, self.characters)
 
     def check_vocabulary(self, vocabulary: Vocabulary) -> None:
         """Raise a ValueError unless these settings are valid with this vocabulary."""
@@ -62,7 +66,7 @@ class Regression(Objective):
                 "label_weights": np.ones(len(row_B), np.float32),
             }
 
-        return table, build_batch
+        return table, spell_batches(build_batch, vocabulary, self.characters)
 
     def measure_batches(
         self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId

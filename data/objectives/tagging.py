@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from data.batch_spec import PAIR, TOKENS, Field
+from data.batch_spec import PAIR, TOKENS, Field, add_characters, spell_fields
 from data.inspection.checks import Check, InspectedBatch, RowStream
 from data.inspection.word_tags import check_tags, render_tagged_row
 from data.objectives.objective import BuildBatch, Objective, TokenId
@@ -21,6 +21,7 @@ from data.rows.tables import Batch
 from data.rows.tagged import TaggedRows, make_tagged_rows
 from data.store.split import Split
 from data.vocabulary.base import Vocabulary
+from data.vocabulary.spelling import spell_batches
 
 
 @dataclass(frozen=True)
@@ -36,14 +37,16 @@ class Tagging(Objective):
     columns: tuple[str, ...] = ()
     # Weight of each tag's words in the loss; () weighs all tags equally.
     class_weights: tuple[float, ...] = ()
+    # Characters of a word, which a model of characters reads in place of its id; 0: the id.
+    characters: int = 0
 
     def axis_sizes(self) -> dict[str, int]:
-        """Return {"L": the row length}."""
-        return {"L": self.length}
+        """Return {"L": the row length}, and {"C"} of characters."""
+        return add_characters({"L": self.length}, self.characters)
 
     def describe_batch(self) -> dict[str, Field]:
         """Return the fields of a batch."""
-        return (PAIR if self.cls_position == "last" else TOKENS) | {
+        fields = (PAIR if self.cls_position == "last" else TOKENS) | {
             # The index of a word's tag at the word's first token, 0 at the other tokens.
             "labels": Field("int32", "BL"),
             # The class weight of that tag at a word's first token, else 0.0.
@@ -51,6 +54,7 @@ class Tagging(Objective):
             "word_weights": Field("float32", "BL"),  # 1.0 at a word's first token, else 0.0
             "row_weights": Field("float32", "B"),  # 1.0; 0.0 for rows that only fill up a batch
         }
+        return spell_fields(fields, self.characters)
 
     def check_vocabulary(self, vocabulary: Vocabulary) -> None:
         """Raise a ValueError unless these settings are valid with this vocabulary."""
@@ -81,7 +85,7 @@ class Tagging(Objective):
                 "row_weights": np.ones(len(row_B), np.float32),
             }
 
-        return table, build_batch
+        return table, spell_batches(build_batch, vocabulary, self.characters)
 
     def measure_batches(
         self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId

@@ -24,7 +24,7 @@ class PrepareRequest:
       vocabulary: path of a released or saved vocabulary; None: the next five options train one.
       vocab_size: number of ids, special tokens and sentinels included.
       layout: layout of the special tokens, see data/vocabulary/layouts.py.
-      algorithm: unigram, bpe or byte_bpe.
+      algorithm: unigram, bpe, byte_bpe or words.
       lowercase: whether the text is case-folded.
       sample_size: most bytes of text on which the vocabulary is trained.
       held_out: share of the documents in the held-out split; 0 for none.

@@ -20,9 +20,11 @@ Axes: D documents, S sentences, T tokens.
 """
 
 import contextlib
+import dataclasses
 import functools
 import hashlib
 import json
+from collections.abc import Callable
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -44,6 +46,7 @@ from data.store.writer import (
     get_checksums_name,
 )
 from data.vocabulary.load import Vocabulary, load_vocabulary
+from data.vocabulary.spelling import SPELLED
 
 # Files of remote stores that are read by ranges; the others are copied, since rows need them whole.
 RANGED_FILES = tuple(f"{split}/tokens.bin" for split in SPLITS)
@@ -169,7 +172,8 @@ class Store:
             raise ValueError(f"{name}: {error}") from None
         order = getattr(objective, "order", "shuffled")
         drop = functools.partial(objective.drop_repeats, table)
-        return RowSet(table, build, part.sources, order, part, self.vocabulary, drop)
+        restore = make_id_restorer(objective, part, self.vocabulary)
+        return RowSet(table, build, part.sources, order, part, self.vocabulary, drop, restore)
 
     def verify_or_salvage(self, on_corrupt: Literal["refuse", "skip"]) -> "Store":
         """Return this store if its bytes are unchanged, else one without the damaged documents.
@@ -272,6 +276,22 @@ class Store:
         with contextlib.suppress(OSError):  # without a cache all files are read each time
             mark.parent.mkdir(parents=True, exist_ok=True)
             mark.touch()
+
+
+def make_id_restorer(
+    objective: Any, split: Split, vocabulary: Vocabulary
+) -> Callable[[Any, np.ndarray, np.ndarray], Any] | None:
+    """Return `RowSet.restore` of an objective whose batches have characters in place of ids."""
+    if not getattr(objective, "characters", 0):
+        return None
+    plain = dataclasses.replace(objective, characters=0)
+    _, build = plain.make_rows(split, vocabulary)
+
+    def restore(batch: Any, row_B: np.ndarray, key_B: np.ndarray) -> Any:
+        ids = build(row_B, key_B)
+        return {key: ids[key] if key in SPELLED else array for key, array in batch.items()}
+
+    return restore
 
 
 class SalvagedStore(Store):

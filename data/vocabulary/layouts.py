@@ -30,6 +30,7 @@ BYTE_BPE_LAYOUTS = {
 LAYOUTS = {
     **dict.fromkeys(("unigram", "bpe"), tuple(SENTENCEPIECE_LAYOUTS)),
     "byte_bpe": tuple(BYTE_BPE_LAYOUTS),
+    "words": (DEFAULT_LAYOUT,),  # without its [MASK]
 }
 # {class of a tokenizer of `transformers`, without a final "Fast": what it reads}. SentencePiece's
 # unigram models are read in two ways: as they are, or after quotes, accents and case are folded.

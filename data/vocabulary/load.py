@@ -51,6 +51,7 @@ from data.vocabulary.sentencepiece import (
     train_sentencepiece,
 )
 from data.vocabulary.tokenizer_json import read_tokenizer_json
+from data.vocabulary.word_level import make_word_vocabulary
 
 # Files of a released vocabulary besides those that begin it.
 OTHER_FILES = ("merges.txt", "vocab.bpe", *SETTINGS_FILES)
@@ -83,13 +84,17 @@ def train_vocabulary(
       texts: sentences or paragraphs.
       size: number of ids, special tokens and sentinels included.
       layout: name of a layout of special tokens, see data/vocabulary/layouts.py.
-      algorithm: unigram, bpe or byte_bpe.
+      algorithm: unigram, bpe, byte_bpe or words.
       lowercase: whether case is folded.
       reserved: number of these ids that are left for tokens which are added later, to byte_bpe.
 
     Raises:
       ValueError: if an option is not valid, or there is too little text for the size.
     """
+    if algorithm == "words":
+        if lowercase:
+            raise ValueError("words are as they are written: leave out --lowercase")
+        return make_word_vocabulary(texts, size=size)
     if algorithm == "byte_bpe":
         return train_byte_bpe(texts, size, layout, lowercase, reserved)
     return train_sentencepiece(texts, size, layout, algorithm, lowercase)

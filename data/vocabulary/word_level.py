@@ -4,7 +4,7 @@ It is saved as a tokenizer.json, whose model is the `WordLevel` of the tokenizer
 """
 
 import collections
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 import tokenizers
 from tokenizers import AddedToken, models, pre_tokenizers
@@ -17,7 +17,10 @@ PAD, UNK, CLS, SEP = WORD_LEVEL_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 
 
 def make_word_vocabulary(
-    texts: Iterable[str], min_count: int = 1, wanted: Collection[str] = ()
+    texts: Iterable[str],
+    min_count: int = 1,
+    wanted: Collection[str] = (),
+    size: int | None = None,
 ) -> Vocabulary:
     """Return the vocabulary of the words of texts, the most frequent first.
 
@@ -25,6 +28,7 @@ def make_word_vocabulary(
       texts: the texts. Words are what blanks separate, punctuation and case included.
       min_count: the number of times that a word occurs at least; others are [UNK].
       wanted: words that may occur less often, such as those that have vectors.
+      size: the largest number of ids, special tokens included; None: as many as there are words.
 
     Raises:
       ValueError: no word occurs so often, or there are more than a vocabulary may have.
@@ -42,6 +46,21 @@ def make_word_vocabulary(
         raise ValueError(
             f"none of the {len(counts):,} words occurs {min_count:,} times: lower the minimum count"
         )
+    if size is not None:
+        if size <= len(WORD_LEVEL_SPECIAL):
+            raise ValueError(
+                f"a vocabulary of words needs {len(WORD_LEVEL_SPECIAL) + 1} ids at least, not "
+                f"{size}"
+            )
+        words = words[: size - len(WORD_LEVEL_SPECIAL)]
+    return build_word_vocabulary(words)
+
+
+def build_word_vocabulary(words: Sequence[str]) -> Vocabulary:
+    """Return the vocabulary of the special tokens and of words, in this order.
+
+    Raises ValueError for more words than a vocabulary may have.
+    """
     if len(words) + len(WORD_LEVEL_SPECIAL) > MAX_IDS:
         raise ValueError(
             f"{len(words):,} words are more than the {MAX_IDS:,} of a vocabulary: raise the "

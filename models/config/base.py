@@ -34,12 +34,14 @@ class ModelConfig(Config):
     mixes_positions: whether keys are mixtures of all positions of a row. Then no position can be
       hidden from another, as in causal models and packed rows.
     has_attention: whether the layers attend. A model that does not has no heads.
+    characters: of a word, which the model reads in place of its id; 0: it reads ids.
     """
 
     vocabulary_ids: ClassVar[dict[str, tuple[str, int]]] = {}
     not_in_tensors: ClassVar[tuple[str, ...]] = ()
     mixes_positions: ClassVar[bool] = False
     has_attention: ClassVar[bool] = True
+    characters: ClassVar[int] = 0
 
     vocab: int  # [ids] rows of the token embeddings, at least the number of ids in the vocabulary
     width: int = 768  # of the hidden states
@@ -142,6 +144,7 @@ class WordEncoderConfig(TakesHead, Config):
     num_heads: ClassVar[int] = 1
     segments: ClassVar[int] = 1
     remat: ClassVar[bool] = False
+    characters: ClassVar[int] = 0
 
     vocab: int = 30522  # [ids] rows of the word embeddings
     width: int = 300  # of the word embeddings

@@ -32,6 +32,7 @@ class HeadedConfig(Config):
     length = property(lambda self: getattr(self.encoder, "length", LIMITLESS))
     num_heads = property(lambda self: self.encoder.num_heads)
     remat = property(lambda self: self.encoder.remat)
+    characters = property(lambda self: self.encoder.characters)
     frozen_params = property(
         lambda self: tuple(f"encoder/{prefix}" for prefix in self.encoder.frozen_params)
     )

@@ -1,4 +1,4 @@
-"""import FOLDER --workdir W: start a run from a Hugging Face model.
+"""import FOLDER --workdir W: start a run from a Hugging Face model, or from released HDF5 weights.
 
 A pretrained model becomes step 0 of a run; a fine-tuned model is ready for `predict`.
 """
@@ -30,7 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "folder",
         metavar="FOLDER",
-        help="folder with config.json, model.safetensors and tokenizer files",
+        help="folder with config.json, model.safetensors and tokenizer files; or with options.json "
+        "and one .hdf5 file",
     )
     parser.add_argument("--workdir", required=True, help="new folder for the run")
     parser.add_argument(
@@ -50,13 +51,14 @@ def run(args: argparse.Namespace) -> int:
     """Write the workdir and print a summary; return 0."""
     from etils import epath
 
+    from pretrain.convert.hdf5_folder import is_hdf5_folder, open_hdf5_model
     from pretrain.convert.read_write import open_model
     from pretrain.training.new_workdir import start_workdir
 
     workdir = epath.Path(args.workdir)
     if workdir.exists() and any(workdir.iterdir()):
         raise FileExistsError(f"{workdir} exists and is not empty; name a new workdir")
-    opened = open_model(args.folder)
+    opened: Any = (open_hdf5_model if is_hdf5_folder(args.folder) else open_model)(args.folder)
     config = override_run(make_starting_run(opened.config), args.overrides)
     validate_run(config)
     params, missing, unused = opened.load_params(
@@ -85,7 +87,7 @@ def make_starting_run(model: Any) -> Run:
     if isinstance(model, HeadedConfig):
         return make_headed_run(model)
     make_objective = find_family(model).make_import_objective
-    assert make_objective is not None  # only a family of transformers is imported
+    assert make_objective is not None  # of each family that is imported
     return Run(model=model, data=Data(objective=make_objective(model)))
 
 
@@ -158,6 +160,16 @@ def format_summary(
         ]
         return "\n".join(lines)
     vocabulary = opened.vocabulary
+    if model.characters:
+        lines += [
+            f"  reads words by {model.characters} characters; targets: {model.vocab:,} words",
+            "next:",
+            f"  python -m pretrain features --workdir {args.workdir} --input TEXT --layers all "
+            "--output FILE.npz",
+            f"  python -m pretrain finetune --from {args.workdir} --task TASK --train FILE "
+            "--workdir NEW",
+        ]
+        return "\n".join(lines)
     document = " --document pair" if run.data.objective.name == "seq2seq" else ""
     lines += [
         f"  vocabulary: {vocabulary.kind}, {vocabulary.size:,} ids; model rows: {model.vocab:,}",

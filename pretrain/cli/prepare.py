@@ -38,7 +38,8 @@ HELP = {
     "of them",
     "vocab_size": "number of ids, special tokens and sentinels included (default: 32768)",
     "layout": layouts.LAYOUT_HELP,
-    "algorithm": "unigram or bpe of SentencePiece, or byte-level BPE (default: unigram)",
+    "algorithm": "unigram or bpe of SentencePiece, byte-level BPE, or words: what blanks "
+    "separate, the most frequent first (default: unigram)",
     "lowercase": "fold case (nmt_nfkc_cf instead of nmt_nfkc)",
     "sample_size": "maximal bytes of text to train on, sampled evenly from all of it "
     "(default: 10000000)",

@@ -82,6 +82,14 @@ PARAMETER_DIMENSIONS = (
     (r"input/bias", (None,)),
     (r"decoder/(start_\d+|out|align/(query|key|out))/kernel", ("embed", None)),
     (r"decoder/(start_\d+|out)/bias", (None,)),
+    # of words read by their characters, and of the mix of layers
+    (r"character_embedding/embedding", (None, None)),
+    (r"highway_\d+/(gate|transform)/kernel", ("embed", None)),
+    (r"highway_\d+/(gate_bias|transform/bias)", (None,)),
+    (r"words/projection/kernel", ("embed", None)),
+    (r"words/projection/bias", (None,)),
+    (r"mix/weights", (None,)),
+    (r"mix/scale", ()),
     # of encoders of words: hidden layers, filters of windows
     (r"layer_\d+/kernel", ("embed", None)),
     (r"window_\d+/kernel", (None, "embed", None)),

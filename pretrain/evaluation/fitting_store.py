@@ -6,6 +6,7 @@ from typing import Any
 from data.examples.example_store import open_source
 from data.store.salvage import describe_omissions
 from data.vocabulary.load import load_vocabulary
+from models.config.heads import HeadedConfig
 from pretrain.config import Run
 from pretrain.evaluation.label_checks import check_labels
 from pretrain.overrides import ConfigError
@@ -17,7 +18,8 @@ def open_fitting_store(store: str, workdir: str, run: Run) -> Any:
     Args:
       store: path of the store.
       workdir: workdir of the run.
-      run: the run, which has to have the same vocabulary and labels.
+      run: the run, which has to have the same vocabulary and labels. A head on a model of
+        characters may have another vocabulary, as it reads no ids.
 
     Raises:
       ConfigError: if the vocabulary or the labels differ.
@@ -26,7 +28,8 @@ def open_fitting_store(store: str, workdir: str, run: Run) -> Any:
     if (lost := describe_omissions(opened)) != describe_omissions(None):
         print(f"skipped damaged documents of {opened.path}: {lost}", file=sys.stderr)
     vocabulary = load_vocabulary(f"{workdir}/vocabulary")
-    if opened.vocabulary.fingerprint != vocabulary.fingerprint:
+    reads_any_words = isinstance(run.model, HeadedConfig) and run.model.characters
+    if opened.vocabulary.fingerprint != vocabulary.fingerprint and not reads_any_words:
         raise ConfigError(
             f"{opened.path} was prepared with a different vocabulary from {workdir}; "
             f"prepare it with --vocabulary {workdir}/vocabulary"

@@ -50,6 +50,7 @@ def open_labelled_store(workdir: str, source: str) -> Iterator[str]:
     """
     from data.examples.text_pairs import write_sources
     from data.vocabulary.load import load_vocabulary
+    from data.vocabulary.spelling import make_text_vocabulary
     from pretrain.workdir.checkpoints import read_run
 
     run = read_run(workdir)
@@ -74,10 +75,15 @@ def open_labelled_store(workdir: str, source: str) -> Iterator[str]:
         raise ValueError(f"{workdir} is not a run of `finetune`; --labelled needs one")
     read, write = LABELLED[type(run.model)](run)
     examples = read(source)
+    if run.model.characters:
+        texts = (text for example in examples for text in example.texts)
+        vocabulary = make_text_vocabulary(texts)
+    else:
+        vocabulary = load_vocabulary(f"{workdir}/vocabulary")
     with tempfile.TemporaryDirectory() as folder:
         store = write(
             f"{folder}/store",
-            load_vocabulary(f"{workdir}/vocabulary"),
+            vocabulary,
             {"heldout": examples},
             list_label_names(run),
         )

@@ -49,7 +49,7 @@ def check_vocabulary(run: Run, vocabulary: Vocabulary) -> None:
     An id that is too large raises no error on an accelerator.
     """
     model: Any = run.model
-    if model.vocab < vocabulary.size:
+    if model.vocab < vocabulary.size and not model.characters:
         raise ConfigError(
             f"model.vocab={model.vocab} is smaller than the token store's vocabulary of "
             f"{vocabulary.size}; set model.vocab={-(-vocabulary.size // 128) * 128} (a multiple of "

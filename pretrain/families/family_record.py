@@ -195,6 +195,20 @@ class HuggingFaceMap:
         return self.body or (self.prefix, *(f"{name}/{self.prefix}" for name in self.second_models))
 
 
+@dataclasses.dataclass(frozen=True)
+class Hdf5Map:
+    """The names of a family in released HDF5 files, beside which options.json has the sizes.
+
+    read_options: (content of options.json) -> our fields but `vocab`.
+    list_datasets: (config) -> {name of a dataset: its shape}.
+    fill_params: (config, {name: array}) -> {our path: array}.
+    """
+
+    read_options: Callable[[Mapping[str, Any]], dict[str, Any]]
+    list_datasets: Callable[[Any], dict[str, tuple[int, ...]]]
+    fill_params: Callable[[Any, Mapping[str, Any]], dict[str, Any]]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DistillationRecipe:
     """How a model of this family is distilled from a trained model of another.
@@ -219,6 +233,7 @@ class Family:
     objectives    the objectives that can train it, the paper's own first; () for an encoder that is
                   trained with a head alone
     hugging_face  its names in Hugging Face transformers; None: transformers has no such model
+    hdf5          its names in HDF5 files; None: no such files are imported
     make_import_objective  (config) -> the objective that trains an imported model further; None
                   where transformers has no such model
     predictor     the class that predicts with it: `module:Class` in pretrain/inference; "" where
@@ -239,6 +254,7 @@ class Family:
     config: type[Config]
     objectives: tuple[type, ...]
     hugging_face: HuggingFaceMap | None = None
+    hdf5: Hdf5Map | None = None
     make_import_objective: Callable[[Any], Any] | None = None
     predictor: str
     title: str

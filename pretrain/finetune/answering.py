@@ -120,7 +120,13 @@ def make_answerer(
         return _predict_with_head(trained, batch_size, n_best)
     if n_best is not None:
         raise ValueError(NOT_SEVERAL)
-    module, name = find_family(trained.run.model).predictor.split(":")
+    family = find_family(trained.run.model)
+    if not family.predictor:
+        raise ValueError(
+            f"a {type(trained.run.model).__name__} predicts no text: `features` has its states, "
+            f"and `finetune --from {trained.workdir}` learns labels of texts"
+        )
+    module, name = family.predictor.split(":")
     kind = getattr(importlib.import_module(f"pretrain.inference.{module}"), name)
     if module == "fill_mask":
         return _fill_masks(kind, trained, top, length, batch_size, decoding)

@@ -71,13 +71,20 @@ def describe_pair(encoder: EncoderConfig) -> dict[str, Any]:
 
 def make_label_objective(kind: type[Any], model: ClassifierConfig, **columns: Any) -> Any:
     """Return the objective of texts with labels, of class `kind`, for a model."""
-    return kind(length=min(LENGTH, model.length), **describe_pair(model.encoder), **columns)
+    characters = model.characters
+    fields: dict[str, Any] = {**describe_pair(model.encoder), **columns}
+    return kind(length=min(LENGTH, model.length), characters=characters, **fields)
 
 
 def make_tag_objective(model: TaggerConfig, columns: tuple[str, ...] = ()) -> Tagging:
     """Return the objective of words with tags for a model."""
     cls_position: Any = find_family(model.encoder).cls_position  # a tagger has no causal decoder
-    return Tagging(length=min(LENGTH, model.length), cls_position=cls_position, columns=columns)
+    return Tagging(
+        length=min(LENGTH, model.length),
+        cls_position=cls_position,
+        columns=columns,
+        characters=model.characters,
+    )
 
 
 def make_choice_objective(model: ChoiceConfig, **choices: int) -> MultipleChoice:

@@ -42,15 +42,26 @@ class LabelPredictor:
     def __init__(self, trained: Trained, batch_size: int) -> None:
         config: Any = trained.run.model
         objective: Any = trained.run.data.objective
-        self.model = build(config, **make_local_hooks())
+        self.trained, self.model = trained, build(config, **make_local_hooks())
         self.params, self.labels = trained.params, config.labels
         self.pad = find_padding(trained.vocabulary)
         self.batch_size = batch_size
-        self.tokenizer = tokenizer.build_tokenizer(
-            trained.vocabulary, find_model_type(config), is_labelled=True
-        )
         self.length = objective.length
-        self.tokenizer.enable_truncation(self.length, strategy="longest_first")
+        self.tokenizer = self.make_tokenizer(trained)
+
+    def make_tokenizer(self, trained: Trained) -> Any:
+        """Return the tokenizer of a model's vocabulary, which truncates as in training."""
+        family = find_model_type(trained.run.model)
+        made = tokenizer.build_tokenizer(trained.vocabulary, family, is_labelled=True)
+        made.enable_truncation(self.length, strategy="longest_first")
+        return made
+
+    def open_to(self, cleaned: Sequence[str | tuple[str, ...]]) -> None:
+        """Let a model of characters read all words of texts."""
+        parts = [(texts,) if isinstance(texts, str) else texts for texts in cleaned]
+        opened = self.trained.open_to(text for texts in parts for text in texts)
+        if opened is not self.trained:
+            self.trained, self.tokenizer = opened, self.make_tokenizer(opened)
 
     def __call__(
         self, texts: Sequence[tuple[str, ...]], places: Sequence[str | None]
@@ -59,7 +70,9 @@ class LabelPredictor:
         for parts, place in zip(texts, name_places(places)):
             for part in parts:
                 parse_text(part, place)
-        encodings = self.tokenizer.encode_batch([clean_texts(parts) for parts in texts])
+        cleaned = [clean_texts(parts) for parts in texts]
+        self.open_to(cleaned)
+        encodings = self.tokenizer.encode_batch(cleaned)
         results: list[Any] = [None] * len(texts)
         for batch in make_batches(
             [pad_length(len(encoding)) for encoding in encodings], self.batch_size
@@ -84,7 +97,12 @@ class LabelPredictor:
         segments_BL, _ = pad_rows([encoding.type_ids for encoding in encodings], B, L, 0)
         scores_BC = jax.device_get(
             _compute_scores(
-                self.model, self.params, tokens_BL, valid_BL, segments_BL, classes=bool(self.labels)
+                self.model,
+                self.params,
+                self.trained.make_inputs(tokens_BL),
+                valid_BL,
+                segments_BL,
+                classes=bool(self.labels),
             )
         )
         return [self._make_result(scores_C) for scores_C in scores_BC[: len(encodings)].tolist()]

@@ -52,7 +52,7 @@ class TagPredictor:
             config.labels,
             config.scheme != PLAIN,
         )
-        self.vocabulary, self.batch_size = trained.vocabulary, batch_size
+        self.trained, self.batch_size = trained, batch_size
         self.pad: Any = trained.vocabulary.pad
         self.length, self.cls_position = objective.length, objective.cls_position
         self.unread_tag = OUTSIDE if OUTSIDE in config.labels else None
@@ -61,9 +61,10 @@ class TagPredictor:
         self, sentences: Sequence[Sequence[str]], places: Sequence[str | None]
     ) -> list[dict[str, Any]]:
         """Return the result of each sentence; `places` name them in errors (None: their number)."""
+        trained = self.trained.open_to(word for words in sentences for word in words)
         rows = [
-            TagRow(self.vocabulary, words, self.length, self.cls_position)
-            for words in encode_words(self.vocabulary, sentences)
+            TagRow(trained.vocabulary, words, self.length, self.cls_position)
+            for words in encode_words(trained.vocabulary, sentences)
         ]
         if empty := next(
             (
@@ -82,8 +83,9 @@ class TagPredictor:
             types_BL = None
             if self.cls_position == "last":
                 types_BL, _ = pad_rows([rows[i].token_types for i in batch], B, L, 0)
+            inputs = trained.make_inputs(tokens_BL)
             numbers_BL = jax.device_get(
-                _predict_tags(self.model, self.params, tokens_BL, valid_BL, types_BL)
+                _predict_tags(self.model, self.params, inputs, valid_BL, types_BL)
             )
             for i, numbers_L in zip(batch, numbers_BL.tolist()):
                 results[i] = self._make_result(sentences[i], rows[i], numbers_L)

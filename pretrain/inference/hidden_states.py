@@ -118,6 +118,7 @@ def extract_features(
     Raises:
       ValueError: the model has no such layer or pooling, or a text has no word.
     """
+    trained = trained.open_to(text for _, text in texts)
     config, params = trained.body
     picks = select_combinations(layers, config.depth)
     aligned = WordAligner(trained)
@@ -144,7 +145,8 @@ def extract_features(
         inputs = [rows[i].ids for i in batch]
         tokens_BL, valid_BL = batching.pad_rows(inputs, num_rows, L, pad)
         pool_BRL, nonempty = _make_pool_weights(pool, [rows[i] for i in batch], num_rows, L)
-        placed = (place_shared_rows(mesh, np.asarray(x)) for x in (tokens_BL, valid_BL, pool_BRL))
+        arrays_B = (trained.make_inputs(tokens_BL), valid_BL, pool_BRL)
+        placed = (place_shared_rows(mesh, np.asarray(x)) for x in arrays_B)
         pooled = jax.device_get(compute(params, *placed))
         for name, pooled_BRD in zip(picks, pooled):
             if name not in arrays:

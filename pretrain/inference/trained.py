@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from etils import epath
 
 from data.corpus.buckets import check_bucket
 from data.vocabulary.load import Vocabulary, load_vocabulary
+from data.vocabulary.spelling import make_speller, make_text_vocabulary
 from models.config.base import WordEncoderConfig
 from models.config.heads import HeadedConfig
 from pretrain.config import Run, from_json
@@ -49,6 +50,22 @@ class Trained:
         """Return the model with another `train.compute_dtype`; the parameters stay float32."""
         train = dataclasses.replace(self.run.train, compute_dtype=dtype)
         return dataclasses.replace(self, run=dataclasses.replace(self.run, train=train))
+
+    def open_to(self, texts: Iterable[str]) -> Trained:
+        """Return the model with the vocabulary that reads texts.
+
+        That of a model of characters has all their words, so that none is unknown; another one
+        stays as it is.
+        """
+        if not self.run.model.characters:
+            return self
+        return dataclasses.replace(self, vocabulary=make_text_vocabulary(texts))
+
+    def make_inputs(self, ids_BL: Any) -> Any:
+        """Return what the model reads of ids: the characters [B, L, C] of each, or the ids."""
+        if not (width := self.run.model.characters):
+            return ids_BL
+        return make_speller(self.vocabulary, width)(ids_BL)
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """Return the rows of metrics.jsonl up to this step."""
@@ -124,7 +141,7 @@ def open_trained(
             f"with (fingerprint {vocabulary.fingerprint}, recorded {recorded}); put the right one "
             "back"
         )
-    if vocabulary.size > run.model.vocab:
+    if vocabulary.size > run.model.vocab and not run.model.characters:
         raise ConfigError(
             f"{workdir}: the vocabulary has {vocabulary.size} ids and the model {run.model.vocab}"
         )

@@ -20,6 +20,7 @@ OBJECTIVES = {
     "sentence_order": objectives.SentenceOrder(length=30, max_predictions=5),
     "replaced_token": objectives.ReplacedToken(length=22, max_predictions=4, rows="documents"),
     "causal_lm": objectives.CausalLm(length=16, end_of_text=False),
+    "bidirectional_lm": objectives.BidirectionalLm(length=16, characters=0),
     "masked_next_token": objectives.MaskedNextToken(length=20, max_predictions=3),
     "permutation_lm": objectives.PermutationLm(length=22, rows="windows"),
     "span_corruption": objectives.SpanCorruption(inputs=40),

@@ -21,6 +21,7 @@ from data.config import Data
 from data.objectives import (
     OBJECTIVES,
     AnswerSpan,
+    BidirectionalLm,
     CausalLm,
     Classification,
     Denoising,
@@ -145,6 +146,7 @@ PINNED = (  # (digest of training batches, of evaluation batches, corpus, object
     ),
     ("6a4a5f662c9e63a3", "072e87e3f1488db9", "text", SpanCorruption(inputs=40, mode="700")),
     ("2d3ebb4944f95a42", "3386df69c40eb601", "text", CausalLm(length=32)),
+    ("3dcd63d257bea67f", "a59aff7ae6eaa60f", "text", BidirectionalLm(length=16, characters=0)),
     ("c1d1bd67b978247a", "327d85b9045b1c6e", "text", PrefixLm(length=32)),
     (
         "1dbbea2bd63700a3",

@@ -14,6 +14,7 @@ import pytest
 from data.config import Data
 from data.objectives import (
     OBJECTIVES,
+    BidirectionalLm,
     CausalLm,
     Denoising,
     Distillation,
@@ -125,6 +126,22 @@ def test_each_token_but_the_first_of_a_source_is_the_next_token_once(end_of_text
 
 
 @pytest.mark.parametrize(
+    ("labels", "weights"),
+    [("labels", "label_weights"), ("backward_labels", "backward_weights")],
+)
+def test_each_direction_predicts_each_word_once(labels, weights):
+    """And the ends of each sentence, but for the first end of a source. A sentence is a document
+    here.
+    """
+    _, batches = read_heldout(BidirectionalLm(length=7, characters=0))
+    batches = [{"labels": batch[labels], "label_weights": batch[weights]} for batch in batches]
+    scored, num_targets = count_scored(batches)
+    assert scored == Counter(id_ for own in list_own_ids() for id_ in own)
+    sentences = sum(sum(length > 0 for length in own) for _, own in SOURCES)
+    assert num_targets == len(scored) + 2 * sentences - sum(any(own) for _, own in SOURCES)
+
+
+@pytest.mark.parametrize(
     ("objective", "width"),
     [
         (PrefixLm(length=10), 10),
@@ -184,6 +201,7 @@ def test_training_counts_every_target_of_its_rows(objective):
 def test_every_objective_of_one_stream_of_text_is_tested():
     """An objective is tested above unless its rows are labelled examples or drawn pairs."""
     tested = {objective.name for objective in WINDOWS} | {"causal_lm", "prefix_lm"}
+    tested |= {"bidirectional_lm"}
     tested |= {"span_corruption", "denoising", "permutation_lm"}
     examples = {"classification", "regression", "tagging", "multiple_choice", "answer_span"}
     examples |= {"seq2seq", "text2text", "partitioned_fields"}

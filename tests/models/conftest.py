@@ -44,6 +44,10 @@ SIZES = {
     "layers": ("local", "lsh"),
     "axial_shape": (4, 8),
     "axial_widths": (10, 14),
+    "cells": 20,
+    "characters": 6,
+    "character_width": 5,
+    "character_filters": ((1, 4), (3, 7)),
 }
 
 
@@ -62,6 +66,8 @@ def make_model(config):
     """
     model, ids = build(config), jnp.ones((1, 4), jnp.int32)
     arguments = {"token_ids": ids, "attention_mask": ids > 0, "labels": ids}
+    if config.characters:
+        arguments["token_ids"] = jnp.ones((1, 4, config.characters), jnp.int32)
     arguments |= {f"encoder_{key}": value for key, value in arguments.items()}
     named = inspect.signature(type(model).__call__).parameters
     read = {

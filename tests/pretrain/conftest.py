@@ -9,6 +9,7 @@ import pytest
 from data import batch_spec
 from data.config import Data
 from data.objectives import (
+    BidirectionalLm,
     CausalLm,
     Classification,
     Denoising,
@@ -27,6 +28,7 @@ from models.config.bert import BertConfig
 from models.config.deep_averaging import DeepAveragingConfig
 from models.config.distilbert import DistilBertConfig
 from models.config.electra import ElectraConfig
+from models.config.elmo import ElmoConfig
 from models.config.gpt import GptConfig
 from models.config.gpt2 import Gpt2Config
 from models.config.gpt3 import Gpt3Config
@@ -48,6 +50,16 @@ from pretrain.config import AdamW, Lamb, Run, Train
 
 BERT = BertConfig(
     vocab=128, length=32, width=32, depth=2, num_heads=8, mlp=64, dropout=0.0, attention_dropout=0.0
+)
+ELMO = ElmoConfig(
+    vocab=128,
+    width=32,
+    cells=64,
+    characters=6,
+    character_width=8,
+    character_filters=((1, 16), (3, 16)),
+    highways=1,
+    dropout=0.0,
 )
 T5 = T5Config(
     vocab=128, width=32, depth=2, decoder_depth=2, num_heads=8, head_width=4, mlp=64, dropout=0.0
@@ -237,6 +249,7 @@ RUNS = {
     "lstm_lm": make_tiny_run(
         LstmLmConfig(vocab=128, width=32, depth=2, dropout=0.0), CausalLm(length=32)
     ),
+    "elmo": make_tiny_run(ELMO, BidirectionalLm(length=32, order="shuffled", characters=6)),
     "gpt3": make_tiny_run(Gpt3Config(**GPT, depth=4, window=5, remat=True), CausalLm(length=32)),
 }
 
@@ -282,7 +295,7 @@ def random_batch():
                 value *= batch["encoder_attention_mask"] if key == "encoder_segment_ids" else 1
             elif key == "segment_ids":  # tokens per target, about
                 value = (1 + np.cumsum(rng.random(shape) < 1 / 6, axis=1)) * batch["attention_mask"]
-            elif key == "label_weights" and len(shape) == 2:
+            elif key in ("label_weights", "backward_weights") and len(shape) == 2:
                 value = rng.random(shape) < rng.random((shape[0], 1))
             elif key in (
                 "next_sentence_weights",

@@ -19,16 +19,20 @@ CELLS = "cells"  # a collection, which nothing but a look inside needs
 class RecurrentLayer(nn.Module):
     """x -> lstm(dropout(x)): dropout between the layers, not along the row (Zaremba et al. 2014).
 
+    With a residual, the dropped input is added to the output.
+
     The state is in the collection `CARRY`. It is read where the collection has it and written where
     the collection is mutable; no gradient flows into it. Where the collection `CELLS` is mutable, c
     of all positions is written to it, [B, L, C].
 
     lstm: the constructor of an `Lstm`.
     dropout: the constructor of a `Dropout`.
+    residual: whether there is a residual.
     """
 
     lstm: ModuleFactory
     dropout: ModuleFactory
+    residual: bool = False
 
     @nn.compact
     def __call__(
@@ -75,7 +79,8 @@ class RecurrentLayer(nn.Module):
                 state = jax.tree.map(jnp.zeros_like, state)
             self.put_variable(CARRY, "cells", state.cells_BC)
             self.put_variable(CARRY, "output", state.output_BH)
-        return states.output_BH.astype(x_BLD.dtype)
+        h_BLD = states.output_BH.astype(x_BLD.dtype)
+        return x_BLD + h_BLD if self.residual else h_BLD
 
     def read_state(self, zeros: LstmState) -> LstmState | None:
         """Return the state behind the rows before, or None without one.

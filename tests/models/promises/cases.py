@@ -15,7 +15,7 @@ from models import build
 from models.layers.layer_layout import flatten_params
 from pretrain.families import FAMILIES, find_family
 
-SIZES = {"B": 3, "L": 12, "T": 6, "P": 3}
+SIZES = {"B": 3, "L": 12, "T": 6, "P": 3, "C": 6}
 LENGTHS = np.array([12, 7, 4])
 MASKED_POSITIONS = np.array([[1, 5, 11], [0, 2, 6], [1, 2, 3]], np.int32)
 DEEPER = {"gpt3": {"depth": 4}}  # their layers are scanned in pairs
@@ -59,7 +59,8 @@ def make_batch(model, objective) -> dict[str, np.ndarray]:
             batch[key] = np.full(shape, 0.5, np.float32)
         else:
             ids = rng.integers(2, 50, shape, np.int32)
-            batch[key] = np.where(mask, ids, np.int32(0)) if "L" in field.dims else ids
+            is_token = mask[..., None] if field.dims == "BLC" else mask
+            batch[key] = np.where(is_token, ids, np.int32(0)) if "L" in field.dims else ids
     if "token_type_ids" in named:
         batch["token_type_ids"] = (mask & (np.arange(12) >= 3)).astype(np.int32)
     return batch

@@ -49,7 +49,8 @@ def test_a_trainers_parts_reach_every_recurrent_layer(case):
 
     ops = PLAIN._replace(constrain=lambda x: seen.append(x.shape) or x, linear=apply_linear)
     init = jax.eval_shape(build(config, ops=ops).init, jax.random.key(0), **case.batch)
-    assert [shape[:2] for shape in seen] == [(3, 12)] * case.config.depth
+    directions = 2 if "backward_ids" in case.batch else 1
+    assert [shape[:2] for shape in seen] == [(3, 12)] * case.config.depth * directions
     leaves = jax.tree_util.tree_leaves_with_path(init["params"])
     kernels = {leaf.shape for path, leaf in leaves if path[-1].key == "kernel"}
     assert kernels <= multiplied

@@ -1,0 +1,143 @@
+"""Bidirectional language modelling: predict the word after each word, and the word before.
+
+Peters et al. (2018), section 3.1.
+
+B rows   L row length   N = L + 1 words read   C characters of a word
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from data.batch_spec import CONTINUED, TOKEN_ID, Field, add_characters, spell_fields
+from data.inspection.checks import (
+    Check,
+    InspectedBatch,
+    RowStream,
+    check_absence,
+    check_special_ids,
+)
+from data.objectives.objective import BuildBatch, Objective, TokenId
+from data.objectives.setting_checks import check_special_tokens
+from data.rows.framed_sentences import FramedSentences
+from data.rows.tables import Batch
+from data.store.split import Split
+from data.vocabulary.base import Vocabulary
+from data.vocabulary.spelling import spell_batches
+
+
+@dataclass(frozen=True)
+class BidirectionalLm(Objective):
+    """Rows of the stream of sentences, each `[CLS] words [SEP]`, for two language models.
+
+    The backward model reads the stream whose sentences are reversed, so that both read the same
+    sentences, and a state that is carried to the next row is of the text just read. Its row is in
+    the order of the text: it reads the last word first.
+    """
+
+    name: ClassVar[str] = "bidirectional_lm"
+    description: ClassVar[str] = "the next and the previous word, rows of {length} across sentences"
+    # L: words of a row; each direction predicts the next word that it reads at each.
+    length: int = 20
+    # "shuffled" rows, or "lanes": row i of a batch continues row i of the batch before. Training
+    # then skips the end of a source that does not fill a row.
+    order: Literal["shuffled", "lanes"] = "lanes"
+    # Characters of a word, which a model of characters reads in place of its id; 0: the id.
+    characters: int = 50
+
+    def axis_sizes(self) -> dict[str, int]:
+        """Return {"L": the row length}, and {"C"} of characters."""
+        return add_characters({"L": self.length}, self.characters)
+
+    def describe_batch(self) -> dict[str, Field]:
+        """Return the fields of a batch."""
+        fields = {
+            "token_ids": Field("int32", "BL", TOKEN_ID),  # without padding
+            "backward_ids": Field("int32", "BL", TOKEN_ID),  # read from the end of the row
+            "labels": Field("int32", "BL", TOKEN_ID),  # the word after each of token_ids
+            "backward_labels": Field("int32", "BL", TOKEN_ID),  # before each of backward_ids
+            "label_weights": Field("float32", "BL"),
+            "backward_weights": Field("float32", "BL"),
+        }
+        if self.order == "lanes":
+            fields |= CONTINUED
+        return spell_fields(fields, self.characters)
+
+    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
+        """Raise a ValueError unless these settings are valid with this vocabulary."""
+        if self.length < 1:
+            raise ValueError(f"{self.name}: length={self.length}; a row has at least 1 word")
+        check_special_tokens(self.name, vocabulary, "pad", "cls", "sep", "unk")
+
+    def make_rows(self, split: Split, vocabulary: Vocabulary) -> tuple[FramedSentences, BuildBatch]:
+        """Return the table of rows and the function that builds batches; the keys are not used.
+
+        The last word of a row is also the first of the next, so each word of a source but the first
+        is predicted once by each direction.
+        """
+        table = FramedSentences(split, self.length + 1, vocabulary, shared=1)
+
+        def build_batch(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
+            forward_BN, backward_BN = table.read_rows(row_B), table.read_rows(row_B, reverse=True)
+            weights_BL = np.ones((len(row_B), self.length), np.float32)
+            batch = {
+                "token_ids": forward_BN[:, :-1].copy(),
+                "backward_ids": backward_BN[:, -2::-1].copy(),
+                "labels": forward_BN[:, 1:].copy(),
+                "backward_labels": backward_BN[:, :0:-1].copy(),
+                "label_weights": weights_BL,
+                "backward_weights": weights_BL.copy(),
+            }
+            if self.order == "lanes":
+                batch["is_continued"] = table.find_continued_rows(row_B)
+            return batch
+
+        return table, spell_batches(build_batch, vocabulary, self.characters)
+
+    def drop_repeats(
+        self, table: FramedSentences, batch: Batch, row_B: np.ndarray, key_B: np.ndarray
+    ) -> None:
+        """Set the weights of words that another row predicts, too, to 0."""
+        own_BL = table.mark_own_tokens(row_B)[:, 1:]
+        batch["label_weights"] *= own_BL
+        batch["backward_weights"] *= own_BL[:, ::-1]
+
+    def measure_batches(
+        self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
+    ) -> list[Check]:
+        """Return checks of the labels and of the rows' text."""
+        other_next = other_previous = unweighed = other_text = 0
+        split, vocabulary = stream.split, stream.vocabulary
+        words = write_sentences(split, vocabulary)
+        backwards = write_sentences(split, vocabulary, reverse=True)
+        for inspected in seen:
+            batch = inspected.batch
+            other_next += (batch["token_ids"][:, 1:] != batch["labels"][:, :-1]).sum()
+            previous_BL = batch["backward_labels"][:, 1:]
+            other_previous += (batch["backward_ids"][:, :-1] != previous_BL).sum()
+            unweighed += (batch["label_weights"] * batch["backward_weights"] != 1).sum()
+            for i, start in enumerate(stream.table.locate_starts(inspected.row_B).tolist()):
+                end = start + self.length
+                other_text += (batch["token_ids"][i] != words[start:end]).any()
+                other_text += (batch["backward_ids"][i, ::-1] != backwards[start:end]).any()
+        return [
+            check_absence("targets that are not the next word", other_next),
+            check_absence("targets that are not the previous word", other_previous),
+            check_absence("words without loss", unweighed),
+            check_absence("rows whose text is not the store's", other_text),
+            check_special_ids(vocabulary, token_id, "cls", "sep"),
+        ]
+
+
+def write_sentences(split: Split, vocabulary: Vocabulary, reverse: bool = False) -> np.ndarray:
+    """Return the ids of all sentences of a split, one after the other, each in its frame."""
+    written = []
+    starts = np.asarray(split.sentence_starts)
+    for start, end in itertools.pairwise(starts):
+        if start < end:
+            sentence = [vocabulary.cls, *np.asarray(split.tokens[start:end]), vocabulary.sep]
+            written += sentence[::-1] if reverse else sentence
+    return np.array(written)

@@ -1,0 +1,81 @@
+"""The sizes of ELMo."""
+
+import dataclasses
+from typing import ClassVar, Literal
+
+from models.config.base import EncoderConfig
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ElmoConfig(EncoderConfig):
+    """The original model, of 4,096 cells and 512 projections: 93.6 M parameters and the targets'.
+
+    vocab: the number of targets, which are the ids below it; all other words count as [UNK] where
+      they are predicted. Words are read by their characters, so that there may be any number.
+    """
+
+    module: ClassVar[str] = "elmo:Elmo"
+    has_attention: ClassVar[bool] = False
+    not_in_tensors: ClassVar[tuple[str, ...]] = ("characters", "unk_id", "samples")
+    vocabulary_ids: ClassVar[dict[str, tuple[str, int]]] = {"unk_id": ("unk", 0)}
+    zero_fields: ClassVar[tuple[str, ...]] = ("samples", "unk_id", "highways")
+    # Of attention, feed-forward networks, norms and learned positions, which an LSTM does not have.
+    length: ClassVar[int] = 1 << 20
+    segments: ClassVar[int] = 1
+    num_heads: ClassVar[int] = 1
+    mlp: ClassVar[int] = 0
+    epsilon: ClassVar[float] = 0.0
+    attention_dropout: ClassVar[float] = 0.0
+
+    vocab: int = 793_471  # [ids] targets, at most as many as the vocabulary has words
+    width: int = 512  # of a word, and of the projected output of each direction
+    depth: int = 2  # [layers] of each direction
+    cells: int = 4096  # of each layer and direction
+    characters: int = 50  # [characters] of a word that are read, its two ends included
+    character_width: int = 16  # of the embedding of a character
+    # (window, number) of the filters over characters
+    character_filters: tuple[tuple[int, int], ...] = (
+        *((1, 32), (2, 32), (3, 64), (4, 128)),
+        *((5, 256), (6, 512), (7, 1024)),
+    )
+    highways: int = 2  # [layers] behind the filters
+    activation: Literal["relu", "tanh"] = "relu"  # of the filters' maxima
+    clip: float = 3.0  # cells and projected outputs are limited to [-clip, clip]
+    residual: bool = True  # whether a layer above the first adds its input to its output
+    # words that a training step compares each target with, drawn by rank; 0: all targets
+    samples: int = 0
+    unk_id: int = 1  # id of the target [UNK]
+    # whether fine-tuning leaves all parameters as they are but those of the mix of layers
+    frozen: bool = False
+    scan: bool = False  # has no effect: positions are scanned, layers are not
+    remat: bool = False  # has no effect
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        filters, windows = self.character_filters, [window for window, _ in self.character_filters]
+        if not windows or len(set(windows)) < len(windows) or min(map(min, filters)) < 1:
+            raise ValueError(
+                f"character_filters are {filters}: pairs of a window and a number are expected, "
+                "each window once"
+            )
+        if max(windows) > self.characters:
+            raise ValueError(
+                f"character_filters: a window of {max(windows)} is wider than the "
+                f"{self.characters} characters of a word (characters)"
+            )
+        if not self.clip > 0:
+            raise ValueError(f"clip is {self.clip}; it must be positive")
+
+    @property
+    def keeps_state(self) -> bool:
+        """True: each row begins with the states behind the row before it."""
+        return True
+
+    @property
+    def frozen_params(self) -> tuple[str, ...]:
+        """Path prefixes of the parameters that no optimizer updates."""
+        return ("words/", "bilm/") if self.frozen else ()
+
+    def as_encoder(self) -> "ElmoConfig":
+        """Return the configuration in a fine-tuned model: only the mix is learned (section 3.3)."""
+        return dataclasses.replace(self, frozen=True)
