@@ -1,6 +1,8 @@
 """ELMo, the small released model: 2 layers of 1,024 cells, 128 numbers a direction, one highway.
 
-13.6 M parameters, and those of the 793,471 targets. The text is that of `elmo`. Not run.
+13.6 M parameters, and those of the 793,471 targets. The store is that of `elmo`. Not run.
+
+    python -m pretrain train elmo_small --workdir runs/elmo_small data.store=words
 """
 
 from data.config import Data

@@ -24,7 +24,7 @@ from models.layers.dropout import Dropout
 from models.layers.heads import TiedHead
 from models.layers.linear import FAN_IN, Dense, Embed
 from models.layers.ops import PLAIN, Ops
-from models.layers.recurrent.bidirectional import BidirectionalLstm, Layers
+from models.layers.recurrent.bidirectional import ForwardBackwardLstm, Layers
 
 NUM_CHARACTERS = 261  # bytes, the ends of a sentence and of a word, and what follows a word
 SENTENCE_ENDS = (257, 258)  # what stands for the beginning and the end of a sentence
@@ -141,7 +141,7 @@ class Elmo(nn.Module):
         c = self.config
         self.words = WordReader(c, self.ops)
         sizes = (c.cells, c.width, c.depth, c.clip, c.residual, c.dropout)
-        self.bilm = BidirectionalLstm(*sizes, self.ops)
+        self.bilm = ForwardBackwardLstm(*sizes, self.ops)
         self.mix = Mix()
         self.drop = Dropout(c.dropout, ops=self.ops)
         self.target_embedding = Embed(

@@ -20,11 +20,9 @@ Axes: D documents, S sentences, T tokens.
 """
 
 import contextlib
-import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Callable
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -46,7 +44,7 @@ from data.store.writer import (
     get_checksums_name,
 )
 from data.vocabulary.load import Vocabulary, load_vocabulary
-from data.vocabulary.spelling import SPELLED
+from data.vocabulary.spelling import make_id_restorer
 
 # Files of remote stores that are read by ranges; the others are copied, since rows need them whole.
 RANGED_FILES = tuple(f"{split}/tokens.bin" for split in SPLITS)
@@ -151,11 +149,7 @@ class Store:
         return self.vocabulary
 
     def open_rows(self, split: str, objective: Any) -> RowSet:
-        """Return the rows that an objective makes of a split.
-
-        Args:
-          split: train or heldout.
-          objective: an objective of data/objectives.
+        """Return the rows that an objective of data/objectives makes of the split train or heldout.
 
         Raises:
           ValueError: if the split is empty, or the objective cannot learn from this store.
@@ -163,9 +157,8 @@ class Store:
         objective.check_vocabulary(self.vocabulary)
         name, part = f"the {split} split of {self.path}", self.open_split(split)
         if len(part.tokens) == 0:
-            raise ValueError(
-                f"{name} is empty: prepare a larger corpus, or with another --held-out share"
-            )
+            advice = "prepare a larger corpus, or with another --held-out share"
+            raise ValueError(f"{name} is empty: {advice}")
         try:
             table, build = objective.make_rows(part, self.vocabulary)
         except ValueError as error:
@@ -276,22 +269,6 @@ class Store:
         with contextlib.suppress(OSError):  # without a cache all files are read each time
             mark.parent.mkdir(parents=True, exist_ok=True)
             mark.touch()
-
-
-def make_id_restorer(
-    objective: Any, split: Split, vocabulary: Vocabulary
-) -> Callable[[Any, np.ndarray, np.ndarray], Any] | None:
-    """Return `RowSet.restore` of an objective whose batches have characters in place of ids."""
-    if not getattr(objective, "characters", 0):
-        return None
-    plain = dataclasses.replace(objective, characters=0)
-    _, build = plain.make_rows(split, vocabulary)
-
-    def restore(batch: Any, row_B: np.ndarray, key_B: np.ndarray) -> Any:
-        ids = build(row_B, key_B)
-        return {key: ids[key] if key in SPELLED else array for key, array in batch.items()}
-
-    return restore
 
 
 class SalvagedStore(Store):

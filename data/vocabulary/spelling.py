@@ -7,9 +7,11 @@ code of Peters et al. 2018.
 V words of a vocabulary   C characters of a word
 """
 
+import dataclasses
 import os
 import re
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 
@@ -123,3 +125,22 @@ def spell_batches(
         return {key: spell(array) if key in SPELLED else array for key, array in batch.items()}
 
     return build_spelled
+
+
+def make_id_restorer(
+    objective: Any, split: Any, vocabulary: Vocabulary
+) -> Callable[[Any, np.ndarray, np.ndarray], Any] | None:
+    """Return `RowSet.restore` of an objective whose batches have characters in place of ids.
+
+    None: they have ids.
+    """
+    if not getattr(objective, "characters", 0):
+        return None
+    plain = dataclasses.replace(objective, characters=0)
+    _, build = plain.make_rows(split, vocabulary)
+
+    def restore(batch: Any, row_B: np.ndarray, key_B: np.ndarray) -> Any:
+        ids = build(row_B, key_B)
+        return {key: ids[key] if key in SPELLED else array for key, array in batch.items()}
+
+    return restore

@@ -16,9 +16,10 @@ class ElmoConfig(EncoderConfig):
 
     module: ClassVar[str] = "elmo:Elmo"
     has_attention: ClassVar[bool] = False
-    not_in_tensors: ClassVar[tuple[str, ...]] = ("characters", "unk_id", "samples")
+    not_in_tensors: ClassVar[tuple[str, ...]] = ("characters", "samples")
+    unk_id: ClassVar[int] = 1  # of the target [UNK], as in each vocabulary of words
     vocabulary_ids: ClassVar[dict[str, tuple[str, int]]] = {"unk_id": ("unk", 0)}
-    zero_fields: ClassVar[tuple[str, ...]] = ("samples", "unk_id", "highways")
+    zero_fields: ClassVar[tuple[str, ...]] = ("samples", "highways")
     # Of attention, feed-forward networks, norms and learned positions, which an LSTM does not have.
     length: ClassVar[int] = 1 << 20
     segments: ClassVar[int] = 1
@@ -44,7 +45,6 @@ class ElmoConfig(EncoderConfig):
     residual: bool = True  # whether a layer above the first adds its input to its output
     # words that a training step compares each target with, drawn by rank; 0: all targets
     samples: int = 0
-    unk_id: int = 1  # id of the target [UNK]
     # whether fine-tuning leaves all parameters as they are but those of the mix of layers
     frozen: bool = False
     scan: bool = False  # has no effect: positions are scanned, layers are not

@@ -197,16 +197,11 @@ class HuggingFaceMap:
 
 @dataclasses.dataclass(frozen=True)
 class Hdf5Map:
-    """The names of a family in released HDF5 files, beside which options.json has the sizes.
+    """The names of a family in released HDF5 files, and its sizes in options.json."""
 
-    read_options: (content of options.json) -> our fields but `vocab`.
-    list_datasets: (config) -> {name of a dataset: its shape}.
-    fill_params: (config, {name: array}) -> {our path: array}.
-    """
-
-    read_options: Callable[[Mapping[str, Any]], dict[str, Any]]
-    list_datasets: Callable[[Any], dict[str, tuple[int, ...]]]
-    fill_params: Callable[[Any, Mapping[str, Any]], dict[str, Any]]
+    read_options: Callable[[Mapping[str, Any]], dict[str, Any]]  # -> our fields but `vocab`
+    list_datasets: Callable[[Any], dict[str, tuple[int, ...]]]  # (config) -> {name: shape}
+    fill_params: Callable[[Any, Mapping[str, Any]], dict[str, Any]]  # -> {our path: array}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

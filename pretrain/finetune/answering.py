@@ -106,7 +106,6 @@ def make_answerer(
     Raises ValueError for an option that the model does not support.
     """
     from models.config.heads import HeadedConfig
-    from pretrain.families import find_family
 
     options = dict(strategy=strategy, no_repeat_ngram=no_repeat_ngram, seed=seed, field=field)
     decoding = {name: value for name, value in options.items() if value is not None}
@@ -120,13 +119,7 @@ def make_answerer(
         return _predict_with_head(trained, batch_size, n_best)
     if n_best is not None:
         raise ValueError(NOT_SEVERAL)
-    family = find_family(trained.run.model)
-    if not family.predictor:
-        raise ValueError(
-            f"a {type(trained.run.model).__name__} predicts no text: `features` has its states, "
-            f"and `finetune --from {trained.workdir}` learns labels of texts"
-        )
-    module, name = family.predictor.split(":")
+    module, name = find_predictor_name(trained)
     kind = getattr(importlib.import_module(f"pretrain.inference.{module}"), name)
     if module == "fill_mask":
         return _fill_masks(kind, trained, top, length, batch_size, decoding)
@@ -146,6 +139,23 @@ def _check_field(trained: Trained, field: str | None) -> None:
         raise ValueError(
             f"--field {field}: this model was not trained on articles of several fields"
         )
+
+
+def find_predictor_name(trained: Trained) -> tuple[str, str]:
+    """Return the module and the class that predict with a pretrained model.
+
+    Raises ValueError for a model that predicts no text.
+    """
+    from pretrain.families import find_family
+
+    predictor = find_family(trained.run.model).predictor
+    if not predictor:
+        raise ValueError(
+            f"a {type(trained.run.model).__name__} predicts no text: `features` has its states, "
+            f"and `finetune --from {trained.workdir}` learns labels of texts"
+        )
+    module, name = predictor.split(":")
+    return module, name
 
 
 def _generate_answers(

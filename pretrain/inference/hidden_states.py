@@ -130,8 +130,7 @@ def extract_features(
     rows = aligned(texts)
     pool = POOLINGS[pooling]
     counts = [pool.count_results(row) for row in rows]
-    total, ends = sum(counts), np.cumsum(counts)
-    arrays: dict[str, np.ndarray] = {}
+    total, ends, arrays = sum(counts), np.cumsum(counts), {}
     model = build(config, **make_model_hooks(mesh, []))
     compute = jax.jit(
         partial(_compute_features, model, tuple(picks.values())),
@@ -145,8 +144,8 @@ def extract_features(
         inputs = [rows[i].ids for i in batch]
         tokens_BL, valid_BL = batching.pad_rows(inputs, num_rows, L, pad)
         pool_BRL, nonempty = _make_pool_weights(pool, [rows[i] for i in batch], num_rows, L)
-        arrays_B = (trained.make_inputs(tokens_BL), valid_BL, pool_BRL)
-        placed = (place_shared_rows(mesh, np.asarray(x)) for x in arrays_B)
+        batched = (trained.make_inputs(tokens_BL), valid_BL, pool_BRL)
+        placed = (place_shared_rows(mesh, np.asarray(x)) for x in batched)
         pooled = jax.device_get(compute(params, *placed))
         for name, pooled_BRD in zip(picks, pooled):
             if name not in arrays:

@@ -18,7 +18,7 @@ from models.layers.recurrent.lstm import Lstm
 Layers = list[tuple[jax.Array, jax.Array]]  # (forward, backward) [B, L, D] of words and layers
 
 
-class BidirectionalLstm(nn.Module):
+class ForwardBackwardLstm(nn.Module):
     """Layers that read rows from their beginnings, and others that read from their ends.
 
     Their states are in the collection `CARRY`, as those of `RecurrentLayer`.
