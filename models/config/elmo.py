@@ -18,7 +18,6 @@ class ElmoConfig(EncoderConfig):
     has_attention: ClassVar[bool] = False
     not_in_tensors: ClassVar[tuple[str, ...]] = ("characters", "samples")
     unk_id: ClassVar[int] = 1  # of the target [UNK], as in each vocabulary of words
-    vocabulary_ids: ClassVar[dict[str, tuple[str, int]]] = {"unk_id": ("unk", 0)}
     zero_fields: ClassVar[tuple[str, ...]] = ("samples", "highways")
     # Of attention, feed-forward networks, norms and learned positions, which an LSTM does not have.
     length: ClassVar[int] = 1 << 20

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from data.config import Data
 from pretrain.config import Run, load, override_run, validate_run
 from pretrain.convert import find_model_family
+from pretrain.finetune.encoders import open_to_examples
 from pretrain.finetune.labelled_task import CountsRows, LabelledExamples
-from pretrain.finetune.tagging_task import TaggedExamples
 from pretrain.schema import Checkpoint, Evaluate, Train
 
 if TYPE_CHECKING:
@@ -54,16 +54,7 @@ def open_start(args: argparse.Namespace, gathered: Sequence[tuple[Any, Any]]) ->
     trained = open_trained(
         args.pretrained, args.step, report=lambda text: print(text, file=sys.stderr)
     )
-    if not trained.run.model.characters:
-        return trained
-    for _, examples in gathered:
-        if not isinstance(examples, LabelledExamples | TaggedExamples):
-            raise ValueError(
-                f"{args.pretrained} reads words by their characters: it learns labels of texts and "
-                "tags of words, and no other task"
-            )
-    parts = [part for _, examples in gathered for part in examples.parts.values()]
-    return trained.open_to(text for part in parts for example in part for text in example.texts)
+    return open_to_examples(trained, [examples for _, examples in gathered])
 
 
 def make_new_model(args: argparse.Namespace, gathered: Sequence[tuple[Any, Any]]) -> NewModel:
