@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from data.objectives.answer_span import AnswerSpan
@@ -21,8 +20,6 @@ from models.config.heads import (
     TaggerConfig,
 )
 from pretrain.families import find_family
-from pretrain.finetune.labelled_task import LabelledExamples
-from pretrain.finetune.tagging_task import TaggedExamples
 
 if TYPE_CHECKING:
     from data.objectives.objective import Objective
@@ -67,24 +64,6 @@ def describe_pair(encoder: EncoderConfig) -> dict[str, Any]:
     """Return the fields of objectives on pairs: the [SEP]s between two texts, and [CLS]'s place."""
     family = find_family(encoder)
     return {"separators": family.num_separators, "cls_position": family.cls_position}
-
-
-def open_to_examples(trained: Trained, gathered: Sequence[Any]) -> Trained:
-    """Return a model with the vocabulary that reads the texts of examples: see `Trained.open_to`.
-
-    Raises:
-      ValueError: a model of characters, and examples that are neither labelled texts nor tagged
-        words.
-    """
-    if not trained.run.model.characters:
-        return trained
-    if not all(isinstance(examples, LabelledExamples | TaggedExamples) for examples in gathered):
-        raise ValueError(
-            f"{trained.workdir} reads words by their characters: it learns labels of texts and "
-            "tags of words, and no other task"
-        )
-    parts = [part for examples in gathered for part in examples.parts.values()]
-    return trained.open_to(text for part in parts for example in part for text in example.texts)
 
 
 # ---- objectives --------------------------------------------------------------
