@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from data.config import Data
 from pretrain.config import Run, load, override_run, validate_run
 from pretrain.convert import find_model_family
-from pretrain.finetune.example_words import open_to_examples
 from pretrain.finetune.labelled_task import CountsRows, LabelledExamples
+from pretrain.finetune.tasks import open_to_examples
 from pretrain.schema import Checkpoint, Evaluate, Train
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ objective (pretrain/training/losses).
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from data.examples.labelled_examples import Columns, parse_class, parse_score
 from data.objectives.classification import Classification
@@ -18,8 +18,11 @@ from data.objectives.regression import Regression
 from pretrain.finetune.labelled_task import LabelledExamples, gather_labelled_examples
 from pretrain.finetune.multiple_choice_task import ChoiceTask
 from pretrain.finetune.qa_task import SpanTask
-from pretrain.finetune.tagging_task import TagTask
+from pretrain.finetune.tagging_task import TaggedExamples, TagTask
 from pretrain.finetune.text2text_task import NUMBERED, PairTask
+
+if TYPE_CHECKING:
+    from pretrain.inference.trained import Trained
 
 
 class LabelTask(NamedTuple):
@@ -136,3 +139,21 @@ TASKS = {
         ("tfds:squad/v2.0:train", "tfds:squad/v2.0:validation"),
     ),
 }
+
+
+def open_to_examples(trained: Trained, gathered: Sequence[Any]) -> Trained:
+    """Return a model with the vocabulary that reads the texts of examples: see `Trained.open_to`.
+
+    Raises:
+      ValueError: a model of characters, and examples that are neither labelled texts nor tagged
+        words.
+    """
+    if not trained.run.model.characters:
+        return trained
+    if not all(isinstance(examples, LabelledExamples | TaggedExamples) for examples in gathered):
+        raise ValueError(
+            f"{trained.workdir} reads words by their characters: it learns labels of texts and "
+            "tags of words, and no other task"
+        )
+    parts = [part for examples in gathered for part in examples.parts.values()]
+    return trained.open_to(text for part in parts for example in part for text in example.texts)
