@@ -68,8 +68,10 @@ def extract_states(
     Raises:
       ValueError: if the encoded words are not those of the sentences.
     """
-    objective: Any = trained.run.data.objective
-    texts = split_sentences(sentences, trained.vocabulary, objective.length - 2)  # [CLS], [SEP]
+    model: Any = trained.run.model
+    # A model of characters learns no positions, and reads a sentence of any length whole.
+    longest = model.length if model.characters else trained.run.data.objective.length
+    texts = split_sentences(sentences, trained.vocabulary, longest - 2)  # [CLS], [SEP]
     mesh = make_mesh(Mesh(data=1), jax.devices()[:1])
     with jax.set_mesh(mesh):
         features = extract_features(trained, mesh, texts, layers=("all",), pooling="word")

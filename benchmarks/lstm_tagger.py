@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from models.elmo import Mix
 from pretrain.evaluation import ner_metrics
 from pretrain.training.optimizers import allow_promotion
 
@@ -65,14 +66,21 @@ class BidirectionalLstm(nn.Module):
 
 
 class LstmTagger(nn.Module):
-    """A classification layer on two bidirectional LSTM layers."""
+    """A classification layer on two bidirectional LSTM layers.
+
+    layers: how many layers of an encoder the features have side by side, of which the tagger learns
+      the mix (Peters et al. 2018, equation 1).
+    """
 
     width: int
     tags: int
+    layers: int = 1
 
     @nn.compact
     def __call__(self, x_BLD: jax.Array, valid_BL: jax.Array) -> jax.Array:
         """Return the tags' logits [B, L, C] of features [B, L, D]."""
+        if self.layers > 1:
+            x_BLD = Mix(name="mix")(jnp.split(x_BLD, self.layers, axis=-1))
         for _ in range(2):
             x_BLD = BidirectionalLstm(self.width)(x_BLD, valid_BL)
         return nn.Dense(self.tags)(x_BLD)
@@ -196,7 +204,11 @@ def compute_entity_f1(
 
 
 def train_taggers(
-    parts: Mapping[str, TaggedWords], names: Sequence[str], seeds: int, epochs: int
+    parts: Mapping[str, TaggedWords],
+    names: Sequence[str],
+    seeds: int,
+    epochs: int,
+    layers: int = 1,
 ) -> list[dict[str, Any]]:
     """Train a tagger of each seed.
 
@@ -204,12 +216,14 @@ def train_taggers(
       parts: {train, dev, test}.
       names: of the tags.
       seeds: number of seeds.
+      epochs: number of epochs.
+      layers: see `LstmTagger`.
 
     Returns:
       {epoch, dev, test, devs} of each seed: the epoch with the best entity F1 on dev, the entity
       F1 on dev and test at that epoch, and dev's F1 after each epoch.
     """
-    model, train = LstmTagger(WIDTH, len(names)), parts["train"]
+    model, train = LstmTagger(WIDTH, len(names), layers), parts["train"]
     rngs = [np.random.default_rng(seed) for seed in range(seeds)]
     example = jnp.zeros((1, 1, train.x.shape[1])), jnp.ones((1, 1), bool)
     params = jax.jit(jax.vmap(lambda key: model.init(key, *example)))(
