@@ -113,8 +113,8 @@ class LanguageStates(NamedTuple):
     Attributes:
       forward_BLD, backward_BLD: the last layer, for `compute_logits`.
       forward_labels_BL, backward_labels_BL: the targets, words without a target as [UNK].
-      forward_scores, backward_scores: float32 [B, L, 1 + S] in training with samples, of which a
-        softmax is an estimate of that of all targets; else None.
+      forward_scores, backward_scores: float32 [B, L, 1 + S] in training with samples, whose softmax
+        has the probability of the target among them; else None.
     """
 
     forward_BLD: jax.Array
@@ -227,25 +227,30 @@ class Elmo(nn.Module):
     def score_samples(self, x_BLD: jax.Array, labels_BL: jax.Array) -> jax.Array:
         """Return the scores of the targets and of samples, [B, L, 1 + S], the target's first.
 
-        The logit of a sample is less the logarithm of how often it is expected to be drawn, so that
-        samples stand for all words but the target (Jean et al. 2015, section 3). A sample that is
-        the target does not count. The word k is drawn with the probability log((k + 2) / (k + 1)) /
-        log(V + 1), since ids are in the order of frequency.
+        Each logit is less the logarithm of the probability that its word is among S draws, so that
+        the softmax is the probability that a word of the set is the target and the others were
+        drawn (Jean et al. 2015, section 3, and the sampler of the released code). A word that is
+        drawn again, or is the target, does not count. The word k is drawn with the probability
+        log((k + 2) / (k + 1)) / log(V + 1), since ids are in the order of frequency.
         """
         V, S = self.config.vocab, self.config.samples
         uniform_S = jax.random.uniform(self.make_rng("dropout"), (S,))
         samples_S = (jnp.exp(uniform_S * jnp.log(V + 1.0)) - 1).astype(jnp.int32)
-        samples_S = jnp.clip(samples_S, 0, V - 1)
-        odds_S = jnp.log1p(1 / (samples_S.astype(jnp.float32) + 1)) / jnp.log(V + 1.0)
-        log_counts_S = jnp.log(S * odds_S)
+        samples_S = jnp.sort(jnp.clip(samples_S, 0, V - 1))
+        is_repeated_S = jnp.pad(samples_S[1:] == samples_S[:-1], (1, 0))
+
+        def compute_log_share(ids: jax.Array) -> jax.Array:
+            odds = jnp.log1p(1 / (ids.astype(jnp.float32) + 1)) / jnp.log(V + 1.0)
+            return jnp.log(-jnp.expm1(S * jnp.log1p(-odds)))
+
         bias_V = self.lm_head.variables["params"]["bias"].astype(jnp.float32)
         x_BLD, table_VD = x_BLD.astype(jnp.float32), self.target_embedding.embedding
         own_BLD = jnp.take(table_VD, labels_BL, axis=0).astype(jnp.float32)
-        own_BL = (x_BLD * own_BLD).sum(axis=-1) + bias_V[labels_BL]
+        own_BL = (x_BLD * own_BLD).sum(axis=-1) + bias_V[labels_BL] - compute_log_share(labels_BL)
         others_SD = jnp.take(table_VD, samples_S, axis=0).astype(jnp.float32)
-        others_BLS = x_BLD @ others_SD.T + bias_V[samples_S] - log_counts_S
-        is_target_BLS = samples_S == labels_BL[..., None]
-        others_BLS = jnp.where(is_target_BLS, jnp.finfo(jnp.float32).min, others_BLS)
+        others_BLS = x_BLD @ others_SD.T + bias_V[samples_S] - compute_log_share(samples_S)
+        is_left_out_BLS = (samples_S == labels_BL[..., None]) | is_repeated_S
+        others_BLS = jnp.where(is_left_out_BLS, jnp.finfo(jnp.float32).min, others_BLS)
         return jnp.concatenate([own_BL[..., None], others_BLS], axis=-1)
 
     def encode(
