@@ -2,9 +2,9 @@
 
     python -m benchmarks.ladder --corpora CORPORA --folder FOLDER --minutes 10 --page
 
-Every model is pretrained on the books of CORPORA, of which all read the same pieces of words, and
-fine-tuned on labelled texts; beside it the same model from random parameters, with the same steps.
-The floor is scikit-learn's logistic regression on the counts of words.
+Every model is pretrained on the books of CORPORA, of which all but ELMo read the same pieces of
+words, and fine-tuned on labelled texts; beside it the same model from random parameters, with the
+same steps. The floor is scikit-learn's logistic regression on the counts of words.
 
 Time is equal by rates: the models first train in turns of some seconds, so that other programs slow
 all of them alike, and the steps of each are `--minutes` times its steps a minute. The last step of
@@ -18,6 +18,8 @@ import argparse
 import json
 import os
 import pathlib
+import re
+import shutil
 import statistics
 import sys
 from collections.abc import Sequence
@@ -42,14 +44,34 @@ from benchmarks.results_pages import add_result
 NAME = "ladder"
 FLOOR = "counts"
 REFERENCE = "bert"  # measured again with models that are added later
-SETTINGS = ("optimizer.learning_rate=5e-4", "data.batch_size=32", "data.objective.length=64")
+SETTINGS = ("optimizer.learning_rate=5e-4", "data.batch_size=32", "data.objective.length=40")
 
 
-def prepare_books(books: pathlib.Path, folder: pathlib.Path) -> None:
-    """Write the token store of the books unless it exists."""
-    if not (folder / "store" / "manifest.json").exists():
-        words = ["--output", folder / "store", "--vocab-size", VOCAB, "--lowercase"]
-        run_to_end([sys.executable, "-m", "pretrain", "prepare", books, *words])
+def prepare_books(books: pathlib.Path, folder: pathlib.Path, kind: str) -> None:
+    """Write a store of the books unless it exists: "store", of pieces, or "words".
+
+    Words are written as in the labelled texts, with blanks around punctuation and in lower case.
+    """
+    if (folder / kind / "manifest.json").exists():
+        return
+    prepare = [sys.executable, "-m", "pretrain", "prepare", "--output", folder / kind]
+    if kind == "words":
+        source, options = folder / "words.jsonl", ["--algorithm", "words", "--vocab-size", 60_000]
+        write_words(books, source)
+    else:
+        source, options = books, ["--vocab-size", VOCAB, "--lowercase"]
+    run_to_end([*prepare, source, *options])
+
+
+def write_words(books: pathlib.Path, output: pathlib.Path) -> None:
+    """Write the sections of the books, with blanks around punctuation and in lower case."""
+    with output.open("w", encoding="utf-8") as file:
+        for path in sorted(books.glob("*.jsonl")):
+            for record in path.read_text(encoding="utf-8").split("\n"):
+                if record:
+                    lines = json.loads(record)["text"].lower().split("\n")
+                    words = [" ".join(re.findall(r"\w+|[^\w\s]", line)) for line in lines]
+                    file.write(json.dumps({"text": "\n".join(words)}) + "\n")
 
 
 def make_environment(folder: pathlib.Path) -> dict[str, str]:
@@ -61,6 +83,7 @@ def make_environment(folder: pathlib.Path) -> dict[str, str]:
 def start_measuring(name: str, folder: pathlib.Path) -> ProgramTurn:
     """Start a training, stopped, of which the speed is measured."""
     workdir = folder / f"{name}_speed"
+    shutil.rmtree(workdir, ignore_errors=True)  # of an earlier command
     train = [sys.executable, "-m", "pretrain", "train", RUNGS[name].config, "--workdir", workdir]
     return ProgramTurn(
         [*train, *list_overrides(RUNGS[name], folder, 1_000_000)],
@@ -129,7 +152,8 @@ def fine_tune(
         lines = "".join(json.dumps(row) + "\n" for row in rows)
         (root / f"{part}.jsonl").write_text(lines)
     steps = epochs * -(-len(train) // 32)
-    words = ["finetune", "--from", folder / name, "--task", "classification", *SETTINGS]
+    words = ["finetune", "--from", folder / name, "--task", "classification"]
+    words += [*SETTINGS, *RUNGS[name].tuning]
     words += ["--train", root / "train.jsonl", "--heldout", root / "test.jsonl"]
     words += ["--workdir", root / "w", "--fresh", "head" if run["pretrained"] else "all"]
     words += [f"train.steps={steps}", f"evaluate.every={steps}", f"checkpoint.every={steps}"]
@@ -231,12 +255,13 @@ def main() -> None:
     parser.add_argument("--sets", type=some_of(SETS), default=["SST-binary", "MR"])
     parser.add_argument("--folds", type=int_at_least(1), default=1, help="of MR and CR, to 10")
     parser.add_argument("--seeds", type=int_at_least(1), default=1)
-    parser.add_argument("--epochs", type=int_at_least(1), default=3, help="of fine-tuning")
+    parser.add_argument("--epochs", type=int_at_least(1), default=2, help="of fine-tuning")
     parser.add_argument("--page", action="store_true", help="add the table of all finished runs")
     args = parser.parse_args()
     load_at_start, folder = os.getloadavg()[0], args.folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    prepare_books(args.corpora / "books" / "train", folder)
+    for kind in {RUNGS[name].store for name in args.models}:
+        prepare_books(args.corpora / "books" / "train", folder, kind)
     steps = find_steps(args.models, folder, args)
     for name in args.models:
         pretrain_model(name, folder, steps[name])

@@ -15,12 +15,16 @@ class Rung(NamedTuple):
       config: configuration that the overrides change.
       reads: what a token's state has read when it is pretrained.
       overrides: of the configuration.
+      store: "store", of pieces, or "words".
+      tuning: overrides of its fine-tuning.
     """
 
     name: str
     config: str
     reads: str
     overrides: tuple[str, ...] = ()
+    store: str = "store"
+    tuning: tuple[str, ...] = ()
 
 
 SIZES = ("model.width=256", "model.depth=4", "model.num_heads=4", "model.mlp=1024")
@@ -34,6 +38,18 @@ RUNGS = {
             *("model.tied=true", "data.objective.order=lanes", "optimizer.max_grad_norm=5.0"),
             "data.objective.end_of_text=false",
         ),
+    ),
+    "elmo": Rung(
+        "ELMo",
+        "elmo_tiny",
+        "all before it, and all after it",
+        (
+            *("model.width=128", "model.cells=512", "model.characters=16"),
+            *("model.character_width=16", "data.objective.characters=16"),
+            "optimizer.max_grad_norm=5.0",
+        ),
+        "words",
+        ("model.encoder.frozen=false",),
     ),
     "gpt": Rung(
         "GPT-2",
@@ -56,7 +72,7 @@ def list_overrides(rung: Rung, folder: pathlib.Path, steps: int) -> list[str]:
         f"model.vocab={VOCAB}",
         f"data.objective.length={LENGTH}",
         f"data.batch_size={STEP_TOKENS // LENGTH}",
-        f"data.store={folder / 'store'}",
+        f"data.store={folder / rung.store}",
         "optimizer.learning_rate=1e-3",
         "optimizer.warmup_steps=100",
         "optimizer.decay=linear",
