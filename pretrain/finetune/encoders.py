@@ -60,6 +60,21 @@ def find_encoder_config(pretrained: Trained) -> Any:
     return model.as_encoder()
 
 
+def check_trained(model: Any, fresh: str) -> None:
+    """Raise ValueError if random parameters of an encoder would stay as they are.
+
+    Args:
+      model: the configuration of the model to fine-tune.
+      fresh: the value of --fresh.
+    """
+    encoder = getattr(model, "encoder", None)
+    if fresh == "all" and getattr(encoder, "frozen", False):
+        raise ValueError(
+            f"model.encoder.frozen: all parameters of this {type(encoder).__name__} are random, "
+            "and would stay so: add model.encoder.frozen=false"
+        )
+
+
 def describe_pair(encoder: EncoderConfig) -> dict[str, Any]:
     """Return the fields of objectives on pairs: the [SEP]s between two texts, and [CLS]'s place."""
     family = find_family(encoder)

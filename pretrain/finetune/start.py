@@ -111,8 +111,11 @@ def make_run(args: argparse.Namespace, task: Any, examples: Any, pretrained: Tra
       examples: the examples, see `labelled_task.TaskExamples`.
       pretrained: the pretrained model.
     """
+    from pretrain.finetune.encoders import check_trained
+
     requested = override_run(make_base_run(args, task, examples, pretrained), args.overrides)
     validate_run(requested)
+    check_trained(requested.model, args.fresh)
     if not requested.evaluate.every:
         raise ValueError(
             "evaluate.every=0 disables the evaluation by which the best step is selected; use at "

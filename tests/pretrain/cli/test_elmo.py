@@ -198,6 +198,19 @@ def test_what_it_cannot_do_is_one_error(workdir, tmp_path, capsys, words, messag
     assert message in capsys.readouterr().err
 
 
+def test_random_words_do_not_stay_random(workdir, tmp_path, capsys):
+    """Of a new model, and of a baseline without pretraining."""
+    lines = [json.dumps({"text": text, "label": str(i % 2)}) for i, text in enumerate(TEXT * 20)]
+    (tmp_path / "t.jsonl").write_text("".join(line + "\n" for line in lines))
+    file = str(tmp_path / "t.jsonl")
+    task = ["finetune", "--task", "classification", "--train", file, "--heldout", file]
+    task += ["--workdir", str(tmp_path / "c")]
+    for start in (["--config", "elmo_tiny"], ["--from", workdir, "--fresh", "all"]):
+        assert main([*task, *start]) == 2
+        assert "and would stay so: add model.encoder.frozen=false" in capsys.readouterr().err
+        assert not (tmp_path / "c").exists()
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
