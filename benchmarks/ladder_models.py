@@ -61,7 +61,12 @@ RUNGS = {
         "BERT",
         "bert_mini",
         "its row",
-        (*SIZES, "data.objective.max_predictions=10", "data.objective.rows=windows"),
+        # A BERT of this size learns no order from longer rows (LOG.md, 2026-11-21).
+        (
+            *SIZES,
+            *("data.objective.length=16", "data.batch_size=64"),
+            *("data.objective.max_predictions=5", "data.objective.rows=windows"),
+        ),
     ),
 }
 
