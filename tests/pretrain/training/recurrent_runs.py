@@ -51,14 +51,18 @@ def train_run(path, workdir, popen=False):
 def check_killed_run(run, folder):
     """Kill a run after its sixth step, continue it, and compare its end with that of another.
 
-    The run evaluates after six steps. The memory of a model with a state is compared too.
+    The run evaluates after six steps. A fast one is behind its first checkpoint, which is written
+    beside the steps: that is awaited too. The memory of a model with a state is compared too.
     """
     path = folder / "run.json"
     path.write_text(to_json(run))
     train_run(path, folder / "whole")
     process = train_run(path, folder / "killed", popen=True)
     end, metrics = time.monotonic() + 120, folder / "killed" / "metrics.jsonl"
-    while not any(row["step"] >= 6 for row in metrics_file.read_metrics(metrics)):
+    while not (
+        any(row["step"] >= 6 for row in metrics_file.read_metrics(metrics))
+        and any(folder.glob("killed/checkpoints/*/commit_success.txt"))
+    ):
         assert time.monotonic() < end and process.poll() is None
         time.sleep(0.005)
     process.send_signal(signal.SIGKILL)
