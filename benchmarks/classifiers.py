@@ -8,7 +8,8 @@ phrases are the training set of both papers. A run trains for a fixed number of 
 step is scored: no score selects a step. Finished runs are in a file, so that a second command adds
 the others.
 
-The floor is scikit-learn's logistic regression on the counts of words.
+The floor is scikit-learn's logistic regression on the counts of words, the ceiling a pretrained
+encoder (`--encoder WORKDIR`), of which the head alone or everything is trained.
 """
 
 import argparse
@@ -41,7 +42,10 @@ class Protocol(NamedTuple):
 
 
 class Contender(NamedTuple):
-    """A configuration, its overrides, its epochs, and the papers' figures in percent by set."""
+    """A model, its overrides, its epochs, and the papers' figures in percent by set.
+
+    config: its configuration; "": the pretrained encoder of the command.
+    """
 
     config: str
     overrides: tuple[str, ...] = ()
@@ -81,6 +85,10 @@ MODELS = {
     "elman_rnn": Contender("elman_rnn", (), 5),
     "lstm_classifier": Contender("lstm_classifier", (), 5),
     "bilstm_classifier": Contender("bilstm_classifier", (), 5),
+    "encoder_frozen": Contender(
+        "", ("train.trainable_layers=0", "optimizer.learning_rate=1e-3"), 5
+    ),
+    "encoder": Contender("", ("optimizer.learning_rate=5e-4",), 2),
 }
 FLOOR = "counts"  # scikit-learn's logistic regression
 
@@ -124,7 +132,9 @@ def train_floor(train: Rows, test: Rows) -> dict[str, float]:
     return {"accuracy": model.score(counts, [r["label"] for r in test]), "seconds": seconds}
 
 
-def train_model(model: Contender, epochs: int, train: Rows, test: Rows) -> dict[str, float]:
+def train_model(
+    model: Contender, epochs: int, train: Rows, test: Rows, encoder: pathlib.Path | None
+) -> dict[str, float]:
     """Return the accuracy of the last step by `finetune`, and the seconds of the command."""
     from pretrain.__main__ import main as run_verb
     from pretrain.workdir.metrics_file import read_metrics
@@ -135,7 +145,8 @@ def train_model(model: Contender, epochs: int, train: Rows, test: Rows) -> dict[
             lines = "".join(json.dumps(row) + "\n" for row in rows)
             (root / f"{name}.jsonl").write_text(lines)
         steps = epochs * -(-len(train) // 50)
-        command = ["finetune", "--config", model.config, "--task", "classification"]
+        start = ["--config", model.config] if model.config else ["--from", str(encoder)]
+        command = ["finetune", *start, "--task", "classification"]
         command += ["--train", str(root / "train.jsonl"), "--heldout", str(root / "test.jsonl")]
         command += ["--workdir", str(root / "w"), *model.overrides, "data.batch_size=50"]
         command += [f"train.steps={steps}", f"evaluate.every={steps}", f"checkpoint.every={steps}"]
@@ -175,10 +186,13 @@ def main() -> None:
     parser.add_argument("--corpora", type=pathlib.Path, required=True, help="folder of the sets")
     parser.add_argument("--sets", type=some_of(SETS), default=["MR"])
     parser.add_argument("--models", type=some_of([FLOOR, *MODELS]), default=[FLOOR, "nbow", "dan"])
+    parser.add_argument("--encoder", type=pathlib.Path, help="workdir of a pretrained encoder")
     parser.add_argument("--folds", type=int_at_least(1), default=10, help="of MR and CR, to 10")
     parser.add_argument("--runs", type=pathlib.Path, required=True, help="file of finished runs")
     parser.add_argument("--page", action="store_true", help="add the table of all finished runs")
     args = parser.parse_args()
+    if args.encoder is None and not all(n == FLOOR or MODELS[n].config for n in args.models):
+        parser.error("encoder and encoder_frozen need --encoder WORKDIR")
     load_at_start = os.getloadavg()[0]
     finished = (
         [json.loads(line) for line in args.runs.read_text().splitlines()]
@@ -195,7 +209,8 @@ def main() -> None:
                     found = train_floor(train, test)
                 else:
                     model = MODELS[name]
-                    found = train_model(model, SETS[one].epochs or model.epochs, train, test)
+                    epochs = SETS[one].epochs or model.epochs
+                    found = train_model(model, epochs, train, test, args.encoder)
                 finished.append({"set": one, "model": name, "fold": fold, **found})
                 with args.runs.open("a") as file:
                     file.write(json.dumps(finished[-1]) + "\n")

@@ -34,7 +34,7 @@ ORDER = {
     "data": (
         "data.source",
         *("data.corpus", "data.vocabulary", "data.store", "data.prepare", "data.rows"),
-        *("data.batch_spec", "data.inspection"),
+        *("data.images", "data.saved_encoding", "data.batch_spec", "data.inspection"),
         *("data.objectives", "data.mixed", "data.music", "data.examples", "data.config"),
         *("data.tf_dataset", "data.pipeline", "data.mixed_stream", "data.composed"),
     ),

@@ -108,6 +108,43 @@ class EncoderConfig(TakesHead, ModelConfig):
     epsilon: float = 1e-12
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ImageConfig(Config):
+    """A model that classifies images. It reads their pixels, and has no vocabulary.
+
+    Its module has `compute_states(pixels, train)` of uint8 [B, H, W, C], H = W = `image_size`,
+    C = `channels`. The model subtracts `mean` from values of 0 to 1 and divides by `std`.
+    """
+
+    vocabulary_ids: ClassVar[dict[str, tuple[str, int]]] = {}
+    mixes_positions: ClassVar[bool] = False
+    has_attention: ClassVar[bool] = True
+    characters: ClassVar[int] = 0
+
+    image_size: int = 224  # [pixels] height and width of an image
+    channels: int = 3  # values of a pixel: 3 of red, green and blue, or 1 of brightness
+    classes: int = 1000  # classes that the head scores, at least those of the data
+    mean: tuple[float, ...] = (0.5, 0.5, 0.5)  # of each channel, of values from 0 to 1
+    std: tuple[float, ...] = (0.5, 0.5, 0.5)  # of each channel, likewise
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("mean", "std"):
+            values = getattr(self, name)
+            if len(values) != self.channels:
+                raise ValueError(
+                    f"{name} has {len(values)} values; there must be one for each of the "
+                    f"{self.channels} channels"
+                )
+        if min(self.std) <= 0:
+            raise ValueError(f"std is {self.std}; all values must be positive")
+
+    @property
+    def frozen_params(self) -> tuple[str, ...]:
+        """Path prefixes of the parameters that no optimizer updates."""
+        return ()
+
+
 def check_sizes(config: Config) -> None:
     """Raise ValueError for a size below 1, a dropout rate outside [0, 1), or an epsilon <= 0.
 

@@ -1,4 +1,4 @@
-"""A trained model: a checkpoint with its configuration, its vocabulary and its origin."""
+"""A trained model: a checkpoint with its configuration, its encoding and its origin."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from etils import epath
 
 from data.corpus.buckets import check_bucket
-from data.vocabulary.load import Vocabulary, load_vocabulary
+from data.images.encoding import ImageEncoding
+from data.saved_encoding import load_encoding
+from data.vocabulary.load import Vocabulary
 from data.vocabulary.spelling import make_speller, make_text_vocabulary
 from models.config.base import WordEncoderConfig
 from models.config.heads import HeadedConfig
@@ -30,14 +32,33 @@ class Trained:
       run: its configuration.
       step: the step of the checkpoint.
       params: the parameters, float32, on the first device unless placed elsewhere.
-      vocabulary: the vocabulary that the model was trained with.
+      encoding: the vocabulary, or the classes of images, that the model was trained with.
     """
 
     workdir: epath.Path
     run: Run
     step: int
     params: dict
-    vocabulary: Vocabulary
+    encoding: Vocabulary | ImageEncoding
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The vocabulary. Raises ConfigError for a model of images, which has none."""
+        if isinstance(self.encoding, ImageEncoding):
+            raise ConfigError(
+                f"{self.workdir}: a {type(self.run.model).__name__} reads images and has no "
+                "vocabulary, which this command needs"
+            )
+        return self.encoding
+
+    @property
+    def images(self) -> ImageEncoding:
+        """The classes of images. Raises ConfigError for a model of texts, which has none."""
+        if not isinstance(self.encoding, ImageEncoding):
+            raise ConfigError(
+                f"{self.workdir}: a {type(self.run.model).__name__} reads texts, not images"
+            )
+        return self.encoding
 
     @property
     def body(self) -> tuple[Any, Any]:
@@ -59,7 +80,7 @@ class Trained:
         """
         if not self.run.model.characters:
             return self
-        return dataclasses.replace(self, vocabulary=make_text_vocabulary(texts))
+        return dataclasses.replace(self, encoding=make_text_vocabulary(texts))
 
     def make_inputs(self, ids_BL: Any) -> Any:
         """Return what the model reads of ids: the characters [B, L, C] of each, or the ids."""
@@ -124,8 +145,8 @@ def open_trained(
 
     Raises:
       FileNotFoundError: there is no such checkpoint.
-      ConfigError: the workdir's vocabulary is not the one that the checkpoint was trained with, or
-        has more ids than the model.
+      ConfigError: the workdir's vocabulary or classes are not those that the checkpoint was trained
+        with, or are more than the model has.
     """
     from pretrain.workdir.read_params import restore_recorded_params
 
@@ -134,18 +155,32 @@ def open_trained(
     record, params = restore_recorded_params(workdir, step, choose_sharding, report)
     step, recorded = int(record["step"]), record["encoding"]
     run = from_json(record["run"], where=f"{workdir}, step {step}")
-    vocabulary = load_vocabulary(workdir / "vocabulary")
-    if vocabulary.fingerprint != recorded:
+    encoding = load_encoding(workdir)
+    if encoding.fingerprint != recorded:
+        is_images = isinstance(encoding, ImageEncoding)
+        folder, noun = ("images", "list of classes") if is_images else ("vocabulary", "vocabulary")
         raise ConfigError(
-            f"{workdir / 'vocabulary'} is not the vocabulary that checkpoint {step} was trained "
-            f"with (fingerprint {vocabulary.fingerprint}, recorded {recorded}); put the right one "
-            "back"
+            f"{workdir / folder} is not the {noun} that checkpoint {step} was trained with "
+            f"(fingerprint {encoding.fingerprint}, recorded {recorded}); put the right one back"
         )
-    if vocabulary.size > run.model.vocab and not run.model.characters:
+    check_encoding_size(workdir, run.model, encoding)
+    return Trained(workdir, run, step, params, encoding)
+
+
+def check_encoding_size(
+    workdir: epath.Path, model: Any, encoding: Vocabulary | ImageEncoding
+) -> None:
+    """Raise ConfigError if a model has fewer embeddings than ids, or fewer scores than classes."""
+    if isinstance(encoding, ImageEncoding):
+        if len(encoding.classes) > model.classes:
+            raise ConfigError(
+                f"{workdir}: images have {len(encoding.classes)} classes and the model "
+                f"{model.classes}"
+            )
+    elif encoding.size > model.vocab and not model.characters:
         raise ConfigError(
-            f"{workdir}: the vocabulary has {vocabulary.size} ids and the model {run.model.vocab}"
+            f"{workdir}: the vocabulary has {encoding.size} ids and the model {model.vocab}"
         )
-    return Trained(workdir, run, step, params, vocabulary)
 
 
 def open_placed(workdir: epath.PathLike, step: int | None = None) -> tuple[Trained, Mesh]:

@@ -1,0 +1,1 @@
+"""Images: their stores, their classes, and how they are decoded and augmented."""
