@@ -37,6 +37,7 @@ RUNGS = {
             *("model.width=256", "model.depth=2", "model.dropout=0.0", "model.forget_bias=1.0"),
             *("model.tied=true", "data.objective.order=lanes", "optimizer.max_grad_norm=5.0"),
             "data.objective.end_of_text=false",
+            "data.objective.zero_state_rate=0.1",
         ),
     ),
     "elmo": Rung(

@@ -21,7 +21,7 @@ def config() -> Run:
         model=LstmLmConfig(vocab=257, width=512, depth=2, dropout=0.0, forget_bias=1.0),
         data=Data(
             store="runs/bytes",
-            objective=CausalLm(length=100, order="lanes"),
+            objective=CausalLm(length=100, order="lanes", zero_state_rate=0.01),
             batch_size=100,
         ),
         optimizer=AdamW(

@@ -14,7 +14,7 @@ from pretrain.config import AdamW, Run, Train
 def config() -> Run:
     return Run(
         model=ElmoConfig(cells=1024, width=128, highways=1, samples=8192),
-        data=Data(objective=BidirectionalLm(length=20), batch_size=384),
+        data=Data(objective=BidirectionalLm(length=20, zero_state_rate=0.1), batch_size=384),
         optimizer=AdamW(
             learning_rate=1e-3,
             warmup_steps=2_000,

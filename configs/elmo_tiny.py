@@ -23,7 +23,9 @@ def config() -> Run:
             character_filters=((1, 16), (2, 16), (3, 32), (4, 32)),
             highways=1,
         ),
-        data=Data(objective=BidirectionalLm(length=20, characters=20), batch_size=32),
+        data=Data(
+            objective=BidirectionalLm(length=20, characters=20, zero_state_rate=0.1), batch_size=32
+        ),
         optimizer=AdamW(
             learning_rate=3e-3,
             warmup_steps=50,

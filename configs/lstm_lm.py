@@ -19,7 +19,9 @@ from pretrain.config import AdamW, Run, Train
 def config() -> Run:
     return Run(
         model=LstmLmConfig(),
-        data=Data(objective=CausalLm(length=35, order="lanes"), batch_size=20),
+        data=Data(
+            objective=CausalLm(length=35, order="lanes", zero_state_rate=0.01), batch_size=20
+        ),
         optimizer=AdamW(
             learning_rate=1e-3,
             warmup_steps=500,

@@ -24,7 +24,7 @@ from data import batch_spec
 from data.config import Data, check_data, check_step
 from data.rows import hashing
 from data.rows.mixture import Mixture, check_rates, strip_common_folders
-from data.rows.order import Lanes, locate_evaluation_rows
+from data.rows.order import Lanes, locate_evaluation_rows, restart_rows
 from data.rows.permutation import permute_indices
 from data.rows.tables import Batch
 from data.source import Source
@@ -146,7 +146,7 @@ class Stream:
             row_NB, key_NB = self.get_block_keys(current // steps, steps, lo, hi)
             draws.append((row_NB[current % steps], key_NB[current % steps]))
         row_B, key_B = (np.concatenate(arrays) for arrays in zip(*draws))
-        return self.build(row_B, key_B)
+        return restart_rows(self.objective, self.build(row_B, key_B), key_B)
 
     def draw_block_keys(
         self, block: int, steps: int, lo: int, hi: int

@@ -21,7 +21,7 @@ from data.inspection.checks import (
     check_special_ids,
 )
 from data.objectives.objective import BuildBatch, Objective, TokenId
-from data.objectives.setting_checks import check_special_tokens
+from data.objectives.setting_checks import check_special_tokens, check_zero_state_rate
 from data.rows.framed_sentences import FramedSentences
 from data.rows.tables import Batch
 from data.store.split import Split
@@ -45,6 +45,9 @@ class BidirectionalLm(Objective):
     # "shuffled" rows, or "lanes": row i of a batch continues row i of the batch before. Training
     # then skips the end of a source that does not fill a row.
     order: Literal["shuffled", "lanes"] = "lanes"
+    # On lanes: probability with which a row of training begins with states of zeros, as the texts
+    # of a task do; 0 as in the released code.
+    zero_state_rate: float = 0.0
     # Characters of a word, which a model of characters reads in place of its id; 0: the id.
     characters: int = 50
 
@@ -70,6 +73,7 @@ class BidirectionalLm(Objective):
         """Raise a ValueError unless these settings are valid with this vocabulary."""
         if self.length < 1:
             raise ValueError(f"{self.name}: length={self.length}; a row has at least 1 word")
+        check_zero_state_rate(self)
         check_special_tokens(self.name, vocabulary, "pad", "cls", "sep", "unk")
 
     def make_rows(self, split: Split, vocabulary: Vocabulary) -> tuple[FramedSentences, BuildBatch]:

@@ -17,7 +17,7 @@ from data.inspection.checks import Check, InspectedBatch, RowStream
 from data.inspection.rendering import render_next_token_row
 from data.objectives.masked_rows import read_joined_rows
 from data.objectives.objective import BuildBatch, Objective, TokenId
-from data.objectives.setting_checks import check_special_tokens
+from data.objectives.setting_checks import check_special_tokens, check_zero_state_rate
 from data.rows.tables import Batch, TokenReader, WindowRows, require_id
 from data.store.split import Split
 from data.vocabulary.base import Vocabulary
@@ -46,6 +46,8 @@ class CausalLm(Objective):
     # On lanes: a token attends to its own document alone, and the state begins at zero with each
     # document. The end-of-text token belongs to the document that it begins.
     separate_documents: bool = False
+    # On lanes: probability with which a row of training begins with a state of zeros.
+    zero_state_rate: float = 0.0
 
     def axis_sizes(self) -> dict[str, int]:
         """Return {"L": the row length}."""
@@ -73,6 +75,7 @@ class CausalLm(Objective):
                 "token between documents: set data.objective.order=lanes "
                 "data.objective.end_of_text=true"
             )
+        check_zero_state_rate(self)
         if self.end_of_text:
             check_special_tokens(self.name, vocabulary, "eos")
 

@@ -79,3 +79,13 @@ def check_special_tokens(name: str, vocabulary: Vocabulary, *specials: str) -> N
             f"({vocabulary.kind}, {vocabulary.size} ids) does not have; prepare the store with "
             "another vocabulary (see prepare --help) or choose another objective"
         )
+
+
+def check_zero_state_rate(objective: Any) -> None:
+    """Raise a ValueError unless `zero_state_rate` is a probability below 1."""
+    rate = objective.zero_state_rate
+    if not 0 <= rate < 1:
+        raise ValueError(
+            f"{objective.name}: zero_state_rate={rate}; the share of rows that begin with a state "
+            "of zeros is at least 0 and below 1"
+        )

@@ -29,7 +29,8 @@ import numpy as np
     SPAN_STARTS,
     FACTORIZATION,
     FIELDS,
-) = range(1, 16)
+    ZERO_STATE,
+) = range(1, 17)
 
 # SplitMix64's step between the draws of a key: 2^64 divided by the golden ratio.
 GAMMA = np.uint64(0x9E3779B97F4A7C15)

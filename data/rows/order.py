@@ -15,7 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from data.rows import hashing
 from data.rows.mixture import apportion_places, check_rates
+from data.rows.tables import Batch
 
 
 class Lanes:
@@ -83,3 +85,21 @@ def locate_evaluation_rows(
         return step_N[:, None] * batch_size + place_B
     num_steps_N = -(-rows_N // batch_size)
     return num_steps_N[:, None] * place_B + step_N[:, None]
+
+
+def restart_rows(objective: Any, batch: Batch, key_B: np.ndarray) -> Batch:
+    """Return a batch of which some rows on lanes begin with a state of zeros, as training reads it.
+
+    From zeros, with which each text of a task begins, a model has a higher loss if its state was
+    not zeros again after its first step. Melis et al. (2018), section 4, restart with probability
+    0.01.
+
+    Args:
+      objective: its `zero_state_rate`, if it has one, is the probability.
+      batch: the rows; `is_continued` is changed in place.
+      key_B: the keys of their draws.
+    """
+    if (rate := getattr(objective, "zero_state_rate", 0)) and "is_continued" in batch:
+        draw_B1 = hashing.draw_uniforms(hashing.derive_keys(key_B, hashing.ZERO_STATE), 1)
+        batch["is_continued"] &= draw_B1[:, 0] >= rate
+    return batch

@@ -173,6 +173,27 @@ def test_lanes_are_the_same_on_any_hosts_and_from_any_step(gpt_store, separate):
         assert all((part[key] == whole[key][lo:hi]).all() for key in whole)
 
 
+def test_a_share_of_the_rows_begins_with_a_state_of_zeros(gpt_store):
+    """Other rows are as without; the draw is the same on any hosts; an evaluation draws nothing."""
+    rates = {}
+    for rate in (0.0, 0.25):
+        stream = lane_stream(gpt_store, 6, 8, zero_state_rate=rate)
+        batches = [stream.build_batch(step) for step in range(400)]
+        rates[rate] = np.array([batch["is_continued"] for batch in batches])
+        whole, later = batches[9], lane_stream(gpt_store, 6, 8, zero_state_rate=rate)
+        part = next(later.iterate_batches(9, 3, 8))
+        assert all((part[key] == whole[key][3:]).all() for key in whole)
+        held = Stream(gpt_store, stream.data, split="heldout")
+        scored = [batch["is_continued"] for batch in held.iterate_evaluation_batches()]
+        assert not scored[0].any() and np.concatenate(scored[1:] or scored).sum() > 0
+    assert (rates[0.25] <= rates[0.0]).all()  # a row that begins a source stays so
+    share = 1 - rates[0.25].sum() / rates[0.0].sum()
+    assert abs(share - 0.25) < 4 * np.sqrt(0.25 * 0.75 / rates[0.0].sum())
+    for rate in (-0.1, 1.0):
+        with pytest.raises(ValueError, match=f"zero_state_rate={rate}"):
+            lane_stream(gpt_store, 6, 8, zero_state_rate=rate)
+
+
 def test_lanes_that_do_not_fit_are_refused(gpt_store):
     for batch_size, rates, message in (
         (500, (), r"the source 'a' has \d+ rows for \d+ lanes: lower data.batch_size"),
