@@ -5,9 +5,9 @@ import importlib
 import inspect
 import pkgutil
 
-from models.config.base import Config, EncoderConfig, ModelConfig, TakesHead
+from models.config.base import Config, EncoderConfig, ImageConfig, ModelConfig, TakesHead
 
-__all__ = ["Config", "EncoderConfig", "ModelConfig", "find_configs"]
+__all__ = ["Config", "EncoderConfig", "ImageConfig", "ModelConfig", "find_configs"]
 
 
 @functools.cache
@@ -21,7 +21,7 @@ def find_configs() -> tuple[type[Config], ...]:
                 kind
                 for kind in vars(module).values()
                 if inspect.isclass(kind)
-                and issubclass(kind, ModelConfig | TakesHead)
+                and issubclass(kind, ModelConfig | TakesHead | ImageConfig)
                 and kind.__module__ == module.__name__
             ]
     return tuple(configs)

@@ -145,6 +145,48 @@ class ImageConfig(Config):
         return ()
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PatchConfig(ImageConfig):
+    """A Transformer whose tokens are the patches of an image.
+
+    not_in_tensors: sizes that are no dimension of a parameter.
+    """
+
+    not_in_tensors: ClassVar[tuple[str, ...]] = ("image_size",)
+
+    patch_size: int = 16  # [pixels] height and width of a patch; it divides `image_size`
+    width: int = 768  # of the hidden states
+    depth: int = 12  # [layers]
+    num_heads: int = 12  # attention heads of a layer
+    mlp: int = 3072  # width of a feed-forward network's hidden layer
+    qkv_bias: bool = True  # whether the maps to queries, keys and values have biases
+    dropout: float = 0.0  # rate, of the embeddings and of all linear maps but q, k and v
+    attention_dropout: float = 0.0  # rate, of the attention weights
+    # rate at which a row skips a sublayer of the last layer; it rises linearly from 0 in the first
+    path_dropout: float = 0.0
+    epsilon: float = 1e-12  # added to the variance in each norm
+    scan: bool = True  # compile one layer and scan over the stack, instead of compiling each layer
+    remat: bool = False  # recompute activations in the backward pass, which saves memory
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.image_size % self.patch_size:
+            raise ValueError(
+                f"patch_size={self.patch_size} does not divide image_size={self.image_size}: an "
+                "image must be a whole number of patches high and wide"
+            )
+
+    @property
+    def grid_size(self) -> int:
+        """The number of patches along each side of an image."""
+        return self.image_size // self.patch_size
+
+    @property
+    def num_tokens(self) -> int:
+        """The number of learned tokens before the patches."""
+        return 1
+
+
 def check_sizes(config: Config) -> None:
     """Raise ValueError for a size below 1, a dropout rate outside [0, 1), or an epsilon <= 0.
 

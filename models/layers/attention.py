@@ -24,6 +24,7 @@ class Attention(nn.Module):
     num_heads: int
     head_width: int | None = None  # D / H by default
     use_bias: bool = True
+    out_bias: bool | None = None  # of the map back; `use_bias` by default
     kernel_init: Initializer = TRUNCATED
     query_init: Initializer | None = None  # `kernel_init` by default
     out_init: Initializer | None = None  # `kernel_init` by default
@@ -66,7 +67,10 @@ class Attention(nn.Module):
         project = partial(Dense, use_bias=self.use_bias, kernel_init=self.kernel_init, ops=self.ops)
         query = project(shape_HK, kernel_init=self.query_init or self.kernel_init, name="query")
         out = partial(
-            project, num_contracting_dims=2, kernel_init=self.out_init or self.kernel_init
+            project,
+            use_bias=self.use_bias if self.out_bias is None else self.out_bias,
+            num_contracting_dims=2,
+            kernel_init=self.out_init or self.kernel_init,
         )
 
         source_BMD = self.join_memory(x_BLD, relative) if memory_BMD is None else memory_BMD

@@ -1,4 +1,7 @@
-"""Dropout (Srivastava et al. 2014)."""
+"""Dropout (Srivastava et al. 2014) and stochastic depth (Huang et al. 2016).
+
+B batch
+"""
 
 from collections.abc import Callable
 
@@ -59,3 +62,18 @@ class Dropout(nn.Module):
             return None
         key = jax.random.key_data(self.make_rng("dropout")).reshape(-1)[-2:]
         return KeyedDropout(key, self.rate, self.broadcast_dims, self.ops.drop)
+
+
+class PathDropout(nn.Module):
+    """Zero the output of a sublayer for a whole row, and divide that of other rows by 1 - rate.
+
+    A row then skips the sublayer (Huang et al. 2016, section 3). Each call takes a new key from the
+    stream "dropout".
+    """
+
+    @nn.compact
+    def __call__(self, x: jax.Array, rate: jax.Array) -> jax.Array:
+        """Return x [B, ...] without the dropped rows; rate: float32 scalar, below 1."""
+        shape_B = (x.shape[0], *(1,) * (x.ndim - 1))
+        is_read_B = jax.random.bernoulli(self.make_rng("dropout"), 1 - rate, shape_B)
+        return x * jnp.where(is_read_B, 1 / (1 - rate), 0).astype(x.dtype)

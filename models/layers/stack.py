@@ -36,17 +36,25 @@ class Stack(nn.Module):
     ops: Ops = PLAIN
 
     @nn.compact
-    def __call__(self, x_BLD: jax.Array, train: bool, **arguments: Any) -> jax.Array:
+    def __call__(
+        self,
+        x_BLD: jax.Array,
+        train: bool,
+        by_layer: Any = None,
+        **arguments: Any,
+    ) -> jax.Array:
         """Return the last layer's activations [B, L, D].
 
         Args:
           x_BLD: the first layer's input.
           train: whether dropout is applied.
+          by_layer: {argument: array [layers, ...]}, of which each layer gets its own entry.
           **arguments: passed to every layer.
         """
+        by_layer = dict(by_layer or {})
 
-        def apply_layer(layer: Any, x_BLD: jax.Array, _: None) -> tuple[jax.Array, None]:
-            return layer(self.ops.constrain(x_BLD), train, **arguments), None
+        def apply_layer(layer: Any, x_BLD: jax.Array, own: Any) -> tuple[jax.Array, None]:
+            return layer(self.ops.constrain(x_BLD), train, **arguments, **own), None
 
         if self.remat:
             # A scan keeps the recomputation separate by itself.
@@ -66,7 +74,8 @@ class Stack(nn.Module):
                 variable_axes=stacked,
                 **broadcast,
             )
-            return apply_layer(shared or self.layer(name="layers"), x_BLD, None)[0]
+            return apply_layer(shared or self.layer(name="layers"), x_BLD, by_layer)[0]
         for i in range(self.depth):
-            x_BLD, _ = apply_layer(shared or self.layer(name=f"layer_{i}"), x_BLD, None)
+            own = {name: values[i] for name, values in by_layer.items()}
+            x_BLD, _ = apply_layer(shared or self.layer(name=f"layer_{i}"), x_BLD, own)
         return x_BLD

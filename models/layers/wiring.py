@@ -9,7 +9,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 
-from models.layers.dropout import Dropout
+from models.layers.dropout import Dropout, PathDropout
 from models.layers.linear import ModuleFactory
 from models.layers.masks import Mask
 from models.layers.norms import LayerNorm
@@ -86,16 +86,29 @@ class PreNormLayer(nn.Module):
         bias: jax.Array | None = None,
         memory_BMD: jax.Array | None = None,
         memory_mask: Mask | jax.Array | None = None,
+        path_rate: jax.Array | None = None,
         **shared: Any,
     ) -> jax.Array:
-        """Return activations [B, L, D]. Arguments: as of `PostNormLayer`."""
+        """Return activations [B, L, D].
+
+        Args: as of `PostNormLayer`, and
+          path_rate: the probability with which a row skips each sublayer; None: none does.
+        """
         drop = self.dropout(deterministic=not train)
+        path = None
+        if path_rate is not None:
+            path = partial(PathDropout(name="path"), rate=path_rate)
+
+        def add(x_BLD: jax.Array, y_BLD: jax.Array) -> jax.Array:
+            y_BLD = drop(y_BLD)
+            return x_BLD + (y_BLD if path is None else path(y_BLD))
+
         x = x_BLD
         y = self.norm(name="attention_norm")(x)
         attend = self.attention(name="attention")
-        x = x + drop(attend(y, train=train, mask=mask, bias=bias, **shared))
+        x = add(x, attend(y, train=train, mask=mask, bias=bias, **shared))
         if self.cross is not None:
             y = self.norm(name="cross_norm")(x)
-            x = x + drop(self.cross(name="cross")(y, memory_BMD, train=train, mask=memory_mask))
+            x = add(x, self.cross(name="cross")(y, memory_BMD, train=train, mask=memory_mask))
         y = self.norm(name="mlp_norm")(x)
-        return x + drop(self.mlp(name="mlp")(y, train))
+        return add(x, self.mlp(name="mlp")(y, train))

@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         args.output,
         trained.run.model,
         trained.params,
-        trained.vocabulary,
+        trained.encoding,
         card=model_card.make_card(trained, args.dtype),
         overwrite=args.overwrite,
         allow_nonfinite=args.allow_nonfinite,
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     print(f"{args.output}: step {trained.step:,} of {args.workdir}")
     for name, size in files.items():
         print(f"  {name:<34}{size:>15,} bytes")
-    code = model_card.make_loading_lines(trained.run, trained.vocabulary, args.output)
+    code = model_card.make_loading_lines(trained.run, trained.encoding, args.output)
     print("\n".join(["load it with", *(f"  {line}" for line in code)]))
     return 0
 
@@ -92,7 +92,7 @@ def run_jax(args: argparse.Namespace) -> int:
         args.output,
         config,
         trained.params,
-        trained.vocabulary,
+        trained.encoding,
         make_dummy_inputs(build(config), trained.run.data.objective, 1),
         overwrite=args.overwrite,
         allow_nonfinite=args.allow_nonfinite,

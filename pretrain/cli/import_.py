@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
         "missing": missing,
         "unused": unused,
     }
-    start_workdir(workdir, config, params, opened.vocabulary, origin)
+    start_workdir(workdir, config, params, opened.encoding, origin)
     print(format_summary(args, opened, config, missing, unused))
     return 0
 
@@ -87,7 +87,8 @@ def make_starting_run(model: Any) -> Run:
     if isinstance(model, HeadedConfig):
         return make_headed_run(model)
     make_objective = find_family(model).make_import_objective
-    assert make_objective is not None  # of each family that is imported
+    if make_objective is None:
+        raise ValueError(f"no objective trains a {type(model).__name__}, so none is imported")
     return Run(model=model, data=Data(objective=make_objective(model)))
 
 

@@ -23,6 +23,7 @@ EXPORT_FILES = {
     *(CONFIG, WEIGHTS, INDEX, "generation_config.json", "README.md"),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("vocab.txt", "spiece.model", "vocab.json", "merges.txt"),
+    *("preprocessor_config.json", "classes.json"),
 }
 # The files that pretrain/convert/jax_folder.py writes in addition.
 JAX_FILES = {"params", "models", "load.py", "program.bin", "example.npz"}

@@ -75,6 +75,11 @@ class OpenedHdf5:
     vocabulary: Vocabulary
     architectures: tuple[str, ...] = ()
 
+    @property
+    def encoding(self) -> Vocabulary:
+        """The vocabulary."""
+        return self.vocabulary
+
     def load_params(
         self, config: Any, init: Callable[[], Any], allow_nonfinite: bool = False
     ) -> tuple[dict[str, Any], tuple[str, ...], tuple[str, ...]]:

@@ -3,7 +3,7 @@
 The encoder's names are in the map of its family, and differences between families in its `HeadMap`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from data.examples.tag_schemes import detect_scheme
@@ -17,6 +17,7 @@ from models.config.heads import (
 )
 from pretrain.convert import find_model_family
 from pretrain.families.family_record import HeadMap
+from pretrain.families.labels import name_labels, read_labels
 from pretrain.families.rules import map_linear
 
 
@@ -39,15 +40,6 @@ class HeadConversion(NamedTuple):
     read: Callable[[Mapping[str, Any], EncoderConfig, HeadMap], HeadedConfig]
     reads_rows: bool = True
     is_classifier: bool = False
-
-
-def name_labels(labels: Sequence[str]) -> dict[str, Any]:
-    """Return the two tables of config.json that name the labels."""
-    names = dict(enumerate(labels))
-    return {
-        "id2label": {str(number): name for number, name in names.items()},
-        "label2id": {name: number for number, name in names.items()},
-    }
 
 
 def describe_dropout(config: HeadedConfig, head_map: HeadMap) -> dict[str, Any]:
@@ -81,18 +73,6 @@ def find_choice_dropout(head_map: HeadMap) -> str | None:
 def describe_spans(config: SpanReaderConfig, head_map: HeadMap) -> dict[str, Any]:
     """Return the dropout of a span reader, if the family has a name for it."""
     return {head_map.span_dropout[0]: config.dropout} if head_map.span_dropout else {}
-
-
-def read_labels(hf_config: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the labels in a config.json, in the order of their numbers; two if it names none."""
-    named: Any = hf_config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
-    if not isinstance(named, dict):
-        raise ValueError(f"id2label is {named!r}; expected an object of number: label")
-    if sorted(map(str, named)) != sorted(map(str, range(len(named)))):
-        raise ValueError(
-            f"id2label has the numbers {', '.join(map(str, named))}; expected 0 to {len(named) - 1}"
-        )
-    return tuple(str(named.get(str(number), named.get(number))) for number in range(len(named)))
 
 
 def read_dropout(hf_config: Mapping[str, Any], key: str | None, default: float) -> float:

@@ -7,10 +7,12 @@ FOLDER/load.py          loads the three; needs flax and orbax-checkpoint
 FOLDER/program.bin      `jax.export` of (params, inputs) -> outputs in StableHLO, for any number of
                         rows; needs jax alone
 FOLDER/example.npz      inputs of two rows, and the model's outputs as `output.N`, to compare with
-FOLDER/tokenizer.json   and its neighbours: the vocabulary, for the library tokenizers
+FOLDER/tokenizer.json   and its neighbours: the vocabulary, for the library tokenizers; of a model
+                        of images classes.json and preprocessor_config.json
 """
 
 import ast
+import collections
 import dataclasses
 import json
 import os
@@ -23,11 +25,11 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 import models
+from data.images.encoding import ImageEncoding
 from data.vocabulary.base import Vocabulary
 from models import build
-from models.config.heads import HeadedConfig
-from pretrain.convert import find_model_type, tokenizer
 from pretrain.convert.dtypes import round_tensors
+from pretrain.convert.encodings.files import write_encoding
 from pretrain.convert.export_folder import check_output, list_sizes, replace_export
 from pretrain.convert.finite import check_finite
 from pretrain.distributed.model_hooks import make_local_hooks
@@ -67,7 +69,7 @@ def write_jax_folder(
     output: str | os.PathLike[str],
     config: Any,
     params: Any,
-    vocabulary: Vocabulary,
+    encoding: Vocabulary | ImageEncoding,
     inputs: Mapping[str, Any],
     *,
     overwrite: bool = False,
@@ -80,7 +82,7 @@ def write_jax_folder(
       output: the path of the folder.
       config: the model's configuration.
       params: its parameters.
-      vocabulary: its vocabulary.
+      encoding: its vocabulary, or the classes of its images.
       inputs: {argument of the model: array [B, ...]}, such as an empty batch has; the program takes
         arrays of these dtypes and sizes, for any B.
       overwrite: whether an existing export may be replaced.
@@ -112,9 +114,9 @@ def write_jax_folder(
         (folder / "config.json").write_text(json.dumps(describe_config(config), indent=1) + "\n")
         (folder / "load.py").write_text(LOADER)
         copy_modules(config, folder)
-        family, length = find_model_type(config), getattr(config, "length", None)
-        is_labelled = isinstance(config, HeadedConfig)
-        tokenizer.write_tokenizer(vocabulary, family, folder, length, is_labelled)
+        if isinstance(encoding, ImageEncoding):
+            encoding.save(folder)
+        write_encoding(folder, config, encoding)
         (folder / "README.md").write_text(describe_folder(config, inputs, dtype))
         return list_sizes(folder)
 
@@ -148,16 +150,17 @@ def write_program(folder: pathlib.Path, model: Any, params: Any, inputs: Mapping
 
 
 def draw_inputs(inputs: Mapping[str, Any], config: Any) -> dict[str, np.ndarray]:
-    """Return two rows of inputs: random ids, positions at the start of the row, full masks."""
+    """Return two rows of inputs: random ids or pixels, positions at the start, full masks."""
     rng = np.random.default_rng(0)
-    limits = {"token_type_ids": 2, "segment_ids": 1, "masked_positions": 8}
+    limits = {"token_type_ids": 2, "segment_ids": 1, "masked_positions": 8, "pixels": 256}
+    limits = collections.defaultdict(lambda: config.vocab, limits)
     drawn = {}
     for name, value in inputs.items():
         shape = (2, *value.shape[1:])
         if value.dtype == bool:
             drawn[name] = np.ones(shape, bool)
         elif np.issubdtype(value.dtype, np.integer):
-            drawn[name] = rng.integers(0, limits.get(name, config.vocab), shape).astype(value.dtype)
+            drawn[name] = rng.integers(0, limits[name], shape).astype(value.dtype)
         else:
             drawn[name] = rng.random(shape).astype(value.dtype)
     return drawn

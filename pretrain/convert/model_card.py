@@ -5,12 +5,13 @@ It describes the model, its data, its scores, how to load it, and its limits.
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import jax
 
 from data.examples.tags_as_text import NO_ENTITY, UNTYPED_NAME
 from data.examples.text_pairs import UNANSWERABLE, format_source
+from data.images.encoding import ImageEncoding
 from data.mixed import describe_objective, split_objective
 from data.objectives.span_corruption import SpanCorruption
 from data.objectives.text2text import Text2Text
@@ -27,6 +28,7 @@ from pretrain.convert.card_texts import (
     format_literal,
     format_size,
 )
+from pretrain.convert.encodings import image_card
 from pretrain.convert.head_maps import list_unread_modules
 from pretrain.families import Family
 
@@ -40,6 +42,8 @@ class TrainedModel(Protocol):
     def step(self) -> int: ...
     @property
     def params(self) -> Any: ...
+    @property
+    def encoding(self) -> Vocabulary | ImageEncoding: ...
     @property
     def vocabulary(self) -> Vocabulary: ...
     def read_metrics(self) -> list[dict[str, Any]]: ...
@@ -76,7 +80,7 @@ def make_card(trained: TrainedModel, dtype: str = "float32") -> str:
         ),
         "## Evaluation\n\n" + format_scores(trained.read_metrics(), trained.step),
         "## Use\n\n```python\n"
-        + "\n".join(make_loading_lines(run, trained.vocabulary, "FOLDER"))
+        + "\n".join(make_loading_lines(run, trained.encoding, "FOLDER"))
         + "\n```",
         "## Limits\n\n" + _describe_limits(trained, family),
     ]
@@ -108,12 +112,14 @@ def make_sample_input(objective: Text2Text) -> str:
     return format_source(objective, texts[: len(objective.columns) - 1])
 
 
-def make_loading_lines(run: Run, vocabulary: Vocabulary, folder: str) -> list[str]:
+def make_loading_lines(run: Run, encoding: Vocabulary | ImageEncoding, folder: str) -> list[str]:
     """Return lines of Python that load an export and use it."""
+    if isinstance(encoding, ImageEncoding):
+        return image_card.list_loading_lines(cast(Any, run.model), format_literal(folder))
     (_, auto_class, lines), values = find_use(run)
     values = {
         "folder": folder,
-        "gap": _find_gap_token(find_model_family(run.model), vocabulary),
+        "gap": _find_gap_token(find_model_family(run.model), encoding),
         **values,
     }
     values = {name: format_literal(value) for name, value in values.items()}
@@ -176,7 +182,7 @@ def _list_facts(
     trained: TrainedModel, family: Family, size: int, dtype: str
 ) -> Iterator[tuple[str, str]]:
     """Yield the rows (name, value) of the table of facts."""
-    run, vocabulary = trained.run, trained.vocabulary
+    run, encoding = trained.run, trained.encoding
     # The classes differ by run, so their fields are not checked.
     headed: Any = run.model
     objective: Any = run.data.objective
@@ -204,12 +210,10 @@ def _list_facts(
         yield "writes", _describe_outputs(task)
     if hasattr(model, "length"):
         yield "longest input", f"{model.length} tokens"
-    spare = (
-        f"; the table's last {model.vocab - vocabulary.size:,} rows belong to none"
-        if model.vocab > vocabulary.size
-        else ""
-    )
-    yield "vocabulary", f"{vocabulary.size:,} pieces ({vocabulary.kind.replace('_', ' ')}){spare}"
+    if isinstance(encoding, ImageEncoding):
+        yield "classes", image_card.describe_classes(model, encoding)
+    else:
+        yield "vocabulary", _describe_vocabulary(model, encoding)
     yield "weights", dtype if dtype == "float32" else f"{dtype}, rounded from float32"
     if not (step := trained.step or max((trained.read_origin() or {}).get("averaged", [0]))):
         return
@@ -221,6 +225,14 @@ def _list_facts(
         f"{type(run.optimizer).__name__}, peak learning rate {run.optimizer.learning_rate:g}",
     )
     yield "arithmetic", f"{run.train.compute_dtype}; parameters are trained in float32"
+
+
+def _describe_vocabulary(model: Any, vocabulary: Vocabulary) -> str:
+    """Return the size and the kind of a vocabulary."""
+    text = f"{vocabulary.size:,} pieces ({vocabulary.kind.replace('_', ' ')})"
+    if spare := max(model.vocab - vocabulary.size, 0):
+        text += f"; the table's last {spare:,} rows belong to none"
+    return text
 
 
 def _describe_outputs(task: Text2Text) -> str:
@@ -239,6 +251,8 @@ def _describe_outputs(task: Text2Text) -> str:
 
 def _describe_limits(trained: TrainedModel, family: Family) -> str:
     """Return the paragraphs on what the model cannot do and what was not measured."""
+    if isinstance(trained.encoding, ImageEncoding):
+        return "\n\n".join(image_card.LIMITS)
     gap = format_code(_find_gap_token(family, trained.vocabulary))
     (does, *_), values = find_use(trained.run)
     values = {name: format_code(value) for name, value in values.items()}

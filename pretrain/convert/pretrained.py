@@ -11,8 +11,9 @@ from typing import Any, cast
 
 import numpy as np
 
+from data.images.encoding import ImageEncoding
 from data.vocabulary.base import Vocabulary
-from models.config.base import ModelConfig
+from models.config.base import Config
 from pretrain.convert import config_fields, name_map, renamed_tensors
 from pretrain.families import FAMILIES
 from pretrain.families.family_record import Family, Fields, HuggingFaceMap
@@ -29,7 +30,7 @@ class Converter:
         """The names of the subfolders."""
         return tuple(self.family.require_hugging_face().second_models)
 
-    def to_hf(self, config: ModelConfig, params: dict[str, Any]) -> dict[str, np.ndarray]:
+    def to_hf(self, config: Any, params: dict[str, Any]) -> dict[str, np.ndarray]:
         """Return {name: float32 array}, the content of `model.safetensors`.
 
         Raises ValueError if transformers has no such model.
@@ -48,7 +49,7 @@ class Converter:
 
     def from_hf(
         self,
-        config: ModelConfig,
+        config: Any,
         tensors: Mapping[str, np.ndarray],
         init_params: dict[str, Any],
     ) -> tuple[dict[str, Any], name_map.ImportReport]:
@@ -83,7 +84,7 @@ class Converter:
             ignored_patterns=hf_map.buffers,
         )
 
-    def to_hf_config(self, config: ModelConfig, vocabulary: Vocabulary) -> dict[str, Any]:
+    def to_hf_config(self, config: Any, encoding: Vocabulary | ImageEncoding) -> dict[str, Any]:
         """Return the content of config.json. Raises ValueError as `to_hf`."""
         hf_map, known = self.family.require_hugging_face(), {}
         for name, value in hf_map.constant_fields.items():
@@ -92,12 +93,12 @@ class Converter:
                     f"model.{name}={getattr(config, name):g} cannot be exported: "
                     f"{hf_map.architecture} has {value:g}"
                 )
-        hf_map.check(config, vocabulary)
+        hf_map.check(config, encoding)
 
         def describe_model(architecture: str, fields: Fields) -> dict[str, Any]:
             sizes = config_fields.write_fields(config, fields, hf_map.fixed)
             twins = {twin: sizes[key] for twin, key in hf_map.equal_keys.items()}
-            settings = hf_map.settings(config, vocabulary)
+            settings = hf_map.settings(config, encoding)
             return {
                 "architectures": [architecture],
                 **sizes,
@@ -110,7 +111,7 @@ class Converter:
             known[name] = describe_model(second.architecture, second.fields)
         return describe_model(hf_map.architecture, hf_map.fields) | known
 
-    def from_hf_config(self, hf_config: Mapping[str, Any]) -> ModelConfig:
+    def from_hf_config(self, hf_config: Mapping[str, Any]) -> Config:
         """Return the configuration in a config.json; the subfolders' ones are under their names.
 
         That of an absent subfolder is derived, as the record of the family says.
@@ -188,7 +189,7 @@ def drop_zeros(
 
 
 def drop_constants(
-    hf_map: HuggingFaceMap, config: ModelConfig, tensors: Mapping[str, np.ndarray]
+    hf_map: HuggingFaceMap, config: Any, tensors: Mapping[str, np.ndarray]
 ) -> Mapping[str, np.ndarray]:
     """Return the tensors without the constants. Raises ValueError if one has other values."""
     found = hf_map.constants.keys() & set(tensors)

@@ -9,11 +9,13 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from data.vocabulary.load import Vocabulary, read_vocabulary
+from data.images.encoding import ImageEncoding
+from data.vocabulary.load import Vocabulary
 from models.config.base import Config
 from models.config.heads import HeadedConfig
-from pretrain.convert import find_model_family, find_model_type, fine_tuned, tokenizer
+from pretrain.convert import find_model_family, fine_tuned
 from pretrain.convert.dtypes import round_tensors
+from pretrain.convert.encodings.files import check_size, read_encoding, write_encoding
 from pretrain.convert.export_folder import list_sizes, replace_export, write_json, write_tensors
 from pretrain.convert.finite import FiniteTensors, check_finite
 from pretrain.convert.name_map import ImportReport
@@ -48,7 +50,7 @@ class ModelConverter(Protocol):
     def from_hf(
         self, config: Any, tensors: Mapping[str, np.ndarray], init_params: dict[str, Any]
     ) -> tuple[dict[str, Any], ImportReport]: ...
-    def to_hf_config(self, config: Any, vocabulary: Vocabulary) -> dict[str, Any]: ...
+    def to_hf_config(self, config: Any, encoding: Any, /) -> dict[str, Any]: ...
     def from_hf_config(self, hf_config: Mapping[str, Any]) -> Config: ...
 
 
@@ -64,7 +66,7 @@ def write_model(
     output: str | os.PathLike[str],
     config: Any,
     params: dict[str, Any],
-    vocabulary: Vocabulary,
+    encoding: Vocabulary | ImageEncoding,
     *,
     card: str | None = None,
     overwrite: bool = False,
@@ -73,13 +75,13 @@ def write_model(
 ) -> dict[str, int]:
     """Write a model as a Hugging Face folder, which appears whole or not at all.
 
-    The folder has safetensors, config.json, the tokenizer and README.md.
+    The folder has safetensors, config.json, the tokenizer or the image processor, and README.md.
 
     Args:
       output: the path of the folder.
       config: the model's configuration.
       params: its parameters.
-      vocabulary: its vocabulary.
+      encoding: its vocabulary, or the classes of its images.
       card: the content of README.md; None writes none.
       overwrite: whether an existing export may be replaced.
       allow_nonfinite: whether weights may be NaN or infinite.
@@ -89,18 +91,13 @@ def write_model(
       {file: size in bytes}.
 
     Raises:
-      ValueError: the model has fewer rows than the vocabulary has ids, or weights are not finite or
-        beyond the range of `dtype`.
+      ValueError: the model has fewer rows than the vocabulary has ids, or fewer scores than there
+        are classes; or weights are not finite or beyond the range of `dtype`.
       FileExistsError: `output` exists and may not be replaced.
     """
-    if vocabulary.size > config.vocab:
-        raise ValueError(
-            f"the vocabulary has {vocabulary.size} ids, the model only {config.vocab} rows "
-            "(model.vocab)"
-        )
-    family = find_model_type(config)
+    check_size(config, encoding)
     converter = find_converter(config)
-    hf_config = converter.to_hf_config(config, vocabulary)
+    hf_config = converter.to_hf_config(config, encoding)
     tensors = converter.to_hf(config, params)
     if not allow_nonfinite:
         for name, tensor in tensors.items():
@@ -114,19 +111,20 @@ def write_model(
             own = [name for name in tensors if name.startswith(prefix)]
             write_tensors(path, {name.removeprefix(prefix): tensors.pop(name) for name in own})
             settings = (hf_config.pop(subfolder) if subfolder else hf_config) | {"dtype": dtype}
-            _write_settings(path, settings, vocabulary)
-            length, is_labelled = getattr(config, "length", None), isinstance(config, HeadedConfig)
-            tokenizer.write_tokenizer(vocabulary, family, path, length, is_labelled)
+            _write_settings(path, settings, encoding)
+            write_encoding(path, config, encoding)
         if card is not None:
             (folder / "README.md").write_text(card, encoding="utf-8")
         return list_sizes(folder)
 
 
-def _write_settings(folder: pathlib.Path, settings: dict[str, Any], vocabulary: Vocabulary) -> None:
+def _write_settings(
+    folder: pathlib.Path, settings: dict[str, Any], encoding: Vocabulary | ImageEncoding
+) -> None:
     """Write config.json, and generation_config.json for an encoder-decoder."""
     write_json(folder / CONFIG, settings)
-    if settings.get("is_encoder_decoder"):
-        generation = make_generation_config(settings, vocabulary)
+    if settings.get("is_encoder_decoder") and not isinstance(encoding, ImageEncoding):
+        generation = make_generation_config(settings, encoding)
         write_json(folder / "generation_config.json", generation)
 
 
@@ -154,7 +152,7 @@ class OpenedModel:
       converter: the converter, see `find_converter`.
       config: our configuration of the model.
       tensors: the tensors, each of which is read when it is accessed.
-      vocabulary: the vocabulary of its tokenizer.
+      encoding: the vocabulary of its tokenizer, or the classes of its images.
     """
 
     folder: pathlib.Path
@@ -162,7 +160,13 @@ class OpenedModel:
     converter: ModelConverter
     config: Any
     tensors: JoinedTensors
-    vocabulary: Vocabulary
+    encoding: Vocabulary | ImageEncoding
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The vocabulary of a model of texts."""
+        assert not isinstance(self.encoding, ImageEncoding)
+        return self.encoding
 
     def __post_init__(self) -> None:
         """Raise FolderError if config.json names sizes that the tensors do not have."""
@@ -214,7 +218,7 @@ class OpenedModel:
 def open_model(folder: str | os.PathLike[str], report: Callable[[str], Any] = print) -> OpenedModel:
     """Open a Hugging Face folder of a model in CONVERTERS or of one with a head; check its files.
 
-    Configuration, tokenizer and the headers of the tensor files are read.
+    Configuration, tokenizer or image processor, and the headers of the tensor files are read.
 
     Args:
       folder: the path of the folder.
@@ -237,8 +241,8 @@ def open_model(folder: str | os.PathLike[str], report: Callable[[str], Any] = pr
         raise FolderError(f"{folder / CONFIG}: {error}") from error
     tensors = JoinedTensors({name: FolderTensors(folder / name) for name in ("", *subfolders)})
     architectures = tuple(fine_tuned.list_architectures(hf_config))
-    vocabulary = _read_own_vocabulary(folder, config)
-    return OpenedModel(folder, architectures, converter, config, tensors, vocabulary)
+    config, encoding = read_encoding(folder, config, hf_config)
+    return OpenedModel(folder, architectures, converter, config, tensors, encoding)
 
 
 def _choose_converter(folder: pathlib.Path, hf_config: Mapping[str, Any]) -> ModelConverter:
@@ -259,17 +263,3 @@ def _choose_converter(folder: pathlib.Path, hf_config: Mapping[str, Any]) -> Mod
             f"{', '.join(CONVERTERS)} can"
         )
     return CONVERTERS[model_type] if fine_tuned.find_head(hf_config) is None else fine_tuned
-
-
-def _read_own_vocabulary(folder: pathlib.Path, config: Any) -> Vocabulary:
-    """Return the vocabulary of a folder. Raises FolderError if it is missing or too large."""
-    try:
-        vocabulary = read_vocabulary(folder)
-    except FileNotFoundError as error:
-        raise FolderError(f"{error}: put the model's own tokenizer files there") from error
-    if vocabulary.size > config.vocab:
-        raise FolderError(
-            f"{folder}: its tokenizer has {vocabulary.size} ids, but vocab_size in {CONFIG} is "
-            f"{config.vocab}: the tokenizer is of another model"
-        )
-    return vocabulary

@@ -55,6 +55,10 @@ PARAMETER_DIMENSIONS = (
     (r"mlp/down/kernel", ("mlp", "embed")),
     (r"mlp/down/bias", (None,)),
     (r"(\w+_)?norm/(scale|bias)", (None,)),
+    # of images: the kernel of patches, learned tokens
+    (r"patch_embedding/kernel", (None, None, None, "embed")),
+    (r"patch_embedding/bias", (None,)),
+    (r"\w+_token", (None,)),
     (r"\w+_bias/table", (None, "heads")),  # relative positions
     (r"(pooler|mlm_head/transform|next_sentence_head)/kernel", ("embed", None)),
     (r"(pooler|mlm_head/transform|next_sentence_head)/bias", (None,)),
@@ -62,8 +66,8 @@ PARAMETER_DIMENSIONS = (
     (r"(embedding_projection|sentence_order_head)/bias", (None,)),
     (r"discriminator_head/(transform|score)/kernel", ("embed", None)),
     (r"discriminator_head/(transform|score)/bias", (None,)),
-    (r"(classifier|scores|span)/(transform|out)/kernel", ("embed", None)),
-    (r"(classifier|scores|span)/(transform|out)/bias", (None,)),
+    (r"(distilled_classifier|classifier|scores|span)/(transform|out)/kernel", ("embed", None)),
+    (r"(distilled_classifier|classifier|scores|span)/(transform|out)/bias", (None,)),
     (r"mlm_head/bias", ("vocab",)),
     (r"lm_head/kernel", ("embed", "vocab")),
     # of positions, to a rank: of all heads, and of each head

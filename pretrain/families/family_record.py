@@ -117,7 +117,9 @@ class HuggingFaceMap:
       settings    (config, vocabulary) -> further entries
       read        (their configuration, our fields so far) -> our fields
       prepare     (their configuration) -> the same with defaults that depend on it
-      check       (config, vocabulary) raises ValueError where transformers has no such model
+      check       (config, vocabulary) raises ValueError where transformers has no such model; in
+                  place of a vocabulary, models of images have an `ImageEncoding`
+      image_processor  the class that prepares images for it; "": it reads no images
     Others
       second_models  {folder: another model of theirs that is a part of ours}
       head_map    the names of fine-tuned models; None: no head can be put on the family
@@ -160,6 +162,7 @@ class HuggingFaceMap:
     read: Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]] = lambda theirs, ours: ours
     prepare: Callable[[dict[str, Any]], dict[str, Any]] = lambda theirs: theirs
     check: Callable[[Any, Any], None] = lambda config, vocabulary: None
+    image_processor: str = ""
 
     second_models: Mapping[str, SecondModel] = dataclasses.field(default_factory=dict)
     head_map: HeadMap | None = None

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from models import build
+from models.config.base import ImageConfig
 from models.config.transformer_xl import Clusters
 from models.layers.layer_layout import unflatten_params
 from pretrain.convert import name_map
@@ -44,6 +45,9 @@ SIZES = {
     "layers": ("local", "lsh"),
     "axial_shape": (4, 8),
     "axial_widths": (10, 14),
+    "image_size": 12,
+    "patch_size": 4,
+    "classes": 50,
     "cells": 20,
     "characters": 6,
     "character_width": 5,
@@ -69,6 +73,9 @@ def make_model(config):
     if config.characters:
         arguments["token_ids"] = jnp.ones((1, 4, config.characters), jnp.int32)
     arguments |= {f"encoder_{key}": value for key, value in arguments.items()}
+    if isinstance(config, ImageConfig):
+        shape = 1, config.image_size, config.image_size, config.channels
+        arguments["pixels"] = jnp.zeros(shape, jnp.uint8)
     named = inspect.signature(type(model).__call__).parameters
     read = {
         key: arguments[key]

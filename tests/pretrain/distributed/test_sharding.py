@@ -7,11 +7,13 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 import pytest
 from jax.sharding import PartitionSpec as P
 
 from models import build
+from models.config.base import ImageConfig
 from pretrain.config import CONFIGS, Mesh, load
 from pretrain.distributed.sharding import (
     MESH_AXES,
@@ -25,6 +27,7 @@ from pretrain.distributed.sharding import (
     make_partition_spec,
     make_state_shardings,
 )
+from pretrain.families import FAMILIES
 from pretrain.training.state import TrainState, init_params
 
 NAMES = sorted(path.stem for path in CONFIGS.glob("*.py") if path.stem != "__init__")
@@ -40,11 +43,24 @@ def test_every_parameter_has_one_row(name):
         assert len(dims) == leaf.ndim
 
 
+def find_image_rows(config):
+    """Return the paths of the parameters of a model of images, each of which has a row."""
+    pixels = np.zeros((1, config.image_size, config.image_size, config.channels), np.uint8)
+    init = partial(build(config).init, jax.random.key(0), pixels)
+    leaves = jax.tree_util.tree_leaves_with_path(jax.eval_shape(init)["params"])
+    for keys, leaf in leaves:
+        assert len(find_dimension_names(format_path(keys), leaf.shape)) == leaf.ndim
+    return [format_path(keys) for keys, _ in leaves]
+
+
 def test_every_row_has_a_parameter(runs):
     paths = []
     for run in runs.values():
         params = jax.eval_shape(partial(init_params, build(run.model), run.data.objective, 0))
         paths += [format_path(keys) for keys, _ in jax.tree_util.tree_leaves_with_path(params)]
+    for family in FAMILIES.values():
+        if issubclass(family.config, ImageConfig):
+            paths += find_image_rows(family.config(depth=2))
     import re
 
     unused = [

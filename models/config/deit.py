@@ -1,0 +1,26 @@
+"""The sizes of DeiT with its distillation token."""
+
+import dataclasses
+from typing import ClassVar
+
+from models.config.base import PatchConfig
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DeitConfig(PatchConfig):
+    """DeiT-B with distillation (Touvron et al. 2021, tables 1 and 9).
+
+    S: width 384, 6 heads, mlp 1536. Ti: width 192, 3 heads, mlp 768. A DeiT without the
+    distillation token is a ViT: see `models.config.vit.VitConfig`.
+    """
+
+    module: ClassVar[str] = "deit:DistilledVisionTransformer"
+
+    mean: tuple[float, ...] = (0.485, 0.456, 0.406)  # of each channel, of values from 0 to 1
+    std: tuple[float, ...] = (0.229, 0.224, 0.225)  # of each channel, likewise
+    path_dropout: float = 0.1
+
+    @property
+    def num_tokens(self) -> int:
+        """The number of learned tokens before the patches: of the class and of the distillation."""
+        return 2

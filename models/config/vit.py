@@ -1,0 +1,26 @@
+"""The sizes of ViT."""
+
+import dataclasses
+from typing import ClassVar, Literal
+
+from models.config.base import PatchConfig
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VitConfig(PatchConfig):
+    """ViT-B/16 (Dosovitskiy et al. 2021, table 1).
+
+    L/16: width 1024, depth 24, heads 16, mlp 4096. Of Touvron et al. 2021, table 1: S/16 has width
+    384, 6 heads and mlp 1536; Ti/16 has width 192, 3 heads and mlp 768.
+    """
+
+    module: ClassVar[str] = "vit:VisionTransformer"
+
+    # what the head reads: "cls" the state of a class token, "mean" the mean of the patches' states,
+    # and then there is no class token (appendix D.3)
+    pooling: Literal["cls", "mean"] = "cls"
+
+    @property
+    def num_tokens(self) -> int:
+        """The number of learned tokens before the patches."""
+        return 1 if self.pooling == "cls" else 0

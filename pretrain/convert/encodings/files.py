@@ -1,0 +1,82 @@
+"""The files that belong to what a model reads: of its tokenizer, or of its image processor."""
+
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from data.images.encoding import ImageEncoding
+from data.vocabulary.load import Vocabulary, read_vocabulary
+from models.config.base import ImageConfig
+from models.config.heads import HeadedConfig
+from pretrain.convert import find_model_family, find_model_type, tokenizer
+from pretrain.convert.encodings.classes import make_encoding
+from pretrain.convert.encodings.processor import PROCESSOR, describe_processor, read_processor
+from pretrain.convert.export_folder import write_json
+from pretrain.convert.safe_folder import CONFIG, FolderError
+from pretrain.families.labels import read_labels
+
+Encoding = Vocabulary | ImageEncoding
+
+
+def check_size(config: Any, encoding: Encoding) -> None:
+    """Raise ValueError if a model has fewer rows or scores than its encoding has numbers."""
+    if isinstance(encoding, ImageEncoding):
+        if len(encoding.classes) > config.classes:
+            raise ValueError(
+                f"the images have {len(encoding.classes)} classes, the model only "
+                f"{config.classes} scores (model.classes)"
+            )
+    elif encoding.size > config.vocab:
+        raise ValueError(
+            f"the vocabulary has {encoding.size} ids, the model only {config.vocab} rows "
+            "(model.vocab)"
+        )
+
+
+def write_encoding(folder: pathlib.Path, config: Any, encoding: Encoding) -> None:
+    """Write the files of the tokenizer, or that of the image processor."""
+    if isinstance(encoding, ImageEncoding):
+        hf_map = find_model_family(config).require_hugging_face()
+        write_json(folder / PROCESSOR, describe_processor(config, hf_map.image_processor))
+        return
+    family, length = find_model_type(config), getattr(config, "length", None)
+    is_labelled = isinstance(config, HeadedConfig)
+    tokenizer.write_tokenizer(encoding, family, folder, length, is_labelled)
+
+
+def read_encoding(
+    folder: pathlib.Path, config: Any, hf_config: Mapping[str, Any]
+) -> tuple[Any, Encoding]:
+    """Return (configuration, encoding) of a folder.
+
+    A model of images gets the mean and the deviation of its image processor.
+
+    Args:
+      folder: the folder.
+      config: our configuration, of config.json alone.
+      hf_config: the content of config.json.
+
+    Raises:
+      FolderError: a file is missing, damaged or of another model.
+    """
+    if not isinstance(config, ImageConfig):
+        return config, _read_own_vocabulary(folder, config)
+    try:
+        classes = make_encoding(read_labels(hf_config))
+    except ValueError as error:
+        raise FolderError(f"{folder / CONFIG}: id2label: {error}") from None
+    return read_processor(folder, config), classes
+
+
+def _read_own_vocabulary(folder: pathlib.Path, config: Any) -> Vocabulary:
+    """Return the vocabulary of a folder. Raises FolderError if it is missing or too large."""
+    try:
+        vocabulary = read_vocabulary(folder)
+    except FileNotFoundError as error:
+        raise FolderError(f"{error}: put the model's own tokenizer files there") from error
+    if vocabulary.size > config.vocab:
+        raise FolderError(
+            f"{folder}: its tokenizer has {vocabulary.size} ids, but vocab_size in {CONFIG} is "
+            f"{config.vocab}: the tokenizer is of another model"
+        )
+    return vocabulary

@@ -1,0 +1,54 @@
+"""DeiT: models/deit.py, and `DeiTForImageClassificationWithTeacher` of transformers."""
+
+from models.config.deit import DeitConfig
+from pretrain.families import vit
+from pretrain.families.family_record import Family, HuggingFaceMap
+from pretrain.families.rules import EXACT_GELU, Rules, map_linear
+
+ONE_HEAD = (
+    "its one head reads the class token and not the distillation token. A DeiT that was trained "
+    "without the latter is a ViTForImageClassification"
+)
+
+
+def make_rules(config: DeitConfig) -> Rules:
+    """Return the rules of a configuration."""
+    return (
+        *vit.map_images("deit", config.qkv_bias),
+        ("embeddings/distillation_token", "deit.embeddings.distillation_token", vit.TOKEN),
+        *map_linear("classifier/out", "cls_classifier"),
+        *map_linear("distilled_classifier/out", "distillation_classifier"),
+    )
+
+
+FAMILY = Family(
+    name="deit",
+    config=DeitConfig,
+    extends=("vit",),
+    objectives=(),
+    predictor="",
+    title="distilled DeiT image classifier",
+    task="image-classification",
+    token_roles=(),
+    template="none",
+    describe_card_rows=vit.describe_card,
+    hugging_face=HuggingFaceMap(
+        model_type="deit",
+        architecture="DeiTForImageClassificationWithTeacher",
+        rules=make_rules,
+        stacks={"encoder": "depth"},
+        prefix="deit.",
+        heads=("cls_classifier.", "distillation_classifier."),
+        buffers=("deit.pooler.*",),
+        fields=vit.FIELDS,
+        fixed={"model_type": "deit", "hidden_act": "gelu"},
+        same_values={"hidden_act": EXACT_GELU},
+        settings=vit.describe_classes,
+        read=vit.read_classes,
+        image_processor="DeiTImageProcessor",
+        refused={
+            "DeiTForImageClassification": ONE_HEAD,
+            "DeiTForMaskedImageModeling": vit.MASKED_IMAGES,
+        },
+    ),
+)

@@ -1,0 +1,138 @@
+"""ViT: models/vit.py, and `ViTForImageClassification` of Hugging Face transformers."""
+
+from typing import TYPE_CHECKING, Any
+
+from models.config.base import PatchConfig
+from models.config.vit import VitConfig
+from pretrain.families.family_record import Family, HuggingFaceMap
+from pretrain.families.labels import name_labels, read_labels
+from pretrain.families.rules import EXACT_GELU, Layout, Rules, map_layer, map_linear, map_norm
+
+if TYPE_CHECKING:
+    from data.images.encoding import ImageEncoding
+
+# the kernel of the patches [P, P, C, D] <-> that of a convolution [D, C, P, P]
+PATCHES = Layout(
+    theirs=lambda a: a.transpose(3, 2, 0, 1), ours=lambda a, shape: a.transpose(2, 3, 1, 0)
+)
+# a token [D] <-> [1, 1, D], and a table [L, D] <-> [1, L, D]
+TOKEN = Layout(theirs=lambda a: a[None, None], ours=lambda a, shape: a[0, 0])
+TABLE = Layout(theirs=lambda a: a[None], ours=lambda a, shape: a[0])
+MAX_CHANNELS = 100
+
+FIELDS = (  # our field, their key, the meaning of an absent key
+    ("image_size", "image_size", 224),
+    ("patch_size", "patch_size", 16),
+    ("channels", "num_channels", 3),
+    ("width", "hidden_size", 768),
+    ("depth", "num_hidden_layers", 12),
+    ("num_heads", "num_attention_heads", 12),
+    ("mlp", "intermediate_size", 3072),
+    ("qkv_bias", "qkv_bias", True),
+    ("dropout", "hidden_dropout_prob", 0.0),
+    ("attention_dropout", "attention_probs_dropout_prob", 0.0),
+    ("epsilon", "layer_norm_eps", 1e-12),
+)
+MASKED_IMAGES = "its decoder predicts the pixels of masked patches, which no objective here does"
+
+
+def map_images(name: str, has_bias: bool) -> Rules:
+    """Return the rules of embeddings, layers and the last norm, under their `name`.
+
+    has_bias: whether queries, keys and values have biases.
+    """
+    layers = map_layer(
+        "encoder/layers",
+        f"{name}.encoder.layer.{{i}}",
+        query="attention.attention.query",
+        key="attention.attention.key",
+        value="attention.attention.value",
+        out="attention.output.dense",
+        attention_norm="layernorm_before",
+        up="intermediate.dense",
+        down="output.dense",
+        mlp_norm="layernorm_after",
+    )
+    no_bias = () if has_bias else tuple(f"{part}/bias" for part in ("query", "key", "value"))
+    patches, positions = "embeddings/patch_embedding", "embeddings/position_embedding/embedding"
+    return (
+        *map_linear(patches, f"{name}.embeddings.patch_embeddings.projection", PATCHES),
+        ("embeddings/class_token", f"{name}.embeddings.cls_token", TOKEN),
+        (positions, f"{name}.embeddings.position_embeddings", TABLE),
+        *(rule for rule in layers if not str(rule[0]).endswith(no_bias)),
+        *map_norm("norm", f"{name}.layernorm"),
+    )
+
+
+def make_rules(config: VitConfig) -> Rules:
+    """Return the rules of a configuration."""
+    return *map_images("vit", config.qkv_bias), *map_linear("classifier/out", "classifier")
+
+
+def check_pooling(config: VitConfig, encoding: object) -> None:
+    """Raise ValueError for a model without a class token, which transformers does not have."""
+    if config.pooling != "cls":
+        raise ValueError(
+            f"model.pooling={config.pooling} cannot be exported: a ViTForImageClassification reads "
+            "its class token. `export --format jax` writes a folder that JAX opens without Cloze"
+        )
+
+
+def describe_classes(config: PatchConfig, encoding: "ImageEncoding") -> dict[str, Any]:
+    """Return the names of the classes, in which those without a name are LABEL_i."""
+    named = encoding.classes
+    spare = (f"LABEL_{i}" for i in range(len(named), config.classes))
+    return {"initializer_range": 0.02, **name_labels((*named, *spare))}
+
+
+def read_classes(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
+    """Return our fields with the number of classes, and with a mean and a deviation by channel.
+
+    The file of the image processor has the values of the latter.
+    """
+    if not 1 <= ours["channels"] <= MAX_CHANNELS:
+        raise ValueError(f"num_channels is {ours['channels']:,}; 1 to {MAX_CHANNELS} are read")
+    halves = (0.5,) * ours["channels"]
+    return {**ours, "classes": len(read_labels(theirs)), "mean": halves, "std": halves}
+
+
+def describe_card(config: PatchConfig) -> list[tuple[str, str]]:
+    """Return rows of a model card."""
+    size, patch = config.image_size, config.patch_size
+    return [
+        (
+            "reads",
+            f"images of {size} x {size} pixels and {config.channels} channels, in "
+            f"{config.grid_size**2} patches of {patch} x {patch}",
+        )
+    ]
+
+
+FAMILY = Family(
+    name="vit",
+    config=VitConfig,
+    objectives=(),
+    predictor="",
+    title="ViT image classifier",
+    task="image-classification",
+    token_roles=(),
+    template="none",
+    describe_card_rows=describe_card,
+    hugging_face=HuggingFaceMap(
+        model_type="vit",
+        architecture="ViTForImageClassification",
+        rules=make_rules,
+        stacks={"encoder": "depth"},
+        prefix="vit.",
+        heads=("classifier.",),
+        buffers=("vit.pooler.*",),
+        fields=FIELDS,
+        fixed={"model_type": "vit", "hidden_act": "gelu"},
+        same_values={"hidden_act": EXACT_GELU},
+        settings=describe_classes,
+        read=read_classes,
+        check=check_pooling,
+        image_processor="ViTImageProcessor",
+        refused={"ViTForMaskedImageModeling": MASKED_IMAGES},
+    ),
+)
