@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from data.images.encoding import ImageEncoding
 from models.config.heads import ClassifierConfig, HeadedConfig, SpanReaderConfig, TaggerConfig
 from pretrain.config import Run, override_run, validate_run
 
@@ -30,8 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "folder",
         metavar="FOLDER",
-        help="folder with config.json, model.safetensors and tokenizer files; or with options.json "
-        "and one .hdf5 file",
+        help="folder with config.json, model.safetensors and the files of a tokenizer or an image "
+        "processor; or with options.json and one .hdf5 file",
     )
     parser.add_argument("--workdir", required=True, help="new folder for the run")
     parser.add_argument(
@@ -160,6 +161,8 @@ def format_summary(
             *(f"  python -m pretrain {command.format(args.workdir)}" for command in FINE_TUNED),
         ]
         return "\n".join(lines)
+    if isinstance(opened.encoding, ImageEncoding):
+        return "\n".join([*lines, *describe_images(model, args.workdir)])
     vocabulary = opened.vocabulary
     if model.characters:
         lines += [
@@ -182,6 +185,18 @@ def format_summary(
         "data.store=STORE train.steps=N",
     ]
     return "\n".join(lines)
+
+
+def describe_images(model: Any, workdir: str) -> list[str]:
+    """Return lines on what a model of images reads, and the commands to run next."""
+    size = f"{model.image_size} x {model.image_size}"
+    return [
+        f"  reads images of {size} pixels, {model.channels} channels; {model.classes:,} classes",
+        "next:",
+        f"  python -m pretrain evaluate --workdir {workdir} --store STORE",
+        f"  python -m pretrain train {workdir}/config.json --workdir {workdir} "
+        "data.store=STORE train.steps=N",
+    ]
 
 
 def describe_head(model: Any, objective: Any) -> list[str]:

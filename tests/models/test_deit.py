@@ -3,12 +3,16 @@
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from models import build
 from models.config.deit import DeitConfig
+from models.layers.ops import PLAIN, attend
 from models.vit import resize_positions
 from tests.models.image_peers import compute_their_outputs, convert_back, draw_params, draw_pixels
+from tests.models.test_vit import TINY as VIT
 from tests.models.test_vit import count_parameters
 
 TINY = DeitConfig(image_size=12, patch_size=4, width=24, depth=2, num_heads=3, mlp=40, classes=7)
@@ -62,3 +66,67 @@ def test_positions_of_both_tokens_stay():
     found = resize_positions(params, TINY, 20)[0]["embeddings"]["position_embedding"]["embedding"]
     assert found.shape == (27, 24)
     np.testing.assert_array_equal(found[:2], table[:2])
+
+
+# ---- as every family (tests/models/promises) -----------------------------------
+
+
+@pytest.fixture(scope="module", params=["vit", "deit"])
+def case(request):
+    """Return (configuration, parameters, images) of both families of models of images."""
+    config = {"vit": VIT, "deit": TINY}[request.param]
+    return config, draw_params(config)[1], draw_pixels(config)
+
+
+def score(config, params, pixels):
+    """Return a number that depends on every logit, and its gradients."""
+    model = build(config)
+
+    def compute_loss(params):
+        return jnp.square(jax.nn.log_softmax(model.apply({"params": params}, pixels))).mean()
+
+    return jax.jit(jax.value_and_grad(compute_loss))(params)
+
+
+@pytest.mark.parametrize(("scan", "remat"), [(True, True), (False, False)])
+def test_scan_and_remat_change_nothing(case, unroll, scan, remat):
+    config, params, pixels = case
+    value, grads = score(config, params, pixels)
+    arrange = (lambda tree: tree) if scan else (lambda tree: unroll(tree, {"encoder": 2}))
+    other = dataclasses.replace(config, scan=scan, remat=remat)
+    found, found_grads = score(other, arrange(params), pixels)
+    np.testing.assert_allclose(found, value, rtol=1e-6)
+    close = lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6)  # noqa: E731
+    jax.tree.map(close, found_grads, arrange(grads))
+    # A key's bias adds one number to all scores of a query: its gradient is 0.
+    leaves = jax.tree_util.tree_leaves_with_path(grads)
+    reached = [
+        np.abs(leaf).max()
+        for path, leaf in leaves
+        if [key.key for key in path[-2:]] != ["key", "bias"]
+    ]
+    assert min(reached) > 1e-6
+
+
+def test_states_are_bfloat16_and_logits_float32(case):
+    config, params, pixels = case
+    params = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.bfloat16), params)
+    model = build(config)
+    states = model.apply({"params": params}, pixels, method="encode")
+    logits = model.apply({"params": params}, pixels)
+    assert states.dtype == jnp.bfloat16 and logits.dtype == jnp.float32
+    exact = np.asarray(model.apply({"params": case[1]}, pixels))
+    assert np.square(np.asarray(logits) - exact).mean() ** 0.5 < 0.05 * exact.std()
+
+
+def test_a_trainers_parts_reach_every_layer(case):
+    config, _, pixels = case
+    seen, attended = [], []
+    ops = PLAIN._replace(
+        constrain=lambda x: seen.append(x.shape) or x,
+        attend=lambda *args, **kw: attended.append(1) or attend(*args, **kw),
+    )
+    model = build(dataclasses.replace(config, scan=False), ops=ops)
+    jax.eval_shape(model.init, jax.random.key(0), pixels)
+    positions = config.num_tokens + config.grid_size**2
+    assert seen == [(3, positions, 24)] * 2 and len(attended) == 2
