@@ -22,15 +22,12 @@ import numpy as np
 
 from data import batch_spec
 from data.config import Data, check_data, check_step
-from data.rows import hashing
+from data.rows import hashing, order
 from data.rows.mixture import Mixture, check_rates, strip_common_folders
-from data.rows.order import Lanes, locate_evaluation_rows, restart_rows
 from data.rows.permutation import permute_indices
 from data.rows.tables import Batch
 from data.source import Source
 from data.tf_dataset import ENDLESS, build_groups, read_batches
-
-ORDER_KEY, MIXTURE_KEY, DRAW_KEY, EVALUATION_KEY = range(4)  # purposes of a key
 
 ORDER_BLOCK = 4096  # positions of the order that are looked up together
 # One call builds batches of up to BUILT_TOKENS tokens, and one dataset element holds batches of up
@@ -58,6 +55,7 @@ class Stream:
         self.path, self.name = source.path, f"the {split} split of {source.path}"
         found = source.open_rows(split, data.objective)
         self.table, self.build, self.sources = found.table, found.build, found.sources
+        self.build_plain = found.build_plain or found.build
         self.split, self.vocabulary = found.split, found.vocabulary
         self.drop_repeats, self.restore = found.drop_repeats, found.restore
         self.num_rows, self.tokens_per_row = self.table.count, self.objective.axis_sizes()["L"]
@@ -86,14 +84,14 @@ class Stream:
         return step * self.data.batch_size + self.row_shift
 
     @functools.cached_property
-    def lane_order(self) -> Lanes | None:
+    def lane_order(self) -> order.Lanes | None:
         """The order of rows on lanes in training; None for shuffled rows."""
         if self.order != "lanes":
             return None
         rates = self.data.rates or [part.rate for part in self.sources]
         names = [part.name for part in self.sources]
         try:
-            return Lanes(rates, self.table.whole_S, self.data.batch_size, names)
+            return order.Lanes(rates, self.table.whole_S, self.data.batch_size, names)
         except ValueError as error:
             raise ValueError(f"{self.name}: {error}") from None
 
@@ -111,7 +109,7 @@ class Stream:
                     f"{self.objective.name}, but its rate is {rate:g}: leave it out, give it the "
                     "rate 0, or shorten the rows"
                 )
-        key = hashing.derive_keys(self.seed, MIXTURE_KEY)
+        key = hashing.derive_keys(self.seed, order.MIXTURE_KEY)
         return Mixture(rates, key) if len(names) > 1 else None
 
     def load_rows(self, position_B: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -129,7 +127,7 @@ class Stream:
         row_B = permute_indices(
             within_B,
             self.rows_S[source_B],
-            hashing.derive_keys(self.seed, ORDER_KEY, source_B, epoch_B),
+            hashing.derive_keys(self.seed, order.ORDER_KEY, source_B, epoch_B),
         )
         return source_B, epoch_B, self.table.offsets[source_B] + row_B
 
@@ -146,7 +144,7 @@ class Stream:
             row_NB, key_NB = self.get_block_keys(current // steps, steps, lo, hi)
             draws.append((row_NB[current % steps], key_NB[current % steps]))
         row_B, key_B = (np.concatenate(arrays) for arrays in zip(*draws))
-        return restart_rows(self.objective, self.build(row_B, key_B), key_B)
+        return order.restart_rows(self.objective, self.build(row_B, key_B), key_B)
 
     def draw_block_keys(
         self, block: int, steps: int, lo: int, hi: int
@@ -170,10 +168,13 @@ class Stream:
           row_B: int64 [B], numbers of rows of the table.
           key_B: uint64 [B], keys of their masks, spans or pairs.
         """
+        repeats = getattr(self.objective, "repeats", 1)
+        position_B, repeat_B = np.divmod(position_B, repeats)
         source_B, epoch_B, row_B = self.load_rows(position_B)
         dupe_factor = getattr(self.objective, "dupe_factor", 0)
         version_B = epoch_B % dupe_factor if dupe_factor else epoch_B
-        return row_B, hashing.derive_keys(self.seed, DRAW_KEY, source_B, version_B, row_B)
+        key_B = hashing.derive_keys(self.seed, order.DRAW_KEY, source_B, version_B, row_B)
+        return row_B, key_B if repeats == 1 else hashing.derive_keys(key_B, repeat_B)
 
     @functools.cached_property
     def evaluation_ends_S(self) -> np.ndarray:
@@ -196,7 +197,7 @@ class Stream:
         source_N = np.searchsorted(self.evaluation_ends_S, index_N, side="right")
         step_N = index_N - np.append(0, self.evaluation_ends_S)[source_N]
         arguments = step_N, self.rows_S[source_N], np.arange(lo, hi), self.data.batch_size
-        return source_N, step_N, locate_evaluation_rows(*arguments, self.order)
+        return source_N, step_N, order.locate_evaluation_rows(*arguments, self.order)
 
     def build_evaluation_batch(
         self, index: int, lo: int = 0, hi: int | None = None, number: int = 1
@@ -214,14 +215,14 @@ class Stream:
         if "is_continued" in batch:  # each lane begins with a state of its own
             batch["is_continued"] &= np.repeat(step_N > 0, hi - lo)
         if self.drop_repeats:
-            self.drop_repeats(batch, row_B, derive_evaluation_keys(row_B))
+            self.drop_repeats(batch, row_B, order.derive_evaluation_keys(row_B))
         for key in (key for key in batch if key.endswith("weights")):
             batch[key][~real_B] = 0
         return batch
 
     def build_evaluation_rows(self, row_B: np.ndarray) -> Batch:
         """Return rows of the split, with masks that do not depend on the seed."""
-        return self.build(row_B, derive_evaluation_keys(row_B))
+        return self.build_plain(row_B, order.derive_evaluation_keys(row_B))
 
     def slice_share(self, lo: int, hi: int | None) -> tuple[int, int]:
         """Return the range of a host's rows of the batch; raise a ValueError for a wrong one."""
@@ -293,8 +294,3 @@ class Stream:
             prefetch=self.data.prefetch,
         )
         return dataset if grouped else dataset.unbatch()
-
-
-def derive_evaluation_keys(row_B: np.ndarray) -> np.ndarray:
-    """Return the keys of the masks, spans or pairs of rows in evaluation: uint64 [B]."""
-    return hashing.derive_keys(0, EVALUATION_KEY, row_B)

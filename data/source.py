@@ -54,6 +54,8 @@ class RowSet:
     vocabulary  the vocabulary of the token ids, if the rows hold any
     drop_repeats  (batch, row_B, key_B) -> None: set the weights of targets that another row has,
                 too, to 0. Evaluation calls it. None: no two rows share a target
+    build_plain  (row_B, key_B) -> the batch as an evaluation reads it, without what training
+                changes at random; None: as `build`
     restore     (batch, row_B, key_B) -> the batch with the token ids of `split`, where the source
                 changes them at random. Inspection calls it. None: the source does not
     """
@@ -66,6 +68,7 @@ class RowSet:
     vocabulary: Any = None
     drop_repeats: Callable[[dict[str, np.ndarray], np.ndarray, np.ndarray], None] | None = None
     restore: Callable[[dict[str, np.ndarray], np.ndarray, np.ndarray], Any] | None = None
+    build_plain: Callable[[np.ndarray, np.ndarray], dict[str, np.ndarray]] | None = None
 
 
 class Source(Protocol):

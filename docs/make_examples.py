@@ -8,6 +8,7 @@ import csv
 import json
 import pathlib
 import random
+import struct
 import sys
 from pydoc_data.topics import topics
 
@@ -168,6 +169,32 @@ def make_paragraph(rng, number, version):
     return {"context": context, "qas": [question]}
 
 
+def write_images(folder, rng):
+    """Write images of 28 x 28 pixels in folders by class, in the simplest form of BMP."""
+    for label in ("across", "down"):
+        (folder / "images" / label).mkdir(parents=True, exist_ok=True)
+        for i in range(40):
+            width, front, ground = rng.randint(2, 4), rng.randint(150, 255), rng.randint(0, 100)
+            start = rng.randrange(8)
+            rows = [
+                [
+                    front if ((y if label == "across" else x) + start) // width % 2 else ground
+                    for x in range(28)
+                ]
+                for y in range(28)
+            ]
+            write_bitmap(folder / "images" / label / f"{i:02}.bmp", rows)
+
+
+def write_bitmap(path, rows):
+    """Write rows of brightness as a BMP of 24 bits, whose rows begin at the bottom."""
+    pixels = b"".join(bytes(value for value in row for _ in range(3)) for row in reversed(rows))
+    sizes = struct.pack(
+        "<IiiHHIIiiII", 40, len(rows[0]), len(rows), 1, 24, 0, len(pixels), *[0] * 4
+    )
+    path.write_bytes(b"BM" + struct.pack("<IHHI", 54 + len(pixels), 0, 0, 54) + sizes + pixels)
+
+
 def main(folder="examples"):
     """Write all files into a folder."""
     folder, rng = pathlib.Path(folder), random.Random(0)
@@ -175,6 +202,7 @@ def main(folder="examples"):
     for write in (write_texts, write_labelled, write_tags, write_choices, write_questions):
         write(folder, rng)
     write_articles(folder, rng)
+    write_images(folder, rng)
     print(f"{len(list(folder.iterdir()))} files in {folder}/")
 
 

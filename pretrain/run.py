@@ -14,7 +14,7 @@ from data.objectives.multiple_choice import MultipleChoice
 from data.objectives.objective import Objective
 from data.objectives.regression import Regression
 from data.objectives.tagging import Tagging
-from models.config.base import Config, ModelConfig
+from models.config.base import Config, ImageConfig, ModelConfig, PatchConfig
 from models.config.heads import (
     ChoiceConfig,
     ClassifierConfig,
@@ -53,7 +53,14 @@ TRAINED_BY: dict[type[Config], tuple[type[Objective], ...]] = {
 }
 
 if TYPE_CHECKING:
-    Model = ModelConfig | ClassifierConfig | TaggerConfig | ChoiceConfig | SpanReaderConfig
+    Model = (
+        ModelConfig
+        | PatchConfig
+        | ClassifierConfig
+        | TaggerConfig
+        | ChoiceConfig
+        | SpanReaderConfig
+    )
 else:
     Model = functools.reduce(operator.or_, TRAINED_BY)
 
@@ -146,12 +153,25 @@ def check_objective(model: Any, objective: Any) -> None:
             f"{reason if mixing else ''}"
         )
     check_characters(model, objective)
+    check_image_size(model, objective)
     if mixing and any("segment_ids" in key for key in objective.describe_batch()):
         raise ConfigError(
             "data.objective.rows=packed: texts that are packed into a row must not read each "
             f"other, and a {name} mixes all positions of a row. Set data.objective.rows to "
             "documents, sentences or windows"
         )
+
+
+def check_image_size(model: Any, objective: Any) -> None:
+    """Raise ConfigError unless the rows of images have the size and the channels of the model."""
+    if not isinstance(model, ImageConfig):
+        return
+    for ours, theirs in (("image_size", "size"), ("channels", "channels")):
+        if getattr(model, ours) != getattr(objective, theirs):
+            raise ConfigError(
+                f"model.{ours}={getattr(model, ours)}, but data.objective.{theirs}="
+                f"{getattr(objective, theirs)}: set both to one number"
+            )
 
 
 def check_characters(model: Any, objective: Any) -> None:

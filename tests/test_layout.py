@@ -24,7 +24,7 @@ THEIRS = {
     "models": {"jax", "flax", "numpy"},
     "data": {
         *("numpy", "tensorflow", "tensorflow_datasets", "apache_beam", "sentencepiece"),
-        *("tokenizers", "google", "google_crc32c", "etils", "rich", "mido", "music21"),
+        *("tokenizers", "google", "google_crc32c", "etils", "rich", "mido", "music21", "PIL"),
     },
     "configs": set(),
 }

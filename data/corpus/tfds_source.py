@@ -32,7 +32,7 @@ def list_shards(name: str, split: str, fields: list[str]) -> list[tuple[str, str
     Raises:
       ValueError: if there is no such dataset, split or feature.
     """
-    tfds, builder = _import_tfds(), _open_builder(name)
+    tfds, builder = import_tfds(), open_builder(name)
     features: Any = builder.info.features or {}
     for field in fields:
         if field not in features:
@@ -70,7 +70,7 @@ def read_examples(
 
     Two fields make a pair. The line of a document is the number of its example.
     """
-    tfds = _import_tfds()
+    tfds = import_tfds()
     builder = tfds.builder_from_directory(folder)
     info = builder.info.splits[split]
     example_bytes = max(info.num_bytes, 1) / max(info.num_examples, 1)
@@ -99,13 +99,13 @@ def read_records(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
     Args:
       source: tfds:NAME[/CONFIG][:VERSION][:SPLIT].
     """
-    tfds, match = _import_tfds(), TFDS_NAME.fullmatch(source)
+    tfds, match = import_tfds(), TFDS_NAME.fullmatch(source)
     if not match:
         raise ValueError(
             f"{source}: a TensorFlow dataset is named tfds:NAME[/CONFIG][:VERSION][:SPLIT]"
         )
     name, split = match["name"], match["split"] or "train"
-    features: Any = _open_builder(name).info.features
+    features: Any = open_builder(name).info.features
     classes = {
         column: feature.names
         for column, feature in features.items()
@@ -137,7 +137,7 @@ def _iterate_examples(
     builder: Any, split: str, start: int, stop: int, fields: list[str]
 ) -> Iterator[dict[str, Any]]:
     """Return the given fields of examples [start, stop) of a split, in stored order."""
-    tfds = _import_tfds()
+    tfds = import_tfds()
     instruction = tfds.core.ReadInstruction(split, from_=start, to=stop, unit="abs")
     if builder.info.file_format == tfds.core.FileFormat.ARRAY_RECORD:
         return iter(builder.as_data_source(split=instruction))
@@ -148,7 +148,7 @@ def _iterate_examples(
     ).as_numpy_iterator()
 
 
-def _import_tfds() -> Any:
+def import_tfds() -> Any:
     """Import tensorflow_datasets without TensorFlow's messages on stderr."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     import tensorflow_datasets
@@ -156,14 +156,14 @@ def _import_tfds() -> Any:
     return tensorflow_datasets
 
 
-def _open_builder(name: str) -> Any:
+def open_builder(name: str) -> Any:
     """Return the builder of a dataset, which is downloaded and prepared if it is not on disk.
 
     Raises:
       ValueError: if TFDS does not know the dataset.
       OSError: if it is not on disk and cannot be downloaded.
     """
-    tfds = _import_tfds()
+    tfds = import_tfds()
     logging.getLogger("absl").setLevel(logging.ERROR)  # it warns of what a stopped download left
     try:
         builder = tfds.builder(name)
@@ -185,7 +185,7 @@ def _download(builder: Any, name: str) -> None:
     if reason := find_unreachable(DOWNLOAD_HOSTS):
         raise _make_download_error(builder, name, f"there is no network ({reason})")
     # The bars and the bold notice of TFDS are control sequences, which a command's output escapes.
-    _import_tfds().disable_progress_bar()
+    import_tfds().disable_progress_bar()
     print(f"tfds:{name}: is downloaded to {builder.data_dir}", file=sys.stderr, flush=True)
     logging.getLogger("urllib3").setLevel(logging.ERROR)  # it logs each retry
     try:

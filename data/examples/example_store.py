@@ -18,6 +18,7 @@ import os
 from typing import Any
 
 from data.corpus.paths import as_path
+from data.images.image_store import ImageStore
 from data.music.music_store import MusicStore
 from data.source import RowSet
 from data.store.reader import Store, read_manifest
@@ -78,8 +79,8 @@ class ExampleStore(Store):
 
 
 def open_source(path: Any) -> Store:
-    """Open the token store in a folder, as an `ExampleStore` if its documents are examples, or as
-    a `MusicStore` if they are pieces of music.
+    """Open the store in a folder, as an `ExampleStore` if its documents are examples, as a
+    `MusicStore` if they are pieces of music, or as an `ImageStore` if they are images.
 
     Raises the exceptions of `Store.open`, and ValueError for an empty path.
     """
@@ -91,4 +92,6 @@ def open_source(path: Any) -> Store:
     entries = read_manifest(as_path(path)).keys()
     if "music" in entries:
         return MusicStore.open(path)
+    if "images" in entries:
+        return ImageStore.open(path)
     return (ExampleStore if EXAMPLE_ENTRIES & entries else Store).open(path)

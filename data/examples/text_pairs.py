@@ -275,14 +275,14 @@ def write_sources(
         for name, examples in sources.items():
             writer.begin_source(name)
             for split in SPLITS:
-                add_pairs(writer, split, examples.get(split, []))
+                add_pairs(writer, vocabulary, split, examples.get(split, []))
         writer.finish(rates, text=objective.describe_pairs(), **more)
     return ExampleStore.open(output)
 
 
-def add_pairs(writer: StoreWriter, split: str, examples: Sequence[Any]) -> None:
+def add_pairs(writer: StoreWriter, vocabulary: Vocabulary, split: str, examples: Any) -> None:
     """Append pairs to a split of a store."""
-    ids = writer.vocabulary.encode_batch([text for pair in examples for text in pair[:2]])
+    ids = vocabulary.encode_batch([text for pair in examples for text in pair[:2]])
     lengths = np.array([len(text_ids) for text_ids in ids], np.int64)
     flat = np.fromiter(itertools.chain.from_iterable(ids), np.int64, count=int(lengths.sum()))
     writer.add_documents(split, flat, lengths.reshape(-1, 2).sum(axis=1), lengths)
@@ -294,6 +294,6 @@ def add_pairs(writer: StoreWriter, split: str, examples: Sequence[Any]) -> None:
     is_answered = [isinstance(pair, QuestionPair) and bool(pair.answers) for pair in examples]
     answered = np.flatnonzero(is_answered).tolist()
     sources = [examples[i].source for i in answered]
-    for i, (_, offsets) in zip(answered, writer.vocabulary.encode_with_offsets(sources)):
+    for i, (_, offsets) in zip(answered, vocabulary.encode_with_offsets(sources)):
         ends[i] = sum(begin < examples[i].end for begin, _ in offsets)
     writer.add_array(split, ENDS_FILE, ends)

@@ -10,7 +10,7 @@ import json
 import os
 import pathlib
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from etils import epath
 
@@ -28,6 +28,10 @@ class ImageEncoding:
     Raises:
       ValueError: a name is empty, too long or not unique, or there are too many.
     """
+
+    kind: ClassVar[str] = "images"
+    size: ClassVar[int] = 256  # values of a byte: a store has the files of images
+    token_dtype: ClassVar[str] = "|u1"
 
     classes: tuple[str, ...] = ()
 
@@ -53,7 +57,8 @@ class ImageEncoding:
         return {FOLDER: self.save}
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the classes to a folder."""
+        """Write the classes to a folder, made if absent."""
+        os.makedirs(folder, exist_ok=True)
         text = json.dumps({"classes": self.classes}, ensure_ascii=False, indent=1) + "\n"
         (pathlib.Path(folder) / FILE).write_text(text, encoding="utf-8")
 

@@ -79,7 +79,7 @@ class BeamPool(contextlib.AbstractContextManager):
         parts: pathlib.Path,
     ) -> Iterator[tuple[Job, JobReport]]:
         """Yield (job, its report) in order, after its files are written, as the local pool does."""
-        dtype = choose_token_dtype(load_vocabulary(vocabulary).size)
+        dtype = choose_token_dtype(load_vocabulary(vocabulary))
         task = _EncodeTask(vocabulary, tuple(thresholds), dtype, parts)
         return self._run_task(task, jobs, total, "encoding")
 

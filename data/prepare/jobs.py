@@ -104,7 +104,7 @@ def encode_job(
     """
     report = JobReport()
     with JobFiles(
-        folder, job.index, choose_token_dtype(_load_vocabulary_once(vocabulary).size)
+        folder, job.index, choose_token_dtype(_load_vocabulary_once(vocabulary))
     ) as files:
         for batch in encode_batches(job, vocabulary, thresholds, report):
             files.write_documents(*batch)

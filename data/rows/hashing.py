@@ -30,7 +30,11 @@ import numpy as np
     FACTORIZATION,
     FIELDS,
     ZERO_STATE,
-) = range(1, 17)
+    CROP,
+    AUGMENT,
+    ERASE,
+    MIX,
+) = range(1, 21)
 
 # SplitMix64's step between the draws of a key: 2^64 divided by the golden ratio.
 GAMMA = np.uint64(0x9E3779B97F4A7C15)

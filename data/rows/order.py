@@ -19,6 +19,8 @@ from data.rows import hashing
 from data.rows.mixture import apportion_places, check_rates
 from data.rows.tables import Batch
 
+ORDER_KEY, MIXTURE_KEY, DRAW_KEY, EVALUATION_KEY = range(4)  # purposes of a key
+
 
 class Lanes:
     """The row that each lane reads at a step.
@@ -103,3 +105,8 @@ def restart_rows(objective: Any, batch: Batch, key_B: np.ndarray) -> Batch:
         draw_B1 = hashing.draw_uniforms(hashing.derive_keys(key_B, hashing.ZERO_STATE), 1)
         batch["is_continued"] &= draw_B1[:, 0] >= rate
     return batch
+
+
+def derive_evaluation_keys(row_B: np.ndarray) -> np.ndarray:
+    """Return the keys of the masks, spans or pairs of rows in evaluation: uint64 [B]."""
+    return hashing.derive_keys(0, EVALUATION_KEY, row_B)

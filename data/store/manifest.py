@@ -22,7 +22,7 @@ from data.store.writer import (
 
 FILE_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 CHECKSUM = re.compile(r"[0-9a-f]{8}")
-TOKEN_DTYPES = ("<u2", "<u4")
+TOKEN_DTYPES = ("<u2", "<u4", "|u1")
 # A source takes about 20 values, a file four.
 MAX_BYTES, MAX_VALUES = 64 << 20, 2_000_000
 UNITS = ("tokens", "documents", "sentences")
@@ -104,7 +104,8 @@ def find_problem(manifest: Mapping[str, Any]) -> str | None:
     unlike = next((source for source in sources if not _is_source(source, splits)), None)
     if unlike is not None:
         return f"sources has {unlike!r:.200}, not a name, a rate and ranges of documents"
-    for key, kind in (("labels", list), ("silent", dict), ("text", dict), ("music", dict)):
+    kinds = {"labels": list} | dict.fromkeys(("silent", "text", "music", "images"), dict)
+    for key, kind in kinds.items():
         if not isinstance(manifest.get(key, kind()), kind | None):
             return f"{key} is {manifest[key]!r:.80}"
     return None

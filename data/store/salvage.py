@@ -57,7 +57,7 @@ def skip_damaged_documents(
         if compute_checksum(folder / name) != entry["crc32c"]
     }
     for name in bad:
-        if name.startswith("vocabulary/"):
+        if name.startswith(("vocabulary/", "images/")):
             raise ValueError(
                 f"{folder / name}: its bytes have changed since it was written; "
                 "without it no document can be read"
@@ -66,6 +66,11 @@ def skip_damaged_documents(
         raise ValueError(
             f"{folder}: a store of fine-tuning examples has to be complete: "
             "remove it, and `finetune` makes it again"
+        )
+    if damaged := [name for name in bad if name.endswith("/labels.bin")]:
+        raise ValueError(
+            f"{folder / damaged[0]}: its bytes have changed since it was written; "
+            "without it no label is known: prepare the store again"
         )
     splits, left_out = {}, {}
     for split in SPLITS:
@@ -159,6 +164,7 @@ def drop_damaged_documents(split: Split, runs: dict[str, Ranges]) -> tuple[Split
             )
             for source in split.sources
         ),
+        labels=None if split.labels is None else np.asarray(split.labels)[intact_D],
     )
     return intact, np.flatnonzero(~intact_D).astype(np.int64)
 

@@ -12,7 +12,6 @@ import numpy as np
 
 from data.store.atomic import sync_to_disk
 from data.store.checksums import compute_checksum
-from data.vocabulary.load import Vocabulary
 
 STORE_VERSION = 2
 MANIFEST_FILE = "manifest.json"
@@ -41,11 +40,15 @@ class StoreWriter:
       sources: the manifest's entries of the sources so far.
     """
 
-    def __init__(self, store: pathlib.Path, vocabulary: Vocabulary) -> None:
-        """Make the folder of the store with empty files."""
-        self.store, self.vocabulary = store, vocabulary
+    def __init__(self, store: pathlib.Path, encoding: Any) -> None:
+        """Make the folder of the store with empty files.
+
+        encoding: the vocabulary of the ids, or another `data.source.Encoding` with a `kind` and a
+          `size`, such as the classes of images, whose files are the tokens, byte by byte.
+        """
+        self.store, self.encoding = store, encoding
         self.folder = folder = store / UNFINISHED_FOLDER
-        self.dtype = choose_token_dtype(vocabulary.size)
+        self.dtype = choose_token_dtype(encoding)
         self.totals = {split: dict(tokens=0, documents=0, sentences=0) for split in SPLITS}
         self.sources: list[dict[str, Any]] = []
         self._files: dict[str, _BlockedFile] = {}
@@ -150,29 +153,22 @@ class StoreWriter:
         files |= {
             get_checksums_name(name): file.blocks.close() for name, file in self._files.items()
         }
-        self.vocabulary.save(self.folder / "vocabulary")
-        for path in sorted((self.folder / "vocabulary").iterdir()):
-            sync_to_disk(path)
-            files[f"vocabulary/{path.name}"] = {
-                "bytes": path.stat().st_size,
-                "crc32c": compute_checksum(path),
-            }
-        vocabulary = self.vocabulary
+        encoding, files_of_encoding = self.encoding, self._save_encoding()
         manifest = {
             "dtype": self.dtype.str,
             "vocabulary": {
-                "kind": vocabulary.kind,
-                "size": vocabulary.size,
-                "fingerprint": vocabulary.fingerprint,
+                "kind": encoding.kind,
+                "size": encoding.size,
+                "fingerprint": encoding.fingerprint,
             },
             "splits": self.totals,
             "sources": [
                 source | {"rate": rate} for source, rate in zip(self.sources, rates, strict=True)
             ],
-            "files": files,
+            "files": files | files_of_encoding,
         } | entries
         (self.folder / READERS_FILE).touch()
-        for name in (*SPLITS, CHECKSUMS_FOLDER, "vocabulary", "."):
+        for name in (*SPLITS, CHECKSUMS_FOLDER, *encoding.artefacts, "."):
             sync_to_disk(self.folder / name)
         text = json.dumps(manifest, sort_keys=True)
         generation = hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -184,6 +180,21 @@ class StoreWriter:
         sync_to_disk(self.store)
         return manifest
 
+    def _save_encoding(self) -> dict[str, dict[str, Any]]:
+        """Write the files of the encoding; return {name: their entry in the manifest}."""
+        files = {}
+        for name, save in self.encoding.artefacts.items():
+            folder = self.folder / name
+            folder.mkdir()
+            save(str(folder))
+            for path in sorted(folder.iterdir()):
+                sync_to_disk(path)
+                files[f"{name}/{path.name}"] = {
+                    "bytes": path.stat().st_size,
+                    "crc32c": compute_checksum(path),
+                }
+        return files
+
     def __enter__(self) -> Self:
         return self
 
@@ -192,9 +203,10 @@ class StoreWriter:
             file.close()
 
 
-def choose_token_dtype(size: int) -> np.dtype:
-    """Return the smaller of little-endian uint16 and uint32 that can represent `size` ids."""
-    return np.dtype("<u2" if size <= 1 << 16 else "<u4")
+def choose_token_dtype(encoding: Any) -> np.dtype:
+    """Return the encoding's own dtype, or the smaller of uint16 and uint32 that has its ids."""
+    own = getattr(encoding, "token_dtype", None)
+    return np.dtype(own or ("<u2" if encoding.size <= 1 << 16 else "<u4"))
 
 
 def get_checksums_name(name: str) -> str:

@@ -6,6 +6,7 @@ With --format jax it is a folder that JAX opens without Cloze.
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from pretrain.inference import random_head
 
@@ -67,6 +68,7 @@ def run(args: argparse.Namespace) -> int:
         overwrite=args.overwrite,
         allow_nonfinite=args.allow_nonfinite,
         dtype=args.dtype,
+        **list_image_options(trained),
     )
     print(f"{args.output}: step {trained.step:,} of {args.workdir}")
     for name, size in files.items():
@@ -74,6 +76,12 @@ def run(args: argparse.Namespace) -> int:
     code = model_card.make_loading_lines(trained.run, trained.encoding, args.output)
     print("\n".join(["load it with", *(f"  {line}" for line in code)]))
     return 0
+
+
+def list_image_options(trained: Any) -> dict[str, float]:
+    """Return the options of an export that a model of images has: how they are cropped."""
+    objective = trained.run.data.objective
+    return {"crop_ratio": objective.crop_ratio} if hasattr(objective, "crop_ratio") else {}
 
 
 def run_jax(args: argparse.Namespace) -> int:
@@ -97,6 +105,7 @@ def run_jax(args: argparse.Namespace) -> int:
         overwrite=args.overwrite,
         allow_nonfinite=args.allow_nonfinite,
         dtype=args.dtype,
+        **list_image_options(trained),
     )
     print(f"{args.output}: step {trained.step:,} of {args.workdir}")
     for name, size in files.items():

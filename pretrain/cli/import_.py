@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from data.images.encoding import ImageEncoding
+from models.config.base import ImageConfig
 from models.config.heads import ClassifierConfig, HeadedConfig, SpanReaderConfig, TaggerConfig
 from pretrain.config import Run, override_run, validate_run
 
@@ -60,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     if workdir.exists() and any(workdir.iterdir()):
         raise FileExistsError(f"{workdir} exists and is not empty; name a new workdir")
     opened: Any = (open_hdf5_model if is_hdf5_folder(args.folder) else open_model)(args.folder)
-    config = override_run(make_starting_run(opened.config), args.overrides)
+    config = override_run(make_opened_run(opened), args.overrides)
     validate_run(config)
     params, missing, unused = opened.load_params(
         config.model, make_initializer(config), args.allow_nonfinite
@@ -75,6 +76,18 @@ def run(args: argparse.Namespace) -> int:
     start_workdir(workdir, config, params, opened.encoding, origin)
     print(format_summary(args, opened, config, missing, unused))
     return 0
+
+
+def make_opened_run(opened: Any) -> Run:
+    """Return the default run of a folder: images are cropped as by its image processor."""
+    import dataclasses
+
+    run = make_starting_run(opened.config)
+    if not isinstance(opened.config, ImageConfig):
+        return run
+    objective: Any = run.data.objective
+    objective = dataclasses.replace(objective, crop_ratio=opened.crop_ratio)
+    return dataclasses.replace(run, data=dataclasses.replace(run.data, objective=objective))
 
 
 def make_starting_run(model: Any) -> Run:

@@ -36,17 +36,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         metavar="TEXT",
         help="texts of the kind the model was trained for: with [MASK] or <extra_id_0> to fill, "
-        "or to continue, translate, repair or classify",
+        "or to continue, translate, repair or classify; for a model of images, their paths",
     )
     parser.add_argument("--workdir", required=True, help="workdir of a run")
-    parser.add_argument(
-        "--step", type=int, help="step of the checkpoint (default: the newest intact one)"
-    )
+    parser.add_argument("--step", type=int, help="of the checkpoint (default: the newest sound)")
     parser.add_argument(
         "--input",
         metavar="FILE",
-        help="file with one text per line, or a .jsonl, .tsv or .csv file with a column `text`; "
-        "for a fine-tuned model, any file that `finetune` reads",
+        help="one text per line, or a .jsonl, .tsv or .csv file with a column `text`; for a "
+        "fine-tuned model, any file that `finetune` reads; of images, their folder",
     )
     parser.add_argument(
         "--output",
@@ -55,7 +53,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "{id: answer}",
     )
     parser.add_argument(
-        "--top", type=int, metavar="K", help="number of predictions per [MASK] (default: 5)"
+        "--top",
+        type=int,
+        metavar="K",
+        help="number of predictions per [MASK], or classes of an image (default: 5)",
     )
     parser.add_argument(
         "--n-best",

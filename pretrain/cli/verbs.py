@@ -15,6 +15,10 @@ VERBS = {
         "pretrain.cli.prepare_music",
         "turn chorales or MIDI files into a store",
     ),
+    "prepare-images": (
+        "pretrain.cli.prepare_images",
+        "write a store of images with labels",
+    ),
     "inspect": (
         "pretrain.cli.inspect",
         "show a batch as text, and check it against its specification",

@@ -28,6 +28,8 @@ def describe_data(manifest: Mapping[str, Any] | None, store: str | None) -> str:
         f"{format_code(shown[source['name']])} ({source['rate']:.0%})"
         for source in manifest["sources"]
     )
+    if "images" in manifest:
+        return f"{train['documents']:,} images: {named}"
     return f"{train['tokens']:,} tokens of {train['documents']:,} documents: {named}"
 
 

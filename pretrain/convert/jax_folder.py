@@ -30,6 +30,7 @@ from data.vocabulary.base import Vocabulary
 from models import build
 from pretrain.convert.dtypes import round_tensors
 from pretrain.convert.encodings.files import write_encoding
+from pretrain.convert.encodings.processor import CROP_RATIO
 from pretrain.convert.export_folder import check_output, list_sizes, replace_export
 from pretrain.convert.finite import check_finite
 from pretrain.distributed.model_hooks import make_local_hooks
@@ -75,6 +76,7 @@ def write_jax_folder(
     overwrite: bool = False,
     allow_nonfinite: bool = False,
     dtype: str = "float32",
+    crop_ratio: float = CROP_RATIO,
 ) -> dict[str, int]:
     """Write a model as a folder, which appears whole or not at all.
 
@@ -88,6 +90,7 @@ def write_jax_folder(
       overwrite: whether an existing export may be replaced.
       allow_nonfinite: whether parameters may be NaN or infinite.
       dtype: of the parameters, one of `dtypes.TYPES`; the program computes in it.
+      crop_ratio: of images, as of `ImageClassification`.
 
     Returns:
       {file: size in bytes}.
@@ -116,7 +119,7 @@ def write_jax_folder(
         copy_modules(config, folder)
         if isinstance(encoding, ImageEncoding):
             encoding.save(folder)
-        write_encoding(folder, config, encoding)
+        write_encoding(folder, config, encoding, crop_ratio)
         (folder / "README.md").write_text(describe_folder(config, inputs, dtype))
         return list_sizes(folder)
 

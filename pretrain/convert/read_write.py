@@ -16,6 +16,7 @@ from models.config.heads import HeadedConfig
 from pretrain.convert import find_model_family, fine_tuned
 from pretrain.convert.dtypes import round_tensors
 from pretrain.convert.encodings.files import check_size, read_encoding, write_encoding
+from pretrain.convert.encodings.processor import CROP_RATIO
 from pretrain.convert.export_folder import list_sizes, replace_export, write_json, write_tensors
 from pretrain.convert.finite import FiniteTensors, check_finite
 from pretrain.convert.name_map import ImportReport
@@ -72,6 +73,7 @@ def write_model(
     overwrite: bool = False,
     allow_nonfinite: bool = False,
     dtype: str = "float32",
+    crop_ratio: float = CROP_RATIO,
 ) -> dict[str, int]:
     """Write a model as a Hugging Face folder, which appears whole or not at all.
 
@@ -86,6 +88,7 @@ def write_model(
       overwrite: whether an existing export may be replaced.
       allow_nonfinite: whether weights may be NaN or infinite.
       dtype: of the weights in the files, one of `dtypes.TYPES`.
+      crop_ratio: of images, as of `ImageClassification`.
 
     Returns:
       {file: size in bytes}.
@@ -112,7 +115,7 @@ def write_model(
             write_tensors(path, {name.removeprefix(prefix): tensors.pop(name) for name in own})
             settings = (hf_config.pop(subfolder) if subfolder else hf_config) | {"dtype": dtype}
             _write_settings(path, settings, encoding)
-            write_encoding(path, config, encoding)
+            write_encoding(path, config, encoding, crop_ratio)
         if card is not None:
             (folder / "README.md").write_text(card, encoding="utf-8")
         return list_sizes(folder)
@@ -153,6 +156,7 @@ class OpenedModel:
       config: our configuration of the model.
       tensors: the tensors, each of which is read when it is accessed.
       encoding: the vocabulary of its tokenizer, or the classes of its images.
+      crop_ratio: of its images, as of `ImageClassification`.
     """
 
     folder: pathlib.Path
@@ -161,6 +165,7 @@ class OpenedModel:
     config: Any
     tensors: JoinedTensors
     encoding: Vocabulary | ImageEncoding
+    crop_ratio: float = CROP_RATIO
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -241,8 +246,8 @@ def open_model(folder: str | os.PathLike[str], report: Callable[[str], Any] = pr
         raise FolderError(f"{folder / CONFIG}: {error}") from error
     tensors = JoinedTensors({name: FolderTensors(folder / name) for name in ("", *subfolders)})
     architectures = tuple(fine_tuned.list_architectures(hf_config))
-    config, encoding = read_encoding(folder, config, hf_config)
-    return OpenedModel(folder, architectures, converter, config, tensors, encoding)
+    config, encoding, crop_ratio = read_encoding(folder, config, hf_config)
+    return OpenedModel(folder, architectures, converter, config, tensors, encoding, crop_ratio)
 
 
 def _choose_converter(folder: pathlib.Path, hf_config: Mapping[str, Any]) -> ModelConverter:

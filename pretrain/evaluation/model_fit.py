@@ -9,6 +9,7 @@ from typing import Any
 from data.mixed import AnyObjective, split_objective
 from data.source import Source
 from data.vocabulary.load import Vocabulary
+from models.config.base import ImageConfig
 from pretrain.config import Run
 from pretrain.evaluation.label_checks import check_labels
 from pretrain.overrides import ConfigError
@@ -18,9 +19,25 @@ def check_fit(run: Run, source: Source) -> None:
     """Raise ConfigError unless a model has the positions, ids and labels of a source's rows."""
     objectives = split_objective(run.data.objective).values()
     for vocabulary in find_vocabularies(source, objectives):
+        if isinstance(run.model, ImageConfig):
+            raise ConfigError(
+                f"{source.path} is a token store, and a {type(run.model).__name__} reads images: "
+                "`prepare-images SOURCE --output STORE` writes a store of images"
+            )
         check_vocabulary(run, vocabulary)
     check_row_length(run)
     check_labels(run, source)
+    check_classes(run, source)
+
+
+def check_classes(run: Run, source: Source) -> None:
+    """Raise ConfigError unless a model of images scores all classes of a source."""
+    model, classes = run.model, getattr(source.encoding, "classes", ())
+    if isinstance(model, ImageConfig) and len(classes) > model.classes:
+        raise ConfigError(
+            f"{source.path} has {len(classes)} classes, and the head scores {model.classes}; set "
+            f"model.classes={len(classes)}"
+        )
 
 
 def check_row_length(run: Run) -> None:

@@ -1,5 +1,6 @@
 """DeiT: models/deit.py, and `DeiTForImageClassificationWithTeacher` of transformers."""
 
+from data.objectives.image_classification import ImageClassification
 from models.config.deit import DeitConfig
 from pretrain.families import vit
 from pretrain.families.family_record import Family, HuggingFaceMap
@@ -25,8 +26,9 @@ FAMILY = Family(
     name="deit",
     config=DeitConfig,
     extends=("vit",),
-    objectives=(),
-    predictor="",
+    objectives=(ImageClassification,),
+    make_import_objective=vit.import_classification,
+    predictor="images.image_labels:ImageLabeller",
     title="distilled DeiT image classifier",
     task="image-classification",
     token_roles=(),

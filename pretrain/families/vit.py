@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from data.objectives.image_classification import ImageClassification
 from models.config.base import PatchConfig
 from models.config.vit import VitConfig
 from pretrain.families.family_record import Family, HuggingFaceMap
@@ -108,11 +109,17 @@ def describe_card(config: PatchConfig) -> list[tuple[str, str]]:
     ]
 
 
+def import_classification(config: PatchConfig) -> ImageClassification:
+    """Return the objective of an imported model."""
+    return ImageClassification(size=config.image_size, channels=config.channels)
+
+
 FAMILY = Family(
     name="vit",
     config=VitConfig,
-    objectives=(),
-    predictor="",
+    objectives=(ImageClassification,),
+    make_import_objective=import_classification,
+    predictor="images.image_labels:ImageLabeller",
     title="ViT image classifier",
     task="image-classification",
     token_roles=(),

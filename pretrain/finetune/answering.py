@@ -58,6 +58,11 @@ def make_formatter(trained: Trained) -> Callable[[Any, dict[str, Any]], str]:
 def format_result(text: Any, result: dict[str, Any]) -> str:
     """Return a text and its result, formatted for the terminal."""
     lines = list(text) if isinstance(text, tuple) else [text]
+    if "probabilities" in result:  # of an image
+        shares = result["probabilities"].items()
+        return (
+            "\n".join([str(text), *(f"    {share:7.2%}  {name}" for name, share in shares)]) + "\n"
+        )
     for number, mask in enumerate(result.get("masks", ()), 1):
         lines.append(f"  [{number}]" if len(result["masks"]) > 1 else "")
         lines += [f"    {answer['probability']:7.2%}  {answer['word']}" for answer in mask]
@@ -121,7 +126,7 @@ def make_answerer(
         raise ValueError(NOT_SEVERAL)
     module, name = find_predictor_name(trained)
     kind = getattr(importlib.import_module(f"pretrain.inference.{module}"), name)
-    if module == "fill_mask":
+    if module == "fill_mask" or module.startswith("images."):
         return _fill_masks(kind, trained, top, length, batch_size, decoding)
     if top is not None:
         raise ValueError(
@@ -191,11 +196,12 @@ def _fill_masks(
     batch_size: int,
     decoding: dict[str, Any],
 ) -> Answerer:
-    """Return the `make_answerer` of an encoder that was trained on masked or replaced tokens."""
+    """Return the `make_answerer` of an encoder of masked or replaced tokens, or of images."""
     if length is not None or decoding:
         option = "--length" if length is not None else DECODING
         raise ValueError(
-            f"{option} is for models that generate; an encoder fills each [MASK] with one token"
+            f"{option} is for models that generate; an encoder fills each [MASK] with one token, "
+            "and a model of images predicts classes"
         )
     answer = kind(trained, 5 if top is None else top, batch_size)
 

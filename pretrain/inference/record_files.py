@@ -5,7 +5,8 @@ FILE.tsv, .csv   a table with a line of column names (data/examples/labelled_exa
 FILE.conll       columns, a word a line, for models that tag words; also FILE.tsv for these models
                  (data/examples/tagged_sentences.py)
 FILE.json        SQuAD's format, for models that answer questions (data/examples/qa.py)
-any other        a text a line
+a folder         images, for models that read them
+any other        a text a line, or the path of an image
 
 Each of them may be gzipped, with .gz after its name. `finetune` reads these files in the same way.
 """
@@ -20,9 +21,11 @@ from data.corpus.json_lines import read_json_lines, read_lines
 from data.mixed import Mixed
 from data.objectives.objective import Objective
 from data.store.atomic import replace_file
+from models.config.base import ImageConfig
 from pretrain.config import Run
 
 Reader = Callable[[str], Iterator[tuple[str, dict[str, Any]]]]  # path -> (place, record) pairs
+FOLDER = "folder"  # key of the reader of a folder
 SPECIAL_SUFFIXES = {
     ".conll": "columns of words are read by models that tag them",
     ".json": "SQuAD's form is read by models that answer questions",
@@ -64,7 +67,9 @@ def iterate_records(
       ValueError: the suffix belongs to a format that the model cannot read.
     """
     suffix = pathlib.Path(str(path).removesuffix(".gz")).suffix
-    if suffix in readers:
+    if FOLDER in readers and os.path.isdir(path):
+        yield from readers[FOLDER](str(path))
+    elif suffix in readers:
         yield from readers[suffix](str(path))
     elif suffix in SPECIAL_SUFFIXES:
         raise ValueError(
@@ -91,6 +96,10 @@ def make_readers(run: Run) -> dict[str, Reader]:
     from data.examples import qa, tagged_sentences
 
     readers = make_text_readers()
+    if isinstance(run.model, ImageConfig):
+        from pretrain.inference.images.image_labels import list_image_files
+
+        readers[FOLDER] = list_image_files
     if is_tagging(run.data.objective):
         readers |= {
             ".conll": tagged_sentences.read_column_records,

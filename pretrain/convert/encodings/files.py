@@ -10,7 +10,12 @@ from models.config.base import ImageConfig
 from models.config.heads import HeadedConfig
 from pretrain.convert import find_model_family, find_model_type, tokenizer
 from pretrain.convert.encodings.classes import make_encoding
-from pretrain.convert.encodings.processor import PROCESSOR, describe_processor, read_processor
+from pretrain.convert.encodings.processor import (
+    CROP_RATIO,
+    PROCESSOR,
+    describe_processor,
+    read_processor,
+)
 from pretrain.convert.export_folder import write_json
 from pretrain.convert.safe_folder import CONFIG, FolderError
 from pretrain.families.labels import read_labels
@@ -33,11 +38,17 @@ def check_size(config: Any, encoding: Encoding) -> None:
         )
 
 
-def write_encoding(folder: pathlib.Path, config: Any, encoding: Encoding) -> None:
-    """Write the files of the tokenizer, or that of the image processor."""
+def write_encoding(
+    folder: pathlib.Path, config: Any, encoding: Encoding, crop_ratio: float = CROP_RATIO
+) -> None:
+    """Write the files of the tokenizer, or that of the image processor.
+
+    crop_ratio: as of `describe_processor`.
+    """
     if isinstance(encoding, ImageEncoding):
         hf_map = find_model_family(config).require_hugging_face()
-        write_json(folder / PROCESSOR, describe_processor(config, hf_map.image_processor))
+        processor = describe_processor(config, hf_map.image_processor, crop_ratio)
+        write_json(folder / PROCESSOR, processor)
         return
     family, length = find_model_type(config), getattr(config, "length", None)
     is_labelled = isinstance(config, HeadedConfig)
@@ -46,8 +57,8 @@ def write_encoding(folder: pathlib.Path, config: Any, encoding: Encoding) -> Non
 
 def read_encoding(
     folder: pathlib.Path, config: Any, hf_config: Mapping[str, Any]
-) -> tuple[Any, Encoding]:
-    """Return (configuration, encoding) of a folder.
+) -> tuple[Any, Encoding, float]:
+    """Return (configuration, encoding, crop ratio of images) of a folder.
 
     A model of images gets the mean and the deviation of its image processor.
 
@@ -60,12 +71,13 @@ def read_encoding(
       FolderError: a file is missing, damaged or of another model.
     """
     if not isinstance(config, ImageConfig):
-        return config, _read_own_vocabulary(folder, config)
+        return config, _read_own_vocabulary(folder, config), CROP_RATIO
     try:
         classes = make_encoding(read_labels(hf_config))
     except ValueError as error:
         raise FolderError(f"{folder / CONFIG}: id2label: {error}") from None
-    return read_processor(folder, config), classes
+    config, crop_ratio = read_processor(folder, config)
+    return config, classes, crop_ratio
 
 
 def _read_own_vocabulary(folder: pathlib.Path, config: Any) -> Vocabulary:

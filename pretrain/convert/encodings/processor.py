@@ -14,7 +14,7 @@ from models.config.base import ImageConfig
 from pretrain.convert.safe_folder import FolderError, read_json
 
 PROCESSOR = "preprocessor_config.json"
-CROP_RATIO = 0.875  # of the size of a model's images to the shorter side of resized ones
+CROP_RATIO = 0.875  # default: size of a model's images by the shorter side of resized ones
 BICUBIC = 3  # of Pillow's filters
 MAX_SIDE = 1 << 16  # [pixels]
 MOST = 1e3  # of a mean or a deviation; images have values from 0 to 1
@@ -22,7 +22,7 @@ MOST = 1e3  # of a mean or a deviation; images have values from 0 to 1
 ImageModel = TypeVar("ImageModel", bound=ImageConfig)
 
 
-def describe_processor(config: ImageConfig, kind: str) -> dict[str, Any]:
+def describe_processor(config: ImageConfig, kind: str, crop_ratio: float) -> dict[str, Any]:
     """Return the content of preprocessor_config.json.
 
     The shorter side of an image is resized, and its center is cut out.
@@ -30,13 +30,14 @@ def describe_processor(config: ImageConfig, kind: str) -> dict[str, Any]:
     Args:
       config: the model's configuration.
       kind: the class of transformers.
+      crop_ratio: of the size of the model's images to the shorter side of resized ones.
     """
     size = config.image_size
     return {
         "image_processor_type": kind,
         "do_convert_rgb": True if config.channels == 3 else None,
         "do_resize": True,
-        "size": {"shortest_edge": round(size / CROP_RATIO)},
+        "size": {"shortest_edge": round(size / crop_ratio)},
         "resample": BICUBIC,
         "do_center_crop": True,
         "crop_size": {"height": size, "width": size},
@@ -48,8 +49,10 @@ def describe_processor(config: ImageConfig, kind: str) -> dict[str, Any]:
     }
 
 
-def read_processor(folder: str | os.PathLike[str], config: ImageModel) -> ImageModel:
-    """Return the configuration with the mean and the deviation in preprocessor_config.json.
+def read_processor(folder: str | os.PathLike[str], config: ImageModel) -> tuple[ImageModel, float]:
+    """Return (configuration with the mean and the deviation, crop ratio) of a folder's processor.
+
+    The ratio is 1 where images are not cropped.
 
     Raises:
       FolderError: the file is missing or damaged, or prepares images of another size, of other
@@ -64,7 +67,7 @@ def read_processor(folder: str | os.PathLike[str], config: ImageModel) -> ImageM
         if content.get("do_normalize", True) is not False:
             mean = read_values(content, "image_mean", config.channels)
             std = read_values(content, "image_std", config.channels)
-        return dataclasses.replace(config, mean=mean, std=std)
+        return dataclasses.replace(config, mean=mean, std=std), read_crop_ratio(content, config)
     except ValueError as error:
         raise FolderError(f"{path}: {error}") from None
 
@@ -84,6 +87,24 @@ def check_size(content: Mapping[str, Any], expected: int) -> None:
             f"{key} is {size!r:.80}, and image_size in config.json is {expected}: the file is of "
             "another model"
         )
+
+
+def read_crop_ratio(content: Mapping[str, Any], config: ImageConfig) -> float:
+    """Return the size of the model's images as a share of the shorter side of resized ones.
+
+    Raises ValueError for a size that images cannot be cropped from.
+    """
+    if not content.get("do_center_crop") or content.get("do_resize") is False:
+        return 1.0
+    size = content.get("size")
+    sides: Any = size.values() if isinstance(size, dict) else (size,)
+    if not sides or not all(type(side) is int and 1 <= side <= MAX_SIDE for side in sides):
+        raise ValueError(f"size is {size!r:.80}; expected pixels")
+    if min(sides) < config.image_size:
+        raise ValueError(
+            f"size is {size!r:.80}, from which {config.image_size} pixels cannot be cropped"
+        )
+    return config.image_size / min(sides)
 
 
 def check_scale(content: Mapping[str, Any]) -> None:

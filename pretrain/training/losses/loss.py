@@ -18,9 +18,34 @@ from pretrain.distributed.precision import cast_params
 from pretrain.training.cross_entropy import MAX_SCORES_PER_ROW, token_cross_entropy
 
 Batch = Mapping[str, jax.Array]
-# (hidden_BTD, labels_BT, weights_BT) -> (loss_sum, num_correct): the cross entropy of the logits
-# that the model computes of hidden states.
-ScoreTokens = Callable[[jax.Array, jax.Array, jax.Array], tuple[jax.Array, jax.Array]]
+
+
+@dataclass(frozen=True)
+class ScoreTokens:
+    """The cross entropy of the logits that the model computes of hidden states.
+
+    Attributes:
+      logits: hidden_BTD -> logits of the vocabulary.
+      scores_at_once, label_smoothing: as of `LossOptions`; other cross entropies of the same loss
+        take the smoothing too.
+    """
+
+    logits: Callable[[jax.Array], jax.Array]
+    scores_at_once: float = MAX_SCORES_PER_ROW
+    label_smoothing: float = 0.0
+
+    def __call__(
+        self, hidden_BTD: jax.Array, labels_BT: jax.Array, weights_BT: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """Return (loss_sum, num_correct)."""
+        return token_cross_entropy(
+            self.logits,
+            hidden_BTD,
+            labels_BT,
+            weights_BT,
+            max_scores=self.scores_at_once,
+            smoothing=self.label_smoothing,
+        )
 
 
 def leave_unchanged(params: Any) -> Any:
@@ -180,18 +205,7 @@ class Loss(NamedTuple):
             model.apply, {"params": options.gather(compute_params)}, method="compute_logits"
         )
 
-        def score_tokens(
-            hidden_BTD: jax.Array, labels_BT: jax.Array, weights_BT: jax.Array
-        ) -> tuple[jax.Array, jax.Array]:
-            return token_cross_entropy(
-                logits,
-                hidden_BTD,
-                labels_BT,
-                weights_BT,
-                max_scores=options.scores_at_once,
-                smoothing=options.label_smoothing,
-            )
-
+        score_tokens = ScoreTokens(logits, options.scores_at_once, options.label_smoothing)
         sums = self.compute_sums(states, score_tokens, batch)
         predictions = self.row_predictions and self.row_predictions(states, batch)
         return LossOutput(sums, predictions, new_variables)

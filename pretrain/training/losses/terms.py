@@ -61,7 +61,8 @@ def make_choice_loss(name: str, *, accuracy_weights: str) -> Loss:
     def compute_sums(
         scores_BC: jax.Array, score_tokens: ScoreTokens, batch: Batch
     ) -> dict[str, jax.Array]:
-        loss_sum, _ = cross_entropy(scores_BC, batch["labels"], batch["label_weights"])
+        smoothing = score_tokens.label_smoothing
+        loss_sum, _ = cross_entropy(scores_BC, batch["labels"], batch["label_weights"], smoothing)
         _, num_correct = cross_entropy(scores_BC, batch["labels"], batch[accuracy_weights])
         return {name: loss_sum, f"{name}_accuracy": num_correct}
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from models import build
+from models.config.base import ImageConfig
 from models.layers.layer_layout import flatten_params
 from pretrain.families import FAMILIES, find_family
 
@@ -29,9 +30,12 @@ VARIANTS = {
     # layers of both patterns in turn; all positions are connected, as of merged heads
     "sparse_transformer_strided": ("sparse_transformer", {"pattern": "strided", "merged": False}),
 }
-# Encoders that are trained with a head alone have tests of their own, tests/models/test_words.py.
+# Encoders that are trained with a head alone have tests of their own, tests/models/test_words.py,
+# and models of images tests/models/test_vit.py and test_deit.py.
 CASES = {
-    name: (name, DEEPER.get(name, {})) for name, family in FAMILIES.items() if family.objectives
+    name: (name, DEEPER.get(name, {}))
+    for name, family in FAMILIES.items()
+    if family.objectives and not issubclass(family.config, ImageConfig)
 } | VARIANTS
 
 

@@ -242,7 +242,8 @@ def test_an_image_size_of_other_positions_is_refused(vit_folder):
     """Also a size so large that an array of its positions could not exist."""
     for size in (56, 65_534):
         edit(vit_folder / "config.json", image_size=size)
-        edit(vit_folder / "preprocessor_config.json", crop_size=size)
+        sizes = {"crop_size": size, "size": {"shortest_edge": size}}
+        edit(vit_folder / "preprocessor_config.json", **sizes)
         with pytest.raises(FolderError, match=r"position_embeddings has shape \[1, 17, 24\]"):
             load(open_model(vit_folder))
 

@@ -28,9 +28,9 @@ def run_steps(run, stream, mesh=None, microbatches=1, count=3):
     mesh = make_mesh(Mesh(**(mesh or {"data": 1})), None if mesh else jax.devices()[:1])
     with jax.set_mesh(mesh):
         program = make_program(run, mesh)
-        state = program.init()
+        state, rows = program.init(), next(iter(program.batch.values())).sharding
         for step in range(count):
-            batch = jax.device_put(stream.build_batch(step), program.batch["token_ids"].sharding)
+            batch = jax.device_put(stream.build_batch(step), rows)
             state, metrics = program.train_step(state, batch)
             assert not int(metrics["skipped"])
         places = {str(leaf.sharding.spec) for leaf in jax.tree.leaves(state.variables)}

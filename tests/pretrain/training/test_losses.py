@@ -8,6 +8,7 @@ import pytest
 from data.objectives import OBJECTIVES
 from pretrain.training.cross_entropy import cross_entropy, token_cross_entropy
 from pretrain.training.losses import LossOptions, find_loss
+from pretrain.training.losses.loss import ScoreTokens
 
 pytestmark = pytest.mark.fast
 
@@ -133,7 +134,7 @@ def test_class_weights(name):
 
     @jax.jit
     def compute_sums(states, batch):
-        return loss.compute_sums(states, None, batch), loss.sum_weights(batch)
+        return loss.compute_sums(states, ScoreTokens(None), batch), loss.sum_weights(batch)
 
     halves = [
         compute_sums(states[part], {key: array[part] for key, array in batch.items()})

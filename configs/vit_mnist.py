@@ -1,0 +1,40 @@
+"""ViT of 6 layers of width 128 on 28 x 28 pixels in patches of 7, in float32: for a CPU.
+
+    python -m pretrain prepare-images train.npz --validation test.npz --output runs/mnist
+    python -m pretrain train vit_mnist --workdir runs/vit_mnist
+
+Training crops have 70 % of the area or more, and are not mirrored.
+"""
+
+from data.config import Data
+from data.objectives.image_classification import ImageClassification
+from models.config.vit import VitConfig
+from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
+
+
+def config() -> Run:
+    return Run(
+        model=VitConfig(
+            image_size=28,
+            patch_size=7,
+            channels=1,
+            classes=10,
+            mean=(0.5,),
+            std=(0.5,),
+            width=128,
+            depth=6,
+            num_heads=4,
+            mlp=256,
+        ),
+        data=Data(
+            store="runs/mnist",
+            objective=ImageClassification(
+                size=28, channels=1, crop_ratio=1.0, min_area=0.7, flip=False
+            ),
+            batch_size=128,
+        ),
+        optimizer=AdamW(learning_rate=1e-3, warmup_steps=200, decay="cosine", weight_decay=0.05),
+        train=Train(steps=4_000, compute_dtype="float32"),
+        evaluate=Evaluate(every=500),
+        checkpoint=Checkpoint(every=500),
+    )

@@ -1,0 +1,1 @@
+"""What models of images predict, and where they look."""

@@ -1,0 +1,102 @@
+"""The verbs on images: from a folder to labels and to a folder of Hugging Face, and wrong ones."""
+
+import json
+
+import pytest
+
+from pretrain.__main__ import main
+from tests.image_files import write_class_folders
+
+MODEL = [
+    *("model.image_size=16", "model.patch_size=4", "model.channels=3", "model.mean=0.5,0.5,0.5"),
+    *("model.std=0.5,0.5,0.5", "model.width=16", "model.depth=1", "model.num_heads=2"),
+    *("model.mlp=16", "model.classes=3", "data.objective.size=16", "data.objective.channels=3"),
+    *("data.batch_size=16", "train.steps=4", "evaluate.every=4", "checkpoint.every=4"),
+    *("optimizer.warmup_steps=1", "data.objective.crop_ratio=0.8"),
+]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    root = tmp_path_factory.mktemp("images")
+    write_class_folders(root / "images", count=12)
+    options = ["--output", str(root / "store"), "--held-out", "0.3"]
+    assert main(["prepare-images", str(root / "images"), *options]) == 0
+    words = ["train", "vit_mnist", "--workdir", str(root / "vit"), f"data.store={root / 'store'}"]
+    assert main([*words, *MODEL]) == 0
+    return root
+
+
+def read_labels(root, workdir, capsys):
+    words = ["predict", "--workdir", str(root / workdir), "--input", str(root / "images/disk")]
+    assert main([*words, "--json", "--top", "2"]) == 0
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_a_folder_becomes_labels_and_a_folder_of_transformers(root, capsys):
+    capsys.readouterr()
+    labels = read_labels(root, "vit", capsys)
+    assert len(labels) == 12 and {*labels[0]["probabilities"]} <= {"disk", "square", "stripes"}
+    assert all(len(row["probabilities"]) == 2 for row in labels)
+    assert main(["evaluate", "--workdir", str(root / "vit"), "--json"]) == 0
+    scores = json.loads(capsys.readouterr().out)
+    assert 0 <= scores["image_classification_accuracy"] <= 1 and scores["rows"] > 0
+    assert main(["export", "--workdir", str(root / "vit"), "--output", str(root / "hf")]) == 0
+    processor = json.loads((root / "hf" / "preprocessor_config.json").read_text())
+    assert processor["size"] == {"shortest_edge": 20} and processor["crop_size"]["height"] == 16
+    assert "36 images" not in (root / "hf" / "README.md").read_text()  # of the training split alone
+    assert " images: `images` (100%)" in (root / "hf" / "README.md").read_text()
+    assert main(["import", str(root / "hf"), "--workdir", str(root / "imported")]) == 0
+    capsys.readouterr()
+    again = read_labels(root, "imported", capsys)
+    for one, two in zip(labels, again, strict=True):
+        assert one["probabilities"] == pytest.approx(two["probabilities"], abs=1e-6)
+
+
+def test_a_store_of_other_classes_is_refused(root, tmp_path, capsys):
+    write_class_folders(tmp_path / "more", count=4)
+    (tmp_path / "more" / "disk").rename(tmp_path / "more" / "ring")
+    store = ["--output", str(tmp_path / "store"), "--held-out", "0.4"]
+    assert main(["prepare-images", str(tmp_path / "more"), *store]) == 0
+    capsys.readouterr()
+    words = ["evaluate", "--workdir", str(root / "vit"), "--store", str(tmp_path / "store")]
+    assert main(words) == 2
+    assert f"prepare it with --classes {root / 'vit'}/images" in capsys.readouterr().err
+    store = ["--output", str(tmp_path / "other"), "--classes", str(root / "vit" / "images")]
+    assert main(["prepare-images", str(tmp_path / "more"), *store]) == 2
+    assert "images of the class 'ring', which --classes has not" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["predict", "--workdir", "{vit}", "nothing.png"], "nothing.png: no such file"),
+        (["predict", "--workdir", "{vit}", "a", "--length", "3"], "for models that generate"),
+        (["predict", "--workdir", "{vit}", "--input", "{empty}"], "no image in it"),
+        (
+            ["features", "--workdir", "{vit}", "--input", "{text}", "--output", "x.npz"],
+            "reads images",
+        ),
+        (
+            ["train", "bert_tiny", "--workdir", "{new}", "data.store={store}"],
+            "MaskedLm reads texts",
+        ),
+        (["prepare-images", "{empty}", "--output", "{new}"], "one folder for each class"),
+        (
+            ["train", "vit_mnist", "--workdir", "{new}", "data.store={store}", "model.classes=2"],
+            "3 classes, and the head scores 2",
+        ),
+        (
+            ["train", "vit_mnist", "--workdir", "{new}", "model.image_size=30"],
+            "patch_size=7 does not divide image_size=30",
+        ),
+    ],
+)
+def test_wrong_words_are_one_clear_error(root, tmp_path, capsys, words, message):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "text").write_text("A text.\n")
+    places = {"vit": root / "vit", "store": root / "store"}
+    places |= {"text": tmp_path / "text", "empty": tmp_path / "empty", "new": tmp_path / "new"}
+    assert main([word.format(**places) for word in words]) == 2
+    error = capsys.readouterr().err
+    assert message in error and "Traceback" not in error
