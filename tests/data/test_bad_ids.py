@@ -76,7 +76,8 @@ def make(request):
 
 
 def test_every_objective_is_here():
-    assert OBJECTIVES.keys() == objectives.OBJECTIVES.keys()
+    """But for images, which have no ids."""
+    assert OBJECTIVES.keys() == objectives.OBJECTIVES.keys() - {"image_classification"}
 
 
 def test_ids_that_the_vocabulary_does_not_have_are_refused(make):

@@ -342,7 +342,9 @@ def test_batches_are_unchanged(corpora, training, evaluation, corpus, objective)
 
 
 def test_every_objective_is_pinned():
-    assert {objective.name for *_, objective in PINNED} == OBJECTIVES.keys()
+    """But for images, whose pixels depend on the version of Pillow."""
+    pinned = {objective.name for *_, objective in PINNED}
+    assert pinned == OBJECTIVES.keys() - {"image_classification"}
 
 
 def test_every_hashed_name_is_that_of_a_key():

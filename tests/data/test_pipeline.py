@@ -407,7 +407,7 @@ def test_an_exception_in_a_row_is_raised_as_it_was(make, how):
                 raise OddRowError("row 7 is odd") from cause
         return build(row_B, key_B)
 
-    stream.build = fail_on_row
+    stream.build = stream.build_plain = fail_on_row
     with pytest.raises(OddRowError, match="^row 7 is odd$") as caught:
         list(READS[how](stream))
     assert isinstance(caught.value.__cause__, KeyError)

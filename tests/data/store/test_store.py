@@ -1,4 +1,5 @@
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -74,10 +75,8 @@ def test_ids_beyond_16_bits(tmp_path):
     store = write_store(tmp_path / "s", large, [[[70_001, 3], [65_536]]])
     assert store.open_split("train").tokens.dtype == np.uint32
     assert list_documents(store.open_split("train")) == [[[70_001, 3], [65_536]]]
-    assert (choose_token_dtype(1 << 16), choose_token_dtype((1 << 16) + 1)) == (
-        np.dtype("<u2"),
-        np.dtype("<u4"),
-    )
+    for size, dtype in ((1 << 16, "<u2"), ((1 << 16) + 1, "<u4")):
+        assert choose_token_dtype(SimpleNamespace(size=size)) == np.dtype(dtype)
 
 
 @pytest.mark.parametrize("wrong", [[[[96]]], [[[-1]]], [[[5], []]], [[]]])

@@ -486,6 +486,7 @@ def test_the_printed_next_command_prepares_what_the_model_reads(model, words):
     opened = SimpleNamespace(
         architectures=[],
         tensors=Tensors(),
+        encoding=SimpleNamespace(kind="sentencepiece", size=100),
         vocabulary=SimpleNamespace(kind="sentencepiece", size=100),
     )
     args = SimpleNamespace(workdir="runs/theirs", folder="theirs")
