@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import io
-import warnings
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,10 @@ MODES = {1: "L", 3: "RGB"}  # of Pillow, by the number of channels
 RATIOS = 100  # the longer side is at most so many times the shorter one
 
 
+class ImageError(ValueError):
+    """A file that is no image that can be decoded; the message has its name."""
+
+
 def decode_image(content: bytes, channels: int, name: str = "an image") -> Any:
     """Return a `PIL.Image.Image` of a file: of its first frame, turned as its EXIF data says.
 
@@ -30,36 +33,32 @@ def decode_image(content: bytes, channels: int, name: str = "an image") -> Any:
       name: of the file, for messages.
 
     Raises:
-      ValueError: the file is empty, truncated, in no format of FORMATS, or too large; the message
-        has the name.
+      ImageError: the file is empty, truncated, in no format of FORMATS, or too large.
     """
     from PIL import Image, ImageOps, UnidentifiedImageError
 
     if not content:
-        raise ValueError(f"{name}: the file is empty")
+        raise ImageError(f"{name}: the file is empty")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of EXIF data, palettes, and Pillow's own bound
-            image = Image.open(io.BytesIO(content), formats=FORMATS)
-            check_size(*image.size, name)
-            image.load()
-            image = ImageOps.exif_transpose(image)
-            return convert_channels(image, channels)
-    except ValueError:
+        image = Image.open(io.BytesIO(content), formats=FORMATS)
+        check_size(*image.size, name)
+        image.load()
+        return convert_channels(ImageOps.exif_transpose(image), channels)
+    except ImageError:
         raise
     except UnidentifiedImageError:
-        raise ValueError(f"{name}: in none of the formats {', '.join(FORMATS)}") from None
+        raise ImageError(f"{name}: in none of the formats {', '.join(FORMATS)}") from None
     except Exception as error:  # Pillow raises many kinds for damaged files
         reason = f"{type(error).__name__}: {error!s:.120}"
-        raise ValueError(f"{name}: a damaged image ({reason})") from error
+        raise ImageError(f"{name}: a damaged image ({reason})") from error
 
 
 def check_size(width: int, height: int, name: str) -> None:
-    """Raise ValueError for an image with too many pixels, or one that is almost a line."""
+    """Raise ImageError for an image with too many pixels, or one that is almost a line."""
     if width * height > MAX_PIXELS:
-        raise ValueError(f"{name}: {width} x {height} pixels; at most {MAX_PIXELS:,} are decoded")
+        raise ImageError(f"{name}: {width} x {height} pixels; at most {MAX_PIXELS:,} are decoded")
     if max(width, height) > RATIOS * min(width, height):
-        raise ValueError(
+        raise ImageError(
             f"{name}: {width} x {height} pixels; the longer side is at most {RATIOS} times the "
             "shorter one"
         )

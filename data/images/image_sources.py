@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-import zipfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -109,10 +108,9 @@ def open_arrays(path: pathlib.Path) -> ImageSource:
       ValueError: the file is no such file, or its arrays do not fit together.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
-            if (size := sum(one.file_size for one in archive.infolist())) > MAX_ARRAY_BYTES:
-                raise ValueError(f"its arrays have {size:,} bytes; at most {MAX_ARRAY_BYTES:,}")
         with np.load(path, allow_pickle=False) as arrays:
+            if (size := sum(one.file_size for one in arrays.zip.infolist())) > MAX_ARRAY_BYTES:
+                raise ValueError(f"its arrays have {size:,} bytes; at most {MAX_ARRAY_BYTES:,}")
             names = next((pair for pair in NAMES if {*pair} <= {*arrays.files}), None)
             if names is None:
                 raise ValueError(

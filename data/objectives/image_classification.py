@@ -9,7 +9,7 @@ B rows   H height   W width   C channels
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NoReturn
 
 from data.batch_spec import Field
 from data.images.augmentation import MAX_MAGNITUDE
@@ -60,7 +60,7 @@ class ImageClassification(Objective):
             fields["label_shares"] = Field("float32", "B")  # the share of `labels`
         return fields
 
-    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
+    def check_vocabulary(self, vocabulary: Vocabulary) -> NoReturn:
         """Raise a ValueError: a store with a vocabulary has no images."""
         raise ValueError(
             "image_classification reads images, and this is a token store: "
@@ -96,7 +96,6 @@ class ImageClassification(Objective):
     def make_rows(self, split: Split, vocabulary: Vocabulary) -> tuple[RowTable, BuildBatch]:
         """Raise a ValueError as `check_vocabulary`; images have `make_image_rows`."""
         self.check_vocabulary(vocabulary)
-        raise AssertionError  # unreachable
 
     def make_image_rows(self, split: Split, is_training: bool) -> tuple[ImageRows, BuildBatch]:
         """Return the table of images and the function that builds batches.

@@ -142,7 +142,7 @@ def run(args: argparse.Namespace) -> int:
     )
     for name, value in scores.items():
         if name not in ("rows", "targets"):
-            print(f"  {name:<28}{value:.5g}")
+            print(f"  {name:<27} {value:.5g}")
     return 0
 
 

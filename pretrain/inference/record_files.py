@@ -21,7 +21,6 @@ from data.corpus.json_lines import read_json_lines, read_lines
 from data.mixed import Mixed
 from data.objectives.objective import Objective
 from data.store.atomic import replace_file
-from models.config.base import ImageConfig
 from pretrain.config import Run
 
 Reader = Callable[[str], Iterator[tuple[str, dict[str, Any]]]]  # path -> (place, record) pairs
@@ -96,7 +95,7 @@ def make_readers(run: Run) -> dict[str, Reader]:
     from data.examples import qa, tagged_sentences
 
     readers = make_text_readers()
-    if isinstance(run.model, ImageConfig):
+    if hasattr(run.data.objective, "make_image_rows"):
         from pretrain.inference.images.image_labels import list_image_files
 
         readers[FOLDER] = list_image_files

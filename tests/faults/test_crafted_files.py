@@ -39,7 +39,11 @@ MODULE_CALLS = {
     ("pickle", "loads"),
 }
 KEYWORDS = {"shell", "allow_pickle", "trust_remote_code"}
-ALLOWED = {("pretrain/config.py", "exec_module")}
+ALLOWED = {
+    ("pretrain/config.py", "exec_module"),
+    # with allow_pickle=False; tests/data/images/test_image_store.py reads an array of objects
+    ("data/images/image_sources.py", "load"),
+}
 
 
 class Trap:

@@ -29,6 +29,7 @@ from pretrain.config import (
 )
 from pretrain.fields import list_differences
 from pretrain.overrides import ConfigError
+from tests.test_layout import CONFIG_FIELDS
 
 NAMES = sorted(path.stem for path in CONFIGS.glob("*.py") if path.stem != "__init__")
 
@@ -37,7 +38,7 @@ NAMES = sorted(path.stem for path in CONFIGS.glob("*.py") if path.stem != "__ini
 def test_every_configuration_reads_back_equal(name):
     run = load(name)
     assert from_json(to_json(run)) == run
-    assert len(dataclasses.fields(run.model)) <= 16
+    assert len(dataclasses.fields(run.model)) <= CONFIG_FIELDS
     docstring = (CONFIGS / f"{name}.py").read_text().split('"""')[1]
     commands = (f"train {name}", f"train configs/{name}.py", f"finetune --config {name}")
     assert any(command in docstring for command in commands), "the docstring says the command"
