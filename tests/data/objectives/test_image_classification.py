@@ -96,6 +96,7 @@ def test_mixed_rows_name_both_classes(store):
     shares = np.concatenate([batch["label_shares"] for batch in batches])
     assert 0.3 < shares.mean() < 0.7 and shares.min() < 0.1 and shares.max() > 0.9
     assert any((batch["labels"] != batch["mixed_labels"]).any() for batch in batches)
+    assert all(len({*batch["mixed_labels"].tolist()}) == 3 for batch in batches)
 
 
 @pytest.mark.parametrize(

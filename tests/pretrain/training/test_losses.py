@@ -209,3 +209,21 @@ def test_terms_have_the_weights_of_their_papers():
     assert weights.pop(("distillation", "masked_lm")) == 2.0
     for (name, term), weight in weights.items():
         assert weight == published.get(term, 1.0), (name, term)
+
+
+def test_labels_of_rows_are_smoothed():
+    """-sum_c q_c log p_c, where q has the weight of the label and a share of all (Szegedy 2016)."""
+    rng = np.random.default_rng(0)
+    scores, labels = rng.normal(size=(6, 4)).astype(np.float32), rng.integers(0, 4, 6)
+    weights = np.array([1, 1, 2, 1, 0.5, 0], np.float32)
+    batch = {"labels": labels, "label_weights": weights, "row_weights": np.ones(6, np.float32)}
+    log_p = scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
+    for smoothing in (0.0, 0.2):
+        soft = (1 - smoothing) * np.eye(4)[labels] + smoothing / 4
+        sums = find_loss("classification").compute_sums(
+            jnp.asarray(scores),
+            ScoreTokens(lambda x: x, 1.0, smoothing),
+            jax.tree.map(jnp.asarray, batch),
+        )
+        expected = -(weights[:, None] * soft * log_p).sum()
+        np.testing.assert_allclose(sums["classification"], expected, rtol=1e-5)
