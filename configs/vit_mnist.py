@@ -3,7 +3,9 @@
     python -m pretrain prepare-images train.npz --validation test.npz --output runs/mnist
     python -m pretrain train vit_mnist --workdir runs/vit_mnist
 
-Training crops have 70 % of the area or more, and are not mirrored.
+Training crops have 70 % of the area or more, and are not mirrored. With train.steps=2500, 5.3
+epochs in 7.5 minutes on one core of an AMD EPYC beside another program, 2026-11-26: 98.68 % of the
+10,000 test images of MNIST.
 """
 
 from data.config import Data
