@@ -10,6 +10,7 @@ epochs in 7.5 minutes on one core of an AMD EPYC beside another program, 2026-11
 
 from data.config import Data
 from data.objectives.image_classification import ImageClassification
+from models.config.base import Pixels
 from models.config.vit import VitConfig
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
 
@@ -19,10 +20,8 @@ def config() -> Run:
         model=VitConfig(
             image_size=28,
             patch_size=7,
-            channels=1,
             classes=10,
-            mean=(0.5,),
-            std=(0.5,),
+            pixels=Pixels(mean=(0.5,), std=(0.5,)),
             width=128,
             depth=6,
             num_heads=4,

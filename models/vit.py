@@ -41,9 +41,10 @@ def normalize_pixels(pixels_BHWC: jax.Array, config: Any, dtype: jnp.dtype) -> j
     if pixels_BHWC.shape[1:] != (size, size, channels):
         raise ValueError(
             f"images of {list(pixels_BHWC.shape[1:])} height, width and channels; the model reads "
-            f"{[size, size, channels]} (model.image_size, model.channels)"
+            f"{[size, size, channels]} (model.image_size, model.pixels)"
         )
-    mean_C, std_C = (np.asarray(values, np.float32) for values in (config.mean, config.std))
+    statistics = config.pixels.mean, config.pixels.std
+    mean_C, std_C = (np.asarray(values, np.float32) for values in statistics)
     return ((pixels_BHWC.astype(jnp.float32) / 255 - mean_C) / std_C).astype(dtype)
 
 

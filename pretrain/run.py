@@ -166,12 +166,16 @@ def check_image_size(model: Any, objective: Any) -> None:
     """Raise ConfigError unless the rows of images have the size and the channels of the model."""
     if not isinstance(model, ImageConfig):
         return
-    for ours, theirs in (("image_size", "size"), ("channels", "channels")):
-        if getattr(model, ours) != getattr(objective, theirs):
-            raise ConfigError(
-                f"model.{ours}={getattr(model, ours)}, but data.objective.{theirs}="
-                f"{getattr(objective, theirs)}: set both to one number"
-            )
+    if model.image_size != objective.size:
+        raise ConfigError(
+            f"model.image_size={model.image_size}, but data.objective.size={objective.size}: set "
+            "both to one number"
+        )
+    if model.channels != objective.channels:
+        raise ConfigError(
+            f"model.pixels has {model.channels} channels, but data.objective.channels="
+            f"{objective.channels}: set model.pixels.mean and model.pixels.std to a value for each"
+        )
 
 
 def check_characters(model: Any, objective: Any) -> None:

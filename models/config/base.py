@@ -109,11 +109,29 @@ class EncoderConfig(TakesHead, ModelConfig):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Pixels(Config):
+    """The values of a pixel, from 0 to 1, and how they are normalised: (x - mean) / std."""
+
+    mean: tuple[float, ...] = (0.5, 0.5, 0.5)  # of each channel: red, green, blue; or brightness
+    std: tuple[float, ...] = (0.5, 0.5, 0.5)  # of each channel
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not len(self.mean) == len(self.std) > 0:
+            raise ValueError(
+                f"mean has {len(self.mean)} values and std {len(self.std)}; both need one for each "
+                "channel"
+            )
+        if min(self.std) <= 0:
+            raise ValueError(f"std is {self.std}; all values must be positive")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ImageConfig(Config):
     """A model that classifies images. It reads their pixels, and has no vocabulary.
 
     Its module has `compute_states(pixels, train)` of uint8 [B, H, W, C], H = W = `image_size`,
-    C = `channels`. The model subtracts `mean` from values of 0 to 1 and divides by `std`.
+    C = `channels`.
     """
 
     vocabulary_ids: ClassVar[dict[str, tuple[str, int]]] = {}
@@ -122,22 +140,14 @@ class ImageConfig(Config):
     characters: ClassVar[int] = 0
 
     image_size: int = 224  # [pixels] height and width of an image
-    channels: int = 3  # values of a pixel: 3 of red, green and blue, or 1 of brightness
     classes: int = 1000  # classes that the head scores, at least those of the data
-    mean: tuple[float, ...] = (0.5, 0.5, 0.5)  # of each channel, of values from 0 to 1
-    std: tuple[float, ...] = (0.5, 0.5, 0.5)  # of each channel, likewise
+    # The channels of an image, and how the model normalises them.
+    pixels: Pixels = dataclasses.field(default_factory=Pixels)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("mean", "std"):
-            values = getattr(self, name)
-            if len(values) != self.channels:
-                raise ValueError(
-                    f"{name} has {len(values)} values; there must be one for each of the "
-                    f"{self.channels} channels"
-                )
-        if min(self.std) <= 0:
-            raise ValueError(f"std is {self.std}; all values must be positive")
+    @property
+    def channels(self) -> int:
+        """The number of values of a pixel."""
+        return len(self.pixels.mean)
 
     @property
     def frozen_params(self) -> tuple[str, ...]:

@@ -3,7 +3,10 @@
 import dataclasses
 from typing import ClassVar
 
-from models.config.base import PatchConfig
+from models.config.base import PatchConfig, Pixels
+
+# Of the training images of ImageNet.
+IMAGENET = Pixels(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -16,8 +19,8 @@ class DeitConfig(PatchConfig):
 
     module: ClassVar[str] = "deit:DistilledVisionTransformer"
 
-    mean: tuple[float, ...] = (0.485, 0.456, 0.406)  # of each channel, of values from 0 to 1
-    std: tuple[float, ...] = (0.229, 0.224, 0.225)  # of each channel, likewise
+    # The channels of an image, and how the model normalises them.
+    pixels: Pixels = IMAGENET
     path_dropout: float = 0.1
 
     @property

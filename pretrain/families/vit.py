@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from data.objectives.image_classification import ImageClassification
-from models.config.base import PatchConfig
+from models.config.base import PatchConfig, Pixels
 from models.config.vit import VitConfig
 from pretrain.families.family_record import Family, HuggingFaceMap
 from pretrain.families.labels import name_labels, read_labels
@@ -24,7 +24,6 @@ MAX_CHANNELS = 100
 FIELDS = (  # our field, their key, the meaning of an absent key
     ("image_size", "image_size", 224),
     ("patch_size", "patch_size", 16),
-    ("channels", "num_channels", 3),
     ("width", "hidden_size", 768),
     ("depth", "num_hidden_layers", 12),
     ("num_heads", "num_attention_heads", 12),
@@ -83,7 +82,8 @@ def describe_classes(config: PatchConfig, encoding: "ImageEncoding") -> dict[str
     """Return the names of the classes, in which those without a name are LABEL_i."""
     named = encoding.classes
     spare = (f"LABEL_{i}" for i in range(len(named), config.classes))
-    return {"initializer_range": 0.02, **name_labels((*named, *spare))}
+    settings = {"num_channels": config.channels, "initializer_range": 0.02}
+    return settings | name_labels((*named, *spare))
 
 
 def read_classes(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
@@ -91,10 +91,11 @@ def read_classes(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]
 
     The file of the image processor has the values of the latter.
     """
-    if not 1 <= ours["channels"] <= MAX_CHANNELS:
-        raise ValueError(f"num_channels is {ours['channels']:,}; 1 to {MAX_CHANNELS} are read")
-    halves = (0.5,) * ours["channels"]
-    return {**ours, "classes": len(read_labels(theirs)), "mean": halves, "std": halves}
+    channels = theirs.get("num_channels", 3)
+    if type(channels) is not int or not 1 <= channels <= MAX_CHANNELS:
+        raise ValueError(f"num_channels is {channels!r:.80}; 1 to {MAX_CHANNELS} are read")
+    halves = (0.5,) * channels
+    return {**ours, "classes": len(read_labels(theirs)), "pixels": Pixels(mean=halves, std=halves)}
 
 
 def describe_card(config: PatchConfig) -> list[tuple[str, str]]:

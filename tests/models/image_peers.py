@@ -33,7 +33,7 @@ def draw_params(config, seed=0):
 def normalize(config, pixels):
     """Return the pixels as PyTorch reads them, float32 [B, C, H, W]."""
     values = pixels.astype(np.float64) / 255
-    values = (values - np.array(config.mean)) / np.array(config.std)
+    values = (values - np.array(config.pixels.mean)) / np.array(config.pixels.std)
     return values.transpose(0, 3, 1, 2).astype(np.float32)
 
 

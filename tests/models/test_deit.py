@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from models import build
+from models.config.base import Pixels
 from models.config.deit import DeitConfig
 from models.layers.ops import PLAIN, attend
 from models.vit import resize_positions
@@ -24,7 +25,7 @@ SIZES = {
 SETTINGS = {
     "default": {},
     "no_bias_of_qkv": {"qkv_bias": False, "scan": False},
-    "brightness": {"channels": 1, "mean": (0.13,), "std": (0.3,), "patch_size": 3},
+    "brightness": {"pixels": Pixels(mean=(0.13,), std=(0.3,)), "patch_size": 3},
 }
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from models import build
+from models.config.base import Pixels
 from models.config.vit import VitConfig
 from models.vit import make_cubic_weights, normalize_pixels, resize_positions, split_patches
 from tests.models.image_peers import compute_their_outputs, convert_back, draw_params, draw_pixels
@@ -25,8 +26,11 @@ SIZES = {
 SETTINGS = {
     "default": {},
     "no_bias_of_qkv": {"qkv_bias": False, "scan": False},
-    "brightness": {"channels": 1, "mean": (0.13,), "std": (0.3,), "patch_size": 3},
-    "imagenet_epsilon": {"mean": (0.4, 0.5, 0.6), "std": (0.1, 0.2, 0.3), "epsilon": 1e-2},
+    "brightness": {"pixels": Pixels(mean=(0.13,), std=(0.3,)), "patch_size": 3},
+    "imagenet_epsilon": {
+        "pixels": Pixels(mean=(0.4, 0.5, 0.6), std=(0.1, 0.2, 0.3)),
+        "epsilon": 1e-2,
+    },
 }
 
 
@@ -103,11 +107,11 @@ def test_images_that_do_not_fit_are_refused():
 
 
 def test_pixels_are_normalized_in_float32():
-    config = dataclasses.replace(TINY, mean=(0.1, 0.2, 0.3), std=(0.5, 0.25, 2.0))
+    config = dataclasses.replace(TINY, pixels=Pixels(mean=(0.1, 0.2, 0.3), std=(0.5, 0.25, 2.0)))
     pixels = draw_pixels(config)
     found = normalize_pixels(jnp.asarray(pixels), config, jnp.bfloat16)
     assert found.dtype == jnp.bfloat16
-    expected = (pixels / 255 - np.array(config.mean)) / np.array(config.std)
+    expected = (pixels / 255 - np.array(config.pixels.mean)) / np.array(config.pixels.std)
     rounded = expected.astype(np.float32).astype(jnp.bfloat16)
     np.testing.assert_allclose(np.float32(found), np.float32(rounded), atol=1e-6)
 

@@ -10,7 +10,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from models.config.base import ImageConfig
+from models.config.base import ImageConfig, Pixels
 from pretrain.convert.safe_folder import FolderError, read_json
 
 PROCESSOR = "preprocessor_config.json"
@@ -44,8 +44,8 @@ def describe_processor(config: ImageConfig, kind: str, crop_ratio: float) -> dic
         "do_rescale": True,
         "rescale_factor": 1 / 255,
         "do_normalize": True,
-        "image_mean": list(config.mean),
-        "image_std": list(config.std),
+        "image_mean": list(config.pixels.mean),
+        "image_std": list(config.pixels.std),
     }
 
 
@@ -67,7 +67,8 @@ def read_processor(folder: str | os.PathLike[str], config: ImageModel) -> tuple[
         if content.get("do_normalize", True) is not False:
             mean = read_values(content, "image_mean", config.channels)
             std = read_values(content, "image_std", config.channels)
-        return dataclasses.replace(config, mean=mean, std=std), read_crop_ratio(content, config)
+        pixels = Pixels(mean=mean, std=std)
+        return dataclasses.replace(config, pixels=pixels), read_crop_ratio(content, config)
     except ValueError as error:
         raise FolderError(f"{path}: {error}") from None
 

@@ -8,8 +8,8 @@ from pretrain.__main__ import main
 from tests.image_files import write_class_folders
 
 MODEL = [
-    *("model.image_size=16", "model.patch_size=4", "model.channels=3", "model.mean=0.5,0.5,0.5"),
-    *("model.std=0.5,0.5,0.5", "model.width=16", "model.depth=1", "model.num_heads=2"),
+    *("model.image_size=16", "model.patch_size=4", "model.pixels.mean=0.5,0.5,0.5"),
+    *("model.pixels.std=0.5,0.5,0.5", "model.width=16", "model.depth=1", "model.num_heads=2"),
     *("model.mlp=16", "model.classes=3", "data.objective.size=16", "data.objective.channels=3"),
     *("data.batch_size=16", "train.steps=4", "evaluate.every=4", "checkpoint.every=4"),
     *("optimizer.warmup_steps=1", "data.objective.crop_ratio=0.8"),

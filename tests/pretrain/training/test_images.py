@@ -11,6 +11,7 @@ from data.config import Data
 from data.images.image_store import ImageRequest, write_image_store
 from data.objectives.image_classification import ImageClassification
 from data.pipeline import Stream
+from models.config.base import Pixels
 from models.config.deit import DeitConfig
 from models.config.vit import VitConfig
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train, validate_run
@@ -95,7 +96,7 @@ def test_a_run_that_is_killed_ends_with_the_same_bits(store, tmp_path):
     [
         ({"classes": 2}, "has 3 classes, and the head scores 2; set model.classes=3"),
         ({"image_size": 20}, "model.image_size=20, but data.objective.size=16"),
-        ({"channels": 1, "mean": (0.5,), "std": (0.5,)}, "model.channels=1, but data.objective.ch"),
+        ({"pixels": Pixels(mean=(0.5,), std=(0.5,))}, "1 channels, but data.objective.channels=3"),
     ],
 )
 def test_a_model_that_does_not_fit_is_refused(store, change, message):
