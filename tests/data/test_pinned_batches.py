@@ -342,7 +342,7 @@ def test_batches_are_unchanged(corpora, training, evaluation, corpus, objective)
 
 
 def test_every_objective_is_pinned():
-    """But for images, whose pixels depend on the version of Pillow."""
+    """Images are in test_image_classification.py: without resizing, which is Pillow's."""
     pinned = {objective.name for *_, objective in PINNED}
     assert pinned == OBJECTIVES.keys() - {"image_classification"}
 

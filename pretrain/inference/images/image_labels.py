@@ -30,8 +30,6 @@ from pretrain.inference.batching import round_up_to_power
 if TYPE_CHECKING:
     from pretrain.inference.trained import Trained
 
-TOP = 5  # classes of a result
-
 
 class ImageLabeller:
     """Predicts {"label", "probability", "probabilities"}: the `top` most probable classes."""
@@ -52,8 +50,10 @@ class ImageLabeller:
             pixels = [self.read_pixels(path) for path in paths[start : start + self.batch_size]]
             spare = round_up_to_power(len(pixels)) - len(pixels)
             pixels_BHWC = np.stack([*pixels, *(np.zeros_like(pixels[0]) for _ in range(spare))])
-            shares_BC = compute_shares(self.model, self.params, pixels_BHWC, len(self.classes))
-            results += map(self.make_result, jax.device_get(shares_BC)[: len(pixels)])
+            probabilities_BC = compute_probabilities(
+                self.model, self.params, pixels_BHWC, len(self.classes)
+            )
+            results += map(self.make_result, jax.device_get(probabilities_BC)[: len(pixels)])
         return results
 
     def read_pixels(self, path: str) -> np.ndarray:
@@ -65,16 +65,18 @@ class ImageLabeller:
         image = decode_image(content, self.objective.channels, path)
         return make_pixels(resize_and_crop(image, self.objective.size, self.objective.crop_ratio))
 
-    def make_result(self, shares_C: np.ndarray) -> dict[str, Any]:
+    def make_result(self, probabilities_C: np.ndarray) -> dict[str, Any]:
         """Return the result of the probabilities of the classes."""
-        best = np.argsort(-shares_C, kind="stable")[: self.top].tolist()
-        shares = {self.classes[i]: float(shares_C[i]) for i in best}
+        best = np.argsort(-probabilities_C, kind="stable")[: self.top].tolist()
+        probabilities = {self.classes[i]: float(probabilities_C[i]) for i in best}
         label = self.classes[best[0]]
-        return {"label": label, "probability": shares[label], "probabilities": shares}
+        return {"label": label, "probability": probabilities[label], "probabilities": probabilities}
 
 
 @partial(jax.jit, static_argnums=(0, 3))
-def compute_shares(model: Any, params: Any, pixels_BHWC: jax.Array, classes: int) -> jax.Array:
+def compute_probabilities(
+    model: Any, params: Any, pixels_BHWC: jax.Array, classes: int
+) -> jax.Array:
     """Return the probabilities of the classes that have names, float32 [B, C]."""
     logits_BC = model.apply({"params": params}, pixels_BHWC)
     return jax.nn.softmax(logits_BC[:, :classes])
