@@ -1,6 +1,8 @@
-"""attention --workdir W "The cat sat." --output PAGE.html: attention weights of texts.
+"""attention --workdir W "The cat sat." --output PAGE.html: attention weights of texts or images.
 
-Writes one HTML page that needs no network, and on request images (docs/inside.md).
+Writes one HTML page that needs no network, and on request images (docs/inside.md). A model of
+images reads files in place of texts, and the page shows them under their attention
+(docs/pictures.md).
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from data.store.atomic import write_atomically
+from models.config.base import ImageConfig
 from pretrain.distributed import processes
 from pretrain.extras import how_to_install
 from pretrain.inference.text_records import check_records, read_texts
@@ -20,11 +23,19 @@ from pretrain.reporting.fonts import describe_missing
 if TYPE_CHECKING:
     from models.config import ModelConfig
     from pretrain.inference.attention_maps import Panel
+    from pretrain.inference.trained import Trained
+    from pretrain.reporting.patch_maps import ImageMaps
+
+Drawing = tuple[pathlib.Path, list[str]]  # a file, and its letters without a font
+MAX_IMAGES = 100  # of a page
+FEATURES = ". `features` has the hidden states of its layers"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `attention` to a parser."""
-    parser.add_argument("texts", nargs="*", metavar="TEXT", help="texts to show; or give --input")
+    parser.add_argument(
+        "texts", nargs="*", metavar="TEXT", help="texts to show, or image files; or give --input"
+    )
     parser.add_argument("--workdir", required=True, help="workdir of a run")
     parser.add_argument(
         "--step", type=int, help="step of the checkpoint (default: the newest intact one)"
@@ -33,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--input",
         metavar="FILE",
         help="file with one text per line, or a .jsonl, .tsv or .csv file with a column `text` "
-        "and, for an encoder-decoder, an optional column `target`",
+        "and, for an encoder-decoder, an optional column `target`; of images, their folder",
     )
     parser.add_argument("--output", required=True, metavar="PAGE", help="new .html file")
     parser.add_argument(
@@ -55,7 +66,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--images",
         metavar="FOLDER",
-        help="also write one PNG per text and layer, with all its heads, to FOLDER",
+        help="also write one PNG per text and layer, with all its heads, to FOLDER; of images, one "
+        "PNG per image",
     )
     parser.add_argument(
         "--length",
@@ -74,37 +86,71 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Compute the attention weights and write the page and the images; return 0."""
     output = check_arguments(args)
-    given = ((f"text {n}", {"text": text}) for n, text in enumerate(args.texts, 1))
-    records = check_records(given) if args.texts else read_texts(args.input, "target")
-    texts = [(place, record["text"], record.get("target")) for place, record in records]
     processes.join_run(args)
     import jax
 
-    from pretrain.inference.attention_maps import compute_attention_maps, make_page_data
-    from pretrain.inference.trained import get_attention_config, open_placed
-    from pretrain.reporting.html import render_html
+    from pretrain.inference.trained import get_attention_config
     from pretrain.workdir.checkpoints import read_run
 
-    check_layers_and_heads(
-        args, get_attention_config(read_run(args.workdir).model)
-    )  # before parameters are read
-    trained, mesh = open_placed(args.workdir, args.step)
-    with jax.set_mesh(mesh):
-        panels = compute_attention_maps(trained, mesh, texts, args.length)
+    model = read_run(args.workdir).model
+    check_layers_and_heads(args, get_attention_config(model))  # before parameters are read
+    text, count, drawings = (show_images if isinstance(model, ImageConfig) else show_texts)(args)
     if jax.process_index():
         return 0
-    model_name = type(trained.run.model).__name__.removesuffix("Config")
-    title = f"{model_name}, step {trained.step:,} of {pathlib.Path(args.workdir).name}"
-    text = render_html("attention", make_page_data(title, texts, panels, args.layers))
     write_atomically(output, text)
-    print(f"{output}: {len(texts):,} texts, {len(text.encode()) / 1e6:,.1f} MB")
+    noun = "images" if isinstance(model, ImageConfig) else "texts"
+    print(f"{output}: {count:,} {noun}, {len(text.encode()) / 1e6:,.1f} MB")
     missing: set[str] = set()
-    for path, letters in write_images(args, panels):
+    for path, letters in drawings:
         print(f"wrote {path}")
         missing.update(letters)
     if missing:
         print(describe_missing(sorted(missing)), file=sys.stderr)
     return 0
+
+
+def show_texts(args: argparse.Namespace) -> tuple[str, int, Iterator[Drawing]]:
+    """Return the page of texts, their number, and what draws their images."""
+    given = ((f"text {n}", {"text": text}) for n, text in enumerate(args.texts, 1))
+    records = check_records(given) if args.texts else read_texts(args.input, "target")
+    texts = [(place, record["text"], record.get("target")) for place, record in records]
+    import jax
+
+    from pretrain.inference.attention_maps import compute_attention_maps, make_page_data
+    from pretrain.inference.trained import open_placed
+    from pretrain.reporting.html import render_html
+
+    trained, mesh = open_placed(args.workdir, args.step)
+    with jax.set_mesh(mesh):
+        panels = compute_attention_maps(trained, mesh, texts, args.length)
+    data = make_page_data(make_title(trained), texts, panels, args.layers)
+    return render_html("attention", data), len(texts), write_images(args, panels)
+
+
+def show_images(args: argparse.Namespace) -> tuple[str, int, Iterator[Drawing]]:
+    """Return the page of image files, their number, and what draws their maps."""
+    import jax
+
+    from pretrain.inference.images.image_labels import list_image_files
+    from pretrain.inference.images.patch_attention import compute_image_maps
+    from pretrain.inference.trained import open_placed
+    from pretrain.reporting.patch_maps import render_patch_page
+
+    paths = args.texts or [path for path, _ in list_image_files(args.input)]
+    if len(paths) > MAX_IMAGES:
+        raise ValueError(f"{len(paths):,} images; a page shows {MAX_IMAGES} or fewer")
+    trained, mesh = open_placed(args.workdir, args.step)
+    with jax.set_mesh(mesh):
+        images = compute_image_maps(trained, mesh, paths)
+    layers = args.layers or range(1, len(images[0].rollout_NGG) + 1)
+    page = render_patch_page(make_title(trained), images, layers)
+    return page, len(images), draw_maps(args, images, layers)
+
+
+def make_title(trained: Trained) -> str:
+    """Return the title of the page."""
+    model_name = type(trained.run.model).__name__.removesuffix("Config")
+    return f"{model_name}, step {trained.step:,} of {pathlib.Path(trained.workdir).name}"
 
 
 def check_arguments(args: argparse.Namespace) -> pathlib.Path:
@@ -139,10 +185,8 @@ def check_arguments(args: argparse.Namespace) -> pathlib.Path:
 def check_layers_and_heads(args: argparse.Namespace, model: ModelConfig) -> None:
     """Raise ValueError unless the model has the layers of --layers and the heads of --heads."""
     if not model.has_attention:
-        raise ValueError(
-            f"a {type(model).__name__} has no attention. `features` has the hidden states of its "
-            "layers"
-        )
+        other = "" if isinstance(model, ImageConfig) else FEATURES
+        raise ValueError(f"a {type(model).__name__} has no attention{other}")
     depth = min(model.depth, getattr(model, "decoder_depth", model.depth))
     for name, numbers, most in (
         ("layers", args.layers, depth),
@@ -152,9 +196,7 @@ def check_layers_and_heads(args: argparse.Namespace, model: ModelConfig) -> None
             raise ValueError(f"--{name} {wrong[0]}: the model has {name} 1 to {most}")
 
 
-def write_images(
-    args: argparse.Namespace, panels: Sequence[Sequence[Panel]]
-) -> Iterator[tuple[pathlib.Path, list[str]]]:
+def write_images(args: argparse.Namespace, panels: Sequence[Sequence[Panel]]) -> Iterator[Drawing]:
     """Write one image per text, panel and layer; yield its path and its letters without a font.
 
     Raises:
@@ -164,15 +206,40 @@ def write_images(
         return
     from pretrain.inference.attention_pictures import draw_panel
 
-    folder = pathlib.Path(args.images)
-    folder.mkdir(parents=True, exist_ok=True)
     for number, text_panels in enumerate(panels, 1):
         for panel in text_panels:
             for layer in args.layers or range(1, len(panel.weights_NHLM) + 1):
-                path = folder / f"text_{number}_{panel.name}_layer_{layer}.png"
-                if path.exists() and not args.overwrite:
-                    raise FileExistsError(
-                        f"{path} exists; name another --images, or add --overwrite"
-                    )
+                path = make_path(args, f"text_{number}_{panel.name}_layer_{layer}.png")
                 heads = args.heads or range(1, panel.weights_NHLM.shape[1] + 1)
                 yield path, draw_panel(panel, layer, heads, path)
+
+
+def draw_maps(
+    args: argparse.Namespace, images: Sequence[ImageMaps], layers: Sequence[int]
+) -> Iterator[Drawing]:
+    """Write the maps of each image as a PNG; yield its path and its letters without a font.
+
+    Raises:
+      FileExistsError: if a file exists and --overwrite is not given.
+    """
+    if not args.images:
+        return
+    from pretrain.reporting.patch_maps import draw_image_maps
+
+    for number, image in enumerate(images, 1):
+        path = make_path(args, f"image_{number}.png")
+        heads = args.heads or range(1, image.weights_NHGG.shape[1] + 1)
+        yield path, draw_image_maps(image, layers, heads, path)
+
+
+def make_path(args: argparse.Namespace, name: str) -> pathlib.Path:
+    """Return the path of a PNG file in --images, which is made if absent.
+
+    Raises:
+      FileExistsError: if the file exists and --overwrite is not given.
+    """
+    path = pathlib.Path(args.images) / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and not args.overwrite:
+        raise FileExistsError(f"{path} exists; name another --images, or add --overwrite")
+    return path

@@ -6,10 +6,15 @@ The page needs no network (docs/inside.md).
 from __future__ import annotations
 
 import argparse
+import json
+from typing import TYPE_CHECKING
 
 from etils import epath
 
 from pretrain.extras import how_to_install
+
+if TYPE_CHECKING:
+    from pretrain.reporting.patch_figures import PatchFigures
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     from pretrain.workdir import goodput
 
     has_images = importlib.util.find_spec("matplotlib") is not None
-    for path in write_report(args.workdir, args.output, has_images):
+    for path in write_report(args.workdir, args.output, has_images, find_patch_figures):
         print(f"wrote {path}")
     if not has_images:
         print(f"no images were written; they need matplotlib: {how_to_install('report')}")
@@ -42,3 +47,23 @@ def run(args: argparse.Namespace) -> int:
         if record := goodput.read_ledger(epath.Path(workdir) / goodput.NAME):
             print(f"{workdir}: {goodput.format_goodput(record['seconds'], record['starts'])}")
     return 0
+
+
+def find_patch_figures(workdir: epath.Path) -> PatchFigures | None:
+    """Return what the model of a workdir has learned to see.
+
+    None for a model that does not read the patches of images, and before the first checkpoint.
+    """
+    path = workdir / "config.json"
+    model = json.loads(path.read_text()).get("model", {}) if path.exists() else {}
+    if "patch_size" not in model:
+        return None
+    from pretrain.inference.images.patch_statistics import compute_patch_figures
+    from pretrain.inference.trained import open_trained
+    from pretrain.workdir.checkpoints import Checkpoints
+
+    with Checkpoints(workdir, read_only=True) as checkpoints:
+        if not checkpoints.list_steps():
+            print(f"{workdir}: no checkpoint yet, so the filters are not drawn")
+            return None
+    return compute_patch_figures(open_trained(workdir))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from etils import epath
@@ -14,6 +14,7 @@ from data.corpus.buckets import check_bucket
 from pretrain.reporting.curve_images import draw_curves
 from pretrain.reporting.curves import HELDOUT_PREFIX, extract_series, list_curves
 from pretrain.reporting.html import render_html
+from pretrain.reporting.patch_figures import PatchFigures, describe_figures, draw_figures
 from pretrain.workdir import environment_file, goodput, metrics_file, samples_file
 from pretrain.workdir.retention import find_best_step
 
@@ -26,12 +27,14 @@ def write_report(
     workdirs: Sequence[str | os.PathLike[str]],
     output: str | os.PathLike[str] | None = None,
     write_images: bool = True,
+    find_figures: Callable[[epath.Path], PatchFigures | None] = lambda workdir: None,
 ) -> list[pathlib.Path]:
     """Write the page and the images about the runs in `workdirs` and return the paths.
 
     Args:
       output: folder to write to; `report` in the first workdir by default.
       write_images: also write the images, which needs matplotlib.
+      find_figures: returns what the model of a workdir has learned to see; None for models of text.
 
     Raises:
       FileNotFoundError: if a workdir has no metrics.
@@ -40,15 +43,17 @@ def write_report(
     runs = read_runs(workdirs)
     folder = pathlib.Path(output or pathlib.Path(workdirs[0]) / "report")
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / REPORT_NAME).write_text(
-        render_html("report", {"runs": [describe_run(*run) for run in runs.items()]}),
-        encoding="utf-8",
-    )
-    images = (
-        draw_curves({title: rows for title, (_, rows) in runs.items()}, folder)
-        if write_images
-        else []
-    )
+    figures = {title: find_figures(workdir) for title, (workdir, _) in runs.items()}
+    described = [describe_run(title, *run, figures[title]) for title, run in runs.items()]
+    page = render_html("report", {"runs": described})
+    (folder / REPORT_NAME).write_text(page, encoding="utf-8")
+    if not write_images:
+        return [folder / REPORT_NAME]
+    images = draw_curves({title: rows for title, (_, rows) in runs.items()}, folder)
+    for number, (title, figure) in enumerate(figures.items(), 1):
+        if figure:
+            images.append(folder / ("patches.png" if len(runs) == 1 else f"patches_{number}.png"))
+            draw_figures(title, figure, images[-1])
     return [folder / REPORT_NAME, *images]
 
 
@@ -108,13 +113,17 @@ def add_mfu(
 # ---- the page ----------------------------------------------------------------
 
 
-def describe_run(title: str, run: tuple[epath.Path, list[dict[str, Any]]]) -> dict[str, Any]:
+def describe_run(
+    title: str,
+    workdir: epath.Path,
+    rows: Sequence[dict[str, Any]],
+    figures: PatchFigures | None = None,
+) -> dict[str, Any]:
     """Return the data of a run for templates/report.html.
 
     Returns:
-      {title, curves, heldout, best, facts, samples, environment, goodput, config}.
+      {title, curves, heldout, best, facts, samples, figures, environment, goodput, config}.
     """
-    workdir, rows = run
     path = workdir / "config.json"
     config = json.loads(path.read_text()) if path.exists() else {}
     ledger = goodput.read_ledger(workdir / goodput.NAME)
@@ -140,6 +149,7 @@ def describe_run(title: str, run: tuple[epath.Path, list[dict[str, Any]]]) -> di
         "samples": samples_file.group_by_row(
             samples_file.read_samples(workdir / samples_file.NAME)
         ),
+        "figures": figures and describe_figures(figures),
         "environment": environment_file.read_starts(workdir),
         "goodput": ledger and {"starts": ledger["starts"], "seconds": ledger["seconds"]},
         "config": flatten_config(config),

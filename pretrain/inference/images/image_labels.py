@@ -47,7 +47,8 @@ class ImageLabeller:
         """Return the result of each image file. Raises ValueError, which names a bad one."""
         results = []
         for start in range(0, len(paths), self.batch_size):
-            pixels = [self.read_pixels(path) for path in paths[start : start + self.batch_size]]
+            batch = paths[start : start + self.batch_size]
+            pixels = [read_image(path, self.objective) for path in batch]
             spare = round_up_to_power(len(pixels)) - len(pixels)
             pixels_BHWC = np.stack([*pixels, *(np.zeros_like(pixels[0]) for _ in range(spare))])
             probabilities_BC = compute_probabilities(
@@ -56,21 +57,28 @@ class ImageLabeller:
             results += map(self.make_result, jax.device_get(probabilities_BC)[: len(pixels)])
         return results
 
-    def read_pixels(self, path: str) -> np.ndarray:
-        """Return the pixels of a file as an evaluation reads them, uint8 [H, W, C]."""
-        try:
-            content = read_bounded(pathlib.Path(path), MAX_FILE_BYTES)
-        except FileNotFoundError:
-            raise ValueError(f"{path}: no such file; the texts of this model are images") from None
-        image = decode_image(content, self.objective.channels, path)
-        return make_pixels(resize_and_crop(image, self.objective.size, self.objective.crop_ratio))
-
     def make_result(self, probabilities_C: np.ndarray) -> dict[str, Any]:
         """Return the result of the probabilities of the classes."""
         best = np.argsort(-probabilities_C, kind="stable")[: self.top].tolist()
         probabilities = {self.classes[i]: float(probabilities_C[i]) for i in best}
         label = self.classes[best[0]]
         return {"label": label, "probability": probabilities[label], "probabilities": probabilities}
+
+
+def read_image(path: str, objective: Any) -> np.ndarray:
+    """Return the pixels of a file as an evaluation of an objective reads them, uint8 [H, W, C].
+
+    Raises:
+      ValueError: there is no such file, it is a folder, or no image is in it.
+    """
+    try:
+        content = read_bounded(pathlib.Path(path), MAX_FILE_BYTES)
+    except FileNotFoundError:
+        raise ValueError(f"{path}: no such file; the texts of this model are images") from None
+    except IsADirectoryError:
+        raise ValueError(f"{path}: a folder; --input reads the images in one") from None
+    image = decode_image(content, objective.channels, path)
+    return make_pixels(resize_and_crop(image, objective.size, objective.crop_ratio))
 
 
 @partial(jax.jit, static_argnums=(0, 3))

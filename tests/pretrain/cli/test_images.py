@@ -1,7 +1,10 @@
 """The verbs on images: from a folder to labels and to a folder of Hugging Face, and wrong ones."""
 
 import json
+import re
+import shutil
 
+import numpy as np
 import pytest
 
 from pretrain.__main__ import main
@@ -14,6 +17,7 @@ MODEL = [
     *("data.batch_size=16", "train.steps=4", "evaluate.every=4", "checkpoint.every=4"),
     *("optimizer.warmup_steps=1", "data.objective.crop_ratio=0.8"),
 ]
+SHOW = ["attention", "--workdir", "{vit}", "--output", "{new}.html"]
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +57,53 @@ def test_a_folder_becomes_labels_and_a_folder_of_transformers(root, capsys):
         assert one["probabilities"] == pytest.approx(two["probabilities"], abs=1e-6)
 
 
+def test_attention_and_report_show_what_the_model_sees(root, tmp_path, capsys):
+    images = ["--input", str(root / "images" / "disk"), "--images", str(tmp_path)]
+    page = tmp_path / "a.html"
+    words = ["attention", "--workdir", str(root / "vit"), "--output", str(page)]
+    assert main([*words, *images]) == 0
+    assert "a.html: 12 images, " in capsys.readouterr().out
+    text = page.read_text()
+    assert text.count("<section") == 12 and text.count("<figure>") == 12 * (1 + 2 + 2)
+    assert len(list(tmp_path.glob("image_*.png"))) == 12
+    assert main([*words, *images, "--layers", "1"]) == 2
+    assert "a.html exists" in capsys.readouterr().err
+    report = ["report", "--workdir", str(root / "vit"), "--output"]
+    assert main([*report, str(tmp_path / "report")]) == 0
+    assert (tmp_path / "report" / "patches.png").read_bytes().startswith(b"\x89PNG")
+    ((run,), _) = read_report(tmp_path / "report")
+    assert np.shape(run["figures"]["distances"]) == (1, 2)
+    assert all(0 < distance < 16 for distance in run["figures"]["distances"][0])
+    assert run["figures"]["filters"].startswith("data:image/png;base64,")
+
+
+def test_a_report_without_a_store_or_a_checkpoint(root, tmp_path, capsys):
+    report = ["report", "--workdir", str(root / "vit"), "--output", str(tmp_path)]
+    (root / "store").rename(root / "moved")
+    try:
+        assert main(report) == 0
+    finally:
+        (root / "moved").rename(root / "store")
+    assert "the store is absent, so no attention distance is drawn" in capsys.readouterr().out
+    ((run,), text) = read_report(tmp_path)
+    assert run["figures"]["distances"] is None and "img-src data:" in text
+    (root / "vit" / "checkpoints").rename(root / "checkpoints")
+    try:
+        assert main(report) == 0
+    finally:
+        shutil.rmtree(root / "vit" / "checkpoints", ignore_errors=True)
+        (root / "checkpoints").rename(root / "vit" / "checkpoints")
+    assert "no checkpoint yet, so the filters are not drawn" in capsys.readouterr().out
+    assert read_report(tmp_path)[0][0]["figures"] is None
+
+
+def read_report(folder):
+    """Return the runs of a report, and its text."""
+    text = (folder / "report.html").read_text()
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    return json.loads(data[1])["runs"], text
+
+
 def test_a_store_of_other_classes_is_refused(root, tmp_path, capsys):
     write_class_folders(tmp_path / "more", count=4)
     (tmp_path / "more" / "disk").rename(tmp_path / "more" / "ring")
@@ -81,6 +132,11 @@ def test_a_store_of_other_classes_is_refused(root, tmp_path, capsys):
             ["train", "bert_tiny", "--workdir", "{new}", "data.store={store}"],
             "MaskedLm reads texts",
         ),
+        ([*SHOW, "The cat sat."], "The cat sat.: no such file; the texts of this model are images"),
+        ([*SHOW, "{text}"], "text: in none of the formats JPEG"),
+        ([*SHOW, "{empty}"], "empty: a folder; --input reads the images in one"),
+        ([*SHOW, "--input", "{empty}"], "no image in it"),
+        ([*SHOW, "{text}", "--layers", "2"], "--layers 2: the model has layers 1 to 1"),
         (["prepare-images", "{empty}", "--output", "{new}"], "one folder for each class"),
         (
             ["train", "vit_mnist", "--workdir", "{new}", "data.store={store}", "model.classes=2"],

@@ -3,10 +3,12 @@ is fetched.
 """
 
 import base64
+import dataclasses
 import json
 import re
 from argparse import Namespace
 from functools import partial
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -16,14 +18,16 @@ import pytest
 from data.vocabulary.load import train_vocabulary
 from models import build
 from models.activations import capture_activations
+from models.config.base import ImageConfig
 from models.config.bert import BertConfig
 from models.config.electra import ElectraConfig
 from models.config.gpt2 import Gpt2Config
 from models.config.heads import ClassifierConfig
 from models.config.t5 import T5Config
+from models.config.textcnn import TextCnnConfig
 from models.t5 import shift_right
 from pretrain.__main__ import main
-from pretrain.cli.attention import write_images
+from pretrain.cli.attention import check_layers_and_heads, write_images
 from pretrain.cli.import_ import make_initializer, make_starting_run
 from pretrain.config import Mesh
 from pretrain.convert import tokenizer as tokenizers
@@ -258,6 +262,8 @@ def test_pictures(tmp_path, spied):
         (("the fox", "--heads", "3", "--images", "x"), "--heads 3: the model has heads 1 to 2"),
         (("the fox", "--heads", "1"), "--heads needs --images"),
         (("the fox " * 30,), "text 1: a text of more than the model's 40 tokens: 'the fox the"),
+        (("--input", "picture.png"), "picture.png:1: not UTF-8"),
+        (("--input", "pictures"), "pictures"),
         (("--input", "empty.txt"), "empty.txt: no text in it"),
         (
             ("--input", "pair.jsonl"),
@@ -277,11 +283,25 @@ def test_pictures(tmp_path, spied):
 def test_bad_input(workdir, tmp_path, monkeypatch, capsys, words, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty.txt").write_text("\n")
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n\xff")
+    (tmp_path / "pictures").mkdir()
     (tmp_path / "pair.jsonl").write_text('{"text": "a"}\n{"text": "a", "target": "b"}\n')
     (tmp_path / "no_text.jsonl").write_text('{"text": "a"}\n{"txt": "a"}\n')
     (tmp_path / "bad.jsonl").write_text('{"text": "a", "target": 3}\n')
     assert main(["attention", "--workdir", str(workdir), "--output", "a.html", *words]) == 2
     assert message in capsys.readouterr().err and not (tmp_path / "a.html").exists()
+
+
+def test_a_model_without_attention_is_refused():
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class LenetConfig(ImageConfig):
+        has_attention: ClassVar[bool] = False
+
+    arguments = Namespace(layers=None, heads=None)
+    with pytest.raises(ValueError, match="a LenetConfig has no attention$"):
+        check_layers_and_heads(arguments, LenetConfig())
+    with pytest.raises(ValueError, match="a TextCnnConfig has no attention. `features` has"):
+        check_layers_and_heads(arguments, TextCnnConfig())
 
 
 def test_a_page_has_a_size(monkeypatch):
