@@ -131,6 +131,12 @@ PLANS = (
     Plan("lstm_lm", "v5e:2x2"),
     Plan("elmo", "v5e:2x4"),
     Plan("elmo_small", "v5e:2x4"),
+    Plan("vit_ti", "v5e:4x4"),
+    Plan("vit_small", "v5e:4x4"),
+    Plan("vit_base", "v5e:8x8"),
+    Plan("vit_base", "v5p:4x4x4"),
+    Plan("vit_large", "v5e:8x8"),
+    Plan("vit_large", "v5p:4x4x4"),
 )
 
 COLUMNS = (

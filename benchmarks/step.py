@@ -17,6 +17,8 @@ Programs take turns, each in its own process:
   glibc keeps its pages and MKL is made to use AVX-512.
 - compiled: the same with `torch.compile`.
 
+ViT reads images of 224 x 224 pixels. Cloze's step normalises them; the others get them normalised.
+
 T5 trains without dropout in all programs: transformers drops single elements and models/t5.py
 whole positions, which is different work. bfloat16 is autocast in PyTorch and `train.compute_dtype`
 in Cloze; parameters and moments are always float32. All programs start from the same weights, and

@@ -6,7 +6,8 @@ import numpy as np
 
 from data.objectives import SpanCorruption
 
-# name: (family, fields of its configuration, rows of 128 tokens, rows of 512 tokens)
+# name: (family, fields of its configuration, rows of 128 tokens, rows of 512 tokens); rows of ViT
+# are images of 224 x 224 pixels, 197 positions, whatever the length
 CASES = {
     "bert_mini": ("bert", {"width": 256, "depth": 4, "num_heads": 4, "mlp": 1024}, 32, 8),
     "bert_small": ("bert", {"width": 512, "depth": 4, "num_heads": 8, "mlp": 2048}, 16, 4),
@@ -18,6 +19,8 @@ CASES = {
         4,
     ),
     "gpt2": ("gpt2", {}, 4, 1),
+    "vit_ti": ("vit", {"width": 192, "num_heads": 3, "mlp": 768}, 16, 16),
+    "vit_s": ("vit", {"width": 384, "num_heads": 6, "mlp": 1536}, 8, 8),
 }
 LARGE = {"width": 1024, "depth": 24, "num_heads": 16, "mlp": 4096}
 GPU_CASES = {
@@ -75,5 +78,11 @@ def make_batch(family: str, length: int, rows: int) -> dict[str, np.ndarray]:
             ids, weights = draw(rows, length + 1), ones(rows, length)
             weights[:, -1] = 0  # transformers shifts the labels, so that the last has none
             return {"token_ids": ids[:, :-1], "labels": ids[:, 1:], "label_weights": weights}
+        case "vit":
+            return {
+                "pixels": rng.integers(0, 256, (rows, 224, 224, 3)).astype(np.uint8),
+                "labels": rng.integers(0, 1000, rows).astype(np.int32),
+                "row_weights": ones(rows),
+            }
         case _:
-            raise ValueError(f"family {family!r}: expected bert, t5 or gpt2")
+            raise ValueError(f"family {family!r}: expected bert, t5, gpt2 or vit")

@@ -24,13 +24,14 @@ def make_config(case: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) 
       shapes: {key: shape} of the batch.
     """
     from data.config import Data
-    from data.objectives import CausalLm, MaskedLm, SpanCorruption
+    from data.objectives import CausalLm, ImageClassification, MaskedLm, SpanCorruption
     from models.config.bert import BertConfig
     from models.config.gpt2 import Gpt2Config
     from models.config.t5 import T5Config
+    from models.config.vit import VitConfig
     from pretrain.config import AdamW, Run, Train
 
-    models = {"bert": BertConfig, "t5": T5Config, "gpt2": Gpt2Config}
+    models = {"bert": BertConfig, "t5": T5Config, "gpt2": Gpt2Config, "vit": VitConfig}
     model = models[case["family"]](**case["model"])
     length = case["length"]
     match case["family"]:
@@ -42,8 +43,10 @@ def make_config(case: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) 
             objective = SpanCorruption(inputs=length)
         case "gpt2":
             objective = CausalLm(length=length)
+        case "vit":
+            objective = ImageClassification()
         case family:
-            raise ValueError(f"family {family!r}: expected bert, t5 or gpt2")
+            raise ValueError(f"family {family!r}: expected bert, t5, gpt2 or vit")
     data = Data(objective=objective, store="none", batch_size=case["rows"])
     return Run(
         model=model,
@@ -137,7 +140,8 @@ def save_for_transformers(model: Any, params: Any, folder: pathlib.Path) -> None
 
     converter = find_converter(model)
     ids = dict(pad=0, unk=1, cls=2, sep=3, mask=4, bos=2, eos=1, end=1)
-    config = converter.to_hf_config(model, type("Vocabulary", (), ids))
+    encoding: Any = type("Encoding", (), ids | {"classes": ()})  # of tokens, or of images
+    config = converter.to_hf_config(model, encoding)
     (folder / "config.json").write_text(json.dumps(config))
     tensors = converter.to_hf(model, params)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})

@@ -33,6 +33,7 @@ MODEL_CLASSES = {
     "bert": "BertForMaskedLM",
     "t5": "T5ForConditionalGeneration",
     "gpt2": "GPT2LMHeadModel",
+    "vit": "ViTForImageClassification",
 }
 
 
@@ -47,6 +48,12 @@ def make_inputs(
     On a GPU the mask of a batch without padding is omitted: the result is the same, and fused
     attention accepts no mask.
     """
+    if family == "vit":
+        pixels_BCHW = batch["pixels"].transpose(0, 3, 1, 2).astype(np.float32)
+        return {
+            "pixel_values": torch.tensor((pixels_BCHW / 255 - 0.5) / 0.5),
+            "labels": torch.tensor(batch["labels"].astype(np.int64)),
+        }
     names = {
         "t5": {
             "input_ids": "encoder_token_ids",

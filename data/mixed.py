@@ -46,6 +46,7 @@ class Mixed:
     """Several objectives for one model, each with its share of every batch's rows."""
 
     name: ClassVar[str] = "mixed"
+    unit: ClassVar[str] = "tokens"  # what the throughput counts
     parts: tuple[MixedPart, ...] = ()  # At least two parts with different names.
 
     def __post_init__(self) -> None:
@@ -153,9 +154,8 @@ def map_shapes(
 
 
 def count_positions(objective: Objective | Mixed, batch_size: int) -> int:
-    """Return the number of positions in a batch's inputs and targets, padding included."""
+    """Return the number of positions of a batch, padding included; an image is one."""
     if isinstance(objective, Mixed):
         rows = objective.count_part_rows(batch_size)
         return sum(count_positions(part.objective, rows[part.name]) for part in objective.parts)
-    dims = objective.axis_sizes()
-    return batch_size * (dims["L"] + dims.get("T", 0))
+    return batch_size * objective.count_positions()

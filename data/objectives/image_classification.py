@@ -29,6 +29,8 @@ class ImageClassification(Objective):
     name: ClassVar[str] = "image_classification"
     description: ClassVar[str] = "the classes of images, {size} x {size} pixels"
 
+    unit: ClassVar[str] = "images"
+
     size: int = 224  # [pixels] height and width of an image
     channels: int = 3  # values of a pixel: 3 of red, green and blue, or 1 of brightness
     # In an evaluation the shorter side becomes size / crop_ratio pixels, and the center is read.
@@ -47,6 +49,10 @@ class ImageClassification(Objective):
     def axis_sizes(self) -> dict[str, int]:
         """Return {"L": pixels of a row}, and those of the axes of an image."""
         return {"L": self.size**2, "H": self.size, "W": self.size, "C": self.channels}
+
+    def count_positions(self) -> int:
+        """Return 1, the number of images of a row."""
+        return 1
 
     def describe_batch(self) -> dict[str, Field]:
         """Return the fields of a batch."""

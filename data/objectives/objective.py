@@ -30,16 +30,23 @@ class Objective(abc.ABC):
     gaps:        key of `data.inspection.gaps.READERS` that finds the gaps of a row; "" for none
     trains_as:   name of another objective whose batches have the same keys; every model that it
                  trains can be trained with this one too
+    unit:        what the throughput of a run counts
     """
 
     name: ClassVar[str]
     description: ClassVar[str]
     gaps: ClassVar[str] = ""
     trains_as: ClassVar[str] = ""
+    unit: ClassVar[str] = "tokens"
 
     @abc.abstractmethod
     def axis_sizes(self) -> dict[str, int]:
         """Return {letter: size} of the axes in `Field.dims`, except B; it always has L."""
+
+    def count_positions(self) -> int:
+        """Return the number of `unit` of a row, of inputs and of targets, padding included."""
+        sizes = self.axis_sizes()
+        return sizes["L"] + sizes.get("T", 0)
 
     @abc.abstractmethod
     def describe_batch(self) -> dict[str, Field]:

@@ -150,6 +150,11 @@ class ImageConfig(Config):
         return len(self.pixels.mean)
 
     @property
+    def num_positions(self) -> int:
+        """The number of positions to which most of the weights apply."""
+        return 1
+
+    @property
     def frozen_params(self) -> tuple[str, ...]:
         """Path prefixes of the parameters that no optimizer updates."""
         return ()
@@ -195,6 +200,11 @@ class PatchConfig(ImageConfig):
     def num_tokens(self) -> int:
         """The number of learned tokens before the patches."""
         return 1
+
+    @property
+    def num_positions(self) -> int:
+        """The number of tokens and patches."""
+        return self.num_tokens + self.grid_size**2
 
 
 def check_sizes(config: Config) -> None:

@@ -73,11 +73,13 @@ def run(args: argparse.Namespace) -> int:
     for module, size in facts["parameters_by_part"].items():
         print(f"    {module:<26}{size:>20,}")
     names = ["tokens_per_step", "flops_per_token", "flops_per_step", "steps", "tokens", "flops"]
+    unit = run.data.objective.unit
     if facts["visible_flops_per_step"] != facts["flops_per_step"]:
         names.insert(3, "visible_flops_per_step")
     for name in names:
         number = f"{facts[name]:>20,.4g}" if facts[name] >= 1e9 else f"{facts[name]:>20,}"
-        print(f"  {name.replace('_', ' '):<28}{number}")
+        title = name.replace("tokens", unit).replace("token", unit[:-1]).replace("_", " ")
+        print(f"  {title:<28}{number}")
     print("\n" + "\n".join(format_tree(run)))
     print("\n`describe --fields` and docs/configuration.md explain each key.")
     return 0

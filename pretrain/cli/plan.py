@@ -203,7 +203,7 @@ def format_bound(facts: Mapping[str, Any]) -> Iterator[str]:
         else ""
     )
     yield (
-        f"at the bound {facts['tokens_per_second_bound']:,.0f} tokens/s, "
+        f"at the bound {facts['tokens_per_second_bound']:,.0f} {facts['unit']}/s, "
         f"MFU {format_share(facts['mfu_bound'], 1)}{visible}, HFU {facts['hfu_bound']:.1%}"
     )
     yield (

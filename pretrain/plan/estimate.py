@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from data.mixed import Mixed, count_positions, split_objective
+from models.config.base import ImageConfig
 from pretrain.distributed.sharding import MESH_AXES, find_dimension_names, format_path, make_mesh
 from pretrain.plan.collectives import Collective, find_collectives
 from pretrain.plan.compile import CompiledProgram, compile_score, compile_update
@@ -56,6 +57,7 @@ def plan_run(
         "quick": quick,
         "fits": update.fits and (score is None or score.fits),
         "seconds_to_compile": round(update.seconds + (score.seconds if score else 0), 1),
+        "unit": run.data.objective.unit,
         "tokens_per_step": tokens,
         "bytes_per_chip": count_bytes_per_chip(program, update, machine),
         "evaluation_peak_bytes": score.memory_sizes["peak"]
@@ -114,12 +116,13 @@ def estimate_6nd(program: Program, run: Run) -> int:
 
     The matmuls of attention scores are not included. A decoder's weights apply to the targets,
     those of a language model head (and its table) to the predicted positions, those of BERT's
-    other heads to one position a row.
+    other heads and of a classifier to one position a row.
     """
     objective, size = run.data.objective, run.data.batch_size
     rows = objective.count_part_rows(size) if isinstance(objective, Mixed) else {"": size}
+    read = {"L": run.model.num_positions} if isinstance(run.model, ImageConfig) else {}
     return sum(
-        6 * rows[name] * count_applied_weights(program, component.axis_sizes())
+        6 * rows[name] * count_applied_weights(program, component.axis_sizes() | read)
         for name, component in split_objective(objective).items()
     )
 
@@ -132,6 +135,7 @@ def count_applied_weights(program: Program, axis_sizes: Mapping[str, int]) -> in
     """
     predicted = axis_sizes.get("T") or axis_sizes.get("P") or axis_sizes["L"]
     positions_of = {"decoder": predicted, "word": predicted, "head": predicted, "next": 1}
+    positions_of |= {"classifier": 1, "distilled_classifier": 1}
     total, has_head, tables = 0, False, {}
     for keys, leaf in jax.tree_util.tree_leaves_with_path(program.abstract_state.params):
         path, size = format_path(keys), math.prod(leaf.shape)

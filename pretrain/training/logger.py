@@ -61,7 +61,10 @@ class RunLog:
                 flops.count_step_flops(run).all_pairs,
                 peak and peak * num_devices,
             )
-            self.progress = ProgressLine(start, run.train.last_step, flops_per_step, peak)
+            unit = run.data.objective.unit
+            self.progress = ProgressLine(
+                start, run.train.last_step, flops_per_step, peak, unit=unit
+            )
             environment_file.add_start(
                 workdir, start, mesh, jax.process_count(), flops_per_step, peak
             )

@@ -133,6 +133,7 @@ class ProgressLine:
         peak: float | None,
         out: TextIO | None = None,
         seconds: float = 15.0,
+        unit: str = "tokens",
     ) -> None:
         """Start the clock.
 
@@ -143,10 +144,11 @@ class ProgressLine:
           peak: peak FLOP/s of all devices; None shows no MFU.
           out: None: the standard error.
           seconds: between two lines, unless `out` is a terminal.
+          unit: what the throughput counts.
         """
         self.start, self.stop = start, stop
         self.flops, self.peak = flops_per_step, peak
-        self.out = out or sys.stderr
+        self.out, self.unit = out or sys.stderr, unit
         self.began = self.last = time.perf_counter()
         self.terminal = self.out.isatty()
         self.seconds = 0.2 if self.terminal else seconds
@@ -162,7 +164,7 @@ class ProgressLine:
             f"step {row['step']:,}/{self.stop:,}",
             f"loss {row['loss']:.4f}",
             f"rate {row['learning_rate']:.2e}",
-            f"{_format_count(row['tokens_per_second'])} tokens/s",
+            f"{_format_count(row['tokens_per_second'])} {self.unit}/s",
         ]
         if self.peak and row["seconds"]:
             mfu = compute_mfu(self.flops, row["seconds"], self.peak)

@@ -25,6 +25,27 @@ def test_the_whole_run_is_printed_and_what_differs_is_marked(capsys):
     assert printed.err.startswith("optimizer=lamb drops optimizer.learning_rate=0.001")
 
 
+# Parameters, and multiply-adds of an image in the forward pass: Touvron et al. 2021, table 1 (Ti, S,
+# B); for the sums, tests/models/test_vit.py.
+@pytest.mark.parametrize(
+    ("config", "parameters", "giga_multiplies"),
+    [
+        ("vit_ti", 5_717_416, 1.3),
+        ("vit_small", 22_050_664, 4.6),
+        ("vit_base", 86_567_656, 17.6),
+        ("vit_large", 304_326_632, 61.6),
+    ],
+)
+def test_runs_of_images_count_images(config, parameters, giga_multiplies, capsys):
+    assert main(["describe", config, "data.batch_size=8"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    numbers = {line[:30].strip(): line[30:].strip() for line in lines}
+    assert numbers["parameters"] == f"{parameters:,}" and numbers["images per step"] == "8"
+    flops = float(numbers["flops per image"].replace(",", ""))
+    assert flops / 6e9 == pytest.approx(giga_multiplies, rel=0.06)  # 2 each, forward and backward
+    assert "tokens per step" not in numbers and "flops per token" not in numbers
+
+
 def test_every_key_is_listed_with_type_unit_default_and_meaning(capsys):
     assert main(["describe", "--fields"]) == 0
     text = capsys.readouterr().out

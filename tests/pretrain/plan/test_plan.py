@@ -14,12 +14,13 @@ import jax
 import numpy as np
 import pytest
 
-from pretrain.config import Mesh
+from pretrain.config import Mesh, load
 from pretrain.distributed.sharding import make_mesh
 from pretrain.extras import how_to_install
 from pretrain.overrides import ConfigError
 from pretrain.plan import topology as machines
 from pretrain.plan.collectives import Collective
+from pretrain.plan.estimate import estimate_6nd
 from pretrain.plan.roofline import (
     compute_exchange_seconds,
     compute_link_rate,
@@ -28,6 +29,8 @@ from pretrain.plan.roofline import (
 )
 from pretrain.plan.topology import Machine
 from pretrain.training.accelerators import CHIPS
+from pretrain.training.flops import count_step_flops
+from pretrain.training.program import make_program
 
 
 class Device(SimpleNamespace):
@@ -290,6 +293,14 @@ def test_without_the_tpus_compiler_fake_devices_show_shardings_and_exchanges(roo
     alone = run_plan(root, "bert_tiny", "mesh.data=1", "--mesh", "1", **quickly)
     assert alone["collectives"] == [] and alone["flops_per_step"] == facts["flops_per_step"]
     assert 3 < alone["bytes_per_chip"]["parameters"] / total <= 4
+
+
+def test_the_usual_estimate_counts_tokens_and_patches_of_images():
+    """6ND is a little below the FLOPs of the matmuls: scores of attention are not in it."""
+    run = load("vit_mnist", ["data.batch_size=8", "data.store=none"])
+    mesh = make_mesh(run.mesh, jax.devices()[:1])
+    estimate = estimate_6nd(make_program(run, mesh), run)
+    assert 1 < count_step_flops(run).all_pairs / estimate < 1.1
 
 
 @pytest.mark.parametrize(

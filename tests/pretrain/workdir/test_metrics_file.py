@@ -142,6 +142,13 @@ def test_progress_has_loss_rate_speed_mfu_and_time_left(terminal):
     assert "held out\n" in out.text and out.text.endswith("\n")
 
 
+def test_progress_names_what_the_speed_counts():
+    out = Terminal(False)
+    progress = ProgressLine(0, 1, flops_per_step=1, peak=None, out=out, unit="images")
+    progress.show_row(make_row(1, learning_rate=0.0, seconds=0.5))
+    assert "10 images/s" in out.text and "token" not in out.text
+
+
 def test_a_step_above_the_peak_has_no_mfu():
     """The peak was measured while something else ran on the machine."""
     out = Terminal(False)

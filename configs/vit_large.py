@@ -1,0 +1,30 @@
+"""ViT-L/16 on ImageNet's 1,281,167 images (Dosovitskiy et al. 2021, tables 1 and 3).
+
+304.3 M parameters, 4,096 images of 224 x 224 pixels a step, 300 epochs.
+
+    python -m pretrain prepare-images IMAGENET/train --validation IMAGENET/val --output imagenet
+    python -m pretrain train vit_large --workdir runs/vit_large data.store=imagenet
+
+The rates, steps, warmup, dropout, weight decay and clipping are those of the paper for ImageNet
+alone. Not run: the project had no accelerator.
+"""
+
+from data.config import Data
+from data.objectives.image_classification import ImageClassification
+from models.config.vit import VitConfig
+from pretrain.config import AdamW, Run, Train
+
+
+def config() -> Run:
+    return Run(
+        model=VitConfig(width=1024, depth=24, num_heads=16, mlp=4096, dropout=0.1),
+        data=Data(objective=ImageClassification(), batch_size=4096, threads=16),
+        optimizer=AdamW(
+            learning_rate=3e-3,
+            warmup_steps=10_000,
+            decay="cosine",
+            weight_decay=0.3,
+            epsilon=1e-8,
+        ),
+        train=Train(steps=93_835),
+    )
