@@ -111,14 +111,9 @@ def make_tuned_loss(
     """Return a loss, a function of the model's inputs; BERT's has masked positions only."""
     if family != "bert":
         return make_model_loss(model)
-    flat_positions = torch.tensor(
-        (
-            np.arange(len(batch["token_ids"]))[:, None] * batch["token_ids"].shape[1]
-            + batch["masked_positions"]
-        )
-        .ravel()
-        .astype(np.int64)
-    ).to(device)
+    rows, length = batch["token_ids"].shape
+    flat_BP = np.arange(rows)[:, None] * length + batch["masked_positions"]
+    flat_positions = torch.tensor(flat_BP.ravel().astype(np.int64)).to(device)
     targets = torch.tensor(batch["labels"].ravel().astype(np.int64)).to(device)
 
     def compute_loss(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
