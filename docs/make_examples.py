@@ -170,7 +170,8 @@ def make_paragraph(rng, number, version):
 
 
 def write_images(folder, rng):
-    """Write images of 28 x 28 pixels in folders by class, in the simplest form of BMP."""
+    """Write images of 28 x 28 pixels in folders by class, in the simplest form of BMP, and captions."""
+    captions = []
     for label in ("across", "down"):
         (folder / "images" / label).mkdir(parents=True, exist_ok=True)
         for i in range(40):
@@ -184,6 +185,8 @@ def write_images(folder, rng):
                 for y in range(28)
             ]
             write_bitmap(folder / "images" / label / f"{i:02}.bmp", rows)
+            captions.append({"image": f"{label}/{i:02}.bmp", "caption": f"stripes that go {label}"})
+    write_lines(folder / "images" / "captions.jsonl", captions)
 
 
 def write_bitmap(path, rows):

@@ -363,6 +363,7 @@ NAMING = {
     "pretrain/training/losses": {"masked_lm"},  # a term of several losses
     "data/objectives/distillation.py": {"masked_lm"},  # the class that it extends
     "data/objectives/partitioned_fields.py": {"causal_lm"},  # as which it trains
+    "data/objectives/words_and_pictures.py": {"sentence_pair"},  # likewise
     "data/config.py": {"masked_lm"},  # the default
     "data/composed.py": {"masked_lm"},  # a remedy that an error names
     "data/rows/sentence_pairs.py": {"sentence_pair"},  # likewise

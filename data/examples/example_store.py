@@ -18,6 +18,7 @@ import os
 from typing import Any
 
 from data.corpus.paths import as_path
+from data.images.captioned_store import CaptionedStore
 from data.images.image_store import ImageStore
 from data.music.music_store import MusicStore
 from data.source import RowSet
@@ -80,7 +81,8 @@ class ExampleStore(Store):
 
 def open_source(path: Any) -> Store:
     """Open the store in a folder, as an `ExampleStore` if its documents are examples, as a
-    `MusicStore` if they are pieces of music, or as an `ImageStore` if they are images.
+    `MusicStore` if they are pieces of music, as an `ImageStore` if they are images, or as a
+    `CaptionedStore` if they are pictures with captions.
 
     Raises the exceptions of `Store.open`, and ValueError for an empty path.
     """
@@ -94,4 +96,6 @@ def open_source(path: Any) -> Store:
         return MusicStore.open(path)
     if "images" in entries:
         return ImageStore.open(path)
+    if "captions" in entries:
+        return CaptionedStore.open(path)
     return (ExampleStore if EXAMPLE_ENTRIES & entries else Store).open(path)

@@ -199,8 +199,13 @@ def choose_split(request: ImageRequest, fixed: str | None, content: bytes) -> st
     """Return the split of an image: `fixed`, or by a hash of its bytes."""
     if fixed or request.validation:
         return fixed or "train"
+    return "heldout" if is_held_out(content, request.held_out) else "train"
+
+
+def is_held_out(content: bytes, share: float) -> bool:
+    """Return whether an image is in the held-out split, by a hash of its bytes."""
     number = int.from_bytes(hashlib.sha256(content).digest()[:4], "little")
-    return "heldout" if number < request.held_out * NUM_BUCKETS else "train"
+    return number < share * NUM_BUCKETS
 
 
 def add_images(

@@ -59,12 +59,18 @@ class Masker:
         self.first_special = bool(special[0])
         self.special_edges = (np.flatnonzero(np.diff(special)) + 1).tolist()
 
-    def __call__(self, tokens_BL: np.ndarray, valid_BL: np.ndarray, key_B: np.ndarray) -> Batch:
+    def __call__(
+        self,
+        tokens_BL: np.ndarray,
+        valid_BL: np.ndarray,
+        key_B: np.ndarray,
+        rate_B: np.ndarray | None = None,
+    ) -> Batch:
         """Mask contiguous int32 ids in place and return the labels.
 
         A row of n tokens that are not special loses mask_rate * n of them, rounded, at least one
         and at most `max_predictions`. Whole words that do not fit this number are not masked, so a
-        row can lose fewer tokens, or none.
+        row can lose fewer tokens, or none. `rate_B` are rates in place of `mask_rate`.
 
         Returns:
           {"masked_positions", "labels", "label_weights"}, [B, P] each, as data/batch_spec.py says.
@@ -76,7 +82,8 @@ class Masker:
         else:
             kinds_BL = np.zeros(0, np.uint8)  # not needed
             candidate_BL = self.find_maskable(tokens_BL) & valid_BL
-        number_B = self.count_masks(count_true(candidate_BL))
+        rate_B = np.array(self.mask_rate) if rate_B is None else rate_B
+        number_B = self.count_masks(count_true(candidate_BL), rate_B)
         order_B, hide_B = hashing.derive_keys(key_B, np.array([[hashing.ORDER], [hashing.HIDE]]))
         order_BL = hashing.shuffle_columns(order_B, L)
         if self.whole_words:
@@ -103,9 +110,9 @@ class Masker:
             maskable_BL ^= tokens_BL >= edge
         return maskable_BL
 
-    def count_masks(self, candidates_B: np.ndarray) -> np.ndarray:
+    def count_masks(self, candidates_B: np.ndarray, rate_B: np.ndarray) -> np.ndarray:
         """Return how many tokens of each row to mask: [B]."""
-        wanted_B = np.maximum(np.rint(candidates_B * self.mask_rate), 1).astype(np.int64)
+        wanted_B = np.maximum(np.rint(candidates_B * rate_B), 1).astype(np.int64)
         return np.minimum(np.minimum(wanted_B, self.max_predictions), candidates_B)
 
     def choose_tokens(

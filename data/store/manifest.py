@@ -104,7 +104,9 @@ def find_problem(manifest: Mapping[str, Any]) -> str | None:
     unlike = next((source for source in sources if not _is_source(source, splits)), None)
     if unlike is not None:
         return f"sources has {unlike!r:.200}, not a name, a rate and ranges of documents"
-    kinds = {"labels": list} | dict.fromkeys(("silent", "text", "music", "images"), dict)
+    kinds = {"labels": list} | dict.fromkeys(
+        ("silent", "text", "music", "images", "captions"), dict
+    )
     for key, kind in kinds.items():
         if not isinstance(manifest.get(key, kind()), kind | None):
             return f"{key} is {manifest[key]!r:.80}"

@@ -19,6 +19,10 @@ VERBS = {
         "pretrain.cli.prepare_images",
         "write a store of images with labels",
     ),
+    "prepare-captions": (
+        "pretrain.cli.prepare_captions",
+        "write a store of pictures with captions",
+    ),
     "inspect": (
         "pretrain.cli.inspect",
         "show a batch as text, and check it against its specification",

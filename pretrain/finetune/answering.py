@@ -37,7 +37,10 @@ def make_reader(trained: Trained) -> Callable[..., Any]:
 
         return make_reader(trained)
     from pretrain.inference.field_generation import ArticleReader, writes_fields
+    from pretrain.inference.images.captioned_pairs import read_pair, reads_pictures
 
+    if reads_pictures(trained):
+        return read_pair
     return ArticleReader(trained) if writes_fields(trained) else get_text
 
 
@@ -58,6 +61,8 @@ def make_formatter(trained: Trained) -> Callable[[Any, dict[str, Any]], str]:
 def format_result(text: Any, result: dict[str, Any]) -> str:
     """Return a text and its result, formatted for the terminal."""
     lines = list(text) if isinstance(text, tuple) else [text]
+    if "picture" in result:
+        return f"{lines[0]}\n  {result['picture']}\n"
     if "probabilities" in result:  # of an image
         shares = result["probabilities"].items()
         return (
@@ -152,7 +157,10 @@ def find_predictor_name(trained: Trained) -> tuple[str, str]:
     Raises ValueError for a model that predicts no text.
     """
     from pretrain.families import find_family
+    from pretrain.inference.images.captioned_pairs import reads_pictures
 
+    if reads_pictures(trained):
+        return "images.captioned_pairs", "PairFiller"
     predictor = find_family(trained.run.model).predictor
     if not predictor:
         raise ValueError(

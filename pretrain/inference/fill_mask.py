@@ -60,7 +60,13 @@ class MaskFiller:
             (pad_length(len(row)), round_up_to_power(len(mask))) for row, mask in zip(rows, masks)
         ]
         for batch in make_batches(shapes, self.batch_size):
-            ranked = self._score_masks([rows[i] for i in batch], [masks[i] for i in batch])
+            ranked = self._score_masks(
+                [rows[i] for i in batch],
+                [masks[i] for i in batch],
+                self.top,
+                0,
+                self.vocabulary.size,
+            )
             for index, answer in zip(batch, ranked):
                 answers[index] = answer
         return [self._make_result(text, answer) for text, answer in zip(texts, answers)]
@@ -73,10 +79,19 @@ class MaskFiller:
                 f"{self.length}: {quote_text(text)}"
             )
 
+    def _make_token_types(self, tokens_BL: jax.Array) -> jax.Array | None:
+        """Return the token types of rows; None for rows of one text."""
+        return None
+
     def _score_masks(
-        self, rows: Sequence[Sequence[int]], masks: Sequence[Sequence[int]]
+        self,
+        rows: Sequence[Sequence[int]],
+        masks: Sequence[Sequence[int]],
+        top: int,
+        begin: int,
+        end: int,
     ) -> list[list[Ranked]]:
-        """Return the ranked answers of each mask of each row."""
+        """Return the `top` likeliest of the ids [begin, end) for each mask of each row."""
         B, P = round_up_to_power(len(rows)), round_up_to_power(max(map(len, masks)))
         L = min(pad_length(max(map(len, rows))), self.length)
         tokens_BL, valid_BL = pad_rows(rows, B, L, self.pad)
@@ -88,9 +103,11 @@ class MaskFiller:
             self.params,
             tokens_BL,
             valid_BL,
+            self._make_token_types(tokens_BL),
             positions_BP,
-            top=self.top,
-            size=self.vocabulary.size,
+            top=top,
+            begin=begin,
+            end=end,
         )
         probability_BPK, id_BPK = jax.device_get(likeliest)
         return [
@@ -136,23 +153,27 @@ class MaskFiller:
         return bool(self.vocabulary.starts_word[i])
 
 
-@partial(jax.jit, static_argnames=("model", "top", "size"))
+@partial(jax.jit, static_argnames=("model", "top", "begin", "end"))
 def _find_likeliest(
     model: Any,
     params: Any,
     tokens_BL: jax.Array,
     valid_BL: jax.Array,
+    types_BL: jax.Array | None,
     positions_BP: jax.Array,
     *,
     top: int,
-    size: int,
+    begin: int,
+    end: int,
 ) -> tuple[jax.Array, jax.Array]:
-    """Return (probabilities, ids) [B, P, K] of the likeliest of the first `size` ids.
+    """Return (probabilities, ids) [B, P, K] of the likeliest of the ids [begin, end).
 
-    Later rows of the model's table belong to no piece.
+    Rows of the model's table behind the vocabulary belong to no piece.
     """
-    logits_BPV, _ = model.apply({"params": params}, tokens_BL, valid_BL, None, positions_BP)
-    return jax.lax.top_k(jax.nn.softmax(logits_BPV, axis=-1)[..., :size], top)
+    logits_BPV, _ = model.apply({"params": params}, tokens_BL, valid_BL, types_BL, positions_BP)
+    probabilities_BPV = jax.nn.softmax(logits_BPV, axis=-1)[..., begin:end]
+    probability_BPK, id_BPK = jax.lax.top_k(probabilities_BPV, top)
+    return probability_BPK, begin + id_BPK
 
 
 class ReplacementDetector(MaskFiller):

@@ -12,10 +12,13 @@ from data.examples import qa_store as question_store_
 from data.examples.labelled_store import write_labelled
 from data.examples.qa import Question
 from data.examples.text_pairs import write_pairs
+from data.images.captioned_store import CaptionRequest, write_captioned_store
+from data.images.codebook import Grid
 from data.objectives import Text2Text
 from data.store.small_store import write_store
 from data.vocabulary.load import train_vocabulary
 from tests.article_store import make_articles, prepare_articles
+from tests.captioned_images import write_captioned_images
 
 CORPORA = pathlib.Path(__file__).parents[2].parent / "shared" / "corpora"
 
@@ -78,6 +81,15 @@ def store(tmp_path_factory, vocabulary, documents):
         documents[:36],
         heldout=documents[36:],
     )
+
+
+@pytest.fixture(scope="session")
+def captioned_store(tmp_path_factory):
+    """Return a store of 60 pictures of 16 patches with captions."""
+    root = tmp_path_factory.mktemp("captioned")
+    write_captioned_images(root / "pairs")
+    request = CaptionRequest(str(root / "pairs"), Grid(16, 4, 1), clusters=24, held_out=0.2)
+    return write_captioned_store(request, root / "store")
 
 
 @pytest.fixture(scope="session")

@@ -34,6 +34,7 @@ OBJECTIVES = {
     "text2text": objectives.Text2Text(length=24, target_length=24),
     "answer_span": objectives.AnswerSpan(length=24, stride=4, question=8),
     "partitioned_fields": objectives.PartitionedFields(length=24),
+    "words_and_pictures": objectives.WordsAndPictures(length=30, max_predictions=16),
 }
 STORES = {
     "span_corruption": "t5_store",
@@ -49,7 +50,7 @@ STORES |= {
     "regression": "labelled_store",
 }
 STORES |= {"text2text": "answered_store", "masked_next_token": "bytes_store"}
-STORES |= {"partitioned_fields": "article_store"}
+STORES |= {"partitioned_fields": "article_store", "words_and_pictures": "captioned_store"}
 
 
 @pytest.fixture(params=OBJECTIVES)

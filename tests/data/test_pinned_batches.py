@@ -40,6 +40,7 @@ from data.objectives import (
     SpanCorruption,
     Tagging,
     Text2Text,
+    WordsAndPictures,
 )
 from data.objectives.text2text import ANSWERS_FILE
 from data.pipeline import Stream
@@ -196,6 +197,12 @@ PINNED = (  # (digest of training batches, of evaluation batches, corpus, object
         AnswerSpan(length=40, stride=4, question=10, separators=2),
     ),
     ("f620533e64b011a2", "1b5eb0f7930f33c3", "articles", PartitionedFields(length=50)),
+    (
+        "a409831c6de3b2ad",
+        "6b929682e1a7b185",
+        "pairs",
+        WordsAndPictures(length=64, max_predictions=24),
+    ),
 )
 ARTICLE_PIECES = ("<|beginhead|>", "<|endhead|>", "<|beginbody|>", "<|endbody|>")  # ids 690 to 693
 

@@ -24,6 +24,7 @@ from data.objectives import (
     SentenceOrder,
     SentencePair,
     SpanCorruption,
+    WordsAndPictures,
 )
 from data.objectives.masking import Masker
 from data.pipeline import Stream
@@ -52,6 +53,7 @@ OBJECTIVES = {
     "damaged": Denoising(length=66),
     "infilled": Denoising(length=66, shuffled=False),
     "fields": PartitionedFields(length=60),
+    "captions": WordsAndPictures(length=30, max_predictions=16),
 }
 T5 = (
     "spans",
@@ -65,10 +67,10 @@ BYTES = ("damaged", "infilled", "masked ahead")  # those that need RoBERTa's voc
 
 
 @pytest.fixture
-def store_of(store, t5_store, bytes_store, article_store):
+def store_of(store, t5_store, bytes_store, article_store, captioned_store):
     """Return store_of(name of an objective): a store that it can read."""
     stores = dict.fromkeys(T5, t5_store) | dict.fromkeys(BYTES, bytes_store)
-    stores["fields"] = article_store
+    stores |= {"fields": article_store, "captions": captioned_store}
     return lambda name: stores.get(name, store)
 
 
@@ -258,6 +260,23 @@ def pad_last(batch, stream):
     )
 
 
+def mask_both(batch, stream):
+    """Let the last mask of each row be the first word."""
+    row, last = np.arange(len(batch["labels"])), batch["label_weights"].sum(axis=1).astype(int) - 1
+    batch["masked_positions"][row, last] = 1
+
+
+def always_own(batch, stream):
+    """Repeat a row with the picture of its own caption."""
+    own = (batch["next_sentence_weights"] > 0) & (batch["next_sentence_labels"] == 0)
+    for key in batch:
+        batch[key][batch["next_sentence_labels"] == 1] = batch[key][own][0]
+
+
+def always_both(batch, stream):
+    batch["next_sentence_weights"][:] = 1
+
+
 @pytest.mark.parametrize(
     ("name", "tamper", "promise"),
     [
@@ -311,6 +330,14 @@ def pad_last(batch, stream):
         ("fields", swap_tokens, "rows with a field that is not the store's"),
         ("fields", turn_fields, "rows that are not two sets of fields, each in order"),
         ("fields", always_whole, "bodies alone"),
+        ("captions", mask_both, "masks in the other part"),
+        ("captions", always_own, "pictures of others"),
+        ("captions", always_both, "labels that are wrong"),
+        ("captions", flip_labels, "labels that are wrong"),
+        ("captions", one_segment, "rows whose segments are not 0 ... 0 1 ... 1"),
+        ("captions", swap_tokens, "rows whose tokens are not the store's"),
+        ("captions", show_all, "masked as [MASK]"),
+        ("captions", lose_less, "share of tokens masked"),
     ],
 )
 def test_a_broken_promise_is_named(make, name, tamper, promise):

@@ -1,0 +1,36 @@
+"""BERT of 4 layers of width 128 on captions and visual tokens, in float32: for a CPU.
+
+    python -m pretrain prepare-captions FOLDER --output runs/captions
+    python -m pretrain train words_and_pictures --workdir runs/words_and_pictures
+
+This is the idea of VideoBERT (Sun et al. 2019) at a small size, and no reproduction of it.
+"""
+
+from data.config import Data
+from data.objectives.words_and_pictures import WordsAndPictures
+from models.config.bert import BertConfig
+from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
+
+
+def config() -> Run:
+    return Run(
+        model=BertConfig(
+            vocab=384,
+            length=48,
+            width=128,
+            depth=4,
+            num_heads=4,
+            mlp=512,
+            dropout=0.0,
+            attention_dropout=0.0,
+        ),
+        data=Data(
+            store="runs/captions",
+            objective=WordsAndPictures(length=48, max_predictions=36),
+            batch_size=64,
+        ),
+        optimizer=AdamW(learning_rate=1e-3, warmup_steps=200, decay="cosine"),
+        train=Train(steps=2_000, compute_dtype="float32"),
+        evaluate=Evaluate(every=500),
+        checkpoint=Checkpoint(every=500),
+    )
