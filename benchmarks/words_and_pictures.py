@@ -1,6 +1,6 @@
 """Captions filled from pictures and pictures from captions: two digits and where they are.
 
-    python -m benchmarks.words_and_pictures CORPUS [--work runs/words_and_pictures] [--steps 2000]
+    python -m benchmarks.words_and_pictures CORPUS [--work runs/words_and_pictures] [--steps 4000]
       [--pictures 30000] [--test 1000] [--note TEXT]
 
 CORPUS has MNIST as train.npz and test.npz, with arrays x and y. A picture has two different digits
@@ -10,76 +10,274 @@ that of configs/words_and_pictures.py. A dated section is added to
 benchmarks/results/words_and_pictures.md, and beside it some filled pictures are drawn.
 """
 
+# scikit-learn is optional.
+# pyright: reportMissingImports=false
+
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import pathlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
+import jax
 import numpy as np
+from PIL import Image, ImageDraw
+
+from benchmarks.digit_scenes import (
+    DIGITS,
+    RELATIONS,
+    SIDE,
+    Scene,
+    draw_scenes,
+    find_digits,
+    get_quarter,
+    write_scenes,
+)
+from benchmarks.harness import RESULTS, format_command, format_title, int_at_least
+from benchmarks.results_pages import add_result
+from benchmarks.translate import run_verb
+from pretrain.inference.batching import pad_rows
+from pretrain.inference.images.captioned_pairs import ROUNDS, PairFiller
+from pretrain.inference.trained import open_trained
+from pretrain.workdir import metrics_file
 
 NAME = "words_and_pictures"
-DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-SIDE = 24  # pixels of a quarter: the middle of a digit of MNIST
-# {words: the quarters (row, column) of the first and of the second digit; either may be drawn}
-RELATIONS = {
-    "left of": (((0, 0), (0, 1)), ((1, 0), (1, 1))),
-    "right of": (((0, 1), (0, 0)), ((1, 1), (1, 0))),
-    "above": (((0, 0), (1, 0)), ((0, 1), (1, 1))),
-    "below": (((1, 0), (0, 0)), ((1, 1), (0, 1))),
-}
+
+# ---- what is measured ----------------------------------------------------------
 
 
-class Scene(NamedTuple):
-    """A picture, uint8 [H, W], the two digits in it, and where the first is from the second."""
+class Judge:
+    """Measures a model on scenes that it has not seen.
 
-    pixels_HW: np.ndarray
-    digits: tuple[int, int]
-    relation: str
+    tokens_ST: the visual tokens of the scenes, as ids.
+    other_ST: those of the next scene, a picture of another caption.
+    """
 
-    @property
-    def caption(self) -> str:
-        first, second = (DIGITS[digit] for digit in self.digits)
-        return f"the {first} is {self.relation} the {second}"
+    def __init__(self, filler: PairFiller, scenes: Sequence[Scene], corpus: pathlib.Path) -> None:
+        self.filler, self.scenes, self.corpus = filler, scenes, corpus
+        pixels = np.stack([scene.pixels_HW for scene in scenes])[..., None]
+        self.tokens_ST = filler.visual.encode_pixels(pixels)
+        self.other_ST = np.roll(self.tokens_ST, 1, axis=0)
+
+    def make_rows(self, captions: Sequence[str], tokens_ST: np.ndarray) -> list[list[int]]:
+        """Return `[CLS] words [SEP] visual tokens [SEP]` of each scene."""
+        encoded = self.filler.tokenizer.encode_batch(list(captions))
+        sep: Any = self.filler.vocabulary.sep
+        return [[*one.ids, *tokens, sep] for one, tokens in zip(encoded, tokens_ST.tolist())]
+
+    def fill_words(self, captions: Sequence[str], tokens_ST: np.ndarray) -> list[list[str]]:
+        """Return the likeliest word of each mask of the captions."""
+        filler, found = self.filler, []
+        rows, first = self.make_rows(captions, tokens_ST), filler.visual.first_patch
+        for start in range(0, len(rows), 100):
+            part = rows[start : start + 100]
+            ends = [len(row) - 1 - tokens_ST.shape[1] for row in part]
+            masks = [[i for i in filler.find_masks(row) if i < end] for row, end in zip(part, ends)]
+            for answer in filler.score_masks(part, masks, 1, 0, first):
+                found.append([filler.vocabulary.pieces[ranked[0][1]] for ranked in answer])
+        return found
+
+    def measure_digits(self, tokens_ST: np.ndarray) -> float:
+        """Return the share of digits that are filled rightly where both words are masked."""
+        captions = [f"the [MASK] is {scene.relation} the [MASK]" for scene in self.scenes]
+        filled = self.fill_words(captions, tokens_ST)
+        wanted = [[DIGITS[digit] for digit in scene.digits] for scene in self.scenes]
+        return float((np.array(filled) == np.array(wanted)).mean())
+
+    def measure_relations(self, tokens_ST: np.ndarray) -> float:
+        """Return the share of captions whose masked left, right, above or below is filled rightly.
+
+        The word after it tells which two of them are possible.
+        """
+        words = [scene.relation.split()[0] for scene in self.scenes]
+        captions = [s.caption.replace(word, "[MASK]") for s, word in zip(self.scenes, words)]
+        filled = self.fill_words(captions, tokens_ST)
+        return float(np.mean([[word] == found for word, found in zip(words, filled)]))
+
+    def measure_alignment(self) -> float:
+        """Return the share of whole captions that are rightly told from those of others."""
+        filler, right = self.filler, []
+        captions = [scene.caption for scene in self.scenes]
+        differs_S = np.array(captions) != np.roll(captions, 1)
+        for label, tokens_ST in ((0, self.tokens_ST), (1, self.other_ST)):
+            rows = self.make_rows(captions, tokens_ST)
+            ids_BL, valid_BL = pad_rows(rows, len(rows), filler.length, filler.pad)
+            types_BL = filler._make_token_types(ids_BL)
+            _, logits_B2 = filler.model.apply(
+                {"params": filler.params}, ids_BL, valid_BL, types_BL, np.zeros((len(rows), 1), int)
+            )
+            right.append((np.asarray(logits_B2).argmax(axis=1) == label)[differs_S])
+        return float(np.mean(right))
+
+    def fill_pictures(self, rounds: int) -> np.ndarray:
+        """Return the visual tokens of the pictures filled from the captions, numbers [S, T]."""
+        masked_ST = np.full_like(self.tokens_ST, self.filler.vocabulary.mask)
+        rows = self.make_rows([scene.caption for scene in self.scenes], masked_ST)
+        return self.filler.predict_patches(rows, rounds)
+
+    def train_reader(self) -> Any:
+        """Return a logistic regression that reads digits of the training part made of centroids."""
+        from sklearn.linear_model import LogisticRegression
+
+        scenes = draw_scenes(self.corpus, "train.npz", 5000, seed=2)
+        pixels = np.stack([scene.pixels_HW for scene in scenes])[..., None]
+        numbers = self.filler.visual.codebook.encode(pixels)
+        digits, labels = [], []
+        for scene, picture in zip(scenes, map(self.decode, numbers)):
+            digits += [part.ravel() / 255 for part in find_digits(picture, scene.relation)]
+            labels += scene.digits
+        return LogisticRegression(max_iter=100).fit(np.array(digits), labels)
+
+    def decode(self, numbers_T: np.ndarray) -> np.ndarray:
+        """Return the picture of visual tokens, [H, W]."""
+        return self.filler.visual.codebook.decode(numbers_T)[..., 0]
+
+    def measure_pictures(self, numbers_ST: np.ndarray, reader: Any) -> dict[str, float]:
+        """Return how many digits are read as the captions want them, and how many are in place."""
+        right, placed = [], []
+        for scene, picture in zip(self.scenes, map(self.decode, numbers_ST)):
+            parts = find_digits(picture, scene.relation)
+            read = reader.predict(np.array([part.ravel() / 255 for part in parts]))
+            right.append(read == np.array(scene.digits))
+            ink = [get_quarter(picture, i, j).astype(int).sum() for i in (0, 1) for j in (0, 1)]
+            filled = {divmod(i, 2) for i in range(4) if ink[i]}
+            placed.append(filled == set(RELATIONS[scene.relation]))
+        true_ST = self.tokens_ST - self.filler.visual.first_patch
+        return {
+            "digits": float(np.mean(right)),
+            "places": float(np.mean(placed)),
+            "tokens": float((numbers_ST == true_ST).mean()),
+        }
 
 
-def draw_scenes(corpus: pathlib.Path, file: str, number: int, seed: int) -> list[Scene]:
-    """Return pictures of the digits in a file."""
-    with np.load(corpus / file, allow_pickle=False) as arrays:
-        images, labels = arrays["x"][:, 2:26, 2:26], arrays["y"]
-    rng, scenes = np.random.default_rng(seed), []
-    while len(scenes) < number:
-        first, second = rng.integers(len(images), size=2)
-        relation = list(RELATIONS)[rng.integers(4)]
-        places = RELATIONS[relation][rng.integers(2)]
-        if labels[first] == labels[second]:
-            continue
-        pixels = np.zeros((2 * SIDE, 2 * SIDE), np.uint8)
-        for digit, (row, column) in zip((first, second), places):
-            get_quarter(pixels, row, column)[:] = images[digit]
-        scenes.append(Scene(pixels, (int(labels[first]), int(labels[second])), relation))
-    return scenes
+def measure_model(
+    filler: PairFiller, scenes: Sequence[Scene], corpus: pathlib.Path
+) -> dict[str, Any]:
+    """Return all figures of the page."""
+    judge = Judge(filler, scenes, corpus)
+    reader = judge.train_reader()
+    true_ST = judge.tokens_ST - filler.visual.first_patch
+    filled_ST = judge.fill_pictures(ROUNDS)
+    draw_examples(judge, filled_ST, RESULTS / f"{NAME}.png")
+    masked_ST = np.full_like(judge.tokens_ST, filler.vocabulary.mask)
+    pictures = {"own": judge.tokens_ST, "other": judge.other_ST, "none": masked_ST}
+    return {
+        "digits": {name: judge.measure_digits(tokens) for name, tokens in pictures.items()},
+        "relations": {name: judge.measure_relations(tokens) for name, tokens in pictures.items()},
+        "alignment": judge.measure_alignment(),
+        "filled": judge.measure_pictures(filled_ST, reader),
+        "filled_at_once": judge.measure_pictures(judge.fill_pictures(1), reader),
+        "filled_of_others": judge.measure_pictures(np.roll(filled_ST, 1, axis=0), reader),
+        "real": judge.measure_pictures(true_ST, reader),
+        "commonest": float((true_ST == np.bincount(true_ST.ravel()).argmax()).mean()),
+    }
 
 
-def get_quarter(pixels_HW: np.ndarray, row: int, column: int) -> np.ndarray:
-    """Return a view of a quarter of a picture."""
-    return pixels_HW[row * SIDE : (row + 1) * SIDE, column * SIDE : (column + 1) * SIDE]
+def draw_examples(judge: Judge, filled_ST: np.ndarray, path: pathlib.Path, count: int = 4) -> None:
+    """Draw the first caption of each relation, its picture, its tokens, and the filled picture."""
+    scale, width, height = 3, 3 * SIDE * 2 + 30, SIDE * 2 + 22
+    page = Image.new("L", (width * scale, height * scale * count), 255)
+    draw = ImageDraw.Draw(page)
+    true_ST = judge.tokens_ST - judge.filler.visual.first_patch
+    for row, relation in enumerate(RELATIONS):
+        i = next(i for i, scene in enumerate(judge.scenes) if scene.relation == relation)
+        top = row * height * scale
+        draw.text((8, top + 8), judge.scenes[i].caption, fill=0, font_size=20)
+        shown = judge.scenes[i].pixels_HW, judge.decode(true_ST[i]), judge.decode(filled_ST[i])
+        titles = "a picture of this caption", "its visual tokens", "filled from the caption"
+        for column, (pixels, title) in enumerate(zip(shown, titles)):
+            left = (column * (SIDE * 2 + 10) + 5) * scale
+            size = (SIDE * 2 * scale, SIDE * 2 * scale)
+            image = Image.fromarray(pixels).resize(size, Image.Resampling.NEAREST)
+            page.paste(image, (left, top + 18 * scale))
+            draw.text((left, top + 11 * scale), title, fill=90, font_size=12)
+    page.save(path, optimize=True)
 
 
-def write_scenes(scenes: Sequence[Scene], folder: pathlib.Path) -> None:
-    """Write pictures and their captions as `prepare-captions` reads them."""
-    from data.images.image_files import encode_pixels
+# ---- the page ------------------------------------------------------------------
 
-    folder.mkdir(parents=True)
-    lines = []
-    for i, scene in enumerate(scenes):
-        name = f"{i // 1000:02}/{i:05}.png"
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_bytes(encode_pixels(scene.pixels_HW))
-        lines.append(json.dumps({"image": name, "caption": scene.caption}) + "\n")
-    (folder / "captions.jsonl").write_text("".join(lines))
+
+def format_tables(found: dict[str, Any]) -> list[str]:
+    """Return the tables of the captions and of the pictures."""
+    words = [
+        f"| {title} | {found[key]['own']:.1%} | {found[key]['other']:.1%} "
+        f"| {found[key]['none']:.1%} | {chance} |"
+        for title, key, chance in (
+            ("both digits of a caption", "digits", "10 %"),
+            ("left, right, above or below", "relations", "50 %"),
+        )
+    ]
+    pictures = [
+        f"| {title} | {found[key]['digits']:.1%} | {found[key]['places']:.1%} "
+        f"| {found[key]['tokens']:.1%} |"
+        for title, key in (
+            (f"filled in {ROUNDS} rounds", "filled"),
+            ("filled in one round", "filled_at_once"),
+            ("filled from the next caption", "filled_of_others"),
+            ("test pictures of the captions, as visual tokens", "real"),
+        )
+    ]
+    return [
+        "| filled words | with the picture | with another's | without a picture | chance |",
+        "|---|---|---|---|---|",
+        *words,
+        "",
+        f"Whether a picture is the caption's: {found['alignment']:.1%}; chance 50 %.",
+        "",
+        "| pictures | digits read as wanted | quarters as wanted | visual tokens as in the test "
+        "picture |",
+        "|---|---|---|---|",
+        *pictures,
+        f"| chance; the most frequent token everywhere | 10 % | – | {found['commonest']:.1%} |",
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("corpus", type=pathlib.Path)
+    parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path(f"runs/{NAME}"))
+    parser.add_argument("--steps", type=int_at_least(3), default=4_000)
+    parser.add_argument("--pictures", type=int_at_least(100), default=30_000)
+    parser.add_argument("--test", type=int_at_least(10), default=1_000)
+    parser.add_argument("--note", default="", help="a remark for the page, such as other load")
+    args = parser.parse_args()
+    load, work = os.getloadavg()[0], args.work
+    if not (work / "store").exists():
+        write_scenes(draw_scenes(args.corpus, "train.npz", args.pictures, 0), work / "pictures")
+        where = ("--output", work / "store", "--patch", 12, "--clusters", 512, "--held-out", 0.03)
+        run_verb("prepare-captions", work / "pictures", *where)
+    run_verb(
+        *("train", NAME, "--workdir", work / "run", f"data.store={work / 'store'}"),
+        f"train.steps={args.steps}",
+    )
+    trained = open_trained(work / "run")
+    scenes = draw_scenes(args.corpus, "test.npz", args.test, seed=1)
+    found = measure_model(PairFiller(trained, 1, 100), scenes, args.corpus)
+    rows = metrics_file.read_metrics(work / "run" / "metrics.jsonl")
+    minutes = sum(row["seconds"] for row in rows) / 60
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(trained.params))
+    text = [
+        format_title(load),
+        "",
+        f"`{format_command()}`: {parameters:,} parameters, {args.steps:,} steps of 64 rows in "
+        f"{minutes:.1f} minutes of",
+        f"steps, on {args.pictures:,} pictures. Scored on {args.test:,} pictures of digits of the "
+        "test part. Digits are",
+        "read by a logistic regression on digits of the training part made of the same centroids.",
+        *filter(None, [args.note]),
+        "",
+        *format_tables(found),
+        "",
+        f"![A caption, a picture of it, and the picture that is filled from it]({NAME}.png)",
+    ]
+    add_result(NAME, text, "Words and pictures: captions and pictures filled from each other")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,6 @@
-"""BERT of 4 layers of width 128 on captions and visual tokens, in float32: for a CPU.
+"""BERT of 2 layers of width 128 on captions and visual tokens, in float32: for a CPU.
 
-    python -m pretrain prepare-captions FOLDER --output runs/captions
+    python -m pretrain prepare-captions FOLDER --output runs/captions --patch 12 --clusters 512
     python -m pretrain train words_and_pictures --workdir runs/words_and_pictures
 
 This is the idea of VideoBERT (Sun et al. 2019) at a small size, and no reproduction of it.
@@ -15,10 +15,10 @@ from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
 def config() -> Run:
     return Run(
         model=BertConfig(
-            vocab=384,
-            length=48,
+            vocab=640,
+            length=32,
             width=128,
-            depth=4,
+            depth=2,
             num_heads=4,
             mlp=512,
             dropout=0.0,
@@ -26,11 +26,11 @@ def config() -> Run:
         ),
         data=Data(
             store="runs/captions",
-            objective=WordsAndPictures(length=48, max_predictions=36),
+            objective=WordsAndPictures(length=28, max_predictions=16),
             batch_size=64,
         ),
         optimizer=AdamW(learning_rate=1e-3, warmup_steps=200, decay="cosine"),
-        train=Train(steps=2_000, compute_dtype="float32"),
-        evaluate=Evaluate(every=500),
-        checkpoint=Checkpoint(every=500),
+        train=Train(steps=4_000, compute_dtype="float32"),
+        evaluate=Evaluate(every=1000),
+        checkpoint=Checkpoint(every=1000),
     )

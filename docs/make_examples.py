@@ -170,7 +170,7 @@ def make_paragraph(rng, number, version):
 
 
 def write_images(folder, rng):
-    """Write images of 28 x 28 pixels in folders by class, in the simplest form of BMP, and captions."""
+    """Write captions and images of 28 x 28 pixels in folders by class, in the simplest BMP."""
     captions = []
     for label in ("across", "down"):
         (folder / "images" / label).mkdir(parents=True, exist_ok=True)

@@ -60,7 +60,7 @@ class MaskFiller:
             (pad_length(len(row)), round_up_to_power(len(mask))) for row, mask in zip(rows, masks)
         ]
         for batch in make_batches(shapes, self.batch_size):
-            ranked = self._score_masks(
+            ranked = self.score_masks(
                 [rows[i] for i in batch],
                 [masks[i] for i in batch],
                 self.top,
@@ -83,7 +83,7 @@ class MaskFiller:
         """Return the token types of rows; None for rows of one text."""
         return None
 
-    def _score_masks(
+    def score_masks(
         self,
         rows: Sequence[Sequence[int]],
         masks: Sequence[Sequence[int]],

@@ -129,7 +129,7 @@ class PairFiller(MaskFiller):
     ) -> list[dict[str, Any]]:
         """Return the results of captions with masks."""
         masks = [self.find_masks(row) for row in rows]
-        answers = self._score_masks(rows, masks, self.top, 0, self.visual.first_patch)
+        answers = self.score_masks(rows, masks, self.top, 0, self.visual.first_patch)
         return [self._make_result(pair.caption, answer) for pair, answer in zip(pairs, answers)]
 
     def fill_pictures(
@@ -151,7 +151,7 @@ class PairFiller(MaskFiller):
             masks = [self.find_masks(row, len(row) - 1 - count) for row in rows]
             if not masks[0]:
                 break
-            answers = self._score_masks(rows, masks, 1, first, self.vocabulary.size)
+            answers = self.score_masks(rows, masks, 1, first, self.vocabulary.size)
             for row, mask, answer in zip(rows, masks, answers):
                 found = [(probability, place, i) for place, [(probability, i)] in zip(mask, answer)]
                 for _, place, i in sorted(found, reverse=True)[: -(-len(found) // left)]:

@@ -102,7 +102,7 @@ def test_each_round_fixes_what_is_most_certain(root):
     masks = filler.find_masks(row)
     assert len(masks) == 16
     first, size = filler.visual.first_patch, filler.vocabulary.size
-    score = lambda row, places: filler._score_masks([row], [places], 1, first, size)[0]  # noqa: E731
+    score = lambda row, places: filler.score_masks([row], [places], 1, first, size)[0]  # noqa: E731
     once = [found[0][1] - first for found in score(row, masks)]
     assert filler.predict_patches([row], rounds=1)[0].tolist() == once
     one_by_one = row.copy()
