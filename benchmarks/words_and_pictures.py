@@ -91,7 +91,7 @@ class Judge:
     def measure_relations(self, tokens_ST: np.ndarray) -> float:
         """Return the share of captions whose masked left, right, above or below is filled rightly.
 
-        The word after it tells which two of them are possible.
+        The word after it leaves two of them possible.
         """
         words = [scene.relation.split()[0] for scene in self.scenes]
         captions = [s.caption.replace(word, "[MASK]") for s, word in zip(self.scenes, words)]
@@ -99,7 +99,7 @@ class Judge:
         return float(np.mean([[word] == found for word, found in zip(words, filled)]))
 
     def measure_alignment(self) -> float:
-        """Return the share of whole captions that are rightly told from those of others."""
+        """Return the share of right answers to whole captions with their pictures and with others."""
         filler, right = self.filler, []
         captions = [scene.caption for scene in self.scenes]
         differs_S = np.array(captions) != np.roll(captions, 1)
