@@ -99,7 +99,7 @@ class Judge:
         return float(np.mean([[word] == found for word, found in zip(words, filled)]))
 
     def measure_alignment(self) -> float:
-        """Return the share of right answers to whole captions with their pictures and with others."""
+        """Return the share of right answers, on own pictures and on those of others."""
         filler, right = self.filler, []
         captions = [scene.caption for scene in self.scenes]
         differs_S = np.array(captions) != np.roll(captions, 1)
