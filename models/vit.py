@@ -26,6 +26,7 @@ from models.layers.stack import Stack
 from models.layers.wiring import PreNormLayer
 
 NORMAL = nn.initializers.normal(0.02)
+LEVELS = 8  # of a channel of a mean color: 3 bits (appendix B.1.2)
 TOKENS = "class_token", "distillation_token"  # in the order of their positions
 
 
@@ -56,6 +57,12 @@ def split_patches(x_BHWC: jax.Array, size: int) -> jax.Array:
     return x.swapaxes(2, 3).reshape(B, rows * columns, size, size, C)
 
 
+def corrupt_patches(x_BND: jax.Array, sources_BN: jax.Array, mask_D: jax.Array) -> jax.Array:
+    """Return embeddings of which each is that of its source; of a source below 0, the [mask]'s."""
+    moved_BND = jnp.take_along_axis(x_BND, jnp.maximum(sources_BN, 0)[..., None], axis=1)
+    return jnp.where(sources_BN[..., None] < 0, mask_D, moved_BND)
+
+
 class PatchEmbeddings(nn.Module):
     """[tokens; patches E] + positions (equation 1), with one linear map E of the patch's values."""
 
@@ -70,13 +77,19 @@ class PatchEmbeddings(nn.Module):
         )
         self.tokens = [self.param(name, NORMAL, (c.width,)) for name in TOKENS[: c.num_tokens]]
         self.position_embedding = Embed(c.num_tokens + c.grid_size**2, c.width, NORMAL)
+        if c.predicts_patches:
+            self.mask_token = self.param("mask_token", NORMAL, (c.width,))
         self.drop = Dropout(c.dropout, ops=self.ops)
 
-    def __call__(self, pixels_BHWC: jax.Array, train: bool) -> jax.Array:
-        """Return the embeddings [B, L, D] of uint8 images."""
+    def __call__(
+        self, pixels_BHWC: jax.Array, train: bool, sources_BN: jax.Array | None = None
+    ) -> jax.Array:
+        """Return the embeddings [B, L, D] of uint8 images; sources_BN: as of `corrupt_patches`."""
         c, table_LD = self.config, self.position_embedding.embedding
         x_BHWC = normalize_pixels(pixels_BHWC, c, table_LD.dtype)
         x_BLD = self.patch_embedding(split_patches(x_BHWC, c.patch_size))
+        if sources_BN is not None:
+            x_BLD = corrupt_patches(x_BLD, sources_BN, self.mask_token)
         if self.tokens:
             tokens_TD = jnp.stack(self.tokens)
             tokens_BTD = jnp.broadcast_to(tokens_TD, (x_BLD.shape[0], *tokens_TD.shape))
@@ -119,29 +132,40 @@ class VisionTransformer(nn.Module):
         self.classifier = self.make_head()
 
     def make_head(self) -> ClassHead:
-        """Return a linear map of a state to the logits of the classes."""
-        return ClassHead(self.config.classes, partial(Dropout, 0.0), self.ops)
+        """Return a linear map of a state to the logits of the classes, or of the mean colors."""
+        c = self.config
+        classes = LEVELS**c.channels if c.predicts_patches else c.classes
+        return ClassHead(classes, partial(Dropout, 0.0), self.ops)
 
-    def __call__(self, pixels: jax.Array, train: bool = False) -> jax.Array:
-        """Return the logits of the classes, float32 [B, K].
+    def __call__(
+        self, pixels: jax.Array, train: bool = False, **more_inputs: jax.Array
+    ) -> jax.Array:
+        """Return the logits of the classes, float32 [B, K]; of each patch's mean color, [B, N, K].
 
         Args:
           pixels: uint8 [B, H, W, C].
           train: whether dropout is applied.
+          more_inputs: `patch_sources` of a model that predicts patches, as of `corrupt_patches`.
         """
-        return self.compute_states(pixels, train)
+        return self.compute_states(pixels, train, **more_inputs)
 
-    def compute_states(self, pixels: jax.Array, train: bool = False) -> jax.Array:
-        """Return the logits of the classes, float32 [B, K], of uint8 images [B, H, W, C]."""
-        x_BLD = self.encode(pixels, train)
-        return self.classifier(x_BLD[:, 0] if self.config.num_tokens else x_BLD.mean(axis=1))
+    def compute_states(
+        self, pixels: jax.Array, train: bool = False, patch_sources: jax.Array | None = None
+    ) -> jax.Array:
+        """Return the logits, as `__call__`."""
+        x_BLD, T = self.encode(pixels, train, patch_sources), self.config.num_tokens
+        if self.config.predicts_patches:
+            return self.classifier(x_BLD[:, T:])
+        return self.classifier(x_BLD[:, 0] if T else x_BLD.mean(axis=1))
 
-    def encode(self, pixels: jax.Array, train: bool = False) -> jax.Array:
+    def encode(
+        self, pixels: jax.Array, train: bool = False, patch_sources: jax.Array | None = None
+    ) -> jax.Array:
         """Return the last states [B, L, D]: those of the learned tokens, then of the patches."""
         c, own = self.config, {}
         if train and c.path_dropout:
             own["path_rate"] = np.linspace(0, c.path_dropout, c.depth, dtype=np.float32)
-        x_BLD = self.encoder(self.embeddings(pixels, train), train, by_layer=own)
+        x_BLD = self.encoder(self.embeddings(pixels, train, patch_sources), train, by_layer=own)
         return self.norm(x_BLD)
 
 

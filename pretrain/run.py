@@ -154,6 +154,7 @@ def check_objective(model: Any, objective: Any) -> None:
         )
     check_characters(model, objective)
     check_image_size(model, objective)
+    check_patches(model, objective)
     if mixing and any("segment_ids" in key for key in objective.describe_batch()):
         raise ConfigError(
             "data.objective.rows=packed: texts that are packed into a row must not read each "
@@ -175,6 +176,30 @@ def check_image_size(model: Any, objective: Any) -> None:
         raise ConfigError(
             f"model.pixels has {model.channels} channels, but data.objective.channels="
             f"{objective.channels}: set model.pixels.mean and model.pixels.std to a value for each"
+        )
+
+
+def check_patches(model: Any, objective: Any) -> None:
+    """Raise ConfigError unless model and objective both predict patches, of one size, or neither.
+
+    An objective that does has a `patch_size`.
+    """
+    predicts = getattr(model, "predicts_patches", False)
+    patch_size = getattr(objective, "patch_size", None)
+    name = type(objective).__name__
+    if predicts and patch_size is None:
+        raise ConfigError(
+            f"model.pooling=patches: the head predicts masked patches, which {name} has not; set "
+            "model.pooling to cls or mean"
+        )
+    if patch_size is not None and not predicts:
+        raise ConfigError(
+            f"data.objective: a {name} trains a head of masked patches; set model.pooling=patches"
+        )
+    if predicts and patch_size != model.patch_size:
+        raise ConfigError(
+            f"model.patch_size={model.patch_size}, but data.objective.patch_size={patch_size}: set "
+            "both to one number"
         )
 
 

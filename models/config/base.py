@@ -206,6 +206,11 @@ class PatchConfig(ImageConfig):
         """The number of tokens and patches."""
         return self.num_tokens + self.grid_size**2
 
+    @property
+    def predicts_patches(self) -> bool:
+        """Whether the model predicts the mean colors of masked patches, and no classes."""
+        return False
+
 
 def check_sizes(config: Config) -> None:
     """Raise ValueError for a size below 1, a dropout rate outside [0, 1), or an epsilon <= 0.

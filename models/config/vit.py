@@ -16,11 +16,17 @@ class VitConfig(PatchConfig):
 
     module: ClassVar[str] = "vit:VisionTransformer"
 
-    # what the head reads: "cls" the state of a class token, "mean" the mean of the patches' states,
-    # and then there is no class token (appendix D.3)
-    pooling: Literal["cls", "mean"] = "cls"
+    # what the head reads: "cls" the state of a class token; "mean" the mean of the patches' states,
+    # and then there is no class token (appendix D.3); "patches" the state of each patch, and then
+    # it scores mean colors in place of classes (appendix B.1.2)
+    pooling: Literal["cls", "mean", "patches"] = "cls"
 
     @property
     def num_tokens(self) -> int:
         """The number of learned tokens before the patches."""
-        return 1 if self.pooling == "cls" else 0
+        return 0 if self.pooling == "mean" else 1
+
+    @property
+    def predicts_patches(self) -> bool:
+        """Whether the model predicts the mean colors of masked patches."""
+        return self.pooling == "patches"

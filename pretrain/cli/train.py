@@ -27,6 +27,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="resume a run although its configuration has changed",
     )
     parser.add_argument(
+        "--from",
+        dest="source",
+        metavar="WORKDIR",
+        help="begin a new run of images with the parameters of another one, but for its head "
+        "(docs/pictures.md); texts have `finetune --from`",
+    )
+    parser.add_argument(
         "overrides",
         nargs="*",
         metavar="path=value",
@@ -41,6 +48,10 @@ def run(args: argparse.Namespace) -> int:
     config = load(args.config, args.overrides)  # a misspelt field fails before JAX is imported
     check_workdir_path(args.workdir)
     processes.join_run(args)
+    if args.source:
+        from pretrain.training.new_workdir import start_from
+
+        start_from(config, args.workdir, args.source)
     return run_training(config, args.workdir, args.allow_changes, began)
 
 

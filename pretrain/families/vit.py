@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from data.objectives.image_classification import ImageClassification
+from data.objectives.masked_patches import MaskedPatches
 from models.config.base import PatchConfig, Pixels
 from models.config.vit import VitConfig
 from pretrain.families.family_record import Family, HuggingFaceMap
@@ -70,7 +71,7 @@ def make_rules(config: VitConfig) -> Rules:
 
 
 def check_pooling(config: VitConfig, encoding: object) -> None:
-    """Raise ValueError for a model without a class token, which transformers does not have."""
+    """Raise ValueError for a head that does not read a class token, as transformers' does."""
     if config.pooling != "cls":
         raise ValueError(
             f"model.pooling={config.pooling} cannot be exported: a ViTForImageClassification reads "
@@ -118,7 +119,7 @@ def import_classification(config: PatchConfig) -> ImageClassification:
 FAMILY = Family(
     name="vit",
     config=VitConfig,
-    objectives=(ImageClassification,),
+    objectives=(ImageClassification, MaskedPatches),
     make_import_objective=import_classification,
     predictor="images.image_labels:ImageLabeller",
     title="ViT image classifier",

@@ -36,6 +36,11 @@ class ImageLabeller:
 
     def __init__(self, trained: Trained, top: int, batch_size: int) -> None:
         check_pillow()
+        if getattr(trained.run.model, "predicts_patches", False):
+            raise ValueError(
+                f"{trained.workdir}: a model of masked patches predicts no classes of images; "
+                "`train --from` begins a classifier with its parameters"
+            )
         self.objective: Any = trained.run.data.objective
         self.model, self.params = build(trained.run.model, **make_local_hooks()), trained.params
         self.classes, self.batch_size = trained.images.classes, batch_size

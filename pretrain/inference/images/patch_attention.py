@@ -45,15 +45,17 @@ def compute_image_maps(trained: Trained, mesh: Mesh, paths: Sequence[str]) -> li
     objective: Any = trained.run.data.objective
     images = [read_image(path, objective) for path in paths]
     classes = trained.images.classes
-    model = build(trained.run.model, **make_model_hooks(mesh, []))
+    config: Any = trained.run.model
+    model = build(config, **make_model_hooks(mesh, []))
     compute = jax.jit(partial(_compute_maps, model), out_shardings=make_replicated_sharding(mesh))
     found = []
     for path, pixels_SSC in zip(paths, images):
         pixels_BSSC = place_shared_rows(mesh, pixels_SSC[None])
         weights_NHGG, rollout_NGG, logits_K = jax.device_get(compute(trained.params, pixels_BSSC))
-        shares_K = np.asarray(jax.nn.softmax(logits_K[: len(classes)]))
-        label = f"{classes[shares_K.argmax()]} ({shares_K.max():.1%})"
-        title = f"{pathlib.Path(path).name}: {label}"
+        title = pathlib.Path(path).name
+        if not config.predicts_patches:
+            shares_K = np.asarray(jax.nn.softmax(logits_K[: len(classes)]))
+            title += f": {classes[shares_K.argmax()]} ({shares_K.max():.1%})"
         found.append(ImageMaps(title, pixels_SSC, weights_NHGG, rollout_NGG))
     return found
 
@@ -64,12 +66,12 @@ def _compute_maps(
     """Return the weights [N, H, G, G], their rollout [N, G, G] and the logits [K] of one image.
 
     They are those of the positions that the head reads: the mean of the learned tokens, or of all
-    patches in a model without such tokens.
+    patches in a model without such tokens, or that predicts patches.
     """
     G, T = model.config.grid_size, model.config.num_tokens
     seen = capture_activations(model, params, pixels_BSSC, method="compute_states")
     weights_NHLL = jnp.stack([w_BHLL[0] for w_BHLL in seen.attention_weights["attention"]])
-    read = slice(T) if T else slice(None)
+    read = slice(T) if T and not model.config.predicts_patches else slice(T, None)
     weights_NHL = weights_NHLL[:, :, read].mean(axis=2)
     rollout_NL = roll_out(weights_NHLL.mean(axis=1))[:, read].mean(axis=1)
     weights_NHGG = weights_NHL[..., T:].reshape(*weights_NHL.shape[:2], G, G)
