@@ -33,6 +33,7 @@ class MaskedPatches(Objective):
 
     name: ClassVar[str] = "masked_patches"
     description: ClassVar[str] = "mean colors of masked patches, {patch_size} x {patch_size} pixels"
+    unit: ClassVar[str] = "images"
     # As of the changes that training on labels makes to an image: none.
     num_ops: ClassVar[int] = 0
     magnitude: ClassVar[float] = 0.0
@@ -58,6 +59,10 @@ class MaskedPatches(Objective):
         """Return {"L": pixels of a row}, and those of the axes of an image and of its patches."""
         image = {"H": self.size, "W": self.size, "C": self.channels}
         return {"L": self.size**2, **image, "N": self.num_patches}
+
+    def count_positions(self) -> int:
+        """Return 1, the number of images of a row."""
+        return 1
 
     def describe_batch(self) -> dict[str, Field]:
         """Return the fields of a batch."""
