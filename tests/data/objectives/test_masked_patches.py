@@ -34,10 +34,10 @@ def test_half_of_the_patches_are_corrupted_in_three_ways(store):
     assert (weights.sum(axis=1) == 8).all() and {*np.unique(weights)} == {0, 1}
     own = sources == np.arange(16)
     assert own[weights == 0].all()
-    masked, kept = (sources < 0)[weights == 1], own[weights == 1]
+    masked, unchanged = (sources < 0)[weights == 1], own[weights == 1]
     # 16,000 corrupted patches: 4 standard deviations of a share of 80 % are 1.3 %, of 10 % 1 %.
     assert masked.mean() == pytest.approx(0.8, abs=0.013)
-    assert kept.mean() == pytest.approx(0.1, abs=0.01)
+    assert unchanged.mean() == pytest.approx(0.1, abs=0.01)
     moved = ((sources >= 0) & ~own)[weights == 1]
     assert moved.mean() == pytest.approx(0.1, abs=0.01)
     others = np.bincount(sources[(sources >= 0) & ~own], minlength=16)
