@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from models.config.distilbert import DistilBertConfig
 from models.layers.encoder import MaskedLanguageModel, make_embeddings, make_stack
-from models.layers.heads import MaskedLMHead, gather_positions
+from models.layers.heads import MaskedLMHead, compute_divergence, gather_positions
 from models.layers.masks import make_padding_mask
 from models.layers.ops import PLAIN, Ops
 
@@ -106,7 +106,8 @@ class DistilBert(MaskedLanguageModel):
         teacher_logits_BPV = jax.lax.stop_gradient(
             self.teacher.compute_logits(gather_positions(teacher_BLD, masked_positions))
         )
-        divergence_BP = compute_divergence(self.student.compute_logits(x_BPD), teacher_logits_BPV)
+        logits_BPV = self.student.compute_logits(x_BPD)
+        divergence_BP = compute_divergence(logits_BPV, teacher_logits_BPV, TEMPERATURE)
         cosine_loss_BL = 1 - compute_cosine(x_BLD, jax.lax.stop_gradient(teacher_BLD))
         return x_BPD, DistillationLosses(divergence_BP, cosine_loss_BL)
 
@@ -128,17 +129,6 @@ class DistilBert(MaskedLanguageModel):
         """
         x_BLD = self.student(token_ids, attention_mask, train, segment_ids)
         return x_BLD, x_BLD[:, 0]
-
-
-def compute_divergence(logits_V: jax.Array, teacher_logits_V: jax.Array) -> jax.Array:
-    """Return T^2 KL(softmax(teacher logits / T) || softmax(logits / T)), in nats, float32 [...].
-
-    Hinton et al. 2015, section 2; T is `TEMPERATURE`. Arguments: [..., V].
-    """
-    student_V, teacher_V = (
-        jax.nn.log_softmax(scores_V / TEMPERATURE) for scores_V in (logits_V, teacher_logits_V)
-    )
-    return TEMPERATURE**2 * (jnp.exp(teacher_V) * (teacher_V - student_V)).sum(axis=-1)
 
 
 def compute_cosine(x_D: jax.Array, y_D: jax.Array) -> jax.Array:

@@ -18,6 +18,7 @@ from models.config.base import PatchConfig
 from models.layers.attention import Attention
 from models.layers.dropout import Dropout
 from models.layers.heads import ClassHead
+from models.layers.images.pixels import normalize_pixels
 from models.layers.linear import FAN_IN, Dense, Embed, Initializer
 from models.layers.mlp import Mlp
 from models.layers.norms import LayerNorm
@@ -28,25 +29,6 @@ from models.layers.wiring import PreNormLayer
 NORMAL = nn.initializers.normal(0.02)
 LEVELS = 8  # of a channel of a mean color: 3 bits (appendix B.1.2)
 TOKENS = "class_token", "distillation_token"  # in the order of their positions
-
-
-def normalize_pixels(pixels_BHWC: jax.Array, config: Any, dtype: jnp.dtype) -> jax.Array:
-    """Return (x / 255 - mean) / std of each channel, [B, H, W, C], computed in float32.
-
-    pixels_BHWC: uint8.   config: an `ImageConfig`.   dtype: of the result.
-
-    Raises:
-      ValueError: the images do not have the configuration's size or channels.
-    """
-    size, channels = config.image_size, config.channels
-    if pixels_BHWC.shape[1:] != (size, size, channels):
-        raise ValueError(
-            f"images of {list(pixels_BHWC.shape[1:])} height, width and channels; the model reads "
-            f"{[size, size, channels]} (model.image_size, model.pixels)"
-        )
-    statistics = config.pixels.mean, config.pixels.std
-    mean_C, std_C = (np.asarray(values, np.float32) for values in statistics)
-    return ((pixels_BHWC.astype(jnp.float32) / 255 - mean_C) / std_C).astype(dtype)
 
 
 def split_patches(x_BHWC: jax.Array, size: int) -> jax.Array:

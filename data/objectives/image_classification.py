@@ -69,7 +69,7 @@ class ImageClassification(Objective):
     def check_vocabulary(self, vocabulary: Vocabulary) -> NoReturn:
         """Raise a ValueError: a store with a vocabulary has no images."""
         raise ValueError(
-            "image_classification reads images, and this is a token store: "
+            f"{self.name} reads images, and this is a token store: "
             "`prepare-images SOURCE --output STORE` writes a store of images"
         )
 
@@ -89,15 +89,15 @@ class ImageClassification(Objective):
         for name, (low, high) in ranges.items():
             if not low <= getattr(self, name) <= high:
                 raise ValueError(
-                    f"image_classification: {name}={getattr(self, name)}; from {low} to {high:g}"
+                    f"{self.name}: {name}={getattr(self, name)}; from {low} to {high:g}"
                 )
         for name in ("crop_ratio", "min_area"):
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(
-                    f"image_classification: {name}={getattr(self, name)}; a share above 0, up to 1"
+                    f"{self.name}: {name}={getattr(self, name)}; a share above 0, up to 1"
                 )
         if self.channels not in MODES:
-            raise ValueError(f"image_classification: channels={self.channels}; 1 or 3")
+            raise ValueError(f"{self.name}: channels={self.channels}; 1 or 3")
 
     def make_rows(self, split: Split, vocabulary: Vocabulary) -> tuple[RowTable, BuildBatch]:
         """Raise a ValueError as `check_vocabulary`; images have `make_image_rows`."""

@@ -7,6 +7,8 @@ own in this folder: one frozen dataclass, with the paper's numbers.
 import dataclasses
 from typing import ClassVar, Literal, Self
 
+TEACHER = "teacher/"  # path prefix of the parameters of a trained model, from which another learns
+
 
 @dataclasses.dataclass(frozen=True)
 class Config:

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import ClassVar, Self
 
-from models.config.base import EncoderConfig
+from models.config.base import TEACHER, EncoderConfig
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class DistilBertConfig(EncoderConfig):
     @property
     def frozen_params(self) -> tuple[str, ...]:
         """Path prefixes of the teacher's parameters."""
-        return ("teacher/",) if self.teacher_depth else ()
+        return (TEACHER,) if self.teacher_depth else ()
 
     def as_encoder(self) -> Self:
         """Return the configuration of the student alone."""

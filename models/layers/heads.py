@@ -34,6 +34,25 @@ def gather_last(x_BLD: jax.Array, attention_mask: jax.Array) -> jax.Array:
     return jnp.take_along_axis(x_BLD, last_B[:, None, None], axis=1)[:, 0]
 
 
+def compute_divergence(
+    logits_C: jax.Array, teacher_logits_C: jax.Array, temperature: float
+) -> jax.Array:
+    """Return T^2 KL(softmax(teacher logits / T) || softmax(logits / T)), in nats, float32 [...].
+
+    Hinton et al. 2015, section 2: the distance between the softened distributions of a student and
+    its teacher. The factor makes the size of its gradient independent of T.
+
+    Args:
+      logits_C: of the student, float32 [..., C].
+      teacher_logits_C: float32 [..., C].
+      temperature: T.
+    """
+    student_C, teacher_C = (
+        jax.nn.log_softmax(scores_C / temperature) for scores_C in (logits_C, teacher_logits_C)
+    )
+    return temperature**2 * (jnp.exp(teacher_C) * (teacher_C - student_C)).sum(axis=-1)
+
+
 class MaskedLMHead(nn.Module):
     """Logits of the vocabulary, from the similarity of a transformed state to each embedding.
 

@@ -128,7 +128,8 @@ def average_checkpoints(workdir: str, output: str, steps: Sequence[int], ema: bo
     }
     if ema:
         origin["ema_decay"] = trained.run.train.ema_decay
-    start_workdir(output, trained.run, mean, trained.vocabulary, origin)
+    encoding: Any = trained.encoding
+    start_workdir(output, trained.run, mean, encoding, origin)
 
 
 def read_ema(trained: Trained) -> dict[str, Any]:

@@ -1,16 +1,18 @@
-"""distil CONFIG --teacher WORKDIR --workdir W: start a run that distils a trained BERT.
+"""distil CONFIG --teacher WORKDIR --workdir W: start a run that learns from a trained model.
 
-The student starts from every n-th layer of its teacher (Sanh et al. 2019, section 3).
+The record of the student's family says which parameters come from the teacher.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import sys
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pretrain.config import load
+from pretrain.config import Run, load
 from pretrain.inference import random_head
 
 if TYPE_CHECKING:
@@ -53,64 +55,66 @@ def run(args: argparse.Namespace) -> int:
     from pretrain.inference.trained import open_trained
     from pretrain.training.new_workdir import start_workdir
 
+    recipe = find_recipe(config.model)
     trained = open_trained(
         args.teacher, args.step, report=lambda text: print(text, file=sys.stderr)
     )
-    distilled = check_teacher(config.model, trained.run.model, trained.step)
+    teacher = trained.run.model
+    check_teacher(recipe, teacher)
     random_head.check_head(trained, "distil", args.allow_random_head, sentence_heads=False)
-    params = distilled.init_params(config.model, trained.run.model, trained.params)
+    config = dataclasses.replace(config, model=recipe.fit_student(config.model, teacher))
+    given = recipe.init_params(config.model, teacher, trained.params)
     origin = {
         "folder": os.path.basename(os.path.abspath(args.teacher)),
         "teacher_step": trained.step,
     }
-    start_workdir(args.workdir, config, params, trained.vocabulary, origin)
+    params = given | draw_missing(config, given)
+    encoding: Any = trained.encoding
+    start_workdir(args.workdir, config, params, encoding, origin)
     student: Any = config.model
     print(
-        f"{args.workdir}: student with {student.depth} layers of {args.teacher}, step "
-        f"{trained.step:,}, and teacher with all {student.teacher_depth}"
+        f"{args.workdir}: a {type(student).__name__} of {student.depth} layers, and its teacher, "
+        f"the {type(teacher).__name__} of {args.teacher}, step {trained.step:,}"
     )
-    arguments = " ".join([args.config, f"--workdir {args.workdir}", *args.overrides])
-    print(f"next:\n  python -m pretrain train {arguments}")
+    saved = os.path.join(args.workdir, "config.json")
+    print(f"next:\n  python -m pretrain train {saved} --workdir {args.workdir}")
     return 0
 
 
-def check_teacher(model: Any, teacher: Any, step: int) -> DistillationRecipe:
-    """Return the distillation record of the student's family.
+def find_recipe(model: Any) -> DistillationRecipe:
+    """Return the distillation record of a student's family; ValueError for a model without one."""
+    from pretrain.families import FAMILIES
 
-    Args:
-      model: the configuration of the student's model.
-      teacher: the configuration of the teacher's model.
-      step: the step of the teacher, for messages.
+    recipes = {f.config: f.distillation for f in FAMILIES.values() if f.distillation}
+    if type(model) not in recipes:
+        raise ValueError(
+            f"the student must be a {name_kinds(recipes)}, not a {type(model).__name__}"
+        )
+    return recipes[type(model)]
 
-    Raises:
-      ValueError: if the student cannot learn from such a teacher; names the fields.
-    """
-    from pretrain.families import FAMILIES, find_family
 
-    distilled = find_family(model).distillation
-    if distilled is None or model.teacher_depth is None:
-        students = " or ".join(
-            family.config.__name__ for family in FAMILIES.values() if family.distillation
-        )
+def check_teacher(recipe: DistillationRecipe, teacher: Any) -> None:
+    """Raise ValueError unless the teacher's configuration is of a class that a student takes."""
+    if type(teacher) not in recipe.teachers:
         raise ValueError(
-            f"the student must be a {students} with a teacher_depth, not a {type(model).__name__}"
+            f"the teacher must be a {name_kinds(recipe.teachers)}, not a {type(teacher).__name__}"
         )
-    if type(teacher) is not distilled.teacher:
-        raise ValueError(
-            f"the teacher must be a {distilled.teacher.__name__}, not a {type(teacher).__name__}"
-        )
-    if remedies := [
-        f"model.{name}={value}"
-        for name, value in distilled.describe_student(teacher).items()
-        if getattr(model, name) != value
-    ]:
-        raise ValueError(
-            f"the student's model differs from that of its teacher at step {step:,}; "
-            f"set {' '.join(remedies)}"
-        )
-    if model.depth > teacher.depth:
-        raise ValueError(
-            f"model.depth={model.depth}: the student has more layers than its teacher, which has "
-            f"{teacher.depth}"
-        )
-    return distilled
+
+
+def name_kinds(kinds: Iterable[type]) -> str:
+    """Return the names of classes, for a message."""
+    return " or a ".join(kind.__name__ for kind in kinds)
+
+
+def draw_missing(run: Run, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the top-level parameters that `given` lacks, as a run without a teacher draws them."""
+    import jax
+
+    from models import build
+    from pretrain.training.state import init_params
+
+    def draw() -> dict[str, Any]:
+        params = init_params(build(run.model), run.data.objective, run.train.seed)
+        return {name: value for name, value in params.items() if name not in given}
+
+    return jax.jit(draw)() if jax.eval_shape(draw) else {}

@@ -59,6 +59,13 @@ PARAMETER_DIMENSIONS = (
     (r"patch_embedding/kernel", (None, None, None, "embed")),
     (r"patch_embedding/bias", (None,)),
     (r"\w+_token", (None,)),
+    # of a small convolutional network: filters, sub-samplings, and the codes of classes
+    (r"c[13]/filters", (None, None, None)),
+    (r"s[24]/coefficient", (None,)),
+    (r"c5/kernel", (None, None, None, None)),
+    (r"f6/kernel", (None, None)),
+    (r"(c[135]|s[24]|f6)/bias", (None,)),
+    (r"output/codes", (None, None)),
     (r"\w+_bias/table", (None, "heads")),  # relative positions
     (r"(pooler|mlm_head/transform|next_sentence_head)/kernel", ("embed", None)),
     (r"(pooler|mlm_head/transform|next_sentence_head)/bias", (None,)),

@@ -57,10 +57,26 @@ FIXED = {
 }
 
 
-def describe_student(teacher: BertConfig) -> dict[str, Any]:
-    """Return {field: value} of the fields that a student shares with its teacher."""
+def fit_student(model: DistilBertConfig, teacher: BertConfig) -> DistilBertConfig:
+    """Return the configuration of a student, which names its teacher's sizes itself.
+
+    Raises:
+      ValueError: other sizes than those of the teacher, or more layers.
+    """
     names = ("vocab", "length", "segments", "width", "num_heads", "mlp", "epsilon")
-    return {name: getattr(teacher, name) for name in names} | {"teacher_depth": teacher.depth}
+    shared = {name: getattr(teacher, name) for name in names} | {"teacher_depth": teacher.depth}
+    if remedies := [
+        f"model.{name}={value}" for name, value in shared.items() if getattr(model, name) != value
+    ]:
+        raise ValueError(
+            f"the student's model differs from that of its teacher; set {' '.join(remedies)}"
+        )
+    if model.depth > teacher.depth:
+        raise ValueError(
+            f"model.depth={model.depth}: the student has more layers than its teacher, which has "
+            f"{teacher.depth}"
+        )
+    return model
 
 
 def init_student(model: DistilBertConfig, teacher: BertConfig, params: Any) -> dict[str, Any]:
@@ -119,7 +135,7 @@ FAMILY = Family(
     token_roles=("pad", "unk", "cls", "sep", "mask"),
     template="cls_sep",
     distillation=DistillationRecipe(
-        teacher=BertConfig, describe_student=describe_student, init_params=init_student
+        teachers=(BertConfig,), fit_student=fit_student, init_params=init_student
     ),
     hugging_face=HuggingFaceMap(
         model_type="distilbert",

@@ -211,14 +211,14 @@ class Hdf5Map:
 class DistillationRecipe:
     """How a model of this family is distilled from a trained model of another.
 
-    describe_student: (the teacher's configuration) -> {field: value} of the student's fields that
-      must equal the teacher's.
+    teachers: the classes of the teachers' configurations.
+    fit_student: (its configuration, the teacher's) -> its own; ValueError where they do not fit.
     init_params: (the student's configuration, the teacher's, the teacher's parameters) -> the
-      student's initial parameters.
+      parameters that come from the teacher. The others are drawn, as without a teacher.
     """
 
-    teacher: type[ModelConfig]
-    describe_student: Callable[[Any], dict[str, Any]]
+    teachers: tuple[type[Config], ...]
+    fit_student: Callable[[Any, Any], Any]
     init_params: Callable[[Any, Any, Any], dict[str, Any]]
 
 

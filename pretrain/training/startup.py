@@ -15,12 +15,14 @@ from data.pipeline import Stream
 from data.source import Source
 from data.store.atomic import replace_folder, write_atomically
 from data.store.salvage import describe_omissions
+from models.config.base import TEACHER
 from pretrain.config import Run, to_json
 from pretrain.distributed import malloc_advice
 from pretrain.distributed.device_feed import find_local_rows
 from pretrain.distributed.preflight import preflight_source
 from pretrain.distributed.sharding import find_undivided_dims
 from pretrain.evaluation.model_fit import check_fit
+from pretrain.overrides import ConfigError
 from pretrain.training import truncation_report
 from pretrain.training.continuation import check_workdir, describe_rows, describe_schedule
 from pretrain.workdir.check import has_finished_steps
@@ -61,6 +63,7 @@ def open_data(
       ValueError: the source is damaged.
     """
     before = check_workdir(run, workdir, allow_changes)
+    check_teacher(run, workdir)
     source = source or open_source(run.data.store)
     check_fit(run, source)
     fingerprint = source.fingerprint
@@ -74,6 +77,15 @@ def open_data(
             source, run.data, split="heldout", seed=run.train.seed, for_evaluation=True
         )
     return OpenedData(source, fingerprint, stream, heldout, before)
+
+
+def check_teacher(run: Run, workdir: epath.Path) -> None:
+    """Raise ConfigError if a run would learn from a teacher whose parameters were never trained."""
+    if TEACHER in run.model.frozen_params and not has_finished_steps(workdir):
+        raise ConfigError(
+            f"{workdir} has no teacher: `distil CONFIG --teacher WORKDIR --workdir {workdir}` "
+            f"starts the run of a {type(run.model).__name__} with a trained one"
+        )
 
 
 def write_workdir(run: Run, opened: OpenedData, workdir: epath.Path) -> None:

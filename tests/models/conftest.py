@@ -15,6 +15,7 @@ import pytest
 from models import build
 from models.config.base import ImageConfig
 from models.config.transformer_xl import Clusters
+from models.config.vit import VitConfig
 from models.layers.layer_layout import unflatten_params
 from pretrain.convert import name_map
 from pretrain.families import FAMILIES
@@ -60,6 +61,7 @@ def make_tiny(kind):
     return kind(**{f.name: SIZES[f.name] for f in dataclasses.fields(kind) if f.name in SIZES})
 
 
+SIZES["teacher"] = make_tiny(VitConfig)
 TINY = {name: make_tiny(family.config) for name, family in FAMILIES.items()}
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from models import build
 from models.config.distilbert import DistilBertConfig
-from models.distilbert import TEMPERATURE, compute_cosine, compute_divergence
+from models.distilbert import TEMPERATURE, compute_cosine
+from models.layers.heads import compute_divergence
 
 TINY = DistilBertConfig(
     vocab=50, length=32, width=24, depth=2, teacher_depth=4, num_heads=3, mlp=40
@@ -49,7 +50,7 @@ def test_the_divergence_is_that_of_the_softened_distributions():
         for x in (logits.astype(np.float64), expected.astype(np.float64))
     )
     np.testing.assert_allclose(
-        compute_divergence(logits, expected),
+        compute_divergence(logits, expected, TEMPERATURE),
         4.0 * (p * np.log(p / q)).sum(-1),
         rtol=1e-4,
         atol=1e-5,

@@ -13,7 +13,8 @@ import pytest
 from models import build
 from models.config.base import Pixels
 from models.config.vit import VitConfig
-from models.vit import make_cubic_weights, normalize_pixels, resize_positions, split_patches
+from models.layers.images.pixels import normalize_pixels
+from models.vit import make_cubic_weights, resize_positions, split_patches
 from tests.models.image_peers import compute_their_outputs, convert_back, draw_params, draw_pixels
 
 TINY = VitConfig(image_size=12, patch_size=4, width=24, depth=2, num_heads=3, mlp=40, classes=7)

@@ -46,8 +46,9 @@ def write_encoding(
     crop_ratio: as of `describe_processor`.
     """
     if isinstance(encoding, ImageEncoding):
-        hf_map = find_model_family(config).require_hugging_face()
-        processor = describe_processor(config, hf_map.image_processor, crop_ratio)
+        hf_map = find_model_family(config).hugging_face
+        kind = hf_map.image_processor if hf_map else ""
+        processor = describe_processor(config, kind, crop_ratio)
         write_json(folder / PROCESSOR, processor)
         return
     family, length = find_model_type(config), getattr(config, "length", None)

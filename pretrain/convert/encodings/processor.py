@@ -29,12 +29,12 @@ def describe_processor(config: ImageConfig, kind: str, crop_ratio: float) -> dic
 
     Args:
       config: the model's configuration.
-      kind: the class of transformers.
+      kind: the class of transformers; "" for a model that transformers does not have.
       crop_ratio: of the size of the model's images to the shorter side of resized ones.
     """
     size = config.image_size
     return {
-        "image_processor_type": kind,
+        **({"image_processor_type": kind} if kind else {}),
         "do_convert_rgb": True if config.channels == 3 else None,
         "do_resize": True,
         "size": {"shortest_edge": round(size / crop_ratio)},

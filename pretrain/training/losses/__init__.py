@@ -18,13 +18,19 @@ __all__ = ["DEFAULT_OPTIONS", "Loss", "LossOptions", "MixedLoss", "find_loss", "
 
 
 def find_loss(name: str) -> Loss:
-    """Return the loss of the objective `name`: `LOSS` of the module of the same name."""
+    """Return the loss of the objective `name` with its default settings: `LOSS` of its module."""
     return importlib.import_module(f"{__name__}.{name}").LOSS
+
+
+def configure_loss(objective: Objective) -> Loss:
+    """Return the loss of an objective's settings."""
+    loss = find_loss(objective.name)
+    return loss.configure(objective) if loss.configure else loss
 
 
 def make_loss(objective: Objective | Mixed) -> Loss | MixedLoss:
     """Return the loss of an objective or of a mixture of objectives."""
     if not isinstance(objective, Mixed):
-        return find_loss(objective.name)
-    losses = {part.name: find_loss(part.objective.name) for part in objective.parts}
+        return configure_loss(objective)
+    losses = {part.name: configure_loss(part.objective) for part in objective.parts}
     return MixedLoss(losses, objective.compute_loss_weights())

@@ -104,6 +104,7 @@ class Loss(NamedTuple):
         [B, K], the prediction and the label of each row (K = 3; `tagging` and `answer_span`
         differ), and in the last column 1 for a row that counts. Metrics that are not sums, such as
         a correlation, are computed from the predictions of all rows.
+      configure: (objective) -> the loss of its settings; None: it is the same for all settings.
     """
 
     input_keys: tuple[str, ...]
@@ -114,6 +115,7 @@ class Loss(NamedTuple):
     optional_keys: tuple[str, ...] = ()
     loss_weights: Mapping[str, float] = MappingProxyType({})
     row_predictions: Callable[..., jax.Array] | None = None
+    configure: Callable[[Any], Loss] | None = None
 
     def select_inputs(self, batch: Batch) -> dict[str, Any]:
         """Return the keyword arguments of the model for a batch."""

@@ -14,7 +14,7 @@ from models.config.bert import BertConfig
 from models.config.distilbert import DistilBertConfig
 from models.config.t5 import T5Config
 from pretrain.__main__ import main
-from pretrain.cli.distil import check_teacher
+from pretrain.cli.distil import check_teacher, find_recipe
 from pretrain.cli.import_ import make_initializer, make_starting_run
 from pretrain.config import SECTION_CLASSES, to_json
 from pretrain.distributed.sharding import make_mesh
@@ -133,7 +133,7 @@ def test_the_verb_makes_a_workdir_that_train_continues(tmp_path, capsys):
         str(tmp_path / "w"),
     ]
     assert main(words) == 0
-    assert "2 layers of" in capsys.readouterr().out
+    assert "a DistilBertConfig of 2 layers, and its teacher" in capsys.readouterr().out
     assert read_run(tmp_path / "w") == run
     trained = open_trained(tmp_path / "w")
     assert (
@@ -147,20 +147,26 @@ def test_the_verb_makes_a_workdir_that_train_continues(tmp_path, capsys):
     assert "set model.width=32" in capsys.readouterr().err and not (tmp_path / "x").exists()
 
 
+def fit_student(student, teacher):
+    recipe = find_recipe(student)
+    check_teacher(recipe, teacher)
+    return recipe.fit_student(student, teacher)
+
+
 @pytest.mark.parametrize(
     ("student", "teacher", "message"),
     [
+        (BERT, BERT, "the student must be a .*or a DistilBertConfig, not a BertConfig"),
         (
+            dataclasses.replace(STUDENT, teacher_depth=None),
             BERT,
-            BERT,
-            "the student must be a DistilBertConfig with a teacher_depth, not a BertConfig",
+            "set model.teacher_depth=4",
         ),
-        (dataclasses.replace(STUDENT, teacher_depth=None), BERT, "with a teacher_depth"),
         (STUDENT, T5Config(), "the teacher must be a BertConfig, not a T5Config"),
         (
             dataclasses.replace(STUDENT, vocab=64, teacher_depth=3),
             BERT,
-            "step 7; set model.vocab=128 model.teacher_depth=4",
+            "of its teacher; set model.vocab=128 model.teacher_depth=4",
         ),
         (
             dataclasses.replace(STUDENT, depth=5),
@@ -170,8 +176,9 @@ def test_the_verb_makes_a_workdir_that_train_continues(tmp_path, capsys):
     ],
 )
 def test_incompatible_students_are_refused_by_name(student, teacher, message):
+    assert fit_student(STUDENT, BERT) == STUDENT
     with pytest.raises(ValueError, match=message):
-        check_teacher(student, teacher, 7)
+        fit_student(student, teacher)
 
 
 def test_a_student_may_go_on_without_its_teacher():

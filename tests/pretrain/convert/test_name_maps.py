@@ -236,7 +236,7 @@ def test_families_are_those_of_the_folder():
     imported = {
         each.hugging_face.model_type: name
         for name, each in FAMILIES.items()
-        if each.hugging_face and name != "gpt3"
+        if each.hugging_face and name not in ("gpt3", "deit_student")
     }
     assert imported == {kind: each.family.name for kind, each in CONVERTERS.items()}
     assert imported["openai-gpt"] == "gpt" and imported["marian"] == "transformer"

@@ -2,6 +2,7 @@
 does not fit.
 """
 
+import dataclasses
 import re
 from functools import partial
 
@@ -60,7 +61,10 @@ def test_every_row_has_a_parameter(runs):
         paths += [format_path(keys) for keys, _ in jax.tree_util.tree_leaves_with_path(params)]
     for family in FAMILIES.values():
         if issubclass(family.config, ImageConfig):
-            paths += find_image_rows(family.config(depth=2))
+            config = family.config()
+            if hasattr(config, "depth"):
+                config = dataclasses.replace(config, depth=2)
+            paths += find_image_rows(config)
     import re
 
     unused = [

@@ -196,7 +196,8 @@ def test_a_hit_is_a_target_that_alone_is_the_likeliest():
 
 def test_terms_have_the_weights_of_their_papers():
     """ELECTRA: lambda is 50 (Clark et al. 2020, appendix A). DistilBERT: 2, 5 and 1, as its
-    authors' code was run. ELMo: the mean of both directions, as its authors' code. All others: 1.
+    authors' code was run. ELMo: the mean of both directions, as its authors' code. DeiT: the mean
+    of labels and a teacher's classes (Touvron et al. 2021, equation 3). All others: 1.
     """
     published = {"replaced_token": 50.0, "distillation": 5.0}
     published |= {"forward_lm": 0.5, "backward_lm": 0.5}
@@ -207,6 +208,8 @@ def test_terms_have_the_weights_of_their_papers():
         for term in loss.loss_terms
     }
     assert weights.pop(("distillation", "masked_lm")) == 2.0
+    for term in ("image_classification", "distillation"):
+        assert weights.pop(("image_distillation", term)) == 0.5
     for (name, term), weight in weights.items():
         assert weight == published.get(term, 1.0), (name, term)
 
