@@ -8,7 +8,7 @@ import pytest
 
 from data.examples.example_store import open_source
 from data.images.captioned_store import CaptionedStore, CaptionRequest, write_captioned_store
-from data.images.codebook import Grid
+from data.images.codebook import Codebook, Grid, fit_centroids
 from data.saved_encoding import load_encoding
 from tests.captioned_images import write_captioned_images
 
@@ -32,7 +32,18 @@ def read_documents(store, split):
     return [(a.tolist(), b.tolist()) for a, b in zip(parts[::2], parts[1::2], strict=True)]
 
 
+def find_splits(tmp_path, count):
+    """Return the split of each picture, by a hash of its bytes."""
+    files = [(tmp_path / "pairs" / f"{i:03}.png").read_bytes() for i in range(count)]
+    shares = [int.from_bytes(hashlib.sha256(file).digest()[:4], "little") / 2**32 for file in files]
+    return ["heldout" if share < 0.3 else "train" for share in shares]
+
+
 def test_documents_are_the_words_and_the_nearest_centroids(pairs, tmp_path):
+    splits, long = find_splits(tmp_path, 60), "a disk " * 9
+    first = splits.index("train")
+    change_line(tmp_path / "pairs", first, caption=long)
+    pairs[first] = pairs[first][0], long
     store = write(tmp_path)
     vocabulary = store.encoding
     centroids = vocabulary.codebook.centroids_KN.astype(int)
@@ -40,8 +51,6 @@ def test_documents_are_the_words_and_the_nearest_centroids(pairs, tmp_path):
     assert len(seen["train"]) + len(seen["heldout"]) == 60 and len(seen["heldout"]) > 5
     expected = {"train": [], "heldout": []}
     for i, (pixels, caption) in enumerate(pairs):
-        content = (tmp_path / "pairs" / f"{i:03}.png").read_bytes()
-        share = int.from_bytes(hashlib.sha256(content).digest()[:4], "little") / 2**32
         words = caption.lower().replace(",", " ,").replace(".", " .").split()
         numbers = []
         for y in range(0, 16, 4):
@@ -49,7 +58,7 @@ def test_documents_are_the_words_and_the_nearest_centroids(pairs, tmp_path):
                 patch = pixels[y : y + 4, x : x + 4].ravel().astype(int)
                 numbers.append(int(((centroids - patch) ** 2).sum(axis=1).argmin()))
         pieces = [*words, *(f"[patch{number}]" for number in numbers)]
-        expected["heldout" if share < 0.3 else "train"].append(pieces)
+        expected[splits[i]].append(pieces)
     for split, documents in expected.items():
         found = [[vocabulary.pieces[i] for i in (*a, *b)] for a, b in seen[split]]
         assert found == documents
@@ -71,9 +80,23 @@ def test_a_store_is_the_same_twice_and_its_encoding_is_that_of_a_workdir(pairs, 
     for name, save in store.encoding.artefacts.items():
         save(tmp_path / "workdir" / name)
     assert load_encoding(tmp_path / "workdir") == store.encoding
-    other.encoding.codebook.save(tmp_path / "workdir" / "codebook")
+    own = store.encoding.codebook
+    changed = Codebook(own.grid, own.centroids_KN ^ np.uint8(1))
+    for codebook in (other.encoding.codebook, changed):
+        codebook.save(tmp_path / "workdir" / "codebook")
+        check_refused(tmp_path / "workdir")
+
+
+def check_refused(workdir):
     with pytest.raises(ValueError, match="codebook: the vocabulary is that of other centroids"):
-        load_encoding(tmp_path / "workdir")
+        load_encoding(workdir)
+
+
+def test_centroids_are_those_of_the_training_pictures(pairs, tmp_path):
+    store, splits = write(tmp_path), find_splits(tmp_path, 60)
+    pixels = np.stack([one for (one, _), split in zip(pairs, splits) if split == "train"])
+    patches = GRID.cut_patches(pixels[..., None]).reshape(-1, 16)
+    assert np.array_equal(store.encoding.codebook.centroids_KN, fit_centroids(patches, 24))
 
 
 def change_line(folder, number=3, **changes):
