@@ -147,6 +147,11 @@ class ImageConfig(Config):
     pixels: Pixels = dataclasses.field(default_factory=Pixels)
 
     @property
+    def predicts_patches(self) -> bool:
+        """Whether the model predicts the mean colors of masked patches, and no classes."""
+        return False
+
+    @property
     def channels(self) -> int:
         """The number of values of a pixel."""
         return len(self.pixels.mean)
@@ -207,11 +212,6 @@ class PatchConfig(ImageConfig):
     def num_positions(self) -> int:
         """The number of tokens and patches."""
         return self.num_tokens + self.grid_size**2
-
-    @property
-    def predicts_patches(self) -> bool:
-        """Whether the model predicts the mean colors of masked patches, and no classes."""
-        return False
 
 
 def check_sizes(config: Config) -> None:

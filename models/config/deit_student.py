@@ -25,6 +25,8 @@ class DeitStudentConfig(DeitConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.teacher.predicts_patches:
+            raise ValueError("the teacher predicts masked patches and no classes")
         for name in ("image_size", "classes", "channels"):
             own, other = getattr(self, name), getattr(self.teacher, name)
             if own != other:

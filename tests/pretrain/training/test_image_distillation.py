@@ -272,6 +272,10 @@ def test_a_lenet_has_a_folder_of_jax_alone(store, tmp_path, capsys):
     [
         (LenetConfig(image_size=20, classes=3, pixels=VitConfig().pixels), "image_size=20"),
         (LenetConfig(image_size=16, classes=4, pixels=VitConfig().pixels), "teacher classes=4"),
+        (
+            dataclasses.replace(TEACHERS["vit"], pooling="patches"),
+            "predicts masked patches and no classes",
+        ),
         (LenetConfig(image_size=16, classes=3), "channels=3 and its teacher channels=1"),
         (BertConfig(vocab=64, width=8, depth=1, num_heads=2, mlp=8), "not a BertConfig"),
         (STUDENT, "must be a VitConfig or a DeitConfig or a LenetConfig, not a DeitStudentConfig"),
