@@ -192,7 +192,7 @@ def test_dropped_settings_are_printed_to_stderr(capsys):
         ("data.rates=a,b", "data.rates: ('a', 'b') is not a tuple of numbers"),
         (
             "data.objective=CausalLm",
-            "data.objective: a BertConfig is trained by MaskedLm or SentencePair, not by CausalLm",
+            "data.objective: a BertConfig is trained by MaskedLm or SentencePair or WordsAndPictures, not by CausalLm",
         ),
     ],
 )
