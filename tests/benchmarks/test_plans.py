@@ -11,6 +11,7 @@ from pretrain.config import load
 
 CONFIGS = pathlib.Path(__file__).parents[2] / "configs"
 FOR_A_CPU = ("_mnist", "_mnist_distilled", "_tiny", "_mini", "_mini_64", "_multi30k", "char_lstm")
+FOR_A_CPU += ("words_and_pictures",)
 FOR_A_CPU += ("seq2seq_bahdanau", "seq2seq_luong", "seq2seq_plain")
 
 
