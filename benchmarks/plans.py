@@ -137,6 +137,9 @@ PLANS = (
     Plan("vit_base", "v5p:4x4x4"),
     Plan("vit_large", "v5e:8x8"),
     Plan("vit_large", "v5p:4x4x4"),
+    Plan("deit_ti_distilled", "v5e:4x4"),
+    Plan("deit_small_distilled", "v5e:4x4"),
+    Plan("deit_base_distilled", "v5e:4x4"),
 )
 
 COLUMNS = (
