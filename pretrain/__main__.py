@@ -47,7 +47,7 @@ def run_verb(argv: Sequence[str]) -> int:
     """Run one verb, or print the list of verbs, and return the exit status."""
     usage = "python -m pretrain VERB ..."
     if not argv or argv[0] in ("-h", "--help"):
-        lines = [f"  {verb:<15}{text}" for verb, (_, text) in VERBS.items()]
+        lines = [f"  {verb:<17}{text}" for verb, (_, text) in VERBS.items()]
         print(f"usage: {usage}\n\nPretrain language models in JAX.\n\n" + "\n".join(lines))
         print("\n`python -m pretrain VERB --help` lists the arguments of a verb.")
         return 0 if argv else 2
