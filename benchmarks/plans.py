@@ -133,13 +133,8 @@ PLANS = (
     Plan("elmo_small", "v5e:2x4"),
     Plan("vit_ti", "v5e:4x4"),
     Plan("vit_small", "v5e:4x4"),
-    Plan("vit_base", "v5e:8x8"),
-    Plan("vit_base", "v5p:4x4x4"),
-    Plan("vit_large", "v5e:8x8"),
-    Plan("vit_large", "v5p:4x4x4"),
-    Plan("deit_ti_distilled", "v5e:4x4"),
-    Plan("deit_small_distilled", "v5e:4x4"),
-    Plan("deit_base_distilled", "v5e:4x4"),
+    *(Plan(f"vit_{size}", on) for size in ("base", "large") for on in ("v5e:8x8", "v5p:4x4x4")),
+    *(Plan(f"deit_{size}_distilled", "v5e:4x4") for size in ("ti", "small", "base")),
 )
 
 COLUMNS = (
