@@ -7,6 +7,7 @@
     python -m pretrain train vit_base --workdir runs/vit_base data.store=imagenet
     python -m pretrain distil deit_base_distilled --teacher runs/vit_base --workdir runs/deit \
         data.store=imagenet
+    python -m pretrain train deit_base_distilled --workdir runs/deit data.store=imagenet
 
 An image is read three times in a row (repeated augmentation), so that an epoch of the paper reads a
 third of the images. Not run: the project had no accelerator.
