@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Run Cloze on this machine: install missing packages into .venv, then run a command.
 #   ./launch.sh                 the first run: prepare text, train a small BERT, evaluate, export to Hugging Face, fill a mask
-#   ./launch.sh test [fast|peers] [arguments of pytest]   the tests; `fast`: only those that compile nothing, `peers`: also compare
-#                               with transformers and torch
+#   ./launch.sh test [fast|peers|gpu] [arguments of pytest]   the tests; `fast`: only those that compile nothing, `peers`: also compare
+#                               with transformers and torch, `gpu`: those of tests/gpu, on an NVIDIA GPU
 #   ./launch.sh lint [--fix]    ruff check, ruff format and pyright; --fix applies ruff's fixes. Fails if any of them reports a problem
 #   ./launch.sh pod ...         control a TPU pod from this machine; installs nothing here (docs/pods.md)
 #   ./launch.sh VERB ...        any verb of `python -m pretrain`, for example: ./launch.sh train bert_tiny --workdir runs/mine
@@ -118,6 +118,7 @@ case "${1:-}" in
     case "${1:-}" in
       peers) shift && extra=test,peers ;;
       fast) shift && tier=(-m "not slow") ;;
+      gpu) shift && tier=(tests/gpu) && export CLOZE_TEST_GPU=1 ;;
     esac
     install "$extra"
     configure_environment

@@ -5,10 +5,10 @@
 
 Programs take turns, each in its own process:
 
-- Cloze: the step that `train` runs, with unrolled layers (`model.scan=false`) and the environment
-  variables of launch.sh. "of matmul" is the share of the model's FLOP/s in the rate of square
-  float32 matmuls of 1,024 on the same cores. It relates the best step to the best rate; the rate
-  is measured in each round.
+- Cloze: the step that `train` runs, on a CPU with unrolled layers (`model.scan=false`) and the
+  environment variables of launch.sh. "of matmul" is the share of the model's FLOP/s in the rate of
+  square float32 matmuls of 1,024 on the same cores. It relates the best step to the best rate; the
+  rate is measured in each round.
 - trainer: `transformers.Trainer` with default settings in a plain environment; it computes the
   logits of every token. A step lasts from the end of the step before to its own end, including
   data loader and collator. The first step of a turn starts with its batch already loaded.
@@ -30,8 +30,8 @@ GPU_CASES (step_cases.py). Their attention weights are not dropped, so that Cloz
 attention and PyTorch its fused attention. "of matmul" is then relative to the chip's published rate
 (pretrain/training/accelerators.py), and memory is the device's. It needs `pip install
 'jax[cuda13]'`, no TensorFlow, and in CLOZE_PEERS_PYTHON the path of a Python with a torch for that
-GPU, transformers and accelerate: the default environment has a CPU-only torch. It was written
-without a GPU and has never run on one.
+GPU, transformers and accelerate: the default environment has a CPU-only torch. Cloze's layers are
+scanned there: compiling the initialisation of unrolled ones took more than two minutes.
 """
 
 from __future__ import annotations
@@ -71,6 +71,7 @@ from benchmarks.step_cases import DEVICES, make_batch
 # little effect: hiding half of a row changes bert_mini's loss by 2e-5, a causal mask by 7e-5, no
 # mask at all changes gpt2's by 1e-4. Only the bound of float32 detects a wrong mask.
 TOLERANCE = {"float32": 1e-5, "bfloat16": 1e-4}
+GPU_TOLERANCE = 10  # times as much: float32 products are computed in TF32, attention in blocks
 # PyTorch program -> whether it is tuned by hand, and its environment too.
 WAYS = {
     "trainer": False,
@@ -101,7 +102,7 @@ def measure_case(
     folder.mkdir()
     case = {
         "family": family,
-        "model": model | {"scan": False},
+        "model": model | {"scan": args.device == "gpu"},
         "compute": compute,
         "length": length,
         "rows": rows[length == 512],
@@ -127,7 +128,8 @@ def measure_case(
             argv = [find_peers_python(), ROOT / "benchmarks" / "step_torch.py", case, way]
             workers[way] = stack.enter_context(Worker(argv, environment))
             ready[way] = workers[way].read_answer()
-        check_losses(name, compute, {program: ready[program]["loss"] for program in ready})
+        tolerance = TOLERANCE[compute] * (GPU_TOLERANCE if args.device == "gpu" else 1)
+        check_losses(name, compute, {way: ready[way]["loss"] for way in ready}, tolerance)
         interleave_workers(workers, 1, steps=2)
         answers = interleave_workers(workers, args.rounds, steps=args.steps)
     ms = {
@@ -140,16 +142,17 @@ def measure_case(
     return {"ready": ready, "ms": ms, "peak": peak, "steps": steps, "rate": rate}
 
 
-def check_losses(name: str, compute: str, losses: Mapping[str, float]) -> None:
+def check_losses(name: str, compute: str, losses: Mapping[str, float], tolerance: float) -> None:
     """Raise RuntimeError unless all programs start with the loss of Cloze.
 
     Args:
       name, compute: the case and the dtype.
       losses: {program: loss}.
+      tolerance: the relative difference that rounding explains.
     """
     ours = losses["cloze"]
     for program, loss in losses.items():
-        if not np.isclose(loss, ours, rtol=TOLERANCE[compute], atol=0):
+        if not np.isclose(loss, ours, rtol=tolerance, atol=0):
             raise RuntimeError(
                 f"{name}, {compute}: the first loss is {ours} in Cloze and {loss} in {program}: "
                 "the programs do not do the same work"

@@ -99,7 +99,7 @@ class DistilBert(MaskedLanguageModel):
     ) -> tuple[jax.Array, DistillationLosses | None]:
         """Return the student's states [B, P, D] that `compute_logits` reads, and the losses."""
         x_BLD = self.student(token_ids, attention_mask, train, segment_ids)
-        x_BPD = gather_positions(x_BLD, masked_positions)
+        x_BPD = gather_positions(x_BLD, masked_positions, self.ops)
         if self.teacher is None:
             return x_BPD, None
         teacher_BLD = self.teacher(token_ids, attention_mask, segment_ids=segment_ids)

@@ -167,7 +167,7 @@ class Electra(nn.Module):
             train,
             segment_ids,
         )
-        x_BPD = gather_positions(x_BPD, masked_positions)
+        x_BPD = gather_positions(x_BPD, masked_positions, self.ops)
         is_replaced_BL = jnp.zeros_like(attention_mask)
         if uniforms is not None:
             if label_weights is None:

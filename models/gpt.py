@@ -65,7 +65,7 @@ class GptEmbeddings(nn.Module):
         """Make the two tables."""
         c = self.config
         self.token_embedding = Embed(c.vocab, c.width, NORMAL, self.ops)
-        self.position_embedding = Embed(c.length, c.width, NORMAL)
+        self.position_embedding = Embed(c.length, c.width, NORMAL, self.ops)
         self.drop = Dropout(c.embedding_dropout_rate, ops=self.ops)
 
     def __call__(
@@ -130,9 +130,8 @@ class Gpt(nn.Module):
             bidirectional, and the states at these positions are returned, [B, P, D] (masked
             next-token prediction, Charpentier and Samuel 2024, section 3.1).
         """
-        return gather_positions(
-            self.run_layers(token_ids, train, step, masked_positions), masked_positions
-        )
+        x_BLD = self.run_layers(token_ids, train, step, masked_positions)
+        return gather_positions(x_BLD, masked_positions, self.ops)
 
     def run_layers(
         self,

@@ -9,8 +9,9 @@ from importlib import metadata
 os.environ["XLA_FLAGS"] = (
     os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
 )
-# Tests compile much and compute little: without optimisation XLA compiles in half the time.
-os.environ["XLA_FLAGS"] += " --xla_backend_optimization_level=0"
+if "CLOZE_TEST_GPU" not in os.environ:  # `launch.sh test gpu` sets it
+    # Tests compile much and compute little: without optimisation XLA compiles in half the time.
+    os.environ["XLA_FLAGS"] += " --xla_backend_optimization_level=0"
 if metadata.version("jaxlib").startswith(
     "0.10."
 ):  # XLA ends a process with a flag that it does not know
@@ -19,7 +20,8 @@ if metadata.version("jaxlib").startswith(
     # Compile a program as one LLVM module instead of up to 32 in parallel threads: this saves a fifth
     # of the CPU time, and the cores are busy anyway.
     os.environ["XLA_FLAGS"] += " --xla_cpu_parallel_codegen_split_count=1"
-os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["JAX_PLATFORMS"] = "cuda,cpu" if "CLOZE_TEST_GPU" in os.environ else "cpu"
+os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # processes of pytest-xdist share a GPU
 # Dtypes promote only explicitly, in fixtures, threads and subprocesses too.
 os.environ["JAX_NUMPY_DTYPE_PROMOTION"] = "strict"
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"

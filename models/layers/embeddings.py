@@ -41,7 +41,7 @@ class Embeddings(nn.Module):
     def setup(self) -> None:
         """Make the tables and the norm."""
         self.token_embedding = Embed(self.vocab, self.width, ops=self.ops)
-        self.position_embedding = Embed(self.first_position + self.length, self.width)
+        self.position_embedding = Embed(self.first_position + self.length, self.width, ops=self.ops)
         if self.num_token_types:
             self.token_type_embedding = Embed(self.num_token_types, self.width)
         self.norm = LayerNorm(self.epsilon, self.ops)

@@ -226,7 +226,8 @@ class MaskedLanguageModel(nn.Module):
         x_BLD, pooled_BD = self.encode(
             token_ids, attention_mask, token_type_ids, train, segment_ids
         )
-        return gather_positions(x_BLD, masked_positions), self.predict_row(pooled_BD)
+        x_BPD = gather_positions(x_BLD, masked_positions, self.ops)
+        return x_BPD, self.predict_row(pooled_BD)
 
     def predict_row(self, pooled_BD: jax.Array) -> jax.Array:
         """Return the prediction of the row; by default the pooled state [B, D] itself."""

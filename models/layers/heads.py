@@ -15,14 +15,16 @@ from models.layers.norms import LayerNorm
 from models.layers.ops import PLAIN, Ops
 
 
-def gather_positions(x_BLD: jax.Array, masked_positions: jax.Array | None) -> jax.Array:
+def gather_positions(
+    x_BLD: jax.Array, masked_positions: jax.Array | None, ops: Ops = PLAIN
+) -> jax.Array:
     """Return the states at the positions [B, P], shape [B, P, D]; all states for None.
 
     Called before the vocabulary's matmul, which is the most expensive of a small model.
     """
     if masked_positions is None:
         return x_BLD
-    return jnp.take_along_axis(x_BLD, masked_positions[..., None], axis=1)
+    return ops.take_positions(x_BLD, masked_positions)
 
 
 def gather_last(x_BLD: jax.Array, attention_mask: jax.Array) -> jax.Array:

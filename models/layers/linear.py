@@ -97,7 +97,7 @@ class Embed(nn.Module):
 
     def __call__(self, ids: jax.Array) -> jax.Array:
         """Return the embeddings [..., D] of int32 ids [...]; NaN for an id outside of the table."""
-        return jnp.take(self.embedding, ids, axis=0, mode="fill")
+        return self.ops.take_rows(self.embedding, ids)
 
     def attend(self, x: jax.Array) -> jax.Array:
         """Return the logits x @ table^T, float32 [..., V], of x [..., D]."""

@@ -3,8 +3,9 @@
 A trainer may replace each by one that is faster on its devices, with the same signature and, up to
 rounding, the same values.
 
-B batch   L query length   M key length   H heads   K head width   I input features   O output
-features, each may be several dimensions   ... any leading axes
+B batch   L query length   M key length   H heads   K head width   D width   V rows of a table
+P positions   I input features   O output features, each may be several dimensions
+... any leading axes
 """
 
 from collections.abc import Callable, Sequence
@@ -63,6 +64,16 @@ def apply_activation_linear(
 def add_bias(x: jax.Array, bias: jax.Array) -> jax.Array:
     """Return x [..., O] + bias [O]."""
     return x + bias
+
+
+def take_rows(table_VD: jax.Array, ids: jax.Array) -> jax.Array:
+    """Return the rows of int32 ids [...], shape [..., D]; NaN for an id outside of the table."""
+    return jnp.take(table_VD, ids, axis=0, mode="fill")
+
+
+def take_positions(x_BLD: jax.Array, positions_BP: jax.Array) -> jax.Array:
+    """Return the states at positions of their row, shape [B, P, D]."""
+    return jnp.take_along_axis(x_BLD, positions_BP[..., None], axis=1)
 
 
 def leave_unchanged(x: Any) -> Any:
@@ -212,6 +223,8 @@ class Ops(NamedTuple):
     linear: a matmul with weights.
     activation_linear: a matmul of a dropped activation, which the backward pass may recompute.
     add_bias: the addition of a bias.
+    take_rows: the rows of a table, such as embeddings of tokens.
+    take_positions: states at positions, such as the masked ones.
     recompute: takes a function of arrays and returns one with the same values, whose intermediates
       the backward pass may recompute.
     drop: dropout.
@@ -223,6 +236,8 @@ class Ops(NamedTuple):
     linear: Callable[..., jax.Array] = apply_linear
     activation_linear: Callable[..., jax.Array] = apply_activation_linear
     add_bias: Callable[[jax.Array, jax.Array], jax.Array] = add_bias
+    take_rows: Callable[[jax.Array, jax.Array], jax.Array] = take_rows
+    take_positions: Callable[[jax.Array, jax.Array], jax.Array] = take_positions
     recompute: Callable[[Callable[..., jax.Array]], Callable[..., jax.Array]] = leave_unchanged
     drop: Callable[..., jax.Array] = drop_values
     attend: Callable[..., jax.Array] = attend

@@ -8,6 +8,7 @@ from jax.sharding import Mesh
 
 from models.layers.ops import Ops
 from pretrain.distributed.ops.attention_kernels import make_attend
+from pretrain.distributed.ops.gathers import make_take_rows, take_positions
 from pretrain.distributed.ops.hash_dropout import drop_by_hash
 from pretrain.distributed.ops.inversion import apply_reversible
 from pretrain.distributed.ops.matmul import activation_matmul, add_bias, matmul
@@ -43,8 +44,7 @@ def make_model_hooks(mesh: Mesh, attention: list[str]) -> dict[str, Ops]:
         if line not in attention:
             attention.append(line)
 
-    return {
-        "ops": OPS._replace(
-            attend=make_attend(mesh, record_kernel), constrain=make_constraint(mesh)
-        )
-    }
+    ops = OPS._replace(attend=make_attend(mesh, record_kernel), constrain=make_constraint(mesh))
+    if mesh.devices.flat[0].platform == "gpu":
+        ops = ops._replace(take_rows=make_take_rows(mesh), take_positions=take_positions)
+    return {"ops": ops}

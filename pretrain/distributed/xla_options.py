@@ -20,6 +20,13 @@ COMPILER_OPTIONS = {
         # takes 647 MiB in addition to its state, not 1,071 (8 rows of 128, compiled).
         "xla_disable_hlo_passes": "cse_barrier_expander",
     },
+    "gpu": {
+        # By default XLA and cuDNN add with atomics, in any order, and XLA chooses kernels by their
+        # measured times: of the 30 arrays of BERT-base, 26 differed between two runs of three steps
+        # on an H100, and a run that is killed would end with other bits. The gathers of
+        # pretrain/distributed/ops/gathers.py make it cheap (LOG.md).
+        "xla_gpu_deterministic_ops": True,
+    },
     "tpu": {
         # By default a product with a matrix that is sharded over `fsdp` becomes a ring of partial
         # products whose sums pass through HBM at each stop. With the matrix gathered first, four

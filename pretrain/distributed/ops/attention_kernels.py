@@ -229,13 +229,12 @@ def find_cudnn_obstacle(
         return "drops weights by a seed that no step can change"
     if q_BLHK.dtype not in (jnp.bfloat16, jnp.float16):
         return f"computes in 16 bits, not in {q_BLHK.dtype}"
-    if _select_pairwise_mask(mask) is not None:
-        if bias is not None:
-            return "has no gradient for a bias next to a mask of pairs"
-        if L % 2 or M % 2:
-            return f"takes a mask of an even number of positions only, not {L} x {M}"
-    if bias is not None and (bias.shape != (1, H, L, M) or L % 2 or M % 2):
-        return f"takes a bias of [1, heads, L, M] of even lengths, not {list(bias.shape)}"
+    if L % 2 or M % 2:
+        return f"has gradients for even numbers of positions only, not for {L} x {M}"
+    if _select_pairwise_mask(mask) is not None and bias is not None:
+        return "has no gradient for a bias next to a mask of pairs"
+    if bias is not None and bias.shape != (1, H, L, M):
+        return f"takes a bias of [1, heads, L, M], not {list(bias.shape)}"
     if K > 128 or K % 8:
         return f"takes heads of up to 128 in steps of 8, not of {K}"
     if mesh.shape["sequence"] > 1:

@@ -1,0 +1,92 @@
+"""Gathers whose gradients are sums of sorted rows: the sums of numpy, on a mesh too."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from models.layers import ops
+from pretrain.config import Mesh
+from pretrain.distributed.ops.gathers import BLOCK, make_take_rows, sum_rows, take_positions
+from pretrain.distributed.sharding import BATCH, make_mesh
+
+V, D = 300, 16
+
+
+def draw_rows(count, seed=0):
+    return np.random.default_rng(seed).standard_normal((count, D), dtype=np.float32)
+
+
+def add_rows(rows, ids, size):
+    """Return the sums in float64; ids outside of the table are dropped."""
+    expected, inside = np.zeros((size, rows.shape[1])), (ids >= 0) & (ids < size)
+    np.add.at(expected, ids[inside], rows[inside].astype(np.float64))
+    return expected
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda rng, n: rng.integers(0, V, n),
+        lambda rng, n: rng.integers(0, 3, n),
+        lambda rng, n: np.full(n, 7),
+        lambda rng, n: np.minimum(rng.zipf(1.2, n), V) - 1,
+        lambda rng, n: rng.permutation(np.repeat([0, 5, V - 1], n // 3 + 1)[:n]),
+        lambda rng, n: rng.integers(-2, V + 2, n),
+    ],
+    ids=["uniform", "three", "one", "zipf", "whole blocks", "outside"],
+)
+@pytest.mark.parametrize("count", [1, BLOCK - 1, 3 * BLOCK, 1_000])
+def test_sums_are_those_of_numpy(draw, count):
+    ids, rows = draw(np.random.default_rng(count), count).astype(np.int32), draw_rows(count)
+    sums = jax.jit(sum_rows, static_argnums=2)(rows, ids, V)
+    np.testing.assert_allclose(sums, add_rows(rows, ids, V), atol=2e-5, rtol=1e-5)
+
+
+def test_bfloat16_rows_are_added_in_float32():
+    """4,096 rows of 1/256 + 1: bfloat16 sums would stop at 256."""
+    rows = jnp.full((4_096, D), 1 + 2**-7, jnp.bfloat16)
+    sums = sum_rows(rows, jnp.zeros(4_096, jnp.int32), 2)
+    assert sums.dtype == jnp.float32
+    np.testing.assert_array_equal(sums[0], np.full(D, 4_096 * (1 + 2**-7)))
+    np.testing.assert_array_equal(sums[1], 0)
+
+
+@pytest.mark.parametrize("sizes", [(1,), (2, 4), (2, 2, 2), (8,)], ids=str)
+@pytest.mark.parametrize("shape", [(8, 40), (8, 12, 3), (5,)], ids=str)
+def test_take_rows_has_the_gradient_of_a_gather(sizes, shape):
+    mesh = make_mesh(Mesh(*sizes), jax.devices()[: int(np.prod(sizes))])
+    rng = np.random.default_rng(1)
+    table, ids = draw_rows(V), rng.integers(0, V, shape).astype(np.int32)
+    weights = rng.standard_normal((*shape, D), dtype=np.float32)
+    if len(shape) > 1:
+        ids, weights = jax.device_put((ids, weights), jax.NamedSharding(mesh, BATCH))
+
+    def run(take):
+        weigh = lambda table, ids: (take(table, ids) * weights).sum()  # noqa: E731
+        with jax.set_mesh(mesh):
+            return jax.jit(jax.value_and_grad(weigh))(table, ids)
+
+    for one, other in zip(run(make_take_rows(mesh)), run(ops.take_rows), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5, rtol=1e-5)
+
+
+def test_a_row_outside_of_the_table_is_nan_and_has_no_gradient():
+    take = make_take_rows(make_mesh(Mesh(1), jax.devices()[:1]))
+    table, ids = draw_rows(4), np.array([0, 4, -1, 9], np.int32)
+    rows, pull = jax.vjp(lambda table: take(table, ids), table)
+    np.testing.assert_array_equal(np.isnan(rows[:, 0]), [False, True, False, True])
+    np.testing.assert_array_equal(pull(jnp.ones((4, D)))[0][:, 0], [1, 0, 0, 1])
+
+
+def test_take_positions_has_the_gradient_of_a_gather():
+    """Positions that are repeated are added, as those of padding are."""
+    x = draw_rows(6 * 10).reshape(6, 10, D)
+    positions = np.random.default_rng(2).integers(0, 10, (6, 5)).astype(np.int32)
+    weights = draw_rows(6 * 5, seed=3).reshape(6, 5, D)
+
+    def run(take):
+        return jax.jit(jax.value_and_grad(lambda x: (take(x, positions) * weights).sum()))(x)
+
+    for one, other in zip(run(take_positions), run(ops.take_positions), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5, rtol=1e-5)
