@@ -6,6 +6,7 @@ ARG JAX=tpu
 WORKDIR /cloze
 # What changes seldom comes first: with the code changed the libraries need not be installed again.
 COPY setup.cfg pyproject.toml README.md ./
+COPY distribution distribution
 COPY models/__init__.py models/
 COPY data/__init__.py data/
 COPY pretrain/__init__.py pretrain/

@@ -7,7 +7,8 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from pretrain.cli.verbs import VERBS, describe_unknown, parse_arguments
+from pretrain.cli.verbs import VERBS, describe_unknown, import_verb, parse_arguments
+from pretrain.command import PROGRAM
 from pretrain.distributed import process_identity, processes
 from pretrain.distributed.hang_notice import exit_after_error
 from pretrain.distributed.watchdog import exit_soon
@@ -45,11 +46,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run_verb(argv: Sequence[str]) -> int:
     """Run one verb, or print the list of verbs, and return the exit status."""
-    usage = "python -m pretrain VERB ..."
+    usage = f"{PROGRAM} VERB ..."
     if not argv or argv[0] in ("-h", "--help"):
-        lines = [f"  {verb:<17}{text}" for verb, (_, text) in VERBS.items()]
+        lines = [f"  {verb:<17}{text}" for verb, text in VERBS.items()]
         print(f"usage: {usage}\n\nPretrain language models in JAX.\n\n" + "\n".join(lines))
-        print("\n`python -m pretrain VERB --help` lists the arguments of a verb.")
+        print(f"\n`{PROGRAM} VERB --help` lists the arguments of a verb.")
         return 0 if argv else 2
     verb, *rest = argv
     if verb not in VERBS:
@@ -73,7 +74,7 @@ def run_verb(argv: Sequence[str]) -> int:
         os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
     args = parse_arguments(verb, rest)
     try:
-        return importlib.import_module(VERBS[verb][0]).run(args) or 0
+        return import_verb(verb).run(args) or 0
     except BrokenPipeError:
         raise
     except (ValueError, OSError) as error:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from data.config import Data as Data  # for configuration files, as the sections below
+from pretrain.command import explain_missing_module
 from pretrain.fields import list_dropped
 from pretrain.overrides import (
     ConfigError,
@@ -113,7 +114,12 @@ def _execute_file(path: pathlib.Path) -> Run:
     spec = importlib.util.spec_from_file_location(f"configuration_{path.stem}", path)
     assert spec is not None and spec.loader is not None  # there is a loader for the suffix .py
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except ModuleNotFoundError as error:
+        if hint := explain_missing_module(error.name or ""):
+            raise ConfigError(f"{path}: {error}: {hint}") from error
+        raise
     if not callable(getattr(module, "config", None)):
         raise ConfigError(f"{path}: a configuration file defines config() -> Run")
     try:

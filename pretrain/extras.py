@@ -1,7 +1,6 @@
 """The shell commands that install an extra of setup.cfg, for error messages and help texts.
 
-Cloze is not on the package index, and the package of that name there is another project's, so no
-command names the distribution.
+No release is on the package index yet, so no command names the distribution.
 """
 
 import pathlib
@@ -9,6 +8,7 @@ import shlex
 import sys
 from importlib import metadata
 
+DISTRIBUTION = "cloze-pretrain"  # as setup.cfg names it
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
@@ -34,7 +34,7 @@ def _read_requirements(extra: str) -> list[str]:
     """Return the requirements of extras in the installed wheel's metadata; [] without a wheel."""
     endings = tuple(f'extra == "{name}"' for name in extra.split(","))
     try:
-        lines = [line.partition(";") for line in metadata.requires("cloze") or ()]
+        lines = [line.partition(";") for line in metadata.requires(DISTRIBUTION) or ()]
     except metadata.PackageNotFoundError:
         return []
     return sorted(

@@ -7,7 +7,9 @@ data.py there would be imported as `data`.
 import importlib.util
 import pathlib
 
-PACKAGES = ("data", "models", "configs")
+from pretrain.command import PREFIX
+
+PACKAGES = tuple(f"{PREFIX}{name}" for name in ("data", "models", "configs"))
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
@@ -20,7 +22,7 @@ def find_hiding_file(root: pathlib.Path = ROOT) -> str:
     for package in PACKAGES:
         spec = importlib.util.find_spec(package)
         origin = spec.origin if spec else None
-        if origin and pathlib.Path(origin).resolve().parent != root / package:
+        if origin and pathlib.Path(origin).resolve().parent != root / package.rpartition(".")[2]:
             return (
                 f"{origin} hides the package {package!r} of Cloze (in {root}), because Python "
                 "searches that folder first; run the command in another folder, or rename that file"

@@ -12,6 +12,7 @@ import sys
 import pytest
 
 from pretrain.__main__ import VERBS
+from pretrain.cli.verbs import import_verb
 from pretrain.config import CONFIGS, load
 from tests.docs_pages import (
     ROOT,
@@ -32,7 +33,7 @@ ELSEWHERE = ("configuration.md",)  # generated pages
 def make_parser(verb):
     """Return the argument parser of a verb."""
     parser = argparse.ArgumentParser(exit_on_error=False)
-    importlib.import_module(VERBS[verb][0]).add_arguments(parser)
+    import_verb(verb).add_arguments(parser)
     return parser
 
 

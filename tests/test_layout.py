@@ -40,6 +40,7 @@ ORDER = {
     ),
     "pretrain": (
         *(
+            "pretrain.command",
             "pretrain.hiding",
             "pretrain.host_memory",
             "pretrain.terminal",

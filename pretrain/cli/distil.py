@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from pretrain.command import PROGRAM
 from pretrain.config import Run, load
 from pretrain.inference import random_head
 
@@ -77,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
         f"the {type(teacher).__name__} of {args.teacher}, step {trained.step:,}"
     )
     saved = os.path.join(args.workdir, "config.json")
-    print(f"next:\n  python -m pretrain train {saved} --workdir {args.workdir}")
+    print(f"next:\n  {PROGRAM} train {saved} --workdir {args.workdir}")
     return 0
 
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from importlib import metadata
 from typing import TYPE_CHECKING
 
+from pretrain.command import PREFIX
 from pretrain.distributed import processes as cluster
 from pretrain.distributed.accelerator_detection import (
     Accelerators,
@@ -56,7 +57,8 @@ def run(args: argparse.Namespace) -> int:
             print(f"  extra '{extra}' is not installed ({', '.join(absent)}): {remedy}")
     healthy = not missing
     if missing:
-        print(f"missing: {', '.join(missing)}; run ./launch.sh")
+        remedy = "install Cloze again, with its dependencies" if PREFIX else "run ./launch.sh"
+        print(f"missing: {', '.join(missing)}; {remedy}")
     else:
         detected = cluster.detect_own_cluster(args)
         print(

@@ -22,6 +22,7 @@ from typing import Any
 
 from data.corpus.paths import is_remote
 from data.examples.tag_schemes import SCHEMES
+from pretrain.command import PROGRAM
 from pretrain.config import override_run
 from pretrain.distributed import processes
 from pretrain.finetune.encoders import NAMES, check_start
@@ -218,8 +219,7 @@ def run(args: argparse.Namespace) -> int:
         began = None
     if base.train.last_step < base.train.steps:
         commands = (
-            f"  python -m pretrain train {workdir}/config.json --workdir {workdir} "
-            "train.stop_at_step=0"
+            f"  {PROGRAM} train {workdir}/config.json --workdir {workdir} train.stop_at_step=0"
             for workdir in workdirs
         )
         print(

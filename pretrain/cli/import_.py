@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from data.images.encoding import ImageEncoding
 from models.config.base import ImageConfig
 from models.config.heads import ClassifierConfig, HeadedConfig, SpanReaderConfig, TaggerConfig
+from pretrain.command import PROGRAM
 from pretrain.config import Run, override_run, validate_run
 
 if TYPE_CHECKING:
@@ -171,7 +172,7 @@ def format_summary(
         lines += [
             *(f"  {line}" for line in describe_head(model, run.data.objective)),
             "next:",
-            *(f"  python -m pretrain {command.format(args.workdir)}" for command in FINE_TUNED),
+            *(f"  {PROGRAM} {command.format(args.workdir)}" for command in FINE_TUNED),
         ]
         return "\n".join(lines)
     if isinstance(opened.encoding, ImageEncoding):
@@ -181,20 +182,18 @@ def format_summary(
         lines += [
             f"  reads words by {model.characters} characters; targets: {model.vocab:,} words",
             "next:",
-            f"  python -m pretrain features --workdir {args.workdir} --input TEXT --layers all "
+            f"  {PROGRAM} features --workdir {args.workdir} --input TEXT --layers all "
             "--output FILE.npz",
-            f"  python -m pretrain finetune --from {args.workdir} --task TASK --train FILE "
-            "--workdir NEW",
+            f"  {PROGRAM} finetune --from {args.workdir} --task TASK --train FILE --workdir NEW",
         ]
         return "\n".join(lines)
     document = " --document pair" if run.data.objective.name == "seq2seq" else ""
     lines += [
         f"  vocabulary: {vocabulary.kind}, {vocabulary.size:,} ids; model rows: {model.vocab:,}",
         "next:",
-        f"  python -m pretrain prepare TEXT{document} --output STORE "
-        f"--vocabulary {args.workdir}/vocabulary",
-        f"  python -m pretrain evaluate --workdir {args.workdir} --store STORE",
-        f"  python -m pretrain train {args.workdir}/config.json --workdir {args.workdir} "
+        f"  {PROGRAM} prepare TEXT{document} --output STORE --vocabulary {args.workdir}/vocabulary",
+        f"  {PROGRAM} evaluate --workdir {args.workdir} --store STORE",
+        f"  {PROGRAM} train {args.workdir}/config.json --workdir {args.workdir} "
         "data.store=STORE train.steps=N",
     ]
     return "\n".join(lines)
@@ -206,8 +205,8 @@ def describe_images(model: Any, workdir: str) -> list[str]:
     return [
         f"  reads images of {size} pixels, {model.channels} channels; {model.classes:,} classes",
         "next:",
-        f"  python -m pretrain evaluate --workdir {workdir} --store STORE",
-        f"  python -m pretrain train {workdir}/config.json --workdir {workdir} "
+        f"  {PROGRAM} evaluate --workdir {workdir} --store STORE",
+        f"  {PROGRAM} train {workdir}/config.json --workdir {workdir} "
         "data.store=STORE train.steps=N",
     ]
 

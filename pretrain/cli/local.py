@@ -22,6 +22,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from pretrain.command import PACKAGE
 from pretrain.distributed.process_identity import PARENT_VARIABLE
 from pretrain.distributed.restarts import Ending, supervise_restarts
 from pretrain.distributed.watchdog import HUNG
@@ -122,7 +123,7 @@ def build_command(
     # All processes are on this machine: loopback is enough.
     environment.pop("JAX_COORDINATOR_BIND_ADDRESS", None)
     return {
-        "args": [sys.executable, "-m", "pretrain", *argv],
+        "args": [sys.executable, "-m", PACKAGE, *argv],
         "env": environment,
         "stdout": subprocess.PIPE,
         "stderr": subprocess.STDOUT,

@@ -36,7 +36,7 @@ def check_verb(argv: Sequence[str]) -> None:
     if all(importlib.util.find_spec(name) for name in PACKAGES):
         check_here(argv)
     elif ENVIRONMENT_PYTHON.exists():
-        done = subprocess.run([ENVIRONMENT_PYTHON, "-m", "pretrain.cli.verb_check", *argv])
+        done = subprocess.run([ENVIRONMENT_PYTHON, "-m", __name__, *argv])
         if done.returncode:
             raise SystemExit(done.returncode)
     else:

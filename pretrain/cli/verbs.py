@@ -5,90 +5,40 @@ from __future__ import annotations
 import argparse
 import difflib
 import importlib
+import keyword
 from collections.abc import Sequence
+from typing import Any
 
-# {verb: (module with `add_arguments(parser)` and `run(args) -> exit status`, help text)}. A module
-# is imported when its verb is called, so that `--help` needs neither JAX nor TensorFlow.
+from pretrain.command import PROGRAM
+
+# {verb: help text}. Its module is imported when the verb is called, so that `--help` needs neither
+# JAX nor TensorFlow.
 VERBS = {
-    "prepare": ("pretrain.cli.prepare", "tokenize text into a store"),
-    "prepare-music": (
-        "pretrain.cli.prepare_music",
-        "turn chorales or MIDI files into a store",
-    ),
-    "prepare-images": (
-        "pretrain.cli.prepare_images",
-        "write a store of images with labels",
-    ),
-    "prepare-captions": (
-        "pretrain.cli.prepare_captions",
-        "write a store of pictures with captions",
-    ),
-    "inspect": (
-        "pretrain.cli.inspect",
-        "show a batch as text, and check it against its specification",
-    ),
-    "describe": (
-        "pretrain.cli.describe",
-        "show a resolved configuration, its parameters, FLOPs and tokens, or all keys",
-    ),
-    "plan": (
-        "pretrain.cli.plan",
-        "compile for a TPU slice without having it: memory and bounds on speed",
-    ),
-    "train": ("pretrain.cli.train", "start or continue training in a workdir"),
-    "evaluate": ("pretrain.cli.evaluate", "evaluate a checkpoint on the whole held-out part"),
-    "average": (
-        "pretrain.cli.average",
-        "average the last checkpoints of a run into a new workdir",
-    ),
-    "predict": (
-        "pretrain.cli.predict",
-        "fill masks, generate text or predict labels with a checkpoint",
-    ),
-    "compose": (
-        "pretrain.cli.compose",
-        "continue a piece of music, as MIDI and as a piano roll",
-    ),
-    "features": (
-        "pretrain.cli.features",
-        "write the hidden states of any layers for a file of texts",
-    ),
-    "attention": (
-        "pretrain.cli.attention",
-        "draw the attention weights of every layer and head for a text",
-    ),
-    "senses": (
-        "pretrain.cli.senses",
-        "draw one word of many sentences by PCA and t-SNE of its states",
-    ),
-    "cells": (
-        "pretrain.cli.cells",
-        "colour a text by the cells of an LSTM that know most of its properties",
-    ),
-    "finetune": (
-        "pretrain.cli.finetune",
-        "fine-tune a pretrained model on GLUE or your own data",
-    ),
-    "glue": (
-        "pretrain.cli.glue",
-        "make the GLUE table of fine-tuned runs, and the files of a submission",
-    ),
-    "distil": (
-        "pretrain.cli.distil",
-        "start a run that distils a trained model into a smaller one",
-    ),
-    "export": ("pretrain.cli.export", "write a checkpoint as a Hugging Face folder"),
-    "import": ("pretrain.cli.import_", "start a workdir from a Hugging Face folder"),
-    "report": ("pretrain.cli.report", "draw the curves of a run"),
-    "pod": (
-        "pretrain.cli.pod",
-        "create a TPU pod, run on all its workers, and restart it when it is lost",
-    ),
-    "local": (
-        "pretrain.cli.local",
-        "run another verb in N processes on this machine, as on a pod's hosts",
-    ),
-    "doctor": ("pretrain.cli.doctor", "show versions, devices and missing libraries"),
+    "prepare": "tokenize text into a store",
+    "prepare-music": "turn chorales or MIDI files into a store",
+    "prepare-images": "write a store of images with labels",
+    "prepare-captions": "write a store of pictures with captions",
+    "inspect": "show a batch as text, and check it against its specification",
+    "describe": "show a resolved configuration, its parameters, FLOPs and tokens, or all keys",
+    "plan": "compile for a TPU slice without having it: memory and bounds on speed",
+    "train": "start or continue training in a workdir",
+    "evaluate": "evaluate a checkpoint on the whole held-out part",
+    "average": "average the last checkpoints of a run into a new workdir",
+    "predict": "fill masks, generate text or predict labels with a checkpoint",
+    "compose": "continue a piece of music, as MIDI and as a piano roll",
+    "features": "write the hidden states of any layers for a file of texts",
+    "attention": "draw the attention weights of every layer and head for a text",
+    "senses": "draw one word of many sentences by PCA and t-SNE of its states",
+    "cells": "colour a text by the cells of an LSTM that know most of its properties",
+    "finetune": "fine-tune a pretrained model on GLUE or your own data",
+    "glue": "make the GLUE table of fine-tuned runs, and the files of a submission",
+    "distil": "start a run that distils a trained model into a smaller one",
+    "export": "write a checkpoint as a Hugging Face folder",
+    "import": "start a workdir from a Hugging Face folder",
+    "report": "draw the curves of a run",
+    "pod": "create a TPU pod, run on all its workers, and restart it when it is lost",
+    "local": "run another verb in N processes on this machine, as on a pod's hosts",
+    "doctor": "show versions, devices and missing libraries",
 }
 
 
@@ -99,6 +49,12 @@ def describe_unknown(verb: str) -> str:
     return f"no verb {verb!r}: {hint}There are {', '.join(VERBS)}"
 
 
+def import_verb(verb: str) -> Any:
+    """Return the module of a verb, with `add_arguments(parser)` and `run(args) -> exit status`."""
+    name = verb.replace("-", "_")
+    return importlib.import_module(f"{__package__}.{name}{'_' * keyword.iskeyword(name)}")
+
+
 def parse_arguments(verb: str, argv: Sequence[str]) -> argparse.Namespace:
     """Return the parsed arguments of a verb.
 
@@ -106,9 +62,9 @@ def parse_arguments(verb: str, argv: Sequence[str]) -> argparse.Namespace:
       SystemExit: with status 2 for invalid arguments, and 0 for --help, both after printing.
     """
     parser = argparse.ArgumentParser(
-        prog=f"python -m pretrain {verb}", description=VERBS[verb][1], allow_abbrev=False
+        prog=f"{PROGRAM} {verb}", description=VERBS[verb], allow_abbrev=False
     )
-    importlib.import_module(VERBS[verb][0]).add_arguments(parser)
+    import_verb(verb).add_arguments(parser)
     # After `local N` all arguments belong to another verb. Elsewhere path=value may follow options.
     parse = parser.parse_args if verb == "local" else parser.parse_intermixed_args
     return parse(argv)

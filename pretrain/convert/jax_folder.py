@@ -11,7 +11,6 @@ FOLDER/tokenizer.json   and its neighbours: the vocabulary, for the library toke
                         of images classes.json and preprocessor_config.json
 """
 
-import ast
 import collections
 import dataclasses
 import json
@@ -28,11 +27,13 @@ import models
 from data.images.encoding import ImageEncoding
 from data.vocabulary.base import Vocabulary
 from models import build
+from pretrain.command import PREFIX
 from pretrain.convert.dtypes import round_tensors
 from pretrain.convert.encodings.files import write_encoding
 from pretrain.convert.encodings.processor import CROP_RATIO
 from pretrain.convert.export_folder import check_output, list_sizes, replace_export
 from pretrain.convert.finite import check_finite
+from pretrain.convert.renamed_imports import list_imports, rename_imports
 from pretrain.distributed.model_hooks import make_local_hooks
 from pretrain.distributed.sharding import format_path
 
@@ -179,7 +180,8 @@ def describe_config(config: Any) -> Any:
             field.name: describe_config(getattr(config, field.name))
             for field in dataclasses.fields(config)
         }
-        return {"class": f"{type(config).__module__}:{type(config).__name__}", "fields": fields}
+        module = type(config).__module__.removeprefix(PREFIX)
+        return {"class": f"{module}:{type(config).__name__}", "fields": fields}
     return [describe_config(item) for item in config] if isinstance(config, tuple) else config
 
 
@@ -189,7 +191,8 @@ def copy_modules(config: Any, folder: pathlib.Path) -> None:
     for path in find_modules(config, root):
         target = folder / "models" / path.relative_to(root)
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(path.read_bytes())
+        renamed = rename_imports(path.read_text("utf-8"), {models.__name__: "models"})
+        target.write_text(renamed, "utf-8")
 
 
 def find_modules(config: Any, root: pathlib.Path) -> list[pathlib.Path]:
@@ -200,7 +203,7 @@ def find_modules(config: Any, root: pathlib.Path) -> list[pathlib.Path]:
     found: dict[pathlib.Path, None] = {}
     while waiting:
         name = waiting.pop()
-        package, *names = name.split(".")
+        package, *names = name.removeprefix(PREFIX).split(".")
         if package != "models":
             continue
         for end in range(len(names) + 1):
@@ -208,19 +211,8 @@ def find_modules(config: Any, root: pathlib.Path) -> list[pathlib.Path]:
             path = base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
             if path.is_file() and path not in found:
                 found[path] = None
-                waiting += list_imports(path)
+                waiting += list_imports(path.read_text("utf-8"))
     return sorted(found)
-
-
-def list_imports(path: pathlib.Path) -> list[str]:
-    """Return the dotted names that a file imports; `from a import b` as `a.b`."""
-    names = []
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            names += [f"{node.module}.{alias.name}" for alias in node.names]
-    return names
 
 
 def describe_folder(config: Any, inputs: Mapping[str, Any], dtype: str) -> str:

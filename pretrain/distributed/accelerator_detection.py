@@ -180,7 +180,7 @@ def describe_unused(
 def main(argv: list[str] | None = None) -> int:
     """Print the extra of setup.cfg for this machine, and return the exit status."""
     parser = argparse.ArgumentParser(
-        prog="python -m pretrain.distributed.accelerator_detection",
+        prog=f"python -m {__package__}.accelerator_detection",
         description="Print the extra of setup.cfg for this machine's accelerators.",
     )
     parser.add_argument("--root", default="/", help="folder that contains dev, proc and sys")

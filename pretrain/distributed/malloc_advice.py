@@ -8,6 +8,8 @@ import os
 import platform
 from collections.abc import Mapping
 
+from pretrain.command import PREFIX
+
 
 def format_malloc_advice(device: str, environment: Mapping[str, str] = os.environ) -> str | None:
     """Return a line of advice, or None if it does not apply.
@@ -22,7 +24,8 @@ def format_malloc_advice(device: str, environment: Mapping[str, str] = os.enviro
         or "glibc.malloc" in environment.get("GLIBC_TUNABLES", "")
     ):
         return None
+    setter = "a line of docs/quickstart.md" if PREFIX else "./launch.sh train ..."
     return (
         "glibc returns memory to the system after each step and requests it again; "
-        "./launch.sh train ... sets GLIBC_TUNABLES so that it keeps the memory, which is faster"
+        f"{setter} sets GLIBC_TUNABLES so that it keeps the memory, which is faster"
     )

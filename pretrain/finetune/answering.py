@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from pretrain import inference
 from pretrain.inference.record_files import get_text
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def make_answerer(
     if n_best is not None:
         raise ValueError(NOT_SEVERAL)
     module, name = find_predictor_name(trained)
-    kind = getattr(importlib.import_module(f"pretrain.inference.{module}"), name)
+    kind = getattr(importlib.import_module(f"{inference.__name__}.{module}"), name)
     if module == "fill_mask" or module.startswith("images."):
         return _fill_masks(kind, trained, top, length, batch_size, decoding)
     if top is not None:

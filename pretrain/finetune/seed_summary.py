@@ -7,6 +7,7 @@ import os
 import statistics
 from collections.abc import Sequence
 
+from pretrain.command import PROGRAM
 from pretrain.workdir.retention import find_best_step
 
 
@@ -75,8 +76,8 @@ def format_seed_summary(
         [
             *lines,
             "next:",
-            f"  python -m pretrain predict {arguments} --input FILE",
-            f"  python -m pretrain export {arguments} --output FOLDER"
+            f"  {PROGRAM} predict {arguments} --input FILE",
+            f"  {PROGRAM} export {arguments} --output FOLDER"
             + ("" if in_transformers else " --format jax"),
         ]
     )

@@ -45,6 +45,11 @@ def pack_tree(path: pathlib.Path, root: pathlib.Path | None = None) -> str:
         for name in run_git(root, "ls-files", "-z").split("\0")
         if name and os.path.lexists(root / name)
     ]
+    if not names:
+        raise ValueError(
+            f"push copies the files that git tracks, and it tracks none in {root}: run pod in a "
+            "checkout of Cloze"
+        )
     buffer = io.BytesIO()
     with (
         gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as packed,

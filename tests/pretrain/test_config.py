@@ -244,6 +244,18 @@ def test_a_file_without_a_run_is_refused(tmp_path):
         load(path)
 
 
+def test_a_file_that_imports_from_the_wheel_is_refused_with_what_to_write(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text("from cloze.models.config.bert import BertConfig\n")
+    with pytest.raises(
+        ConfigError, match=r"mine.py: No module named 'cloze': .*leave `cloze.` out"
+    ):
+        load(path)
+    path.write_text("import cloze_of_others\n")
+    with pytest.raises(ModuleNotFoundError, match="cloze_of_others"):
+        load(path)
+
+
 def test_json_loads_only_what_the_table_names():
     tree = json.loads(to_json(load("bert_tiny")))
     for change, message in (

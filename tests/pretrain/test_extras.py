@@ -1,5 +1,5 @@
-"""The command that installs an extra; no page or message installs the unrelated package of the same
-name.
+"""The command that installs an extra. No page or message installs by name: `cloze` on the package
+index is another project's, and no release of `cloze-pretrain` is there yet.
 """
 
 import configparser
@@ -21,7 +21,7 @@ SETUP.read(ROOT / "setup.cfg")
 NAME = SETUP["metadata"]["name"]
 
 
-def find_strangers(text):
+def find_named_installs(text):
     """Return the commands in a text that would install the distribution by its bare name from the
     package index.
     """
@@ -29,12 +29,15 @@ def find_strangers(text):
     for command in re.finditer(r"\bpip3?\s+(?:install|download|wheel)\b((?:\s+\S+){1,8})", text):
         for word in command[1].split():
             if re.fullmatch(
-                rf"{NAME}(\[[^\]]*\])?([=<>~!].*)?", word.strip("'\"`.,;:()\\"), re.IGNORECASE
+                r"cloze(-pretrain)?(\[[^\]]*\])?([=<>~!].*)?",
+                word.strip("'\"`.,;:()\\"),
+                re.IGNORECASE,
             ):
                 found.append(" ".join(command[0].split()))
     return found
 
 
+@pytest.mark.parametrize("name", ["cloze", NAME])
 @pytest.mark.parametrize(
     "command",
     [
@@ -45,8 +48,8 @@ def find_strangers(text):
         "uv pip install {}>=0.1",
     ],
 )
-def test_a_command_that_installs_the_stranger_is_found(command):
-    assert find_strangers(f"run {command.format(NAME)}, or leave it")
+def test_a_command_that_installs_by_name_is_found(command, name):
+    assert find_named_installs(f"run {command.format(name)}, or leave it")
 
 
 @pytest.mark.parametrize(
@@ -58,10 +61,10 @@ def test_a_command_that_installs_the_stranger_is_found(command):
     ],
 )
 def test_a_command_that_installs_the_checkout_is_not(command):
-    assert not find_strangers(command.format(NAME))
+    assert not find_named_installs(command.format(NAME))
 
 
-def test_no_file_installs_the_stranger():
+def test_no_file_installs_by_name():
     try:
         names = subprocess.run(
             ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
@@ -75,12 +78,17 @@ def test_no_file_installs_the_stranger():
                 text = path.read_text()
             except UnicodeDecodeError:
                 continue
-            bad += [f"{path.relative_to(ROOT)}: {command}" for command in find_strangers(text)]
+            bad += [f"{path.relative_to(ROOT)}: {command}" for command in find_named_installs(text)]
     assert len(files) > 300 and not bad
 
 
-def test_the_distribution_is_never_uploaded():
-    assert "Private :: Do Not Upload" in SETUP["metadata"]["classifiers"].splitlines()
+def test_the_metadata_is_read_by_the_name_of_the_distribution():
+    assert NAME == extras.DISTRIBUTION
+
+
+def test_cuda_is_the_newest_cuda():
+    options = SETUP["options.extras_require"]
+    assert options["cuda"] == options[max(name for name in options if re.match(r"cuda\d", name))]
 
 
 def test_an_extra_is_installed_from_the_checkout_in_any_folder():

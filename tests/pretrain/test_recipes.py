@@ -3,14 +3,13 @@ with the launcher's table.
 """
 
 import argparse
-import importlib
 import re
 import shlex
 import subprocess
 
 import pytest
 
-from pretrain.__main__ import VERBS
+from pretrain.cli.verbs import import_verb
 from pretrain.config import load
 from pretrain.pod.environment import build_environment
 
@@ -31,7 +30,7 @@ def blocks(root):
 def check_command(words):
     verb, *rest = words
     parser = argparse.ArgumentParser(exit_on_error=False)
-    importlib.import_module(VERBS[verb][0]).add_arguments(parser)
+    import_verb(verb).add_arguments(parser)
     args = parser.parse_intermixed_args(rest)
     load(args.config, args.overrides)
 

@@ -1,7 +1,6 @@
 """The verbs that only print: describe, report, doctor; and the program around all verbs."""
 
 import argparse
-import importlib
 import json
 import subprocess
 import sys
@@ -10,6 +9,7 @@ import time
 import pytest
 
 from pretrain.__main__ import VERBS, main
+from pretrain.cli.verbs import import_verb
 from pretrain.reporting.curve_images import smooth_values
 from pretrain.reporting.curves import extract_series, list_curves
 from pretrain.workdir.goodput import PHASES
@@ -194,6 +194,6 @@ def test_a_reader_of_the_output_may_close_it_early(root):
 )
 def test_an_option_that_is_given_twice_keeps_both(verb, before, option):
     parser = argparse.ArgumentParser()
-    importlib.import_module(VERBS[verb][0]).add_arguments(parser)
+    import_verb(verb).add_arguments(parser)
     given = getattr(parser.parse_args([*before, option, "1", "2", option, "3"]), option.strip("-"))
     assert [str(value) for value in given] == ["1", "2", "3"]

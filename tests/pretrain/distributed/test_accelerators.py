@@ -254,6 +254,7 @@ def checkout(tmp_path):
         "launch.sh",
         "setup.cfg",
         "pretrain/__init__.py",
+        "pretrain/command.py",
         "pretrain/distributed/accelerator_detection.py",
         "pretrain/extras.py",
         "pretrain/terminal.py",

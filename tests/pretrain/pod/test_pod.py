@@ -297,6 +297,9 @@ def test_push_copies_tracked_files_of_the_working_tree(tmp_path):
         assert tar.extractfile("run.sh").read() == b"two"
     with pytest.raises(ValueError, match="not a git checkout"):
         archive.pack_tree(second, tmp_path.parent)
+    (tmp_path / "site-packages").mkdir()  # an installed wheel inside someone's checkout
+    with pytest.raises(ValueError, match="it tracks none in .*: run pod in a checkout of Cloze"):
+        archive.pack_tree(second, tmp_path / "site-packages")
 
 
 # ---- bad arguments -----------------------------------------------------------------
