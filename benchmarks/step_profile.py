@@ -14,11 +14,8 @@ benchmarks/results/step_profile.md.
 from __future__ import annotations
 
 import argparse
-import collections
 import json
 import os
-import pathlib
-import re
 import sys
 import tempfile
 import time
@@ -40,63 +37,14 @@ from benchmarks.harness import (
 from benchmarks.results_pages import add_result
 from benchmarks.step import TOLERANCE
 from benchmarks.step_cases import CASES, make_batch
-
-# kind -> pattern of the names of its operations; the first match counts.
-KIND_PATTERNS = {
-    "optimizer, clipping": re.compile(r"^jit\(step\)/(?!.*jvp)"),
-    "attention: scores and sums": re.compile(r"b\w+,b\w+->b\w+\)?/(dot_general|transpose)$"),
-    "words: product": re.compile(r"words\.attend.*dot_general$"),
-    "words: cross entropy": re.compile(r"logits|^jit\(step\)/(transpose\()?jvp\(\)|words\.attend"),
-    "layers: products, forwards": re.compile(r"^(?!.*transpose\(jvp).*dot_general$"),
-    "layers: products, backwards": re.compile(
-        r"transpose\(jvp.*(dot_general|cond/branch_0_fun/transpose)$"
-    ),
-    "attention: softmax, dropout, order of heads": re.compile(r"attention/|cross/"),
-    "norms": re.compile(r"norm"),
-    "feed-forward: activation, bias": re.compile(r"mlp/"),
-    "embeddings": re.compile(r"embedding|word|position"),
-    "residuals, dropout": re.compile(r"layer|encoder|decoder|stack"),
-}
-COPIES, OTHER = "copies between them", "other"
-# Their time is that of the operations inside them.
-WRAPPER_OPCODES = ("while", "call", "conditional")
-
-
-def classify_operation(instruction: str, name: str) -> str | None:
-    """Return the kind of an instruction; None if it only contains others.
-
-    Args:
-      instruction: its name in the compiled program.
-      name: the name of the operation that it comes from, or "".
-    """
-    if instruction.startswith(WRAPPER_OPCODES):
-        return None
-    if not name:
-        return COPIES if "copy" in instruction or "transpose" in instruction else OTHER
-    return next((kind for kind, pattern in KIND_PATTERNS.items() if pattern.search(name)), OTHER)
-
-
-def parse_operations(text: str) -> dict[str, str]:
-    """Return {instruction: name of its operation, or ""} of a compiled program's text."""
-    names = {}
-    for line in text.splitlines():
-        if match := re.match(r"\s*(?:ROOT )?%?([\w.\-]+) = ", line):
-            name = re.search(r'op_name="([^"]*)"', line)
-            names[match[1]] = name[1] if name else ""
-    return names
-
-
-def read_trace(folder: str) -> Mapping[str, float]:
-    """Return {instruction: seconds} of all events in a trace."""
-    from jax.profiler import ProfileData
-
-    times: dict[str, float] = collections.defaultdict(float)
-    for path in pathlib.Path(folder).rglob("*.xplane.pb"):
-        for plane in ProfileData.from_file(str(path)).planes:
-            for line in plane.lines:
-                for event in line.events:
-                    times[event.name.split(" ")[0].lstrip("%")] += event.duration_ns / 1e9
-    return times
+from pretrain.training.monitoring.operations import (
+    COPIES,
+    KIND_PATTERNS,
+    OTHER,
+    parse_operations,
+    read_trace,
+    sum_kinds,
+)
 
 
 def serve_requests() -> dict[str, Any]:
@@ -133,12 +81,10 @@ def serve_requests() -> dict[str, Any]:
             with jax.profiler.trace(folder):
                 for _ in range(steps):
                     time_step()
-            kinds: dict[str, float] = collections.defaultdict(float)
-            for instruction, seconds in read_trace(folder).items():
-                if instruction in names and (
-                    kind := classify_operation(instruction, names[instruction])
-                ):
-                    kinds[kind] += seconds / steps
+            kinds = {
+                kind: seconds / steps
+                for kind, seconds in sum_kinds(read_trace(folder), names).items()
+            }
         return {"seconds": float(np.median(times)), "kinds": kinds}
 
     ready = {

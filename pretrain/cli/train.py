@@ -8,6 +8,7 @@ import time
 from pretrain.config import Run, load
 from pretrain.distributed import processes
 from pretrain.terminal import print_error
+from pretrain.training.monitoring.options import UNWATCHED, Monitoring, parse_step_range
 from pretrain.workdir.check import check_workdir_path
 
 
@@ -39,24 +40,46 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="path=value",
         help="changed fields, e.g. train.steps=100 optimizer.learning_rate=3e-4",
     )
+    add_monitoring_arguments(parser)
     processes.add_arguments(parser)
+
+
+def add_monitoring_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that watch a run; they are no part of its configuration."""
+    parser.add_argument(
+        "--profile",
+        metavar="FIRST:LAST",
+        help="trace these steps and write the trace below the workdir (docs/watching.md)",
+    )
+
+
+def parse_monitoring(args: argparse.Namespace, config: Run) -> Monitoring:
+    """Return how the arguments watch a run."""
+    return Monitoring(
+        profile=parse_step_range(args.profile, config.train.last_step) if args.profile else None
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Check the arguments, then train; return the exit status."""
     began = time.time()
     config = load(args.config, args.overrides)  # a misspelt field fails before JAX is imported
+    monitoring = parse_monitoring(args, config)
     check_workdir_path(args.workdir)
     processes.join_run(args)
     if args.source:
         from pretrain.training.new_workdir import start_from
 
         start_from(config, args.workdir, args.source)
-    return run_training(config, args.workdir, args.allow_changes, began)
+    return run_training(config, args.workdir, args.allow_changes, began, monitoring)
 
 
 def run_training(
-    config: Run, workdir: str, allow_changes: bool = False, began: float | None = None
+    config: Run,
+    workdir: str,
+    allow_changes: bool = False,
+    began: float | None = None,
+    monitoring: Monitoring = UNWATCHED,
 ) -> int:
     """Train a run to its end and print why it failed if it did.
 
@@ -65,6 +88,7 @@ def run_training(
       workdir: folder of the run.
       allow_changes: resume although the configuration has changed.
       began: time at which the process began, for the goodput; None for now.
+      monitoring: how the run is watched.
 
     Returns:
       0 for success, 1 after divergence, 3 if devices disagree, 128 + n after signal n.
@@ -74,7 +98,7 @@ def run_training(
     from pretrain.training.loop import train
 
     try:
-        signal = train(config, workdir, allow_changes, began)
+        signal = train(config, workdir, allow_changes, began, monitoring=monitoring)
     except Diverged as error:
         print_error(error)
         return processes.exit_process(1)

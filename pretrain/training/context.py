@@ -19,6 +19,7 @@ from pretrain.distributed.stragglers import StragglerMonitor
 from pretrain.training.divergence import DivergenceMonitor
 from pretrain.training.early_stopping import EarlyStopping
 from pretrain.training.logger import RunLog
+from pretrain.training.monitoring.profile import StepProfiler
 from pretrain.training.program import Program
 from pretrain.training.state import TrainState
 from pretrain.workdir.checkpoints import Checkpoints
@@ -80,6 +81,7 @@ class TrainContext:
     ledger: Ledger
     stragglers: StragglerMonitor
     log: RunLog
+    profiler: StepProfiler
     open_feed: Callable[[int], Batches]
     evaluator: Callable[..., dict[str, float]]
     stream: Stream | MixedStream
@@ -96,11 +98,14 @@ class TrainContext:
         timed = self.ledger.time_items("data", self.open_feed(start))
         yield from self.stragglers.measure_input(timed)
 
-    def train_step(self, state: TrainState, batch: Any) -> tuple[TrainState, dict[str, jax.Array]]:
-        """Run one training step and return (state, metrics).
+    def train_step(
+        self, step: int, state: TrainState, batch: Any
+    ) -> tuple[TrainState, dict[str, jax.Array]]:
+        """Run the training step number `step` and return (state, metrics).
 
         An implicit transfer from the host would stall every step, so it raises an error.
         """
+        self.profiler.start_if_due(step, state)
         phase = "step" if self.is_compiled else "compile"
         with (
             self.ledger.time_phase(phase),
@@ -108,6 +113,7 @@ class TrainContext:
             jax.transfer_guard("disallow"),
         ):
             state, metrics = self.program.train_step(state, batch)
+        self.log.leave_out_time(self.profiler.stop_if_due(step, metrics))
         if not self.is_compiled:
             self.log.log_message(f"attention kernel: {'; '.join(self.program.attention['update'])}")
         self.is_compiled = True

@@ -96,6 +96,10 @@ class RunLog:
         self.pending = (step, metrics, self.stragglers.input_seconds)
         return row
 
+    def leave_out_time(self, seconds: float) -> None:
+        """Count the last `seconds` for no step."""
+        self.clock += seconds
+
     def log_scores(self, scores: Mapping[str, float]) -> None:
         """Write the scores of an evaluation into the row of the step just started.
 

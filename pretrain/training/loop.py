@@ -30,6 +30,8 @@ from pretrain.training.gap_samples import make_sampler
 from pretrain.training.logger import RunLog
 from pretrain.training.memory.exhaustion import explain_exhaustion
 from pretrain.training.memory.memory_check import check_memory, describe_exhausted_run
+from pretrain.training.monitoring.options import UNWATCHED, Monitoring
+from pretrain.training.monitoring.profile import StepProfiler
 from pretrain.training.preemption import Preemption
 from pretrain.training.program import Program, check_batch, make_program
 from pretrain.training.startup import OpenedData, describe_start, open_data, write_workdir
@@ -47,6 +49,7 @@ def train(
     began: float | None = None,
     dataset: Callable[..., Any] | None = None,
     source: Source | None = None,
+    monitoring: Monitoring = UNWATCHED,
 ) -> int | None:
     """Train `run` to its last step in `workdir`, from the newest checkpoint there, if any.
 
@@ -59,6 +62,7 @@ def train(
         `stream.make_dataset(start_step, lo, hi)`; see `data.composed.ComposedBatches` and
         docs/data.md. Evaluation always reads the held-out split of the source.
       source: a `data.source.Source` to train on in place of the token store in `run.data.store`.
+      monitoring: how the run is watched; no result depends on it.
 
     Returns:
       None after the last step, or the number of the signal that ended the run early (after saving).
@@ -82,7 +86,7 @@ def train(
         preflight_run(run, workdir)
         with hold_lease(workdir, "train") as lease:
             opened = open_data(run, workdir, allow_changes, source)
-            return train_with_lease(run, workdir, mesh, lease, opened, began, dataset)
+            return train_with_lease(run, workdir, mesh, lease, opened, began, dataset, monitoring)
 
 
 def check_run_memory(run: Run, mesh: jax.sharding.Mesh) -> None:
@@ -98,7 +102,8 @@ def train_with_lease(
     lease: Lease,
     opened: OpenedData,
     began: float,
-    dataset: Callable[..., Any] | None = None,
+    dataset: Callable[..., Any] | None,
+    monitoring: Monitoring,
 ) -> int | None:
     """Do the work of `train` while `lease` keeps other runs out of the workdir."""
     stream, heldout = opened.stream, opened.heldout
@@ -109,8 +114,7 @@ def train_with_lease(
     with contextlib.ExitStack() as stack:
         stack.enter_context(jax.set_mesh(mesh))
         hang_report = workdir / f"hung-{jax.process_index()}.txt"
-        watchdog = Watchdog(run.watchdog, hang_report, make_peers())
-        stack.enter_context(watchdog)
+        watchdog = stack.enter_context(Watchdog(run.watchdog, hang_report, make_peers()))
         checkpoints = stack.enter_context(Checkpoints(workdir, run.checkpoint))
         preemption = stack.enter_context(Preemption())
         state, record = restore_or_init(program, checkpoints, opened.source)
@@ -122,12 +126,11 @@ def train_with_lease(
         if reason := describe_end(run, start, early_stopping):
             print(f"{workdir}: {reason}")
             return None
-        folder = None if jax.process_index() else workdir
-        ledger = Ledger(folder, began, start, watchdog.enter_part, lease.is_held)
-        stack.enter_context(ledger)
+        ledger = stack.enter_context(open_ledger(workdir, began, start, watchdog, lease))
         stragglers = StragglerMonitor()
         log = stack.enter_context(RunLog(run, workdir, mesh, start, stragglers, lease))
         log_start(log, run, opened, program, mesh, state)
+        profiler = StepProfiler(monitoring.profile, workdir, program.get_step_text, log)
         context = TrainContext(
             run=run,
             source=opened.source,
@@ -140,6 +143,7 @@ def train_with_lease(
             ledger=ledger,
             stragglers=stragglers,
             log=log,
+            profiler=stack.enter_context(profiler),
             open_feed=lambda start: prefetch_to_devices(batches, mesh, start, run.train.last_step),
             evaluator=evaluator,
             stream=stream,
@@ -150,6 +154,14 @@ def train_with_lease(
         saved = f"saved step {last_saved:,} in {workdir}/checkpoints"
         log.log_message(f"{saved}\n{ledger.format_summary()}")
         return preemption.signal if last_saved < run.train.last_step else None
+
+
+def open_ledger(
+    workdir: epath.Path, began: float, start: int, watchdog: Watchdog, lease: Lease
+) -> Ledger:
+    """Return the ledger of the run's time, which the first process writes."""
+    folder = None if jax.process_index() else workdir
+    return Ledger(folder, began, start, watchdog.enter_part, lease.is_held)
 
 
 def log_start(
@@ -222,8 +234,8 @@ def run_steps(context: TrainContext, state: TrainState, stop: Preemption) -> int
     must_save = False
     with contextlib.closing(context.read_batches(step)) as batches:
         for step, batch in batches:
-            state, metrics = context.train_step(state, batch)
             step += 1
+            state, metrics = context.train_step(step, state, batch)
             must_stop = stop.is_requested(step)
             must_save |= is_due(step, run.checkpoint.every, last)
             guard.check(log.log_step(step, metrics))  # The metrics of the step before this one.

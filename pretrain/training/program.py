@@ -69,6 +69,10 @@ class Program(NamedTuple):
             self.state_shardings,
         )
 
+    def get_step_text(self) -> str:
+        """Return the text of the compiled training step; it is not compiled a second time."""
+        return self.train_step.lower(self.describe_state(), self.batch).compile().as_text()
+
 
 def make_program(
     run: Run, mesh: jax.sharding.Mesh, scores_at_once: float = MAX_SCORES_PER_ROW

@@ -2,7 +2,13 @@
 
 import pytest
 
-from benchmarks.step_profile import COPIES, OTHER, classify_operation, format_row, parse_operations
+from benchmarks.step_profile import format_row
+from pretrain.training.monitoring.operations import (
+    COPIES,
+    OTHER,
+    classify_operation,
+    parse_operations,
+)
 
 STATES = "jit(step)/jvp(Bert.states)/bert/encoder/layer_0"
 BACK = "jit(step)/transpose(jvp(Bert.states))/bert/encoder/layer_0"
@@ -25,7 +31,7 @@ BACK = "jit(step)/transpose(jvp(Bert.states))/bert/encoder/layer_0"
         (f"{BACK}/attention/transpose(bhlm,bmhk->blhk)/dot_general", "attention: scores and sums"),
         (f"{STATES}/add", "residuals, dropout"),
         (
-            "jit(step)/transpose(jvp(Bert.logits))/word/words.attend/cond/branch_0_fun/dot_general",
+            "jit(step)/transpose(jvp(Bert.logits))/mlm_head/token_embedding.attend/cond/branch_0_fun/dot_general",
             "words: product",
         ),
         ("jit(step)/jvp()/exp", "words: cross entropy"),

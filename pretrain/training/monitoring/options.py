@@ -1,0 +1,61 @@
+"""The flags of `train` that watch a run. No field of the configuration: no result depends on them.
+
+This module does not import JAX.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+from pretrain.overrides import ConfigError
+
+
+@dataclasses.dataclass(frozen=True)
+class StepRange:
+    """The steps from `first` to `last`, both included."""
+
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        return f"{self.first}:{self.last}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Monitoring:
+    """How a run is watched.
+
+    Attributes:
+      profile: the steps to trace, or None.
+    """
+
+    profile: StepRange | None = None
+
+
+UNWATCHED = Monitoring()
+
+
+def parse_step_range(text: str, last_step: int) -> StepRange:
+    """Return the range FIRST:LAST of a run that ends after `last_step`.
+
+    Raises:
+      ConfigError: the text is no such range, or the run has no such steps.
+    """
+    match = re.fullmatch(r"([0-9]{1,18}):([0-9]{1,18})", text)
+    if not match:
+        raise ConfigError(f"--profile {text}: expected two steps FIRST:LAST, such as 100:105")
+    steps = StepRange(int(match[1]), int(match[2]))
+    if steps.first < 1:
+        raise ConfigError(f"--profile {text}: the first step of a run is 1")
+    if steps.first > steps.last:
+        raise ConfigError(
+            f"--profile {text}: the first step is after the last; expected FIRST:LAST, such as "
+            f"{steps.last}:{steps.first}"
+        )
+    if steps.last > last_step:
+        raise ConfigError(
+            f"--profile {text}: the run ends after step {last_step}; name steps up to it, or set "
+            "train.steps or train.stop_at_step to a larger number"
+        )
+    return steps
