@@ -10,44 +10,36 @@ B rows   H height   W width   C channels   N patches   K corrupted patches
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NoReturn
+from typing import ClassVar
 
 import numpy as np
 
 from data.batch_spec import Field
-from data.images.image_files import MODES, check_pillow
 from data.images.image_rows import ImageRows, read_plain_images, read_training_images
-from data.objectives.objective import BuildBatch, Objective
+from data.objectives.image_objective import ImageObjective
+from data.objectives.objective import BuildBatch
 from data.rows import hashing
-from data.rows.tables import Batch, RowTable
+from data.rows.tables import Batch
 from data.store.split import Split
-from data.vocabulary.base import Vocabulary
 
 LEVELS = 8  # of the mean of a channel: 3 bits
 MASK = -1  # in place of a source: the [mask] embedding
 
 
 @dataclass(frozen=True)
-class MaskedPatches(Objective):
+class MaskedPatches(ImageObjective):
     """Rows of one image each, from a store that `prepare-images` writes; labels are not read."""
 
     name: ClassVar[str] = "masked_patches"
     description: ClassVar[str] = "mean colors of masked patches, {patch_size} x {patch_size} pixels"
-    unit: ClassVar[str] = "images"
+    SHARES: ClassVar[tuple[str, ...]] = (*ImageObjective.SHARES, "mask_rate")
     # As of the changes that training on labels makes to an image: none.
     num_ops: ClassVar[int] = 0
     magnitude: ClassVar[float] = 0.0
     magnitude_deviation: ClassVar[float] = 0.0
     erase_rate: ClassVar[float] = 0.0
 
-    size: int = 224  # [pixels] height and width of an image
-    channels: int = 3  # values of a pixel: 3 of red, green and blue, or 1 of brightness
     patch_size: int = 16  # [pixels] height and width of a patch, as the model has
-    # In an evaluation the shorter side becomes size / crop_ratio pixels, and the center is read.
-    crop_ratio: float = 0.875
-    # Smallest share of an image's area that a training crop has; 1: the largest centered square.
-    min_area: float = 0.08
-    flip: bool = True  # whether half of the training images are mirror images
     mask_rate: float = 0.5  # share of the patches that are corrupted and predicted
 
     @property
@@ -57,12 +49,7 @@ class MaskedPatches(Objective):
 
     def axis_sizes(self) -> dict[str, int]:
         """Return {"L": pixels of a row}, and those of the axes of an image and of its patches."""
-        image = {"H": self.size, "W": self.size, "C": self.channels}
-        return {"L": self.size**2, **image, "N": self.num_patches}
-
-    def count_positions(self) -> int:
-        """Return 1, the number of images of a row."""
-        return 1
+        return super().axis_sizes() | {"N": self.num_patches}
 
     def describe_batch(self) -> dict[str, Field]:
         """Return the fields of a batch."""
@@ -74,39 +61,18 @@ class MaskedPatches(Objective):
             "row_weights": Field("float32", "B"),  # 1.0 for a row
         }
 
-    def check_vocabulary(self, vocabulary: Vocabulary) -> NoReturn:
-        """Raise a ValueError: a store with a vocabulary has no images."""
-        raise ValueError(
-            "masked_patches reads images, and this is a token store: "
-            "`prepare-images SOURCE --output STORE` writes a store of images"
-        )
-
     def check_settings(self) -> None:
         """Raise a ValueError for a setting out of its range, or if Pillow is missing."""
-        check_pillow()
-        if not 1 <= self.size <= 4096 or self.channels not in MODES:
-            raise ValueError(
-                f"masked_patches: size={self.size}, channels={self.channels}; the size is from 1 "
-                "to 4096, and channels are 1 or 3"
-            )
+        super().check_settings()
         if not 0 < self.patch_size < self.size or self.size % self.patch_size:
             raise ValueError(
                 f"masked_patches: patch_size={self.patch_size}; it divides size={self.size} into "
                 "2 or more patches along each side"
             )
-        for name in ("crop_ratio", "min_area", "mask_rate"):
-            if not 0 < getattr(self, name) <= 1:
-                raise ValueError(
-                    f"masked_patches: {name}={getattr(self, name)}; a share above 0, up to 1"
-                )
         if not round(self.mask_rate * self.num_patches):
             raise ValueError(
                 f"masked_patches: mask_rate={self.mask_rate} of {self.num_patches} patches is none"
             )
-
-    def make_rows(self, split: Split, vocabulary: Vocabulary) -> tuple[RowTable, BuildBatch]:
-        """Raise a ValueError as `check_vocabulary`; images have `make_image_rows`."""
-        self.check_vocabulary(vocabulary)
 
     def make_image_rows(self, split: Split, is_training: bool) -> tuple[ImageRows, BuildBatch]:
         """Return the table of images and the function that builds batches.

@@ -12,7 +12,7 @@ from pretrain.config import Mesh, override_run
 from pretrain.overrides import ConfigError
 from pretrain.plan.estimate import plan_run
 from pretrain.plan.roofline import format_share
-from pretrain.training.memory.remedies import SHARD_STATE
+from pretrain.training.memory.remedies import SHARD_STATE, find_remat_key
 
 if TYPE_CHECKING:
     from pretrain.config import Run
@@ -50,8 +50,8 @@ def iterate_remedies(run: Run, num_devices: int) -> Iterator[list[str]]:
     if run.mesh.fsdp not in (-1, num_devices) and run.mesh.model == 1:
         overrides = [*SHARD_STATE]
         yield list(overrides)
-    if not run.model.remat:
-        overrides = overrides + ["model.remat=true"]  # adds a second forward pass
+    if (key := find_remat_key(run.model)) and not run.model.remat:
+        overrides = overrides + [f"{key}=true"]  # adds a second forward pass
         yield list(overrides)
     for factor in (2, 4, 8, 16):
         yield overrides + [f"train.microbatches={run.train.microbatches * factor}"]
@@ -109,7 +109,9 @@ def iterate_variants(run: Run, num_devices: int) -> Iterator[list[str]]:
         and model <= max(4, num_devices // 8)
         and run.model.num_heads % model == 0
     ]
-    for model, microbatches, remat in itertools.product(models, (1, 2, 4), (False, True)):
+    key = find_remat_key(run.model)
+    remats = [f"{key}=false", f"{key}=true"] if key else [""]
+    for model, microbatches, remat in itertools.product(models, (1, 2, 4), remats):
         rest = num_devices // model
         for fsdp in sorted({1, 2 ** (int(math.log2(rest)) // 2), rest}):
             mesh = (rest // fsdp, fsdp, model) if rest % fsdp == 0 else None
@@ -121,7 +123,7 @@ def iterate_variants(run: Run, num_devices: int) -> Iterator[list[str]]:
                     for field, size in zip(dataclasses.fields(Mesh), mesh)
                 ),
                 f"train.microbatches={microbatches}",
-                f"model.remat={str(remat).lower()}",
+                *([remat] if remat else []),
             ]
 
 

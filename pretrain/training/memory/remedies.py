@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -71,12 +72,20 @@ def find_remedies(run: Run, mesh: Mesh, budget: int) -> list[str]:
     return [" ".join(words) for words in found]
 
 
+def find_remat_key(model: Any) -> str | None:
+    """Return the key that makes a model recompute its activations; None for one that cannot."""
+    encoder = model.encoder if isinstance(model, HeadedConfig) else model
+    if "remat" not in {field.name for field in dataclasses.fields(encoder)}:
+        return None
+    return "model.remat" if encoder is model else "model.encoder.remat"
+
+
 def find_cheaper_steps(
     run: Run, mesh: Mesh, counts: ResidualCounts, budget: int
 ) -> Iterator[list[str]]:
     """Yield overrides that keep model and batch: microbatches, remat, sharding, the optimizer."""
-    key = "model.encoder.remat" if isinstance(run.model, HeadedConfig) else "model.remat"
-    remat = [] if run.model.remat else [f"{key}=true"]
+    key = find_remat_key(run.model)
+    remat = [] if key is None or run.model.remat else [f"{key}=true"]
     is_sharded = mesh.shape["fsdp"] * mesh.shape["sequence"] * mesh.shape["model"] == mesh.size
     shards = [] if is_sharded else [*SHARD_STATE]
     adafactor = [] if isinstance(run.optimizer, Adafactor) else ["optimizer=adafactor"]
@@ -158,6 +167,8 @@ def find_narrower_model(
 ) -> Iterator[list[str]]:
     """Yield the first of width / 2, width / 4, ... that fits, with its microbatches."""
     if isinstance(run.model, HeadedConfig):  # Its encoder is pretrained.
+        return
+    if "width" not in {field.name for field in dataclasses.fields(run.model)}:  # LeNet-5
         return
     width, program = run.model.width, make_program(run, mesh)
     needed = estimate_on_devices(run, program, mesh, 0).expected

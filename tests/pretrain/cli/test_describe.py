@@ -30,7 +30,7 @@ def test_the_whole_run_is_printed_and_what_differs_is_marked(capsys):
 @pytest.mark.parametrize(
     ("config", "parameters", "giga_multiplies"),
     [
-        ("vit_ti", 5_717_416, 1.3),
+        ("vit_tiny", 5_717_416, 1.3),
         ("vit_small", 22_050_664, 4.6),
         ("vit_base", 86_567_656, 17.6),
         ("vit_large", 304_326_632, 61.6),

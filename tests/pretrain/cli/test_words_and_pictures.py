@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -169,3 +170,21 @@ def test_bad_commands_are_one_clear_error(root, tmp_path, capsys):
         assert main(words) == 2
         error = capsys.readouterr().err
         assert message in error and "Traceback" not in error
+
+
+def test_the_most_certain_patches_are_filled_first(monkeypatch):
+    """Four patches in two rounds: the two that are most probable, then, scored anew, the others."""
+    grid = SimpleNamespace(num_patches=4)
+    filler = object.__new__(PairFiller)
+    filler.visual = SimpleNamespace(first_patch=10, codebook=SimpleNamespace(grid=grid))
+    filler.vocabulary = SimpleNamespace(mask=4, size=20)
+    asked = []
+
+    def score_masks(rows, masks, count, first, end):
+        asked.append([*masks[0]])
+        probabilities = {1: 0.3, 2: 0.9, 3: 0.2, 4: 0.5}
+        return [[[(probabilities[place], 9 + place + len(asked))] for place in masks[0]]]
+
+    monkeypatch.setattr(filler, "score_masks", score_masks, raising=False)
+    assert filler.predict_patches([[2, 4, 4, 4, 4, 3]], rounds=2)[0].tolist() == [2, 2, 4, 4]
+    assert asked == [[1, 2, 3, 4], [1, 3]]

@@ -59,6 +59,14 @@ def test_remedies_are_tried_from_the_cheapest_until_one_fits():
     )
 
 
+def test_a_model_without_a_choice_is_not_asked_to_recompute():
+    """LeNet-5 and encoders of words have no `remat`."""
+    for name in ("lenet_mnist", "textcnn"):
+        words = [" ".join(words) for words in advice.iterate_remedies(load(name), 16)]
+        words += [" ".join(words) for words in advice.iterate_variants(load(name), 16)]
+        assert words and not any("remat" in line for line in words)
+
+
 def test_micro_batches_come_before_splitting_layers(monkeypatch):
     tight = Machine("v5p:2x2x4", [None] * 16)
     monkeypatch.setattr(advice, "plan_run", lambda *a, **k: simulate_run(*a, **k) | {"fits": False})

@@ -11,9 +11,9 @@ import pytest
 from data.config import Data
 from data.images.image_store import ImageRequest, write_image_store
 from data.objectives.image_classification import ImageClassification
-from data.objectives.masked_patches import MaskedPatches
+from data.objectives.masked_patches import LEVELS, MaskedPatches
 from data.pipeline import Stream
-from models import build
+from models import build, vit
 from models.config.deit import DeitConfig
 from models.config.vit import VitConfig
 from models.vit import corrupt_patches
@@ -29,6 +29,11 @@ from tests.pretrain.training.recurrent_runs import check_killed_run, run_steps
 SIZES = dict(image_size=16, patch_size=4, width=16, depth=2, num_heads=2, mlp=32, classes=3)
 VIT = VitConfig(**SIZES, pooling="patches")
 OBJECTIVE = MaskedPatches(size=16, patch_size=4)
+
+
+def test_the_head_scores_as_many_colors_as_there_are():
+    """Neither of `data` and `models` imports the other, so each has the number."""
+    assert LEVELS == vit.LEVELS
 
 
 @pytest.fixture(scope="module")

@@ -163,6 +163,12 @@ def test_more_devices_are_proposed_over_which_the_state_fits(monkeypatch):
     memory_check.check_memory(changed, eight, make_program(changed, eight))
 
 
+def test_a_model_without_a_width_is_not_made_narrower():
+    """LeNet-5 cannot be made narrower, nor recompute: nothing helps where 64 KiB are left."""
+    found = find_remedies(load("lenet_mnist"), make_one_device_mesh(), 1 << 16)
+    assert not any("width" in words or "remat" in words for words in found)
+
+
 def test_a_state_is_refused_from_its_first_byte_too_many(monkeypatch, capsys):
     mesh, run = make_one_device_mesh(), RUNS["bert"]
     program = make_program(run, mesh)

@@ -4,7 +4,7 @@
 1 and 9).
 
     python -m pretrain prepare-images IMAGENET/train --validation IMAGENET/val --output imagenet
-    python -m pretrain train vit_ti --workdir runs/vit_ti data.store=imagenet
+    python -m pretrain train vit_tiny --workdir runs/vit_tiny data.store=imagenet
 
 An image is read three times in a row (repeated augmentation), so that an epoch of the paper reads a
 third of the images. Not run: the project had no accelerator.

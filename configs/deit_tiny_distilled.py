@@ -5,9 +5,9 @@
 
     python -m pretrain prepare-images IMAGENET/train --validation IMAGENET/val --output imagenet
     python -m pretrain train vit_base --workdir runs/vit_base data.store=imagenet
-    python -m pretrain distil deit_ti_distilled --teacher runs/vit_base --workdir runs/deit \
+    python -m pretrain distil deit_tiny_distilled --teacher runs/vit_base --workdir runs/deit \
         data.store=imagenet
-    python -m pretrain train deit_ti_distilled --workdir runs/deit data.store=imagenet
+    python -m pretrain train deit_tiny_distilled --workdir runs/deit data.store=imagenet
 
 An image is read three times in a row (repeated augmentation), so that an epoch of the paper reads a
 third of the images. Not run: the project had no accelerator.
