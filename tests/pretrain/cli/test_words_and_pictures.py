@@ -173,7 +173,7 @@ def test_bad_commands_are_one_clear_error(root, tmp_path, capsys):
 
 
 def test_the_most_certain_patches_are_filled_first(monkeypatch):
-    """Four patches in two rounds: the two that are most probable, then, scored anew, the others."""
+    """Four patches in two rounds: the two that are most probable, then the others, which are scored again."""
     grid = SimpleNamespace(num_patches=4)
     filler = object.__new__(PairFiller)
     filler.visual = SimpleNamespace(first_patch=10, codebook=SimpleNamespace(grid=grid))
