@@ -27,7 +27,6 @@ prepare_metadata_for_build_editable = build_meta.prepare_metadata_for_build_edit
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PARENT = "cloze"  # the import package of the wheel
-PACKAGES = ("pretrain", "models", "data", "configs")
 METADATA = ("README.md", "LICENSE")  # files that setup.cfg names
 
 
@@ -59,11 +58,13 @@ def stage_sources() -> Iterator[None]:
     that were removed since.
     """
     rename_imports = load_rename_imports()
-    names = {package: f"{PARENT}.{package}" for package in PACKAGES}
+    settings = read_settings(ROOT / "setup.cfg")
+    packages = settings["options.packages.find"]["include"].replace("*", "").split()
+    names = {package: f"{PARENT}.{package}" for package in packages}
     with tempfile.TemporaryDirectory() as folder:
         stage = pathlib.Path(folder)
         shutil.copytree(ROOT / "distribution" / PARENT, stage / PARENT)
-        for package in PACKAGES:
+        for package in packages:
             ignored = shutil.ignore_patterns("__pycache__")
             shutil.copytree(ROOT / package, stage / PARENT / package, ignore=ignored)
             for path in (stage / PARENT / package).rglob("*.py"):
@@ -74,16 +75,23 @@ def stage_sources() -> Iterator[None]:
                 path.write_text(renamed, "utf-8")
         for name in METADATA:
             shutil.copy(ROOT / name, stage / name)
-        write_settings(ROOT / "setup.cfg", stage / "setup.cfg")
+        change_settings(settings)
+        with (stage / "setup.cfg").open("w", encoding="utf-8") as file:
+            settings.write(file)
         with contextlib.chdir(stage):
             yield
 
 
-def write_settings(source: pathlib.Path, target: pathlib.Path) -> None:
-    """Write setup.cfg with the packages, their data and the command below `PARENT`."""
+def read_settings(path: pathlib.Path) -> configparser.ConfigParser:
+    """Return what setup.cfg says."""
     settings = configparser.ConfigParser(interpolation=None, delimiters=("=",))
     settings.optionxform = str
-    settings.read(source, "utf-8")
+    settings.read_string(path.read_text("utf-8"))
+    return settings
+
+
+def change_settings(settings: configparser.ConfigParser) -> None:
+    """Put the packages, their data and the command below `PARENT`."""
     settings["options.packages.find"]["include"] = f"{PARENT}, {PARENT}.*"
     data = settings["options.package_data"]
     settings["options.package_data"] = {f"{PARENT}.{name}": data[name] for name in data}
@@ -92,8 +100,6 @@ def write_settings(source: pathlib.Path, target: pathlib.Path) -> None:
     settings["options.entry_points"]["console_scripts"] = "".join(
         f"\n{name.strip()} = {PARENT}.{function.strip()}" for name, function in pairs
     )
-    with target.open("w", encoding="utf-8") as file:
-        settings.write(file)
 
 
 def load_rename_imports() -> Callable[[str, Mapping[str, str]], str]:

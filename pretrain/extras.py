@@ -3,6 +3,7 @@
 No release is on the package index yet, so no command names the distribution.
 """
 
+import importlib.util
 import pathlib
 import shlex
 import sys
@@ -20,9 +21,12 @@ def how_to_install(extra: str, root: pathlib.Path = ROOT) -> str:
       root: the folder of the checkout.
 
     In a checkout the command installs the checkout. With an installed wheel of Cloze there is no
-    checkout, and the command names the libraries of the extra.
+    checkout, and the command names the libraries of the extra. Environments that uv makes have no
+    pip.
     """
-    pip = f"{shlex.quote(sys.executable or 'python')} -m pip install"
+    python = shlex.quote(sys.executable or "python")
+    has_pip = importlib.util.find_spec("pip") is not None
+    pip = f"{python} -m pip install" if has_pip else f"uv pip install --python {python}"
     if (root / "setup.cfg").is_file():
         return f"{pip} -e {shlex.quote(f'{root}[{extra}]')}"
     if requirements := _read_requirements(extra):

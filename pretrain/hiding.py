@@ -7,9 +7,8 @@ data.py there would be imported as `data`.
 import importlib.util
 import pathlib
 
-from pretrain.command import PREFIX
+from pretrain.command import PACKAGES, PREFIX
 
-PACKAGES = tuple(f"{PREFIX}{name}" for name in ("data", "models", "configs"))
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
@@ -20,9 +19,9 @@ def find_hiding_file(root: pathlib.Path = ROOT) -> str:
       root: the folder that has the packages.
     """
     for package in PACKAGES:
-        spec = importlib.util.find_spec(package)
+        spec = importlib.util.find_spec(f"{PREFIX}{package}")
         origin = spec.origin if spec else None
-        if origin and pathlib.Path(origin).resolve().parent != root / package.rpartition(".")[2]:
+        if origin and pathlib.Path(origin).resolve().parent != root / package:
             return (
                 f"{origin} hides the package {package!r} of Cloze (in {root}), because Python "
                 "searches that folder first; run the command in another folder, or rename that file"

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 ROOT = pathlib.Path(__file__).parents[1]
 FILES = ("setup.cfg", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "CHANGELOG.md")
 CALL = "import sys, cloze_backend as b; print(getattr(b, sys.argv[1])(sys.argv[2]))"
-SOURCE = re.compile(rf"(?:^|-m )((?:{'|'.join(ROOMS)})(?:\.\w+)*)$")
+SOURCE = re.compile(rf"(?:^|-m )((?:{'|'.join(ROOMS)})(?:\.\w+)*)\.?$")
 KEYS = {"data.store", "data.objectives", *ROOMS}  # strings that are keys, axes or folders
 USER = """
 from {prefix}data.config import Data
@@ -47,7 +47,11 @@ print(len(names), sorted({"pretrain", "models", "data", "configs"} & set(sys.mod
 
 def call(*words, **options):
     """Run a command and return its standard output; fail with what it has printed."""
-    done = subprocess.run([*map(str, words)], capture_output=True, text=True, **options)
+    return get_output(subprocess.run([*map(str, words)], capture_output=True, text=True, **options))
+
+
+def get_output(done):
+    """Return the standard output of an ended process; fail with all of it if that has failed."""
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -160,11 +164,23 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def run(installed, folder):
-    """Return a function that runs a program of the environment in the working folder."""
+def start(installed, folder):
+    """Return a function that runs a program of the environment in the working folder, to any end."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment["XLA_FLAGS"] = "--xla_backend_optimization_level=0"  # one device, compiled quickly
-    return lambda name, *words: call(installed / name, *words, cwd=folder, env=environment)
+    return lambda name, *words: subprocess.run(
+        [installed / name, *map(str, words)],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=environment,
+    )
+
+
+@pytest.fixture(scope="module")
+def run(start):
+    """Return a function that runs a program of the environment and returns its standard output."""
+    return lambda name, *words: get_output(start(name, *words))
 
 
 @pytest.fixture(scope="module")
@@ -204,19 +220,15 @@ def test_a_verb_in_processes_of_its_own(run):
     assert run("cloze", "--help").startswith("usage: cloze VERB ...")
 
 
-def test_a_configuration_of_the_user(run, folder, installed):
+def test_a_configuration_of_the_user(run, start, folder):
     (folder / "mine.py").write_text(USER.format(prefix="cloze."))
     assert "bert/encoder" in run("cloze", "describe", "mine.py")
     (folder / "old.py").write_text(USER.format(prefix=""))
-    words = [installed / "cloze", "describe", folder / "old.py"]
-    done = subprocess.run(words, capture_output=True, text=True, cwd=folder.parent)
+    done = start("cloze", "describe", "old.py")
     assert done.returncode == 2 and done.stderr.count("\n") == 1
     assert "the installed Cloze is one package: import cloze.data" in done.stderr
 
 
-def test_a_pod_is_sent_a_checkout(installed, folder):
-    code = "from cloze.pretrain.pod.archive import pack_tree; import pathlib; pack_tree(pathlib.Path('a'))"
-    done = subprocess.run(
-        [installed / "python", "-P", "-c", code], capture_output=True, text=True, cwd=folder
-    )
-    assert "is not a git checkout" in done.stderr
+def test_a_pod_is_sent_a_checkout(start):
+    code = "import pathlib; from cloze.pretrain.pod import archive; archive.pack_tree(pathlib.Path('a'))"
+    assert "is not a git checkout" in start("python", "-P", "-c", code).stderr

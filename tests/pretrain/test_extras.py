@@ -123,6 +123,14 @@ def test_a_wheel_names_the_libraries(tmp_path, monkeypatch):
     )
 
 
+def test_an_environment_without_pip_is_uvs(monkeypatch):
+    monkeypatch.setattr(extras.importlib.util, "find_spec", lambda name: None)
+    command = shlex.split(how_to_install("metrics"))
+    assert command == [
+        *("uv", "pip", "install", "--python", sys.executable, "-e", f"{ROOT}[metrics]")
+    ]
+
+
 def test_neither_checkout_nor_metadata(tmp_path, monkeypatch):
     def raise_not_found(name):
         raise extras.metadata.PackageNotFoundError(name)
