@@ -131,6 +131,8 @@ def _count_read_bytes(
         elif views.isdisjoint(instruction.operands) or _is_handed_on(instruction, part):
             continue
         elif _is_view(module, instruction):
+            if instruction.is_root:
+                return whole
             views.add(instruction.name)
         elif instruction.opcode in SLICE_OPCODES and instruction.operands[0] in views:
             total += _count_bytes(instruction.arrays)

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
 
 from models import build
 from models.config.deep_averaging import DeepAveragingConfig
@@ -91,6 +90,7 @@ def find_in_python(words, c):
 
 
 def average_in_torch(c, params, words):
+    torch = pytest.importorskip("torch", reason="the extra `peers` is not installed: no torch")
     bag = torch.nn.EmbeddingBag.from_pretrained(
         torch.tensor(params["embeddings/token_embedding/embedding"]), mode="sum"
     )
@@ -105,6 +105,7 @@ def average_in_torch(c, params, words):
 
 
 def convolve_in_torch(c, params, words):
+    torch = pytest.importorskip("torch", reason="the extra `peers` is not installed: no torch")
     f = torch.tanh if c.activation == "tanh" else torch.relu
     x = torch.tensor(params["embeddings/token_embedding/embedding"][words]).T[None]  # [1, D, L]
     for i in range(c.depth):
@@ -121,6 +122,7 @@ def convolve_in_torch(c, params, words):
 
 
 def recur_in_torch(c, params, words):
+    torch = pytest.importorskip("torch", reason="the extra `peers` is not installed: no torch")
     kind = torch.nn.LSTM if c.cell == "lstm" else torch.nn.RNN
     net = kind(c.width, c.cells, c.depth, bidirectional=c.bidirectional, batch_first=True)
     with torch.no_grad():
@@ -286,6 +288,7 @@ def count(config):
 def test_sizes():
     """The LSTM is that of Tai et al. 2015, table 1: 315,840, with a second bias of each gate."""
     assert count(RecurrentEncoderConfig(vocab=50)) == 315_840 - 4 * 168
+    torch = pytest.importorskip("torch", reason="the extra `peers` is not installed: no torch")
     assert sum(p.numel() for p in torch.nn.LSTM(300, 168).parameters()) == 315_840
     assert count(TextCnnConfig(vocab=50)) == (3 + 4 + 5) * 300 * 100 + 300
     assert count(DeepAveragingConfig(vocab=50)) == 3 * (300 * 300 + 300)

@@ -110,6 +110,29 @@ def test_an_instruction_with_line_breaks_ends_no_computation():
     assert count_memory_bytes(module) == count_memory_bytes(plain)
 
 
+def test_a_fused_cast_reads_its_operand():
+    """The root of the fusion only maps the elements of its parameter; a row of it is read less."""
+    text = """
+%cast (p: f32[64,1024]) -> bf16[64,1024] {
+  %p = f32[64,1024]{1,0} parameter(0)
+  ROOT %c = bf16[64,1024]{1,0} convert(%p)
+}
+
+ENTRY %main (x: f32[64,1024]) -> bf16[64,1024] {
+  %x = f32[64,1024]{1,0} parameter(0)
+  ROOT %f = bf16[64,1024]{1,0} fusion(%x), kind=kLoop, calls=%cast
+}
+"""
+    assert count_memory_bytes(HloModule(text)) == 6 * 64 * 1024
+    row = text.replace(
+        "ROOT %c = bf16[64,1024]{1,0} convert(%p)",
+        """%c = bf16[64,1024]{1,0} convert(%p)
+  ROOT %r = bf16[1,1024]{1,0} slice(%c), slice={[0:1], [0:1024]}""",
+    )
+    row = row.replace("ROOT %f = bf16[64,1024]", "ROOT %f = bf16[1,1024]")
+    assert count_memory_bytes(HloModule(row)) < 6 * 1024 + 1
+
+
 # ---- programs with a known answer ------------------------------------------------
 
 

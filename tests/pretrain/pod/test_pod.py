@@ -93,6 +93,7 @@ def cloud(tmp_path, monkeypatch, tree):
     folder.mkdir()
     monkeypatch.setenv("PATH", str(program.parent), prepend=":")
     monkeypatch.setenv("STANDIN", str(folder))
+    monkeypatch.delenv("CLOZE_PYTHON", raising=False)  # the workers have a stand-in for Python
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     yield Cloud(folder)
     for keeper in folder.glob("*/cloze/run/keeper"):
