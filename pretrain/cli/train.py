@@ -8,7 +8,12 @@ import time
 from pretrain.config import Run, load
 from pretrain.distributed import processes
 from pretrain.terminal import print_error
-from pretrain.training.monitoring.options import UNWATCHED, Monitoring, parse_step_range
+from pretrain.training.monitoring.options import (
+    UNWATCHED,
+    Monitoring,
+    check_prometheus_path,
+    parse_step_range,
+)
 from pretrain.workdir.check import check_workdir_path
 
 
@@ -51,12 +56,19 @@ def add_monitoring_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FIRST:LAST",
         help="trace these steps and write the trace below the workdir (docs/watching.md)",
     )
+    parser.add_argument(
+        "--prometheus",
+        metavar="FILE.prom",
+        help="write the newest metrics to this file, for node_exporter's textfile collector",
+    )
 
 
 def parse_monitoring(args: argparse.Namespace, config: Run) -> Monitoring:
     """Return how the arguments watch a run."""
+    last_step = config.train.last_step
     return Monitoring(
-        profile=parse_step_range(args.profile, config.train.last_step) if args.profile else None
+        profile=parse_step_range(args.profile, last_step) if args.profile is not None else None,
+        prometheus=check_prometheus_path(args.prometheus) if args.prometheus is not None else None,
     )
 
 

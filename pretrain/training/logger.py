@@ -13,6 +13,7 @@ from etils import epath
 from pretrain.config import Run
 from pretrain.distributed.stragglers import StragglerMonitor
 from pretrain.training import flops
+from pretrain.training.monitoring.sinks import MetricsSink
 from pretrain.workdir import environment_file
 from pretrain.workdir.lease import Lease
 from pretrain.workdir.metrics_file import MetricsLog, ProgressLine
@@ -30,6 +31,8 @@ class RunLog:
       pending: (step, its metrics on the devices, seconds waited for its batch) of a started step.
       row: metrics of a finished step that is not written yet.
       note: metrics to add to the row of the next step.
+      sinks: what receives each row, too, in the first process.
+      end_state: how the run ends unless it fails.
     """
 
     def __init__(
@@ -51,6 +54,8 @@ class RunLog:
         self.pending: tuple[int, dict[str, jax.Array], float] | None = None
         self.row: dict[str, Any] | None = None
         self.stragglers, self.lease, self.note = stragglers, lease, {}
+        self.sinks: list[MetricsSink] = []
+        self.end_state = "finished"
         if self.is_first_process:
             device = mesh.devices.flat[0]
             peak = flops.get_peak_flops(device, run.train.compute_dtype)
@@ -79,11 +84,15 @@ class RunLog:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if kind is None:
-            self.write_row()
-        if self.is_first_process:
-            self.progress.close()
-            self.file.close(sync=self.lease.is_held())
+        try:
+            if kind is None:
+                self.write_row()
+        finally:
+            for sink in self.sinks:
+                sink.close("failed" if kind else self.end_state)
+            if self.is_first_process:
+                self.progress.close()
+                self.file.close(sync=self.lease.is_held())
 
     def log_message(self, text: str) -> None:
         """Print lines of text, in the first process."""
@@ -144,6 +153,8 @@ class RunLog:
             self.lease.check_held()
             self.file.write_row(self.row)
             self.progress.show_row(self.row)
+            for sink in self.sinks:
+                sink.write_row(self.row)
         self.row = None
         return row
 

@@ -32,6 +32,7 @@ from pretrain.training.memory.exhaustion import explain_exhaustion
 from pretrain.training.memory.memory_check import check_memory, describe_exhausted_run
 from pretrain.training.monitoring.options import UNWATCHED, Monitoring
 from pretrain.training.monitoring.profile import StepProfiler
+from pretrain.training.monitoring.sinks import open_sinks
 from pretrain.training.preemption import Preemption
 from pretrain.training.program import Program, check_batch, make_program
 from pretrain.training.startup import OpenedData, describe_start, open_data, write_workdir
@@ -129,6 +130,7 @@ def train_with_lease(
         ledger = stack.enter_context(open_ledger(workdir, began, start, watchdog, lease))
         stragglers = StragglerMonitor()
         log = stack.enter_context(RunLog(run, workdir, mesh, start, stragglers, lease))
+        log.sinks = open_sinks(monitoring, workdir, log.log_message)
         log_start(log, run, opened, program, mesh, state)
         profiler = StepProfiler(monitoring.profile, workdir, program.get_step_text, log)
         context = TrainContext(
@@ -151,9 +153,11 @@ def train_with_lease(
             sampler=sampler,
         )
         last_saved = run_steps(context, state, preemption)
+        signal = preemption.signal if last_saved < run.train.last_step else None
+        log.end_state = "preempted" if signal else "finished"
         saved = f"saved step {last_saved:,} in {workdir}/checkpoints"
         log.log_message(f"{saved}\n{ledger.format_summary()}")
-        return preemption.signal if last_saved < run.train.last_step else None
+        return signal
 
 
 def open_ledger(

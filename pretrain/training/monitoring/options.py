@@ -6,6 +6,7 @@ This module does not import JAX.
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 
 from pretrain.overrides import ConfigError
@@ -28,9 +29,11 @@ class Monitoring:
 
     Attributes:
       profile: the steps to trace, or None.
+      prometheus: the file of the newest metrics, or None.
     """
 
     profile: StepRange | None = None
+    prometheus: str | None = None
 
 
 UNWATCHED = Monitoring()
@@ -59,3 +62,22 @@ def parse_step_range(text: str, last_step: int) -> StepRange:
             "train.steps or train.stop_at_step to a larger number"
         )
     return steps
+
+
+def check_prometheus_path(path: str) -> str:
+    """Return the path of a file for node_exporter's textfile collector.
+
+    Raises:
+      ConfigError: the collector does not read files of this name, or there is no such folder.
+    """
+    if not path.endswith(".prom"):
+        raise ConfigError(
+            f"--prometheus {path}: expected a file NAME.prom, the only ones that node_exporter's "
+            "textfile collector reads"
+        )
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        raise ConfigError(f"--prometheus {path}: there is no folder {folder}")
+    if os.path.isdir(path) or not os.access(folder, os.W_OK):
+        raise ConfigError(f"--prometheus {path}: it is a folder, or {folder} cannot be written")
+    return path
