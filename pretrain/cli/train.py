@@ -9,9 +9,11 @@ from pretrain.config import Run, load
 from pretrain.distributed import processes
 from pretrain.terminal import print_error
 from pretrain.training.monitoring.options import (
+    TRACKERS,
     UNWATCHED,
     Monitoring,
     check_prometheus_path,
+    check_tracker,
     parse_step_range,
 )
 from pretrain.workdir.check import check_workdir_path
@@ -61,6 +63,12 @@ def add_monitoring_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.prom",
         help="write the newest metrics to this file, for node_exporter's textfile collector",
     )
+    parser.add_argument(
+        "--tracker",
+        choices=["none", *TRACKERS],
+        default="none",
+        help="also log metrics, configuration and end state to Weights & Biases or MLflow",
+    )
 
 
 def parse_monitoring(args: argparse.Namespace, config: Run) -> Monitoring:
@@ -69,6 +77,7 @@ def parse_monitoring(args: argparse.Namespace, config: Run) -> Monitoring:
     return Monitoring(
         profile=parse_step_range(args.profile, last_step) if args.profile is not None else None,
         prometheus=check_prometheus_path(args.prometheus) if args.prometheus is not None else None,
+        tracker=check_tracker(args.tracker),
     )
 
 

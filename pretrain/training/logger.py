@@ -13,7 +13,8 @@ from etils import epath
 from pretrain.config import Run
 from pretrain.distributed.stragglers import StragglerMonitor
 from pretrain.training import flops
-from pretrain.training.monitoring.sinks import MetricsSink
+from pretrain.training.monitoring.options import UNWATCHED, Monitoring
+from pretrain.training.monitoring.sinks import MetricsSink, open_sinks
 from pretrain.workdir import environment_file
 from pretrain.workdir.lease import Lease
 from pretrain.workdir.metrics_file import MetricsLog, ProgressLine
@@ -43,12 +44,14 @@ class RunLog:
         start: int,
         stragglers: StragglerMonitor,
         lease: Lease,
+        monitoring: Monitoring = UNWATCHED,
     ) -> None:
         """Open the metrics file of a run that continues after step `start`.
 
         Args:
           stragglers: measures the time that the loop waits.
           lease: of the workdir.
+          monitoring: what else receives the rows.
         """
         self.is_first_process = jax.process_index() == 0
         self.pending: tuple[int, dict[str, jax.Array], float] | None = None
@@ -73,6 +76,7 @@ class RunLog:
             environment_file.add_start(
                 workdir, start, mesh, jax.process_count(), flops_per_step, peak
             )
+            self.sinks = open_sinks(monitoring, run, workdir, self.log_message)
         self.clock = time.perf_counter()
 
     def __enter__(self) -> RunLog:

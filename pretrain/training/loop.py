@@ -32,7 +32,6 @@ from pretrain.training.memory.exhaustion import explain_exhaustion
 from pretrain.training.memory.memory_check import check_memory, describe_exhausted_run
 from pretrain.training.monitoring.options import UNWATCHED, Monitoring
 from pretrain.training.monitoring.profile import StepProfiler
-from pretrain.training.monitoring.sinks import open_sinks
 from pretrain.training.preemption import Preemption
 from pretrain.training.program import Program, check_batch, make_program
 from pretrain.training.startup import OpenedData, describe_start, open_data, write_workdir
@@ -129,8 +128,8 @@ def train_with_lease(
             return None
         ledger = stack.enter_context(open_ledger(workdir, began, start, watchdog, lease))
         stragglers = StragglerMonitor()
-        log = stack.enter_context(RunLog(run, workdir, mesh, start, stragglers, lease))
-        log.sinks = open_sinks(monitoring, workdir, log.log_message)
+        log = RunLog(run, workdir, mesh, start, stragglers, lease, monitoring)
+        stack.enter_context(log)
         log_start(log, run, opened, program, mesh, state)
         profiler = StepProfiler(monitoring.profile, workdir, program.get_step_text, log)
         context = TrainContext(

@@ -6,10 +6,14 @@ This module does not import JAX.
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import os
 import re
 
+from pretrain.extras import how_to_install
 from pretrain.overrides import ConfigError
+
+TRACKERS = {"wandb": "Weights & Biases", "mlflow": "MLflow"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,10 +34,12 @@ class Monitoring:
     Attributes:
       profile: the steps to trace, or None.
       prometheus: the file of the newest metrics, or None.
+      tracker: one of TRACKERS, or None.
     """
 
     profile: StepRange | None = None
     prometheus: str | None = None
+    tracker: str | None = None
 
 
 UNWATCHED = Monitoring()
@@ -81,3 +87,20 @@ def check_prometheus_path(path: str) -> str:
     if os.path.isdir(path) or not os.access(folder, os.W_OK):
         raise ConfigError(f"--prometheus {path}: it is a folder, or {folder} cannot be written")
     return path
+
+
+def check_tracker(name: str) -> str | None:
+    """Return the name of a tracker whose package is installed; None for `none`.
+
+    Raises:
+      ConfigError: the package is missing.
+    """
+    if name == "none":
+        return None
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None:  # A folder of that name without code has no origin.
+        raise ConfigError(
+            f"--tracker {name}: the package {name} of {TRACKERS[name]} is missing; install it by "
+            f"`{how_to_install(name)}`"
+        )
+    return name

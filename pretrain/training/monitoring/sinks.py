@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-import jax
 from etils import epath
 
+from pretrain.config import Run, to_json
+from pretrain.training.monitoring.background import BackgroundTracker, flatten_config
 from pretrain.training.monitoring.options import Monitoring
 from pretrain.training.monitoring.prometheus import PrometheusFile
+from pretrain.training.monitoring.trackers import make_tracker
 
 
 class MetricsSink(Protocol):
@@ -25,16 +28,21 @@ class MetricsSink(Protocol):
 
 
 def open_sinks(
-    monitoring: Monitoring, workdir: epath.Path, log_message: Callable[[str], None]
+    monitoring: Monitoring,
+    run: Run,
+    workdir: epath.PathLike,
+    log_message: Callable[[str], None],
 ) -> list[MetricsSink]:
-    """Return the sinks of a run's metrics; only the first process has any.
+    """Return the sinks of a run's metrics, for its first process.
 
     Args:
       log_message: prints a line.
     """
-    if jax.process_index():
-        return []
     sinks: list[MetricsSink] = []
     if monitoring.prometheus:
         sinks.append(PrometheusFile(monitoring.prometheus, workdir, log_message))
+    if monitoring.tracker:
+        tracker = make_tracker(monitoring.tracker, str(workdir))
+        config = flatten_config(json.loads(to_json(run)))
+        sinks.append(BackgroundTracker(monitoring.tracker, tracker, workdir, config, log_message))
     return sinks
