@@ -33,7 +33,7 @@ class RunLog:
       row: metrics of a finished step that is not written yet.
       note: metrics to add to the row of the next step.
       sinks: what receives each row, too, in the first process.
-      end_state: how the run ends unless it fails.
+      signal: the number of the signal that ended the run early, or None.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class RunLog:
         self.row: dict[str, Any] | None = None
         self.stragglers, self.lease, self.note = stragglers, lease, {}
         self.sinks: list[MetricsSink] = []
-        self.end_state = "finished"
+        self.signal: int | None = None
         if self.is_first_process:
             device = mesh.devices.flat[0]
             peak = flops.get_peak_flops(device, run.train.compute_dtype)
@@ -92,8 +92,9 @@ class RunLog:
             if kind is None:
                 self.write_row()
         finally:
+            state = "failed" if kind else "preempted" if self.signal else "finished"
             for sink in self.sinks:
-                sink.close("failed" if kind else self.end_state)
+                sink.close(state)
             if self.is_first_process:
                 self.progress.close()
                 self.file.close(sync=self.lease.is_held())

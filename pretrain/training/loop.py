@@ -128,8 +128,7 @@ def train_with_lease(
             return None
         ledger = stack.enter_context(open_ledger(workdir, began, start, watchdog, lease))
         stragglers = StragglerMonitor()
-        log = RunLog(run, workdir, mesh, start, stragglers, lease, monitoring)
-        stack.enter_context(log)
+        log = stack.enter_context(RunLog(run, workdir, mesh, start, stragglers, lease, monitoring))
         log_start(log, run, opened, program, mesh, state)
         profiler = StepProfiler(monitoring.profile, workdir, program.get_step_text, log)
         context = TrainContext(
@@ -152,11 +151,10 @@ def train_with_lease(
             sampler=sampler,
         )
         last_saved = run_steps(context, state, preemption)
-        signal = preemption.signal if last_saved < run.train.last_step else None
-        log.end_state = "preempted" if signal else "finished"
+        log.signal = preemption.signal if last_saved < run.train.last_step else None
         saved = f"saved step {last_saved:,} in {workdir}/checkpoints"
         log.log_message(f"{saved}\n{ledger.format_summary()}")
-        return signal
+        return log.signal
 
 
 def open_ledger(
