@@ -14,12 +14,36 @@ print_heading() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 # Print the first Python of at least 3.11; CLOZE_PYTHON selects another one.
 find_python() {
   for python in ${CLOZE_PYTHON:-python3 python python3.11 python3.12 python3.13}; do
-    if "$python" -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+    if "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
       echo "$python"
       return
     fi
   done
-  echo "error: Cloze needs Python 3.11 or newer with venv; set CLOZE_PYTHON to one" >&2
+  echo "error: Cloze needs Python 3.11 or newer; set CLOZE_PYTHON to one" >&2
+  return 1
+}
+
+# make_environment PYTHON: create .venv. Distributions and images leave out parts of Python: without `venv` or `ensurepip`, `uv` makes
+# it where there is one, else the package virtualenv, from a folder of its own. A part of an environment is never left behind.
+make_environment() {
+  local python=$1 tools
+  print_heading "Creating .venv with $("$python" --version)"
+  if "$python" -c 'import ensurepip, venv' 2> /dev/null && "$python" -m venv .venv; then
+    return
+  fi
+  rm -rf .venv
+  if command -v uv > /dev/null && uv venv --quiet --seed --python "$python" .venv; then
+    return
+  fi
+  rm -rf .venv
+  tools=$(mktemp -d)
+  if "$python" -m pip install --quiet --disable-pip-version-check --target "$tools" 'virtualenv>=20.26,<22' &&
+    PYTHONPATH=$tools "$python" -m virtualenv --quiet .venv; then
+    rm -rf "$tools"
+    return
+  fi
+  rm -rf .venv "$tools"
+  echo "error: $python cannot make an environment: install its venv (Debian: apt install python3-venv) or uv" >&2
   return 1
 }
 
@@ -43,8 +67,7 @@ install() {
   local extra=$1 python accelerator mark
   if [ ! -x .venv/bin/python ]; then
     python=$(find_python)
-    print_heading "Creating .venv with $("$python" --version)"
-    "$python" -m venv .venv
+    make_environment "$python"
   fi
   accelerator=$(find_accelerator)
   extra=$extra${accelerator:+,$accelerator}

@@ -373,3 +373,70 @@ def test_launch_stops_with_one_line_where_a_person_must_choose(
 ):
     status, called, error = run_launcher(checkout, machine(files), "doctor", **environ)
     assert status == 2 and called == [] and error.startswith(message) and error.count("\n") == 1
+
+
+# ---- an environment where Python lacks a part --------------------------------------
+
+# A Python without `venv`, which records what it is asked for. What makes an environment makes the
+# stand-in that is beside it.
+BARE_PYTHON = """#!/bin/sh
+case "$*" in
+  "-c import ensurepip, venv") exit 1 ;;
+  *"-m pip install"*) [ -z "$NO_PIP" ] || { echo "No module named pip" >&2; exit 1; } ;;
+  "-m virtualenv"*) mkdir -p .venv/bin && cp "$0.made" .venv/bin/python ;;
+  --version) echo Python 3.13.0 ;;
+esac
+case "$*" in "-m venv"* | "-m pip"* | "-m virtualenv"*) echo "$*" >> log ;; esac
+"""
+
+
+@pytest.fixture
+def bare_python(checkout, tmp_path):
+    """Return a folder with `python3`, to stand first on PATH; the checkout has no .venv."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "python3").write_text(BARE_PYTHON)
+    shutil.move(checkout / ".venv/bin/python", folder / "python3.made")
+    shutil.rmtree(checkout / ".venv")
+    for program in folder.iterdir():
+        program.chmod(0o755)
+    return folder
+
+
+def launch_bare(checkout, machine, folder, **environ):
+    path = f"{folder}:{os.environ['PATH']}"
+    found = {"PATH": path, "CLOZE_PYTHON": str(folder / "python3")}
+    return run_launcher(checkout, machine({}), "doctor", **found, **environ)
+
+
+def test_a_python_without_venv_takes_virtualenv(machine, checkout, bare_python):
+    (bare_python / "uv").write_text("#!/bin/sh\nexit 1\n")
+    (bare_python / "uv").chmod(0o755)
+    status, log, error = launch_bare(checkout, machine, bare_python)
+    assert (status, error) == (0, "")
+    assert "virtualenv>=20.26,<22" in log[0] and "--target" in log[0]
+    assert log[1:] == [
+        "-m virtualenv --quiet .venv",
+        INSTALL + ".[report]",
+        "-m pretrain doctor",
+    ]
+
+
+def test_a_python_without_venv_takes_uv_where_there_is_one(machine, checkout, bare_python):
+    (bare_python / "uv").write_text(
+        f'#!/bin/sh\necho "uv $*" >> log; mkdir -p .venv/bin && cp "{bare_python}/python3.made" .venv/bin/python\n'
+    )
+    (bare_python / "uv").chmod(0o755)
+    _, log, _ = launch_bare(checkout, machine, bare_python)
+    assert log[0] == f"uv venv --quiet --seed --python {bare_python}/python3 .venv"
+    assert log[1:] == [INSTALL + ".[report]", "-m pretrain doctor"]
+
+
+def test_a_python_that_can_make_no_environment_ends_with_a_remedy(machine, checkout, bare_python):
+    (bare_python / "uv").write_text("#!/bin/sh\nmkdir .venv; exit 1\n")
+    (bare_python / "uv").chmod(0o755)
+    status, log, error = launch_bare(checkout, machine, bare_python, NO_PIP="1")
+    assert status == 1 and log == [] and not (checkout / ".venv").exists()
+    assert error.splitlines()[-1].endswith(
+        "cannot make an environment: install its venv (Debian: apt install python3-venv) or uv"
+    )
