@@ -134,7 +134,7 @@ PLANS = (
     Plan("vit_tiny", "v5e:4x4"),
     Plan("vit_small", "v5e:4x4"),
     *(Plan(f"vit_{size}", on) for size in ("base", "large") for on in ("v5e:8x8", "v5p:4x4x4")),
-    *(Plan(f"deit_{size}_distilled", "v5e:4x4") for size in ("ti", "small", "base")),
+    *(Plan(f"deit_{size}_distilled", "v5e:4x4") for size in ("tiny", "small", "base")),
 )
 
 COLUMNS = (

@@ -62,6 +62,8 @@ def list_small(config: str) -> tuple[str, ...]:
 def shrink(verb: str, words: list[str]) -> list[str]:
     """Return the arguments of a command with smaller sizes, appended so that they take precedence."""
     if verb in ("train", "distil"):
+        if "--profile" in words:
+            words[words.index("--profile") + 1] = f"1:{STEPS}"
         given = [word for word in words if word.startswith("train.steps=")]
         seen = trained.setdefault(words[words.index("--workdir") + 1], [])
         seen.extend(one for one in given or ["the configuration's"] if one not in seen)

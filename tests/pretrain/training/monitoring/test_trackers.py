@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import sys
+import threading
 import time
 from unittest.mock import Mock
 
@@ -28,8 +29,8 @@ def note(call, **values):
         file.write(json.dumps({"call": call, **values}) + "\\n")
     if os.environ.get("STANDIN_RAISES") == call:
         raise RuntimeError(f"no {call} today\\nsecond line")
-    if os.environ.get("STANDIN_HANGS") == call:
-        time.sleep(60)
+    while os.environ.get("STANDIN_HANGS") == call:
+        time.sleep(0.02)
 """
 WANDB = """
 from standin_calls import note
@@ -78,6 +79,11 @@ def standins(tmp_path, monkeypatch):
     for name in names:
         monkeypatch.delitem(sys.modules, name, raising=False)
     yield lambda: [json.loads(line) for line in calls.read_text().splitlines()]
+    monkeypatch.delenv("STANDIN_HANGS", raising=False)
+    for thread in threading.enumerate():  # those left behind, which would fail in a later test
+        if thread.name in names:
+            thread.join(30)
+            assert not thread.is_alive()
     for name in names:
         sys.modules.pop(name, None)
 
