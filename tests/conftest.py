@@ -78,6 +78,7 @@ WHOLE = (
 SLOW = (
     *("benchmarks", "faults", "models", "pretrain/cli", "pretrain/convert"),
     *("pretrain/finetune", "pretrain/inference", "pretrain/plan", "pretrain/training"),
+    *("pretrain/distributed/ops", "pretrain/evaluation"),
 )
 
 
