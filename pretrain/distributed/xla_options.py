@@ -24,7 +24,7 @@ COMPILER_OPTIONS = {
         # By default XLA and cuDNN add with atomics, in any order, and XLA chooses kernels by their
         # measured times: of the 30 arrays of BERT-base, 26 differed between two runs of three steps
         # on an H100, and a run that is killed would end with other bits. The gathers of
-        # pretrain/distributed/ops/gathers.py make it cheap (LOG.md).
+        # pretrain/distributed/ops/gathers.py save most of its price (LOG.md).
         "xla_gpu_deterministic_ops": True,
     },
     "tpu": {

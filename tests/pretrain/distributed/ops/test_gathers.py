@@ -44,7 +44,7 @@ def test_sums_are_those_of_numpy(draw, count):
 
 
 def test_bfloat16_rows_are_added_in_float32():
-    """4,096 rows of 1/256 + 1: bfloat16 sums would stop at 256."""
+    """The sum of 4,096 rows of 1 + 1/128, which bfloat16 could not hold."""
     rows = jnp.full((4_096, D), 1 + 2**-7, jnp.bfloat16)
     sums = sum_rows(rows, jnp.zeros(4_096, jnp.int32), 2)
     assert sums.dtype == jnp.float32
