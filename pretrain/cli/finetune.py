@@ -17,11 +17,13 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import sys
 import time
 from typing import Any
 
 from data.corpus.paths import is_remote
 from data.examples.tag_schemes import SCHEMES
+from pretrain.cli.train import add_monitoring_arguments, parse_monitoring, run_training
 from pretrain.command import PROGRAM
 from pretrain.config import override_run
 from pretrain.distributed import processes
@@ -85,6 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="path=value",
         help="changed fields, e.g. optimizer.learning_rate=3e-4 data.objective.length=64",
     )
+    add_monitoring_arguments(parser)
 
 
 def _add_start_arguments(parser: argparse.ArgumentParser) -> None:
@@ -184,12 +187,12 @@ def run(args: argparse.Namespace) -> int:
     began = time.time()
     check_single_process(args)
     check_start(args)
+    parse_monitoring(args, sys.maxsize)  # the number of steps follows from the examples
     task_arguments = split_task_arguments(args)
     # Errors in the examples are reported before JAX is imported.
     gathered = [gather_examples(arguments) for arguments in task_arguments]
     if args.seeds is not None and args.seeds < 1:
         raise ValueError(f"--seeds {args.seeds}: must be at least 1")
-    from pretrain.cli.train import run_training
     from pretrain.convert import find_model_family
     from pretrain.distributed.preflight import preflight_accelerators
     from pretrain.distributed.sharding import make_mesh
@@ -204,17 +207,19 @@ def run(args: argparse.Namespace) -> int:
     task, examples = combine_examples(args, names, gathered, pretrained)
     base = make_run(args, task, examples, pretrained)
     check_run_metrics(base.evaluate.metrics, base.data.objective, base.model)
-    workdirs = [args.workdir]
+    monitoring = parse_monitoring(args, base.train.last_step)
+    seeds = range(base.train.seed, base.train.seed + (args.seeds or 1))
+    workdirs, watched = [args.workdir], [monitoring]
     if args.seeds:
-        seeds = range(base.train.seed, base.train.seed + args.seeds)
         workdirs = [os.path.join(args.workdir, f"seed-{seed}") for seed in seeds]
+        watched = [monitoring.choose_file(seed) for seed in seeds]
     for workdir in workdirs:
         check_workdir_path(workdir)
     check_run_memory(base, make_mesh(base.mesh))
-    for number, workdir in enumerate(workdirs):
-        seed_run = override_run(base, [f"train.seed={base.train.seed + number}"])
+    for seed, workdir, monitoring in zip(seeds, workdirs, watched):
+        seed_run = override_run(base, [f"train.seed={seed}"])
         prepare_workdir(workdir, seed_run, pretrained, args, examples)
-        if status := run_training(seed_run, workdir, began=began):
+        if status := run_training(seed_run, workdir, began=began, monitoring=monitoring):
             return status
         began = None
     if base.train.last_step < base.train.steps:

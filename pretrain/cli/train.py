@@ -71,9 +71,8 @@ def add_monitoring_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def parse_monitoring(args: argparse.Namespace, config: Run) -> Monitoring:
-    """Return how the arguments watch a run."""
-    last_step = config.train.last_step
+def parse_monitoring(args: argparse.Namespace, last_step: int) -> Monitoring:
+    """Return how the arguments watch a run that ends after `last_step`."""
     return Monitoring(
         profile=parse_step_range(args.profile, last_step) if args.profile is not None else None,
         prometheus=check_prometheus_path(args.prometheus) if args.prometheus is not None else None,
@@ -85,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     """Check the arguments, then train; return the exit status."""
     began = time.time()
     config = load(args.config, args.overrides)  # a misspelt field fails before JAX is imported
-    monitoring = parse_monitoring(args, config)
+    monitoring = parse_monitoring(args, config.train.last_step)
     check_workdir_path(args.workdir)
     processes.join_run(args)
     if args.source:

@@ -1,6 +1,6 @@
-"""The flags of `train` that watch a run. No field of the configuration: no result depends on them.
+"""The flags of `train` and `finetune` that watch a run.
 
-This module does not import JAX.
+They are no fields of the configuration: no result depends on them. This module does not import JAX.
 """
 
 from __future__ import annotations
@@ -40,6 +40,13 @@ class Monitoring:
     profile: StepRange | None = None
     prometheus: str | None = None
     tracker: str | None = None
+
+    def choose_file(self, seed: int) -> Monitoring:
+        """Return the same for one of several seeds, with a file of metrics of its own."""
+        if self.prometheus is None:
+            return self
+        path = f"{self.prometheus.removesuffix('.prom')}-seed-{seed}.prom"
+        return dataclasses.replace(self, prometheus=check_prometheus_path(path))
 
 
 UNWATCHED = Monitoring()

@@ -212,6 +212,49 @@ def test_only_the_first_process_tracks(configs, tmp_path, standins, monkeypatch)
     assert not (tmp_path / "calls.jsonl").exists()
 
 
+@pytest.fixture
+def finetune_command(tmp_path):
+    """Return the words that fine-tune a new DAN for four steps with each of two seeds."""
+    file, workdir = tmp_path / "train.jsonl", tmp_path / "run"
+    rows = [{"text": f"a {n} fox", "label": "even" if n % 2 == 0 else "odd"} for n in range(40)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = ["finetune", "--config", "dan", "--task", "classification", "--train", str(file)]
+    words += ["--workdir", str(workdir), "--seeds", "2", "data.batch_size=8", "train.seed=3"]
+    small = ["model.encoder.width=4", "model.encoder.hidden=4", "data.threads=1"]
+    return [*words, *small, "train.steps=4"]
+
+
+def test_each_seed_of_finetune_is_watched(finetune_command, tmp_path, standins):
+    watched = ["--tracker", "wandb", "--prometheus", str(tmp_path / "mine.prom")]
+    assert main([*finetune_command, *watched, "--profile", "3:4"]) == 0
+    starts = select_calls(standins(), "start")
+    assert [start["config"]["train.seed"] for start in starts] == [3, 4]
+    assert len({start["id"] for start in starts}) == 2
+    for seed in (3, 4):
+        workdir = tmp_path / "run" / f"seed-{seed}"
+        assert (workdir / "profile" / "steps-3-4" / "operations.md").is_file()
+        text = (tmp_path / f"mine-seed-{seed}.prom").read_text()
+        loss = read_metrics(workdir / "metrics.jsonl")[-1]["loss"]
+        assert f'cloze_loss{{workdir="{workdir}"}} {loss!r}\n' in text
+    assert [*tmp_path.glob("*.prom")] == [*tmp_path.glob("mine-seed-?.prom")]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--profile", "3:5"], "--profile 3:5: the run ends after step 4"),
+        (["--profile", "last"], "--profile last: expected two steps FIRST:LAST"),
+        (["--prometheus", "metrics.txt"], "--prometheus metrics.txt: expected a file NAME.prom"),
+    ],
+)
+def test_finetune_refuses_flags_before_it_writes(
+    finetune_command, tmp_path, capsys, words, message
+):
+    assert main([*finetune_command, *words]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_missing_package_is_an_error_before_anything_is_written(
     configs, tmp_path, capsys, monkeypatch
 ):
