@@ -1,21 +1,46 @@
-# Cloze in an image: docker build --build-arg JAX=tpu -t cloze:tpu .    (JAX, an extra of setup.cfg: tpu, cuda13, cuda12 or cpu)
-# Its arguments are those of `python -m pretrain`. Written for docs/pods.md; not built by any test.
-FROM python:3.11-slim
+# Cloze in an image, one target per kind of machine (docs/image.md): docker build --target tpu -t cloze:tpu .
+# The arguments of a container are those of `python -m pretrain`.
+ARG BASE=python:3.11.13-slim-bookworm
 
-ARG JAX=tpu
+FROM ${BASE} AS base
+ENV PATH=/opt/cloze/bin:$PATH PYTHONUNBUFFERED=1 PYTHONFAULTHANDLER=1 PIP_NO_CACHE_DIR=1
+RUN python -m venv /opt/cloze && useradd --create-home --uid 1000 cloze
 WORKDIR /cloze
-# What changes seldom comes first: with the code changed the libraries need not be installed again.
+# What the libraries depend on, without the code: a change of the code does not install them again.
 COPY setup.cfg pyproject.toml README.md ./
 COPY distribution distribution
 COPY models/__init__.py models/
 COPY data/__init__.py data/
 COPY pretrain/__init__.py pretrain/
-RUN pip install --no-cache-dir -e ".[$JAX]"
-COPY models models
-COPY data data
-COPY pretrain pretrain
-COPY configs configs
-ENV PYTHONUNBUFFERED=1 PYTHONFAULTHANDLER=1
-# In this form the program is process 1 and gets SIGTERM itself: it saves and leaves.
+COPY configs/__init__.py configs/
+
+# The code as one layer, the last one of each target.
+FROM scratch AS code
+COPY models /cloze/models
+COPY data /cloze/data
+COPY pretrain /cloze/pretrain
+COPY configs /cloze/configs
+
+FROM base AS cpu
+# malloc keeps the memory of a step, as with launch.sh; accelerators have their own.
+ENV GLIBC_TUNABLES=glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=100000000000:glibc.malloc.top_pad=268435456:glibc.malloc.arena_max=1
+RUN pip install -e ".[cpu]"
+COPY --from=code /cloze /cloze
+USER 1000
+# In this form the program is process 1 and gets SIGTERM itself: it saves a checkpoint and exits.
+ENTRYPOINT ["python", "-m", "pretrain"]
+CMD ["doctor"]
+
+FROM base AS cuda
+RUN pip install -e ".[cuda]"
+COPY --from=code /cloze /cloze
+USER 1000
+ENTRYPOINT ["python", "-m", "pretrain"]
+CMD ["doctor"]
+
+# The user is root: the device files of the chips belong to root.
+FROM base AS tpu
+RUN pip install -e ".[tpu]"
+COPY --from=code /cloze /cloze
 ENTRYPOINT ["python", "-m", "pretrain"]
 CMD ["doctor"]

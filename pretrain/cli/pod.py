@@ -7,12 +7,21 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Sequence
 from typing import Any
 
+from pretrain.cli.pod_manifest import (
+    ON_SHARED_DISK,
+    add_manifest_arguments,
+    make_manifest_request,
+    refuse_manifest_flags,
+    write_manifest,
+)
 from pretrain.cli.verb_check import check_verb
 from pretrain.pod import actions
 from pretrain.pod.environment import build_environment
-from pretrain.pod.gcloud import RUNTIMES, DryRunPod, GcloudError, Pod, PodRequest
+from pretrain.pod.gcloud import DryRunPod, GcloudError, Pod, PodRequest
+from pretrain.pod.tpu_types import RUNTIMES
 from pretrain.terminal import print_error
 
 ACTIONS = {
@@ -25,6 +34,8 @@ ACTIONS = {
     "doctor": "run `-- doctor ...` or another short verb on all workers at once, and wait",
     "stop": "end the training, which saves a checkpoint first (--force: at once)",
     "delete": "delete the pod",
+    "manifest": "check `-- VERB ...`, then print the file with which GKE (jobset, xpk), Slurm or "
+    "SkyPilot starts it",
 }
 
 
@@ -35,7 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--name", required=True, help="name of the queued resource; its nodes are named after it"
     )
-    parser.add_argument("--zone", required=True, help="zone, e.g. us-east5-a")
+    parser.add_argument(
+        "--zone", help="zone, e.g. us-east5-a; of `manifest` only xpk and skypilot need it"
+    )
     parser.add_argument("--project", help="project (default: the one set in gcloud)")
     parser.add_argument(
         "--type", help="accelerator type, e.g. v5p-32; required by create, run and watch"
@@ -66,6 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--connect-flag=--tunnel-through-iap; repeatable",
     )
     _add_run_arguments(parser, repeated)
+    add_manifest_arguments(parser)
 
 
 def _add_run_arguments(parser: argparse.ArgumentParser, repeated: dict[str, Any]) -> None:
@@ -123,6 +137,8 @@ def _add_run_arguments(parser: argparse.ArgumentParser, repeated: dict[str, Any]
 def run(args: argparse.Namespace) -> int:
     """Check the arguments, then perform one action; return the exit status."""
     check_arguments(args)
+    if args.action == "manifest":
+        return write_manifest(args)
     pod = (DryRunPod if args.dry_run else Pod)(
         args.name, args.zone, args.project, args.connect_flag
     )
@@ -134,7 +150,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def check_arguments(args: argparse.Namespace) -> None:
-    """Check the arguments and add `request` and `variables` to them where the action needs them.
+    """Check the arguments; add `request`, `variables` and `manifest` where the action needs them.
 
     Raises:
       ValueError: for arguments that are missing, superfluous or out of range.
@@ -149,6 +165,12 @@ def check_arguments(args: argparse.Namespace) -> None:
             f"--slices {args.slices} --poll {args.poll} --tries {args.tries}: expected at least 1, "
             "0 and 1"
         )
+    if args.action == "manifest":
+        check_manifest(args)
+        return
+    refuse_manifest_flags(args)
+    if not args.zone:
+        raise ValueError(f"pod {args.action} needs --zone, e.g. us-east5-a")
     if args.action in ("create", "run", "watch"):
         args.request = make_request(args)
     if args.action in ("run", "watch", "doctor"):
@@ -165,6 +187,25 @@ def check_arguments(args: argparse.Namespace) -> None:
         check_verb(args.argv)
     elif args.argv:
         raise ValueError(f"pod {args.action} takes no verb to run: {' '.join(args.argv)}")
+
+
+def check_manifest(args: argparse.Namespace) -> None:
+    """Check the arguments of `manifest` and add the request as `manifest`.
+
+    Raises:
+      ValueError: for arguments that are missing, superfluous or out of range.
+    """
+    if not args.argv:
+        raise ValueError(
+            "pod manifest: give the verb to run after two hyphens, e.g. -- train CONFIG "
+            "--workdir gs://bucket/run"
+        )
+    is_shared = args.form in ON_SHARED_DISK
+    workdirs = list_workdirs(args.argv)
+    if not is_shared and args.argv[0] != "doctor":
+        find_workdir(args)
+    args.manifest = make_manifest_request(args, workdirs[-1] if workdirs else None)
+    check_verb(args.argv, is_shared)
 
 
 def make_request(args: argparse.Namespace) -> PodRequest:
@@ -205,8 +246,7 @@ def find_workdir(args: argparse.Namespace) -> str | None:
     Raises:
       ValueError: if a run has none in a bucket: it would be lost with the pod.
     """
-    found = [argument.partition("=")[2] for argument in args.argv if is_workdir(argument)]
-    found += [after for flag, after in zip(args.argv, args.argv[1:]) if flag == "--workdir"]
+    found = list_workdirs(args.argv)
     if args.action != "doctor" and (not found or not found[-1].startswith("gs://")):
         seen = f"--workdir {found[-1]}" if found else "no --workdir"
         raise ValueError(
@@ -216,6 +256,12 @@ def find_workdir(args: argparse.Namespace) -> str | None:
     return found[-1] if found and found[-1].startswith("gs://") else None
 
 
-def is_workdir(argument: str) -> bool:
-    """Return whether an argument has the form --workdir=FOLDER."""
-    return argument.startswith("--workdir=")
+def list_workdirs(argv: Sequence[str]) -> list[str]:
+    """Return the values of --workdir of a verb; the last one counts."""
+    found = []
+    for argument, after in zip(argv, [*argv[1:], ""]):
+        if argument.startswith("--workdir="):
+            found.append(argument.partition("=")[2])
+        elif argument == "--workdir":
+            found.append(after)
+    return found

@@ -17,10 +17,11 @@ from pretrain.terminal import print_error
 PACKAGES = ("numpy", "etils")
 # The Python of ./launch.sh, which has them as soon as any other verb has run.
 ENVIRONMENT_PYTHON = pathlib.Path(__file__).parents[2] / ".venv" / "bin" / "python"
+SHARED_DISK = "shared"  # first argument of this module as a program
 REMOTE_FOLDER = re.compile(r"gs://[a-z0-9][a-z0-9._-]+[a-z0-9]/+[^/].*")
 
 
-def check_verb(argv: Sequence[str]) -> None:
+def check_verb(argv: Sequence[str], is_shared: bool = False) -> None:
     """Check a verb and its arguments as a worker does when it starts, without running it.
 
     Where this Python lacks the packages that a configuration needs, that of .venv checks; if there
@@ -28,15 +29,17 @@ def check_verb(argv: Sequence[str]) -> None:
 
     Args:
       argv: the verb and its arguments.
+      is_shared: the workers share a disk, so that a path need not be in a bucket.
 
     Raises:
       ValueError: if the verb does not exist, or its configuration is invalid.
       SystemExit: if the arguments are invalid, after printing why.
     """
     if all(importlib.util.find_spec(name) for name in PACKAGES):
-        check_here(argv)
+        check_here(argv, is_shared)
     elif ENVIRONMENT_PYTHON.exists():
-        done = subprocess.run([ENVIRONMENT_PYTHON, "-m", __name__, *argv])
+        disk = SHARED_DISK if is_shared else "-"
+        done = subprocess.run([ENVIRONMENT_PYTHON, "-m", __name__, disk, *argv])
         if done.returncode:
             raise SystemExit(done.returncode)
     else:
@@ -48,17 +51,17 @@ def check_verb(argv: Sequence[str]) -> None:
         )
 
 
-def check_here(argv: Sequence[str]) -> None:
+def check_here(argv: Sequence[str], is_shared: bool = False) -> None:
     """Check a verb and its arguments by this process; see `check_verb`."""
     verb, *rest = argv
     if verb not in VERBS:
         raise ValueError(describe_unknown(verb))
     args = parse_arguments(verb, rest)
     if verb == "train":
-        check_training(args)
+        check_training(args, is_shared)
 
 
-def check_training(args: argparse.Namespace) -> None:
+def check_training(args: argparse.Namespace, is_shared: bool = False) -> None:
     """Check the arguments of `train`.
 
     Raises:
@@ -67,6 +70,8 @@ def check_training(args: argparse.Namespace) -> None:
     from pretrain.config import load
 
     store = load(args.config, args.overrides).data.store
+    if is_shared:
+        return
     if not is_remote_folder(args.workdir):
         raise ValueError(f"--workdir {args.workdir}: expected gs://BUCKET/FOLDER")
     if not (is_remote_folder(store) or re.fullmatch(r"/[^:]*", store)):
@@ -84,7 +89,7 @@ def is_remote_folder(path: str) -> bool:
 
 if __name__ == "__main__":
     try:
-        check_here(sys.argv[1:])
+        check_here(sys.argv[2:], sys.argv[1] == SHARED_DISK)
     except (ValueError, OSError) as error:
         print_error(error)
         sys.exit(2)

@@ -62,7 +62,7 @@ def build_environment(workdir: str | None = None, extra: Iterable[str] = ()) -> 
     rows = {name: value.format(workdir=(workdir or "").rstrip("/")) for name, value in rows.items()}
     for item in extra:
         name, equals, value = item.partition("=")
-        if not equals or not name.isidentifier():
+        if not equals or not (name.isidentifier() and name.isascii()):
             raise ValueError(f"--env {item!r}: expected NAME=VALUE")
         rows[name] = value
     return dict(sorted(rows.items()))

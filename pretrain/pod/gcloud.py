@@ -14,15 +14,6 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-# TPU generation -> the runtime image for JAX on Google's page "TPU software versions".
-RUNTIMES = {
-    "v2": "tpu-ubuntu2204-base",
-    "v3": "tpu-ubuntu2204-base",
-    "v4": "tpu-ubuntu2204-base",
-    "v5litepod": "v2-alpha-tpuv5-lite",
-    "v5p": "v2-alpha-tpuv5",
-    "v6e": "v2-alpha-tpuv6e",
-}
 # In smaller batches a failing one would end the command before the next.
 ALL_WORKERS = ("--node=all", "--worker=all", "--batch-size=all")
 WORKER_SCRIPT = "cloze/tree/pretrain/pod/worker.sh"

@@ -1,0 +1,101 @@
+"""What a manifest is made from, and the checks that all its forms share."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+from pretrain.pod.environment import build_environment
+
+IMAGE = re.compile(
+    r"[a-z0-9][a-z0-9._-]*(:[0-9]+)?(/[a-z0-9][a-z0-9._-]*)*"
+    r"(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64})?"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class ManifestRequest:
+    """A run and the machines for it.
+
+    Attributes:
+      name: of the job, an RFC 1123 label.
+      argv: the verb and its arguments.
+      workdir: --workdir of the verb, if it has one.
+      variables: NAME=VALUE of each further environment variable.
+      type: accelerator type, such as "v5p-32"; of SkyPilot also a GPU, such as "H100:8".
+      topology: chips along each side of a slice; None for that of the type.
+      slices: number of slices.
+      spot: whether the machines are preemptible.
+      image: the container's image.
+      cluster, zone, project: where XPK and SkyPilot start it.
+      account: Kubernetes service account that may write to the bucket.
+      nodes, tasks, gpus: number of nodes, of tasks of each node, of GPUs of each node.
+      time: time limit of a Slurm job.
+      program: words that precede the verb.
+      grace: seconds between SIGTERM and SIGKILL, in which the run saves a checkpoint.
+      max_restarts: number of restarts, preemptions included where the scheduler counts them.
+      flags: further flags of the scheduler.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    workdir: str | None = None
+    variables: tuple[str, ...] = ()
+    type: str | None = None
+    topology: str | None = None
+    slices: int = 1
+    spot: bool = False
+    image: str | None = None
+    cluster: str | None = None
+    zone: str | None = None
+    project: str | None = None
+    account: str = "cloze"
+    nodes: int = 1
+    tasks: int = 1
+    gpus: int = 8
+    time: str = "24:00:00"
+    program: tuple[str, ...] = (".venv/bin/cloze",)
+    grace: int = 120
+    max_restarts: int = 20
+    flags: tuple[str, ...] = ()
+
+    def build_env(self, **defaults: str) -> dict[str, str]:
+        """Return the environment of the run: the table of `pod`, `defaults`, then `variables`."""
+        rows = [f"{name}={value}" for name, value in defaults.items()]
+        return build_environment(self.workdir, [*rows, *self.variables])
+
+    def require_value(self, field: str, example: str) -> str:
+        """Return a field that a form cannot do without.
+
+        Raises:
+          ValueError: if it is not given.
+        """
+        value = getattr(self, field)
+        if not value:
+            raise ValueError(f"pod manifest needs --{field} for this form, e.g. {example}")
+        return value
+
+    def require_image(self) -> str:
+        """Return the image.
+
+        Raises:
+          ValueError: if it is not given, or is not the name of an image.
+        """
+        image = self.require_value("image", "us-east5-docker.pkg.dev/PROJECT/cloze/cloze:tpu")
+        if not IMAGE.fullmatch(image):
+            raise ValueError(
+                f"--image {image!r} is not the name of an image, such as "
+                "us-east5-docker.pkg.dev/my-project/cloze/cloze:tpu"
+            )
+        return image
+
+
+def check_texts(request: ManifestRequest) -> None:
+    """Raise ValueError if a value cannot be written to any file."""
+    values = [*request.argv, *request.variables, *request.flags, *request.program]
+    for value in values:
+        if value != value.encode(errors="replace").decode():
+            raise ValueError(f"{value!r} is not text: it has bytes that are not UTF-8")
+    for flag in request.flags:
+        if not re.fullmatch(r"-[^\x00-\x1f\x7f]+", flag):
+            raise ValueError(f"--create-flag {flag!r}: expected a flag, in one line")

@@ -1,0 +1,65 @@
+"""A batch script of Slurm, which requeues itself when it is cut off."""
+
+from __future__ import annotations
+
+import re
+
+from pretrain.pod.manifests.manifest_request import ManifestRequest
+from pretrain.pod.manifests.shell_text import join_words, quote_word
+
+TIME = re.compile(r"\d+|(\d+-)?\d{1,2}(:\d{2}){0,2}|\d+:\d{2}(:\d{2})?")
+
+SCRIPT = """\
+status=0
+srun{srun} {command} || status=$?
+case "$status" in
+  143) again=yes ;; # SIGTERM: the time limit is near, or the job is preempted
+  75 | 134 | 137 | 139) # a hang, or another signal
+    again=no
+    if [ "${{SLURM_RESTART_COUNT:-0}}" -lt {max_restarts} ]; then again=yes; fi
+    ;;
+  *) again=no ;;
+esac
+if [ "$again" = yes ]; then scontrol requeue "$SLURM_JOB_ID"; fi
+exit "$status"
+"""
+
+
+def build_slurm(request: ManifestRequest) -> str:
+    """Return the script.
+
+    Raises:
+      ValueError: if a number or the time limit is out of range.
+    """
+    if not TIME.fullmatch(request.time):
+        raise ValueError(f"--time {request.time!r}: expected HOURS:MINUTES:SECONDS or DAYS-HOURS")
+    directives = {
+        "job-name": request.name,
+        "nodes": request.nodes,
+        "ntasks-per-node": request.tasks,
+        "gpus-per-node": request.gpus or None,
+        "time": request.time,
+        "signal": f"TERM@{request.grace}",
+        "open-mode": "append",  # a requeued job continues its log
+    }
+    lines = ["#!/usr/bin/env bash"]
+    lines += [f"#SBATCH --{name}={value}" for name, value in directives.items() if value]
+    lines += ["#SBATCH --requeue", *(f"#SBATCH {flag}" for flag in request.flags)]
+    env = request.build_env(
+        CLOZE_CLUSTER="slurm",
+        JAX_PLATFORMS="cuda,cpu" if request.gpus else "cpu",
+        NO_GCE_CHECK="false" if (request.workdir or "").startswith("gs://") else "true",
+    )
+    lines += [f"export {name}={quote_word(value)}" for name, value in env.items()]
+    # srun does not take the number of CPUs over from sbatch.
+    cpus = [flag for flag in request.flags if flag.startswith("--cpus-per-task=")]
+    command = join_words([*request.program, *request.argv])
+    return (
+        "\n".join(lines)
+        + "\n"
+        + SCRIPT.format(
+            srun="".join(f" {quote_word(flag)}" for flag in cpus),
+            command=command,
+            max_restarts=request.max_restarts,
+        )
+    )

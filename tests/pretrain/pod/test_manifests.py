@@ -1,0 +1,357 @@
+"""`pod manifest`: what each form starts is what was asked for, whatever its characters; bad requests
+are refused.
+"""
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pretrain.__main__ import main
+from pretrain.distributed.cluster_detection import detect_cluster
+from pretrain.pod.environment import build_environment
+from pretrain.pod.manifests.yaml_text import format_yaml
+from pretrain.pod.tpu_types import parse_type
+
+yaml = pytest.importorskip("yaml")
+
+HOSTILE = "gs://bucket/a $(touch x) `id` $HOME $$ \"q\" 'q' #c: {x} ~ é"
+TRAIN = ["train", "bert_large", "--workdir", "gs://bucket/bert", f"data.store={HOSTILE}"]
+IMAGE = ["--image", "us-east5-docker.pkg.dev/p/cloze/cloze:tpu"]
+TYPE = ["--type", "v5p-32"]
+ZONE = ["--zone", "us-east5-a"]
+NOTE = "a\nb: $(NAME) é \x85\U0001f600"
+FORM_FLAGS = {
+    "jobset": [*TYPE, *IMAGE],
+    "xpk": [*TYPE, *IMAGE, *ZONE, "--cluster", "c"],
+    "slurm": [],
+    "skypilot": [*TYPE, *ZONE],
+}
+# Writes its arguments and environment to the file RECORD, then exits with STATUS.
+RECORDER = """#!{python}
+import json, os, sys
+with open(os.environ["RECORD"], "w") as file:
+    json.dump([sys.argv[1:], dict(os.environ)], file)
+sys.exit(int(os.environ.get("STATUS", "0")))
+"""
+
+
+def make_manifest(capsys, form, *flags, verb=TRAIN):
+    """Return what `pod manifest` prints."""
+    words = ["manifest", "--for", form, "--name", "bert", *FORM_FLAGS[form], *flags, "--", *verb]
+    assert main(["pod", *words]) == 0
+    return capsys.readouterr().out
+
+
+def expand_references(text, env):
+    """Return a text as Kubernetes passes it on: $(NAME) of `env` is replaced, $$ is one $."""
+    return re.sub(
+        r"\$(\$|\((\w+)\))", lambda one: "$" if one[1] == "$" else env.get(one[2], one[0]), text
+    )
+
+
+@pytest.fixture
+def bin_folder(tmp_path, monkeypatch):
+    """Return a folder first on PATH with recorders named cloze, srun and scontrol."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("cloze", "srun", "scontrol"):
+        (folder / name).write_text(RECORDER.format(python=sys.executable))
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    return folder
+
+
+def run_bash(script, tmp_path, **env):
+    """Run a script; return (its status, what the recorder saw)."""
+    record = tmp_path / "record"
+    record.unlink(missing_ok=True)
+    variables = os.environ | {"RECORD": str(record)} | env
+    done = subprocess.run(["bash", "-c", script], env=variables, cwd=tmp_path)
+    assert not (tmp_path / "x").exists()  # HOSTILE would have made it
+    return done.returncode, json.loads(record.read_text()) if record.exists() else None
+
+
+# ---- the writer ----------------------------------------------------------------------
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+WORDS = st.sampled_from(
+    ["no", "1e3", "~", "- a", "a: b", "a #b", "a\nb\n", "a\n b\n", "\n", " ", "=", "<<"]
+)
+NESTED = st.recursive(
+    TEXTS | WORDS | st.integers() | st.booleans(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.dictionaries(TEXTS | WORDS, NESTED, min_size=1, max_size=3))
+def test_yaml_reads_what_was_written(value):
+    assert yaml.safe_load(format_yaml(value) + "\n") == value
+
+
+# ---- JobSet --------------------------------------------------------------------------
+
+# Fields of the JobSet's own levels, by api/jobset/v1alpha2/jobset_types.go of kubernetes-sigs/jobset
+# (read 2026-11-26). Those of the Job below are checked by test_manifest_tools.py.
+JOBSET_FIELDS = {
+    "spec": {"failurePolicy", "replicatedJobs", "network", "successPolicy", "suspend"},
+    "failurePolicy": {"maxRestarts", "restartStrategy", "rules"},
+    "rule": {"name", "action", "onJobFailureReasons", "targetReplicatedJobs"},
+    "replicatedJob": {"name", "replicas", "template", "groupName", "dependsOn"},
+}
+RULE_NAME = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
+
+
+def test_a_jobset_has_the_fields_of_its_api(capsys):
+    jobset = yaml.safe_load(make_manifest(capsys, "jobset", "--slices", "2", "--spot"))
+    assert (jobset["apiVersion"], jobset["kind"]) == ("jobset.x-k8s.io/v1alpha2", "JobSet")
+    spec = jobset["spec"]
+    policy, (slices,) = spec["failurePolicy"], spec["replicatedJobs"]
+    assert spec.keys() <= JOBSET_FIELDS["spec"]
+    assert policy.keys() <= JOBSET_FIELDS["failurePolicy"]
+    assert policy["restartStrategy"] in ("Recreate", "BlockingRecreate", "InPlaceRestart")
+    for rule in policy["rules"]:
+        assert rule.keys() <= JOBSET_FIELDS["rule"] and RULE_NAME.fullmatch(rule["name"])
+        assert rule["action"] in ("FailJobSet", "RestartJobSet")
+    assert slices.keys() <= JOBSET_FIELDS["replicatedJob"] and slices["replicas"] == 2
+    job = slices["template"]["spec"]
+    assert job["parallelism"] == job["completions"] == 4 and job["backoffLimit"] == 0
+    pod = job["template"]["spec"]
+    assert pod["nodeSelector"] == {
+        "cloud.google.com/gke-tpu-accelerator": "tpu-v5p-slice",
+        "cloud.google.com/gke-tpu-topology": "2x2x4",
+        "cloud.google.com/gke-spot": "true",
+    }
+    assert pod["restartPolicy"] == "Never"  # what a podFailurePolicy requires
+    assert pod["containers"][0]["resources"]["limits"] == {"google.com/tpu": "4"}
+
+
+def test_a_container_gets_the_words_and_joins_its_neighbours(capsys):
+    flags = ("--slices", "2", "--env", f"NOTE={NOTE}", "--grace", "300")
+    jobset = yaml.safe_load(make_manifest(capsys, "jobset", *flags))
+    pod = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    assert pod["terminationGracePeriodSeconds"] == 300
+    (container,) = pod["containers"]
+    env = {row["name"]: row["value"] for row in container["env"]}
+    assert [expand_references(word, env | {"HOME": "/"}) for word in container["args"]] == TRAIN
+    seen = {name: expand_references(text, env) for name, text in env.items()}
+    assert seen == build_environment("gs://bucket/bert", ["CLOZE_CLUSTER=gke", f"NOTE={NOTE}"])
+    # What GKE adds on host 3 of slice 1.
+    given = {"TPU_WORKER_HOSTNAMES": "a,b,c,d", "TPU_WORKER_ID": "3", "MEGASCALE_SLICE_ID": "1"}
+    given |= {"MEGASCALE_NUM_SLICES": "2", "MEGASCALE_COORDINATOR_ADDRESS": "bert-slice-0-0.bert"}
+    cluster = detect_cluster(seen | given)
+    assert (cluster.num_processes, cluster.process_index) == (8, 7)
+
+
+def test_one_host_looks_for_no_neighbours(capsys):
+    jobset = make_manifest(capsys, "jobset", "--type", "v5p-8")
+    assert {"name": "CLOZE_CLUSTER", "value": "none"} in yaml.safe_load(jobset)["spec"][
+        "replicatedJobs"
+    ][0]["template"]["spec"]["template"]["spec"]["containers"][0]["env"]
+
+
+# ---- XPK -----------------------------------------------------------------------------
+
+
+def read_xpk_command(text):
+    """Return the value of --command as the container's shell gets it."""
+    words = shlex.split(text.replace("\\\n", " "))
+    assert words[:3] == ["xpk", "workload", "create"]
+    flags = dict(word.removeprefix("--").split("=", 1) for word in words[3:])
+    assert "\n" not in flags["command"]
+    return expand_references(flags["command"], {"HOME": "/"}), flags
+
+
+def test_xpk_runs_the_words(capsys, bin_folder, tmp_path):
+    more = ("--slices", "2", "--env", f"NOTE={NOTE}")
+    command, flags = read_xpk_command(make_manifest(capsys, "xpk", *more))
+    assert (flags["tpu-type"], flags["num-slices"]) == ("v5p-32", "2")
+    _, (words, env) = run_bash(f"({command}) & wait $!", tmp_path)
+    assert words == TRAIN and env["CLOZE_CLUSTER"] == "gke"
+    table = build_environment("gs://bucket/bert", ["CLOZE_CLUSTER=gke", f"NOTE={NOTE}"])
+    assert env.items() >= table.items()
+
+
+def test_the_run_itself_gets_the_signal_from_xpk(capsys, bin_folder, tmp_path):
+    """XPK sends SIGTERM to the subshell in which it runs the command."""
+    command, _ = read_xpk_command(make_manifest(capsys, "xpk"))
+    (bin_folder / "cloze").write_text(
+        f"#!{sys.executable}\nimport signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))\n"
+        "open('ready', 'w').close()\ntime.sleep(60)\n"
+    )
+    process = subprocess.Popen(
+        ["bash", "-c", f"({command}) & PID=$!; echo $PID; wait $PID"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout
+    pid = int(process.stdout.readline())
+    while not (tmp_path / "ready").exists():
+        time.sleep(0.05)
+    os.kill(pid, signal.SIGTERM)
+    assert process.wait(timeout=30) == 143
+    process.stdout.close()
+
+
+# ---- Slurm ---------------------------------------------------------------------------
+
+
+def test_srun_gets_the_words(capsys, bin_folder, tmp_path):
+    verb = ["train", "bert_tiny", "--workdir", "runs/a b", f"data.store={HOSTILE}\n#SBATCH --x"]
+    flags = ("--env", f"NOTE={NOTE}", "--create-flag=--cpus-per-task=16")
+    script = make_manifest(capsys, "slurm", *flags, verb=verb)
+    _, (words, env) = run_bash(script, tmp_path, SLURM_JOB_ID="1")
+    assert words == ["--cpus-per-task=16", ".venv/bin/cloze", *verb]
+    assert env["NOTE"] == NOTE and env["CLOZE_CLUSTER"] == "slurm"
+    assert env["NO_GCE_CHECK"] == "true" and env["JAX_COMPILATION_CACHE_DIR"] == "runs/a b/compiled"
+    head = script.partition("\nexport")[0].splitlines()
+    assert head[0] == "#!/usr/bin/env bash" and all(
+        line.startswith("#SBATCH --") for line in head[1:]
+    )
+    assert "#SBATCH --signal=TERM@120" in head and "#SBATCH --gpus-per-node=8" in head
+
+
+@pytest.mark.parametrize(
+    ("status", "count", "is_requeued"),
+    [
+        *((0, 0, False), (1, 0, False), (2, 0, False), (3, 0, False)),
+        *((75, 0, True), (137, 19, True), (137, 20, False), (143, 500, True)),
+    ],
+)
+def test_a_job_requeues_itself_where_the_run_resumes(
+    status, count, is_requeued, capsys, bin_folder, tmp_path
+):
+    script = make_manifest(capsys, "slurm", "--gpus", "0")
+    assert "gpus" not in script and "JAX_PLATFORMS=cpu" in script
+    env = {"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": str(count), "STATUS": str(status)}
+    left, (words, _) = run_bash(script, tmp_path, **env)
+    assert left == status
+    assert (words == ["requeue", "7"]) == is_requeued
+
+
+# ---- SkyPilot ------------------------------------------------------------------------
+
+
+def test_skypilot_runs_the_words(capsys, tmp_path, bin_folder):
+    task = yaml.safe_load(make_manifest(capsys, "skypilot", "--spot", "--program", "cloze"))
+    resources = task["resources"]
+    assert resources["accelerators"] == "tpu-v5p-32" and resources["use_spot"] is True
+    assert resources["infra"] == "gcp/us-east5/us-east5-a"
+    assert task["envs"] == build_environment("gs://bucket/bert")
+    _, (words, _) = run_bash(task["run"], tmp_path)
+    assert words == TRAIN
+    subprocess.run(["bash", "-n"], input=task["setup"], text=True, check=True)
+
+
+def test_skypilot_joins_nodes_with_gpus(capsys, tmp_path, bin_folder):
+    flags = ("--type", "H100:8", "--nodes", "2", "--program", "cloze")
+    task = yaml.safe_load(make_manifest(capsys, "skypilot", *flags))
+    assert task["num_nodes"] == 2 and task["envs"]["JAX_PLATFORMS"] == "cuda,cpu"
+    nodes = {"SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2", "SKYPILOT_NUM_NODES": "2"}
+    _, (words, env) = run_bash(task["run"], tmp_path, SKYPILOT_NODE_RANK="1", **nodes)
+    assert words[: len(TRAIN)] == TRAIN
+    flags = dict(zip(words[len(TRAIN) :: 2], words[len(TRAIN) + 1 :: 2]))
+    processes = (flags["--coordinator"], int(flags["--processes"]), int(flags["--process"]))
+    cluster = detect_cluster(env | task["envs"], processes)
+    assert str(cluster.coordinator).startswith("10.0.0.1:") and cluster.process_index == 1
+
+
+# ---- types and bad requests ----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "topology", "hosts", "chips"),
+    [
+        *(("v4-8", "2x2x1", 1, 4), ("v4-32", "2x2x4", 4, 4), ("v4-512", "4x8x8", 64, 4)),
+        *(("v5p-16", "2x2x2", 2, 4), ("v5p-128", "4x4x4", 16, 4), ("v5litepod-1", "1x1", 1, 1)),
+        *(("v5litepod-16", "4x4", 4, 4), ("v6e-32", "4x8", 8, 4), ("v6e-256", "16x16", 64, 4)),
+    ],
+)
+def test_a_type_has_a_topology_and_hosts(name, topology, hosts, chips):
+    found = parse_type(name)
+    assert (found.topology, found.num_hosts, found.chips_per_host) == (topology, hosts, chips)
+
+
+@pytest.mark.parametrize(
+    ("form", "flags", "message"),
+    [
+        (
+            "jobset",
+            ["--type", "v9-8"],
+            "--type v9-8: no such accelerator type; known types are v2-N",
+        ),
+        ("jobset", ["--type", "v5p-9"], "--type v5p-9: the number counts TensorCores, two a chip"),
+        ("jobset", ["--type", "v6e-512"], "one chip or a multiple of 4 chips, 256 at most"),
+        ("jobset", ["--type", "v3-32"], "no manifest is known for v3 on GKE"),
+        ("jobset", ["--type", "v4-384"], "192 chips have several topologies; give yours, such as"),
+        ("jobset", ["--topology", "4x4"], "--topology 4x4: v5p-32 has 16 chips, along 3 sides"),
+        ("jobset", ["--name", "a" * 52], "and a name has at most 63 characters"),
+        ("jobset", ["--name", "a b"], "--name 'a b'"),
+        ("jobset", ["--name", "a\n"], "--name 'a\\n'"),
+        ("jobset", ["--image", "a b"], "--image 'a b' is not the name of an image"),
+        ("jobset", ["--image", ""], "needs --image for this form, e.g. us-east5-docker"),
+        ("jobset", ["--cluster", "c"], "pod manifest --for jobset does not take --cluster"),
+        ("jobset", ["--env", "A B=1"], "--env 'A B=1': expected NAME=VALUE"),
+        ("jobset", ["--env", "NOTE=\udcff"], "is not text: it has bytes that are not UTF-8"),
+        ("jobset", ["--grace", "0"], "--grace 0: expected at least 1"),
+        ("xpk", ["--name", "a" * 41], "XPK takes at most 40 characters"),
+        ("xpk", ["--cluster", ""], "needs --cluster for this form"),
+        ("slurm", ["--time", "tomorrow"], "--time 'tomorrow': expected HOURS:MINUTES:SECONDS"),
+        ("slurm", ["--create-flag=partition=a"], "--create-flag 'partition=a': expected a flag"),
+        ("slurm", ["--create-flag=--a\nid"], "expected a flag, in one line"),
+        ("slurm", ["--type", "v4-8"], "pod manifest --for slurm does not take --type"),
+        ("slurm", ["--spot"], "pod manifest --for slurm does not take --spot"),
+        ("slurm", ["--nodes", "0"], "--nodes 0: expected at least 1"),
+        ("skypilot", ["--type", "tpu7x-8"], "requests one slice of v2 to v6e"),
+        ("skypilot", ["--nodes", "2"], "requests one slice of v2 to v6e"),
+        ("skypilot", ["--zone", ""], "needs --zone for this form"),
+    ],
+)
+def test_a_bad_request_is_refused(form, flags, message, capsys):
+    words = ["manifest", "--for", form, "--name", "bert", *FORM_FLAGS[form], *flags]
+    assert main(["pod", *words, "--", *TRAIN]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--for", "jobset", *TYPE, *IMAGE], "give the verb to run after two hyphens"),
+        (["--", *TRAIN], "pod manifest needs --for, one of jobset, xpk, slurm, skypilot"),
+        (
+            ["--for", "jobset", "--", "train", "bert_large", "--workdir", "runs/a"],
+            "--workdir runs/a; it must be gs://",
+        ),
+        (["--for", "slurm", "--", "train", "no_such", "--workdir", "runs/a"], "no_such"),
+        (["--for", "slurm", "--", "trian", "bert_tiny"], "trian"),
+    ],
+)
+def test_the_verb_is_checked(words, message, capsys):
+    assert main(["pod", "manifest", "--name", "bert", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_other_actions_refuse_its_flags(capsys):
+    assert main(["pod", "stop", "--name", "a", *ZONE, "--image", "b"]) == 2
+    assert "pod stop does not take --image: for `pod manifest` only" in capsys.readouterr().err
+    assert main(["pod", "stop", "--name", "a"]) == 2
+    assert "pod stop needs --zone" in capsys.readouterr().err
+
+
+def test_a_manifest_is_written_to_a_file(tmp_path, capsys):
+    path = tmp_path / "job.sbatch"
+    made = make_manifest(capsys, "slurm")
+    assert make_manifest(capsys, "slurm", "--output", str(path)) == f"# wrote {path}\n"
+    assert path.read_text() == made
