@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ from pretrain.cli.verb_check import check_verb
 from pretrain.pod import actions
 from pretrain.pod.environment import build_environment
 from pretrain.pod.gcloud import DryRunPod, GcloudError, Pod, PodRequest
+from pretrain.pod.refusals import find_remedy
 from pretrain.pod.tpu_types import RUNTIMES
 from pretrain.terminal import print_error
 
@@ -146,6 +148,8 @@ def run(args: argparse.Namespace) -> int:
         return getattr(actions, f"do_{args.action}")(args, pod) or 0
     except GcloudError as error:
         print_error(error)
+        if remedy := find_remedy(str(error)):
+            print(f"# {remedy}", file=sys.stderr)
         return 1
 
 
@@ -222,7 +226,7 @@ def make_request(args: argparse.Namespace) -> PodRequest:
     generation = args.type.rpartition("-")[0]
     if not args.runtime and generation not in RUNTIMES:
         hint = (
-            "; TPU7x is available through GKE only, see docs/pods.md"
+            "; TPU7x is available through GKE only, see docs/gke.md"
             if args.type.startswith("tpu7x")
             else ""
         )

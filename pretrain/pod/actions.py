@@ -189,7 +189,7 @@ def wait_until_active(args: argparse.Namespace, pod: Pod) -> PodState:
         if found and found.state == "ACTIVE":
             return found
         if not found or not (args.wait and found.state in PENDING_STATES):
-            state = f"is {found.state}" if found else "does not exist: `pod create` requests it"
+            state = f"is {found}" if found else "does not exist: `pod create` requests it"
             hint = "; add --wait" if found and found.state in PENDING_STATES else ""
             raise GcloudError(f"pod {pod.name} {state}{hint}")
         time.sleep(args.poll)

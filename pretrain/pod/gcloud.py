@@ -54,6 +54,7 @@ class PodState:
       state: gcloud's name of the state, such as "ACTIVE".
       initiator: who caused SUSPENDING or SUSPENDED: USER or SERVICE.
       type, spot, slices: as in `PodRequest`.
+      error: why it FAILED, or "".
     """
 
     state: str
@@ -61,6 +62,10 @@ class PodState:
     type: str = ""
     spot: bool = False
     slices: int = 1
+    error: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.state}: {self.error}" if self.error else self.state
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,6 +173,7 @@ class Pod:
             kind,
             "spot" in answer,
             count,
+            state.get("failedData", {}).get("error", {}).get("message", ""),
         )
 
     def create_pod(self, request: PodRequest) -> None:

@@ -101,7 +101,7 @@ class Watch:
                 1, f"someone else is deleting pod {self.pod.name}: it is not requested again"
             )
         if name in DEAD_STATES:
-            return self.delete_lost_pod(name, state.initiator)
+            return self.delete_lost_pod(str(state), state.initiator)
         if name != "ACTIVE":  # starting or stopping
             return self.poll
         reports = self.read_reports()

@@ -356,6 +356,22 @@ def test_a_pod_of_another_kind_is_not_taken_for_this_one(pod, capfd):
     assert "pod bert exists already, it is ACTIVE" in capfd.readouterr().err
 
 
+def test_a_refusal_has_its_remedy(cloud, capfd):
+    refused = "ERROR: (gcloud) RESOURCE_EXHAUSTED: Quota limit 'TPUV4' has been exceeded. Limit: 0 in"
+    cloud.plan({"on": "create", "nth": 1, "fail": refused})
+    assert main(["pod", "create", *ASK]) == 1
+    error = capfd.readouterr().err
+    assert refused in error and "# the project has no quota for this type" in error
+
+
+def test_a_request_that_failed_says_why(pod, capfd):
+    why = 'There is no more capacity in the zone "us-east5-a"'
+    pod.plan({"on": "describe", "nth": 1, "become": {"state": "FAILED", "error": why}})
+    assert main(["pod", "push", *POD, "--wait"]) == 1
+    error = capfd.readouterr().err
+    assert f"pod bert is FAILED: {why}" in error and "# no machine is free in this zone" in error
+
+
 def test_delete_asks_first(pod, capfd, monkeypatch):
     assert main(["pod", "delete", *POD]) == 2
     assert "add --yes" in capfd.readouterr().err

@@ -85,6 +85,8 @@ def main(argv):
         description = {
             "state": {"state": pod["state"], "stateInitiator": pod.get("initiator", "SERVICE")}
         }
+        if "error" in pod:
+            description["state"]["failedData"] = {"error": {"message": pod["error"]}}
         description["tpu"] = {"nodeSpec": [{"node": {"acceleratorType": pod["type"]}}]}
         print(json.dumps(description | ({"spot": {}} if pod["spot"] else {})))
     elif verb == "delete":
