@@ -2,6 +2,7 @@
 the launcher's table.
 """
 
+import itertools
 import re
 import shlex
 
@@ -19,7 +20,7 @@ def list_manifests():
     """Yield (form, words, text) of each command whose output the next block of its page shows."""
     for page in PAGES:
         blocks = read_blocks(page)
-        for block, shown in zip(blocks, blocks[1:]):
+        for block, shown in itertools.pairwise(blocks):
             command = None if block.reason else read_verb(split_commands(block.text)[0])
             words = shlex.split(command or "")
             if words[:2] == ["pod", "manifest"] and "--output" not in words:

@@ -357,7 +357,9 @@ def test_a_pod_of_another_kind_is_not_taken_for_this_one(pod, capfd):
 
 
 def test_a_refusal_has_its_remedy(cloud, capfd):
-    refused = "ERROR: (gcloud) RESOURCE_EXHAUSTED: Quota limit 'TPUV4' has been exceeded. Limit: 0 in"
+    refused = (
+        "ERROR: (gcloud) RESOURCE_EXHAUSTED: Quota limit 'TPUV4' has been exceeded. Limit: 0 in"
+    )
     cloud.plan({"on": "create", "nth": 1, "fail": refused})
     assert main(["pod", "create", *ASK]) == 1
     error = capfd.readouterr().err
