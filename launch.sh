@@ -6,6 +6,7 @@
 #   ./launch.sh lint [--fix]    ruff check, ruff format and pyright; --fix applies ruff's fixes. Fails if any of them reports a problem
 #   ./launch.sh pod ...         control a TPU pod from this machine; installs nothing here (docs/pods.md)
 #   ./launch.sh VERB ...        any verb of `python -m pretrain`, for example: ./launch.sh train bert_tiny --workdir runs/mine
+# It installs the versions of constraints.txt. CLOZE_CONSTRAINTS names another file of versions; empty, it admits the newest.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -64,19 +65,28 @@ remove_other_cuda() {
 
 # install EXTRA: install Cloze into .venv with this extra and that of the machine's accelerator, unless that has been done before.
 install() {
-  local extra=$1 python accelerator mark
+  local extra=$1 python accelerator mark constraints=${CLOZE_CONSTRAINTS-constraints.txt}
+  if [ -n "$constraints" ] && [ ! -f "$constraints" ]; then
+    echo "error: CLOZE_CONSTRAINTS=$constraints: no such file in $PWD; empty, it admits the newest versions" >&2
+    return 2
+  fi
   if [ ! -x .venv/bin/python ]; then
     python=$(find_python)
     make_environment "$python"
   fi
   accelerator=$(find_accelerator)
   extra=$extra${accelerator:+,$accelerator}
-  mark=".venv/installed-$extra-$(cksum < setup.cfg | cut -d' ' -f1)"
+  mark=".venv/installed-$extra-$(cat setup.cfg ${constraints:+"$constraints"} | cksum | cut -d' ' -f1)"
   if [ ! -e "$mark" ]; then
     print_heading "Installing Cloze with the extra '$extra' into .venv (a few minutes the first time)"
     case $accelerator in cuda*) remove_other_cuda "$accelerator" ;; esac
+    # Cloze itself, under the name that it had before: uninstalled later, it would take the command `cloze` with it.
+    if compgen -G ".venv/lib/python*/site-packages/cloze-*.dist-info/direct_url.json" > /dev/null; then
+      .venv/bin/python -m pip uninstall --quiet --yes cloze
+    fi
     # An installed torch satisfies the version range: to use a certain build, install it before `peers`.
-    PYTHONWARNINGS=ignore .venv/bin/python -m pip install --quiet --disable-pip-version-check -e ".[$extra]"
+    PYTHONWARNINGS=ignore .venv/bin/python -m pip install --quiet --disable-pip-version-check \
+      ${constraints:+--constraint "$constraints"} -e ".[$extra]"
     touch "$mark"
   fi
 }

@@ -253,6 +253,7 @@ def checkout(tmp_path):
     for name in (
         "launch.sh",
         "setup.cfg",
+        "constraints.txt",
         "pretrain/__init__.py",
         "pretrain/command.py",
         "pretrain/distributed/accelerator_detection.py",
@@ -276,7 +277,7 @@ def run_launcher(checkout, root, *words, **environ):
     clean = {
         name: value
         for name, value in os.environ.items()
-        if name not in ("JAX_PLATFORMS", "CLOZE_ACCELERATOR")
+        if name not in ("JAX_PLATFORMS", "CLOZE_ACCELERATOR", "CLOZE_CONSTRAINTS")
     }
     done = subprocess.run(
         ["bash", checkout / "launch.sh", *words],
@@ -287,7 +288,8 @@ def run_launcher(checkout, root, *words, **environ):
     return done.returncode, (checkout / "log").read_text().splitlines(), done.stderr
 
 
-INSTALL = "-m pip install --quiet --disable-pip-version-check -e "
+PIP = "-m pip install --quiet --disable-pip-version-check "
+INSTALL = PIP + "--constraint constraints.txt -e "
 
 
 @pytest.mark.parametrize(
@@ -339,6 +341,40 @@ def test_launch_installs_again_for_another_accelerator(machine, checkout, tmp_pa
     assert run_launcher(checkout, machine(make_driver_file("535.104.05")), "doctor")[1] == older
     assert run_launcher(checkout, machine({}), "test", "-x")[1] == [
         INSTALL + ".[test,cuda12]",
+        "-m pytest -x",
+    ]
+
+
+def test_launch_installs_again_for_other_versions(machine, checkout):
+    root, lines = machine({}), checkout / "constraints.txt"
+    assert run_launcher(checkout, root, "doctor")[1] == [
+        INSTALL + ".[report]",
+        "-m pretrain doctor",
+    ]
+    lines.write_text(lines.read_text() + "another==1\n")
+    assert run_launcher(checkout, root, "doctor")[1][0] == INSTALL + ".[report]"
+    newest = run_launcher(checkout, root, "doctor", CLOZE_CONSTRAINTS="")
+    assert newest == (0, [PIP + "-e .[report]", "-m pretrain doctor"], "")
+    mine = checkout / "my versions.txt"
+    mine.write_text("jax==0.10.2\n")
+    called = run_launcher(checkout, root, "doctor", CLOZE_CONSTRAINTS=str(mine))[1]
+    assert called[0] == f"{PIP}--constraint {mine} -e .[report]"
+    mine.unlink()
+    status, called, error = run_launcher(checkout, root, "doctor", CLOZE_CONSTRAINTS=str(mine))
+    assert status == 2 and called == [] and f"CLOZE_CONSTRAINTS={mine}: no such file" in error
+
+
+def test_launch_uninstalls_the_checkout_under_its_earlier_name(machine, checkout):
+    packages = checkout / ".venv/lib/python3.11/site-packages"
+    (packages / "cloze-9.9.dist-info").mkdir(parents=True)  # from the index: another project's
+    (packages / "cloze_pretrain-0.2.0.dist-info").mkdir()
+    (packages / "cloze_pretrain-0.2.0.dist-info" / "direct_url.json").touch()
+    root = machine({})
+    assert run_launcher(checkout, root, "doctor")[1][0] == INSTALL + ".[report]"
+    (packages / "cloze-9.9.dist-info" / "direct_url.json").touch()
+    assert run_launcher(checkout, root, "test", "-x")[1] == [
+        "-m pip uninstall --quiet --yes cloze",
+        INSTALL + ".[test]",
         "-m pytest -x",
     ]
 
