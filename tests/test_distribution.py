@@ -3,6 +3,7 @@ checkout.
 """
 
 import ast
+import configparser
 import os
 import pathlib
 import re
@@ -97,7 +98,10 @@ def list_sources():
 
 
 def test_the_wheel_has_one_package_and_all_its_files(files):
-    info = "cloze_pretrain-0.2.0.dist-info"
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg", encoding="utf-8")
+    name, version = (setup["metadata"][key] for key in ("name", "version"))
+    info = f"{name.replace('-', '_')}-{version}.dist-info"
     assert {name.split("/")[0] for name in files} == {"cloze", info}
     packed = {name.removeprefix("cloze/") for name in files if name.startswith("cloze/")}
     sources = list_sources()
