@@ -55,8 +55,8 @@ ORDER = {
             "pretrain.distributed",
         ),
         *("pretrain.workdir", "pretrain.reporting", "pretrain.convert", "pretrain.inference"),
-        *("pretrain.evaluation", "pretrain.training", "pretrain.finetune", "pretrain.plan"),
-        *("pretrain.pod", "pretrain.cli", "pretrain.__main__"),
+        *("pretrain.evaluation", "pretrain.training", "pretrain.publish", "pretrain.finetune"),
+        *("pretrain.plan", "pretrain.pod", "pretrain.cli", "pretrain.__main__"),
     ),
 }
 NO_TENSORFLOW = (

@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import stat
 from collections.abc import Iterator
 from typing import Any
@@ -154,11 +155,27 @@ def check_regular(path: Any, status: os.stat_result) -> None:
         raise ValueError(f"{path}: is {kind}; expected a regular file")
 
 
+def _is_shared_blob(target: pathlib.Path, cache: pathlib.Path) -> bool:
+    """Return whether a file is one that the repositories of a cache of the Hub share.
+
+    huggingface_hub 2 has them in CACHE/blobs/HH/HASH, where HH begins the HASH, with a mark of its
+    own in CACHE/blobs.
+    """
+    shared = cache / "blobs"
+    name = target.name
+    return (
+        target == shared / name[:2] / name
+        and re.fullmatch("[0-9a-f]{64}", name) is not None
+        and (shared / ".huggingface-shared-blobs").is_file()
+    )
+
+
 def check_own_file(path: pathlib.Path) -> None:
     """Raise ValueError if a file of a folder is a link out of that folder, or not a regular file.
 
     Nothing is raised for a file that does not exist. A snapshot of the Hugging Face hub's cache
-    (models--NAME/snapshots/REVISION) may link to the blobs beside it (models--NAME/blobs).
+    (models--NAME/snapshots/REVISION) may link to the blobs beside it (models--NAME/blobs), and
+    these to the blobs that all repositories of the cache share.
     """
     if not os.path.lexists(path):
         return
@@ -171,7 +188,10 @@ def check_own_file(path: pathlib.Path) -> None:
     allowed = [folder]
     for snapshot in (folder, folder.parent):  # the second for a file of a subfolder
         if snapshot.parent.name == "snapshots":
-            allowed.append(snapshot.parent.parent / "blobs")
+            repository = snapshot.parent.parent
+            allowed.append(repository / "blobs")
+            if _is_shared_blob(target, repository.parent):
+                allowed.append(target)
     if not any(target.is_relative_to(each) for each in allowed):
         raise ValueError(
             f"{path}: is a link to {target}, outside of the folder; copy the file itself there if "

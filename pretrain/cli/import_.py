@@ -1,12 +1,13 @@
 """import FOLDER --workdir W: start a run from a Hugging Face model, or from released HDF5 weights.
 
+hf://USER/NAME[@REVISION] in place of the folder downloads the model from the Hugging Face Hub.
+
 A pretrained model becomes step 0 of a run; a fine-tuned model is ready for `predict`.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -34,7 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "folder",
         metavar="FOLDER",
         help="folder with config.json, model.safetensors and the files of a tokenizer or an image "
-        "processor; or with options.json and one .hdf5 file",
+        "processor; or with options.json and one .hdf5 file; or hf://USER/NAME[@REVISION], a "
+        "repository of the Hugging Face Hub",
     )
     parser.add_argument("--workdir", required=True, help="new folder for the run")
     parser.add_argument(
@@ -55,20 +57,22 @@ def run(args: argparse.Namespace) -> int:
     from etils import epath
 
     from pretrain.convert.hdf5_folder import is_hdf5_folder, open_hdf5_model
+    from pretrain.convert.hub.model_folder import find_folder
     from pretrain.convert.read_write import open_model
     from pretrain.training.new_workdir import start_workdir
 
     workdir = epath.Path(args.workdir)
     if workdir.exists() and any(workdir.iterdir()):
         raise FileExistsError(f"{workdir} exists and is not empty; name a new workdir")
-    opened: Any = (open_hdf5_model if is_hdf5_folder(args.folder) else open_model)(args.folder)
+    folder = find_folder(args.folder)
+    opened: Any = (open_hdf5_model if is_hdf5_folder(folder.path) else open_model)(folder.path)
     config = override_run(make_opened_run(opened), args.overrides)
     validate_run(config)
     params, missing, unused = opened.load_params(
         config.model, make_initializer(config), args.allow_nonfinite
     )
     origin = {
-        "folder": os.path.basename(os.path.abspath(args.folder)),
+        **folder.origin,
         "architectures": opened.architectures,
         "stored": opened.tensors.list_formats(),
         "missing": missing,

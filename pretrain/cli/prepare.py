@@ -34,8 +34,8 @@ HELP = {
     "rates": "relative sampling rate of each source",
     "temperature": "sample a source in proportion to (its tokens)^S: 1 is in proportion to the "
     "tokens (default), 0.7 raises the share of small sources, 0 is uniform",
-    "vocabulary": "vocab.txt, vocab.json (with merges.txt), *.model, tokenizer.json, or a folder "
-    "of them",
+    "vocabulary": "vocab.txt, vocab.json (with merges.txt), *.model, tokenizer.json, a folder of "
+    "them, or hf://USER/NAME[@REVISION], a repository of the Hugging Face Hub",
     "vocab_size": "number of ids, special tokens and sentinels included (default: 32768)",
     "layout": layouts.LAYOUT_HELP,
     "algorithm": "unigram or bpe of SentencePiece, byte-level BPE, or words: what blanks "
@@ -122,7 +122,7 @@ def run(args: argparse.Namespace) -> int:
         args.held_out = 0.0 if args.validation else PrepareRequest.held_out
     request = PrepareRequest(
         sources=tuple(args.sources),
-        vocabulary=args.vocabulary,
+        vocabulary=args.vocabulary and _find_vocabulary(args.vocabulary),
         held_out=args.held_out,
         validation=tuple(args.validation) if args.validation else None,
         document=args.document,
@@ -148,6 +148,15 @@ def run(args: argparse.Namespace) -> int:
     )
     print("\n".join(format_summary(prepared)))
     return 0
+
+
+def _find_vocabulary(place: str) -> str:
+    """Return the path of a vocabulary; that of an address hf://... is downloaded."""
+    if not place.startswith("hf://"):
+        return place
+    from pretrain.convert.hub.model_folder import find_folder
+
+    return find_folder(place, weights=False).path
 
 
 def _make_beam_runner(args: argparse.Namespace) -> BeamRunner | None:

@@ -3,6 +3,7 @@
 It describes the model, its data, its scores, how to load it, and its limits.
 """
 
+import json
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, cast
@@ -56,17 +57,18 @@ def find_task(config: Config) -> str:
     return HEAD_TASKS.get(type(config)) or find_model_family(config).task
 
 
-def make_card(trained: TrainedModel, dtype: str = "float32") -> str:
+def make_card(trained: TrainedModel, dtype: str = "float32", place: str = "FOLDER") -> str:
     """Return the model card of a checkpoint whose weights are exported as `dtype`.
 
-    It is written from the files of the run alone.
+    It is written from the files of the run alone. Its lines load the model from `place`.
     """
     run = trained.run
     family = find_model_family(run.model)
     size = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(trained.params))
     sections = [
         "---\nlibrary_name: transformers\n"
-        f"pipeline_tag: {find_task(run.model)}\ntags: [{family.tokenizer_name}]\n---",
+        f"pipeline_tag: {find_task(run.model)}\ntags: [{family.tokenizer_name}]\n"
+        f"{_name_base_model(trained)}---",
         f"# A {format_size(size)} {family.title}\n\n{_describe_origin(trained)}",
         "\n".join(
             [
@@ -80,11 +82,17 @@ def make_card(trained: TrainedModel, dtype: str = "float32") -> str:
         ),
         "## Evaluation\n\n" + format_scores(trained.read_metrics(), trained.step),
         "## Use\n\n```python\n"
-        + "\n".join(make_loading_lines(run, trained.encoding, "FOLDER"))
+        + "\n".join(make_loading_lines(run, trained.encoding, place))
         + "\n```",
         "## Limits\n\n" + _describe_limits(trained, family),
     ]
     return "\n\n".join(sections) + "\n"
+
+
+def _name_base_model(trained: TrainedModel) -> str:
+    """Return the line of a card's header on the repository that was imported, or ""."""
+    repository = (trained.read_origin() or {}).get("repository")
+    return f"base_model: {json.dumps(str(repository))}\n" if repository else ""
 
 
 def is_fine_tuned(run: Run) -> bool:

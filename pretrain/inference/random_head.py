@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 FLAG = "--allow-random-head"
 
 
-def add_argument(parser: argparse.ArgumentParser) -> None:
+def add_argument(parser: argparse._ActionsContainer) -> None:
     """Add the flag that allows a random head to the parser of a command that uses a head."""
     parser.add_argument(
         FLAG,

@@ -210,3 +210,32 @@ def test_links_within_the_cache_of_the_hub_are_read(root, tmp_path):
         shutil.copy(path, cached / "blobs" / str(number))
         (snapshot / path.name).symlink_to(f"../../blobs/{number}")
     assert open_model(snapshot).vocabulary.size > 0
+
+
+@pytest.mark.parametrize("mark", [True, False])
+def test_links_to_the_shared_blobs_of_the_hub_are_read(tmp_path, mark):
+    """huggingface_hub 2 links a repository's blob to CACHE/blobs, which has a mark of its own."""
+    from data.corpus.untrusted import check_own_file
+
+    name, snapshot = "ab" + "0" * 62, tmp_path / "models--a--b" / "snapshots" / "0123"
+    shared = tmp_path / "blobs"
+    (shared / "ab").mkdir(parents=True)
+    (shared / "ab" / name).touch()
+    (shared / "ab" / "other").touch()
+    snapshot.mkdir(parents=True)
+    (tmp_path / "models--a--b" / "blobs").mkdir()
+    for blob, target in (("1", name), ("2", "other")):
+        (tmp_path / "models--a--b" / "blobs" / blob).symlink_to(f"../../blobs/ab/{target}")
+        (snapshot / blob).symlink_to(f"../../blobs/{blob}")
+    if not mark:
+        with pytest.raises(ValueError, match="outside of the folder"):
+            check_own_file(snapshot / "1")
+        return
+    (shared / ".huggingface-shared-blobs").write_text("1\n")
+    check_own_file(snapshot / "1")
+    with pytest.raises(ValueError, match="outside of the folder"):
+        check_own_file(snapshot / "2")
+    (tmp_path / "plain").mkdir()  # no snapshot
+    (tmp_path / "plain" / "1").symlink_to(shared / "ab" / name)
+    with pytest.raises(ValueError, match="outside of the folder"):
+        check_own_file(tmp_path / "plain" / "1")

@@ -1,0 +1,1 @@
+"""Exchange of models with the Hugging Face Hub, through `huggingface_hub` (extra `hub`)."""

@@ -1,0 +1,44 @@
+"""Push of a checkpoint of a run to a repository of the Hugging Face Hub."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+from pretrain.convert.hub.upload import MESSAGE, Pushed, Target, check_target, push_folder
+from pretrain.publish.export import DEFAULTS, ExportOptions, export_run
+
+
+def push_run(
+    workdir: str | os.PathLike[str],
+    target: Target,
+    options: ExportOptions = DEFAULTS,
+    report: Callable[[str], Any] = print,
+) -> Pushed:
+    """Export a checkpoint of a run to a temporary folder, and upload it in one commit.
+
+    Args:
+      workdir: the workdir of the run.
+      target: the repository.
+      options: of the export; its model card loads the repository.
+      report: receives a line before the upload.
+
+    Raises:
+      HubError: as `check_target`, which precedes the export, and `push_folder`.
+      ValueError: as `export_run`.
+    """
+    check_target(target)
+    with tempfile.TemporaryDirectory(prefix="cloze-push-") as scratch:
+        folder = pathlib.Path(scratch, "export")
+        exported = export_run(
+            workdir, folder, dataclasses.replace(options, place=target.repository)
+        )
+        if target.message == MESSAGE:
+            target = dataclasses.replace(
+                target, message=f"{MESSAGE} at step {exported.trained.step:,}"
+            )
+        return push_folder(folder, target, report)
