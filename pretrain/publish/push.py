@@ -9,7 +9,8 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
-from pretrain.convert.hub.upload import MESSAGE, Pushed, Target, check_target, push_folder
+from pretrain.convert.hub.export_files import list_export_files
+from pretrain.convert.hub.upload import MESSAGE, Pushed, Target, check_target, upload_files
 from pretrain.publish.export import DEFAULTS, ExportOptions, export_run
 
 
@@ -28,7 +29,7 @@ def push_run(
       report: receives a line before the upload.
 
     Raises:
-      HubError: as `check_target`, which precedes the export, and `push_folder`.
+      HubError: as `check_target`, which precedes the export, and `upload_files`.
       ValueError: as `export_run`.
     """
     check_target(target)
@@ -41,4 +42,4 @@ def push_run(
             target = dataclasses.replace(
                 target, message=f"{MESSAGE} at step {exported.trained.step:,}"
             )
-        return push_folder(folder, target, report)
+        return upload_files(list_export_files(folder), target, report)

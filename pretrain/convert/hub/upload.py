@@ -6,6 +6,7 @@ fails or is killed changes nothing that a reader of the repository sees.
 
 import dataclasses
 import os
+import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -90,8 +91,10 @@ def check_target(target: Target) -> None:
     place = target.repository
     api = _open_api(place)
     owner, namespace = find_owner(api), place.partition("/")[0]
-    if _find_repository(api, target) is not None:
+    if (info := _find_repository(api, target)) is not None:
         _check_permission(api, target)
+        if target.branch == MAIN:
+            _check_remote_files(place, info)
         return
     if target.as_pull_request:
         raise HubError(f"{place}: there is no such repository, so none that gets a pull request")
@@ -130,20 +133,30 @@ def push_folder(
       HubError: the Hub refuses, cannot be reached, or has other files in the commit than were sent.
     """
     paths = list_export_files(folder)
-    sizes = {name: path.stat().st_size for name, path in paths.items()}
     check_target(target)
+    return upload_files(paths, target, report)
+
+
+def upload_files(
+    paths: Mapping[str, pathlib.Path], target: Target, report: Callable[[str], Any] = print
+) -> Pushed:
+    """Upload the files of an export, as `push_folder`, to a target that was checked.
+
+    Args:
+      paths: {name in the repository: path}, as `list_export_files` returns.
+      target: the repository.
+      report: receives a line before the upload.
+
+    Raises:
+      HubError: as `push_folder`.
+    """
+    sizes = {name: path.stat().st_size for name, path in paths.items()}
     place, library = target.repository, load_library()
     api = _open_api(place)
     is_new = _create_missing(api, target)
     with naming_hub_errors(place):
         before = api.model_info(place, revision=target.branch, files_metadata=True)
-    remote = [sibling.rfilename for sibling in before.siblings or ()]
-    if foreign := list_foreign_weights(remote):
-        raise HubError(
-            f"{place}: has {foreign[0]}, which no export writes, so a reader could load another "
-            "model than this one; remove it there, or name another repository"
-        )
-    stale = list_stale_files(remote, paths)
+    stale = list_stale_files(_check_remote_files(place, before), paths)
     report(
         f"{place}: uploading {len(paths)} files of {sum(sizes.values()):,} bytes to a "
         f"{'private' if before.private else 'public'} repository"
@@ -152,22 +165,57 @@ def push_folder(
         *(library.CommitOperationAdd(name, str(path)) for name, path in paths.items()),
         *(library.CommitOperationDelete(name) for name in stale),
     ]
-    remedy = f"; {place} is new and has no model yet" if is_new else ""
-    with naming_hub_errors(f"{place}: nothing was published{remedy}"), hiding_progress_bars():
-        commit = api.create_commit(
-            place,
-            operations,
-            commit_message=target.message,
-            revision=None if target.as_pull_request else target.branch,
-            create_pr=target.as_pull_request,
-            parent_commit=before.sha,
-        )
-    check_commit(api, place, commit.oid, paths)
-    url = (target.as_pull_request and commit.pr_url) or commit.commit_url
-    return Pushed(place, commit.oid, str(url), bool(before.private), sizes, tuple(stale))
+    try:
+        with naming_hub_errors(place), hiding_progress_bars():
+            made = api.create_commit(
+                place,
+                operations,
+                commit_message=target.message,
+                revision=None if target.as_pull_request else target.branch,
+                create_pr=target.as_pull_request,
+                parent_commit=before.sha,
+            )
+        commit, url = made.oid, (target.as_pull_request and made.pr_url) or made.commit_url
+    except HubError as error:
+        commit = _find_commit(api, target, str(before.sha), paths, error)
+        if not commit:
+            remedy = f"; {place} is new and has no model yet" if is_new else ""
+            raise HubError(f"nothing was published{remedy}: {error}") from error
+        url = f"{api.endpoint}/{place}/commit/{commit}"
+    check_commit(api, place, commit, paths)
+    return Pushed(place, commit, str(url), bool(before.private), sizes, tuple(stale))
 
 
-def check_commit(api: Any, place: str, commit: str, paths: Mapping[str, Any]) -> None:
+def _find_commit(
+    api: Any, target: Target, parent: str, paths: Mapping[str, pathlib.Path], error: HubError
+) -> str:
+    """Return the commit that was made although its answer was lost; "" if none was.
+
+    Args:
+      api: the library's `HfApi`.
+      target: the repository.
+      parent: the commit before.
+      paths: the files of the commit.
+      error: of the answer.
+
+    Raises:
+      HubError: the Hub does not answer this question either.
+    """
+    try:
+        with naming_hub_errors(target.repository):
+            head = api.model_info(target.repository, revision=target.branch).sha
+    except HubError as second:
+        raise HubError(f"{error}. Whether a commit was made is not known: {second}") from error
+    if head == parent or target.as_pull_request:
+        return ""
+    try:
+        check_commit(api, target.repository, head, paths)
+    except HubError:  # the commit of somebody else
+        return ""
+    return head
+
+
+def check_commit(api: Any, place: str, commit: str, paths: Mapping[str, pathlib.Path]) -> None:
     """Raise HubError unless a commit has the files, with their sizes and hashes."""
     with naming_hub_errors(place):
         info = api.model_info(place, revision=commit, files_metadata=True)
@@ -189,6 +237,17 @@ def _open_api(place: str) -> Any:
     library = load_library()
     check_online(place)
     return library.HfApi()
+
+
+def _check_remote_files(place: str, info: Any) -> list[str]:
+    """Return the names of the files of a repository. Raises HubError for weights of others."""
+    names = [sibling.rfilename for sibling in info.siblings or ()]
+    if foreign := list_foreign_weights(names):
+        raise HubError(
+            f"{place}: has {foreign[0]}, which no export writes, so a reader could load another "
+            "model than this one; remove it there, or name another repository"
+        )
+    return names
 
 
 def _find_repository(api: Any, target: Target) -> Any:

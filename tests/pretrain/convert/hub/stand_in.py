@@ -74,6 +74,7 @@ class Hub:
         self.declared = {}  # {path: size} that differs from the true one
         self.sent = {}  # {path: bytes} that are sent in place of the true ones
         self.broken = {}  # {path: number of bytes after which the connection ends, once}
+        self.lost = ""  # regex of "METHOD path" whose answers are lost
         self.hooks = {}  # {regex of "METHOD path": what is called before the answer}
         self.lock = threading.Lock()
 
@@ -358,6 +359,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send(200, json.dumps(value).encode(), {"Content-Type": "application/json"})
 
     def send(self, status, content, headers):
+        if self.hub.lost and re.search(self.hub.lost, f"{self.command} {self.path}"):
+            self.close_connection = True
+            return
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)

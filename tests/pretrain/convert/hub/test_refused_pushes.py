@@ -159,7 +159,7 @@ def test_weights_of_another_kind_beside_the_model(hub, exported, name):
 def test_a_failed_upload_publishes_nothing_and_can_be_repeated(hub, exported, request_, status):
     before = dict(hub.repositories["ann/old"].refs)
     hub.fail(request_, status)
-    with pytest.raises(HubError, match=f"(?s)ann/old: nothing was published: .*{status}"):
+    with pytest.raises(HubError, match=f"nothing was published: ann/old: .*{status}"):
         push_folder(exported, Target("ann/old"))
     assert hub.repositories["ann/old"].refs == before
     hub.failures.clear()
@@ -169,7 +169,9 @@ def test_a_failed_upload_publishes_nothing_and_can_be_repeated(hub, exported, re
 
 def test_a_new_repository_without_a_model_is_named(hub, exported):
     hub.fail("PUT /storage", 500)
-    with pytest.raises(HubError, match="ann/small is new and has no model yet"):
+    with pytest.raises(
+        HubError, match="nothing was published; ann/small is new and has no model yet"
+    ):
         push_folder(exported, Target("ann/small"))
     assert set(hub.files("ann/small")) == {".gitattributes"}
 
@@ -178,6 +180,16 @@ def test_a_short_failure_is_repeated_by_the_client(hub, exported):
     hub.fail("PUT /storage", 503, times=2)
     push_folder(exported, Target("ann/small"))
     assert hub.count("PUT /storage") == 3 and "model.safetensors" in hub.files("ann/small")
+
+
+def test_a_commit_whose_answer_is_lost_is_found(hub, exported):
+    hub.lost = "/commit/"
+    pushed = push_folder(exported, Target("ann/old"))
+    assert pushed.commit == hub.repositories["ann/old"].refs["main"]
+    assert pushed.url == f"{hub.url}/ann/old/commit/{pushed.commit}"
+    hub.hooks["/commit/"] = lambda: setattr(hub, "lost", ".")
+    with pytest.raises(HubError, match="Whether a commit was made is not known: ann/old: http"):
+        push_folder(exported, Target("ann/old"))
 
 
 def test_a_file_that_the_repository_ignores_is_reported(hub, exported):
