@@ -8,7 +8,9 @@ import copy
 import json
 import pathlib
 import shlex
+import subprocess
 import sys
+import tempfile
 import types
 
 # form -> the module that its check imports.
@@ -32,20 +34,22 @@ def check_jobset(text):
 
 
 def check_xpk(text):
-    """Parse the command with XPK's own parser, and let XPK look its type up."""
-    import argparse
-
-    from xpk.core.system_characteristics import get_system_characteristics_by_device_type
-    from xpk.parser.core import set_parser
+    """Let XPK make its JobSet without a cluster, and print the script of its container."""
+    import yaml
 
     words = shlex.split(text.replace("\\\n", " "))
     assert words.pop(0) == "xpk"
-    parser = argparse.ArgumentParser()
-    set_parser(parser=parser)
-    args = parser.parse_args(words)
-    _, error = get_system_characteristics_by_device_type(args.tpu_type)
-    assert not error, args.tpu_type
-    print(args.command)
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "jobset.yaml"
+        flags = ["--dry-run", "--skip-validation", "--project=p", f"--output-manifest-file={path}"]
+        command = [pathlib.Path(sys.executable).parent / "xpk", *words, *flags]
+        done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+        jobset = yaml.safe_load(path.read_text())
+    (slices,) = jobset["spec"]["replicatedJobs"]
+    (container,) = slices["template"]["spec"]["template"]["spec"]["containers"]
+    assert container["command"][:2] == ["bash", "-c"]
+    print(json.dumps(container["command"][2]))
 
 
 def check_skypilot(text):

@@ -2,7 +2,6 @@
 are refused.
 """
 
-import json
 import os
 import re
 import shlex
@@ -18,30 +17,29 @@ from hypothesis import strategies as st
 from pretrain.__main__ import main
 from pretrain.distributed.cluster_detection import detect_cluster
 from pretrain.pod.environment import build_environment
+from pretrain.pod.manifests.shell_text import join_words
 from pretrain.pod.manifests.yaml_text import format_yaml
 from pretrain.pod.tpu_types import parse_type
+from tests.pretrain.pod.recorder import (
+    HOSTILE,
+    NOTE,
+    TRAIN,
+    expand_references,
+    run_bash,
+    write_recorders,
+)
 
 yaml = pytest.importorskip("yaml")
 
-HOSTILE = "gs://bucket/a $(touch x) `id` $HOME $$ \"q\" 'q' #c: {x} ~ é"
-TRAIN = ["train", "bert_large", "--workdir", "gs://bucket/bert", f"data.store={HOSTILE}"]
 IMAGE = ["--image", "us-east5-docker.pkg.dev/p/cloze/cloze:tpu"]
 TYPE = ["--type", "v5p-32"]
 ZONE = ["--zone", "us-east5-a"]
-NOTE = "a\nb: $(NAME) é \x85\U0001f600"
 FORM_FLAGS = {
     "jobset": [*TYPE, *IMAGE],
     "xpk": [*TYPE, *IMAGE, *ZONE, "--cluster", "c"],
     "slurm": [],
     "skypilot": [*TYPE, *ZONE],
 }
-# Writes its arguments and environment to the file RECORD, then exits with STATUS.
-RECORDER = """#!{python}
-import json, os, sys
-with open(os.environ["RECORD"], "w") as file:
-    json.dump([sys.argv[1:], dict(os.environ)], file)
-sys.exit(int(os.environ.get("STATUS", "0")))
-"""
 
 
 def make_manifest(capsys, form, *flags, verb=TRAIN):
@@ -51,40 +49,20 @@ def make_manifest(capsys, form, *flags, verb=TRAIN):
     return capsys.readouterr().out
 
 
-def expand_references(text, env):
-    """Return a text as Kubernetes passes it on: $(NAME) of `env` is replaced, $$ is one $."""
-    return re.sub(
-        r"\$(\$|\((\w+)\))", lambda one: "$" if one[1] == "$" else env.get(one[2], one[0]), text
-    )
-
-
 @pytest.fixture
 def bin_folder(tmp_path, monkeypatch):
     """Return a folder first on PATH with recorders named cloze, srun and scontrol."""
     folder = tmp_path / "bin"
-    folder.mkdir()
-    for name in ("cloze", "srun", "scontrol"):
-        (folder / name).write_text(RECORDER.format(python=sys.executable))
-        (folder / name).chmod(0o755)
+    write_recorders(folder)
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
     return folder
-
-
-def run_bash(script, tmp_path, **env):
-    """Run a script; return (its status, what the recorder saw)."""
-    record = tmp_path / "record"
-    record.unlink(missing_ok=True)
-    variables = os.environ | {"RECORD": str(record)} | env
-    done = subprocess.run(["bash", "-c", script], env=variables, cwd=tmp_path)
-    assert not (tmp_path / "x").exists()  # HOSTILE would have made it
-    return done.returncode, json.loads(record.read_text()) if record.exists() else None
 
 
 # ---- the writer ----------------------------------------------------------------------
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 WORDS = st.sampled_from(
-    ["no", "1e3", "~", "- a", "a: b", "a #b", "a\nb\n", "a\n b\n", "\n", " ", "=", "<<"]
+    ["no", "1e3", "~", "- a", "a: b", "a #b", "a\nb\n", "a\n b\n", " a\nb\n", "\n", " ", "=", "<<"]
 )
 NESTED = st.recursive(
     TEXTS | WORDS | st.integers() | st.booleans(),
@@ -97,6 +75,15 @@ NESTED = st.recursive(
 @given(st.dictionaries(TEXTS | WORDS, NESTED, min_size=1, max_size=3))
 def test_yaml_reads_what_was_written(value):
     assert yaml.safe_load(format_yaml(value) + "\n") == value
+
+
+def test_bash_reads_what_was_quoted():
+    words = [chr(code) + "7'\\" for code in range(1, 0x180)] + ["", HOSTILE, NOTE, "\u2028-n"]
+    for one_line in (False, True):
+        command = "printf '%s\\0' " + join_words(words, one_line)
+        assert not one_line or command.isprintable()
+        done = subprocess.run(["bash", "-c", command], capture_output=True, check=True)
+        assert done.stdout.decode().split("\0")[:-1] == words
 
 
 # ---- JobSet --------------------------------------------------------------------------
@@ -173,18 +160,20 @@ def read_xpk_command(text):
 
 
 def test_xpk_runs_the_words(capsys, bin_folder, tmp_path):
-    more = ("--slices", "2", "--env", f"NOTE={NOTE}")
+    note = "a\nb\n"
+    more = ("--slices", "2", "--env", f"NOTE={note}")
     command, flags = read_xpk_command(make_manifest(capsys, "xpk", *more))
     assert (flags["tpu-type"], flags["num-slices"]) == ("v5p-32", "2")
     _, (words, env) = run_bash(f"({command}) & wait $!", tmp_path)
     assert words == TRAIN and env["CLOZE_CLUSTER"] == "gke"
-    table = build_environment("gs://bucket/bert", ["CLOZE_CLUSTER=gke", f"NOTE={NOTE}"])
+    table = build_environment("gs://bucket/bert", ["CLOZE_CLUSTER=gke", f"NOTE={note}"])
     assert env.items() >= table.items()
 
 
 def test_the_run_itself_gets_the_signal_from_xpk(capsys, bin_folder, tmp_path):
     """XPK sends SIGTERM to the subshell in which it runs the command."""
     command, _ = read_xpk_command(make_manifest(capsys, "xpk"))
+    assert command.startswith("exec ")  # some shells replace themselves without it
     (bin_folder / "cloze").write_text(
         f"#!{sys.executable}\nimport signal, sys, time\n"
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))\n"
