@@ -14,6 +14,7 @@ import hashlib
 import http.server
 import json
 import re
+import struct
 import threading
 import urllib.parse
 
@@ -57,6 +58,28 @@ def hash_git(content):
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
 
 
+def read_shard(content):
+    """Return {SHA-256: hash of the file} of a shard, the index of Xet's storage.
+
+    After a header of 48 bytes, each file has records of 48 bytes: its hash, flags and number of
+    segments; the segments; for a flag as many checks; for another the SHA-256. A hash of ones ends
+    the files. A hash is four numbers of eight bytes, the last byte first.
+    """
+    found, at = {}, 48
+    while content[at : at + 32] != b"\xff" * 32:
+        flags, count = struct.unpack_from("<II", content, at + 32)
+        last = at + 48 * (1 + count * (2 if flags >> 31 else 1))
+        if flags >> 30 & 1:
+            found[read_hash(content, last)] = read_hash(content, at)
+            last += 48
+        at = last
+    return found
+
+
+def read_hash(content, at):
+    return "".join(f"{number:016x}" for number in struct.unpack_from("<4Q", content, at))
+
+
 class Hub:
     """The state of the stand-in. `url` is its address, `storage` that of the large files."""
 
@@ -75,6 +98,7 @@ class Hub:
         self.sent = {}  # {path: bytes} that are sent in place of the true ones
         self.broken = {}  # {path: number of bytes after which the connection ends, once}
         self.lost = ""  # regex of "METHOD path" whose answers are lost
+        self.xet = None  # the folder of Xet's storage; None: there is only Git LFS
         self.hooks = {}  # {regex of "METHOD path": what is called before the answer}
         self.lock = threading.Lock()
 
@@ -133,6 +157,15 @@ class Hub:
             sha = hashlib.sha256(content).hexdigest()
             entry["lfs"] = {"size": size, "sha256": sha, "pointerSize": 130}
         return entry
+
+    def find_xet_hash(self, sha256):
+        """Return the hash of a file in Xet's storage; None if it is not there."""
+        if self.xet is None:
+            return None
+        found = {}
+        for path in self.xet.glob("xet/xorbs/shards/*.mdb"):
+            found |= read_shard(path.read_bytes())
+        return found.get(sha256)
 
     def whoami(self, account):
         if account is None:
@@ -219,6 +252,10 @@ class Hub:
             answer["pullRequestUrl"] = f"{self.url}/{name}/discussions/{ref.split('/')[-1]}"
         return answer
 
+    def give_xet_token(self, account, name, write):
+        self.open(name, account, write=write)
+        return {"casUrl": f"local://{self.xet}", "accessToken": "xet", "exp": 1 << 32}
+
     def branch(self, account, name, branch):
         repository = self.open(name, account, write=True)
         repository.refs[urllib.parse.unquote(branch)] = repository.refs["main"]
@@ -249,6 +286,7 @@ class Hub:
             if "lfs" in file:
                 large = file["lfs"]
                 entry["lfs"] = {"oid": large["sha256"], "size": large["size"], "pointerSize": 130}
+                entry["xetHash"] = self.find_xet_hash(large["sha256"])
             entries.append(entry)
         return entries
 
@@ -298,6 +336,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.send_file(account, *match.groups())
         if command == "GET" and path == "/api/whoami-v2":
             return self.send_json(hub.whoami(account))
+        if match := re.fullmatch("/api/models/(.+)/xet-(read|write)-token/(.+)", path):
+            token = hub.give_xet_token(account, match[1], match[2] == "write")
+            headers = {
+                "X-Xet-Cas-Url": token["casUrl"],
+                "X-Xet-Access-Token": token["accessToken"],
+                "X-Xet-Token-Expiration": str(token["exp"]),
+            }
+            return self.send(200, json.dumps(token).encode(), headers)
         routes = [
             ("POST /verify", lambda: hub.verify(json.loads(body))),
             ("POST /api/validate-yaml", lambda: {"errors": [], "warnings": []}),
@@ -344,6 +390,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             sent = hub.sent.get(path, content)
             hub.stored[sha] = sent
             headers |= {"X-Linked-Etag": f'"{sha}"', "Location": f"{hub.storage}/{sha}"}
+            if xet := hub.find_xet_hash(sha):
+                headers["X-Xet-Hash"] = xet
+                headers["X-Xet-Refresh-Route"] = f"/api/models/{name}/xet-read-token/{commit}"
             headers["X-Linked-Size"] = str(hub.declared.get(path, len(content)))
             return self.send(302, b"", headers)
         self.send_content(content, {**headers, "ETag": f'"{hash_git(content)}"'})
