@@ -153,7 +153,8 @@ def installed(built, tmp_path_factory):
     target = call(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
     # Lines of the .pth files in an added folder are not run: the editable install is not seen.
     pathlib.Path(target, "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    words = ("install", "--quiet", "--no-deps", "--no-index", built["wheel"])
+    # Metadata of the checkout, on PYTHONPATH or as an editable install, are no installed Cloze.
+    words = ("install", "--quiet", "--no-deps", "--no-index", "--ignore-installed", built["wheel"])
     call(sys.executable, "-m", "pip", "--python", python, *words)
     return folder / "bin"
 
