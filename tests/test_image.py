@@ -52,13 +52,12 @@ def test_each_target_installs_its_extra_and_gets_signals(stages, root):
     assert list_targets(stages) == {"cpu", "cuda", "tpu"}
     for name in list_targets(stages):
         lines = [f"{instruction} {arguments}" for instruction, arguments in stages[name]]
-        assert f'RUN pip install -e ".[{name}]"' in lines
+        install = f'RUN pip install -c constraints.txt -e ".[{name}]"'
+        assert install in lines
         assert name in setup["options.extras_require"]
         assert PROGRAM in lines  # without a shell, which would not pass SIGTERM on
         # The code comes last: a change of it does not install the libraries again.
-        assert lines.index("COPY --from=code /cloze /cloze") > lines.index(
-            f'RUN pip install -e ".[{name}]"'
-        )
+        assert lines.index("COPY --from=code /cloze /cloze") > lines.index(install)
     for name in ("cpu", "cuda"):
         assert ("USER", "1000") in stages[name]
 

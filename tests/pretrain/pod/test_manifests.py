@@ -332,6 +332,17 @@ def test_the_verb_is_checked(words, message, capsys):
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("disk", "status"), [("shared", 0), ("-", 2)])
+def test_another_python_checks_with_the_same_rule(disk, status, root):
+    """A laptop without packages lets that of .venv check the verb."""
+    words = ["train", "bert_tiny", "--workdir", "runs/a", "data.store=runs/b"]
+    command = [sys.executable, "-m", "pretrain.cli.verb_check", disk, *words]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    assert done.returncode == status
+    assert ("expected gs://BUCKET/FOLDER" in done.stderr) == bool(status)
+
+
 def test_other_actions_refuse_its_flags(capsys):
     assert main(["pod", "stop", "--name", "a", *ZONE, "--image", "b"]) == 2
     assert "pod stop does not take --image: for `pod manifest` only" in capsys.readouterr().err

@@ -15,6 +15,7 @@ import pytest
 from pretrain.__main__ import main
 from pretrain.pod import archive
 from pretrain.pod.environment import ENVIRONMENT, build_environment
+from tests.docs_pages import read_blocks, read_verb, split_commands
 
 STANDINS = pathlib.Path(__file__).parent / "standins"
 POD = ["--name", "bert", "--zone", "us-east5-a"]
@@ -301,6 +302,19 @@ def test_push_copies_tracked_files_of_the_working_tree(tmp_path):
     (tmp_path / "site-packages").mkdir()  # an installed wheel inside someone's checkout
     with pytest.raises(ValueError, match="it tracks none in .*: run pod in a checkout of Cloze"):
         archive.pack_tree(second, tmp_path / "site-packages")
+
+
+@pytest.mark.slow
+def test_the_four_commands_of_the_page_train(cloud, capfd, monkeypatch):
+    monkeypatch.setattr("pretrain.pod.actions.time.sleep", lambda seconds: None)
+    block = next(block for block in read_blocks("docs/spot_slice.md") if "pod create" in block.text)
+    commands = [shlex.split(read_verb(line)) for line in split_commands(block.text)]
+    assert [words[1] for words in commands] == ["create", "push", "run", "logs"]
+    for words in commands:
+        assert main([word for word in words if word != "--follow"]) == 0, words
+    assert "the training is done" in capfd.readouterr().out
+    trained = shlex.split(cloud.worker(1, "trained"))
+    assert trained == commands[2][commands[2].index("train") :]
 
 
 # ---- bad arguments -----------------------------------------------------------------
