@@ -39,13 +39,14 @@ make_venv() {
 }
 
 install() {
-  local mark
+  local mark constraints=tree/constraints.txt
   refuse_if_running
   ln -sfn "trees/$1" tree
   [ -x venv/bin/python ] || make_venv
-  mark=venv/installed-$(cksum < tree/setup.cfg | cut -d' ' -f1)
+  [ -e "$constraints" ] || constraints= # a tree of an older version
+  mark=venv/installed-$(cat tree/setup.cfg ${constraints:+"$constraints"} | cksum | cut -d' ' -f1)
   if [ ! -e "$mark" ]; then
-    venv/bin/python -m pip install --quiet --disable-pip-version-check -e 'tree[tpu]'
+    venv/bin/python -m pip install --quiet --disable-pip-version-check ${constraints:+--constraint "$constraints"} -e 'tree[tpu]'
     touch "$mark"
   fi
   echo "$host: ready, tree $1"

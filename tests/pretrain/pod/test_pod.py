@@ -74,7 +74,7 @@ def commit_tree(folder):
 def tree(tmp_path_factory, root):
     """Return the part of the project that a worker without a Python needs, as a checkout."""
     tree = tmp_path_factory.mktemp("tree")
-    for name in ("setup.cfg", "pretrain/pod/worker.sh"):
+    for name in ("setup.cfg", "constraints.txt", "pretrain/pod/worker.sh"):
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(root / name, tree / name)
     commit_tree(tree)
@@ -169,6 +169,7 @@ def test_run_trains_on_every_worker_with_unchanged_arguments(pod, capfd):
         assert "install" in pod.worker(number, "installed") and "tree[tpu]" in pod.worker(
             number, "installed"
         )
+        assert "--constraint tree/constraints.txt" in pod.worker(number, "installed")
         assert "ended with status 0" in pod.worker(number, "cloze/run/log")
     assert "delete" not in pod.verbs()
 
