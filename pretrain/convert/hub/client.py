@@ -49,13 +49,10 @@ class Owner:
 def load_library() -> Any:
     """Return the module `huggingface_hub`. Raises ValueError if it is not installed."""
     try:
-        for name in (
-            "constants",
-            "errors",
-            "utils",
-        ):  # which the package imports when they are used
+        library = importlib.import_module("huggingface_hub")
+        for name in ("constants", "errors", "utils"):  # The package does not import them itself.
             importlib.import_module(f"huggingface_hub.{name}")
-        return importlib.import_module("huggingface_hub")
+        return library
     except ModuleNotFoundError as error:
         if error.name != "huggingface_hub":
             raise

@@ -166,3 +166,8 @@ def test_a_model_in_parts_and_in_subfolders(hub, exported, tmp_path):
         again = FolderTensors(folder)
         assert set(again) == set(tensors) and len(list(folder.glob("model-*"))) > 1
         assert all(np.array_equal(again[name], tensors[name]) for name in tensors)
+
+
+def test_a_verb_that_reads_workdirs_names_import(capsys):
+    assert main(["evaluate", "--workdir", "hf://ann/small", "--store", "no/store"]) == 2
+    assert "`import hf://ann/small --workdir W`" in capsys.readouterr().err
