@@ -26,9 +26,7 @@ def check_scheme(url: str) -> None:
             f"copy it (aws s3 cp --recursive {url} FOLDER) or mount the bucket, and name the folder"
         )
     elif scheme == "hf":
-        remedy = (
-            f"`import {url} --workdir W` makes a workdir of it, `prepare --vocabulary` reads it"
-        )
+        remedy = f"`import {url} --workdir W` makes a workdir; `prepare --vocabulary` reads it"
     else:
         remedy = "copy it to this machine"
     raise ValueError(

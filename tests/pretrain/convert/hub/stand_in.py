@@ -293,6 +293,7 @@ class Hub:
 
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # it delays the second part of each answer by 40 ms
     hub: Hub
 
     def log_message(self, *words):
