@@ -7,6 +7,7 @@ constraints.
 from jax.sharding import Mesh
 
 from models.layers.ops import Ops
+from pretrain.distributed.ops.alignment import pad_columns
 from pretrain.distributed.ops.attention_kernels import make_attend
 from pretrain.distributed.ops.gathers import make_take_rows, take_positions
 from pretrain.distributed.ops.hash_dropout import drop_by_hash
@@ -47,4 +48,6 @@ def make_model_hooks(mesh: Mesh, attention: list[str]) -> dict[str, Ops]:
     ops = OPS._replace(attend=make_attend(mesh, record_kernel), constrain=make_constraint(mesh))
     if mesh.devices.flat[0].platform == "gpu":
         ops = ops._replace(take_rows=make_take_rows(mesh), take_positions=take_positions)
+        if mesh.shape["model"] == 1:  # which shards columns
+            ops = ops._replace(linear=pad_columns(ops.linear))
     return {"ops": ops}
