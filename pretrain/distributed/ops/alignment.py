@@ -19,7 +19,7 @@ SMALLEST = 1024  # columns from which on the copy of the kernel pays
 
 
 def pad_columns(linear: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
-    """Return `models.layers.ops.apply_linear` that multiplies with columns of zeros, and drops them.
+    """Return `models.layers.ops.apply_linear` with columns of zeros added, and dropped again.
 
     Args:
       linear: computes the product.
