@@ -29,7 +29,7 @@ import numpy as np  # noqa: E402
 from benchmarks.results_pages import RESULTS, add_result  # noqa: E402
 from data.pipeline import Stream  # noqa: E402
 from data.store.reader import Store  # noqa: E402
-from pretrain.cli.evaluate import evaluate_checkpoint  # noqa: E402
+from pretrain.api.evaluating import evaluate_checkpoint  # noqa: E402
 from pretrain.reporting.run_report import write_report  # noqa: E402
 from pretrain.workdir import metrics_file  # noqa: E402
 from pretrain.workdir.checkpoints import read_run  # noqa: E402

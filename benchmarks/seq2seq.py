@@ -33,7 +33,7 @@ from benchmarks.harness import RESULTS, format_command, format_title, int_at_lea
 from benchmarks.results_pages import add_result
 from benchmarks.translate import LENGTH, TEST, prepare_store, read_lines, run_verb
 from models.generation.decoding import BeamSearch, Greedy
-from pretrain.cli.evaluate import evaluate_checkpoint
+from pretrain.api.evaluating import evaluate_checkpoint
 from pretrain.inference.text_generation import TranslationWriter
 from pretrain.inference.trained import open_trained
 from pretrain.workdir import metrics_file

@@ -38,7 +38,7 @@ from benchmarks.harness import format_command, get_processor_name, int_at_least 
 from benchmarks.results_pages import add_result  # noqa: E402
 from models.generation.decoding import BeamSearch, Greedy  # noqa: E402
 from pretrain.__main__ import main as cloze  # noqa: E402
-from pretrain.cli.evaluate import evaluate_checkpoint  # noqa: E402
+from pretrain.api.evaluating import evaluate_checkpoint  # noqa: E402
 from pretrain.inference.text_generation import TranslationWriter  # noqa: E402
 from pretrain.inference.trained import Trained, open_trained  # noqa: E402
 from pretrain.workdir import metrics_file  # noqa: E402

@@ -1,7 +1,5 @@
 """The command line, `python -m pretrain VERB ...`."""
 
-import glob
-import importlib.util
 import os
 import sys
 import traceback
@@ -13,6 +11,7 @@ from pretrain.distributed import process_identity, processes
 from pretrain.distributed.hang_notice import exit_after_error
 from pretrain.distributed.watchdog import exit_soon
 from pretrain.hiding import find_hiding_file
+from pretrain.library_messages import silence_libraries
 from pretrain.terminal import escape_output, print_error
 from pretrain.training.memory.exhaustion import explain_exhausted_command
 
@@ -59,19 +58,7 @@ def run_verb(argv: Sequence[str]) -> int:
     if line := find_hiding_file():
         print_error(line)
         return 2
-    # TensorFlow only reads data: silence its messages at import. Variables that are set stay.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
-    os.environ.setdefault("NO_GCE_CHECK", "true")
-    if (
-        importlib.util.find_spec("libtpu")
-        and not glob.glob("/dev/accel*")
-        and not glob.glob("/dev/vfio/[0-9]*")
-    ):
-        # libtpu is installed for `plan` without a TPU. Without these variables JAX's search for one
-        # prints many lines.
-        os.environ.setdefault("TPU_ACCELERATOR_TYPE", "v5litepod-4")
-        os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
+    silence_libraries()
     args = parse_arguments(verb, rest)
     try:
         return import_verb(verb).run(args) or 0

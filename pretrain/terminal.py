@@ -29,6 +29,7 @@ HIDDEN = re.compile(
 )
 MAX_ERROR = 1500  # characters of an error: a message may quote a value of megabytes
 ERASE_LINE = "\r\x1b[K"
+NOTEBOOK_WIDTH = 110  # characters of the longest line of progress, and more
 
 
 def escape(text: str) -> str:
@@ -107,9 +108,21 @@ def get_raw_stream(stream: TextIO) -> TextIO:
     return stream.stream if isinstance(stream, EscapingStream) else stream
 
 
+def is_redrawable(stream: TextIO) -> bool:
+    """Return whether a line can be drawn anew: on a terminal, and below a cell of a notebook."""
+    return stream.isatty() or _is_notebook(stream)
+
+
 def erase_line(stream: TextIO) -> None:
     """Erase the line of the cursor, which moves to its beginning."""
-    get_raw_stream(stream).write(ERASE_LINE)
+    # Notebooks know the carriage return and no control sequence: blanks replace what was there.
+    erase = f"\r{' ' * NOTEBOOK_WIDTH}\r" if _is_notebook(stream) else ERASE_LINE
+    get_raw_stream(stream).write(erase)
+
+
+def _is_notebook(stream: TextIO) -> bool:
+    """Return whether a stream is that of a kernel, which a notebook shows below the cell."""
+    return type(get_raw_stream(stream)).__module__.partition(".")[0] == "ipykernel"
 
 
 def print_error(error: object) -> None:

@@ -46,6 +46,7 @@ ORDER = {
             "pretrain.terminal",
             "pretrain.console",
             "pretrain.extras",
+            "pretrain.library_messages",
             "pretrain.overrides",
             "pretrain.fields",
             "pretrain.schema",
@@ -56,7 +57,7 @@ ORDER = {
         ),
         *("pretrain.workdir", "pretrain.reporting", "pretrain.convert", "pretrain.inference"),
         *("pretrain.evaluation", "pretrain.training", "pretrain.publish", "pretrain.finetune"),
-        *("pretrain.plan", "pretrain.pod", "pretrain.cli", "pretrain.__main__"),
+        *("pretrain.plan", "pretrain.pod", "pretrain.api", "pretrain.cli", "pretrain.__main__"),
     ),
 }
 NO_TENSORFLOW = (

@@ -21,14 +21,12 @@ from pretrain.inference.text_records import check_records, read_texts
 from pretrain.reporting.fonts import describe_missing
 
 if TYPE_CHECKING:
-    from models.config import ModelConfig
     from pretrain.inference.attention_maps import Panel
     from pretrain.inference.trained import Trained
     from pretrain.reporting.patch_maps import ImageMaps
 
 Drawing = tuple[pathlib.Path, list[str]]  # a file, and its letters without a font
 MAX_IMAGES = 100  # of a page
-FEATURES = ". `features` has the hidden states of its layers"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,11 +87,13 @@ def run(args: argparse.Namespace) -> int:
     processes.join_run(args)
     import jax
 
+    from pretrain.api.pictures import check_layers_and_heads
     from pretrain.inference.trained import get_attention_config
     from pretrain.workdir.checkpoints import read_run
 
     model = read_run(args.workdir).model
-    check_layers_and_heads(args, get_attention_config(model))  # before parameters are read
+    # Before parameters are read.
+    check_layers_and_heads(get_attention_config(model), args.layers, args.heads)
     text, count, drawings = (show_images if isinstance(model, ImageConfig) else show_texts)(args)
     if jax.process_index():
         return 0
@@ -180,20 +180,6 @@ def check_arguments(args: argparse.Namespace) -> pathlib.Path:
         if not importlib.util.find_spec("matplotlib"):
             raise ValueError(f"--images needs matplotlib: {how_to_install('report')}")
     return output
-
-
-def check_layers_and_heads(args: argparse.Namespace, model: ModelConfig) -> None:
-    """Raise ValueError unless the model has the layers of --layers and the heads of --heads."""
-    if not model.has_attention:
-        other = "" if isinstance(model, ImageConfig) else FEATURES
-        raise ValueError(f"a {type(model).__name__} has no attention{other}")
-    depth = min(model.depth, getattr(model, "decoder_depth", model.depth))
-    for name, numbers, most in (
-        ("layers", args.layers, depth),
-        ("heads", args.heads, model.num_heads),
-    ):
-        if wrong := [number for number in numbers or () if not 1 <= number <= most]:
-            raise ValueError(f"--{name} {wrong[0]}: the model has {name} 1 to {most}")
 
 
 def write_images(args: argparse.Namespace, panels: Sequence[Sequence[Panel]]) -> Iterator[Drawing]:

@@ -7,21 +7,13 @@ With --task FILE it scores answers to questions by log-likelihood
 from __future__ import annotations
 
 import argparse
-import contextlib
-import dataclasses
 import functools
 import json
-import sys
-from typing import Any
 
-from data.mixed import split_objective
+from pretrain.api.evaluating import TASK_BATCH, evaluate_questions, score_store
 from pretrain.distributed import processes
-from pretrain.evaluation.label_checks import open_labelled_store
 from pretrain.inference import random_head
-from pretrain.inference.in_context_tasks import read_questions
 from pretrain.inference.record_files import open_line_writer
-
-TASK_BATCH = 32  # choices
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -113,23 +105,19 @@ def run(args: argparse.Namespace) -> int:
     processes.join_run(args)
     import jax
 
-    dtype = choose_dtype(args)
-    with contextlib.ExitStack() as stack:
-        store = args.store
-        if args.labelled:
-            if args.store or args.split != "heldout":
-                raise ValueError("--labelled cannot be combined with --store or --split")
-            store = stack.enter_context(open_labelled_store(args.workdir, args.labelled))
-        step, path, scores = evaluate_checkpoint(
-            args.workdir,
-            step=args.step,
-            store=store,
-            split=args.split,
-            allow_random_head=args.allow_random_head,
-            dtype=dtype,
-            batch_size=args.batch_size,
-        )
-    store = args.labelled or path
+    from pretrain.workdir.checkpoints import read_run
+
+    dtype = args.dtype or read_run(args.workdir).train.compute_dtype
+    step, store, scores = score_store(
+        args.workdir,
+        args.step,
+        args.store,
+        args.labelled,
+        args.split,
+        args.allow_random_head,
+        dtype,
+        args.batch_size,
+    )
     if jax.process_index():
         return 0  # all processes have the same scores; the first prints them
     if args.json:
@@ -146,96 +134,10 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def choose_dtype(args: argparse.Namespace) -> str:
-    """Return the dtype of the computation: that of --dtype, else the one the run trains in.
-
-    So the scores are those of the run's own evaluations, which early stopping and
-    `checkpoint.best` compare.
-    """
-    from pretrain.workdir.checkpoints import read_run
-
-    return args.dtype or read_run(args.workdir).train.compute_dtype
-
-
 def describe_dtype(dtype: str) -> str:
     """Return the end of a line that names the dtype, and how to choose the other."""
     hint = " (as predict and exported models compute: --dtype float32)"
     return f"computed in {dtype}{'' if dtype == 'float32' else hint}"
-
-
-def evaluate_checkpoint(
-    workdir: str,
-    step: int | None = None,
-    store: str | None = None,
-    split: str = "heldout",
-    allow_random_head: bool = False,
-    dtype: str | None = None,
-    batch_size: int | None = None,
-) -> tuple[int, Any, dict[str, float]]:
-    """Return the step, the path of the store and {name: score} of a checkpoint on one split of it.
-
-    Args:
-      allow_random_head: score a head that was not trained, see `random_head.check_head`.
-      dtype: dtype of the computation; None: the run's `train.compute_dtype`.
-      batch_size: rows computed at once; None: the run's `data.batch_size`.
-
-    Raises:
-      ConfigError: if the store has another vocabulary or other labels than the run.
-      ValueError: as `random_head.check_head`.
-    """
-    import jax
-
-    from data.mixed_stream import open_stream
-    from models import build
-    from pretrain.distributed.model_hooks import make_model_hooks
-    from pretrain.distributed.sharding import make_mesh, make_param_sharding
-    from pretrain.evaluation.fitting_store import open_fitting_store
-    from pretrain.finetune.qa_task import resolve_threshold
-    from pretrain.inference.trained import open_trained
-    from pretrain.training import truncation_report
-    from pretrain.training.evaluation import make_evaluator
-    from pretrain.training.losses import make_loss
-    from pretrain.workdir.checkpoints import read_run
-
-    run = read_run(workdir)
-    opened = open_fitting_store(store or run.data.store, workdir, run)
-    mesh = make_mesh(run.mesh)
-    data = choose_data(run, store, batch_size, mesh)
-    stream = open_stream(opened, data, split=split, seed=run.train.seed, for_evaluation=True)
-    report = functools.partial(print, file=sys.stderr)
-    place = functools.partial(make_param_sharding, mesh=mesh)
-    trained = open_trained(workdir, step, report, place)
-    sentences = needs_sentence_heads(run.data.objective)
-    random_head.check_head(trained, "evaluate", allow_random_head, sentence_heads=sentences)
-    run, step = resolve_threshold(trained), trained.step
-    for line in truncation_report.describe_truncation(stream):
-        report(line)
-    model = build(run.model, **make_model_hooks(mesh, []))
-    evaluator = make_evaluator(
-        model,
-        make_loss(run.data.objective),
-        mesh,
-        compute_dtype=dtype or run.train.compute_dtype,
-        metrics=run.evaluate.metrics,
-        objective=run.data.objective,
-    )
-    with jax.set_mesh(mesh):
-        return step, opened.path, evaluator(trained.params, stream)
-
-
-def choose_data(run: Any, store: str | None, batch_size: int | None, mesh: Any) -> Any:
-    """Return the data section of an evaluation: of the run, or another store or batch size."""
-    from pretrain.training.program import check_rows
-
-    data = dataclasses.replace(run.data, rates=()) if store else run.data
-    if batch_size is not None:
-        check_rows(data.objective, batch_size, mesh)
-    return dataclasses.replace(data, batch_size=batch_size or data.batch_size)
-
-
-def needs_sentence_heads(objective: Any) -> bool:
-    """Return whether an objective, or a part of a mixed one, scores more than masked tokens."""
-    return any(each.name != "masked_lm" for each in split_objective(objective).values())
 
 
 def run_task(args: argparse.Namespace) -> int:
@@ -246,55 +148,33 @@ def run_task(args: argparse.Namespace) -> int:
     """
     if args.store:
         raise ValueError("give --task or --store, not both")
-    for name, least in (("shots", 0), ("batch_size", 1), ("seed", 0)):
-        if (value := getattr(args, name)) < least:
-            raise ValueError(f"--{name.replace('_', '-')} {value}: must be at least {least}")
-    questions = read_questions(args.task)
-    pool = read_questions(args.examples) if args.examples else questions
-    if pool[0].is_open != questions[0].is_open:
-        raise ValueError(
-            f"{args.examples}: its questions have a different form from those of {args.task}"
-        )
-    processes.join_run(args)
+    scores, records = evaluate_questions(
+        args.workdir,
+        args.task,
+        step=args.step,
+        shots=args.shots,
+        examples=args.examples,
+        delimiter=args.delimiter.replace("\\n", "\n"),
+        answer_context=args.answer_context,
+        seed=args.seed,
+        dtype=args.dtype,
+        batch_size=args.batch_size,
+        allow_random_head=args.allow_random_head,
+        join_run=functools.partial(processes.join_run, args),
+    )
     import jax
 
-    from pretrain.distributed.sharding import make_mesh, make_param_sharding
-    from pretrain.inference.in_context import evaluate_task
-    from pretrain.inference.trained import open_trained
-    from pretrain.workdir.checkpoints import read_run
-
-    mesh = make_mesh(read_run(args.workdir).mesh)
-    trained = open_trained(
-        args.workdir,
-        args.step,
-        report=lambda text: print(text, file=sys.stderr),
-        choose_sharding=lambda path, shape: make_param_sharding(path, shape, mesh),
-    )
-    random_head.check_head(trained, "evaluate", args.allow_random_head)
-    trained = trained.with_compute_dtype(dtype := choose_dtype(args))
-    with jax.set_mesh(mesh):
-        scores, answers = evaluate_task(
-            trained,
-            mesh,
-            questions,
-            pool=pool,
-            shots=args.shots,
-            delimiter=args.delimiter.replace("\\n", "\n"),
-            answer_context=args.answer_context,
-            seed=args.seed,
-            batch_size=args.batch_size,
-        )
     if jax.process_index():
         return 0
     if args.output:
         with open_line_writer(args.output) as write:
-            for question, answer in zip(questions, answers, strict=True):
-                write(json.dumps(question.record | answer, ensure_ascii=False))
+            for record in records:
+                write(json.dumps(record, ensure_ascii=False))
     if args.json:
-        facts = {"step": trained.step, "task": args.task, "dtype": dtype}
-        print(json.dumps({**facts, **scores}))
+        print(json.dumps(scores))
         return 0
-    print(f"step {trained.step:,} on {args.task}, {describe_dtype(dtype)}")
+    step, task, dtype = (scores.pop(name) for name in ("step", "task", "dtype"))
+    print(f"step {step:,} on {task}, {describe_dtype(dtype)}")
     for name, value in scores.items():
         print(f"  {name:<28}{value:,}" if isinstance(value, int) else f"  {name:<28}{value:.5g}")
     return 0

@@ -190,7 +190,7 @@ def build_table(found: Mapping[str, SeedScores], mismatched: str | None = None) 
 
 def score_other_part(workdir: str, step: int, source: str, task: str = "mnli") -> float:
     """Return the accuracy of a run on labelled examples other than its own."""
-    from pretrain.cli.evaluate import evaluate_checkpoint
+    from pretrain.api.evaluating import evaluate_checkpoint
     from pretrain.evaluation.label_checks import open_labelled_store
     from pretrain.workdir.checkpoints import read_run
 

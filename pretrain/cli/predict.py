@@ -16,11 +16,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pretrain.finetune.answering import make_answerer, make_formatter, make_reader
+from pretrain.api.predicting import OPTIONS, Predictor
+from pretrain.finetune.answering import make_formatter
 from pretrain.inference import random_head, record_files
 
 if TYPE_CHECKING:
@@ -126,28 +126,17 @@ def run(args: argparse.Namespace) -> int:
     """Answer all texts and print or write the answers; return 0."""
     if bool(args.texts) == bool(args.input):
         raise ValueError('give either texts ("The capital of France is [MASK].") or --input FILE')
-    for name in ("top", "n_best", "length", "batch_size", "beams", "top_k", "no_repeat_ngram"):
-        if (value := getattr(args, name)) is not None and value < 1:
-            raise ValueError(f"{_format_flag(name)} {value}: must be at least 1")
-    decoding_options = make_decoding_options(args)
     from pretrain.inference.batching import report_progress
     from pretrain.inference.progress import Progress
-    from pretrain.inference.trained import open_trained
 
-    trained = open_trained(
-        args.workdir, args.step, report=lambda text: print(text, file=sys.stderr)
+    predictor = Predictor(
+        args.workdir,
+        step=args.step,
+        allow_random_head=args.allow_random_head,
+        **{name: getattr(args, name) for name in OPTIONS},
     )
-    random_head.check_head(trained, "predict", args.allow_random_head, sentence_heads=False)
-    read, readers = make_reader(trained), record_files.make_readers(trained.run)
-    answer = make_answerer(
-        trained,
-        top=args.top,
-        n_best=args.n_best,
-        length=args.length,
-        batch_size=args.batch_size,
-        field=args.field,
-        **decoding_options,
-    )
+    trained = predictor.trained
+    readers = record_files.make_readers(trained.run)
 
     def read_records() -> Iterable[tuple[str | None, dict[str, Any]]]:
         if args.texts:
@@ -165,13 +154,13 @@ def run(args: argparse.Namespace) -> int:
         open_result_writer(trained, args.output, args.json, by_id) as write_result,
     ):
         for chunk in _split_chunks(read_records(), CHUNK):
-            texts = [read(record, place) for place, record in chunk]
+            texts = [predictor.read_record(record, place) for place, record in chunk]
             with report_progress(
                 lambda share, count=count, chunk=chunk: (
                     progress.show(count + share * len(chunk)) if share < 1 else progress.hide()
                 )
             ):
-                results = answer(texts, [place for place, _ in chunk], count)
+                results = predictor.answer(texts, [place for place, _ in chunk], count)
             for (_, record), text, result in zip(chunk, texts, results, strict=True):
                 write_result(record, text, result)
                 count += 1
@@ -180,48 +169,6 @@ def run(args: argparse.Namespace) -> int:
     if args.output:
         print(f"{args.output}: {count:,} texts, step {trained.step:,} of {args.workdir}")
     return 0
-
-
-def make_decoding_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the decoding options as keyword arguments of `make_answerer`, without those not given.
-
-    Raises:
-      ValueError: for options that contradict each other.
-    """
-    sampling = {
-        name: value
-        for name in ("temperature", "top_k", "top_p")
-        if (value := getattr(args, name)) is not None
-    }
-    if sampling and args.beams is not None:
-        raise ValueError(
-            f"--beams searches for the most probable text, {_format_flag(*sampling)} samples "
-            "one: give one or the other"
-        )
-    if args.length_penalty is not None and args.beams is None:
-        raise ValueError("--length-penalty needs --beams")
-    if args.seed is not None and not sampling:
-        raise ValueError("--seed needs sampling: add --temperature, --top-k or --top-p")
-    options: dict[str, Any] = {
-        name: value
-        for name in ("no_repeat_ngram", "seed")
-        if (value := getattr(args, name)) is not None
-    }
-    if sampling:
-        from models.generation.decoding import Sample
-
-        options["strategy"] = Sample(**sampling)
-    elif args.beams is not None:
-        from models.generation.decoding import BeamSearch
-
-        penalty = {} if args.length_penalty is None else {"length_penalty": args.length_penalty}
-        options["strategy"] = BeamSearch(args.beams, **penalty)
-    return options
-
-
-def _format_flag(name: str, *_: str) -> str:
-    """Return the flag of the first of several argument names."""
-    return f"--{name.replace('_', '-')}"
 
 
 # ---- input and output --------------------------------------------------------

@@ -52,8 +52,11 @@ HELP = {
     "scratch": "folder that the workers and this machine can access, e.g. gs://BUCKET/scratch; "
     "temporary files in it are removed",
 }
-# Options of a vocabulary that is trained, not allowed with a finished one.
-TRAINING = ("vocab_size", "layout", "algorithm", "lowercase", "sample_size")
+# Fields of `PrepareRequest` that arguments of the same names set.
+OPTIONS = (
+    *("vocabulary", "vocab_size", "layout", "algorithm", "lowercase", "sample_size"),
+    *("held_out", "validation", "document", "field", "file_format", "rates", "temperature"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -100,63 +103,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the store and print a summary; return 0."""
-    from data.corpus.paths import is_remote
-    from data.prepare.build import PrepareRequest, prepare_store
-    from data.prepare.request import DEFAULT_FIELDS, LAYOUTS
     from data.prepare.summary import format_summary
-    from pretrain.console import make_console
+    from pretrain.api.preparing import prepare
 
-    if is_remote(args.output):
-        raise ValueError(
-            f"--output {args.output}: must be on this machine; copy the store to the bucket later"
-        )
-    training = {name: getattr(args, name) for name in TRAINING if getattr(args, name) is not None}
-    if args.vocabulary and training:
-        options = ", ".join("--" + name.replace("_", "-") for name in training)
-        raise ValueError(f"--vocabulary names a finished vocabulary; {options} would train one")
-    if training.get("layout") in LAYOUTS["byte_bpe"]:
-        training.setdefault("algorithm", "byte_bpe")
-    if args.temperature is not None:
-        training["temperature"] = args.temperature
-    if args.held_out is None:
-        args.held_out = 0.0 if args.validation else PrepareRequest.held_out
-    request = PrepareRequest(
-        sources=tuple(args.sources),
-        vocabulary=args.vocabulary and _find_vocabulary(args.vocabulary),
-        held_out=args.held_out,
-        validation=tuple(args.validation) if args.validation else None,
-        document=args.document,
-        file_format=args.file_format,
-        field=args.field or DEFAULT_FIELDS.get(args.document, "text"),
-        rates=args.rates,
-        **training,
-    )
-    beam_runner = _make_beam_runner(args)
-    console = make_console(stderr=True)
-
-    def print_progress(line: str) -> None:
-        console.print(line, soft_wrap=True)
-
-    prepared = prepare_store(
-        request,
+    prepared = prepare(
+        args.sources,
         args.output,
         workers=args.workers,
         overwrite=args.overwrite,
-        report_progress=print_progress,
-        console=console,
-        beam_runner=beam_runner,
+        beam_runner=_make_beam_runner(args),
+        **{name: getattr(args, name) for name in OPTIONS},
     )
     print("\n".join(format_summary(prepared)))
     return 0
-
-
-def _find_vocabulary(place: str) -> str:
-    """Return the path of a vocabulary; that of an address hf://... is downloaded."""
-    if not place.startswith("hf://"):
-        return place
-    from pretrain.convert.hub.model_folder import find_folder
-
-    return find_folder(place, weights=False).path
 
 
 def _make_beam_runner(args: argparse.Namespace) -> BeamRunner | None:

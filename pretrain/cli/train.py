@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 
+from pretrain.api.training import train
 from pretrain.config import Run, load
 from pretrain.distributed import processes
 from pretrain.terminal import print_error
@@ -87,11 +88,7 @@ def run(args: argparse.Namespace) -> int:
     monitoring = parse_monitoring(args, config.train.last_step)
     check_workdir_path(args.workdir)
     processes.join_run(args)
-    if args.source:
-        from pretrain.training.new_workdir import start_from
-
-        start_from(config, args.workdir, args.source)
-    return run_training(config, args.workdir, args.allow_changes, began, monitoring)
+    return run_training(config, args.workdir, args.allow_changes, began, monitoring, args.source)
 
 
 def run_training(
@@ -100,6 +97,7 @@ def run_training(
     allow_changes: bool = False,
     began: float | None = None,
     monitoring: Monitoring = UNWATCHED,
+    source: str | None = None,
 ) -> int:
     """Train a run to its end and print why it failed if it did.
 
@@ -109,16 +107,24 @@ def run_training(
       allow_changes: resume although the configuration has changed.
       began: time at which the process began, for the goodput; None for now.
       monitoring: how the run is watched.
+      source: workdir whose parameters a new run begins with, as `train --from`.
 
     Returns:
       0 for success, 1 after divergence, 3 if devices disagree, 128 + n after signal n.
     """
     from pretrain.distributed.replica_check import ReplicaMismatch
     from pretrain.training.divergence import Diverged
-    from pretrain.training.loop import train
 
     try:
-        signal = train(config, workdir, allow_changes, began, monitoring=monitoring)
+        signal = train(
+            config,
+            workdir,
+            allow_changes=allow_changes,
+            pretrained=source,
+            monitoring=monitoring,
+            began=began,
+            join_run=lambda: None,  # this process has joined them
+        ).signal
     except Diverged as error:
         print_error(error)
         return processes.exit_process(1)

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Self
 
-from pretrain.terminal import erase_line
+from pretrain.terminal import erase_line, is_redrawable
 from pretrain.workdir.metrics_file import format_duration
 
 SECONDS = 0.2  # between two updates
@@ -21,7 +21,7 @@ class Progress:
         """Start the clock; count: returns the number of all texts, called only on a terminal."""
         self.out, self.shown = sys.stderr, False
         self.began, self.last = time.perf_counter(), float("-inf")
-        self.total = count() if self.out.isatty() else None
+        self.total = count() if is_redrawable(self.out) else None
 
     def __enter__(self) -> Self:
         return self

@@ -12,7 +12,7 @@ from etils import epath
 
 from data.corpus.json_lines import format_json_lines
 from data.store.atomic import name_in_disk_errors, write_atomically
-from pretrain.terminal import erase_line
+from pretrain.terminal import erase_line, is_redrawable
 from pretrain.workdir.step_lines import mend_step_lines, report_step_lines
 
 
@@ -150,7 +150,7 @@ class ProgressLine:
         self.flops, self.peak = flops_per_step, peak
         self.out, self.unit = out or sys.stderr, unit
         self.began = self.last = time.perf_counter()
-        self.terminal = self.out.isatty()
+        self.terminal = is_redrawable(self.out)
         self.seconds = 0.2 if self.terminal else seconds
         self.shown = False
 

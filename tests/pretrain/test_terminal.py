@@ -15,6 +15,7 @@ from pretrain.__main__ import main
 from pretrain.console import make_console
 from pretrain.terminal import (
     ERASE_LINE,
+    NOTEBOOK_WIDTH,
     EscapingStream,
     erase_line,
     escape,
@@ -22,6 +23,7 @@ from pretrain.terminal import (
     escape_output,
     get_raw_stream,
 )
+from pretrain.workdir.metrics_file import ProgressLine
 
 pytestmark = pytest.mark.fast
 HOSTILE = {
@@ -85,6 +87,30 @@ def test_a_stream_escapes_what_any_library_writes(monkeypatch):
     finally:
         sys.stdout, sys.stderr = before
     assert below.getvalue() == "a\\u001b[31m\\u009bb\nc\\u000dd\n" + ERASE_LINE
+
+
+def test_a_notebook_redraws_a_line_without_control_sequences():
+    stream = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})()
+    line = ProgressLine(0, 3, 1.0, None, out=EscapingStream(stream), seconds=0)
+    line.seconds = 0
+    for step in (1, 2):
+        row = {"step": step, "loss": 2.5, "learning_rate": 1e-3, "tokens_per_second": 9.0}
+        line.show_row(row | {"seconds": 1.0})
+    line.print_line("held out")
+    line.close()
+    shown = stream.getvalue()
+    assert "\x1b" not in shown and shown.endswith("\rheld out\n")
+    # Each carriage return, blanks and carriage return clear a line that was longer than the next.
+    assert [part.strip()[:8] for part in shown.split("\r")] == [
+        "",
+        "",
+        "step 1/3",
+        "",
+        "step 2/3",
+        "",
+        "held out",
+    ]
+    assert all(len(part) < NOTEBOOK_WIDTH for part in shown.split("\r")[2::2])
 
 
 def test_a_console_shows_markup_as_text_and_keeps_its_own_colours(monkeypatch):

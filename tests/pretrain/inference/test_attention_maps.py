@@ -27,7 +27,8 @@ from models.config.t5 import T5Config
 from models.config.textcnn import TextCnnConfig
 from models.t5 import shift_right
 from pretrain.__main__ import main
-from pretrain.cli.attention import check_layers_and_heads, write_images
+from pretrain.api.pictures import check_layers_and_heads
+from pretrain.cli.attention import write_images
 from pretrain.cli.import_ import make_initializer, make_starting_run
 from pretrain.config import Mesh
 from pretrain.convert import tokenizer as tokenizers
@@ -297,11 +298,10 @@ def test_a_model_without_attention_is_refused():
     class LenetConfig(ImageConfig):
         has_attention: ClassVar[bool] = False
 
-    arguments = Namespace(layers=None, heads=None)
     with pytest.raises(ValueError, match="a LenetConfig has no attention$"):
-        check_layers_and_heads(arguments, LenetConfig())
+        check_layers_and_heads(LenetConfig(), None, None)
     with pytest.raises(ValueError, match="a TextCnnConfig has no attention. `features` has"):
-        check_layers_and_heads(arguments, TextCnnConfig())
+        check_layers_and_heads(TextCnnConfig(), None, None)
 
 
 def test_a_page_has_a_size(monkeypatch):

@@ -1,0 +1,257 @@
+"""Score a checkpoint on every row of a split, or on questions."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from data.mixed import split_objective
+from pretrain.distributed import processes
+from pretrain.evaluation.label_checks import open_labelled_store
+from pretrain.inference import random_head
+from pretrain.inference.in_context_tasks import InContextQuestion, read_questions
+
+if TYPE_CHECKING:
+    from pretrain.inference.trained import Trained
+
+TASK_BATCH = 32  # choices
+
+
+def evaluate(
+    model: str | os.PathLike[str] | Trained,
+    *,
+    step: int | None = None,
+    store: str | os.PathLike[str] | None = None,
+    labelled: str | os.PathLike[str] | None = None,
+    split: str = "heldout",
+    dtype: str | None = None,
+    batch_size: int | None = None,
+    allow_random_head: bool = False,
+) -> dict[str, float]:
+    """Return {name: score} of a checkpoint on every row of a split of a token store.
+
+    Args:
+      model: a workdir or a loaded checkpoint.
+      step: the step of the checkpoint of a workdir; None: the newest sound one.
+      store: a token store with the same vocabulary; None: the run's.
+      labelled: a file of labelled examples, for a fine-tuned model; in place of `store`.
+      split: "heldout" or "train".
+      dtype: "float32" or "bfloat16"; None: as the run computes.
+      batch_size: rows computed at once; None: the run's.
+      allow_random_head: score a head that was not trained.
+
+    Raises:
+      ConfigError: the store has another vocabulary or other labels than the run.
+      ValueError: options contradict each other, or the head was not trained.
+    """
+    workdir, step = find_checkpoint(model, step)
+    processes.join_run()
+    return score_store(workdir, step, store, labelled, split, allow_random_head, dtype, batch_size)[
+        2
+    ]
+
+
+def evaluate_questions(
+    model: str | os.PathLike[str] | Trained,
+    task: str | os.PathLike[str],
+    *,
+    step: int | None = None,
+    shots: int = 0,
+    examples: str | os.PathLike[str] | None = None,
+    delimiter: str = "\n\n",
+    answer_context: str | None = None,
+    seed: int = 0,
+    dtype: str | None = None,
+    batch_size: int = TASK_BATCH,
+    allow_random_head: bool = False,
+    join_run: Callable[[], None] = processes.join_run,
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return {name: score} of questions, and the record of each one with its scores.
+
+    The answers are scored by log-likelihood (docs/in_context.md).
+
+    Args:
+      model: a workdir or a loaded checkpoint.
+      task: a file of questions, see `pretrain.inference.in_context_tasks`.
+      step: the step of the checkpoint of a workdir; None: the newest sound one.
+      shots: number of answered examples before each question.
+      examples: a file to draw these examples from; None: the other questions of `task`.
+      delimiter: the text between the examples.
+      answer_context: normalize each choice by its likelihood after this text alone.
+      seed: of the drawn examples.
+      dtype: "float32" or "bfloat16"; None: as the run computes.
+      batch_size: choices computed at once.
+      allow_random_head: use a head that was not trained.
+      join_run: joins the other processes of the run, if any.
+
+    Raises:
+      ValueError: for bad options or questions, before any parameters are read.
+    """
+    for name, value, least in (
+        ("shots", shots, 0),
+        ("batch_size", batch_size, 1),
+        ("seed", seed, 0),
+    ):
+        if value < least:
+            raise ValueError(f"--{name.replace('_', '-')} {value}: must be at least {least}")
+    questions, pool = _read_task(task, examples)
+    join_run()
+    import jax
+
+    from pretrain.inference.in_context import evaluate_task
+    from pretrain.inference.trained import open_placed
+    from pretrain.workdir.checkpoints import read_run
+
+    workdir, step = find_checkpoint(model, step)
+    dtype = dtype or read_run(workdir).train.compute_dtype
+    trained, mesh = open_placed(workdir, step)
+    random_head.check_head(trained, "evaluate", allow_random_head)
+    with jax.set_mesh(mesh):
+        scores, answers = evaluate_task(
+            trained.with_compute_dtype(dtype),
+            mesh,
+            questions,
+            pool=pool,
+            shots=shots,
+            delimiter=delimiter,
+            answer_context=answer_context,
+            seed=seed,
+            batch_size=batch_size,
+        )
+    facts = {"step": trained.step, "task": os.fspath(task), "dtype": dtype}
+    records = [
+        question.record | answer for question, answer in zip(questions, answers, strict=True)
+    ]
+    return facts | scores, records
+
+
+def _read_task(
+    task: Any, examples: Any
+) -> tuple[Sequence[InContextQuestion], Sequence[InContextQuestion]]:
+    """Return the questions of a file, and those from which examples are drawn.
+
+    Raises:
+      ValueError: both have different forms.
+    """
+    questions = read_questions(task)
+    pool = read_questions(examples) if examples else questions
+    if pool[0].is_open != questions[0].is_open:
+        raise ValueError(f"{examples}: its questions have a different form from those of {task}")
+    return questions, pool
+
+
+def find_checkpoint(
+    model: str | os.PathLike[str] | Trained, step: int | None
+) -> tuple[str, int | None]:
+    """Return the workdir and the step of a checkpoint.
+
+    Raises:
+      ValueError: a loaded checkpoint is of another step.
+    """
+    if isinstance(model, (str, os.PathLike)):
+        return os.fspath(model), step
+    if step not in (None, model.step):
+        raise ValueError(f"step {step}: the loaded checkpoint is of step {model.step}")
+    return os.fspath(model.workdir), model.step
+
+
+def score_store(
+    workdir: str,
+    step: int | None,
+    store: str | os.PathLike[str] | None,
+    labelled: str | os.PathLike[str] | None,
+    split: str,
+    allow_random_head: bool,
+    dtype: str | None,
+    batch_size: int | None,
+) -> tuple[int, Any, dict[str, float]]:
+    """Return the step, the store and {name: score} of `evaluate`."""
+    with contextlib.ExitStack() as stack:
+        if labelled:
+            if store or split != "heldout":
+                raise ValueError("--labelled cannot be combined with --store or --split")
+            store = stack.enter_context(open_labelled_store(workdir, os.fspath(labelled)))
+        step, path, scores = evaluate_checkpoint(
+            workdir, step, store, split, allow_random_head, dtype, batch_size
+        )
+    return step, labelled or path, scores
+
+
+def evaluate_checkpoint(
+    workdir: str | os.PathLike[str],
+    step: int | None = None,
+    store: str | os.PathLike[str] | None = None,
+    split: str = "heldout",
+    allow_random_head: bool = False,
+    dtype: str | None = None,
+    batch_size: int | None = None,
+) -> tuple[int, Any, dict[str, float]]:
+    """Return the step, the path of the store and {name: score} of a checkpoint on one split of it.
+
+    Args:
+      allow_random_head: score a head that was not trained, see `random_head.check_head`.
+      dtype: dtype of the computation; None: the run's `train.compute_dtype`.
+      batch_size: rows computed at once; None: the run's `data.batch_size`.
+
+    Raises:
+      ConfigError: if the store has another vocabulary or other labels than the run.
+      ValueError: as `random_head.check_head`.
+    """
+    import jax
+
+    from data.mixed_stream import open_stream
+    from models import build
+    from pretrain.distributed.model_hooks import make_model_hooks
+    from pretrain.distributed.sharding import make_mesh, make_param_sharding
+    from pretrain.evaluation.fitting_store import open_fitting_store
+    from pretrain.finetune.qa_task import resolve_threshold
+    from pretrain.inference.trained import open_trained
+    from pretrain.training import truncation_report
+    from pretrain.training.evaluation import make_evaluator
+    from pretrain.training.losses import make_loss
+    from pretrain.workdir.checkpoints import read_run
+
+    run = read_run(workdir)
+    opened = open_fitting_store(os.fspath(store or run.data.store), os.fspath(workdir), run)
+    mesh = make_mesh(run.mesh)
+    data = choose_data(run, store, batch_size, mesh)
+    stream = open_stream(opened, data, split=split, seed=run.train.seed, for_evaluation=True)
+    report = functools.partial(print, file=sys.stderr)
+    place = functools.partial(make_param_sharding, mesh=mesh)
+    trained = open_trained(workdir, step, report, place)
+    sentences = needs_sentence_heads(run.data.objective)
+    random_head.check_head(trained, "evaluate", allow_random_head, sentence_heads=sentences)
+    run, step = resolve_threshold(trained), trained.step
+    for line in truncation_report.describe_truncation(stream):
+        report(line)
+    model = build(run.model, **make_model_hooks(mesh, []))
+    evaluator = make_evaluator(
+        model,
+        make_loss(run.data.objective),
+        mesh,
+        compute_dtype=dtype or run.train.compute_dtype,
+        metrics=run.evaluate.metrics,
+        objective=run.data.objective,
+    )
+    with jax.set_mesh(mesh):
+        return step, opened.path, evaluator(trained.params, stream)
+
+
+def choose_data(run: Any, store: Any, batch_size: int | None, mesh: Any) -> Any:
+    """Return the data section of an evaluation: of the run, or another store or batch size."""
+    from pretrain.training.program import check_rows
+
+    data = dataclasses.replace(run.data, rates=()) if store else run.data
+    if batch_size is not None:
+        check_rows(data.objective, batch_size, mesh)
+    return dataclasses.replace(data, batch_size=batch_size or data.batch_size)
+
+
+def needs_sentence_heads(objective: Any) -> bool:
+    """Return whether an objective, or a part of a mixed one, scores more than masked tokens."""
+    return any(each.name != "masked_lm" for each in split_objective(objective).values())

@@ -1,0 +1,33 @@
+"""Load a checkpoint."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pretrain.inference.trained import Trained
+
+
+def load(workdir: str | os.PathLike[str] | Trained, step: int | None = None) -> Trained:
+    """Return a checkpoint: its configuration, its parameters and its vocabulary.
+
+    `models.build(trained.run.model).apply({"params": trained.params}, ...)` computes with it.
+
+    Args:
+      workdir: the workdir of a run, here or in a bucket. A loaded checkpoint is returned as it is.
+      step: the step of the checkpoint; None: the newest sound one.
+
+    Raises:
+      FileNotFoundError: there is no such checkpoint.
+      ConfigError: the vocabulary in the workdir is not the one of the checkpoint.
+      ValueError: a loaded checkpoint is of another step.
+    """
+    from pretrain.inference.trained import Trained, open_trained
+
+    if not isinstance(workdir, Trained):
+        return open_trained(workdir, step, report=lambda text: print(text, file=sys.stderr))
+    if step not in (None, workdir.step):
+        raise ValueError(f"step {step}: the loaded checkpoint is of step {workdir.step}")
+    return workdir

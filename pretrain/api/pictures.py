@@ -1,0 +1,125 @@
+"""Pictures of a run and of a model, which a notebook shows."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import io
+import os
+import pathlib
+import tempfile
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from etils import epath
+
+from models.config.base import ImageConfig
+from pretrain.api.loading import load
+from pretrain.extras import how_to_install
+from pretrain.schema import Mesh
+from pretrain.workdir.metrics_file import read_metrics
+
+if TYPE_CHECKING:
+    from models.config import ModelConfig
+    from pretrain.inference.trained import Trained
+
+FEATURES = ". `features` has the hidden states of its layers"
+
+
+@dataclasses.dataclass(frozen=True)
+class Picture:
+    """A picture. A notebook shows it.
+
+    Attributes:
+      name: what it shows, such as "loss".
+      png: the bytes of the PNG file.
+    """
+
+    name: str
+    png: bytes
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the PNG file, in place of one of the same name."""
+        pathlib.Path(path).write_bytes(self.png)
+
+    def __repr__(self) -> str:
+        return f"Picture({self.name!r}, {len(self.png):,} bytes)"
+
+    def _repr_png_(self) -> bytes:
+        return self.png
+
+
+def draw_curves(workdirs: str | os.PathLike[str] | Sequence[str]) -> list[Picture]:
+    """Return the curves of one run, or of several to compare: loss, learning rate, throughput.
+
+    Args:
+      workdirs: one workdir or several.
+
+    Raises:
+      FileNotFoundError: there are no metrics.
+      ValueError: matplotlib is not installed.
+    """
+    from pretrain.reporting.curve_images import draw_curves as draw_files
+
+    several = [workdirs] if isinstance(workdirs, (str, os.PathLike)) else list(workdirs)
+    runs = {os.fspath(each): read_metrics(epath.Path(each) / "metrics.jsonl") for each in several}
+    with tempfile.TemporaryDirectory() as folder:
+        paths = draw_files(runs, pathlib.Path(folder))
+        return [Picture(path.stem, path.read_bytes()) for path in paths]
+
+
+def draw_attention(
+    model: str | os.PathLike[str] | Trained,
+    text: str | tuple[str, str],
+    *,
+    step: int | None = None,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+) -> list[Picture]:
+    """Return the attention weights of a text, one picture per layer with all its heads.
+
+    Args:
+      model: a workdir or a loaded checkpoint.
+      text: a text, or a pair of texts: for an encoder-decoder the source and the target.
+      step: the step of the checkpoint of a workdir; None: the newest sound one.
+      layers, heads: their numbers from 1; None: all.
+
+    Raises:
+      ValueError: the model has no attention, or not those layers or heads, or matplotlib is not
+        installed.
+    """
+    import jax
+
+    from pretrain.distributed.sharding import make_mesh
+    from pretrain.inference.attention_maps import compute_attention_maps
+    from pretrain.inference.attention_pictures import draw_panel
+    from pretrain.inference.trained import get_attention_config
+
+    if not importlib.util.find_spec("matplotlib"):
+        raise ValueError(f"pictures need matplotlib: {how_to_install('report')}")
+    trained = load(model, step)
+    check_layers_and_heads(get_attention_config(trained.run.model), layers, heads)
+    source, target = (text, None) if isinstance(text, str) else text
+    mesh = make_mesh(Mesh(1), jax.local_devices()[:1])
+    with jax.set_mesh(mesh):
+        (panels,) = compute_attention_maps(trained, mesh, [("text", source, target)])
+    pictures = []
+    for panel in panels:
+        for layer in layers or range(1, len(panel.weights_NHLM) + 1):
+            drawn = io.BytesIO()
+            draw_panel(panel, layer, heads or range(1, panel.weights_NHLM.shape[1] + 1), drawn)
+            pictures.append(Picture(f"{panel.name}, layer {layer}", drawn.getvalue()))
+    return pictures
+
+
+def check_layers_and_heads(
+    model: ModelConfig, layers: Sequence[int] | None, heads: Sequence[int] | None
+) -> None:
+    """Raise ValueError unless a model has attention, and these layers and heads, from 1."""
+    if not model.has_attention:
+        other = "" if isinstance(model, ImageConfig) else FEATURES
+        raise ValueError(f"a {type(model).__name__} has no attention{other}")
+    depth = min(model.depth, getattr(model, "decoder_depth", model.depth))
+    for name, numbers, most in (("layers", layers, depth), ("heads", heads, model.num_heads)):
+        if wrong := [number for number in numbers or () if not 1 <= number <= most]:
+            raise ValueError(f"--{name} {wrong[0]}: the model has {name} 1 to {most}")

@@ -1,0 +1,139 @@
+"""Train a model, or resume its training."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import html
+import importlib.util
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from etils import epath
+
+from pretrain.config import Run, load, override_run, validate_run
+from pretrain.distributed import processes
+from pretrain.overrides import list_arguments
+from pretrain.training.monitoring.options import UNWATCHED, Monitoring
+from pretrain.workdir.check import check_workdir_path
+from pretrain.workdir.metrics_file import read_metrics
+
+if TYPE_CHECKING:
+    from data.source import Source
+
+
+@dataclasses.dataclass(frozen=True)
+class RunResult:
+    """A run after a training. A notebook shows its scores and its curves.
+
+    Attributes:
+      workdir: the folder of the run.
+      signal: the number of the signal that ended the run early, after saving; None at its end.
+    """
+
+    workdir: str
+    signal: int | None = None
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """Return the rows of metrics.jsonl: the metrics of each step."""
+        path = epath.Path(self.workdir) / "metrics.jsonl"
+        return read_metrics(path) if path.exists() else []
+
+    @property
+    def step(self) -> int:
+        """The last step; 0 before the first."""
+        rows = self.read_metrics()
+        return rows[-1]["step"] if rows else 0
+
+    @property
+    def heldout(self) -> dict[str, float]:
+        """The scores of the newest evaluation on the held-out split; {} before the first."""
+        for row in reversed(self.read_metrics()):
+            scores = {
+                name.removeprefix("heldout_"): value
+                for name, value in row.items()
+                if name.startswith("heldout_")
+            }
+            if scores:
+                return scores
+        return {}
+
+    def _repr_html_(self) -> str:
+        rows = self.read_metrics()
+        title = f"{html.escape(self.workdir)}: step {self.step:,}"
+        if rows:
+            title += f", loss {rows[-1]['loss']:.4g}"
+        cells = "".join(
+            f"<tr><td>{html.escape(name)}</td><td>{value:.5g}</td></tr>"
+            for name, value in self.heldout.items()
+        )
+        table = f"<table><tr><th colspan=2>held out</th></tr>{cells}</table>" if cells else ""
+        return f"<p>{title}</p>{table}{self._format_curves()}"
+
+    def _format_curves(self) -> str:
+        """Return the curves as images of a page; "" without matplotlib or metrics."""
+        from pretrain.api.pictures import draw_curves
+
+        if not importlib.util.find_spec("matplotlib") or not self.read_metrics():
+            return ""
+        return "".join(
+            f'<img width=420 src="data:image/png;base64,{base64.b64encode(picture.png).decode()}">'
+            for picture in draw_curves(self.workdir)
+        )
+
+
+def train(
+    config: str | os.PathLike[str] | Run,
+    workdir: str | os.PathLike[str],
+    overrides: Mapping[str, Any] | Sequence[str] = (),
+    *,
+    allow_changes: bool = False,
+    pretrained: str | os.PathLike[str] | None = None,
+    monitoring: Monitoring = UNWATCHED,
+    dataset: Callable[..., Any] | None = None,
+    source: Source | None = None,
+    began: float | None = None,
+    join_run: Callable[[], None] = processes.join_run,
+) -> RunResult:
+    """Train a model to its last step, from the newest checkpoint in the workdir, if any.
+
+    In an environment that describes several processes (docs/pods.md) all of them call this, and
+    each returns the same.
+
+    Args:
+      config: the name of a configuration in configs/, the path of a .py or .json file, or a `Run`.
+      workdir: the folder of the run, here or in a bucket.
+      overrides: changed fields, as {"train.steps": 100} or as ["train.steps=100"].
+      allow_changes: resume although the configuration has changed.
+      pretrained: a workdir, to begin a new run of images with its parameters, but for the head.
+      monitoring: how the run is watched (docs/watching.md).
+      dataset: replaces the dataset of the rows, see `pretrain.training.loop.train`.
+      source: what to train on in place of the token store in `run.data.store`.
+      began: time at which the program began, for the goodput; None: now.
+      join_run: joins the other processes of the run, if any.
+
+    Raises:
+      ConfigError: configuration, source, devices and workdir do not fit each other.
+      MemoryExhausted: the run does not fit in memory.
+      Diverged: all steps are skipped, since their losses or gradients are not finite or too large.
+      ReplicaMismatch: devices disagree about parameters that should be the same.
+    """
+    began = began or time.time()
+    arguments = list_arguments(overrides)
+    if isinstance(config, Run):
+        run = override_run(config, arguments)
+        validate_run(run)
+    else:
+        run = load(os.fspath(config), arguments)
+    check_workdir_path(workdir)
+    join_run()
+    if pretrained:
+        from pretrain.training.new_workdir import start_from
+
+        start_from(run, os.fspath(workdir), os.fspath(pretrained))
+    from pretrain.training import loop
+
+    signal = loop.train(run, workdir, allow_changes, began, dataset, source, monitoring)
+    return RunResult(os.fspath(workdir), signal)
