@@ -109,7 +109,7 @@ def get_raw_stream(stream: TextIO) -> TextIO:
 
 
 def is_redrawable(stream: TextIO) -> bool:
-    """Return whether a line can be drawn anew: on a terminal, and below a cell of a notebook."""
+    """Return whether a line can be replaced: on a terminal, and below a cell of a notebook."""
     return stream.isatty() or _is_notebook(stream)
 
 

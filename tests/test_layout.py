@@ -357,7 +357,12 @@ TASKS = {
 }
 OF_TASKS = (
     *("data/examples", "data/rows/tagged.py", "pretrain/finetune", "pretrain/evaluation"),
-    *("pretrain/inference/record_files.py", "pretrain/cli/finetune.py", "pretrain/cli/import_.py"),
+    *(
+        "pretrain/inference/record_files.py",
+        "pretrain/cli/finetune.py",
+        "pretrain/cli/import_.py",
+        "pretrain/api",
+    ),
     *("pretrain/run.py", "pretrain/convert", "models/config/heads.py"),
 )
 # Other files that name an objective, and why.
@@ -373,7 +378,7 @@ NAMING = {
     "data/composed.py": {"masked_lm"},  # a remedy that an error names
     "data/rows/sentence_pairs.py": {"sentence_pair"},  # likewise
     "pretrain/cli/distil.py": {"distillation"},  # the record of a family, of the same name
-    "pretrain/cli/evaluate.py": {"masked_lm"},  # a sentence head is not part of it
+    "pretrain/api/evaluating.py": {"masked_lm"},  # a sentence head is not part of it
     "pretrain/evaluation/task_metrics.py": {"seq2seq"},  # its pairs have BLEU
     "pretrain/cli/import_.py": {"seq2seq"},  # the stores of pairs that it reads
     "pretrain/convert/model_card.py": {"masked_lm", "span_corruption"},  # how a gap is written

@@ -17,6 +17,7 @@ from pretrain.library_messages import silence_libraries
 silence_libraries()  # before TensorFlow and JAX are imported
 
 from pretrain.api.evaluating import evaluate, evaluate_questions  # noqa: E402
+from pretrain.api.finetuning import finetune, finetune_seeds  # noqa: E402
 from pretrain.api.loading import load  # noqa: E402
 from pretrain.api.pictures import Picture, draw_attention, draw_curves  # noqa: E402
 from pretrain.api.predicting import Predictor, predict  # noqa: E402
@@ -31,6 +32,8 @@ __all__ = [
     "draw_curves",
     "evaluate",
     "evaluate_questions",
+    "finetune",
+    "finetune_seeds",
     "load",
     "predict",
     "prepare",

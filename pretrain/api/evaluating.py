@@ -80,36 +80,26 @@ def evaluate_questions(
       task: a file of questions, see `pretrain.inference.in_context_tasks`.
       step: the step of the checkpoint of a workdir; None: the newest sound one.
       shots: number of answered examples before each question.
-      examples: a file to draw these examples from; None: the other questions of `task`.
-      delimiter: the text between the examples.
+      examples, delimiter: the file that these are drawn from, and the text between them.
       answer_context: normalize each choice by its likelihood after this text alone.
       seed: of the drawn examples.
-      dtype: "float32" or "bfloat16"; None: as the run computes.
+      dtype, allow_random_head: as of `evaluate`.
       batch_size: choices computed at once.
-      allow_random_head: use a head that was not trained.
       join_run: joins the other processes of the run, if any.
 
     Raises:
       ValueError: for bad options or questions, before any parameters are read.
     """
-    for name, value, least in (
-        ("shots", shots, 0),
-        ("batch_size", batch_size, 1),
-        ("seed", seed, 0),
-    ):
-        if value < least:
-            raise ValueError(f"--{name.replace('_', '-')} {value}: must be at least {least}")
+    _check_counts(shots=shots, seed=seed, batch_size=batch_size)
     questions, pool = _read_task(task, examples)
     join_run()
     import jax
 
     from pretrain.inference.in_context import evaluate_task
     from pretrain.inference.trained import open_placed
-    from pretrain.workdir.checkpoints import read_run
 
-    workdir, step = find_checkpoint(model, step)
-    dtype = dtype or read_run(workdir).train.compute_dtype
-    trained, mesh = open_placed(workdir, step)
+    trained, mesh = open_placed(*find_checkpoint(model, step))
+    dtype = dtype or trained.run.train.compute_dtype
     random_head.check_head(trained, "evaluate", allow_random_head)
     with jax.set_mesh(mesh):
         scores, answers = evaluate_task(
@@ -123,11 +113,15 @@ def evaluate_questions(
             seed=seed,
             batch_size=batch_size,
         )
-    facts = {"step": trained.step, "task": os.fspath(task), "dtype": dtype}
-    records = [
-        question.record | answer for question, answer in zip(questions, answers, strict=True)
-    ]
-    return facts | scores, records
+    records = [each.record | answer for each, answer in zip(questions, answers, strict=True)]
+    return {"step": trained.step, "task": os.fspath(task), "dtype": dtype} | scores, records
+
+
+def _check_counts(**values: int) -> None:
+    """Raise ValueError for a negative number, or for batches of no row."""
+    for name, value in values.items():
+        if value < (least := int(name == "batch_size")):
+            raise ValueError(f"--{name.replace('_', '-')} {value}: must be at least {least}")
 
 
 def _read_task(

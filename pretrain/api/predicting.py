@@ -107,7 +107,7 @@ class Predictor:
         if unknown := [name for name in options if name not in OPTIONS]:
             raise ValueError(f"predict has no option {unknown[0]!r}; it has {', '.join(OPTIONS)}")
         chosen = PredictOptions(**options)
-        from pretrain.finetune.answering import make_answerer, make_reader
+        from pretrain.api.answering import make_answerer, make_reader
         from pretrain.inference.random_head import check_head
 
         self.trained = load(model, step)

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from etils import epath
 
+from pretrain.api.arguments import list_arguments
 from pretrain.config import Run, load, override_run, validate_run
 from pretrain.distributed import processes
-from pretrain.overrides import list_arguments
-from pretrain.training.monitoring.options import UNWATCHED, Monitoring
+from pretrain.training.monitoring.options import Monitoring, make_monitoring
 from pretrain.workdir.check import check_workdir_path
 from pretrain.workdir.metrics_file import read_metrics
 
@@ -91,7 +91,9 @@ def train(
     *,
     allow_changes: bool = False,
     pretrained: str | os.PathLike[str] | None = None,
-    monitoring: Monitoring = UNWATCHED,
+    profile: str | None = None,
+    prometheus: str | os.PathLike[str] | None = None,
+    tracker: str | None = None,
     dataset: Callable[..., Any] | None = None,
     source: Source | None = None,
     began: float | None = None,
@@ -108,7 +110,9 @@ def train(
       overrides: changed fields, as {"train.steps": 100} or as ["train.steps=100"].
       allow_changes: resume although the configuration has changed.
       pretrained: a workdir, to begin a new run of images with its parameters, but for the head.
-      monitoring: how the run is watched (docs/watching.md).
+      profile: steps to trace, such as "100:105" (docs/watching.md).
+      prometheus: the file of the newest metrics.
+      tracker: "wandb" or "mlflow", which also receives the metrics.
       dataset: replaces the dataset of the rows, see `pretrain.training.loop.train`.
       source: what to train on in place of the token store in `run.data.store`.
       began: time at which the program began, for the goodput; None: now.
@@ -127,13 +131,28 @@ def train(
         validate_run(run)
     else:
         run = load(os.fspath(config), arguments)
+    prometheus = None if prometheus is None else os.fspath(prometheus)
+    monitoring = make_monitoring(profile, prometheus, tracker, run.train.last_step)
     check_workdir_path(workdir)
     join_run()
     if pretrained:
         from pretrain.training.new_workdir import start_from
 
         start_from(run, os.fspath(workdir), os.fspath(pretrained))
+    return train_watched(run, os.fspath(workdir), began, monitoring, allow_changes, dataset, source)
+
+
+def train_watched(
+    run: Run,
+    workdir: str,
+    began: float,
+    monitoring: Monitoring,
+    allow_changes: bool = False,
+    dataset: Callable[..., Any] | None = None,
+    source: Source | None = None,
+) -> RunResult:
+    """Train a run as `pretrain.training.loop.train`, which imports JAX, and return it."""
     from pretrain.training import loop
 
     signal = loop.train(run, workdir, allow_changes, began, dataset, source, monitoring)
-    return RunResult(os.fspath(workdir), signal)
+    return RunResult(workdir, signal)

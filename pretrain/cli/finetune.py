@@ -15,23 +15,16 @@ per seed.
 from __future__ import annotations
 
 import argparse
-import math
-import os
-import sys
 import time
-from typing import Any
 
-from data.corpus.paths import is_remote
 from data.examples.tag_schemes import SCHEMES
-from pretrain.cli.train import add_monitoring_arguments, parse_monitoring, run_training
+from pretrain.api.finetuning import run_finetuning
+from pretrain.cli.train import add_monitoring_arguments, report_end
 from pretrain.command import PROGRAM
-from pretrain.config import override_run
-from pretrain.distributed import processes
-from pretrain.finetune.encoders import NAMES, check_start
-from pretrain.finetune.multitask import combine_examples, split_task_arguments
-from pretrain.finetune.start import EPOCHS, EPOCHS_OF_NEW, make_run, open_start, prepare_workdir
+from pretrain.finetune.encoders import NAMES
+from pretrain.finetune.finetune_request import FinetuneRequest
+from pretrain.finetune.start import EPOCHS, EPOCHS_OF_NEW
 from pretrain.finetune.text2text_task import GENERATIVE_MODELS
-from pretrain.workdir.check import check_workdir_path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -183,108 +176,33 @@ def _add_example_arguments(group: argparse._ArgumentGroup) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read the examples, then train one run per seed and print their scores; return the status."""
-    began = time.time()
-    check_single_process(args)
-    check_start(args)
-    parse_monitoring(args, sys.maxsize)  # the number of steps follows from the examples
-    task_arguments = split_task_arguments(args)
-    # Errors in the examples are reported before JAX is imported.
-    gathered = [gather_examples(arguments) for arguments in task_arguments]
-    if args.seeds is not None and args.seeds < 1:
-        raise ValueError(f"--seeds {args.seeds}: must be at least 1")
-    from pretrain.convert import find_model_family
-    from pretrain.distributed.preflight import preflight_accelerators
-    from pretrain.distributed.sharding import make_mesh
-    from pretrain.evaluation.task_metrics import check_run_metrics
-    from pretrain.finetune.seed_summary import format_seed_summary
-    from pretrain.training.loop import check_run_memory
+    """Train one run per seed and print their scores; return the exit status."""
+    began, results = time.time(), []
 
-    preflight_accelerators()
-    pretrained = open_start(args, gathered)
-    names = [arguments.task for arguments in task_arguments]
-    args.task = ", ".join(names)
-    task, examples = combine_examples(args, names, gathered, pretrained)
-    base = make_run(args, task, examples, pretrained)
-    check_run_metrics(base.evaluate.metrics, base.data.objective, base.model)
-    monitoring = parse_monitoring(args, base.train.last_step)
-    seeds = range(base.train.seed, base.train.seed + (args.seeds or 1))
-    workdirs, watched = [args.workdir], [monitoring]
-    if args.seeds:
-        workdirs = [os.path.join(args.workdir, f"seed-{seed}") for seed in seeds]
-        watched = [monitoring.choose_file(seed) for seed in seeds]
-    for workdir in workdirs:
-        check_workdir_path(workdir)
-    check_run_memory(base, make_mesh(base.mesh))
-    for seed, workdir, monitoring in zip(seeds, workdirs, watched):
-        seed_run = override_run(base, [f"train.seed={seed}"])
-        prepare_workdir(workdir, seed_run, pretrained, args, examples)
-        if status := run_training(seed_run, workdir, began=began, monitoring=monitoring):
-            return status
-        began = None
-    if base.train.last_step < base.train.steps:
+    def train() -> int | None:
+        results.extend(run_finetuning(FinetuneRequest(**vars(args)), began))
+        return results[-1].signal
+
+    if status := report_end(train):
+        return status
+    from pretrain.convert import find_model_family
+    from pretrain.finetune.seed_summary import format_seed_summary
+    from pretrain.workdir.checkpoints import read_run
+
+    workdirs = [result.workdir for result in results]
+    run = read_run(workdirs[0])
+    if run.train.last_step < run.train.steps:
         commands = (
             f"  {PROGRAM} train {workdir}/config.json --workdir {workdir} train.stop_at_step=0"
             for workdir in workdirs
         )
         print(
-            f"stopped at step {base.train.last_step:,} of {base.train.steps:,} "
+            f"stopped at step {run.train.last_step:,} of {run.train.steps:,} "
             "(train.stop_at_step); next:",
             *commands,
             sep="\n",
         )
         return 0
-    in_transformers = find_model_family(base.model).hugging_face is not None
-    print(format_seed_summary(args.workdir, workdirs, base.evaluate.metrics, in_transformers))
+    in_transformers = find_model_family(run.model).hugging_face is not None
+    print(format_seed_summary(args.workdir, workdirs, run.evaluate.metrics, in_transformers))
     return 0
-
-
-def check_single_process(args: argparse.Namespace) -> None:
-    """Raise ValueError if the workdir is remote or this process is one of several."""
-    if is_remote(args.workdir):
-        raise ValueError(
-            f"--workdir {args.workdir}: must be on this machine; `train` can resume a copy of it "
-            "in a bucket"
-        )
-    if (cluster := processes.detect_own_cluster()).num_processes != 1:
-        raise ValueError(
-            f"{cluster}: `finetune` starts a run in one process (CLOZE_CLUSTER=none); "
-            f"`train {args.workdir}/config.json --workdir {args.workdir}` resumes it in all of them"
-        )
-
-
-# ---- the examples ------------------------------------------------------------
-
-
-def gather_examples(args: argparse.Namespace) -> tuple[Any, Any]:
-    """Return the task and the examples of the command line of one task.
-
-    Raises:
-      ValueError: for arguments that contradict each other or the task, and for bad examples.
-    """
-    from pretrain.finetune.tasks import TASKS
-
-    if args.task not in TASKS:
-        raise ValueError(f"--task {args.task}: must be one of {', '.join(TASKS)}")
-    task = TASKS[args.task]
-    if args.scheme and args.task != "tagging":
-        raise ValueError("--scheme needs --task tagging")
-    if args.prefix and args.task != "text2text":
-        raise ValueError(
-            "--prefix needs --task text2text; other tasks have their name as the prefix"
-        )
-    if args.epochs is not None and not 0 < args.epochs < math.inf:
-        raise ValueError(f"--epochs {args.epochs:g}: must be above 0")
-    train, heldout = args.train, args.heldout
-    if train is None:
-        if task.tfds is None:
-            raise ValueError(f"--task {args.task} needs --train FILE")
-        train, heldout = task.tfds[0], heldout or task.tfds[1]
-    if heldout and args.held_out is not None:
-        raise ValueError(
-            "--held-out is a share of --train, --heldout a file of its own: give one of them"
-        )
-    share = 0.1 if args.held_out is None else args.held_out
-    if not 0 < share < 1:
-        raise ValueError(f"--held-out {share:g}: must be between 0 and 1, a share of the examples")
-    return task, task.read_examples(args, train, heldout, share)

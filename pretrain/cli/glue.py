@@ -19,7 +19,7 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
-from pretrain.finetune.glue_submission import FILES, SeedScores, write_submission
+from pretrain.api.glue_submission import FILES, SeedScores, write_submission
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -19,8 +19,8 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from pretrain.api.answering import make_formatter
 from pretrain.api.predicting import OPTIONS, Predictor
-from pretrain.finetune.answering import make_formatter
 from pretrain.inference import random_head, record_files
 
 if TYPE_CHECKING:

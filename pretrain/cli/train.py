@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import time
+from collections.abc import Callable
 
 from pretrain.api.training import train
-from pretrain.config import Run, load
 from pretrain.distributed import processes
 from pretrain.terminal import print_error
-from pretrain.training.monitoring.options import (
-    TRACKERS,
-    UNWATCHED,
-    Monitoring,
-    check_prometheus_path,
-    check_tracker,
-    parse_step_range,
-)
-from pretrain.workdir.check import check_workdir_path
+from pretrain.training.monitoring.options import TRACKERS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,42 +65,32 @@ def add_monitoring_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def parse_monitoring(args: argparse.Namespace, last_step: int) -> Monitoring:
-    """Return how the arguments watch a run that ends after `last_step`."""
-    return Monitoring(
-        profile=parse_step_range(args.profile, last_step) if args.profile is not None else None,
-        prometheus=check_prometheus_path(args.prometheus) if args.prometheus is not None else None,
-        tracker=check_tracker(args.tracker),
+def run(args: argparse.Namespace) -> int:
+    """Train a run to its end; return the exit status."""
+    began = time.time()
+    return report_end(
+        lambda: (
+            train(
+                args.config,
+                args.workdir,
+                args.overrides,
+                allow_changes=args.allow_changes,
+                pretrained=args.source,
+                profile=args.profile,
+                prometheus=args.prometheus,
+                tracker=args.tracker,
+                began=began,
+                join_run=functools.partial(processes.join_run, args),
+            ).signal
+        )
     )
 
 
-def run(args: argparse.Namespace) -> int:
-    """Check the arguments, then train; return the exit status."""
-    began = time.time()
-    config = load(args.config, args.overrides)  # a misspelt field fails before JAX is imported
-    monitoring = parse_monitoring(args, config.train.last_step)
-    check_workdir_path(args.workdir)
-    processes.join_run(args)
-    return run_training(config, args.workdir, args.allow_changes, began, monitoring, args.source)
-
-
-def run_training(
-    config: Run,
-    workdir: str,
-    allow_changes: bool = False,
-    began: float | None = None,
-    monitoring: Monitoring = UNWATCHED,
-    source: str | None = None,
-) -> int:
-    """Train a run to its end and print why it failed if it did.
+def report_end(train: Callable[[], int | None]) -> int:
+    """Train, and print why the run failed if it did.
 
     Args:
-      config: the configuration of the run.
-      workdir: folder of the run.
-      allow_changes: resume although the configuration has changed.
-      began: time at which the process began, for the goodput; None for now.
-      monitoring: how the run is watched.
-      source: workdir whose parameters a new run begins with, as `train --from`.
+      train: trains to the end; it returns None, or the number of the signal that ended it early.
 
     Returns:
       0 for success, 1 after divergence, 3 if devices disagree, 128 + n after signal n.
@@ -116,15 +99,7 @@ def run_training(
     from pretrain.training.divergence import Diverged
 
     try:
-        signal = train(
-            config,
-            workdir,
-            allow_changes=allow_changes,
-            pretrained=source,
-            monitoring=monitoring,
-            began=began,
-            join_run=lambda: None,  # this process has joined them
-        ).signal
+        signal = train()
     except Diverged as error:
         print_error(error)
         return processes.exit_process(1)

@@ -45,19 +45,15 @@ def detect_own_cluster(args: argparse.Namespace | None = None) -> Cluster:
 
 
 def join_run(args: argparse.Namespace | None = None) -> None:
-    """Join the processes that the flags or the environment describe; a single one does nothing.
-
-    A process that has joined them does nothing, too.
+    """Join the processes that the flags or the environment describe, once; none for a single one.
 
     Raises:
       ValueError: they have not all joined within JOIN_TIMEOUT seconds; the error names the address.
     """
-    if _joined:
-        return
     cluster = detect_own_cluster(args)
     if cluster.note:
         print(cluster.note, file=sys.stderr)
-    if cluster.num_processes != 1:
+    if cluster.num_processes != 1 and not _joined:
         join_cluster(cluster, JOIN_TIMEOUT)
 
 

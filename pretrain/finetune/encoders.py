@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import TYPE_CHECKING, Any
 
 from data.objectives.answer_span import AnswerSpan
@@ -20,6 +19,7 @@ from models.config.heads import (
     TaggerConfig,
 )
 from pretrain.families import find_family
+from pretrain.finetune.finetune_request import FinetuneRequest
 
 if TYPE_CHECKING:
     from data.objectives.objective import Objective
@@ -29,7 +29,7 @@ LENGTH, QUESTION_LENGTH = 128, 384  # tokens of a row, and of one with a questio
 NAMES = ", ".join(kind.__name__ for kind in ENCODERS)
 
 
-def check_start(args: argparse.Namespace) -> None:
+def check_start(args: FinetuneRequest) -> None:
     """Raise ValueError for options that do not belong to --from or to --config."""
     if not args.config:
         for name, value in (("--vectors", args.vectors), ("--min-count", args.min_count)):

@@ -8,7 +8,6 @@ proportion to their examples, with a limit (section 3.5.2).
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import hashlib
 import json
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from data.examples.text_pairs import write_sources
 from data.objectives.text2text import Text2Text
+from pretrain.finetune.finetune_request import FinetuneRequest
 from pretrain.finetune.text2text_task import (
     GENERATIVE_MODELS,
     TextExamples,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 OF_EACH = ("heldout", "columns", "prefix", "labels")  # options that each task may have
 
 
-def split_task_arguments(args: argparse.Namespace) -> list[argparse.Namespace]:
+def split_task_arguments(args: FinetuneRequest) -> list[FinetuneRequest]:
     """Return the command line of each task.
 
     In each, `task` is a name, and `train` and the options of OF_EACH are texts or None. With one
@@ -70,7 +70,7 @@ def split_task_arguments(args: argparse.Namespace) -> list[argparse.Namespace]:
         }
         if len(given) > 1 and own["heldout"]:
             own["held_out"] = None  # the share is for tasks without a held-out file
-        separate.append(argparse.Namespace(**vars(args) | own))
+        separate.append(dataclasses.replace(args, **own))
     return separate
 
 
@@ -93,7 +93,7 @@ def _parse_task_options(
 
 
 def combine_examples(
-    args: argparse.Namespace,
+    args: FinetuneRequest,
     names: Sequence[str],
     gathered: Sequence[tuple[Any, Any]],
     pretrained: Trained,

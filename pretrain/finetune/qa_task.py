@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import hashlib
 import json
@@ -10,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from data.examples import labelled_store, qa
+from pretrain.finetune.finetune_request import FinetuneRequest
 from pretrain.finetune.labelled_task import make_bad_examples
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class SpanTask(NamedTuple):
     tfds: tuple[str, str] | None = None
 
     def read_examples(
-        self, args: argparse.Namespace, train: str, heldout: str | None, share: float
+        self, args: FinetuneRequest, train: str, heldout: str | None, share: float
     ) -> QuestionExamples:
         """Return the examples; see `gather_labelled_examples` for the arguments."""
         if args.columns or args.labels:

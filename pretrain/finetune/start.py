@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import os
 import sys
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from data.config import Data
 from pretrain.config import Run, load, override_run, validate_run
 from pretrain.convert import find_model_family
+from pretrain.finetune.finetune_request import FinetuneRequest
 from pretrain.finetune.labelled_task import CountsRows, LabelledExamples
 from pretrain.finetune.tasks import open_to_examples
 from pretrain.schema import Checkpoint, Evaluate, Train
@@ -45,7 +45,7 @@ class NewModel:
     params: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
-def open_start(args: argparse.Namespace, gathered: Sequence[tuple[Any, Any]]) -> Any:
+def open_start(args: FinetuneRequest, gathered: Sequence[tuple[Any, Any]]) -> Any:
     """Return the `Trained` of --from, or the `NewModel` of --config."""
     from pretrain.inference.trained import open_trained
 
@@ -57,7 +57,7 @@ def open_start(args: argparse.Namespace, gathered: Sequence[tuple[Any, Any]]) ->
     return open_to_examples(trained, [examples for _, examples in gathered])
 
 
-def make_new_model(args: argparse.Namespace, gathered: Sequence[tuple[Any, Any]]) -> NewModel:
+def make_new_model(args: FinetuneRequest, gathered: Sequence[tuple[Any, Any]]) -> NewModel:
     """Return the model of --config, whose vocabulary is the words of the training texts.
 
     Args:
@@ -99,7 +99,7 @@ def make_new_model(args: argparse.Namespace, gathered: Sequence[tuple[Any, Any]]
     return NewModel(args.config, dataclasses.replace(run, model=model), vocabulary, vectors)
 
 
-def make_run(args: argparse.Namespace, task: Any, examples: Any, pretrained: Trained) -> Run:
+def make_run(args: FinetuneRequest, task: Any, examples: Any, pretrained: Trained) -> Run:
     """Return the configuration of a fine-tuning.
 
     What the command line does not set is as in BERT's fine-tuning (Devlin et al. 2018, appendix
@@ -145,7 +145,7 @@ def make_run(args: argparse.Namespace, task: Any, examples: Any, pretrained: Tra
     return run
 
 
-def make_base_run(args: argparse.Namespace, task: Any, examples: Any, pretrained: Trained) -> Run:
+def make_base_run(args: FinetuneRequest, task: Any, examples: Any, pretrained: Trained) -> Run:
     """Return the configuration of a fine-tuning without what the command line changes.
 
     Arguments: as of `make_run`. A new model is trained as its configuration has it.
@@ -177,7 +177,7 @@ def make_base_run(args: argparse.Namespace, task: Any, examples: Any, pretrained
 
 
 def prepare_workdir(
-    workdir: str, run: Run, pretrained: Trained, args: argparse.Namespace, examples: Any
+    workdir: str, run: Run, pretrained: Trained, args: FinetuneRequest, examples: Any
 ) -> None:
     """Make the workdir and its store unless they exist.
 

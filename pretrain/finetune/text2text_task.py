@@ -7,7 +7,6 @@ the class, or the score, rounded so that few different ones remain.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import hashlib
 import json
@@ -31,6 +30,7 @@ from data.examples.text_pairs import (
 from data.objectives.text2text import Text2Text
 from models.config.heads import LIMITLESS
 from pretrain.families import FAMILIES, find_family
+from pretrain.finetune.finetune_request import FinetuneRequest
 from pretrain.finetune.labelled_task import make_bad_examples
 from pretrain.finetune.multiple_choice_task import ChoiceExamples
 from pretrain.finetune.qa_task import QuestionExamples
@@ -77,7 +77,7 @@ class PairTask(NamedTuple):
     tfds: None = None
 
     def read_examples(
-        self, args: argparse.Namespace, train: str, heldout: str | None, share: float
+        self, args: FinetuneRequest, train: str, heldout: str | None, share: float
     ) -> TextExamples:
         """Return the examples; see `gather_labelled_examples` for the arguments."""
         names = (args.columns or "source,target").split(",")

@@ -35,7 +35,9 @@ from data.config import Data
 from data.examples import labelled_examples, labelled_store
 from data.objectives import Classification, Regression
 from data.vocabulary.load import train_vocabulary
+from pretrain.api.finetuning import gather_examples
 from pretrain.cli import finetune
+from pretrain.finetune.finetune_request import FinetuneRequest
 from pretrain.finetune.multitask import split_task_arguments
 from pretrain.schema import AdamW
 from pretrain.training.optimizers.transforms import is_decayed
@@ -107,15 +109,18 @@ def args(tmp_path):
     )
 
 
+def parse_request(parser, words):
+    """Return the request of the verb's arguments."""
+    return FinetuneRequest(**vars(parser.parse_intermixed_args(words)))
+
+
 @pytest.mark.parametrize("name", TASKS)
 def test_finetune_reads_what_the_corpora_have(name, args):
     parser = argparse.ArgumentParser()
     finetune.add_arguments(parser)
     files = locate_files(TASKS[name], args.corpora, args.work)
     words = make_arguments(name, TASKS[name], "head", files, args)
-    task, examples = finetune.gather_examples(
-        *split_task_arguments(parser.parse_intermixed_args(words[1:]))
-    )
+    task, examples = gather_examples(*split_task_arguments(parse_request(parser, words[1:])))
     assert words[len(words) - len(TASKS[name].more) :] == [*TASKS[name].more] and words[
         words.index("--epochs") + 1
     ] == str(TASKS[name].epochs)
@@ -125,9 +130,7 @@ def test_finetune_reads_what_the_corpora_have(name, args):
     if files["also"]:
         also = [*words[1:], "--heldout", str(files["also"])]
         assert (
-            finetune.gather_examples(*split_task_arguments(parser.parse_intermixed_args(also)))[
-                1
-            ].columns
+            gather_examples(*split_task_arguments(parse_request(parser, also)))[1].columns
             == examples.columns
         )
 

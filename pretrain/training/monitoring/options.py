@@ -111,3 +111,18 @@ def check_tracker(name: str) -> str | None:
             f"`{how_to_install(name)}`"
         )
     return name
+
+
+def make_monitoring(
+    profile: str | None, prometheus: str | None, tracker: str | None, last_step: int
+) -> Monitoring:
+    """Return how a run that ends after `last_step` is watched, by the texts of the three flags.
+
+    Raises:
+      ConfigError: a text is not valid, or the package of a tracker is missing.
+    """
+    return Monitoring(
+        profile=parse_step_range(profile, last_step) if profile is not None else None,
+        prometheus=check_prometheus_path(prometheus) if prometheus is not None else None,
+        tracker=check_tracker(tracker or "none"),
+    )

@@ -10,8 +10,9 @@ import pytest
 from models import build
 from pretrain import api
 from pretrain.__main__ import main
+from pretrain.api.arguments import list_arguments
 from pretrain.config import load
-from pretrain.overrides import ConfigError, list_arguments
+from pretrain.overrides import ConfigError
 
 pytestmark = pytest.mark.slow
 

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from pretrain.__main__ import main
+from pretrain.api.glue_submission import FILES, find_texts, format_prediction, write_submission
 from pretrain.cli import glue
 from pretrain.cli.glue import build_table, format_table
-from pretrain.finetune.glue_submission import FILES, find_texts, format_prediction, write_submission
 
 NINE = {
     "cola": {"matthews": 0.5},
@@ -164,7 +164,7 @@ def test_a_submission_is_of_the_best_run_and_numbered_as_its_file(tmp_path, monk
 
     monkeypatch.setattr("pretrain.inference.trained.open_trained", open_predictor)
     monkeypatch.setattr(
-        "pretrain.finetune.answering.make_answerer",
+        "pretrain.api.answering.make_answerer",
         lambda trained, batch_size: (
             predict_labels if (trained.workdir, trained.step) == ("b", 2) else None
         ),

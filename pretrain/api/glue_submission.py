@@ -41,7 +41,7 @@ def write_submission(best: SeedScores, name: str, file: str, folder: str, batch_
       batch_size: texts per batch.
     """
     from data.examples.labelled_examples import read_records
-    from pretrain.finetune.answering import make_answerer
+    from pretrain.api.answering import make_answerer
     from pretrain.finetune.tasks import TASKS
     from pretrain.inference.trained import open_trained
 
