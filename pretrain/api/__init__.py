@@ -17,7 +17,9 @@ from pretrain.library_messages import silence_libraries
 silence_libraries()  # before TensorFlow and JAX are imported
 
 from pretrain.api.evaluating import evaluate, evaluate_questions  # noqa: E402
+from pretrain.api.exporting import export, push  # noqa: E402
 from pretrain.api.finetuning import finetune, finetune_seeds  # noqa: E402
+from pretrain.api.importing import import_folder  # noqa: E402
 from pretrain.api.loading import load  # noqa: E402
 from pretrain.api.pictures import Picture, draw_attention, draw_curves  # noqa: E402
 from pretrain.api.predicting import Predictor, predict  # noqa: E402
@@ -32,10 +34,13 @@ __all__ = [
     "draw_curves",
     "evaluate",
     "evaluate_questions",
+    "export",
     "finetune",
     "finetune_seeds",
+    "import_folder",
     "load",
     "predict",
     "prepare",
+    "push",
     "train",
 ]

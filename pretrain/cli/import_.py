@@ -8,19 +8,17 @@ A pretrained model becomes step 0 of a run; a fine-tuned model is ready for `pre
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from data.images.encoding import ImageEncoding
-from models.config.base import ImageConfig
 from models.config.heads import ClassifierConfig, HeadedConfig, SpanReaderConfig, TaggerConfig
+from pretrain.api.importing import import_folder
 from pretrain.command import PROGRAM
-from pretrain.config import Run, override_run, validate_run
+from pretrain.config import Run
 
 if TYPE_CHECKING:
     from pretrain.convert.read_write import OpenedModel
-    from pretrain.run import Model
-    from pretrain.schema.sections import Metric
 
 FINE_TUNED = (  # commands that a fine-tuned model can be used with
     "predict --workdir {} --input FILE",
@@ -54,99 +52,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the workdir and print a summary; return 0."""
-    from etils import epath
-
-    from pretrain.convert.hdf5_folder import is_hdf5_folder, open_hdf5_model
-    from pretrain.convert.hub.model_folder import find_folder
-    from pretrain.convert.read_write import open_model
-    from pretrain.training.new_workdir import start_workdir
-
-    workdir = epath.Path(args.workdir)
-    if workdir.exists() and any(workdir.iterdir()):
-        raise FileExistsError(f"{workdir} exists and is not empty; name a new workdir")
-    folder = find_folder(args.folder)
-    opened: Any = (open_hdf5_model if is_hdf5_folder(folder.path) else open_model)(folder.path)
-    config = override_run(make_opened_run(opened), args.overrides)
-    validate_run(config)
-    params, missing, unused = opened.load_params(
-        config.model, make_initializer(config), args.allow_nonfinite
+    imported = import_folder(
+        args.folder, args.workdir, args.overrides, allow_nonfinite=args.allow_nonfinite
     )
-    origin = {
-        **folder.origin,
-        "architectures": opened.architectures,
-        "stored": opened.tensors.list_formats(),
-        "missing": missing,
-        "unused": unused,
-    }
-    start_workdir(workdir, config, params, opened.encoding, origin)
-    print(format_summary(args, opened, config, missing, unused))
+    print(format_summary(args, *imported))
     return 0
-
-
-def make_opened_run(opened: Any) -> Run:
-    """Return the default run of a folder: images are cropped as by its image processor."""
-    import dataclasses
-
-    run = make_starting_run(opened.config)
-    if not isinstance(opened.config, ImageConfig):
-        return run
-    objective: Any = run.data.objective
-    objective = dataclasses.replace(objective, crop_ratio=opened.crop_ratio)
-    return dataclasses.replace(run, data=dataclasses.replace(run.data, objective=objective))
-
-
-def make_starting_run(model: Any) -> Run:
-    """Return the default run of an imported model's configuration.
-
-    Its objective is the one that the family's record names for imports.
-    """
-    from data.config import Data
-    from pretrain.families import find_family
-
-    if isinstance(model, HeadedConfig):
-        return make_headed_run(model)
-    make_objective = find_family(model).make_import_objective
-    if make_objective is None:
-        raise ValueError(f"no objective trains a {type(model).__name__}, so none is imported")
-    return Run(model=model, data=Data(objective=make_objective(model)))
-
-
-def make_headed_run(model: HeadedConfig) -> Run:
-    """Return the run of a fine-tuned model, for `predict` and `evaluate --labelled`.
-
-    The examples of a classifier have one text; overrides can name the columns of pairs.
-    """
-    from data.config import Data
-    from pretrain.finetune.encoders import make_head_objective
-    from pretrain.schema import Evaluate
-
-    return Run(
-        model=cast("Model", model),  # each HeadedConfig in use is one of them
-        data=Data(objective=make_head_objective(model)),
-        evaluate=Evaluate(metrics=cast("tuple[Metric, ...]", list_head_metrics(model))),
-    )
-
-
-def list_head_metrics(model: HeadedConfig) -> tuple[str, ...]:
-    """Return the metrics of a fine-tuned model's task."""
-    from pretrain.finetune.tagging_task import select_tag_metrics
-    from pretrain.finetune.tasks import TASKS
-
-    if isinstance(model, TaggerConfig):
-        return select_tag_metrics(model.scheme)
-    if isinstance(model, ClassifierConfig):
-        return TASKS["classification" if model.labels else "regression"].metrics[:1]
-    return TASKS["squad" if isinstance(model, SpanReaderConfig) else "multiple_choice"].metrics
-
-
-def make_initializer(run: Run) -> Callable[[], Any]:
-    """Return a traceable function without arguments that returns a run's initial parameters."""
-    from functools import partial
-
-    from models import build
-    from pretrain.training.state import init_params
-
-    return partial(init_params, build(run.model), run.data.objective, run.train.seed)
 
 
 def format_summary(

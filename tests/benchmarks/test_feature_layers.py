@@ -13,7 +13,7 @@ from benchmarks.lstm_tagger import BATCH, BidirectionalLstm, TaggedWords, train_
 from data.examples.tagged_sentences import Sentence
 from data.vocabulary.load import train_vocabulary
 from models.config.bert import BertConfig
-from pretrain.cli.import_ import make_initializer, make_starting_run
+from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.inference.hidden_states import COMBINATIONS
 from pretrain.inference.trained import Trained
 

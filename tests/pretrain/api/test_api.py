@@ -137,6 +137,58 @@ def test_load_computes(folder):
     assert api.load(trained) is trained
 
 
+def test_export_is_the_verb_and_comes_back(folder, tmp_path, capsys):
+    files = api.export(api.load(folder / "run"), tmp_path / "ours")
+    print_verb(capsys, "export", "--workdir", folder / "run", "--output", tmp_path / "verb")
+    for name, size in files.items():
+        ours = (tmp_path / "ours" / name).read_bytes()
+        assert len(ours) == size
+        if name != "README.md":  # names the folder
+            assert ours == (tmp_path / "verb" / name).read_bytes()
+    imported = api.import_folder(tmp_path / "ours", tmp_path / "again", {"train.steps": 3})
+    assert imported.run.train.steps == 3 and not imported.unused
+    for path, leaf in jax.tree_util.tree_leaves_with_path(api.load(tmp_path / "again").params):
+        other = api.load(folder / "run").params
+        for key in path:
+            other = other.get(key.key, {})
+        if not isinstance(other, dict):  # the pooler and the sentence head are new
+            np.testing.assert_array_equal(leaf, other)
+    with pytest.raises(ValueError, match="no option 'types'; it has step, format"):
+        api.export(folder / "run", tmp_path / "more", types=1)
+    with pytest.raises(ValueError, match="user"):
+        api.push(folder / "run", "no-such/user/name")
+
+
+def test_finetune_is_the_verb(folder, tmp_path, capsys):
+    train, dev = tmp_path / "train.tsv", tmp_path / "dev.tsv"
+    lines = ["text\tlabel", *(f"{line}\t{n % 2}" for n, line in enumerate(TEXT.split("\n") * 8))]
+    train.write_text("\n".join(line for line in lines if line[0] != "\t"))
+    dev.write_text("\n".join(line for line in lines[:9] if line[0] != "\t"))
+    small = {"train.steps": 2, "data.batch_size": 8, "data.objective.length": 16}
+    small |= {"optimizer.warmup_steps": 1, "evaluate.every": 2, "checkpoint.every": 2}
+    files = dict(train=train, heldout=str(dev))
+    result = api.finetune(folder / "run", "classification", tmp_path / "ours", small, **files)
+    assert result.step == 2 and 0 <= result.heldout["accuracy"] <= 1
+    words = ("finetune", "--from", folder / "run", "--task", "classification", "--train", train)
+    words += ("--heldout", dev, "--workdir", tmp_path / "verb", *list_arguments(small))
+    print_verb(capsys, *words)
+    ours, others = (api.load(tmp_path / name).params for name in ("ours", "verb"))
+    jax.tree.map(np.testing.assert_array_equal, ours, others)
+    assert api.predict(result.workdir, "The quick fox.")[0]["label"] in ("0", "1")
+    two = api.finetune_seeds(
+        folder / "run", "classification", tmp_path / "two", small, seeds=2, **files
+    )
+    assert [one.workdir[-6:] for one in two] == ["seed-0", "seed-1"]
+    for call, message in (
+        (lambda: api.finetune(folder, "cola", "w", epoch=1), "no option 'epoch'"),
+        (lambda: api.finetune(folder, "cola", "w", seeds=3), "finetune_seeds"),
+        (lambda: api.finetune(None, "cola", "w"), "`config` of a new one"),
+        (lambda: api.finetune(folder / "run", "colla", "w", train=train), "must be one of"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
 def read_png(data):
     """Return the width and the height of a PNG file, whose checksums are right."""
     assert data[:8] == b"\x89PNG\r\n\x1a\n" and data[12:16] == b"IHDR"

@@ -14,8 +14,8 @@ from models.config.bert import BertConfig
 from models.config.distilbert import DistilBertConfig
 from models.config.t5 import T5Config
 from pretrain.__main__ import main
+from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.cli.distil import check_teacher, find_recipe
-from pretrain.cli.import_ import make_initializer, make_starting_run
 from pretrain.config import SECTION_CLASSES, to_json
 from pretrain.distributed.sharding import make_mesh
 from pretrain.families.distilbert import init_student

@@ -15,7 +15,7 @@ from models.activations import capture_activations
 from models.config.elmo import ElmoConfig
 from models.config.heads import TaggerConfig
 from pretrain.__main__ import main
-from pretrain.cli.import_ import make_initializer
+from pretrain.api.importing import make_initializer
 from pretrain.config import ConfigError, Run, load, validate_run
 from pretrain.inference.trained import open_trained
 from pretrain.training.new_workdir import start_workdir

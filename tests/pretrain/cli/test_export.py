@@ -26,7 +26,7 @@ from models.config.roberta import RobertaConfig
 from models.config.t5 import T5Config
 from models.config.transformer import TransformerConfig
 from pretrain.__main__ import main
-from pretrain.cli.import_ import make_initializer, make_starting_run
+from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.convert import find_model_type, read_write
 from pretrain.convert.export_folder import write_tensors
 from pretrain.convert.read_write import write_model

@@ -11,7 +11,7 @@ from data.vocabulary.load import train_vocabulary
 from models.config.heads import ClassifierConfig
 from models.config.linformer import LinformerConfig
 from pretrain.__main__ import main
-from pretrain.cli.import_ import make_headed_run, make_initializer
+from pretrain.api.importing import make_headed_run, make_initializer
 from pretrain.config import ConfigError, Run, load
 from pretrain.finetune import seed_summary
 from pretrain.training.new_workdir import start_workdir

@@ -10,7 +10,7 @@ from data.vocabulary.load import train_vocabulary
 from models import build
 from models.config.lstm_lm import LstmLmConfig
 from pretrain.__main__ import main
-from pretrain.cli.import_ import make_initializer
+from pretrain.api.importing import make_initializer
 from pretrain.config import ConfigError, Run, load
 from pretrain.training.new_workdir import start_workdir
 

@@ -19,8 +19,8 @@ from models.config.t5 import T5Config
 from models.generation.decoding import Sample
 from pretrain.__main__ import main
 from pretrain.api.answering import make_answerer
+from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.cli import predict
-from pretrain.cli.import_ import make_initializer, make_starting_run
 from pretrain.convert.read_write import write_model
 from pretrain.inference import fill_mask, progress, text_generation
 from pretrain.inference.trained import Trained, open_trained

@@ -13,7 +13,7 @@ from data.objectives import Seq2Seq
 from data.store.reader import Store
 from models.config.seq2seq_lstm import Seq2SeqLstmConfig
 from pretrain.__main__ import main
-from pretrain.cli.import_ import make_initializer
+from pretrain.api.importing import make_initializer
 from pretrain.config import AdamW, Checkpoint, ConfigError, Evaluate, Run, Train, load
 from pretrain.training.new_workdir import start_workdir
 from tests.pretrain.training.recurrent_runs import check_killed_run

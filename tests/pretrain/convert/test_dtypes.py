@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 from data.vocabulary.load import train_vocabulary
 from models.config.electra import ElectraConfig
 from pretrain.__main__ import main
-from pretrain.cli.import_ import make_initializer, make_starting_run
+from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.convert import read_write
 from pretrain.convert.dtypes import round_tensors
 from pretrain.convert.read_write import write_model

@@ -20,7 +20,8 @@ from models.config.gpt2 import Gpt2Config
 from models.config.transformer import TransformerConfig
 from models.generation.decoding import generate
 from pretrain.__main__ import main
-from pretrain.cli.import_ import format_summary, make_initializer, make_starting_run
+from pretrain.api.importing import make_initializer, make_starting_run
+from pretrain.cli.import_ import format_summary
 from pretrain.convert.export_folder import write_tensors
 from pretrain.convert.read_write import open_model, write_model
 from pretrain.convert.safe_folder import FolderError

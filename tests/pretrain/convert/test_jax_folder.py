@@ -151,7 +151,7 @@ def test_invalid_folders_are_refused_and_nothing_is_written(folders, tmp_path, v
 
 def test_the_verb_writes_it(tmp_path, vocabularies, capsys):
     from pretrain.__main__ import main
-    from pretrain.cli.import_ import make_starting_run
+    from pretrain.api.importing import make_starting_run
     from pretrain.training.new_workdir import start_workdir
 
     config = dataclasses.replace(RUNS["gpt3"].model, vocab=128)

@@ -15,7 +15,7 @@ from data.objectives import AnswerSpan, CausalLm, MultipleChoice, Tagging
 from models import build
 from models.config.gpt3 import Gpt3Config
 from models.config.heads import ChoiceConfig, SpanReaderConfig, TaggerConfig
-from pretrain.cli.import_ import make_initializer, make_starting_run
+from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.convert import tokenizer
 from pretrain.convert.pretrained import CONVERTERS
 from pretrain.convert.read_write import find_converter, open_model, write_model

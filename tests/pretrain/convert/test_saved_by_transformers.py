@@ -8,7 +8,7 @@ import pytest
 from data.vocabulary.load import load_vocabulary
 from models import build
 from pretrain.__main__ import main
-from pretrain.cli.import_ import make_initializer, make_starting_run
+from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.convert.read_write import open_model
 from pretrain.convert.tokenizer import build_tokenizer, write_tokenizer
 from tests.pretrain.finetune.encoders import trained_vocabularies

@@ -18,7 +18,7 @@ from models.config.gpt2 import Gpt2Config
 from models.config.transformer import TransformerConfig
 from models.layers.mlp import gelu, gelu_tanh
 from pretrain.__main__ import main
-from pretrain.cli.import_ import make_initializer, make_starting_run
+from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.convert.read_write import open_model, write_model
 from pretrain.families.rules import EXACT_GELU, TANH_GELU
 from tests.pretrain.finetune.encoders import draw_params, trained_vocabularies

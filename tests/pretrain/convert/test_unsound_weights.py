@@ -11,7 +11,7 @@ from safetensors.numpy import load_file, save_file
 
 from data.store.small_store import write_store
 from pretrain.__main__ import main
-from pretrain.cli.import_ import make_starting_run
+from pretrain.api.importing import make_starting_run
 from pretrain.convert.finite import LONGEST, check_finite, make_printable
 from pretrain.convert.read_write import open_model
 from pretrain.inference.trained import open_trained

@@ -14,7 +14,7 @@ from data.prepare.build import PrepareRequest, prepare_store
 from models import build
 from models.config.transformer import TransformerConfig
 from pretrain.__main__ import main
-from pretrain.cli.import_ import make_initializer, make_starting_run
+from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.config import AdamW, Checkpoint, Evaluate, Mesh, Train
 from pretrain.distributed.model_hooks import make_model_hooks
 from pretrain.distributed.sharding import format_path, make_mesh, make_param_sharding

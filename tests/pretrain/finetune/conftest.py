@@ -6,7 +6,7 @@ import pytest
 
 from data.vocabulary.load import train_vocabulary
 from models.config.bert import BertConfig
-from pretrain.cli.import_ import make_initializer, make_starting_run
+from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.training.new_workdir import start_workdir
 from tests.pretrain.finetune.encoders import trained_vocabularies
 

@@ -14,7 +14,7 @@ from models.config.gpt import GptConfig
 from models.config.gpt2 import Gpt2Config
 from models.config.roberta import RobertaConfig
 from models.config.xlnet import XLNetConfig
-from pretrain.cli.import_ import make_initializer
+from pretrain.api.importing import make_initializer
 
 TEXT = [
     "The fox and the dog. A word and another word, and so on.",

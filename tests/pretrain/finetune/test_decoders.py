@@ -16,7 +16,7 @@ from models.config.gpt2 import Gpt2Config
 from models.config.heads import ChoiceConfig
 from models.config.lstm_lm import LstmLmConfig
 from pretrain.__main__ import main
-from pretrain.cli.import_ import make_initializer
+from pretrain.api.importing import make_initializer
 from pretrain.config import Run
 from pretrain.convert.read_write import write_model
 from pretrain.finetune.encoders import make_head_objective

@@ -20,7 +20,7 @@ from data.vocabulary.load import train_vocabulary
 from models.config.bert import BertConfig
 from models.config.sparse_transformer import SparseTransformerConfig
 from pretrain.__main__ import main
-from pretrain.cli.import_ import make_initializer, make_starting_run
+from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.config import Run
 from pretrain.finetune.labelled_task import LabelledExamples
 from pretrain.finetune.multiple_choice_task import ChoiceExamples

@@ -16,7 +16,7 @@ from data.config import Data
 from models import build
 from models.config.heads import ChoiceConfig, SpanReaderConfig, TaggerConfig
 from pretrain.__main__ import main
-from pretrain.cli.import_ import make_initializer, make_starting_run
+from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.config import Run
 from pretrain.convert.read_write import open_model, write_model
 from pretrain.finetune.encoders import find_encoder_config, make_head_objective

@@ -21,8 +21,8 @@ from data.vocabulary.load import train_vocabulary
 from models.config.bart import BartConfig
 from models.config.t5 import T5Config
 from pretrain.__main__ import main
+from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.cli.glue import score_other_part
-from pretrain.cli.import_ import make_initializer, make_starting_run
 from pretrain.convert.model_card import make_card
 from pretrain.evaluation.generated_answers import GeneratedAnswerEvaluator, score_generated_texts
 from pretrain.evaluation.label_checks import read_pairs

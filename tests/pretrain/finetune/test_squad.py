@@ -22,7 +22,7 @@ from models import build
 from models.config.bert import BertConfig
 from models.config.heads import SpanReaderConfig
 from pretrain.__main__ import main
-from pretrain.cli.import_ import make_initializer, make_starting_run
+from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.config import Run
 from pretrain.convert import find_model_type, tokenizer
 from pretrain.convert.model_card import make_card

@@ -14,7 +14,7 @@ from data.objectives import Text2Text
 from data.vocabulary.load import train_vocabulary
 from models.config.t5 import T5Config
 from pretrain.__main__ import main
-from pretrain.cli.import_ import make_initializer, make_starting_run
+from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.convert.model_card import make_card
 from pretrain.evaluation.generated_answers import score_generated_texts
 from pretrain.evaluation.label_checks import read_pairs

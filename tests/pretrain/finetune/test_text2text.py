@@ -18,7 +18,7 @@ from models.config.bart import BartConfig
 from models.config.bert import BertConfig
 from models.config.t5 import T5Config
 from pretrain.__main__ import main
-from pretrain.cli.import_ import make_initializer, make_starting_run
+from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.evaluation.generated_answers import GeneratedAnswerEvaluator
 from pretrain.evaluation.task_metrics import METRICS, check_metrics, find_metric_kind
 from pretrain.finetune.labelled_task import LabelledExamples

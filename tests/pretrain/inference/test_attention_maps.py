@@ -27,9 +27,9 @@ from models.config.t5 import T5Config
 from models.config.textcnn import TextCnnConfig
 from models.t5 import shift_right
 from pretrain.__main__ import main
+from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.api.pictures import check_layers_and_heads
 from pretrain.cli.attention import write_images
-from pretrain.cli.import_ import make_initializer, make_starting_run
 from pretrain.config import Mesh
 from pretrain.convert import tokenizer as tokenizers
 from pretrain.distributed.sharding import make_mesh

@@ -15,7 +15,7 @@ from models.config.gpt2 import Gpt2Config
 from models.config.lstm_lm import LstmLmConfig
 from models.generation.decoding import unstack_model
 from pretrain.__main__ import main
-from pretrain.cli.import_ import make_initializer
+from pretrain.api.importing import make_initializer
 from pretrain.config import Run
 from pretrain.inference.cells.best_cells import find_best_cells
 from pretrain.inference.cells.information import measure_entropy, measure_information

@@ -14,7 +14,7 @@ from models import build
 from models.config.gpt2 import Gpt2Config
 from models.generation.sampling import Sample
 from pretrain.__main__ import main
-from pretrain.cli.import_ import make_initializer
+from pretrain.api.importing import make_initializer
 from pretrain.config import Run
 from pretrain.inference.field_generation import FieldWriter
 from pretrain.inference.trained import open_trained

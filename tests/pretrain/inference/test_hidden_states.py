@@ -19,7 +19,7 @@ from models.config.gpt2 import Gpt2Config
 from models.config.heads import ClassifierConfig
 from models.config.xlnet import XLNetConfig
 from pretrain.__main__ import main
-from pretrain.cli.import_ import make_initializer, make_starting_run
+from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.config import Mesh
 from pretrain.distributed.sharding import format_path, make_mesh, make_param_sharding
 from pretrain.inference.hidden_states import COMBINATIONS, extract_features

@@ -17,7 +17,7 @@ from models.config.bert import BertConfig
 from models.config.gpt2 import Gpt2Config
 from models.config.t5 import T5Config
 from pretrain.__main__ import main
-from pretrain.cli.import_ import make_initializer, make_starting_run
+from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.config import Mesh
 from pretrain.distributed.sharding import make_mesh, make_param_sharding
 from pretrain.inference.in_context import evaluate_task

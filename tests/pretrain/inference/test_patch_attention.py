@@ -18,7 +18,7 @@ from models import build
 from models.activations import capture_activations
 from models.config.deit import DeitConfig
 from models.config.vit import VitConfig
-from pretrain.cli.import_ import make_initializer, make_starting_run
+from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.config import Mesh
 from pretrain.distributed.sharding import make_mesh
 from pretrain.inference.images.patch_attention import compute_image_maps

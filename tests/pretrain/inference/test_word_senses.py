@@ -12,7 +12,7 @@ from data.vocabulary.load import train_vocabulary
 from models import build
 from models.config.heads import ClassifierConfig
 from pretrain.__main__ import main
-from pretrain.cli.import_ import make_starting_run
+from pretrain.api.importing import make_starting_run
 from pretrain.convert import tokenizer
 from pretrain.extras import how_to_install
 from pretrain.inference import word_senses

@@ -15,7 +15,7 @@ from data.vocabulary.load import train_vocabulary
 from models import build
 from models.config.electra import ElectraConfig
 from pretrain.__main__ import main
-from pretrain.cli.import_ import make_initializer, make_starting_run
+from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.convert.read_write import open_model, write_model
 from pretrain.convert.safe_folder import FolderError
 from pretrain.inference import fill_mask

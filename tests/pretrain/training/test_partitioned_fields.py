@@ -13,7 +13,7 @@ from data.objectives import PartitionedFields
 from data.pipeline import Stream
 from models import build
 from models.config.gpt2 import Gpt2Config
-from pretrain.cli.import_ import make_initializer
+from pretrain.api.importing import make_initializer
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
 from pretrain.training.losses.partitioned_fields import LOSS
 from tests.article_store import prepare_articles

@@ -94,7 +94,7 @@ def test_the_library_is_absent(capsys, monkeypatch):
 
 
 def test_a_model_that_transformers_has_not(hub, runs, stores, tmp_path, capsys):
-    from pretrain.cli.import_ import make_initializer
+    from pretrain.api.importing import make_initializer
     from pretrain.training.new_workdir import start_workdir
 
     run, encoding = runs["linformer"], stores["bert"].encoding

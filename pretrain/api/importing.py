@@ -1,0 +1,142 @@
+"""Start a run from a Hugging Face model, or from released HDF5 weights."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from models.config.base import ImageConfig
+from models.config.heads import ClassifierConfig, HeadedConfig, SpanReaderConfig, TaggerConfig
+from pretrain.api.arguments import list_arguments
+from pretrain.config import Run, override_run, validate_run
+
+if TYPE_CHECKING:
+    from pretrain.run import Model
+    from pretrain.schema.sections import Metric
+
+
+class Imported(NamedTuple):
+    """What was imported.
+
+    Attributes:
+      opened: the folder, a `pretrain.convert.read_write.OpenedModel`.
+      run: the configuration of the new run.
+      missing: parameters that the folder has not; they are random.
+      unused: tensors of the folder that the model has not.
+    """
+
+    opened: Any
+    run: Run
+    missing: Sequence[str]
+    unused: Sequence[str]
+
+
+def import_folder(
+    folder: str | os.PathLike[str],
+    workdir: str | os.PathLike[str],
+    overrides: Mapping[str, Any] | Sequence[str] = (),
+    *,
+    allow_nonfinite: bool = False,
+) -> Imported:
+    """Start a run whose step 0 is a model of `transformers`; return what was imported.
+
+    Args:
+      folder: a folder with config.json, weights and a tokenizer, or "hf://user/name".
+      workdir: the new folder of the run.
+      overrides: changed fields, as {"data.store": "runs/texts"}.
+      allow_nonfinite: take weights that are NaN or infinite.
+
+    Raises:
+      FileExistsError: the workdir exists and is not empty.
+      ValueError: the folder is damaged, or no such model.
+    """
+    from etils import epath
+
+    from pretrain.convert.hdf5_folder import is_hdf5_folder, open_hdf5_model
+    from pretrain.convert.hub.model_folder import find_folder
+    from pretrain.convert.read_write import open_model
+    from pretrain.training.new_workdir import start_workdir
+
+    target = epath.Path(workdir)
+    if target.exists() and any(target.iterdir()):
+        raise FileExistsError(f"{target} exists and is not empty; name a new workdir")
+    found = find_folder(os.fspath(folder))
+    opened: Any = (open_hdf5_model if is_hdf5_folder(found.path) else open_model)(found.path)
+    run = override_run(make_opened_run(opened), list_arguments(overrides))
+    validate_run(run)
+    params, missing, unused = opened.load_params(run.model, make_initializer(run), allow_nonfinite)
+    origin = {
+        **found.origin,
+        "architectures": opened.architectures,
+        "stored": opened.tensors.list_formats(),
+        "missing": missing,
+        "unused": unused,
+    }
+    start_workdir(target, run, params, opened.encoding, origin)
+    return Imported(opened, run, missing, unused)
+
+
+def make_opened_run(opened: Any) -> Run:
+    """Return the default run of a folder: images are cropped as by its image processor."""
+    run = make_starting_run(opened.config)
+    if not isinstance(opened.config, ImageConfig):
+        return run
+    objective: Any = run.data.objective
+    objective = dataclasses.replace(objective, crop_ratio=opened.crop_ratio)
+    return dataclasses.replace(run, data=dataclasses.replace(run.data, objective=objective))
+
+
+def make_starting_run(model: Any) -> Run:
+    """Return the default run of an imported model's configuration.
+
+    Its objective is the one that the family's record names for imports.
+    """
+    from data.config import Data
+    from pretrain.families import find_family
+
+    if isinstance(model, HeadedConfig):
+        return make_headed_run(model)
+    make_objective = find_family(model).make_import_objective
+    if make_objective is None:
+        raise ValueError(f"no objective trains a {type(model).__name__}, so none is imported")
+    return Run(model=model, data=Data(objective=make_objective(model)))
+
+
+def make_headed_run(model: HeadedConfig) -> Run:
+    """Return the run of a fine-tuned model, for `predict` and `evaluate --labelled`.
+
+    The examples of a classifier have one text; overrides can name the columns of pairs.
+    """
+    from data.config import Data
+    from pretrain.finetune.encoders import make_head_objective
+    from pretrain.schema import Evaluate
+
+    return Run(
+        model=cast("Model", model),  # each HeadedConfig in use is one of them
+        data=Data(objective=make_head_objective(model)),
+        evaluate=Evaluate(metrics=cast("tuple[Metric, ...]", list_head_metrics(model))),
+    )
+
+
+def list_head_metrics(model: HeadedConfig) -> tuple[str, ...]:
+    """Return the metrics of a fine-tuned model's task."""
+    from pretrain.finetune.tagging_task import select_tag_metrics
+    from pretrain.finetune.tasks import TASKS
+
+    if isinstance(model, TaggerConfig):
+        return select_tag_metrics(model.scheme)
+    if isinstance(model, ClassifierConfig):
+        return TASKS["classification" if model.labels else "regression"].metrics[:1]
+    return TASKS["squad" if isinstance(model, SpanReaderConfig) else "multiple_choice"].metrics
+
+
+def make_initializer(run: Run) -> Callable[[], Any]:
+    """Return a traceable function without arguments that returns a run's initial parameters."""
+    from functools import partial
+
+    from models import build
+    from pretrain.training.state import init_params
+
+    return partial(init_params, build(run.model), run.data.objective, run.train.seed)
