@@ -16,13 +16,17 @@ import time
 import traceback
 from unittest import mock
 
+import pretrain.api.training
 import pretrain.config
 from pretrain.__main__ import main
 from tests.docs_pages import ROOT, RUN, list_pages, read_blocks, read_verb, split_commands
 
 QUICKSTART, TRAINING = "docs/quickstart.md", "docs/training.md"
 # {page: the page that makes the runs it needs}; TRAINING for the other pages.
-NEEDS = {f"docs/{name}.md": QUICKSTART for name in ("training", "finetune", "tagging", "questions")}
+NEEDS = {
+    f"docs/{name}.md": QUICKSTART
+    for name in ("training", "finetune", "tagging", "questions", "python")
+}
 LOAD = pretrain.config.load
 STEPS = 2  # of each command that trains
 SHORT = ("data.batch_size=8", "evaluate.every=2", "evaluate.samples=0", "checkpoint.every=2")
@@ -126,6 +130,7 @@ def run_block(block, names: dict) -> None:
     with (
         contextlib.redirect_stdout(io.StringIO()),
         mock.patch.object(pretrain.config, "load", load_small),
+        mock.patch.object(pretrain.api.training, "load", load_small),
     ):
         exec(compile(block.text, block.name, "exec"), names)
 

@@ -143,7 +143,7 @@ class ProgressLine:
           flops_per_step: matmul FLOPs of a step.
           peak: peak FLOP/s of all devices; None shows no MFU.
           out: None: the standard error.
-          seconds: between two lines, unless `out` is a terminal.
+          seconds: between two lines, unless `out` is a terminal or below a cell of a notebook.
           unit: what the throughput counts.
         """
         self.start, self.stop = start, stop
@@ -151,7 +151,7 @@ class ProgressLine:
         self.out, self.unit = out or sys.stderr, unit
         self.began = self.last = time.perf_counter()
         self.terminal = is_redrawable(self.out)
-        self.seconds = 0.2 if self.terminal else seconds
+        self.seconds = 0.2 if self.out.isatty() else 1.0 if self.terminal else seconds
         self.shown = False
 
     def show_row(self, row: Mapping[str, Any]) -> None:
