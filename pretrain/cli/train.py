@@ -95,15 +95,16 @@ def report_end(train: Callable[[], int | None]) -> int:
     Returns:
       0 for success, 1 after divergence, 3 if devices disagree, 128 + n after signal n.
     """
-    from pretrain.distributed.replica_check import ReplicaMismatch
-    from pretrain.training.divergence import Diverged
-
     try:
         signal = train()
-    except Diverged as error:
+    except (ValueError, OSError):  # bad input, found before JAX is imported
+        raise
+    except Exception as error:
+        from pretrain.distributed.replica_check import ReplicaMismatch
+        from pretrain.training.divergence import Diverged
+
+        if not isinstance(error, (Diverged, ReplicaMismatch)):
+            raise
         print_error(error)
-        return processes.exit_process(1)
-    except ReplicaMismatch as error:
-        print_error(error)
-        return processes.exit_process(3)
+        return processes.exit_process(1 if isinstance(error, Diverged) else 3)
     return 128 + signal if signal else 0

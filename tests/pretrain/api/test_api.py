@@ -257,3 +257,11 @@ def test_overrides_are_values_or_arguments():
     assert run.train.steps == 5 and run.optimizer.learning_rate == 3e-4 and run.model.scan is False
     with pytest.raises(ConfigError, match="no 'steps.x'|has no"):
         load("bert_tiny", list_arguments({"train.steps.x": 3}))
+
+
+def test_the_package_has_its_names():
+    names = {name for names in api.FILES.values() for name in names}
+    assert names == {*api.__all__} <= {*dir(api)}
+    assert all(callable(getattr(api, name)) for name in names)
+    with pytest.raises(AttributeError, match="has no 'trian'; it has Picture"):
+        _ = api.trian
