@@ -130,6 +130,7 @@ def test_the_notebook_runs_beside_the_packages_of_an_image(image, built, tmp_pat
         for cell in book["cells"]
     ]
     shown = "\n".join(outputs)
+    assert "\x1b" not in shown
     assert re.search(r"step \d+/40  loss \d", shown) and "step 40, held out: " in shown
     assert any(
         "image/png" in output.get("data", {})
