@@ -136,6 +136,14 @@ def _add_run_arguments(parser: argparse.ArgumentParser, repeated: dict[str, Any]
     )
 
 
+def list_given(args: argparse.Namespace) -> set[str]:
+    """Return the fields of the flags that differ from their defaults."""
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    flags = vars(args).keys() - {"action", "argv"}
+    return {name for name in flags if getattr(args, name) != parser.get_default(name)}
+
+
 def run(args: argparse.Namespace) -> int:
     """Check the arguments, then perform one action; return the exit status."""
     check_arguments(args)
@@ -169,10 +177,11 @@ def check_arguments(args: argparse.Namespace) -> None:
             f"--slices {args.slices} --poll {args.poll} --tries {args.tries}: expected at least 1, "
             "0 and 1"
         )
+    given = list_given(args)
     if args.action == "manifest":
-        check_manifest(args)
+        check_manifest(args, given)
         return
-    refuse_manifest_flags(args)
+    refuse_manifest_flags(args.action, given)
     if not args.zone:
         raise ValueError(f"pod {args.action} needs --zone, e.g. us-east5-a")
     if args.action in ("create", "run", "watch"):
@@ -193,8 +202,12 @@ def check_arguments(args: argparse.Namespace) -> None:
         raise ValueError(f"pod {args.action} takes no verb to run: {' '.join(args.argv)}")
 
 
-def check_manifest(args: argparse.Namespace) -> None:
+def check_manifest(args: argparse.Namespace, given: set[str]) -> None:
     """Check the arguments of `manifest` and add the request as `manifest`.
+
+    Args:
+      args: the arguments of `pod`.
+      given: the fields of `args` whose flags are given.
 
     Raises:
       ValueError: for arguments that are missing, superfluous or out of range.
@@ -208,7 +221,7 @@ def check_manifest(args: argparse.Namespace) -> None:
     workdirs = list_workdirs(args.argv)
     if not is_shared and args.argv[0] != "doctor":
         find_workdir(args)
-    args.manifest = make_manifest_request(args, workdirs[-1] if workdirs else None)
+    args.manifest = make_manifest_request(args, given, workdirs[-1] if workdirs else None)
     check_verb(args.argv, is_shared)
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import pathlib
 import shlex
+from collections.abc import Set
 from typing import Any
 
+from data.store.atomic import write_atomically
 from pretrain.pod.manifests import FORMS
 from pretrain.pod.manifests.manifest_request import ManifestRequest, check_texts
 
@@ -24,14 +25,14 @@ FLAGS: dict[str, tuple[Any, str]] = {
     "grace": (int, "seconds in which a run saves after SIGTERM (default: 120)"),
     "max-restarts": (int, "restarts after which the scheduler gives up (default: 20)"),
 }
-# form -> the flags that it takes, besides --name, --env and --output.
+# form -> the flags that it takes, besides FLAGS_OF_ALL_FORMS.
 FLAGS_OF_FORM = {
     "jobset": "type topology slices spot image account grace max_restarts",
     "xpk": "type topology slices spot image cluster zone project grace max_restarts create_flag",
     "slurm": "nodes tasks gpus time program grace max_restarts create_flag",
-    "skypilot": "type spot zone nodes program",
+    "skypilot": "type spot zone nodes program max_restarts",
 }
-SHARED_FLAGS = ("type", "slices", "spot", "zone", "project", "create_flag")
+FLAGS_OF_ALL_FORMS = {"name", "env", "form", "output"}
 ON_SHARED_DISK = ("slurm",)  # forms whose workdir need not be in a bucket
 
 
@@ -44,13 +45,6 @@ def add_manifest_arguments(parser: argparse.ArgumentParser) -> None:
         group.add_argument(f"--{name}", type=kind, help=text)
 
 
-def list_given(args: argparse.Namespace) -> set[str]:
-    """Return the flags of FLAGS and SHARED_FLAGS that differ from their defaults."""
-    given = {name for name in map(to_field, FLAGS) if getattr(args, name) is not None}
-    given |= {name for name in SHARED_FLAGS if getattr(args, name)}
-    return given - ({"slices"} if args.slices == 1 else set())
-
-
 def to_field(flag: str) -> str:
     """Return the field of a flag, such as max_restarts."""
     return flag.replace("-", "_")
@@ -58,22 +52,25 @@ def to_field(flag: str) -> str:
 
 def to_flag(field: str) -> str:
     """Return the flag of a field, such as --max-restarts."""
-    return f"--{field.replace('_', '-')}"
+    return "--for" if field == "form" else f"--{field.replace('_', '-')}"
 
 
-def refuse_manifest_flags(args: argparse.Namespace) -> None:
+def refuse_manifest_flags(action: str, given: Set[str]) -> None:
     """Raise ValueError if a flag of `pod manifest` is given to another action."""
-    given = sorted(list_given(args) - set(SHARED_FLAGS))
-    given += [name for name, value in (("for", args.form), ("output", args.output)) if value]
-    if given:
-        flags = ", ".join(map(to_flag, given))
-        raise ValueError(f"pod {args.action} does not take {flags}: for `pod manifest` only")
+    refused = given & {"form", "output", *map(to_field, FLAGS)}
+    if refused:
+        flags = ", ".join(map(to_flag, sorted(refused)))
+        raise ValueError(f"pod {action} does not take {flags}: for `pod manifest` only")
 
 
-def make_manifest_request(args: argparse.Namespace, workdir: str | None) -> ManifestRequest:
+def make_manifest_request(
+    args: argparse.Namespace, given: Set[str], workdir: str | None
+) -> ManifestRequest:
     """Return the request that the arguments describe.
 
     Args:
+      args: the arguments of `pod`.
+      given: the fields of `args` whose flags are given.
       workdir: that of the verb.
 
     Raises:
@@ -81,15 +78,15 @@ def make_manifest_request(args: argparse.Namespace, workdir: str | None) -> Mani
     """
     if not args.form:
         raise ValueError(f"pod manifest needs --for, one of {', '.join(FORMS)}")
-    allowed = set(FLAGS_OF_FORM[args.form].split())
-    if superfluous := sorted(list_given(args) - allowed):
-        flags = ", ".join(map(to_flag, superfluous))
+    given = given - FLAGS_OF_ALL_FORMS
+    if superfluous := given - set(FLAGS_OF_FORM[args.form].split()):
+        flags = ", ".join(map(to_flag, sorted(superfluous)))
         raise ValueError(f"pod manifest --for {args.form} does not take {flags}")
     for name, least in (("nodes", 1), ("tasks", 1), ("gpus", 0), ("grace", 1), ("max_restarts", 0)):
         value = getattr(args, name)
         if value is not None and value < least:
             raise ValueError(f"{to_flag(name)} {value}: expected at least {least}")
-    values: dict[str, Any] = {name: getattr(args, name) for name in list_given(args)}
+    values: dict[str, Any] = {name: getattr(args, name) for name in given}
     values = {
         name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
     }
@@ -106,7 +103,7 @@ def write_manifest(args: argparse.Namespace) -> int:
     """Print the manifest or write it to a file; return the exit status."""
     text = FORMS[args.form](args.manifest)
     if args.output:
-        pathlib.Path(args.output).write_text(text, encoding="utf-8")
+        write_atomically(args.output, text)
         print(f"# wrote {args.output}")
     else:
         print(text, end="")

@@ -10,7 +10,6 @@ from pretrain.pod.tpu_types import GENERATIONS, TpuSlice, parse_type
 
 MAX_NAME = 63  # of a pod, which is its host's name
 SUFFIX = 6  # characters that a job adds to the name of its pod
-FINAL_STATUS = 2  # of `train`: bad arguments, for which a restart is no remedy
 
 
 def parse_gke_type(request: ManifestRequest) -> TpuSlice:
@@ -66,36 +65,21 @@ def build_jobset(request: ManifestRequest) -> str:
         "completions": tpu.num_hosts,
         "completionMode": "Indexed",
         "backoffLimit": 0,
-        "podFailurePolicy": {
-            "rules": [
-                {
-                    "action": "FailJob",
-                    "onExitCodes": {
-                        "containerName": "train",
-                        "operator": "In",
-                        "values": [FINAL_STATUS],
-                    },
-                }
-            ]
-        },
         "template": {"spec": pod},
     }
     return format_yaml(make_jobset(request, job)) + "\n"
 
 
 def make_jobset(request: ManifestRequest, job: dict[str, Any]) -> dict[str, Any]:
-    """Return the JobSet of a job per slice. A lost host restarts all of them."""
+    """Return the JobSet of a job per slice.
+
+    A host that is lost or ends with any status but 0 restarts all of them: status 2 is also that of
+    hosts that did not join in time and of a bucket that did not answer.
+    """
     # Two generations of pods at once would dispute the workdir.
     failure_policy = {
         "maxRestarts": request.max_restarts,
         "restartStrategy": "BlockingRecreate",
-        "rules": [
-            {
-                "name": "badArguments",
-                "action": "FailJobSet",
-                "onJobFailureReasons": ["PodFailurePolicy"],
-            }
-        ],
     }
     slices = {"name": "slice", "replicas": request.slices, "template": {"spec": job}}
     exclusive = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"}

@@ -12,7 +12,8 @@ from pretrain.pod.tpu_types import GENERATIONS, parse_type
 
 GPU = re.compile(r"[A-Z][A-Za-z0-9-]*(:[1-9][0-9]?)?")
 PORT = 61440  # of the coordinator
-# Statuses of `train` after which the job is recovered as after a preemption: a hang, a signal.
+# Statuses of `train` after which the job is recovered without a limit, as after a preemption: a
+# hang, a signal. Others are restarted `max_restarts` times.
 RECOVER_STATUSES = [75, 134, 137, 139]
 SETUP = """\
 command -v uv >/dev/null || python3 -m pip install --user uv
@@ -46,7 +47,10 @@ def build_skypilot(request: ManifestRequest) -> str:
         resources["accelerator_args"] = {"runtime_version": runtime}
         cluster, extra, platforms = "tpu", "tpu", "tpu,cpu"
     resources["use_spot"] = request.spot
-    resources["job_recovery"] = {"recover_on_exit_codes": RECOVER_STATUSES}
+    resources["job_recovery"] = {
+        "max_restarts_on_errors": request.max_restarts,
+        "recover_on_exit_codes": RECOVER_STATUSES,
+    }
     command = join_words([*request.program, *request.argv])
     if request.nodes > 1:
         command += describe_processes()

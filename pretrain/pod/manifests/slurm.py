@@ -14,7 +14,7 @@ status=0
 srun{srun} {command} || status=$?
 case "$status" in
   143) again=yes ;; # SIGTERM: the time limit is near, or the job is preempted
-  75 | 134 | 137 | 139) # a hang, or another signal
+  2 | 75 | 134 | 137 | 139) # a path that cannot be read or written, a hang, another signal
     again=no
     if [ "${{SLURM_RESTART_COUNT:-0}}" -lt {max_restarts} ]; then again=yes; fi
     ;;

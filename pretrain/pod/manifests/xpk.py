@@ -7,9 +7,9 @@ from pretrain.pod.manifests.manifest_request import ManifestRequest
 from pretrain.pod.manifests.shell_text import join_words, quote_word
 
 MAX_NAME = 40
-# Statuses of `train` after which XPK restarts it, besides 42 and 127 to 255: an error that another
-# host's loss causes, replicas that differ, a hang.
-RESTART_STATUSES = "1,3,75"
+# All other statuses of `train`, so that XPK, which restarts after 42 and 127 to 255, restarts it
+# after each.
+RESTART_STATUSES = "1,2,3,75"
 
 
 def build_xpk(request: ManifestRequest) -> str:

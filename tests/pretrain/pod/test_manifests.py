@@ -2,8 +2,9 @@
 are refused.
 """
 
+import errno
 import os
-import re
+import pathlib
 import shlex
 import signal
 import subprocess
@@ -93,10 +94,8 @@ def test_bash_reads_what_was_quoted():
 JOBSET_FIELDS = {
     "spec": {"failurePolicy", "replicatedJobs", "network", "successPolicy", "suspend"},
     "failurePolicy": {"maxRestarts", "restartStrategy", "rules"},
-    "rule": {"name", "action", "onJobFailureReasons", "targetReplicatedJobs"},
     "replicatedJob": {"name", "replicas", "template", "groupName", "dependsOn"},
 }
-RULE_NAME = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
 
 
 def test_a_jobset_has_the_fields_of_its_api(capsys):
@@ -107,9 +106,6 @@ def test_a_jobset_has_the_fields_of_its_api(capsys):
     assert spec.keys() <= JOBSET_FIELDS["spec"]
     assert policy.keys() <= JOBSET_FIELDS["failurePolicy"]
     assert policy["restartStrategy"] in ("Recreate", "BlockingRecreate", "InPlaceRestart")
-    for rule in policy["rules"]:
-        assert rule.keys() <= JOBSET_FIELDS["rule"] and RULE_NAME.fullmatch(rule["name"])
-        assert rule["action"] in ("FailJobSet", "RestartJobSet")
     assert slices.keys() <= JOBSET_FIELDS["replicatedJob"] and slices["replicas"] == 2
     job = slices["template"]["spec"]
     assert job["parallelism"] == job["completions"] == 4 and job["backoffLimit"] == 0
@@ -119,8 +115,23 @@ def test_a_jobset_has_the_fields_of_its_api(capsys):
         "cloud.google.com/gke-tpu-topology": "2x2x4",
         "cloud.google.com/gke-spot": "true",
     }
-    assert pod["restartPolicy"] == "Never"  # what a podFailurePolicy requires
+    assert pod["restartPolicy"] == "Never"  # a container alone would not find its neighbours
     assert pod["containers"][0]["resources"]["limits"] == {"google.com/tpu": "4"}
+
+
+def test_each_exit_status_restarts_up_to_a_limit(capsys):
+    spec = yaml.safe_load(make_manifest(capsys, "jobset", "--max-restarts", "7"))["spec"]
+    assert spec["failurePolicy"]["maxRestarts"] == 7
+    assert "rules" not in spec["failurePolicy"]  # JobSet's default is to restart
+    assert "podFailurePolicy" not in spec["replicatedJobs"][0]["template"]["spec"]
+    _, flags = read_xpk_command(make_manifest(capsys, "xpk", "--max-restarts", "7"))
+    assert flags["max-restarts"] == "7"
+    own = {int(status) for status in flags["restart-on-exit-codes"].split(",")}
+    assert own | {42, *range(127, 256)} >= {1, 2, 3, 75, 130, 134, 137, 139, 143}
+    task = yaml.safe_load(make_manifest(capsys, "skypilot", "--max-restarts", "7"))
+    recovery = task["resources"]["job_recovery"]
+    assert recovery["max_restarts_on_errors"] == 7
+    assert not {1, 2, 3} & set(recovery["recover_on_exit_codes"])  # those have no limit
 
 
 def test_a_container_gets_the_words_and_joins_its_neighbours(capsys):
@@ -215,7 +226,7 @@ def test_srun_gets_the_words(capsys, bin_folder, tmp_path):
 @pytest.mark.parametrize(
     ("status", "count", "is_requeued"),
     [
-        *((0, 0, False), (1, 0, False), (2, 0, False), (3, 0, False)),
+        *((0, 0, False), (1, 0, False), (3, 0, False), (2, 0, True), (2, 20, False)),
         *((75, 0, True), (137, 19, True), (137, 20, False), (143, 500, True)),
     ],
 )
@@ -292,6 +303,11 @@ def test_a_type_has_a_topology_and_hosts(name, topology, hosts, chips):
         ("jobset", ["--image", "a b"], "--image 'a b' is not the name of an image"),
         ("jobset", ["--image", ""], "needs --image for this form, e.g. us-east5-docker"),
         ("jobset", ["--cluster", "c"], "pod manifest --for jobset does not take --cluster"),
+        ("jobset", ["--runtime", "r"], "pod manifest --for jobset does not take --runtime"),
+        ("xpk", ["--dry-run", "--wait"], "pod manifest --for xpk does not take --dry-run, --wait"),
+        ("slurm", ["--connect-flag=-v", "--poll", "9"], "does not take --connect-flag, --poll"),
+        ("skypilot", ["--tries", "3", "--yes"], "does not take --tries, --yes"),
+        ("skypilot", ["--account", "a"], "pod manifest --for skypilot does not take --account"),
         ("jobset", ["--env", "A B=1"], "--env 'A B=1': expected NAME=VALUE"),
         ("jobset", ["--env", "NOTE=\udcff"], "is not text: it has bytes that are not UTF-8"),
         ("jobset", ["--grace", "0"], "--grace 0: expected at least 1"),
@@ -348,6 +364,8 @@ def test_other_actions_refuse_its_flags(capsys):
     assert "pod stop does not take --image: for `pod manifest` only" in capsys.readouterr().err
     assert main(["pod", "stop", "--name", "a"]) == 2
     assert "pod stop needs --zone" in capsys.readouterr().err
+    assert main(["pod", "stop", "--name", "a", "--for", "slurm", "--output", "b"]) == 2
+    assert "pod stop does not take --for, --output: for" in capsys.readouterr().err
 
 
 def test_a_manifest_is_written_to_a_file(tmp_path, capsys):
@@ -355,3 +373,21 @@ def test_a_manifest_is_written_to_a_file(tmp_path, capsys):
     made = make_manifest(capsys, "slurm")
     assert make_manifest(capsys, "slurm", "--output", str(path)) == f"# wrote {path}\n"
     assert path.read_text() == made
+
+
+def test_a_manifest_that_cannot_be_written_leaves_the_old_one(tmp_path, capsys, monkeypatch):
+    path = tmp_path / "job.sbatch"
+    path.write_text("old")
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def write_half(file, data, **_):
+        with open(file, "wb") as opened:
+            opened.write(data.encode()[:9] if isinstance(data, str) else data[:9])
+        raise full
+
+    monkeypatch.setattr(pathlib.Path, "write_bytes", write_half)
+    monkeypatch.setattr(pathlib.Path, "write_text", write_half)
+    words = ["manifest", "--for", "slurm", "--name", "bert", "--output", str(path), "--", *TRAIN]
+    assert main(["pod", *words]) == 2
+    assert f"{path}" in capsys.readouterr().err
+    assert path.read_text() == "old" and os.listdir(tmp_path) == ["job.sbatch"]
