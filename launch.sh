@@ -56,16 +56,17 @@ find_accelerator() { .venv/bin/python -S -m pretrain.distributed.accelerator_det
 remove_other_cuda() {
   local other
   for other in cuda12 cuda13; do
-    if [ "$other" != "$1" ] && compgen -G ".venv/installed-*,$other-*" > /dev/null; then
+    if [ "$other" != "$1" ] && compgen -G ".venv/lib/python*/site-packages/jax_${other}_plugin-*.dist-info" > /dev/null; then
       .venv/bin/python -m pip uninstall --quiet --yes "jax-$other-plugin" "jax-$other-pjrt"
       rm -f .venv/installed-*,"$other"-*
     fi
   done
 }
 
-# install EXTRA: install Cloze into .venv with this extra and that of the machine's accelerator, unless that has been done before.
+# install EXTRA: install Cloze into .venv with this extra and that of the machine's accelerator, unless that has been done before. A
+# mark in .venv, with a checksum of the requirements and the versions, says so.
 install() {
-  local extra=$1 python accelerator mark constraints=${CLOZE_CONSTRAINTS-constraints.txt}
+  local extra=$1 python accelerator checksum mark upgrade=() constraints=${CLOZE_CONSTRAINTS-constraints.txt}
   if [ -n "$constraints" ] && [ ! -f "$constraints" ]; then
     echo "error: CLOZE_CONSTRAINTS=$constraints: no such file in $PWD; empty, it admits the newest versions" >&2
     return 2
@@ -73,11 +74,18 @@ install() {
   if [ ! -x .venv/bin/python ]; then
     python=$(find_python)
     make_environment "$python"
+  elif [ -z "$constraints" ]; then # without these flags, pip leaves what setup.cfg admits as it is
+    upgrade=(--upgrade --upgrade-strategy eager)
   fi
   accelerator=$(find_accelerator)
   extra=$extra${accelerator:+,$accelerator}
-  mark=".venv/installed-$extra-$(cat setup.cfg ${constraints:+"$constraints"} | cksum | cut -d' ' -f1)"
+  checksum=$(cat setup.cfg ${constraints:+"$constraints"} | cksum | cut -d' ' -f1)
+  mark=.venv/installed-$extra-$checksum
   if [ ! -e "$mark" ]; then
+    # The newest versions came with an earlier extra.
+    if compgen -G ".venv/installed-*-$checksum" > /dev/null; then upgrade=(); fi
+    # What other marks name is not in .venv any more, once other versions are.
+    find .venv/ -maxdepth 1 -name 'installed-*' ! -name "installed-*-$checksum" -delete
     print_heading "Installing Cloze with the extra '$extra' into .venv (a few minutes the first time)"
     case $accelerator in cuda*) remove_other_cuda "$accelerator" ;; esac
     # Cloze itself, under the name that it had before: uninstalled later, it would take the command `cloze` with it.
@@ -86,7 +94,7 @@ install() {
     fi
     # An installed torch satisfies the version range: to use a certain build, install it before `peers`.
     PYTHONWARNINGS=ignore .venv/bin/python -m pip install --quiet --disable-pip-version-check \
-      ${constraints:+--constraint "$constraints"} -e ".[$extra]"
+      ${constraints:+--constraint "$constraints"} ${upgrade[@]+"${upgrade[@]}"} -e ".[$extra]"
     touch "$mark"
   fi
 }

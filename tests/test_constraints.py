@@ -3,7 +3,10 @@ each Python and system, and names no address.
 """
 
 import configparser
+import os
 import pathlib
+import shutil
+import subprocess
 
 import pytest
 from packaging.requirements import Requirement
@@ -90,3 +93,21 @@ def test_misfits_are_found():
     assert check() == ["Ab_c<3,>=2: constraints.txt has nothing"]
     assert check("ab-c==1.9") == ["Ab_c<3,>=2: constraints.txt has 1.9"]
     assert check("ab-c==2.1", "ab-c==2.2") == ["Ab_c<3,>=2: constraints.txt has 2.1, 2.2"]
+
+
+def test_the_lowest_versions_are_written_where_the_caller_is(tmp_path):
+    """A stand-in for Python, which has no uv, prints what uv resolves."""
+    checkout, caller = tmp_path / "check out", tmp_path / "caller"
+    for folder in (checkout / ".ci", caller):
+        folder.mkdir(parents=True)
+    shutil.copy(ROOT / ".ci/lock", checkout / ".ci/lock")
+    shutil.copy(ROOT / "setup.cfg", checkout / "setup.cfg")
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\ncase "$*" in "-m uv "*) echo "jax==0.10.2" ;; esac\n')
+    python.chmod(0o755)
+    env = os.environ | {"CLOZE_PYTHON": str(python)}
+    for file in ("lowest.txt", str(caller / "absolute.txt")):
+        command = [checkout / ".ci/lock", "--lowest", "3.12", file]
+        subprocess.run(command, cwd=caller, env=env, check=True)
+        assert (caller / file).read_text() == "jax==0.10.2\n"
+    assert sorted(os.listdir(checkout)) == [".ci", "setup.cfg"]

@@ -78,3 +78,6 @@ def test_the_workflow_builds_each_target(stages, root):
         assert command in scripts
     # GitHub's own triggers; "on" is a truth value in YAML 1.1.
     assert {"push", "pull_request", "schedule"} == workflow[True].keys()
+    libraries = {"Dockerfile", "setup.cfg", "pyproject.toml", "constraints.txt", "distribution/**"}
+    for event in ("push", "pull_request"):
+        assert libraries <= set(workflow[True][event]["paths"])

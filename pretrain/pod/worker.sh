@@ -6,7 +6,7 @@
 #   status            print one line: cloze-worker HOST running|exited|stopped|lost|idle STATUS
 #   stop [force]      send SIGTERM, on which the training saves and exits (force: SIGKILL)
 #   logs N [follow|name]
-# It deletes nothing: older trees are kept. Every process of the training holds the lock cloze/run/lock, so that the script knows
+# Older trees are kept. Every process of the training holds the lock cloze/run/lock, so that the script knows
 # whether it runs without a process table, also after a restart of the machine.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -46,6 +46,7 @@ install() {
   [ -e "$constraints" ] || constraints= # a tree of an older version
   mark=venv/installed-$(cat tree/setup.cfg ${constraints:+"$constraints"} | cksum | cut -d' ' -f1)
   if [ ! -e "$mark" ]; then
+    rm -f venv/installed-* # of an older tree, whose versions are replaced
     venv/bin/python -m pip install --quiet --disable-pip-version-check ${constraints:+--constraint "$constraints"} -e 'tree[tpu]'
     touch "$mark"
   fi

@@ -290,6 +290,7 @@ def run_launcher(checkout, root, *words, **environ):
 
 PIP = "-m pip install --quiet --disable-pip-version-check "
 INSTALL = PIP + "--constraint constraints.txt -e "
+UPGRADE = "--upgrade --upgrade-strategy eager "
 
 
 @pytest.mark.parametrize(
@@ -321,24 +322,34 @@ def test_launch_installs_what_the_machine_needs(machine, checkout, files, enviro
     )  # packages are installed once only
 
 
+def replace_plugin(checkout, old, new):
+    """Do what the stand-in for pip does not: the packages of one CUDA version replace the other's."""
+    packages = checkout / ".venv/lib/python3.11/site-packages"
+    shutil.rmtree(packages / f"jax_{old}_plugin-0.10.2.dist-info", ignore_errors=True)
+    (packages / f"jax_{new}_plugin-0.10.2.dist-info").mkdir(parents=True)
+
+
 def test_launch_installs_again_for_another_accelerator(machine, checkout, tmp_path):
     assert run_launcher(checkout, machine({}), "doctor")[1][0] == INSTALL + ".[report]"
     assert (
         run_launcher(checkout, machine(GPU | make_driver_file("535.104.05")), "doctor")[1][0]
         == INSTALL + ".[report,cuda12]"
     )
+    replace_plugin(checkout, "cuda13", "cuda12")
     newer = [
         "-m pip uninstall --quiet --yes jax-cuda12-plugin jax-cuda12-pjrt",
         INSTALL + ".[report,cuda13]",
         "-m pretrain doctor",
     ]
     assert run_launcher(checkout, machine(make_driver_file("580.65.06")), "doctor")[1] == newer
+    replace_plugin(checkout, "cuda12", "cuda13")
     older = [
         "-m pip uninstall --quiet --yes jax-cuda13-plugin jax-cuda13-pjrt",
         INSTALL + ".[report,cuda12]",
         "-m pretrain doctor",
     ]
     assert run_launcher(checkout, machine(make_driver_file("535.104.05")), "doctor")[1] == older
+    replace_plugin(checkout, "cuda13", "cuda12")
     assert run_launcher(checkout, machine({}), "test", "-x")[1] == [
         INSTALL + ".[test,cuda12]",
         "-m pytest -x",
@@ -354,11 +365,17 @@ def test_launch_installs_again_for_other_versions(machine, checkout):
     lines.write_text(lines.read_text() + "another==1\n")
     assert run_launcher(checkout, root, "doctor")[1][0] == INSTALL + ".[report]"
     newest = run_launcher(checkout, root, "doctor", CLOZE_CONSTRAINTS="")
-    assert newest == (0, [PIP + "-e .[report]", "-m pretrain doctor"], "")
+    assert newest == (0, [PIP + UPGRADE + "-e .[report]", "-m pretrain doctor"], "")
+    more = run_launcher(checkout, root, "test", CLOZE_CONSTRAINTS="")[1]
+    assert more[0] == PIP + "-e .[test]"  # beside the newest ones
     mine = checkout / "my versions.txt"
     mine.write_text("jax==0.10.2\n")
     called = run_launcher(checkout, root, "doctor", CLOZE_CONSTRAINTS=str(mine))[1]
     assert called[0] == f"{PIP}--constraint {mine} -e .[report]"
+    assert len(list((checkout / ".venv").glob("installed-*"))) == 1
+    # The versions of constraints.txt were replaced, so that they are installed again.
+    assert run_launcher(checkout, root, "doctor")[1][0] == INSTALL + ".[report]"
+    assert run_launcher(checkout, root, "doctor")[1] == ["-m pretrain doctor"]
     mine.unlink()
     status, called, error = run_launcher(checkout, root, "doctor", CLOZE_CONSTRAINTS=str(mine))
     assert status == 2 and called == [] and f"CLOZE_CONSTRAINTS={mine}: no such file" in error

@@ -174,6 +174,18 @@ def test_run_trains_on_every_worker_with_unchanged_arguments(pod, capfd):
     assert "delete" not in pod.verbs()
 
 
+def test_an_earlier_tree_is_installed_again(pod, tree, tmp_path, monkeypatch):
+    other = tmp_path / "other tree"
+    shutil.copytree(tree, other)
+    with (other / "constraints.txt").open("a") as lines:
+        lines.write("another==1\n")
+    for root in (other, tree, tree):  # the last one is installed already
+        monkeypatch.setattr(archive, "ROOT", root)
+        assert main(["pod", "push", *POD]) == 0
+    installs = pod.worker(0, "installed").splitlines()
+    assert len([line for line in installs if "tree[tpu]" in line]) == 3
+
+
 def test_every_row_of_the_environment_has_its_reason():
     for name, (value, reason) in ENVIRONMENT.items():
         assert value and len(reason.split()) > 8, name
