@@ -59,6 +59,7 @@ def run_verb(argv: Sequence[str]) -> int:
         print_error(line)
         return 2
     silence_libraries()
+    os.environ.setdefault("NO_GCE_CHECK", "true")  # TensorFlow would look for Google's machines
     args = parse_arguments(verb, rest)
     try:
         return import_verb(verb).run(args) or 0

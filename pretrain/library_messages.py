@@ -6,14 +6,13 @@ import os
 
 
 def silence_libraries() -> None:
-    """Set variables that silence TensorFlow, Google's clients and libtpu; those that are set stay.
+    """Set variables that silence TensorFlow and libtpu; those that are set stay.
 
     TensorFlow only reads data. libtpu is installed for `plan` without a TPU, where JAX's search for
     one prints many lines.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
-    os.environ.setdefault("NO_GCE_CHECK", "true")
     if (
         importlib.util.find_spec("libtpu")
         and not glob.glob("/dev/accel*")

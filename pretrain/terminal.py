@@ -125,6 +125,11 @@ def _is_notebook(stream: TextIO) -> bool:
     return type(get_raw_stream(stream)).__module__.partition(".")[0] == "ipykernel"
 
 
+def print_notice(text: str) -> None:
+    """Print lines to the standard error, escaped also where `escape_output` was not called."""
+    print(escape(text), file=sys.stderr, flush=True)
+
+
 def print_error(error: object) -> None:
     """Print "error: ..." on one line to the standard error, a long one without its middle."""
     line = escape_line(error)

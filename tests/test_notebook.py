@@ -26,6 +26,8 @@ EXECUTE = """
 import sys, time, nbformat
 from nbclient import NotebookClient
 book = nbformat.read(sys.argv[1], 4)
+choices = next(n for n, cell in enumerate(book.cells) if cell.cell_type == "code")
+book.cells.insert(choices + 1, nbformat.v4.new_code_cell(sys.argv[3]))
 def show(cell, cell_index, **_):
     print(f"cell {cell_index} begins at {time.time() - began:.0f}", flush=True)
 began = time.time()
@@ -61,16 +63,17 @@ def test_its_verbs_take_their_arguments(cells, monkeypatch):
     from pretrain.cli.verbs import parse_arguments
 
     commands = []
-    names = {"cloze": lambda *words: commands.append([*map(str, words)]), "uv": lambda *words: None}
-    monkeypatch.setenv("CLOZE_SAVE_TO", "user/name")
-    names |= dict(
-        DEVICE="tpu", pathlib=pathlib, sys=sys, RUNS=pathlib.Path("runs"), PYTHON="python"
-    )
+    installed = []
+    names = {"cloze": lambda *words: commands.append([*map(str, words)])}
+    names |= dict(DEVICE="tpu", pathlib=pathlib, sys=sys, os=os, RUNS=pathlib.Path("runs"))
+    names |= dict(install=installed.append, find_wheel=lambda: "a.whl", VARIABLES={})
+    monkeypatch.delenv("KAGGLE_KERNEL_RUN_TYPE", raising=False)
     for cell in cells:
         source = "".join(cell["source"])
         if cell["cell_type"] == "code" and "ENVIRONMENT =" not in source:
             source = re.sub(r"^(from IPython.*|display.*|print.*)$", "", source, flags=re.MULTILINE)
-            exec(source, names)
+            exec(source.replace('SAVE_TO = ""', 'SAVE_TO = "user/name"'), names)
+    assert installed == ["a.whl[hub]"]
     verbs = [verb for verb, *_ in commands]
     assert verbs == ["prepare", "train", "report", "predict", "export", "push"]
     for verb, *words in commands:
@@ -115,13 +118,21 @@ def test_the_notebook_runs_beside_the_packages_of_an_image(image, built, tmp_pat
         for name, value in os.environ.items()
         if name not in ("PYTHONPATH", "XLA_FLAGS", "JAX_NUMPY_DTYPE_PROMOTION")
     }
-    environment |= {"CLOZE_WHEEL": str(built["wheel"]), "CLOZE_STEPS": "40", "JAX_PLATFORMS": "cpu"}
-    environment |= {"PYTHONPATH": str(tmp_path / "packages"), "MPLBACKEND": "agg"}
     (tmp_path / "packages").mkdir()
     (tmp_path / "packages" / "jax.py").write_text("raise ImportError('the JAX of the image')")
+    (tmp_path / "image.txt").write_text("jax==0.7.2\nflax==0.11.2\n")
+    (tmp_path / "temporary").mkdir()
+    # As on Colab; and programs of the machine, of which none is uv.
+    environment |= {"PYTHONPATH": str(tmp_path / "packages"), "MPLBACKEND": "agg"}
+    environment |= {"UV_SYSTEM_PYTHON": "true", "UV_CONSTRAINT": str(tmp_path / "image.txt")}
+    environment |= {"TMPDIR": str(tmp_path / "temporary"), "JAX_PLATFORMS": "cpu"}
+    environment |= {"PATH": os.pathsep.join([str(image.parent), "/usr/bin", "/bin"])}
+    shutil.copy(built["wheel"], tmp_path)
     began = time.time()
     printed = call(
-        *(image, "-c", EXECUTE, NOTEBOOK, tmp_path / "done.ipynb"), cwd=tmp_path, env=environment
+        *(image, "-c", EXECUTE, NOTEBOOK, tmp_path / "done.ipynb", "STEPS = 80"),
+        cwd=tmp_path,
+        env=environment,
     )
     took = time.time() - began
     book = json.loads((tmp_path / "done.ipynb").read_text())
@@ -131,7 +142,7 @@ def test_the_notebook_runs_beside_the_packages_of_an_image(image, built, tmp_pat
     ]
     shown = "\n".join(outputs)
     assert "\x1b" not in shown
-    assert re.search(r"step \d+/40  loss \d", shown) and "step 40, held out: " in shown
+    assert re.search(r"step \d+/80  loss \d", shown) and "step 80, held out: " in shown
     assert any(
         "image/png" in output.get("data", {})
         for cell in book["cells"]
@@ -146,8 +157,7 @@ def test_the_notebook_runs_beside_the_packages_of_an_image(image, built, tmp_pat
     made = sorted(path.name for path in (tmp_path / "cloze_runs").iterdir())
     assert made == ["bert_mini", "bert_mini_hf", "tokens"]
     assert (tmp_path / "cloze_runs" / "bert_mini_hf" / "model.safetensors").stat().st_size > 1e6
-    after = [line for line in call(image, "-m", "pip", "freeze").split("\n") if "uv==" not in line]
-    assert after == before.split("\n")  # the image's packages are as they were
+    assert call(image, "-m", "pip", "freeze") == before  # the image's packages are as they were
     ends = dict(re.findall(r"cell (\d+) begins at (\d+)", printed))
     train = next(i for i, cell in enumerate(book["cells"]) if '"train",' in "".join(cell["source"]))
     print(f"the cell that trains begins after {ends[str(train)]} s, the whole takes {took:.0f} s")

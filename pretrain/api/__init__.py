@@ -7,7 +7,7 @@
     api.predict("runs/bert", ["Return the [MASK] of the string."])
     api.export("runs/bert", "runs/bert_hf")
 
-The verbs of the command line call these functions (docs/python.md). They raise what the verbs
+The verbs of the command line share their code (docs/python.md). The functions raise what the verbs
 print: ValueError and OSError for bad input, and the errors that each function lists. A message
 names an option as the command line does: `--top` is the argument `top`.
 """

@@ -1,18 +1,47 @@
-"""Overrides as the command line has them."""
+"""Arguments of the functions, in the forms that the command line has."""
 
+from __future__ import annotations
+
+import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+COLLAPSED = re.compile(r"\w+:/[^/]")  # what pathlib makes of gs://
 
 
 def list_arguments(overrides: Mapping[str, Any] | Sequence[str]) -> list[str]:
     """Return `path=value` arguments: those given, or those of {path: value}."""
+    if isinstance(overrides, str):
+        return [overrides]
     if not isinstance(overrides, Mapping):
         return list(overrides)
     return [f"{path}={_format_value(value)}" for path, value in overrides.items()]
 
 
 def _format_value(value: Any) -> str:
-    """Return a value as the text that `parse_override` reads."""
-    if isinstance(value, (list, tuple)):
-        return ",".join(map(str, value))
-    return str(value)
+    """Return a value as the text that `pretrain.overrides.parse_override` reads."""
+    return repr(tuple(value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def format_path(path: str | os.PathLike[str]) -> str:
+    """Return a path as text.
+
+    Raises:
+      ValueError: it is a URL that pathlib has changed.
+      TypeError: it is no path.
+    """
+    text = os.fspath(path)
+    if COLLAPSED.match(text):
+        raise ValueError(
+            f"{text}: pathlib removes a slash of gs://; give the address as a text, or as an "
+            "etils.epath.Path"
+        )
+    return text
+
+
+def list_paths(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
+    """Return one path or several as texts. Raises as `format_path`."""
+    if isinstance(paths, (str, os.PathLike)):
+        return [format_path(paths)]
+    return [format_path(path) for path in paths]

@@ -6,15 +6,16 @@ import contextlib
 import dataclasses
 import functools
 import os
-import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from data.mixed import split_objective
+from pretrain.api.arguments import format_path
 from pretrain.distributed import processes
 from pretrain.evaluation.label_checks import open_labelled_store
 from pretrain.inference import random_head
 from pretrain.inference.in_context_tasks import InContextQuestion, read_questions
+from pretrain.terminal import print_notice
 
 if TYPE_CHECKING:
     from pretrain.inference.trained import Trained
@@ -36,7 +37,7 @@ def evaluate(
     """Return {name: score} of a checkpoint on every row of a split of a token store.
 
     Args:
-      model: a workdir or a loaded checkpoint.
+      model: a workdir or a loaded checkpoint, which is read from its workdir again.
       step: the step of the checkpoint of a workdir; None: the newest sound one.
       store: a token store with the same vocabulary; None: the run's.
       labelled: a file of labelled examples, for a fine-tuned model; in place of `store`.
@@ -142,13 +143,13 @@ def _read_task(
 def find_checkpoint(
     model: str | os.PathLike[str] | Trained, step: int | None
 ) -> tuple[str, int | None]:
-    """Return the workdir and the step of a checkpoint.
+    """Return the workdir and the step of a checkpoint, which is read from the workdir again.
 
     Raises:
       ValueError: a loaded checkpoint is of another step.
     """
     if isinstance(model, (str, os.PathLike)):
-        return os.fspath(model), step
+        return format_path(model), step
     if step not in (None, model.step):
         raise ValueError(f"step {step}: the loaded checkpoint is of step {model.step}")
     return os.fspath(model.workdir), model.step
@@ -215,7 +216,7 @@ def evaluate_checkpoint(
     mesh = make_mesh(run.mesh)
     data = choose_data(run, store, batch_size, mesh)
     stream = open_stream(opened, data, split=split, seed=run.train.seed, for_evaluation=True)
-    report = functools.partial(print, file=sys.stderr)
+    report = print_notice
     place = functools.partial(make_param_sharding, mesh=mesh)
     trained = open_trained(workdir, step, report, place)
     sentences = needs_sentence_heads(run.data.objective)

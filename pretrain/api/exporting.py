@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import TYPE_CHECKING, Any
 
+from pretrain.api.arguments import format_path
 from pretrain.api.evaluating import find_checkpoint
+from pretrain.distributed.cluster_detection import detect_cluster
+from pretrain.terminal import print_notice
 
 if TYPE_CHECKING:
     from pretrain.convert.hub.upload import Pushed
@@ -19,7 +21,7 @@ def export(
     """Write a checkpoint as a folder that `transformers` opens; return {file: size in bytes}.
 
     Args:
-      model: a workdir or a loaded checkpoint.
+      model: a workdir or a loaded checkpoint, which is read from its workdir again.
       output: the new folder, which appears whole or not at all.
       options: fields of `pretrain.publish.export.ExportOptions`, such as dtype="bfloat16",
         format="jax", step=1000, overwrite=True.
@@ -33,7 +35,7 @@ def export(
     from pretrain.publish.export import export_run
 
     workdir, chosen = _make_options(model, options)
-    return export_run(workdir, output, chosen).files
+    return export_run(workdir, format_path(output), chosen).files
 
 
 def push(
@@ -45,11 +47,13 @@ def push(
     as_pull_request: bool = False,
     message: str | None = None,
     **options: Any,
-) -> Pushed:
+) -> Pushed | None:
     """Export a checkpoint and upload it in one commit to a repository of the Hugging Face Hub.
 
+    Of several processes the first one uploads; the others return None.
+
     Args:
-      model: a workdir or a loaded checkpoint.
+      model: a workdir or a loaded checkpoint, which is read from its workdir again.
       repository: "user/name", which is created if it does not exist.
       private: a new repository is private, and a public one is refused.
       branch: the branch of the commit; None: main.
@@ -65,6 +69,8 @@ def push(
     from pretrain.publish.push import push_run
 
     workdir, chosen = _make_options(model, options)
+    if detect_cluster(os.environ).process_index:
+        return None
     named = {"branch": branch, "message": message}
     target = Target(
         repository,
@@ -72,7 +78,7 @@ def push(
         as_pull_request=as_pull_request,
         **{name: value for name, value in named.items() if value is not None},
     )
-    return push_run(workdir, target, chosen, lambda line: print(line, file=sys.stderr))
+    return push_run(workdir, target, chosen, print_notice)
 
 
 def _make_options(

@@ -8,11 +8,11 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from data.corpus.paths import is_remote
-from pretrain.api.arguments import list_arguments
-from pretrain.api.training import RunResult, train_watched
+from pretrain.api.arguments import format_path, list_arguments, list_paths
+from pretrain.api.training import RunResult, check_main_thread, train_watched
 from pretrain.config import override_run
 from pretrain.distributed import processes
 from pretrain.finetune.encoders import check_start
@@ -22,11 +22,14 @@ from pretrain.finetune.start import make_run, open_start, prepare_workdir
 from pretrain.training.monitoring.options import make_monitoring
 from pretrain.workdir.check import check_workdir_path
 
+if TYPE_CHECKING:
+    from pretrain.inference.trained import Trained
+
 LISTS = ("task", "heldout", "columns", "prefix", "labels")  # options with a value for each task
 
 
 def finetune(
-    pretrained: str | os.PathLike[str] | None,
+    pretrained: str | os.PathLike[str] | Trained | None,
     task: str | Sequence[str],
     workdir: str | os.PathLike[str],
     overrides: Mapping[str, Any] | Sequence[str] = (),
@@ -35,7 +38,8 @@ def finetune(
     """Fine-tune a model on labelled examples, or resume it, and return the run.
 
     Args:
-      pretrained: the workdir of a pretrained or imported model; None with `config`.
+      pretrained: the workdir of a pretrained or imported model, or a loaded checkpoint, which is
+        read from its workdir again; None with `config`.
       task: "classification", "tagging", ..., or a task of GLUE, see `finetune --help`; or for a
         generative model several "NAME=FILE".
       workdir: the folder of the run, on this machine.
@@ -47,13 +51,13 @@ def finetune(
       ValueError: for options that contradict each other or the task, and for bad examples.
       Diverged, ReplicaMismatch, MemoryExhausted: as `train`.
     """
-    if options.get("seeds") is not None:
+    if options.pop("seeds", None) is not None:
         raise ValueError("seeds: several runs are made by `finetune_seeds`")
     return finetune_seeds(pretrained, task, workdir, overrides, seeds=None, **options)[0]
 
 
 def finetune_seeds(
-    pretrained: str | os.PathLike[str] | None,
+    pretrained: str | os.PathLike[str] | Trained | None,
     task: str | Sequence[str],
     workdir: str | os.PathLike[str],
     overrides: Mapping[str, Any] | Sequence[str] = (),
@@ -70,16 +74,18 @@ def finetune_seeds(
     known = [field.name for field in dataclasses.fields(FinetuneRequest)]
     if unknown := [name for name in options if name not in known]:
         raise ValueError(f"finetune has no option {unknown[0]!r}; it has {', '.join(known)}")
+    check_main_thread("finetune")
+    if pretrained is not None and not isinstance(pretrained, (str, os.PathLike)):
+        pretrained, options = pretrained.workdir, {"step": pretrained.step, **options}
     values: dict[str, Any] = options | {"task": task}
+    is_single = isinstance(task, str) or len(task) == 1
     for name in LISTS:
-        if isinstance(values.get(name), (str, os.PathLike)):
-            values[name] = [os.fspath(values[name])]
+        values[name] = _list_values(name, values.get(name), is_single)
     for name in ("train", "vectors", "prometheus"):
-        if isinstance(values.get(name), os.PathLike):
-            values[name] = os.fspath(values[name])
+        values[name] = None if values.get(name) is None else format_path(values[name])
     request = FinetuneRequest(
-        workdir=os.fspath(workdir),
-        pretrained=None if pretrained is None else os.fspath(pretrained),
+        workdir=format_path(workdir),
+        pretrained=None if pretrained is None else format_path(pretrained),
         overrides=list_arguments(overrides),
         seeds=seeds,
         **values,
@@ -87,6 +93,26 @@ def finetune_seeds(
     if (request.pretrained is None) == (request.config is None):
         raise ValueError("give the workdir of a pretrained model, or `config` of a new one")
     return run_finetuning(request)
+
+
+def _list_values(name: str, value: Any, is_single: bool) -> list[str] | None:
+    """Return the values of an option as the verb has them: one for each task.
+
+    Args:
+      name: of the option.
+      value: a text, a path, several, or None.
+      is_single: whether there is one task, for which several labels or columns are one value.
+
+    Raises:
+      ValueError: there are several values of an option that one task has once.
+    """
+    if value is None or isinstance(value, (str, os.PathLike)):
+        return None if value is None else [format_path(value)]
+    if is_single and name in ("labels", "columns"):
+        return [",".join(map(str, value))]
+    if is_single and len(value) > 1:
+        raise ValueError(f"{name}: {len(value)} values for one task; give one, or several tasks")
+    return list_paths(value)
 
 
 def run_finetuning(request: FinetuneRequest, began: float | None = None) -> list[RunResult]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from models.config.base import ImageConfig
 from models.config.heads import ClassifierConfig, HeadedConfig, SpanReaderConfig, TaggerConfig
-from pretrain.api.arguments import list_arguments
+from pretrain.api.arguments import format_path, list_arguments
 from pretrain.config import Run, override_run, validate_run
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def import_folder(
     from pretrain.convert.read_write import open_model
     from pretrain.training.new_workdir import start_workdir
 
-    target = epath.Path(workdir)
+    target = epath.Path(format_path(workdir))
     if target.exists() and any(target.iterdir()):
         raise FileExistsError(f"{target} exists and is not empty; name a new workdir")
     found = find_folder(os.fspath(folder))

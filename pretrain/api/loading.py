@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import TYPE_CHECKING
+
+from pretrain.api.arguments import format_path
+from pretrain.terminal import print_notice
 
 if TYPE_CHECKING:
     from pretrain.inference.trained import Trained
@@ -27,7 +29,7 @@ def load(workdir: str | os.PathLike[str] | Trained, step: int | None = None) -> 
     from pretrain.inference.trained import Trained, open_trained
 
     if not isinstance(workdir, Trained):
-        return open_trained(workdir, step, report=lambda text: print(text, file=sys.stderr))
+        return open_trained(format_path(workdir), step, report=print_notice)
     if step not in (None, workdir.step):
         raise ValueError(f"step {step}: the loaded checkpoint is of step {workdir.step}")
     return workdir

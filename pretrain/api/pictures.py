@@ -13,10 +13,14 @@ from typing import TYPE_CHECKING
 
 from etils import epath
 
+from data.corpus.buckets import check_bucket
+from data.store.atomic import write_atomically
 from models.config.base import ImageConfig
+from pretrain.api.arguments import list_paths
 from pretrain.api.loading import load
 from pretrain.extras import how_to_install
 from pretrain.schema import Mesh
+from pretrain.terminal import print_notice
 from pretrain.workdir.metrics_file import read_metrics
 
 if TYPE_CHECKING:
@@ -40,7 +44,7 @@ class Picture:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the PNG file, in place of one of the same name."""
-        pathlib.Path(path).write_bytes(self.png)
+        write_atomically(path, self.png)
 
     def __repr__(self) -> str:
         return f"Picture({self.name!r}, {len(self.png):,} bytes)"
@@ -61,11 +65,19 @@ def draw_curves(workdirs: str | os.PathLike[str] | Sequence[str]) -> list[Pictur
     """
     from pretrain.reporting.curve_images import draw_curves as draw_files
 
-    several = [workdirs] if isinstance(workdirs, (str, os.PathLike)) else list(workdirs)
-    runs = {os.fspath(each): read_metrics(epath.Path(each) / "metrics.jsonl") for each in several}
+    runs = {each: read_metrics(_find_metrics(each)) for each in list_paths(workdirs)}
     with tempfile.TemporaryDirectory() as folder:
-        paths = draw_files(runs, pathlib.Path(folder))
+        paths = draw_files(runs, pathlib.Path(folder), print_notice)
         return [Picture(path.stem, path.read_bytes()) for path in paths]
+
+
+def _find_metrics(workdir: str) -> epath.Path:
+    """Return the path of a run's metrics. Raises FileNotFoundError if there are none."""
+    check_bucket(workdir)
+    path = epath.Path(workdir) / "metrics.jsonl"
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such file; a run writes it at its first step")
+    return path
 
 
 def draw_attention(

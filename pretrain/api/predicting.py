@@ -106,7 +106,9 @@ class Predictor:
         """
         if unknown := [name for name in options if name not in OPTIONS]:
             raise ValueError(f"predict has no option {unknown[0]!r}; it has {', '.join(OPTIONS)}")
-        chosen = PredictOptions(**options)
+        given = {name: value for name, value in options.items() if value is not None}
+        chosen = PredictOptions(**given)
+        strategy = chosen.make_strategy()  # its errors come before the checkpoint is read
         from pretrain.api.answering import make_answerer, make_reader
         from pretrain.inference.random_head import check_head
 
@@ -120,7 +122,7 @@ class Predictor:
             length=chosen.length,
             batch_size=chosen.batch_size,
             field=chosen.field,
-            strategy=chosen.make_strategy(),
+            strategy=strategy,
             no_repeat_ngram=chosen.no_repeat_ngram,
             seed=chosen.seed,
         )

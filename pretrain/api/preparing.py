@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from data.corpus.paths import is_remote
 from data.prepare.request import DEFAULT_FIELDS, LAYOUTS, PrepareRequest
+from pretrain.api.arguments import format_path, list_paths
 
 if TYPE_CHECKING:
     from data.prepare.build import PreparedStore
@@ -18,7 +19,7 @@ TRAINING = ("vocab_size", "layout", "algorithm", "lowercase", "sample_size")
 
 
 def prepare(
-    sources: str | Sequence[str],
+    sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     output: str | os.PathLike[str],
     *,
     workers: int | None = None,
@@ -29,7 +30,9 @@ def prepare(
     """Write a token store, unless the same one exists, and return it.
 
     Args:
-      sources: one source of text or several, such as "builtin" or "texts.txt" (docs/data.md).
+      sources: one source of text or several, such as "builtin" or "texts.txt" (docs/data.md). A
+        script that prepares more than 2 MB of them needs `if __name__ == "__main__":`, because each
+        worker imports it; or `workers=1`.
       output: the folder of the store, on this machine.
       workers: number of processes, on which the store does not depend; None: one per core.
       overwrite: replace another store in that folder.
@@ -44,15 +47,16 @@ def prepare(
     from data.prepare.build import prepare_store
     from pretrain.console import make_console
 
+    output = format_path(output)
     if is_remote(output):
         raise ValueError(
             f"--output {output}: must be on this machine; copy the store to the bucket later"
         )
-    request = make_request((sources,) if isinstance(sources, str) else tuple(sources), options)
+    request = make_request(tuple(list_paths(sources)), options)
     console = make_console(stderr=True)
     return prepare_store(
         request,
-        str(output),
+        output,
         workers=workers,
         overwrite=overwrite,
         report_progress=lambda line: console.print(line, soft_wrap=True),
@@ -71,19 +75,25 @@ def make_request(sources: tuple[str, ...], options: dict[str, Any]) -> PrepareRe
     if unknown := [name for name in options if name not in known]:
         raise ValueError(f"prepare has no option {unknown[0]!r}; it has {', '.join(known)}")
     given = {name: value for name, value in options.items() if value is not None}
+    if given.get("lowercase") is False:
+        del given["lowercase"]  # the default, which a finished vocabulary does not contradict
     if given.get("vocabulary") and (training := [name for name in TRAINING if name in given]):
         flags = ", ".join("--" + name.replace("_", "-") for name in training)
         raise ValueError(f"--vocabulary names a finished vocabulary; {flags} would train one")
-    if given.get("vocabulary"):
-        given["vocabulary"] = _find_vocabulary(os.fspath(given["vocabulary"]))
     if given.get("layout") in LAYOUTS["byte_bpe"]:
         given.setdefault("algorithm", "byte_bpe")
     if given.get("validation"):
-        given["validation"] = tuple(given["validation"])
+        given["validation"] = tuple(list_paths(given["validation"]))
         given.setdefault("held_out", 0.0)
     if "document" in given:
         given.setdefault("field", DEFAULT_FIELDS.get(given["document"], "text"))
-    return PrepareRequest(sources=sources, **given)
+    if given.get("vocabulary"):
+        given["vocabulary"] = format_path(given["vocabulary"])
+    request = PrepareRequest(sources=sources, **given)
+    if request.vocabulary is None:
+        return request
+    request.check()  # before a download
+    return dataclasses.replace(request, vocabulary=_find_vocabulary(request.vocabulary))
 
 
 def _find_vocabulary(place: str) -> str:

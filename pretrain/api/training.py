@@ -7,13 +7,15 @@ import dataclasses
 import html
 import importlib.util
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from etils import epath
 
-from pretrain.api.arguments import list_arguments
+from pretrain.api.arguments import format_path, list_arguments
+from pretrain.command import PROGRAM
 from pretrain.config import Run, load, override_run, validate_run
 from pretrain.distributed import processes
 from pretrain.training.monitoring.options import Monitoring, make_monitoring
@@ -49,39 +51,55 @@ class RunResult:
 
     @property
     def heldout(self) -> dict[str, float]:
-        """The scores of the newest evaluation on the held-out split; {} before the first."""
-        for row in reversed(self.read_metrics()):
-            scores = {
-                name.removeprefix("heldout_"): value
-                for name, value in row.items()
-                if name.startswith("heldout_")
-            }
-            if scores:
-                return scores
-        return {}
+        """The scores of the newest evaluation on the held-out split; {} before the first.
+
+        A score that is not finite is None, as in metrics.jsonl.
+        """
+        return _find_heldout(self.read_metrics())
 
     def _repr_html_(self) -> str:
         rows = self.read_metrics()
-        title = f"{html.escape(self.workdir)}: step {self.step:,}"
+        step = rows[-1]["step"] if rows else 0
+        title = f"{html.escape(self.workdir)}: step {step:,}"
         if rows:
-            title += f", loss {rows[-1]['loss']:.4g}"
+            title += f", loss {_format_number(rows[-1].get('loss'))}"
         cells = "".join(
-            f"<tr><td>{html.escape(name)}</td><td>{value:.5g}</td></tr>"
-            for name, value in self.heldout.items()
+            f"<tr><td>{html.escape(name)}</td><td>{_format_number(value)}</td></tr>"
+            for name, value in _find_heldout(rows).items()
         )
         table = f"<table><tr><th colspan=2>held out</th></tr>{cells}</table>" if cells else ""
-        return f"<p>{title}</p>{table}{self._format_curves()}"
+        return f"<p>{title}</p>{table}{_format_curves(self.workdir) if rows else ''}"
 
-    def _format_curves(self) -> str:
-        """Return the curves as images of a page; "" without matplotlib or metrics."""
-        from pretrain.api.pictures import draw_curves
 
-        if not importlib.util.find_spec("matplotlib") or not self.read_metrics():
-            return ""
-        return "".join(
-            f'<img width=420 src="data:image/png;base64,{base64.b64encode(picture.png).decode()}">'
-            for picture in draw_curves(self.workdir)
-        )
+def _find_heldout(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the scores of the newest evaluation in rows of metrics."""
+    for row in reversed(rows):
+        scores = {
+            name.removeprefix("heldout_"): value
+            for name, value in row.items()
+            if name.startswith("heldout_")
+        }
+        if scores:
+            return scores
+    return {}
+
+
+def _format_number(value: Any) -> str:
+    """Return a metric as text for a page; a damaged file may have anything in its place."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return f"{value:.5g}" if is_number else "not finite"
+
+
+def _format_curves(workdir: str) -> str:
+    """Return the curves of a run as images of a page; "" without matplotlib."""
+    from pretrain.api.pictures import draw_curves
+
+    if not importlib.util.find_spec("matplotlib"):
+        return ""
+    return "".join(
+        f'<img width=420 src="data:image/png;base64,{base64.b64encode(picture.png).decode()}">'
+        for picture in draw_curves(workdir)
+    )
 
 
 def train(
@@ -119,27 +137,42 @@ def train(
       join_run: joins the other processes of the run, if any.
 
     Raises:
+      ValueError: this is not the main thread.
       ConfigError: configuration, source, devices and workdir do not fit each other.
       MemoryExhausted: the run does not fit in memory.
       Diverged: all steps are skipped, since their losses or gradients are not finite or too large.
       ReplicaMismatch: devices disagree about parameters that should be the same.
     """
     began = began or time.time()
-    arguments = list_arguments(overrides)
+    check_main_thread("train")
+    workdir, arguments = format_path(workdir), list_arguments(overrides)
     if isinstance(config, Run):
         run = override_run(config, arguments)
         validate_run(run)
     else:
-        run = load(os.fspath(config), arguments)
-    prometheus = None if prometheus is None else os.fspath(prometheus)
+        run = load(format_path(config), arguments)
+    prometheus = None if prometheus is None else format_path(prometheus)
     monitoring = make_monitoring(profile, prometheus, tracker, run.train.last_step)
     check_workdir_path(workdir)
     join_run()
     if pretrained:
         from pretrain.training.new_workdir import start_from
 
-        start_from(run, os.fspath(workdir), os.fspath(pretrained))
-    return train_watched(run, os.fspath(workdir), began, monitoring, allow_changes, dataset, source)
+        start_from(run, workdir, format_path(pretrained))
+    return train_watched(run, workdir, began, monitoring, allow_changes, dataset, source)
+
+
+def check_main_thread(name: str) -> None:
+    """Raise ValueError outside of the main thread, the only one that signals reach.
+
+    Args:
+      name: of the function.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        raise ValueError(
+            f"{name} works in the main thread alone, since it saves when SIGTERM or Ctrl-C "
+            f"arrives; from another thread start a process, such as `{PROGRAM} {name}`"
+        )
 
 
 def train_watched(
@@ -152,7 +185,9 @@ def train_watched(
     source: Source | None = None,
 ) -> RunResult:
     """Train a run as `pretrain.training.loop.train`, which imports JAX, and return it."""
+    from pretrain.distributed import preflight
     from pretrain.training import loop
 
+    preflight.begin_round()
     signal = loop.train(run, workdir, allow_changes, began, dataset, source, monitoring)
     return RunResult(workdir, signal)

@@ -99,7 +99,7 @@ def report_end(train: Callable[[], int | None]) -> int:
         signal = train()
     except (ValueError, OSError):  # bad input, found before JAX is imported
         raise
-    except Exception as error:
+    except (ArithmeticError, RuntimeError) as error:
         from pretrain.distributed.replica_check import ReplicaMismatch
         from pretrain.training.divergence import Diverged
 

@@ -194,6 +194,25 @@ def _find_unseen_probes(workdir: epath.PathLike, facts_by_process: Sequence[Fact
     return sentences
 
 
+_round = 0  # of exchanges: a program may train several times
+
+
+def begin_round() -> None:
+    """Begin the exchanges of another run in processes that have joined.
+
+    The coordinator keeps what was published, so that names must differ between runs. All processes
+    call this equally often.
+    """
+    global _round
+    if processes.get_client() is not None:
+        _round += 1
+
+
+def _make_key(name: str, process: int) -> str:
+    """Return the coordinator's key of a value that a process publishes."""
+    return f"cloze/preflight/{name}{f'.{_round}' if _round > 1 else ''}/{process}"
+
+
 def exchange_values(name: str, value: Any, timeout: float) -> list[Any]:
     """Publish a JSON-like value under a name and return the values of all processes, in order.
 
@@ -214,7 +233,7 @@ def publish_value(name: str, value: Any, timeout: float) -> None:
         processes.call_with_timeout(
             TIMEOUT,
             processes.get_client().key_value_set,
-            f"cloze/preflight/{name}/{jax.process_index()}",
+            _make_key(name, jax.process_index()),
             json.dumps(value),
         )
     except TimeoutError as error:
@@ -230,7 +249,7 @@ def collect_values(name: str, timeout: float) -> list[Any]:
     client, end, values, silent = processes.get_client(), time.monotonic() + timeout, [], {}
     for index in range(jax.process_count()):
         remaining_ms = max(int((end - time.monotonic()) * 1000), 100)
-        key = f"cloze/preflight/{name}/{index}"
+        key = _make_key(name, index)
         try:
             values.append(json.loads(client.blocking_key_value_get(key, remaining_ms)))
         except jax.errors.JaxRuntimeError:

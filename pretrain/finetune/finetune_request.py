@@ -58,3 +58,9 @@ class FinetuneRequest:
     profile: str | None = None
     prometheus: str | None = None
     tracker: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, known in (("fresh", ("head", "all")), ("on_bad_example", ("refuse", "skip"))):
+            if (value := getattr(self, name)) not in known:
+                flag = f"--{name.replace('_', '-')}"
+                raise ValueError(f"{flag} {value}: must be {' or '.join(known)}")

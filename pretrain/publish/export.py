@@ -8,6 +8,7 @@ from typing import Any
 
 from models import build
 from pretrain.convert import find_model_family, model_card
+from pretrain.convert.dtypes import TYPES
 from pretrain.convert.export_folder import check_output
 from pretrain.convert.jax_folder import write_jax_folder
 from pretrain.convert.read_write import write_model
@@ -39,6 +40,11 @@ class ExportOptions:
     allow_nonfinite: bool = False
     allow_random_head: bool = False
     place: str = "FOLDER"
+
+    def __post_init__(self) -> None:
+        for name, known in (("format", FORMATS), ("dtype", TYPES)):
+            if (value := getattr(self, name)) not in known:
+                raise ValueError(f"--{name} {value}: must be {' or '.join(known)}")
 
 
 DEFAULTS = ExportOptions()

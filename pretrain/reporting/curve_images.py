@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -30,11 +31,8 @@ def draw_curves(
     Raises:
       ValueError: if matplotlib is not installed.
     """
-    try:
-        import matplotlib
-    except ModuleNotFoundError as error:
-        raise ValueError(f"images need matplotlib: {how_to_install('report')}") from error
-    matplotlib.use("Agg")
+    if not importlib.util.find_spec("matplotlib"):
+        raise ValueError(f"images need matplotlib: {how_to_install('report')}")
     families, missing = choose_fonts(map(escape, runs))
     with using_fonts(families):
         paths = _draw_files(runs, folder)
@@ -47,7 +45,9 @@ def _draw_files(
     runs: Mapping[str, Sequence[dict[str, Any]]], folder: pathlib.Path
 ) -> list[pathlib.Path]:
     """Draw the files of `draw_curves` and return their paths."""
-    from matplotlib import pyplot
+    # Not pyplot, whose choice of a backend would hide a notebook's own pictures.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
 
     paths = []
     curves = {
@@ -58,7 +58,9 @@ def _draw_files(
         name: curve.label for run_curves in curves.values() for name, curve in run_curves.items()
     }
     for name, label in labels.items():
-        figure, axes = pyplot.subplots(figsize=(7, 4), dpi=120, layout="constrained")
+        figure = Figure(figsize=(7, 4), dpi=120, layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = figure.subplots()
         for number, (title, rows) in enumerate(runs.items()):
             if curve := curves[title].get(name):
                 shown = escape(title).replace("$", "\\$")  # $ would begin a formula
@@ -67,7 +69,6 @@ def _draw_files(
         axes.grid(alpha=0.3)
         axes.legend()
         figure.savefig(folder / name)
-        pyplot.close(figure)
         paths.append(folder / name)
     return paths
 

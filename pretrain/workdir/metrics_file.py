@@ -151,7 +151,7 @@ class ProgressLine:
         self.out, self.unit = out or sys.stderr, unit
         self.began = self.last = time.perf_counter()
         self.terminal = is_redrawable(self.out)
-        self.seconds = 0.2 if self.out.isatty() else 1.0 if self.terminal else seconds
+        self.seconds = 0.2 if self.out.isatty() else 2.0 if self.terminal else seconds
         self.shown = False
 
     def show_row(self, row: Mapping[str, Any]) -> None:

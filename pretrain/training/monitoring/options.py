@@ -104,6 +104,8 @@ def check_tracker(name: str) -> str | None:
     """
     if name == "none":
         return None
+    if name not in TRACKERS:
+        raise ConfigError(f"--tracker {name}: must be none, {' or '.join(TRACKERS)}")
     spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None:  # A folder of that name without code has no origin.
         raise ConfigError(

@@ -1,7 +1,10 @@
 """The functions of pretrain.api do what the verbs do, and a notebook can show their results."""
 
 import json
+import pathlib
+import threading
 import zlib
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -12,6 +15,7 @@ from pretrain import api
 from pretrain.__main__ import main
 from pretrain.api.arguments import list_arguments
 from pretrain.config import load
+from pretrain.distributed import preflight, processes
 from pretrain.overrides import ConfigError
 
 pytestmark = pytest.mark.slow
@@ -81,6 +85,16 @@ def test_a_result_has_the_metrics_and_the_scores(folder):
     page = result._repr_html_()
     assert "step 4" in page and f"{result.heldout['loss']:.5g}" in page
     assert page.count("data:image/png;base64,") == len(api.draw_curves(folder / "run")) >= 2
+
+
+def test_a_result_shows_what_is_not_finite_and_what_is_damaged(tmp_path):
+    rows = [
+        {"step": 1, "loss": None, "heldout_loss": None, "heldout_<b>": "<i>"},
+        {"step": 2, "loss": "<script>"},
+    ]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    page = api.RunResult(str(tmp_path))._repr_html_()
+    assert page.count("not finite") == 3 and "<script>" not in page and "<b>" not in page
 
 
 def test_a_result_escapes_what_it_shows(tmp_path):
@@ -179,8 +193,21 @@ def test_finetune_is_the_verb(folder, tmp_path, capsys):
         folder / "run", "classification", tmp_path / "two", small, seeds=2, **files
     )
     assert [one.workdir[-6:] for one in two] == ["seed-0", "seed-1"]
+    listed = api.finetune(
+        api.load(folder / "run"),
+        "classification",
+        tmp_path / "listed",
+        small,
+        columns=["text", "label"],
+        labels=["1", "0"],
+        **files,
+    )
+    assert api.load(listed.workdir).run.model.labels == ("1", "0")
     for call, message in (
         (lambda: api.finetune(folder, "cola", "w", epoch=1), "no option 'epoch'"),
+        (lambda: api.finetune(folder, "cola", "w", fresh="none"), "--fresh none: must be head"),
+        (lambda: api.finetune(folder, "cola", "w", on_bad_example="s"), "must be refuse or skip"),
+        (lambda: api.finetune(folder, "cola", "w", heldout=["a", "b"]), "2 values for one task"),
         (lambda: api.finetune(folder, "cola", "w", seeds=3), "finetune_seeds"),
         (lambda: api.finetune(None, "cola", "w"), "`config` of a new one"),
         (lambda: api.finetune(folder / "run", "colla", "w", train=train), "must be one of"),
@@ -225,6 +252,17 @@ def test_attention_is_a_picture_per_layer(folder):
         (lambda run: api.predict(run, "a", beams=2, top_p=0.9), "give one or the other"),
         (lambda run: api.predict(run, "a", beams=2), "fills each"),
         (lambda run: api.predict(run, [3]), "text 1: expected a text"),
+        (lambda run: api.predict(run / "none", "a", top_p=2.0), "top_p|top-p"),
+        (lambda run: api.predict(run / "none", "a"), "none"),
+        (lambda run: api.train("bert_tiny", pathlib.Path("gs://b/r")), "removes a slash of gs://"),
+        (lambda run: api.train("bert_tiny", run, "train.step=3"), "did you mean 'steps'"),
+        (lambda run: api.train("bert_tiny", run, tracker="json"), "none, wandb or mlflow"),
+        (lambda run: api.export(run, run / "s", format="onnx"), "must be transformers or jax"),
+        (lambda run: api.export(run, run / "s", dtype="fp16"), "--dtype fp16: must be float32"),
+        (lambda run: api.draw_curves(run / "none"), "metrics.jsonl: no such file"),
+        (lambda run: api.prepare(pathlib.Path("no.txt"), run / "s"), "no.txt"),
+        (lambda run: api.prepare("builtin", run / "s", validation="no.txt"), "no.txt"),
+        (lambda run: api.prepare("builtin", run / "s", vocabulary="hf://a/b", held_out=2), "held"),
         (lambda run: api.load(run, step=3), "step 3|checkpoint"),
         (lambda run: api.load(api.load(run), step=3), "of step 4"),
         (lambda run: api.evaluate(api.load(run), step=3), "of step 4"),
@@ -240,6 +278,51 @@ def test_bad_input_is_one_error(folder, call, message):
     assert not (folder / "run" / "s").exists()
 
 
+def test_train_is_for_the_main_thread(tmp_path):
+    errors = []
+
+    def call():
+        try:
+            api.train("bert_tiny", tmp_path / "run")
+        except ValueError as error:
+            errors.append(str(error))
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+    assert "main thread" in errors[0] and not [*tmp_path.iterdir()]
+
+
+def test_curves_leave_the_backend_of_a_notebook(folder):
+    import matplotlib
+
+    before = matplotlib.get_backend()
+    matplotlib.use("svg")
+    try:
+        api.draw_curves(folder / "run")
+        assert matplotlib.get_backend() == "svg"
+    finally:
+        matplotlib.use(before)
+
+
+def test_the_first_process_alone_pushes(folder, monkeypatch):
+    other = SimpleNamespace(process_index=1)
+    monkeypatch.setattr("pretrain.api.exporting.detect_cluster", lambda environ: other)
+    assert api.push(folder / "run", "user/name") is None
+
+
+def test_a_second_run_of_several_processes_has_keys_of_its_own(monkeypatch):
+    monkeypatch.setattr(preflight, "_round", 0)
+    preflight.begin_round()
+    assert preflight._make_key("facts", 3) == "cloze/preflight/facts/3"  # there is one process
+    monkeypatch.setattr(processes, "get_client", object)
+    keys = []
+    for _ in range(3):
+        preflight.begin_round()
+        keys.append(preflight._make_key("facts", 3))
+    assert keys[0] == "cloze/preflight/facts/3" and len({*keys}) == 3
+
+
 def test_overrides_are_values_or_arguments():
     values = {
         "train.steps": 5,
@@ -249,6 +332,12 @@ def test_overrides_are_values_or_arguments():
         "mesh.data": None,
         "evaluate.metrics": ("accuracy",),
     }
+    assert list_arguments("train.steps=5") == ["train.steps=5"]
+    assert list_arguments({"a": ("0", "1"), "b": [], "c": ("x, y",)}) == [
+        "a=('0', '1')",
+        "b=()",
+        "c=('x, y',)",
+    ]
     arguments = list_arguments(values)
     assert arguments[2] == "model.scan=False" and list_arguments(arguments) == arguments
     run = load(
