@@ -1,13 +1,15 @@
 """Make the table of plans of the shipped configurations in docs/pods.md.
 
     python -m benchmarks.plans          compile what the recorded run lacks; then write the page
+    python -m benchmarks.plans --compiled                   record what is already compiled
     python -m benchmarks.plans --only bert_large --quick    print rows, record nothing
 
 Each row is what `python -m pretrain plan` reports of the training step, compiled by libtpu for a
 slice on this machine's CPU, which takes minutes. benchmarks/results/plans/run.json records each
 plan as it ends, with a hash of the program that was compiled. A run keeps a recorded plan if the
-program, the versions and the code that counts are still the same, and compiles the others. The page
-is written when all plans are there, so each of its rows is that of the present program.
+program, the versions and the code that counts are still the same, and makes the others. Programs
+are kept in ~/.cache/cloze/plans, so that another count compiles nothing. The page has the recorded
+plans, so each of its rows is that of the present program when all are there.
 """
 
 from __future__ import annotations
@@ -20,11 +22,12 @@ import os
 import pathlib
 import platform
 import re
-import time
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
+from benchmarks.plan_cases import PLANS, Plan
 from benchmarks.plan_hashes import hash_counting, hash_program
+from benchmarks.plan_programs import FOLDER, find_file, read_program, write_program
 from pretrain.plan.roofline import format_share
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -34,109 +37,6 @@ BEGIN, END = "<!-- plans: written by benchmarks/plans.py -->", "<!-- end of plan
 PACKAGES = ("jax", "jaxlib", "libtpu", "flax", "optax")
 GIB = 2**30
 
-
-class Plan(NamedTuple):
-    """One row of the table.
-
-    Attributes:
-      config: name of a configuration.
-      topology: TPU slice: the paper's number of chips if it has one, else a usual size.
-      overrides: `path=value` arguments, separated by spaces.
-    """
-
-    config: str
-    topology: str
-    overrides: str = ""
-
-    @property
-    def label(self) -> str:
-        """Return the first cell of the row."""
-        return f"`{self.config}{' ' if self.overrides else ''}{self.overrides}`"
-
-    @property
-    def key(self) -> str:
-        """Return the arguments of `plan`, by which the plan is recorded."""
-        return " ".join([self.config, "--topology", self.topology, *self.overrides.split()])
-
-
-LONG_ROWS = (
-    "model.length=8192 data.objective.length=8192 data.objective.max_predictions=1229 "
-    "data.batch_size=16"
-)
-ROWS_8192 = "data.objective.length=8192 data.batch_size=16"
-XLNET_8192 = "model.length=8192 data.objective.length=8192 data.batch_size=16"
-BYTES_8192 = "model.length=8192 data.objective.length=8192"
-PLANS = (
-    Plan("bert_base", "v4:4x4x1"),
-    Plan("bert_base", "v4:4x4x4"),
-    Plan("bert_large", "v4:4x4x1"),
-    Plan("bert_large", "v4:4x4x4"),
-    Plan("bert_large", "v4:4x4x4", "mesh.data=1 mesh.fsdp=-1"),
-    Plan("bert_large_512", "v5p:2x2x4"),
-    Plan("roberta_base", "v5p:4x4x4"),
-    Plan("roberta_large", "v5p:4x4x4", "train.microbatches=4"),
-    Plan("albert_base", "v5p:4x4x4"),
-    Plan("albert_large", "v5p:4x4x4"),
-    Plan("albert_xlarge", "v5p:4x4x4"),
-    Plan("albert_xxlarge", "v5p:4x4x4"),
-    Plan("electra_small", "v5e:2x2"),
-    Plan("electra_base", "v5e:4x4"),
-    Plan("electra_large", "v5p:4x4x4", "model.remat=false"),
-    Plan("distilbert_base", "v5p:2x2x4", "train.microbatches=5"),
-    Plan("t5_small", "v5e:4x4"),
-    Plan("t5_base", "v5e:4x4"),
-    Plan("t5_base", "v5p:2x2x4"),
-    Plan("t5_v1_1_base", "v5e:4x4"),
-    Plan("t5_large", "v5p:2x2x4"),
-    Plan("t5_3b", "v5p:4x4x4"),
-    Plan("t5_11b", "v5p:4x4x8"),
-    Plan("bart_base", "v5p:4x4x4"),
-    Plan("bart_large", "v5p:4x4x4", "train.microbatches=5"),
-    Plan("transformer_base", "v5e:2x4"),
-    Plan("transformer_big", "v5e:2x4"),
-    Plan("gpt", "v5e:4x4"),
-    Plan("gpt2", "v5p:2x2x4"),
-    Plan("grover_base", "v5p:2x2x4"),
-    Plan("gpt2_medium", "v5p:2x2x4"),
-    Plan("gpt2_large", "v5p:2x2x4"),
-    Plan("gpt2_xl", "v5p:2x2x4"),
-    Plan("gpt3_125m", "v5p:2x2x4"),
-    Plan("gpt3_350m", "v5p:2x2x4"),
-    Plan("gpt3_760m", "v5p:2x2x4"),
-    Plan("gpt3_1_3b", "v5p:2x2x4"),
-    Plan("gpt3_2_7b", "v5p:4x4x4"),
-    Plan("gpt3_6_7b", "v5p:4x4x4"),
-    Plan("gpt3_13b", "v5p:4x4x8"),
-    Plan("gpt3_175b", "v5p:8x8x8"),
-    Plan("linformer_base", "v5e:4x4"),
-    Plan("linformer_base", "v5e:4x4", LONG_ROWS),
-    Plan("linformer_base", "v5p:2x2x4", LONG_ROWS),
-    Plan("transformer_xl_base", "v5e:4x4"),
-    Plan("transformer_xl_base", "v5e:4x4", ROWS_8192),
-    Plan("transformer_xl_base", "v5p:2x2x4", ROWS_8192),
-    Plan("transformer_xl_large", "v5p:2x2x4", "model.attention_dropout=0"),
-    Plan("xlnet_base", "v5e:4x4"),
-    Plan("xlnet_base", "v5e:4x4", XLNET_8192),
-    Plan("xlnet_base", "v5p:2x2x4", XLNET_8192),
-    Plan("xlnet_large", "v5p:4x4x4", "train.microbatches=8"),
-    Plan("sparse_transformer_enwik8", "v5e:4x4"),
-    Plan("sparse_transformer_enwik8", "v5e:4x4", BYTES_8192),
-    Plan("sparse_transformer_enwik8", "v5p:2x2x4", BYTES_8192),
-    Plan("music_transformer", "v5e:2x2"),
-    Plan("music_transformer", "v5e:4x4", ROWS_8192),
-    Plan("music_transformer", "v5p:2x2x4", ROWS_8192),
-    Plan("reformer_enwik8", "v5p:2x2x2"),
-    Plan("reformer_enwik8", "v5e:4x4", ROWS_8192),
-    Plan("reformer_enwik8", "v5p:2x2x4", ROWS_8192),
-    Plan("lstm_lm", "v5e:2x2"),
-    Plan("elmo", "v5e:2x4"),
-    Plan("elmo_small", "v5e:2x4"),
-    Plan("vit_tiny", "v5e:4x4"),
-    Plan("vit_small", "v5e:4x4"),
-    *(Plan(f"vit_{size}", on) for size in ("base", "large") for on in ("v5e:8x8", "v5p:4x4x4")),
-    *(Plan(f"deit_{size}_distilled", "v5e:4x4") for size in ("tiny", "small", "base")),
-)
-
 COLUMNS = (
     "configuration",
     "slice (chips)",
@@ -144,7 +44,9 @@ COLUMNS = (
     "GiB a chip at the peak",
     "FLOPs a step",
     "ms a step, at least",
-    "matmul / memory / sent behind matmuls / sent and waited for",
+    "matmul / vector / memory / sent behind matmuls / sent and waited for",
+    "floor: matmul / memory / exchange",
+    "share of the floor",
     "MFU at most",
     "without masked pairs",
     "HFU at most",
@@ -161,6 +63,7 @@ def main() -> None:
     )
     parser.add_argument("--only", help="print the rows of one configuration and record nothing")
     parser.add_argument("--quick", action="store_true", help="with --only: as `plan --quick`")
+    parser.add_argument("--compiled", action="store_true", help="compile nothing")
     args = parser.parse_args()
     from pretrain.plan.topology import configure_environment
 
@@ -178,8 +81,13 @@ def main() -> None:
     record = open_record()
     for plan in PLANS:
         program = hash_program(plan.config, plan.topology, plan.overrides.split())
+        path = find_file(FOLDER, program, plan.topology, record["versions"])
         if record["plans"].get(plan.key, {}).get("program") != program:
-            record["plans"][plan.key] = compile_plan(plan) | {"program": program}
+            if args.compiled and not path.exists():
+                record["plans"].pop(plan.key, None)
+                write_record(record)
+                continue
+            record["plans"][plan.key] = compile_plan(plan, path=path) | {"program": program}
             write_record(record)
         print(format_row(plan, record["plans"][plan.key]), flush=True)
     write_table(record)
@@ -207,24 +115,35 @@ def write_record(record: Mapping[str, Any]) -> None:
     os.replace(partial, RECORD)
 
 
-def compile_plan(plan: Plan, quick: bool = False) -> dict[str, Any]:
-    """Return the JSON of a plan without its list of exchanges, its date and the seconds it took."""
+def compile_plan(
+    plan: Plan, quick: bool = False, path: pathlib.Path | None = None
+) -> dict[str, Any]:
+    """Return the JSON of a plan without its list of exchanges, its date and the seconds it took.
+
+    Args:
+      path: of the compiled program; it is written if it is not there. None: it is not kept.
+    """
     import jax
 
     from pretrain.config import load
+    from pretrain.plan.compile import CompiledProgram, compile_update
     from pretrain.plan.estimate import plan_run
     from pretrain.plan.topology import make_tpu_machine
 
-    print(f"compiling {plan.key}", flush=True)
-    start = time.monotonic()
+    def compile_once(*arguments: Any) -> CompiledProgram:
+        if path and (known := read_program(path)):
+            return known
+        print(f"compiling {plan.key}", flush=True)
+        program = compile_update(*arguments)
+        if path:
+            write_program(path, program)
+        return program
+
     run, machine = load(plan.config, plan.overrides.split()), make_tpu_machine(plan.topology)
-    facts = plan_run(run, machine, evaluation=False, quick=quick)
+    facts = plan_run(run, machine, evaluation=False, quick=quick, compile_step=compile_once)
     facts.pop("collectives", None)  # a plan that does not fit has none
     jax.clear_caches()
-    return facts | {
-        "seconds": round(time.monotonic() - start, 1),
-        "date": datetime.date.today().isoformat(),
-    }
+    return facts | {"date": datetime.date.today().isoformat()}
 
 
 def format_row(plan: Plan, facts: Mapping[str, Any]) -> str:
@@ -249,17 +168,21 @@ def format_row(plan: Plan, facts: Mapping[str, Any]) -> str:
     if facts["fits"]:
         roof = facts["roofline"]
         parts = " / ".join(
-            f"{roof[name] * 1e3:.1f}" for name in ("matmul", "memory", "hidden", "exposed")
+            f"{roof[name] * 1e3:.1f}"
+            for name in ("matmul", "vector", "memory", "hidden", "exposed")
         )
+        floor = " / ".join(f"{seconds * 1e3:.1f}" for seconds in facts["floor"].values())
         shares = (facts[f"{name}_bound"] for name in ("mfu", "visible_mfu", "hfu"))
         cells += [
             f"{facts['step_seconds_bound'] * 1e3:.1f}",
             parts,
+            floor,
+            f"{facts['floor_share']:.0%}",
             *(format_share(share) for share in shares),
             f"{facts['days_bound']:.2g}",
         ]
     else:
-        cells += [""] * 6
+        cells += [""] * 8
     num_warnings = len(facts["warnings"]) + len(facts.get("gathered_against_the_rules", ()))
     cells += ["; ".join(facts["attention"]["update"]), str(num_warnings)]
     return f"| {' | '.join(cells)} |"
@@ -275,18 +198,19 @@ def write_table(record: Mapping[str, Any]) -> None:
     if BEGIN not in text or END not in text:
         raise SystemExit(f"{PAGE} has no marks {BEGIN} and {END}")
     versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
-    plans = [record["plans"][plan.key] for plan in PLANS]
-    minutes = sum(facts["seconds"] for facts in plans) / 60
-    days = sorted({facts["date"] for facts in plans})
+    plans = [(plan, record["plans"].get(plan.key)) for plan in PLANS]
+    rows = [format_row(plan, facts) for plan, facts in plans if facts]
+    minutes = sum(facts["seconds_to_compile"] for _, facts in plans if facts) / 60
+    days = sorted({facts["date"] for _, facts in plans if facts})
     dates = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
     lines = [
-        f"`python -m benchmarks.plans`, {dates}: {len(PLANS)} plans, compiled in {minutes:.0f} "
-        f"minutes on a CPU; {versions}, Python {record['python']}. Each program is compiled in "
-        "full, as `train` compiles it.",
+        f"`python -m benchmarks.plans`, {dates}: {len(rows)} of {len(PLANS)} plans, compiled in "
+        f"{minutes:.0f} minutes on a CPU; {versions}, Python {record['python']}. Each program is "
+        "compiled in full, as `train` compiles it.",
         "",
         f"| {' | '.join(COLUMNS)} |",
         "|---" * len(COLUMNS) + "|",
-        *(format_row(plan, record["plans"][plan.key]) for plan in PLANS),
+        *rows,
     ]
     inside = "\n".join([BEGIN, "", *lines, "", END])
     PAGE.write_text(

@@ -190,11 +190,18 @@ def format_bound(facts: Mapping[str, Any]) -> Iterator[str]:
 
     roof = facts["roofline"]
     terms = ", ".join(
-        f"{name} {roof[name] * 1e3:.2f}" for name in ("matmul", "memory", "hidden", "exposed")
+        f"{name} {roof[name] * 1e3:.2f}"
+        for name in ("matmul", "vector", "memory", "hidden", "exposed")
     )
     yield (
         f"bound        {facts['step_seconds_bound'] * 1e3:.2f} ms per step (ms by {terms}), "
         f"mostly {roof['by']}"
+    )
+    floor = facts["floor"]
+    terms = ", ".join(f"{name} {seconds * 1e3:.2f}" for name, seconds in floor.items())
+    yield (
+        f"floor        {max(floor.values()) * 1e3:.2f} ms per step (ms by {terms}), "
+        f"{facts['floor_share']:.1%} of the bound"
     )
     cost = f", cost {facts['cost_bound']:,.0f}" if "cost_bound" in facts else ""
     visible = (
@@ -210,7 +217,7 @@ def format_bound(facts: Mapping[str, Any]) -> Iterator[str]:
         f"             {facts['steps']:,} steps in {facts['days_bound']:.3g} days, "
         f"{facts['chip_hours_bound']:,.0f} chip hours{cost}"
     )
-    yield "             a bound, not a forecast: it ignores latencies, vector units and input"
+    yield "             a bound, not a forecast: it ignores latencies and input"
 
 
 def format_ranking(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -12,11 +12,12 @@ import jax
 from data.mixed import Mixed, count_positions, split_objective
 from models.config.base import ImageConfig
 from pretrain.distributed.sharding import MESH_AXES, find_dimension_names, format_path, make_mesh
-from pretrain.plan.collectives import Collective, find_collectives
+from pretrain.plan.collectives import Collective
 from pretrain.plan.compile import CompiledProgram, compile_score, compile_update
-from pretrain.plan.hbm_traffic import count_memory_bytes
+from pretrain.plan.floor import compute_floor, count_gradient_bytes
 from pretrain.plan.hlo import HloModule
 from pretrain.plan.roofline import compute_roofline
+from pretrain.plan.work import Work, count_work
 from pretrain.training import flops
 from pretrain.training.memory.byte_counts import count_held_bytes
 from pretrain.training.program import Program, check_batch, make_program
@@ -32,6 +33,7 @@ def plan_run(
     price: float | None = None,
     evaluation: bool = True,
     quick: bool = False,
+    compile_step: Callable[..., CompiledProgram] = compile_update,
 ) -> dict[str, Any]:
     """Return what a run needs on a machine and the rates that it can reach there, as JSON.
 
@@ -39,11 +41,12 @@ def plan_run(
       price: of a chip hour.
       evaluation: whether to compile the evaluation, too.
       quick: whether to compile with less optimization of the schedule.
+      compile_step: (run, mesh, program, quick) -> the compiled training step.
     """
     mesh = make_mesh(run.mesh, machine.devices)
     check_batch(run, mesh)
     program = make_program(run, mesh)
-    update = compile_update(run, mesh, program, quick)
+    update = compile_step(run, mesh, program, quick)
     score = compile_score(run, mesh, program, quick) if evaluation and update.fits else None
     tokens = count_positions(run.data.objective, run.data.batch_size)
     facts = {
@@ -66,25 +69,55 @@ def plan_run(
         "attention": program.attention,
         "warnings": [*update.warnings, *(score.warnings if score else ())],
     }
+    facts |= count_step(run, machine, mesh, program, update, tokens, price)
+    if has_published_figures(machine):
+        facts |= describe_floor(run, machine, mesh, program, facts)
+    return facts
+
+
+def count_step(
+    run: Run,
+    machine: Machine,
+    mesh: jax.sharding.Mesh,
+    program: Program,
+    update: CompiledProgram,
+    tokens: int,
+    price: float | None,
+) -> dict[str, Any]:
+    """Return the plan's entries about what a step computes, moves and sends, and its bounds."""
     needed = flops.count_step_flops(run)
-    program_flops = flops.count_flops(
-        program.train_step.trace(program.describe_state(), program.batch).jaxpr
-    )
-    facts |= {
+    jaxpr = program.train_step.trace(program.describe_state(), program.batch).jaxpr
+    computed = flops.count_flops(jaxpr)
+    facts: dict[str, Any] = {
         "flops_per_step": needed.all_pairs,
         "visible_flops_per_step": needed.visible_pairs,
-        "flops_computed": program_flops,
+        "flops_computed": computed,
         "flops_6nd": estimate_6nd(program, run),
     }
-    if update.text is not None:
-        module = HloModule(update.text)
-        exchanges = find_collectives(module, mesh)
-        facts["hbm_bytes_per_step"] = count_memory_bytes(module)
-        facts |= describe_exchanges(exchanges, program, mesh)
-        facts |= compute_bounds(
-            run, machine, mesh, needed, program_flops, module, exchanges, tokens, price
-        )
-    return facts
+    if update.text is None:
+        return facts
+    work = count_work(HloModule(update.text), jaxpr, mesh, machine)
+    facts["hbm_bytes_per_step"] = work.memory_bytes
+    facts |= describe_exchanges(work.exchanges, program, mesh)
+    return facts | compute_bounds(run, machine, mesh, needed, computed, work, tokens, price)
+
+
+def describe_floor(
+    run: Run,
+    machine: Machine,
+    mesh: jax.sharding.Mesh,
+    program: Program,
+    facts: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the plan's entries about the floor of a step and its share of the bound."""
+    gradients = count_gradient_bytes(program, run.train.compute_dtype)
+    held, visible = facts["bytes_per_chip"], facts["visible_flops_per_step"]
+    floor = compute_floor(visible, held, gradients, mesh, machine)
+    bound = facts.get("step_seconds_bound")
+    return {
+        "floor": dataclasses.asdict(floor),
+        "floor_share": floor.seconds / bound if bound else None,
+    }
 
 
 def count_bytes_per_chip(
@@ -191,14 +224,19 @@ def find_unexpected_gathers(
     return sorted(paths)
 
 
+def has_published_figures(machine: Machine) -> bool:
+    """Return whether the figures that a bound needs are published for the machine's chip."""
+    chip = machine.chip
+    return bool(chip and chip.link and (machine.num_slices == 1 or chip.network))
+
+
 def compute_bounds(
     run: Run,
     machine: Machine,
     mesh: jax.sharding.Mesh,
     needed_flops: flops.StepFlops,
     program_flops: int,
-    module: HloModule,
-    exchanges: Sequence[Collective],
+    work: Work,
     tokens: int,
     price: float | None,
 ) -> dict[str, Any]:
@@ -212,10 +250,10 @@ def compute_bounds(
       price: price of a chip hour, for the cost of the whole run.
     """
     chip = machine.chip
-    if not chip or not chip.link or (machine.num_slices > 1 and not chip.network):
+    if chip is None or not has_published_figures(machine):
         names = ("step_seconds_bound", "mfu_bound", "visible_mfu_bound", "hfu_bound")
         return dict.fromkeys(names)
-    roof = compute_roofline(program_flops, count_memory_bytes(module), exchanges, mesh, machine)
+    roof = compute_roofline(*work, mesh, machine)
     seconds = roof.bound_seconds
     hours = seconds * run.train.last_step / 3600
     chip_hours = hours * mesh.size / chip.cores

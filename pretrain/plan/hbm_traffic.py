@@ -25,8 +25,10 @@ FREE_OPCODES = {
 FREE_OPCODES |= {"replica-id", "opt-barrier", "iota", "domain"}
 # Inside a fused computation these do not access memory themselves.
 VIEW_OPCODES = {"bitcast", "copy", "convert", "reshape", "transpose"}
-# Targets of custom calls that only mark something for the compiler.
-MARKER_TARGETS = (
+# Targets of custom calls that only mark something for the compiler, and of Pallas kernels, which
+# `count_kernel_bytes` counts.
+UNCOUNTED_TARGETS = (
+    "tpu_custom_call",
     "AllocateBuffer",
     "ConcatBitcast",
     "AsyncCollectiveStart",
@@ -38,7 +40,7 @@ MARKER_TARGETS = (
 def count_memory_bytes(module: HloModule) -> float:
     """Return the bytes that one run of the program, as scheduled, reads and writes in HBM.
 
-    Data that stays in memories on the chip is not counted.
+    Data that stays in memories on the chip is not counted, and neither are Pallas kernels.
     """
     return sum(
         count
@@ -55,7 +57,7 @@ def _count_moved_bytes(module: HloModule, instruction: Instruction, computation:
     if instruction.opcode in FREE_OPCODES or instruction.opcode.endswith("-done"):
         return 0
     if instruction.opcode == "custom-call" and re.search(
-        rf'custom_call_target="({"|".join(MARKER_TARGETS)})"', instruction.attributes
+        rf'custom_call_target="({"|".join(UNCOUNTED_TARGETS)})"', instruction.attributes
     ):
         return 0
     if _is_prefetched_before(module, instruction, computation):

@@ -1,8 +1,8 @@
-"""The shortest time of a compiled step: its matmuls, memory traffic and exchanges at peak rates.
+"""The shortest time of a compiled step: its operations, memory traffic and exchanges at peak rates.
 
-Matmuls, memory traffic and overlapped exchanges run concurrently, so the longest of the three
-counts. Exchanges that nothing overlaps are added. Latencies, vector units and everything else are
-ignored, so a real step takes longer.
+Matmuls, elementwise operations, memory traffic and overlapped exchanges run concurrently, so the
+longest of the four counts. Exchanges that nothing overlaps are added. Latencies and everything else
+are ignored, so a real step takes longer.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ class Roofline:
     """Seconds of one step on each chip, by resource.
 
     Attributes:
-      matmul: time of the matmuls at the peak FLOP/s.
+      matmul: time of the matmuls at the peak FLOP/s, with the empty parts of the matrix units.
+      vector: time of the elementwise operations at the vector units' rate; 0 if it is unknown.
       memory: time of the HBM traffic at the peak bandwidth.
       hidden: time of the exchanges that overlap with matmuls.
       exposed: time of the exchanges that do not.
     """
 
     matmul: float
+    vector: float
     memory: float
     hidden: float
     exposed: float
@@ -37,13 +39,14 @@ class Roofline:
     @property
     def bound_seconds(self) -> float:
         """Return the lower bound of the step's seconds, as it is scheduled."""
-        return max(self.matmul, self.memory, self.hidden) + self.exposed
+        return max(self.matmul, self.vector, self.memory, self.hidden) + self.exposed
 
     @property
     def bottleneck(self) -> str:
-        """Return the resource that takes the longest: matmul, memory or interconnect."""
+        """Return the resource that takes the longest: matmul, vector, memory or interconnect."""
         seconds = {
             "matmul": self.matmul,
+            "vector": self.vector,
             "memory": self.memory,
             "interconnect": self.hidden + self.exposed,
         }
@@ -60,6 +63,7 @@ def format_share(share: float, digits: int = 0) -> str:
 
 def compute_roofline(
     flops: float,
+    vector_operations: float,
     memory_bytes: float,
     exchanges: Sequence[Collective],
     mesh: jax.sharding.Mesh,
@@ -68,7 +72,9 @@ def compute_roofline(
     """Return the roofline of a step on a machine whose chip has published figures.
 
     Args:
-      flops: FLOPs of the whole step on all devices, including recomputation.
+      flops: FLOPs of the whole step on all devices, including recomputation, with the sizes of its
+        matmuls rounded up to those of the matrix units.
+      vector_operations: elementwise operations on one device.
       memory_bytes: bytes that one device moves through HBM.
       exchanges: the exchanges of one step.
     """
@@ -80,6 +86,7 @@ def compute_roofline(
     ]
     return Roofline(
         matmul=flops / mesh.size / chip.flops,
+        vector=vector_operations / chip.vector_rate if chip.vector_rate else 0.0,
         memory=memory_bytes / chip.hbm_rate,
         hidden=sum(time for time, overlapped in seconds if overlapped),
         exposed=sum(time for time, overlapped in seconds if not overlapped),

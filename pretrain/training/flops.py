@@ -1,7 +1,4 @@
-"""Model FLOPs utilisation (MFU): matmul FLOPs counted from the jaxpr, and the devices' peak rate.
-
-XLA's own cost analysis counts a scanned layer once; the jaxpr says how often it runs.
-"""
+"""Model FLOPs utilisation (MFU): matmul FLOPs counted in the jaxpr, and the peak of the devices."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ import dataclasses
 import functools
 import math
 import time
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import partial
 from typing import Any, NamedTuple
@@ -31,64 +29,91 @@ from pretrain.training.accelerators import CHIPS
 from pretrain.training.losses import LossOptions, make_loss
 from pretrain.training.state import init_params, init_variables
 
+# (equation, name scopes around it) -> its figure; None: the sum over the equations inside it
+CountEquation = Callable[[Any, str], Fraction | int | None]
 
-def count_flops(jaxpr: Any, visible_only: bool = False) -> int:
+
+def count_flops(jaxpr: Any, visible_only: bool = False, tile: int = 1) -> int:
     """Return the FLOPs of all matmuls of a (closed) jaxpr, 2 for each multiply-add.
 
-    The body of a scan counts as often as it runs, a conditional as its most expensive branch, and a
-    Pallas kernel as the blocks of its grid that it computes: those that a mask rules out count only
-    where `pair_scopes.name_computed_blocks` does not name the others.
+    They count as often as they run, on all devices; see `sum_equations`.
 
     Args:
       visible_only: count of the matmuls in `pair_scopes.name_visible_pairs` only the share of the
         pairs that is visible.
+      tile: side of a matrix unit: each size of a product counts as the next multiple of it.
     """
-    return round(_count_jaxpr(jaxpr, visible_only, ""))
+
+    def count_matmul(equation: Any, scope: str) -> Fraction | None:
+        if equation.primitive.name != "dot_general":
+            return None
+        num_matrices, *sizes = _find_matmul_sizes(equation)
+        num_multiplies = num_matrices * math.prod(-(-size // tile) * tile for size in sizes)
+        return 2 * num_multiplies * (read_visible_share(scope) if visible_only else Fraction(1))
+
+    return round(sum_equations(jaxpr, count_matmul))
 
 
-def _count_jaxpr(jaxpr: Any, visible_only: bool, scope: str) -> Fraction:
-    """Return the FLOPs of a jaxpr inside the name scopes `scope`."""
+def _find_matmul_sizes(equation: Any) -> tuple[int, int, int, int]:
+    """Return (number of matrices, rows, columns, summed size) of a `dot_general`."""
+    (contracted, _), (batch, _) = equation.params["dimension_numbers"]
+    left, right = (variable.aval.shape for variable in equation.invars)
+    num_matrices = math.prod(left[dim] for dim in batch)
+    summed = math.prod(left[dim] for dim in contracted)
+    rows = math.prod(left) // (num_matrices * summed)
+    return num_matrices, rows, math.prod(right) // (num_matrices * summed), summed
+
+
+def sum_equations(jaxpr: Any, count_equation: CountEquation, scope: str = "") -> Fraction:
+    """Return the sum of `count_equation` over a (closed) jaxpr, on all devices.
+
+    The body of a scan counts as often as it runs, a conditional as its branch with the largest sum,
+    the body of a `shard_map` for each device, and a Pallas kernel for each block of its grid that
+    it computes: those that a mask rules out count only where `pair_scopes.name_computed_blocks`
+    does not name the others.
+
+    Args:
+      scope: the name scopes around the jaxpr.
+    """
     jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
-    return sum(
-        (_count_equation(equation, visible_only, scope) for equation in jaxpr.eqns), Fraction(0)
-    )
+    total = Fraction(0)
+    for equation in jaxpr.eqns:
+        inner_scope = f"{scope}/{equation.source_info.name_stack}"
+        figure = count_equation(equation, inner_scope)
+        total += sum_inside(equation, count_equation, inner_scope) if figure is None else figure
+    return total
 
 
-def _count_equation(equation: Any, visible_only: bool, scope: str) -> Fraction:
+def count_computed_blocks(equation: Any, scope: str) -> Fraction:
+    """Return how many blocks of its grid a `pallas_call` computes."""
+    return math.prod(equation.params["grid_mapping"].grid) * read_computed_share(scope)
+
+
+def sum_inside(equation: Any, count_equation: CountEquation, scope: str) -> Fraction:
+    """Return the sum over the equations inside an equation."""
     params = equation.params
-    scope = f"{scope}/{equation.source_info.name_stack}"
-    count_inner = partial(_count_jaxpr, visible_only=visible_only, scope=scope)
+    sums = (sum_equations(jaxpr, count_equation, scope) for jaxpr in _iterate_jaxprs(params))
     match equation.primitive.name:
-        case "dot_general":
-            (contracted_dims, _), _ = params["dimension_numbers"]
-            sizes = equation.invars[0].aval.shape
-            share = read_visible_share(scope) if visible_only else 1
-            num_multiplies = math.prod(equation.outvars[0].aval.shape) * math.prod(
-                sizes[dim] for dim in contracted_dims
-            )
-            return Fraction(2 * num_multiplies) * share
         case "scan":
-            return params["length"] * count_inner(params["jaxpr"])
+            return params["length"] * sum(sums, Fraction(0))
         case "shard_map":
-            return params["mesh"].size * count_inner(params["jaxpr"])
+            return params["mesh"].size * sum(sums, Fraction(0))
         case "pallas_call":
-            num_blocks = math.prod(params["grid_mapping"].grid) * read_computed_share(scope)
-            return num_blocks * count_inner(params["jaxpr"])
+            return count_computed_blocks(equation, scope) * sum_equations(
+                params["jaxpr"], count_equation, scope
+            )
         case "cond":
-            return max(count_inner(branch) for branch in params["branches"])
-    values = [
-        item
-        for value in params.values()
-        for item in (value if isinstance(value, (tuple, list)) else (value,))
-    ]
-    return sum(
-        (
-            count_inner(value)
-            for value in values
-            if hasattr(value, "eqns") or hasattr(getattr(value, "jaxpr", None), "eqns")
-        ),
-        Fraction(0),
-    )
+            return max(sums)
+        case _:
+            return sum(sums, Fraction(0))
+
+
+def _iterate_jaxprs(params: dict[str, Any]) -> Iterator[Any]:
+    """Yield the jaxprs among the parameters of an equation."""
+    for value in params.values():
+        for item in value if isinstance(value, (tuple, list)) else (value,):
+            if hasattr(item, "eqns") or hasattr(getattr(item, "jaxpr", None), "eqns"):
+                yield item
 
 
 class StepFlops(NamedTuple):

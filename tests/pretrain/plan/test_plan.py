@@ -2,6 +2,7 @@
 that are not attached.
 """
 
+import dataclasses
 import importlib.util
 import json
 import os
@@ -84,17 +85,32 @@ def test_the_links_of_a_group(name, kind, group, links):
     assert compute_link_rate(devices, machine) == links * CHIPS[kind].link
 
 
-def test_a_roofline_is_the_longest_of_three_plus_exposed_communication():
+def test_a_roofline_is_the_longest_of_four_plus_exposed_communication():
     machine, mesh = slice_of_chips("v5p:2x2x4", "TPU v5")
     hidden, bare = (
         make_exchange("all-gather", 4e9, range(16), count=3, overlapped=True),
         make_exchange("all-reduce", 1e9, range(16)),
     )
-    roof = compute_roofline(16 * 459e12 * 0.05, 2765e9 * 0.02, [hidden, bare], mesh, machine)
+    work = (16 * 459e12 * 0.05, 14.336e12 * 0.03, 2765e9 * 0.02, [hidden, bare])
+    roof = compute_roofline(*work, mesh, machine)
     assert roof.matmul == pytest.approx(0.05) and roof.memory == pytest.approx(0.02)
+    assert roof.vector == pytest.approx(0.03)
     assert roof.hidden == pytest.approx(3 * 4e9 * 15 / 16 / 400e9)
     assert roof.exposed == pytest.approx(2 * 1e9 * 15 / 16 / 400e9)
     assert roof.bound_seconds == pytest.approx(0.05 + roof.exposed) and roof.bottleneck == "matmul"
+    slow = dataclasses.replace(roof, vector=0.06)
+    assert slow.bound_seconds == pytest.approx(0.06 + roof.exposed) and slow.bottleneck == "vector"
+
+
+@pytest.mark.parametrize(
+    ("kind", "rate"), [("TPU v4", 275e12), ("TPU v5 lite", 197e12), ("TPU v5", 459e12)]
+)
+def test_the_clock_of_the_vector_units_is_that_of_the_matrix_units(kind, rate):
+    """Four matrix units of 128 x 128 for each core make the published peak at one clock."""
+    ops_per_cycle = {"TPU v4": 2 * 128 * 16, "TPU v5 lite": 4096, "TPU v5": 2 * 4096}[kind]
+    clock = CHIPS[kind].vector_rate / ops_per_cycle
+    cores = 1 if kind == "TPU v5 lite" else 2
+    assert cores * 4 * CHIPS[kind].matrix_unit ** 2 * 2 * clock == pytest.approx(rate, rel=0.002)
 
 
 def test_no_share_of_the_peak_is_shown_above_all_of_it():
@@ -242,7 +258,13 @@ def test_a_configuration_is_compiled_for_a_slice(root, tmp_path, config, words, 
     )
     roof = facts["roofline"]
     assert facts["step_seconds_bound"] == pytest.approx(
-        max(roof["matmul"], roof["memory"], roof["hidden"]) + roof["exposed"]
+        max(roof[name] for name in ("matmul", "vector", "memory", "hidden")) + roof["exposed"]
+    )
+    assert 0 < roof["vector"] < facts["step_seconds_bound"]
+    assert roof["matmul"] >= facts["flops_computed"] / (4 * 197e12)
+    assert 0 < facts["floor_share"] < 1
+    assert facts["floor_share"] * facts["step_seconds_bound"] == pytest.approx(
+        max(facts["floor"].values())
     )
     assert facts["visible_mfu_bound"] <= facts["hfu_bound"] <= 1
     assert facts["mfu_bound"] == pytest.approx(

@@ -12,6 +12,7 @@ configure_environment()
 
 import jax  # noqa: E402  the environment comes first
 import jax.numpy as jnp  # noqa: E402
+from jax.experimental import pallas as pl  # noqa: E402
 from jax.sharding import NamedSharding  # noqa: E402
 from jax.sharding import PartitionSpec as P  # noqa: E402
 
@@ -20,6 +21,11 @@ from pretrain.distributed.sharding import make_mesh  # noqa: E402
 from pretrain.plan.collectives import find_collectives  # noqa: E402
 from pretrain.plan.hbm_traffic import count_memory_bytes  # noqa: E402
 from pretrain.plan.hlo import HloModule  # noqa: E402
+from pretrain.plan.pallas_calls import (  # noqa: E402
+    count_kernel_bytes,
+    count_kernel_operations,
+)
+from pretrain.plan.vector_operations import count_vector_operations  # noqa: E402
 
 N = 16384  # a square of bfloat16 has 512 MiB, more than any memory on the chip
 SHARDED = P("model")
@@ -40,6 +46,25 @@ def scan_products(x, weights):
     return jax.lax.scan(lambda x, weight: (x @ weight, None), x, weights)[0]
 
 
+def add_tiles(x, tiles):
+    """Add a row of tiles to each row of tiles of x."""
+    side = tiles.shape[0]
+
+    def add(x_ref, tile_ref, out_ref):
+        out_ref[...] = x_ref[...] + tile_ref[...]
+
+    return pl.pallas_call(
+        add,
+        out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+        grid=(x.shape[0] // side, x.shape[1] // side),
+        in_specs=[
+            pl.BlockSpec((side, side), lambda i, j: (i, j)),
+            pl.BlockSpec((side, side), lambda i, j: (0, j)),
+        ],
+        out_specs=pl.BlockSpec((side, side), lambda i, j: (i, j)),
+    )(x, tiles)
+
+
 # {name: (topology, function, [(shape, dtype)])}; the functions of the second table run on 4 chips,
 # and the first dimension of each array is split.
 LOCAL = {
@@ -47,6 +72,12 @@ LOCAL = {
         "v5p:2x2x1",
         lambda x, v, w: (x @ v) @ w,
         [((N, N), "bfloat16")] * 3,
+    ),
+    "kernel": ("v5p:2x2x1", add_tiles, [((N, N), "bfloat16"), ((512, N), "bfloat16")]),
+    "activation": (
+        "v5p:2x2x1",
+        lambda x, w: jnp.maximum((x @ w).astype(jnp.float32) * 2 + 1, 0).sum(),
+        [((4096, 4096), "bfloat16")] * 2,
     ),
     "cast": ("v5p:2x2x1", lambda x: x.astype(jnp.bfloat16), [((N, N), "float32")]),
     "gather": (
@@ -91,7 +122,12 @@ SPLIT = {
 
 
 def measure_traffic(topology, function, arrays, is_split):
-    """Return {memory: bytes in HBM, exchanges: [kind, bytes, count, overlapped]} of a program."""
+    """Return what a program does on each device.
+
+    Returns:
+      {memory: bytes in HBM, vector: elementwise operations, exchanges: [kind, bytes, count,
+      overlapped]}.
+    """
     devices = make_tpu_machine(topology).devices
     mesh = make_mesh(Mesh(1, 1, 4), devices) if is_split else make_mesh(Mesh(1, 1), devices[:1])
     spec = SHARDED if is_split else P()
@@ -106,12 +142,15 @@ def measure_traffic(topology, function, arrays, is_split):
     sharding = NamedSharding(mesh, spec)
     shapes = [jax.ShapeDtypeStruct(*array, sharding=sharding) for array in arrays]
     with jax.set_mesh(mesh):
-        compiled = jax.jit(function, out_shardings=sharding).lower(*shapes).compile()
+        traced = jax.jit(function, out_shardings=sharding).trace(*shapes)
+        compiled = traced.lower().compile()
     module = HloModule(compiled.as_text())
+    memory = count_memory_bytes(module) + count_kernel_bytes(traced.jaxpr) / mesh.size
+    vector = count_vector_operations(module) + count_kernel_operations(traced.jaxpr) / mesh.size
     exchanges = [
         (one.kind, one.bytes, one.count, one.overlapped) for one in find_collectives(module, mesh)
     ]
-    return {"memory": count_memory_bytes(module), "exchanges": exchanges}
+    return {"memory": memory, "vector": vector, "exchanges": exchanges}
 
 
 if __name__ == "__main__":

@@ -66,6 +66,16 @@ def test_a_sparse_pattern_counts_the_pairs_of_its_blocks(kind, part):
     assert flops.count_flops(jaxpr, visible_only=True) == visible * 2 * 2 * 3 * 5
 
 
+@pytest.mark.parametrize(("heads", "fill"), [(128, 1), (64, 2), (96, 4 / 3), (130, 256 / 130)])
+def test_small_heads_leave_a_matrix_unit_partly_empty(heads, fill):
+    """Scores sum over the size of a head, the weighted values have as many columns."""
+    x = jax.ShapeDtypeStruct((3, 256, 5, heads), jnp.float32)
+    jaxpr = jax.make_jaxpr(attend)(x, x, x)
+    needed = 2 * 2 * 3 * 5 * 256 * 256 * heads
+    assert flops.count_flops(jaxpr) == needed
+    assert flops.count_flops(jaxpr, tile=128) == pytest.approx(fill * needed)
+
+
 def test_an_unknown_accelerator_has_no_peak():
     class Device:
         platform, device_kind = "tpu", "TPU v99"
