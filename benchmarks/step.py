@@ -6,7 +6,8 @@
 Programs take turns, each in its own process:
 
 - Cloze: the step that `train` runs, on a CPU with unrolled layers (`model.scan=false`) and the
-  environment variables of launch.sh. "of matmul" is the share of the model's FLOP/s in the rate of
+  environment variables of launch.sh. "a second" counts the tokens of a batch, inputs and targets,
+  or its images. "of matmul" is the share of the model's FLOP/s in the rate of
   square float32 matmuls of 1,024 on the same cores. It relates the best step to the best rate; the
   rate is measured in each round.
 - trainer: `transformers.Trainer` with default settings in a plain environment; it computes the
@@ -166,13 +167,18 @@ def format_times(facts: Mapping[str, Any], ways: Sequence[str]) -> dict[str, str
       facts: the result of `measure_case`.
     """
     ms, ready = facts["ms"], facts["ready"]["cloze"]
+    count_per_second = lambda way: (  # noqa: E731
+        f"{1000 * ready['positions'] / np.median(ms[way]):,.0f} {ready['unit']}"
+    )
     cells = {
         "Cloze, ms": format_spread(ms["cloze"]),
+        "Cloze, a second": count_per_second("cloze"),
         "of matmul": f"{ready['flops'] / ms['cloze'].min() / 1e6 / facts['rate']:.0%}",
     }
     for way in ways:
         cells |= {
             f"{way}, ms": format_spread(ms[way]),
+            f"{way}, a second": count_per_second(way),
             f"{way} / Cloze": format_spread(ms[way] / ms["cloze"], ".2f"),
         }
     return cells | {

@@ -107,6 +107,8 @@ def serve_requests() -> dict[str, Any]:
         "compile": compile_seconds,
         "versions": [f"JAX {jax.__version__}"],
         "flops": flops.count_step_flops(run).all_pairs,
+        "positions": case["rows"] * run.data.objective.count_positions(),
+        "unit": run.data.objective.unit,
         "hardware": [] if device.platform == "cpu" else [device.device_kind],
         "memory": measure_device_peak(device),
     }

@@ -1,14 +1,19 @@
-"""Profile the training steps of benchmarks/step.py on a CPU: time by kind of operation.
+"""Profile the training steps of benchmarks/step.py: time by kind of operation.
 
     python -m benchmarks.step_profile [--cases bert_base,t5_small] [--types float32,bfloat16]
-      [--length 128] [--steps 4]
+      [--length 128] [--steps 4] [--device gpu]
 
 Each operation that XLA runs is traced (`--xla_cpu_enable_xprof_traceme`); its name in the compiled
 program shows which line of the model it is from. Several operations run at a time, and the trace
 slows short ones down, so that kinds are reported as shares of the operations' total time. "floor"
 is the time of the model's FLOPs at the rate of square float32 matmuls of 1,024 on the same cores,
-as a share of a step timed without a trace. A dated section is appended to
-benchmarks/results/step_profile.md.
+as a share of a step timed without a trace.
+
+--device gpu profiles the cases of a GPU there, as benchmarks/step.py runs them, with layers that
+are scanned. The steps run without command buffers (CUDA graphs), whose kernels a trace cannot
+assign to operations. The rate is then the published one of the chip and the dtype.
+
+A dated section is appended to benchmarks/results/step_profile.md.
 """
 
 from __future__ import annotations
@@ -36,7 +41,7 @@ from benchmarks.harness import (
 )
 from benchmarks.results_pages import add_result
 from benchmarks.step import TOLERANCE
-from benchmarks.step_cases import CASES, make_batch
+from benchmarks.step_cases import DEVICES, make_batch
 from pretrain.training.monitoring.operations import (
     COPIES,
     KIND_PATTERNS,
@@ -45,6 +50,11 @@ from pretrain.training.monitoring.operations import (
     read_trace,
     sum_kinds,
 )
+
+XLA_FLAGS = {
+    "cpu": "--xla_cpu_enable_xprof_traceme=true",
+    "gpu": "--xla_gpu_enable_command_buffer=",
+}
 
 
 def serve_requests() -> dict[str, Any]:
@@ -55,7 +65,7 @@ def serve_requests() -> dict[str, Any]:
     case = json.loads(sys.argv[2])
     import jax
 
-    from benchmarks.step_cloze import make_config
+    from benchmarks.step_cloze import get_peak_flops, make_config
     from pretrain.config import Mesh
     from pretrain.distributed.sharding import make_mesh
     from pretrain.training import flops
@@ -63,14 +73,17 @@ def serve_requests() -> dict[str, Any]:
 
     batch = make_batch(case["family"], case["length"], case["rows"])
     run = make_config(case, {key: value.shape for key, value in batch.items()})
-    program = make_program(run, make_mesh(Mesh(1), jax.devices()[:1]))
-    state, batch = program.init(), jax.device_put(batch)
-    names = parse_operations(program.train_step.lower(state, batch).compile().as_text())
+    device = jax.devices()[0]
+    program = make_program(run, make_mesh(Mesh(1), [device]))
+    state = program.init()
+    batch = jax.device_put(batch, {key: program.batch[key].sharding for key in batch})
+    train_step = program.train_step.lower(state, batch).compile()
+    names = parse_operations(train_step.as_text())
 
     def time_step() -> float:
         nonlocal state
         start = time.perf_counter()
-        state, metrics = program.train_step(state, batch)
+        state, metrics = train_step(state, batch)
         jax.block_until_ready((state, metrics))
         return time.perf_counter() - start
 
@@ -89,8 +102,15 @@ def serve_requests() -> dict[str, Any]:
 
     ready = {
         "flops": flops.count_step_flops(run).all_pairs,
-        "rate": flops.measure_matmul_rate("float32"),
-        "versions": [f"JAX {jax.__version__}"],
+        "rate": (
+            flops.measure_matmul_rate("float32")
+            if device.platform == "cpu"
+            else get_peak_flops(device, case["compute"])
+        ),
+        "versions": [
+            *([] if device.platform == "cpu" else [device.device_kind]),
+            f"JAX {jax.__version__}",
+        ],
     }
     return {"ready": ready, "step": run_steps}
 
@@ -115,26 +135,25 @@ def format_row(name: str, compute: str, ready: Mapping[str, Any], answer: Mappin
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--cases", type=some_of(CASES), default=list(CASES))
+    parser.add_argument("--device", choices=DEVICES, default="cpu")
+    parser.add_argument("--cases", help="default: all cases of the device")
     parser.add_argument("--types", type=some_of(TOLERANCE), default=list(TOLERANCE))
     parser.add_argument("--length", type=int, choices=(128, 512), default=128)
     parser.add_argument("--steps", type=int_at_least(1), default=4)
     args = parser.parse_args()
-    load, lines = os.getloadavg()[0], []
-    environment = (
-        MALLOC_ENVIRONMENT
-        | NO_CACHE
-        | {
-            "XLA_FLAGS": "--xla_cpu_enable_xprof_traceme=true",
-            "JAX_PLATFORMS": "cpu",
-        }
-    )
+    cases, platform = DEVICES[args.device]
+    try:
+        args.cases = list(cases) if args.cases is None else some_of(cases)(args.cases)
+    except argparse.ArgumentTypeError as error:
+        parser.error(f"argument --cases, on a {args.device}: {error}")
+    load, lines, versions = os.getloadavg()[0], [], []
+    environment = MALLOC_ENVIRONMENT | NO_CACHE | platform | {"XLA_FLAGS": XLA_FLAGS[args.device]}
     for name in args.cases:
         for compute in args.types:
-            family, model, *rows = CASES[name]
+            family, model, *rows = cases[name]
             case = {
                 "family": family,
-                "model": model | {"scan": False},
+                "model": model | {"scan": args.device == "gpu"},
                 "compute": compute,
                 "length": args.length,
                 "rows": rows[args.length == 512],
@@ -144,6 +163,7 @@ def main() -> None:
                 environment,
             ) as worker:
                 ready = worker.read_answer()
+                versions += ready["versions"]
                 lines.append(format_row(name, compute, ready, worker.ask_worker(steps=args.steps)))
             print(lines[-1], file=sys.stderr, flush=True)
     columns = ["model", "type", "ms", "floor", *KIND_PATTERNS, COPIES, OTHER]
@@ -154,7 +174,7 @@ def main() -> None:
     add_result(
         "step_profile",
         [
-            format_title(load, *ready["versions"]),
+            format_title(load, *dict.fromkeys(versions)),
             "",
             note,
             "",

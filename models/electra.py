@@ -252,8 +252,12 @@ def select_by_uniforms(uniforms_BP: jax.Array, logits_BPV: jax.Array) -> jax.Arr
 def replace_masked(
     row_BL: jax.Array, positions_BP: jax.Array, new_BP: jax.Array, masked_BP: jax.Array
 ) -> jax.Array:
-    """Return `row_BL` with `new_BP` at those of the positions where `masked_BP` is True."""
-    end = row_BL.shape[1]  # an index out of bounds, where nothing is written
-    return jax.vmap(lambda row, index, new: row.at[index].set(new, mode="drop"))(
-        row_BL, jnp.where(masked_BP, positions_BP, end), new_BP
-    )
+    """Return `row_BL` with `new_BP` at those of the positions where `masked_BP` is True.
+
+    Where a position occurs twice, the last of its new values counts, on every device.
+    """
+    (_, L), (_, P) = row_BL.shape, positions_BP.shape
+    is_written_BPL = masked_BP[..., None] & (positions_BP[..., None] == jnp.arange(L))
+    last_BL = jnp.where(is_written_BPL, jnp.arange(P)[:, None], -1).max(axis=1)
+    new_BL = jnp.take_along_axis(new_BP, jnp.maximum(last_BL, 0), axis=1)
+    return jnp.where(last_BL >= 0, new_BL, row_BL)

@@ -97,6 +97,7 @@ def test_losses_that_differ_are_not_of_the_same_work(compute):
 FACTS = {
     "ready": {
         name: {"compile": 3.0, "flops": 4e9, "hardware": [], "versions": ["JAX 1"]}
+        | {"positions": 400, "unit": "tokens"}
         for name in ("cloze", "tuned")
     },
     "ms": {"cloze": np.array([100.0, 80.0, 160.0]), "tuned": np.array([110.0, 120.0, 80.0])},
@@ -110,6 +111,8 @@ def test_cells_have_median_minimum_and_maximum_and_ratios_are_per_round():
     cells = format_times(FACTS, ["tuned"])
     assert (cells["Cloze, ms"], cells["tuned, ms"]) == ("100 (80 to 160)", "110 (80 to 120)")
     assert cells["tuned / Cloze"] == "1.10 (0.50 to 1.50)"
+    assert cells["Cloze, a second"] == "4,000 tokens"  # 400 in 100 ms
+    assert cells["tuned, a second"] == "3,636 tokens"
     assert cells["of matmul"] == "50%"  # 4 GFLOP in 80 ms, of 100 GFLOP/s
 
 

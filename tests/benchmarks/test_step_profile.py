@@ -8,6 +8,7 @@ from pretrain.training.monitoring.operations import (
     OTHER,
     classify_operation,
     parse_operations,
+    sum_kinds,
 )
 
 STATES = "jit(step)/jvp(Bert.states)/bert/encoder/layer_0"
@@ -20,6 +21,7 @@ BACK = "jit(step)/transpose(jvp(Bert.states))/bert/encoder/layer_0"
         (f"{STATES}/mlp/up/cond/branch_0_fun/dot_general", "layers: products, forwards"),
         (f"{STATES}/attention/query/cond/branch_0_fun/dot_general", "layers: products, forwards"),
         (f"{BACK}/mlp/down/cond/branch_0_fun/transpose", "layers: products, backwards"),
+        (f"{BACK}/mlp/up/cond/branch_0_fun/transpose()/transpose", "layers: products, backwards"),
         (f"{BACK}/attention/out/cond/branch_0_fun/dot_general", "layers: products, backwards"),
         (f"{STATES}/attention/blhk,bmhk->bhlm/dot_general", "attention: scores and sums"),
         (f"{BACK}/attention/bhlm,bmhk->blhk/transpose", "attention: scores and sums"),
@@ -32,6 +34,10 @@ BACK = "jit(step)/transpose(jvp(Bert.states))/bert/encoder/layer_0"
         (f"{STATES}/add", "residuals, dropout"),
         (
             "jit(step)/transpose(jvp(Bert.logits))/mlm_head/token_embedding.attend/cond/branch_0_fun/dot_general",
+            "words: product",
+        ),
+        (
+            "jit(step)/transpose(jvp(Gpt2.logits))/token_embedding.attend/cond/branch_0_fun/transpose()/transpose",
             "words: product",
         ),
         ("jit(step)/jvp()/exp", "words: cross entropy"),
@@ -48,6 +54,12 @@ def test_the_kind_of_an_operation(name, kind):
 def test_copies_have_no_name_and_loops_are_described_by_their_contents():
     assert (classify_operation("copy.3", ""), classify_operation("fusion.3", "")) == (COPIES, OTHER)
     assert classify_operation("while.2", "jit(step)/jvp()/while") is None
+
+
+def test_a_gpu_s_copies_of_slices_are_counted_although_the_program_does_not_list_them():
+    times = {"loop_dynamic_slice_fusion.3": 1.0, "fusion.1": 2.0, "unknown": 4.0}
+    kinds = sum_kinds(times, {"fusion.1": f"{STATES}/attention_norm/sub"})
+    assert kinds == {COPIES: 1.0, "norms": 2.0}
 
 
 def test_instructions_of_a_program_with_the_operations_that_they_came_from():

@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -52,10 +51,7 @@ def run_steps(run, batches, device, state=None):
 
 
 def separate_positions(batch):
-    """Return a batch whose rows have each masked position once, as those of every objective.
-
-    Which of two writes to the same place is the last is open on a GPU (ELECTRA's replaced tokens).
-    """
+    """Return a batch whose rows have each masked position once, as those of every objective."""
     if "masked_positions" not in batch:
         return batch
     B, P = batch["masked_positions"].shape
@@ -108,19 +104,29 @@ def test_steps_have_the_same_bits_each_time(gpu, random_batch, name, compute):
 
 
 def test_bfloat16_learns_as_float32(gpu, random_batch):
-    """The loss of one batch, 30 steps on: within 2 % of float32's."""
+    """The loss of each of 30 steps is float32's within 2**-8, the distance of bfloat16's numbers.
+
+    The task is to copy the words at the masked positions, at a learning rate at which the loss
+    falls in each step: a loss that oscillates about its lowest value differs by its phase.
+    """
+    learned = REPEATED["bert"]
+    batch = separate_positions(random_batch(learned))
+    batch["labels"] = np.take_along_axis(batch["token_ids"], batch["masked_positions"], axis=1)
     losses = {}
     for compute in ("float32", "bfloat16"):
-        train = dataclasses.replace(REPEATED["bert"].train, compute_dtype=compute, steps=30)
-        run = dataclasses.replace(REPEATED["bert"], train=train)
+        run = dataclasses.replace(
+            learned,
+            train=dataclasses.replace(learned.train, compute_dtype=compute, steps=30),
+            optimizer=dataclasses.replace(learned.optimizer, learning_rate=1e-3),
+        )
         mesh = make_mesh(Mesh(1), [gpu])
         with jax.set_mesh(mesh):
             program = make_program(run, mesh)
-            state, batch = program.init(), random_batch(run)
-            batch = jax.device_put(batch, {key: program.batch[key].sharding for key in batch})
+            state = program.init()
+            placed = jax.device_put(batch, {key: program.batch[key].sharding for key in batch})
+            losses[compute] = []
             for _ in range(30):
-                state, metrics = program.train_step(state, batch)
-            losses[compute] = float(metrics["loss"])
-    assert losses["bfloat16"] == pytest.approx(losses["float32"], rel=0.02), losses
-    assert losses["float32"] < 5.5 < np.log(512)
-    assert jnp.isfinite(losses["bfloat16"])
+                state, metrics = program.train_step(state, placed)
+                losses[compute].append(float(metrics["loss"]))
+    np.testing.assert_allclose(losses["bfloat16"], losses["float32"], rtol=2**-8)
+    assert np.all(np.diff(losses["float32"]) < 0) and losses["float32"][-1] < 1

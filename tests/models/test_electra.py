@@ -9,7 +9,7 @@ import pytest
 
 from models import build, electra
 from models.config.electra import ElectraConfig
-from models.electra import select_by_uniforms
+from models.electra import replace_masked, select_by_uniforms
 from pretrain.training.losses import find_loss
 
 SMALL = ElectraConfig(
@@ -182,6 +182,23 @@ def test_tokens_are_sampled_with_their_probabilities():
         jnp.array([[0.0, 1 - 2**-24]], jnp.float32), jnp.broadcast_to(logits, (1, 2, 40))
     )
     assert ends.tolist() == [[1, 38]]
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.bool_])
+def test_tokens_are_replaced_at_masked_positions_only(dtype):
+    """As in a loop in order, also at the ends of a row and where a position occurs twice."""
+    rng = np.random.default_rng(4)
+    row_BL, new_BP = rng.integers(0, 9, (6, 11)).astype(dtype), rng.integers(0, 9, (6, 8))
+    new_BP, masked_BP = new_BP.astype(dtype), rng.random((6, 8)) < 0.6
+    positions_BP = rng.integers(0, 11, (6, 8)).astype(np.int32)
+    positions_BP[0, :2], masked_BP[0] = (0, 10), True
+    masked_BP[1] = False
+    expected_BL = row_BL.copy()
+    for b, p in np.argwhere(masked_BP):
+        expected_BL[b, positions_BP[b, p]] = new_BP[b, p]
+    found_BL = replace_masked(*map(jnp.asarray, (row_BL, positions_BP, new_BP, masked_BP)))
+    assert found_BL.dtype == dtype
+    np.testing.assert_array_equal(found_BL, expected_BL)
 
 
 @pytest.mark.parametrize("size", [1, 3, 1000])

@@ -12,16 +12,16 @@ import pathlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+# The gradient of a product with a weight may end in its transposition.
+PRODUCT = r"(dot_general|cond/branch_0_fun/(transpose\(\)/)?transpose)$"
 # kind -> pattern of the names of its operations; the first match counts.
 KIND_PATTERNS = {
     "optimizer, clipping": re.compile(r"^jit\(step\)/(?!.*jvp)"),
     "attention: scores and sums": re.compile(r"b\w+,b\w+->b\w+\)?/(dot_general|transpose)$"),
-    "words: product": re.compile(r"\.attend/.*dot_general$"),
+    "words: product": re.compile(rf"\.attend/.*{PRODUCT}"),
     "words: cross entropy": re.compile(r"logits|^jit\(step\)/(transpose\()?jvp\(\)|\.attend/"),
     "layers: products, forwards": re.compile(r"^(?!.*transpose\(jvp).*dot_general$"),
-    "layers: products, backwards": re.compile(
-        r"transpose\(jvp.*(dot_general|cond/branch_0_fun/transpose)$"
-    ),
+    "layers: products, backwards": re.compile(rf"transpose\(jvp.*{PRODUCT}"),
     "attention: softmax, dropout, order of heads": re.compile(r"attention/|cross/"),
     "norms": re.compile(r"norm"),
     "feed-forward: activation, bias": re.compile(r"mlp/"),
@@ -32,6 +32,9 @@ COPIES, OTHER = "copies between them", "other"
 NUM_LONGEST = 20
 # Their time is that of the operations inside them.
 WRAPPER_OPCODES = ("while", "call", "conditional")
+
+# A GPU copies the slices of a scan over layers by operations that the program's text does not list.
+COPIES_OF_SLICES = ("loop_dynamic_slice_fusion", "loop_dynamic_update_slice_fusion")
 
 
 def classify_operation(instruction: str, name: str) -> str | None:
@@ -92,6 +95,8 @@ def sum_kinds(times: Mapping[str, float], names: Mapping[str, str]) -> dict[str,
     for instruction, seconds in times.items():
         if instruction in names and (kind := classify_operation(instruction, names[instruction])):
             kinds[kind] += seconds
+        elif instruction not in names and instruction.startswith(COPIES_OF_SLICES):
+            kinds[COPIES] += seconds
     return dict(kinds)
 
 
