@@ -67,7 +67,6 @@ def serve_requests() -> dict[str, Any]:
 
     from pretrain.config import Mesh
     from pretrain.distributed.sharding import make_mesh
-    from pretrain.training import flops
     from pretrain.training.program import make_program
 
     folder = pathlib.Path(case["folder"])
@@ -106,9 +105,7 @@ def serve_requests() -> dict[str, Any]:
         "loss": loss,
         "compile": compile_seconds,
         "versions": [f"JAX {jax.__version__}"],
-        "flops": flops.count_step_flops(run).all_pairs,
-        "positions": case["rows"] * run.data.objective.count_positions(),
-        "unit": run.data.objective.unit,
+        **count_work(run),
         "hardware": [] if device.platform == "cpu" else [device.device_kind],
         "memory": measure_device_peak(device),
     }
@@ -117,6 +114,17 @@ def serve_requests() -> dict[str, Any]:
     return {
         "ready": ready | {"rate": get_peak_flops(device, case["compute"]) / 1e9},
         "step": train_steps,
+    }
+
+
+def count_work(run: Run) -> dict[str, Any]:
+    """Return the FLOPs of a step, and the number and the unit of the positions of its batch."""
+    from pretrain.training import flops
+
+    return {
+        "flops": flops.count_step_flops(run).all_pairs,
+        "positions": run.data.batch_size * run.data.objective.count_positions(),
+        "unit": run.data.objective.unit,
     }
 
 
