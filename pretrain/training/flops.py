@@ -21,6 +21,7 @@ from models.config.heads import HeadedConfig
 from pretrain.config import Run
 from pretrain.distributed.model_hooks import make_local_hooks
 from pretrain.distributed.ops.pair_scopes import (
+    is_rare_branch,
     name_visible_pairs,
     read_computed_share,
     read_visible_share,
@@ -67,10 +68,10 @@ def _find_matmul_sizes(equation: Any) -> tuple[int, int, int, int]:
 def sum_equations(jaxpr: Any, count_equation: CountEquation, scope: str = "") -> Fraction:
     """Return the sum of `count_equation` over a (closed) jaxpr, on all devices.
 
-    The body of a scan counts as often as it runs, a conditional as its branch with the largest sum,
-    the body of a `shard_map` for each device, and a Pallas kernel for each block of its grid that
-    it computes: those that a mask rules out count only where `pair_scopes.name_computed_blocks`
-    does not name the others.
+    The body of a scan counts as often as it runs, a conditional as its branch with the largest sum
+    (as nothing in `pair_scopes.name_rare_branch`), the body of a `shard_map` for each device, and a
+    Pallas kernel for each block of its grid that it computes: those that a mask rules out count
+    only where `pair_scopes.name_computed_blocks` does not name the others.
 
     Args:
       scope: the name scopes around the jaxpr.
@@ -103,7 +104,7 @@ def sum_inside(equation: Any, count_equation: CountEquation, scope: str) -> Frac
                 params["jaxpr"], count_equation, scope
             )
         case "cond":
-            return max(sums)
+            return Fraction(0) if is_rare_branch(scope) else max(sums)
         case _:
             return sum(sums, Fraction(0))
 

@@ -21,6 +21,7 @@ import numpy as np
 from models.layers.masks import Mask
 
 VISIBLE_PAIRS = re.compile(r"visible_(\d+)_of_(\d+)")
+RARE = "for_queries_without_keys"
 KERNEL = re.compile(r"splash_m[hq]a_(fwd|dq|dkv)_")
 
 
@@ -45,6 +46,16 @@ def read_visible_share(scope: str) -> Fraction:
     """Return the share of visible pairs that a name scope states; 1 if it states none."""
     found = VISIBLE_PAIRS.search(scope)
     return Fraction(int(found[1]), int(found[2])) if found else Fraction(1)
+
+
+def name_rare_branch() -> contextlib.AbstractContextManager[Any]:
+    """Return a scope for a conditional whose costly branch only rows of padding take."""
+    return jax.named_scope(RARE)
+
+
+def is_rare_branch(scope: str) -> bool:
+    """Return whether a name scope is that of `name_rare_branch`."""
+    return RARE in scope
 
 
 def name_computed_blocks(

@@ -5,7 +5,6 @@ B batch   L length of queries   M length of keys   H heads   K head width
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import jax
@@ -13,6 +12,7 @@ import jax.numpy as jnp
 
 from models.layers import ops
 from models.layers.dropout import KeyedDropout
+from models.layers.masks import Mask
 from pretrain.distributed.ops.rematerialization import prevent_cse
 
 
@@ -65,4 +65,49 @@ def _average_values_bwd(
 
 average_values.defvjp(_average_values_fwd, _average_values_bwd)
 
-attend = partial(ops.attend, average=average_values)
+
+def attend(
+    q_BLHK: jax.Array,
+    k_BMHK: jax.Array,
+    v_BMHK: jax.Array,
+    *,
+    mask: Mask | jax.Array | None = None,
+    bias: jax.Array | None = None,
+    scale: float | None = None,
+    drop: KeyedDropout | None = None,
+) -> jax.Array:
+    """Compute `models.layers.ops.attend`, and save less for the backward pass."""
+    v_BMHK, drop = move_shared_dropout(q_BLHK, v_BMHK, mask, bias, drop)
+    return ops.attend(
+        q_BLHK,
+        k_BMHK,
+        v_BMHK,
+        mask=mask,
+        bias=bias,
+        scale=scale,
+        drop=drop,
+        average=average_values,
+    )
+
+
+def move_shared_dropout(
+    q_BLHK: jax.Array,
+    v_BMHK: jax.Array,
+    mask: Mask | jax.Array | None,
+    bias: jax.Array | None,
+    drop: KeyedDropout | None,
+) -> tuple[jax.Array, KeyedDropout | None]:
+    """Return the values and the dropout of the weights that is left to apply.
+
+    Where all queries of a head share a draw, as in T5, a key without a weight is a value of zeros,
+    and a factor of the weights is one of the values. A kernel that has no dropout can then be used,
+    and nothing of [B, H, L, M] is dropped. A key has the draw that its weights would have.
+    """
+    if drop is None or drop.broadcast_dims not in ((-2,), (2,)):
+        return v_BMHK, drop
+    B, M, H, _ = v_BMHK.shape
+    rules = mask if isinstance(mask, Mask) and bias is None else Mask()
+    if rules.chunks is not None or rules.find_block_pattern(q_BLHK.shape[1], M):
+        return v_BMHK, drop  # there, the queries of a block share a draw
+    factor_BH1M = drop(jnp.ones((B, H, 1, M), v_BMHK.dtype))
+    return v_BMHK * factor_BH1M[:, :, 0].swapaxes(1, 2)[..., None], None

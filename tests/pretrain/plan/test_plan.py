@@ -205,8 +205,8 @@ def run_plan(root, *words, **settings):
                 "model.dropout=0",
             ],
             [
-                "XLA: Splash cannot add a bias to the scores",
-                "XLA: Splash takes multiples of 128 positions on each device, not 29 positions on 1 devices",
+                "whole-row kernel: Splash cannot add a bias to the scores",
+                "whole-row kernel: Splash takes multiples of 128 positions on each device, not 29 positions on 1 devices",
             ],
         ),
     ],

@@ -13,15 +13,11 @@ from models.layers.block_sparse import SparsePattern
 from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask, make_causal_mask, make_padding_mask
 from pretrain.config import Mesh
-from pretrain.distributed.ops import attention_kernels
-from pretrain.distributed.ops.attention_kernels import (
-    attend_with_cudnn,
-    attend_with_splash,
-    find_cudnn_obstacle,
-    find_splash_obstacle,
-    make_attend,
-)
+from pretrain.distributed.ops import splash_attention
+from pretrain.distributed.ops.attention_kernels import make_attend
+from pretrain.distributed.ops.cudnn_attention import attend_with_cudnn, find_cudnn_obstacle
 from pretrain.distributed.ops.softmax import attend
+from pretrain.distributed.ops.splash_attention import attend_with_splash, find_splash_obstacle
 from pretrain.distributed.ops.splash_patterns import count_pattern_blocks, order_keys
 from pretrain.distributed.sharding import make_mesh
 from pretrain.training import flops
@@ -99,7 +95,7 @@ def test_splash_leaves_out_the_blocks_outside_a_window_both_ways(monkeypatch, se
     """With blocks of 128 in 512 positions, a query's window overlaps three blocks at most; the
     others are skipped.
     """
-    monkeypatch.setattr(attention_kernels, "MAX_BLOCK", 128)
+    monkeypatch.setattr(splash_attention, "MAX_BLOCK", 128)
     mesh = make_mesh(Mesh(1, 1, 1, sequence), jax.devices()[:sequence])
     q, k, v, do = (draw_vectors(1, 512, H, K, seed=seed) for seed in range(4))
     mask = make_padding_mask(jnp.arange(512)[None] < 500).replace(window=100)

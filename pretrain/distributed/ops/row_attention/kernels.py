@@ -1,0 +1,277 @@
+"""The bodies of the whole-row kernel, forward and backward.
+
+A tile of queries meets all the keys that it may read at once, so the softmax is the plain one; the
+backward pass computes it again. Positions are in the lanes: scores are [keys, T], and a sum over
+keys adds rows.
+
+B batch   L length of queries   M length of keys   H heads   K head width   T queries of a tile
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import pallas as pl
+
+from pretrain.distributed.ops.pair_scopes import name_rare_branch
+from pretrain.distributed.ops.row_attention.dropped_weights import make_keep_tile
+from pretrain.distributed.ops.row_attention.tiles import Settings, Tile, list_tiles
+
+LEAST = float(np.finfo(np.float32).min)  # the score of a pair that a mask hides
+CONTRACT_FIRST = ((0,), (0,)), ((), ())  # a^T b
+CONTRACT_LAST = ((1,), (1,)), ((), ())  # a b^T
+
+
+class Inputs(NamedTuple):
+    """The arrays of a call, or inside a kernel the references to the blocks of a program.
+
+    Attributes:
+      seeds: int32 [4]: the two words of the dropout's key, and the number of the first row and of
+        the first head of this device.
+      lengths_B: int32, how many keys are tokens; the others are padding. Or None.
+      q: the queries [B, H K, L].
+      k: the keys [B, H K, M].
+      v: the values [B, H K, M].
+      query_ids: int32 [B, 1, L], the segments of the queries. Or None.
+      key_ids: int32 [B, 1, M], the segments of the keys. Or None.
+      bias: [H, M, L], added to the scores. Or None.
+    """
+
+    seeds: Any
+    lengths_B: Any
+    q: Any
+    k: Any
+    v: Any
+    query_ids: Any
+    key_ids: Any
+    bias: Any
+
+
+class Weights(NamedTuple):
+    """The softmax of a tile.
+
+    Attributes:
+      powers: exp(score - largest score of the query), float32 [keys, T].
+      total_T: what the powers are divided by, [1, T].
+      is_empty_T: whether a mask hides every key from a query, [1, T].
+      some_empty: whether it does so for any query of the tile, a scalar.
+    """
+
+    powers: jax.Array
+    total_T: jax.Array
+    is_empty_T: jax.Array
+    some_empty: jax.Array
+
+
+class Head(NamedTuple):
+    """A head of a program: its number in the program, and its rows in blocks [1, heads K, ...]."""
+
+    index: int
+    rows: slice
+    first_query: jax.Array  # its number among the queries of all heads and rows of the batch
+
+
+def list_heads(inputs: Inputs, settings: Settings) -> list[Head]:
+    """Return the heads of this program."""
+    group, b = pl.program_id(0), pl.program_id(1)
+    count = settings.heads_per_program
+    L, K = inputs.q.shape[2], settings.head_width
+    row = (inputs.seeds[2] + b) * settings.num_heads + inputs.seeds[3] + group * count
+    return [Head(i, slice(i * K, (i + 1) * K), (row + i) * L) for i in range(count)]
+
+
+def find_visible(inputs: Inputs, tile: Tile, settings: Settings) -> jax.Array | None:
+    """Return which pairs of a tile the mask shows, bool [keys, T]; None for all."""
+    rules = []
+    key = jax.lax.broadcasted_iota(jnp.int32, tile.shape, 0) + tile.keys.start
+    query = jax.lax.broadcasted_iota(jnp.int32, tile.shape, 1) + tile.queries.start
+    num_before, num_after = settings.reach
+    if num_before is not None:
+        rules.append(query - key <= num_before)
+    if num_after is not None:
+        rules.append(key - query <= num_after)
+    if inputs.lengths_B is not None:
+        rules.append(key < inputs.lengths_B[pl.program_id(1)])
+    if inputs.key_ids is not None:
+        key_ids = jnp.broadcast_to(inputs.key_ids[0, :, tile.keys], tile.shape[::-1]).T
+        rules.append(key_ids == inputs.query_ids[0, :, tile.queries])
+    return reduce(jnp.logical_and, rules) if rules else None
+
+
+def compute_weights(
+    inputs: Inputs, head: Head, tile: Tile, visible: jax.Array | None, settings: Settings
+) -> Weights:
+    """Return the softmax of a tile before the division.
+
+    A query without a key has the weight 1 / M on each, as in `attend`.
+    """
+    q, k = inputs.q[0, head.rows, tile.queries], inputs.k[0, head.rows, tile.keys]
+    scores = jax.lax.dot_general(k, q, CONTRACT_FIRST, preferred_element_type=jnp.float32)
+    scores *= settings.scale
+    if inputs.bias is not None:
+        scores += inputs.bias[head.index, tile.keys, tile.queries].astype(jnp.float32)
+    if visible is not None:
+        scores = jnp.where(visible, scores, LEAST)
+    largest_T = scores.max(0, keepdims=True)
+    powers = jnp.exp(scores - largest_T)
+    is_empty_T = largest_T == LEAST
+    M = inputs.k.shape[2]
+    total_T = jnp.where(is_empty_T, float(M), powers.sum(0, keepdims=True))
+    return Weights(powers, total_T, is_empty_T, jnp.min(largest_T) == LEAST)
+
+
+def make_keep(
+    inputs: Inputs, head: Head, tile: Tile, keys: slice, settings: Settings
+) -> jax.Array | None:
+    """Return which weights of a tile's queries dropout leaves, bool [keys, T]; None for all."""
+    if not settings.rate:
+        return None
+    return make_keep_tile(
+        (inputs.seeds[0], inputs.seeds[1]),
+        settings.rate,
+        head.first_query + tile.queries.start,
+        keys.start,
+        (keys.stop - keys.start, tile.shape[1]),
+    )
+
+
+def has_rows_of_padding(inputs: Inputs) -> bool:
+    """Return whether the arrays of a mask may hide every key from a query."""
+    return inputs.lengths_B is not None or inputs.key_ids is not None
+
+
+def weigh_others(
+    inputs: Inputs, head: Head, tile: Tile, keys: slice, weights: Weights, settings: Settings
+) -> jax.Array:
+    """Return the weights of keys outside of the tile, float32 [keys, T]: those of empty queries."""
+    M, keep = inputs.k.shape[2], make_keep(inputs, head, tile, keys, settings)
+    shape = keys.stop - keys.start, tile.shape[1]
+    has_weight = jnp.broadcast_to(weights.is_empty_T, shape)
+    has_weight = has_weight if keep is None else has_weight & keep
+    return jnp.where(has_weight, 1 / (M * (1 - settings.rate)), 0.0)
+
+
+def attend_forward(inputs: Inputs, out_ref: Any, *, settings: Settings) -> None:
+    """Write the output [1, heads K, L] of the heads of a program."""
+    heads = list_heads(inputs, settings)
+    for tile in list_tiles(inputs.q.shape[2], inputs.k.shape[2], settings):
+        visible = find_visible(inputs, tile, settings)
+        for head in heads:
+            weights = compute_weights(inputs, head, tile, visible, settings)
+            keep = make_keep(inputs, head, tile, tile.keys, settings)
+            powers = weights.powers if keep is None else jnp.where(keep, weights.powers, 0.0)
+            v = inputs.v[0, head.rows, tile.keys]
+            out = jnp.dot(v, powers.astype(v.dtype), preferred_element_type=jnp.float32)
+            out *= 1 / (weights.total_T * (1 - settings.rate))
+            out_ref[0, head.rows, tile.queries] = out.astype(out_ref.dtype)
+            if tile.others and has_rows_of_padding(inputs):
+                _add_others(inputs, out_ref, head, tile, weights, settings)
+
+
+def _add_others(
+    inputs: Inputs, out_ref: Any, head: Head, tile: Tile, weights: Weights, settings: Settings
+) -> None:
+    """Add the values of the keys outside of the tile to the outputs of empty queries."""
+    with name_rare_branch():
+
+        @pl.when(weights.some_empty)
+        def _() -> None:
+            out = out_ref[0, head.rows, tile.queries].astype(jnp.float32)
+            for keys in tile.others:
+                v = inputs.v[0, head.rows, keys]
+                others = weigh_others(inputs, head, tile, keys, weights, settings)
+                out += jnp.dot(v, others.astype(v.dtype), preferred_element_type=jnp.float32)
+            out_ref[0, head.rows, tile.queries] = out.astype(out_ref.dtype)
+
+
+def attend_backward(
+    inputs: Inputs,
+    do_ref: Any,
+    dq_ref: Any,
+    dk_ref: Any,
+    dv_ref: Any,
+    dbias_ref: Any,
+    dk_sum: Any,
+    dv_sum: Any,
+    *,
+    settings: Settings,
+) -> None:
+    """Write the gradients of the heads of a program; that of the bias is summed over the rows.
+
+    dk_sum, dv_sum: float32 [heads K, M], memory of the program.
+    """
+    heads = list_heads(inputs, settings)
+    dk_sum[...], dv_sum[...] = jnp.zeros_like(dk_sum), jnp.zeros_like(dv_sum)
+    if dbias_ref is not None:
+
+        @pl.when(pl.program_id(1) == 0)
+        def _() -> None:
+            dbias_ref[...] = jnp.zeros_like(dbias_ref)
+
+    for tile in list_tiles(inputs.q.shape[2], inputs.k.shape[2], settings):
+        visible = find_visible(inputs, tile, settings)
+        for head in heads:
+            weights = compute_weights(inputs, head, tile, visible, settings)
+            dropped, d_scores = _differentiate_weights(
+                inputs, do_ref, head, tile, weights, visible, settings
+            )
+            if dbias_ref is not None:
+                dbias_ref[head.index, tile.keys, tile.queries] += d_scores
+            q, k = inputs.q[0, head.rows, tile.queries], inputs.k[0, head.rows, tile.keys]
+            do = do_ref[0, head.rows, tile.queries]
+            d_scores = d_scores.astype(q.dtype)
+            dv_sum[head.rows, tile.keys] += _multiply_transposed(do, dropped.astype(do.dtype))
+            dk_sum[head.rows, tile.keys] += _multiply_transposed(q, d_scores) * settings.scale
+            dq = jnp.dot(k, d_scores, preferred_element_type=jnp.float32) * settings.scale
+            dq_ref[0, head.rows, tile.queries] = dq.astype(dq_ref.dtype)
+            if tile.others and has_rows_of_padding(inputs):
+                _add_other_gradients(inputs, do, dv_sum, head, tile, weights, settings)
+    dk_ref[0], dv_ref[0] = dk_sum[...].astype(dk_ref.dtype), dv_sum[...].astype(dv_ref.dtype)
+
+
+def _differentiate_weights(
+    inputs: Inputs,
+    do_ref: Any,
+    head: Head,
+    tile: Tile,
+    weights: Weights,
+    visible: jax.Array | None,
+    settings: Settings,
+) -> tuple[jax.Array, jax.Array]:
+    """Return the dropped softmax, and the gradient of the scores, float32 [keys, T]."""
+    v, do = inputs.v[0, head.rows, tile.keys], do_ref[0, head.rows, tile.queries]
+    softmax = weights.powers * (1 / weights.total_T)
+    d_softmax = jax.lax.dot_general(v, do, CONTRACT_FIRST, preferred_element_type=jnp.float32)
+    dropped, keep = softmax, make_keep(inputs, head, tile, tile.keys, settings)
+    if keep is not None:
+        factor = jnp.where(keep, 1 / (1 - settings.rate), 0.0)
+        dropped, d_softmax = softmax * factor, d_softmax * factor
+    d_scores = softmax * (d_softmax - (softmax * d_softmax).sum(0, keepdims=True))
+    return dropped, d_scores if visible is None else jnp.where(visible, d_scores, 0.0)
+
+
+def _multiply_transposed(a: jax.Array, b: jax.Array) -> jax.Array:
+    return jax.lax.dot_general(a, b, CONTRACT_LAST, preferred_element_type=jnp.float32)
+
+
+def _add_other_gradients(
+    inputs: Inputs,
+    do: jax.Array,
+    dv_sum: Any,
+    head: Head,
+    tile: Tile,
+    weights: Weights,
+    settings: Settings,
+) -> None:
+    """Add to the gradient of the values outside of the tile what empty queries give them."""
+    with name_rare_branch():
+
+        @pl.when(weights.some_empty)
+        def _() -> None:
+            for keys in tile.others:
+                others = weigh_others(inputs, head, tile, keys, weights, settings)
+                dv_sum[head.rows, keys] += _multiply_transposed(do, others.astype(do.dtype))

@@ -1,0 +1,135 @@
+"""The whole-row kernel on a mesh: what it takes, and the part of each device.
+
+B batch   L length of queries   M length of keys   H heads   K head width
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+
+from models.layers.dropout import KeyedDropout
+from models.layers.masks import Mask
+from pretrain.distributed.ops.hash_dropout import drop_by_hash
+from pretrain.distributed.ops.row_attention.call import attend_local_rows
+from pretrain.distributed.ops.row_attention.tiles import VMEM_BYTES, count_vmem_bytes
+from pretrain.distributed.sharding import BATCH
+
+MAX_LENGTH = 1024  # positions of a row
+MAX_HEAD_WIDTH = 256
+SUBLANES = 16  # rows of a tile of bfloat16, of which the part of a head in a block is a multiple
+
+
+def find_row_obstacle(
+    q_BLHK: jax.Array,
+    k_BMHK: jax.Array,
+    mask: Mask | jax.Array | None,
+    bias: jax.Array | None,
+    drop: KeyedDropout | None,
+    mesh: Mesh,
+) -> str | None:
+    """Return why the whole-row kernel cannot be used, or None."""
+    B, L, H, K = q_BLHK.shape
+    M = k_BMHK.shape[1]
+    if mask is not None and not isinstance(mask, Mask):
+        return "does not take a mask as an array of pairs"
+    if reason := _find_mask_obstacle(mask, L, M, bias) or _find_drop_obstacle(drop):
+        return reason
+    if mesh.shape["sequence"] > 1:
+        return "needs all positions of a row on one device"
+    if max(L, M) > MAX_LENGTH:
+        return f"takes rows of up to {MAX_LENGTH} positions, not of {max(L, M)}"
+    if bias is not None and bias.shape != (1, H, L, M):
+        return f"takes a bias of [1, heads, L, M], not {list(bias.shape)}"
+    if K > MAX_HEAD_WIDTH or K % SUBLANES:
+        return f"takes heads of up to {MAX_HEAD_WIDTH} in steps of {SUBLANES}, not of {K}"
+    if q_BLHK.dtype not in (jnp.bfloat16, jnp.float32):
+        return f"computes in bfloat16 or float32, not in {q_BLHK.dtype}"
+    num_shards = mesh.shape["data"] * mesh.shape["fsdp"]
+    if B % num_shards:
+        return f"needs rows on every device; {B} do not divide among {num_shards}"
+    size = count_vmem_bytes(1, K, L, M, q_BLHK.dtype.itemsize, bias is not None)
+    if size > VMEM_BYTES:
+        return (
+            f"holds a head of a row in {VMEM_BYTES / 2**20:.0f} MiB on the chip, not in the "
+            f"{size / 2**20:.1f} of {L} x {M} positions and a width of {K}"
+            + (" with a bias" if bias is not None else "")
+        )
+    return None
+
+
+def _find_mask_obstacle(mask: Mask | None, L: int, M: int, bias: jax.Array | None) -> str | None:
+    if mask is None:
+        return None
+    if mask.step is not None:
+        return "takes no decoding step"
+    if mask.pattern:
+        return "has no sparse patterns"
+    if mask.chunks is not None:
+        return "takes no chunks of sorted keys"
+    if bias is None and mask.find_block_pattern(L, M):
+        return f"computes all pairs near a window of {mask.window}, and XLA blocks of its length"
+    return None
+
+
+def _find_drop_obstacle(drop: KeyedDropout | None) -> str | None:
+    if drop is None:
+        return None
+    if drop.rate == 1 or drop.broadcast_dims or drop.drop_fn is not drop_by_hash:
+        return "drops each weight by the hash of its position, at a rate below 1"
+    return None
+
+
+def attend_with_rows(
+    q_BLHK: jax.Array,
+    k_BMHK: jax.Array,
+    v_BMHK: jax.Array,
+    *,
+    mask: Mask | None = None,
+    bias: jax.Array | None = None,
+    scale: float | None = None,
+    drop: KeyedDropout | None = None,
+    mesh: Mesh,
+    interpret: bool = False,
+) -> jax.Array:
+    """Compute `attend` by the whole-row kernel. Each device computes its own rows and heads.
+
+    Args:
+      interpret: run the kernel on a CPU, slowly.
+    """
+    H = q_BLHK.shape[2]
+    heads_axis = "model" if H % mesh.shape["model"] == 0 else None
+    rows, spec = P(BATCH[0]), P(BATCH[0], None, heads_axis)
+
+    def attend_part(
+        q: jax.Array,
+        k: jax.Array,
+        v: jax.Array,
+        mask: Mask | None,
+        bias: jax.Array | None,
+        drop: KeyedDropout | None,
+    ) -> jax.Array:
+        first_row = jax.lax.axis_index(BATCH[0]) * q.shape[0]
+        first_head = jax.lax.axis_index(heads_axis) * q.shape[2] if heads_axis else 0
+        return attend_local_rows(
+            q,
+            k,
+            v,
+            mask=mask,
+            bias=bias,
+            scale=scale,
+            drop=drop,
+            first=(first_row, first_head),
+            num_heads=H,
+            interpret=interpret,
+        )
+
+    return jax.shard_map(
+        attend_part,
+        mesh=mesh,
+        in_specs=(spec, spec, spec, rows, P(None, heads_axis), P()),
+        out_specs=spec,
+        check_vma=False,  # the kernel does not say how its outputs vary
+    )(q_BLHK, k_BMHK, v_BMHK, mask, bias, drop)

@@ -1,0 +1,127 @@
+"""How the whole-row kernel divides an attention square: heads of a program, tiles of queries.
+
+L length of queries   M length of keys   H heads   K head width
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+LANES = 128  # of a TPU's vector unit
+VMEM_BYTES = 15 * 2**20  # of a program's memory; a v4 has 16 MiB
+MAX_TILE = 2**18  # scores of a tile: 1 MiB of float32
+MAX_UNROLLED = 2**20  # scores of a program; more take minutes to compile
+MAX_BLOCK_BYTES = 2**18  # of a block of queries, keys or values of several heads
+TILE_ARRAYS = 4.5  # float32 arrays of a tile in a program's memory (measured with libtpu 0.0.42)
+
+
+class Settings(NamedTuple):
+    """What is known when the kernel is traced.
+
+    Attributes:
+      num_heads: heads of the whole model, H.
+      head_width: K.
+      scale: factor of the scores.
+      rate: probability that a weight is dropped.
+      reach: how many keys before and after its own position a query attends to; None: no limit.
+      heads_per_program: heads that one program of the grid computes.
+      tile: queries that are computed at once.
+      step: the range of keys of a tile begins and ends at multiples of it.
+      interpret: whether the kernel runs on a CPU, slowly.
+    """
+
+    num_heads: int
+    head_width: int
+    scale: float
+    rate: float
+    reach: tuple[int | None, int | None]
+    heads_per_program: int
+    tile: int
+    step: int = LANES
+    interpret: bool = False
+
+
+class Tile(NamedTuple):
+    """Queries that are computed at once, and the keys that they read.
+
+    Attributes:
+      queries: positions of the queries.
+      keys: a range of keys with all that the rule of `reach` shows to these queries.
+      others: the ranges of keys before and after it.
+    """
+
+    queries: slice
+    keys: slice
+    others: tuple[slice, ...]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The number of keys and of queries."""
+        return self.keys.stop - self.keys.start, self.queries.stop - self.queries.start
+
+
+def list_tiles(L: int, M: int, settings: Settings) -> list[Tile]:
+    """Return the tiles of a head.
+
+    Where `reach` shows no key to some query, such as one far behind the last key, the tile reads
+    all keys: the query's output is the mean of all values.
+    """
+    num_before, num_after = settings.reach
+    tiles = []
+    for start in range(0, L, settings.tile):
+        stop = min(start + settings.tile, L)
+        begin, end = 0, M
+        if num_before is None or stop - 1 - num_before < M:
+            if num_before is not None:
+                begin = max(start - num_before, 0) // settings.step * settings.step
+            if num_after is not None:
+                end = min(-(-(stop + num_after) // settings.step) * settings.step, M)
+        others = tuple(slice(*limits) for limits in ((0, begin), (end, M)) if limits[0] < limits[1])
+        tiles.append(Tile(slice(start, stop), slice(begin, end), others))
+    return tiles
+
+
+def choose_blocks(
+    H: int,
+    K: int,
+    L: int,
+    M: int,
+    itemsize: int,
+    has_bias: bool,
+    reach: tuple[int | None, int | None],
+) -> tuple[int, int]:
+    """Return the heads of a program, a divisor of H, and the queries of a tile.
+
+    A tile has at most `MAX_TILE` scores. Where `reach` hides keys, it has no more than 256 queries:
+    a shorter tile leaves out more of the hidden pairs.
+    """
+    longest = max(LANES, MAX_TILE // M // LANES * LANES)
+    if reach != (None, None):
+        longest = min(longest, 2 * LANES)
+
+    def fits(heads: int, tile: int) -> bool:
+        if count_vmem_bytes(heads, K, L, M, itemsize, has_bias, tile) > VMEM_BYTES:
+            return False
+        return heads == 1 or (
+            heads * L * M <= MAX_UNROLLED and heads * K * max(L, M) * itemsize <= MAX_BLOCK_BYTES
+        )
+
+    for tile in range(longest, 0, -LANES):
+        heads = [heads for heads in range(1, H + 1) if H % heads == 0 and fits(heads, tile)]
+        if heads:
+            return max(heads), min(tile, L)
+    return 1, min(LANES, L)
+
+
+def count_vmem_bytes(
+    heads: int, K: int, L: int, M: int, itemsize: int, has_bias: bool, tile: int = LANES
+) -> int:
+    """Return the bytes of a program's memory in the backward pass.
+
+    It holds each block twice, to load the next one meanwhile: queries and the gradients of output
+    and queries; keys, values and their gradients; the bias and its gradient. The gradients of keys
+    and values are summed in float32.
+    """
+    L, M = (-(-length // LANES) * LANES for length in (L, M))
+    blocks = heads * K * (3 * L + 4 * M) * itemsize + has_bias * 2 * heads * L * M * 4
+    return round(2 * blocks + 2 * heads * K * M * 4 + TILE_ARRAYS * min(tile, L) * M * 4)
