@@ -223,6 +223,7 @@ def test_programs_fit_into_the_memory_of_a_chip():
     """The sizes that the models have: BERT, T5, GPT-2, and the widest head."""
     assert choose_blocks(12, 64, 128, 128, 2, False, (None, None)) == (12, 128)
     assert choose_blocks(12, 64, 512, 512, 2, True, (None, None)) == (2, 512)
+    assert choose_blocks(12, 64, 512, 512, 2, False, (None, 0)) == (4, 256)
     assert choose_blocks(12, 64, 1024, 1024, 2, False, (None, 0)) == (1, 256)
     assert choose_blocks(4, 256, 1024, 1024, 2, False, (None, 0)) == (1, 256)
 
