@@ -158,7 +158,10 @@ class Mask(flax.struct.PyTreeNode):
                 self.offset + np.arange(L) if self.step is None else self.step.position_B
             )
             distance = query_positions[:, None] - np.arange(M)  # [L, M], or [B, M] in a step
-            is_visible = jnp.asarray((distance >= 0) & (distance < (self.window or M)))
+            is_visible = distance >= 0
+            if self.window is not None:
+                is_visible &= distance < self.window
+            is_visible = jnp.asarray(is_visible)
             masks.append(is_visible[None, None] if self.step is None else is_visible[:, None, None])
             queries = query_positions[:, None]
             queries = queries[None, None] if self.step is None else queries[:, None, None]

@@ -73,17 +73,33 @@ def attend_local_rows(
         heads_per_program=heads_per_program,
         tile=tile,
     )._replace(**changes)
-    ids, lengths_B = mask.segment_ids and mask.combine_segment_ids(B, L), None
-    if ids is None and mask.attention_mask_BM is not None:
-        lengths_B = mask.attention_mask_BM.sum(-1, dtype=jnp.int32)
     words = jnp.zeros(2, jnp.uint32) if drop is None else drop.key
-    inputs = Inputs(
-        seeds=jnp.concatenate(
-            [
-                jax.lax.bitcast_convert_type(words, jnp.int32),
-                jnp.stack([jnp.asarray(number, jnp.int32) for number in first]),
-            ]
-        ),
+    numbers = [jnp.asarray(number, jnp.int32) for number in first]
+    seeds = jnp.concatenate([jax.lax.bitcast_convert_type(words, jnp.int32), jnp.stack(numbers)])
+    inputs = _make_inputs(seeds, q_BLHK, k_BMHK, v_BMHK, mask, bias)
+    out: jax.Array = attend_blocks(inputs, settings)  # pyright: ignore[reportAssignmentType]
+    return out.swapaxes(1, 2).reshape(B, L, H, K)
+
+
+def _make_inputs(
+    seeds: jax.Array,
+    q_BLHK: jax.Array,
+    k_BMHK: jax.Array,
+    v_BMHK: jax.Array,
+    mask: Mask,
+    bias: jax.Array | None,
+) -> Inputs:
+    """Return the arrays in the order of the kernel.
+
+    Padding is passed as lengths, and next to segments as a segment of its own.
+    """
+    ids, lengths_B = None, None
+    if mask.segment_ids is not None:
+        ids = mask.combine_segment_ids(*q_BLHK.shape[:2])
+    elif mask.attention_mask_BM is not None:
+        lengths_B = mask.attention_mask_BM.sum(-1, dtype=jnp.int32)
+    return Inputs(
+        seeds=seeds,
         lengths_B=lengths_B,
         q=_move_positions_last(q_BLHK),
         k=_move_positions_last(k_BMHK),
@@ -92,8 +108,6 @@ def attend_local_rows(
         key_ids=ids and ids[1][:, None],
         bias=None if bias is None else bias[0].swapaxes(1, 2),
     )
-    out: jax.Array = attend_blocks(inputs, settings)  # pyright: ignore[reportAssignmentType]
-    return out.swapaxes(1, 2).reshape(B, L, H, K)
 
 
 def _move_positions_last(x_BLHK: jax.Array) -> jax.Array:

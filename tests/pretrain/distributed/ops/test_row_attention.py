@@ -116,6 +116,7 @@ MASKS = (
 @example("padding", 29, 37, (3, 30), False, 0.0)  # T5's cross-attention
 @example("causal, packed", 40, 40, (20, 0), False, 0.1)  # GPT-2 of packed rows
 @example("causal", 29, 29, (29, 29), True, 0.1)  # T5 v1.1's decoder
+@example("causal", 3, 2, (2, 2), False, 0.0)  # more queries than keys
 @example("window both ways, padding", 37, 20, (5, 20), True, 0.3)  # queries behind the last key
 def test_it_is_attend(name, L, M, lengths, biased, rate):
     """In float32, with rows that have no key, and queries that a mask leaves without one."""
