@@ -23,6 +23,7 @@ from pretrain.distributed.ops.row_attention.kernels import (
     attend_forward,
 )
 from pretrain.distributed.ops.row_attention.tiles import (
+    SMALL_VMEM,
     Settings,
     choose_blocks,
     list_tiles,
@@ -40,6 +41,7 @@ def attend_local_rows(
     drop: KeyedDropout | None = None,
     first: tuple[int | jax.Array, int | jax.Array] = (0, 0),
     num_heads: int | None = None,
+    vmem_bytes: int = SMALL_VMEM,
     **changes: Any,
 ) -> jax.Array:
     """Compute `attend` of the rows and heads of one device.
@@ -55,6 +57,7 @@ def attend_local_rows(
       first: the numbers of the first row and of the first head in the whole batch, by which the
         dropped weights do not depend on the mesh.
       num_heads: heads of the whole model; H by default.
+      vmem_bytes: memory of a program.
       changes: of the chosen `Settings`.
     """
     B, L, H, K = q_BLHK.shape
@@ -62,7 +65,7 @@ def attend_local_rows(
     mask = mask or Mask()
     reach = mask.local_window_size
     heads_per_program, tile = choose_blocks(
-        H, K, L, M, q_BLHK.dtype.itemsize, bias is not None, reach
+        H, K, L, M, q_BLHK.dtype.itemsize, bias is not None, reach, vmem_bytes
     )
     settings = Settings(
         num_heads=num_heads or H,
@@ -72,6 +75,7 @@ def attend_local_rows(
         reach=reach,
         heads_per_program=heads_per_program,
         tile=tile,
+        vmem_bytes=vmem_bytes,
     )._replace(**changes)
     words = jnp.zeros(2, jnp.uint32) if drop is None else drop.key
     numbers = [jnp.asarray(number, jnp.int32) for number in first]
@@ -186,7 +190,8 @@ def _call(
         out_shape=[shape for shape, _ in results],
         scratch_shapes=[pltpu.VMEM((rows, M), jnp.float32)] * (2 * len(gradients)),
         compiler_params=pltpu.CompilerParams(
-            dimension_semantics=("parallel", "arbitrary" if sums_bias else "parallel")
+            dimension_semantics=("parallel", "arbitrary" if sums_bias else "parallel"),
+            vmem_limit_bytes=None if settings.vmem_bytes == SMALL_VMEM else settings.vmem_bytes,
         ),
         cost_estimate=_estimate_cost(
             [*(x for x, _ in operands), *(shape for shape, _ in results)],

@@ -34,8 +34,8 @@ def make_keep_tile(
     row_T = make_iota((1, shape[1]), 1) + first_row.astype(jnp.uint32)
     words = [word.astype(jnp.uint32) for word in key]
     seed_T = mix_bits(mix_bits(row_T * GOLDEN + words[0]) ^ words[1])
-    columns = make_iota(shape, 0) + np.uint32(first_key)
-    bits = mix_bits(columns * GOLDEN + seed_T)
+    column = make_iota((shape[0], 1), 0) + np.uint32(first_key)  # of each key
+    bits = mix_bits(column * GOLDEN + seed_T)
     # A TPU's vector unit compares signed numbers: with the sign flipped, their order is that of
     # the unsigned ones.
     least = min(round(rate * 2**32), 2**32 - 1) - 2**31

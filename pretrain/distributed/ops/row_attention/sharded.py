@@ -14,11 +14,13 @@ from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask
 from pretrain.distributed.ops.hash_dropout import drop_by_hash
 from pretrain.distributed.ops.row_attention.call import attend_local_rows
-from pretrain.distributed.ops.row_attention.tiles import VMEM_BYTES, count_vmem_bytes
+from pretrain.distributed.ops.row_attention.tiles import LARGE_VMEM, SMALL_VMEM, count_vmem_bytes
 from pretrain.distributed.sharding import BATCH
 
 MAX_LENGTH = 1024  # positions of a row
 MAX_HEAD_WIDTH = 256
+# Kinds of devices that have at least 64 MiB of the memory of which a v4 has 16.
+LARGE_VMEM_CHIPS = "TPU v5 lite", "TPU v5", "TPU v6 lite"
 SUBLANES = 16  # rows of a tile of bfloat16, of which the part of a head in a block is a multiple
 
 
@@ -51,13 +53,19 @@ def find_row_obstacle(
     if B % num_shards:
         return f"needs rows on every device; {B} do not divide among {num_shards}"
     size = count_vmem_bytes(1, K, L, M, q_BLHK.dtype.itemsize, bias is not None)
-    if size > VMEM_BYTES:
+    if size > (limit := get_vmem_bytes(mesh)):
         return (
-            f"holds a head of a row in {VMEM_BYTES / 2**20:.0f} MiB on the chip, not in the "
+            f"holds a head of a row in {limit / 2**20:.0f} MiB on the chip, not in the "
             f"{size / 2**20:.1f} of {L} x {M} positions and a width of {K}"
             + (" with a bias" if bias is not None else "")
         )
     return None
+
+
+def get_vmem_bytes(mesh: Mesh) -> int:
+    """Return the memory that a program may take on the chips of a mesh."""
+    has_more = mesh.devices.flat[0].device_kind in LARGE_VMEM_CHIPS
+    return LARGE_VMEM if has_more else SMALL_VMEM
 
 
 def _find_mask_obstacle(mask: Mask | None, L: int, M: int, bias: jax.Array | None) -> str | None:
@@ -123,6 +131,7 @@ def attend_with_rows(
             drop=drop,
             first=(first_row, first_head),
             num_heads=H,
+            vmem_bytes=get_vmem_bytes(mesh),
             interpret=interpret,
         )
 

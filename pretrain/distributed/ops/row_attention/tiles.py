@@ -8,7 +8,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 LANES = 128  # of a TPU's vector unit
-VMEM_BYTES = 15 * 2**20  # of a program's memory; a v4 has 16 MiB
+SMALL_VMEM = 16 * 2**20  # a program's memory on a v4, and unless a call asks for more
+LARGE_VMEM = 40 * 2**20  # what a call may ask for on the chips after it
+VMEM_RESERVE = 2**20  # for what `count_vmem_bytes` does not count
 MAX_TILE = 2**18  # scores of a tile: 1 MiB of float32
 MAX_UNROLLED = 2**20  # scores of a program; more take minutes to compile
 MAX_BLOCK_BYTES = 2**18  # of a block of queries, keys or values of several heads
@@ -27,6 +29,7 @@ class Settings(NamedTuple):
       heads_per_program: heads that one program of the grid computes.
       tile: queries that are computed at once.
       step: the range of keys of a tile begins and ends at multiples of it.
+      vmem_bytes: memory of a program.
       interpret: whether the kernel runs on a CPU, slowly.
     """
 
@@ -38,6 +41,7 @@ class Settings(NamedTuple):
     heads_per_program: int
     tile: int
     step: int = LANES
+    vmem_bytes: int = SMALL_VMEM
     interpret: bool = False
 
 
@@ -89,6 +93,7 @@ def choose_blocks(
     itemsize: int,
     has_bias: bool,
     reach: tuple[int | None, int | None],
+    vmem_bytes: int = SMALL_VMEM,
 ) -> tuple[int, int]:
     """Return the heads of a program, a divisor of H, and the queries of a tile.
 
@@ -100,7 +105,7 @@ def choose_blocks(
         longest = min(longest, 2 * LANES)
 
     def fits(heads: int, tile: int) -> bool:
-        if count_vmem_bytes(heads, K, L, M, itemsize, has_bias, tile) > VMEM_BYTES:
+        if count_vmem_bytes(heads, K, L, M, itemsize, has_bias, tile) > vmem_bytes:
             return False
         return heads == 1 or (
             heads * L * M <= MAX_UNROLLED and heads * K * max(L, M) * itemsize <= MAX_BLOCK_BYTES
@@ -124,4 +129,5 @@ def count_vmem_bytes(
     """
     L, M = (-(-length // LANES) * LANES for length in (L, M))
     blocks = heads * K * (3 * L + 4 * M) * itemsize + has_bias * 2 * heads * L * M * 4
-    return round(2 * blocks + 2 * heads * K * M * 4 + TILE_ARRAYS * min(tile, L) * M * 4)
+    tile_bytes = round(TILE_ARRAYS * min(tile, L) * M * 4)
+    return 2 * blocks + 2 * heads * K * M * 4 + tile_bytes + VMEM_RESERVE

@@ -289,10 +289,20 @@ def test_reasons_against_it_are_reported():
     )
 
 
+@pytest.mark.parametrize(("kind", "fits"), [("TPU v4", False), ("TPU v5 lite", True)])
+def test_a_bias_of_whole_rows_needs_the_memory_of_later_chips(kind, fits):
+    sizes = dict.fromkeys(("data", "fsdp", "sequence", "model"), 1)
+    mesh = SimpleNamespace(devices=np.array([SimpleNamespace(device_kind=kind)]), shape=sizes)
+    q = jax.ShapeDtypeStruct((2, 1024, 4, 64), jnp.bfloat16)
+    bias = jax.ShapeDtypeStruct((1, 4, 1024, 1024), jnp.float32)
+    assert (find_row_obstacle(q, q, None, bias, None, mesh) is None) == fits
+
+
 def test_on_a_tpu_it_follows_splash(monkeypatch):
     """The choice alone: the devices of the mesh do not exist."""
     sizes = dict.fromkeys(("data", "fsdp", "sequence", "model"), 1)
-    mesh = SimpleNamespace(devices=np.array([SimpleNamespace(platform="tpu")]), shape=sizes)
+    device = SimpleNamespace(platform="tpu", device_kind="TPU v4")
+    mesh = SimpleNamespace(devices=np.array([device]), shape=sizes)
     heard, calls = [], []
     from pretrain.distributed.ops import attention_kernels
 

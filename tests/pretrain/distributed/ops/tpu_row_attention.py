@@ -29,6 +29,7 @@ CALLS = {
     "T5's encoder on v4": ("v4:2x2x1", 2, 512, 512, 4, 64, False, True, True, 0.0),
     "T5's decoder on v5e": ("v5e:2x2", 2, 114, 114, 4, 64, True, False, True, 0.1),
     "GPT-2 on v5p": ("v5p:2x2x1", 2, 1024, 1024, 2, 64, True, False, False, 0.1),
+    "a bias of whole rows on v6e": ("v6e:2x2", 2, 1024, 1024, 2, 64, False, True, True, 0.1),
     "T5's cross-attention on v6e": ("v6e:2x2", 2, 114, 512, 4, 64, False, True, False, 0.0),
 }
 
