@@ -30,6 +30,7 @@ from pretrain.distributed.ops.row_attention.sharded import attend_with_rows, fin
 from pretrain.distributed.ops.row_attention.tiles import Settings, choose_blocks, list_tiles
 from pretrain.distributed.ops.softmax import attend
 from pretrain.distributed.sharding import make_mesh
+from pretrain.plan.pallas_calls import count_kernel_bytes
 from pretrain.training.flops import count_flops
 
 pytestmark = pytest.mark.slow
@@ -249,6 +250,29 @@ def test_flops_are_those_of_seven_products_and_the_tiles(name, share):
 
     found = count_flops(jax.make_jaxpr(compute_gradients)(q, q, q, valid))
     assert found == 7 * 2 * B * L * L * H * 64 * share
+
+
+def test_bytes_are_each_block_once():
+    """A plan counts q, k, v and o once, the bias once for all rows, and 24 bytes of scalars; the
+    backward pass reads these and the gradient of o, and writes four gradients.
+    """
+    L, M, width = 128, 256, 64
+    shapes = [(B, L, H, width), (B, M, H, width), (B, M, H, width)]
+    arrays = [jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape in shapes]
+    bias = jax.ShapeDtypeStruct((1, H, L, M), jnp.float32)
+    valid = jax.ShapeDtypeStruct((B, M), jnp.bool_)
+
+    def compute_gradients(q, k, v, bias, valid):
+        def sum_output(q, k, v, bias):
+            return attend_local_rows(q, k, v, mask=make_padding_mask(valid), bias=bias).sum()
+
+        return jax.grad(sum_output, argnums=(0, 1, 2, 3))(q, k, v, bias)
+
+    queries, keys, pairs = B * L * H * width * 2, B * M * H * width * 2, H * L * M * 4
+    forward = 2 * queries + 2 * keys + pairs + 24
+    backward = 3 * queries + 4 * keys + 2 * pairs + 24
+    found = count_kernel_bytes(jax.make_jaxpr(compute_gradients)(*arrays, bias, valid))
+    assert found == forward + backward
 
 
 def find_reason(mask=None, bias=None, drop=None, sizes=(2, 2, 2), L=114, M=512, K=64, **kw):
