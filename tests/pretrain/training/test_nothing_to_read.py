@@ -17,6 +17,7 @@ from models.layers.masks import Mask, make_causal_mask, make_padding_mask
 from models.layers.ops import attend
 from pretrain.config import Mesh
 from pretrain.distributed.ops.cudnn_attention import attend_with_cudnn
+from pretrain.distributed.ops.row_attention.sharded import attend_with_rows
 from pretrain.distributed.ops.splash_attention import attend_with_splash
 from pretrain.distributed.sharding import make_mesh
 from pretrain.training.cross_entropy import cross_entropy
@@ -69,6 +70,10 @@ CASES += [
     )
 ]
 CASES += [
+    ("rows", name, dtype, True)
+    for name, dtype in (("padding", "bfloat16"), ("packed", "float32"), ("segments", "bfloat16"))
+]
+CASES += [
     ("cudnn", name, dtype, False)
     for name, dtype in (
         ("padding", "bfloat16"),
@@ -84,6 +89,7 @@ def test_queries_without_keys_give_no_nan(mesh, kernel, name, dtype, biased):
     function = {
         "xla": attend,
         "splash": partial(attend_with_splash, mesh=mesh, interpret=True),
+        "rows": partial(attend_with_rows, mesh=mesh, interpret=True),
         "cudnn": partial(attend_with_cudnn, mesh=mesh, implementation="xla"),
     }[kernel]
     q, k, v = (
