@@ -97,12 +97,12 @@ def choose_blocks(
 ) -> tuple[int, int]:
     """Return the heads of a program, a divisor of H, and the queries of a tile.
 
-    A tile has at most `MAX_TILE` scores. Where `reach` hides keys, it has no more than 256 queries:
+    A tile has at most `MAX_TILE` scores. Where `reach` hides keys, it has no more than 128 queries:
     a shorter tile leaves out more of the hidden pairs.
     """
     longest = max(LANES, MAX_TILE // M // LANES * LANES)
     if reach != (None, None):
-        longest = min(longest, 2 * LANES)
+        longest = min(longest, LANES)
 
     def fits(heads: int, tile: int) -> bool:
         if count_vmem_bytes(heads, K, L, M, itemsize, has_bias, tile) > vmem_bytes:
