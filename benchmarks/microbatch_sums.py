@@ -77,7 +77,7 @@ def compute_gradients(run: Run, batch: Any, dtype: str, number: int, rounded: bo
 
     totals = {name: jnp.maximum(w, 1.0) for name, w in loss.sum_weights(batch).items()}
     arguments = (state.params, state.variables, batch, totals, jax.random.key(0))
-    gradients, _ = jax.jit(lambda *each: accumulate_gradients(compute, *each, number))(*arguments)
+    gradients, _ = jax.jit(partial(accumulate_gradients, compute, number))(*arguments)
     return jax.tree.map(lambda x: np.asarray(x, np.float64), gradients)
 
 

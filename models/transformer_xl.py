@@ -131,7 +131,9 @@ class TransformerXL(SegmentRecurrence):
         deterministic = not train
         x_BLD = self.embeddings(token_ids) * math.sqrt(c.width)
         distances_ND = jnp.asarray(embed_distances(num_keys, c.width, c.clamp_len), x_BLD.dtype)
-        relative = RelativePositions(self.drop(distances_ND, deterministic=deterministic))
+        relative = RelativePositions(
+            self.drop(distances_ND, deterministic=deterministic, by_row=False)
+        )
         if not c.untie_r:
             relative = relative.replace(
                 content_bias_HK=self.content_bias, position_bias_HK=self.position_bias

@@ -107,6 +107,7 @@ class VisionTransformer(nn.Module):
             mlp=partial(Mlp, c.mlp, kernel_init=self.kernel_init, dropout=dropout, ops=ops),
             norm=partial(LayerNorm, c.epsilon, ops=ops),
             dropout=dropout,
+            ops=ops,
         )
         self.embeddings = PatchEmbeddings(c, ops)
         self.encoder = Stack(layer, c.depth, scan=c.scan, remat=c.remat, ops=ops)

@@ -212,7 +212,7 @@ class XLNet(SegmentRecurrence):
             embed_distances(M + L, c.width, c.clamp_len, num_after=L - 1), x_BXD.dtype
         )
         relative = TwoStreamPositions(
-            self.drop(distances_RD, deterministic=deterministic),
+            self.drop(distances_RD, deterministic=deterministic, by_row=False),
             num_content=L,
             query_positions_BP=masked_positions,
             is_other_text_BXN=compare_texts(token_type_ids, masked_positions, M),

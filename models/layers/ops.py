@@ -81,7 +81,9 @@ def leave_unchanged(x: Any) -> Any:
     return x
 
 
-def drop_values(x: jax.Array, key: jax.Array, rate: float, shape: tuple[int, ...]) -> jax.Array:
+def drop_values(
+    x: jax.Array, key: jax.Array, rate: float, shape: tuple[int, ...], by_row: bool = True
+) -> jax.Array:
     """Return x / (1 - rate), each value 0 with probability `rate` (Srivastava et al. 2014, sec. 4).
 
     Args:
@@ -89,9 +91,19 @@ def drop_values(x: jax.Array, key: jax.Array, rate: float, shape: tuple[int, ...
       key: the two uint32 of a key.
       rate: the probability of 0, below 1.
       shape: that of x, with 1 for each axis along which one draw is broadcast.
+      by_row: whether the first axis is that of the batch, so that each row has draws of its own. A
+        trainer that runs a model on a part of the rows draws what the whole batch would for them.
     """
     keep_mask = jax.random.bernoulli(jax.random.wrap_key_data(key), 1 - rate, shape)
     return jnp.where(keep_mask, x / jnp.asarray(1 - rate, x.dtype), jnp.zeros((), x.dtype))
+
+
+def keep_rows(key: jax.Array, share: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """Return bool of `shape`, [B, 1, ...]: True with probability `share`, drawn for each row.
+
+    key: a random key.
+    """
+    return jax.random.bernoulli(key, share, shape)
 
 
 def average_values(
@@ -228,6 +240,7 @@ class Ops(NamedTuple):
     recompute: takes a function of arrays and returns one with the same values, whose intermediates
       the backward pass may recompute.
     drop: dropout.
+    keep_rows: the draws that skip a sublayer for whole rows.
     attend: attention.
     constrain: applied to the activations [B, L, D] at the top of each layer, to set their sharding.
     apply_reversible: a reversible stack.
@@ -240,6 +253,7 @@ class Ops(NamedTuple):
     take_positions: Callable[[jax.Array, jax.Array], jax.Array] = take_positions
     recompute: Callable[[Callable[..., jax.Array]], Callable[..., jax.Array]] = leave_unchanged
     drop: Callable[..., jax.Array] = drop_values
+    keep_rows: Callable[..., jax.Array] = keep_rows
     attend: Callable[..., jax.Array] = attend
     constrain: Callable[[jax.Array], jax.Array] = leave_unchanged
     apply_reversible: Callable[..., tuple[jax.Array, jax.Array]] = apply_reversible

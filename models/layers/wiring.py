@@ -13,6 +13,7 @@ from models.layers.dropout import Dropout, PathDropout
 from models.layers.linear import ModuleFactory
 from models.layers.masks import Mask
 from models.layers.norms import LayerNorm
+from models.layers.ops import PLAIN, Ops
 
 
 class PostNormLayer(nn.Module):
@@ -69,6 +70,7 @@ class PreNormLayer(nn.Module):
 
     With `cross` it is a decoder's layer, which also attends to `memory`.
     dropout: of the output of each sublayer.
+    ops: its `keep_rows` draws the rows that skip a sublayer.
     """
 
     attention: ModuleFactory
@@ -76,6 +78,7 @@ class PreNormLayer(nn.Module):
     cross: ModuleFactory | None = None
     norm: ModuleFactory = LayerNorm
     dropout: ModuleFactory = partial(Dropout, 0.0)
+    ops: Ops = PLAIN
 
     @nn.compact
     def __call__(
@@ -97,7 +100,7 @@ class PreNormLayer(nn.Module):
         drop = self.dropout(deterministic=not train)
         path = None
         if path_rate is not None:
-            path = partial(PathDropout(name="path"), rate=path_rate)
+            path = partial(PathDropout(self.ops, name="path"), rate=path_rate)
 
         def add(x_BLD: jax.Array, y_BLD: jax.Array) -> jax.Array:
             y_BLD = drop(y_BLD)

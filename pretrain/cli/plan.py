@@ -142,6 +142,8 @@ def format_plan(name: str, run: Run, facts: Mapping[str, Any]) -> Iterator[str]:
     for path, kernels in facts["attention"].items():
         if kernels:
             yield f"attention    {'; '.join(kernels)} ({path})"
+    for line in facts["exchange"]:
+        yield f"exchange     {line}"
     if facts["fits"]:
         yield (
             f"traffic      {facts['hbm_bytes_per_step'] / GIB:.2f} GiB of HBM, "

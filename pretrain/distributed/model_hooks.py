@@ -10,7 +10,11 @@ from models.layers.ops import Ops
 from pretrain.distributed.ops.alignment import pad_columns
 from pretrain.distributed.ops.attention_kernels import make_attend
 from pretrain.distributed.ops.gathers import make_take_rows, take_positions
-from pretrain.distributed.ops.hash_dropout import drop_by_hash
+from pretrain.distributed.ops.hash_dropout import (
+    drop_by_hash,
+    drop_on_shard,
+    keep_rows_on_shard,
+)
 from pretrain.distributed.ops.inversion import apply_reversible
 from pretrain.distributed.ops.matmul import activation_matmul, add_bias, matmul
 from pretrain.distributed.ops.rematerialization import recompute_in_backward
@@ -34,10 +38,14 @@ def make_local_hooks() -> dict[str, Ops]:
     return {"ops": OPS}
 
 
-def make_model_hooks(mesh: Mesh, attention: list[str]) -> dict[str, Ops]:
+def make_model_hooks(mesh: Mesh, attention: list[str], on_shard: bool = False) -> dict[str, Ops]:
     """Return keyword arguments of `models.build` for a model that runs on a mesh.
 
-    attention: a list to which one line is appended for each attention kernel that is chosen.
+    Args:
+      mesh: the devices.
+      attention: a list to which one line is appended for each attention kernel that is chosen.
+      on_shard: for a model that runs inside `jax.shard_map` over `fsdp` and `data`, on the rows of
+        one device. It draws what the whole batch would for them.
     """
 
     def record_kernel(kernel: str, reason: str | None) -> None:
@@ -45,9 +53,13 @@ def make_model_hooks(mesh: Mesh, attention: list[str]) -> dict[str, Ops]:
         if line not in attention:
             attention.append(line)
 
-    ops = OPS._replace(attend=make_attend(mesh, record_kernel), constrain=make_constraint(mesh))
+    ops = OPS._replace(attend=make_attend(mesh, record_kernel, on_shard))
+    if on_shard:
+        ops = ops._replace(drop=drop_on_shard, keep_rows=keep_rows_on_shard)
+    else:
+        ops = ops._replace(constrain=make_constraint(mesh))
     if mesh.devices.flat[0].platform == "gpu":
-        ops = ops._replace(take_rows=make_take_rows(mesh), take_positions=take_positions)
+        ops = ops._replace(take_rows=make_take_rows(mesh, on_shard), take_positions=take_positions)
         if mesh.shape["model"] == 1:  # which shards columns
             ops = ops._replace(linear=pad_columns(ops.linear))
     return {"ops": ops}

@@ -72,8 +72,8 @@ def search_variants(
 ) -> list[dict[str, Any]]:
     """Compile meshes x micro-batches x remat and return the fastest variants that fit.
 
-    Meshes: all `data`, all `fsdp`, and a square of the two, each with 1, 2 and 4 devices (also 8
-    with 64 devices or more) on `model`.
+    Meshes: each split of `data` and `fsdp` into powers of two; and with 2 and 4 devices (also 8
+    with 64 devices or more) on `model` all `data`, all `fsdp`, and a square of the two.
 
     Args:
       report: receives one line of progress per variant.
@@ -92,7 +92,7 @@ def search_variants(
         except (ConfigError, ValueError) as error:
             report(f"{prefix}: {error}")
             continue
-        report(f"{prefix}: {summarize_plan(facts)}")
+        report("; ".join([f"{prefix}: {summarize_plan(facts)}", *facts["exchange"][1:]]))
         compiled.append({"words": overrides, "plan": facts})
     fitting = [variant for variant in compiled if variant["plan"]["fits"]]
     return sorted(fitting, key=lambda variant: variant["plan"]["step_seconds_bound"] or math.inf)[
@@ -113,7 +113,9 @@ def iterate_variants(run: Run, num_devices: int) -> Iterator[list[str]]:
     remats = [f"{key}=false", f"{key}=true"] if key else [""]
     for model, microbatches, remat in itertools.product(models, (1, 2, 4), remats):
         rest = num_devices // model
-        for fsdp in sorted({1, 2 ** (int(math.log2(rest)) // 2), rest}):
+        exponent = int(math.log2(rest))
+        exponents = range(exponent) if model == 1 else (0, exponent // 2)
+        for fsdp in sorted({*(2**power for power in exponents), rest}):
             mesh = (rest // fsdp, fsdp, model) if rest % fsdp == 0 else None
             if mesh is None or run.data.batch_size % (microbatches * rest):
                 continue

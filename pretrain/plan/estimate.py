@@ -67,6 +67,7 @@ def plan_run(
         if score and score.memory_sizes
         else None,
         "attention": program.attention,
+        "exchange": program.exchange,
         "warnings": [*update.warnings, *(score.warnings if score else ())],
     }
     facts |= count_step(run, machine, mesh, program, update, tokens, price)

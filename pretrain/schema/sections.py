@@ -40,6 +40,9 @@ class Train:
     microbatches: int = 1
     # Dtype of a step's computation. Parameters and optimizer state are always float32.
     compute_dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    # Dtype in which devices sum their gradients, where `mesh.data` and `mesh.fsdp` alone exceed 1;
+    # none: `compute_dtype`, in which each device computes its own.
+    exchange_dtype: Literal["bfloat16", "float32"] | None = None
     # Share of a label's probability that is spread evenly over all tokens, in training only
     # (Szegedy et al. 2016, section 7).
     label_smoothing: float = 0.0

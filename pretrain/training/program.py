@@ -16,6 +16,11 @@ from data.mixed import Mixed, map_shapes
 from data.objectives.objective import Objective
 from models import build
 from pretrain.config import Run
+from pretrain.distributed.gradient_exchange import (
+    describe_exchange,
+    find_exchange_obstacle,
+    make_gradient_exchange,
+)
 from pretrain.distributed.model_hooks import make_model_hooks
 from pretrain.distributed.sharding import (
     make_batch_sharding,
@@ -28,6 +33,7 @@ from pretrain.overrides import ConfigError
 from pretrain.training.cross_entropy import MAX_SCORES_PER_ROW
 from pretrain.training.evaluation import make_evaluation_step
 from pretrain.training.losses import Loss, LossOptions, MixedLoss, make_loss
+from pretrain.training.losses.loss import leave_unchanged
 from pretrain.training.optimizers import make_run_optimizer
 from pretrain.training.schedules import make_learning_rate
 from pretrain.training.state import TrainState, init_state
@@ -38,7 +44,7 @@ class Program(NamedTuple):
     """The functions of a run, each compiled for the mesh at its first call, `init` at every call.
 
     Attributes:
-      model: the Linen module of the training step.
+      model: the Linen module of a training step on the whole batch.
       loss: of the run's objective.
       abstract_state: a `TrainState` of shapes.
       state_shardings: a `TrainState` of shardings.
@@ -49,6 +55,7 @@ class Program(NamedTuple):
         variables; see `step.make_evaluation_fn`.
       attention: {"update": lines, "score": lines} on the attention kernels in use and on the
         reasons against faster ones; tracing adds the lines.
+      exchange: lines on how gradients cross between devices; see `describe_exchange`.
     """
 
     model: Any
@@ -60,6 +67,7 @@ class Program(NamedTuple):
     train_step: Any
     evaluation_step: Any
     attention: dict[str, list[str]]
+    exchange: list[str]
 
     def describe_state(self) -> TrainState:
         """Return the shapes of a state with their shardings, an argument of `train_step.lower`."""
@@ -98,21 +106,28 @@ def make_program(
     abstract = jax.eval_shape(init)
     placed = make_state_shardings(abstract, mesh)
     row_sharding = make_batch_sharding(mesh)
+    dtype, microbatches = run.train.compute_dtype, run.train.microbatches
+    obstacle = find_exchange_obstacle(abstract.params, mesh, dtype, microbatches)
+    check_exchange_dtype(run, mesh, obstacle)
+    if obstacle is None:
+        step_model = build(run.model, **make_model_hooks(mesh, attention["update"], on_shard=True))
+        exchange = make_gradient_exchange(mesh, dtype, run.train.exchange_dtype)
     step = make_train_step(
-        model,
+        model if obstacle else step_model,
         loss,
         optimizer,
         rate,
         seed=run.train.seed,
-        microbatches=run.train.microbatches,
+        microbatches=microbatches,
         norm_factor=run.guard.norm_factor,
         norm_window=run.guard.norm_window,
         options=LossOptions(
-            compute_dtype=run.train.compute_dtype,
-            gather=make_gather(mesh),
+            compute_dtype=dtype,
+            gather=make_gather(mesh) if obstacle else leave_unchanged,
             scores_at_once=scores_at_once,
             label_smoothing=run.train.label_smoothing,
         ),
+        exchange=leave_unchanged if obstacle else exchange,
     )
     make_struct = partial(jax.ShapeDtypeStruct, sharding=row_sharding)
     return Program(
@@ -133,6 +148,7 @@ def make_program(
             evaluation_model, loss, mesh, compute_dtype=run.train.compute_dtype
         ),
         attention=attention,
+        exchange=describe_exchange(abstract.params, mesh, run.train),
     )
 
 
@@ -146,6 +162,15 @@ def jit_and_discard(function: Callable[[], Any], **options: Any) -> Any:
         return compiled()
     finally:
         compiled.clear_cache()  # pyright: ignore[reportAttributeAccessIssue] - not in jax.jit's type
+
+
+def check_exchange_dtype(run: Run, mesh: jax.sharding.Mesh, obstacle: str | None) -> None:
+    """Raise ConfigError if devices would sum gradients in another dtype than the run asks for."""
+    if run.train.exchange_dtype and obstacle and mesh.size > 1:
+        raise ConfigError(
+            f"train.exchange_dtype={run.train.exchange_dtype} needs gradients that cross once a "
+            f"step, and here they do not: {obstacle}; set train.exchange_dtype=none"
+        )
 
 
 def check_batch(run: Run, mesh: jax.sharding.Mesh) -> None:

@@ -19,6 +19,7 @@ from models.config.base import TEACHER
 from pretrain.config import Run, to_json
 from pretrain.distributed import malloc_advice
 from pretrain.distributed.device_feed import find_local_rows
+from pretrain.distributed.gradient_exchange import describe_exchange
 from pretrain.distributed.preflight import preflight_source
 from pretrain.distributed.sharding import find_undivided_dims
 from pretrain.evaluation.model_fit import check_fit
@@ -140,6 +141,7 @@ def describe_start(
     lines += [line for part_stream in parts.values() for line in describe_padding(part_stream)]
     lines += truncation_report.describe_truncation(stream)
     lines += truncation_report.describe_truncation(heldout, "held out: ") if heldout else []
+    lines += describe_exchange(params, mesh, run.train)
     lines += [
         f"not sharded: {path}, whose dimension of {size} does not divide by "
         f"{axis}={mesh.shape[axis]}"

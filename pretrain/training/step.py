@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -10,12 +11,12 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from pretrain.distributed.gradient_exchange import GradientFn
+from pretrain.distributed.precision import cast_params
 from pretrain.training.divergence import is_finite_step, tree_where, update_count
 from pretrain.training.losses import DEFAULT_OPTIONS, Loss, LossOptions, MixedLoss
+from pretrain.training.losses.loss import leave_unchanged
 from pretrain.training.state import TrainState
-
-# (params, variables, batch, totals, key) -> (gradients, (sums, new variables))
-GradientFn = Callable[..., tuple[Any, tuple[dict[str, jax.Array], Any]]]
 
 
 def make_train_step(
@@ -29,6 +30,7 @@ def make_train_step(
     norm_factor: float = 0.0,
     norm_window: int = 0,
     options: LossOptions = DEFAULT_OPTIONS,
+    exchange: Callable[[GradientFn], GradientFn] = leave_unchanged,
 ) -> Callable[[TrainState, Any], tuple[TrainState, dict[str, jax.Array]]]:
     """Return a pure function (state, batch) -> (state, metrics), to be jitted with a donated state.
 
@@ -47,17 +49,20 @@ def make_train_step(
       microbatches: number of parts of the batch that are computed one after the other.
       norm_factor, norm_window: as in `schema.Guard`.
       options: of the loss.
+      exchange: makes the gradient of the batch from that of the rows of one device; see
+        `gradient_exchange`. By default the gradient is that of the batch already.
     """
-    part = make_gradient(model, loss, options)
+    compute_gradient = make_gradient(model, loss, options)
+    if microbatches > 1:
+        compute_gradient = partial(accumulate_gradients, compute_gradient, microbatches)
+    compute_gradient = exchange(compute_gradient)
 
     def step(state: TrainState, batch: Any) -> tuple[TrainState, dict[str, jax.Array]]:
         key = jax.random.fold_in(jax.random.key(seed), state.step + 1)  # 0 drew the parameters
         totals = {name: jnp.maximum(w, 1.0) for name, w in loss.sum_weights(batch).items()}
-        arguments = state.params, state.variables, batch, totals, key
-        if microbatches == 1:
-            grads, (sums, variables) = part(*arguments)
-        else:
-            grads, (sums, variables) = accumulate_gradients(part, *arguments, microbatches)
+        grads, (sums, variables) = compute_gradient(
+            state.params, state.variables, batch, totals, key
+        )
         updates, opt_state = optimizer.update(grads, state.optimizer, state.params)
         means = {name: value / totals[name] for name, value in sums.items()}
         value, norm = loss.compute_loss(means), optax.tree.norm(grads)
@@ -82,6 +87,7 @@ def make_gradient(model: Any, loss: Loss | MixedLoss, options: LossOptions) -> G
     """Return a pure (params, variables, batch, totals, key) -> (gradients, (sums, new variables)).
 
     The batch may be a microbatch. totals: {name: weight of the whole batch}; they divide the sums.
+    The gradients are float32, also those of parameters in another dtype.
     """
 
     def compute_gradient(
@@ -100,19 +106,20 @@ def make_gradient(model: Any, loss: Loss | MixedLoss, options: LossOptions) -> G
             means = {name: output.sums[name] / totals[name] for name in loss.loss_terms}
             return loss.compute_loss(means), (output.sums, output.variables)
 
-        return jax.grad(compute_loss, has_aux=True)(params)
+        grads, outputs = jax.grad(compute_loss, has_aux=True)(params)
+        return cast_params(grads, "float32"), outputs
 
     return compute_gradient
 
 
 def accumulate_gradients(
     compute_gradient: GradientFn,
+    microbatches: int,
     params: Any,
     variables: Any,
     batch: Any,
     totals: dict[str, jax.Array],
     key: jax.Array,
-    microbatches: int,
 ) -> tuple[Any, tuple[dict[str, jax.Array], Any]]:
     """Return (gradients, (sums, new variables)) of a batch, in the memory of one microbatch.
 

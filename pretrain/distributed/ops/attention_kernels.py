@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
-from jax.sharding import Mesh
+from jax.sharding import AbstractMesh, Mesh
 
 from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask
@@ -22,6 +22,7 @@ from pretrain.distributed.ops.cudnn_attention import attend_with_cudnn, find_cud
 from pretrain.distributed.ops.row_attention.sharded import attend_with_rows, find_row_obstacle
 from pretrain.distributed.ops.softmax import attend, move_shared_dropout
 from pretrain.distributed.ops.splash_attention import attend_with_splash, find_splash_obstacle
+from pretrain.distributed.sharding import AXES
 
 
 class AttentionKernel(NamedTuple):
@@ -49,17 +50,24 @@ KERNELS = {
 
 
 def make_attend(
-    mesh: Mesh, report_kernel: Callable[[str, str | None], None] = lambda kernel, reason: None
+    mesh: Mesh,
+    report_kernel: Callable[[str, str | None], None] = lambda kernel, reason: None,
+    on_shard: bool = False,
 ) -> Callable[..., jax.Array]:
     """Return a function with the signature of `attend` for the devices of a mesh.
 
-    report_kernel: called with (kernel, reason) whenever attention is traced. The reason says why
-      the kernels that the platform prefers were not chosen; it is None if the first one was.
+    Args:
+      mesh: the devices.
+      report_kernel: called with (kernel, reason) whenever attention is traced. The reason says why
+        the kernels that the platform prefers were not chosen; it is None if the first one was.
+      on_shard: for a function inside `jax.shard_map`, which has the rows of one device. The kernels
+        get an `AbstractMesh` of one device.
     """
     platform = mesh.devices.flat[0].platform
     if platform not in KERNELS:
         report_kernel("XLA", None)
         return attend
+    grid = AbstractMesh((1,) * len(AXES), AXES) if on_shard else mesh
 
     def attend_by_kernel(
         q_BLHK: jax.Array,
@@ -77,11 +85,11 @@ def make_attend(
             if isinstance(mask, Mask) and mask.offset:
                 reason = "takes no memory before the queries"
             else:
-                reason = kernel.find_obstacle(q_BLHK, k_BMHK, mask, bias, drop, mesh)
+                reason = kernel.find_obstacle(q_BLHK, k_BMHK, mask, bias, drop, grid)
             if reason is None:
                 report_kernel(kernel.name, ", ".join(reasons) or None)
                 return kernel.attend(
-                    q_BLHK, k_BMHK, v_BMHK, mask=mask, bias=bias, scale=scale, drop=drop, mesh=mesh
+                    q_BLHK, k_BMHK, v_BMHK, mask=mask, bias=bias, scale=scale, drop=drop, mesh=grid
                 )
             reasons.append(f"{kernel.name} {reason}")
         report_kernel("XLA", ", ".join(reasons))

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as splash_masks
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import AbstractMesh, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from models.layers.dropout import KeyedDropout
@@ -39,7 +39,7 @@ def find_splash_obstacle(
     mask: AnyMask,
     bias: jax.Array | None,
     drop: KeyedDropout | None,
-    mesh: Mesh,
+    mesh: Mesh | AbstractMesh,
 ) -> str | None:
     """Return why Splash attention cannot be used, or None."""
     L, M = q_BLHK.shape[1], k_BMHK.shape[1]
@@ -76,7 +76,7 @@ def attend_with_splash(
     bias: None = None,
     scale: float | None = None,
     drop: None = None,
-    mesh: Mesh,
+    mesh: Mesh | AbstractMesh,
     interpret: bool = False,
 ) -> jax.Array:
     """Compute `attend` by Splash attention, a Pallas kernel that ships with JAX.
@@ -85,6 +85,7 @@ def attend_with_splash(
     or a window rules out are skipped.
 
     Args:
+      mesh: the devices; an AbstractMesh of one inside `jax.shard_map`.
       interpret: run the kernel on a CPU, slowly.
     """
     assert bias is None and drop is None
@@ -115,16 +116,21 @@ def attend_with_splash(
     segment_ids = _make_segment_ids(mask, q_BLHK.shape[0], L)
     id_specs: Any = P(BATCH[0], "sequence"), BATCH  # in place of arrays, as in_specs takes them
     segment_specs = segment_ids and splash.SegmentIds(*id_specs)
-    attend_on_shards = jax.shard_map(
-        lambda kernel, q, k, v, segments: jax.vmap(kernel)(q, k, v, segments),
-        mesh=mesh,
-        in_specs=(
-            kernel.manual_sharding_spec(NamedSharding(mesh, kernel_spec)),
-            *(query_spec, key_spec, key_spec, segment_specs),
-        ),
-        out_specs=query_spec,
-        check_vma=False,  # the kernel does not say how its outputs vary
-    )
+
+    def attend_on_shards(kernel: Any, q: Any, k: Any, v: Any, segments: Any) -> jax.Array:
+        return jax.vmap(kernel)(q, k, v, segments)
+
+    if isinstance(mesh, Mesh):
+        attend_on_shards = jax.shard_map(
+            attend_on_shards,
+            mesh=mesh,
+            in_specs=(
+                kernel.manual_sharding_spec(NamedSharding(mesh, kernel_spec)),
+                *(query_spec, key_spec, key_spec, segment_specs),
+            ),
+            out_specs=query_spec,
+            check_vma=False,  # the kernel does not say how its outputs vary
+        )
     with name_computed_blocks(kernel, count_blocks) if is_limited else contextlib.nullcontext():
         return attend_on_shards(kernel, q_BHLK, k_BHMK, v_BHMK, segment_ids).swapaxes(1, 2)
 

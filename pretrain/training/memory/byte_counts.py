@@ -15,6 +15,10 @@ import numpy as np
 
 from data.mixed import map_shapes
 from models import build
+from pretrain.distributed.gradient_exchange import (
+    count_gathered_bytes,
+    find_exchange_obstacle,
+)
 from pretrain.distributed.sharding import (
     MESH_AXES,
     find_dimension_names,
@@ -82,16 +86,20 @@ def count_carried_gradients(run: Run, params: Any, num_devices: int) -> int:
     return counted * itemsize // num_devices
 
 
-def count_gradients(run: Run, held: dict[str, int]) -> int:
+def count_gradients(run: Run, held: dict[str, int], params: Any, mesh: Mesh | AbstractMesh) -> int:
     """Return the expected bytes on each device of gradients and converted parameters.
 
     The parameters are converted to the dtype of the computation. Gradients of a microbatch are
-    added to float32 sums.
+    added to float32 sums. Those of gathered parameters are whole (`gradient_exchange`).
     """
-    share = np.dtype(run.train.compute_dtype).itemsize / 4
+    dtype, microbatches = run.train.compute_dtype, run.train.microbatches
+    share = np.dtype(dtype).itemsize / 4
     converted = share if share < 1 else 0
-    copies = 1 + share if run.train.microbatches > 1 else 1
-    return int(held["parameters"] * (copies + converted))
+    copies = 1 + share if microbatches > 1 else 1
+    count = held["parameters"] * (copies + converted)
+    if find_exchange_obstacle(params, mesh, dtype, microbatches) is None:
+        count += count_gathered_bytes(params, mesh, dtype, microbatches)
+    return int(count)
 
 
 def count_residuals(run: Run, mesh: Mesh, program: Program) -> int:

@@ -97,7 +97,7 @@ def make_estimate(
     return MemoryEstimate(
         held=held,
         carried_gradients=count_carried_gradients(run, params, mesh.size),
-        gradients=count_gradients(run, held),
+        gradients=count_gradients(run, held, params, mesh),
         activations=None if residuals is None else residuals // run.train.microbatches,
     )
 

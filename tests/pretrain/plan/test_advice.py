@@ -37,6 +37,7 @@ def simulate_run(run, machine, evaluation, quick):
         "step_seconds_bound": seconds,
         "mfu_bound": 0.5 / seconds,
         "mesh": (data, fsdp, m.model),
+        "exchange": ["once a step", "odd parts"] if fsdp == devices else ["once a step"],
     }
 
 
@@ -82,7 +83,8 @@ def test_micro_batches_come_before_splitting_layers(monkeypatch):
 
 
 def test_the_search_gives_the_fastest_that_fit():
-    found = advice.search_variants(load("bert_base"), SIXTEEN, lambda line: None, max_variants=3)
+    messages = []
+    found = advice.search_variants(load("bert_base"), SIXTEEN, messages.append, max_variants=3)
     bounds = [one["plan"]["step_seconds_bound"] for one in found]
     assert (
         len(found) == 3 and bounds == sorted(bounds) and all(one["plan"]["fits"] for one in found)
@@ -105,3 +107,7 @@ def test_the_search_gives_the_fastest_that_fit():
         "mesh.fsdp=4",
         "mesh.model=4",
     ) in meshes
+    splits = {words[1] for words in everything if words[2] == "mesh.model=1"}
+    assert splits == {f"mesh.fsdp={2**power}" for power in range(5)}
+    for line in messages:
+        assert line.endswith("; odd parts") == ("mesh.fsdp=16 " in line), line

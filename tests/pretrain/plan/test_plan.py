@@ -183,6 +183,17 @@ def run_plan(root, *words, **settings):
             ],
             ["Splash"],
         ),
+        (  # the kernel inside of the exchange's shard_map
+            "bert_tiny",
+            [
+                "mesh.data=2",
+                "mesh.fsdp=2",
+                "model.attention_dropout=0",
+                "data.objective.length=128",
+                "model.length=128",
+            ],
+            ["Splash"],
+        ),
         (  # its fixed pattern is a static mask of the kernel, another in each head
             "sparse_transformer_tiny",
             [
@@ -248,8 +259,10 @@ def test_a_configuration_is_compiled_for_a_slice(root, tmp_path, config, words, 
         facts["flops_computed"] >= facts["flops_per_step"]
         and 1 < facts["flops_per_step"] / facts["flops_6nd"] < 2
     )
-    # Every parameter is gathered in bf16 at least twice, and its gradient reduced, over half of the
-    # chips.
+    (way, *_) = facts["exchange"]
+    assert ("once a step, in bfloat16" in way) == ("mesh.model=2" not in words)
+    # Every parameter is gathered in bf16 once or in each pass, and its gradient reduced, over half
+    # of the chips.
     assert facts["interconnect_bytes_per_step"] > 1.5 * sizes["parameters"] / 2
     assert (
         {"fsdp"}

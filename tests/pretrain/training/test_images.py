@@ -87,6 +87,21 @@ def test_parameters_are_the_same_on_a_mesh_and_in_microbatches(store, kind, mesh
             np.testing.assert_allclose(one, two, atol=2e-6)
 
 
+def test_the_same_rows_skip_sublayers_on_a_mesh(store):
+    run = make_run(store, DeitConfig(**SIZES, path_dropout=0.4))
+    stream = Stream(store, run.data, seed=0)
+    expected, found = (
+        run_steps(run, stream, **options).params
+        for options in ({}, {"mesh": {"fsdp": 2, "data": 4}})
+    )
+    without = run_steps(make_run(store, DeitConfig(**SIZES, path_dropout=0.0)), stream).params
+    difference = 0.0
+    for one, two, three in zip(*map(jax.tree.leaves, (expected, found, without)), strict=True):
+        np.testing.assert_allclose(one, two, atol=2e-6)
+        difference = max(difference, np.abs(one - three).max())
+    assert difference > 1e-3
+
+
 def test_a_run_that_is_killed_ends_with_the_same_bits(store, tmp_path):
     check_killed_run(make_run(store, VitConfig(**SIZES, path_dropout=0.1)), tmp_path)
 

@@ -14,6 +14,10 @@ import pytest
 
 from models import build
 from pretrain.config import Adafactor, Mesh
+from pretrain.distributed.gradient_exchange import (
+    find_exchange_obstacle,
+    make_gradient_exchange,
+)
 from pretrain.distributed.model_hooks import make_model_hooks
 from pretrain.distributed.precision import cast_params
 from pretrain.distributed.sharding import (
@@ -25,6 +29,7 @@ from pretrain.distributed.sharding import (
     make_state_shardings,
 )
 from pretrain.training.losses import LossOptions, find_loss
+from pretrain.training.losses.loss import leave_unchanged
 from pretrain.training.optimizers import allow_promotion, make_optimizer
 from pretrain.training.schedules import make_learning_rate
 from pretrain.training.state import init_state
@@ -77,15 +82,19 @@ def first_state(run):
 def three_steps(
     run, random_batch, sizes=(1, 1, 1), microbatches=1, compute="float32", same=False, **options
 ):
-    """Return (state on the host, metrics of the last step) after three updates."""
+    """Return (state on the host, metrics of the last step) after three updates.
+
+    Gradients cross as `make_program` has them cross on the mesh.
+    """
     run = with_epsilon(run)
     mesh = make_mesh(Mesh(*sizes), jax.devices()[: int(np.prod(sizes))])
-    model = build(run.model, **make_model_hooks(mesh, []))
+    is_exchanged = find_exchange_obstacle(first_state(run).params, mesh, compute) is None
+    model = build(run.model, **make_model_hooks(mesh, [], is_exchanged))
     optimizer, rate = (
         make_optimizer(run.optimizer, run.train.steps),
         make_learning_rate(run.optimizer, run.train.steps),
     )
-    init = partial(init_state, model, run.data.objective, optimizer, run.train.seed)
+    init = partial(init_state, build(run.model), run.data.objective, optimizer, run.train.seed)
     placed = make_state_shardings(jax.eval_shape(init), mesh)
     step = make_train_step(
         model,
@@ -96,10 +105,11 @@ def three_steps(
         microbatches=microbatches,
         options=LossOptions(
             compute_dtype=compute,
-            gather=make_gather(mesh),
+            gather=leave_unchanged if is_exchanged else make_gather(mesh),
             label_smoothing=run.train.label_smoothing,
             **options,
         ),
+        exchange=make_gradient_exchange(mesh, compute) if is_exchanged else leave_unchanged,
     )
     rows = make_batch_sharding(mesh)
     step = jax.jit(
@@ -345,9 +355,7 @@ def test_gradients_of_bfloat16_microbatches_are_summed_in_float32(runs, random_b
     totals = {name: jnp.maximum(w, 1.0) for name, w in loss.sum_weights(batch).items()}
     key = jax.random.key(0)
     arguments = (state.params, state.variables, batch, totals, key)
-    summed, _ = jax.jit(lambda *each: accumulate_gradients(compute, *each, microbatches))(
-        *arguments
-    )
+    summed, _ = jax.jit(partial(accumulate_gradients, compute, microbatches))(*arguments)
     assert {leaf.dtype for leaf in jax.tree.leaves(summed)} == {np.dtype("float32")}
     parts = []
     for i in range(microbatches):

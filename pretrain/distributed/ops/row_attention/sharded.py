@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
+from jax.sharding import AbstractMesh, Mesh
 from jax.sharding import PartitionSpec as P
 
 from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask
-from pretrain.distributed.ops.hash_dropout import drop_by_hash
+from pretrain.distributed.ops.hash_dropout import drop_by_hash, drop_on_shard
 from pretrain.distributed.ops.row_attention.call import attend_local_rows
 from pretrain.distributed.ops.row_attention.tiles import LARGE_VMEM, SMALL_VMEM, count_vmem_bytes
 from pretrain.distributed.sharding import BATCH
@@ -30,7 +30,7 @@ def find_row_obstacle(
     mask: Mask | jax.Array | None,
     bias: jax.Array | None,
     drop: KeyedDropout | None,
-    mesh: Mesh,
+    mesh: Mesh | AbstractMesh,
 ) -> str | None:
     """Return why the whole-row kernel cannot be used, or None."""
     B, L, H, K = q_BLHK.shape
@@ -85,7 +85,7 @@ def _find_mask_obstacle(mask: Mask | None, L: int, M: int, bias: jax.Array | Non
 def _find_drop_obstacle(drop: KeyedDropout | None) -> str | None:
     if drop is None:
         return None
-    if drop.rate == 1 or drop.broadcast_dims or drop.drop_fn is not drop_by_hash:
+    if drop.rate == 1 or drop.broadcast_dims or drop.drop_fn not in (drop_by_hash, drop_on_shard):
         return "drops each weight by the hash of its position, at a rate below 1"
     return None
 
@@ -99,12 +99,13 @@ def attend_with_rows(
     bias: jax.Array | None = None,
     scale: float | None = None,
     drop: KeyedDropout | None = None,
-    mesh: Mesh,
+    mesh: Mesh | AbstractMesh,
     interpret: bool = False,
 ) -> jax.Array:
     """Compute `attend` by the whole-row kernel. Each device computes its own rows and heads.
 
     Args:
+      mesh: the devices; an AbstractMesh of one inside `jax.shard_map`.
       interpret: run the kernel on a CPU, slowly.
     """
     H = q_BLHK.shape[2]
@@ -135,10 +136,12 @@ def attend_with_rows(
             interpret=interpret,
         )
 
-    return jax.shard_map(
-        attend_part,
-        mesh=mesh,
-        in_specs=(spec, spec, spec, rows, P(None, heads_axis), P()),
-        out_specs=spec,
-        check_vma=False,  # the kernel does not say how its outputs vary
-    )(q_BLHK, k_BMHK, v_BMHK, mask, bias, drop)
+    if isinstance(mesh, Mesh):
+        attend_part = jax.shard_map(
+            attend_part,
+            mesh=mesh,
+            in_specs=(spec, spec, spec, rows, P(None, heads_axis), P()),
+            out_specs=spec,
+            check_vma=False,  # the kernel does not say how its outputs vary
+        )
+    return attend_part(q_BLHK, k_BMHK, v_BMHK, mask, bias, drop)
