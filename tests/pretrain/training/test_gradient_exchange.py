@@ -10,9 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import AbstractMesh
+from jax.sharding import PartitionSpec as P
 
 from models import build
 from models.layers import ops
+from models.layers.dropout import KeyedDropout
+from models.layers.masks import Mask
 from pretrain.config import Mesh
 from pretrain.distributed import gradient_exchange
 from pretrain.distributed.gradient_exchange import (
@@ -22,7 +26,9 @@ from pretrain.distributed.gradient_exchange import (
 )
 from pretrain.distributed.model_hooks import make_model_hooks
 from pretrain.distributed.ops.hash_dropout import drop_by_hash, drop_on_shard, keep_rows_on_shard
-from pretrain.distributed.sharding import BATCH, make_mesh
+from pretrain.distributed.ops.row_attention.sharded import attend_with_rows
+from pretrain.distributed.ops.splash_attention import attend_with_splash
+from pretrain.distributed.sharding import AXES, BATCH, make_mesh
 from pretrain.overrides import ConfigError
 from pretrain.training.losses import LossOptions, find_loss
 from pretrain.training.losses.loss import leave_unchanged
@@ -274,3 +280,55 @@ def test_gathered_parameters_count_in_the_estimate():
     )
     assert split.held["parameters"] < one.held["parameters"] / 3
     assert split.gradients > one.gradients
+
+
+# ---- attention kernels on a shard ------------------------------------------------
+
+
+@pytest.mark.parametrize("kernel", ["rows", "splash"])
+def test_a_kernel_on_a_shard_is_attention_of_the_whole_batch(kernel):
+    """Forward and backward, with the dropout and the bias of the kernel that has them."""
+    B, L, H, K = 8, 128, 2, 16
+    q, k, v, cotangent = (
+        jax.random.normal(jax.random.key(i), (B, L, H, K), jnp.float32) for i in range(4)
+    )
+    grid = AbstractMesh((1,) * len(AXES), AXES)
+    mask = Mask(attention_mask_BM=jnp.arange(L) < jnp.arange(L // 2, L, L // 2 // B)[:, None])
+    attend_on_one, bias, drop = attend_with_splash, None, None
+    if kernel == "rows":
+        attend_on_one = attend_with_rows
+        bias = jax.random.normal(jax.random.key(4), (1, H, L, L), jnp.float32)
+        drop = KeyedDropout(jnp.array([7, 11], jnp.uint32), 0.3, (), drop_on_shard)
+
+    def compute_gradients(function, mask, cotangent, arrays):
+        out, pull = jax.vjp(function, *arrays)
+        return out, pull(cotangent)
+
+    def compute_on_shard(q, k, v, mask, cotangent, bias):
+        def run(q, k, v, bias):
+            options = {"mask": mask, "bias": bias, "drop": drop} if drop else {"mask": mask}
+            return attend_on_one(q, k, v, **options, mesh=grid, interpret=True)
+
+        out, (dq, dk, dv, d_bias) = compute_gradients(run, mask, cotangent, (q, k, v, bias))
+        return out, dq, dk, dv, jax.lax.psum(d_bias, BATCH[0])
+
+    found = jax.jit(
+        jax.shard_map(
+            compute_on_shard,
+            mesh=make_mesh(Mesh(2, 4)),
+            in_specs=(BATCH, BATCH, BATCH, BATCH, BATCH, P()),
+            out_specs=(BATCH, BATCH, BATCH, BATCH, P()),
+            check_vma=False,
+        )
+    )(q, k, v, mask, cotangent, bias)
+    whole = drop and dataclasses.replace(drop, drop_fn=drop_by_hash)
+    out, gradients = jax.jit(
+        lambda *arrays: compute_gradients(
+            lambda q, k, v, bias: ops.attend(q, k, v, mask=mask, bias=bias, drop=whole),
+            mask,
+            cotangent,
+            arrays,
+        )
+    )(q, k, v, bias)
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves((out, gradients)), strict=True):
+        np.testing.assert_allclose(one, other, atol=3e-5)
