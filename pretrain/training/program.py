@@ -16,12 +16,12 @@ from data.mixed import Mixed, map_shapes
 from data.objectives.objective import Objective
 from models import build
 from pretrain.config import Run
-from pretrain.distributed.gradient_exchange import (
+from pretrain.distributed.model_hooks import make_model_hooks
+from pretrain.distributed.ops.gradient_exchange import (
     describe_exchange,
     find_exchange_obstacle,
     make_gradient_exchange,
 )
-from pretrain.distributed.model_hooks import make_model_hooks
 from pretrain.distributed.sharding import (
     make_batch_sharding,
     make_gather,

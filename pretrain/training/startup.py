@@ -19,7 +19,7 @@ from models.config.base import TEACHER
 from pretrain.config import Run, to_json
 from pretrain.distributed import malloc_advice
 from pretrain.distributed.device_feed import find_local_rows
-from pretrain.distributed.gradient_exchange import describe_exchange
+from pretrain.distributed.ops.gradient_exchange import describe_exchange
 from pretrain.distributed.preflight import preflight_source
 from pretrain.distributed.sharding import find_undivided_dims
 from pretrain.evaluation.model_fit import check_fit

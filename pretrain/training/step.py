@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from pretrain.distributed.gradient_exchange import GradientFn
+from pretrain.distributed.ops.gradient_exchange import GradientFn
 from pretrain.distributed.precision import cast_params
 from pretrain.training.divergence import is_finite_step, tree_where, update_count
 from pretrain.training.losses import DEFAULT_OPTIONS, Loss, LossOptions, MixedLoss

@@ -87,8 +87,8 @@ def keep_rows_on_shard(key: jax.Array, share: jax.Array, shape: tuple[int, ...])
     It draws for all rows, which are few, and takes its own.
     """
     num_rows = shape[0] * jax.lax.axis_size(BATCH[0])
-    is_kept_B = jax.random.bernoulli(key, share, (num_rows, *shape[1:]))
-    return jax.lax.dynamic_slice_in_dim(is_kept_B, find_first_row(shape[0]), shape[0])
+    keep_mask_B = jax.random.bernoulli(key, share, (num_rows, *shape[1:]))
+    return jax.lax.dynamic_slice_in_dim(keep_mask_B, find_first_row(shape[0]), shape[0])
 
 
 def find_first_row(num_rows: int) -> jax.Array:

@@ -6,6 +6,7 @@ B batch   L length of queries   M length of keys   H heads   K head width
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -116,23 +117,29 @@ def attend_with_splash(
     segment_ids = _make_segment_ids(mask, q_BLHK.shape[0], L)
     id_specs: Any = P(BATCH[0], "sequence"), BATCH  # in place of arrays, as in_specs takes them
     segment_specs = segment_ids and splash.SegmentIds(*id_specs)
-
-    def attend_on_shards(kernel: Any, q: Any, k: Any, v: Any, segments: Any) -> jax.Array:
-        return jax.vmap(kernel)(q, k, v, segments)
-
-    if isinstance(mesh, Mesh):
-        attend_on_shards = jax.shard_map(
-            attend_on_shards,
-            mesh=mesh,
-            in_specs=(
-                kernel.manual_sharding_spec(NamedSharding(mesh, kernel_spec)),
-                *(query_spec, key_spec, key_spec, segment_specs),
-            ),
-            out_specs=query_spec,
-            check_vma=False,  # the kernel does not say how its outputs vary
-        )
+    array_specs = query_spec, key_spec, key_spec, segment_specs
+    attend_on_shards = _make_attend_on_shards(kernel, kernel_spec, array_specs, mesh)
     with name_computed_blocks(kernel, count_blocks) if is_limited else contextlib.nullcontext():
         return attend_on_shards(kernel, q_BHLK, k_BHMK, v_BHMK, segment_ids).swapaxes(1, 2)
+
+
+def _make_attend_on_shards(
+    kernel: Any, kernel_spec: P, array_specs: tuple[Any, ...], mesh: Mesh | AbstractMesh
+) -> Callable[..., jax.Array]:
+    """Return `_attend_to_rows` for the arrays of all devices; of one on an AbstractMesh."""
+    if not isinstance(mesh, Mesh):
+        return _attend_to_rows
+    return jax.shard_map(
+        _attend_to_rows,
+        mesh=mesh,
+        in_specs=(kernel.manual_sharding_spec(NamedSharding(mesh, kernel_spec)), *array_specs),
+        out_specs=array_specs[0],
+        check_vma=False,  # the kernel does not say how its outputs vary
+    )
+
+
+def _attend_to_rows(kernel: Any, q: Any, k: Any, v: Any, segment_ids: Any) -> jax.Array:
+    return jax.vmap(kernel)(q, k, v, segment_ids)
 
 
 def _make_segment_ids(mask: Mask | None, B: int, L: int) -> splash.SegmentIds | None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from data.mixed import map_shapes
 from models import build
-from pretrain.distributed.gradient_exchange import (
+from pretrain.distributed.ops.gradient_exchange import (
     count_gathered_bytes,
     find_exchange_obstacle,
 )

@@ -18,13 +18,13 @@ from models.layers import ops
 from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask
 from pretrain.config import Mesh
-from pretrain.distributed import gradient_exchange
-from pretrain.distributed.gradient_exchange import (
+from pretrain.distributed.model_hooks import make_model_hooks
+from pretrain.distributed.ops import gradient_exchange
+from pretrain.distributed.ops.gradient_exchange import (
     describe_exchange,
     find_exchange_obstacle,
     make_gradient_exchange,
 )
-from pretrain.distributed.model_hooks import make_model_hooks
 from pretrain.distributed.ops.hash_dropout import drop_by_hash, drop_on_shard, keep_rows_on_shard
 from pretrain.distributed.ops.row_attention.sharded import attend_with_rows
 from pretrain.distributed.ops.splash_attention import attend_with_splash

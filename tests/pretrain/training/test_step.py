@@ -14,11 +14,11 @@ import pytest
 
 from models import build
 from pretrain.config import Adafactor, Mesh
-from pretrain.distributed.gradient_exchange import (
+from pretrain.distributed.model_hooks import make_model_hooks
+from pretrain.distributed.ops.gradient_exchange import (
     find_exchange_obstacle,
     make_gradient_exchange,
 )
-from pretrain.distributed.model_hooks import make_model_hooks
 from pretrain.distributed.precision import cast_params
 from pretrain.distributed.sharding import (
     format_path,
