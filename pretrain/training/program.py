@@ -18,6 +18,7 @@ from models import build
 from pretrain.config import Run
 from pretrain.distributed.model_hooks import make_model_hooks
 from pretrain.distributed.ops.gradient_exchange import (
+    GradientFn,
     describe_exchange,
     find_exchange_obstacle,
     make_gradient_exchange,
@@ -89,7 +90,7 @@ def make_program(
 
     scores_at_once: as in `losses.LossOptions`.
     """
-    loss = make_loss(run.data.objective)
+    loss, dtype = make_loss(run.data.objective), run.train.compute_dtype
     attention = {"update": [], "score": []}
     model, evaluation_model = (
         build(run.model, **make_model_hooks(mesh, attention[name])) for name in ("update", "score")
@@ -106,28 +107,18 @@ def make_program(
     abstract = jax.eval_shape(init)
     placed = make_state_shardings(abstract, mesh)
     row_sharding = make_batch_sharding(mesh)
-    dtype, microbatches = run.train.compute_dtype, run.train.microbatches
-    obstacle = find_exchange_obstacle(abstract.params, mesh, dtype, microbatches)
-    check_exchange_dtype(run, mesh, obstacle)
-    if obstacle is None:
-        step_model = build(run.model, **make_model_hooks(mesh, attention["update"], on_shard=True))
-        exchange = make_gradient_exchange(mesh, dtype, run.train.exchange_dtype)
+    way = choose_gradient_way(run, mesh, abstract.params, model, attention["update"])
     step = make_train_step(
-        model if obstacle else step_model,
+        way.model,
         loss,
         optimizer,
         rate,
         seed=run.train.seed,
-        microbatches=microbatches,
+        microbatches=run.train.microbatches,
         norm_factor=run.guard.norm_factor,
         norm_window=run.guard.norm_window,
-        options=LossOptions(
-            compute_dtype=dtype,
-            gather=make_gather(mesh) if obstacle else leave_unchanged,
-            scores_at_once=scores_at_once,
-            label_smoothing=run.train.label_smoothing,
-        ),
-        exchange=leave_unchanged if obstacle else exchange,
+        options=LossOptions(dtype, way.gather, scores_at_once, run.train.label_smoothing),
+        exchange=way.exchange,
     )
     make_struct = partial(jax.ShapeDtypeStruct, sharding=row_sharding)
     return Program(
@@ -144,9 +135,7 @@ def make_program(
             donate_argnums=0,
             compiler_options=get_compiler_options(mesh),
         ),
-        evaluation_step=make_evaluation_step(
-            evaluation_model, loss, mesh, compute_dtype=run.train.compute_dtype
-        ),
+        evaluation_step=make_evaluation_step(evaluation_model, loss, mesh, compute_dtype=dtype),
         attention=attention,
         exchange=describe_exchange(abstract.params, mesh, run.train),
     )
@@ -164,13 +153,45 @@ def jit_and_discard(function: Callable[[], Any], **options: Any) -> Any:
         compiled.clear_cache()  # pyright: ignore[reportAttributeAccessIssue] - not in jax.jit's type
 
 
-def check_exchange_dtype(run: Run, mesh: jax.sharding.Mesh, obstacle: str | None) -> None:
-    """Raise ConfigError if devices would sum gradients in another dtype than the run asks for."""
-    if run.train.exchange_dtype and obstacle and mesh.size > 1:
+class GradientWay(NamedTuple):
+    """How the gradient of a batch is computed on a mesh.
+
+    Attributes:
+      model: the Linen module, for the whole batch or for the rows of one device.
+      gather: as in `losses.LossOptions`.
+      exchange: as in `step.make_train_step`.
+    """
+
+    model: Any
+    gather: Callable[[Any], Any]
+    exchange: Callable[[GradientFn], GradientFn]
+
+
+def choose_gradient_way(
+    run: Run, mesh: jax.sharding.Mesh, params: Any, model: Any, attention: list[str]
+) -> GradientWay:
+    """Return the way of a run: gradients that cross once a step, or those of the partitioner.
+
+    Args:
+      params: shapes of the parameters.
+      model: of the whole batch.
+      attention: as in `make_model_hooks`.
+
+    Raises:
+      ConfigError: devices would sum gradients in another dtype than the run asks for.
+    """
+    dtype, exchange_dtype = run.train.compute_dtype, run.train.exchange_dtype
+    obstacle = find_exchange_obstacle(params, mesh, dtype, run.train.microbatches)
+    if obstacle is None:
+        on_shard = build(run.model, **make_model_hooks(mesh, attention, on_shard=True))
+        exchange = make_gradient_exchange(mesh, dtype, exchange_dtype)
+        return GradientWay(on_shard, leave_unchanged, exchange)
+    if exchange_dtype and mesh.size > 1:
         raise ConfigError(
-            f"train.exchange_dtype={run.train.exchange_dtype} needs gradients that cross once a "
-            f"step, and here they do not: {obstacle}; set train.exchange_dtype=none"
+            f"train.exchange_dtype={exchange_dtype} needs gradients that cross once a step, and "
+            f"here they do not: {obstacle}; set train.exchange_dtype=none"
         )
+    return GradientWay(model, make_gather(mesh), leave_unchanged)
 
 
 def check_batch(run: Run, mesh: jax.sharding.Mesh) -> None:

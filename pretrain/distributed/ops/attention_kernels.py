@@ -11,10 +11,10 @@ B batch   L length of queries   M length of keys   H heads   K head width
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
-from jax.sharding import AbstractMesh, Mesh
+from jax.sharding import Mesh
 
 from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask
@@ -61,13 +61,15 @@ def make_attend(
       report_kernel: called with (kernel, reason) whenever attention is traced. The reason says why
         the kernels that the platform prefers were not chosen; it is None if the first one was.
       on_shard: for a function inside `jax.shard_map`, which has the rows of one device. The kernels
-        get an `AbstractMesh` of one device.
+        get a mesh of one device.
     """
     platform = mesh.devices.flat[0].platform
     if platform not in KERNELS:
         report_kernel("XLA", None)
         return attend
-    grid = AbstractMesh((1,) * len(AXES), AXES) if on_shard else mesh
+    options: dict[str, Any] = {"mesh": mesh}
+    if on_shard:
+        options = {"mesh": Mesh(mesh.devices[:1, :1, :1, :1], AXES), "on_shard": True}
 
     def attend_by_kernel(
         q_BLHK: jax.Array,
@@ -85,11 +87,11 @@ def make_attend(
             if isinstance(mask, Mask) and mask.offset:
                 reason = "takes no memory before the queries"
             else:
-                reason = kernel.find_obstacle(q_BLHK, k_BMHK, mask, bias, drop, grid)
+                reason = kernel.find_obstacle(q_BLHK, k_BMHK, mask, bias, drop, options["mesh"])
             if reason is None:
                 report_kernel(kernel.name, ", ".join(reasons) or None)
                 return kernel.attend(
-                    q_BLHK, k_BMHK, v_BMHK, mask=mask, bias=bias, scale=scale, drop=drop, mesh=grid
+                    q_BLHK, k_BMHK, v_BMHK, mask=mask, bias=bias, scale=scale, drop=drop, **options
                 )
             reasons.append(f"{kernel.name} {reason}")
         report_kernel("XLA", ", ".join(reasons))

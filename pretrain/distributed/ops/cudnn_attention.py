@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import AbstractMesh, Mesh
+from jax.sharding import Mesh
 
 from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask
@@ -23,7 +23,7 @@ def find_cudnn_obstacle(
     mask: AnyMask,
     bias: jax.Array | None,
     drop: KeyedDropout | None,
-    mesh: Mesh | AbstractMesh,
+    mesh: Mesh,
 ) -> str | None:
     """Return why cuDNN's attention cannot be used, or None."""
     B, L, H, K = q_BLHK.shape
@@ -58,7 +58,7 @@ def attend_with_cudnn(
     bias: jax.Array | None = None,
     scale: float | None = None,
     drop: None = None,
-    mesh: Mesh | AbstractMesh,
+    mesh: Mesh,
     implementation: Literal["xla", "cudnn"] = "cudnn",
 ) -> jax.Array:
     """Compute `attend` by cuDNN's fused attention, which JAX shards over rows and heads.

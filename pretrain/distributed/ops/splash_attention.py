@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as splash_masks
-from jax.sharding import AbstractMesh, Mesh, NamedSharding
+from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from models.layers.dropout import KeyedDropout
@@ -40,7 +40,7 @@ def find_splash_obstacle(
     mask: AnyMask,
     bias: jax.Array | None,
     drop: KeyedDropout | None,
-    mesh: Mesh | AbstractMesh,
+    mesh: Mesh,
 ) -> str | None:
     """Return why Splash attention cannot be used, or None."""
     L, M = q_BLHK.shape[1], k_BMHK.shape[1]
@@ -77,7 +77,8 @@ def attend_with_splash(
     bias: None = None,
     scale: float | None = None,
     drop: None = None,
-    mesh: Mesh | AbstractMesh,
+    mesh: Mesh,
+    on_shard: bool = False,
     interpret: bool = False,
 ) -> jax.Array:
     """Compute `attend` by Splash attention, a Pallas kernel that ships with JAX.
@@ -86,7 +87,8 @@ def attend_with_splash(
     or a window rules out are skipped.
 
     Args:
-      mesh: the devices; an AbstractMesh of one inside `jax.shard_map`.
+      mesh: the devices.
+      on_shard: whether `mesh` is one device, inside `jax.shard_map`, and the arrays are its own.
       interpret: run the kernel on a CPU, slowly.
     """
     assert bias is None and drop is None
@@ -118,17 +120,17 @@ def attend_with_splash(
     id_specs: Any = P(BATCH[0], "sequence"), BATCH  # in place of arrays, as in_specs takes them
     segment_specs = segment_ids and splash.SegmentIds(*id_specs)
     array_specs = query_spec, key_spec, key_spec, segment_specs
-    attend_on_shards = _make_attend_on_shards(kernel, kernel_spec, array_specs, mesh)
+    attend_on_shards = _attend_to_rows
+    if not on_shard:
+        attend_on_shards = _make_attend_on_shards(kernel, kernel_spec, array_specs, mesh)
     with name_computed_blocks(kernel, count_blocks) if is_limited else contextlib.nullcontext():
         return attend_on_shards(kernel, q_BHLK, k_BHMK, v_BHMK, segment_ids).swapaxes(1, 2)
 
 
 def _make_attend_on_shards(
-    kernel: Any, kernel_spec: P, array_specs: tuple[Any, ...], mesh: Mesh | AbstractMesh
+    kernel: Any, kernel_spec: P, array_specs: tuple[Any, ...], mesh: Mesh
 ) -> Callable[..., jax.Array]:
-    """Return `_attend_to_rows` for the arrays of all devices; of one on an AbstractMesh."""
-    if not isinstance(mesh, Mesh):
-        return _attend_to_rows
+    """Return `_attend_to_rows` for the arrays of all devices."""
     return jax.shard_map(
         _attend_to_rows,
         mesh=mesh,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import AbstractMesh, Mesh
+from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from models.layers.dropout import KeyedDropout
@@ -30,7 +30,7 @@ def find_row_obstacle(
     mask: Mask | jax.Array | None,
     bias: jax.Array | None,
     drop: KeyedDropout | None,
-    mesh: Mesh | AbstractMesh,
+    mesh: Mesh,
 ) -> str | None:
     """Return why the whole-row kernel cannot be used, or None."""
     B, L, H, K = q_BLHK.shape
@@ -99,13 +99,15 @@ def attend_with_rows(
     bias: jax.Array | None = None,
     scale: float | None = None,
     drop: KeyedDropout | None = None,
-    mesh: Mesh | AbstractMesh,
+    mesh: Mesh,
+    on_shard: bool = False,
     interpret: bool = False,
 ) -> jax.Array:
     """Compute `attend` by the whole-row kernel. Each device computes its own rows and heads.
 
     Args:
-      mesh: the devices; an AbstractMesh of one inside `jax.shard_map`.
+      mesh: the devices.
+      on_shard: whether `mesh` is one device, inside `jax.shard_map`, and the arrays are its own.
       interpret: run the kernel on a CPU, slowly.
     """
     H = q_BLHK.shape[2]
@@ -136,7 +138,7 @@ def attend_with_rows(
             interpret=interpret,
         )
 
-    if isinstance(mesh, Mesh):
+    if not on_shard:
         attend_part = jax.shard_map(
             attend_part,
             mesh=mesh,
