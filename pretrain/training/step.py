@@ -52,17 +52,15 @@ def make_train_step(
       exchange: makes the gradient of the batch from that of the rows of one device; see
         `gradient_exchange`. By default the gradient is that of the batch already.
     """
-    compute_gradient = make_gradient(model, loss, options)
+    compute = make_gradient(model, loss, options)
     if microbatches > 1:
-        compute_gradient = partial(accumulate_gradients, compute_gradient, microbatches)
-    compute_gradient = exchange(compute_gradient)
+        compute = partial(accumulate_gradients, compute, microbatches)
+    compute = exchange(compute)
 
     def step(state: TrainState, batch: Any) -> tuple[TrainState, dict[str, jax.Array]]:
         key = jax.random.fold_in(jax.random.key(seed), state.step + 1)  # 0 drew the parameters
         totals = {name: jnp.maximum(w, 1.0) for name, w in loss.sum_weights(batch).items()}
-        grads, (sums, variables) = compute_gradient(
-            state.params, state.variables, batch, totals, key
-        )
+        grads, (sums, variables) = compute(state.params, state.variables, batch, totals, key)
         updates, opt_state = optimizer.update(grads, state.optimizer, state.params)
         means = {name: value / totals[name] for name, value in sums.items()}
         value, norm = loss.compute_loss(means), optax.tree.norm(grads)
