@@ -76,6 +76,7 @@ def test_an_error_of_a_store_is_one_line(monkeypatch, capsys):
      "input --store {none}", "hosts input --store {none}", "packing --corpus {none}", "decode --written 1", "step --ways tunde", "step --types float16",
      "step --cases bert_large", "step --rounds 0", "growth --steps 0", "collate --rounds 0", "time_to_loss --slice 0"],
 )  # fmt: skip
+@pytest.mark.slow
 def test_a_program_with_wrong_arguments_reports_it_and_writes_nothing(words, tmp_path):
     name, *rest = words.format(none=tmp_path / "none").split()
     before = {path: path.stat().st_size for path in (ROOT / "benchmarks" / "results").rglob("*")}

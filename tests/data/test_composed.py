@@ -169,6 +169,7 @@ def composed(store, t5_store, texts):
 
 
 @pytest.mark.parametrize("name", ["masked", "spans"])
+@pytest.mark.slow
 def test_batches_of_texts_are_pure_through_restarts_and_hosts(composed, name):
     stream, make = composed[name]
     source = ComposedBatches(stream, make)

@@ -128,6 +128,7 @@ def test_the_batch_size_does_not_change_the_examples(make, name):
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
+@pytest.mark.slow
 def test_tensorflow_gives_the_same_batches_from_any_step(make, name):
     stream = make(name)
     for start, lo, hi in ((0, 0, 8), (7, 2, 4), (10**12, 0, 8)):
@@ -167,6 +168,7 @@ def unmask_tokens(batch):
 
 
 @pytest.mark.parametrize("hosts", [1, 2, 4])
+@pytest.mark.slow
 def test_ledger(mixed, hosts):
     """Log every row as hosts read them, with stops and seeks, over many epochs.
 

@@ -147,6 +147,7 @@ def test_pairs_of_tensorflow_datasets(dataset):
         read_documents(dataset, document="pair", field="verse,reply")
 
 
+@pytest.mark.slow
 def test_labelled_tensorflow_datasets(dataset):
     verses = read_documents(f"{dataset}:train[20:40]", field="verse")
     columns = labelled_examples.Columns(("verse", "answer"), "mood")

@@ -46,6 +46,7 @@ def test_a_binding_that_would_change_is_an_error(statement):
 
 
 @pytest.mark.parametrize("package", ["models", "data"])
+@pytest.mark.slow
 def test_renaming_back_gives_the_same_bytes(package):
     paths = sorted((ROOT / package).rglob("*.py"))
     assert len(paths) > 50

@@ -35,6 +35,7 @@ NAMES = sorted(path.stem for path in CONFIGS.glob("*.py") if path.stem != "__ini
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.slow
 def test_every_parameter_has_one_row(name):
     run = load(name)
     params = jax.eval_shape(partial(init_params, build(run.model), run.data.objective, 0))
@@ -54,6 +55,7 @@ def find_image_rows(config):
     return [format_path(keys) for keys, _ in leaves]
 
 
+@pytest.mark.slow
 def test_every_row_has_a_parameter(runs):
     paths = []
     for run in runs.values():

@@ -14,6 +14,7 @@ from pretrain.distributed.sharding import make_mesh
 from pretrain.training.program import make_program
 
 
+@pytest.mark.slow
 def test_a_step_copies_no_moments():
     """Nearly all of this model is two kernels, whose moments have the same size: activations are
     negligible.
@@ -63,6 +64,7 @@ def test_recomputed_values_are_not_saved(compute):
     assert heeded < 0.75 * plain
 
 
+@pytest.mark.slow
 def test_the_initialisation_program_is_discarded():
     model = Gpt2Config(vocab=256, length=8, width=16, depth=1, num_heads=2, mlp=32)
     data = Data(objective=CausalLm(length=8), store="none", batch_size=1)

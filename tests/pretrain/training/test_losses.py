@@ -47,6 +47,7 @@ def test_parts_add_up_to_the_whole_and_so_do_gradients(scores):
 
 
 @pytest.mark.parametrize("scores", [110, 10_000])
+@pytest.mark.slow
 def test_smoothed_targets(scores):
     """Szegedy et al. 2016, section 7: the cross-entropy with (1 - e) of the target and e / V of
     every token, by NumPy, and its gradient.

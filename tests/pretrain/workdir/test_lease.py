@@ -195,6 +195,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.slow
 def test_a_lease_that_cannot_be_read_is_watched_and_then_replaced(tmp_path, content, capsys):
     (tmp_path / "lease").write_bytes(content)
     began = time.monotonic()
@@ -408,6 +409,7 @@ with one:
 """
 
 
+@pytest.mark.slow
 def test_in_a_bucket_the_lease_is_held_by_generations(root, tmp_path):
     server = subprocess.Popen([sys.executable, str(BUCKET)], stdout=subprocess.PIPE, text=True)
     try:

@@ -113,6 +113,7 @@ def saver(tmp_path, module_run):
 
 
 @pytest.mark.parametrize("can_pin", [True, False])
+@pytest.mark.slow
 def test_every_read_beside_saves_succeeds(saver, can_pin, monkeypatch):
     """30 reads; without pins (a folder that cannot be written) a newer checkpoint is read."""
     if not can_pin:
@@ -129,6 +130,7 @@ def test_every_read_beside_saves_succeeds(saver, can_pin, monkeypatch):
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError, NotADirectoryError])
+@pytest.mark.slow
 def test_a_step_that_vanishes_while_steps_are_listed_is_no_error(saver, error, monkeypatch):
     saver.stopped.set()
     saver.join(60)
@@ -145,6 +147,7 @@ def test_a_step_that_vanishes_while_steps_are_listed_is_no_error(saver, error, m
     assert next(failures, None) is None
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_still_called_so(saver):
     saver.stopped.set()
     saver.join(60)
@@ -156,6 +159,7 @@ def test_a_damaged_checkpoint_is_still_called_so(saver):
         restore_params(saver.workdir, report=lambda line: None)
 
 
+@pytest.mark.slow
 def test_a_folder_named_after_another_step_is_refused(saver):
     saver.stopped.set()
     saver.join(60)
@@ -167,6 +171,7 @@ def test_a_folder_named_after_another_step_is_refused(saver):
     assert len(lines) == 1 and f"is named 90000, its record is of step {step}" in lines[0]
 
 
+@pytest.mark.slow
 def test_a_run_that_deletes_all_that_is_read_is_named(saver, monkeypatch):
     monkeypatch.setattr(read_params, "ATTEMPTS", 3)
 

@@ -66,6 +66,7 @@ def attend_by_definition(b, h, chunks, size, multiple, segments, avoids_self):
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize(("size", "multiple"), [(2, 2), (4, 4), (3, 6)])
 @pytest.mark.parametrize("hashed", [False, True])
+@pytest.mark.slow
 def test_chunks_are_their_definition(hashed, size, multiple, packed):
     """For rows of whole chunks and with padding, of one text and of several."""
     buckets = BUCKETS if hashed else None

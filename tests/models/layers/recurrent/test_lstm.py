@@ -45,6 +45,7 @@ def read_row(params, x_LD, clip=np.inf, forget_bias=0.0):
 @pytest.mark.fast
 @pytest.mark.parametrize("projection", [None, H])
 @pytest.mark.parametrize("clip", [None, 0.25])
+@pytest.mark.slow
 def test_outputs_and_state_are_those_of_the_equations(projection, clip):
     layer = Lstm(C, projection, clip, forget_bias=1.0)
     params = make_params(layer)
