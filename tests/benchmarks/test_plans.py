@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import plan_hashes, plans
 from benchmarks.plan_programs import find_file, read_program, write_program
-from benchmarks.plans import BEGIN, END, PAGE, PLANS
+from benchmarks.plans import PAGE, PLANS
 from models.config.heads import HeadedConfig
 from pretrain.config import load
 from pretrain.plan.compile import CompiledProgram
@@ -21,12 +21,17 @@ PAPERS_TINY = {"vit_tiny"}  # ViT-Ti/16 on ImageNet; any other *_tiny is for a C
 
 @pytest.fixture(scope="module")
 def rows():
-    """Return the cells of each row of the page's table."""
-    page = PAGE.read_text()
-    table = page[page.index(BEGIN) : page.index(END)].splitlines()
-    return [
-        [cell.strip() for cell in row.split("|")[1:-1]] for row in table if row.startswith("| `")
-    ]
+    """Return {column: cell} of each row of the page's tables of plans."""
+    rows, columns = [], []
+    for line in PAGE.read_text().splitlines():
+        cells = [cell.strip() for cell in line.split("|")[1:-1]]
+        if line.startswith("| configuration |"):
+            columns = cells
+        elif not line.startswith("|"):
+            columns = []
+        elif columns and cells[0].startswith("`"):
+            rows.append(dict(zip(columns, cells, strict=True)))
+    return rows
 
 
 def test_every_configuration_for_accelerators_is_planned(rows):
@@ -35,21 +40,24 @@ def test_every_configuration_for_accelerators_is_planned(rows):
     # Encoders of words learn from labelled texts alone, in minutes on a CPU.
     shipped -= {name for name in shipped if isinstance(load(name).model, HeadedConfig)}
     assert shipped == {config for config, _, _ in PLANS}
-    assert {
-        config for config in shipped if not any(row[0].startswith(f"`{config}") for row in rows)
-    } == set()
+    assert {plan.label for plan in PLANS} <= {row["configuration"] for row in rows}
+
+
+def test_a_plan_is_on_the_page_once(rows):
+    """A row of an earlier count is removed when the plan is made again."""
+    places = [(row["configuration"], row["slice (chips)"]) for row in rows]
+    assert len(places) == len(set(places)) == len(PLANS)
 
 
 def test_no_plan_gathers_against_the_rules(rows):
-    fitting = [row for row in rows if "does not fit" not in row[3]]
-    assert fitting and [row[0] for row in fitting if row[-1] != "0"] == []
+    fitting = [row for row in rows if row["GiB a chip at the peak"] != "does not fit"]
+    gathered = {row["configuration"]: row["gathered against the rules"] for row in fitting}
+    assert gathered and set(gathered.values()) == {"0"}
 
 
 def test_bert_large_keeps_a_bound_above_55_percent(rows):
     """The configuration has 256 rows of 512 tokens on 16 chips of v5p."""
-    (header,) = [line for line in PAGE.read_text().splitlines() if line.startswith("| config")]
-    place = [cell.strip() for cell in header.split("|")[1:-1]].index("MFU at most")
-    (mfu,) = [row[place] for row in rows if "bert_large_512" in row[0]]
+    (mfu,) = [row["MFU at most"] for row in rows if "bert_large_512" in row["configuration"]]
     assert float(mfu.strip(" %")) > 55
 
 
