@@ -25,6 +25,7 @@ FREE_OPCODES = {
 FREE_OPCODES |= {"replica-id", "opt-barrier", "iota", "domain"}
 # Inside a fused computation these do not access memory themselves.
 VIEW_OPCODES = {"bitcast", "copy", "convert", "reshape", "transpose"}
+KERNEL_TARGET = 'custom_call_target="tpu_custom_call"'
 # Targets of custom calls that only mark something for the compiler, and of Pallas kernels, which
 # `count_kernel_bytes` counts.
 UNCOUNTED_TARGETS = (
@@ -50,6 +51,23 @@ def count_memory_bytes(module: HloModule) -> float:
         )
         for name, count in module.run_counts.items()
     )
+
+
+def count_near_kernel_bytes(module: HloModule) -> float:
+    """Return the bytes of the arrays of Pallas kernels that one run of the program has on the chip.
+
+    A kernel copies their blocks from or to a memory that is not HBM.
+    """
+    total = 0.0
+    for name, count in module.run_counts.items():
+        known = module.named_instructions[name]
+        for instruction in module.computations[name]:
+            if instruction.opcode == "custom-call" and KERNEL_TARGET in instruction.attributes:
+                operands = [known[operand] for operand in instruction.operands if operand in known]
+                arrays = [array for operand in operands for array in operand.arrays[:1]]
+                arrays += instruction.outputs
+                total += count * (_count_bytes(arrays) - _count_hbm_bytes(arrays))
+    return total
 
 
 def _count_moved_bytes(module: HloModule, instruction: Instruction, computation: str) -> float:
