@@ -42,14 +42,18 @@ def count_flops(jaxpr: Any, visible_only: bool = False, tile: int = 1) -> int:
     Args:
       visible_only: count of the matmuls in `pair_scopes.name_visible_pairs` only the share of the
         pairs that is visible.
-      tile: side of a matrix unit: each size of a product counts as the next multiple of it.
+      tile: side of a matrix unit: each size of a product of matrices counts as the next multiple of
+        it.
     """
 
     def count_matmul(equation: Any, scope: str) -> Fraction | None:
         if equation.primitive.name != "dot_general":
             return None
-        num_matrices, *sizes = _find_matmul_sizes(equation)
-        num_multiplies = num_matrices * math.prod(-(-size // tile) * tile for size in sizes)
+        num_matrices, rows, columns, summed = _find_matmul_sizes(equation)
+        # Products with a vector are computed by the vector units.
+        side = tile if min(rows, columns) > 1 else 1
+        sizes = (-(-size // side) * side for size in (rows, columns, summed))
+        num_multiplies = num_matrices * math.prod(sizes)
         return 2 * num_multiplies * (read_visible_share(scope) if visible_only else Fraction(1))
 
     return round(sum_equations(jaxpr, count_matmul))

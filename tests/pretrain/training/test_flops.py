@@ -76,6 +76,14 @@ def test_small_heads_leave_a_matrix_unit_partly_empty(heads, fill):
     assert flops.count_flops(jaxpr, tile=128) == pytest.approx(fill * needed)
 
 
+def test_products_with_a_vector_leave_the_matrix_unit_alone():
+    x = jnp.ones((3, 5, 64))
+    sums = jax.make_jaxpr(lambda x: jnp.einsum("bld,bld->bl", x, x))(x)
+    assert flops.count_flops(sums, tile=128) == flops.count_flops(sums) == 2 * 3 * 5 * 64
+    scores = jax.make_jaxpr(lambda x: jnp.einsum("bld,d->bl", x, x[0, 0]))(x)
+    assert flops.count_flops(scores, tile=128) == 2 * 3 * 5 * 64
+
+
 def test_an_unknown_accelerator_has_no_peak():
     class Device:
         platform, device_kind = "tpu", "TPU v99"
