@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import pathlib
+import zlib
 from collections.abc import Mapping
 
 from pretrain.plan.compile import CompiledProgram
@@ -33,12 +34,19 @@ def find_file(
 
 
 def read_program(path: pathlib.Path) -> CompiledProgram | None:
-    """Return the program of a file; None if there is no such file."""
+    """Return the program of a file; None if there is no such file.
+
+    Raises:
+      ValueError: the file is damaged.
+    """
     if not path.exists():
         return None
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        fields = json.load(file)
-    return CompiledProgram(**fields | {"warnings": tuple(fields["warnings"])})
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            fields = json.load(file)
+        return CompiledProgram(**fields | {"warnings": tuple(fields["warnings"])})
+    except (OSError, EOFError, ValueError, TypeError, KeyError, zlib.error) as error:
+        raise ValueError(f"{path} is damaged ({error}): delete it") from error
 
 
 def write_program(path: pathlib.Path, program: CompiledProgram) -> None:

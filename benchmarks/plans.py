@@ -46,7 +46,7 @@ COLUMNS = (
     "ms a step, at least",
     "matmul / vector / memory / sent behind matmuls / sent and waited for",
     "floor: matmul / memory / exchange",
-    "share of the floor",
+    "floor / ms a step",
     "MFU at most",
     "without masked pairs",
     "HFU at most",

@@ -59,7 +59,7 @@ def make_model_hooks(mesh: Mesh, attention: list[str], on_shard: bool = False) -
     else:
         ops = ops._replace(constrain=make_constraint(mesh))
     if mesh.devices.flat[0].platform == "gpu":
-        ops = ops._replace(take_rows=make_take_rows(mesh, on_shard), take_positions=take_positions)
+        ops = ops._replace(take_rows=make_take_rows(mesh), take_positions=take_positions)
         if mesh.shape["model"] == 1:  # which shards columns
             ops = ops._replace(linear=pad_columns(ops.linear))
     return {"ops": ops}

@@ -53,7 +53,7 @@ def count_memory_bytes(module: HloModule) -> float:
     )
 
 
-def count_near_kernel_bytes(module: HloModule) -> float:
+def count_on_chip_kernel_bytes(module: HloModule) -> float:
     """Return the bytes of the arrays of Pallas kernels that one run of the program has on the chip.
 
     A kernel copies their blocks from or to a memory that is not HBM.

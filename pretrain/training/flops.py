@@ -34,7 +34,7 @@ from pretrain.training.state import init_params, init_variables
 CountEquation = Callable[[Any, str], Fraction | int | None]
 
 
-def count_flops(jaxpr: Any, visible_only: bool = False, tile: int = 1) -> int:
+def count_flops(jaxpr: Any, visible_only: bool = False, matrix_unit: int = 1) -> int:
     """Return the FLOPs of all matmuls of a (closed) jaxpr, 2 for each multiply-add.
 
     They count as often as they run, on all devices; see `sum_equations`.
@@ -42,8 +42,8 @@ def count_flops(jaxpr: Any, visible_only: bool = False, tile: int = 1) -> int:
     Args:
       visible_only: count of the matmuls in `pair_scopes.name_visible_pairs` only the share of the
         pairs that is visible.
-      tile: side of a matrix unit: each size of a product of matrices counts as the next multiple of
-        it.
+      matrix_unit: the side of a matrix unit: each size of a product of matrices counts as the next
+        multiple of it.
     """
 
     def count_matmul(equation: Any, scope: str) -> Fraction | None:
@@ -51,7 +51,7 @@ def count_flops(jaxpr: Any, visible_only: bool = False, tile: int = 1) -> int:
             return None
         num_matrices, rows, columns, summed = _find_matmul_sizes(equation)
         # Products with a vector are computed by the vector units.
-        side = tile if min(rows, columns) > 1 else 1
+        side = matrix_unit if min(rows, columns) > 1 else 1
         sizes = (-(-size // side) * side for size in (rows, columns, summed))
         num_multiplies = num_matrices * math.prod(sizes)
         return 2 * num_multiplies * (read_visible_share(scope) if visible_only else Fraction(1))

@@ -107,9 +107,9 @@ def make_program(
     abstract = jax.eval_shape(init)
     placed = make_state_shardings(abstract, mesh)
     row_sharding = make_batch_sharding(mesh)
-    way = choose_gradient_way(run, mesh, abstract.params, model, attention["update"])
+    strategy = choose_gradient_strategy(run, mesh, abstract.params, model, attention["update"])
     step = make_train_step(
-        way.model,
+        strategy.model,
         loss,
         optimizer,
         rate,
@@ -117,8 +117,8 @@ def make_program(
         microbatches=run.train.microbatches,
         norm_factor=run.guard.norm_factor,
         norm_window=run.guard.norm_window,
-        options=LossOptions(dtype, way.gather, scores_at_once, run.train.label_smoothing),
-        exchange=way.exchange,
+        options=LossOptions(dtype, strategy.gather, scores_at_once, run.train.label_smoothing),
+        exchange=strategy.exchange,
     )
     make_struct = partial(jax.ShapeDtypeStruct, sharding=row_sharding)
     return Program(
@@ -153,7 +153,7 @@ def jit_and_discard(function: Callable[[], Any], **options: Any) -> Any:
         compiled.clear_cache()  # pyright: ignore[reportAttributeAccessIssue] - not in jax.jit's type
 
 
-class GradientWay(NamedTuple):
+class GradientStrategy(NamedTuple):
     """How the gradient of a batch is computed on a mesh.
 
     Attributes:
@@ -167,10 +167,10 @@ class GradientWay(NamedTuple):
     exchange: Callable[[GradientFn], GradientFn]
 
 
-def choose_gradient_way(
+def choose_gradient_strategy(
     run: Run, mesh: jax.sharding.Mesh, params: Any, model: Any, attention: list[str]
-) -> GradientWay:
-    """Return the way of a run: gradients that cross once a step, or those of the partitioner.
+) -> GradientStrategy:
+    """Return the strategy of a run: gradients that cross once a step, or as XLA partitions them.
 
     Args:
       params: shapes of the parameters.
@@ -185,13 +185,13 @@ def choose_gradient_way(
     if obstacle is None:
         on_shard = build(run.model, **make_model_hooks(mesh, attention, on_shard=True))
         exchange = make_gradient_exchange(mesh, dtype, exchange_dtype)
-        return GradientWay(on_shard, leave_unchanged, exchange)
+        return GradientStrategy(on_shard, leave_unchanged, exchange)
     if exchange_dtype and mesh.size > 1:
         raise ConfigError(
             f"train.exchange_dtype={exchange_dtype} needs gradients that cross once a step, and "
             f"here they do not: {obstacle}; set train.exchange_dtype=none"
         )
-    return GradientWay(model, make_gather(mesh), leave_unchanged)
+    return GradientStrategy(model, make_gather(mesh), leave_unchanged)
 
 
 def check_batch(run: Run, mesh: jax.sharding.Mesh) -> None:

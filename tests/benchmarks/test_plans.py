@@ -107,6 +107,9 @@ def test_a_compiled_program_is_read_as_it_was_written(tmp_path):
     write_program(path, program)
     assert read_program(path) == program
     assert [other.name for other in path.parent.iterdir()] == [path.name]
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(ValueError, match=f"{path} is damaged .*: delete it"):
+        read_program(path)
     others = [("abd", "v5e:4x4", "1"), ("abc", "v5p:4x4x1", "1"), ("abc", "v5e:4x4", "2")]
     paths = {find_file(path.parent, *one[:2], {"libtpu": one[2]}) for one in others}
     assert len(paths | {path}) == 4

@@ -14,13 +14,11 @@ from jax.sharding import Mesh
 from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask
 
-AnyMask = Mask | jax.Array | None
-
 
 def find_cudnn_obstacle(
     q_BLHK: jax.Array,
     k_BMHK: jax.Array,
-    mask: AnyMask,
+    mask: Mask | jax.Array | None,
     bias: jax.Array | None,
     drop: KeyedDropout | None,
     mesh: Mesh,
@@ -54,7 +52,7 @@ def attend_with_cudnn(
     k_BMHK: jax.Array,
     v_BMHK: jax.Array,
     *,
-    mask: AnyMask = None,
+    mask: Mask | jax.Array | None = None,
     bias: jax.Array | None = None,
     scale: float | None = None,
     drop: None = None,
@@ -93,7 +91,7 @@ def attend_with_cudnn(
     )
 
 
-def _select_pairwise_mask(mask: AnyMask) -> Any:
+def _select_pairwise_mask(mask: Mask | jax.Array | None) -> Any:
     """Return the part of a mask that cuDNN takes as an array of pairs, or None.
 
     It consists of segments, and of a window on both sides.

@@ -60,14 +60,10 @@ def sum_rows(rows_ND: jax.Array, ids_N: jax.Array, num_rows: int) -> jax.Array:
     return jnp.where((ids_KC.ravel()[places_V] == ids_V)[:, None], sums_VD, 0.0)
 
 
-def make_take_rows(
-    mesh: Mesh, on_shard: bool = False
-) -> Callable[[jax.Array, jax.Array], jax.Array]:
+def make_take_rows(mesh: Mesh) -> Callable[[jax.Array, jax.Array], jax.Array]:
     """Return `models.layers.ops.take_rows` with a gradient by `sum_rows`.
 
     Each device of the mesh adds its own rows of the batch, and the sums are added.
-
-    on_shard: for a function inside `jax.shard_map`, whose caller adds the sums of the devices.
     """
 
     @jax.custom_vjp
@@ -85,7 +81,7 @@ def make_take_rows(
             ids_N = ids.ravel()
             return sum_rows(gradient.reshape(-1, D), jnp.where(ids_N < 0, ids_N + V, ids_N), V)
 
-        shards = 1 if on_shard else mesh.shape["fsdp"] * mesh.shape["data"]
+        shards = mesh.shape["fsdp"] * mesh.shape["data"]
         if shards > 1 and ids.ndim > 1 and ids.shape[0] % shards == 0:
             sum_all = jax.shard_map(
                 lambda gradient, ids: jax.lax.psum(sum_shard(gradient, ids), BATCH[0]),

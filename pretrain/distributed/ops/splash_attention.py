@@ -31,13 +31,11 @@ from pretrain.distributed.sharding import BATCH
 LANES = 128  # of a TPU's vector unit; the kernel's blocks are multiples of it
 MAX_BLOCK = 512  # largest number of positions of a block, which must divide a row
 
-AnyMask = Mask | jax.Array | None
-
 
 def find_splash_obstacle(
     q_BLHK: jax.Array,
     k_BMHK: jax.Array,
-    mask: AnyMask,
+    mask: Mask | jax.Array | None,
     bias: jax.Array | None,
     drop: KeyedDropout | None,
     mesh: Mesh,

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from pretrain.plan.hbm_traffic import count_memory_bytes, count_near_kernel_bytes
+from pretrain.plan.hbm_traffic import count_memory_bytes, count_on_chip_kernel_bytes
 from pretrain.plan.hlo import HloModule
 from pretrain.plan.hlo_parser import HloArray
 
@@ -115,9 +115,9 @@ def test_arrays_of_a_kernel_that_are_on_the_chip_are_not_in_hbm():
     kernel = """  %kernel = (f32[128]{0:T(128)S(1)}, f32[6,128]{1,0:T(8,128)}) custom-call(%x, %table), custom_call_target="tpu_custom_call"
 """
     module = HloModule(TEXT.replace("  %filled =", kernel + "  %filled ="))
-    assert count_near_kernel_bytes(module) == 6 * 2 * 128 * 4
+    assert count_on_chip_kernel_bytes(module) == 6 * 2 * 128 * 4
     assert count_memory_bytes(module) == count_memory_bytes(HloModule(TEXT))
-    assert count_near_kernel_bytes(HloModule(TEXT)) == 0
+    assert count_on_chip_kernel_bytes(HloModule(TEXT)) == 0
 
 
 def test_a_fused_cast_reads_its_operand():

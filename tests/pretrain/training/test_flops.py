@@ -73,15 +73,15 @@ def test_small_heads_leave_a_matrix_unit_partly_empty(heads, fill):
     jaxpr = jax.make_jaxpr(attend)(x, x, x)
     needed = 2 * 2 * 3 * 5 * 256 * 256 * heads
     assert flops.count_flops(jaxpr) == needed
-    assert flops.count_flops(jaxpr, tile=128) == pytest.approx(fill * needed)
+    assert flops.count_flops(jaxpr, matrix_unit=128) == pytest.approx(fill * needed)
 
 
 def test_products_with_a_vector_leave_the_matrix_unit_alone():
     x = jnp.ones((3, 5, 64))
     sums = jax.make_jaxpr(lambda x: jnp.einsum("bld,bld->bl", x, x))(x)
-    assert flops.count_flops(sums, tile=128) == flops.count_flops(sums) == 2 * 3 * 5 * 64
+    assert flops.count_flops(sums, matrix_unit=128) == flops.count_flops(sums) == 2 * 3 * 5 * 64
     scores = jax.make_jaxpr(lambda x: jnp.einsum("bld,d->bl", x, x[0, 0]))(x)
-    assert flops.count_flops(scores, tile=128) == 2 * 3 * 5 * 64
+    assert flops.count_flops(scores, matrix_unit=128) == 2 * 3 * 5 * 64
 
 
 def test_an_unknown_accelerator_has_no_peak():
