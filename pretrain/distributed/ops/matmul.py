@@ -19,6 +19,10 @@ from pretrain.distributed.ops.rematerialization import prevent_cse
 
 Dims = tuple[int, ...]
 
+# A float32 product with a kernel of so many outputs, and of so many if it has more inputs than
+# outputs, takes less time with a transposed copy of its rows.
+MIN_OUTPUTS, MIN_NARROW_OUTPUTS = 512, 768
+
 
 def _find_contracted_axes(x: jax.Array, contract: int) -> tuple[Dims, Dims]:
     """Return the contracted dimensions: the last ones of x and the first ones of a kernel."""
@@ -28,6 +32,14 @@ def _find_contracted_axes(x: jax.Array, contract: int) -> tuple[Dims, Dims]:
 def _matmul_in_float32(a: jax.Array, b: jax.Array, dims: tuple[Dims, Dims]) -> jax.Array:
     """Return the product of a and b in float32. dims: the contracted dimensions."""
     return jax.lax.dot_general(a, b, (dims, ((), ())), preferred_element_type=jnp.float32)
+
+
+def sum_rows_by_product(x_NO: jax.Array) -> jax.Array:
+    """Return the sums over the rows as a product with ones, [1, O] in float32.
+
+    XLA's CPU compiler sums rows of more than some ten thousand numbers 10 to 50 times as slowly.
+    """
+    return _matmul_in_float32(jnp.ones((1, len(x_NO)), x_NO.dtype), x_NO, ((1,), (0,)))
 
 
 def _reshape_to_matrices(
@@ -52,8 +64,8 @@ def matmul(
     - float32 arrays are multiplied as matrices. Otherwise rows or kernels of several dimensions are
       transposed into copies first, which takes a tenth of a step of GPT-2. With bfloat16 those
       copies make the product fast.
-    - The float32 gradient of the kernel transposes the smaller of its two factors. JAX transposes
-      the incoming gradient, which takes a fifth of a step of BERT-base.
+    - The gradient of the kernel is a product of a transposed copy; see
+      `_compute_kernel_gradient` and `_compute_narrow_kernel_gradient`.
 
     Args:
       num_contracting_dims: number of dimensions I.
@@ -84,6 +96,48 @@ def _matmul_fwd(
     return matmul(x, kernel, contract, result), (x, kernel)
 
 
+def _compute_kernel_gradient(x_NI: jax.Array, gradient_NO: jax.Array) -> jax.Array:
+    """Return the gradient of a float32 kernel, [I, O], on a CPU.
+
+    XLA multiplies matrices by YNNPACK, but for those whose left factor is to be read transposed.
+    That product is computed by Eigen at two thirds to nine tenths of the rate, with AVX2 alone at
+    four tenths. A transposed copy costs less if each of its numbers is used often enough. The
+    barrier prevents that XLA removes the copy. Elsewhere the smaller of the two factors is
+    transposed, where JAX would transpose the incoming gradient.
+    """
+    rows = ((0,), (0,))
+    I, O = x_NI.shape[1], gradient_NO.shape[1]
+    if O >= (MIN_OUTPUTS if I <= O else MIN_NARROW_OUTPUTS):
+        x_IN = jax.lax.optimization_barrier(x_NI.T)
+        return _matmul_in_float32(x_IN, gradient_NO, ((1,), (0,)))
+    if I < O:
+        return _matmul_in_float32(x_NI, gradient_NO, rows)
+    return _matmul_in_float32(gradient_NO, x_NI, rows).T
+
+
+def _compute_narrow_kernel_gradient(
+    x: jax.Array, kernel: jax.Array, gradient: jax.Array, num_rows: int
+) -> jax.Array:
+    """Return the gradient of a bfloat16 kernel, shaped like it, in float32, on a CPU.
+
+    XLA copies the left factor transposed, and computes an activation function inside that copy,
+    which then takes ten times as long. If x is the largest of the three arrays, as in the second
+    layer of an MLP, the incoming gradient is transposed instead, and the result. The barriers
+    prevent that XLA exchanges the two factors, for which it has no product of bfloat16, and that
+    the optimizer reads the result against its order in memory.
+
+    Args:
+      num_rows: number of dimensions of x before those that the kernel contracts.
+    """
+    rows = (tuple(range(num_rows)),) * 2
+    if x.size <= max(gradient.size, kernel.size):
+        return _matmul_in_float32(x, gradient, rows)
+    num_outputs = gradient.ndim - num_rows
+    transposed = jax.lax.optimization_barrier(_matmul_in_float32(gradient, x, rows))
+    axes = (*range(num_outputs, transposed.ndim), *range(num_outputs))
+    return jax.lax.optimization_barrier(transposed.transpose(axes))
+
+
 def _matmul_bwd(
     contract: int, result: Any, residuals: tuple[jax.Array, jax.Array], gradient: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
@@ -92,23 +146,18 @@ def _matmul_bwd(
     def on_cpu(x: jax.Array, kernel: jax.Array, gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
         gradient = gradient.astype(x.dtype)
         if x.dtype == jnp.bfloat16:
-            num_rows, num_outputs = x.ndim - contract, kernel.ndim - contract
-            outputs = tuple(range(num_rows, num_rows + num_outputs))
+            num_rows = x.ndim - contract
             dx = _matmul_in_float32(
-                gradient, kernel, (outputs, tuple(range(contract, kernel.ndim)))
+                gradient,
+                kernel,
+                (tuple(range(num_rows, gradient.ndim)), tuple(range(contract, kernel.ndim))),
             )
-            # XLA cannot multiply bfloat16 into float32 in the order that it makes of the transposed
-            # product (JAX 0.10.2).
-            rows = tuple(range(num_rows))
-            dkernel = _matmul_in_float32(x, gradient, (rows, rows))
+            dkernel = _compute_narrow_kernel_gradient(x, kernel, gradient, num_rows)
             return dx.astype(x.dtype), dkernel.astype(kernel.dtype)
         x_NI, kernel_IO = _reshape_to_matrices(x, kernel, contract)
         gradient_NO = gradient.reshape(-1, kernel_IO.shape[1])
         dx = _matmul_in_float32(gradient_NO, kernel_IO, ((1,), (1,)))
-        if kernel_IO.shape[0] < kernel_IO.shape[1]:
-            dkernel = _matmul_in_float32(x_NI, gradient_NO, ((0,), (0,)))
-        else:
-            dkernel = _matmul_in_float32(gradient_NO, x_NI, ((0,), (0,))).T
+        dkernel = _compute_kernel_gradient(x_NI, gradient_NO)
         dx = dx.astype(x.dtype).reshape(x.shape)
         return dx, dkernel.astype(kernel.dtype).reshape(kernel.shape)
 
@@ -200,12 +249,7 @@ def _add_bias_bwd(bias: jax.Array, gradient: jax.Array) -> tuple[jax.Array, jax.
         gradient_NO = gradient.reshape(-1, bias.size)
         if len(gradient_NO) >= bias.size:
             return on_accelerator(gradient)
-        ones = jnp.ones((1, len(gradient_NO)), gradient_NO.dtype)
-        return (
-            _matmul_in_float32(ones, gradient_NO, ((1,), (0,)))
-            .astype(bias.dtype)
-            .reshape(bias.shape)
-        )
+        return sum_rows_by_product(gradient_NO).astype(bias.dtype).reshape(bias.shape)
 
     def on_accelerator(gradient: jax.Array) -> jax.Array:
         row_dims = tuple(range(gradient.ndim - bias.ndim))

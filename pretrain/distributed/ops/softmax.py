@@ -5,6 +5,7 @@ B batch   L length of queries   M length of keys   H heads   K head width
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -13,6 +14,7 @@ import jax.numpy as jnp
 from models.layers import ops
 from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask
+from pretrain.distributed.ops.matmul import sum_rows_by_product
 from pretrain.distributed.ops.rematerialization import prevent_cse
 
 
@@ -66,6 +68,34 @@ def _average_values_bwd(
 average_values.defvjp(_average_values_fwd, _average_values_bwd)
 
 
+@partial(jax.custom_vjp, nondiff_argnums=(1,))
+def repeat_bias(bias_1HLM: jax.Array, num_rows: int) -> jax.Array:
+    """Return a bias that all rows share once for each row, [B, H, L, M].
+
+    On a CPU its gradient is summed over the rows by a product; see `sum_rows_by_product`.
+    """
+    return jnp.broadcast_to(bias_1HLM, (num_rows, *bias_1HLM.shape[1:]))
+
+
+def _repeat_bias_bwd(num_rows: int, _: None, gradient_BHLM: jax.Array) -> tuple[jax.Array]:
+    def on_cpu(gradient_BHLM: jax.Array) -> jax.Array:
+        sums = sum_rows_by_product(gradient_BHLM.reshape(num_rows, -1))
+        return sums.astype(gradient_BHLM.dtype).reshape(1, *gradient_BHLM.shape[1:])
+
+    return (
+        jax.lax.platform_dependent(
+            gradient_BHLM,
+            cpu=on_cpu,
+            default=lambda gradient_BHLM: gradient_BHLM.sum(0, keepdims=True),
+        ),
+    )
+
+
+repeat_bias.defvjp(
+    lambda bias_1HLM, num_rows: (repeat_bias(bias_1HLM, num_rows), None), _repeat_bias_bwd
+)
+
+
 def attend(
     q_BLHK: jax.Array,
     k_BMHK: jax.Array,
@@ -78,6 +108,8 @@ def attend(
 ) -> jax.Array:
     """Compute `models.layers.ops.attend`, and save less for the backward pass."""
     v_BMHK, drop = move_shared_dropout(q_BLHK, v_BMHK, mask, bias, drop)
+    if bias is not None and bias.ndim == 4 and len(bias) == 1:
+        bias = repeat_bias(bias, len(q_BLHK))
     return ops.attend(
         q_BLHK,
         k_BMHK,

@@ -12,7 +12,14 @@ import pytest
 from models.layers.dropout import KeyedDropout
 from models.layers.ops import PLAIN
 from pretrain.distributed.ops.hash_dropout import drop_by_hash as drop_by_hash
-from pretrain.distributed.ops.matmul import activation_matmul, add_bias, matmul
+from pretrain.distributed.ops.matmul import (
+    MIN_NARROW_OUTPUTS,
+    MIN_OUTPUTS,
+    activation_matmul,
+    add_bias,
+    matmul,
+)
+from pretrain.distributed.xla_options import COMPILER_OPTIONS
 from pretrain.training.flops import count_flops
 
 B, L, D, H, K = 2, 5, 12, 3, 7
@@ -32,6 +39,9 @@ CASES = {
     "one": ((B, L, D), (D, H, K), 1, "bld,dhk->blhk"),
     "two": ((B, L, H, K), (H, K, D), 2, "blhk,hkd->bld"),
     "rows": ((L, D), (D, K), 1, "ld,dk->lk"),
+    "many outputs": ((B, L, D), (D, 2, MIN_OUTPUTS // 2), 1, "bld,dhk->blhk"),
+    "wide rows": ((B, L, 4 * D), (4 * D, H, 1), 1, "bld,dhk->blhk"),
+    "wide rows of heads": ((B, L, 4, D), (4, D, H), 2, "blhk,hkd->bld"),
 }
 
 
@@ -145,6 +155,50 @@ def test_the_smaller_of_two_is_transposed_on_a_cpu(made):
         r"stablehlo\.dot_general.*contracting_dims = \[0\] x \[0\].*\(tensor<10x(\d+)xf32>", text
     )
     assert int(left) == min(D, made)
+
+
+def compile_kernel_gradient(x, kernel):
+    """Return the text of the program of a kernel's gradient, compiled as a training step is.
+
+    Args:
+      x, kernel: their `jax.ShapeDtypeStruct`; x is the input of the activation.
+    """
+    y = jax.eval_shape(matmul, x, kernel)
+    compute = jax.jit(
+        lambda x, kernel, g: jax.vjp(
+            lambda kernel: activation_matmul(jax.nn.relu, (x,), None, kernel), kernel
+        )[1](g)
+    )
+    return compute.lower(x, kernel, y).compile(COMPILER_OPTIONS["cpu"]).as_text()
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "is_copied"),
+    [
+        (MIN_OUTPUTS, MIN_OUTPUTS, True),
+        (MIN_OUTPUTS, MIN_OUTPUTS - 1, False),
+        (MIN_NARROW_OUTPUTS + 1, MIN_NARROW_OUTPUTS, True),
+        (MIN_NARROW_OUTPUTS, MIN_NARROW_OUTPUTS - 1, False),
+    ],
+)
+def test_the_rows_of_many_outputs_are_copied_transposed(inputs, outputs, is_copied):
+    """XLA reads the left factor transposed, in a slow product, unless the copy prevents it."""
+    shapes = (64, inputs), (inputs, outputs)
+    text = compile_kernel_gradient(*(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes))
+    contracted = re.findall(r" dot\(.*lhs_contracting_dims=\{(\d)\}", text)
+    assert contracted == ["1" if is_copied else "0"]
+
+
+@pytest.mark.parametrize(("rows", "is_exchanged"), [(96, True), (8, False)])
+def test_the_smaller_factor_of_a_narrow_product_is_transposed(rows, is_exchanged):
+    """The product stays one of bfloat16 into float32."""
+    shapes = (2, rows // 2, 64), (64, 16)
+    text = compile_kernel_gradient(*(jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape in shapes))
+    types = dict(re.findall(r"%([\w.-]+) = (\w+\[[\d,]*\])", text))
+    ((result, left),) = re.findall(r"= (\w+\[[\d,]*\])\S* dot\(%([\w.-]+)", text)
+    expected = (16, 64) if is_exchanged else (64, 16)
+    assert result == "f32[{},{}]".format(*expected)
+    assert types[left] == f"bf16[{expected[0]},{rows}]"
 
 
 @pytest.mark.parametrize("made", [(D,), (H, K), (1000,)], ids=str)
