@@ -129,7 +129,8 @@ def _compute_narrow_kernel_gradient(
     Args:
       num_rows: number of dimensions of x before those that the kernel contracts.
     """
-    rows = (tuple(range(num_rows)),) * 2
+    row_dims = tuple(range(num_rows))
+    rows = row_dims, row_dims
     if x.size <= max(gradient.size, kernel.size):
         return _matmul_in_float32(x, gradient, rows)
     num_outputs = gradient.ndim - num_rows
