@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import importlib
 import inspect
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 # The files that count what is in a program, and the functions that use them.
@@ -38,23 +37,6 @@ def hash_counting() -> str:
     return digest.hexdigest()[:16]
 
 
-@contextlib.contextmanager
-def omit_locations() -> Iterator[None]:
-    """Lower programs without the files and lines that their operations come from.
-
-    The text of a program has them inside its Pallas kernels, so that its hash would depend on the
-    folder of the checkout and change with each line that is inserted above a call.
-    """
-    import jax
-
-    limit = jax.config.jax_traceback_in_locations_limit
-    jax.config.update("jax_traceback_in_locations_limit", 0)
-    try:
-        yield
-    finally:
-        jax.config.update("jax_traceback_in_locations_limit", limit)
-
-
 def hash_program(config: str, topology: str, overrides: Sequence[str]) -> str:
     """Return a hash of the training step as it goes to the compiler, and of the number of steps.
 
@@ -73,7 +55,7 @@ def hash_program(config: str, topology: str, overrides: Sequence[str]) -> str:
     run = load(config, overrides)
     mesh = make_mesh(run.mesh, make_tpu_machine(topology).devices)
     program = make_program(run, mesh)
-    with jax.set_mesh(mesh), omit_locations():
+    with jax.set_mesh(mesh):
         lowered = program.train_step.lower(program.describe_state(), program.batch)
     text = f"{run.train.last_step} {dict(mesh.shape)}\n{lowered.as_text()}"
     return hashlib.sha256(text.encode()).hexdigest()[:16]
