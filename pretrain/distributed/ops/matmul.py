@@ -99,11 +99,10 @@ def _matmul_fwd(
 def _compute_kernel_gradient(x_NI: jax.Array, gradient_NO: jax.Array) -> jax.Array:
     """Return the gradient of a float32 kernel, [I, O], on a CPU.
 
-    XLA multiplies matrices by YNNPACK, but for those whose left factor is to be read transposed.
-    That product is computed by Eigen at two thirds to nine tenths of the rate, with AVX2 alone at
-    four tenths. A transposed copy costs less if each of its numbers is used often enough. The
-    barrier prevents that XLA removes the copy. Elsewhere the smaller of the two factors is
-    transposed, where JAX would transpose the incoming gradient.
+    XLA multiplies matrices by YNNPACK, but by Eigen if the left factor is read transposed, at 60 to
+    90 % of the rate (LOG.md). A transposed copy costs less if each of its numbers is used often
+    enough. The barrier prevents that XLA removes the copy. Elsewhere the smaller of the two factors
+    is transposed, where JAX would transpose the incoming gradient.
     """
     rows = ((0,), (0,))
     I, O = x_NI.shape[1], gradient_NO.shape[1]
