@@ -106,6 +106,11 @@ def keep_rows(key: jax.Array, share: jax.Array, shape: tuple[int, ...]) -> jax.A
     return jax.random.bernoulli(key, share, shape)
 
 
+def compute_scores(q_BLHK: jax.Array, k_BMHK: jax.Array) -> jax.Array:
+    """Return q k^T, shape [B, H, L, M], in float32."""
+    return jnp.einsum("blhk,bmhk->bhlm", q_BLHK, k_BMHK, preferred_element_type=jnp.float32)
+
+
 def average_values(
     scores_BHLM: jax.Array,
     v_BMHK: jax.Array,
@@ -121,6 +126,11 @@ def average_values(
     weights_BHLM = jax.nn.softmax(scores_BHLM).astype(v_BMHK.dtype)
     if drop is not None:
         weights_BHLM = drop(weights_BHLM)
+    return weigh_values(weights_BHLM, v_BMHK)
+
+
+def weigh_values(weights_BHLM: jax.Array, v_BMHK: jax.Array) -> jax.Array:
+    """Return weights v, shape [B, L, H, K]."""
     return jnp.einsum("bhlm,bmhk->blhk", weights_BHLM, v_BMHK)
 
 
@@ -150,6 +160,7 @@ def attend(
     bias: jax.Array | None = None,
     scale: float | None = None,
     drop: Callable[[jax.Array], jax.Array] | None = None,
+    score: Callable[..., jax.Array] = compute_scores,
     average: Callable[..., jax.Array] = average_values,
 ) -> jax.Array:
     """Return softmax(scale * q k^T + bias) v (Vaswani et al. 2017, section 3.2.1).
@@ -165,6 +176,7 @@ def attend(
       bias: float broadcastable to [B, H, L, M], added to the scores.
       scale: factor of the scores; K ** -0.5 by default.
       drop: a `models.layers.dropout.KeyedDropout` of the attention weights, or None.
+      score: a function with the signature of `compute_scores`.
       average: a function with the signature of `average_values`.
 
     Returns:
@@ -185,7 +197,7 @@ def attend(
             q_BLHK, k_BMHK, v_BMHK, chunks=mask.chunks, segment_ids=ids, scale=scale, drop=drop
         )
     factor: float = q_BLHK.shape[-1] ** -0.5 if scale is None else scale
-    scores_BHLM = jnp.einsum("blhk,bmhk->bhlm", q_BLHK, k_BMHK, preferred_element_type=jnp.float32)
+    scores_BHLM = score(q_BLHK, k_BMHK)
     return average(mask_scores(scores_BHLM * factor, mask, bias), v_BMHK, drop)
 
 

@@ -14,6 +14,11 @@ import jax.numpy as jnp
 from models.layers import ops
 from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask
+from pretrain.distributed.ops.attention_products import (
+    compute_scores,
+    compute_weigh_values_gradients,
+    weigh_values,
+)
 from pretrain.distributed.ops.matmul import sum_rows_by_product
 from pretrain.distributed.ops.rematerialization import prevent_cse
 
@@ -30,10 +35,6 @@ def average_values(
     return _average_values_fwd(scores_BHLM, v_BMHK, drop)[0]
 
 
-def _weigh_values(weights_BHLM: jax.Array, v_BMHK: jax.Array) -> jax.Array:
-    return jnp.einsum("bhlm,bmhk->blhk", weights_BHLM, v_BMHK)
-
-
 def _drop_weights(weights_BHLM: jax.Array, drop: KeyedDropout | None) -> jax.Array:
     return weights_BHLM if drop is None else drop(weights_BHLM)
 
@@ -42,7 +43,7 @@ def _average_values_fwd(
     scores_BHLM: jax.Array, v_BMHK: jax.Array, drop: KeyedDropout | None
 ) -> tuple[jax.Array, tuple[Any, ...]]:
     weights_BHLM = jax.nn.softmax(scores_BHLM).astype(v_BMHK.dtype)
-    return _weigh_values(_drop_weights(weights_BHLM, drop), v_BMHK), (weights_BHLM, v_BMHK, drop)
+    return weigh_values(_drop_weights(weights_BHLM, drop), v_BMHK), (weights_BHLM, v_BMHK, drop)
 
 
 def _average_values_bwd(
@@ -51,10 +52,7 @@ def _average_values_bwd(
     weights_BHLM, v_BMHK, drop = residuals
     weights_BHLM, drop, gradient = prevent_cse((weights_BHLM, drop, gradient))
     dropped_BHLM = _drop_weights(weights_BHLM, drop)
-    (d_dropped_BHLM,) = jax.linear_transpose(
-        lambda dropped: _weigh_values(dropped, v_BMHK), dropped_BHLM
-    )(gradient)
-    (dv_BMHK,) = jax.linear_transpose(lambda v: _weigh_values(dropped_BHLM, v), v_BMHK)(gradient)
+    d_dropped_BHLM, dv_BMHK = compute_weigh_values_gradients(dropped_BHLM, v_BMHK, gradient)
     weights_BHLM, d_weights_BHLM = (
         weights_BHLM.astype(jnp.float32),
         _drop_weights(d_dropped_BHLM, drop).astype(jnp.float32),
@@ -118,6 +116,7 @@ def attend(
         bias=bias,
         scale=scale,
         drop=drop,
+        score=compute_scores,
         average=average_values,
     )
 
