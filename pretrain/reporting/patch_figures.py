@@ -37,9 +37,9 @@ class PatchFigures(NamedTuple):
 
 
 def draw_filters(filters_KPPC: np.ndarray) -> np.ndarray:
-    """Return the filters side by side, uint8 [height, width, C]; 0 is grey."""
+    """Return the filters side by side, uint8 [height, width, C]; 0 is 128 and the largest 255."""
     peaks_K = np.abs(filters_KPPC).max(axis=(1, 2, 3), keepdims=True)
-    tiles = np.rint(127.5 + 127.5 * filters_KPPC / np.maximum(peaks_K, 1e-30)).astype(np.uint8)
+    tiles = np.rint(128 + 127 * filters_KPPC / np.maximum(peaks_K, 1e-30)).astype(np.uint8)
     return join_tiles(tiles, COLUMNS)
 
 

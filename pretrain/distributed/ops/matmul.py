@@ -39,7 +39,7 @@ def sum_rows_by_product(x_NO: jax.Array) -> jax.Array:
 
     XLA's CPU compiler sums rows of more than some ten thousand numbers 10 to 50 times as slowly.
     """
-    return _matmul_in_float32(jnp.ones((1, len(x_NO)), x_NO.dtype), x_NO, ((1,), (0,)))
+    return _matmul_in_float32(jnp.ones((1, x_NO.shape[0]), x_NO.dtype), x_NO, ((1,), (0,)))
 
 
 def _reshape_to_matrices(

@@ -106,8 +106,8 @@ def attend(
 ) -> jax.Array:
     """Compute `models.layers.ops.attend`, and save less for the backward pass."""
     v_BMHK, drop = move_shared_dropout(q_BLHK, v_BMHK, mask, bias, drop)
-    if bias is not None and bias.ndim == 4 and len(bias) == 1:
-        bias = repeat_bias(bias, len(q_BLHK))
+    if bias is not None and bias.ndim == 4 and bias.shape[0] == 1:
+        bias = repeat_bias(bias, q_BLHK.shape[0])
     return ops.attend(
         q_BLHK,
         k_BMHK,

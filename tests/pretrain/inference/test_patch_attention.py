@@ -159,7 +159,7 @@ def test_filters_are_principal_components():
     np.testing.assert_allclose(found[1], two, atol=1e-6)
     drawn = draw_filters(found)
     assert drawn.shape == (4, 7 * 5 - 1, 3) and drawn.dtype == np.uint8
-    assert drawn[1, 2].tolist() == [255, 128, 32] and (drawn[:, 10:] == 255).all()
+    assert drawn[1, 2].tolist() == [255, 128, 33] and (drawn[:, 10:] == 255).all()
     assert (drawn[0, 0] == 128).all() and (drawn[3, 5:9] == 255).all()
 
 
