@@ -100,7 +100,7 @@ def _compute_kernel_gradient(x_NI: jax.Array, gradient_NO: jax.Array) -> jax.Arr
     """Return the gradient of a float32 kernel, [I, O], on a CPU.
 
     XLA multiplies matrices by YNNPACK, but by Eigen if the left factor is read transposed, at 60 to
-    90 % of the rate (LOG.md). A transposed copy costs less if each of its numbers is used often
+    94 % of the rate (LOG.md). A transposed copy costs less if each of its numbers is used often
     enough. The barrier prevents that XLA removes the copy. Elsewhere the smaller of the two factors
     is transposed, where JAX would transpose the incoming gradient.
     """

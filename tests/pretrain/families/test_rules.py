@@ -5,7 +5,7 @@ D width   H heads   K head width   F width of an MLP
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pretrain.families.rules import (
@@ -100,13 +100,10 @@ def test_one_leaf_split_into_several_tensors():
     np.testing.assert_array_equal(key, KERNEL.theirs(QKV[1]))
 
 
-# The time of a draw says how busy the machine is.
-at_any_speed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 sizes = st.integers(1, 5)
 LAYOUTS = {"linear": (KERNEL, 0), "conv1d": (STRAIGHT, 1), "out": (KERNEL_OUT, 1)}
 
 
-@at_any_speed
 @given(
     name=st.sampled_from(sorted(LAYOUTS)),
     heads=st.lists(sizes, min_size=1, max_size=4),
@@ -134,7 +131,6 @@ def test_a_join_comes_back(name, heads, rest, interleaved, seed):
         assert leaf.shape == other.shape and leaf.tobytes() == other.tobytes()
 
 
-@at_any_speed
 @given(
     parts=st.lists(sizes, min_size=1, max_size=4), groups=sizes, width=sizes, equal=st.booleans()
 )
